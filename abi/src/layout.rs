@@ -1,0 +1,60 @@
+//! Structures that host functions write into linear memory: little-endian `u32` fields without padding.
+
+/// What `request_dispatcher` writes to `outcome_out`.
+///
+/// Written for errors too whenever the arguments themselves were valid: then `handle` holds the error's
+/// message (UTF-8, `length` bytes) and `status` repeats the errno. `handle` is 0 when there is nothing to
+/// read. A handle is freed by `response_read`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Outcome {
+    /// Key for `response_read`; 0 = nothing to read.
+    pub handle: u32,
+    /// Bytes behind `handle`.
+    pub length: u32,
+    /// 0 = answered, otherwise the errno of the call.
+    pub status: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+impl Outcome {
+    /// Size in bytes.
+    pub const SIZE: usize = 16;
+
+    /// As it lies in linear memory.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        let fields = [self.handle, self.length, self.status, self.reserved];
+        for (chunk, field) in bytes.chunks_exact_mut(4).zip(fields) {
+            chunk.copy_from_slice(&field.to_le_bytes());
+        }
+        bytes
+    }
+}
+
+/// What `cwasi_handle` writes to `response_out`: where the response (or the error's message) lies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct ResponseRef {
+    /// Offset of the first byte.
+    pub ptr: u32,
+    /// Length in bytes.
+    pub len: u32,
+}
+
+impl ResponseRef {
+    /// Size in bytes.
+    pub const SIZE: usize = 8;
+
+    /// From the bytes that the guest wrote.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; Self::SIZE]) -> Self {
+        let [a, b, c, d, e, f, g, h] = bytes;
+        Self { ptr: u32::from_le_bytes([a, b, c, d]), len: u32::from_le_bytes([e, f, g, h]) }
+    }
+}
+
+const _: () = assert!(size_of::<Outcome>() == Outcome::SIZE);
+const _: () = assert!(size_of::<ResponseRef>() == ResponseRef::SIZE);

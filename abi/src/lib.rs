@@ -1,0 +1,86 @@
+//! The numbers, names and layouts that a CWASI guest and its host share (guest ABI, version 1).
+//!
+//! Compiled into the host and into every Rust guest; `docs/abi.md` is its table for guests in other
+//! languages. No I/O, no allocation, no unsafe. All pointers are `u32` offsets into the guest's linear
+//! memory; every import returns an [`Errno`] as `i32` (0 = ok).
+#![no_std]
+#![forbid(unsafe_code)]
+
+mod errno;
+mod layout;
+
+pub use errno::Errno;
+pub use layout::{Outcome, ResponseRef};
+
+/// Version of the guest ABI described here.
+pub const ABI_VERSION: u32 = 1;
+
+/// The import module of every host function.
+pub const IMPORT_MODULE: &str = "cwasi";
+
+/// Names of the functions that a guest may import from [`IMPORT_MODULE`].
+pub mod import {
+    /// `(target_ptr, target_len, payload_ptr, payload_len, outcome_out) -> errno`
+    pub const REQUEST_DISPATCHER: &str = "request_dispatcher";
+    /// `(handle, ptr, len) -> errno`
+    pub const RESPONSE_READ: &str = "response_read";
+    /// `(key_ptr, key_len, value_ptr, value_capacity, value_len_out) -> errno`
+    pub const CONTEXT_GET: &str = "context_get";
+    /// `(level, ptr, len) -> errno`
+    pub const LOG: &str = "log";
+}
+
+/// Names of the functions that a guest exports.
+pub mod export {
+    /// `(len, align) -> ptr`, 0 when out of memory.
+    pub const ALLOC: &str = "cwasi_alloc";
+    /// `(ptr, len, align)`
+    pub const FREE: &str = "cwasi_free";
+    /// `(payload_ptr, payload_len, response_out) -> status`, 0 = answered, anything else = failed.
+    pub const HANDLE: &str = "cwasi_handle";
+    /// `()`, called once per instance before anything else when exported.
+    pub const INITIALIZE: &str = "_initialize";
+    /// `()`, one invocation of a WASI command.
+    pub const START: &str = "_start";
+    /// The linear memory.
+    pub const MEMORY: &str = "memory";
+}
+
+/// Keys of `context_get`. Values are UTF-8 text.
+pub mod context_key {
+    /// Name of the running function.
+    pub const FUNCTION: &str = "function";
+    /// Name of the workflow, empty when there is none.
+    pub const WORKFLOW: &str = "workflow";
+    /// Id of this invocation: 32 lower-case hexadecimal digits.
+    pub const INVOCATION_ID: &str = "invocation_id";
+    /// Milliseconds left until the deadline, decimal; empty when there is no deadline.
+    pub const DEADLINE_MS: &str = "deadline_ms";
+    /// How often this call was tried, starting at 1, decimal.
+    pub const ATTEMPT: &str = "attempt";
+    /// Name of the calling function, empty in a primary.
+    pub const CALLER: &str = "caller";
+    /// W3C trace context of this invocation, empty when not traced.
+    pub const TRACEPARENT: &str = "traceparent";
+}
+
+/// Levels of `log`.
+pub mod log_level {
+    /// Something failed.
+    pub const ERROR: u32 = 1;
+    /// Something looks wrong.
+    pub const WARN: u32 = 2;
+    /// Worth telling.
+    pub const INFO: u32 = 3;
+    /// For the author of the function.
+    pub const DEBUG: u32 = 4;
+    /// Every step.
+    pub const TRACE: u32 = 5;
+}
+
+/// Longest function name in bytes (a DNS label, as Kubernetes names are).
+pub const FUNCTION_NAME_MAX: usize = 63;
+/// Longest log message in bytes; longer ones are cut at a character boundary.
+pub const LOG_MESSAGE_MAX: usize = 16 * 1024;
+/// Largest payload or response in bytes, whatever the configuration says.
+pub const PAYLOAD_MAX: u64 = 1 << 30;

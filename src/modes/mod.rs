@@ -1,0 +1,250 @@
+//! How a call's data moves. One trait, one folder per mode; a mode never chooses and never sees another.
+//!
+//! Runs in the caller's worker. The callee's side of a mode lives beside it ([`local::receiver`]).
+
+use std::fmt;
+
+use crate::sys::segment::{Segment, SegmentError};
+use crate::sys::seqpacket::Deadline;
+use crate::wire::ids::CallId;
+use cwasi_abi::Errno;
+
+pub mod local;
+
+/// The three modes of the paper (§4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ModeKind {
+    /// Function embedding: inside the caller's process.
+    Embedded,
+    /// Local buffer: a Unix socket and shared memory on one host.
+    Local,
+    /// Networked buffer: Redis, to another host.
+    Networked,
+}
+
+impl ModeKind {
+    /// Lower-case name, as annotations, metrics and tables spell it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Embedded => "embedded",
+            Self::Local => "local",
+            Self::Networked => "networked",
+        }
+    }
+}
+
+impl fmt::Display for ModeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One call as a mode sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// Unique id; the callee's answer carries it.
+    pub id: CallId,
+    /// Name of the callee, for messages.
+    pub target: &'a str,
+    /// The user's bytes.
+    pub payload: &'a [u8],
+    /// When the caller stops waiting.
+    pub deadline: Deadline,
+    /// W3C trace context, empty when not traced.
+    pub traceparent: &'a str,
+    /// Starts at 1.
+    pub attempt: u32,
+}
+
+/// A payload or response that arrived.
+#[derive(Debug)]
+pub enum Payload {
+    /// Small enough to travel in a frame.
+    Inline(Vec<u8>),
+    /// Sealed shared memory.
+    Segment(Segment),
+}
+
+impl Payload {
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Inline(bytes) => bytes.len() as u64,
+            Self::Segment(segment) => segment.len(),
+        }
+    }
+
+    /// True when there are no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies all bytes into `target`, which is exactly [`Self::len`] long.
+    ///
+    /// # Errors
+    /// When a segment cannot be read.
+    ///
+    /// # Panics
+    /// When `target` has another length: the caller asked for the length first.
+    pub fn copy_to(&self, target: &mut [u8]) -> Result<(), SegmentError> {
+        match self {
+            Self::Inline(bytes) => {
+                target.copy_from_slice(bytes);
+                Ok(())
+            }
+            Self::Segment(segment) => segment.read_exact_at(target, 0),
+        }
+    }
+
+    /// All bytes.
+    ///
+    /// # Errors
+    /// When a segment cannot be read into memory.
+    pub fn into_vec(self) -> Result<Vec<u8>, SegmentError> {
+        match self {
+            Self::Inline(bytes) => Ok(bytes),
+            Self::Segment(segment) => segment.to_vec(),
+        }
+    }
+}
+
+/// Why a call did not end with a response. Each variant is one errno of the guest ABI ([`Self::errno`]);
+/// the text is what the guest reads.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// The request itself is not valid.
+    #[error("{message}")]
+    Invalid {
+        /// What is wrong.
+        message: String,
+    },
+    /// Nobody of that name.
+    #[error("{message}")]
+    NoSuchFunction {
+        /// What was looked for and where.
+        message: String,
+    },
+    /// Policy.
+    #[error("{message}")]
+    Refused {
+        /// Which rule.
+        message: String,
+    },
+    /// The deadline passed.
+    #[error("call to {target} did not end before its deadline")]
+    Timeout {
+        /// The callee.
+        target: String,
+    },
+    /// Workers and queue full.
+    #[error("{message}")]
+    Overloaded {
+        /// Which bounds.
+        message: String,
+    },
+    /// The callee trapped.
+    #[error("{message}")]
+    Trapped {
+        /// The trap.
+        message: String,
+    },
+    /// The callee answered with an error.
+    #[error("{message}")]
+    Failed {
+        /// The callee's message.
+        message: String,
+    },
+    /// Payload or response above the limit.
+    #[error(
+        "{what} of {length} bytes is larger than the limit of {limit} bytes (cwasi.max-payload)"
+    )]
+    TooLarge {
+        /// `payload` or `response`, and whose.
+        what: String,
+        /// Its length in bytes.
+        length: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// Not accepted by the callee; a retry is safe.
+    #[error("{target} cannot be reached: {message}")]
+    Unreachable {
+        /// The callee.
+        target: String,
+        /// Why.
+        message: String,
+    },
+    /// Accepted, then the callee died: whether it ran is unknown.
+    #[error("{target} died while it served the call")]
+    Broken {
+        /// The callee.
+        target: String,
+    },
+    /// A fault of the host.
+    #[error("host fault: {message}")]
+    Internal {
+        /// For the host's log.
+        message: String,
+    },
+}
+
+impl CallError {
+    /// The guest-visible code.
+    #[must_use]
+    pub const fn errno(&self) -> Errno {
+        match self {
+            Self::Invalid { .. } => Errno::InvalidArgument,
+            Self::NoSuchFunction { .. } => Errno::NoSuchFunction,
+            Self::Refused { .. } => Errno::Refused,
+            Self::Timeout { .. } => Errno::Timeout,
+            Self::Overloaded { .. } => Errno::Overloaded,
+            Self::Trapped { .. } => Errno::Trapped,
+            Self::Failed { .. } => Errno::Failed,
+            Self::TooLarge { .. } => Errno::PayloadTooLarge,
+            Self::Unreachable { .. } => Errno::Unreachable,
+            Self::Broken { .. } => Errno::Broken,
+            Self::Internal { .. } => Errno::Internal,
+        }
+    }
+
+    /// The error behind an errno and message that came over the wire.
+    #[must_use]
+    pub fn from_wire(errno: i32, message: String, target: &str) -> Self {
+        let target = target.to_owned();
+        match Errno::from_code(errno) {
+            Some(Errno::InvalidArgument) => Self::Invalid { message },
+            Some(Errno::NoSuchFunction) => Self::NoSuchFunction { message },
+            Some(Errno::Refused) => Self::Refused { message },
+            Some(Errno::Timeout) => Self::Timeout { target },
+            Some(Errno::Overloaded) => Self::Overloaded { message },
+            Some(Errno::Trapped) => Self::Trapped { message },
+            Some(Errno::PayloadTooLarge | Errno::Failed) => Self::Failed { message },
+            Some(Errno::Unreachable) => Self::Unreachable { target, message },
+            Some(Errno::Broken) => Self::Broken { target },
+            _ => Self::Internal { message: format!("{target} answered errno {errno}: {message}") },
+        }
+    }
+
+    /// True when the callee certainly did not accept the call.
+    #[must_use]
+    pub const fn not_accepted(&self) -> bool {
+        matches!(self, Self::Unreachable { .. })
+    }
+}
+
+/// A way to move one call's data to a callee and its response back.
+pub trait Mode {
+    /// Which of the three.
+    const KIND: ModeKind;
+    /// Where one instance of a callee is reached; made by the dispatcher from a resolved route.
+    type Route;
+
+    /// Sends `call` and waits for its end.
+    ///
+    /// # Errors
+    /// Exactly one [`CallError`]; [`CallError::Unreachable`] only when the callee did not accept the call.
+    fn call(&mut self, route: &mut Self::Route, call: &Call<'_>) -> Result<Payload, CallError>;
+}

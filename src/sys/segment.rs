@@ -1,0 +1,177 @@
+//! Segments: sealed memfds that carry one payload from one process to another.
+//!
+//! The sender fills a fresh memfd and seals it; the receiver checks seals and size *before* it reads, so
+//! the bytes cannot change or vanish under it (DESIGN §6).
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::stat::fstat;
+
+const SEALS: SealFlag = SealFlag::F_SEAL_WRITE
+    .union(SealFlag::F_SEAL_SHRINK)
+    .union(SealFlag::F_SEAL_GROW)
+    .union(SealFlag::F_SEAL_SEAL);
+
+/// Why a segment cannot be made, accepted or read.
+#[derive(Debug, thiserror::Error)]
+pub enum SegmentError {
+    /// A system call failed.
+    #[error("{operation} failed on a segment of {len} bytes: {source}")]
+    Os {
+        /// Which one.
+        operation: &'static str,
+        /// Length of the segment in bytes.
+        len: u64,
+        /// Its error.
+        #[source]
+        source: io::Error,
+    },
+    /// The peer sent something else than a sealed memfd of the announced size.
+    #[error("the peer's descriptor is no sealed memfd of {expected} bytes: {found}")]
+    Hostile {
+        /// Announced length in bytes.
+        expected: u64,
+        /// What it is instead.
+        found: String,
+    },
+}
+
+/// A sealed memfd: `len` bytes that nobody can change any more.
+#[derive(Debug)]
+pub struct Segment {
+    file: File,
+    len: u64,
+}
+
+impl Segment {
+    /// A sealed copy of `bytes`.
+    ///
+    /// # Errors
+    /// When memory or descriptors run out.
+    pub fn copy_of(bytes: &[u8]) -> Result<Self, SegmentError> {
+        let len = bytes.len() as u64;
+        let os = |operation| move |source: io::Error| SegmentError::Os { operation, len, source };
+        let fd =
+            memfd_create(c"cwasi-payload", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
+                .map_err(|errno| os("memfd_create")(errno.into()))?;
+        let file = File::from(fd);
+        file.set_len(len).map_err(os("ftruncate"))?;
+        file.write_all_at(bytes, 0).map_err(os("write"))?;
+        fcntl(&file, FcntlArg::F_ADD_SEALS(SEALS))
+            .map_err(|errno| os("F_ADD_SEALS")(errno.into()))?;
+        Ok(Self { file, len })
+    }
+
+    /// Accepts a descriptor from a peer that announced `len` bytes.
+    ///
+    /// # Errors
+    /// When it is not a memfd with all our seals and exactly that size.
+    pub fn accept(fd: OwnedFd, len: u64) -> Result<Self, SegmentError> {
+        let hostile = |found: String| SegmentError::Hostile { expected: len, found };
+        let seals = fcntl(&fd, FcntlArg::F_GET_SEALS)
+            .map_err(|errno| hostile(format!("no seals ({errno})")))?;
+        let seals = SealFlag::from_bits_truncate(seals);
+        if !seals.contains(SEALS) {
+            return Err(hostile(format!("only {seals:?}")));
+        }
+        let size = fstat(&fd).map_err(|errno| hostile(format!("no size ({errno})")))?.st_size;
+        if u64::try_from(size) != Ok(len) {
+            return Err(hostile(format!("{size} bytes")));
+        }
+        Ok(Self { file: File::from(fd), len })
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// True when it holds no bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The memfd, for sending.
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// A memfd with the same bytes, positioned at its start, for use as somebody's stdin.
+    ///
+    /// # Errors
+    /// When descriptors run out.
+    pub fn try_clone(&self) -> Result<Self, SegmentError> {
+        let file = self.file.try_clone().map_err(|source| SegmentError::Os {
+            operation: "dup",
+            len: self.len,
+            source,
+        })?;
+        Ok(Self { file, len: self.len })
+    }
+
+    /// Copies the bytes from `offset` on into `target`, all of it.
+    ///
+    /// # Errors
+    /// When the segment ends before `target` is full.
+    pub fn read_exact_at(&self, target: &mut [u8], offset: u64) -> Result<(), SegmentError> {
+        self.file.read_exact_at(target, offset).map_err(|source| SegmentError::Os {
+            operation: "read",
+            len: self.len,
+            source,
+        })
+    }
+
+    /// All bytes.
+    ///
+    /// # Errors
+    /// When they do not fit into memory or cannot be read.
+    pub fn to_vec(&self) -> Result<Vec<u8>, SegmentError> {
+        let too_large =
+            |source| SegmentError::Os { operation: "allocation", len: self.len, source };
+        let len =
+            usize::try_from(self.len).map_err(|_| too_large(io::ErrorKind::OutOfMemory.into()))?;
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(len).map_err(|_| too_large(io::ErrorKind::OutOfMemory.into()))?;
+        bytes.resize(len, 0);
+        self.read_exact_at(&mut bytes, 0)?;
+        Ok(bytes)
+    }
+}
+
+impl From<Segment> for OwnedFd {
+    fn from(segment: Segment) -> Self {
+        segment.file.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_survive_and_cannot_change() {
+        let segment = Segment::copy_of(b"camera").unwrap();
+        let again = Segment::accept(segment.try_clone().unwrap().into(), 6).unwrap();
+        assert_eq!(again.to_vec().unwrap(), b"camera");
+        assert!(again.file.write_at(b"x", 0).is_err());
+        assert!(again.file.set_len(0).is_err());
+    }
+
+    #[test]
+    fn unsealed_short_and_foreign_descriptors_are_refused() {
+        let unsealed = memfd_create(c"t", MFdFlags::MFD_ALLOW_SEALING).unwrap();
+        assert!(matches!(Segment::accept(unsealed, 0), Err(SegmentError::Hostile { .. })));
+        let short = Segment::copy_of(b"ab").unwrap();
+        assert!(matches!(Segment::accept(short.into(), 3), Err(SegmentError::Hostile { .. })));
+        let file = File::open("/proc/self/exe").unwrap();
+        assert!(matches!(Segment::accept(file.into(), 1), Err(SegmentError::Hostile { .. })));
+    }
+}

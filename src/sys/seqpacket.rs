@@ -1,0 +1,267 @@
+//! `SOCK_SEQPACKET` Unix sockets: every send is one message with its descriptors, read by exactly one reader.
+//!
+//! All operations are non-blocking underneath and wait with `poll`, so that a deadline holds whoever
+//! shares the socket.
+#![expect(unsafe_code, reason = "descriptors that arrive as numbers must be owned")]
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{
+    AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType,
+    UnixAddr, accept4, bind, connect, listen, recvmsg, sendmsg, socket, socketpair,
+};
+
+use super::clock::monotonic_ns;
+
+/// Most descriptors that one message carries.
+pub const DESCRIPTORS_MAX: usize = 8;
+/// Connections that may wait in a listener's backlog.
+pub const BACKLOG: i32 = 128;
+
+/// Why a message was not sent or received.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// The peer is gone; nothing of this message reached it.
+    #[error("the peer closed the connection")]
+    Closed,
+    /// The deadline passed before the socket was ready.
+    #[error("the deadline passed while waiting for the socket")]
+    Deadline,
+    /// A message was longer than the buffer, or carried more descriptors than allowed.
+    #[error(
+        "the peer's message is longer than {limit} bytes or carries more than {DESCRIPTORS_MAX} descriptors"
+    )]
+    Truncated {
+        /// Length of the buffer in bytes.
+        limit: usize,
+    },
+    /// A system call failed.
+    #[error("{operation} failed: {source}")]
+    Os {
+        /// Which one.
+        operation: &'static str,
+        /// Its error.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl SocketError {
+    fn os(operation: &'static str) -> impl Fn(Errno) -> Self {
+        move |errno| Self::Os { operation, source: errno.into() }
+    }
+}
+
+/// A moment of `CLOCK_MONOTONIC` in nanoseconds after which an operation gives up; `None` = never.
+pub type Deadline = Option<u64>;
+
+/// A message as it arrived.
+#[derive(Debug)]
+pub struct Received {
+    /// Bytes in the buffer.
+    pub len: usize,
+    /// Descriptors in the order in which they were sent, all close-on-exec.
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// A connected pair.
+///
+/// # Errors
+/// When descriptors run out.
+pub fn pair() -> Result<(OwnedFd, OwnedFd), SocketError> {
+    socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+        .map_err(SocketError::os("socketpair"))
+}
+
+/// A listening socket at `path` (at most 107 bytes), non-blocking.
+///
+/// # Errors
+/// When the path is too long or taken.
+pub fn listener(path: &Path) -> Result<OwnedFd, SocketError> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let fd = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
+        .map_err(SocketError::os("socket"))?;
+    let address = UnixAddr::new(path).map_err(SocketError::os("socket address"))?;
+    bind(fd.as_raw_fd(), &address).map_err(SocketError::os("bind"))?;
+    let backlog = Backlog::new(BACKLOG).map_err(SocketError::os("backlog"))?;
+    listen(&fd, backlog).map_err(SocketError::os("listen"))?;
+    Ok(fd)
+}
+
+/// A connection to the listener at `path`. Never blocks: a full backlog is [`SocketError::Deadline`].
+///
+/// # Errors
+/// [`SocketError::Closed`] when nobody listens there.
+pub fn connect_to(path: &Path) -> Result<OwnedFd, SocketError> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let fd = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
+        .map_err(SocketError::os("socket"))?;
+    let address = UnixAddr::new(path).map_err(SocketError::os("socket address"))?;
+    match connect(fd.as_raw_fd(), &address) {
+        Ok(()) => Ok(fd),
+        Err(Errno::ECONNREFUSED | Errno::ENOENT) => Err(SocketError::Closed),
+        Err(Errno::EAGAIN) => Err(SocketError::Deadline),
+        Err(errno) => Err(SocketError::os("connect")(errno)),
+    }
+}
+
+/// The next waiting connection; `None` when there is none.
+///
+/// # Errors
+/// When descriptors run out.
+pub fn accept_from(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>, SocketError> {
+    match accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK) {
+        // SAFETY:
+        // - accept4 returned a descriptor that nobody else owns.
+        Ok(fd) => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
+        Err(Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR) => Ok(None),
+        Err(errno) => Err(SocketError::os("accept4")(errno)),
+    }
+}
+
+/// Sends `parts` as one message with `descriptors`; waits for room until `deadline`.
+///
+/// # Errors
+/// [`SocketError::Closed`] when the peer is gone: the message was not accepted.
+pub fn send(
+    fd: BorrowedFd<'_>,
+    parts: &[&[u8]],
+    descriptors: &[BorrowedFd<'_>],
+    deadline: Deadline,
+) -> Result<(), SocketError> {
+    let slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+    let numbers: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+    let rights = [ControlMessage::ScmRights(&numbers)];
+    let control = if numbers.is_empty() { &rights[..0] } else { &rights[..] };
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+    loop {
+        match sendmsg::<UnixAddr>(fd.as_raw_fd(), &slices, control, flags, None) {
+            Ok(_) => return Ok(()),
+            Err(Errno::EAGAIN) => wait(fd, PollFlags::POLLOUT, deadline)?,
+            Err(Errno::EINTR) => {}
+            Err(Errno::EPIPE | Errno::ECONNRESET | Errno::ENOTCONN) => {
+                return Err(SocketError::Closed);
+            }
+            Err(errno) => return Err(SocketError::os("sendmsg")(errno)),
+        }
+    }
+}
+
+/// Receives one message into `buffer`; waits until `deadline`.
+///
+/// # Errors
+/// [`SocketError::Closed`] at the end of the connection; descriptors of a refused message are closed.
+pub fn receive(
+    fd: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    deadline: Deadline,
+) -> Result<Received, SocketError> {
+    loop {
+        match try_receive(fd, buffer)? {
+            Some(received) => return Ok(received),
+            None => wait(fd, PollFlags::POLLIN, deadline)?,
+        }
+    }
+}
+
+/// Receives one message if one waits.
+///
+/// # Errors
+/// As [`receive`].
+pub fn try_receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Option<Received>, SocketError> {
+    let limit = buffer.len();
+    let mut space = nix::cmsg_space!([RawFd; DESCRIPTORS_MAX]);
+    let mut slices = [IoSliceMut::new(buffer)];
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
+    let message = loop {
+        match recvmsg::<UnixAddr>(fd.as_raw_fd(), &mut slices, Some(&mut space), flags) {
+            Ok(message) => break message,
+            Err(Errno::EINTR) => {}
+            Err(Errno::EAGAIN) => return Ok(None),
+            Err(Errno::ECONNRESET) => return Err(SocketError::Closed),
+            Err(errno) => return Err(SocketError::os("recvmsg")(errno)),
+        }
+    };
+    let mut descriptors = Vec::new();
+    for control in message.cmsgs().map_err(SocketError::os("recvmsg"))? {
+        if let ControlMessageOwned::ScmRights(numbers) = control {
+            // SAFETY:
+            // - the kernel just installed these descriptors for us; nobody else owns them.
+            descriptors
+                .extend(numbers.into_iter().map(|number| unsafe { OwnedFd::from_raw_fd(number) }));
+        }
+    }
+    if message.flags.intersects(MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC) {
+        return Err(SocketError::Truncated { limit });
+    }
+    if message.bytes == 0 && descriptors.is_empty() {
+        // Our messages are never empty, so this is the end of the connection.
+        return Err(SocketError::Closed);
+    }
+    Ok(Some(Received { len: message.bytes, descriptors }))
+}
+
+/// Waits until one of `events` (or an error, which the next call reports) is there.
+fn wait(fd: BorrowedFd<'_>, events: PollFlags, deadline: Deadline) -> Result<(), SocketError> {
+    loop {
+        let timeout = match deadline {
+            None => PollTimeout::NONE,
+            Some(deadline) => {
+                let left_ns = deadline.saturating_sub(monotonic_ns());
+                if left_ns == 0 {
+                    return Err(SocketError::Deadline);
+                }
+                let left_ms = left_ns.div_ceil(1_000_000);
+                PollTimeout::try_from(i32::try_from(left_ms).unwrap_or(i32::MAX))
+                    .unwrap_or(PollTimeout::MAX)
+            }
+        };
+        let mut fds = [PollFd::new(fd.as_fd(), events)];
+        match poll(&mut fds, timeout) {
+            Ok(0) | Err(Errno::EINTR) => {}
+            Ok(_) => return Ok(()),
+            Err(errno) => return Err(SocketError::os("poll")(errno)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn boundaries_and_descriptors_arrive_together() {
+        let (a, b) = pair().unwrap();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"x").unwrap();
+        send(a.as_fd(), &[b"one", b"+"], &[file.as_fd()], None).unwrap();
+        send(a.as_fd(), &[b"two"], &[], None).unwrap();
+        let mut buffer = [0; 16];
+        let first = receive(b.as_fd(), &mut buffer, None).unwrap();
+        assert_eq!((&buffer[..first.len], first.descriptors.len()), (&b"one+"[..], 1));
+        let second = receive(b.as_fd(), &mut buffer, None).unwrap();
+        assert_eq!((&buffer[..second.len], second.descriptors.len()), (&b"two"[..], 0));
+    }
+
+    #[test]
+    fn a_gone_peer_a_passed_deadline_and_a_long_message_are_told_apart() {
+        let (a, b) = pair().unwrap();
+        let mut buffer = [0; 4];
+        let soon = Some(monotonic_ns() + 1_000_000);
+        assert!(matches!(receive(b.as_fd(), &mut buffer, soon), Err(SocketError::Deadline)));
+        send(a.as_fd(), &[b"longer"], &[], None).unwrap();
+        assert!(matches!(
+            receive(b.as_fd(), &mut buffer, None),
+            Err(SocketError::Truncated { limit: 4 })
+        ));
+        drop(a);
+        assert!(matches!(receive(b.as_fd(), &mut buffer, None), Err(SocketError::Closed)));
+        assert!(matches!(send(b.as_fd(), &[b"x"], &[], None), Err(SocketError::Closed)));
+    }
+}

@@ -1,0 +1,290 @@
+//! Control messages: shim ↔ zygote and shim ↔ sandbox, JSON over inherited `SOCK_SEQPACKET` socketpairs.
+//!
+//! Both ends come from one build and trust each other, except that a sandbox is not trusted by its shim:
+//! the shim decides about [`SandboxMessage`] as about any input. File descriptors travel beside a message
+//! in the order that its documentation gives.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::ids::Identity;
+
+/// Longest control message in bytes (an OCI process with a large environment fits).
+pub const CONTROL_MESSAGE_MAX: usize = 160 * 1024;
+
+/// shim → zygote: do one thing with one container, in a throw-away process (`builder`).
+///
+/// Descriptors: `[reply]`, and for [`Verb::Create`] the list in [`CreateDescriptor`].
+/// The throw-away process writes one [`VerbReply`] to `reply` and exits.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VerbRequest {
+    /// Container id as libcontainer knows it (unique within `root`).
+    pub container: String,
+    /// libcontainer's state root, one per group.
+    pub root: PathBuf,
+    /// What to do.
+    pub verb: Verb,
+}
+
+/// What a builder can be asked for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verb {
+    /// Load the modules, then build the container up to `start`.
+    Create(Box<CreateSpec>),
+    /// Let the container's init run its workload.
+    Start,
+    /// Freeze every process of the container.
+    Pause,
+    /// Thaw it.
+    Resume,
+    /// Apply new limits: OCI `LinuxResources` as JSON.
+    Update {
+        /// OCI `LinuxResources` as JSON.
+        resources: String,
+    },
+    /// Remove what the container left; kill it first when it still runs.
+    Delete,
+}
+
+/// Order of the descriptors behind the reply socket of [`Verb::Create`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum CreateDescriptor {
+    /// The container's stdin.
+    Stdin = 1,
+    /// The container's stdout.
+    Stdout = 2,
+    /// The container's stderr.
+    Stderr = 3,
+    /// Sandbox end of the socketpair to the shim ([`SandboxMessage`]); Wasm workloads only.
+    Broker = 4,
+    /// Listening receiver socket; secondaries only.
+    Receiver = 5,
+}
+
+/// What to build.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CreateSpec {
+    /// OCI bundle directory.
+    pub bundle: PathBuf,
+    /// What runs inside.
+    pub workload: Workload,
+}
+
+/// What a container runs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Workload {
+    /// The OCI process itself (pause, busybox, sidecars).
+    Native,
+    /// A WebAssembly function.
+    Function(Box<FunctionLaunch>),
+}
+
+/// Everything that a sandbox needs to know about its function; made by the coordinator.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FunctionLaunch {
+    /// Who it is.
+    pub identity: Identity,
+    /// Workflow name, empty when there is none.
+    pub workflow: String,
+    /// Id of this instance: unique on this host.
+    pub instance: String,
+    /// Primary or secondary.
+    pub role: Role,
+    /// Native code of the module, from our own cache; opened before the container is built.
+    pub artifact: PathBuf,
+    /// sha256 of the module in hexadecimal, for logs.
+    pub module_digest: String,
+    /// What an invocation calls.
+    pub entry: Entry,
+    /// Program arguments, `args[0]` included.
+    pub args: Vec<String>,
+    /// Environment as `KEY=value`.
+    pub env: Vec<String>,
+    /// Directories that the guest may open: paths inside the container, as the guest sees them too.
+    pub preopens: Vec<PathBuf>,
+    /// Worker processes; 1 for primaries.
+    pub concurrency: u32,
+    /// Requests that may wait for a worker before callers get `Overloaded`.
+    pub queue: u32,
+    /// Longest invocation in milliseconds; `None` = as long as the caller waits (primaries: for ever).
+    pub timeout_ms: Option<u64>,
+    /// Largest payload and response in bytes.
+    pub max_payload: u64,
+    /// Most linear memory in bytes; `None` = what the module declares.
+    pub memory_max: Option<u64>,
+    /// Exit after this many requests; 0 = never.
+    pub max_requests: u64,
+    /// Exit after this long without a request, in milliseconds; `None` = never.
+    pub idle_ms: Option<u64>,
+}
+
+/// What an invocation of a function calls.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Entry {
+    /// A WASI command: `_start` or another export without parameters; payload on stdin, response on stdout.
+    Command {
+        /// Name of the export.
+        export: String,
+    },
+    /// A reactor: `cwasi_handle`.
+    Reactor,
+}
+
+/// A function's role in its workflow (paper §4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Starts the workflow and runs to completion.
+    Primary,
+    /// Is called by others until it is killed.
+    Secondary,
+}
+
+/// builder → shim, once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VerbReply {
+    /// [`Verb::Create`] worked.
+    Created {
+        /// The init process, in the shim's pid namespace.
+        pid: i32,
+    },
+    /// Any other verb worked.
+    Done,
+    /// It did not; nothing is left behind for a failed create.
+    Failed {
+        /// For the user: what failed and what to do.
+        message: String,
+    },
+}
+
+/// sandbox (init or worker) → shim, over the broker socketpair that all its processes share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SandboxMessage {
+    /// Init: the workload runs; a secondary polls its receiver and has its workers.
+    Ready,
+    /// Init: the workload cannot run; the process exits next.
+    StartFailed {
+        /// For the user.
+        message: String,
+    },
+    /// Worker: how do I reach `target`? Descriptor: `[reply]`, a socket of the worker's own on which the
+    /// shim answers with one [`ResolveReply`].
+    Resolve(ResolveRequest),
+    /// Worker: what its calls did since the last report.
+    Edges(Vec<EdgeReport>),
+}
+
+/// Question for a route.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResolveRequest {
+    /// Name of the function to call, in the caller's scope.
+    pub target: String,
+    /// Instances that did not answer this caller; the shim tries others first.
+    pub avoid: Vec<String>,
+}
+
+/// Answer: a route, or an errno with its reasons.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ResolveReply {
+    /// The callee runs on this host. Descriptor: `[connection]`, connected to the callee's receiver, the
+    /// hello already sent by the shim.
+    Local {
+        /// Instance behind the connection.
+        instance: String,
+        /// Why this mode, for people.
+        reason: String,
+        /// Largest payload that the callee takes, in bytes.
+        max_payload: u64,
+    },
+    /// There is no route.
+    Unroutable {
+        /// Errno number of the guest ABI.
+        errno: i32,
+        /// What was looked for and where, or which rule forbids it.
+        message: String,
+    },
+}
+
+/// What one edge (caller → callee in one mode) did since the last report.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EdgeReport {
+    /// Calling function.
+    pub caller: String,
+    /// Called function.
+    pub callee: String,
+    /// `embedded`, `local` or `networked`.
+    pub mode: String,
+    /// Why that mode.
+    pub reason: String,
+    /// Calls that ended, errors included.
+    pub calls: u64,
+    /// Calls that ended with an error.
+    pub errors: u64,
+    /// Payload bytes sent.
+    pub request_bytes: u64,
+    /// Response bytes received.
+    pub response_bytes: u64,
+    /// Latency counts: key = upper bound of the bucket in nanoseconds.
+    pub latency_ns: BTreeMap<u64, u64>,
+}
+
+/// A control message that is no JSON of the expected shape.
+#[derive(Debug, thiserror::Error)]
+#[error("control message of {length} bytes cannot be read: {source}")]
+pub struct ControlCodecError {
+    /// Bytes received.
+    pub length: usize,
+    /// What the parser says.
+    #[source]
+    pub source: serde_json::Error,
+}
+
+/// Bytes of a control message.
+#[must_use]
+pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
+    serde_json::to_vec(message)
+        .expect("control messages have string keys and no failing serializers")
+}
+
+/// A control message from its bytes.
+///
+/// # Errors
+/// When the bytes are no message of type `T`.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ControlCodecError> {
+    serde_json::from_slice(bytes)
+        .map_err(|source| ControlCodecError { length: bytes.len(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resolve_round_trips() {
+        let message = SandboxMessage::Resolve(ResolveRequest {
+            target: "b".into(),
+            avoid: vec!["i1".into()],
+        });
+        assert_eq!(decode::<SandboxMessage>(&encode(&message)).unwrap(), message);
+    }
+
+    #[test]
+    fn unknown_fields_are_refused() {
+        let bytes = br#"{"resolve":{"target":"b","avoid":[],"more":1}}"#;
+        assert!(decode::<SandboxMessage>(bytes).is_err());
+    }
+}

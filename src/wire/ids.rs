@@ -1,0 +1,96 @@
+//! Ids: calls, functions (identities) and their running instances.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// Who a function is: the key of the registry, of policy and of everything per function (DESIGN §7).
+///
+/// Under CRI every pod is in containerd's namespace `k8s.io`, so the pod's own namespace is part of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Identity {
+    /// containerd namespace.
+    pub namespace: String,
+    /// Kubernetes namespace of the pod; empty outside Kubernetes.
+    pub pod_namespace: String,
+    /// Function name.
+    pub function: String,
+}
+
+impl Identity {
+    /// The same function name seen from another function's scope.
+    #[must_use]
+    pub fn sibling(&self, function: &str) -> Self {
+        Self { function: function.to_owned(), ..self.clone() }
+    }
+
+    /// True when both live in the same containerd namespace and pod namespace.
+    #[must_use]
+    pub fn same_scope(&self, other: &Self) -> bool {
+        self.namespace == other.namespace && self.pod_namespace == other.pod_namespace
+    }
+
+    /// 16 hexadecimal digits that stand for this identity in file names (`sun_path` holds 108 bytes).
+    #[must_use]
+    pub fn short(&self) -> String {
+        short_hash(&[&self.namespace, &self.pod_namespace, &self.function])
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.pod_namespace.is_empty() {
+            write!(f, "{}/{}", self.namespace, self.function)
+        } else {
+            write!(f, "{}/{}/{}", self.namespace, self.pod_namespace, self.function)
+        }
+    }
+}
+
+/// 16 hexadecimal digits over `parts`; parts are length-prefixed, so no two lists collide by joining.
+#[must_use]
+pub fn short_hash(parts: &[&str]) -> String {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update((part.len() as u64).to_le_bytes());
+        hasher.update(part.as_bytes());
+    }
+    hex::encode(&hasher.finalize()[..8])
+}
+
+/// Id of one call, unique without coordination; 16 bytes, also the W3C trace id's size.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallId(pub [u8; 16]);
+
+impl CallId {
+    /// From exactly 16 bytes.
+    #[must_use]
+    pub fn from_slice(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(Self)
+    }
+}
+
+impl fmt::Display for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
+    }
+}
+
+impl fmt::Debug for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CallId({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joining_parts_does_not_collide() {
+        assert_ne!(short_hash(&["ab", "c"]), short_hash(&["a", "bc"]));
+        assert_eq!(short_hash(&["ab", "c"]).len(), 16);
+    }
+}
