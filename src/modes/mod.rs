@@ -178,10 +178,12 @@ pub enum CallError {
         message: String,
     },
     /// Accepted, then the callee died: whether it ran is unknown.
-    #[error("{target} died while it served the call")]
+    #[error("{target} died while it served the call: {message}")]
     Broken {
         /// The callee.
         target: String,
+        /// How.
+        message: String,
     },
     /// A fault of the host.
     #[error("host fault: {message}")]
@@ -192,6 +194,15 @@ pub enum CallError {
 }
 
 impl CallError {
+    /// `what` (payload or response, and whose) of `length` bytes is above `limit` bytes.
+    #[must_use]
+    pub fn too_large(what: &str, length: u64, limit: u64) -> Self {
+        let message = format!(
+            "{what} of {length} bytes is larger than the limit of {limit} bytes; raise cwasi.max-payload or send less"
+        );
+        Self::TooLarge { message }
+    }
+
     /// The guest-visible code.
     #[must_use]
     pub const fn errno(&self) -> Errno {
@@ -210,6 +221,15 @@ impl CallError {
         }
     }
 
+    /// What travels beside the errno, so that [`Self::from_wire`] gives back the same error.
+    #[must_use]
+    pub fn wire_message(&self) -> String {
+        match self {
+            Self::Broken { message, .. } | Self::Unreachable { message, .. } => message.clone(),
+            other => other.to_string(),
+        }
+    }
+
     /// The error behind an errno and message that came over the wire.
     #[must_use]
     pub fn from_wire(errno: i32, message: String, target: &str) -> Self {
@@ -221,9 +241,10 @@ impl CallError {
             Some(Errno::Timeout) => Self::Timeout { target },
             Some(Errno::Overloaded) => Self::Overloaded { message },
             Some(Errno::Trapped) => Self::Trapped { message },
-            Some(Errno::PayloadTooLarge | Errno::Failed) => Self::Failed { message },
+            Some(Errno::PayloadTooLarge) => Self::TooLarge { message },
+            Some(Errno::Failed) => Self::Failed { message },
             Some(Errno::Unreachable) => Self::Unreachable { target, message },
-            Some(Errno::Broken) => Self::Broken { target },
+            Some(Errno::Broken) => Self::Broken { target, message },
             _ => Self::Internal { message: format!("{target} answered errno {errno}: {message}") },
         }
     }

@@ -1,6 +1,163 @@
 //! Local buffer: caller and callee on one host, a `SOCK_SEQPACKET` connection that the broker made.
 //!
 //! A payload travels inside the frame up to [`INLINE_MAX`] bytes and as a sealed
-//! memfd above. One call is one message each way, so a connection needs no reassembly.
+//! memfd above. One call is one message each way, so a connection needs no reassembly and can be shared by
+//! the callee's processes.
 //!
-//! [`INLINE_MAX`]: crate::wire::frame::INLINE_MAX
+//! - [`caller`]: the worker's side of a call ([`LocalMode`]).
+//! - [`receiver`]: the callee's side in its sandbox init.
+//! - [`answer`]: a callee's answer, from the worker or from init.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::modes::Payload;
+use crate::sys::segment::{Segment, SegmentError};
+use crate::sys::seqpacket::{self, Deadline, SocketError};
+use crate::wire::frame::{self, Enveloped, FrameError, INLINE_MAX, PayloadRef};
+
+pub mod answer;
+pub mod caller;
+pub mod receiver;
+
+pub use answer::{Answer, respond};
+pub use caller::{LocalMode, LocalRoute};
+pub use receiver::{Incoming, Receiver};
+
+/// Why a frame could not be sent or a message is no acceptable frame.
+#[derive(Debug, thiserror::Error)]
+pub enum LocalError {
+    /// The connection.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// The frame.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// The segment.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+    /// A frame that announces a segment without its descriptor, or brings descriptors that nobody asked for.
+    #[error("frame brings {found} descriptors, {expected} expected")]
+    Descriptors {
+        /// How many came.
+        found: usize,
+        /// How many belong to such a frame.
+        expected: usize,
+    },
+    /// A payload above the receiver's limit.
+    #[error("payload of {length} bytes is larger than the limit of {limit} bytes")]
+    TooLarge {
+        /// Length in bytes.
+        length: u64,
+        /// Limit in bytes.
+        limit: u64,
+    },
+}
+
+/// Sends one frame: small payloads inline, large ones as a sealed copy. `extra` descriptors go first.
+///
+/// # Errors
+/// When the peer is gone, the deadline passes, or memory runs out; then nothing was sent.
+pub fn send_frame<E: Enveloped>(
+    fd: BorrowedFd<'_>,
+    envelope: &E,
+    payload: &[u8],
+    extra: &[BorrowedFd<'_>],
+    deadline: Deadline,
+) -> Result<(), LocalError> {
+    if payload.len() <= INLINE_MAX {
+        let head = frame::encode_head(envelope, PayloadRef::Inline(payload))?;
+        return Ok(seqpacket::send(fd, &[&head, payload], extra, deadline)?);
+    }
+    send_segment(fd, envelope, &Segment::copy_of(payload)?, extra, deadline)
+}
+
+/// Sends one frame whose payload is already a segment. `extra` descriptors go first.
+///
+/// # Errors
+/// As [`send_frame`].
+pub fn send_segment<E: Enveloped>(
+    fd: BorrowedFd<'_>,
+    envelope: &E,
+    segment: &Segment,
+    extra: &[BorrowedFd<'_>],
+    deadline: Deadline,
+) -> Result<(), LocalError> {
+    let head = frame::encode_head(envelope, PayloadRef::Segment(segment.len()))?;
+    let mut descriptors = extra.to_vec();
+    descriptors.push(segment.as_fd());
+    Ok(seqpacket::send(fd, &[&head], &descriptors, deadline)?)
+}
+
+/// Sends one frame with a payload that arrived before, without copying a segment.
+///
+/// # Errors
+/// As [`send_frame`].
+pub fn forward_frame<E: Enveloped>(
+    fd: BorrowedFd<'_>,
+    envelope: &E,
+    payload: &Payload,
+    extra: &[BorrowedFd<'_>],
+    deadline: Deadline,
+) -> Result<(), LocalError> {
+    match payload {
+        Payload::Inline(bytes) => send_frame(fd, envelope, bytes, extra, deadline),
+        Payload::Segment(segment) => send_segment(fd, envelope, segment, extra, deadline),
+    }
+}
+
+/// A frame taken out of a message: envelope, payload, and the descriptors that came before the segment's.
+#[derive(Debug)]
+pub struct Opened<E> {
+    /// The envelope.
+    pub envelope: E,
+    /// The payload, its segment checked.
+    pub payload: Payload,
+    /// `extra` of the sender.
+    pub extra: Vec<OwnedFd>,
+}
+
+/// Opens a received message that must be a frame of kind `E` with `extra` descriptors before the segment's.
+///
+/// # Errors
+/// For anything else; all descriptors are closed then.
+pub fn open_frame<E: Enveloped>(
+    message: &[u8],
+    mut descriptors: Vec<OwnedFd>,
+    extra: usize,
+    max_payload: u64,
+) -> Result<Opened<E>, LocalError> {
+    let frame = frame::decode(message)?;
+    let envelope = frame.open::<E>()?;
+    let length = frame.payload.len();
+    if length > max_payload {
+        return Err(LocalError::TooLarge { length, limit: max_payload });
+    }
+    let found = descriptors.len();
+    let segments = usize::from(matches!(frame.payload, PayloadRef::Segment(_)));
+    if found != extra + segments {
+        return Err(LocalError::Descriptors { found, expected: extra + segments });
+    }
+    let payload = match (frame.payload, segments) {
+        (PayloadRef::Inline(bytes), _) => Payload::Inline(bytes.to_vec()),
+        (PayloadRef::Segment(len), _) => {
+            let fd =
+                descriptors.pop().ok_or(LocalError::Descriptors { found, expected: extra + 1 })?;
+            Payload::Segment(Segment::accept(fd, len)?)
+        }
+    };
+    Ok(Opened { envelope, payload, extra: descriptors })
+}
+
+/// Receives one frame of kind `E` without extra descriptors.
+///
+/// # Errors
+/// As [`open_frame`], and when the connection ends or the deadline passes.
+pub fn receive_frame<E: Enveloped>(
+    fd: &impl AsFd,
+    buffer: &mut [u8],
+    max_payload: u64,
+    deadline: Deadline,
+) -> Result<Opened<E>, LocalError> {
+    let received = seqpacket::receive(fd.as_fd(), buffer, deadline)?;
+    open_frame(&buffer[..received.len], received.descriptors, 0, max_payload)
+}

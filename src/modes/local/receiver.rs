@@ -1,0 +1,234 @@
+//! The callee's side in sandbox init: listener, connections, requests. Never blocks; init polls.
+//!
+//! A connection is trusted to be introduced by a shim (only shims can reach the receiver's socket), and
+//! then not trusted at all: whatever it sends that is no request closes it.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+
+use crate::modes::{CallError, Payload};
+use crate::sys::seqpacket::{self, SocketError};
+use crate::wire::envelope::{Hello, Request};
+use crate::wire::frame::FRAME_MAX;
+use crate::wire::ids::{CallId, Identity};
+
+use super::{Answer, LocalError, open_frame, respond};
+
+/// Most connections of one receiver; further callers wait in the listener's backlog.
+pub const CONNECTIONS_MAX: usize = 4096;
+
+/// Number of a connection within its receiver; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
+/// A request that arrived and was not answered yet.
+#[derive(Debug)]
+pub struct Incoming {
+    /// Where it came from.
+    pub connection: ConnectionId,
+    /// Where the answer goes; stays open while somebody holds it.
+    pub reply_to: Rc<OwnedFd>,
+    /// Who calls.
+    pub caller: Identity,
+    /// Its id.
+    pub id: CallId,
+    /// Deadline, trace, attempt.
+    pub request: Request,
+    /// The user's bytes.
+    pub payload: Payload,
+}
+
+/// What one look at a connection brought.
+#[derive(Debug)]
+pub enum Event {
+    /// Nothing (any more): poll again.
+    Idle,
+    /// The connection was introduced.
+    Introduced,
+    /// A request.
+    Request(Box<Incoming>),
+    /// The connection ended and was forgotten; requests that came over it need no answer.
+    Closed {
+        /// What was wrong with it; `None` when the caller simply went away.
+        fault: Option<LocalError>,
+    },
+}
+
+#[derive(Debug)]
+struct Connection {
+    fd: Rc<OwnedFd>,
+    caller: Option<Identity>,
+}
+
+/// Listener and connections of one secondary.
+#[derive(Debug)]
+pub struct Receiver {
+    listener: Option<OwnedFd>,
+    connections: BTreeMap<ConnectionId, Connection>,
+    next: u64,
+    max_payload: u64,
+    buffer: Vec<u8>,
+}
+
+impl Receiver {
+    /// A receiver on a listening socket that takes payloads of at most `max_payload` bytes.
+    #[must_use]
+    pub fn new(listener: OwnedFd, max_payload: u64) -> Self {
+        Self {
+            listener: Some(listener),
+            connections: BTreeMap::new(),
+            next: 0,
+            max_payload,
+            buffer: vec![0; FRAME_MAX],
+        }
+    }
+
+    /// The listener, to be polled; `None` when no further connection is taken now.
+    #[must_use]
+    pub fn listener(&self) -> Option<BorrowedFd<'_>> {
+        let room = self.connections.len() < CONNECTIONS_MAX;
+        self.listener.as_ref().filter(|_| room).map(AsFd::as_fd)
+    }
+
+    /// Every connection, to be polled for input.
+    pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, BorrowedFd<'_>)> {
+        self.connections.iter().map(|(id, connection)| (*id, connection.fd.as_fd()))
+    }
+
+    /// Takes the connections that wait, and returns how many came.
+    ///
+    /// # Errors
+    /// When descriptors run out; the connections wait on.
+    pub fn accept(&mut self) -> Result<usize, SocketError> {
+        let mut taken = 0;
+        while let Some(listener) = self.listener() {
+            let Some(fd) = seqpacket::accept_from(listener)? else { break };
+            self.connections
+                .insert(ConnectionId(self.next), Connection { fd: Rc::new(fd), caller: None });
+            self.next += 1;
+            taken += 1;
+        }
+        Ok(taken)
+    }
+
+    /// Stops taking new connections: callers get "unreachable" and try elsewhere.
+    pub fn stop_accepting(&mut self) {
+        self.listener = None;
+    }
+
+    /// Reads the next message of a connection, if one waits.
+    pub fn next_event(&mut self, id: ConnectionId) -> Event {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return Event::Closed { fault: None };
+        };
+        let received = match seqpacket::try_receive(connection.fd.as_fd(), &mut self.buffer) {
+            Ok(Some(received)) => received,
+            Ok(None) => return Event::Idle,
+            Err(error) => return self.close(id, error.into()),
+        };
+        let message = &self.buffer[..received.len];
+        let Some(caller) = connection.caller.clone() else {
+            return match open_frame::<Hello>(message, received.descriptors, 0, 0) {
+                Ok(opened) => {
+                    connection.caller = Some(opened.envelope.identity());
+                    Event::Introduced
+                }
+                Err(fault) => self.close(id, fault),
+            };
+        };
+        let reply_to = Rc::clone(&connection.fd);
+        match open_frame::<Request>(message, received.descriptors, 0, self.max_payload) {
+            Ok(opened) => match opened.envelope.id() {
+                Some(call) => Event::Request(Box::new(Incoming {
+                    connection: id,
+                    reply_to,
+                    caller,
+                    id: call,
+                    request: opened.envelope,
+                    payload: opened.payload,
+                })),
+                None => self.close(id, bad_call_id()),
+            },
+            Err(fault) => self.refuse_or_close(id, message_id(&self.buffer[..received.len]), fault),
+        }
+    }
+
+    /// A payload above the limit is the caller's error; everything else malformed ends the connection.
+    fn refuse_or_close(
+        &mut self,
+        id: ConnectionId,
+        call: Option<CallId>,
+        fault: LocalError,
+    ) -> Event {
+        if let (LocalError::TooLarge { length, limit }, Some(call)) = (&fault, call)
+            && let Some(connection) = self.connections.get(&id)
+        {
+            let (length, limit) = (*length, *limit);
+            let error = CallError::too_large("payload", length, limit);
+            // The caller may be gone already; its connection then ends at the next look.
+            drop(respond(connection.fd.as_fd(), call, &Answer::Error(error), Some(0)));
+            return Event::Introduced;
+        }
+        self.close(id, fault)
+    }
+
+    fn close(&mut self, id: ConnectionId, fault: LocalError) -> Event {
+        self.connections.remove(&id);
+        let gone = matches!(fault, LocalError::Socket(SocketError::Closed));
+        Event::Closed { fault: (!gone).then_some(fault) }
+    }
+}
+
+fn bad_call_id() -> LocalError {
+    LocalError::Frame(crate::wire::frame::FrameError::Kind {
+        kind: crate::wire::frame::Kind::Request as u8,
+        flags: 0,
+    })
+}
+
+/// The call id of a request whose payload was not acceptable.
+fn message_id(message: &[u8]) -> Option<CallId> {
+    crate::wire::frame::decode(message).ok()?.open::<Request>().ok()?.id()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::modes::local::send_frame;
+
+    fn connected(max_payload: u64) -> (tempfile::TempDir, Receiver, OwnedFd, ConnectionId) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r.sock");
+        let mut receiver = Receiver::new(seqpacket::listener(&path).unwrap(), max_payload);
+        let fd = seqpacket::connect_to(&path).unwrap();
+        assert_eq!(receiver.accept().unwrap(), 1);
+        let id = receiver.connections().next().unwrap().0;
+        (dir, receiver, fd, id)
+    }
+
+    #[test]
+    fn a_connection_without_hello_is_closed() {
+        let (_dir, mut receiver, fd, id) = connected(10);
+        let request = Request { call_id: vec![1; 16], ..Request::default() };
+        send_frame(fd.as_fd(), &request, b"x", &[], None).unwrap();
+        assert!(matches!(receiver.next_event(id), Event::Closed { fault: Some(_) }));
+        assert_eq!(receiver.connections().count(), 0);
+    }
+
+    #[test]
+    fn an_introduced_connection_brings_requests_until_it_ends() {
+        let (_dir, mut receiver, fd, id) = connected(10);
+        let caller =
+            Identity { namespace: "n".into(), pod_namespace: String::new(), function: "f".into() };
+        send_frame(fd.as_fd(), &Hello::of(&caller, "", "i"), b"", &[], None).unwrap();
+        assert!(matches!(receiver.next_event(id), Event::Introduced));
+        assert!(matches!(receiver.next_event(id), Event::Idle));
+        let request = Request { call_id: vec![1; 16], ..Request::default() };
+        send_frame(fd.as_fd(), &request, b"x", &[], None).unwrap();
+        let Event::Request(incoming) = receiver.next_event(id) else { panic!("no request") };
+        assert_eq!(incoming.caller, caller);
+        drop(fd);
+        assert!(matches!(receiver.next_event(id), Event::Closed { fault: None }));
+    }
+}
