@@ -158,16 +158,10 @@ pub enum CallError {
         message: String,
     },
     /// Payload or response above the limit.
-    #[error(
-        "{what} of {length} bytes is larger than the limit of {limit} bytes (cwasi.max-payload)"
-    )]
+    #[error("{message}")]
     TooLarge {
-        /// `payload` or `response`, and whose.
-        what: String,
-        /// Its length in bytes.
-        length: u64,
-        /// The limit in bytes.
-        limit: u64,
+        /// Which one, its length and the limit; see [`CallError::too_large`].
+        message: String,
     },
     /// Not accepted by the callee; a retry is safe.
     #[error("{target} cannot be reached: {message}")]
