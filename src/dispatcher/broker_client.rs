@@ -1,0 +1,89 @@
+//! The worker's side of the broker: asks its shim for routes over the socketpair that all processes of the
+//! sandbox share, with a reply socket of its own in every question.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use crate::modes::CallError;
+use crate::modes::local::LocalRoute;
+use crate::sys::seqpacket::{self, Deadline, SocketError};
+use crate::wire::control::{
+    self, CONTROL_MESSAGE_MAX, EdgeReport, ResolveReply, ResolveRequest, SandboxMessage,
+};
+
+use super::call::{Resolve, Route};
+
+/// Reports of one message at most; a worker with more edges than this sends several.
+const REPORTS_PER_MESSAGE: usize = 16;
+
+/// Sandbox end of the broker.
+#[derive(Debug)]
+pub struct BrokerClient {
+    broker: OwnedFd,
+}
+
+impl BrokerClient {
+    /// A client on the inherited socket.
+    #[must_use]
+    pub fn new(broker: OwnedFd) -> Self {
+        Self { broker }
+    }
+
+    fn ask(
+        &self,
+        request: ResolveRequest,
+        deadline: Deadline,
+    ) -> Result<(ResolveReply, Vec<OwnedFd>), SocketError> {
+        let (ours, theirs) = seqpacket::pair()?;
+        let question = control::encode(&SandboxMessage::Resolve(request));
+        seqpacket::send(self.broker.as_fd(), &[&question], &[theirs.as_fd()], deadline)?;
+        drop(theirs);
+        let mut buffer = vec![0; CONTROL_MESSAGE_MAX];
+        let received = seqpacket::receive(ours.as_fd(), &mut buffer, deadline)?;
+        let reply = control::decode(&buffer[..received.len]).map_err(|error| SocketError::Os {
+            operation: "route answer",
+            source: std::io::Error::other(error),
+        })?;
+        Ok((reply, received.descriptors))
+    }
+}
+
+impl Resolve for BrokerClient {
+    fn resolve(
+        &mut self,
+        target: &str,
+        avoid: &[String],
+        deadline: Deadline,
+    ) -> Result<Route, CallError> {
+        let request = ResolveRequest { target: target.to_owned(), avoid: avoid.to_vec() };
+        let (reply, mut descriptors) =
+            self.ask(request, deadline).map_err(|error| match error {
+                SocketError::Deadline => CallError::Timeout { target: target.to_owned() },
+                error => CallError::Unreachable {
+                    target: target.to_owned(),
+                    message: format!("this sandbox's shim does not answer ({error})"),
+                },
+            })?;
+        match reply {
+            ResolveReply::Local { instance, reason, max_payload } => {
+                let connection = descriptors.pop().ok_or_else(|| CallError::Internal {
+                    message: format!("the route to {target} came without its connection"),
+                })?;
+                let local = LocalRoute { instance, connection, max_request: max_payload };
+                Ok(Route::Local { local, reason })
+            }
+            ResolveReply::Unroutable { errno, message } => {
+                Err(CallError::from_wire(errno, message, target))
+            }
+        }
+    }
+
+    fn report(&mut self, reports: Vec<EdgeReport>) {
+        for chunk in reports.chunks(REPORTS_PER_MESSAGE) {
+            let message = control::encode(&SandboxMessage::Edges(chunk.to_vec()));
+            // Metrics never hold up a call: what the shim does not take at once is lost and said so.
+            if let Err(error) = seqpacket::send(self.broker.as_fd(), &[&message], &[], Some(0)) {
+                tracing::debug!(%error, "edge report lost");
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Edge metrics: calls, bytes, errors and latencies per caller → callee and mode.
+//!
+//! Kept in the caller's worker between two reports to the shim. Latencies are counted in the buckets of an
+//! HDR histogram with two significant digits (1 µs to 1 h), so reports of many workers add up exactly.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::modes::ModeKind;
+use crate::wire::control::EdgeReport;
+
+/// Longest latency that a histogram holds, in nanoseconds; longer ones count as this.
+pub const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
+/// Shortest latency that a histogram tells apart from zero, in nanoseconds.
+const LATENCY_MIN_NS: u64 = 1_000;
+const SIGNIFICANT_DIGITS: u8 = 2;
+
+/// An empty latency histogram in nanoseconds.
+#[must_use]
+pub fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(LATENCY_MIN_NS, LATENCY_MAX_NS, SIGNIFICANT_DIGITS)
+        .expect("the bounds and digits are valid constants")
+}
+
+#[derive(Debug)]
+struct Edge {
+    calls: u64,
+    errors: u64,
+    request_bytes: u64,
+    response_bytes: u64,
+    latency: Histogram<u64>,
+}
+
+/// What one worker's edges did since the last report.
+#[derive(Debug)]
+pub struct Edges {
+    caller: String,
+    edges: BTreeMap<(String, &'static str, String), Edge>,
+}
+
+/// One call that ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended<'a> {
+    /// Called function.
+    pub callee: &'a str,
+    /// Mode that served it, `None` when there was no route.
+    pub mode: Option<ModeKind>,
+    /// Why that mode.
+    pub reason: &'a str,
+    /// Payload length in bytes.
+    pub request_bytes: u64,
+    /// Response length in bytes; `None` when the call ended with an error.
+    pub response_bytes: Option<u64>,
+    /// From the guest's call to its end.
+    pub latency: Duration,
+}
+
+impl Edges {
+    /// No calls yet.
+    #[must_use]
+    pub fn new(caller: &str) -> Self {
+        Self { caller: caller.to_owned(), edges: BTreeMap::new() }
+    }
+
+    /// Counts one call.
+    pub fn count(&mut self, ended: Ended<'_>) {
+        let mode = ended.mode.map_or("none", ModeKind::name);
+        let key = (ended.callee.to_owned(), mode, ended.reason.to_owned());
+        let edge = self.edges.entry(key).or_insert_with(|| Edge {
+            calls: 0,
+            errors: 0,
+            request_bytes: 0,
+            response_bytes: 0,
+            latency: histogram(),
+        });
+        edge.calls += 1;
+        edge.request_bytes += ended.request_bytes;
+        match ended.response_bytes {
+            Some(bytes) => edge.response_bytes += bytes,
+            None => edge.errors += 1,
+        }
+        edge.latency
+            .saturating_record(u64::try_from(ended.latency.as_nanos()).unwrap_or(LATENCY_MAX_NS));
+    }
+
+    /// What was counted since the last take.
+    pub fn take(&mut self) -> Vec<EdgeReport> {
+        let edges = std::mem::take(&mut self.edges);
+        edges
+            .into_iter()
+            .map(|((callee, mode, reason), edge)| EdgeReport {
+                caller: self.caller.clone(),
+                callee,
+                mode: mode.to_owned(),
+                reason,
+                calls: edge.calls,
+                errors: edge.errors,
+                request_bytes: edge.request_bytes,
+                response_bytes: edge.response_bytes,
+                latency_ns: edge
+                    .latency
+                    .iter_recorded()
+                    .map(|step| (step.value_iterated_to(), step.count_at_value()))
+                    .collect(),
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_add_up() {
+        let mut edges = Edges::new("a");
+        for (response_bytes, ms) in [(Some(5), 1), (None, 2), (Some(7), 3)] {
+            edges.count(Ended {
+                callee: "b",
+                mode: Some(ModeKind::Local),
+                reason: "r",
+                request_bytes: 10,
+                response_bytes,
+                latency: Duration::from_millis(ms),
+            });
+        }
+        let reports = edges.take();
+        let [report] = reports.as_slice() else { panic!("{reports:?}") };
+        assert_eq!(
+            (report.calls, report.errors, report.request_bytes, report.response_bytes),
+            (3, 1, 30, 12)
+        );
+        assert_eq!(report.latency_ns.values().sum::<u64>(), 3);
+        assert!(edges.take().is_empty());
+    }
+}
