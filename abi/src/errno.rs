@@ -36,11 +36,13 @@ pub enum Errno {
     BufferTooSmall = 14,
     /// A fault of the host; its log says more.
     Internal = 15,
+    /// Too many responses were left unread; nothing was called.
+    TooManyHandles = 16,
 }
 
 impl Errno {
     /// Every code, in order of its number.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Ok,
         Self::BadPointer,
         Self::InvalidArgument,
@@ -57,6 +59,7 @@ impl Errno {
         Self::NotAvailable,
         Self::BufferTooSmall,
         Self::Internal,
+        Self::TooManyHandles,
     ];
 
     /// The number that a host function returns.
@@ -91,6 +94,7 @@ impl Errno {
             Self::NotAvailable => "not available",
             Self::BufferTooSmall => "buffer too small",
             Self::Internal => "internal",
+            Self::TooManyHandles => "too many handles",
         }
     }
 }
@@ -112,6 +116,6 @@ mod tests {
             assert_eq!(Errno::from_code(errno.code()), Some(errno));
         }
         assert_eq!(Errno::from_code(-1), None);
-        assert_eq!(Errno::from_code(16), None);
+        assert_eq!(Errno::from_code(17), None);
     }
 }

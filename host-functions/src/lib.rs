@@ -1,1 +1,144 @@
-//! Not written yet.
+//! The functions that a guest imports from the module `cwasi`: one file per function.
+//!
+//! Runs in a worker, on the thread that runs the guest, while the guest waits for the host function to
+//! return. Knows neither the engine nor sockets: linear memory is a [`GuestMemory`], calls go to a
+//! [`Dispatch`], log lines to a [`LogSink`].
+//!
+//! Invariants:
+//! - A guest can cause an errno, never a trap or a panic of the host.
+//! - A host function never calls back into a guest (DESIGN §5: the engine does not survive it).
+//! - Everything that a guest can pile up here is bounded by a named constant.
+#![forbid(unsafe_code)]
+
+mod context;
+mod context_get;
+mod log;
+mod memory;
+mod request_dispatcher;
+mod response_read;
+mod responses;
+
+pub use context::{Context, Deadline};
+pub use context_get::context_get;
+pub use log::{Level, LogSink, log};
+pub use memory::{GuestMemory, GuestPtr};
+pub use request_dispatcher::request_dispatcher;
+pub use response_read::response_read;
+pub use responses::{RESPONSES_MAX, ResponseTable};
+
+use cwasi_abi::Errno;
+
+/// Moves one call to its callee and back; the host's dispatcher implements it.
+pub trait Dispatch {
+    /// Calls `target` and waits for its end. `payload` lies in the caller's linear memory.
+    ///
+    /// # Errors
+    /// The errno and the message that the guest reads.
+    fn call(
+        &mut self,
+        target: &str,
+        payload: &[u8],
+        deadline: Deadline,
+    ) -> Result<Box<dyn Response>, CallFailure>;
+}
+
+/// A response that waits until the guest says where it wants it.
+pub trait Response {
+    /// Length in bytes.
+    fn len(&self) -> u64;
+
+    /// True when there are no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies all bytes into `target`, which is exactly [`Self::len`] long.
+    ///
+    /// # Errors
+    /// When the bytes cannot be read any more.
+    fn copy_to(&self, target: &mut [u8]) -> Result<(), ResponseLost>;
+}
+
+/// A response whose bytes cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("response cannot be read: {reason}")]
+pub struct ResponseLost {
+    /// For the host's log.
+    pub reason: String,
+}
+
+/// A call that did not end with a response.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{errno}: {message}")]
+pub struct CallFailure {
+    /// Guest-visible code, never [`Errno::Ok`].
+    pub errno: Errno,
+    /// What the guest's author reads.
+    pub message: String,
+}
+
+/// The bytes of an error's message, or of a small response.
+impl Response for Vec<u8> {
+    fn len(&self) -> u64 {
+        self.as_slice().len() as u64
+    }
+
+    fn copy_to(&self, target: &mut [u8]) -> Result<(), ResponseLost> {
+        target.copy_from_slice(self);
+        Ok(())
+    }
+}
+
+/// What host functions act on: one per worker, told about each invocation by [`Host::begin`].
+pub struct Host {
+    context: Context,
+    responses: ResponseTable,
+    dispatch: Box<dyn Dispatch>,
+    log: Box<dyn LogSink>,
+    running: bool,
+}
+
+impl Host {
+    /// A host that has not seen an invocation yet: until [`Self::begin`], calls are refused.
+    #[must_use]
+    pub fn new(context: Context, dispatch: Box<dyn Dispatch>, log: Box<dyn LogSink>) -> Self {
+        Self { context, responses: ResponseTable::default(), dispatch, log, running: false }
+    }
+
+    /// An invocation starts: host functions answer for `context` from now on.
+    pub fn begin(&mut self, context: Context) {
+        self.context = context;
+        self.responses.clear();
+        self.running = true;
+    }
+
+    /// The invocation is over: frees what its guest left, refuses calls until the next [`Self::begin`].
+    pub fn end(&mut self) {
+        self.responses.clear();
+        self.running = false;
+    }
+
+    /// The invocation that host functions answer for.
+    #[must_use]
+    pub const fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The dispatcher, for what its owner does between invocations.
+    pub fn dispatch_mut(&mut self) -> &mut dyn Dispatch {
+        &mut *self.dispatch
+    }
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Host")
+            .field("context", &self.context)
+            .field("responses", &self.responses)
+            .field("running", &self.running)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod fake;

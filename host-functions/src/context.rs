@@ -1,0 +1,49 @@
+//! What a guest may know about its invocation.
+
+use std::time::Instant;
+
+/// When the caller stops waiting; `None` = never.
+pub type Deadline = Option<Instant>;
+
+/// One invocation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Context {
+    /// Name of the running function.
+    pub function: String,
+    /// Name of the workflow, empty when there is none.
+    pub workflow: String,
+    /// 32 lower-case hexadecimal digits; empty outside an invocation.
+    pub invocation_id: String,
+    /// When the caller stops waiting.
+    pub deadline: Deadline,
+    /// Starts at 1.
+    pub attempt: u32,
+    /// Name of the calling function, empty in a primary.
+    pub caller: String,
+    /// W3C trace context, empty when not traced.
+    pub traceparent: String,
+}
+
+impl Context {
+    /// The value of one of [`cwasi_abi::context_key`]; `None` for a key that does not exist.
+    #[must_use]
+    pub fn value(&self, key: &str) -> Option<String> {
+        use cwasi_abi::context_key as keys;
+        Some(match key {
+            keys::FUNCTION => self.function.clone(),
+            keys::WORKFLOW => self.workflow.clone(),
+            keys::INVOCATION_ID => self.invocation_id.clone(),
+            keys::DEADLINE_MS => self.deadline_ms(),
+            keys::ATTEMPT => self.attempt.to_string(),
+            keys::CALLER => self.caller.clone(),
+            keys::TRACEPARENT => self.traceparent.clone(),
+            _ => return None,
+        })
+    }
+
+    fn deadline_ms(&self) -> String {
+        self.deadline.map_or_else(String::new, |deadline| {
+            deadline.saturating_duration_since(Instant::now()).as_millis().to_string()
+        })
+    }
+}

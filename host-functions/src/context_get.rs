@@ -1,0 +1,92 @@
+//! `context_get(key_ptr, key_len, value_ptr, value_capacity, value_len_out) -> errno`
+
+use cwasi_abi::Errno;
+
+use crate::{GuestMemory, GuestPtr, Host};
+
+/// Length of a `u32` in linear memory.
+const U32_LEN: u32 = 4;
+
+/// Writes the value of a context key, UTF-8 without a terminator, and its length in bytes.
+///
+/// When the value does not fit, its length is written all the same and nothing else: ask again with a
+/// buffer of that length.
+///
+/// # Errors
+/// [`Errno::BadPointer`], [`Errno::InvalidArgument`] for a key that does not exist,
+/// [`Errno::BufferTooSmall`].
+pub fn context_get(
+    host: &Host,
+    memory: &mut impl GuestMemory,
+    key: (GuestPtr, u32),
+    value: (GuestPtr, u32),
+    value_len_out: GuestPtr,
+) -> Result<(), Errno> {
+    memory.slice(value.0, value.1)?;
+    memory.slice(value_len_out, U32_LEN)?;
+    let key = str::from_utf8(memory.slice(key.0, key.1)?).map_err(|_| Errno::InvalidArgument)?;
+    let text = host.context.value(key).ok_or(Errno::InvalidArgument)?;
+    let len = u32::try_from(text.len()).map_err(|_| Errno::Internal)?;
+    memory.write(value_len_out, &len.to_le_bytes())?;
+    if len > value.1 {
+        return Err(Errno::BufferTooSmall);
+    }
+    memory.write(value.0, text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Context;
+    use crate::fake::{FakeMemory, host};
+
+    fn get(key: &str, capacity: u32) -> (Result<(), Errno>, u32, Vec<u8>) {
+        let mut host = host();
+        host.begin(Context {
+            function: "extract".into(),
+            attempt: 2,
+            caller: "camera".into(),
+            deadline: Some(Instant::now() + Duration::from_secs(100)),
+            ..Context::default()
+        });
+        let mut memory = FakeMemory::of(256);
+        memory.write(GuestPtr(0), key.as_bytes()).unwrap();
+        let key = (GuestPtr(0), u32::try_from(key.len()).unwrap());
+        let outcome = context_get(&host, &mut memory, key, (GuestPtr(64), capacity), GuestPtr(60));
+        let len = u32::from_le_bytes(memory.bytes()[60..64].try_into().unwrap());
+        (outcome, len, memory.bytes()[64..64 + 32].to_vec())
+    }
+
+    #[test]
+    fn every_key_has_a_value_and_others_have_none() {
+        let (outcome, len, bytes) = get("function", 32);
+        assert_eq!((outcome, len, &bytes[..7]), (Ok(()), 7, &b"extract"[..]));
+        assert_eq!(get("attempt", 32).2[0], b'2');
+        assert_eq!(get("workflow", 32).1, 0);
+        let (outcome, len, bytes) = get("deadline_ms", 32);
+        let text = String::from_utf8(bytes[..len as usize].to_vec()).unwrap();
+        assert_eq!(outcome, Ok(()));
+        assert!((1..=100_000).contains(&text.parse::<u64>().unwrap()));
+        assert_eq!(get("password", 32).0, Err(Errno::InvalidArgument));
+    }
+
+    #[test]
+    fn a_small_buffer_learns_the_length_and_stays_untouched() {
+        let (outcome, len, bytes) = get("function", 6);
+        assert_eq!((outcome, len), (Err(Errno::BufferTooSmall), 7));
+        assert!(bytes.iter().all(|byte| *byte == 0));
+    }
+
+    proptest! {
+        #[test]
+        fn any_arguments_give_an_errno(a: u32, b: u32, c: u32, d: u32, e: u32, small: bool) {
+            let [a, b, c, d, e] = [a, b, c, d, e].map(|n| if small { n % 80 } else { n });
+            let mut memory = FakeMemory::of(64);
+            let _outcome = context_get(&host(), &mut memory, (GuestPtr(a), b), (GuestPtr(c), d), GuestPtr(e));
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! `log(level, ptr, len) -> errno`
+
+use cwasi_abi::{Errno, LOG_MESSAGE_MAX, log_level};
+
+use crate::{Context, GuestMemory, GuestPtr, Host};
+
+/// How important a log line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Something failed.
+    Error,
+    /// Something looks wrong.
+    Warn,
+    /// Worth telling.
+    Info,
+    /// For the author of the function.
+    Debug,
+    /// Every step.
+    Trace,
+}
+
+impl Level {
+    fn from_number(number: u32) -> Option<Self> {
+        Some(match number {
+            log_level::ERROR => Self::Error,
+            log_level::WARN => Self::Warn,
+            log_level::INFO => Self::Info,
+            log_level::DEBUG => Self::Debug,
+            log_level::TRACE => Self::Trace,
+            _ => return None,
+        })
+    }
+
+    /// Upper-case name, as log lines print it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Error => "ERROR",
+            Self::Warn => "WARN",
+            Self::Info => "INFO",
+            Self::Debug => "DEBUG",
+            Self::Trace => "TRACE",
+        }
+    }
+}
+
+/// Where log lines of guests go.
+pub trait LogSink {
+    /// Takes one message of the invocation `context`.
+    fn log(&mut self, level: Level, context: &Context, message: &str);
+}
+
+/// Logs a message; longer ones than [`LOG_MESSAGE_MAX`] are cut, bytes that are no UTF-8 replaced.
+///
+/// # Errors
+/// [`Errno::BadPointer`], [`Errno::InvalidArgument`] for a level that does not exist.
+pub fn log(
+    host: &mut Host,
+    memory: &impl GuestMemory,
+    level: u32,
+    ptr: GuestPtr,
+    len: u32,
+) -> Result<(), Errno> {
+    let bytes = memory.slice(ptr, len)?;
+    let level = Level::from_number(level).ok_or(Errno::InvalidArgument)?;
+    let text = String::from_utf8_lossy(cut(bytes, LOG_MESSAGE_MAX));
+    host.log.log(level, &host.context, &text);
+    Ok(())
+}
+
+/// At most `max` bytes, not ending inside a character.
+fn cut(bytes: &[u8], max: usize) -> &[u8] {
+    if bytes.len() <= max {
+        return bytes;
+    }
+    let is_continuation = |byte: &u8| byte & 0xC0 == 0x80;
+    // A character has at most three continuation bytes; bytes that are no UTF-8 are cut where they are.
+    let end = (max.saturating_sub(3)..=max).rev().find(|end| !is_continuation(&bytes[*end]));
+    &bytes[..end.unwrap_or(max)]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fake::{FakeMemory, host_with_log};
+
+    #[test]
+    fn messages_levels_and_pointers() {
+        let (mut host, lines) = host_with_log();
+        let mut memory = FakeMemory::of(64);
+        memory.write(GuestPtr(8), b"hi \xff").unwrap();
+        assert_eq!(log(&mut host, &memory, 3, GuestPtr(8), 4), Ok(()));
+        assert_eq!(log(&mut host, &memory, 0, GuestPtr(8), 4), Err(Errno::InvalidArgument));
+        assert_eq!(log(&mut host, &memory, 6, GuestPtr(8), 4), Err(Errno::InvalidArgument));
+        assert_eq!(log(&mut host, &memory, 3, GuestPtr(63), 2), Err(Errno::BadPointer));
+        assert_eq!(*lines.borrow(), ["INFO hi \u{fffd}"]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_cut_text_is_a_text(text in ".{0,60}", max in 4_usize..40) {
+            let short = cut(text.as_bytes(), max);
+            prop_assert!(short.len() <= max);
+            prop_assert!(text.len() <= max || short.len() + 3 >= max);
+            prop_assert!(str::from_utf8(short).is_ok_and(|short| text.starts_with(short)));
+        }
+
+        #[test]
+        fn any_bytes_are_cut(bytes in proptest::collection::vec(any::<u8>(), 0..60), max in 4_usize..40) {
+            prop_assert!(cut(&bytes, max).len() <= max);
+        }
+    }
+}

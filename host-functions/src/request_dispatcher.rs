@@ -1,0 +1,252 @@
+//! `request_dispatcher(target_ptr, target_len, payload_ptr, payload_len, outcome_out) -> errno`
+
+use cwasi_abi::{Errno, FUNCTION_NAME_MAX, Outcome, PAYLOAD_MAX};
+
+use crate::{CallFailure, GuestMemory, GuestPtr, Host, Response};
+
+#[expect(clippy::cast_possible_truncation, reason = "16")]
+const OUTCOME_LEN: u32 = Outcome::SIZE as u32;
+
+/// Calls a function, waits for its end and keeps the response, or the error's message, for
+/// [`response_read`](crate::response_read). Returns the call's errno.
+///
+/// The outcome is written whenever the pointers are valid, for failed calls too.
+///
+/// # Errors
+/// [`Errno::BadPointer`] without an outcome, [`Errno::TooManyHandles`] with an empty one (nothing was
+/// called in either case), otherwise the failed call's errno.
+pub fn request_dispatcher(
+    host: &mut Host,
+    memory: &mut impl GuestMemory,
+    target: (GuestPtr, u32),
+    payload: (GuestPtr, u32),
+    outcome_out: GuestPtr,
+) -> Result<(), Errno> {
+    memory.slice(outcome_out, OUTCOME_LEN)?;
+    let name = memory.slice(target.0, target.1)?;
+    let bytes = memory.slice(payload.0, payload.1)?;
+    let outcome = if host.responses.is_full() {
+        Outcome { status: code(Errno::TooManyHandles), ..Outcome::default() }
+    } else {
+        let ended = call(host, name, bytes);
+        keep(host, ended)
+    };
+    memory.write(outcome_out, &outcome.to_bytes())?;
+    match i32::try_from(outcome.status).ok().and_then(Errno::from_code) {
+        Some(Errno::Ok) => Ok(()),
+        Some(errno) => Err(errno),
+        None => Err(Errno::Internal),
+    }
+}
+
+fn call(host: &mut Host, name: &[u8], payload: &[u8]) -> Result<Box<dyn Response>, CallFailure> {
+    let fail = |errno, message: String| CallFailure { errno, message };
+    let target = target_name(name).map_err(|message| fail(Errno::InvalidArgument, message))?;
+    if payload.len() as u64 > PAYLOAD_MAX {
+        let message = format!(
+            "payload of {} bytes is larger than the largest possible, {PAYLOAD_MAX} bytes",
+            payload.len()
+        );
+        return Err(fail(Errno::PayloadTooLarge, message));
+    }
+    if !host.running {
+        let message =
+            "functions can be called while a request is handled, not from _initialize".to_owned();
+        return Err(fail(Errno::NotAvailable, message));
+    }
+    let response = host.dispatch.call(target, payload, host.context.deadline)?;
+    if response.len() > PAYLOAD_MAX {
+        let message = format!(
+            "response of {} bytes is larger than the largest possible, {PAYLOAD_MAX} bytes",
+            response.len()
+        );
+        return Err(fail(Errno::PayloadTooLarge, message));
+    }
+    Ok(response)
+}
+
+/// What the guest learns about the end of a call.
+fn keep(host: &mut Host, ended: Result<Box<dyn Response>, CallFailure>) -> Outcome {
+    let (errno, response) = match ended {
+        Ok(response) => (Errno::Ok, response),
+        Err(failure) => {
+            let body: Box<dyn Response> = Box::new(failure.message.into_bytes());
+            (failure.errno, body)
+        }
+    };
+    let length = u32::try_from(response.len());
+    match (length, host.responses.insert(response)) {
+        (Ok(length), Some(handle)) => Outcome { handle, length, status: code(errno), reserved: 0 },
+        _ => Outcome { status: code(Errno::Internal), ..Outcome::default() },
+    }
+}
+
+fn code(errno: Errno) -> u32 {
+    errno.code().unsigned_abs()
+}
+
+/// The target's name when it can be one at all; whether it exists is the dispatcher's question.
+fn target_name(bytes: &[u8]) -> Result<&str, String> {
+    let shown =
+        || String::from_utf8_lossy(&bytes[..bytes.len().min(FUNCTION_NAME_MAX)]).into_owned();
+    if bytes.is_empty() {
+        return Err("the name of the function to call is empty".into());
+    }
+    if bytes.len() > FUNCTION_NAME_MAX {
+        return Err(format!(
+            "the name of the function to call has {} bytes, at most {FUNCTION_NAME_MAX} are allowed: {:?}…",
+            bytes.len(),
+            shown()
+        ));
+    }
+    str::from_utf8(bytes)
+        .map_err(|_| format!("the name of the function to call is not UTF-8: {:?}", shown()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fake::{FakeMemory, host};
+    use crate::{Context, RESPONSES_MAX, response_read};
+
+    struct Bench {
+        host: Host,
+        memory: FakeMemory,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let mut host = host();
+            host.begin(Context::default());
+            Self { host, memory: FakeMemory::of(4096) }
+        }
+
+        fn call(&mut self, target: &[u8], payload: &[u8]) -> (Result<(), Errno>, Outcome) {
+            self.memory.write(GuestPtr(64), target).unwrap();
+            self.memory.write(GuestPtr(1024), payload).unwrap();
+            let len = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap();
+            let outcome = request_dispatcher(
+                &mut self.host,
+                &mut self.memory,
+                (GuestPtr(64), len(target)),
+                (GuestPtr(1024), len(payload)),
+                GuestPtr(0),
+            );
+            (outcome, self.outcome())
+        }
+
+        fn outcome(&self) -> Outcome {
+            let field =
+                |at: usize| u32::from_le_bytes(self.memory.bytes()[at..at + 4].try_into().unwrap());
+            Outcome { handle: field(0), length: field(4), status: field(8), reserved: field(12) }
+        }
+
+        fn read(&mut self, outcome: Outcome) -> Vec<u8> {
+            let at = GuestPtr(2048);
+            response_read(&mut self.host, &mut self.memory, outcome.handle, at, outcome.length)
+                .unwrap();
+            self.memory.slice(at, outcome.length).unwrap().to_vec()
+        }
+    }
+
+    #[test]
+    fn a_response_is_announced_and_read() {
+        let mut bench = Bench::new();
+        let (result, outcome) = bench.call(b"reverse", b"abc");
+        assert_eq!((result, outcome.status, outcome.length), (Ok(()), 0, 3));
+        assert_eq!(bench.read(outcome), b"cba");
+        let (result, outcome) = bench.call(b"reverse", b"");
+        assert_eq!((result, outcome.length), (Ok(()), 0));
+        assert_ne!(outcome.handle, 0, "an empty response has a handle too");
+    }
+
+    #[test]
+    fn a_failed_call_has_its_errno_and_message() {
+        let mut bench = Bench::new();
+        let (result, outcome) = bench.call(b"nobody", b"abc");
+        assert_eq!(result, Err(Errno::NoSuchFunction));
+        assert_eq!(outcome.status, 3);
+        assert_eq!(bench.read(outcome), b"nobody is unknown");
+    }
+
+    #[test]
+    fn names_that_cannot_be_functions_are_explained() {
+        for name in [&b""[..], &[b'x'; 64], b"\xff\xfe"] {
+            let mut bench = Bench::new();
+            let (result, outcome) = bench.call(name, b"");
+            assert_eq!(result, Err(Errno::InvalidArgument));
+            let message = String::from_utf8(bench.read(outcome)).unwrap();
+            assert!(message.contains("name of the function"), "{message}");
+        }
+    }
+
+    #[test]
+    fn unread_responses_are_bounded_and_freed_with_the_invocation() {
+        let mut bench = Bench::new();
+        for _ in 0..RESPONSES_MAX {
+            assert_eq!(bench.call(b"reverse", b"a").0, Ok(()));
+        }
+        let (result, outcome) = bench.call(b"reverse", b"a");
+        assert_eq!((result, outcome.handle), (Err(Errno::TooManyHandles), 0));
+        bench.host.begin(Context::default());
+        assert_eq!(bench.call(b"reverse", b"a").0, Ok(()));
+    }
+
+    #[test]
+    fn nothing_is_called_outside_an_invocation() {
+        let mut bench = Bench::new();
+        bench.host.end();
+        assert_eq!(bench.call(b"reverse", b"a").0, Err(Errno::NotAvailable));
+    }
+
+    #[test]
+    fn bad_pointers_are_noticed_before_the_call() {
+        const END: u32 = 4096;
+        for (target, payload, outcome) in [
+            ((END, 1), (0, 0), 0),
+            ((END + 1, 0), (0, 0), 0),
+            ((0, u32::MAX), (0, 0), 0),
+            ((u32::MAX, u32::MAX), (0, 0), 0),
+            ((64, 7), (END, 1), 0),
+            ((64, 7), (1, u32::MAX), 0),
+            ((64, 7), (u32::MAX - 3, 8), 0),
+            ((64, 7), (0, 0), END),
+            ((64, 7), (0, 0), END - 15),
+            ((64, 7), (0, 0), u32::MAX - 3),
+        ] {
+            let mut bench = Bench::new();
+            let result = request_dispatcher(
+                &mut bench.host,
+                &mut bench.memory,
+                (GuestPtr(target.0), target.1),
+                (GuestPtr(payload.0), payload.1),
+                GuestPtr(outcome),
+            );
+            assert_eq!(result, Err(Errno::BadPointer), "{target:?} {payload:?} {outcome}");
+            assert!(bench.memory.bytes().iter().all(|byte| *byte == 0));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_arguments_give_an_errno(args: [u32; 5], small: bool) {
+            let [a, b, c, d, e] = args.map(|n| if small { n % 5000 } else { n });
+            let mut bench = Bench::new();
+            let _outcome = request_dispatcher(
+                &mut bench.host, &mut bench.memory, (GuestPtr(a), b), (GuestPtr(c), d), GuestPtr(e),
+            );
+        }
+
+        #[test]
+        fn any_payload_round_trips(payload in proptest::collection::vec(any::<u8>(), 0..1000)) {
+            let mut bench = Bench::new();
+            let (result, outcome) = bench.call(b"reverse", &payload);
+            prop_assert_eq!(result, Ok(()));
+            let mut response = bench.read(outcome);
+            response.reverse();
+            prop_assert_eq!(response, payload);
+        }
+    }
+}
