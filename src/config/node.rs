@@ -1,0 +1,150 @@
+//! Settings of the node: where state and cache live, its name (DESIGN §11).
+//!
+//! One TOML document, from the first of: the runtime options' `config_body`, their `config_path`, the file
+//! that `CWASI_CONFIG` names, `/etc/cwasi/config.toml`, defaults.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// Variable that names a configuration file.
+pub const CONFIG_VARIABLE: &str = "CWASI_CONFIG";
+/// Configuration file of a node that says nothing else.
+pub const CONFIG_FILE: &str = "/etc/cwasi/config.toml";
+/// Longest state directory in bytes: a receiver's socket below it must fit into `sun_path` (108 bytes).
+pub const STATE_DIR_MAX: usize = 64;
+
+/// The configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeConfigError {
+    /// The file cannot be read.
+    #[error("configuration file {path} cannot be read: {source}", path = path.display())]
+    Read {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It is not what it should be.
+    #[error("configuration from {origin} is not valid: {message}")]
+    Invalid {
+        /// Where it came from.
+        origin: String,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+/// Settings of the node.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "snake_case")]
+pub struct NodeConfig {
+    /// Sockets, registry and records; on a tmpfs, absolute, at most [`STATE_DIR_MAX`] bytes.
+    pub state_dir: PathBuf,
+    /// Compiled modules; survives a reboot, absolute.
+    pub cache_dir: PathBuf,
+    /// Name of this node; empty = its host name.
+    pub node: String,
+    /// Filter of the shim's log, as `tracing` spells it.
+    pub log: String,
+    /// Not yet available.
+    redis_url: Option<String>,
+}
+
+impl Default for NodeConfig {
+    fn default() -> Self {
+        Self {
+            state_dir: PathBuf::from("/run/cwasi"),
+            cache_dir: PathBuf::from("/var/lib/cwasi"),
+            node: String::new(),
+            log: "info".to_owned(),
+            redis_url: None,
+        }
+    }
+}
+
+impl NodeConfig {
+    /// The node's configuration; `body` and `path` are those of the runtime options.
+    ///
+    /// # Errors
+    /// When the source that counts cannot be read or is not valid.
+    pub fn load(body: Option<&str>, path: Option<&Path>) -> Result<Self, NodeConfigError> {
+        if let Some(body) = body.filter(|body| !body.trim().is_empty()) {
+            return Self::parse(body, "the runtime options");
+        }
+        if let Some(path) = path.filter(|path| !path.as_os_str().is_empty()) {
+            return Self::read(path);
+        }
+        if let Some(path) = env::var_os(CONFIG_VARIABLE).filter(|path| !path.is_empty()) {
+            return Self::read(Path::new(&path));
+        }
+        match Self::read(Path::new(CONFIG_FILE)) {
+            Err(NodeConfigError::Read { source, .. })
+                if source.kind() == io::ErrorKind::NotFound =>
+            {
+                Ok(Self::default())
+            }
+            other => other,
+        }
+    }
+
+    fn read(path: &Path) -> Result<Self, NodeConfigError> {
+        let text = fs::read_to_string(path)
+            .map_err(|source| NodeConfigError::Read { path: path.to_owned(), source })?;
+        Self::parse(&text, &path.display().to_string())
+    }
+
+    fn parse(text: &str, origin: &str) -> Result<Self, NodeConfigError> {
+        let invalid =
+            |message: String| NodeConfigError::Invalid { origin: origin.to_owned(), message };
+        let config: Self = toml::from_str(text).map_err(|error| invalid(error.to_string()))?;
+        for (key, dir) in [("state_dir", &config.state_dir), ("cache_dir", &config.cache_dir)] {
+            if !dir.is_absolute() {
+                return Err(invalid(format!("{key} = {dir:?} must be an absolute path")));
+            }
+        }
+        if config.state_dir.as_os_str().len() > STATE_DIR_MAX {
+            return Err(invalid(format!(
+                "state_dir = {:?} is longer than {STATE_DIR_MAX} bytes; socket paths below it would not fit",
+                config.state_dir
+            )));
+        }
+        if config.redis_url.is_some() {
+            return Err(invalid(
+                "redis_url is not yet available: this version has the mode local".to_owned(),
+            ));
+        }
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_counts_and_defaults_fill_it() {
+        let config = NodeConfig::load(Some("state_dir = \"/run/x\""), None).unwrap();
+        assert_eq!(config.state_dir, Path::new("/run/x"));
+        assert_eq!(config.cache_dir, NodeConfig::default().cache_dir);
+    }
+
+    #[test]
+    fn bad_documents_say_what_to_do() {
+        for (body, part) in [
+            ("stat_dir = \"/x\"", "state_dir"),
+            ("state_dir = \"x\"", "absolute"),
+            ("redis_url = \"redis://h\"", "not yet available"),
+        ] {
+            let error = NodeConfig::load(Some(body), None).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        let long = format!("state_dir = \"/{}\"", "x".repeat(80));
+        assert!(NodeConfig::load(Some(&long), None).unwrap_err().to_string().contains("64 bytes"));
+        assert!(NodeConfig::load(None, Some(Path::new("/does/not/exist"))).is_err());
+    }
+}
