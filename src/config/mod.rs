@@ -7,3 +7,4 @@ mod values;
 
 pub use annotations::{AnnotationError, FunctionSpec};
 pub use node::{NodeConfig, NodeConfigError};
+pub use values::name as function_name;

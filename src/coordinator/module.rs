@@ -1,0 +1,292 @@
+//! Module checks: what comes from an image is untrusted bytes until this file has read them (DESIGN §3).
+//!
+//! The engine would run an ELF file, or the custom section `wasmedge` of any module, as native code. So only
+//! a core module (magic and version 1) passes, that section is dropped, and nothing but the result is ever
+//! compiled.
+
+use std::collections::BTreeMap;
+
+use cwasi_abi::{IMPORT_MODULE, export, import};
+use sha2::{Digest, Sha256};
+use wasm_encoder::{Module as Encoder, RawSection};
+use wasmparser::{ExternalKind, Parser, Payload, Validator, WasmFeatures};
+
+/// Largest module in bytes.
+pub const MODULE_MAX: u64 = 128 << 20;
+/// First bytes of every WebAssembly binary.
+pub const MAGIC: &[u8; 4] = b"\0asm";
+/// The custom section that the engine would execute as native code.
+const NATIVE_SECTION: &str = "wasmedge";
+const WASI_MODULE: &str = "wasi_snapshot_preview1";
+/// Most unresolved imports that one message lists.
+const IMPORTS_SHOWN: usize = 16;
+
+/// Why a module is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ModuleError {
+    /// Not WebAssembly at all.
+    #[error(
+        "{origin} is no WebAssembly module: it does not start with the magic bytes `\\0asm`{hint}"
+    )]
+    NoModule {
+        /// Where it came from.
+        origin: String,
+        /// What it seems to be.
+        hint: &'static str,
+    },
+    /// A component.
+    #[error(
+        "{origin} is a WebAssembly component; this runtime runs core modules: build it for wasm32-wasip1 \
+         instead of wasm32-wasip2, or unbundle it"
+    )]
+    Component {
+        /// Where it came from.
+        origin: String,
+    },
+    /// A damaged module, or one with features that the engine does not have.
+    #[error("{origin} is not a valid WebAssembly module: {source}")]
+    Invalid {
+        /// Where it came from.
+        origin: String,
+        /// What and at which offset.
+        #[source]
+        source: wasmparser::BinaryReaderError,
+    },
+    /// Imports that nothing on this host provides.
+    #[error(
+        "{origin} imports what this host does not provide: {imports}. Looked in `wasi_snapshot_preview1` and \
+         `cwasi`; embedding other modules is not yet available"
+    )]
+    Imports {
+        /// Where it came from.
+        origin: String,
+        /// `module.name`, comma-separated.
+        imports: String,
+    },
+    /// Larger than [`MODULE_MAX`].
+    #[error(
+        "{origin} of {length} bytes is larger than the limit of {MODULE_MAX} bytes for a module"
+    )]
+    TooLarge {
+        /// Where it came from.
+        origin: String,
+        /// Its length in bytes.
+        length: u64,
+    },
+}
+
+/// A module that may be compiled and run.
+#[derive(Clone, Debug)]
+pub struct CheckedModule {
+    /// The binary without native code.
+    pub bytes: Vec<u8>,
+    /// sha256 of `bytes`, hexadecimal.
+    pub digest: String,
+    /// Exported functions.
+    pub exports: Vec<String>,
+    /// True when native code was dropped from it.
+    pub dropped_native: bool,
+}
+
+impl CheckedModule {
+    /// True when the module exports a function of that name.
+    #[must_use]
+    pub fn has_export(&self, name: &str) -> bool {
+        self.exports.iter().any(|export| export == name)
+    }
+
+    /// True when requests go to `cwasi_handle`.
+    #[must_use]
+    pub fn is_reactor(&self) -> bool {
+        self.has_export(export::HANDLE)
+    }
+}
+
+/// Reads, validates and cleans a module; `origin` names it in errors.
+///
+/// # Errors
+/// When it is anything but a valid core module whose imports this host provides.
+pub fn check(bytes: &[u8], origin: &str) -> Result<CheckedModule, ModuleError> {
+    let origin_of = || origin.to_owned();
+    let length = bytes.len() as u64;
+    if length > MODULE_MAX {
+        return Err(ModuleError::TooLarge { origin: origin_of(), length });
+    }
+    if !bytes.starts_with(MAGIC) {
+        return Err(ModuleError::NoModule { origin: origin_of(), hint: hint(bytes) });
+    }
+    if Parser::is_component(bytes) {
+        return Err(ModuleError::Component { origin: origin_of() });
+    }
+    let invalid = |source| ModuleError::Invalid { origin: origin_of(), source };
+    Validator::new_with_features(WasmFeatures::WASM2).validate_all(bytes).map_err(invalid)?;
+    let read = read(bytes).map_err(invalid)?;
+    if !read.unresolved.is_empty() {
+        return Err(ModuleError::Imports { origin: origin_of(), imports: read.unresolved_list() });
+    }
+    let bytes = read.clean.unwrap_or_else(|| bytes.to_vec());
+    Ok(CheckedModule {
+        digest: hex::encode(Sha256::digest(&bytes)),
+        bytes,
+        exports: read.exports,
+        dropped_native: read.dropped_native,
+    })
+}
+
+#[derive(Default)]
+struct Read {
+    exports: Vec<String>,
+    unresolved: BTreeMap<String, ()>,
+    /// The module without its native section, when it had one.
+    clean: Option<Vec<u8>>,
+    dropped_native: bool,
+}
+
+impl Read {
+    fn unresolved_list(&self) -> String {
+        let names: Vec<_> =
+            self.unresolved.keys().take(IMPORTS_SHOWN).map(String::as_str).collect();
+        let more = self.unresolved.len() - names.len();
+        if more == 0 { names.join(", ") } else { format!("{} and {more} more", names.join(", ")) }
+    }
+}
+
+fn read(bytes: &[u8]) -> wasmparser::Result<Read> {
+    let mut read = Read::default();
+    let mut encoder = Encoder::new();
+    for payload in Parser::new(0).parse_all(bytes) {
+        let payload = payload?;
+        match &payload {
+            Payload::ImportSection(section) => {
+                for import in section.clone().into_imports() {
+                    let import = import?;
+                    if !is_provided(import.module, import.name) {
+                        read.unresolved.insert(format!("{}.{}", import.module, import.name), ());
+                    }
+                }
+            }
+            Payload::ExportSection(section) => {
+                for export in section.clone() {
+                    let export = export?;
+                    if export.kind == ExternalKind::Func {
+                        read.exports.push(export.name.to_owned());
+                    }
+                }
+            }
+            Payload::CustomSection(section) if section.name() == NATIVE_SECTION => {
+                read.dropped_native = true;
+                continue;
+            }
+            _ => {}
+        }
+        if let Some((id, range)) = payload.as_section() {
+            let range =
+                usize::try_from(range.start).unwrap_or(0)..usize::try_from(range.end).unwrap_or(0);
+            encoder.section(&RawSection { id, data: &bytes[range] });
+        }
+    }
+    if read.dropped_native {
+        read.clean = Some(encoder.finish());
+    }
+    Ok(read)
+}
+
+fn is_provided(module: &str, name: &str) -> bool {
+    match module {
+        WASI_MODULE => true,
+        IMPORT_MODULE => {
+            [import::REQUEST_DISPATCHER, import::RESPONSE_READ, import::CONTEXT_GET, import::LOG]
+                .contains(&name)
+        }
+        _ => false,
+    }
+}
+
+fn hint(bytes: &[u8]) -> &'static str {
+    match bytes {
+        [0x7f, b'E', b'L', b'F', ..] => {
+            " (it is an ELF file: native code is never loaded from an image)"
+        }
+        [b'(', ..] => " (it looks like WebAssembly text: compile it to binary first)",
+        [] => " (it is empty)",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wasm_encoder::{
+        CodeSection, CustomSection, EntityType, ExportKind, ExportSection, Function,
+        FunctionSection, ImportSection, TypeSection,
+    };
+
+    use super::*;
+
+    fn module(import_from: Option<(&str, &str)>, native: bool) -> Vec<u8> {
+        let mut types = TypeSection::new();
+        types.ty().function([], []);
+        let mut module = Encoder::new();
+        module.section(&types);
+        if let Some((from, name)) = import_from {
+            let mut imports = ImportSection::new();
+            imports.import(from, name, EntityType::Function(0));
+            module.section(&imports);
+        }
+        let mut functions = FunctionSection::new();
+        functions.function(0);
+        let mut exports = ExportSection::new();
+        exports.export("_start", ExportKind::Func, u32::from(import_from.is_some()));
+        let mut body = Function::new([]);
+        body.instructions().end();
+        let mut code = CodeSection::new();
+        code.function(&body);
+        module.section(&functions).section(&exports).section(&code);
+        if native {
+            module.section(&CustomSection {
+                name: NATIVE_SECTION.into(),
+                data: b"machine code".into(),
+            });
+        }
+        module.finish()
+    }
+
+    #[test]
+    fn a_core_module_passes_unchanged() {
+        let bytes = module(Some((WASI_MODULE, "fd_write")), false);
+        let checked = check(&bytes, "m").unwrap();
+        assert_eq!((checked.bytes, checked.exports), (bytes, vec!["_start".to_owned()]));
+    }
+
+    #[test]
+    fn native_code_is_dropped_and_nothing_else() {
+        let checked = check(&module(None, true), "m").unwrap();
+        assert!(checked.dropped_native);
+        assert_eq!(checked.bytes, module(None, false));
+    }
+
+    #[test]
+    fn everything_else_is_refused_with_its_reason() {
+        for (bytes, part) in [
+            (b"\x7fELF....".to_vec(), "ELF"),
+            (b"(module)".to_vec(), "text"),
+            (Vec::new(), "empty"),
+            (b"\0asm\x0d\0\x01\0".to_vec(), "component"),
+            (b"\0asm\x01\0\0\0\xff".to_vec(), "not a valid"),
+            (module(Some(("fn_utils", "f")), false), "fn_utils.f"),
+            (module(Some(("cwasi", "later")), false), "cwasi.later"),
+        ] {
+            let error = check(&bytes, "m").unwrap_err().to_string();
+            assert!(error.contains(part), "{part} missing in: {error}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn damaged_modules_never_panic(index in 0_usize..60, value: u8) {
+            let mut bytes = module(Some((WASI_MODULE, "fd_write")), true);
+            let index = index % bytes.len();
+            bytes[index] = value;
+            drop(check(&bytes, "m"));
+        }
+    }
+}
