@@ -1,1 +1,2 @@
-//! Not written yet.
+//! Control plane. Not written yet.
+pub mod content;
