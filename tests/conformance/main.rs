@@ -1,0 +1,58 @@
+//! Conformance of the modes: one suite, generic over [`Bench`], that every mode has to pass (DESIGN §4).
+//!
+//! A bench starts a callee that runs [`callee`] for each request and gives callers that reach it. Cases that
+//! only some modes can have are declared by the bench ([`Bench::can_be_killed`]).
+
+mod local;
+mod suite;
+
+use cwasi::modes::{Call, CallError, Payload};
+
+/// Largest payload of the suite's callee in bytes: above a frame, small enough to be quick.
+pub const MAX_PAYLOAD: u64 = 3 << 20;
+
+/// One mode under test.
+pub trait Bench: Sized {
+    /// A caller's end; dropped when the caller goes.
+    type Caller: Caller + Send;
+
+    /// Starts the callee.
+    fn start() -> Self;
+    /// A new caller with connections of its own.
+    fn caller(&self) -> Self::Caller;
+    /// Kills the callee at once, as `kill -9` would, if the mode has a callee that can be killed.
+    fn kill(&mut self);
+    /// True when [`Self::kill`] makes sense.
+    fn can_be_killed() -> bool;
+}
+
+/// A caller's end of one mode.
+pub trait Caller {
+    /// One call.
+    fn call(&mut self, call: &Call<'_>) -> Result<Payload, CallError>;
+}
+
+/// What the callee does with a payload: the first byte chooses.
+///
+/// - `e`: answers the payload; `r`: answers it reversed
+/// - `f`: fails with a message; `t`: traps; `o`: overloaded
+/// - `w`: waits 300 ms, then answers; `n`: never answers
+/// - `b`: answers more than the caller's limit
+/// - anything else, or nothing: answers an empty response
+pub fn callee(payload: &[u8]) -> Option<Result<Vec<u8>, CallError>> {
+    let answer = match payload.first() {
+        Some(b'e') => Ok(payload.to_vec()),
+        Some(b'r') => Ok(payload.iter().rev().copied().collect()),
+        Some(b'f') => Err(CallError::Failed { message: "no such plate".to_owned() }),
+        Some(b't') => Err(CallError::Trapped { message: "unreachable".to_owned() }),
+        Some(b'o') => Err(CallError::Overloaded { message: "1 worker, queue of 0".to_owned() }),
+        Some(b'w') => {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            Ok(payload.to_vec())
+        }
+        Some(b'n') => return None,
+        Some(b'b') => Ok(vec![0; usize::try_from(MAX_PAYLOAD).unwrap() + 1]),
+        _ => Ok(Vec::new()),
+    };
+    Some(answer)
+}

@@ -1,0 +1,186 @@
+//! The cases. `conformance!(Bench)` makes one test of each.
+
+use std::fs;
+use std::time::Duration;
+
+use cwasi::modes::{Call, CallError};
+use cwasi::sys::clock::monotonic_ns;
+use cwasi::sys::random::bytes16;
+use cwasi::wire::frame::INLINE_MAX;
+use cwasi::wire::ids::CallId;
+
+use crate::{Bench, Caller, MAX_PAYLOAD};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn call<C: Caller>(caller: &mut C, payload: &[u8], wait: Duration) -> Result<Vec<u8>, CallError> {
+    let deadline = monotonic_ns() + u64::try_from(wait.as_nanos()).unwrap();
+    let call = Call {
+        id: CallId(bytes16()),
+        target: "callee",
+        payload,
+        deadline: Some(deadline),
+        traceparent: "",
+        attempt: 1,
+    };
+    caller.call(&call).map(|payload| payload.into_vec().unwrap())
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..len).map(|i| u8::try_from(i % 251).unwrap()).collect();
+    if let Some(first) = bytes.first_mut() {
+        *first = b'e';
+    }
+    bytes
+}
+
+pub fn payloads_of_every_size_arrive_unchanged<B: Bench>() {
+    let bench = B::start();
+    let mut caller = bench.caller();
+    assert_eq!(call(&mut caller, b"", PATIENCE), Ok(Vec::new()));
+    let max = usize::try_from(MAX_PAYLOAD).unwrap();
+    for len in [1, 2, 4096, INLINE_MAX - 1, INLINE_MAX, INLINE_MAX + 1, 1 << 20, max] {
+        let payload = pattern(len);
+        assert_eq!(call(&mut caller, &payload, PATIENCE).as_ref(), Ok(&payload), "{len} bytes");
+    }
+}
+
+pub fn payloads_above_the_limit_are_refused_and_the_next_is_served<B: Bench>() {
+    let bench = B::start();
+    let mut caller = bench.caller();
+    let payload = pattern(usize::try_from(MAX_PAYLOAD).unwrap() + 1);
+    assert!(matches!(call(&mut caller, &payload, PATIENCE), Err(CallError::TooLarge { .. })));
+    assert!(matches!(call(&mut caller, b"b", PATIENCE), Err(CallError::TooLarge { .. })));
+    assert_eq!(call(&mut caller, b"e", PATIENCE), Ok(b"e".to_vec()));
+}
+
+pub fn bytes_of_every_value_survive<B: Bench>() {
+    let bench = B::start();
+    let mut caller = bench.caller();
+    let mut payload: Vec<u8> = vec![b'r'];
+    payload.extend((0..=255).chain((0..=255).rev()));
+    let reversed: Vec<u8> = payload.iter().rev().copied().collect();
+    assert_eq!(call(&mut caller, &payload, PATIENCE), Ok(reversed));
+}
+
+pub fn one_callers_calls_stay_in_order<B: Bench>() {
+    let bench = B::start();
+    let mut caller = bench.caller();
+    for i in 0..500_u32 {
+        let payload = format!("e{i}").into_bytes();
+        assert_eq!(call(&mut caller, &payload, PATIENCE), Ok(payload));
+    }
+}
+
+pub fn concurrent_callers_get_their_own_answers<B: Bench>() {
+    let bench = B::start();
+    let callers: Vec<_> = (0..8).map(|i| (i, bench.caller())).collect();
+    std::thread::scope(|scope| {
+        for (number, mut caller) in callers {
+            scope.spawn(move || {
+                for i in 0..50 {
+                    let mut payload = format!("e{number}:{i}").into_bytes();
+                    if i % 10 == 0 {
+                        payload.resize(INLINE_MAX + 10, u8::try_from(number).unwrap());
+                    }
+                    assert_eq!(call(&mut caller, &payload, PATIENCE), Ok(payload));
+                }
+            });
+        }
+    });
+}
+
+pub fn errors_of_the_callee_keep_their_kind_and_message<B: Bench>() {
+    let bench = B::start();
+    let mut caller = bench.caller();
+    assert_eq!(
+        call(&mut caller, b"f", PATIENCE),
+        Err(CallError::Failed { message: "no such plate".to_owned() })
+    );
+    assert_eq!(
+        call(&mut caller, b"t", PATIENCE),
+        Err(CallError::Trapped { message: "unreachable".to_owned() })
+    );
+    assert!(matches!(call(&mut caller, b"o", PATIENCE), Err(CallError::Overloaded { .. })));
+    assert_eq!(call(&mut caller, b"e", PATIENCE), Ok(b"e".to_vec()));
+}
+
+pub fn a_deadline_ends_the_call_and_a_late_answer_reaches_nobody<B: Bench>() {
+    let bench = B::start();
+    let mut caller = bench.caller();
+    let short = Duration::from_millis(30);
+    assert!(matches!(call(&mut caller, b"w-late", short), Err(CallError::Timeout { .. })));
+    assert!(matches!(call(&mut caller, b"n", short), Err(CallError::Timeout { .. })));
+    assert_eq!(call(&mut caller, b"e-next", PATIENCE), Ok(b"e-next".to_vec()));
+}
+
+pub fn a_killed_callee_is_an_error_at_once_and_then_unreachable<B: Bench>() {
+    if !B::can_be_killed() {
+        return;
+    }
+    let mut bench = B::start();
+    let mut caller = bench.caller();
+    assert!(call(&mut caller, b"e", PATIENCE).is_ok());
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| call(&mut caller, b"n", PATIENCE));
+        std::thread::sleep(Duration::from_millis(50));
+        bench.kill();
+        let ended = waiting.join().unwrap();
+        assert!(matches!(ended, Err(CallError::Broken { .. })), "{ended:?}");
+    });
+    let ended = call(&mut caller, b"e", PATIENCE);
+    assert!(matches!(ended, Err(CallError::Unreachable { .. })), "{ended:?}");
+}
+
+/// Runs in a process of its own (see `local.rs`): other tests' descriptors would count.
+pub fn nothing_leaks<B: Bench>() {
+    let open = || fs::read_dir("/proc/self/fd").unwrap().count();
+    let bench = B::start();
+    let mut caller = bench.caller();
+    let big = pattern(INLINE_MAX * 3);
+    let round = |caller: &mut B::Caller| {
+        for payload in [&b"e"[..], &big, b"f", b"t"] {
+            drop(call(caller, payload, PATIENCE));
+        }
+    };
+    round(&mut caller);
+    let before = open();
+    for _ in 0..100 {
+        round(&mut caller);
+    }
+    for _ in 0..50 {
+        let mut another = bench.caller();
+        round(&mut another);
+    }
+    // The callee notices closed connections a moment later.
+    let patience = std::time::Instant::now() + PATIENCE;
+    while open() > before && std::time::Instant::now() < patience {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(open() <= before, "{} descriptors open, {before} before", open());
+}
+
+/// One test per case for a bench.
+#[macro_export]
+macro_rules! conformance {
+    ($bench:ty) => {
+        $crate::conformance!(@cases $bench:
+            payloads_of_every_size_arrive_unchanged,
+            payloads_above_the_limit_are_refused_and_the_next_is_served,
+            bytes_of_every_value_survive,
+            one_callers_calls_stay_in_order,
+            concurrent_callers_get_their_own_answers,
+            errors_of_the_callee_keep_their_kind_and_message,
+            a_deadline_ends_the_call_and_a_late_answer_reaches_nobody,
+            a_killed_callee_is_an_error_at_once_and_then_unreachable,
+        );
+    };
+    (@cases $bench:ty: $($case:ident),* $(,)?) => {
+        $(
+            #[test]
+            fn $case() {
+                $crate::suite::$case::<$bench>();
+            }
+        )*
+    };
+}
