@@ -1,0 +1,93 @@
+//! `create`: everything of a container up to, and without, its workload.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use libcontainer::container::builder::ContainerBuilder;
+use libcontainer::oci_spec::runtime::{LinuxNamespaceType, Spec};
+use libcontainer::syscall::syscall::SyscallType;
+use nix::unistd::Pid;
+
+use crate::sandbox::executor::NativeExecutor;
+use crate::sys::process::SingleThreaded;
+use crate::wire::control::{
+    CreateDescriptor, CreateSpec, FunctionLaunch, Role, VerbRequest, Workload,
+};
+
+use super::BuilderError;
+
+/// Builds the container and returns its init's pid.
+///
+/// Modules are loaded before anything is built: after `pivot_root` and `setuid` the cache is out of reach.
+pub fn create(
+    _threads: SingleThreaded,
+    request: &VerbRequest,
+    spec: &CreateSpec,
+    descriptors: Vec<OwnedFd>,
+) -> Result<Pid, BuilderError> {
+    validate(&spec.bundle)?;
+    let expected = expected_descriptors(&spec.workload);
+    let got = descriptors.len();
+    let mut descriptors = descriptors.into_iter();
+    let stdio = (descriptors.next(), descriptors.next(), descriptors.next());
+    let (Some(stdin), Some(stdout), Some(stderr), true) =
+        (stdio.0, stdio.1, stdio.2, got == expected)
+    else {
+        return Err(BuilderError::Descriptors { expected, got });
+    };
+    let failed = |source| BuilderError::Container {
+        id: request.container.clone(),
+        done: "created",
+        source: Box::new(source),
+    };
+    let builder = ContainerBuilder::new(request.container.clone(), SyscallType::default())
+        .validate_id()
+        .and_then(|builder| builder.with_root_path(&request.root))
+        .map_err(failed)?
+        .with_stdin(stdin)
+        .with_stdout(stdout)
+        .with_stderr(stderr);
+    let builder = match &spec.workload {
+        Workload::Native => builder.with_executor(NativeExecutor),
+        Workload::Function(_) => {
+            return Err(BuilderError::NotAvailable { what: "WebAssembly functions" });
+        }
+    };
+    let container = builder
+        .as_init(&spec.bundle)
+        .with_systemd(false)
+        .with_detach(true)
+        .as_sibling(true)
+        .build()
+        .map_err(failed)?;
+    // libcontainer's nix is an older one with a type of its own.
+    let pid = container.pid().map(|pid| Pid::from_raw(pid.as_raw()));
+    pid.ok_or_else(|| BuilderError::NoPid { id: request.container.clone() })
+}
+
+/// Descriptors beside the reply socket.
+fn expected_descriptors(workload: &Workload) -> usize {
+    let last = match workload {
+        Workload::Native => CreateDescriptor::Stderr,
+        Workload::Function(launch) => match **launch {
+            FunctionLaunch { role: Role::Primary, .. } => CreateDescriptor::Broker,
+            FunctionLaunch { role: Role::Secondary, .. } => CreateDescriptor::Receiver,
+        },
+    };
+    last as usize
+}
+
+/// Refuses what libcontainer cannot build here, before it leaves anything behind.
+fn validate(bundle: &Path) -> Result<(), BuilderError> {
+    let path = bundle.join("config.json");
+    let spec = Spec::load(&path)
+        .map_err(|source| BuilderError::Spec { path, source: Box::new(source) })?;
+    let namespaces = spec.linux().as_ref().and_then(|linux| linux.namespaces().as_ref());
+    if namespaces.is_some_and(|all| all.iter().any(|one| one.typ() == LinuxNamespaceType::User)) {
+        return Err(BuilderError::UserNamespace);
+    }
+    if spec.process().as_ref().is_some_and(|process| process.terminal() == Some(true)) {
+        return Err(BuilderError::Terminal);
+    }
+    Ok(())
+}

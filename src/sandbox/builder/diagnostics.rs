@@ -1,0 +1,82 @@
+//! What libcontainer logs while it builds, kept for the reply.
+//!
+//! Its processes tell each other only the outermost text of an error ("failed to prepare rootfs"); the
+//! cause is in what they log. The log goes to a memfd that builder, intermediate process and init share,
+//! never to the container's stderr.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Bytes of log that are looked at.
+const LOG_MAX: usize = 16 * 1024;
+/// Most lines that a reply quotes.
+const LINES_MAX: usize = 4;
+
+/// The log of one builder.
+#[derive(Debug)]
+pub struct Diagnostics {
+    log: Option<Arc<Log>>,
+}
+
+#[derive(Debug)]
+struct Log(File);
+
+impl Diagnostics {
+    /// Makes the log and sends this process's error events to it. Without a memfd there is no log.
+    #[must_use]
+    pub fn install() -> Self {
+        let log = memfd_create(c"cwasi-builder-log", MFdFlags::MFD_CLOEXEC)
+            .ok()
+            .map(|fd| Arc::new(Log(File::from(fd))));
+        if let Some(log) = &log {
+            let subscriber = tracing_subscriber::fmt()
+                .with_writer(Writer(Arc::clone(log)))
+                .with_max_level(tracing::Level::ERROR)
+                .with_ansi(false)
+                .with_level(false)
+                .with_target(false)
+                .without_time()
+                .finish();
+            // Fails only when there is a subscriber already, which then gets the events.
+            drop(tracing::subscriber::set_global_default(subscriber));
+        }
+        Self { log }
+    }
+
+    /// The first lines: causes are logged before what they caused.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let Some(log) = &self.log else { return Vec::new() };
+        let mut bytes = vec![0; LOG_MAX];
+        let read = log.0.read_at(&mut bytes, 0).unwrap_or(0);
+        let text = String::from_utf8_lossy(&bytes[..read]);
+        text.lines().map(|line| line.trim().to_owned()).take(LINES_MAX).collect()
+    }
+}
+
+/// Appends at the offset that all processes share.
+#[derive(Clone, Debug)]
+struct Writer(Arc<Log>);
+
+impl Write for Writer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&self.0.0).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Writer {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        self.clone()
+    }
+}

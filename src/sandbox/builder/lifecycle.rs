@@ -1,0 +1,113 @@
+//! The verbs after `create`, on the state that libcontainer keeps under the group's root.
+
+use std::path::{Path, PathBuf};
+
+use libcgroups::common::{
+    CgroupConfig, CgroupManager, ControllerOpt, FreezerState, create_cgroup_manager,
+};
+use libcontainer::container::Container;
+use libcontainer::error::LibcontainerError;
+use libcontainer::oci_spec::runtime::LinuxResources;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::wire::control::VerbRequest;
+
+use super::BuilderError;
+
+fn failed(
+    request: &VerbRequest,
+    done: &'static str,
+) -> impl Fn(LibcontainerError) -> BuilderError + Copy {
+    move |source| BuilderError::Container {
+        id: request.container.clone(),
+        done,
+        source: Box::new(source),
+    }
+}
+
+fn state_dir(request: &VerbRequest) -> PathBuf {
+    request.root.join(&request.container)
+}
+
+/// Lets init run the workload. Done when init was told, before the workload's first instruction.
+pub fn start(request: &VerbRequest) -> Result<(), BuilderError> {
+    let failed = failed(request, "started");
+    Container::load(state_dir(request)).and_then(|mut container| container.start()).map_err(failed)
+}
+
+/// Freezes every process of the container.
+pub fn pause(request: &VerbRequest) -> Result<(), BuilderError> {
+    let failed = failed(request, "paused");
+    Container::load(state_dir(request)).and_then(|mut container| container.pause()).map_err(failed)
+}
+
+/// Thaws them.
+pub fn resume(request: &VerbRequest) -> Result<(), BuilderError> {
+    let failed = failed(request, "resumed");
+    Container::load(state_dir(request)).and_then(|mut container| container.resume()).map_err(failed)
+}
+
+/// Writes new limits to the container's cgroup.
+pub fn update(request: &VerbRequest, resources: &str) -> Result<(), BuilderError> {
+    let resources: LinuxResources = serde_json::from_str(resources)
+        .map_err(|source| BuilderError::Resources { id: request.container.clone(), source })?;
+    let failed = failed(request, "updated");
+    let container = Container::load(state_dir(request)).map_err(failed)?;
+    let path = container.spec().map_err(failed)?.cgroup_path;
+    let options = ControllerOpt {
+        resources: &resources,
+        disable_oom_killer: false,
+        oom_score_adj: None,
+        freezer_state: None,
+    };
+    let cgroup_error = |source: Box<dyn std::error::Error + Send + Sync>| BuilderError::Cgroup {
+        id: request.container.clone(),
+        path: path.clone(),
+        source,
+    };
+    create_cgroup_manager(cgroup_config(request, &path))
+        .map_err(|source| cgroup_error(Box::new(source)))?
+        .apply(&options)
+        .map_err(|source| cgroup_error(Box::new(source)))
+}
+
+/// Kills what still runs and removes cgroups and state. A container that is not there is deleted already.
+pub fn delete(request: &VerbRequest) -> Result<(), BuilderError> {
+    let directory = state_dir(request);
+    if !directory.exists() {
+        return Ok(());
+    }
+    let failed = failed(request, "deleted");
+    match Container::load(directory.clone()) {
+        Ok(mut container) => {
+            if let Ok(config) = container.spec() {
+                kill_all(request, &config.cgroup_path);
+            }
+            container.delete(true).map_err(failed)
+        }
+        // A create that was killed may leave a directory without a readable state.
+        Err(_unreadable) => std::fs::remove_dir_all(&directory)
+            .map_err(|source| BuilderError::State { path: directory, source }),
+    }
+}
+
+/// Kills every process of the cgroup: also those that outlived init in a shared pid namespace, and those
+/// of a create that never got as far as naming its init. What cannot be killed fails the removal later.
+fn kill_all(request: &VerbRequest, cgroup: &Path) {
+    let Ok(cgroup) = create_cgroup_manager(cgroup_config(request, cgroup)) else { return };
+    // A frozen process of a cgroup v1 hierarchy dies only when it is thawed.
+    drop(cgroup.freeze(FreezerState::Thawed));
+    for pid in cgroup.get_all_pids().unwrap_or_default() {
+        // libcgroups' nix is an older one with a type of its own.
+        let _gone = kill(Pid::from_raw(pid.as_raw()), Signal::SIGKILL);
+    }
+}
+
+fn cgroup_config(request: &VerbRequest, path: &Path) -> CgroupConfig {
+    CgroupConfig {
+        cgroup_path: path.to_owned(),
+        systemd_cgroup: false,
+        container_name: request.container.clone(),
+    }
+}

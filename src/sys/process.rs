@@ -1,0 +1,210 @@
+//! Processes of the data plane: forking while single-threaded, what a child may keep, how it ends.
+#![expect(unsafe_code, reason = "clone, fork and descriptor tables have no safe interface")]
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::signal::{SigHandler, SigSet, Signal};
+use nix::unistd::{ForkResult, Pid, getppid};
+
+/// First descriptor after stdin, stdout and stderr.
+pub const FIRST_DESCRIPTOR: RawFd = 3;
+/// Most descriptors that are closed one by one where `close_range` is not available.
+const CLOSE_ONE_BY_ONE_MAX: RawFd = 1 << 20;
+
+/// Which side of a fork this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fork {
+    /// The new process.
+    Child,
+    /// The old one; the child's pid.
+    Parent(Pid),
+}
+
+/// Proof that this process had one thread; needed to fork, because a child of a process with more may
+/// find the allocator's locks taken for ever. Whoever holds one starts no thread.
+#[derive(Clone, Copy, Debug)]
+pub struct SingleThreaded(());
+
+impl SingleThreaded {
+    /// Counts the threads of this process.
+    ///
+    /// # Errors
+    /// When there is more than one, or `/proc` cannot be read.
+    pub fn prove() -> io::Result<Self> {
+        let threads = std::fs::read_dir("/proc/self/task")?.count();
+        if threads == 1 {
+            Ok(Self(()))
+        } else {
+            Err(io::Error::other(format!("this process has {threads} threads and may not fork")))
+        }
+    }
+
+    /// Forks; the child is a child of this process.
+    ///
+    /// # Errors
+    /// When the kernel refuses (memory, pids limit).
+    pub fn fork(self) -> io::Result<Fork> {
+        // SAFETY:
+        // - this process has one thread (the proof), so the child finds every lock free.
+        match unsafe { nix::unistd::fork() } {
+            Ok(ForkResult::Child) => Ok(Fork::Child),
+            Ok(ForkResult::Parent { child }) => Ok(Fork::Parent(child)),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Forks; the child is a child of this process's *parent* and ends with the signal that this process
+    /// would end with (`SIGCHLD`).
+    ///
+    /// # Errors
+    /// When the kernel refuses (memory, pids limit).
+    pub fn fork_sibling(self) -> io::Result<Fork> {
+        let flags = libc::c_long::from(libc::CLONE_PARENT | libc::SIGCHLD);
+        let zero: libc::c_long = 0;
+        // SAFETY:
+        // - without CLONE_VM and with a null stack this is fork(): the child runs on a copy of our stack.
+        // - this process has one thread (the proof), so the child finds every lock free; what glibc's own
+        //   fork adds (thread id in its control block) is read by no call that the child makes.
+        let result = unsafe { libc::syscall(libc::SYS_clone, flags, zero, zero, zero, zero) };
+        match Errno::result(result) {
+            Ok(0) => Ok(Fork::Child),
+            Ok(pid) => Ok(Fork::Parent(Pid::from_raw(i32::try_from(pid).unwrap_or(i32::MAX)))),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// Ends this process at once: no destructors, no exit handlers of libraries.
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY:
+    // - _exit has no preconditions.
+    unsafe { libc::_exit(code) }
+}
+
+/// Takes a descriptor that this process inherited under a number it knows, and marks it close-on-exec.
+///
+/// # Errors
+/// When nothing is open there.
+///
+/// # Safety
+/// Called at most once per number, and nobody else in this process owns it.
+pub unsafe fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY:
+    // - only borrowed for the call; an unused number is answered with EBADF.
+    let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
+    fcntl(borrowed, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    // SAFETY:
+    // - it is open (fcntl succeeded) and the caller promises that nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Closes every descriptor except stdin, stdout, stderr and `keep`, which move to 3, 4, … in their order.
+///
+/// # Errors
+/// When the descriptors cannot be moved or closed; the table is then in no known state.
+///
+/// # Safety
+/// No other value of this process that owns or borrows a descriptor is used or dropped afterwards.
+pub unsafe fn keep_only(keep: Vec<OwnedFd>) -> io::Result<Vec<OwnedFd>> {
+    let count = RawFd::try_from(keep.len()).map_err(io::Error::other)?;
+    let free = FIRST_DESCRIPTOR + count;
+    let mut parked = Vec::with_capacity(keep.len());
+    for fd in &keep {
+        // Out of the way first: one of ours may sit on another's final number.
+        parked.push(fcntl(fd, FcntlArg::F_DUPFD_CLOEXEC(free))?);
+    }
+    // The numbers are closed below, whoever owns them.
+    std::mem::forget(keep);
+    let mut kept = Vec::with_capacity(parked.len());
+    for (number, from) in (FIRST_DESCRIPTOR..).zip(&parked) {
+        // SAFETY:
+        // - plain system call; `number` has no live owner (the caller's promise).
+        Errno::result(unsafe { libc::dup3(*from, number, libc::O_CLOEXEC) })?;
+        // SAFETY:
+        // - dup3 just made it and nobody else owns it.
+        kept.push(unsafe { OwnedFd::from_raw_fd(number) });
+    }
+    close_from(free)?;
+    Ok(kept)
+}
+
+/// Closes `first` and every higher descriptor.
+fn close_from(first: RawFd) -> io::Result<()> {
+    if close_range(first, 0) {
+        return Ok(());
+    }
+    let (soft, _hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    let last = RawFd::try_from(soft).unwrap_or(RawFd::MAX).min(CLOSE_ONE_BY_ONE_MAX);
+    for number in first..last {
+        // SAFETY:
+        // - keep_only's caller promised that no owner of it is used again; EBADF is harmless.
+        unsafe { libc::close(number) };
+    }
+    Ok(())
+}
+
+/// Marks every descriptor from 3 on close-on-exec; false where the kernel cannot.
+#[must_use]
+pub fn close_all_on_exec() -> bool {
+    close_range(FIRST_DESCRIPTOR, libc::CLOSE_RANGE_CLOEXEC)
+}
+
+fn close_range(first: RawFd, flags: libc::c_uint) -> bool {
+    let last = libc::c_long::from(libc::c_int::MAX);
+    let first = libc::c_long::from(first);
+    // SAFETY:
+    // - with CLOEXEC nothing is closed now; without, keep_only's caller made the promise.
+    unsafe { libc::syscall(libc::SYS_close_range, first, last, libc::c_long::from(flags)) == 0 }
+}
+
+/// Lets the kernel kill this process when its parent ends. Ends at once when `parent` is gone already.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn die_with_parent(parent: Pid) -> io::Result<()> {
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+    if getppid() != parent {
+        exit_now(128 + libc::SIGKILL);
+    }
+    Ok(())
+}
+
+/// Gives the next program the signal set-up that programs expect: nothing blocked, `SIGPIPE` deadly (Rust
+/// ignores it, and ignored signals survive exec).
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn reset_signals() -> io::Result<()> {
+    // SAFETY:
+    // - SIG_DFL is no handler that could run code of ours.
+    unsafe { nix::sys::signal::signal(Signal::SIGPIPE, SigHandler::SigDfl) }?;
+    SigSet::empty().thread_set_mask()?;
+    Ok(())
+}
+
+/// Makes `target` (0, 1 or 2) another name of `source`.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn redirect(source: &impl AsRawFd, target: RawFd) -> io::Result<()> {
+    debug_assert!((0..FIRST_DESCRIPTOR).contains(&target), "only stdio has no owner in Rust");
+    // SAFETY:
+    // - stdin, stdout and stderr are owned by nobody: std only borrows them.
+    Errno::result(unsafe { libc::dup2(source.as_raw_fd(), target) })?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_threaded_process_gets_no_proof() {
+        // The test harness runs tests on threads of their own.
+        assert!(SingleThreaded::prove().is_err());
+    }
+}

@@ -1,0 +1,145 @@
+//! Native containers: life cycle, parentage, cgroups, descriptors, errors, and that nothing is left.
+
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use cwasi::wire::control::Verb;
+
+use crate::bed::{Bed, alive, eventually, read};
+
+#[test]
+fn a_container_runs_and_its_exit_code_and_output_arrive() {
+    let bed = Bed::new();
+    let mut container = bed.native("exit", &["/bin/sh", "-c", "echo out; echo err >&2; exit 42"]);
+    assert!(alive(container.pid), "created and waiting");
+    container.start();
+    assert_eq!(container.wait(), 42);
+    assert_eq!(container.output(), "out\n");
+    assert_eq!(container.errors(), "err\n");
+    container.delete();
+    container.delete();
+    assert!(bed.cgroups("exit").is_empty());
+    assert_eq!(std::fs::read_dir(bed.root()).unwrap().count(), 0);
+}
+
+#[test]
+fn init_is_the_shims_child_and_its_exit_is_seen_without_the_zygote() {
+    let mut bed = Bed::new();
+    let container = bed.native("orphan", &["/bin/sleep", "1000"]);
+    let (id, pid) = (container.id.clone(), container.pid);
+    assert_eq!(container.status("PPid"), std::process::id().to_string());
+    container.start();
+    eventually("sleep runs", || (container.status("Name") == "sleep").then_some(()));
+    drop(container);
+    bed.replace_zygote();
+    let container = bed.adopt(&id, pid);
+    assert!(alive(pid), "the zygote's death is nothing to the container");
+    container.signal(Signal::SIGKILL);
+    assert_eq!(container.wait(), 137);
+    container.delete();
+    assert!(bed.cgroups("orphan").is_empty());
+}
+
+#[test]
+fn cgroups_hold_the_container_and_its_limit_and_go_with_it() {
+    let bed = Bed::new();
+    let limit = 64 << 20;
+    let container = bed
+        .native_with("limited", &["/bin/sleep", "1000"], |spec| {
+            spec["linux"]["resources"]["memory"] = json!({ "limit": limit });
+        })
+        .unwrap();
+    let memory = std::path::Path::new("/sys/fs/cgroup/memory")
+        .join(bed.cgroup.trim_start_matches('/'))
+        .join("limited");
+    assert_eq!(read(&memory.join("memory.limit_in_bytes")), limit.to_string());
+    assert_eq!(read(&memory.join("cgroup.procs")), container.pid.to_string());
+    container.start();
+    let smaller = json!({ "memory": { "limit": limit / 2 } }).to_string();
+    container.verb(Verb::Update { resources: smaller }).unwrap();
+    assert_eq!(read(&memory.join("memory.limit_in_bytes")), (limit / 2).to_string());
+    container.delete();
+    assert!(bed.cgroups("limited").is_empty());
+    assert_eq!(container.wait(), 137);
+}
+
+#[test]
+fn pause_freezes_resume_thaws_and_a_paused_container_can_be_deleted() {
+    let bed = Bed::new();
+    let container = bed.native("paused", &["/bin/sleep", "1000"]);
+    container.start();
+    let freezer = std::path::Path::new("/sys/fs/cgroup/freezer")
+        .join(bed.cgroup.trim_start_matches('/'))
+        .join("paused/freezer.state");
+    container.verb(Verb::Pause).unwrap();
+    assert_eq!(read(&freezer), "FROZEN");
+    container.verb(Verb::Resume).unwrap();
+    assert_eq!(read(&freezer), "THAWED");
+    container.verb(Verb::Pause).unwrap();
+    container.delete();
+    assert_eq!(container.wait(), 137);
+    assert!(bed.cgroups("paused").is_empty());
+}
+
+#[test]
+fn a_native_process_inherits_stdio_only() {
+    let bed = Bed::new();
+    let container = bed.native("fds", &["/bin/sleep", "1000"]);
+    container.start();
+    eventually("sleep runs", || (container.status("Name") == "sleep").then_some(()));
+    let numbers: Vec<i32> = container.descriptors().iter().map(|(number, _)| *number).collect();
+    assert_eq!(numbers, [0, 1, 2]);
+    assert_eq!(container.status("SigBlk"), "0000000000000000");
+    assert_eq!(container.status("SigIgn"), "0000000000000000");
+    container.delete();
+    container.wait();
+}
+
+#[test]
+fn children_that_outlive_init_in_a_shared_pid_namespace_are_killed_by_delete() {
+    let bed = Bed::new();
+    let container = bed
+        .native_with("shared", &["/bin/sh", "-c", "sleep 1000 & exit 0"], |spec| {
+            let namespaces = spec["linux"]["namespaces"].as_array_mut().unwrap();
+            namespaces.retain(|namespace| namespace["type"] != "pid");
+        })
+        .unwrap();
+    container.start();
+    assert_eq!(container.wait(), 0);
+    let procs = bed.cgroups("shared").remove(0).join("cgroup.procs");
+    assert!(!read(&procs).is_empty(), "sleep lives on");
+    container.delete();
+    assert!(bed.cgroups("shared").is_empty());
+}
+
+#[test]
+fn errors_name_the_cause_and_leave_nothing() {
+    let bed = Bed::new();
+    let missing = bed.native_with("missing", &["/no/such/program"], |_| {}).err().unwrap();
+    assert!(missing.contains("/no/such/program"), "{missing}");
+    let mount = bed
+        .native_with("mount", &["/bin/true"], |spec| {
+            let mounts = spec["mounts"].as_array_mut().unwrap();
+            mounts.push(json!({ "destination": "/x", "type": "bind", "source": "/no/such/source", "options": ["bind"] }));
+        })
+        .err()
+        .unwrap();
+    assert!(mount.contains("/no/such/source"), "{mount}");
+    let user = bed
+        .native_with("user", &["/bin/true"], |spec| {
+            let namespaces = spec["linux"]["namespaces"].as_array_mut().unwrap();
+            namespaces.push(json!({ "type": "user" }));
+        })
+        .err()
+        .unwrap();
+    assert!(user.contains("user namespace"), "{user}");
+    let terminal = bed
+        .native_with("tty", &["/bin/true"], |spec| spec["process"]["terminal"] = json!(true))
+        .err()
+        .unwrap();
+    assert!(terminal.contains("terminal"), "{terminal}");
+    for id in ["missing", "mount", "user", "tty"] {
+        assert!(bed.cgroups(id).is_empty(), "{id}");
+        assert!(!bed.root().join(id).exists(), "{id}");
+    }
+}
