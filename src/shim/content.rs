@@ -51,7 +51,7 @@ impl ImageStore for ContentStore {
         let Some(layer) = self.layer_of(&channel, &image, &target).await? else {
             return Ok(None);
         };
-        let bytes = self.read(&channel, &layer.digest().to_string(), MODULE_MAX).await?;
+        let bytes = self.read(&channel, layer.digest().as_ref(), MODULE_MAX).await?;
         Ok(Some(ImageModule { image, bytes }))
     }
 }
@@ -101,8 +101,7 @@ impl ContentStore {
             ImageIndex::from_reader(bytes.as_slice()).map_err(|error| broken(error.to_string()))?;
         for descriptor in index.manifests().iter().take(MANIFESTS_MAX) {
             // Manifests of platforms that were not pulled are not in the store.
-            let Ok(bytes) =
-                self.read(channel, &descriptor.digest().to_string(), MANIFEST_MAX).await
+            let Ok(bytes) = self.read(channel, descriptor.digest().as_ref(), MANIFEST_MAX).await
             else {
                 continue;
             };

@@ -1,7 +1,6 @@
 //! Envelopes (`proto/envelope.proto`): ids, deadline and caller identity beside a payload.
 
-#![allow(missing_docs, clippy::pedantic, reason = "generated code")]
-
+#[expect(clippy::unwrap_used, reason = "generated code")]
 mod generated {
     include!(concat!(env!("OUT_DIR"), "/proto/mod.rs"));
 }

@@ -3,6 +3,8 @@
 //! A bench starts a callee that runs [`callee`] for each request and gives callers that reach it. Cases that
 //! only some modes can have are declared by the bench ([`Bench::can_be_killed`]).
 
+#![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
+
 mod local;
 mod suite;
 
