@@ -1,0 +1,40 @@
+# CWASI: `make` lists what there is. Everything a run makes lies in target/ and .cwasi/.
+
+PREFIX ?= /usr/local
+PROFILE ?= debug
+VIDEO ?=
+TARGET = $(or $(CARGO_TARGET_DIR),target)
+RELEASE = $(if $(filter release,$(PROFILE)),--release)
+
+.PHONY: help setup build guests demo test lint install clean
+
+help: ## This list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+
+setup: ## Install what is missing (Debian 12 or 13, as root)
+	@scripts/setup.sh
+
+build: setup ## Build the runtime (PROFILE=release for speed) and the test bed
+	cargo build $(RELEASE) --bins
+	cargo build $(RELEASE) -p cwasi-testbed
+
+guests: setup ## Build the test guests
+	@scripts/guests.sh
+
+demo: setup ## Real video through a chain of functions; VIDEO=path for one of your own
+	@scripts/demo.sh $(if $(VIDEO),'$(VIDEO)')
+
+test: setup ## Every test, end to end on a private containerd included
+	@scripts/test.sh
+
+lint: setup ## Format and clippy, warnings denied
+	@scripts/lint.sh
+
+install: setup ## Put the runtime where containerd finds it (PREFIX=/usr/local)
+	cargo build --release --bins
+	install -d '$(DESTDIR)$(PREFIX)/bin'
+	install -m 755 $(TARGET)/release/containerd-shim-cwasi-v1 $(TARGET)/release/cwasi-sandbox '$(DESTDIR)$(PREFIX)/bin/'
+
+clean: ## Remove what was built and run; keeps what set-up unpacked
+	cargo clean
+	rm -rf .cwasi/run .cwasi/aot .cwasi/demo

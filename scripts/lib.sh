@@ -1,0 +1,11 @@
+# Shared by the scripts: where things are, how they speak. Sourced, never run.
+
+CHECKOUT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+STATE_DIR=$CHECKOUT/.cwasi
+TARGET_DIR=${CARGO_TARGET_DIR:-$CHECKOUT/target}
+
+say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
+die() {
+    printf '\033[1;31merror:\033[0m %s\n' "$*" >&2
+    exit 1
+}

@@ -1,0 +1,142 @@
+#!/usr/bin/env bash
+# Installs what building, testing and the demo need and what is missing. Debian 12 and 13, as root.
+#
+# - Build dependencies and ffmpeg come as ordinary packages; nothing is removed or started.
+# - containerd (three versions), runc and busybox are only unpacked, below .cwasi/: their packages would
+#   start services or replace what the machine has.
+# - WasmEdge 0.14.1 is Debian 13's package; Debian 12 gets Debian 13 as an extra source with a low priority.
+#   Set WASMEDGE_INCLUDE_DIR and WASMEDGE_LIB_DIR to use one from elsewhere.
+#
+# `setup.sh --check` only says what is missing (exit code 1 when something is).
+set -euo pipefail
+source "$(dirname "$0")/lib.sh"
+source "$CHECKOUT/scripts/unpacked.sh"
+
+WASMEDGE_VERSION=0.14.1
+RUST_TARGET=wasm32-wasip1
+TRIXIE_SOURCE=/etc/apt/sources.list.d/cwasi-trixie.sources
+TRIXIE_PIN=/etc/apt/preferences.d/cwasi-trixie
+POLICY=/usr/sbin/policy-rc.d
+APT_OPTIONS=(-y --no-install-recommends --no-remove -o Acquire::Retries=3 -o Dpkg::Use-Pty=0 -q)
+
+# ---- what is missing -------------------------------------------------------------------------------
+
+missing_packages() {
+    command -v cc >/dev/null || echo "gcc libc6-dev"
+    command -v pkg-config >/dev/null || echo pkg-config
+    command -v ffmpeg >/dev/null || echo ffmpeg
+    [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
+    pkg-config --exists libseccomp 2>/dev/null || echo libseccomp-dev
+    # bindgen wants libclang and clang's own headers.
+    [ -n "${LIBCLANG_PATH:-}" ] || compgen -G '/usr/lib/llvm-*/lib/libclang.so' >/dev/null || echo libclang-dev
+}
+
+wasmedge_is_there() {
+    [ -n "${WASMEDGE_INCLUDE_DIR:-}${WASMEDGE_LIB_DIR:-}" ] && return
+    grep -qs "WASMEDGE_VERSION \"$WASMEDGE_VERSION\"" /usr/include/wasmedge/version.h
+}
+
+rust_channel() { sed -n 's/^channel = "\(.*\)"/\1/p' "$CHECKOUT/rust-toolchain.toml"; }
+
+rust_is_there() {
+    local sysroot
+    sysroot=$(cd "$CHECKOUT" && RUSTUP_AUTO_INSTALL=0 rustc --print sysroot 2>/dev/null) || return 1
+    [ -d "$sysroot/lib/rustlib/$RUST_TARGET" ] && command -v cargo >/dev/null
+}
+
+# ---- installing ------------------------------------------------------------------------------------
+
+# Keeps Debian's maintainer scripts from starting or restarting services while we install.
+forbid_services() {
+    export DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1
+    [ -e "$POLICY" ] && return
+    trap 'rm -f "$POLICY"' EXIT
+    trap 'exit 130' INT TERM
+    printf '#!/bin/sh\n# Temporary: written by CWASI'"'"'s scripts/setup.sh, removed at its end.\nexit 101\n' >"$POLICY"
+    chmod 755 "$POLICY"
+}
+
+# The suite (trixie, stable…) of the machine's own sources that has the engine, empty when none has.
+wasmedge_suite() {
+    apt-cache madison libwasmedge-dev |
+        awk -F'|' -v v="$WASMEDGE_VERSION" 'index($2, " " v) == 1 && !/Sources/ {
+            split($3, f, " "); sub("/.*", "", f[2]); print f[2]; exit }'
+}
+
+add_trixie() {
+    local uri
+    uri=$(archive_uri)
+    say "adding Debian 13 as a source of low priority: $TRIXIE_SOURCE, $TRIXIE_PIN"
+    cat >"$TRIXIE_SOURCE" <<SOURCE
+# For CWASI: WasmEdge $WASMEDGE_VERSION is packaged since Debian 13.
+Types: deb
+URIs: $uri
+Suites: trixie
+Components: main
+Signed-By: $ARCHIVE_KEYRING
+SOURCE
+    cat >"$TRIXIE_PIN" <<PIN
+# For CWASI: nothing comes from Debian 13 unless asked for.
+Package: *
+Pin: release n=trixie
+Pin-Priority: 100
+PIN
+    apt-get update -q -o Acquire::Retries=3 >&2
+}
+
+install_wasmedge() {
+    local suite
+    suite=$(wasmedge_suite)
+    if [ -z "$suite" ]; then
+        add_trixie
+        suite=$(wasmedge_suite)
+    fi
+    [ -n "$suite" ] || die "no WasmEdge $WASMEDGE_VERSION in this machine's package sources: install it yourself and set WASMEDGE_INCLUDE_DIR and WASMEDGE_LIB_DIR"
+    say "installing WasmEdge $WASMEDGE_VERSION from $suite"
+    apt-get install "${APT_OPTIONS[@]}" -t "$suite" libwasmedge-dev >&2
+}
+
+install_rust() {
+    local channel
+    channel=$(rust_channel)
+    if ! command -v rustup >/dev/null; then
+        command -v rustc >/dev/null || die "no Rust toolchain: install rustup (https://rustup.rs), then run this again"
+        die "this Rust has no target $RUST_TARGET: install rustup (https://rustup.rs), or your distribution's Rust $channel with that target"
+    fi
+    say "installing Rust $channel with target $RUST_TARGET"
+    rustup toolchain install "$channel" --profile minimal -c rustfmt -c clippy -t "$RUST_TARGET" --no-self-update >&2
+}
+
+# ---- main ------------------------------------------------------------------------------------------
+
+packages=$(missing_packages | tr '\n' ' ')
+unpack=$(missing_unpacked)
+wasmedge=; wasmedge_is_there || wasmedge="WasmEdge $WASMEDGE_VERSION (libwasmedge-dev)"
+rust=; rust_is_there || rust="Rust $(rust_channel) with target $RUST_TARGET"
+
+if [ -z "$packages$unpack$wasmedge$rust" ]; then
+    say "set-up: everything is there"
+    exit 0
+fi
+say "set-up is about to install:"
+[ -z "$packages" ] || printf '      packages: %s\n' "$packages" >&2
+[ -z "$wasmedge" ] || printf '      engine: %s\n' "$wasmedge" >&2
+[ -z "$rust" ] || printf '      toolchain: %s\n' "$rust" >&2
+[ -z "$unpack" ] || printf '      unpacked below %s, not installed: %s\n' "$STATE_DIR" "$(echo $unpack)" >&2
+[ "${1:-}" != --check ] || exit 1
+command -v apt-get >/dev/null || die "set-up knows Debian 12 and 13 only; elsewhere install the above yourself"
+if [ -n "$packages$wasmedge" ]; then
+    [ "$(id -u)" = 0 ] || die "installing packages needs root: run scripts/setup.sh as root once"
+    forbid_services
+    say "reading package lists"
+    apt-get update -q -o Acquire::Retries=3 >&2
+fi
+if [ -n "$packages" ]; then
+    say "installing packages"
+    # shellcheck disable=SC2086 # one word per package
+    apt-get install "${APT_OPTIONS[@]}" $packages >&2
+fi
+[ -z "$wasmedge" ] || install_wasmedge
+[ -z "$rust" ] || install_rust
+[ -z "$unpack" ] || unpack_missing
+say "set-up: done"

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Every test: unit, property and conformance; the guests' own; end to end on private containerds.
+#
+# The end-to-end tests start a containerd each and take it down when they end, however they end.
+# `test.sh NAME…` runs only the named test targets of the runtime, for example `test.sh e2e_run`.
+set -euo pipefail
+source "$(dirname "$0")/lib.sh"
+source "$CHECKOUT/scripts/workspaces.sh"
+cd "$CHECKOUT"
+
+"$CHECKOUT/scripts/guests.sh"
+say "building the runtime and the test bed"
+cargo build --bins
+cargo build -p cwasi-testbed
+if [ $# -gt 0 ]; then
+    exec cargo test $(printf -- '--test %s ' "$@")
+fi
+for folder in $(workspaces); do
+    # Test guests are exercised by the runtime's tests.
+    [ "$folder" != tests/guests ] || continue
+    say "testing $folder"
+    (cd "$folder" && cargo test --workspace --target-dir "$TARGET_DIR/host")
+done
+say "testing the runtime"
+cargo test --workspace

@@ -1,0 +1,104 @@
+# Debian packages that are unpacked below .cwasi/ and never installed. Sourced by setup.sh.
+#
+# A private apt configuration with lists and cache below .cwasi/apt reads suites that the machine does not
+# have; the machine's own sources only tell where its mirror is.
+
+ARCHIVE_KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
+APT_PRIVATE=$STATE_DIR/apt
+
+# folder below .cwasi, suite, wanted version (a prefix), packages
+UNPACKED=(
+    "containerd-1.6 bookworm 1.6.20 containerd"
+    "containerd-1.7 trixie 1.7.24 containerd"
+    "containerd-2 sid 2.1.9 containerd"
+    "runc bookworm - runc"
+    "busybox bookworm - busybox-static"
+)
+
+missing_unpacked() {
+    local folder
+    for row in "${UNPACKED[@]}"; do
+        read -r folder _ <<<"$row"
+        [ -e "$STATE_DIR/$folder/VERSION" ] || echo "$folder"
+    done
+}
+
+# Base address of the Debian mirror that this machine uses already.
+archive_uri() {
+    local uri
+    uri=${DEBIAN_MIRROR:-$(apt-get --print-uris update 2>/dev/null |
+        sed -nE "s#^'(.*/)dists/(bookworm|trixie|oldstable|stable|testing|sid|unstable)/InRelease'.*#\1#p" | head -n 1)}
+    [ -n "$uri" ] || die "this machine's package sources name no Debian mirror: set DEBIAN_MIRROR=http://…/debian"
+    echo "$uri"
+}
+
+private_apt() {
+    local command=$1
+    shift
+    "$command" -q -o Acquire::Retries=3 -o Acquire::Languages=none -o APT::Sandbox::User=root \
+        -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false \
+        -o Acquire::IndexTargets::deb::DEP-11-icons-small::DefaultEnabled=false \
+        -o Acquire::IndexTargets::deb::DEP-11-icons::DefaultEnabled=false \
+        -o Dir::Etc::SourceList="$APT_PRIVATE/sources.list" -o Dir::Etc::SourceParts=/dev/null \
+        -o Dir::Etc::Preferences=/dev/null -o Dir::Etc::PreferencesParts=/dev/null \
+        -o Dir::State="$APT_PRIVATE/state" -o Dir::State::status="$APT_PRIVATE/status" \
+        -o Dir::Cache="$APT_PRIVATE/cache" -o Dir::Cache::pkgcache=pkgcache.bin "$@"
+}
+
+private_apt_update() {
+    local uri suite
+    uri=$(archive_uri)
+    mkdir -p "$APT_PRIVATE/state/lists/partial" "$APT_PRIVATE/cache/archives/partial"
+    : >"$APT_PRIVATE/status"
+    for suite in bookworm trixie sid; do
+        echo "deb [signed-by=$ARCHIVE_KEYRING] $uri $suite main"
+    done >"$APT_PRIVATE/sources.list"
+    say "reading package lists of Debian 12, 13 and unstable into $APT_PRIVATE"
+    private_apt apt-get update -o Dir::State::Lists="$APT_PRIVATE/state/lists" >&2
+}
+
+# Version of package $1 in suite $2 that starts with $3 ("-": any); the suite's newest when it is gone.
+version_in_suite() {
+    private_apt apt-cache madison "$1" | awk -F'|' -v suite="$2" -v wanted="$3" '
+        { gsub(/ /, "", $2); split($3, f, " "); sub("/.*", "", f[2]) }
+        f[2] != suite || /Sources/ { next }
+        newest == "" { newest = $2 }
+        exact == "" && index($2, wanted) == 1 { exact = $2 }
+        END { print exact != "" ? exact : newest }'
+}
+
+unpack_row() {
+    local folder=$1 suite=$2 wanted=$3 package version target
+    shift 3
+    target=$STATE_DIR/$folder
+    rm -rf "$target" "$target.new"
+    mkdir -p "$target.new/debs"
+    for package in "$@"; do
+        local prefix=-
+        [ "$package" = containerd ] && prefix=$wanted
+        version=$(version_in_suite "$package" "$suite" "$prefix")
+        [ -n "$version" ] || die "Debian $suite on $(archive_uri) has no $package"
+        if [ "$prefix" != - ] && [[ $version != "$prefix"* ]]; then
+            say "note: Debian $suite no longer has $package $prefix; taking $version"
+        fi
+        say "unpacking $package $version ($suite) into $target"
+        (cd "$target.new/debs" && private_apt apt-get download "$package=$version" >/dev/null)
+        dpkg-deb -x "$target.new"/debs/"$package"_*.deb "$target.new"
+        echo "$package $version" >>"$target.new/VERSION"
+    done
+    # Programs only: no unit files, no documentation, no stress tests.
+    rm -rf "$target.new"/{debs,etc,lib,usr/share,usr/lib,usr/bin/containerd-stress}
+    mv "$target.new" "$target"
+}
+
+unpack_missing() {
+    local row folder
+    private_apt_update
+    for row in "${UNPACKED[@]}"; do
+        read -r folder _ <<<"$row"
+        # shellcheck disable=SC2086 # fields of the row
+        [ -e "$STATE_DIR/$folder/VERSION" ] || unpack_row $row
+    done
+    # Lists and archives are of no use any more.
+    rm -rf "$APT_PRIVATE"
+}

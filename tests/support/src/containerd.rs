@@ -1,0 +1,106 @@
+//! Starts a guarded containerd and knows how to reach it. Dropping it (or ending) takes everything down.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::guard::Ready;
+use crate::place::Slot;
+
+/// Name of this crate's program, beside the runtime's programs.
+const PROGRAM: &str = "cwasi-testbed";
+
+/// A private containerd that lives as long as this value and this process.
+#[derive(Debug)]
+pub struct Containerd {
+    guard: Child,
+    /// Closed to say: take everything down.
+    lifeline: Option<ChildStdin>,
+    ready: Ready,
+    slot: Slot,
+}
+
+impl Containerd {
+    /// Starts one that finds the runtime in the folder `programs`.
+    ///
+    /// # Errors
+    /// When set-up or the build is missing, or containerd does not start.
+    pub fn start(slot: Slot, programs: &Path) -> Result<Self> {
+        let program = programs.join(PROGRAM);
+        if !program.exists() {
+            bail!("{} is missing: cargo build -p {PROGRAM} (make test does)", program.display());
+        }
+        let mut guard = Command::new(&program)
+            .args(["guard", "--containerd", slot.name(), "--programs"])
+            .arg(programs)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("start {}", program.display()))?;
+        let lifeline = guard.stdin.take();
+        let stdout = guard.stdout.take().context("the guard's stdout is a pipe")?;
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line).context("read the guard's answer")?;
+        let Ok(ready) = serde_json::from_str(&line) else {
+            drop(lifeline);
+            let status = guard.wait()?;
+            bail!("{} did not start ({status}); its message is above", slot.name());
+        };
+        Ok(Self { guard, lifeline, ready, slot })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub const fn ready(&self) -> &Ready {
+        &self.ready
+    }
+
+    /// Which one it is.
+    #[must_use]
+    pub const fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    /// The guard's process: ancestor of everything in this bed.
+    #[must_use]
+    pub fn guard_pid(&self) -> i32 {
+        i32::try_from(self.guard.id()).expect("process ids are positive and below 2^22")
+    }
+
+    /// `ctr` in a containerd namespace.
+    #[must_use]
+    pub fn ctr(&self, namespace: &str) -> Command {
+        let mut command = Command::new(self.ready.bin_dir.join("ctr"));
+        command
+            .arg("--address")
+            .arg(self.ready.address())
+            .args(["--namespace", namespace])
+            .env("TMPDIR", self.ready.temporary())
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Takes everything down and waits until it is gone.
+    ///
+    /// # Errors
+    /// When the guard could not remove something.
+    pub fn stop(mut self) -> Result<()> {
+        self.lifeline = None;
+        let status = self.guard.wait()?;
+        if !status.success() {
+            bail!("the guard of {} ended with {status}; its message is above", self.slot.name());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Containerd {
+    fn drop(&mut self) {
+        if self.lifeline.take().is_some() {
+            // The guard prints what it could not remove.
+            let _printed = self.guard.wait();
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Guards one private containerd: starts it, says where it is, and takes everything down when its own stdin
+//! ends, which it does when the starter exits, however that happened (Ctrl-C and `kill -9` included).
+//!
+//! Runs as a process of its own (`cwasi-testbed guard`) in its own session. It is the subreaper of all that
+//! the containerd and its shims start, so every leftover is found as a descendant, and only those are killed.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigHandler, Signal, kill, signal};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, getpid, setsid};
+use serde::{Deserialize, Serialize};
+
+use crate::place::{self, Slot};
+use crate::{leaks, processes};
+
+/// Longest wait for containerd's first answer.
+const READY_MAX: Duration = Duration::from_secs(60);
+/// Longest wait for killed processes to be gone.
+const GONE_MAX: Duration = Duration::from_secs(20);
+/// Between two looks at children and stdin.
+const POLL_MS: u16 = 50;
+
+/// Where a guarded containerd is; the guard's one line of output, as JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Ready {
+    /// Directory of this bed; gone when the guard is.
+    pub dir: PathBuf,
+    /// Folder with `ctr` of the same version.
+    pub bin_dir: PathBuf,
+    /// containerd's own process.
+    pub containerd_pid: i32,
+}
+
+impl Ready {
+    /// containerd's socket.
+    #[must_use]
+    pub fn address(&self) -> PathBuf {
+        self.dir.join("c.sock")
+    }
+
+    /// CWASI's state directory in this bed.
+    #[must_use]
+    pub fn cwasi_state(&self) -> PathBuf {
+        self.dir.join("cwasi")
+    }
+
+    /// What `TMPDIR` names for everything in this bed.
+    #[must_use]
+    pub fn temporary(&self) -> PathBuf {
+        self.dir.join("tmp")
+    }
+
+    /// Where `ctr` makes its FIFOs.
+    #[must_use]
+    pub fn fifos(&self) -> PathBuf {
+        self.dir.join("fifo")
+    }
+
+    /// containerd's and the shims' log.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.dir.join("containerd.log")
+    }
+}
+
+/// Runs the guard until stdin ends or a signal asks it to stop.
+///
+/// # Errors
+/// When containerd does not start, or ends on its own, or something cannot be removed afterwards.
+pub fn serve(slot: Slot, programs: &Path) -> Result<()> {
+    // Already a session leader when started by a shell with job control.
+    let _already_leader = setsid();
+    nix::sys::prctl::set_child_subreaper(true).context("become a subreaper")?;
+    outlive_terminal_signals()?;
+    let ready = start(slot, programs)?;
+    let outcome = wait_ready(&ready).and_then(|()| {
+        writeln!(std::io::stdout(), "{}", serde_json::to_string(&ready)?)?;
+        watch(&ready)
+    });
+    let removed = take_down(&ready);
+    outcome.and(removed)
+}
+
+/// Keeps Ctrl-C and a closed terminal from ending this process before it has taken everything down. What it
+/// starts is not affected: a handler, unlike an ignored signal, is not inherited over `exec`.
+///
+/// # Errors
+/// When the system refuses a handler.
+pub fn outlive_terminal_signals() -> Result<()> {
+    extern "C" fn nothing(_: nix::libc::c_int) {}
+    for number in [Signal::SIGINT, Signal::SIGHUP, Signal::SIGTERM] {
+        #[expect(unsafe_code, reason = "sigaction is unsafe because handlers may do anything")]
+        // SAFETY:
+        // - `nothing` does nothing, which is async-signal-safe.
+        unsafe { signal(number, SigHandler::Handler(nothing)) }
+            .with_context(|| format!("handle {number}"))?;
+    }
+    Ok(())
+}
+
+fn start(slot: Slot, programs: &Path) -> Result<Ready> {
+    let bin_dir = slot.bin_dir()?;
+    let runc_dir = place::runc_dir()?;
+    let dir = place::short_dir()?;
+    for name in ["tmp", "fifo"] {
+        fs::create_dir(dir.join(name))?;
+    }
+    fs::write(dir.join("containerd.toml"), containerd_config(slot, &dir))?;
+    fs::write(dir.join("cwasi.toml"), cwasi_config(&dir))?;
+    let mut path = vec![programs.to_owned(), bin_dir.clone(), runc_dir];
+    path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+    let log = fs::File::create(dir.join("containerd.log"))?;
+    // Not waited for through `Child`: `reap` waits for every child of this process.
+    let child = Command::new(bin_dir.join("containerd"))
+        .arg("--config")
+        .arg(dir.join("containerd.toml"))
+        .env("PATH", std::env::join_paths(path)?)
+        .env("CWASI_CONFIG", dir.join("cwasi.toml"))
+        .env("TMPDIR", dir.join("tmp"))
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+        .with_context(|| format!("start {}/containerd", bin_dir.display()))?;
+    Ok(Ready { dir, bin_dir, containerd_pid: i32::try_from(child.id())? })
+}
+
+/// Everything private; no CRI, NRI or `/opt` plug-in, which would touch the machine.
+fn containerd_config(slot: Slot, dir: &Path) -> String {
+    let dir = dir.display();
+    let version = if slot == Slot::V2 { 3 } else { 2 };
+    format!(
+        r#"version = {version}
+root = "{dir}/root"
+state = "{dir}/state"
+disabled_plugins = [
+  "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime",
+  "io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt",
+]
+[grpc]
+  address = "{dir}/c.sock"
+"#
+    )
+}
+
+fn cwasi_config(dir: &Path) -> String {
+    format!(
+        "state_dir = \"{}/cwasi\"\ncache_dir = \"{}\"\n",
+        dir.display(),
+        place::aot_cache().display()
+    )
+}
+
+fn wait_ready(ready: &Ready) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        let answers = Command::new(ready.bin_dir.join("ctr"))
+            .arg("--address")
+            .arg(ready.address())
+            .arg("version")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .context("run ctr version")?
+            .success();
+        if answers {
+            return Ok(());
+        }
+        let ended = processes::read(ready.containerd_pid).is_none_or(|one| one.state == 'Z');
+        if ended || start.elapsed() > READY_MAX {
+            bail!("containerd did not start:\n{}", log_tail(&ready.log()));
+        }
+        std::thread::sleep(Duration::from_millis(POLL_MS.into()));
+    }
+}
+
+/// Last lines of a log, for a failure's message.
+#[must_use]
+pub fn log_tail(path: &Path) -> String {
+    /// Lines that usually hold the cause.
+    const LINES: usize = 40;
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
+}
+
+/// Reaps orphans until stdin ends.
+fn watch(ready: &Ready) -> Result<()> {
+    let stdin = std::io::stdin();
+    loop {
+        let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, PollTimeout::from(POLL_MS)) {
+            Ok(0) | Err(Errno::EINTR) => {}
+            // Nothing is ever written to us: readable means the end.
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(error).context("poll stdin"),
+        }
+        // A test restarts containerd on purpose by writing its new pid here.
+        if reap().contains(&ready.containerd_pid) && !ready.dir.join("restarting").exists() {
+            bail!("containerd ended on its own:\n{}", log_tail(&ready.log()));
+        }
+    }
+}
+
+/// Children that ended since the last look.
+fn reap() -> Vec<i32> {
+    let mut ended = Vec::new();
+    while let Ok(status) = waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {
+        match status {
+            WaitStatus::StillAlive => break,
+            status => ended.extend(status.pid().map(Pid::as_raw)),
+        }
+    }
+    ended
+}
+
+fn take_down(ready: &Ready) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        reap();
+        let below = processes::descendants(getpid().as_raw());
+        if below.is_empty() {
+            break;
+        }
+        if start.elapsed() > GONE_MAX {
+            bail!("processes cannot be killed: {below:?}");
+        }
+        for process in below {
+            // Gone in between is as good.
+            let _gone = kill(Pid::from_raw(process.pid), Signal::SIGKILL);
+        }
+        std::thread::sleep(Duration::from_millis(POLL_MS.into()));
+    }
+    for mount in leaks::mounts_below(&ready.dir).iter().rev() {
+        nix::mount::umount2(mount.as_path(), nix::mount::MntFlags::MNT_DETACH)
+            .with_context(|| format!("unmount {}", mount.display()))?;
+    }
+    for namespace in namespaces(&ready.dir) {
+        leaks::remove_cgroups(&namespace);
+    }
+    fs::remove_dir_all(&ready.dir).with_context(|| format!("remove {}", ready.dir.display()))
+}
+
+/// Every containerd namespace that ever had a task here.
+fn namespaces(dir: &Path) -> Vec<String> {
+    ["root", "state"]
+        .iter()
+        .filter_map(|parent| {
+            fs::read_dir(dir.join(parent).join("io.containerd.runtime.v2.task")).ok()
+        })
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect()
+}

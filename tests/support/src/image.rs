@@ -1,0 +1,269 @@
+//! Writes OCI image archives that `ctr images import` takes.
+//!
+//! Two kinds: a root file system (one gzip layer, Linux) with modules or programs in it, and a module that
+//! is the layer itself (`wasip1/wasm`). Deterministic: the same input gives the same bytes.
+
+use std::fs;
+use std::io::{Cursor, Write as _};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use flate2::{Compression, GzBuilder};
+use oci_spec::image::{
+    Arch, Config, ConfigBuilder, Descriptor, DescriptorBuilder, ImageConfigurationBuilder,
+    ImageIndexBuilder, ImageManifestBuilder, MediaType, Os, PlatformBuilder, RootFsBuilder,
+    Sha256Digest,
+};
+use sha2::{Digest as _, Sha256};
+
+/// `PATH` inside an image.
+const IMAGE_PATH: &str = "PATH=/bin:/usr/bin:/sbin";
+/// Annotation by which `ctr images import` names an image.
+const NAME_ANNOTATION: &str = "io.containerd.image.name";
+/// Layer media types that say: this layer is a WebAssembly module.
+pub const MODULE_MEDIA_TYPES: [&str; 2] =
+    ["application/wasm", "application/vnd.wasm.content.layer.v1+wasm"];
+
+/// How an image starts.
+#[derive(Clone, Debug, Default)]
+pub struct Start {
+    /// OCI entrypoint.
+    pub entrypoint: Vec<String>,
+    /// OCI command.
+    pub cmd: Vec<String>,
+    /// Environment as `KEY=value`.
+    pub env: Vec<String>,
+}
+
+/// A root file system in the making.
+pub struct Rootfs {
+    tar: tar::Builder<Vec<u8>>,
+    directories: Vec<String>,
+}
+
+impl Default for Rootfs {
+    fn default() -> Self {
+        Self { tar: tar::Builder::new(Vec::new()), directories: Vec::new() }
+    }
+}
+
+impl Rootfs {
+    /// Adds an executable file.
+    ///
+    /// # Errors
+    /// When `host` cannot be read.
+    pub fn file(&mut self, host: &Path, inside: &str) -> Result<()> {
+        let bytes = fs::read(host).with_context(|| format!("read {}", host.display()))?;
+        self.bytes(&bytes, inside)
+    }
+
+    /// Adds an executable file from memory.
+    ///
+    /// # Errors
+    /// When the path does not fit a tar header.
+    pub fn bytes(&mut self, bytes: &[u8], inside: &str) -> Result<()> {
+        let inside = inside.trim_start_matches('/');
+        self.parents(inside)?;
+        let mut header = header(tar::EntryType::Regular, 0o755);
+        header.set_size(bytes.len() as u64);
+        self.tar.append_data(&mut header, inside, bytes).with_context(|| format!("add {inside}"))
+    }
+
+    /// Adds a symbolic link.
+    ///
+    /// # Errors
+    /// When a path does not fit a tar header.
+    pub fn link(&mut self, target: &str, inside: &str) -> Result<()> {
+        let inside = inside.trim_start_matches('/');
+        self.parents(inside)?;
+        let mut header = header(tar::EntryType::Symlink, 0o777);
+        self.tar.append_link(&mut header, inside, target).with_context(|| format!("add {inside}"))
+    }
+
+    fn parents(&mut self, inside: &str) -> Result<()> {
+        let parents: Vec<&Path> =
+            Path::new(inside).ancestors().skip(1).filter(|path| path.parent().is_some()).collect();
+        for parent in parents.into_iter().rev() {
+            let name = format!("{}/", parent.display());
+            if !self.directories.contains(&name) {
+                let mut header = header(tar::EntryType::Directory, 0o755);
+                self.tar.append_data(&mut header, &name, std::io::empty())?;
+                self.directories.push(name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the image archive `out` under the name `reference`.
+    ///
+    /// # Errors
+    /// When `out` cannot be written.
+    pub fn write(self, reference: &str, start: &Start, out: &Path) -> Result<()> {
+        let layer = self.tar.into_inner()?;
+        let mut gzip = GzBuilder::new().write(Vec::new(), Compression::fast());
+        gzip.write_all(&layer)?;
+        let image = Image {
+            os: Os::Linux,
+            architecture: Arch::default(),
+            layer_type: MediaType::ImageLayerGzip,
+            diff_ids: vec![format!("sha256:{}", sha256(&layer))],
+            layer: gzip.finish()?,
+        };
+        image.write(reference, start, out)
+    }
+}
+
+/// Writes an image whose only layer is the module `wasm` itself.
+///
+/// # Errors
+/// When `wasm` cannot be read or `out` cannot be written.
+pub fn write_module_image(
+    wasm: &Path,
+    media_type: &str,
+    reference: &str,
+    start: &Start,
+    out: &Path,
+) -> Result<()> {
+    let layer = fs::read(wasm).with_context(|| format!("read {}", wasm.display()))?;
+    let image = Image {
+        os: Os::Other("wasip1".into()),
+        architecture: Arch::Wasm,
+        layer_type: MediaType::Other(media_type.into()),
+        diff_ids: Vec::new(),
+        layer,
+    };
+    image.write(reference, start, out)
+}
+
+struct Image {
+    os: Os,
+    architecture: Arch,
+    layer_type: MediaType,
+    /// sha256 of each layer that is unpacked, before compression. A module layer is not one of them:
+    /// containerd compares this list with the layers that have a layer's media type.
+    diff_ids: Vec<String>,
+    layer: Vec<u8>,
+}
+
+impl Image {
+    fn write(self, reference: &str, start: &Start, out: &Path) -> Result<()> {
+        let config = ImageConfigurationBuilder::default()
+            .os(self.os.clone())
+            .architecture(self.architecture.clone())
+            .config(config(start)?)
+            .rootfs(RootFsBuilder::default().typ("layers").diff_ids(self.diff_ids.clone()).build()?)
+            .build()?
+            .to_string()?
+            .into_bytes();
+        let manifest = ImageManifestBuilder::default()
+            .schema_version(2u32)
+            .media_type(MediaType::ImageManifest)
+            .config(descriptor(MediaType::ImageConfig, &config)?)
+            .layers([descriptor(self.layer_type.clone(), &self.layer)?])
+            .build()?
+            .to_string()?
+            .into_bytes();
+        let platform =
+            PlatformBuilder::default().os(self.os).architecture(self.architecture).build()?;
+        let mut entry = descriptor(MediaType::ImageManifest, &manifest)?;
+        entry.set_platform(Some(platform));
+        entry.set_annotations(Some([(NAME_ANNOTATION.into(), reference.into())].into()));
+        let index = ImageIndexBuilder::default()
+            .schema_version(2u32)
+            .media_type(MediaType::ImageIndex)
+            .manifests([entry])
+            .build()?
+            .to_string()?;
+        let mut archive = tar::Builder::new(Vec::new());
+        append(&mut archive, "oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
+        append(&mut archive, "index.json", index.as_bytes())?;
+        for blob in [&config, &self.layer, &manifest] {
+            append(&mut archive, &format!("blobs/sha256/{}", sha256(blob)), blob)?;
+        }
+        fs::write(out, archive.into_inner()?).with_context(|| format!("write {}", out.display()))
+    }
+}
+
+fn config(start: &Start) -> Result<Config> {
+    let env: Vec<String> =
+        std::iter::once(IMAGE_PATH.to_owned()).chain(start.env.clone()).collect();
+    Ok(ConfigBuilder::default()
+        .env(env)
+        .entrypoint(start.entrypoint.clone())
+        .cmd(start.cmd.clone())
+        .build()?)
+}
+
+fn header(kind: tar::EntryType, mode: u32) -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_mtime(0);
+    header.set_size(0);
+    header
+}
+
+fn append(archive: &mut tar::Builder<Vec<u8>>, name: &str, bytes: &[u8]) -> Result<()> {
+    let mut header = header(tar::EntryType::Regular, 0o644);
+    header.set_size(bytes.len() as u64);
+    archive.append_data(&mut header, name, bytes).with_context(|| format!("add {name}"))
+}
+
+fn descriptor(media_type: MediaType, blob: &[u8]) -> Result<Descriptor> {
+    let digest: Sha256Digest = sha256(blob).parse().context("a digest of our own")?;
+    Ok(DescriptorBuilder::default()
+        .media_type(media_type)
+        .digest(digest)
+        .size(blob.len() as u64)
+        .build()?)
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    hex::encode(Sha256::digest(bytes))
+}
+
+/// The bytes of an archive's file, for tests.
+#[must_use]
+pub fn entry(archive: &[u8], name: &str) -> Option<Vec<u8>> {
+    let mut archive = tar::Archive::new(Cursor::new(archive));
+    archive.entries().ok()?.filter_map(Result::ok).find_map(|mut entry| {
+        let matches = entry.path().ok()?.to_str() == Some(name);
+        matches.then(|| {
+            let mut bytes = Vec::new();
+            std::io::Read::read_to_end(&mut entry, &mut bytes).ok().map(|_| bytes)
+        })?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_image_names_its_platform_and_layer_type() {
+        let dir = tempfile::tempdir().unwrap();
+        let wasm = dir.path().join("m.wasm");
+        fs::write(&wasm, b"\0asm\x01\0\0\0").unwrap();
+        let out = dir.path().join("i.tar");
+        write_module_image(&wasm, MODULE_MEDIA_TYPES[0], "localhost/m:1", &Start::default(), &out)
+            .unwrap();
+        let archive = fs::read(&out).unwrap();
+        let index = String::from_utf8(entry(&archive, "index.json").unwrap()).unwrap();
+        assert!(index.contains(r#""architecture":"wasm""#), "{index}");
+        assert!(index.contains("localhost/m:1"), "{index}");
+    }
+
+    #[test]
+    fn the_same_input_gives_the_same_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str| {
+            let mut rootfs = Rootfs::default();
+            rootfs.bytes(b"x", "/a/b/c").unwrap();
+            rootfs.link("/a/b/c", "/bin/c").unwrap();
+            let out = dir.path().join(name);
+            rootfs.write("localhost/x:1", &Start::default(), &out).unwrap();
+            fs::read(out).unwrap()
+        };
+        assert_eq!(write("1"), write("2"));
+    }
+}

@@ -1,0 +1,17 @@
+//! CWASI's test bed, shared by the end-to-end tests and the demo.
+//!
+//! - [`image`] writes OCI image archives: a root file system with modules in it, or a module as the layer.
+//! - [`guard`] runs one private containerd and takes everything down when its starter is gone;
+//!   [`containerd`] starts such a guard and talks to it.
+//! - [`scene`] is one test's containerd namespace with its leak check ([`leaks`]); [`run`] is `ctr run`.
+//!
+//! Runs in test processes and in the `cwasi-testbed` program; never part of the product.
+
+pub mod containerd;
+pub mod guard;
+pub mod image;
+pub mod leaks;
+pub mod place;
+pub mod processes;
+pub mod run;
+pub mod scene;

@@ -1,0 +1,140 @@
+//! `cwasi-testbed`: image archives and private containerds for the tests and the demo.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, Subcommand};
+use cwasi_testbed::containerd::Containerd;
+use cwasi_testbed::image::{MODULE_MEDIA_TYPES, Rootfs, Start, write_module_image};
+use cwasi_testbed::{guard, place::Slot};
+
+#[derive(Parser)]
+#[command(about = "Image archives and private containerds for CWASI's tests and demo")]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Write an image archive with files in a root file system.
+    Image {
+        /// Archive to write.
+        out: PathBuf,
+        /// Image name.
+        reference: String,
+        /// A file as HOST:INSIDE.
+        #[arg(long = "file", required = true)]
+        files: Vec<String>,
+        #[command(flatten)]
+        start: StartArguments,
+    },
+    /// Write an image archive whose layer is a WebAssembly module.
+    ModuleImage {
+        /// Archive to write.
+        out: PathBuf,
+        /// Image name.
+        reference: String,
+        /// The module.
+        wasm: PathBuf,
+        /// Media type of the layer.
+        #[arg(long, default_value = MODULE_MEDIA_TYPES[0])]
+        media_type: String,
+        #[command(flatten)]
+        start: StartArguments,
+    },
+    /// Run a command with a private containerd: CONTAINERD_ADDRESS is set and its ctr is first on PATH.
+    With {
+        #[command(flatten)]
+        bed: BedArguments,
+        /// The command.
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
+    /// Guard a private containerd until stdin ends; what `with` and the tests start.
+    #[command(hide = true)]
+    Guard {
+        #[command(flatten)]
+        bed: BedArguments,
+    },
+}
+
+#[derive(clap::Args)]
+struct StartArguments {
+    /// One word of the entrypoint.
+    #[arg(long)]
+    entrypoint: Vec<String>,
+    /// One word of the default command.
+    #[arg(long)]
+    cmd: Vec<String>,
+    /// One variable as KEY=value.
+    #[arg(long)]
+    env: Vec<String>,
+}
+
+#[derive(clap::Args)]
+struct BedArguments {
+    /// Which containerd: containerd-1.6, containerd-1.7 or containerd-2.
+    #[arg(long, default_value_t = Slot::V1_6.name().to_owned())]
+    containerd: String,
+    /// Folder with the runtime's programs; by default the one with this program.
+    #[arg(long)]
+    programs: Option<PathBuf>,
+}
+
+impl BedArguments {
+    fn resolve(self) -> Result<(Slot, PathBuf)> {
+        let own = std::env::current_exe()?.parent().context("a program has a folder")?.to_owned();
+        Ok((self.containerd.parse()?, self.programs.unwrap_or(own)))
+    }
+}
+
+impl From<StartArguments> for Start {
+    fn from(arguments: StartArguments) -> Self {
+        Self { entrypoint: arguments.entrypoint, cmd: arguments.cmd, env: arguments.env }
+    }
+}
+
+fn main() -> Result<ExitCode> {
+    match Arguments::parse().verb {
+        Verb::Image { out, reference, files, start } => {
+            let mut rootfs = Rootfs::default();
+            for file in files {
+                let (host, inside) = file.split_once(':').context("--file wants HOST:INSIDE")?;
+                rootfs.file(host.as_ref(), inside)?;
+            }
+            rootfs.write(&reference, &start.into(), &out)?;
+        }
+        Verb::ModuleImage { out, reference, wasm, media_type, start } => {
+            write_module_image(&wasm, &media_type, &reference, &start.into(), &out)?;
+        }
+        Verb::With { bed, command } => return with(bed, &command),
+        Verb::Guard { bed } => {
+            let (slot, programs) = bed.resolve()?;
+            guard::serve(slot, &programs)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn with(bed: BedArguments, command: &[String]) -> Result<ExitCode> {
+    let (slot, programs) = bed.resolve()?;
+    // Ctrl-C reaches the command too; we end after it, and the guard after us.
+    guard::outlive_terminal_signals()?;
+    let containerd = Containerd::start(slot, &programs)?;
+    let ready = containerd.ready();
+    let mut path = vec![ready.bin_dir.clone(), programs];
+    path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+    let mut child = Command::new(&command[0]);
+    child
+        .args(&command[1..])
+        .env("PATH", std::env::join_paths(path)?)
+        .env("CONTAINERD_ADDRESS", ready.address())
+        .env("CWASI_BED", &ready.dir);
+    let status = child.status().with_context(|| format!("run {}", command[0]));
+    containerd.stop()?;
+    let code = status?.code().and_then(|code| u8::try_from(code).ok());
+    // Without a code it was killed, as by Ctrl-C.
+    Ok(ExitCode::from(code.unwrap_or(130)))
+}

@@ -1,0 +1,119 @@
+//! Where things are: the checkout, what `scripts/setup.sh` unpacked, the built programs and guests.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+/// Folder of the checkout that holds everything that set-up and runs leave.
+const STATE_FOLDER: &str = ".cwasi";
+/// Longest directory in bytes below which all our Unix sockets still fit `sun_path` (108 bytes).
+const SHORT_DIR_MAX: usize = 56;
+
+/// A containerd that set-up unpacked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slot {
+    /// Debian 12's 1.6.
+    V1_6,
+    /// Debian 13's 1.7.
+    V1_7,
+    /// Debian unstable's 2.x.
+    V2,
+}
+
+impl Slot {
+    /// Every containerd that the runtime is tested with.
+    pub const ALL: [Self; 3] = [Self::V1_6, Self::V1_7, Self::V2];
+
+    /// Name of its folder below `.cwasi`, and on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::V1_6 => "containerd-1.6",
+            Self::V1_7 => "containerd-1.7",
+            Self::V2 => "containerd-2",
+        }
+    }
+
+    /// The folder with its `containerd` and `ctr`.
+    ///
+    /// # Errors
+    /// When set-up has not unpacked it: a missing service fails a test, it never skips it.
+    pub fn bin_dir(self) -> Result<PathBuf> {
+        unpacked(self.name(), "usr/bin")
+    }
+}
+
+impl std::str::FromStr for Slot {
+    type Err = anyhow::Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|slot| slot.name() == name)
+            .with_context(|| format!("no containerd {name}: use {:?}", Self::ALL.map(Self::name)))
+    }
+}
+
+/// Root of the checkout.
+#[must_use]
+pub fn checkout() -> PathBuf {
+    // This crate lives in tests/support.
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .expect("tests/support is two folders below the checkout")
+        .to_owned()
+}
+
+/// `.cwasi` of the checkout.
+#[must_use]
+pub fn state_dir() -> PathBuf {
+    checkout().join(STATE_FOLDER)
+}
+
+/// AOT cache shared by all test beds and demos of this checkout, so that a module is compiled once.
+#[must_use]
+pub fn aot_cache() -> PathBuf {
+    state_dir().join("aot")
+}
+
+fn unpacked(name: &str, below: &str) -> Result<PathBuf> {
+    let folder = state_dir().join(name).join(below);
+    if !folder.is_dir() {
+        bail!("{} is missing: run scripts/setup.sh (make test does)", folder.display());
+    }
+    Ok(folder)
+}
+
+/// The folder with `runc`.
+///
+/// # Errors
+/// When set-up has not unpacked it.
+pub fn runc_dir() -> Result<PathBuf> {
+    unpacked("runc", "usr/sbin")
+}
+
+/// A statically linked busybox.
+///
+/// # Errors
+/// When set-up has not unpacked it.
+pub fn busybox() -> Result<PathBuf> {
+    Ok(unpacked("busybox", "bin")?.join("busybox"))
+}
+
+/// A fresh directory for one test bed, short enough for Unix sockets: below `.cwasi` unless the checkout
+/// lies too deep, then below `/run`.
+///
+/// # Errors
+/// When no directory can be made.
+pub fn short_dir() -> Result<PathBuf> {
+    let parent = state_dir().join("run");
+    let fits = parent.as_os_str().len() + "/bed-XXXXXX".len() <= SHORT_DIR_MAX;
+    let (parent, prefix) = if fits { (parent, "bed-") } else { ("/run".into(), "cwasi-bed-") };
+    std::fs::create_dir_all(&parent).with_context(|| format!("create {}", parent.display()))?;
+    let dir = tempfile::Builder::new()
+        .prefix(prefix)
+        .tempdir_in(&parent)
+        .with_context(|| format!("create a directory in {}", parent.display()))?;
+    Ok(dir.keep())
+}

@@ -1,0 +1,245 @@
+//! `ctr run` for tests: one builder, bounded waits, everything that came out.
+
+use std::io::{Read, Write as _};
+use std::process::{Child, Command, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::containerd::Containerd;
+use crate::guard::Ready;
+
+/// Name of the runtime.
+pub const RUNTIME: &str = "io.containerd.cwasi.v1";
+/// Longest time for any one command; a first start compiles its module.
+const COMMAND_MAX: Duration = Duration::from_secs(240);
+/// Between two looks.
+const POLL: Duration = Duration::from_millis(5);
+
+/// How a command ended.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Exit code, 128+signal when it was killed.
+    pub code: i32,
+    /// What it wrote to stdout.
+    pub stdout: Vec<u8>,
+    /// What it wrote to stderr.
+    pub stderr: String,
+}
+
+impl Outcome {
+    /// stdout as text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// The same outcome when the exit code is 0.
+    ///
+    /// # Panics
+    /// With everything that the command said when it failed.
+    #[must_use = "the outcome holds the output"]
+    pub fn success(self) -> Self {
+        assert_eq!(self.code, 0, "stdout: {}\nstderr: {}", self.text(), self.stderr);
+        self
+    }
+}
+
+/// A command that still runs.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    stdout: Option<JoinHandle<Vec<u8>>>,
+    stderr: Option<JoinHandle<Vec<u8>>>,
+}
+
+impl Running {
+    /// Starts `command` with `stdin` as its input.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(mut command: Command, stdin: Option<Vec<u8>>) -> Result<Self> {
+        command.stdin(if stdin.is_some() { Stdio::piped() } else { Stdio::null() });
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("start {command:?}"))?;
+        if let (Some(bytes), Some(mut pipe)) = (stdin, child.stdin.take()) {
+            // A reader that closed early is the command's own business.
+            thread::spawn(move || drop(pipe.write_all(&bytes)));
+        }
+        let stdout = child.stdout.take().map(collect);
+        let stderr = child.stderr.take().map(collect);
+        Ok(Self { child, stdout, stderr })
+    }
+
+    /// The command's process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// True when it has ended.
+    #[must_use]
+    pub fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)))
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// When it does not end within the bound; it is killed then.
+    pub fn finish(mut self) -> Result<Outcome> {
+        use std::os::unix::process::ExitStatusExt as _;
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait()? {
+                break status;
+            }
+            if start.elapsed() > COMMAND_MAX {
+                self.child.kill()?;
+                self.child.wait()?;
+                bail!("a command did not end within {COMMAND_MAX:?}");
+            }
+            thread::sleep(POLL);
+        };
+        let join = |handle: Option<JoinHandle<Vec<u8>>>| {
+            handle.map(|handle| handle.join().expect("a reader does not panic")).unwrap_or_default()
+        };
+        let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
+        let stdout = join(self.stdout.take());
+        let stderr = String::from_utf8_lossy(&join(self.stderr.take())).into_owned();
+        Ok(Outcome { code, stdout, stderr })
+    }
+}
+
+fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What was read before an error is still what the command wrote.
+        let _partial = pipe.read_to_end(&mut bytes);
+        bytes
+    })
+}
+
+/// Runs a command to its end.
+///
+/// # Errors
+/// When it cannot be started or does not end within the bound.
+pub fn output(command: Command) -> Result<Outcome> {
+    Running::start(command, None)?.finish()
+}
+
+/// One `ctr run`.
+#[derive(Clone, Debug)]
+pub struct Run {
+    namespace: String,
+    image: String,
+    id: String,
+    flags: Vec<String>,
+    args: Vec<String>,
+    stdin: Option<Vec<u8>>,
+    runtime: String,
+}
+
+impl Run {
+    /// Container `id` from `image` with our runtime.
+    #[must_use]
+    pub fn new(namespace: &str, image: &str, id: &str) -> Self {
+        Self {
+            namespace: namespace.into(),
+            image: image.into(),
+            id: id.into(),
+            flags: Vec::new(),
+            args: Vec::new(),
+            stdin: None,
+            runtime: RUNTIME.into(),
+        }
+    }
+
+    /// Another runtime than ours, to compare.
+    #[must_use]
+    pub fn runtime(mut self, name: &str) -> Self {
+        self.runtime = name.into();
+        self
+    }
+
+    /// Arguments, the program first.
+    #[must_use]
+    pub fn args<S: Into<String>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Another flag of `ctr run`.
+    #[must_use]
+    pub fn flag(mut self, flag: impl Into<String>) -> Self {
+        self.flags.push(flag.into());
+        self
+    }
+
+    /// One annotation.
+    #[must_use]
+    pub fn annotation(self, key: &str, value: &str) -> Self {
+        self.flag("--annotation").flag(format!("{key}={value}"))
+    }
+
+    /// One environment variable.
+    #[must_use]
+    pub fn env(self, key: &str, value: &str) -> Self {
+        self.flag("--env").flag(format!("{key}={value}"))
+    }
+
+    /// One bind mount; `access` is `rw` or `ro`.
+    #[must_use]
+    pub fn mount(self, host: &std::path::Path, inside: &str, access: &str) -> Self {
+        let host = host.display();
+        self.flag("--mount")
+            .flag(format!("type=bind,src={host},dst={inside},options=rbind:{access}"))
+    }
+
+    /// Bytes for stdin; without it, stdin is empty.
+    #[must_use]
+    pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.stdin = Some(bytes.into());
+        self
+    }
+
+    /// The command line.
+    #[must_use]
+    pub fn command(&self, containerd: &Containerd, detach: bool) -> Command {
+        let ready: &Ready = containerd.ready();
+        let mut command = containerd.ctr(&self.namespace);
+        command.args(["run", if detach { "--detach" } else { "--rm" }]);
+        command.args(["--runtime", &self.runtime, "--fifo-dir"]).arg(ready.fifos());
+        command.args(&self.flags).args([&self.image, &self.id]).args(&self.args);
+        command
+    }
+
+    /// Runs it attached, to its end, and removes it.
+    ///
+    /// # Errors
+    /// When `ctr` cannot be started or does not end.
+    pub fn output(self, containerd: &Containerd) -> Result<Outcome> {
+        self.spawn(containerd)?.finish()
+    }
+
+    /// Starts it attached.
+    ///
+    /// # Errors
+    /// When `ctr` cannot be started.
+    pub fn spawn(mut self, containerd: &Containerd) -> Result<Running> {
+        let stdin = self.stdin.take();
+        Running::start(self.command(containerd, false), stdin)
+    }
+
+    /// Starts it detached; returns once `ctr` has.
+    ///
+    /// # Errors
+    /// When `ctr` cannot be started or does not end.
+    pub fn detach(self, containerd: &Containerd) -> Result<Outcome> {
+        output(self.command(containerd, true))
+    }
+}

@@ -1,0 +1,312 @@
+//! One test's stage: a containerd namespace of its own with the images imported, and at its end the check
+//! that nothing is left. Scenes of one test process run one after the other, so that a leftover has an owner.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::containerd::Containerd;
+use crate::image::{Rootfs, Start};
+use crate::place::{self, Slot};
+use crate::run::{Outcome, Run, output};
+use crate::{guard, leaks};
+
+/// Image with every test guest as `/<name>.wasm`.
+pub const GUESTS: &str = "localhost/guests:test";
+/// Image with busybox.
+pub const BUSYBOX: &str = "localhost/busybox:test";
+/// Longest wait for a condition or for leftovers to go.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+/// Between two looks.
+const POLL: Duration = Duration::from_millis(10);
+
+static TURN: Mutex<()> = Mutex::new(());
+static SHARED: OnceLock<Containerd> = OnceLock::new();
+
+/// One test's namespace.
+#[derive(Debug)]
+pub struct Scene {
+    /// The containerd of this test process.
+    pub containerd: &'static Containerd,
+    /// containerd namespace.
+    pub namespace: String,
+    shared_before: Vec<PathBuf>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// Polls until `condition` gives a value.
+///
+/// # Panics
+/// When it does not within the bound; `what` says what was waited for.
+pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(start.elapsed() < WAIT_MAX, "waited {WAIT_MAX:?} for {what}");
+        std::thread::sleep(POLL);
+    }
+}
+
+/// Folder of the guests that belong to the programs in `programs` (`target/debug`).
+#[must_use]
+pub fn guests_dir(programs: &Path) -> PathBuf {
+    programs.parent().unwrap_or(programs).join("guests/wasm32-wasip1/release")
+}
+
+impl Scene {
+    /// A stage on the process's shared containerd (1.6, which CI tests in full), with the guests' image.
+    /// `shim` is the runtime's program, `name` becomes the namespace together with our process id.
+    ///
+    /// # Panics
+    /// When set-up, build or guests are missing.
+    #[must_use]
+    pub fn new(shim: &str, name: &str) -> Self {
+        Self::in_namespace(shim, &format!("{name}-{}", std::process::id()))
+    }
+
+    /// A stage in a namespace of exactly this name.
+    ///
+    /// # Panics
+    /// When set-up, build or guests are missing.
+    #[must_use]
+    pub fn in_namespace(shim: &str, namespace: &str) -> Self {
+        let programs = Path::new(shim).parent().expect("a program lies in a folder");
+        // Taken before the containerd starts, or two tests would start two.
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let containerd = SHARED.get_or_init(|| {
+            Containerd::start(Slot::V1_6, programs).unwrap_or_else(|error| panic!("{error:#}"))
+        });
+        let scene = Self::on(containerd, turn, namespace);
+        scene.import(&guests_archive(&guests_dir(programs), &containerd.ready().dir));
+        scene
+    }
+
+    fn on(containerd: &'static Containerd, turn: MutexGuard<'static, ()>, namespace: &str) -> Self {
+        Self {
+            containerd,
+            namespace: namespace.into(),
+            shared_before: leaks::shared_files(),
+            _turn: turn,
+        }
+    }
+
+    /// `ctr` with these arguments, to its end.
+    ///
+    /// # Panics
+    /// When it cannot be started or hangs.
+    #[must_use]
+    pub fn ctr<S: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Outcome {
+        let mut command = self.containerd.ctr(&self.namespace);
+        command.args(args);
+        output(command).unwrap_or_else(|error| panic!("{error:#}"))
+    }
+
+    /// Imports an image archive.
+    ///
+    /// # Panics
+    /// When `ctr` refuses it.
+    pub fn import(&self, archive: &Path) {
+        let archive = archive.to_str().expect("our paths are UTF-8");
+        let _imported = self.ctr(["images", "import", archive]).success();
+    }
+
+    /// Imports busybox as [`BUSYBOX`].
+    ///
+    /// # Panics
+    /// When set-up has not unpacked it.
+    pub fn import_busybox(&self) {
+        let archive = self.containerd.ready().dir.join("busybox.tar");
+        if !archive.exists() {
+            write_busybox(&archive).unwrap_or_else(|error| panic!("{error:#}"));
+        }
+        self.import(&archive);
+    }
+
+    /// `ctr run` of a guest: container `id`, program `/<guest>.wasm`.
+    #[must_use]
+    pub fn guest(&self, id: &str, guest: &str) -> Run {
+        Run::new(&self.namespace, GUESTS, id).args([format!("/{guest}.wasm")])
+    }
+
+    /// `ctr run` of any image.
+    #[must_use]
+    pub fn image(&self, image: &str, id: &str) -> Run {
+        Run::new(&self.namespace, image, id)
+    }
+
+    /// Runs it attached to its end.
+    ///
+    /// # Panics
+    /// When `ctr` cannot be started or hangs.
+    #[must_use]
+    pub fn run(&self, run: Run) -> Outcome {
+        run.output(self.containerd).unwrap_or_else(|error| panic!("{error:#}"))
+    }
+
+    /// Starts a guest as secondary `name` (its container id as well) and returns once it is RUNNING.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn secondary(&self, name: &str, guest: &str) {
+        self.start(
+            self.guest(name, guest)
+                .annotation("cwasi.role", "secondary")
+                .annotation("cwasi.function", name),
+        );
+    }
+
+    /// Starts it detached.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn start(&self, run: Run) {
+        let outcome = run.detach(self.containerd).unwrap_or_else(|error| panic!("{error:#}"));
+        let _started = outcome.success();
+    }
+
+    /// Task status in capitals (`RUNNING`, `STOPPED`), `None` when there is no such task.
+    #[must_use]
+    pub fn status(&self, id: &str) -> Option<String> {
+        self.task(id).map(|(_, status)| status)
+    }
+
+    /// Process id of a task.
+    ///
+    /// # Panics
+    /// When there is no such task.
+    #[must_use]
+    pub fn pid(&self, id: &str) -> i32 {
+        self.task(id).unwrap_or_else(|| panic!("no task {id}")).0
+    }
+
+    fn task(&self, id: &str) -> Option<(i32, String)> {
+        let list = self.ctr(["task", "ls"]).success().text();
+        list.lines().find_map(|line| {
+            let mut fields = line.split_whitespace();
+            (fields.next()? == id).then_some(())?;
+            Some((fields.next()?.parse().ok()?, fields.next()?.to_owned()))
+        })
+    }
+
+    /// Signals a task.
+    ///
+    /// # Panics
+    /// When `ctr` refuses.
+    pub fn kill(&self, id: &str, signal: &str) {
+        let _sent = self.ctr(["task", "kill", "--signal", signal, id]).success();
+    }
+
+    /// Waits until a task is STOPPED.
+    pub fn wait_stopped(&self, id: &str) {
+        wait_for(&format!("{id} to stop"), || {
+            (self.status(id).as_deref() == Some("STOPPED")).then_some(())
+        });
+    }
+
+    /// Kills, deletes and removes a container; exit code of its task.
+    ///
+    /// # Panics
+    /// When something of it cannot be removed.
+    pub fn remove(&self, id: &str) -> i32 {
+        let mut code = 0;
+        if let Some(status) = self.status(id) {
+            if status != "STOPPED" {
+                self.kill(id, "KILL");
+                self.wait_stopped(id);
+            }
+            // `ctr task rm` exits with the task's code.
+            code = self.ctr(["task", "rm", id]).code;
+        }
+        let _removed = self.ctr(["container", "rm", id]).success();
+        code
+    }
+
+    /// Everything that the containers of this scene left, once that no longer changes for the better.
+    #[must_use]
+    pub fn leftovers(&self) -> Vec<String> {
+        let start = Instant::now();
+        loop {
+            let found = leaks::find(
+                self.containerd.ready(),
+                self.containerd.guard_pid(),
+                &self.namespace,
+                &self.shared_before,
+            );
+            if found.is_empty() || start.elapsed() > WAIT_MAX {
+                return found;
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    fn tear_down(&self) {
+        let list = self.ctr(["container", "ls", "--quiet"]).success().text();
+        for id in list.split_whitespace() {
+            self.remove(id);
+        }
+        let left = self.leftovers();
+        leaks::remove_cgroups(&self.namespace);
+        assert!(left.is_empty(), "{} left behind:\n  {}", self.namespace, left.join("\n  "));
+    }
+
+    /// Logs of the containerd and of every group, for a failing test.
+    fn print_logs(&self) {
+        let ready = self.containerd.ready();
+        eprintln!("--- {}\n{}", ready.log().display(), guard::log_tail(&ready.log()));
+        for group in
+            std::fs::read_dir(ready.cwasi_state().join("g")).into_iter().flatten().flatten()
+        {
+            let log = group.path().join("daemon.log");
+            eprintln!("--- {}\n{}", log.display(), guard::log_tail(&log));
+        }
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.print_logs();
+            // The next test must not inherit this one's containers, nor hide this one's message.
+            let _reported =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.tear_down()));
+        } else {
+            self.tear_down();
+        }
+    }
+}
+
+fn guests_archive(guests: &Path, dir: &Path) -> PathBuf {
+    let archive = dir.join("guests.tar");
+    if !archive.exists() {
+        write_guests(guests, &archive).unwrap_or_else(|error| panic!("{error:#}"));
+    }
+    archive
+}
+
+fn write_guests(guests: &Path, archive: &Path) -> anyhow::Result<()> {
+    let mut rootfs = Rootfs::default();
+    let mut names: Vec<PathBuf> = std::fs::read_dir(guests)
+        .map_err(|error| anyhow::anyhow!("{}: {error}: make guests builds them", guests.display()))?
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "wasm"))
+        .collect();
+    names.sort();
+    for path in names {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        rootfs.file(&path, &name)?;
+    }
+    rootfs.write(GUESTS, &Start::default(), archive)
+}
+
+fn write_busybox(archive: &Path) -> anyhow::Result<()> {
+    let mut rootfs = Rootfs::default();
+    rootfs.file(&place::busybox()?, "bin/busybox")?;
+    for name in ["sh", "echo", "cat", "sleep", "true", "false", "env", "id", "ls", "kill"] {
+        rootfs.link("busybox", &format!("bin/{name}"))?;
+    }
+    let start = Start { cmd: vec!["sh".into()], ..Start::default() };
+    rootfs.write(BUSYBOX, &start, archive)
+}
