@@ -47,6 +47,8 @@ pub struct ResponseRef {
 impl ResponseRef {
     /// Size in bytes.
     pub const SIZE: usize = 8;
+    /// Alignment in bytes.
+    pub const ALIGN: usize = 4;
 
     /// From the bytes that the guest wrote.
     #[must_use]
@@ -58,3 +60,4 @@ impl ResponseRef {
 
 const _: () = assert!(size_of::<Outcome>() == Outcome::SIZE);
 const _: () = assert!(size_of::<ResponseRef>() == ResponseRef::SIZE);
+const _: () = assert!(align_of::<ResponseRef>() == ResponseRef::ALIGN);

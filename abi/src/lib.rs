@@ -80,6 +80,11 @@ pub mod log_level {
 
 /// Longest function name in bytes (a DNS label, as Kubernetes names are).
 pub const FUNCTION_NAME_MAX: usize = 63;
+/// Longest target of a call in bytes: a function name, or a namespace, `/` and a function name.
+pub const TARGET_MAX: usize = 255;
+/// Alignment that the host asks `cwasi_alloc` for when it brings a payload: a Rust guest can own the block
+/// as a `Vec<u8>`.
+pub const PAYLOAD_ALIGN: u32 = 1;
 /// Longest log message in bytes; longer ones are cut at a character boundary.
 pub const LOG_MESSAGE_MAX: usize = 16 * 1024;
 /// Largest payload or response in bytes, whatever the configuration says.

@@ -40,6 +40,12 @@ pub trait Dispatch {
         payload: &[u8],
         deadline: Deadline,
     ) -> Result<Box<dyn Response>, CallFailure>;
+
+    /// An invocation starts; its calls follow.
+    fn begin(&mut self, _context: &Context) {}
+
+    /// The invocation is over.
+    fn end(&mut self) {}
 }
 
 /// A response that waits until the guest says where it wants it.
@@ -109,12 +115,14 @@ impl Host {
     pub fn begin(&mut self, context: Context) {
         self.context = context;
         self.responses.clear();
+        self.dispatch.begin(&self.context);
         self.running = true;
     }
 
     /// The invocation is over: frees what its guest left, refuses calls until the next [`Self::begin`].
     pub fn end(&mut self) {
         self.responses.clear();
+        self.dispatch.end();
         self.running = false;
     }
 
@@ -122,11 +130,6 @@ impl Host {
     #[must_use]
     pub const fn context(&self) -> &Context {
         &self.context
-    }
-
-    /// The dispatcher, for what its owner does between invocations.
-    pub fn dispatch_mut(&mut self) -> &mut dyn Dispatch {
-        &mut *self.dispatch
     }
 }
 

@@ -1,6 +1,6 @@
 //! `request_dispatcher(target_ptr, target_len, payload_ptr, payload_len, outcome_out) -> errno`
 
-use cwasi_abi::{Errno, FUNCTION_NAME_MAX, Outcome, PAYLOAD_MAX};
+use cwasi_abi::{Errno, Outcome, PAYLOAD_MAX, TARGET_MAX};
 
 use crate::{CallFailure, GuestMemory, GuestPtr, Host, Response};
 
@@ -87,14 +87,13 @@ fn code(errno: Errno) -> u32 {
 
 /// The target's name when it can be one at all; whether it exists is the dispatcher's question.
 fn target_name(bytes: &[u8]) -> Result<&str, String> {
-    let shown =
-        || String::from_utf8_lossy(&bytes[..bytes.len().min(FUNCTION_NAME_MAX)]).into_owned();
+    let shown = || String::from_utf8_lossy(&bytes[..bytes.len().min(TARGET_MAX)]).into_owned();
     if bytes.is_empty() {
         return Err("the name of the function to call is empty".into());
     }
-    if bytes.len() > FUNCTION_NAME_MAX {
+    if bytes.len() > TARGET_MAX {
         return Err(format!(
-            "the name of the function to call has {} bytes, at most {FUNCTION_NAME_MAX} are allowed: {:?}…",
+            "the name of the function to call has {} bytes, at most {TARGET_MAX} are allowed: {:?}…",
             bytes.len(),
             shown()
         ));
@@ -173,7 +172,7 @@ mod tests {
 
     #[test]
     fn names_that_cannot_be_functions_are_explained() {
-        for name in [&b""[..], &[b'x'; 64], b"\xff\xfe"] {
+        for name in [&b""[..], &[b'x'; 256], b"\xff\xfe"] {
             let mut bench = Bench::new();
             let (result, outcome) = bench.call(name, b"");
             assert_eq!(result, Err(Errno::InvalidArgument));

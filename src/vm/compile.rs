@@ -1,0 +1,140 @@
+//! Ahead-of-time compilation: one module in, one native shared object out.
+//!
+//! Runs in a process of its own (`cwasi-sandbox compile`), because LLVM reads untrusted input here: it may
+//! abort, hang or eat memory, and then only this process dies. The native format is loaded by the dynamic
+//! linker, so all workers and containers of a function share its pages.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use nix::sys::resource::{Resource, setrlimit};
+use wasmedge_sdk::config::{CommonConfigOptions, CompilerConfigOptions, ConfigBuilder};
+use wasmedge_sdk::{Compiler, CompilerOptimizationLevel, CompilerOutputFormat};
+
+/// Most CPU seconds of one compilation; the kernel kills the process then. (About 16 s per MB of Wasm
+/// are used; a module of 9 MB took 147 s.)
+pub const CPU_SECONDS_MAX: u64 = 1200;
+/// Most address space of one compilation in bytes.
+pub const ADDRESS_SPACE_MAX: u64 = 8 << 30;
+/// Largest module that is compiled, in bytes.
+pub const MODULE_MAX: u64 = 256 << 20;
+
+/// First bytes of a core module, version 1.
+const WASM_HEADER: [u8; 8] = *b"\0asm\x01\0\0\0";
+
+/// Why a module was not compiled.
+#[derive(Debug, thiserror::Error)]
+pub enum CompileError {
+    /// A system call failed.
+    #[error("{operation} {path} failed: {source}", path = .path.display())]
+    Os {
+        /// Which one.
+        operation: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Its error.
+        #[source]
+        source: io::Error,
+    },
+    /// The file is no core module.
+    #[error("{path} is no WebAssembly core module", path = .path.display())]
+    NotWasm {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The module is too large.
+    #[error("{path} has {length} bytes; modules may have at most {MODULE_MAX}", path = .path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its length in bytes.
+        length: u64,
+    },
+    /// The engine refused the module.
+    #[error("{path} cannot be compiled: {reason}", path = .path.display())]
+    Engine {
+        /// The file.
+        path: PathBuf,
+        /// The engine's words.
+        reason: String,
+    },
+}
+
+/// Compiles `wasm` to native code in `out`, which appears whole or not at all. Limits this process' CPU
+/// time and address space first, for good: call it only in a process that does nothing else.
+///
+/// # Errors
+/// When the module is refused or the file cannot be written. A limit ends the process by a signal or abort.
+pub fn compile(wasm: &Path, out: &Path) -> Result<(), CompileError> {
+    limit(Resource::RLIMIT_CPU, CPU_SECONDS_MAX, wasm)?;
+    limit(Resource::RLIMIT_AS, ADDRESS_SPACE_MAX, wasm)?;
+    limit(Resource::RLIMIT_CORE, 0, wasm)?;
+    compile_unlimited(wasm, out)
+}
+
+/// [`compile`] without limits, for tests and tools that go on afterwards.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_unlimited(wasm: &Path, out: &Path) -> Result<(), CompileError> {
+    let bytes = read(wasm)?;
+    let engine = |error: &dyn std::fmt::Display| CompileError::Engine {
+        path: wasm.to_owned(),
+        reason: error.to_string(),
+    };
+    let options = CompilerConfigOptions::new()
+        .optimization_level(CompilerOptimizationLevel::O2)
+        .out_format(CompilerOutputFormat::Native);
+    let config = ConfigBuilder::new(CommonConfigOptions::default())
+        .with_compiler_config(options)
+        .build()
+        .map_err(|error| engine(&error))?;
+    super::wasmedge::silence();
+    let compiler = Compiler::new(Some(&config)).map_err(|error| engine(&error))?;
+    let (directory, name) = parts(out)?;
+    let unfinished = format!(".{name}.{}", std::process::id());
+    let made = compiler
+        .compile_from_bytes(bytes, &unfinished, directory)
+        .map_err(|error| engine(&error))
+        .and_then(|made| fs::rename(made, out).map_err(os("rename to", out)));
+    if made.is_err() {
+        // Whatever the engine left; when there is nothing, there is nothing to remove.
+        let _nothing = fs::remove_file(directory.join(format!("{unfinished}.so")));
+    }
+    made
+}
+
+/// The module's bytes; only a core module gets as far as the engine, which would execute a shared object.
+fn read(wasm: &Path) -> Result<Vec<u8>, CompileError> {
+    let length = fs::metadata(wasm).map_err(os("stat of", wasm))?.len();
+    if length > MODULE_MAX {
+        return Err(CompileError::TooLarge { path: wasm.to_owned(), length });
+    }
+    let bytes = fs::read(wasm).map_err(os("read of", wasm))?;
+    if !bytes.starts_with(&WASM_HEADER) {
+        return Err(CompileError::NotWasm { path: wasm.to_owned() });
+    }
+    Ok(bytes)
+}
+
+fn parts(out: &Path) -> Result<(&Path, &str), CompileError> {
+    let directory = match out.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let name = out
+        .file_name()
+        .and_then(|name| name.to_str())
+        .ok_or_else(|| os("naming of", out)(io::Error::from(io::ErrorKind::InvalidFilename)))?;
+    Ok((directory, name))
+}
+
+fn limit(resource: Resource, max: u64, wasm: &Path) -> Result<(), CompileError> {
+    setrlimit(resource, max, max).map_err(|errno| os("limit for", wasm)(errno.into()))
+}
+
+fn os(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CompileError {
+    let path = path.to_owned();
+    move |source| CompileError::Os { operation, path, source }
+}

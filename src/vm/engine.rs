@@ -1,0 +1,198 @@
+//! What CWASI needs from an engine, and how an invocation can end.
+
+use std::path::{Path, PathBuf};
+
+use cwasi_abi::export;
+
+use crate::wire::control::Entry;
+use cwasi_host_functions::Host;
+
+/// What an engine is told once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Most linear memory of an instance in bytes, rounded down to Wasm pages; `None` = what the module
+    /// declares, at most 4 GiB.
+    pub memory_max: Option<u64>,
+}
+
+/// What one instance sees of the world.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InstanceSpec {
+    /// Program arguments, the program's name included.
+    pub args: Vec<String>,
+    /// Environment as `KEY=value`.
+    pub env: Vec<String>,
+    /// Directories that the guest may open, under the same path. Entries that are no directories are left
+    /// out (mounted files such as `/etc/hosts` cannot be preopened).
+    pub preopens: Vec<PathBuf>,
+}
+
+/// Loads native code.
+pub trait Engine {
+    /// A loaded module.
+    type Module: Module;
+
+    /// Loads native code that [`compile`](super::compile()) made. `artifact` is trusted (it is executed) and must be
+    /// an absolute path that always names the same bytes: the dynamic linker matches by name.
+    ///
+    /// # Errors
+    /// When the file is no native code for this engine, or imports something that no guest gets.
+    fn load(&self, artifact: &Path) -> Result<Self::Module, VmError>;
+}
+
+/// A loaded module; makes instances.
+pub trait Module {
+    /// An instance of it.
+    type Instance: Instance;
+
+    /// Checks that an invocation can call `entry`.
+    ///
+    /// # Errors
+    /// Names the export that is missing or has another signature.
+    fn check(&self, entry: &Entry) -> Result<(), VmError>;
+
+    /// A fresh instance with WASI and the host functions; `_initialize` has run when it is exported.
+    /// Reads and writes of the guest go to this process' stdin, stdout and stderr.
+    ///
+    /// # Errors
+    /// When memory runs out or `_initialize` traps or exits.
+    fn instantiate(&self, spec: &InstanceSpec, host: &mut Host) -> Result<Self::Instance, VmError>;
+}
+
+/// One instance; runs one invocation and is dropped. It must not be used again after a [`Stop`].
+pub trait Instance {
+    /// Calls an export whose parameters and result are `i32`; `None` when it has no result.
+    ///
+    /// # Errors
+    /// How the guest stopped before the export returned.
+    fn call(&mut self, export: &str, params: &[i32], host: &mut Host) -> Result<Option<i32>, Stop>;
+
+    /// The exported linear memory; empty when there is none.
+    fn memory(&self) -> &[u8];
+
+    /// The exported linear memory, for writing.
+    fn memory_mut(&mut self) -> &mut [u8];
+
+    /// Runs a WASI command to its end.
+    fn run_command(&mut self, export: &str, host: &mut Host) -> End {
+        match self.call(export, &[], host) {
+            Ok(_) => End::Exited(0),
+            Err(Stop::Exited(code)) => End::Exited(code),
+            Err(Stop::Trapped(trap)) => End::Trapped(trap),
+        }
+    }
+}
+
+/// How a command ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It returned (0) or called `proc_exit`.
+    Exited(u32),
+    /// It trapped.
+    Trapped(Trap),
+}
+
+/// Why an export did not return.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The guest called `proc_exit`.
+    Exited(u32),
+    /// The guest trapped.
+    Trapped(Trap),
+}
+
+/// A trap: which, and in which export. The engine keeps no stack of native code.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("trap in `{export}`: {reason}")]
+pub struct Trap {
+    /// Export that the host had called.
+    pub export: String,
+    /// The engine's words, e.g. `out of bounds memory access`.
+    pub reason: String,
+}
+
+/// Why a module cannot be loaded or instantiated.
+#[derive(Debug, thiserror::Error)]
+pub enum VmError {
+    /// The engine cannot be set up at all.
+    #[error("the engine cannot create its {what}; is memory exhausted?")]
+    Setup {
+        /// Which of its objects.
+        what: &'static str,
+    },
+    /// The artifact is not what the cache should hold.
+    #[error("{path} is no native code of this engine ({reason}); remove it, it will be compiled again", path = .path.display())]
+    Artifact {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The module imports what no guest gets.
+    #[error(
+        "the module imports what this host does not offer: {}; a function may import `wasi_snapshot_preview1` and the functions of `cwasi` listed in docs/abi.md",
+        .imports.join(", ")
+    )]
+    Imports {
+        /// Each `module.name` and what is wrong with it.
+        imports: Vec<String>,
+    },
+    /// The module does not export what its role needs.
+    #[error("the module does not export {missing}; {hint}")]
+    Entry {
+        /// The export and its signature.
+        missing: String,
+        /// What to do about it.
+        hint: String,
+    },
+    /// The module needs more memory than it may have.
+    #[error(
+        "the module starts with {needed} bytes of linear memory, but cwasi.memory allows {limit}; raise cwasi.memory"
+    )]
+    Memory {
+        /// What it declares, in bytes.
+        needed: u64,
+        /// What it may have, in bytes.
+        limit: u64,
+    },
+    /// An argument, variable or path that WASI cannot pass on.
+    #[error("{what} cannot be passed to a guest: {reason}")]
+    Spec {
+        /// Which one.
+        what: String,
+        /// Why.
+        reason: String,
+    },
+    /// The engine refused to make an instance.
+    #[error("the module cannot be instantiated: {reason}")]
+    Instantiate {
+        /// The engine's words.
+        reason: String,
+    },
+    /// `_initialize` did not return.
+    #[error("the module cannot be started: {reason}")]
+    Initialize {
+        /// Trap or exit code.
+        reason: String,
+    },
+}
+
+impl VmError {
+    /// An export that a role needs and the module does not have as it should be.
+    #[must_use]
+    pub(crate) fn entry(missing: String, entry: &Entry, exported: &[String]) -> Self {
+        let hint = match entry {
+            Entry::Reactor => format!(
+                "a function that is called needs `{}`, `{}` and `{}` (docs/abi.md; the Rust SDK's #[cwasi::handler] makes them)",
+                export::HANDLE,
+                export::ALLOC,
+                export::MEMORY
+            ),
+            Entry::Command { .. } if exported.is_empty() => "it exports no functions".to_owned(),
+            Entry::Command { .. } => {
+                format!("it exports {}", exported.join(", "))
+            }
+        };
+        Self::Entry { missing, hint }
+    }
+}

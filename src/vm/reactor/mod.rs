@@ -1,0 +1,157 @@
+//! One invocation of a reactor (DESIGN §5): allocate in the guest, copy in, `cwasi_handle`, find the answer.
+//!
+//! The guest is not trusted: every pointer that it returns is checked against its memory.
+
+use cwasi_abi::{PAYLOAD_ALIGN, ResponseRef, export};
+use cwasi_host_functions::Host;
+
+use super::engine::{Instance, Stop, Trap};
+use crate::modes::Payload;
+
+/// Longest error message that is taken from a guest, in bytes.
+pub const ERROR_MESSAGE_MAX: usize = 16 * 1024;
+
+/// How an invocation of a reactor ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Handled<'a> {
+    /// With a response, which lies in the instance's linear memory.
+    Answered(&'a [u8]),
+    /// With an error of the handler, or because the payload does not fit into the guest's memory.
+    Failed(String),
+    /// The guest called `proc_exit` instead of answering.
+    Exited(u32),
+    /// The guest trapped, or returned pointers outside its memory.
+    Trapped(Trap),
+}
+
+/// Runs `cwasi_handle` on `payload`. [`Host::begin`] was called for this invocation.
+pub fn handle<'a, I: Instance>(
+    instance: &'a mut I,
+    payload: &Payload,
+    host: &mut Host,
+) -> Handled<'a> {
+    match run(instance, payload, host) {
+        Ok(Returned { status: 0, response }) => {
+            Handled::Answered(&instance.memory()[response.start..response.end])
+        }
+        Ok(Returned { response, .. }) => {
+            let end = response.end.min(response.start + ERROR_MESSAGE_MAX);
+            let text = String::from_utf8_lossy(&instance.memory()[response.start..end]);
+            Handled::Failed(if text.is_empty() {
+                "the handler failed without a message".to_owned()
+            } else {
+                text.into_owned()
+            })
+        }
+        Err(Fault::Stopped(Stop::Exited(code))) => Handled::Exited(code),
+        Err(Fault::Stopped(Stop::Trapped(trap))) => Handled::Trapped(trap),
+        Err(Fault::NoMemory { length }) => Handled::Failed(format!(
+            "no memory in the guest for {length} bytes (its linear memory has {} bytes; cwasi.memory limits it)",
+            instance.memory().len()
+        )),
+    }
+}
+
+/// A range of linear memory that was checked.
+#[derive(Clone, Copy)]
+struct Range {
+    start: usize,
+    end: usize,
+}
+
+struct Returned {
+    status: i32,
+    response: Range,
+}
+
+enum Fault {
+    Stopped(Stop),
+    NoMemory { length: u64 },
+}
+
+impl From<Stop> for Fault {
+    fn from(stop: Stop) -> Self {
+        Self::Stopped(stop)
+    }
+}
+
+fn run<I: Instance>(
+    instance: &mut I,
+    payload: &Payload,
+    host: &mut Host,
+) -> Result<Returned, Fault> {
+    let size = ResponseRef::SIZE as u64;
+    let response_out = alloc(instance, size, ResponseRef::ALIGN, host)?;
+    let (ptr, len) = copy_in(instance, payload, host)?;
+    let out = offset(response_out.start);
+    let status = instance.call(export::HANDLE, &[ptr, len, out], host)?;
+    let status = status.ok_or_else(|| trap(export::HANDLE, "no status was returned".to_owned()))?;
+    let mut bytes = [0; ResponseRef::SIZE];
+    bytes.copy_from_slice(&instance.memory()[response_out.start..response_out.end]);
+    let response = ResponseRef::from_bytes(bytes);
+    let range = checked(instance.memory(), response.ptr, u64::from(response.len))
+        .ok_or_else(|| outside(instance, export::HANDLE, response.ptr, u64::from(response.len)))?;
+    Ok(Returned { status, response: range })
+}
+
+/// The payload in linear memory: pointer and length, both 0 when it is empty.
+fn copy_in<I: Instance>(
+    instance: &mut I,
+    payload: &Payload,
+    host: &mut Host,
+) -> Result<(i32, i32), Fault> {
+    if payload.is_empty() {
+        return Ok((0, 0));
+    }
+    let range = alloc(instance, payload.len(), PAYLOAD_ALIGN as usize, host)?;
+    payload
+        .copy_to(&mut instance.memory_mut()[range.start..range.end])
+        .map_err(|error| trap(export::ALLOC, format!("the payload cannot be read: {error}")))?;
+    Ok((offset(range.start), offset(range.end - range.start)))
+}
+
+fn alloc<I: Instance>(
+    instance: &mut I,
+    length: u64,
+    align: usize,
+    host: &mut Host,
+) -> Result<Range, Fault> {
+    let no_memory = || Fault::NoMemory { length };
+    let wanted = u32::try_from(length).map_err(|_| no_memory())?;
+    let params = [wanted.cast_signed(), offset(align)];
+    let ptr = instance.call(export::ALLOC, &params, host)?.unwrap_or(0).cast_unsigned();
+    if ptr == 0 {
+        return Err(no_memory());
+    }
+    checked(instance.memory(), ptr, length)
+        .ok_or_else(|| outside(instance, export::ALLOC, ptr, length))
+}
+
+/// The range when it lies in `memory`.
+fn checked(memory: &[u8], ptr: u32, length: u64) -> Option<Range> {
+    let start = usize::try_from(ptr).ok()?;
+    let end = start.checked_add(usize::try_from(length).ok()?)?;
+    (end <= memory.len()).then_some(Range { start, end })
+}
+
+/// An offset of linear memory as the engine passes it.
+fn offset(at: usize) -> i32 {
+    u32::try_from(at).expect("offsets were checked against a memory of at most 4 GiB").cast_signed()
+}
+
+fn trap(export: &str, reason: String) -> Fault {
+    Fault::Stopped(Stop::Trapped(Trap { export: export.to_owned(), reason }))
+}
+
+fn outside<I: Instance>(instance: &I, export: &str, ptr: u32, length: u64) -> Fault {
+    let size = instance.memory().len();
+    trap(
+        export,
+        format!(
+            "it returned {length} bytes at {ptr:#x}, outside its linear memory of {size} bytes"
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! The protocol against a scripted guest that lies.
+
+use super::*;
+use crate::vm::engine::Stop;
+use cwasi_host_functions::{CallFailure, Context, Deadline, Dispatch, Level, LogSink, Response};
+use proptest::prelude::*;
+
+/// A guest whose exports return what the test says.
+struct Scripted {
+    memory: Vec<u8>,
+    allocs: Vec<u32>,
+    response: ResponseRef,
+    status: Result<i32, Stop>,
+    handled: Option<(u32, u32)>,
+}
+
+impl Scripted {
+    fn new() -> Self {
+        Self {
+            memory: vec![0; 1024],
+            allocs: vec![8, 64],
+            response: ResponseRef { ptr: 64, len: 3 },
+            status: Ok(0),
+            handled: None,
+        }
+    }
+}
+
+impl Instance for Scripted {
+    fn call(&mut self, export: &str, params: &[i32], _: &mut Host) -> Result<Option<i32>, Stop> {
+        if export == export::ALLOC {
+            return Ok(Some(self.allocs.remove(0).cast_signed()));
+        }
+        assert_eq!(export, export::HANDLE);
+        self.handled = Some((params[0].cast_unsigned(), params[1].cast_unsigned()));
+        let at = usize::try_from(params[2]).unwrap();
+        self.memory[at..at + 4].copy_from_slice(&self.response.ptr.to_le_bytes());
+        self.memory[at + 4..at + 8].copy_from_slice(&self.response.len.to_le_bytes());
+        self.status.clone().map(Some)
+    }
+
+    fn memory(&self) -> &[u8] {
+        &self.memory
+    }
+
+    fn memory_mut(&mut self) -> &mut [u8] {
+        &mut self.memory
+    }
+}
+
+struct Nothing;
+
+impl Dispatch for Nothing {
+    fn call(&mut self, _: &str, _: &[u8], _: Deadline) -> Result<Box<dyn Response>, CallFailure> {
+        unreachable!("the scripted guest calls nobody")
+    }
+}
+
+impl LogSink for Nothing {
+    fn log(&mut self, _: Level, _: &Context, _: &str) {}
+}
+
+fn run(guest: &mut Scripted, payload: &[u8]) -> Handled<'static> {
+    let mut host = Host::new(Context::default(), Box::new(Nothing), Box::new(Nothing));
+    match handle(guest, &Payload::Inline(payload.to_vec()), &mut host) {
+        Handled::Answered(bytes) => Handled::Answered(bytes.to_vec().leak()),
+        Handled::Failed(message) => Handled::Failed(message),
+        Handled::Exited(code) => Handled::Exited(code),
+        Handled::Trapped(trap) => Handled::Trapped(trap),
+    }
+}
+
+fn trapped(handled: Handled<'_>) -> String {
+    match handled {
+        Handled::Trapped(trap) => trap.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn payload_in_response_out() {
+    let mut guest = Scripted::new();
+    assert_eq!(run(&mut guest, b"abc"), Handled::Answered(b"abc"));
+    assert_eq!(guest.handled, Some((64, 3)));
+}
+
+#[test]
+fn an_empty_payload_needs_no_block() {
+    let mut guest = Scripted { allocs: vec![8], ..Scripted::new() };
+    guest.response = ResponseRef { ptr: 0, len: 0 };
+    assert_eq!(run(&mut guest, b""), Handled::Answered(b""));
+    assert_eq!(guest.handled, Some((0, 0)));
+}
+
+#[test]
+fn a_status_is_the_handlers_error() {
+    let mut guest = Scripted { status: Ok(1), ..Scripted::new() };
+    assert_eq!(run(&mut guest, b"bad"), Handled::Failed("bad".into()));
+    let mut guest = Scripted { status: Ok(-1), ..Scripted::new() };
+    guest.response.len = 0;
+    assert_eq!(
+        run(&mut guest, b"bad"),
+        Handled::Failed("the handler failed without a message".into())
+    );
+}
+
+#[test]
+fn no_memory_is_an_error_of_the_call() {
+    let mut guest = Scripted { allocs: vec![8, 0], ..Scripted::new() };
+    let Handled::Failed(message) = run(&mut guest, b"abc") else { panic!("not failed") };
+    assert!(message.contains("no memory in the guest for 3 bytes"), "{message}");
+}
+
+#[test]
+fn lies_about_pointers_are_traps() {
+    let mut guest = Scripted { allocs: vec![1020], ..Scripted::new() };
+    assert!(trapped(run(&mut guest, b"abc")).contains("outside its linear memory"));
+    let mut guest = Scripted { allocs: vec![8, u32::MAX], ..Scripted::new() };
+    assert!(trapped(run(&mut guest, b"abc")).contains("trap in `cwasi_alloc`"));
+    for (ptr, len) in [(1024, 1), (u32::MAX, u32::MAX), (1, u32::MAX), (0, 1025)] {
+        let mut guest = Scripted { response: ResponseRef { ptr, len }, ..Scripted::new() };
+        assert!(trapped(run(&mut guest, b"abc")).contains("trap in `cwasi_handle`"));
+    }
+}
+
+#[test]
+fn exits_and_traps_end_the_invocation() {
+    let mut guest = Scripted { status: Err(Stop::Exited(3)), ..Scripted::new() };
+    assert_eq!(run(&mut guest, b"abc"), Handled::Exited(3));
+    let trap = Trap { export: "cwasi_handle".into(), reason: "unreachable".into() };
+    let mut guest = Scripted { status: Err(Stop::Trapped(trap.clone())), ..Scripted::new() };
+    assert_eq!(run(&mut guest, b"abc"), Handled::Trapped(trap));
+}
+
+proptest! {
+    #[test]
+    fn any_guest_gives_a_result(
+        out: u32, block: u32, ptr: u32, len: u32, status in -2..3_i32, small: bool,
+    ) {
+        let [block, ptr, len] = [block, ptr, len].map(|n| if small { n % 1100 } else { n });
+        let out = if small { out % 1017 } else { out };
+        let mut guest = Scripted {
+            allocs: vec![out, block],
+            response: ResponseRef { ptr, len },
+            status: Ok(status),
+            ..Scripted::new()
+        };
+        let _result = run(&mut guest, b"payload");
+    }
+}

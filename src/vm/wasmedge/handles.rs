@@ -1,0 +1,293 @@
+//! Owned objects of the engine's C API, and the few calls that make them.
+//!
+//! Each wrapper holds a pointer that is not null, that it alone deletes, and that no other thread sees
+//! (`NonNull` is not `Send`).
+#![expect(unsafe_code, reason = "C API")]
+
+use std::ffi::{CStr, CString, c_char};
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+
+use wasmedge_sys::ffi;
+
+use crate::vm::engine::VmError;
+
+macro_rules! owned {
+    ($(#[$doc:meta])* $name:ident, $raw:ty, $delete:path) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub(super) struct $name(NonNull<$raw>);
+
+        impl $name {
+            /// The object, for calls that do not keep it longer than `self` lives.
+            pub(super) fn raw(&self) -> *mut $raw {
+                self.0.as_ptr()
+            }
+
+            fn own(pointer: *mut $raw, what: &'static str) -> Result<Self, VmError> {
+                NonNull::new(pointer).map(Self).ok_or(VmError::Setup { what })
+            }
+        }
+
+        impl Drop for $name {
+            fn drop(&mut self) {
+                // SAFETY:
+                // - the pointer came from the matching create call and is deleted here only.
+                unsafe { $delete(self.0.as_ptr()) }
+            }
+        }
+    };
+}
+
+owned!(
+    /// Options.
+    Configure, ffi::WasmEdge_ConfigureContext, ffi::WasmEdge_ConfigureDelete
+);
+owned!(Loader, ffi::WasmEdge_LoaderContext, ffi::WasmEdge_LoaderDelete);
+owned!(Validator, ffi::WasmEdge_ValidatorContext, ffi::WasmEdge_ValidatorDelete);
+owned!(
+    /// A parsed module with its native code.
+    Ast, ffi::WasmEdge_ASTModuleContext, ffi::WasmEdge_ASTModuleDelete
+);
+owned!(Executor, ffi::WasmEdge_ExecutorContext, ffi::WasmEdge_ExecutorDelete);
+owned!(Store, ffi::WasmEdge_StoreContext, ffi::WasmEdge_StoreDelete);
+owned!(
+    /// A module instance: a guest's, WASI's or ours.
+    ModuleInstance, ffi::WasmEdge_ModuleInstanceContext, ffi::WasmEdge_ModuleInstanceDelete
+);
+owned!(FunctionType, ffi::WasmEdge_FunctionTypeContext, ffi::WasmEdge_FunctionTypeDelete);
+
+impl Configure {
+    pub(super) fn new(memory_pages_max: u32) -> Result<Self, VmError> {
+        // SAFETY:
+        // - no arguments.
+        let this = Self::own(unsafe { ffi::WasmEdge_ConfigureCreate() }, "configuration")?;
+        // SAFETY:
+        // - `this` is a live configuration.
+        unsafe { ffi::WasmEdge_ConfigureSetMaxMemoryPage(this.raw(), memory_pages_max) };
+        Ok(this)
+    }
+}
+
+impl Ast {
+    /// Loads and validates native code.
+    pub(super) fn load(configure: &Configure, path: &CStr) -> Result<Self, LoadFault> {
+        // SAFETY:
+        // - a live configuration, which the loader copies.
+        let loader = unsafe { ffi::WasmEdge_LoaderCreate(configure.raw()) };
+        let loader = Loader::own(loader, "loader")?;
+        let mut ast = ptr::null_mut();
+        // SAFETY:
+        // - a live loader, a place for one pointer, a NUL-terminated path.
+        let result =
+            unsafe { ffi::WasmEdge_LoaderParseFromFile(loader.raw(), &raw mut ast, path.as_ptr()) };
+        check(result)?;
+        let ast = Self::own(ast, "module")?;
+        // SAFETY:
+        // - a live configuration, which the validator copies.
+        let validator = unsafe { ffi::WasmEdge_ValidatorCreate(configure.raw()) };
+        let validator = Validator::own(validator, "validator")?;
+        // SAFETY:
+        // - both live.
+        check(unsafe { ffi::WasmEdge_ValidatorValidate(validator.raw(), ast.raw()) })?;
+        Ok(ast)
+    }
+}
+
+/// Why [`Ast::load`] failed.
+pub(super) enum LoadFault {
+    Vm(VmError),
+    Code(Code),
+}
+
+impl From<VmError> for LoadFault {
+    fn from(error: VmError) -> Self {
+        Self::Vm(error)
+    }
+}
+
+impl From<Code> for LoadFault {
+    fn from(code: Code) -> Self {
+        Self::Code(code)
+    }
+}
+
+impl Executor {
+    pub(super) fn new(configure: &Configure) -> Result<Self, VmError> {
+        // SAFETY:
+        // - a live configuration, which the executor copies; no statistics.
+        Self::own(
+            unsafe { ffi::WasmEdge_ExecutorCreate(configure.raw(), ptr::null_mut()) },
+            "executor",
+        )
+    }
+
+    /// Makes `import` available to modules that are instantiated with `store`.
+    pub(super) fn register(&self, store: &Store, import: &ModuleInstance) -> Result<(), Code> {
+        // SAFETY:
+        // - all three live; the instance unlinks itself from the store when it is deleted.
+        check(unsafe {
+            ffi::WasmEdge_ExecutorRegisterImport(self.raw(), store.raw(), import.raw())
+        })
+    }
+
+    pub(super) fn instantiate(
+        &self,
+        store: &Store,
+        ast: &Ast,
+    ) -> Result<ModuleInstance, LoadFault> {
+        let mut made = ptr::null_mut();
+        // SAFETY:
+        // - executor, store and module live; a place for one pointer.
+        let result = unsafe {
+            ffi::WasmEdge_ExecutorInstantiate(self.raw(), &raw mut made, store.raw(), ast.raw())
+        };
+        check(result)?;
+        Ok(ModuleInstance::own(made, "instance")?)
+    }
+}
+
+impl Store {
+    pub(super) fn new() -> Result<Self, VmError> {
+        // SAFETY:
+        // - no arguments.
+        Self::own(unsafe { ffi::WasmEdge_StoreCreate() }, "store")
+    }
+}
+
+impl ModuleInstance {
+    /// An empty one of this name.
+    pub(super) fn named(name: &str) -> Result<Self, VmError> {
+        let name = Name::of(name);
+        // SAFETY:
+        // - the name is copied.
+        Self::own(unsafe { ffi::WasmEdge_ModuleInstanceCreate(name.raw()) }, "import module")
+    }
+
+    /// A fresh WASI.
+    pub(super) fn wasi(
+        args: &[CString],
+        env: &[CString],
+        preopens: &[CString],
+    ) -> Result<Self, VmError> {
+        let list = |strings: &[CString]| -> (Vec<*const c_char>, u32) {
+            let pointers: Vec<_> = strings.iter().map(|text| text.as_ptr()).collect();
+            let len = u32::try_from(pointers.len()).unwrap_or(u32::MAX);
+            (pointers, len)
+        };
+        let (args, env, preopens) = (list(args), list(env), list(preopens));
+        // SAFETY:
+        // - each list holds as many NUL-terminated strings as its length says; all are copied.
+        let wasi = unsafe {
+            ffi::WasmEdge_ModuleInstanceCreateWASI(
+                args.0.as_ptr(),
+                args.1,
+                env.0.as_ptr(),
+                env.1,
+                preopens.0.as_ptr(),
+                preopens.1,
+            )
+        };
+        Self::own(wasi, "WASI module")
+    }
+
+    /// The code that the guest passed to `proc_exit`; `self` is a WASI module.
+    pub(super) fn exit_code(&self) -> u32 {
+        // SAFETY:
+        // - a live instance.
+        unsafe { ffi::WasmEdge_ModuleInstanceWASIGetExitCode(self.raw()) }
+    }
+
+    /// An exported function, owned by the instance; null when there is none.
+    pub(super) fn function(&self, name: &str) -> *mut ffi::WasmEdge_FunctionInstanceContext {
+        let name = Name::of(name);
+        // SAFETY:
+        // - a live instance; the name is read during the call only.
+        unsafe { ffi::WasmEdge_ModuleInstanceFindFunction(self.raw(), name.raw()) }
+    }
+
+    /// An exported memory, owned by the instance; null when there is none.
+    pub(super) fn memory(&self, name: &str) -> *mut ffi::WasmEdge_MemoryInstanceContext {
+        let name = Name::of(name);
+        // SAFETY:
+        // - a live instance; the name is read during the call only.
+        unsafe { ffi::WasmEdge_ModuleInstanceFindMemory(self.raw(), name.raw()) }
+    }
+}
+
+impl FunctionType {
+    /// `params` times `i32`, returning one `i32`.
+    pub(super) fn of_i32(params: u32) -> Result<Self, VmError> {
+        // SAFETY:
+        // - no arguments.
+        let i32_type = unsafe { ffi::WasmEdge_ValTypeGenI32() };
+        let list = vec![i32_type; params as usize];
+        // SAFETY:
+        // - lists of the given lengths, copied.
+        let made = unsafe {
+            ffi::WasmEdge_FunctionTypeCreate(list.as_ptr(), params, &raw const i32_type, 1)
+        };
+        Self::own(made, "function type")
+    }
+}
+
+/// A name that the engine reads during one call.
+pub(super) struct Name<'a>(ffi::WasmEdge_String, PhantomData<&'a str>);
+
+impl<'a> Name<'a> {
+    pub(super) fn of(text: &'a str) -> Self {
+        let len = u32::try_from(text.len()).unwrap_or(u32::MAX);
+        // SAFETY:
+        // - `text` outlives the wrapper, which owns nothing.
+        Self(unsafe { ffi::WasmEdge_StringWrap(text.as_ptr().cast(), len) }, PhantomData)
+    }
+
+    pub(super) const fn raw(&self) -> ffi::WasmEdge_String {
+        self.0
+    }
+}
+
+/// Text of a string that the engine owns.
+///
+/// # Safety
+/// The string is alive.
+pub(super) unsafe fn text_of(string: ffi::WasmEdge_String) -> String {
+    if string.Buf.is_null() || string.Length == 0 {
+        return String::new();
+    }
+    // SAFETY:
+    // - the caller guarantees `Length` bytes at `Buf`.
+    let bytes =
+        unsafe { std::slice::from_raw_parts(string.Buf.cast::<u8>(), string.Length as usize) };
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A result of the engine that is not success.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Code(ffi::WasmEdge_Result);
+
+/// The engine's "a guest ended itself", which is no error.
+const TERMINATED: u32 = ffi::WasmEdge_ErrCode_Terminated;
+
+impl Code {
+    /// True when the guest called `proc_exit`.
+    pub(super) fn is_exit(self) -> bool {
+        // SAFETY:
+        // - reads a value.
+        unsafe { ffi::WasmEdge_ResultGetCode(self.0) == TERMINATED }
+    }
+}
+
+impl std::fmt::Display for Code {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // SAFETY:
+        // - returns a NUL-terminated string constant of the library.
+        let text = unsafe { CStr::from_ptr(ffi::WasmEdge_ResultGetMessage(self.0)) };
+        f.write_str(&text.to_string_lossy())
+    }
+}
+
+/// `Ok` for success only: `WasmEdge_ResultOK` takes `proc_exit` for success too.
+pub(super) fn check(result: ffi::WasmEdge_Result) -> Result<(), Code> {
+    if result.Code == ffi::WasmEdge_ErrCode_Success { Ok(()) } else { Err(Code(result)) }
+}
