@@ -2,6 +2,9 @@
 # Builds the test guests for wasm32-wasip1, where the tests look for them.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
+source "$CHECKOUT/scripts/workspaces.sh"
 say "building the test guests"
-cd "$CHECKOUT/tests/guests"
-cargo build --release --target wasm32-wasip1 --target-dir "$TARGET_DIR/guests"
+for folder in $(workspaces); do
+    guests_only "$folder" || continue
+    (cd "$CHECKOUT/$folder" && cargo build --release --target "$GUEST_TARGET" --target-dir "$TARGET_DIR/guests")
+done

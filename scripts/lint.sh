@@ -12,6 +12,10 @@ for folder in $(workspaces); do
     (
         cd "$folder"
         cargo fmt --all --check
-        cargo clippy --workspace --all-targets --target-dir "$TARGET_DIR/lint" -- -D warnings
+        if guests_only "$folder"; then
+            cargo clippy --workspace --target "$GUEST_TARGET" --target-dir "$TARGET_DIR/guests" -- -D warnings
+        else
+            cargo clippy --workspace --all-targets --target-dir "$TARGET_DIR/host" -- -D warnings
+        fi
     )
 done

@@ -2,9 +2,14 @@
 #
 # Guests have their own: they are built for wasm32-wasip1, with a lock file of their own.
 
+GUEST_TARGET=wasm32-wasip1
+
 workspaces() {
     local folder
-    for folder in guest-sdk/rust tests/guests workflows workflows/*; do
-        grep -qs '^\[workspace\]' "$CHECKOUT/$folder/Cargo.toml" && echo "$folder"
+    for folder in guest-sdk/rust tests/guests tests/guests/* workflows workflows/*; do
+        if grep -qs '^\[workspace\]' "$CHECKOUT/$folder/Cargo.toml"; then echo "$folder"; fi
     done
 }
+
+# True for a workspace that builds for guests only.
+guests_only() { [[ $1 == tests/guests* ]]; }

@@ -21,7 +21,9 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(10);
 
 static TURN: Mutex<()> = Mutex::new(());
-static SHARED: OnceLock<Containerd> = OnceLock::new();
+/// The containerds of this test process, in the order of [`Slot::ALL`]; each starts when first needed and
+/// is taken down by its guard when the process ends.
+static SHARED: [OnceLock<Containerd>; 3] = [const { OnceLock::new() }; 3];
 
 /// One test's namespace.
 #[derive(Debug)]
@@ -56,40 +58,35 @@ pub fn guests_dir(programs: &Path) -> PathBuf {
 }
 
 impl Scene {
-    /// A stage on the process's shared containerd (1.6, which CI tests in full), with the guests' image.
-    /// `shim` is the runtime's program, `name` becomes the namespace together with our process id.
+    /// A stage on containerd 1.6, which is tested in full. `shim` is the runtime's program; `name` becomes
+    /// the namespace together with our process id.
     ///
     /// # Panics
     /// When set-up, build or guests are missing.
     #[must_use]
     pub fn new(shim: &str, name: &str) -> Self {
-        Self::in_namespace(shim, &format!("{name}-{}", std::process::id()))
+        Self::open(Slot::V1_6, shim, &format!("{name}-{}", std::process::id()))
     }
 
-    /// A stage in a namespace of exactly this name.
+    /// A stage on any containerd, in a namespace of exactly this name.
     ///
     /// # Panics
     /// When set-up, build or guests are missing.
     #[must_use]
-    pub fn in_namespace(shim: &str, namespace: &str) -> Self {
+    pub fn open(slot: Slot, shim: &str, namespace: &str) -> Self {
         let programs = Path::new(shim).parent().expect("a program lies in a folder");
-        // Taken before the containerd starts, or two tests would start two.
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let containerd = SHARED.get_or_init(|| {
-            Containerd::start(Slot::V1_6, programs).unwrap_or_else(|error| panic!("{error:#}"))
+        let containerd = SHARED[slot as usize].get_or_init(|| {
+            Containerd::start(slot, programs).unwrap_or_else(|error| panic!("{error:#}"))
         });
-        let scene = Self::on(containerd, turn, namespace);
-        scene.import(&guests_archive(&guests_dir(programs), &containerd.ready().dir));
-        scene
-    }
-
-    fn on(containerd: &'static Containerd, turn: MutexGuard<'static, ()>, namespace: &str) -> Self {
-        Self {
+        let scene = Self {
             containerd,
             namespace: namespace.into(),
             shared_before: leaks::shared_files(),
             _turn: turn,
-        }
+        };
+        scene.import(&guests_archive(&guests_dir(programs), &containerd.ready().dir));
+        scene
     }
 
     /// `ctr` with these arguments, to its end.
@@ -110,6 +107,24 @@ impl Scene {
     pub fn import(&self, archive: &Path) {
         let archive = archive.to_str().expect("our paths are UTF-8");
         let _imported = self.ctr(["images", "import", archive]).success();
+    }
+
+    /// Imports an image with one file, `/m.wasm`; returns the image's name.
+    ///
+    /// # Panics
+    /// When `ctr` refuses it.
+    #[must_use]
+    pub fn import_module(&self, name: &str, module: &[u8]) -> String {
+        let reference = format!("localhost/{name}:test");
+        let archive = self.containerd.ready().dir.join(format!("{name}.tar"));
+        let mut rootfs = Rootfs::default();
+        let start = Start { entrypoint: vec!["/m.wasm".into()], ..Start::default() };
+        rootfs
+            .bytes(module, "/m.wasm")
+            .and_then(|()| rootfs.write(&reference, &start, &archive))
+            .unwrap_or_else(|error| panic!("{error:#}"));
+        self.import(&archive);
+        reference
     }
 
     /// Imports busybox as [`BUSYBOX`].

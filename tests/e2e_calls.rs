@@ -1,0 +1,382 @@
+//! End to end on a real containerd: what a call between two functions promises. One test per promise; every
+//! test ends with the check that nothing is left ([`cwasi_testbed::scene`]).
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+use cwasi_testbed::processes::{Process, descendants};
+use cwasi_testbed::run::{Outcome, Running};
+use cwasi_testbed::scene::{Scene, wait_for};
+
+fn scene(name: &str) -> Scene {
+    Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
+}
+
+/// Runs the probe as a primary with these arguments.
+fn probe(scene: &Scene, id: &str, args: &[&str]) -> Outcome {
+    scene.run(scene.guest(id, "probe").args(args.iter().copied()))
+}
+
+/// Starts the probe attached, and goes on.
+fn probe_in_background(scene: &Scene, id: &str, args: &[&str]) -> Running {
+    scene.guest(id, "probe").args(args.iter().copied()).spawn(scene.containerd).unwrap()
+}
+
+/// Starts a secondary with one worker and these annotations.
+fn secondary(scene: &Scene, id: &str, guest: &str, annotations: &[(&str, &str)]) {
+    let mut run = scene
+        .guest(id, guest)
+        .annotation("cwasi.role", "secondary")
+        .annotation("cwasi.concurrency", "1");
+    for (key, value) in annotations {
+        run = run.annotation(key, value);
+    }
+    scene.start(run);
+}
+
+/// Polls until a call to `target` is answered with `end`.
+fn wait_for_end(scene: &Scene, target: &str, end: &str) {
+    let mut tries = 0;
+    wait_for(&format!("{target} to answer {end}"), || {
+        tries += 1;
+        let outcome = probe(scene, &format!("try-{target}-{tries}"), &["calls", target, "x"]);
+        outcome.text().starts_with(end).then_some(())
+    });
+}
+
+fn daemons(scene: &Scene) -> Vec<Process> {
+    let mut all = descendants(scene.containerd.guard_pid());
+    all.retain(|process| process.command.contains("containerd-shim-cwasi-v1"));
+    all
+}
+
+#[test]
+fn a_primary_calls_a_reactor() {
+    let scene = scene("reactor");
+    scene.secondary("server", "server");
+    assert_eq!(probe(&scene, "p", &["call", "server", "hello"]).success().text(), "hello");
+}
+
+#[test]
+fn a_primary_calls_a_plain_command() {
+    let scene = scene("command");
+    scene.secondary("filter", "filter");
+    assert_eq!(probe(&scene, "p", &["call", "filter", "hello"]).success().text(), "HELLO");
+}
+
+#[test]
+fn the_papers_annotation_makes_a_secondary_too() {
+    let scene = scene("paper");
+    scene.start(scene.guest("server", "server").annotation("cwasi.secondary.function", "true"));
+    assert_eq!(probe(&scene, "p", &["call", "server", "hello"]).success().text(), "hello");
+}
+
+#[test]
+fn a_secondary_that_is_running_can_be_called_at_once() {
+    let scene = scene("at-once");
+    for round in 0..5 {
+        let name = format!("server{round}");
+        scene.secondary(&name, "server");
+        assert_eq!(
+            probe(&scene, &format!("p{round}"), &["call", &name, "x"]).success().text(),
+            "x"
+        );
+        scene.remove(&name);
+    }
+}
+
+#[test]
+fn payloads_of_every_size_come_back_unchanged() {
+    let scene = scene("sizes");
+    scene.secondary("server", "server");
+    scene.secondary("echo", "echo");
+    for target in ["server", "echo"] {
+        for size in [0, 1, 65_535, 65_536, 65_537, 1_000_003, 104_857_600] {
+            let id = format!("{target}-{size}");
+            let outcome = probe(&scene, &id, &["call-size", target, &size.to_string()]);
+            assert_eq!(outcome.success().text(), format!("{size} bytes came back\n"), "{target}");
+        }
+    }
+}
+
+#[test]
+fn calls_go_on_from_callee_to_callee() {
+    let scene = scene("chain");
+    scene.secondary("a", "server");
+    scene.secondary("b", "server");
+    scene.secondary("c", "filter");
+    let outcome = probe(&scene, "p", &["call", "a", "!call b !call c deep"]);
+    assert_eq!(outcome.success().text(), "DEEP");
+}
+
+#[test]
+fn every_request_runs_in_a_fresh_instance() {
+    let scene = scene("fresh");
+    secondary(&scene, "server", "server", &[]);
+    let outcome = probe(&scene, "p", &["calls", "server", "!served", "!served", "!served"]);
+    assert_eq!(outcome.success().text(), "ok: 1\nok: 1\nok: 1\n");
+}
+
+#[test]
+fn the_callee_knows_who_calls_and_what_it_is() {
+    let scene = scene("context");
+    scene.start(
+        scene
+            .guest("c", "server")
+            .annotation("cwasi.role", "secondary")
+            .annotation("cwasi.function", "callee")
+            .annotation("cwasi.workflow", "w"),
+    );
+    let run = scene.guest("p", "probe").annotation("cwasi.function", "the-caller");
+    let run = run.annotation("cwasi.workflow", "w").args([
+        "calls",
+        "callee",
+        "!context caller",
+        "!context function",
+        "!context workflow",
+        "!context attempt",
+    ]);
+    let text = scene.run(run).success().text();
+    assert_eq!(text, "ok: the-caller\nok: callee\nok: w\nok: 1\n");
+}
+
+#[test]
+fn nobody_of_that_name_is_said_with_where_was_looked() {
+    let scene = scene("nobody");
+    let outcome = probe(&scene, "p", &["call", "nobody", "x"]);
+    assert_eq!(outcome.code, cwasi_abi::Errno::NoSuchFunction.code(), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("nobody"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains(&scene.namespace), "{}", outcome.stderr);
+}
+
+#[test]
+fn the_callees_error_reaches_the_caller_with_its_message() {
+    let scene = scene("failed");
+    scene.secondary("server", "server");
+    scene.secondary("filter", "filter");
+    for (target, payload) in [("server", "!fail no wheels"), ("filter", "!fail no wheels")] {
+        let outcome = probe(&scene, &format!("p-{target}"), &["call", target, payload]);
+        assert_eq!(outcome.code, cwasi_abi::Errno::Failed.code(), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("no wheels"), "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn bad_pointers_are_errors_not_traps() {
+    let scene = scene("pointers");
+    let text = probe(&scene, "p", &["bad-pointers"]).success().text();
+    assert_eq!(text, "[1, 1, 1, 12]\n");
+}
+
+#[test]
+fn a_payload_above_the_callees_limit_is_refused() {
+    let scene = scene("limit");
+    secondary(&scene, "server", "server", &[("cwasi.max-payload", "64KiB")]);
+    let fits = probe(&scene, "fits", &["call-size", "server", "65536"]);
+    assert_eq!(fits.success().text(), "65536 bytes came back\n");
+    let above = probe(&scene, "above", &["call-size", "server", "65537"]);
+    assert_eq!(above.code, cwasi_abi::Errno::PayloadTooLarge.code(), "{}", above.stderr);
+    assert!(above.stderr.contains("65537") && above.stderr.contains("65536"), "{}", above.stderr);
+    // A response above it is the callee's error.
+    let response = probe(&scene, "response", &["call", "server", "!size 65537"]);
+    assert_ne!(response.code, 0);
+}
+
+#[test]
+fn a_caller_that_is_not_allowed_is_refused() {
+    let scene = scene("allow");
+    secondary(&scene, "server", "server", &[("cwasi.allow", "friend")]);
+    let call = |id: &str, function: &str| {
+        let run = scene.guest(id, "probe").annotation("cwasi.function", function);
+        scene.run(run.args(["call", "server", "x"]))
+    };
+    let _allowed = call("friend", "friend").success();
+    let refused = call("stranger", "stranger");
+    assert_eq!(refused.code, cwasi_abi::Errno::Refused.code(), "{}", refused.stderr);
+    assert!(refused.stderr.contains("cwasi.allow"), "{}", refused.stderr);
+}
+
+#[test]
+fn each_misbehaviour_is_its_own_requests_error_and_the_next_is_served() {
+    let scene = scene("misbehave");
+    for guest in ["server", "filter"] {
+        secondary(&scene, guest, guest, &[("cwasi.timeout", "700ms")]);
+        let orders = ["!trap", "!oob", "!recurse", "!loop", "!block", "!exit 3"];
+        let wanted = ["trapped", "trapped", "trapped", "timeout", "timeout", "failed"];
+        let mut args = vec!["calls", guest];
+        for order in orders {
+            args.extend([order, "next"]);
+        }
+        let text = probe(&scene, &format!("p-{guest}"), &args).success().text();
+        let lines: Vec<&str> = text.lines().collect();
+        let next = if guest == "server" { "ok: next" } else { "ok: NEXT" };
+        // A message may have several lines (a guest's stack): look for the beginnings, in order.
+        let mut rest = lines.iter();
+        for (order, end) in orders.iter().zip(wanted) {
+            assert!(rest.any(|line| line.starts_with(end)), "{guest} {order}:\n{text}");
+            assert!(rest.any(|line| *line == next), "{guest} after {order}:\n{text}");
+        }
+    }
+}
+
+#[test]
+fn a_thousand_traps_harm_nobody_else() {
+    let scene = scene("traps");
+    secondary(&scene, "fragile", "server", &[("cwasi.workflow", "w")]);
+    secondary(&scene, "steady", "server", &[("cwasi.workflow", "w")]);
+    let steady = probe_in_background(&scene, "p-steady", &["repeat", "steady", "1000", "x"]);
+    let fragile = probe(&scene, "p-fragile", &["repeat", "fragile", "1000", "!trap"]);
+    assert_eq!(fragile.success().text(), "trapped 1000\n");
+    assert_eq!(steady.finish().unwrap().success().text(), "ok 1000\n");
+    assert_eq!(probe(&scene, "after", &["call", "fragile", "x"]).success().text(), "x");
+}
+
+#[test]
+fn a_full_queue_answers_overloaded_at_once() {
+    let scene = scene("overload");
+    for (name, queue) in [("none", "0"), ("two", "2")] {
+        secondary(&scene, name, "server", &[("cwasi.queue", queue)]);
+        // One runs, `queue` wait.
+        let waiting: usize = queue.parse().unwrap();
+        let blocked: Vec<Running> = (0..=waiting)
+            .map(|index| {
+                probe_in_background(&scene, &format!("{name}-{index}"), &["calls", name, "!block"])
+            })
+            .collect();
+        wait_for_end(&scene, name, "overloaded");
+        scene.remove(name);
+        for caller in blocked {
+            let text = caller.finish().unwrap().success().text();
+            assert!(text.starts_with("broken") || text.starts_with("unreachable"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn concurrency_is_the_number_of_requests_at_once() {
+    let scene = scene("workers");
+    let annotations =
+        [("cwasi.concurrency", "3"), ("cwasi.queue", "0"), ("cwasi.role", "secondary")];
+    let mut run = scene.guest("server", "server");
+    for (key, value) in annotations {
+        run = run.annotation(key, value);
+    }
+    scene.start(run);
+    let mut blocked = Vec::new();
+    for index in 0..3 {
+        // As long as fewer than three block, there is a worker for another request.
+        assert_eq!(
+            probe(&scene, &format!("free-{index}"), &["calls", "server", "x"]).text(),
+            "ok: x\n"
+        );
+        blocked.push(probe_in_background(
+            &scene,
+            &format!("b-{index}"),
+            &["calls", "server", "!block"],
+        ));
+        let in_call = || probe_count(&scene, "b-");
+        wait_for("the caller to run", || (in_call() == index + 1).then_some(()));
+    }
+    wait_for_end(&scene, "server", "overloaded");
+    scene.remove("server");
+    for caller in blocked {
+        let _ended = caller.finish().unwrap();
+    }
+}
+
+fn probe_count(scene: &Scene, prefix: &str) -> usize {
+    let list = scene.ctr(["task", "ls"]).success().text();
+    list.lines().filter(|line| line.starts_with(prefix) && line.contains("RUNNING")).count()
+}
+
+#[test]
+fn many_callers_at_once_are_all_served() {
+    let scene = scene("many");
+    scene.secondary("server", "server");
+    let callers: Vec<Running> = (0..6)
+        .map(|index| {
+            probe_in_background(&scene, &format!("p{index}"), &["repeat", "server", "300", "x"])
+        })
+        .collect();
+    for caller in callers {
+        assert_eq!(caller.finish().unwrap().success().text(), "ok 300\n");
+    }
+}
+
+#[test]
+fn a_callee_killed_in_a_call_breaks_it_and_the_next_call_finds_another_instance() {
+    let scene = scene("killed");
+    let function = [("cwasi.function", "svc"), ("cwasi.queue", "0")];
+    secondary(&scene, "svc-1", "server", &function);
+    let caller = probe_in_background(&scene, "p", &["calls", "svc", "!block", "after"]);
+    wait_for_end(&scene, "svc", "overloaded");
+    secondary(&scene, "svc-2", "server", &function);
+    let pid = nix::unistd::Pid::from_raw(scene.pid("svc-1"));
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+    let text = caller.finish().unwrap().success().text();
+    let mut lines = text.lines();
+    assert!(lines.next().is_some_and(|line| line.starts_with("broken")), "{text}");
+    assert_eq!(lines.next(), Some("ok: after"), "{text}");
+    scene.wait_stopped("svc-1");
+    assert_eq!(scene.remove("svc-1"), 137);
+    assert_eq!(probe(&scene, "next", &["call", "svc", "x"]).success().text(), "x");
+}
+
+#[test]
+fn a_stopped_secondary_is_no_longer_found() {
+    let scene = scene("stopped");
+    scene.secondary("server", "server");
+    let _answered = probe(&scene, "before", &["call", "server", "x"]).success();
+    scene.kill("server", "TERM");
+    scene.wait_stopped("server");
+    let outcome = probe(&scene, "after", &["call", "server", "x"]);
+    assert_eq!(outcome.code, cwasi_abi::Errno::NoSuchFunction.code(), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_secondary_may_end_itself_after_its_requests() {
+    let scene = scene("max-requests");
+    secondary(&scene, "server", "server", &[("cwasi.max-requests", "2")]);
+    let text = probe(&scene, "p", &["calls", "server", "a", "b"]).success().text();
+    assert_eq!(text, "ok: a\nok: b\n");
+    scene.wait_stopped("server");
+    assert_eq!(scene.remove("server"), 0);
+}
+
+#[test]
+fn functions_of_one_workflow_share_a_shim_that_outlives_the_first() {
+    let scene = scene("group");
+    secondary(&scene, "first", "server", &[("cwasi.workflow", "w")]);
+    secondary(&scene, "second", "server", &[("cwasi.workflow", "w")]);
+    assert_eq!(daemons(&scene).len(), 1, "{:?}", daemons(&scene));
+    scene.remove("first");
+    assert_eq!(scene.status("second").as_deref(), Some("RUNNING"));
+    let run = scene.guest("p", "probe").annotation("cwasi.workflow", "w");
+    assert_eq!(scene.run(run.args(["call", "second", "x"])).success().text(), "x");
+}
+
+#[test]
+fn each_edge_is_recorded_with_its_mode_and_reason() {
+    let scene = scene("edges");
+    secondary(&scene, "server", "server", &[("cwasi.workflow", "w")]);
+    let run = scene.guest("p", "probe").annotation("cwasi.workflow", "w");
+    let run = run.annotation("cwasi.function", "start");
+    let _ended = scene.run(run.args(["repeat", "server", "5", "12345678"])).success();
+    scene.remove("server");
+    let edges = scene.containerd.ready().cwasi_state().join("edges");
+    let text = wait_for("the group's edges", || {
+        let files = std::fs::read_dir(&edges).ok()?.flatten();
+        files
+            .filter_map(|file| std::fs::read_to_string(file.path()).ok())
+            .find(|text| text.contains(r#""start""#) && text.contains(r#""server""#))
+    });
+    let edges: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let edge = &edges[0];
+    assert_eq!(edge["caller"], "start");
+    assert_eq!(edge["callee"], "server");
+    assert_eq!(edge["mode"], "local");
+    assert_eq!(edge["calls"], 5);
+    assert_eq!(edge["errors"], 0);
+    assert_eq!(edge["request_bytes"], 40);
+    assert_eq!(edge["response_bytes"], 40);
+    assert!(edge["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{text}");
+}

@@ -1,0 +1,249 @@
+//! End to end on a real containerd: what a single container promises. One test per promise; every test ends
+//! with the check that nothing is left ([`cwasi_testbed::scene`]).
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+use cwasi_testbed::scene::{BUSYBOX, Scene, wait_for};
+
+fn scene(name: &str) -> Scene {
+    Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
+}
+
+#[test]
+fn arguments_arrive_in_order_and_unchanged() {
+    let scene = scene("args");
+    let run = scene.guest("c", "probe").args(["args", "a", "b c", "", "ü"]);
+    assert_eq!(scene.run(run).success().text(), "/probe.wasm\nargs\na\nb c\n\nü\n");
+}
+
+#[test]
+fn environment_is_the_given_one() {
+    let scene = scene("env");
+    let run = scene.guest("c", "probe").args(["env"]).env("COLOUR", "dark blue");
+    let text = scene.run(run).success().text();
+    assert!(text.lines().any(|line| line == "COLOUR=dark blue"), "{text}");
+    // Nothing of the host's own environment.
+    assert!(!text.contains("CWASI_CONFIG") && !text.contains("TMPDIR"), "{text}");
+}
+
+#[test]
+fn stdin_reaches_the_guest_and_stdout_comes_back_binary_safe() {
+    let scene = scene("stdin");
+    let bytes: Vec<u8> = (0..1_000_003_u32).map(|index| (index % 251) as u8).collect();
+    let outcome = scene.run(scene.guest("c", "probe").args(["cat"]).stdin(bytes.clone())).success();
+    assert!(outcome.stdout == bytes, "{} of {} bytes", outcome.stdout.len(), bytes.len());
+}
+
+#[test]
+fn stdout_and_stderr_are_kept_apart() {
+    let scene = scene("stderr");
+    let outcome = scene.run(scene.guest("c", "probe").args(["both", "to-out", "to-err"])).success();
+    assert_eq!((outcome.text().as_str(), outcome.stderr.as_str()), ("to-out\n", "to-err\n"));
+}
+
+#[test]
+fn mounts_are_the_only_directories_a_guest_can_open() {
+    let scene = scene("mounts");
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("there"), "from the host").unwrap();
+    let with_mount = |id: &str, args: &[&str]| {
+        let run = scene.guest(id, "probe").args(args.iter().copied());
+        scene.run(run.mount(dir.path(), "/data", "rw"))
+    };
+    assert_eq!(with_mount("ls", &["ls", "/data"]).success().text(), "there\n");
+    assert_eq!(with_mount("read", &["read", "/data/there"]).success().text(), "from the host");
+    let _written = with_mount("write", &["write", "/data/new", "from the guest"]).success();
+    assert_eq!(std::fs::read_to_string(dir.path().join("new")).unwrap(), "from the guest");
+    // The module itself lies in the root file system, which is no mount.
+    for closed in ["/probe.wasm", "/data/../probe.wasm", "/proc/self/status", "/etc/hostname"] {
+        let outcome = with_mount("closed", &["read", closed]);
+        assert_ne!(outcome.code, 0, "{closed} was readable: {}", outcome.text());
+    }
+    assert_ne!(with_mount("root", &["ls", "/"]).code, 0);
+}
+
+#[test]
+fn a_read_only_mount_cannot_be_written() {
+    let scene = scene("read-only");
+    let dir = tempfile::tempdir().unwrap();
+    let run = scene.guest("c", "probe").args(["write", "/data/new", "x"]);
+    let outcome = scene.run(run.mount(dir.path(), "/data", "ro"));
+    assert_ne!(outcome.code, 0);
+    assert!(!dir.path().join("new").exists());
+}
+
+#[test]
+fn the_exit_code_is_the_guests() {
+    let scene = scene("exit");
+    for code in [0, 1, 7, 255] {
+        let run = scene.guest(&format!("c{code}"), "probe").args(["exit".into(), code.to_string()]);
+        assert_eq!(scene.run(run).code, code);
+    }
+}
+
+#[test]
+fn a_trap_is_told_on_stderr_with_a_code_of_its_own() {
+    let scene = scene("trap");
+    let outcome = scene.run(scene.guest("c", "probe").args(["say-then", "before", "trap"]));
+    assert_eq!(outcome.code, 134, "{}", outcome.stderr);
+    assert_eq!(outcome.text(), "before\n");
+    assert!(outcome.stderr.contains("unreachable"), "{}", outcome.stderr);
+}
+
+#[test]
+fn an_out_of_bounds_access_and_endless_recursion_are_ends_not_hangs() {
+    let scene = scene("ends");
+    let outcome = scene.run(scene.guest("oob", "probe").args(["oob"]));
+    assert_eq!(outcome.code, 134, "{}", outcome.stderr);
+    let outcome = scene.run(scene.guest("recurse", "probe").args(["recurse"]));
+    assert_ne!(outcome.code, 0);
+    assert!(!outcome.stderr.is_empty(), "the end has a message");
+}
+
+#[test]
+fn signals_end_a_primary_with_128_and_their_number() {
+    let scene = scene("signals");
+    for (verb, signal, code) in [
+        ("loop", "TERM", 143),
+        ("loop", "KILL", 137),
+        ("block", "TERM", 143),
+        ("block", "INT", 130),
+    ] {
+        let id = format!("{verb}-{signal}");
+        scene.start(scene.guest(&id, "probe").args([verb]));
+        assert_eq!(scene.status(&id).as_deref(), Some("RUNNING"));
+        scene.kill(&id, signal);
+        scene.wait_stopped(&id);
+        assert_eq!(scene.remove(&id), code, "{verb} with SIG{signal}");
+    }
+}
+
+#[test]
+fn an_attached_run_ends_when_its_task_is_killed() {
+    let scene = scene("attached");
+    let running = scene.guest("c", "probe").args(["loop"]).spawn(scene.containerd).unwrap();
+    wait_for("c to run", || (scene.status("c").as_deref() == Some("RUNNING")).then_some(()));
+    scene.kill("c", "KILL");
+    assert_eq!(running.finish().unwrap().code, 137);
+}
+
+#[test]
+fn the_memory_limit_holds_and_the_cgroup_is_the_asked_one() {
+    /// Enough for the engine and a small guest, far below what `alloc` takes.
+    const LIMIT: &str = "100663296";
+    let scene = scene("memory");
+    scene.start(scene.guest("small", "probe").args(["block"]).flag("--memory-limit").flag(LIMIT));
+    let pid = scene.pid("small");
+    let cgroups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let wanted = format!("/{}/small", scene.namespace);
+    let memory = cgroups.lines().find(|line| line.contains(":memory:") || line.starts_with("0::/"));
+    assert!(memory.is_some_and(|line| line.ends_with(&wanted)), "{cgroups}");
+    let metrics = scene.ctr(["task", "metrics", "small"]).success().text();
+    assert!(metrics.contains(LIMIT), "{metrics}");
+    let hungry = scene.guest("hungry", "probe").args(["alloc", "512"]);
+    let outcome = scene.run(hungry.flag("--memory-limit").flag(LIMIT));
+    assert_eq!(outcome.code, 137, "{}{}", outcome.text(), outcome.stderr);
+    let free = scene.guest("free", "probe").args(["alloc", "512"]);
+    assert_eq!(scene.run(free).success().text(), "allocated 512 MiB\n");
+}
+
+#[test]
+fn a_detached_task_answers_ctr_task_as_with_runc() {
+    let scene = scene("task");
+    scene.start(scene.guest("c", "probe").args(["block"]));
+    let pid = scene.pid("c");
+    let ps = scene.ctr(["task", "ps", "c"]).success().text();
+    assert!(ps.split_whitespace().any(|word| word == pid.to_string()), "{ps}");
+    let metrics = scene.ctr(["task", "metrics", "c"]).success().text();
+    assert!(metrics.contains("memory.usage_in_bytes") || metrics.contains("memory"), "{metrics}");
+    // A running task cannot be deleted.
+    let refused = scene.ctr(["task", "rm", "c"]);
+    assert_ne!(refused.code, 0);
+    assert_eq!(scene.status("c").as_deref(), Some("RUNNING"));
+    let _paused = scene.ctr(["task", "pause", "c"]).success();
+    assert_eq!(scene.status("c").as_deref(), Some("PAUSED"));
+    let _resumed = scene.ctr(["task", "resume", "c"]).success();
+    assert_eq!(scene.status("c").as_deref(), Some("RUNNING"));
+    scene.kill("c", "TERM");
+    scene.wait_stopped("c");
+    let deleted = scene.ctr(["task", "rm", "c"]);
+    assert_eq!(deleted.code, 143);
+    assert_eq!(scene.status("c"), None);
+    // The container is still there and can be started again.
+    let again = scene.ctr(["task", "start", "--detach", "c"]);
+    let _started = again.success();
+    assert_eq!(scene.status("c").as_deref(), Some("RUNNING"));
+}
+
+#[test]
+fn exec_into_a_function_is_refused_in_words() {
+    let scene = scene("exec");
+    scene.start(scene.guest("c", "probe").args(["block"]));
+    let outcome = scene.ctr(["task", "exec", "--exec-id", "e", "c", "/bin/true"]);
+    assert_ne!(outcome.code, 0);
+    assert!(outcome.stderr.contains("not "), "{}", outcome.stderr);
+    assert_eq!(scene.status("c").as_deref(), Some("RUNNING"));
+}
+
+#[test]
+fn the_same_runtime_runs_native_programs() {
+    let scene = scene("native");
+    scene.import_busybox();
+    let busybox = |id: &str, args: &[&str]| scene.image(BUSYBOX, id).args(args.iter().copied());
+    assert_eq!(scene.run(busybox("echo", &["echo", "hello"])).success().text(), "hello\n");
+    assert_eq!(scene.run(busybox("code", &["sh", "-c", "exit 3"])).code, 3);
+    let outcome = scene.run(busybox("cat", &["cat"]).stdin(b"from stdin".to_vec())).success();
+    assert_eq!(outcome.text(), "from stdin");
+    let run = busybox("env", &["sh", "-c", "echo $COLOUR"]).env("COLOUR", "blue");
+    assert_eq!(scene.run(run).success().text(), "blue\n");
+    // Its own pid namespace.
+    assert_eq!(scene.run(busybox("pid", &["sh", "-c", "echo $$"])).success().text(), "1\n");
+    scene.start(busybox("sleep", &["sh", "-c", "trap 'exit 9' TERM; while :; do sleep 0.1; done"]));
+    scene.kill("sleep", "TERM");
+    scene.wait_stopped("sleep");
+    assert_eq!(scene.remove("sleep"), 9);
+}
+
+#[test]
+fn a_native_program_that_is_not_there_is_an_error_in_words() {
+    let scene = scene("absent");
+    scene.import_busybox();
+    let outcome = scene.run(scene.image(BUSYBOX, "c").args(["/bin/nothing"]));
+    assert_ne!(outcome.code, 0);
+    assert!(outcome.stderr.contains("/bin/nothing"), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_module_that_is_not_there_is_an_error_in_words() {
+    let scene = scene("no-module");
+    let outcome = scene.run(scene.guest("c", "nothing"));
+    assert_ne!(outcome.code, 0);
+    assert!(outcome.stderr.contains("/nothing.wasm"), "{}", outcome.stderr);
+}
+
+#[test]
+fn names_of_63_characters_work_everywhere() {
+    let shim = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+    let namespace = format!("{:n<63}", format!("long{}-", std::process::id()));
+    let scene = Scene::open(cwasi_testbed::place::Slot::V1_6, shim, &namespace);
+    let callee = "s".repeat(63);
+    scene.secondary(&callee, "server");
+    let run = scene.guest(&"p".repeat(63), "probe").args(["call", &callee, "hello"]);
+    assert_eq!(scene.run(run).success().text(), "hello");
+}
+
+#[test]
+fn another_export_can_be_the_entry() {
+    let scene = scene("export");
+    // Prints nothing and exits with 5 from an export named `five`.
+    let module = br#"(module
+        (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+        (memory (export "memory") 1)
+        (func (export "_start") (call $exit (i32.const 4)))
+        (func (export "five") (call $exit (i32.const 5))))"#;
+    let image = scene.import_module("entries", &wat::parse_bytes(module).unwrap());
+    assert_eq!(scene.run(scene.image(&image, "start")).code, 4);
+    let run = scene.image(&image, "five").args(["/m.wasm#five"]);
+    // `ctr run` puts these arguments in the place of the image's.
+    assert_eq!(scene.run(run).code, 5);
+}

@@ -1,0 +1,96 @@
+//! End to end on every containerd that is supported: one smoke test each for 1.6, 1.7 and 2.x, and images
+//! whose layer is the module, which containerd itself takes since 1.7.7.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+use cwasi_testbed::image::{MODULE_MEDIA_TYPES, Start, write_module_image};
+use cwasi_testbed::place::Slot;
+use cwasi_testbed::scene::{BUSYBOX, Scene, guests_dir};
+
+const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+
+fn scene(slot: Slot, name: &str) -> Scene {
+    Scene::open(slot, SHIM, &format!("{name}-{}", std::process::id()))
+}
+
+fn smoke(slot: Slot) {
+    let scene = scene(slot, "smoke");
+    let version = scene.ctr(["version"]).success().text();
+    println!("{version}");
+    // A function with arguments, streams and an exit code.
+    let outcome = scene.run(scene.guest("both", "probe").args(["both", "out", "err"])).success();
+    assert_eq!((outcome.text().as_str(), outcome.stderr.as_str()), ("out\n", "err\n"));
+    assert_eq!(scene.run(scene.guest("seven", "probe").args(["exit", "7"])).code, 7);
+    assert_eq!(scene.run(scene.guest("trap", "probe").args(["trap"])).code, 134);
+    let outcome = scene.run(scene.guest("cat", "probe").args(["cat"]).stdin(b"in".to_vec()));
+    assert_eq!(outcome.success().text(), "in");
+    // Two secondaries in one group, called by a primary; the first deleted first.
+    for id in ["first", "second"] {
+        let run = scene.guest(id, "server").annotation("cwasi.role", "secondary");
+        scene.start(run.annotation("cwasi.function", id).annotation("cwasi.workflow", "w"));
+    }
+    let call = |id: &str, target: &str| {
+        let run = scene.guest(id, "probe").annotation("cwasi.workflow", "w");
+        scene.run(run.args(["call-size", target, "100000"])).success().text()
+    };
+    assert_eq!(call("p1", "first"), "100000 bytes came back\n");
+    let metrics = scene.ctr(["task", "metrics", "first"]).success().text();
+    assert!(metrics.contains("memory"), "{metrics}");
+    let ps = scene.ctr(["task", "ps", "first"]).success().text();
+    assert!(ps.contains(&scene.pid("first").to_string()), "{ps}");
+    assert_eq!(scene.remove("first"), 137);
+    assert_eq!(call("p2", "second"), "100000 bytes came back\n");
+    scene.kill("second", "TERM");
+    scene.wait_stopped("second");
+    assert_eq!(scene.remove("second"), 143);
+    // A native program.
+    scene.import_busybox();
+    let native = scene.image(BUSYBOX, "native").args(["sh", "-c", "echo native; exit 4"]);
+    let outcome = scene.run(native);
+    assert_eq!((outcome.text().as_str(), outcome.code), ("native\n", 4), "{}", outcome.stderr);
+}
+
+#[test]
+fn containerd_1_6_runs_functions_and_programs() {
+    smoke(Slot::V1_6);
+}
+
+#[test]
+fn containerd_1_7_runs_functions_and_programs() {
+    smoke(Slot::V1_7);
+}
+
+#[test]
+fn containerd_2_runs_functions_and_programs() {
+    smoke(Slot::V2);
+}
+
+fn module_layer(slot: Slot) {
+    let scene = scene(slot, "layer");
+    let programs = std::path::Path::new(SHIM).parent().unwrap();
+    let module = guests_dir(programs).join("probe.wasm");
+    let start = Start { entrypoint: vec!["probe.wasm".into()], ..Start::default() };
+    for (index, media_type) in MODULE_MEDIA_TYPES.into_iter().enumerate() {
+        let reference = format!("localhost/layer{index}:test");
+        let archive = scene.containerd.ready().dir.join(format!("layer{index}.tar"));
+        write_module_image(&module, media_type, &reference, &start, &archive).unwrap();
+        let archive = archive.to_str().unwrap();
+        let _imported = scene.ctr(["images", "import", "--all-platforms", archive]).success();
+        let run = scene.image(&reference, &format!("c{index}")).args(["probe.wasm", "args", "x"]);
+        let outcome = scene.run(run.flag("--platform").flag("wasip1/wasm"));
+        assert_eq!(outcome.success().text(), "probe.wasm\nargs\nx\n", "{media_type}");
+        let run =
+            scene.image(&reference, &format!("exit{index}")).args(["probe.wasm", "exit", "6"]);
+        assert_eq!(scene.run(run).code, 6, "{media_type}");
+    }
+}
+
+#[test]
+fn containerd_1_7_runs_an_image_whose_layer_is_the_module() {
+    module_layer(Slot::V1_7);
+}
+
+#[test]
+fn containerd_2_runs_an_image_whose_layer_is_the_module() {
+    module_layer(Slot::V2);
+}

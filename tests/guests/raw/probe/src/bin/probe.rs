@@ -1,0 +1,114 @@
+//! A WASI command that does what its arguments say; the first is the verb.
+//!
+//! Runs inside a guest, as a primary.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read as _, Write as _};
+use std::{env, fs, process};
+
+use cwasi_abi::Errno;
+use raw_calls::{bad_pointers, call, context, misbehave, pattern};
+
+fn main() -> io::Result<()> {
+    let args: Vec<String> = env::args().collect();
+    let arg = |index: usize| args.get(index).map(String::as_str).unwrap_or_default();
+    match arg(1) {
+        "args" => args.iter().for_each(|one| println!("{one}")),
+        "env" => env::vars().for_each(|(key, value)| println!("{key}={value}")),
+        "cat" => {
+            let mut bytes = Vec::new();
+            io::stdin().read_to_end(&mut bytes)?;
+            io::stdout().write_all(&bytes)?;
+        }
+        "both" => {
+            println!("{}", arg(2));
+            eprintln!("{}", arg(3));
+        }
+        "ls" => list(arg(2))?,
+        "read" => print!("{}", fs::read_to_string(arg(2))?),
+        "write" => fs::write(arg(2), arg(3))?,
+        "alloc" => allocate(number(arg(2))),
+        "context" => println!("{:?}", context(arg(2))),
+        "bad-pointers" => println!("{:?}", bad_pointers()),
+        "call" => one_call(arg(2), arg(3).as_bytes()),
+        "call-size" => sized_call(arg(2), number(arg(3))),
+        "calls" => args.iter().skip(3).for_each(|payload| report_call(arg(2), payload.as_bytes())),
+        "repeat" => repeat(arg(2), number(arg(3)), arg(4)),
+        "say-then" => {
+            println!("{}", arg(2));
+            misbehave(arg(3), arg(4));
+        }
+        verb => {
+            misbehave(verb, arg(2));
+            eprintln!("probe knows no {verb:?}");
+            process::exit(64);
+        }
+    }
+    Ok(())
+}
+
+fn number(text: &str) -> usize {
+    text.parse().expect("the test gives a number")
+}
+
+fn list(dir: &str) -> io::Result<()> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    names.iter().for_each(|name| println!("{name}"));
+    Ok(())
+}
+
+/// Touches `mib` MiB, one after the other.
+fn allocate(mib: usize) {
+    let blocks: Vec<Vec<u8>> = (0..mib).map(|_| vec![1_u8; 1 << 20]).collect();
+    println!("allocated {} MiB", std::hint::black_box(blocks).len());
+}
+
+fn one_call(target: &str, payload: &[u8]) {
+    match call(target, payload) {
+        Ok(response) => {
+            io::stdout().write_all(&response).expect("stdout takes it");
+        }
+        Err((errno, message)) => {
+            eprintln!("{}: {message}", errno.name());
+            process::exit(errno.code());
+        }
+    }
+}
+
+/// Calls and says in one line how it ended, whatever the end.
+fn report_call(target: &str, payload: &[u8]) {
+    match call(target, payload) {
+        Ok(response) => println!("ok: {}", String::from_utf8_lossy(&response)),
+        Err((errno, message)) => println!("{}: {message}", errno.name()),
+    }
+}
+
+/// Sends `len` bytes to a function that answers with what it got.
+fn sized_call(target: &str, len: usize) {
+    let payload = pattern(len);
+    match call(target, &payload) {
+        Ok(response) if response == payload => println!("{len} bytes came back"),
+        Ok(response) => panic!("{len} bytes sent, {} other bytes came back", response.len()),
+        Err((errno, message)) => {
+            eprintln!("{}: {message}", errno.name());
+            process::exit(errno.code());
+        }
+    }
+}
+
+/// Calls `times` times one after the other and counts how they ended.
+fn repeat(target: &str, times: usize, payload: &str) {
+    let mut ends: BTreeMap<&str, usize> = BTreeMap::new();
+    for _ in 0..times {
+        let end = match call(target, payload.as_bytes()) {
+            Ok(_) => Errno::Ok,
+            Err((errno, _)) => errno,
+        };
+        *ends.entry(end.name()).or_default() += 1;
+    }
+    ends.iter().for_each(|(name, count)| println!("{name} {count}"));
+}
