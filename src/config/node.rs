@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Variable that names a configuration file.
 pub const CONFIG_VARIABLE: &str = "CWASI_CONFIG";
@@ -40,7 +40,7 @@ pub enum NodeConfigError {
 }
 
 /// Settings of the node.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub struct NodeConfig {
     /// Sockets, registry and records; on a tmpfs, absolute, at most [`STATE_DIR_MAX`] bytes.

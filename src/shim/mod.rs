@@ -1,2 +1,24 @@
-//! Control plane. Not written yet.
+//! Control plane: everything that runs in `containerd-shim-cwasi-v1`. Sole importer of `containerd_*`; never
+//! loads the engine and never forks a container.
+//!
+//! - [`bootstrap`]: containerd's command line; [`launcher`] answers `start`, [`cleanup`] answers `delete`.
+//! - [`group`], [`options`], [`state`]: which daemon, with which configuration, and what is on disk.
+//! - [`daemon`]: composition of [`reaper`], [`zygote`], [`publisher`], [`broker`], [`edges`] and [`task`].
+//! - [`content`]: modules from containerd's content store.
+
+pub mod bootstrap;
+pub mod broker;
+pub mod cgroups;
+pub mod cleanup;
 pub mod content;
+pub mod daemon;
+pub mod edges;
+pub mod group;
+pub mod launcher;
+pub mod options;
+pub mod publisher;
+pub mod reaper;
+pub mod spawn;
+pub mod state;
+pub mod task;
+pub mod zygote;

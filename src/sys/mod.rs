@@ -5,9 +5,13 @@
 //! - [`process`]: forking single-threaded processes, descriptor tables, exits.
 //! - [`clock`]: `CLOCK_MONOTONIC`, comparable between processes.
 //! - [`random`]: the kernel's random bytes.
+//! - [`readiness`]: descriptors on tokio's reactor.
+//! - [`pidfd`]: signals without a race on process numbers.
 
 pub mod clock;
+pub mod pidfd;
 pub mod process;
 pub mod random;
+pub mod readiness;
 pub mod segment;
 pub mod seqpacket;

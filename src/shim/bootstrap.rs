@@ -1,0 +1,158 @@
+//! The command line that containerd speaks to a shim binary: `start`, `delete`, `-info`, `-v`, and `serve`,
+//! our own word for "be the daemon".
+//!
+//! Our own instead of `containerd_shim::run`, because one daemon serves a group, its address and state live
+//! in our directory, and standard input may hold what that function would misread (`options`).
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use containerd_shim::Flags;
+use containerd_shim::protos::protobuf::Message as _;
+use containerd_shim::protos::types::introspection::{RuntimeInfo, RuntimeVersion};
+
+use super::{cleanup, daemon, group, launcher, options, state};
+use crate::config::{NodeConfig, NodeConfigError};
+
+/// Variable in which containerd passes the address that takes events.
+const EVENTS_VARIABLE: &str = "TTRPC_ADDRESS";
+/// Name under which we appear in `-v` and `-info`.
+const NAME: &str = "containerd-shim-cwasi-v1";
+/// What `-info` says beside each annotation that we read.
+const ANNOTATION_MEANING: &str = "container annotation, see docs/annotations.md";
+
+/// Why a command failed; containerd shows it to the user.
+#[derive(Debug, thiserror::Error)]
+pub enum BootstrapError {
+    /// Arguments that containerd would not pass.
+    #[error(
+        "{0}; this program is started by containerd: ctr run --runtime io.containerd.cwasi.v1 …"
+    )]
+    Usage(String),
+    /// Where we are is unknown.
+    #[error("the bundle directory is gone: {0}")]
+    Bundle(#[source] std::io::Error),
+    /// Standard output is closed.
+    #[error("standard output cannot be written: {0}")]
+    Output(#[source] std::io::Error),
+    /// Runtime options.
+    #[error(transparent)]
+    Options(#[from] options::OptionsError),
+    /// Node configuration.
+    #[error(transparent)]
+    Config(#[from] NodeConfigError),
+    /// The bundle.
+    #[error(transparent)]
+    Group(#[from] group::GroupError),
+    /// State files.
+    #[error(transparent)]
+    State(#[from] state::StateError),
+    /// `start`.
+    #[error(transparent)]
+    Launch(#[from] launcher::LaunchError),
+    /// The daemon.
+    #[error(transparent)]
+    Daemon(#[from] daemon::DaemonError),
+    /// `delete`.
+    #[error(transparent)]
+    Cleanup(#[from] cleanup::CleanupError),
+}
+
+/// Who asks, as containerd's flags say.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// containerd namespace.
+    pub namespace: String,
+    /// Container id; for the daemon that of the first member.
+    pub id: String,
+    /// containerd's gRPC address.
+    pub address: String,
+    /// Where events go.
+    pub events_address: String,
+    /// True when containerd runs with `--log-level debug`.
+    pub debug: bool,
+}
+
+/// Runs the command in `arguments` (without the program's name).
+///
+/// # Errors
+/// Whatever the user has to know.
+pub fn run(arguments: &[OsString]) -> Result<(), BootstrapError> {
+    let flags = containerd_shim::parse(arguments)
+        .map_err(|error| BootstrapError::Usage(error.to_string()))?;
+    if flags.version {
+        return print(format!("{NAME}:\n  Version: {}\n", env!("CARGO_PKG_VERSION")).as_bytes());
+    }
+    if flags.info {
+        return print(&info());
+    }
+    let bundle = bundle(&flags)?;
+    match flags.action.as_str() {
+        "start" => {
+            let caller = caller(&flags)?;
+            let config = node_config(options::from_stdin()?)?;
+            let address = launcher::start(&caller, &bundle, &config)?;
+            print(address.as_bytes())
+        }
+        "delete" => {
+            let caller = caller(&flags)?;
+            let response = cleanup::delete(&caller.namespace, &caller.id, &bundle)?;
+            print(&response)
+        }
+        // `-socket` names the group's directory here: the daemon listens on an inherited descriptor.
+        "serve" => Ok(daemon::run(&caller(&flags)?, Path::new(&flags.socket))?),
+        other => Err(BootstrapError::Usage(format!("unknown action {other:?}"))),
+    }
+}
+
+fn caller(flags: &Flags) -> Result<Caller, BootstrapError> {
+    if flags.namespace.is_empty() || flags.id.is_empty() {
+        return Err(BootstrapError::Usage("-namespace and -id are required".to_owned()));
+    }
+    Ok(Caller {
+        namespace: flags.namespace.clone(),
+        id: flags.id.clone(),
+        address: flags.address.clone(),
+        events_address: std::env::var(EVENTS_VARIABLE)
+            .unwrap_or_else(|_| format!("{}.ttrpc", flags.address)),
+        debug: flags.debug,
+    })
+}
+
+/// containerd starts us in the bundle; `-bundle` says it explicitly for `delete`.
+fn bundle(flags: &Flags) -> Result<PathBuf, BootstrapError> {
+    if flags.bundle.is_empty() {
+        std::env::current_dir().map_err(BootstrapError::Bundle)
+    } else {
+        Ok(PathBuf::from(&flags.bundle))
+    }
+}
+
+fn node_config(source: options::ConfigSource) -> Result<NodeConfig, NodeConfigError> {
+    match source {
+        options::ConfigSource::Default => NodeConfig::load(None, None),
+        options::ConfigSource::Path(path) => NodeConfig::load(None, Some(&path)),
+        options::ConfigSource::Body(text) => NodeConfig::load(Some(&text), None),
+    }
+}
+
+/// `RuntimeInfo` for `ctr plugins inspect-runtime` and containerd 2.x: who we are and our annotations.
+fn info() -> Vec<u8> {
+    let version = RuntimeVersion {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..RuntimeVersion::default()
+    };
+    let mut info = RuntimeInfo { name: NAME.to_owned(), ..RuntimeInfo::default() };
+    info.version = Some(version).into();
+    info.annotations = crate::config::annotations::KEYS
+        .iter()
+        .map(|key| ((*key).to_owned(), ANNOTATION_MEANING.to_owned()))
+        .collect();
+    info.write_to_bytes().expect("a message without required fields can always be written")
+}
+
+fn print(bytes: &[u8]) -> Result<(), BootstrapError> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(BootstrapError::Output)
+}

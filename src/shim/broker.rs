@@ -1,0 +1,284 @@
+//! The broker: what a sandbox asks its shim, over a socketpair that the sandbox inherited.
+//!
+//! Runs in the daemon. A sandbox has no host paths: for a new callee it asks here, the shim applies policy,
+//! connects to the callee's receiver, says hello in the caller's true name and hands the connection over.
+//! What a sandbox sends is input like any other: bounded, and never trusted with an identity.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cwasi_abi::Errno;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{Semaphore, watch};
+
+use super::edges::Edges;
+use crate::coordinator::registry::{Record, Registry, RegistryError};
+use crate::dispatcher::selection::{Facts, Selection, callee_of, select};
+use crate::sys::clock::monotonic_ns;
+use crate::sys::readiness;
+use crate::sys::seqpacket::{self, Received, SocketError};
+use crate::wire::control::{
+    self, CONTROL_MESSAGE_MAX, ResolveReply, ResolveRequest, SandboxMessage,
+};
+use crate::wire::envelope::Hello;
+use crate::wire::frame::{PayloadRef, encode_head};
+use crate::wire::ids::Identity;
+
+/// Questions of one sandbox that are answered at the same time.
+const QUESTIONS_MAX: usize = 32;
+/// Longest name that is looked for, in bytes.
+const TARGET_MAX: usize = 512;
+/// Messages that make no sense before a sandbox is not listened to any more.
+const MALFORMED_MAX: u32 = 16;
+/// Longest time a worker may take to take its answer, in nanoseconds.
+const REPLY_MAX_NS: u64 = 1_000_000_000;
+
+/// Whether a sandbox's workload runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// Not said yet.
+    Waiting,
+    /// It runs; a secondary takes requests.
+    Ready,
+    /// It cannot run.
+    Failed(String),
+    /// The sandbox ended without a word.
+    Ended,
+}
+
+/// On whose behalf a sandbox speaks.
+#[derive(Clone, Debug)]
+pub struct Speaker {
+    /// Its function.
+    pub identity: Identity,
+    /// Its workflow.
+    pub workflow: String,
+    /// Its instance.
+    pub instance: String,
+}
+
+/// The group's broker; clones share it.
+#[derive(Clone, Debug)]
+pub struct Broker {
+    registry: Registry,
+    edges: Edges,
+    rotation: Arc<AtomicUsize>,
+}
+
+impl Broker {
+    /// A broker over the host's registry.
+    #[must_use]
+    pub fn new(registry: Registry, edges: Edges) -> Self {
+        Self { registry, edges, rotation: Arc::default() }
+    }
+
+    /// The host's registry.
+    #[must_use]
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// The group's edges.
+    #[must_use]
+    pub fn edges(&self) -> &Edges {
+        &self.edges
+    }
+
+    /// Serves one sandbox until all its processes are gone.
+    ///
+    /// # Errors
+    /// When the socket cannot be watched.
+    pub fn serve(
+        &self,
+        socket: OwnedFd,
+        speaker: Speaker,
+    ) -> std::io::Result<watch::Receiver<Readiness>> {
+        let socket = readiness::watch(socket)?;
+        let (readiness, told) = watch::channel(Readiness::Waiting);
+        let session = Session {
+            broker: self.clone(),
+            speaker: Arc::new(speaker),
+            questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
+            readiness,
+        };
+        tokio::spawn(session.run(socket));
+        Ok(told)
+    }
+
+    /// Answers a question; with a connection when there is a route.
+    fn resolve(
+        &self,
+        speaker: &Speaker,
+        request: &ResolveRequest,
+    ) -> (ResolveReply, Option<OwnedFd>) {
+        let unroutable = |errno: Errno, message: String| {
+            (ResolveReply::Unroutable { errno: errno as i32, message }, None)
+        };
+        if request.target.is_empty() || request.target.len() > TARGET_MAX {
+            let message = format!("a function's name has 1 to {TARGET_MAX} bytes");
+            return unroutable(Errno::InvalidArgument, message);
+        }
+        let callee = callee_of(&speaker.identity, &request.target);
+        let looked_up = self.look_up(&callee);
+        let (local, beside) = match looked_up {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::error!(caller = %speaker.identity, %error, "registry unreadable");
+                return unroutable(Errno::Internal, "the host's registry cannot be read".into());
+            }
+        };
+        let facts = Facts {
+            caller: &speaker.identity,
+            callee: &callee,
+            local: &local,
+            avoid: &request.avoid,
+            beside: &beside,
+            rotation: self.rotation.fetch_add(1, Ordering::Relaxed),
+        };
+        match select(&facts) {
+            Selection::Unroutable { errno, message } => unroutable(errno, message),
+            Selection::Local { candidates, reason } => {
+                connect_first(speaker, &callee, &candidates, reason)
+            }
+        }
+    }
+
+    fn look_up(&self, callee: &Identity) -> Result<(Vec<Record>, Vec<String>), RegistryError> {
+        let local = self.registry.instances(callee)?;
+        let beside =
+            if local.is_empty() { self.registry.functions_beside(callee)? } else { Vec::new() };
+        Ok((local, beside))
+    }
+}
+
+/// A connection to the first candidate that takes one.
+fn connect_first(
+    speaker: &Speaker,
+    callee: &Identity,
+    candidates: &[&Record],
+    reason: String,
+) -> (ResolveReply, Option<OwnedFd>) {
+    let mut full = false;
+    for record in candidates {
+        match connect(speaker, &record.socket) {
+            Ok(connection) => {
+                let instance = record.instance.clone();
+                let max_payload = record.max_payload;
+                let reply = ResolveReply::Local { instance, reason, max_payload };
+                return (reply, Some(connection));
+            }
+            Err(SocketError::Deadline) => full = true,
+            Err(error) => {
+                let (instance, container) = (&record.instance, &record.container);
+                tracing::debug!(%callee, instance, container, %error, "instance does not answer");
+            }
+        }
+    }
+    let (errno, what) = if full {
+        (Errno::Overloaded, "have no room for another caller")
+    } else {
+        (Errno::Unreachable, "do not answer")
+    };
+    let message = format!("the {} instances of {callee} on this host {what}", candidates.len());
+    (ResolveReply::Unroutable { errno: errno as i32, message }, None)
+}
+
+/// Connects to a receiver and says hello in the caller's name.
+fn connect(speaker: &Speaker, receiver: &Path) -> Result<OwnedFd, SocketError> {
+    let connection = seqpacket::connect_to(receiver)?;
+    let hello = Hello::of(&speaker.identity, &speaker.workflow, &speaker.instance);
+    let head = encode_head(&hello, PayloadRef::Inline(&[])).map_err(|error| SocketError::Os {
+        operation: "hello",
+        source: std::io::Error::other(error),
+    })?;
+    seqpacket::send(connection.as_fd(), &[&head], &[], Some(monotonic_ns() + REPLY_MAX_NS))?;
+    Ok(connection)
+}
+
+/// One sandbox's conversation.
+struct Session {
+    broker: Broker,
+    speaker: Arc<Speaker>,
+    questions: Arc<Semaphore>,
+    readiness: watch::Sender<Readiness>,
+}
+
+impl Session {
+    async fn run(self, socket: AsyncFd<OwnedFd>) {
+        let mut buffer = vec![0; CONTROL_MESSAGE_MAX];
+        let mut malformed = 0;
+        while malformed < MALFORMED_MAX {
+            let Ok(mut ready) = socket.readable().await else { break };
+            match seqpacket::try_receive(socket.get_ref().as_fd(), &mut buffer) {
+                Ok(None) => ready.clear_ready(),
+                Ok(Some(received)) => {
+                    if !self.take(&buffer[..received.len], received).await {
+                        malformed += 1;
+                    }
+                }
+                Err(SocketError::Truncated { .. }) => malformed += 1,
+                Err(_) => break,
+            }
+        }
+        if malformed >= MALFORMED_MAX {
+            tracing::error!(function = %self.speaker.identity, "sandbox sends nonsense; its questions stay unanswered");
+        }
+        self.readiness.send_if_modified(|readiness| {
+            let waiting = *readiness == Readiness::Waiting;
+            if waiting {
+                *readiness = Readiness::Ended;
+            }
+            waiting
+        });
+    }
+
+    /// Acts on one message; false when it makes no sense.
+    async fn take(&self, bytes: &[u8], mut received: Received) -> bool {
+        match control::decode::<SandboxMessage>(bytes) {
+            Ok(SandboxMessage::Ready) => self.tell(Readiness::Ready),
+            Ok(SandboxMessage::StartFailed { message }) => self.tell(Readiness::Failed(message)),
+            Ok(SandboxMessage::Edges(reports)) => {
+                self.broker.edges.add(&self.speaker.identity.function, reports);
+            }
+            Ok(SandboxMessage::Resolve(request)) => {
+                let Some(reply) = received.descriptors.pop() else { return false };
+                self.answer(request, reply).await;
+            }
+            Err(error) => {
+                tracing::warn!(function = %self.speaker.identity, %error, "unreadable message");
+                return false;
+            }
+        }
+        true
+    }
+
+    fn tell(&self, verdict: Readiness) {
+        self.readiness.send_if_modified(|readiness| {
+            let first = *readiness == Readiness::Waiting;
+            if first {
+                *readiness = verdict;
+            }
+            first
+        });
+    }
+
+    /// Answers on a thread of its own: the registry is files and the connection a system call.
+    async fn answer(&self, request: ResolveRequest, reply: OwnedFd) {
+        let Ok(permit) = Arc::clone(&self.questions).acquire_owned().await else { return };
+        let (broker, speaker) = (self.broker.clone(), Arc::clone(&self.speaker));
+        tokio::task::spawn_blocking(move || {
+            let (answer, connection) = broker.resolve(&speaker, &request);
+            let (caller, target) = (&speaker.identity, &request.target);
+            tracing::debug!(%caller, target, ?answer, "resolved");
+            let descriptors: Vec<_> = connection.iter().map(AsFd::as_fd).collect();
+            let deadline = Some(monotonic_ns() + REPLY_MAX_NS);
+            let bytes = control::encode(&answer);
+            if let Err(error) = seqpacket::send(reply.as_fd(), &[&bytes], &descriptors, deadline) {
+                tracing::debug!(%caller, target, %error, "nobody waits for the route any more");
+            }
+            drop(permit);
+        });
+    }
+}

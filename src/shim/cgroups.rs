@@ -1,0 +1,218 @@
+//! A container's cgroups seen from outside: who is in them, ending them all, removing them.
+//!
+//! Runs in the daemon and in `delete`. libcontainer makes and normally removes the cgroups; this is for
+//! questions (`ctr task ps`, OOM) and for cleaning up after a daemon that was killed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// Rounds of killing everything that is left.
+const KILL_ROUNDS: u32 = 200;
+/// Pause between two rounds.
+const ROUND_PAUSE: Duration = Duration::from_millis(10);
+/// Deepest nesting of cgroups that is followed.
+const DEPTH_MAX: u32 = 16;
+
+/// Directories of the cgroups that process `pid` is in; roots and the ones that this process shares with it
+/// are left out: they are not the container's.
+#[must_use]
+pub fn of_process(pid: i32) -> Vec<PathBuf> {
+    let read = |path: String| fs::read_to_string(path).unwrap_or_default();
+    let mounts = read("/proc/self/mountinfo".to_owned());
+    let own = parse(&read("/proc/self/cgroup".to_owned()), &mounts);
+    let mut theirs = parse(&read(format!("/proc/{pid}/cgroup")), &mounts);
+    theirs.retain(|directory| !own.contains(directory));
+    theirs
+}
+
+/// Cgroup directories from the texts of `/proc/<pid>/cgroup` and `/proc/self/mountinfo`.
+fn parse(membership: &str, mountinfo: &str) -> Vec<PathBuf> {
+    let mut directories = Vec::new();
+    for line in membership.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
+        let relative = path.trim_start_matches('/');
+        if relative.is_empty() || relative.split('/').any(|part| part == "..") {
+            continue;
+        }
+        if let Some((root, mount_point)) = hierarchy(controllers, mountinfo) {
+            let root = root.trim_matches('/');
+            let below = relative.strip_prefix(root).unwrap_or(relative).trim_start_matches('/');
+            if !below.is_empty() {
+                directories.push(Path::new(mount_point).join(below));
+            }
+        }
+    }
+    directories
+}
+
+/// Root and mount point of the hierarchy with exactly these controllers; the empty list is cgroup v2.
+fn hierarchy<'a>(controllers: &str, mountinfo: &'a str) -> Option<(&'a str, &'a str)> {
+    mountinfo.lines().find_map(|line| {
+        let (mount, system) = line.split_once(" - ")?;
+        let mut mount = mount.split(' ').skip(3);
+        let (root, point) = (mount.next()?, mount.next()?);
+        let mut system = system.split(' ');
+        let kind = system.next()?;
+        let options = system.nth(1).unwrap_or_default();
+        let matches = match kind {
+            "cgroup2" => controllers.is_empty(),
+            "cgroup" => {
+                !controllers.is_empty()
+                    && controllers.split(',').all(|one| options.split(',').any(|o| o == one))
+            }
+            _ => false,
+        };
+        matches.then_some((root, point))
+    })
+}
+
+/// Every process in these cgroups and below.
+#[must_use]
+pub fn processes(directories: &[PathBuf]) -> BTreeSet<i32> {
+    let mut found = BTreeSet::new();
+    for directory in directories {
+        collect(directory, DEPTH_MAX, &mut found);
+    }
+    found
+}
+
+fn collect(directory: &Path, depth: u32, found: &mut BTreeSet<i32>) {
+    let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+    // 0 stands for a process of another pid namespace: it has no number here.
+    found.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()).filter(|pid| *pid > 0));
+    if depth > 0 {
+        for child in children(directory) {
+            collect(&child, depth - 1, found);
+        }
+    }
+}
+
+fn children(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+/// Kills every process in these cgroups until none is left; false when some would not go.
+#[must_use]
+pub fn kill_all(directories: &[PathBuf]) -> bool {
+    for _ in 0..KILL_ROUNDS {
+        let left = processes(directories);
+        if left.is_empty() {
+            return true;
+        }
+        thaw(directories);
+        for pid in left {
+            // It may have ended since; the next round sees.
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        std::thread::sleep(ROUND_PAUSE);
+    }
+    false
+}
+
+/// Lets frozen processes run, else they would not take the signal.
+pub fn thaw(directories: &[PathBuf]) {
+    for directory in directories {
+        for (file, value) in [("freezer.state", "THAWED"), ("cgroup.freeze", "0")] {
+            let path = directory.join(file);
+            if path.exists() {
+                // A cgroup that cannot be thawed keeps its processes, which the caller reports.
+                let _ = fs::write(path, value);
+            }
+        }
+    }
+}
+
+/// Removes these cgroups and what is below them; whatever still holds a process stays.
+pub fn remove(directories: &[PathBuf]) {
+    for directory in directories {
+        remove_tree(directory, DEPTH_MAX);
+    }
+}
+
+fn remove_tree(directory: &Path, depth: u32) {
+    if depth > 0 {
+        for child in children(directory) {
+            remove_tree(&child, depth - 1);
+        }
+    }
+    // A cgroup is busy for a moment after its last process; libcontainer retries as well.
+    for _ in 0..KILL_ROUNDS {
+        match fs::remove_dir(directory) {
+            Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
+                std::thread::sleep(ROUND_PAUSE);
+            }
+            _ => return,
+        }
+    }
+}
+
+/// How many processes of these cgroups the kernel killed for want of memory.
+#[must_use]
+pub fn oom_kills(directories: &[PathBuf]) -> u64 {
+    let files = directories.iter().flat_map(|directory| {
+        ["memory.oom_control", "memory.events"].map(|file| directory.join(file))
+    });
+    files
+        .filter_map(|path| fs::read_to_string(path).ok())
+        .filter_map(|text| {
+            text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+        })
+        .max()
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "\
+30 24 0:26 / /sys/fs/cgroup ro - tmpfs tmpfs mode=755
+31 30 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+32 30 0:28 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
+33 30 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+34 30 0:30 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd";
+
+    #[test]
+    fn memberships_become_directories_and_roots_never_do() {
+        let membership = "4:memory:/default/a\n3:cpu,cpuacct:/default/a\n2:name=systemd:/\n0::/";
+        let expected = ["/sys/fs/cgroup/memory/default/a", "/sys/fs/cgroup/cpu,cpuacct/default/a"];
+        assert_eq!(parse(membership, HYBRID), expected.map(PathBuf::from));
+        let v2 = "31 30 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw";
+        assert_eq!(parse("0::/k/p", v2), [PathBuf::from("/sys/fs/cgroup/k/p")]);
+        assert!(parse("0::/../../x", v2).is_empty());
+    }
+
+    #[test]
+    fn a_hierarchy_mounted_from_below_its_root_is_followed() {
+        let nested = "33 30 0:29 /docker/x /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory";
+        let found = parse("4:memory:/docker/x/default/a", nested);
+        assert_eq!(found, [PathBuf::from("/sys/fs/cgroup/memory/default/a")]);
+        assert!(parse("4:memory:/docker/x", nested).is_empty());
+    }
+
+    #[test]
+    fn oom_kills_are_counted_in_both_versions() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = [dir.path().to_owned()];
+        assert_eq!(oom_kills(&paths), 0);
+        fs::write(dir.path().join("memory.oom_control"), "under_oom 0\noom_kill 2\n").unwrap();
+        assert_eq!(oom_kills(&paths), 2);
+        fs::write(dir.path().join("memory.events"), "low 0\noom 1\noom_kill 3\n").unwrap();
+        assert_eq!(oom_kills(&paths), 3);
+    }
+
+    #[test]
+    fn this_process_is_never_among_the_containers() {
+        assert!(of_process(i32::try_from(std::process::id()).unwrap()).is_empty());
+    }
+}

@@ -1,0 +1,264 @@
+//! `delete`, and removing what is left of a container: also when the daemon was killed.
+//!
+//! `delete` runs in a process of its own, whenever containerd lost the connection to a daemon: after a normal
+//! end there is nothing left to do. Everything it needs is in the container's record.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use containerd_shim::api::{DeleteRequest, DeleteResponse, KillRequest};
+use containerd_shim::protos::protobuf::Message as _;
+use containerd_shim::protos::shim_sync::{Client, TaskClient};
+use containerd_shim::protos::ttrpc::{self, Code, context};
+
+use super::launcher::{self, LaunchError};
+use super::publisher::timestamp;
+use super::state::{self, ContainerRecord, GroupDir, Pointer, StateDir, StateError, container_key};
+use super::{cgroups, task::rootfs};
+use crate::config::{NodeConfig, NodeConfigError};
+use crate::coordinator::registry::Registry;
+use crate::sys::pidfd::PidFd;
+
+/// Exit status of a container that was ended by `delete`: killed.
+const STATUS_KILLED: u32 = 137;
+/// Longest time a living daemon gets to remove a container itself.
+const DAEMON_MAX: Duration = Duration::from_secs(10);
+/// Pause between two tries.
+const DAEMON_PAUSE: Duration = Duration::from_millis(50);
+/// Longest time for one question to a daemon.
+const CALL_MAX: Duration = Duration::from_secs(5);
+
+/// A clean-up that cannot be done.
+#[derive(Debug, thiserror::Error)]
+pub enum CleanupError {
+    /// Which state directory is unknown.
+    #[error(transparent)]
+    Config(#[from] NodeConfigError),
+    /// State files.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The group's lock.
+    #[error(transparent)]
+    Lock(#[from] LaunchError),
+}
+
+/// Removes everything that is left of a container; returns the `DeleteResponse` for standard output.
+///
+/// # Errors
+/// When our state cannot be read.
+pub fn delete(namespace: &str, id: &str, bundle: &Path) -> Result<Vec<u8>, CleanupError> {
+    let pointer = Pointer::read(bundle)?;
+    let state = match &pointer {
+        Some(pointer) => StateDir::new(&pointer.state_dir),
+        None => StateDir::new(&NodeConfig::load(None, None)?.state_dir),
+    };
+    let record: Option<ContainerRecord> = state::read_json(&state.record(namespace, id))?;
+    let group = record.as_ref().map(|record| record.group.clone());
+    let group = group.or(pointer.map(|pointer| pointer.group)).map(|id| state.group(&id));
+    if let Some(group) = &group {
+        state::remove_file(&group.start_mark(namespace, id))?;
+    }
+    let mut response = DeleteResponse::new();
+    response.set_exit_status(STATUS_KILLED);
+    response.set_exited_at(timestamp(SystemTime::now()));
+    if let Some(record) = record {
+        response.set_pid(u32::try_from(record.pid).unwrap_or(0));
+        let asked = group.as_ref().is_some_and(|group| ask_daemon(group, &record));
+        if !asked {
+            remove(&state, &record);
+        }
+    }
+    if let Some(group) = group {
+        remove_dead_group(&state, &group)?;
+    }
+    Ok(response.write_to_bytes().expect("a message without required fields can always be written"))
+}
+
+/// Has a daemon that still lives remove the container; false when it does not.
+fn ask_daemon(group: &GroupDir, record: &ContainerRecord) -> bool {
+    let Ok(client) = Client::connect(&format!("unix://{}", group.socket().display())) else {
+        return false;
+    };
+    let client = TaskClient::new(client);
+    let mut kill = KillRequest::new();
+    kill.set_id(record.id.clone());
+    kill.set_signal(libc::SIGKILL.unsigned_abs());
+    kill.set_all(true);
+    let mut delete = DeleteRequest::new();
+    delete.set_id(record.id.clone());
+    let deadline = Instant::now() + DAEMON_MAX;
+    while Instant::now() < deadline {
+        // Whether it was killed shows in whether it can be deleted.
+        let _ = client.kill(context::with_duration(CALL_MAX), &kill);
+        match client.delete(context::with_duration(CALL_MAX), &delete) {
+            Ok(_) => return true,
+            Err(ttrpc::Error::RpcStatus(status)) if status.code() == Code::NOT_FOUND => {
+                // Gone from the daemon's table: what its record names, if it is still there, is a leftover.
+                return false;
+            }
+            Err(ttrpc::Error::RpcStatus(_)) => std::thread::sleep(DAEMON_PAUSE),
+            Err(_) => return false,
+        }
+    }
+    false
+}
+
+/// Ends and removes everything that a record names. Never fails: what cannot be removed is logged.
+pub fn remove(state: &StateDir, record: &ContainerRecord) {
+    if record.pid > 0
+        && record.pid_started > 0
+        && start_time(record.pid) == Some(record.pid_started)
+        && let Ok(init) = PidFd::open(record.pid)
+        // Looked at again: the number cannot change hands any more once it is open.
+        && start_time(record.pid) == Some(record.pid_started)
+    {
+        // It may have ended by itself.
+        let _ = init.signal(libc::SIGKILL);
+    }
+    if !cgroups::kill_all(&record.cgroups) {
+        tracing::error!(container = record.id, "some of its processes cannot be killed");
+    }
+    cgroups::remove(&record.cgroups);
+    let oci = state.group(&record.group).oci().join(container_key(&record.namespace, &record.id));
+    if let Err(error) = fs::remove_dir_all(&oci)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!(path = %oci.display(), %error, "container state stays");
+    }
+    if record.rootfs_mounted {
+        rootfs::unmount(&record.rootfs);
+    }
+    withdraw(&Registry::new(state.root()), record);
+    logged(state::remove_file(&state.record(&record.namespace, &record.id)));
+}
+
+/// Takes a function out of the registry and removes its receiver.
+pub fn withdraw(registry: &Registry, record: &ContainerRecord) {
+    if let Some(registered) = &record.registered
+        && let Err(error) = registry.remove(&registered.identity, &registered.instance)
+    {
+        tracing::warn!(container = record.id, %error, "registry record stays");
+    }
+    if let Some(receiver) = &record.receiver {
+        logged(state::remove_file(receiver));
+    }
+}
+
+fn logged(result: Result<(), StateError>) {
+    if let Err(error) = result {
+        tracing::warn!(%error, "a state file stays");
+    }
+}
+
+/// Start time of a process in clock ticks after boot: field 22 of its `stat`.
+#[must_use]
+pub fn start_time(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything, so count from behind it; the state is field 3.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Removes a group whose daemon is dead and whose last container is gone.
+fn remove_dead_group(state: &StateDir, group: &GroupDir) -> Result<(), CleanupError> {
+    if !group.path().exists() {
+        return Ok(());
+    }
+    let _lock = launcher::lock(group)?;
+    if launcher::answers(&group.socket()) || has_containers(state, group) {
+        return Ok(());
+    }
+    remove_group(state, group);
+    Ok(())
+}
+
+/// Removes a group's directory; what its edges did is kept. Call it with the group's lock held.
+pub fn remove_group(state: &StateDir, group: &GroupDir) {
+    let kept = state.kept_edges(group.id());
+    if let Ok(bytes) = fs::read(group.edges()) {
+        logged(state::write_file(&kept, &bytes));
+    }
+    if let Err(error) = fs::remove_dir_all(group.path()) {
+        tracing::warn!(path = %group.path().display(), %error, "group directory stays");
+    }
+}
+
+fn has_containers(state: &StateDir, group: &GroupDir) -> bool {
+    let records: Vec<PathBuf> = fs::read_dir(state.root().join("c"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    records.iter().any(|path| match state::read_json::<ContainerRecord>(path) {
+        Ok(record) => record.is_some_and(|record| record.group == group.id()),
+        // Being written, or damaged: better a directory too many than one too few.
+        Err(_) => true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shim::state::RegisteredAs;
+    use crate::wire::ids::Identity;
+
+    fn record(dir: &Path) -> ContainerRecord {
+        let identity =
+            Identity { namespace: "n".into(), pod_namespace: String::new(), function: "f".into() };
+        ContainerRecord {
+            namespace: "n".into(),
+            id: "a".into(),
+            group: "g".into(),
+            bundle: dir.join("bundle"),
+            rootfs: dir.join("bundle/rootfs"),
+            rootfs_mounted: false,
+            pid: 0,
+            pid_started: 0,
+            cgroups: Vec::new(),
+            registered: Some(RegisteredAs { identity, instance: "1".into() }),
+            receiver: Some(dir.join("r/1.sock")),
+        }
+    }
+
+    #[test]
+    fn the_own_process_has_a_start_time_and_a_gone_one_has_none() {
+        assert!(start_time(i32::try_from(std::process::id()).unwrap()).unwrap() > 0);
+        assert_eq!(start_time(i32::MAX), None);
+    }
+
+    #[test]
+    fn delete_leaves_nothing_of_a_dead_daemons_container_and_does_so_twice() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, record) = (StateDir::new(dir.path()), record(dir.path()));
+        let group = state.group("g");
+        fs::create_dir_all(group.oci().join(container_key("n", "a"))).unwrap();
+        fs::create_dir_all(dir.path().join("r")).unwrap();
+        fs::write(record.receiver.as_ref().unwrap(), "").unwrap();
+        fs::write(group.edges(), "[]").unwrap();
+        state::write_json(&state.record("n", "a"), &record).unwrap();
+        fs::create_dir_all(&record.bundle).unwrap();
+        let pointer = Pointer { state_dir: dir.path().into(), group: "g".into() };
+        pointer.write(&record.bundle).unwrap();
+        for _ in 0..2 {
+            let bytes = delete("n", "a", &record.bundle).unwrap();
+            let response = DeleteResponse::parse_from_bytes(&bytes).unwrap();
+            assert_eq!(response.exit_status, STATUS_KILLED);
+            assert!(!group.path().exists());
+            assert!(!state.record("n", "a").exists());
+            assert!(!record.receiver.as_ref().unwrap().exists());
+            assert!(state.kept_edges("g").exists());
+        }
+    }
+
+    #[test]
+    fn a_group_with_another_container_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, record) = (StateDir::new(dir.path()), record(dir.path()));
+        let group = state.group("g");
+        fs::create_dir_all(group.path()).unwrap();
+        state::write_json(&state.record("n", "a"), &record).unwrap();
+        remove_dead_group(&state, &group).unwrap();
+        assert!(group.path().exists());
+    }
+}

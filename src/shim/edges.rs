@@ -1,0 +1,224 @@
+//! What the calls between a group's functions did: merged from every worker's reports, kept in a file.
+//!
+//! Runs in the daemon. The file is written at most once a second and when a container ends. Reports come
+//! from sandboxes, so their number and sizes are bounded here and the caller's name is the shim's own.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use tokio::sync::Notify;
+
+use super::state::{self, StateError};
+use crate::dispatcher::edges::{LATENCY_MAX_NS, histogram};
+use crate::wire::control::EdgeReport;
+
+/// Edges that one group keeps; later ones are not counted and the log says so once.
+const EDGES_MAX: usize = 512;
+/// Longest name or reason that is kept, in bytes.
+const TEXT_MAX: usize = 512;
+/// Shortest time between two writes of the file.
+const WRITE_EVERY: Duration = Duration::from_secs(1);
+
+/// One line of the file.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    caller: &'a str,
+    callee: &'a str,
+    mode: &'a str,
+    reason: &'a str,
+    calls: u64,
+    errors: u64,
+    request_bytes: u64,
+    response_bytes: u64,
+    p50_us: f64,
+    p99_us: f64,
+}
+
+#[derive(Debug)]
+struct Totals {
+    reason: String,
+    calls: u64,
+    errors: u64,
+    request_bytes: u64,
+    response_bytes: u64,
+    latency: Histogram<u64>,
+}
+
+/// Caller, callee, mode.
+type Key = (String, String, String);
+
+#[derive(Debug, Default)]
+struct Table {
+    edges: BTreeMap<Key, Totals>,
+    full: bool,
+    dirty: bool,
+}
+
+/// The group's edges; clones share them.
+#[derive(Clone, Debug)]
+pub struct Edges {
+    table: Arc<Mutex<Table>>,
+    changed: Arc<Notify>,
+    path: PathBuf,
+}
+
+impl Edges {
+    /// Edges that are written to `path`; the writer runs on a task of its own.
+    #[must_use]
+    pub fn start(path: PathBuf) -> Self {
+        let edges = Self { table: Arc::default(), changed: Arc::default(), path };
+        let writer = edges.clone();
+        tokio::spawn(async move {
+            loop {
+                writer.changed.notified().await;
+                writer.write_now().await;
+                tokio::time::sleep(WRITE_EVERY).await;
+            }
+        });
+        edges
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // A panic elsewhere can only have lost one report.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds what function `caller` reports.
+    pub fn add(&self, caller: &str, reports: Vec<EdgeReport>) {
+        let mut table = self.table();
+        for report in reports {
+            table.add(caller, report);
+        }
+        drop(table);
+        self.changed.notify_one();
+    }
+
+    /// Writes the file if something changed since the last time.
+    pub async fn write_now(&self) {
+        let edges = self.clone();
+        let written = tokio::task::spawn_blocking(move || edges.write()).await;
+        match written {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "edges are not written"),
+            Err(error) => tracing::error!(%error, "writing edges failed"),
+        }
+    }
+
+    fn write(&self) -> Result<(), StateError> {
+        let mut table = self.table();
+        if !std::mem::take(&mut table.dirty) {
+            return Ok(());
+        }
+        let lines: Vec<_> = table.edges.iter().map(|(key, totals)| totals.line(key)).collect();
+        let bytes = serde_json::to_vec_pretty(&lines);
+        // Held while writing, so that two writers never mix their temporary files.
+        let bytes =
+            bytes.map_err(|source| StateError::Content { path: self.path.clone(), source })?;
+        state::write_file(&self.path, &bytes)
+    }
+}
+
+impl Table {
+    fn add(&mut self, caller: &str, report: EdgeReport) {
+        let key = (caller.to_owned(), shortened(report.callee), shortened(report.mode));
+        if self.edges.len() >= EDGES_MAX && !self.edges.contains_key(&key) {
+            if !std::mem::replace(&mut self.full, true) {
+                tracing::warn!(caller, "more than {EDGES_MAX} edges; later ones are not counted");
+            }
+            return;
+        }
+        let totals = self.edges.entry(key).or_insert_with(|| Totals {
+            reason: String::new(),
+            calls: 0,
+            errors: 0,
+            request_bytes: 0,
+            response_bytes: 0,
+            latency: histogram(),
+        });
+        totals.reason = shortened(report.reason);
+        totals.calls = totals.calls.saturating_add(report.calls);
+        totals.errors = totals.errors.saturating_add(report.errors);
+        totals.request_bytes = totals.request_bytes.saturating_add(report.request_bytes);
+        totals.response_bytes = totals.response_bytes.saturating_add(report.response_bytes);
+        for (value, count) in report.latency_ns {
+            totals.latency.saturating_record_n(value.min(LATENCY_MAX_NS), count);
+        }
+        self.dirty = true;
+    }
+}
+
+impl Totals {
+    fn line<'a>(&'a self, (caller, callee, mode): &'a Key) -> Line<'a> {
+        #[expect(clippy::cast_precision_loss, reason = "an hour in nanoseconds is exact in an f64")]
+        let quantile_us = |quantile| self.latency.value_at_quantile(quantile) as f64 / 1000.0;
+        Line {
+            caller,
+            callee,
+            mode,
+            reason: &self.reason,
+            calls: self.calls,
+            errors: self.errors,
+            request_bytes: self.request_bytes,
+            response_bytes: self.response_bytes,
+            p50_us: quantile_us(0.5),
+            p99_us: quantile_us(0.99),
+        }
+    }
+}
+
+fn shortened(mut text: String) -> String {
+    let end = (0..=TEXT_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text.truncate(end.unwrap_or(0));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(callee: &str, calls: u64, latency_ns: u64) -> EdgeReport {
+        EdgeReport {
+            caller: "somebody else".into(),
+            callee: callee.into(),
+            mode: "local".into(),
+            reason: "callee on this host".into(),
+            calls,
+            errors: 1,
+            request_bytes: 10,
+            response_bytes: 20,
+            latency_ns: BTreeMap::from([(latency_ns, calls)]),
+        }
+    }
+
+    #[tokio::test]
+    async fn reports_add_up_under_the_true_callers_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let edges = Edges::start(dir.path().join("edges.json"));
+        edges.add("a", vec![report("b", 3, 1_000_000), report("b", 1, 9_000_000)]);
+        edges.write_now().await;
+        let text = std::fs::read(dir.path().join("edges.json")).unwrap();
+        let lines: Vec<serde_json::Value> = serde_json::from_slice(&text).unwrap();
+        assert_eq!(lines.len(), 1);
+        assert_eq!((&lines[0]["caller"], &lines[0]["calls"]), (&"a".into(), &4.into()));
+        assert_eq!((&lines[0]["errors"], &lines[0]["request_bytes"]), (&2.into(), &20.into()));
+        assert!((990.0..1020.0).contains(&lines[0]["p50_us"].as_f64().unwrap()));
+        assert!((8900.0..9200.0).contains(&lines[0]["p99_us"].as_f64().unwrap()));
+    }
+
+    #[test]
+    fn hostile_reports_are_bounded() {
+        let mut table = Table::default();
+        for number in 0..=EDGES_MAX {
+            table.add(
+                "a",
+                report(&format!("{number}-{}", "é".repeat(TEXT_MAX)), u64::MAX, u64::MAX),
+            );
+        }
+        assert_eq!(table.edges.len(), EDGES_MAX);
+        assert!(table.edges.keys().all(|(_, callee, _)| callee.len() <= TEXT_MAX));
+    }
+}

@@ -1,0 +1,98 @@
+//! Which containers share one shim daemon (DESIGN §2).
+//!
+//! Runs in the launcher. A Kubernetes pod is one group; functions of one workflow in one identity scope are
+//! one group; any other container is its own.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::config::annotations::{CRI_SANDBOX_ID, CRI_SANDBOX_NAMESPACE};
+use crate::wire::ids::short_hash;
+
+/// Our annotation that names a function's workflow.
+const WORKFLOW: &str = "cwasi.workflow";
+
+/// A bundle whose `config.json` does not say what it is.
+#[derive(Debug, thiserror::Error)]
+pub enum GroupError {
+    /// It cannot be read.
+    #[error("{} cannot be read: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It is no JSON of the expected shape.
+    #[error("{} is no OCI configuration: {source}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// What the parser says.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// The one part of `config.json` that grouping looks at; the coordinator reads the rest.
+#[derive(Deserialize)]
+struct Annotated {
+    #[serde(default)]
+    annotations: Option<HashMap<String, String>>,
+}
+
+/// Id of the group that the container in `bundle` belongs to.
+///
+/// # Errors
+/// When its `config.json` cannot be read.
+pub fn group_of_bundle(bundle: &Path, namespace: &str, id: &str) -> Result<String, GroupError> {
+    let path = bundle.join("config.json");
+    let bytes =
+        std::fs::read(&path).map_err(|source| GroupError::Read { path: path.clone(), source })?;
+    let config: Annotated =
+        serde_json::from_slice(&bytes).map_err(|source| GroupError::Parse { path, source })?;
+    Ok(group_id(namespace, id, &config.annotations.unwrap_or_default()))
+}
+
+/// Id of the group for a container with these annotations.
+#[must_use]
+pub fn group_id(namespace: &str, id: &str, annotations: &HashMap<String, String>) -> String {
+    let value = |key: &str| annotations.get(key).map_or("", String::as_str).trim();
+    let (sandbox, workflow) = (value(CRI_SANDBOX_ID), value(WORKFLOW));
+    if !sandbox.is_empty() {
+        short_hash(&[namespace, "pod", sandbox])
+    } else if !workflow.is_empty() {
+        short_hash(&[namespace, "workflow", value(CRI_SANDBOX_NAMESPACE), workflow])
+    } else {
+        short_hash(&[namespace, "container", id])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(namespace: &str, id: &str, annotations: &[(&str, &str)]) -> String {
+        let map = annotations.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        group_id(namespace, id, &map)
+    }
+
+    #[test]
+    fn workflows_pods_and_lone_containers_are_grouped() {
+        let workflow = [(WORKFLOW, "w")];
+        assert_eq!(group("n", "a", &workflow), group("n", "b", &workflow));
+        assert_ne!(group("n", "a", &workflow), group("m", "a", &workflow));
+        assert_ne!(group("n", "a", &[]), group("n", "b", &[]));
+        let pod = [(CRI_SANDBOX_ID, "p"), (WORKFLOW, "w")];
+        assert_eq!(group("n", "a", &pod), group("n", "b", &[(CRI_SANDBOX_ID, "p")]));
+    }
+
+    #[test]
+    fn the_pods_namespace_separates_workflows_of_one_name() {
+        let tenant = |name| [(WORKFLOW, "w"), (CRI_SANDBOX_NAMESPACE, name)];
+        assert_ne!(group("k8s.io", "a", &tenant("x")), group("k8s.io", "a", &tenant("y")));
+    }
+}

@@ -1,0 +1,207 @@
+//! `start`: finds the group's daemon or starts it, and prints its address.
+//!
+//! Everything happens under the group's lock, and the start leaves a mark that keeps the daemon alive until
+//! containerd's `Create` arrives: between this program's end and that call nothing else would. The lock
+//! file's directory goes away with the last daemon, so a lock that was waited for is checked to be still the
+//! one under its name.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+
+use super::bootstrap::Caller;
+use super::group::{self, GroupError};
+use super::spawn::{SpawnError, spawn};
+use super::state::{self, GroupDir, Pointer, StateDir, StateError};
+use crate::config::NodeConfig;
+
+/// Descriptor on which the daemon finds its listening socket.
+pub const LISTENER_FD: i32 = 3;
+/// Descriptor on which the daemon says that it is ready, or why not.
+pub const READY_FD: i32 = 4;
+/// What a ready daemon writes.
+pub const READY: &str = "ready";
+/// Tries to get a lock whose file is being removed by an ending daemon.
+const LOCK_TRIES: u32 = 16;
+/// Longest report of a daemon that did not start, in bytes.
+const REPORT_MAX: u64 = 64 * 1024;
+/// File in the bundle where containerd 1.x looks for the address after a restart.
+const ADDRESS_FILE: &str = "address";
+
+/// A start that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// The bundle.
+    #[error(transparent)]
+    Group(#[from] GroupError),
+    /// State files.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The daemon's program.
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    /// The file system or a socket refuses.
+    #[error("{operation} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// Other programs keep removing the lock.
+    #[error("{} changes hands all the time; try again", path.display())]
+    Contended {
+        /// The lock.
+        path: PathBuf,
+    },
+    /// The daemon ended before it was ready.
+    #[error("the shim daemon did not start: {report} (its log: {})", log.display())]
+    NotReady {
+        /// What it said.
+        report: String,
+        /// Where it logs.
+        log: PathBuf,
+    },
+}
+
+fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LaunchError {
+    let path = path.to_owned();
+    move |source| LaunchError::Io { operation, path, source }
+}
+
+/// Answers `start`: the address of the group's daemon.
+///
+/// # Errors
+/// When there is none and none can be started.
+pub fn start(caller: &Caller, bundle: &Path, config: &NodeConfig) -> Result<String, LaunchError> {
+    let state = StateDir::new(&config.state_dir);
+    let group_id = group::group_of_bundle(bundle, &caller.namespace, &caller.id)?;
+    let group = state.group(&group_id);
+    let _lock = lock(&group)?;
+    Pointer { state_dir: state.root().to_owned(), group: group_id }.write(bundle)?;
+    state::write_file(&group.start_mark(&caller.namespace, &caller.id), b"")?;
+    if !answers(&group.socket()) {
+        start_daemon(caller, &group, config)?;
+    }
+    let address = format!("unix://{}", group.socket().display());
+    state::write_file(&bundle.join(ADDRESS_FILE), address.as_bytes())?;
+    Ok(address)
+}
+
+/// Takes a group's lock, creating its directory when needed.
+///
+/// # Errors
+/// When the directory cannot be written.
+pub fn lock(group: &GroupDir) -> Result<Flock<File>, LaunchError> {
+    let path = group.lock();
+    for _ in 0..LOCK_TRIES {
+        fs::create_dir_all(group.path()).map_err(failed("create directory", group.path()))?;
+        let opened = OpenOptions::new().create(true).write(true).truncate(false).open(&path);
+        let file = match opened {
+            // An ending daemon removed the directory between the two calls.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            other => other.map_err(failed("open", &path))?,
+        };
+        let lock = Flock::lock(file, FlockArg::LockExclusive)
+            .map_err(|(_, errno)| failed("lock", &path)(errno.into()))?;
+        let held = lock.metadata().map_err(failed("examine", &path))?;
+        match fs::metadata(&path) {
+            Ok(named) if named.ino() == held.ino() && named.dev() == held.dev() => return Ok(lock),
+            _ => {}
+        }
+    }
+    Err(LaunchError::Contended { path })
+}
+
+/// True when a daemon listens there.
+#[must_use]
+pub fn answers(socket: &Path) -> bool {
+    UnixStream::connect(socket).is_ok()
+}
+
+fn start_daemon(caller: &Caller, group: &GroupDir, config: &NodeConfig) -> Result<(), LaunchError> {
+    state::write_json(&group.config(), config)?;
+    let socket = group.socket();
+    // A socket that nobody answers belongs to a daemon that was killed.
+    state::remove_file(&socket)?;
+    let listener = UnixListener::bind(&socket).map_err(failed("listen on", &socket))?;
+    let log_path = group.log();
+    let log = OpenOptions::new().create(true).append(true).open(&log_path);
+    let log = log.map_err(failed("open", &log_path))?;
+    let null = File::open("/dev/null").map_err(failed("open", Path::new("/dev/null")))?;
+    let (mut ready, ready_writer) = io::pipe().map_err(failed("make a pipe for", group.path()))?;
+    let program = std::env::current_exe().map_err(failed("find", Path::new("/proc/self/exe")))?;
+    let mut arguments: Vec<&OsStr> = Vec::new();
+    for (flag, value) in [
+        ("-namespace", OsStr::new(&caller.namespace)),
+        ("-id", OsStr::new(&caller.id)),
+        ("-address", OsStr::new(&caller.address)),
+        ("-socket", group.path().as_os_str()),
+    ] {
+        arguments.extend([OsStr::new(flag), value]);
+    }
+    if caller.debug {
+        arguments.push(OsStr::new("-debug"));
+    }
+    arguments.push(OsStr::new("serve"));
+    // Standard streams are replaced: containerd waits for the end of ours.
+    let descriptors = [
+        (null.as_fd(), 0),
+        (log.as_fd(), 1),
+        (log.as_fd(), 2),
+        (listener.as_fd(), LISTENER_FD),
+        (ready_writer.as_fd(), READY_FD),
+    ];
+    spawn(&program, &arguments, &descriptors)?;
+    drop(ready_writer);
+    let mut report = String::new();
+    let read = ready.by_ref().take(REPORT_MAX).read_to_string(&mut report);
+    read.map_err(failed("read the daemon's report in", group.path()))?;
+    if report == READY {
+        return Ok(());
+    }
+    state::remove_file(&socket)?;
+    if report.is_empty() {
+        "it ended without a word".clone_into(&mut report);
+    }
+    Err(LaunchError::NotReady { report, log: log_path })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_whose_directory_was_removed_is_taken_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let group = StateDir::new(dir.path()).group("g");
+        let held = lock(&group).unwrap();
+        let waiter = std::thread::spawn({
+            let group = group.clone();
+            move || lock(&group).map(|lock| lock.metadata().unwrap().ino())
+        });
+        fs::remove_dir_all(group.path()).unwrap();
+        drop(held);
+        let ino = waiter.join().unwrap().unwrap();
+        assert_eq!(fs::metadata(group.lock()).unwrap().ino(), ino);
+    }
+
+    #[test]
+    fn a_dead_daemons_socket_does_not_answer() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("s");
+        drop(UnixListener::bind(&socket).unwrap());
+        assert!(!answers(&socket));
+        let _alive = UnixListener::bind(dir.path().join("t")).unwrap();
+        assert!(answers(&dir.path().join("t")));
+    }
+}

@@ -1,0 +1,171 @@
+//! The one place in the daemon that reaps children: zygote, builders, sandbox inits, compilers.
+//!
+//! An exit can arrive before anybody knows the process id it belongs to, so exits are kept while a
+//! [`Ticket`] is open: take one before the process is made, claim the id afterwards. Exits that nobody can
+//! ask for any more (builders) are dropped with the last ticket, so a process number that is used again
+//! never finds an older process's exit.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+/// Added to a signal's number to make an exit status, as shells do.
+const SIGNAL_BASE: i32 = 128;
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// Exit code, or 128 plus the signal.
+    pub status: i32,
+    /// When it was reaped.
+    pub at: SystemTime,
+}
+
+/// The reaper; clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Reaper {
+    state: Arc<Mutex<Exits>>,
+}
+
+#[derive(Debug, Default)]
+struct Exits {
+    clock: u64,
+    tickets: BTreeSet<u64>,
+    kept: HashMap<i32, (u64, Exit)>,
+    waiting: HashMap<i32, oneshot::Sender<Exit>>,
+}
+
+/// While it lives, exits are kept for processes made after it was taken.
+#[derive(Debug)]
+pub struct Ticket {
+    reaper: Reaper,
+    since: u64,
+}
+
+impl Reaper {
+    /// Reaps from now on, on a task of its own.
+    ///
+    /// # Errors
+    /// When the signal cannot be watched.
+    pub fn start() -> std::io::Result<Self> {
+        let reaper = Self::default();
+        let mut children = signal(SignalKind::child())?;
+        let reaping = reaper.clone();
+        tokio::spawn(async move {
+            while children.recv().await.is_some() {
+                reaping.reap();
+            }
+        });
+        Ok(reaper)
+    }
+
+    /// Opens a ticket; take it before the process is made.
+    #[must_use]
+    pub fn ticket(&self) -> Ticket {
+        let mut exits = self.exits();
+        exits.clock += 1;
+        let since = exits.clock;
+        exits.tickets.insert(since);
+        Ticket { reaper: self.clone(), since }
+    }
+
+    fn exits(&self) -> MutexGuard<'_, Exits> {
+        // A panic elsewhere leaves the tables as they were: every change is one insertion or removal.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Collects every child that has ended.
+    fn reap(&self) {
+        loop {
+            let (pid, status) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(pid, code)) => (pid, code),
+                Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, SIGNAL_BASE + signal as i32),
+                Ok(WaitStatus::StillAlive) | Err(nix::errno::Errno::ECHILD) => return,
+                Ok(_) | Err(nix::errno::Errno::EINTR) => continue,
+                Err(errno) => {
+                    tracing::error!(%errno, "waitpid failed");
+                    return;
+                }
+            };
+            self.exits().record(pid.as_raw(), Exit { status, at: SystemTime::now() });
+        }
+    }
+}
+
+impl Exits {
+    fn record(&mut self, pid: i32, exit: Exit) {
+        if let Some(waiter) = self.waiting.remove(&pid) {
+            // The waiter may have gone away with its container; then nobody wants to know.
+            let _ = waiter.send(exit);
+        } else if !self.tickets.is_empty() {
+            self.clock += 1;
+            self.kept.insert(pid, (self.clock, exit));
+        }
+    }
+}
+
+impl Ticket {
+    /// The exit of process `pid`, which was made after the ticket was taken; it may have happened already.
+    #[must_use]
+    pub fn claim(&self, pid: i32) -> oneshot::Receiver<Exit> {
+        let (sender, receiver) = oneshot::channel();
+        let mut exits = self.reaper.exits();
+        match exits.kept.remove(&pid) {
+            Some((when, exit)) if when > self.since => {
+                let _ = sender.send(exit);
+            }
+            _ => drop(exits.waiting.insert(pid, sender)),
+        }
+        receiver
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut exits = self.reaper.exits();
+        exits.tickets.remove(&self.since);
+        let oldest = exits.tickets.first().copied();
+        exits.kept.retain(|_, (when, _)| oldest.is_some_and(|since| *when > since));
+    }
+}
+
+// No test with real children here: `waitpid(-1)` would take those of other tests. `ctr run` tests see them.
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exit(status: i32) -> Exit {
+        Exit { status, at: SystemTime::UNIX_EPOCH }
+    }
+
+    #[test]
+    fn early_and_late_exits_reach_who_claims_them() {
+        let reaper = Reaper::default();
+        let ticket = reaper.ticket();
+        reaper.exits().record(7, exit(3));
+        assert_eq!(ticket.claim(7).blocking_recv().unwrap(), exit(3));
+        let late = ticket.claim(8);
+        reaper.exits().record(8, exit(4));
+        assert_eq!(late.blocking_recv().unwrap(), exit(4));
+    }
+
+    #[test]
+    fn exits_from_before_a_ticket_are_never_claimed() {
+        let reaper = Reaper::default();
+        reaper.exits().record(7, exit(1));
+        let first = reaper.ticket();
+        reaper.exits().record(7, exit(2));
+        let second = reaper.ticket();
+        drop(first);
+        let mut claimed = second.claim(7);
+        assert!(claimed.try_recv().is_err());
+        reaper.exits().record(7, exit(3));
+        assert_eq!(claimed.blocking_recv().unwrap(), exit(3));
+        drop(second);
+        assert!(reaper.exits().kept.is_empty());
+    }
+}

@@ -1,0 +1,122 @@
+//! Child processes of the launcher and the daemon, with descriptors at chosen numbers.
+//!
+//! Built on `posix_spawn`: no code of ours runs between fork and exec, and nobody here waits for the child,
+//! because in the daemon the central reaper does (`std::process` and `tokio::process` would fight it).
+
+use std::ffi::{CString, OsStr};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawn};
+use nix::sys::signal::{SigSet, Signal};
+
+/// A program that does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// An argument or variable holds a NUL byte.
+    #[error("{} cannot be started: an argument holds a NUL byte", program.display())]
+    Nul {
+        /// The program.
+        program: PathBuf,
+    },
+    /// The system refuses.
+    #[error("{} cannot be started: {source}", program.display())]
+    Os {
+        /// The program.
+        program: PathBuf,
+        /// Its error.
+        #[source]
+        source: Errno,
+    },
+}
+
+/// Starts `program` with our environment, the given arguments (without the program's name) and `descriptors`
+/// at the numbers beside them; returns its process id.
+///
+/// # Errors
+/// When the program cannot be executed.
+pub fn spawn<A: AsRef<OsStr>>(
+    program: &Path,
+    arguments: &[A],
+    descriptors: &[(BorrowedFd<'_>, RawFd)],
+) -> Result<i32, SpawnError> {
+    let os = |source| SpawnError::Os { program: program.to_owned(), source };
+    let text = |bytes: &OsStr| {
+        CString::new(bytes.as_bytes()).map_err(|_| SpawnError::Nul { program: program.to_owned() })
+    };
+    let mut argv = vec![text(program.as_os_str())?];
+    for argument in arguments {
+        argv.push(text(argument.as_ref())?);
+    }
+    let mut environment = Vec::new();
+    for (key, value) in std::env::vars_os() {
+        let mut variable = key;
+        variable.push("=");
+        variable.push(value);
+        environment.push(text(&variable)?);
+    }
+    let mut actions = PosixSpawnFileActions::init().map_err(os)?;
+    // Sources are moved out of the way first: a target number may be another entry's source.
+    let floor = descriptors.iter().map(|(_, target)| *target).max().unwrap_or(0) + 1;
+    let mut moved = Vec::new();
+    for (source, target) in descriptors {
+        let high =
+            nix::fcntl::fcntl(source, nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(floor)).map_err(os)?;
+        moved.push(Raised(high));
+        actions.add_dup2(high, *target).map_err(os)?;
+    }
+    let mut attributes = PosixSpawnAttr::init().map_err(os)?;
+    let mut defaults = SigSet::empty();
+    // Rust programs ignore it; a child decides for itself.
+    defaults.add(Signal::SIGPIPE);
+    attributes.set_sigdefault(&defaults).map_err(os)?;
+    attributes.set_sigmask(&SigSet::empty()).map_err(os)?;
+    let flags = PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF | PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK;
+    attributes.set_flags(flags).map_err(os)?;
+    posix_spawn(program, &actions, &attributes, &argv, &environment)
+        .map(nix::unistd::Pid::as_raw)
+        .map_err(os)
+}
+
+/// A duplicate that lives until the child has been started.
+struct Raised(RawFd);
+
+impl Drop for Raised {
+    fn drop(&mut self) {
+        // Nothing to do about a failing close of our own duplicate.
+        let _ = nix::unistd::close(self.0);
+    }
+}
+
+impl AsRawFd for Raised {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn descriptors_arrive_at_their_numbers() {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let pid = spawn(
+            Path::new("/bin/sh"),
+            &["-c", "echo out >&4; echo err >&3"],
+            &[(writer.as_fd(), 4), (writer.as_fd(), 3)],
+        )
+        .unwrap();
+        drop(writer);
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "out\nerr\n");
+        nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(pid), None).unwrap();
+        assert!(matches!(spawn::<&str>(Path::new("/no"), &[], &[]), Err(SpawnError::Os { .. })));
+    }
+}

@@ -1,0 +1,323 @@
+//! What the shim keeps on disk: one directory per group, one record per container.
+//!
+//! Runs in the launcher, the daemon and `delete`. Paths are short and our own, because `sun_path` holds
+//! 108 bytes and a Kubernetes bundle path is longer. Records are complete before anything irreversible
+//! happens, so that `delete` can clean up after a daemon that was killed.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::wire::ids::{Identity, short_hash};
+
+/// File in a bundle that leads `delete` to the state directory.
+const POINTER_FILE: &str = "cwasi.json";
+/// Largest file of ours that is read back, in bytes.
+const STATE_FILE_MAX: u64 = 1024 * 1024;
+
+/// A state file that cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// The file system refuses.
+    #[error("{operation} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// The file does not hold what this version writes.
+    #[error("{} cannot be read: {source}", path.display())]
+    Content {
+        /// Which file.
+        path: PathBuf,
+        /// What the parser says.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+impl StateError {
+    /// For `map_err`.
+    pub fn io(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { operation, path, source }
+    }
+}
+
+/// The root of our state.
+#[derive(Clone, Debug)]
+pub struct StateDir {
+    root: PathBuf,
+}
+
+impl StateDir {
+    /// State under `root`.
+    #[must_use]
+    pub fn new(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Directory of one group.
+    #[must_use]
+    pub fn group(&self, group: &str) -> GroupDir {
+        GroupDir { path: self.root.join("g").join(group), id: group.to_owned() }
+    }
+
+    /// Where a group's edges are kept after its daemon has ended.
+    #[must_use]
+    pub fn kept_edges(&self, group: &str) -> PathBuf {
+        self.root.join("edges").join(format!("{group}.json"))
+    }
+
+    /// Record of one container.
+    #[must_use]
+    pub fn record(&self, namespace: &str, id: &str) -> PathBuf {
+        self.root.join("c").join(format!("{}.json", container_key(namespace, id)))
+    }
+}
+
+/// Name of a container in our file names and in libcontainer's state.
+#[must_use]
+pub fn container_key(namespace: &str, id: &str) -> String {
+    short_hash(&[namespace, id])
+}
+
+/// Files of one group.
+#[derive(Clone, Debug)]
+pub struct GroupDir {
+    path: PathBuf,
+    id: String,
+}
+
+impl GroupDir {
+    /// The group's id.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Socket of the Task service.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.path.join("s.sock")
+    }
+
+    /// Held while a daemon is looked for, started, or ends.
+    #[must_use]
+    pub fn lock(&self) -> PathBuf {
+        self.path.join("lock")
+    }
+
+    /// The daemon's process id.
+    #[must_use]
+    pub fn pid(&self) -> PathBuf {
+        self.path.join("daemon.pid")
+    }
+
+    /// The daemon's log.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.path.join("daemon.log")
+    }
+
+    /// libcontainer's state.
+    #[must_use]
+    pub fn oci(&self) -> PathBuf {
+        self.path.join("oci")
+    }
+
+    /// What the group's edges did.
+    #[must_use]
+    pub fn edges(&self) -> PathBuf {
+        self.path.join("edges.json")
+    }
+
+    /// Node configuration that the group was started with.
+    #[must_use]
+    pub fn config(&self) -> PathBuf {
+        self.path.join("config.json")
+    }
+
+    /// Starts that were answered with this group's address and whose `Create` is still to come.
+    #[must_use]
+    pub fn starts(&self) -> PathBuf {
+        self.path.join("starts")
+    }
+
+    /// Mark of one such start.
+    #[must_use]
+    pub fn start_mark(&self, namespace: &str, id: &str) -> PathBuf {
+        self.starts().join(container_key(namespace, id))
+    }
+}
+
+/// Leads from a bundle to our state; containerd passes no options to `delete`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pointer {
+    /// The state directory.
+    pub state_dir: PathBuf,
+    /// The group's id.
+    pub group: String,
+}
+
+impl Pointer {
+    /// Writes it into a bundle.
+    ///
+    /// # Errors
+    /// When the bundle cannot be written.
+    pub fn write(&self, bundle: &Path) -> Result<(), StateError> {
+        write_json(&bundle.join(POINTER_FILE), self)
+    }
+
+    /// Reads it from a bundle; `None` when the bundle was never started with us.
+    ///
+    /// # Errors
+    /// When the file is there and cannot be read.
+    pub fn read(bundle: &Path) -> Result<Option<Self>, StateError> {
+        read_json(&bundle.join(POINTER_FILE))
+    }
+}
+
+/// What `delete` needs when the daemon is dead.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ContainerRecord {
+    /// containerd namespace.
+    pub namespace: String,
+    /// Container id.
+    pub id: String,
+    /// Group it belongs to.
+    pub group: String,
+    /// OCI bundle.
+    pub bundle: PathBuf,
+    /// Root file system; unmounted when `rootfs_mounted`.
+    pub rootfs: PathBuf,
+    /// True when the daemon mounted it.
+    pub rootfs_mounted: bool,
+    /// Init process, 0 before it exists.
+    pub pid: i32,
+    /// Its start time in clock ticks after boot: tells it from a later process with the same number.
+    pub pid_started: u64,
+    /// Its cgroups: directories in the cgroup file systems, never a root.
+    pub cgroups: Vec<PathBuf>,
+    /// Function in the registry, when it is a secondary.
+    pub registered: Option<RegisteredAs>,
+    /// Receiver socket, when it is a secondary.
+    pub receiver: Option<PathBuf>,
+}
+
+/// Key of a registry record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RegisteredAs {
+    /// The function.
+    pub identity: Identity,
+    /// The instance.
+    pub instance: String,
+}
+
+/// Writes `value` so that a reader sees the old file or the new one.
+///
+/// # Errors
+/// When the directory cannot be written.
+pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), StateError> {
+    let bytes = serde_json::to_vec(value)
+        .map_err(|source| StateError::Content { path: path.to_owned(), source })?;
+    write_file(path, &bytes)
+}
+
+/// Writes `bytes` so that a reader sees the old file or the new one.
+///
+/// # Errors
+/// When the directory cannot be written.
+pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).map_err(StateError::io("create directory", parent))?;
+    }
+    let temporary = path.with_extension(format!("{}.new", std::process::id()));
+    let result = fs::write(&temporary, bytes).and_then(|()| fs::rename(&temporary, path));
+    result.map_err(|source| {
+        // The write failed; a half-written temporary file helps nobody.
+        let _ = fs::remove_file(&temporary);
+        StateError::Io { operation: "write", path: path.to_owned(), source }
+    })
+}
+
+/// Reads a file of ours; `None` when there is none.
+///
+/// # Errors
+/// When it cannot be read or is longer than [`STATE_FILE_MAX`].
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, StateError> {
+    let read = fs::metadata(path).and_then(|meta| {
+        if meta.len() > STATE_FILE_MAX {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        fs::read(path)
+    });
+    match read {
+        Ok(bytes) => serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|source| StateError::Content { path: path.to_owned(), source }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(StateError::io("read", path)(source)),
+    }
+}
+
+/// Removes a file; it is fine when there is none.
+///
+/// # Errors
+/// When it is there and cannot be removed.
+pub fn remove_file(path: &Path) -> Result<(), StateError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(StateError::io("remove", path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_round_trip_and_absence_is_no_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path());
+        let path = state.record("ns", "a");
+        assert_eq!(read_json::<Pointer>(&path).unwrap(), None);
+        let pointer = Pointer { state_dir: dir.path().into(), group: "g".into() };
+        write_json(&path, &pointer).unwrap();
+        assert_eq!(read_json(&path).unwrap(), Some(pointer));
+        remove_file(&path).unwrap();
+        remove_file(&path).unwrap();
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn sockets_fit_into_sun_path_with_the_longest_ids() {
+        let id = "i".repeat(63);
+        let state = StateDir::new(Path::new("/run/cwasi"));
+        let group = state.group(&container_key(&"n".repeat(63), &id));
+        assert!(group.socket().as_os_str().len() < 108);
+    }
+}

@@ -1,0 +1,299 @@
+//! `Create`: from a bundle to a container whose init waits.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use containerd_shim::api::{CreateTaskRequest, CreateTaskResponse};
+use containerd_shim::protos::events::task::{TaskCreate, TaskIO};
+use oci_spec::runtime::{LinuxNamespaceType, Spec};
+use tokio::sync::oneshot;
+
+use super::container::{Built, Container, Function};
+use super::error::TaskError;
+use super::io::{self, ContainerEnds, KeptEnds, Stdio};
+use super::provision::Provision;
+use super::table::Tasks;
+use super::{NO_CHECKPOINT, NO_TERMINAL, rootfs};
+use crate::coordinator::plan::load_spec;
+use crate::shim::broker::Speaker;
+use crate::shim::reaper::Exit;
+use crate::shim::state::{self, ContainerRecord, RegisteredAs, container_key};
+use crate::shim::{cgroups, cleanup};
+use crate::sys::seqpacket;
+use crate::wire::control::{CreateSpec, Verb, VerbReply, VerbRequest, Workload};
+
+/// Everything that is opened for a container before its builder starts.
+struct Prepared {
+    workload: Workload,
+    registration: Option<crate::coordinator::registry::Record>,
+    ends: ContainerEnds,
+    kept: KeptEnds,
+    /// Ours and the sandbox's, for functions.
+    broker: Option<(OwnedFd, OwnedFd)>,
+    receiver: Option<OwnedFd>,
+}
+
+impl Tasks {
+    /// Creates a container; on failure nothing of it is left.
+    ///
+    /// # Errors
+    /// What the user has to change, or what the node lacks.
+    pub async fn create(
+        self: Arc<Self>,
+        request: CreateTaskRequest,
+    ) -> Result<CreateTaskResponse, TaskError> {
+        if request.terminal {
+            return Err(NO_TERMINAL);
+        }
+        if !request.checkpoint.is_empty() || !request.parent_checkpoint.is_empty() {
+            return Err(NO_CHECKPOINT);
+        }
+        let reservation = self.reserve(&request.id)?;
+        // The reservation keeps the daemon alive from here on.
+        let mark = self.parts.group.start_mark(&self.parts.namespace, &request.id);
+        state::remove_file(&mark)?;
+        let mut record = self.new_record(&request);
+        let built = self.build(&request, &mut record).await;
+        let (container, exit) = match built {
+            Ok(built) => built,
+            Err(error) => {
+                tracing::error!(container = request.id, %error, "create failed");
+                self.discard(record).await;
+                return Err(error);
+            }
+        };
+        let container = Arc::new(container);
+        reservation.fulfil(&container);
+        self.parts.publisher.publish(created_event(&request, &container));
+        let (tasks, watched) = (Arc::clone(&self), Arc::clone(&container));
+        tokio::spawn(async move { tasks.watch(watched, exit).await });
+        let mut response = CreateTaskResponse::new();
+        response.set_pid(container.api_pid());
+        Ok(response)
+    }
+
+    fn new_record(&self, request: &CreateTaskRequest) -> ContainerRecord {
+        ContainerRecord {
+            namespace: self.parts.namespace.clone(),
+            id: request.id.clone(),
+            group: self.parts.group.id().to_owned(),
+            bundle: PathBuf::from(&request.bundle),
+            rootfs: PathBuf::from(&request.bundle).join("rootfs"),
+            rootfs_mounted: !request.rootfs.is_empty(),
+            pid: 0,
+            pid_started: 0,
+            cgroups: Vec::new(),
+            registered: None,
+            receiver: None,
+        }
+    }
+
+    /// Removes what a failed create has made so far.
+    async fn discard(&self, record: ContainerRecord) {
+        let container = container_key(&record.namespace, &record.id);
+        let root = self.parts.group.oci();
+        if root.join(&container).exists() {
+            // A builder that died half-way; libcontainer knows the cgroup that it made.
+            let request = VerbRequest { container, root, verb: Verb::Delete };
+            if let Err(error) = self.parts.zygote.run(&request, &[]).await {
+                tracing::warn!(container = record.id, %error, "cleaning up without the builder");
+            }
+        }
+        let state = self.parts.state.clone();
+        let removing = tokio::task::spawn_blocking(move || cleanup::remove(&state, &record));
+        if let Err(error) = removing.await {
+            tracing::error!(%error, "cleaning up after a failed create died");
+        }
+    }
+
+    async fn build(
+        self: &Arc<Self>,
+        request: &CreateTaskRequest,
+        record: &mut ContainerRecord,
+    ) -> Result<(Container, oneshot::Receiver<Exit>), TaskError> {
+        let spec = self.mount(request, record).await?;
+        let stdio = Stdio {
+            stdin: request.stdin.clone(),
+            stdout: request.stdout.clone(),
+            stderr: request.stderr.clone(),
+        };
+        let planned = self.parts.provisioner.plan(&request.id, &record.bundle, &record.rootfs);
+        let provision = planned.await?;
+        let note = provision.plan.note.clone();
+        tracing::info!(container = request.id, note, "planned");
+        let prepared = self.prepare(provision, &stdio, record).await?;
+        let key = container_key(&record.namespace, &record.id);
+        let ticket = self.parts.reaper.ticket();
+        record.pid = self.run_builder(&key, record, &prepared).await?;
+        let exit = ticket.claim(record.pid);
+        drop(ticket);
+        let function = self.listen(&request.id, &prepared.workload, prepared.broker)?;
+        let function = function.map(|(name, readiness)| Function {
+            name,
+            readiness,
+            record: prepared.registration,
+        });
+        let shares_pids = !has_own_pids(&spec);
+        let built = Built { key, stdio, kept: prepared.kept, function, shares_pids };
+        let (state, mut record) = (self.parts.state.clone(), record.clone());
+        let finishing = blocking(&request.id, move || {
+            record.pid_started = cleanup::start_time(record.pid).unwrap_or(0);
+            record.cgroups = cgroups::of_process(record.pid);
+            state::write_json(&state.record(&record.namespace, &record.id), &record)?;
+            Ok(Container::new(built, record))
+        });
+        let container = finishing.await?;
+        if note.starts_with("compiled") {
+            container.log.line("info", &container.id, &note);
+        }
+        Ok((container, exit))
+    }
+
+    /// Mounts the root file system, after writing down that it will be.
+    async fn mount(
+        &self,
+        request: &CreateTaskRequest,
+        record: &mut ContainerRecord,
+    ) -> Result<Spec, TaskError> {
+        let (state, mounts, draft) =
+            (self.parts.state.clone(), request.rootfs.clone(), record.clone());
+        let mounting = blocking(&request.id, move || {
+            let mut record = draft;
+            let spec = load_spec(&record.bundle).map_err(super::provision::ProvisionError::from)?;
+            if let Some(root) = spec.root().as_ref() {
+                record.rootfs = record.bundle.join(root.path());
+            }
+            state::write_json(&state.record(&record.namespace, &record.id), &record)?;
+            if !mounts.is_empty() {
+                rootfs::mount(&mounts, &record.rootfs)?;
+            }
+            Ok((spec, record.rootfs))
+        });
+        let (spec, path) = mounting.await?;
+        record.rootfs = path;
+        Ok(spec)
+    }
+
+    /// Opens streams and sockets.
+    async fn prepare(
+        &self,
+        provision: Provision,
+        stdio: &Stdio,
+        record: &mut ContainerRecord,
+    ) -> Result<Prepared, TaskError> {
+        let Provision { plan, socket } = provision;
+        if let Some(entry) = &plan.record {
+            let (identity, instance) = (entry.identity.clone(), entry.instance.clone());
+            record.registered = Some(RegisteredAs { identity, instance });
+            record.receiver = Some(socket.clone());
+        }
+        let (state, stdio, draft) = (self.parts.state.clone(), stdio.clone(), record.clone());
+        let id = record.id.clone();
+        blocking(&id.clone(), move || {
+            let failed = |source| TaskError::Socket { id: id.clone(), source };
+            state::write_json(&state.record(&draft.namespace, &draft.id), &draft)?;
+            let receiver = draft.receiver.as_deref().map(|path| receiver(path, &id)).transpose()?;
+            let broker = match &plan.workload {
+                Workload::Native => None,
+                Workload::Function(_) => Some(seqpacket::pair().map_err(failed)?),
+            };
+            let (ends, kept) = io::open(&stdio)?;
+            let (workload, registration) = (plan.workload, plan.record);
+            Ok(Prepared { workload, registration, ends, kept, broker, receiver })
+        })
+        .await
+    }
+
+    /// Has the container built; returns its init's pid.
+    async fn run_builder(
+        &self,
+        key: &str,
+        record: &ContainerRecord,
+        prepared: &Prepared,
+    ) -> Result<i32, TaskError> {
+        let spec =
+            CreateSpec { bundle: record.bundle.clone(), workload: prepared.workload.clone() };
+        let request = VerbRequest {
+            container: key.to_owned(),
+            root: self.parts.group.oci(),
+            verb: Verb::Create(Box::new(spec)),
+        };
+        let mut descriptors: Vec<BorrowedFd<'_>> = prepared.ends.in_order().to_vec();
+        descriptors.extend(prepared.broker.iter().map(|(_, theirs)| theirs.as_fd()));
+        descriptors.extend(prepared.receiver.iter().map(AsFd::as_fd));
+        match self.parts.zygote.run(&request, &descriptors).await? {
+            VerbReply::Created { pid } => Ok(pid),
+            other => Err(TaskError::NotStarted {
+                id: record.id.clone(),
+                reason: format!("the builder answered {other:?} to create"),
+            }),
+        }
+    }
+
+    /// Serves the sandbox of a function.
+    fn listen(
+        &self,
+        id: &str,
+        workload: &Workload,
+        broker: Option<(OwnedFd, OwnedFd)>,
+    ) -> Result<Option<Listening>, TaskError> {
+        let (Workload::Function(launch), Some((ours, _))) = (workload, broker) else {
+            return Ok(None);
+        };
+        let speaker = Speaker {
+            identity: launch.identity.clone(),
+            workflow: launch.workflow.clone(),
+            instance: launch.instance.clone(),
+        };
+        let name = speaker.identity.to_string();
+        let readiness = self.parts.broker.serve(ours, speaker).map_err(|source| {
+            TaskError::System { id: id.to_owned(), operation: "watching its broker", source }
+        })?;
+        Ok(Some((name, readiness)))
+    }
+}
+
+type Listening = (String, tokio::sync::watch::Receiver<crate::shim::broker::Readiness>);
+
+/// Runs `work` on a thread that may block.
+pub async fn blocking<T: Send + 'static>(
+    id: &str,
+    work: impl FnOnce() -> Result<T, TaskError> + Send + 'static,
+) -> Result<T, TaskError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
+        let (id, source) = (id.to_owned(), error.into());
+        Err(TaskError::System { id, operation: "a thread", source })
+    })
+}
+
+fn receiver(path: &Path, id: &str) -> Result<OwnedFd, TaskError> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)
+            .map_err(state::StateError::io("create directory", parent))?;
+    }
+    seqpacket::listener(path).map_err(|source| TaskError::Socket { id: id.to_owned(), source })
+}
+
+/// True when the container gets a new pid namespace: then the kernel ends its processes with its init.
+fn has_own_pids(spec: &Spec) -> bool {
+    let namespaces = spec.linux().as_ref().and_then(|linux| linux.namespaces().as_ref());
+    namespaces
+        .into_iter()
+        .flatten()
+        .any(|namespace| namespace.typ() == LinuxNamespaceType::Pid && namespace.path().is_none())
+}
+
+fn created_event(request: &CreateTaskRequest, container: &Container) -> TaskCreate {
+    let mut streams = TaskIO::new();
+    streams.set_stdin(request.stdin.clone());
+    streams.set_stdout(request.stdout.clone());
+    streams.set_stderr(request.stderr.clone());
+    let mut event = TaskCreate::new();
+    event.set_container_id(request.id.clone());
+    event.set_bundle(request.bundle.clone());
+    event.set_rootfs(request.rootfs.clone());
+    event.set_io(streams);
+    event.set_pid(container.api_pid());
+    event
+}

@@ -1,0 +1,214 @@
+//! What can go wrong with a task, and the one place where it becomes a ttrpc status.
+
+use containerd_shim::TtrpcResult;
+use containerd_shim::protos::ttrpc::{self, Code};
+
+use super::io::IoError;
+use super::provision::ProvisionError;
+use super::rootfs::RootfsError;
+use crate::coordinator::registry::RegistryError;
+use crate::shim::state::StateError;
+use crate::shim::zygote::ZygoteError;
+use crate::sys::seqpacket::SocketError;
+
+/// A request that is not fulfilled.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskError {
+    /// There is no such task here.
+    #[error("no task {id}")]
+    NotFound {
+        /// What was asked for.
+        id: String,
+    },
+    /// There is no such process in the task; additional processes cannot exist yet.
+    #[error("no process {exec_id} in task {id}")]
+    NoSuchProcess {
+        /// Task.
+        id: String,
+        /// Process.
+        exec_id: String,
+    },
+    /// The process has ended, so it takes no signal.
+    #[error("task {id}: process already finished")]
+    Ended {
+        /// Task.
+        id: String,
+    },
+    /// The id is taken.
+    #[error("task {id} already exists")]
+    Exists {
+        /// Task.
+        id: String,
+    },
+    /// Not in this state.
+    #[error("task {id} is {state}: {verb} is not possible")]
+    State {
+        /// Task.
+        id: String,
+        /// Its state.
+        state: &'static str,
+        /// What was asked.
+        verb: &'static str,
+    },
+    /// A later version brings it.
+    #[error("{what} is not yet available in io.containerd.cwasi.v1{instead}")]
+    NotYetAvailable {
+        /// What was asked.
+        what: &'static str,
+        /// What to do instead, starting with its own punctuation.
+        instead: &'static str,
+    },
+    /// The request makes no sense.
+    #[error("task {id}: {problem}")]
+    Invalid {
+        /// Task.
+        id: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The daemon ends.
+    #[error("the shim of this group is ending; try again")]
+    Ending,
+    /// What the bundle asks for cannot be provided.
+    #[error(transparent)]
+    Provision(#[from] ProvisionError),
+    /// Standard streams.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// Root file system.
+    #[error(transparent)]
+    Rootfs(#[from] RootfsError),
+    /// State files.
+    #[error(transparent)]
+    Files(#[from] StateError),
+    /// Registry.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// The builder.
+    #[error(transparent)]
+    Zygote(#[from] ZygoteError),
+    /// A socket of the sandbox.
+    #[error("a socket for task {id} cannot be made: {source}")]
+    Socket {
+        /// Task.
+        id: String,
+        /// Why.
+        #[source]
+        source: SocketError,
+    },
+    /// The workload did not come up.
+    #[error("task {id} did not start: {reason}")]
+    NotStarted {
+        /// Task.
+        id: String,
+        /// What its sandbox said.
+        reason: String,
+    },
+    /// A system call about the task failed.
+    #[error("task {id}: {operation} failed: {source}")]
+    System {
+        /// Task.
+        id: String,
+        /// Which one.
+        operation: &'static str,
+        /// Its error.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Metrics.
+    #[error("metrics of task {id} cannot be read: {message}")]
+    Metrics {
+        /// Task.
+        id: String,
+        /// Why.
+        message: String,
+    },
+}
+
+impl TaskError {
+    /// The status that containerd sees.
+    #[must_use]
+    pub const fn code(&self) -> Code {
+        match self {
+            Self::NotFound { .. } | Self::NoSuchProcess { .. } | Self::Ended { .. } => {
+                Code::NOT_FOUND
+            }
+            Self::Exists { .. } => Code::ALREADY_EXISTS,
+            Self::State { .. } => Code::FAILED_PRECONDITION,
+            Self::NotYetAvailable { .. } | Self::Io(IoError::BinaryLogger { .. }) => {
+                Code::UNIMPLEMENTED
+            }
+            Self::Invalid { .. } | Self::Provision(_) => Code::INVALID_ARGUMENT,
+            Self::Ending => Code::UNAVAILABLE,
+            Self::Io(_)
+            | Self::Rootfs(_)
+            | Self::Files(_)
+            | Self::Registry(_)
+            | Self::Zygote(_)
+            | Self::Socket { .. }
+            | Self::NotStarted { .. }
+            | Self::System { .. }
+            | Self::Metrics { .. } => Code::UNKNOWN,
+        }
+    }
+}
+
+/// Turns a result into what ttrpc sends.
+///
+/// # Errors
+/// The same as `result`.
+pub fn answer<T>(result: Result<T, TaskError>) -> TtrpcResult<T> {
+    result.map_err(|error| {
+        let status = ttrpc::get_status(error.code(), error.to_string());
+        ttrpc::Error::RpcStatus(status)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id() -> String {
+        "c".to_owned()
+    }
+
+    #[test]
+    fn every_kind_of_error_has_the_status_that_containerd_expects() {
+        let io = || std::io::Error::from_raw_os_error(libc::EIO);
+        let table = [
+            (TaskError::NotFound { id: id() }, Code::NOT_FOUND),
+            (TaskError::NoSuchProcess { id: id(), exec_id: id() }, Code::NOT_FOUND),
+            (TaskError::Ended { id: id() }, Code::NOT_FOUND),
+            (TaskError::Exists { id: id() }, Code::ALREADY_EXISTS),
+            (
+                TaskError::State { id: id(), state: "running", verb: "delete" },
+                Code::FAILED_PRECONDITION,
+            ),
+            (TaskError::NotYetAvailable { what: "exec", instead: "" }, Code::UNIMPLEMENTED),
+            (TaskError::Io(IoError::BinaryLogger { uri: id() }), Code::UNIMPLEMENTED),
+            (TaskError::Invalid { id: id(), problem: id() }, Code::INVALID_ARGUMENT),
+            (TaskError::Ending, Code::UNAVAILABLE),
+            (
+                TaskError::Io(IoError::Open { stream: "stdout", path: id(), source: io() }),
+                Code::UNKNOWN,
+            ),
+            (TaskError::Socket { id: id(), source: SocketError::Closed }, Code::UNKNOWN),
+            (TaskError::NotStarted { id: id(), reason: id() }, Code::UNKNOWN),
+            (TaskError::System { id: id(), operation: "kill", source: io() }, Code::UNKNOWN),
+            (TaskError::Metrics { id: id(), message: id() }, Code::UNKNOWN),
+            (TaskError::Zygote(ZygoteError::Failed(id())), Code::UNKNOWN),
+        ];
+        for (error, code) in table {
+            assert_eq!(error.code(), code, "{error}");
+        }
+    }
+
+    #[test]
+    fn what_comes_later_says_so() {
+        let error = TaskError::NotYetAvailable { what: "a terminal", instead: ": leave out -t" };
+        assert_eq!(
+            error.to_string(),
+            "a terminal is not yet available in io.containerd.cwasi.v1: leave out -t"
+        );
+    }
+}

@@ -1,0 +1,304 @@
+//! The verbs that change a task after create: start, kill, delete, pause, resume, update; and its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use containerd_shim::api::{
+    CloseIORequest, DeleteRequest, DeleteResponse, Empty, KillRequest, StartRequest, StartResponse,
+    UpdateTaskRequest, WaitRequest, WaitResponse,
+};
+use containerd_shim::protos::events::task::{
+    TaskDelete, TaskExit, TaskOOM, TaskPaused, TaskResumed, TaskStart,
+};
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+use tokio::sync::oneshot;
+
+use super::container::{Container, Function, Status};
+use super::create::blocking;
+use super::error::TaskError;
+use super::table::Tasks;
+use crate::shim::broker::Readiness;
+use crate::shim::publisher::timestamp;
+use crate::shim::reaper::Exit;
+use crate::shim::zygote::ZygoteError;
+use crate::shim::{cgroups, cleanup};
+use crate::wire::control::{Verb, VerbRequest};
+
+/// Longest time a function may take from start to ready: its workers are forked and its instances made.
+const READY_MAX: Duration = Duration::from_secs(60);
+/// Longest time a killed init may take to end.
+const END_MAX: Duration = Duration::from_secs(30);
+/// Highest signal number.
+const SIGNAL_MAX: u32 = 64;
+/// Exit status of a task whose end was not seen.
+const STATUS_UNKNOWN: i32 = 255;
+
+impl Tasks {
+    async fn verb(&self, container: &Container, verb: Verb) -> Result<(), ZygoteError> {
+        let request =
+            VerbRequest { container: container.key.clone(), root: self.parts.group.oci(), verb };
+        self.parts.zygote.run(&request, &[]).await.map(drop)
+    }
+
+    /// Lets the workload run; a secondary can be called when this returns.
+    ///
+    /// # Errors
+    /// When it is not created or does not come up.
+    pub async fn start(&self, request: &StartRequest) -> Result<StartResponse, TaskError> {
+        let container = self.find_init(&request.id, &request.exec_id)?;
+        let _verbs = container.verbs.lock().await;
+        if container.status() != Status::Created {
+            return Err(container.refuse("start"));
+        }
+        if let Err(error) = self.run_workload(&container).await {
+            tracing::error!(container = container.id, %error, "start failed");
+            container.log.line("error", &container.id, &error.to_string());
+            // Nobody waits for a workload that did not come up; it may have ended already.
+            let _ = container.signal(libc::SIGKILL);
+            return Err(error);
+        }
+        container.status.send_replace(Status::Running);
+        let mut event = TaskStart::new();
+        event.set_container_id(container.id.clone());
+        event.set_pid(container.api_pid());
+        self.parts.publisher.publish(event);
+        tracing::info!(container = container.id, pid = container.pid, "started");
+        let mut response = StartResponse::new();
+        response.set_pid(container.api_pid());
+        Ok(response)
+    }
+
+    async fn run_workload(&self, container: &Container) -> Result<(), TaskError> {
+        self.verb(container, Verb::Start).await?;
+        let Some(function) = &container.function else { return Ok(()) };
+        wait_ready(&container.id, function).await?;
+        if let Some(record) = function.record.clone() {
+            let registry = self.parts.broker.registry().clone();
+            blocking(&container.id, move || Ok(registry.add(&record).map(drop)?)).await?;
+            tracing::info!(container = container.id, function = function.name, "registered");
+        }
+        Ok(())
+    }
+
+    /// Tells everybody when the container's init has ended; one per container.
+    pub async fn watch(&self, container: Arc<Container>, exit: oneshot::Receiver<Exit>) {
+        let unseen = |_| Exit { status: STATUS_UNKNOWN, at: std::time::SystemTime::now() };
+        let exit = exit.await.unwrap_or_else(unseen);
+        // A start under way tells its event first.
+        let _verbs = container.verbs.lock().await;
+        let oom = self.after_end(&container).await;
+        self.parts.broker.edges().write_now().await;
+        if oom {
+            let mut event = TaskOOM::new();
+            event.set_container_id(container.id.clone());
+            self.parts.publisher.publish(event);
+        }
+        let mut event = TaskExit::new();
+        event.set_container_id(container.id.clone());
+        event.set_id(container.id.clone());
+        event.set_pid(container.api_pid());
+        event.set_exit_status(api_status(exit));
+        event.set_exited_at(timestamp(exit.at));
+        self.parts.publisher.publish(event);
+        tracing::info!(container = container.id, status = exit.status, oom, "ended");
+        // Last: whoever waits for it may delete the task at once.
+        container.status.send_replace(Status::Stopped(exit));
+    }
+
+    /// Withdraws the function and ends what init left behind; true when memory ran out.
+    async fn after_end(&self, container: &Container) -> bool {
+        let (record, shares_pids) = (container.record.clone(), container.shares_pids);
+        let registry = self.parts.broker.registry().clone();
+        let id = container.id.clone();
+        let ending = tokio::task::spawn_blocking(move || {
+            cleanup::withdraw(&registry, &record);
+            if shares_pids && !cgroups::kill_all(&record.cgroups) {
+                tracing::error!(container = id, "some of its processes cannot be killed");
+            }
+            cgroups::oom_kills(&record.cgroups) > 0
+        });
+        ending.await.unwrap_or(false)
+    }
+
+    /// Waits for the end of a task.
+    ///
+    /// # Errors
+    /// When there is no such task.
+    pub async fn wait(&self, request: &WaitRequest) -> Result<WaitResponse, TaskError> {
+        let exit = self.find_init(&request.id, &request.exec_id)?.exit().await;
+        let mut response = WaitResponse::new();
+        response.set_exit_status(api_status(exit));
+        response.set_exited_at(timestamp(exit.at));
+        Ok(response)
+    }
+
+    /// Sends a signal to the task's init, or to all its processes.
+    ///
+    /// # Errors
+    /// [`TaskError::Ended`] when it has ended.
+    pub async fn kill(&self, request: &KillRequest) -> Result<Empty, TaskError> {
+        let container = self.find_init(&request.id, &request.exec_id)?;
+        let signal = i32::try_from(request.signal).ok();
+        let Some(signal) = signal.filter(|_| (1..=SIGNAL_MAX).contains(&request.signal)) else {
+            let problem = format!("no signal {}", request.signal);
+            return Err(TaskError::Invalid { id: request.id.clone(), problem });
+        };
+        container.signal(signal)?;
+        let frozen = container.status() == Status::Paused && signal == libc::SIGKILL;
+        if request.all || frozen {
+            let (directories, own, all) =
+                (container.record.cgroups.clone(), container.pid, request.all);
+            let killing = move || {
+                let others = cgroups::processes(&directories).into_iter();
+                for pid in others.filter(|pid| all && *pid != own) {
+                    // A process that ended since is not found, and new ones get
+                    // other numbers long before this one comes round again.
+                    let _ = nix::sys::signal::Signal::try_from(signal)
+                        .map(|signal| kill(Pid::from_raw(pid), signal));
+                }
+                if frozen {
+                    cgroups::thaw(&directories);
+                }
+                Ok(())
+            };
+            blocking(&container.id, killing).await?;
+        }
+        Ok(Empty::new())
+    }
+
+    /// Removes a task that has ended, or one that was never started.
+    ///
+    /// # Errors
+    /// When it still runs.
+    pub async fn delete(&self, request: &DeleteRequest) -> Result<DeleteResponse, TaskError> {
+        let container = self.find_init(&request.id, &request.exec_id)?;
+        let exit = self.end_for_delete(&container).await?;
+        let _verbs = container.verbs.lock().await;
+        // Two deletes at once: the second finds nothing left.
+        self.find(&container.id)?;
+        if let Err(error) = self.verb(&container, Verb::Delete).await {
+            tracing::warn!(container = container.id, %error, "cleaning up without the builder");
+        }
+        let (state, record) = (self.parts.state.clone(), container.record.clone());
+        blocking(&container.id, move || {
+            cleanup::remove(&state, &record);
+            Ok(())
+        })
+        .await?;
+        container.kept().close();
+        self.forget(&container.id);
+        let mut event = TaskDelete::new();
+        event.set_container_id(container.id.clone());
+        event.set_pid(container.api_pid());
+        event.set_exit_status(api_status(exit));
+        event.set_exited_at(timestamp(exit.at));
+        self.parts.publisher.publish(event);
+        let mut response = DeleteResponse::new();
+        response.set_pid(container.api_pid());
+        response.set_exit_status(api_status(exit));
+        response.set_exited_at(timestamp(exit.at));
+        Ok(response)
+    }
+
+    async fn end_for_delete(&self, container: &Container) -> Result<Exit, TaskError> {
+        match container.status() {
+            Status::Stopped(exit) => Ok(exit),
+            Status::Running | Status::Paused => Err(container.refuse("delete")),
+            Status::Created => {
+                match container.signal(libc::SIGKILL) {
+                    Ok(()) | Err(TaskError::Ended { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+                let ended = tokio::time::timeout(END_MAX, container.exit()).await;
+                ended.map_err(|_| container.refuse("delete"))
+            }
+        }
+    }
+
+    /// Freezes the task.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub async fn pause(&self, id: &str) -> Result<Empty, TaskError> {
+        let container = self.find(id)?;
+        let _verbs = container.verbs.lock().await;
+        if container.status() != Status::Running {
+            return Err(container.refuse("pause"));
+        }
+        self.verb(&container, Verb::Pause).await?;
+        container.status.send_replace(Status::Paused);
+        let mut event = TaskPaused::new();
+        event.set_container_id(container.id.clone());
+        self.parts.publisher.publish(event);
+        Ok(Empty::new())
+    }
+
+    /// Thaws the task.
+    ///
+    /// # Errors
+    /// When it is not frozen.
+    pub async fn resume(&self, id: &str) -> Result<Empty, TaskError> {
+        let container = self.find(id)?;
+        let _verbs = container.verbs.lock().await;
+        if container.status() != Status::Paused {
+            return Err(container.refuse("resume"));
+        }
+        self.verb(&container, Verb::Resume).await?;
+        container.status.send_replace(Status::Running);
+        let mut event = TaskResumed::new();
+        event.set_container_id(container.id.clone());
+        self.parts.publisher.publish(event);
+        Ok(Empty::new())
+    }
+
+    /// Applies new limits.
+    ///
+    /// # Errors
+    /// When they are no OCI resources or the kernel refuses them.
+    pub async fn update(&self, request: &UpdateTaskRequest) -> Result<Empty, TaskError> {
+        let container = self.find(&request.id)?;
+        let invalid = |problem: String| TaskError::Invalid { id: request.id.clone(), problem };
+        let resources = String::from_utf8(request.resources().value.clone())
+            .map_err(|_| invalid("the new resources are no JSON text".to_owned()))?;
+        serde_json::from_str::<oci_spec::runtime::LinuxResources>(&resources)
+            .map_err(|error| invalid(format!("the new resources are no OCI resources: {error}")))?;
+        let _verbs = container.verbs.lock().await;
+        if matches!(container.status(), Status::Stopped(_)) {
+            return Err(container.refuse("update"));
+        }
+        self.verb(&container, Verb::Update { resources }).await?;
+        Ok(Empty::new())
+    }
+
+    /// Ends the task's input.
+    ///
+    /// # Errors
+    /// When there is no such task.
+    pub fn close_io(&self, request: &CloseIORequest) -> Result<Empty, TaskError> {
+        let container = self.find_init(&request.id, &request.exec_id)?;
+        if request.stdin {
+            container.kept().stdin = None;
+        }
+        Ok(Empty::new())
+    }
+}
+
+/// Waits for the sandbox's word about its start.
+async fn wait_ready(id: &str, function: &Function) -> Result<(), TaskError> {
+    let mut readiness = function.readiness.clone();
+    let told = readiness.wait_for(|readiness| *readiness != Readiness::Waiting);
+    let failed = |reason: String| Err(TaskError::NotStarted { id: id.to_owned(), reason });
+    match tokio::time::timeout(READY_MAX, told).await.map(|told| told.map(|told| told.clone())) {
+        Ok(Ok(Readiness::Ready)) => Ok(()),
+        Ok(Ok(Readiness::Failed(message))) => failed(message),
+        Ok(_) => failed(format!("the sandbox of {} ended before it was ready", function.name)),
+        Err(_) => {
+            failed(format!("{} was not ready within {} s", function.name, READY_MAX.as_secs()))
+        }
+    }
+}
+
+fn api_status(exit: Exit) -> u32 {
+    u32::try_from(exit.status).unwrap_or(STATUS_UNKNOWN.unsigned_abs())
+}

@@ -1,0 +1,152 @@
+//! Which tasks the group has, and when the daemon may end.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::container::Container;
+use super::error::TaskError;
+use super::provision::Provisioner;
+use crate::shim::broker::Broker;
+use crate::shim::publisher::Publisher;
+use crate::shim::reaper::Reaper;
+use crate::shim::state::{GroupDir, StateDir};
+use crate::shim::zygote::Zygote;
+
+/// What the verbs work with; composed by the daemon.
+pub struct Parts {
+    /// containerd namespace.
+    pub namespace: String,
+    /// Our state.
+    pub state: StateDir,
+    /// This group's.
+    pub group: GroupDir,
+    /// Exits.
+    pub reaper: Reaper,
+    /// Builders.
+    pub zygote: Arc<Zygote>,
+    /// Events.
+    pub publisher: Publisher,
+    /// Routes.
+    pub broker: Broker,
+    /// Modules.
+    pub provisioner: Provisioner,
+}
+
+/// The group's tasks.
+pub struct Tasks {
+    /// What the verbs work with.
+    pub parts: Parts,
+    table: Mutex<Table>,
+    end: Notify,
+}
+
+#[derive(Default)]
+struct Table {
+    /// `None` while a container is being created.
+    slots: HashMap<String, Option<Arc<Container>>>,
+    closed: bool,
+}
+
+impl Tasks {
+    /// No tasks yet.
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        Self { parts, table: Mutex::default(), end: Notify::new() }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // Every change is one insertion or removal, so a panic elsewhere leaves it whole.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The task with this id.
+    ///
+    /// # Errors
+    /// When there is none, or it is still being created.
+    pub fn find(&self, id: &str) -> Result<Arc<Container>, TaskError> {
+        let found = self.table().slots.get(id).cloned().flatten();
+        found.ok_or_else(|| TaskError::NotFound { id: id.to_owned() })
+    }
+
+    /// The task's init; additional processes cannot exist yet.
+    ///
+    /// # Errors
+    /// When there is no such task, or another process is meant.
+    pub fn find_init(&self, id: &str, exec_id: &str) -> Result<Arc<Container>, TaskError> {
+        let container = self.find(id)?;
+        if exec_id.is_empty() {
+            return Ok(container);
+        }
+        Err(TaskError::NoSuchProcess { id: id.to_owned(), exec_id: exec_id.to_owned() })
+    }
+
+    /// Takes the id for a container to be created.
+    ///
+    /// # Errors
+    /// When it is taken or the daemon ends.
+    pub fn reserve(self: &Arc<Self>, id: &str) -> Result<Reservation, TaskError> {
+        let mut table = self.table();
+        if table.closed {
+            return Err(TaskError::Ending);
+        }
+        if table.slots.contains_key(id) {
+            return Err(TaskError::Exists { id: id.to_owned() });
+        }
+        table.slots.insert(id.to_owned(), None);
+        Ok(Reservation { tasks: Arc::clone(self), id: Some(id.to_owned()) })
+    }
+
+    /// Forgets a deleted task.
+    pub fn forget(&self, id: &str) {
+        self.table().slots.remove(id);
+    }
+
+    /// True when there is no task and none is being created.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.table().slots.is_empty()
+    }
+
+    /// Refuses new tasks from now on, if there are none.
+    #[must_use]
+    pub fn close_if_empty(&self) -> bool {
+        let mut table = self.table();
+        table.closed = table.slots.is_empty();
+        table.closed
+    }
+
+    /// Asks the daemon to end when it can.
+    pub fn ask_to_end(&self) {
+        self.end.notify_one();
+    }
+
+    /// Waits until somebody asked.
+    pub async fn asked_to_end(&self) {
+        self.end.notified().await;
+    }
+}
+
+/// An id that is taken while its container is made; given back when that fails.
+pub struct Reservation {
+    tasks: Arc<Tasks>,
+    id: Option<String>,
+}
+
+impl Reservation {
+    /// The container exists.
+    pub fn fulfil(mut self, container: &Arc<Container>) {
+        if let Some(id) = self.id.take() {
+            self.tasks.table().slots.insert(id, Some(Arc::clone(container)));
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            self.tasks.forget(&id);
+        }
+    }
+}

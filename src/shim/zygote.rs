@@ -1,0 +1,244 @@
+//! The daemon's side of the zygote: starts it once, sends it verbs, starts it again when it died.
+//!
+//! Containers do not depend on it: their inits are children of this daemon (DESIGN §2).
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Mutex, watch};
+
+use super::reaper::Reaper;
+use super::spawn::{SpawnError, spawn};
+use crate::sys::clock::monotonic_ns;
+use crate::sys::readiness;
+use crate::sys::seqpacket::{self, SocketError};
+use crate::wire::control::{self, CONTROL_MESSAGE_MAX, ControlCodecError, VerbReply, VerbRequest};
+
+/// Number of the zygote's control descriptor.
+const CONTROL_FD: i32 = 3;
+/// Name of its program.
+const PROGRAM: &str = "cwasi-sandbox";
+/// Longest time a zygote may take to accept a message, in nanoseconds.
+const ACCEPT_MAX_NS: u64 = 10_000_000_000;
+/// Longest time a verb may take: loading and checking a large module included.
+const VERB_MAX: Duration = Duration::from_secs(120);
+/// Zygotes tried for one verb.
+const TRIES: u32 = 2;
+/// Longest time a zygote may take to end.
+const STOP_MAX: Duration = Duration::from_secs(2);
+
+/// A verb that was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum ZygoteError {
+    /// The sandbox program is not installed.
+    #[error("{PROGRAM} is neither next to {} nor in PATH; install both binaries", shim.display())]
+    NotInstalled {
+        /// Where this program is.
+        shim: PathBuf,
+    },
+    /// It does not start.
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    /// Its socket fails.
+    #[error("the zygote cannot be asked: {0}")]
+    Socket(#[from] SocketError),
+    /// A wait on its socket fails.
+    #[error("the zygote's answer cannot be awaited: {0}")]
+    Wait(#[source] io::Error),
+    /// The zygote or its builder died.
+    #[error(
+        "the builder of container {container} ended without an answer; the daemon's log may say why"
+    )]
+    NoAnswer {
+        /// Container id.
+        container: String,
+    },
+    /// It takes too long.
+    #[error("the builder of container {container} did not answer within {} s", VERB_MAX.as_secs())]
+    Slow {
+        /// Container id.
+        container: String,
+    },
+    /// It answers nonsense.
+    #[error(transparent)]
+    Codec(#[from] ControlCodecError),
+    /// It says why not.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Client of the group's zygote.
+#[derive(Debug)]
+pub struct Zygote {
+    program: PathBuf,
+    reaper: Reaper,
+    control: Arc<Mutex<Option<Running>>>,
+}
+
+#[derive(Debug)]
+struct Running {
+    pid: i32,
+    control: Arc<OwnedFd>,
+    /// Its sender is dropped when the zygote has been reaped.
+    ended: watch::Receiver<()>,
+}
+
+impl Zygote {
+    /// Starts the zygote; it gets ready while others of the daemon's parts do.
+    ///
+    /// # Errors
+    /// When there is no such program.
+    pub async fn start(reaper: &Reaper) -> Result<Self, ZygoteError> {
+        let zygote = Self {
+            program: find_program()?,
+            reaper: reaper.clone(),
+            control: Arc::new(Mutex::new(None)),
+        };
+        zygote.connection().await?;
+        Ok(zygote)
+    }
+
+    /// The sandbox program, for other uses of it.
+    #[must_use]
+    pub fn program(&self) -> &std::path::Path {
+        &self.program
+    }
+
+    /// The zygote's control socket; starts one when there is none.
+    async fn connection(&self) -> Result<Arc<OwnedFd>, ZygoteError> {
+        let mut running = self.control.lock().await;
+        if let Some(running) = &*running {
+            return Ok(Arc::clone(&running.control));
+        }
+        let (ours, theirs) = seqpacket::pair()?;
+        let ticket = self.reaper.ticket();
+        let pid = spawn(&self.program, &["zygote"], &[(theirs.as_fd(), CONTROL_FD)])?;
+        let exit = ticket.claim(pid);
+        tracing::info!(pid, "zygote started");
+        let control = Arc::new(ours);
+        let (alive, ended) = watch::channel(());
+        *running = Some(Running { pid, control: Arc::clone(&control), ended });
+        let slot = Arc::clone(&self.control);
+        tokio::spawn(async move {
+            let status = exit.await.map_or(-1, |exit| exit.status);
+            drop(alive);
+            tracing::info!(pid, status, "zygote ended; the next container starts another");
+            let mut running = slot.lock().await;
+            if running.as_ref().is_some_and(|running| running.pid == pid) {
+                *running = None;
+            }
+        });
+        Ok(control)
+    }
+
+    /// Lets the zygote end and waits for it, so that it does not outlive the daemon.
+    pub async fn stop(&self) {
+        let ended = {
+            let mut running = self.control.lock().await;
+            running.take().map(|running| running.ended)
+        };
+        if let Some(mut ended) = ended
+            && tokio::time::timeout(STOP_MAX, ended.changed()).await.is_err()
+        {
+            tracing::warn!("the zygote does not end");
+        }
+    }
+
+    /// Forgets a zygote that does not listen any more.
+    async fn forget(&self, control: &Arc<OwnedFd>) {
+        let mut running = self.control.lock().await;
+        if running.as_ref().is_some_and(|running| Arc::ptr_eq(&running.control, control)) {
+            *running = None;
+        }
+    }
+
+    /// Has one verb carried out. `descriptors` as [`control::VerbRequest`] lists them, without the reply.
+    ///
+    /// # Errors
+    /// When the zygote cannot be had or the verb fails.
+    pub async fn run(
+        &self,
+        request: &VerbRequest,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<VerbReply, ZygoteError> {
+        let bytes = Arc::new(control::encode(request));
+        let mut owned = Vec::with_capacity(descriptors.len());
+        for descriptor in descriptors {
+            owned.push(descriptor.try_clone_to_owned().map_err(ZygoteError::Wait)?);
+        }
+        let owned = Arc::new(owned);
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let control = self.connection().await?;
+            let sent = send(Arc::clone(&control), Arc::clone(&bytes), Arc::clone(&owned)).await;
+            match sent {
+                Ok(reply) => return answer(reply, &request.container).await,
+                // Not accepted, so nothing happened: another zygote may try.
+                Err(ZygoteError::Socket(SocketError::Closed)) if tries < TRIES => {
+                    self.forget(&control).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Sends a request; returns our end of its reply socket.
+async fn send(
+    control: Arc<OwnedFd>,
+    bytes: Arc<Vec<u8>>,
+    descriptors: Arc<Vec<OwnedFd>>,
+) -> Result<OwnedFd, ZygoteError> {
+    let sending = move || {
+        let (ours, theirs) = seqpacket::pair()?;
+        let mut all = vec![theirs.as_fd()];
+        all.extend(descriptors.iter().map(AsFd::as_fd));
+        let deadline = Some(monotonic_ns() + ACCEPT_MAX_NS);
+        seqpacket::send(control.as_fd(), &[&bytes], &all, deadline)?;
+        Ok(ours)
+    };
+    tokio::task::spawn_blocking(sending).await.map_err(|error| ZygoteError::Wait(error.into()))?
+}
+
+/// Waits for a builder's answer.
+async fn answer(reply: OwnedFd, container: &str) -> Result<VerbReply, ZygoteError> {
+    let container = || container.to_owned();
+    let waiting = async {
+        let reply = readiness::watch(reply).map_err(ZygoteError::Wait)?;
+        let mut buffer = vec![0; CONTROL_MESSAGE_MAX];
+        loop {
+            let mut ready = reply.readable().await.map_err(ZygoteError::Wait)?;
+            match seqpacket::try_receive(reply.get_ref().as_fd(), &mut buffer) {
+                Ok(Some(received)) => return Ok(control::decode(&buffer[..received.len])?),
+                Ok(None) => ready.clear_ready(),
+                Err(SocketError::Closed) => {
+                    return Err(ZygoteError::NoAnswer { container: container() });
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    };
+    let slow = |_| ZygoteError::Slow { container: container() };
+    match tokio::time::timeout(VERB_MAX, waiting).await.map_err(slow)?? {
+        VerbReply::Failed { message } => Err(ZygoteError::Failed(message)),
+        reply => Ok(reply),
+    }
+}
+
+/// The sandbox program: next to this one, else in `PATH`.
+fn find_program() -> Result<PathBuf, ZygoteError> {
+    let shim = std::env::current_exe().unwrap_or_default();
+    let beside = shim.with_file_name(PROGRAM);
+    if beside.is_file() {
+        return Ok(beside);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|directory| directory.join(PROGRAM))
+        .find(|candidate| candidate.is_file())
+        .ok_or(ZygoteError::NotInstalled { shim })
+}

@@ -1,0 +1,18 @@
+//! A descriptor on tokio's reactor.
+#![expect(unsafe_code, reason = "tokio cannot know that an OwnedFd keeps its number")]
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use tokio::io::unix::AsyncFd;
+
+/// Lets the current runtime watch `fd`.
+///
+/// # Errors
+/// When the reactor takes no more descriptors.
+pub fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY:
+    // - an OwnedFd is open and keeps its number until it is dropped, which AsyncFd does after deregistering.
+    // - AsyncFd lends it as `&OwnedFd` only, so nobody can replace or close it before.
+    unsafe { AsyncFd::register(fd) }.map_err(io::Error::from)
+}
