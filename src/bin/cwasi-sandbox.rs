@@ -1,5 +1,6 @@
 //! `cwasi-sandbox`: the data plane's binary. Linked with the engine; started by the shim only.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -16,6 +17,13 @@ struct Arguments {
 enum Command {
     /// Serve a shim whose control socket is descriptor 3; ends when the shim closes it.
     Zygote,
+    /// Compile a WebAssembly core module to native code. Limits its own CPU time and memory.
+    Compile {
+        /// The module.
+        wasm: PathBuf,
+        /// Where the native code goes; appears whole or not at all.
+        out: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -31,5 +39,6 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
     match &arguments.command {
         Command::Zygote => Ok(cwasi::sandbox::zygote::run()?),
+        Command::Compile { wasm, out } => Ok(cwasi::vm::compile(wasm, out)?),
     }
 }

@@ -67,6 +67,19 @@ impl Segment {
         Ok(Self { file, len })
     }
 
+    /// Seals a memfd of ours as it is.
+    ///
+    /// # Errors
+    /// When it is mapped for writing or allows no seals.
+    pub fn seal(fd: OwnedFd) -> Result<Self, SegmentError> {
+        let os = |operation, len| {
+            move |errno: nix::Error| SegmentError::Os { operation, len, source: errno.into() }
+        };
+        fcntl(&fd, FcntlArg::F_ADD_SEALS(SEALS)).map_err(os("F_ADD_SEALS", 0))?;
+        let size = fstat(&fd).map_err(os("fstat", 0))?.st_size;
+        Ok(Self { file: File::from(fd), len: u64::try_from(size).unwrap_or(0) })
+    }
+
     /// Accepts a descriptor from a peer that announced `len` bytes.
     ///
     /// # Errors
@@ -163,6 +176,15 @@ mod tests {
         assert_eq!(again.to_vec().unwrap(), b"camera");
         assert!(again.file.write_at(b"x", 0).is_err());
         assert!(again.file.set_len(0).is_err());
+    }
+
+    #[test]
+    fn a_filled_memfd_becomes_a_segment() {
+        let file = File::from(memfd_create(c"t", MFdFlags::MFD_ALLOW_SEALING).unwrap());
+        file.write_all_at(b"frame", 0).unwrap();
+        let segment = Segment::seal(file.into()).unwrap();
+        assert_eq!(segment.to_vec().unwrap(), b"frame");
+        assert!(Segment::accept(segment.into(), 5).is_ok());
     }
 
     #[test]

@@ -1,5 +1,10 @@
 //! The sandbox binary against the real kernel and the real libcontainer, without containerd: these tests
 //! take the shim's place. They need root.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bed;
+mod function;
+mod guests;
 mod native;
+mod primary;
+mod secondary;

@@ -8,8 +8,9 @@ use libcontainer::oci_spec::runtime::{LinuxNamespaceType, Spec};
 use libcontainer::syscall::syscall::SyscallType;
 use nix::unistd::Pid;
 
-use crate::sandbox::executor::NativeExecutor;
+use crate::sandbox::executor::{Function, FunctionExecutor, NativeExecutor};
 use crate::sys::process::SingleThreaded;
+use crate::vm::{Engine, EngineOptions, Module, WasmEdge};
 use crate::wire::control::{
     CreateDescriptor, CreateSpec, FunctionLaunch, Role, VerbRequest, Workload,
 };
@@ -20,7 +21,7 @@ use super::BuilderError;
 ///
 /// Modules are loaded before anything is built: after `pivot_root` and `setuid` the cache is out of reach.
 pub fn create(
-    _threads: SingleThreaded,
+    threads: SingleThreaded,
     request: &VerbRequest,
     spec: &CreateSpec,
     descriptors: Vec<OwnedFd>,
@@ -49,8 +50,9 @@ pub fn create(
         .with_stderr(stderr);
     let builder = match &spec.workload {
         Workload::Native => builder.with_executor(NativeExecutor),
-        Workload::Function(_) => {
-            return Err(BuilderError::NotAvailable { what: "WebAssembly functions" });
+        Workload::Function(launch) => {
+            let function = load(threads, launch, descriptors.next(), descriptors.next());
+            builder.with_executor(FunctionExecutor::new(function?))
         }
     };
     let container = builder
@@ -63,6 +65,29 @@ pub fn create(
     // libcontainer's nix is an older one with a type of its own.
     let pid = container.pid().map(|pid| Pid::from_raw(pid.as_raw()));
     pid.ok_or_else(|| BuilderError::NoPid { id: request.container.clone() })
+}
+
+/// Loads the function's code and checks that its entry is there.
+fn load(
+    threads: SingleThreaded,
+    launch: &FunctionLaunch,
+    broker: Option<OwnedFd>,
+    receiver: Option<OwnedFd>,
+) -> Result<Function<<WasmEdge as Engine>::Module>, BuilderError> {
+    let failed =
+        |source| BuilderError::Module { function: launch.identity.function.clone(), source };
+    let Some(broker) = broker else {
+        let workload = Workload::Function(Box::new(launch.clone()));
+        return Err(BuilderError::Descriptors {
+            expected: expected_descriptors(&workload),
+            got: 3,
+        });
+    };
+    let module = WasmEdge::new(EngineOptions { memory_max: launch.memory_max })
+        .and_then(|engine| engine.load(&launch.artifact))
+        .map_err(failed)?;
+    module.check(&launch.entry).map_err(failed)?;
+    Ok(Function { launch: launch.clone(), module, threads, broker, receiver })
 }
 
 /// Descriptors beside the reply socket.

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use tracing_subscriber::fmt::MakeWriter;
@@ -16,6 +17,9 @@ use tracing_subscriber::fmt::MakeWriter;
 const LOG_MAX: usize = 16 * 1024;
 /// Most lines that a reply quotes.
 const LINES_MAX: usize = 4;
+
+/// Per process: set where the log's number may soon mean another file.
+static STOPPED: AtomicBool = AtomicBool::new(false);
 
 /// The log of one builder.
 #[derive(Debug)]
@@ -48,6 +52,11 @@ impl Diagnostics {
         Self { log }
     }
 
+    /// Discards everything from now on: for a process that is about to close the log's descriptor.
+    pub fn stop() {
+        STOPPED.store(true, Ordering::Relaxed);
+    }
+
     /// The first lines: causes are logged before what they caused.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
@@ -65,6 +74,9 @@ struct Writer(Arc<Log>);
 
 impl Write for Writer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if STOPPED.load(Ordering::Relaxed) {
+            return Ok(bytes.len());
+        }
         (&self.0.0).write(bytes)
     }
 

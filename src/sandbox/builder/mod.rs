@@ -19,9 +19,10 @@ use nix::unistd::getpid;
 
 use crate::sys::process::{SingleThreaded, exit_now};
 use crate::sys::seqpacket;
+use crate::vm::VmError;
 use crate::wire::control::{self, Verb, VerbReply, VerbRequest};
 
-use self::diagnostics::Diagnostics;
+pub use self::diagnostics::Diagnostics;
 
 /// Exit code of a builder that could not answer.
 pub const EXIT_UNANSWERED: i32 = 120;
@@ -105,11 +106,14 @@ pub enum BuilderError {
         #[source]
         source: std::io::Error,
     },
-    /// Something that this build cannot do.
-    #[error("{what} are not yet available")]
-    NotAvailable {
-        /// In the plural.
-        what: &'static str,
+    /// The function's code cannot be loaded.
+    #[error("function {function} cannot be loaded")]
+    Module {
+        /// Name of the function.
+        function: String,
+        /// What the engine says.
+        #[source]
+        source: VmError,
     },
     /// A panic.
     #[error("the builder panicked, the shim's log says where")]

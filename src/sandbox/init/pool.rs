@@ -1,0 +1,358 @@
+//! The workers of a sandbox: forked ahead, watched, replaced.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::modes::local::{Incoming, LocalError, forward_frame};
+use crate::sandbox::messages::{WORKER_MESSAGE_MAX, WorkerMessage};
+use crate::sys::seqpacket::{self, SocketError};
+use crate::wire::control;
+use crate::wire::envelope::{Assignment, Request};
+use crate::wire::ids::CallId;
+
+use super::signals::Ending;
+
+/// Wait before a worker that died without having served anything is replaced, in nanoseconds; doubles
+/// with each such death in a row.
+const BACKOFF_MIN_NS: u64 = 10_000_000;
+/// Longest such wait in nanoseconds.
+const BACKOFF_MAX_NS: u64 = 5_000_000_000;
+
+/// Makes a worker: its pid and init's end of the socketpair. In the child it does not return.
+pub trait Fork {
+    /// Forks one.
+    ///
+    /// # Errors
+    /// When the kernel refuses; it is tried again later.
+    fn fork(&self) -> io::Result<(Pid, OwnedFd)>;
+}
+
+/// A request that a worker has.
+#[derive(Debug)]
+pub struct Running {
+    /// Where the answer goes.
+    pub reply_to: Rc<OwnedFd>,
+    /// Its id.
+    pub id: CallId,
+    /// `CLOCK_MONOTONIC` nanoseconds.
+    pub deadline: u64,
+    /// The deadline passed and the worker was killed for it.
+    pub expired: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Makes its first instance.
+    Starting,
+    Idle,
+    Busy(Running),
+}
+
+#[derive(Debug)]
+struct Worker {
+    pid: Pid,
+    socket: OwnedFd,
+    state: State,
+    /// Has answered a request, or been given one.
+    proven: bool,
+}
+
+#[derive(Debug)]
+enum Slot {
+    Taken(Worker),
+    /// To be forked at this time.
+    Empty {
+        not_before: u64,
+    },
+}
+
+/// What became of a worker.
+#[derive(Debug)]
+pub struct Lost {
+    /// How it ended.
+    pub ending: Ending,
+    /// What it was doing.
+    pub running: Option<Running>,
+    /// It had not even made its first instance.
+    pub starting: bool,
+}
+
+/// All workers of one sandbox.
+#[derive(Debug)]
+pub struct Pool<F> {
+    fork: F,
+    slots: Vec<Slot>,
+    early_deaths: u32,
+}
+
+impl<F: Fork> Pool<F> {
+    /// `count` workers, to be forked by [`Self::fork_due`].
+    #[must_use]
+    pub fn new(fork: F, count: usize) -> Self {
+        let slots = (0..count.max(1)).map(|_| Slot::Empty { not_before: 0 }).collect();
+        Self { fork, slots, early_deaths: 0 }
+    }
+
+    /// Forks the workers whose time has come.
+    ///
+    /// # Errors
+    /// The first refusal of the kernel; the worker is tried again after the backoff.
+    pub fn fork_due(&mut self, now: u64) -> io::Result<()> {
+        let backoff = backoff_ns(self.early_deaths + 1);
+        for slot in &mut self.slots {
+            if !matches!(slot, Slot::Empty { not_before } if *not_before <= now) {
+                continue;
+            }
+            match self.fork.fork() {
+                Ok((pid, socket)) => {
+                    let state = State::Starting;
+                    *slot = Slot::Taken(Worker { pid, socket, state, proven: false });
+                }
+                Err(error) => {
+                    *slot = Slot::Empty { not_before: now.saturating_add(backoff) };
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn workers(&self) -> impl Iterator<Item = (usize, &Worker)> {
+        self.slots.iter().enumerate().filter_map(|(index, slot)| match slot {
+            Slot::Taken(worker) => Some((index, worker)),
+            Slot::Empty { .. } => None,
+        })
+    }
+
+    /// Every worker's socket, to be polled for input, with its number.
+    pub fn sockets(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
+        self.workers().map(|(index, worker)| (index, worker.socket.as_fd()))
+    }
+
+    /// Reads what a worker says; the text of a failed start is returned.
+    pub fn read(&mut self, index: usize) -> Option<String> {
+        let Some(Slot::Taken(worker)) = self.slots.get_mut(index) else { return None };
+        let mut failed = None;
+        let mut buffer = [0; WORKER_MESSAGE_MAX];
+        // An ended worker is noticed by its exit, not by its socket.
+        while let Ok(Some(received)) = seqpacket::try_receive(worker.socket.as_fd(), &mut buffer) {
+            match control::decode::<WorkerMessage>(&buffer[..received.len]) {
+                Ok(WorkerMessage::Ready | WorkerMessage::Done) => worker.state = State::Idle,
+                Ok(WorkerMessage::StartFailed { message }) => failed = Some(message),
+                // Our own fork of our own binary: cannot happen unless the guest broke out; not trusted on.
+                Err(_malformed) => {
+                    let _gone = kill(worker.pid, Signal::SIGKILL);
+                }
+            }
+        }
+        failed
+    }
+
+    /// True when every worker is there and has its first instance.
+    #[must_use]
+    pub fn complete(&self) -> bool {
+        self.workers().filter(|(_, worker)| !matches!(worker.state, State::Starting)).count()
+            == self.slots.len()
+    }
+
+    /// A worker without work.
+    #[must_use]
+    pub fn idle(&self) -> Option<usize> {
+        self.workers()
+            .find(|(_, worker)| matches!(worker.state, State::Idle))
+            .map(|(index, _)| index)
+    }
+
+    /// True when no worker has work.
+    #[must_use]
+    pub fn at_rest(&self) -> bool {
+        !self.workers().any(|(_, worker)| matches!(worker.state, State::Busy(_)))
+    }
+
+    /// Hands a request to an idle worker.
+    ///
+    /// # Errors
+    /// Gives it back when the worker has just died ([`None`]) or the request cannot be sent.
+    pub fn assign(
+        &mut self,
+        index: usize,
+        incoming: Box<Incoming>,
+        deadline: u64,
+    ) -> Result<(), (Box<Incoming>, Option<LocalError>)> {
+        let Some(Slot::Taken(worker)) = self.slots.get_mut(index) else {
+            return Err((incoming, None));
+        };
+        let assignment = Assignment {
+            request: Some(Request { target: String::new(), ..incoming.request.clone() }).into(),
+            caller: incoming.caller.function.clone(),
+            deadline_mono_ns: deadline,
+            ..Assignment::default()
+        };
+        let connection = [incoming.reply_to.as_fd()];
+        let socket = worker.socket.as_fd();
+        match forward_frame(socket, &assignment, &incoming.payload, &connection, Some(0)) {
+            Ok(()) => {
+                worker.proven = true;
+                worker.state = State::Busy(Running {
+                    reply_to: incoming.reply_to,
+                    id: incoming.id,
+                    deadline,
+                    expired: false,
+                });
+                self.early_deaths = 0;
+                Ok(())
+            }
+            Err(LocalError::Socket(SocketError::Closed)) => {
+                // Its exit is on the way; until then nobody gives it anything.
+                worker.state = State::Starting;
+                Err((incoming, None))
+            }
+            Err(error) => Err((incoming, Some(error))),
+        }
+    }
+
+    /// Kills workers whose requests are out of time; their exits follow.
+    pub fn expire(&mut self, now: u64) {
+        for slot in &mut self.slots {
+            if let Slot::Taken(Worker { pid, state: State::Busy(running), .. }) = slot
+                && running.deadline <= now
+                && !running.expired
+            {
+                running.expired = true;
+                let _gone = kill(*pid, Signal::SIGKILL);
+            }
+        }
+    }
+
+    /// Takes out a worker that ended; `None` when the pid is no worker's.
+    pub fn remove(&mut self, pid: Pid, ending: Ending, now: u64) -> Option<Lost> {
+        let index = self.workers().find(|(_, worker)| worker.pid == pid)?.0;
+        // It may have said "done" with its last breath.
+        let _failed = self.read(index);
+        let proven = matches!(&self.slots[index], Slot::Taken(worker) if worker.proven);
+        self.early_deaths = if proven { 0 } else { self.early_deaths.saturating_add(1) };
+        let wait = if proven { 0 } else { backoff_ns(self.early_deaths) };
+        let empty = Slot::Empty { not_before: now.saturating_add(wait) };
+        let Slot::Taken(worker) = std::mem::replace(&mut self.slots[index], empty) else {
+            return None;
+        };
+        let starting = matches!(worker.state, State::Starting);
+        let running = match worker.state {
+            State::Busy(running) => Some(running),
+            State::Starting | State::Idle => None,
+        };
+        Some(Lost { ending, running, starting })
+    }
+
+    /// Ends every worker and gives back what they were doing.
+    pub fn kill_all(&mut self) -> Vec<Running> {
+        let mut left = Vec::new();
+        for slot in &mut self.slots {
+            let empty = Slot::Empty { not_before: u64::MAX };
+            if let Slot::Taken(worker) = std::mem::replace(slot, empty) {
+                let _gone = kill(worker.pid, Signal::SIGKILL);
+                if let State::Busy(running) = worker.state {
+                    left.push(running);
+                }
+            }
+        }
+        left
+    }
+
+    /// When something is to be done without anybody saying so: a fork, a deadline.
+    #[must_use]
+    pub fn next_wakeup(&self) -> Option<u64> {
+        self.slots
+            .iter()
+            .filter_map(|slot| match slot {
+                Slot::Empty { not_before } => Some(*not_before),
+                Slot::Taken(Worker { state: State::Busy(running), .. }) if !running.expired => {
+                    Some(running.deadline)
+                }
+                Slot::Taken(_) => None,
+            })
+            .min()
+    }
+}
+
+fn backoff_ns(deaths: u32) -> u64 {
+    let doublings = deaths.saturating_sub(1).min(16);
+    (BACKOFF_MIN_NS << doublings).min(BACKOFF_MAX_NS)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// Workers that are only sockets; their far ends are kept here.
+    #[derive(Default)]
+    struct Sockets(RefCell<Vec<OwnedFd>>);
+
+    impl Fork for &Sockets {
+        fn fork(&self) -> io::Result<(Pid, OwnedFd)> {
+            let (ours, theirs) = seqpacket::pair().unwrap();
+            self.0.borrow_mut().push(theirs);
+            let number = i32::try_from(self.0.borrow().len()).unwrap();
+            // Above every real pid, so that a kill hits nobody.
+            Ok((Pid::from_raw((1 << 30) + number), ours))
+        }
+    }
+
+    impl Sockets {
+        fn say(&self, number: usize, message: &WorkerMessage) {
+            let sockets = self.0.borrow();
+            seqpacket::send(sockets[number].as_fd(), &[&control::encode(message)], &[], Some(0))
+                .unwrap();
+        }
+    }
+
+    fn pid(number: i32) -> Pid {
+        Pid::from_raw((1 << 30) + number)
+    }
+
+    #[test]
+    fn a_worker_that_dies_at_once_is_replaced_later_and_later() {
+        let sockets = Sockets::default();
+        let mut pool = Pool::new(&sockets, 1);
+        let mut now = 1;
+        let mut waits = Vec::new();
+        for number in 1..=12 {
+            pool.fork_due(now).unwrap();
+            let lost = pool.remove(pid(number), Ending::Exited(1), now).unwrap();
+            assert!(lost.starting && lost.running.is_none());
+            waits.push(pool.next_wakeup().unwrap() - now);
+            now = pool.next_wakeup().unwrap();
+        }
+        assert_eq!(waits[0], BACKOFF_MIN_NS);
+        assert_eq!(waits[1], 2 * BACKOFF_MIN_NS);
+        assert_eq!(waits[11], BACKOFF_MAX_NS);
+    }
+
+    #[test]
+    fn workers_are_idle_once_they_said_so() {
+        let sockets = Sockets::default();
+        let mut pool = Pool::new(&sockets, 2);
+        pool.fork_due(0).unwrap();
+        assert!(pool.idle().is_none() && !pool.complete());
+        sockets.say(1, &WorkerMessage::Ready);
+        assert_eq!(pool.read(1), None);
+        assert_eq!(pool.idle(), Some(1));
+        assert!(!pool.complete());
+        sockets.say(0, &WorkerMessage::StartFailed { message: "no".into() });
+        assert_eq!(pool.read(0).as_deref(), Some("no"));
+    }
+
+    #[test]
+    fn strangers_are_nobodys_workers() {
+        let sockets = Sockets::default();
+        let mut pool = Pool::new(&sockets, 1);
+        pool.fork_due(0).unwrap();
+        assert!(pool.remove(pid(77), Ending::Exited(0), 0).is_none());
+    }
+}

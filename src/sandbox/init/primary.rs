@@ -1,0 +1,123 @@
+//! A primary: one worker runs the entry once; init passes on signals and its end.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::sandbox::messages::{WORKER_MESSAGE_MAX, WorkerMessage};
+use crate::sys::clock::monotonic_ns;
+use crate::sys::seqpacket::{self, Deadline};
+use crate::vm::Module;
+use crate::wire::control::{self, SandboxMessage};
+
+use super::pool::Fork;
+use super::signals::{Ending, Signals, reap};
+use super::{EXIT_START_FAILED, Sandbox, poll_timeout};
+
+/// Why init killed the worker.
+#[derive(Clone, Copy)]
+enum Cause {
+    Stopped(Signal),
+    OutOfTime,
+}
+
+/// Runs a primary and returns its exit code.
+pub fn run<M: Module>(sandbox: &Sandbox<M>, mut signals: Signals) -> i32 {
+    let (worker, socket) = match sandbox.fork() {
+        Ok(forked) => forked,
+        Err(error) => return sandbox.start_failed(&format!("no worker can be forked: {error}")),
+    };
+    let deadline = sandbox
+        .launch
+        .timeout_ms
+        .map(|ms| monotonic_ns().saturating_add(ms.saturating_mul(1_000_000)));
+    let mut cause = None;
+    let mut link = Link { socket: Some(socket), start_failed: false };
+    loop {
+        link.pass_on(sandbox);
+        while let Some((pid, ending)) = reap() {
+            if pid == worker {
+                // It may have said something with its last breath.
+                link.pass_on(sandbox);
+                return if link.start_failed {
+                    EXIT_START_FAILED
+                } else {
+                    code(sandbox, ending, cause)
+                };
+            }
+        }
+        if cause.is_none() && deadline.is_some_and(|deadline| deadline <= monotonic_ns()) {
+            cause = Some(Cause::OutOfTime);
+            end(worker);
+        }
+        wait(&signals, link.socket.as_ref(), if cause.is_none() { deadline } else { None });
+        if let Some(signal) = signals.take() {
+            cause.get_or_insert(Cause::Stopped(signal));
+            end(worker);
+        }
+    }
+}
+
+fn end(worker: Pid) {
+    let _gone = kill(worker, Signal::SIGKILL);
+}
+
+fn wait(signals: &Signals, socket: Option<&OwnedFd>, wakeup: Deadline) {
+    let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+    fds.extend(socket.map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)));
+    let _interrupted = poll(&mut fds, poll_timeout(wakeup));
+}
+
+/// What the worker said so far.
+struct Link {
+    /// `None` once the worker closed its end: its exit follows, and only signals are waited for.
+    socket: Option<OwnedFd>,
+    start_failed: bool,
+}
+
+impl Link {
+    /// Passes what the worker says on to the shim.
+    fn pass_on<M: Module>(&mut self, sandbox: &Sandbox<M>) {
+        let mut buffer = [0; WORKER_MESSAGE_MAX];
+        while let Some(socket) = &self.socket {
+            let received = match seqpacket::try_receive(socket.as_fd(), &mut buffer) {
+                Ok(Some(received)) => received,
+                Ok(None) => return,
+                Err(_closed) => {
+                    self.socket = None;
+                    return;
+                }
+            };
+            match control::decode::<WorkerMessage>(&buffer[..received.len]) {
+                Ok(WorkerMessage::Ready) => sandbox.tell(&SandboxMessage::Ready),
+                Ok(WorkerMessage::StartFailed { message }) => {
+                    self.start_failed = true;
+                    sandbox.tell(&SandboxMessage::StartFailed { message });
+                }
+                Ok(WorkerMessage::Done) | Err(_) => {}
+            }
+        }
+    }
+}
+
+/// The container's exit code; says on stderr what the guest could not say itself.
+fn code<M>(sandbox: &Sandbox<M>, ending: Ending, cause: Option<Cause>) -> i32 {
+    let function = &sandbox.launch.identity.function;
+    match (cause, ending) {
+        // It was faster than the signal.
+        (Some(Cause::Stopped(_)), Ending::Exited(code)) => code,
+        (Some(Cause::Stopped(signal)), Ending::Killed(_)) => 128 + signal as i32,
+        (Some(Cause::OutOfTime), _) => {
+            let limit_ms = sandbox.launch.timeout_ms.unwrap_or(0);
+            eprintln!("cwasi: {function} did not end within {limit_ms} ms (cwasi.timeout), killed");
+            ending.code()
+        }
+        (None, Ending::Killed(_)) => {
+            eprintln!("cwasi: {function} was {}", ending.describe());
+            ending.code()
+        }
+        (None, Ending::Exited(code)) => code,
+    }
+}

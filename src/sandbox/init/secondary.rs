@@ -1,0 +1,354 @@
+//! A secondary: takes requests from its callers, hands them to free workers, answers for those that
+//! workers cannot answer.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::signal::Signal;
+
+use crate::dispatcher::call::DEFAULT_TIMEOUT_MS;
+use crate::modes::CallError;
+use crate::modes::local::receiver::{ConnectionId, Event};
+use crate::modes::local::{Answer, Incoming, Receiver, respond};
+use crate::sys::clock::monotonic_ns;
+use crate::vm::Module;
+use crate::wire::control::SandboxMessage;
+
+use super::pool::{Lost, Pool, Running};
+use super::queue::{Queue, Waiting};
+use super::signals::{Ending, Signals, reap};
+use super::{Sandbox, poll_timeout};
+
+/// Longest time for requests in flight after a stop signal, in nanoseconds.
+const DRAIN_NS: u64 = 10_000_000_000;
+/// Messages that are read from one connection before the others have their turn.
+const MESSAGES_PER_TURN: usize = 32;
+/// How long new connections wait when descriptors ran out, in nanoseconds.
+const ACCEPT_PAUSE_NS: u64 = 100_000_000;
+
+/// Why and until when a secondary finishes.
+#[derive(Clone, Copy, Debug)]
+struct Stop {
+    code: i32,
+    until: u64,
+}
+
+/// What one wait found ready.
+#[derive(Default)]
+struct Readiness {
+    workers: Vec<usize>,
+    connections: Vec<ConnectionId>,
+    listener: bool,
+    signals: bool,
+}
+
+/// The event loop's state.
+pub struct Secondary<'a, M: Module> {
+    sandbox: &'a Sandbox<M>,
+    signals: Signals,
+    receiver: Receiver,
+    queue: Queue<ConnectionId, Box<Incoming>>,
+    pool: Pool<&'a Sandbox<M>>,
+    announced: bool,
+    accepted: u64,
+    last_request: u64,
+    accept_after: u64,
+    stop: Option<Stop>,
+}
+
+impl<'a, M: Module> Secondary<'a, M> {
+    /// A secondary that does not run yet.
+    pub fn new(sandbox: &'a Sandbox<M>, listener: OwnedFd, signals: Signals) -> Self {
+        let launch = &sandbox.launch;
+        let workers = usize::try_from(launch.concurrency).unwrap_or(usize::MAX);
+        let places = usize::try_from(launch.queue).unwrap_or(usize::MAX);
+        Self {
+            sandbox,
+            signals,
+            receiver: Receiver::new(listener, launch.max_payload),
+            queue: Queue::new(places),
+            pool: Pool::new(sandbox, workers),
+            announced: false,
+            accepted: 0,
+            last_request: monotonic_ns(),
+            accept_after: 0,
+            stop: None,
+        }
+    }
+
+    /// Serves until it is stopped; returns the exit code.
+    pub fn run(mut self) -> i32 {
+        loop {
+            let now = monotonic_ns();
+            if let Err(error) = self.pool.fork_due(now) {
+                self.complain(&format!("a worker cannot be forked: {error}"));
+            }
+            if let Some(code) = self.finished(now) {
+                return code;
+            }
+            let ready = self.wait();
+            if ready.signals
+                && let Some(signal) = self.signals.take()
+            {
+                self.stop_for(signal);
+            }
+            for index in ready.workers {
+                if let Some(message) = self.pool.read(index)
+                    && let Some(code) = self.worker_failed(&message)
+                {
+                    return code;
+                }
+            }
+            // Always: a worker's exit may be there before its signal was seen.
+            while let Some((pid, ending)) = reap() {
+                if let Some(lost) = self.pool.remove(pid, ending, monotonic_ns())
+                    && let Some(code) = self.worker_lost(lost)
+                {
+                    return code;
+                }
+            }
+            self.announce();
+            if ready.listener {
+                self.accept();
+            }
+            for connection in ready.connections {
+                self.read(connection);
+            }
+            self.expire();
+            self.assign();
+        }
+    }
+
+    fn complain(&self, message: &str) {
+        eprintln!("cwasi: {}: {message}", self.sandbox.launch.identity.function);
+    }
+
+    /// Waits for the next thing to do.
+    fn wait(&mut self) -> Readiness {
+        let now = monotonic_ns();
+        let listener = self.receiver.listener().filter(|_| self.accept_after <= now);
+        let workers: Vec<_> = self.pool.sockets().collect();
+        let connections: Vec<_> = self.receiver.connections().collect();
+        let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        fds.extend(workers.iter().map(|(_, fd)| PollFd::new(*fd, PollFlags::POLLIN)));
+        fds.extend(connections.iter().map(|(_, fd)| PollFd::new(*fd, PollFlags::POLLIN)));
+        fds.extend(listener.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        let _interrupted = poll(&mut fds, poll_timeout(self.next_wakeup(now)));
+        let mut hits = fds.iter().map(|fd| fd.any().unwrap_or(false));
+        let mut hit = || hits.next().unwrap_or(false);
+        Readiness {
+            signals: hit(),
+            workers: workers.iter().filter(|_| hit()).map(|(index, _)| *index).collect(),
+            connections: connections.iter().filter(|_| hit()).map(|(id, _)| *id).collect(),
+            listener: hit(),
+        }
+    }
+
+    fn next_wakeup(&self, now: u64) -> Option<u64> {
+        let accept = (self.accept_after > now).then_some(self.accept_after);
+        let stop = self.stop.map(|stop| stop.until);
+        [self.pool.next_wakeup(), self.queue.next_deadline(), self.idle_at(), accept, stop]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// When it has been idle long enough to end.
+    fn idle_at(&self) -> Option<u64> {
+        let idle_ms = self.sandbox.launch.idle_ms?;
+        (self.announced && self.queue.is_empty() && self.pool.at_rest())
+            .then(|| self.last_request.saturating_add(idle_ms.saturating_mul(1_000_000)))
+    }
+
+    /// Says that callers can call: once, when every worker has its first instance.
+    fn announce(&mut self) {
+        if !self.announced && self.pool.complete() {
+            self.announced = true;
+            self.last_request = monotonic_ns();
+            self.sandbox.tell(&SandboxMessage::Ready);
+        }
+    }
+
+    /// The exit code when nothing is left to do.
+    fn finished(&mut self, now: u64) -> Option<i32> {
+        if self.stop.is_none() && self.idle_at().is_some_and(|at| at <= now) {
+            self.finish(0, now);
+        }
+        let stop = self.stop?;
+        let drained = self.queue.is_empty() && self.pool.at_rest();
+        if !drained && stop.until > now {
+            return None;
+        }
+        for running in self.pool.kill_all() {
+            answer(&running, self.broken("it was stopped and had no more time"));
+        }
+        while let Some(waiting) = self.queue.pop() {
+            self.refuse(&waiting.item);
+        }
+        Some(stop.code)
+    }
+
+    fn stop_for(&mut self, signal: Signal) {
+        let now = monotonic_ns();
+        // The second signal, and one before anybody could call: at once.
+        let until = if self.stop.is_some() || !self.announced { now } else { now + DRAIN_NS };
+        self.finish(128 + signal as i32, until);
+    }
+
+    fn finish(&mut self, code: i32, until: u64) {
+        self.receiver.stop_accepting();
+        self.stop = Some(Stop { code, until });
+    }
+
+    /// A worker could not make its first instance: before the announcement the function cannot start.
+    fn worker_failed(&mut self, message: &str) -> Option<i32> {
+        if self.announced {
+            self.complain(&format!("a worker cannot start: {message}"));
+            return None;
+        }
+        Some(self.sandbox.start_failed(message))
+    }
+
+    /// A worker ended: its request gets the error, and a start that never was ends the sandbox.
+    fn worker_lost(&mut self, lost: Lost) -> Option<i32> {
+        let how = lost.ending.describe();
+        if let Some(running) = &lost.running {
+            if running.expired {
+                let target = self.sandbox.launch.identity.function.clone();
+                answer(running, CallError::Timeout { target });
+            } else {
+                self.complain(&format!("a worker was {how} while it served a request"));
+                answer(running, self.fault(lost.ending, &how));
+            }
+        } else if lost.starting && !self.announced {
+            return Some(self.sandbox.start_failed(&format!("a worker was {how}")));
+        } else if self.stop.is_none() {
+            self.complain(&format!("a worker was {how}"));
+        }
+        None
+    }
+
+    /// A fault of the guest's code is a trap; anything else happened to the worker.
+    fn fault(&self, ending: Ending, how: &str) -> CallError {
+        let function = &self.sandbox.launch.identity.function;
+        match ending {
+            Ending::Killed(
+                Signal::SIGSEGV
+                | Signal::SIGBUS
+                | Signal::SIGILL
+                | Signal::SIGFPE
+                | Signal::SIGABRT,
+            ) => CallError::Trapped { message: format!("{function} was {how}") },
+            _ => self.broken(how),
+        }
+    }
+
+    fn broken(&self, message: &str) -> CallError {
+        let target = self.sandbox.launch.identity.function.clone();
+        CallError::Broken { target, message: message.to_owned() }
+    }
+
+    fn accept(&mut self) {
+        if let Err(error) = self.receiver.accept() {
+            self.accept_after = monotonic_ns().saturating_add(ACCEPT_PAUSE_NS);
+            self.complain(&format!("callers have to wait: {error}"));
+        }
+    }
+
+    fn read(&mut self, connection: ConnectionId) {
+        for _ in 0..MESSAGES_PER_TURN {
+            match self.receiver.next_event(connection) {
+                Event::Request(incoming) => self.take(incoming),
+                Event::Introduced => {}
+                Event::Idle => return,
+                Event::Closed { fault } => {
+                    self.queue.forget(&connection);
+                    if let Some(fault) = fault {
+                        self.complain(&format!("a caller's connection was closed: {fault}"));
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Gives a request its place, or its refusal.
+    fn take(&mut self, incoming: Box<Incoming>) {
+        if self.stop.is_some() {
+            self.refuse(&incoming);
+            return;
+        }
+        let now = monotonic_ns();
+        self.last_request = now;
+        let deadline = self.deadline(incoming.request.remaining_us, now);
+        let waiting = Waiting { connection: incoming.connection, deadline, item: incoming };
+        if self.queue.is_empty() && self.pool.idle().is_some() {
+            self.queue.put_back(waiting);
+            self.assign();
+        } else if let Err(Waiting { item, .. }) = self.queue.push(waiting) {
+            let launch = &self.sandbox.launch;
+            let message = format!(
+                "{} is busy: {} workers (cwasi.concurrency) and {} waiting requests (cwasi.queue) at most",
+                launch.identity.function, launch.concurrency, launch.queue
+            );
+            answer_to(&item, CallError::Overloaded { message });
+            return;
+        }
+        self.accepted += 1;
+        if self.accepted == self.sandbox.launch.max_requests {
+            // Every request has a deadline, so this ends.
+            self.finish(0, u64::MAX);
+        }
+    }
+
+    fn refuse(&self, incoming: &Incoming) {
+        let target = self.sandbox.launch.identity.function.clone();
+        let message = "this instance is ending".to_owned();
+        answer_to(incoming, CallError::Unreachable { target, message });
+    }
+
+    /// The caller's deadline or the function's own limit, whichever is first.
+    fn deadline(&self, remaining_us: u64, now: u64) -> u64 {
+        let caller_ns = (remaining_us > 0).then(|| remaining_us.saturating_mul(1000));
+        let own_ns = self.sandbox.launch.timeout_ms.map(|ms| ms.saturating_mul(1_000_000));
+        let allowed_ns = match (caller_ns, own_ns) {
+            (Some(caller), Some(own)) => caller.min(own),
+            (Some(one), None) | (None, Some(one)) => one,
+            (None, None) => DEFAULT_TIMEOUT_MS * 1_000_000,
+        };
+        now.saturating_add(allowed_ns)
+    }
+
+    fn expire(&mut self) {
+        let now = monotonic_ns();
+        self.pool.expire(now);
+        while let Some(waiting) = self.queue.pop_expired(now) {
+            let target = self.sandbox.launch.identity.function.clone();
+            answer_to(&waiting.item, CallError::Timeout { target });
+        }
+    }
+
+    /// Gives waiting requests to free workers.
+    fn assign(&mut self) {
+        while let Some(index) = self.pool.idle() {
+            let Some(Waiting { connection, deadline, item }) = self.queue.pop() else { return };
+            match self.pool.assign(index, item, deadline) {
+                Ok(()) => {}
+                Err((item, None)) => self.queue.put_back(Waiting { connection, deadline, item }),
+                Err((item, Some(error))) => {
+                    let message = format!("request cannot be handed to a worker: {error}");
+                    answer_to(&item, CallError::Internal { message });
+                }
+            }
+        }
+    }
+}
+
+/// Answers instead of the worker that is gone. A caller that is gone too needs no answer.
+fn answer(running: &Running, error: CallError) {
+    drop(respond(running.reply_to.as_fd(), running.id, &Answer::Error(error), Some(0)));
+}
+
+fn answer_to(incoming: &Incoming, error: CallError) {
+    drop(respond(incoming.reply_to.as_fd(), incoming.id, &Answer::Error(error), Some(0)));
+}

@@ -1,0 +1,122 @@
+//! Signals of sandbox init as a descriptor, and the children that ended.
+//!
+//! The signals are blocked, not handled: a pid 1 without handlers gets only those, and blocked ones are
+//! kept for the descriptor.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::errno::Errno;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+/// Signals that end a function: what `ctr`, Kubernetes and images use as stop signals.
+const STOP: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP];
+
+/// Signals and exits of one init.
+#[derive(Debug)]
+pub struct Signals {
+    fd: SignalFd,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// With an exit code.
+    Exited(i32),
+    /// By a signal.
+    Killed(Signal),
+}
+
+impl Ending {
+    /// As a shell reports it: the code, or 128 + signal.
+    #[must_use]
+    pub const fn code(self) -> i32 {
+        match self {
+            Self::Exited(code) => code,
+            Self::Killed(signal) => 128 + signal as i32,
+        }
+    }
+
+    /// For people; says what usually causes it.
+    #[must_use]
+    pub fn describe(self) -> String {
+        match self {
+            Self::Exited(code) => format!("ended with exit code {code}"),
+            Self::Killed(signal) => {
+                let hint = match signal {
+                    Signal::SIGSEGV | Signal::SIGBUS => ", often a stack overflow",
+                    Signal::SIGKILL => ", often for memory",
+                    Signal::SIGSYS => ", a system call that the seccomp profile forbids",
+                    Signal::SIGABRT => ", the engine gave up",
+                    _ => "",
+                };
+                format!("killed by signal {} ({signal}{hint})", signal as i32)
+            }
+        }
+    }
+}
+
+impl Signals {
+    /// Blocks the signals of this process and opens them for reading.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn new() -> nix::Result<Self> {
+        let mut set: SigSet = STOP.into_iter().collect();
+        set.add(Signal::SIGCHLD);
+        set.thread_block()?;
+        let fd = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        Ok(Self { fd })
+    }
+
+    /// To be polled for input.
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Takes what came: the stop signal, if one is among it. Children are found by [`reap`].
+    pub fn take(&mut self) -> Option<Signal> {
+        let mut stop = None;
+        while let Ok(Some(info)) = self.fd.read_signal() {
+            let number = i32::try_from(info.ssi_signo).unwrap_or(0);
+            if let Ok(signal) = Signal::try_from(number)
+                && STOP.contains(&signal)
+            {
+                stop = Some(signal);
+            }
+        }
+        stop
+    }
+}
+
+/// The next child that ended, orphans of the container included; `None` when there is none now.
+#[must_use]
+pub fn reap() -> Option<(Pid, Ending)> {
+    loop {
+        match waitpid(None::<Pid>, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(pid, code)) => return Some((pid, Ending::Exited(code))),
+            Ok(WaitStatus::Signaled(pid, signal, _core)) => {
+                return Some((pid, Ending::Killed(signal)));
+            }
+            Ok(WaitStatus::StillAlive) => return None,
+            // Real-time signals have no name in nix; such a child is still reaped and unknown to everyone.
+            Ok(_) | Err(Errno::EINTR | Errno::EINVAL) => {}
+            Err(_no_children) => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_those_of_a_shell() {
+        assert_eq!(Ending::Exited(7).code(), 7);
+        assert_eq!(Ending::Killed(Signal::SIGSEGV).code(), 139);
+        assert!(Ending::Killed(Signal::SIGSEGV).describe().contains("stack overflow"));
+    }
+}

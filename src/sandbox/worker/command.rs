@@ -1,0 +1,137 @@
+//! A WASI command as the handler of a request: payload on stdin, response on stdout, stderr as it is.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
+use crate::modes::{CallError, Payload};
+use crate::sys::process::redirect;
+use crate::sys::segment::Segment;
+use crate::vm::{End, Host, Instance};
+use crate::wire::control::FunctionLaunch;
+use crate::wire::frame::INLINE_MAX;
+
+/// Bytes that a command may write beyond the largest response before its writes fail, so that one write
+/// that crosses the limit is seen to have crossed it.
+const RESPONSE_SLACK: u64 = 16 << 20;
+
+/// The container's own stdin and stdout, to return to after each request.
+#[derive(Debug)]
+pub struct Stdio {
+    stdin: OwnedFd,
+    stdout: OwnedFd,
+}
+
+/// stdin or stdout cannot be moved.
+#[derive(Debug, thiserror::Error)]
+#[error("{operation} failed: {source}")]
+pub struct StdioError {
+    operation: &'static str,
+    #[source]
+    source: io::Error,
+}
+
+fn os<E: Into<io::Error>>(operation: &'static str) -> impl Fn(E) -> StdioError {
+    move |source| StdioError { operation, source: source.into() }
+}
+
+impl Stdio {
+    /// Remembers them.
+    pub fn new() -> Result<Self, StdioError> {
+        let duplicate = os("duplicating stdin and stdout");
+        Ok(Self {
+            stdin: io::stdin().as_fd().try_clone_to_owned().map_err(&duplicate)?,
+            stdout: io::stdout().as_fd().try_clone_to_owned().map_err(&duplicate)?,
+        })
+    }
+
+    fn restore(&self) -> Result<(), StdioError> {
+        redirect(&self.stdin, libc::STDIN_FILENO).map_err(os("restoring stdin"))?;
+        redirect(&self.stdout, libc::STDOUT_FILENO).map_err(os("restoring stdout"))
+    }
+}
+
+/// Runs one command.
+pub fn run<I: Instance>(
+    instance: &mut I,
+    export: &str,
+    payload: &Payload,
+    host: &mut Host,
+    stdio: &Stdio,
+    launch: &FunctionLaunch,
+) -> Result<Payload, CallError> {
+    let internal = |error: StdioError| CallError::Internal { message: error.to_string() };
+    let mut output = output(launch.max_payload).map_err(internal)?;
+    connect(payload, &output).map_err(internal)?;
+    let end = instance.run_command(export, host);
+    stdio.restore().map_err(internal)?;
+    let function = &launch.identity.function;
+    match end {
+        End::Exited(0) => {}
+        End::Exited(code) => {
+            return Err(CallError::Failed { message: format!("{function}: exit code {code}") });
+        }
+        End::Trapped(trap) => {
+            eprintln!("cwasi: {function}: {trap}");
+            return Err(CallError::Trapped { message: format!("{function}: {trap}") });
+        }
+    }
+    // Where the command stopped writing.
+    let written = output.stream_position().map_err(os("lseek")).map_err(internal)?;
+    if written > launch.max_payload {
+        let what = format!("response of {function}");
+        return Err(CallError::too_large(&what, written, launch.max_payload));
+    }
+    response(output, written).map_err(internal)
+}
+
+/// The first `written` bytes: small ones travel in the frame, large ones as the memfd itself.
+fn response(output: File, written: u64) -> Result<Payload, StdioError> {
+    match usize::try_from(written) {
+        Ok(len) if len <= INLINE_MAX => {
+            let mut bytes = vec![0; len];
+            output.read_exact_at(&mut bytes, 0).map_err(os("read"))?;
+            Ok(Payload::Inline(bytes))
+        }
+        _ => {
+            output.set_len(written).map_err(os("ftruncate"))?;
+            Segment::seal(output.into())
+                .map(Payload::Segment)
+                .map_err(|error| os("sealing the response")(io::Error::other(error)))
+        }
+    }
+}
+
+/// A memfd for the response that cannot grow beyond the limit and its slack.
+fn output(max_payload: u64) -> Result<File, StdioError> {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let file = File::from(memfd_create(c"cwasi-stdout", flags).map_err(os("memfd_create"))?);
+    // Sparse: no page is there before it is written.
+    file.set_len(max_payload.saturating_add(RESPONSE_SLACK)).map_err(os("ftruncate"))?;
+    fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_GROW)).map_err(os("F_SEAL_GROW"))?;
+    Ok(file)
+}
+
+/// Puts the payload on stdin, at its start, and `output` on stdout.
+fn connect(payload: &Payload, output: &File) -> Result<(), StdioError> {
+    match payload {
+        Payload::Inline(bytes) => {
+            let fd =
+                memfd_create(c"cwasi-stdin", MFdFlags::MFD_CLOEXEC).map_err(os("memfd_create"))?;
+            let mut file = File::from(fd);
+            file.write_all(bytes).map_err(os("write"))?;
+            file.seek(SeekFrom::Start(0)).map_err(os("lseek"))?;
+            redirect(&file, libc::STDIN_FILENO).map_err(os("redirecting stdin"))?;
+        }
+        Payload::Segment(segment) => {
+            nix::unistd::lseek(segment.as_fd(), 0, nix::unistd::Whence::SeekSet)
+                .map_err(os("lseek"))?;
+            redirect(&segment.as_fd(), libc::STDIN_FILENO).map_err(os("redirecting stdin"))?;
+        }
+    }
+    redirect(output, libc::STDOUT_FILENO).map_err(os("redirecting stdout"))
+}

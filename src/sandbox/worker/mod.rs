@@ -1,0 +1,121 @@
+//! A worker: forked by sandbox init, runs one invocation at a time, each in a fresh instance.
+//!
+//! A crash, an overflow of the stack or a missed deadline ends this process and is the error of the one
+//! request that it ran; init notices and forks another. The worker dies with init.
+#![expect(unsafe_code, reason = "closes every descriptor that it was not given")]
+
+mod command;
+mod primary;
+mod secondary;
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::sys::signal::SigSet;
+use nix::unistd::Pid;
+
+use crate::dispatcher::call::DEFAULT_TIMEOUT_MS;
+use crate::dispatcher::{BrokerClient, Dispatcher, Settings};
+use crate::sys::process::{die_with_parent, exit_now, keep_only};
+use crate::sys::seqpacket;
+use crate::vm::{Context, FunctionCalls, Host, InstanceSpec, Module, StderrLog};
+use crate::wire::control::{self, FunctionLaunch, Role};
+
+use super::init::{EXIT_START_FAILED, Sandbox};
+use super::messages::WorkerMessage;
+
+/// Longest message of a failed start, in bytes.
+const MESSAGE_MAX: usize = 4 * 1024;
+
+/// What a worker works with.
+struct Worker<'a, M> {
+    launch: &'a FunctionLaunch,
+    module: &'a M,
+    /// Init's other end is the worker's slot.
+    init: OwnedFd,
+    host: Host,
+    spec: InstanceSpec,
+}
+
+/// The worker's life, in the child that init just forked. `socket` leads to init, whose pid is `parent`.
+pub fn enter<M: Module>(sandbox: &Sandbox<M>, parent: Pid, socket: OwnedFd) -> ! {
+    let _unnamed = nix::sys::prctl::set_name(c"cwasi-worker");
+    match set_up(sandbox, parent, socket) {
+        Ok((broker, init)) => {
+            let worker = Worker::new(sandbox, broker, init);
+            let code = match sandbox.launch.role {
+                Role::Primary => primary::run(worker),
+                Role::Secondary => secondary::run(worker),
+            };
+            exit_now(code)
+        }
+        Err(error) => {
+            eprintln!("cwasi: a worker of {} cannot start: {error}", sandbox.launch.identity);
+            exit_now(EXIT_START_FAILED)
+        }
+    }
+}
+
+/// Leaves the worker with stdio, the broker and its socket to init.
+fn set_up<M>(
+    sandbox: &Sandbox<M>,
+    parent: Pid,
+    socket: OwnedFd,
+) -> std::io::Result<(OwnedFd, OwnedFd)> {
+    die_with_parent(parent)?;
+    SigSet::empty().thread_set_mask()?;
+    let broker = sandbox.broker.try_clone()?;
+    // SAFETY:
+    // - this process never returns into init's code, which owns the other descriptors.
+    let mut kept = unsafe { keep_only(vec![broker, socket]) }?.into_iter();
+    match (kept.next(), kept.next()) {
+        (Some(broker), Some(init)) => Ok((broker, init)),
+        _ => Err(std::io::ErrorKind::NotFound.into()),
+    }
+}
+
+impl<'a, M: Module> Worker<'a, M> {
+    fn new(sandbox: &'a Sandbox<M>, broker: OwnedFd, init: OwnedFd) -> Self {
+        let launch = &sandbox.launch;
+        let settings = Settings {
+            caller: launch.identity.function.clone(),
+            max_payload: launch.max_payload,
+            timeout_ms: launch.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS),
+        };
+        let calls = FunctionCalls::new(Dispatcher::new(settings, BrokerClient::new(broker)));
+        let context = Context {
+            function: launch.identity.function.clone(),
+            workflow: launch.workflow.clone(),
+            ..Context::default()
+        };
+        let host = Host::new(context, Box::new(calls), Box::new(StderrLog));
+        let spec = InstanceSpec {
+            args: launch.args.clone(),
+            env: launch.env.clone(),
+            preopens: launch.preopens.clone(),
+        };
+        Self { launch, module: &sandbox.module, init, host, spec }
+    }
+
+    /// The context of an invocation.
+    fn context(&self) -> Context {
+        Context {
+            function: self.launch.identity.function.clone(),
+            workflow: self.launch.workflow.clone(),
+            attempt: 1,
+            ..Context::default()
+        }
+    }
+
+    /// Tells init; false when init is gone, and then this process is about to go too.
+    fn tell(&self, message: &WorkerMessage) -> bool {
+        seqpacket::send(self.init.as_fd(), &[&control::encode(message)], &[], None).is_ok()
+    }
+
+    /// Tells init that there will be no instance; returns the exit code.
+    fn start_failed(&self, error: &dyn std::error::Error) -> i32 {
+        let mut message = super::builder::chain(error);
+        message.truncate(message.floor_char_boundary(MESSAGE_MAX));
+        self.tell(&WorkerMessage::StartFailed { message });
+        EXIT_START_FAILED
+    }
+}

@@ -1,0 +1,44 @@
+//! A primary's worker: runs the entry once, on the container's own stdio.
+
+use crate::sandbox::init::EXIT_TRAPPED;
+use crate::sandbox::messages::WorkerMessage;
+use crate::sys::random::bytes16;
+use crate::vm::{Context, End, Instance, Module};
+use crate::wire::control::Entry;
+
+use super::Worker;
+
+/// Exit codes have eight bits.
+const EXIT_MASK: u32 = 0xff;
+
+/// Runs it and returns the exit code.
+pub fn run<M: Module>(mut worker: Worker<'_, M>) -> i32 {
+    let Entry::Command { export } = &worker.launch.entry else {
+        return worker.start_failed(&NotACommand);
+    };
+    let mut instance = match worker.module.instantiate(&worker.spec, &mut worker.host) {
+        Ok(instance) => instance,
+        Err(error) => return worker.start_failed(&error),
+    };
+    if !worker.tell(&WorkerMessage::Ready) {
+        return EXIT_TRAPPED;
+    }
+    let context = Context { invocation_id: hex::encode(bytes16()), ..worker.context() };
+    worker.host.begin(context);
+    let end = instance.run_command(export, &mut worker.host);
+    worker.host.end();
+    match end {
+        End::Exited(code) => i32::try_from(code & EXIT_MASK).unwrap_or(i32::MAX),
+        End::Trapped(trap) => {
+            eprintln!("cwasi: {}: {trap}", worker.launch.identity.function);
+            EXIT_TRAPPED
+        }
+    }
+}
+
+/// A primary runs to completion, so its entry is a command.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "a primary runs a command's export such as _start, not cwasi_handle; is cwasi.role=secondary missing?"
+)]
+struct NotACommand;

@@ -1,0 +1,185 @@
+//! A secondary's worker: one request after the other, each in an instance that was made before it came.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use cwasi_abi::Errno;
+
+use crate::modes::local::{Answer, LocalError, Opened, open_frame, respond, send_frame};
+use crate::modes::{CallError, Payload};
+use crate::sandbox::messages::WorkerMessage;
+use crate::sys::clock::monotonic_ns;
+use crate::sys::seqpacket::{self, Deadline};
+use crate::vm::dispatch::from_monotonic;
+use crate::vm::reactor::{self, Handled};
+use crate::vm::{Context, Module, VmError};
+use crate::wire::control::Entry;
+use crate::wire::envelope::{Assignment, Response};
+use crate::wire::frame::FRAME_MAX;
+use crate::wire::ids::CallId;
+
+use super::Worker;
+use super::command::{self, Stdio};
+
+/// Exit code when init is gone or speaks another language.
+const EXIT_NO_INIT: i32 = 1;
+
+/// A request as it came from init.
+struct Task {
+    id: CallId,
+    reply_to: OwnedFd,
+    deadline: Deadline,
+    context: Context,
+    payload: Payload,
+}
+
+/// Serves until init closes the socket; returns the exit code.
+pub fn run<M: Module>(mut worker: Worker<'_, M>) -> i32 {
+    let stdio = match Stdio::new() {
+        Ok(stdio) => stdio,
+        Err(error) => return worker.start_failed(&error),
+    };
+    let mut next = match worker.module.instantiate(&worker.spec, &mut worker.host) {
+        Ok(instance) => Ok(instance),
+        Err(error) => return worker.start_failed(&error),
+    };
+    if !worker.tell(&WorkerMessage::Ready) {
+        return EXIT_NO_INIT;
+    }
+    let mut buffer = vec![0; FRAME_MAX];
+    loop {
+        let task = match receive(&worker, &mut buffer) {
+            Ok(task) => task,
+            Err(Ended::Init) => return 0,
+            Err(Ended::Malformed(what)) => {
+                eprintln!("cwasi: {}: {what}", worker.launch.identity.function);
+                return EXIT_NO_INIT;
+            }
+        };
+        serve(&mut worker, &stdio, next, &task);
+        drop(task);
+        if !worker.tell(&WorkerMessage::Done) {
+            return EXIT_NO_INIT;
+        }
+        // Ahead of the next request; if that is here already, it waits no longer than it would anyway.
+        next = worker.module.instantiate(&worker.spec, &mut worker.host);
+    }
+}
+
+enum Ended {
+    Init,
+    Malformed(String),
+}
+
+fn receive<M: Module>(worker: &Worker<'_, M>, buffer: &mut [u8]) -> Result<Task, Ended> {
+    let received =
+        seqpacket::receive(worker.init.as_fd(), buffer, None).map_err(|_closed| Ended::Init)?;
+    let malformed = |error: LocalError| Ended::Malformed(format!("assignment: {error}"));
+    let Opened { envelope, payload, mut extra } = open_frame::<Assignment>(
+        &buffer[..received.len],
+        received.descriptors,
+        1,
+        worker.launch.max_payload,
+    )
+    .map_err(malformed)?;
+    let request = envelope.request.get_or_default();
+    let (Some(id), Some(reply_to)) = (request.id(), extra.pop()) else {
+        return Err(Ended::Malformed("assignment without id or connection".to_owned()));
+    };
+    let deadline = (envelope.deadline_mono_ns > 0).then_some(envelope.deadline_mono_ns);
+    let context = Context {
+        invocation_id: id.to_string(),
+        deadline: deadline.map(from_monotonic),
+        attempt: request.attempt,
+        caller: envelope.caller.clone(),
+        traceparent: request.traceparent.clone(),
+        ..worker.context()
+    };
+    Ok(Task { id, reply_to, deadline, context, payload })
+}
+
+/// Runs one request and answers it. The instance is gone afterwards.
+fn serve<M: Module>(
+    worker: &mut Worker<'_, M>,
+    stdio: &Stdio,
+    instance: Result<M::Instance, VmError>,
+    task: &Task,
+) {
+    if task.deadline.is_some_and(|deadline| deadline <= monotonic_ns()) {
+        let target = worker.launch.identity.function.clone();
+        return answer(task, &Answer::Error(CallError::Timeout { target }));
+    }
+    let mut instance = match instance {
+        Ok(instance) => instance,
+        Err(error) => {
+            let message = super::super::builder::chain(&error);
+            return answer(task, &Answer::Error(CallError::Failed { message }));
+        }
+    };
+    worker.host.begin(task.context.clone());
+    match &worker.launch.entry {
+        Entry::Reactor => {
+            let handled = reactor::handle(&mut instance, &task.payload, &mut worker.host);
+            answer_handled(worker.launch, task, handled);
+        }
+        Entry::Command { export } => {
+            let done = command::run(
+                &mut instance,
+                export,
+                &task.payload,
+                &mut worker.host,
+                stdio,
+                worker.launch,
+            );
+            match done {
+                Ok(payload) => answer(task, &Answer::Response(payload)),
+                Err(error) => answer(task, &Answer::Error(error)),
+            }
+        }
+    }
+    worker.host.end();
+}
+
+fn answer_handled(
+    launch: &crate::wire::control::FunctionLaunch,
+    task: &Task,
+    handled: Handled<'_>,
+) {
+    let function = &launch.identity.function;
+    let error = match handled {
+        Handled::Answered(bytes) if bytes.len() as u64 <= launch.max_payload => {
+            return answer_bytes(task, bytes);
+        }
+        Handled::Answered(bytes) => {
+            let what = format!("response of {function}");
+            CallError::too_large(&what, bytes.len() as u64, launch.max_payload)
+        }
+        Handled::Failed(message) => CallError::Failed { message },
+        Handled::Exited(code) => CallError::Failed {
+            message: format!("{function} called exit({code}) instead of answering"),
+        },
+        Handled::Trapped(trap) => {
+            eprintln!("cwasi: {function}: {trap}");
+            CallError::Trapped { message: format!("{function}: {trap}") }
+        }
+    };
+    answer(task, &Answer::Error(error));
+}
+
+/// Straight from linear memory to the socket or segment.
+fn answer_bytes(task: &Task, bytes: &[u8]) {
+    let response =
+        Response { call_id: task.id.0.to_vec(), errno: Errno::Ok.code(), ..Response::default() };
+    report(send_frame(task.reply_to.as_fd(), &response, bytes, &[], task.deadline));
+}
+
+fn answer(task: &Task, answer: &Answer) {
+    report(respond(task.reply_to.as_fd(), task.id, answer, task.deadline));
+}
+
+/// A caller that is gone or reads no more needs no answer; a fault of ours is said.
+fn report(result: Result<(), LocalError>) {
+    match result {
+        Ok(()) | Err(LocalError::Socket(_)) => {}
+        Err(error) => eprintln!("cwasi: an answer was lost: {error}"),
+    }
+}

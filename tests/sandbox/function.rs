@@ -1,0 +1,171 @@
+//! A function in its sandbox, as its shim and its callers see it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use cwasi::modes::local::{receive_frame, send_frame};
+use cwasi::sys::clock::monotonic_ns;
+use cwasi::sys::seqpacket;
+use cwasi::wire::control::{
+    self, CONTROL_MESSAGE_MAX, Entry, FunctionLaunch, Role, SandboxMessage, Workload,
+};
+use cwasi::wire::envelope::{Hello, Request, Response};
+use cwasi::wire::frame::FRAME_MAX;
+use cwasi::wire::ids::Identity;
+
+use crate::bed::{Bed, Container, WAIT};
+
+/// Largest payload in these tests.
+pub const PAYLOAD_MAX: u64 = 128 << 20;
+
+fn soon() -> Option<u64> {
+    Some(monotonic_ns() + u64::try_from(WAIT.as_nanos()).unwrap())
+}
+
+pub fn identity(function: &str) -> Identity {
+    Identity { namespace: "test".into(), pod_namespace: String::new(), function: function.into() }
+}
+
+/// A launch with nothing special.
+pub fn launch(role: Role, artifact: &Path, entry: Entry) -> FunctionLaunch {
+    FunctionLaunch {
+        identity: identity("f"),
+        workflow: String::new(),
+        instance: "0123456789abcdef".into(),
+        role,
+        artifact: artifact.into(),
+        module_digest: String::new(),
+        entry,
+        args: vec!["f".into()],
+        env: Vec::new(),
+        preopens: Vec::new(),
+        concurrency: 1,
+        queue: 8,
+        timeout_ms: None,
+        max_payload: PAYLOAD_MAX,
+        memory_max: None,
+        max_requests: 0,
+        idle_ms: None,
+    }
+}
+
+pub fn command(export: &str) -> Entry {
+    Entry::Command { export: export.into() }
+}
+
+/// A created function.
+pub struct Function<'a> {
+    pub container: Container<'a>,
+    pub broker: OwnedFd,
+    receiver: std::path::PathBuf,
+}
+
+impl<'a> Function<'a> {
+    pub fn create(bed: &'a Bed, id: &str, launch: FunctionLaunch) -> Result<Self, String> {
+        let bundle = bed.bundle(id, &["/f.wasm"], |_| {});
+        Self::create_in(bed, id, bundle, launch)
+    }
+
+    pub fn create_in(
+        bed: &'a Bed,
+        id: &str,
+        bundle: std::path::PathBuf,
+        launch: FunctionLaunch,
+    ) -> Result<Self, String> {
+        let (broker, theirs) = seqpacket::pair().unwrap();
+        let receiver = bed.dir.path().join(format!("{id}.sock"));
+        let listener =
+            (launch.role == Role::Secondary).then(|| seqpacket::listener(&receiver).unwrap());
+        let mut more = vec![theirs.as_fd()];
+        more.extend(listener.iter().map(AsFd::as_fd));
+        let workload = Workload::Function(Box::new(launch));
+        let container = bed.create(id, bundle, workload, &more)?;
+        Ok(Self { container, broker, receiver })
+    }
+
+    /// Created, started and ready.
+    pub fn start(bed: &'a Bed, id: &str, launch: FunctionLaunch) -> Self {
+        let function = Self::create(bed, id, launch).unwrap();
+        function.container.start();
+        assert_eq!(function.message(), SandboxMessage::Ready);
+        function
+    }
+
+    /// What the sandbox says to its shim next.
+    pub fn message(&self) -> SandboxMessage {
+        let mut buffer = vec![0; CONTROL_MESSAGE_MAX];
+        let received = seqpacket::receive(self.broker.as_fd(), &mut buffer, soon()).unwrap();
+        control::decode(&buffer[..received.len]).unwrap()
+    }
+
+    /// A caller that its shim has introduced.
+    pub fn caller(&self) -> Caller {
+        let connection = seqpacket::connect_to(&self.receiver).unwrap();
+        let hello = Hello::of(&identity("tester"), "", "i");
+        send_frame(connection.as_fd(), &hello, b"", &[], soon()).unwrap();
+        Caller { connection, next: 0 }
+    }
+
+    /// A caller, unless nobody listens any more.
+    pub fn caller_if_listening(&self) -> Option<OwnedFd> {
+        seqpacket::connect_to(&self.receiver).ok()
+    }
+
+    /// Pids of its workers, in the host's pid namespace.
+    pub fn workers(&self) -> Vec<i32> {
+        let pid = self.container.pid;
+        std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
+            .unwrap()
+            .split_whitespace()
+            .map(|pid| pid.parse().unwrap())
+            .collect()
+    }
+}
+
+/// Errno and message, or the response.
+pub type Outcome = Result<Vec<u8>, (i32, String)>;
+
+pub struct Caller {
+    pub connection: OwnedFd,
+    next: u64,
+}
+
+impl Caller {
+    /// Sends a request without waiting; returns its number.
+    pub fn send(&mut self, payload: &[u8], timeout_ms: u64) -> u64 {
+        self.next += 1;
+        let request = Request {
+            call_id: [self.next.to_le_bytes(), [7; 8]].concat(),
+            target: "f".into(),
+            remaining_us: timeout_ms * 1000,
+            attempt: 1,
+            ..Request::default()
+        };
+        send_frame(self.connection.as_fd(), &request, payload, &[], soon()).unwrap();
+        self.next
+    }
+
+    /// The next answer.
+    pub fn receive(&self) -> (u64, Outcome) {
+        let mut buffer = vec![0; FRAME_MAX];
+        let answer =
+            receive_frame::<Response>(&self.connection, &mut buffer, u64::MAX, soon()).unwrap();
+        let bytes = answer.payload.into_vec().unwrap();
+        let outcome = match answer.envelope.errno {
+            0 => Ok(bytes),
+            errno => Err((errno, String::from_utf8(bytes).unwrap())),
+        };
+        (u64::from_le_bytes(answer.envelope.call_id[..8].try_into().unwrap()), outcome)
+    }
+
+    pub fn call(&mut self, payload: &[u8]) -> Outcome {
+        self.call_within(payload, 20_000)
+    }
+
+    pub fn call_within(&mut self, payload: &[u8], timeout_ms: u64) -> Outcome {
+        let number = self.send(payload, timeout_ms);
+        let (answered, outcome) = self.receive();
+        assert_eq!(answered, number);
+        outcome
+    }
+}

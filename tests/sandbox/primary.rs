@@ -1,0 +1,121 @@
+//! Primaries: the guest's output, exit code, traps and signals are the container's.
+
+use std::os::fd::AsFd;
+
+use cwasi::modes::local::{receive_frame, send_frame};
+use cwasi::sys::seqpacket;
+use cwasi::wire::control::{
+    self, CONTROL_MESSAGE_MAX, FunctionLaunch, ResolveReply, Role, SandboxMessage,
+};
+use cwasi::wire::envelope::{Hello, Request, Response};
+use nix::sys::signal::Signal;
+
+use crate::bed::Bed;
+use crate::function::{Function, command, identity, launch};
+use crate::guests::guests;
+
+fn primary(export: &str) -> FunctionLaunch {
+    launch(Role::Primary, &guests().primary, command(export))
+}
+
+#[test]
+fn output_and_exit_code_are_the_guests() {
+    let bed = Bed::new();
+    let mut function = Function::start(&bed, "p", primary("_start"));
+    assert_eq!(function.container.wait(), 7);
+    assert_eq!(function.container.output(), "hello\n");
+    function.container.delete();
+    assert!(bed.cgroups("p").is_empty());
+    let function = Function::start(&bed, "q", primary("returns"));
+    assert_eq!(function.container.wait(), 0);
+    function.container.delete();
+}
+
+#[test]
+fn a_trap_and_an_overflow_are_said_and_have_their_codes() {
+    let bed = Bed::new();
+    let mut function = Function::start(&bed, "t", primary("trap"));
+    assert_eq!(function.container.wait(), 134);
+    let errors = function.container.errors();
+    assert!(errors.contains("unreachable") && errors.contains("trap"), "{errors}");
+    function.container.delete();
+    let mut function = Function::start(&bed, "o", primary("recurse"));
+    assert_eq!(function.container.wait(), 139);
+    let errors = function.container.errors();
+    assert!(errors.contains("stack overflow"), "{errors}");
+    function.container.delete();
+}
+
+#[test]
+fn stop_signals_and_the_timeout_end_a_loop() {
+    let bed = Bed::new();
+    for (id, signal) in
+        [("term", Signal::SIGTERM), ("int", Signal::SIGINT), ("kill", Signal::SIGKILL)]
+    {
+        let function = Function::start(&bed, id, primary("loop"));
+        function.container.signal(signal);
+        assert_eq!(function.container.wait(), 128 + signal as i32);
+        function.container.delete();
+    }
+    let mut function =
+        Function::start(&bed, "time", FunctionLaunch { timeout_ms: Some(50), ..primary("loop") });
+    assert_eq!(function.container.wait(), 137);
+    assert!(function.container.errors().contains("cwasi.timeout"));
+    function.container.delete();
+}
+
+#[test]
+fn what_cannot_run_is_refused_at_create() {
+    let bed = Bed::new();
+    let missing = Function::create(&bed, "e", primary("nothing")).err().unwrap();
+    assert!(missing.contains("nothing") && missing.contains("_start"), "{missing}");
+    let text = bed.dir.path().join("text.so");
+    std::fs::write(&text, "no native code").unwrap();
+    let damaged = launch(Role::Primary, &text, command("_start"));
+    assert!(Function::create(&bed, "d", damaged).err().unwrap().contains("text.so"));
+    for id in ["e", "d"] {
+        assert!(bed.cgroups(id).is_empty() && !bed.root().join(id).exists());
+    }
+}
+
+#[test]
+fn a_guest_calls_then_allocates_copies_and_calls_again() {
+    let bed = Bed::new();
+    let caller = launch(Role::Primary, &guests().caller, command("_start"));
+    let mut function = Function::start(&bed, "caller", caller);
+    // The shim's part: one question, because the route is kept.
+    let mut buffer = vec![0; CONTROL_MESSAGE_MAX];
+    let question = seqpacket::receive(function.broker.as_fd(), &mut buffer, None).unwrap();
+    let SandboxMessage::Resolve(request) = control::decode(&buffer[..question.len]).unwrap() else {
+        panic!("no question")
+    };
+    assert_eq!(request.target, "callee");
+    let (theirs, callee) = seqpacket::pair().unwrap();
+    let hello = Hello::of(&identity("f"), "", "i");
+    send_frame(theirs.as_fd(), &hello, b"", &[], None).unwrap();
+    let reply = ResolveReply::Local {
+        instance: "callee-1".into(),
+        reason: "same host".into(),
+        max_payload: 1 << 20,
+    };
+    seqpacket::send(
+        question.descriptors[0].as_fd(),
+        &[&control::encode(&reply)],
+        &[theirs.as_fd()],
+        None,
+    )
+    .unwrap();
+    drop(theirs);
+    receive_frame::<Hello>(&callee, &mut buffer, 0, None).unwrap();
+    for round in 1..=3_u8 {
+        let request = receive_frame::<Request>(&callee, &mut buffer, 1 << 20, None).unwrap();
+        assert_eq!(request.payload.into_vec().unwrap(), [b'z'; 1000]);
+        let response = Response { call_id: request.envelope.call_id, ..Response::default() };
+        send_frame(callee.as_fd(), &response, &[b'0' + round; 2000], &[], None).unwrap();
+    }
+    assert_eq!(function.container.wait(), 0, "{}", function.container.errors());
+    assert_eq!(function.container.output(), "3".repeat(2000));
+    let SandboxMessage::Edges(edges) = function.message() else { panic!("no report") };
+    assert_eq!((edges[0].calls, edges[0].errors), (3, 0));
+    function.container.delete();
+}

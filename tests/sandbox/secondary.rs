@@ -1,0 +1,267 @@
+//! Secondaries: every request its own instance, every fault its own request's error.
+
+use cwasi::wire::control::{Entry, FunctionLaunch, Role, SandboxMessage};
+use cwasi_abi::Errno;
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+
+use crate::bed::{Bed, descriptors_of, eventually};
+use crate::function::{Function, command, launch};
+use crate::guests::guests;
+
+fn reactor() -> FunctionLaunch {
+    launch(Role::Secondary, &guests().reactor, Entry::Reactor)
+}
+
+fn errno(code: i32) -> Errno {
+    Errno::from_code(code).unwrap()
+}
+
+#[test]
+fn every_request_has_an_instance_of_its_own() {
+    let bed = Bed::new();
+    let function = Function::start(&bed, "s", reactor());
+    let mut caller = function.caller();
+    for _ in 0..5 {
+        assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()));
+    }
+    for size in [0, 1, 65535, 65536, 65537, 1 << 20] {
+        let payload = vec![0xab; size];
+        assert_eq!(caller.call(&payload).unwrap().len(), size);
+    }
+    assert_eq!(function.workers().len(), 1, "one worker served them all");
+    function.container.signal(Signal::SIGTERM);
+    assert_eq!(function.container.wait(), 143);
+    function.container.delete();
+    assert!(bed.cgroups("s").is_empty());
+}
+
+#[test]
+fn each_fault_is_one_requests_error_and_the_next_is_served() {
+    let bed = Bed::new();
+    let function = Function::start(&bed, "faults", reactor());
+    let mut caller = function.caller();
+    let cases: [(&[u8], u64, Errno, &str); 6] = [
+        (b"o", 20_000, Errno::Trapped, "out of bounds"),
+        (b"r", 20_000, Errno::Trapped, "stack overflow"),
+        (b"l", 100, Errno::Timeout, "deadline"),
+        (b"p", 100, Errno::Timeout, "deadline"),
+        (b"x", 20_000, Errno::Failed, "exit(3)"),
+        (b"f", 20_000, Errno::Failed, "deliberate failure"),
+    ];
+    for (payload, timeout_ms, expected, text) in cases {
+        let (code, message) = caller.call_within(payload, timeout_ms).unwrap_err();
+        assert_eq!(errno(code), expected, "{message}");
+        assert!(message.contains(text), "{message}");
+        assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()));
+    }
+    for _ in 0..1000 {
+        assert_eq!(errno(caller.call(b"o").unwrap_err().0), Errno::Trapped);
+    }
+    assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()));
+    function.container.delete();
+    function.container.wait();
+}
+
+#[test]
+fn a_payload_of_100_mib_comes_back_whole() {
+    let bed = Bed::new();
+    let function = Function::start(&bed, "large", reactor());
+    let mut payload = vec![b'e'; 100 << 20];
+    for (index, chunk) in payload.chunks_mut(4096).enumerate() {
+        chunk[1] = u8::try_from(index % 251).unwrap();
+    }
+    assert!(function.caller().call(&payload).unwrap() == payload);
+    function.container.delete();
+    function.container.wait();
+}
+
+#[test]
+fn a_command_reads_stdin_and_answers_on_stdout() {
+    let bed = Bed::new();
+    let entry = command("_start");
+    let mut function =
+        Function::start(&bed, "cmd", launch(Role::Secondary, &guests().command, entry));
+    let mut caller = function.caller();
+    for size in [0_usize, 1, 70_000, 3 << 20] {
+        let payload = vec![b'a'; size];
+        let response = caller.call(&payload).unwrap();
+        assert_eq!(response.len(), size + 4);
+        assert!(response.starts_with(b"got:"));
+    }
+    let (code, message) = caller.call(b"x").unwrap_err();
+    assert_eq!((errno(code), message.contains("exit code 5")), (Errno::Failed, true), "{message}");
+    assert_eq!(errno(caller.call(b"t").unwrap_err().0), Errno::Trapped);
+    assert_eq!(caller.call(b"again"), Ok(b"got:again".to_vec()));
+    function.container.delete();
+    function.container.wait();
+    assert_eq!(function.container.output(), "", "responses only");
+    assert!(function.container.errors().starts_with("err\n"), "stderr is the container's");
+}
+
+#[test]
+fn a_response_above_the_limit_is_an_error() {
+    let bed = Bed::new();
+    let entry = command("_start");
+    let small =
+        FunctionLaunch { max_payload: 1000, ..launch(Role::Secondary, &guests().command, entry) };
+    let function = Function::start(&bed, "small", small);
+    let mut caller = function.caller();
+    assert_eq!(caller.call(&[b'a'; 996]).unwrap().len(), 1000);
+    assert_eq!(errno(caller.call(&[b'a'; 997]).unwrap_err().0), Errno::PayloadTooLarge);
+    assert_eq!(errno(caller.call(&[b'a'; 1001]).unwrap_err().0), Errno::PayloadTooLarge);
+    function.container.delete();
+    function.container.wait();
+}
+
+#[test]
+fn workers_and_queue_are_bounded_and_answer_at_once() {
+    let bed = Bed::new();
+    let bounded = FunctionLaunch { concurrency: 2, queue: 1, ..reactor() };
+    let function = Function::start(&bed, "bounds", bounded);
+    assert_eq!(function.workers().len(), 2);
+    let mut caller = function.caller();
+    let running = [caller.send(b"l", 1500), caller.send(b"l", 1500)];
+    let waiting = caller.send(b"e", 20_000);
+    let refused = caller.send(b"e", 20_000);
+    let (number, outcome) = caller.receive();
+    let (code, message) = outcome.unwrap_err();
+    assert_eq!((number, errno(code)), (refused, Errno::Overloaded));
+    assert!(message.contains("cwasi.queue"), "{message}");
+    let mut timeouts = Vec::new();
+    let mut served = false;
+    for _ in 0..3 {
+        match caller.receive() {
+            (number, Err((code, _))) if errno(code) == Errno::Timeout => timeouts.push(number),
+            (number, Ok(bytes)) => served = number == waiting && bytes == b"e",
+            other => panic!("{other:?}"),
+        }
+    }
+    timeouts.sort_unstable();
+    assert_eq!((timeouts, served), (running.to_vec(), true));
+    function.container.delete();
+    function.container.wait();
+}
+
+#[test]
+fn waiting_requests_expire_and_leave_with_their_caller() {
+    let bed = Bed::new();
+    let function = Function::start(&bed, "wait", FunctionLaunch { queue: 2, ..reactor() });
+    let mut busy = function.caller();
+    busy.send(b"l", 1000);
+    let mut gone = function.caller();
+    gone.send(b"e", 20_000);
+    gone.send(b"e", 20_000);
+    let mut late = function.caller();
+    let full = eventually("a full queue", || {
+        let (code, _) = late.call_within(b"e", 1).unwrap_err();
+        (errno(code) == Errno::Overloaded).then_some(())
+    });
+    let () = full;
+    drop(gone);
+    let outcome = eventually("room in the queue", || {
+        let (code, message) = late.call_within(b"e", 10).unwrap_err();
+        (errno(code) == Errno::Timeout).then_some(message)
+    });
+    assert!(outcome.contains("deadline"), "{outcome}");
+    assert_eq!(errno(busy.receive().1.unwrap_err().0), Errno::Timeout);
+    assert_eq!(busy.call(b"c"), Ok(b"1".to_vec()));
+    function.container.delete();
+    function.container.wait();
+}
+
+#[test]
+fn a_killed_worker_is_the_running_requests_error_and_is_replaced() {
+    let bed = Bed::new();
+    let function = Function::start(&bed, "kill", reactor());
+    let mut caller = function.caller();
+    let first = function.workers()[0];
+    caller.send(b"l", 20_000);
+    eventually("the worker runs", || {
+        let stat = std::fs::read_to_string(format!("/proc/{first}/stat")).ok()?;
+        stat.rsplit(") ").next()?.starts_with('R').then_some(())
+    });
+    nix::sys::signal::kill(Pid::from_raw(first), Signal::SIGKILL).unwrap();
+    let (code, message) = caller.receive().1.unwrap_err();
+    assert_eq!(errno(code), Errno::Broken);
+    assert!(message.contains("signal 9"), "{message}");
+    assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()));
+    let second = function.workers();
+    assert!(second.len() == 1 && second[0] != first);
+    nix::sys::signal::kill(Pid::from_raw(second[0]), Signal::SIGKILL).unwrap();
+    eventually("a third worker", || {
+        let workers = function.workers();
+        (workers.len() == 1 && workers[0] != second[0]).then_some(())
+    });
+    assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()), "an idle worker's death is nobody's error");
+    function.container.delete();
+    function.container.wait();
+}
+
+#[test]
+fn a_stop_signal_finishes_what_is_in_flight() {
+    let bed = Bed::new();
+    let function = Function::start(&bed, "drain", reactor());
+    let mut caller = function.caller();
+    caller.send(b"l", 700);
+    caller.send(b"e", 20_000);
+    eventually("the worker is busy", || {
+        let worker = function.workers()[0];
+        let stat = std::fs::read_to_string(format!("/proc/{worker}/stat")).ok()?;
+        stat.rsplit(") ").next()?.starts_with('R').then_some(())
+    });
+    function.container.signal(Signal::SIGTERM);
+    let mut other = function.caller_if_listening();
+    assert_eq!(errno(caller.receive().1.unwrap_err().0), Errno::Timeout);
+    assert_eq!(caller.receive().1, Ok(b"e".to_vec()));
+    assert_eq!(function.container.wait(), 143);
+    drop(other.take());
+    function.container.delete();
+}
+
+#[test]
+fn one_shot_and_idle_secondaries_end_by_themselves() {
+    let bed = Bed::new();
+    let function = Function::start(&bed, "shot", FunctionLaunch { max_requests: 2, ..reactor() });
+    let mut caller = function.caller();
+    assert!(caller.call(b"e").is_ok() && caller.call(b"e").is_ok());
+    assert_eq!(function.container.wait(), 0);
+    function.container.delete();
+    let function = Function::start(&bed, "idle", FunctionLaunch { idle_ms: Some(50), ..reactor() });
+    assert_eq!(function.container.wait(), 0);
+    function.container.delete();
+}
+
+#[test]
+fn a_sandbox_holds_only_the_descriptors_that_it_was_given() {
+    let bed = Bed::new();
+    let function = Function::start(&bed, "fds", FunctionLaunch { concurrency: 2, ..reactor() });
+    let mut caller = function.caller();
+    assert!(caller.call(b"e").is_ok());
+    let init = function.container.descriptors();
+    // stdio, broker, receiver, signals, one socket per worker, one connection
+    assert_eq!(init.len(), 3 + 2 + 1 + 2 + 1, "{init:?}");
+    for worker in function.workers() {
+        let held = descriptors_of(Pid::from_raw(worker));
+        let targets: Vec<_> = held.iter().map(|(_, path)| path.to_string_lossy()).collect();
+        // stdio, broker, init, and copies of stdin and stdout to return to
+        assert_eq!(held.len(), 7, "{held:?}");
+        assert_eq!(targets.iter().filter(|path| path.starts_with("socket:")).count(), 2);
+    }
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", function.container.pid)).unwrap();
+    assert!(maps.contains("reactor.so"), "loaded before the root was left");
+    function.container.delete();
+    function.container.wait();
+}
+
+#[test]
+fn a_module_that_cannot_be_instantiated_fails_the_start() {
+    let bed = Bed::new();
+    let wrong = launch(Role::Primary, &guests().reactor, Entry::Reactor);
+    let function = Function::create(&bed, "role", wrong).unwrap();
+    function.container.start();
+    let SandboxMessage::StartFailed { message } = function.message() else { panic!("started") };
+    assert!(message.contains("cwasi.role"), "{message}");
+    assert_eq!(function.container.wait(), 125);
+    function.container.delete();
+}
