@@ -1,0 +1,74 @@
+//! A secondary whose first argument says what it does with every request.
+//!
+//! Runs inside a guest, one instance per request. Without an argument it is an echo.
+
+use std::fmt::Write as _;
+
+/// Bytes that `hog` asks for at a time.
+const BITE: usize = 1 << 20;
+
+#[cwasi::handler]
+fn act(payload: Vec<u8>) -> Result<Vec<u8>, String> {
+    let args: Vec<String> = std::env::args().collect();
+    let argument = args.get(2).map(String::as_str).unwrap_or_default();
+    match args.get(1).map_or("echo", String::as_str) {
+        "echo" => Ok(payload),
+        "reverse" => Ok(payload.into_iter().rev().collect()),
+        "checksum" => Ok(checksum(&payload).into_bytes()),
+        "fail" => Err(format!("refused: {argument}")),
+        "panic" => panic!("cannot go on with {} bytes", payload.len()),
+        "chain" => cwasi::call(argument, &payload).map_err(|error| error.to_string()),
+        "log" => Ok(log(&payload)),
+        "context" => Ok(context().into_bytes()),
+        "hog" => Ok(hog().into_bytes()),
+        other => Err(format!("actor knows no {other:?}")),
+    }
+}
+
+/// Length and FNV-1a of the bytes, as the caller computes them too.
+fn checksum(bytes: &[u8]) -> String {
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{} {hash:016x}", bytes.len())
+}
+
+fn log(payload: &[u8]) -> Vec<u8> {
+    cwasi::log::init();
+    cwasi::log::error!("error {}", String::from_utf8_lossy(payload));
+    cwasi::log::info!("info {}", payload.len());
+    cwasi::log::debug!("not shown unless CWASI_LOG says so");
+    Vec::new()
+}
+
+fn context() -> String {
+    let context = cwasi::context();
+    let mut text = String::new();
+    for (name, value) in [
+        ("function", &context.function),
+        ("workflow", &context.workflow),
+        ("invocation_id", &context.invocation_id),
+        ("caller", &context.caller),
+        ("traceparent", &context.traceparent),
+        ("attempt", &context.attempt.to_string()),
+        ("time_left", &format!("{:?}", context.time_left)),
+    ] {
+        writeln!(text, "{name}={value}").expect("a String takes it");
+    }
+    text
+}
+
+/// Takes all memory that it gets.
+fn hog() -> String {
+    let mut held: Vec<Vec<u8>> = Vec::new();
+    loop {
+        let mut bite = Vec::new();
+        if bite.try_reserve_exact(BITE).is_err() {
+            let count = held.len();
+            drop(held);
+            return format!("got {count} MiB");
+        }
+        bite.resize(BITE, 1);
+        held.push(bite);
+    }
+}
