@@ -28,6 +28,8 @@ pub mod import {
     pub const CONTEXT_GET: &str = "context_get";
     /// `(level, ptr, len) -> errno`
     pub const LOG: &str = "log";
+    /// `(ptr, len) -> errno`
+    pub const TRAP_MESSAGE: &str = "trap_message";
 }
 
 /// Names of the functions that a guest exports.
@@ -87,5 +89,7 @@ pub const TARGET_MAX: usize = 255;
 pub const PAYLOAD_ALIGN: u32 = 1;
 /// Longest log message in bytes; longer ones are cut at a character boundary.
 pub const LOG_MESSAGE_MAX: usize = 16 * 1024;
+/// Longest text of `trap_message` in bytes; longer ones are cut at a character boundary.
+pub const TRAP_MESSAGE_MAX: usize = 2 * 1024;
 /// Largest payload or response in bytes, whatever the configuration says.
 pub const PAYLOAD_MAX: u64 = 1 << 30;

@@ -17,6 +17,8 @@ mod memory;
 mod request_dispatcher;
 mod response_read;
 mod responses;
+mod text;
+mod trap_message;
 
 pub use context::{Context, Deadline};
 pub use context_get::context_get;
@@ -25,6 +27,7 @@ pub use memory::{GuestMemory, GuestPtr};
 pub use request_dispatcher::request_dispatcher;
 pub use response_read::response_read;
 pub use responses::{RESPONSES_MAX, ResponseTable};
+pub use trap_message::trap_message;
 
 use cwasi_abi::Errno;
 
@@ -101,6 +104,7 @@ pub struct Host {
     responses: ResponseTable,
     dispatch: Box<dyn Dispatch>,
     log: Box<dyn LogSink>,
+    trap_message: Option<String>,
     running: bool,
 }
 
@@ -108,13 +112,15 @@ impl Host {
     /// A host that has not seen an invocation yet: until [`Self::begin`], calls are refused.
     #[must_use]
     pub fn new(context: Context, dispatch: Box<dyn Dispatch>, log: Box<dyn LogSink>) -> Self {
-        Self { context, responses: ResponseTable::default(), dispatch, log, running: false }
+        let responses = ResponseTable::default();
+        Self { context, responses, dispatch, log, trap_message: None, running: false }
     }
 
     /// An invocation starts: host functions answer for `context` from now on.
     pub fn begin(&mut self, context: Context) {
         self.context = context;
         self.responses.clear();
+        self.trap_message = None;
         self.dispatch.begin(&self.context);
         self.running = true;
     }
@@ -124,6 +130,11 @@ impl Host {
         self.responses.clear();
         self.dispatch.end();
         self.running = false;
+    }
+
+    /// What the guest said about the trap that ended it.
+    pub fn take_trap_message(&mut self) -> Option<String> {
+        self.trap_message.take()
     }
 
     /// The invocation that host functions answer for.

@@ -2,6 +2,7 @@
 
 use cwasi_abi::{Errno, LOG_MESSAGE_MAX, log_level};
 
+use crate::text::cut;
 use crate::{Context, GuestMemory, GuestPtr, Host};
 
 /// How important a log line is.
@@ -68,21 +69,8 @@ pub fn log(
     Ok(())
 }
 
-/// At most `max` bytes, not ending inside a character.
-fn cut(bytes: &[u8], max: usize) -> &[u8] {
-    if bytes.len() <= max {
-        return bytes;
-    }
-    let is_continuation = |byte: &u8| byte & 0xC0 == 0x80;
-    // A character has at most three continuation bytes; bytes that are no UTF-8 are cut where they are.
-    let end = (max.saturating_sub(3)..=max).rev().find(|end| !is_continuation(&bytes[*end]));
-    &bytes[..end.unwrap_or(max)]
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
     use crate::fake::{FakeMemory, host_with_log};
 
@@ -96,20 +84,5 @@ mod tests {
         assert_eq!(log(&mut host, &memory, 6, GuestPtr(8), 4), Err(Errno::InvalidArgument));
         assert_eq!(log(&mut host, &memory, 3, GuestPtr(63), 2), Err(Errno::BadPointer));
         assert_eq!(*lines.borrow(), ["INFO hi \u{fffd}"]);
-    }
-
-    proptest! {
-        #[test]
-        fn a_cut_text_is_a_text(text in ".{0,60}", max in 4_usize..40) {
-            let short = cut(text.as_bytes(), max);
-            prop_assert!(short.len() <= max);
-            prop_assert!(text.len() <= max || short.len() + 3 >= max);
-            prop_assert!(str::from_utf8(short).is_ok_and(|short| text.starts_with(short)));
-        }
-
-        #[test]
-        fn any_bytes_are_cut(bytes in proptest::collection::vec(any::<u8>(), 0..60), max in 4_usize..40) {
-            prop_assert!(cut(&bytes, max).len() <= max);
-        }
     }
 }

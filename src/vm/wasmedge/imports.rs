@@ -53,7 +53,7 @@ type Entry = unsafe extern "C" fn(
     *mut ffi::WasmEdge_Value,
 ) -> ffi::WasmEdge_Result;
 
-const FUNCTIONS: [HostFunction; 4] = [
+const FUNCTIONS: [HostFunction; 5] = [
     HostFunction {
         name: import::REQUEST_DISPATCHER,
         params: 5,
@@ -62,6 +62,7 @@ const FUNCTIONS: [HostFunction; 4] = [
     HostFunction { name: import::RESPONSE_READ, params: 3, entry: bound::<3, ResponseRead> },
     HostFunction { name: import::CONTEXT_GET, params: 5, entry: bound::<5, ContextGet> },
     HostFunction { name: import::LOG, params: 3, entry: bound::<3, Log> },
+    HostFunction { name: import::TRAP_MESSAGE, params: 2, entry: bound::<2, TrapMessage> },
 ];
 
 /// Number of `i32` parameters of a host function, which returns one `i32`; `None` when it does not exist.
@@ -101,6 +102,7 @@ struct RequestDispatcher;
 struct ResponseRead;
 struct ContextGet;
 struct Log;
+struct TrapMessage;
 
 impl Bound<5> for RequestDispatcher {
     fn call(host: &mut Host, memory: &mut FrameMemory, params: [u32; 5]) -> Result<(), Errno> {
@@ -136,6 +138,13 @@ impl Bound<3> for Log {
     fn call(host: &mut Host, memory: &mut FrameMemory, params: [u32; 3]) -> Result<(), Errno> {
         let [level, ptr, len] = params;
         host_functions::log(host, memory, level, GuestPtr(ptr), len)
+    }
+}
+
+impl Bound<2> for TrapMessage {
+    fn call(host: &mut Host, memory: &mut FrameMemory, params: [u32; 2]) -> Result<(), Errno> {
+        let [ptr, len] = params;
+        host_functions::trap_message(host, memory, GuestPtr(ptr), len)
     }
 }
 

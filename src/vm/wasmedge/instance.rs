@@ -129,10 +129,12 @@ impl Instance for WasmEdgeInstance {
             .collect();
         self.slot.lend(host, || self.invoke(function, &values)).map_err(|code| {
             if code.is_exit() {
-                Stop::Exited(self.wasi.exit_code())
-            } else {
-                trap(code.to_string())
+                return Stop::Exited(self.wasi.exit_code());
             }
+            trap(match host.take_trap_message() {
+                Some(message) => format!("{code}: {message}"),
+                None => code.to_string(),
+            })
         })
     }
 

@@ -1,0 +1,88 @@
+//! `#[cwasi::handler]`; use it through the crate `cwasi`.
+//!
+//! The attribute only needs the function's name (types are the trait `Handler`'s business), so it reads
+//! tokens itself and depends on no parser.
+
+use proc_macro::{Delimiter, TokenStream, TokenTree};
+
+/// Makes a function the module's handler: one call of `cwasi::call` elsewhere runs it once.
+///
+/// The function takes the payload as `&[u8]` or `Vec<u8>` and returns the response: `Vec<u8>`, `String`,
+/// `()`, or a `Result` of anything that becomes a `Vec<u8>` and an error that can be displayed.
+#[proc_macro_attribute]
+pub fn handler(attribute: TokenStream, item: TokenStream) -> TokenStream {
+    if !attribute.is_empty() {
+        return error("#[cwasi::handler] takes no arguments");
+    }
+    match function_name(item.clone()) {
+        Ok(name) => {
+            let mut tokens = item;
+            tokens.extend(exports(&name));
+            tokens
+        }
+        Err(message) => error(message),
+    }
+}
+
+/// The name behind the first `fn` outside of groups.
+fn function_name(item: TokenStream) -> Result<String, &'static str> {
+    let mut tokens = item.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        let TokenTree::Ident(ident) = &token else { continue };
+        match ident.to_string().as_str() {
+            "async" => {
+                return Err("a handler is not async: a guest has one thread and no executor");
+            }
+            "fn" => {
+                let Some(TokenTree::Ident(name)) = tokens.next() else { break };
+                return match tokens.peek() {
+                    Some(TokenTree::Group(group))
+                        if group.delimiter() == Delimiter::Parenthesis =>
+                    {
+                        Ok(name.to_string())
+                    }
+                    _ => Err("a handler has no generic parameters"),
+                };
+            }
+            _ => {}
+        }
+    }
+    Err("#[cwasi::handler] belongs on a function")
+}
+
+/// The exports that the host calls, in a scope of their own.
+fn exports(name: &str) -> TokenStream {
+    format!(
+        r#"const _: () = {{
+            #[allow(unsafe_code)]
+            #[unsafe(export_name = "_initialize")]
+            extern "C" fn initialize() {{ ::cwasi::export::initialize() }}
+
+            #[allow(unsafe_code)]
+            #[unsafe(export_name = "cwasi_alloc")]
+            extern "C" fn alloc(len: u32, align: u32) -> u32 {{ ::cwasi::export::alloc(len, align) }}
+
+            #[allow(unsafe_code)]
+            #[unsafe(export_name = "cwasi_free")]
+            unsafe extern "C" fn free(ptr: u32, len: u32, align: u32) {{
+                // SAFETY:
+                // - the host passes on what `cwasi_alloc` returned.
+                unsafe {{ ::cwasi::export::free(ptr, len, align) }}
+            }}
+
+            #[allow(unsafe_code)]
+            #[unsafe(export_name = "cwasi_handle")]
+            unsafe extern "C" fn handle(ptr: u32, len: u32, response_out: u32) -> i32 {{
+                // SAFETY:
+                // - the host passes blocks that it asked `cwasi_alloc` for.
+                unsafe {{ ::cwasi::export::handle({name}, ptr, len, response_out) }}
+            }}
+        }};"#
+    )
+    .parse()
+    .expect("the template is Rust")
+}
+
+fn error(message: &str) -> TokenStream {
+    format!("::core::compile_error!({message:?});").parse().expect("the template is Rust")
+}

@@ -1,0 +1,114 @@
+//! Calling another function.
+
+use std::fmt;
+
+use crate::ErrorKind;
+use crate::imports;
+
+/// Calls the function `target` with `payload` and waits for its response.
+///
+/// `target` is a function's name (`cwasi.function`) in the caller's own namespace. How the bytes travel is the
+/// runtime's choice. The call ends with the deadline of this invocation at the latest.
+///
+/// # Errors
+/// [`CallError::kind`] says what went wrong, its message says it for people.
+///
+/// # Example
+/// ```
+/// # fn example() -> Result<(), cwasi::CallError> {
+/// let greeting = cwasi::call("greeter", b"Ada")?;
+/// println!("{}", String::from_utf8_lossy(&greeting));
+/// # Ok(()) }
+/// ```
+pub fn call(target: &str, payload: &[u8]) -> Result<Vec<u8>, CallError> {
+    let (kind, outcome) = imports::request_dispatcher(target, payload);
+    let received = match outcome.handle {
+        0 => Ok(Vec::new()),
+        handle => receive(handle, outcome.length),
+    };
+    if kind == ErrorKind::Ok {
+        return received;
+    }
+    let message = received
+        .map_or_else(|lost| lost.message, |bytes| String::from_utf8_lossy(&bytes).into_owned());
+    Err(CallError { kind, message })
+}
+
+fn receive(handle: u32, length: u32) -> Result<Vec<u8>, CallError> {
+    let mut bytes = Vec::new();
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    if bytes.try_reserve_exact(length).is_err() {
+        imports::response_drop(handle);
+        return Err(CallError {
+            kind: ErrorKind::PayloadTooLarge,
+            message: format!(
+                "the response of {length} bytes does not fit into this function's memory"
+            ),
+        });
+    }
+    match imports::response_read(handle, length, &mut bytes) {
+        ErrorKind::Ok => Ok(bytes),
+        kind => Err(CallError { kind, message: "the response cannot be read".to_owned() }),
+    }
+}
+
+/// Why a call did not end with a response.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CallError {
+    kind: ErrorKind,
+    message: String,
+}
+
+impl CallError {
+    /// What went wrong.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// What went wrong, for people: the callee's own message, or what was looked for and where.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// True when the callee certainly did not run, so that calling again cannot do anything twice.
+    #[must_use]
+    pub const fn retry_is_safe(&self) -> bool {
+        matches!(
+            self.kind,
+            ErrorKind::NoSuchFunction | ErrorKind::Overloaded | ErrorKind::Unreachable
+        )
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.message.is_empty() {
+            write!(f, "{}", self.kind)
+        } else {
+            write!(f, "{}: {}", self.kind, self.message)
+        }
+    }
+}
+
+/// As `Display`: it is what a `main` that returns the error prints.
+impl fmt::Debug for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for CallError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_host_calls_are_not_available() {
+        let error = call("greeter", b"").expect_err("there is no host here");
+        assert_eq!(error.kind(), ErrorKind::NotAvailable);
+        assert_eq!(error.to_string(), "not available");
+    }
+}

@@ -1,0 +1,59 @@
+//! What a function may know about its invocation.
+
+use std::time::Duration;
+
+use cwasi_abi::context_key as key;
+
+use crate::ErrorKind;
+use crate::imports;
+
+/// Room for most context values in bytes; longer ones are asked for twice.
+const VALUE_ROOM: usize = 64;
+
+/// One invocation, as it was when [`context`] was called.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Context {
+    /// Name of this function.
+    pub function: String,
+    /// Name of the workflow; empty when there is none.
+    pub workflow: String,
+    /// Unique id of this invocation: 32 hexadecimal digits.
+    pub invocation_id: String,
+    /// Time left until the caller gives up; `None` = it waits for ever.
+    pub time_left: Option<Duration>,
+    /// How often this call was tried, this time included.
+    pub attempt: u32,
+    /// Name of the calling function; empty in a primary.
+    pub caller: String,
+    /// W3C trace context; empty when the invocation is not traced.
+    pub traceparent: String,
+}
+
+/// The running invocation. Outside of a guest everything is empty.
+#[must_use]
+pub fn context() -> Context {
+    Context {
+        function: value(key::FUNCTION),
+        workflow: value(key::WORKFLOW),
+        invocation_id: value(key::INVOCATION_ID),
+        time_left: value(key::DEADLINE_MS).parse().ok().map(Duration::from_millis),
+        attempt: value(key::ATTEMPT).parse().unwrap_or_default(),
+        caller: value(key::CALLER),
+        traceparent: value(key::TRACEPARENT),
+    }
+}
+
+/// A context value; empty when this host does not know the key.
+fn value(key: &str) -> String {
+    let mut buffer = vec![0; VALUE_ROOM];
+    let (mut errno, mut len) = imports::context_get(key, &mut buffer);
+    if errno == ErrorKind::BufferTooSmall {
+        buffer.resize(len, 0);
+        (errno, len) = imports::context_get(key, &mut buffer);
+    }
+    if errno != ErrorKind::Ok {
+        return String::new();
+    }
+    buffer.truncate(len);
+    String::from_utf8_lossy(&buffer).into_owned()
+}

@@ -1,0 +1,139 @@
+//! The host functions (guest ABI version 1).
+//!
+//! Outside of a guest, in a handler's own unit tests for example, there is no host: everything answers
+//! `NotAvailable`.
+#![expect(unsafe_code, reason = "imports are foreign functions")]
+
+use cwasi_abi::{Errno, Outcome};
+
+#[cfg(target_family = "wasm")]
+mod host {
+    #[link(wasm_import_module = "cwasi")]
+    unsafe extern "C" {
+        pub(super) fn request_dispatcher(
+            target: *const u8,
+            target_len: usize,
+            payload: *const u8,
+            payload_len: usize,
+            outcome_out: *mut cwasi_abi::Outcome,
+        ) -> i32;
+        pub(super) fn response_read(handle: u32, ptr: *mut u8, len: usize) -> i32;
+        pub(super) fn context_get(
+            key: *const u8,
+            key_len: usize,
+            value: *mut u8,
+            value_capacity: usize,
+            value_len_out: *mut u32,
+        ) -> i32;
+        pub(super) fn log(level: u32, message: *const u8, message_len: usize) -> i32;
+        pub(super) fn trap_message(message: *const u8, message_len: usize) -> i32;
+    }
+}
+
+#[cfg(not(target_family = "wasm"))]
+mod host {
+    use cwasi_abi::{Errno, Outcome};
+
+    const NO_HOST: i32 = Errno::NotAvailable.code();
+
+    pub(super) unsafe fn request_dispatcher(
+        _: *const u8,
+        _: usize,
+        _: *const u8,
+        _: usize,
+        _: *mut Outcome,
+    ) -> i32 {
+        NO_HOST
+    }
+
+    pub(super) unsafe fn response_read(_: u32, _: *mut u8, _: usize) -> i32 {
+        NO_HOST
+    }
+
+    pub(super) unsafe fn context_get(
+        _: *const u8,
+        _: usize,
+        _: *mut u8,
+        _: usize,
+        _: *mut u32,
+    ) -> i32 {
+        NO_HOST
+    }
+
+    pub(super) unsafe fn log(_: u32, _: *const u8, _: usize) -> i32 {
+        NO_HOST
+    }
+
+    pub(super) unsafe fn trap_message(_: *const u8, _: usize) -> i32 {
+        NO_HOST
+    }
+}
+
+fn errno(code: i32) -> Errno {
+    // A later host may know more codes than this guest.
+    Errno::from_code(code).unwrap_or(Errno::Internal)
+}
+
+/// Calls `target`; what came back is kept by the host under the outcome's handle.
+pub(crate) fn request_dispatcher(target: &str, payload: &[u8]) -> (Errno, Outcome) {
+    let mut outcome = Outcome::default();
+    // SAFETY:
+    // - all pointers and lengths describe live values; the host writes `outcome` only.
+    let code = unsafe {
+        host::request_dispatcher(
+            target.as_ptr(),
+            target.len(),
+            payload.as_ptr(),
+            payload.len(),
+            &raw mut outcome,
+        )
+    };
+    (errno(code), outcome)
+}
+
+/// Appends the `length` bytes behind `handle` to `buffer`, which has room for them, and frees the handle.
+pub(crate) fn response_read(handle: u32, length: usize, buffer: &mut Vec<u8>) -> Errno {
+    let room = buffer.spare_capacity_mut();
+    assert!(room.len() >= length, "the caller reserved the room");
+    // SAFETY:
+    // - the host writes at most `length` bytes, which the assertion found room for.
+    let errno = errno(unsafe { host::response_read(handle, room.as_mut_ptr().cast(), length) });
+    if errno == Errno::Ok {
+        // SAFETY:
+        // - the host wrote all `length` bytes: that is the length that it announced for this handle.
+        unsafe { buffer.set_len(buffer.len() + length) };
+    }
+    errno
+}
+
+/// Frees a handle unread.
+pub(crate) fn response_drop(handle: u32) {
+    // SAFETY:
+    // - no memory is passed.
+    let _unknown_handle = unsafe { host::response_read(handle, std::ptr::null_mut(), 0) };
+}
+
+/// Writes a context value into `buffer`; its length may be larger, then nothing was written.
+pub(crate) fn context_get(key: &str, buffer: &mut [u8]) -> (Errno, usize) {
+    let mut len = 0_u32;
+    // SAFETY:
+    // - all pointers and lengths describe live values; the host writes `buffer` and `len` only.
+    let code = unsafe {
+        host::context_get(key.as_ptr(), key.len(), buffer.as_mut_ptr(), buffer.len(), &raw mut len)
+    };
+    (errno(code), usize::try_from(len).unwrap_or(usize::MAX))
+}
+
+/// One log line.
+pub(crate) fn log(level: u32, message: &str) {
+    // SAFETY:
+    // - pointer and length describe a live value.
+    let _nobody_to_tell = unsafe { host::log(level, message.as_ptr(), message.len()) };
+}
+
+/// Explains the trap that follows.
+pub(crate) fn trap_message(message: &str) {
+    // SAFETY:
+    // - pointer and length describe a live value.
+    let _nobody_to_tell = unsafe { host::trap_message(message.as_ptr(), message.len()) };
+}
