@@ -180,6 +180,12 @@ fn preopen(path: &Path) -> Result<CString, VmError> {
         reason: reason.into(),
     };
     let text = path.to_str().ok_or_else(|| refused("its path is not UTF-8"))?;
+    if text.split('/').any(|component| component.starts_with('.')) {
+        // `/tmp/.cache` would appear to the guest as `/tmp`.
+        return Err(refused(
+            "a part of its path begins with a dot, which the engine would show to the guest under another name; mount it elsewhere",
+        ));
+    }
     if text.contains(':') {
         return Err(refused("its path contains a colon, which the engine takes for a separator"));
     }

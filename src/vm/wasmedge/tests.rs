@@ -238,10 +238,13 @@ fn what_cannot_be_passed_to_a_guest_is_refused() {
     let built = build(r#"(module (func (export "_start")))"#);
     let module = load(&built).unwrap();
     let directory = tempfile::Builder::new().prefix("a:b").tempdir().unwrap();
+    let hidden = tempfile::Builder::new().prefix(".hidden").tempdir().unwrap();
     for spec in [
         InstanceSpec { args: vec!["a\0b".into()], ..InstanceSpec::default() },
         InstanceSpec { env: vec!["A=\0".into()], ..InstanceSpec::default() },
         InstanceSpec { preopens: vec![directory.path().into()], ..InstanceSpec::default() },
+        InstanceSpec { preopens: vec!["/proc/self/../self".into()], ..InstanceSpec::default() },
+        InstanceSpec { preopens: vec![hidden.path().into()], ..InstanceSpec::default() },
     ] {
         let error = module.instantiate(&spec, &mut host()).unwrap_err();
         assert!(matches!(error, VmError::Spec { .. }), "{error}");

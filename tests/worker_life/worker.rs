@@ -1,0 +1,162 @@
+//! A worker as the sandbox has it, and callees of its guest.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use cwasi::modes::Payload;
+use cwasi::vm::reactor::{self, Handled};
+use cwasi::vm::wasmedge::{WasmEdgeInstance, WasmEdgeModule};
+use cwasi::vm::{Context, End, Host, Instance as _, InstanceSpec, Module as _};
+use cwasi_abi::Errno;
+use cwasi_host_functions::{CallFailure, Deadline, Dispatch, Level, LogSink, Response};
+
+use crate::guests::load;
+
+/// Runs requests of one guest in fresh instances, the next one made ahead.
+pub struct Worker {
+    module: WasmEdgeModule,
+    spec: InstanceSpec,
+    host: Host,
+    next: Option<WasmEdgeInstance>,
+    lines: Lines,
+}
+
+impl Worker {
+    /// A worker of the guest `name` with these arguments.
+    pub fn new(name: &str, args: &[&str]) -> Self {
+        Self::of(load(name), name, args)
+    }
+
+    pub fn of(module: WasmEdgeModule, name: &str, args: &[&str]) -> Self {
+        let args = [&[name], args].concat().into_iter().map(str::to_owned).collect();
+        let lines = Lines::default();
+        let log = Box::new(lines.clone());
+        let context = Context { function: name.to_owned(), ..Context::default() };
+        let host = Host::new(context, Box::new(Callees), log);
+        let spec = InstanceSpec { args, ..InstanceSpec::default() };
+        Self { module, spec, host, next: None, lines }
+    }
+
+    pub fn spec_mut(&mut self) -> &mut InstanceSpec {
+        &mut self.spec
+    }
+
+    /// Makes the next instance ahead.
+    pub fn prepare(&mut self) {
+        if self.next.is_none() {
+            self.next = Some(self.module.instantiate(&self.spec, &mut self.host).unwrap());
+        }
+    }
+
+    /// One request of a reactor.
+    pub fn request(&mut self, payload: &[u8]) -> Ended {
+        self.request_with(&Payload::Inline(payload.to_vec()))
+    }
+
+    pub fn request_with(&mut self, payload: &Payload) -> Ended {
+        self.prepare();
+        let mut instance = self.next.take().unwrap();
+        self.host.begin(context());
+        let ended = reactor::handle(&mut instance, payload, &mut self.host).into();
+        self.host.end();
+        ended
+    }
+
+    /// One run of a command.
+    pub fn command(&mut self) -> End {
+        self.prepare();
+        let mut instance = self.next.take().unwrap();
+        self.host.begin(context());
+        let end = instance.run_command("_start", &mut self.host);
+        self.host.end();
+        end
+    }
+
+    /// Log lines so far.
+    pub fn lines(&self) -> Vec<String> {
+        self.lines.0.borrow().clone()
+    }
+}
+
+/// [`Handled`] without the borrow.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Ended {
+    Answered(Vec<u8>),
+    Failed(String),
+    Exited(u32),
+    Trapped(String),
+}
+
+impl Ended {
+    pub fn text(&self) -> String {
+        match self {
+            Self::Answered(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            other => panic!("not answered: {other:?}"),
+        }
+    }
+
+    pub fn trap(&self) -> &str {
+        match self {
+            Self::Trapped(message) => message,
+            other => panic!("no trap: {other:?}"),
+        }
+    }
+}
+
+impl From<Handled<'_>> for Ended {
+    fn from(handled: Handled<'_>) -> Self {
+        match handled {
+            Handled::Answered(bytes) => Self::Answered(bytes.to_vec()),
+            Handled::Failed(message) => Self::Failed(message),
+            Handled::Exited(code) => Self::Exited(code),
+            Handled::Trapped(trap) => Self::Trapped(trap.to_string()),
+        }
+    }
+}
+
+fn context() -> Context {
+    Context {
+        function: "tested".into(),
+        workflow: "life".into(),
+        invocation_id: "0123456789abcdef0123456789abcdef".into(),
+        deadline: Some(Instant::now() + Duration::from_secs(60)),
+        attempt: 1,
+        caller: "test".into(),
+        traceparent: String::new(),
+    }
+}
+
+/// Functions that the guest can call: `echo` and `reverse` in the host, and `greeter`, a real guest, in a
+/// process of its own.
+struct Callees;
+
+impl Dispatch for Callees {
+    fn call(
+        &mut self,
+        target: &str,
+        payload: &[u8],
+        deadline: Deadline,
+    ) -> Result<Box<dyn Response>, CallFailure> {
+        assert!(deadline.is_some());
+        match target {
+            "echo" => Ok(Box::new(payload.to_vec())),
+            "reverse" => Ok(Box::new(payload.iter().rev().copied().collect::<Vec<u8>>())),
+            "greeter" => Ok(Box::new(crate::commands::greet(payload))),
+            _ => Err(CallFailure {
+                errno: Errno::NoSuchFunction,
+                message: format!("no function {target} in this test"),
+            }),
+        }
+    }
+}
+
+/// Log lines of a guest.
+#[derive(Clone, Default)]
+struct Lines(Rc<RefCell<Vec<String>>>);
+
+impl LogSink for Lines {
+    fn log(&mut self, level: Level, context: &Context, message: &str) {
+        self.0.borrow_mut().push(format!("{} {}: {message}", level.name(), context.function));
+    }
+}
