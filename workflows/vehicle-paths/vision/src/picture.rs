@@ -1,0 +1,220 @@
+//! Draws the vehicles' paths over the empty scene, as a PNG: one colour per vehicle, a dot where
+//! it appeared, an arrow where it went, its number and speed beside it.
+
+use font8x8::{BASIC_FONTS, UnicodeFonts};
+use thiserror::Error;
+
+use crate::frame::Frame;
+use crate::track::Path;
+
+/// How much of the scene's colour is kept: the paths are what is looked at.
+const SCENE_LIGHT: f32 = 0.72;
+/// Half the width of a path, pixels, for a picture of 1280 columns.
+const HALF_WIDTH: f32 = 2.2;
+
+/// Why a picture could not be written.
+#[derive(Debug, Error)]
+#[error("cannot write a PNG of {width}x{height}")]
+pub struct PictureError {
+    /// Width in pixels.
+    width: usize,
+    /// Height in pixels.
+    height: usize,
+    /// What the encoder said.
+    #[source]
+    source: png::EncodingError,
+}
+
+/// The scene with all paths, as a PNG file. `unit` is written behind the speeds.
+pub fn draw(scene: &Frame, paths: &[Path], unit: &str) -> Result<Vec<u8>, PictureError> {
+    let mut canvas = Canvas::over(scene);
+    let scale = (scene.width as f32 / 1280.0).clamp(0.5, 3.0);
+    for path in paths {
+        canvas.path(path, scale);
+    }
+    for path in paths {
+        canvas.tag(path, unit, scale);
+    }
+    canvas.into_png()
+}
+
+struct Canvas {
+    width: usize,
+    height: usize,
+    rgb: Vec<u8>,
+}
+
+/// Well separated hues, by the golden angle.
+fn colour(id: u32) -> [f32; 3] {
+    let hue = (id as f32 * 0.381_966 + 0.55).fract() * 6.0;
+    let channel = |shift: f32| {
+        let k = (shift + hue) % 6.0;
+        255.0 * (1.0 - 0.82 * k.min(4.0 - k).clamp(0.0, 1.0))
+    };
+    [channel(5.0), channel(3.0), channel(1.0)]
+}
+
+impl Canvas {
+    fn over(scene: &Frame) -> Self {
+        let mut rgb = scene.to_rgb();
+        for pixel in rgb.chunks_exact_mut(3) {
+            let grey = pixel.iter().map(|value| f32::from(*value)).sum::<f32>() / 3.0;
+            for value in pixel {
+                *value = ((0.6 * f32::from(*value) + 0.4 * grey) * SCENE_LIGHT) as u8;
+            }
+        }
+        Self { width: scene.width, height: scene.height, rgb }
+    }
+
+    fn path(&mut self, path: &Path, scale: f32) {
+        let points: Vec<[f32; 2]> = path.points.iter().map(|point| point.pixel).collect();
+        let paint = colour(path.id);
+        let half = HALF_WIDTH * scale;
+        for (ink, width, opacity) in [([12.0; 3], half + 1.6 * scale, 0.55), (paint, half, 0.95)] {
+            for pair in points.windows(2) {
+                self.stroke(pair[0], pair[1], width, ink, opacity);
+            }
+            if let Some(first) = points.first() {
+                self.stroke(*first, *first, width + 3.0 * scale, ink, opacity);
+            }
+            self.arrow(&points, width, ink, scale);
+        }
+    }
+
+    /// A head at the end, in the direction of the last stretch that is long enough to have one.
+    fn arrow(&mut self, points: &[[f32; 2]], width: f32, ink: [f32; 3], scale: f32) {
+        let Some(tip) = points.last() else { return };
+        let long = 14.0 * scale;
+        let away = |point: &&[f32; 2]| (point[0] - tip[0]).hypot(point[1] - tip[1]) > long;
+        let Some(from) = points.iter().rev().find(away) else { return };
+        let length = (tip[0] - from[0]).hypot(tip[1] - from[1]);
+        let ahead = [(tip[0] - from[0]) / length, (tip[1] - from[1]) / length];
+        for side in [-0.45, 0.45] {
+            let back = [
+                tip[0] - long * (ahead[0] - side * ahead[1]),
+                tip[1] - long * (ahead[1] + side * ahead[0]),
+            ];
+            self.stroke(back, *tip, width, ink, 0.95);
+        }
+    }
+
+    /// A line with round ends and soft borders; a dot when both ends are the same.
+    fn stroke(&mut self, a: [f32; 2], b: [f32; 2], half: f32, ink: [f32; 3], opacity: f32) {
+        if !a.iter().chain(&b).all(|value| value.is_finite() && value.abs() < 1e5) {
+            return;
+        }
+        let reach = half + 1.0;
+        let columns = clamp_range(a[0].min(b[0]) - reach, a[0].max(b[0]) + reach, self.width);
+        let rows = clamp_range(a[1].min(b[1]) - reach, a[1].max(b[1]) + reach, self.height);
+        let (dx, dy) = (b[0] - a[0], b[1] - a[1]);
+        let square = (dx * dx + dy * dy).max(1e-6);
+        for row in rows {
+            for column in columns.clone() {
+                let (x, y) = (column as f32 + 0.5 - a[0], row as f32 + 0.5 - a[1]);
+                let t = ((x * dx + y * dy) / square).clamp(0.0, 1.0);
+                let distance = (x - t * dx).hypot(y - t * dy);
+                let cover = (half + 0.5 - distance).clamp(0.0, 1.0) * opacity;
+                self.blend(column, row, ink, cover);
+            }
+        }
+    }
+
+    fn blend(&mut self, column: usize, row: usize, ink: [f32; 3], cover: f32) {
+        let at = (row * self.width + column) * 3;
+        for (value, target) in self.rgb[at..at + 3].iter_mut().zip(ink) {
+            let mixed = f32::from(*value) * (1.0 - cover) + target * cover;
+            *value = mixed as u8;
+        }
+    }
+
+    /// Number and speed on a dark plate beside the middle of the path.
+    fn tag(&mut self, path: &Path, unit: &str, scale: f32) {
+        let Some(middle) = path.points.get(path.points.len() / 2) else { return };
+        let text = format!("{} {:.0}{unit}", path.id, path.typical_speed);
+        let zoom = scale.round().max(1.0) as usize;
+        let (width, height) = (text.len() * 8 * zoom + 8, 8 * zoom + 8);
+        let left = (middle.pixel[0] as usize + 8).min(self.width.saturating_sub(width));
+        let top = (middle.pixel[1] as usize).saturating_sub(height + 6).min(self.height - 1);
+        for row in top..(top + height).min(self.height) {
+            for column in left..(left + width).min(self.width) {
+                self.blend(column, row, [16.0, 16.0, 20.0], 0.72);
+            }
+        }
+        let paint = colour(path.id).map(|value| value.mul_add(0.6, 102.0));
+        self.write(&text, (left + 4, top + 4), zoom, paint);
+    }
+
+    fn write(&mut self, text: &str, at: (usize, usize), zoom: usize, ink: [f32; 3]) {
+        for (position, letter) in text.chars().enumerate() {
+            let glyph = BASIC_FONTS.get(letter).unwrap_or_default();
+            for row in 0..8 * zoom {
+                for column in
+                    (0..8 * zoom).filter(|column| glyph[row / zoom] >> (column / zoom) & 1 == 1)
+                {
+                    let (x, y) = (at.0 + position * 8 * zoom + column, at.1 + row);
+                    if x < self.width && y < self.height {
+                        self.blend(x, y, ink, 1.0);
+                    }
+                }
+            }
+        }
+    }
+
+    fn into_png(self) -> Result<Vec<u8>, PictureError> {
+        let (width, height) = (self.width, self.height);
+        let failed = |source| PictureError { width, height, source };
+        let mut out = Vec::new();
+        let mut encoder = png::Encoder::new(&mut out, width as u32, height as u32);
+        encoder.set_color(png::ColorType::Rgb);
+        encoder.set_depth(png::BitDepth::Eight);
+        let mut writer = encoder.write_header().map_err(failed)?;
+        writer.write_image_data(&self.rgb).map_err(failed)?;
+        writer.finish().map_err(failed)?;
+        Ok(out)
+    }
+}
+
+fn clamp_range(low: f32, high: f32, size: usize) -> std::ops::Range<usize> {
+    (low.max(0.0) as usize).min(size)..(high.max(0.0).ceil() as usize).min(size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::track::PathPoint;
+
+    fn path(points: &[[f32; 2]]) -> Path {
+        let point = |pixel: &[f32; 2]| PathPoint {
+            number: 0,
+            time_ms: 0,
+            pixel: *pixel,
+            world: None,
+            speed: 0.0,
+        };
+        Path {
+            id: 1,
+            typical_speed: 12.0,
+            points: points.iter().map(point).collect(),
+            labels: vec![],
+        }
+    }
+
+    #[test]
+    fn a_path_leaves_its_colour_and_the_rest_is_the_scene() {
+        let scene = Frame::grey(200, 100, 100);
+        let png = draw(&scene, &[path(&[[20.0, 50.0], [180.0, 50.0]])], "").unwrap();
+        let mut reader = png::Decoder::new(std::io::Cursor::new(png)).read_info().unwrap();
+        let mut rgb = vec![0; 200 * 100 * 3];
+        reader.next_frame(&mut rgb).unwrap();
+        let at = |x: usize, y: usize| &rgb[(y * 200 + x) * 3..][..3];
+        assert!(at(60, 50).iter().max().unwrap() - at(60, 50).iter().min().unwrap() > 90);
+        assert_eq!(at(5, 95), [72; 3]);
+    }
+
+    #[test]
+    fn wild_points_are_clipped() {
+        let scene = Frame::grey(40, 30, 100);
+        let wild = [[-500.0, -20.0], [1e9, f32::NAN], [1e4, 1e4], [39.0, 29.0]];
+        assert!(draw(&scene, &[path(&wild), path(&[]), path(&[[1.0, 1.0]])], "km/h").is_ok());
+    }
+}
