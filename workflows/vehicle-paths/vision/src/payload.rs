@@ -167,7 +167,7 @@ pub enum ProcessRequest<'a> {
     /// Label and anonymize consecutive pictures.
     Process {
         /// What the answer before returned.
-        background: Background,
+        background: Box<Background>,
         /// Up to [`MAX_PICTURES`].
         #[serde(borrow)]
         shots: Vec<Shot<'a>>,
@@ -191,7 +191,7 @@ pub enum ProcessResponse {
     /// The scene was learned.
     Learned {
         /// To be passed on with the first pictures.
-        background: Background,
+        background: Box<Background>,
         /// The empty scene in full resolution, a JPEG.
         #[serde(with = "serde_bytes")]
         scene: Vec<u8>,
@@ -199,7 +199,7 @@ pub enum ProcessResponse {
     /// Pictures were labelled and anonymized.
     Processed {
         /// To be passed on with the next pictures.
-        background: Background,
+        background: Box<Background>,
         /// Labels per picture.
         labels: Vec<FrameLabels>,
         /// Numbers of pictures in which too much changed at once to label or anonymize them; they

@@ -58,10 +58,10 @@ impl Canvas {
                     touched = (touched.0.min(range.0), touched.1.max(range.1));
                 }
             }
-            for x in touched.0..touched.1 {
-                if coverage[x] > 0.0 {
-                    paint(row * width + x, coverage[x].min(1.0));
-                    coverage[x] = 0.0;
+            for (x, cell) in coverage.iter_mut().enumerate().take(touched.1).skip(touched.0) {
+                if *cell > 0.0 {
+                    paint(row * width + x, cell.min(1.0));
+                    *cell = 0.0;
                 }
             }
         }

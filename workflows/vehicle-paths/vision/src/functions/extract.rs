@@ -185,7 +185,7 @@ fn out_of_turn(target: &'static str) -> ExtractError {
     ExtractError::Function(FunctionError::Answer { target })
 }
 
-fn learn(held: &[Held], runtime: &impl Call) -> Result<(Background, Vec<u8>), ExtractError> {
+fn learn(held: &[Held], runtime: &impl Call) -> Result<(Box<Background>, Vec<u8>), ExtractError> {
     let step = held.len().div_ceil(LEARNED).max(1);
     let request = encode(&ProcessRequest::Learn { shots: shots(held.iter().step_by(step)) })?;
     match decode(&runtime.call(PROCESS_FRAMES, &request)?)? {
@@ -196,14 +196,14 @@ fn learn(held: &[Held], runtime: &impl Call) -> Result<(Background, Vec<u8>), Ex
 
 /// What one chunk gave.
 struct Done {
-    background: Background,
+    background: Box<Background>,
     labels: Vec<FrameLabels>,
     skipped: Vec<u32>,
     archive: Vec<u8>,
 }
 
 fn process(
-    background: Background,
+    background: Box<Background>,
     chunk: &[Held],
     runtime: &impl Call,
 ) -> Result<Done, ExtractError> {

@@ -17,7 +17,7 @@ pub fn process_frames(payload: &[u8], runtime: &impl Call) -> Result<Vec<u8>, Fu
     let response = match decode::<ProcessRequest>(payload)? {
         ProcessRequest::Learn { shots } => {
             let frames = frames(&shots)?;
-            let background = Background::learn(&frames)?;
+            let background = Box::new(Background::learn(&frames)?);
             let scene = Background::scene(&frames);
             let scene = jpeg::encode(&scene)
                 .map_err(|source| FunctionError::Picture { number: 0, source })?;

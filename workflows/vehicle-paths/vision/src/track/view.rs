@@ -21,11 +21,11 @@ pub enum View {
     /// A known ground plane.
     World {
         /// World to pixels.
-        to_pixels: Matrix3,
+        to_pixels: Box<Matrix3>,
         /// Pixels to world.
-        to_world: Matrix3,
+        to_world: Box<Matrix3>,
         /// What the homography says about the camera, when it says something.
-        camera: Option<Camera>,
+        camera: Option<Box<Camera>>,
     },
     /// Only the picture.
     Image,
@@ -47,14 +47,14 @@ impl View {
     pub fn new(homography: Option<&Matrix3>, size: (usize, usize)) -> Option<Self> {
         let Some(to_pixels) = homography else { return Some(Self::Image) };
         let to_world = invert(to_pixels)?;
-        let camera = Camera::from_homography(to_pixels, size);
-        Some(Self::World { to_pixels: *to_pixels, to_world, camera })
+        let camera = Camera::from_homography(to_pixels, size).map(Box::new);
+        Some(Self::World { to_pixels: Box::new(*to_pixels), to_world: Box::new(to_world), camera })
     }
 
     /// The camera, when it is known.
     pub fn camera(&self) -> Option<&Camera> {
         match self {
-            Self::World { camera, .. } => camera.as_ref(),
+            Self::World { camera, .. } => camera.as_deref(),
             Self::Image => None,
         }
     }
