@@ -93,3 +93,62 @@ pub const LOG_MESSAGE_MAX: usize = 16 * 1024;
 pub const TRAP_MESSAGE_MAX: usize = 2 * 1024;
 /// Largest payload or response in bytes, whatever the configuration says.
 pub const PAYLOAD_MAX: u64 = 1 << 30;
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::format;
+
+    use super::*;
+
+    const TABLE: &str = include_str!("../../docs/abi.md");
+
+    #[test]
+    fn the_documents_table_is_this_crate() {
+        for errno in Errno::ALL {
+            let row = format!("| {} | {} |", errno.code(), errno.name());
+            assert!(TABLE.contains(&row), "docs/abi.md lacks {row}");
+        }
+        for name in [
+            import::REQUEST_DISPATCHER,
+            import::RESPONSE_READ,
+            import::CONTEXT_GET,
+            import::LOG,
+            import::TRAP_MESSAGE,
+        ] {
+            assert!(
+                TABLE.contains(&format!("CWASI_IMPORT(\"{name}\")")),
+                "docs/abi.md lacks {name}"
+            );
+            assert!(
+                TABLE.contains(&format!("**`{name}`**")),
+                "docs/abi.md does not explain {name}"
+            );
+        }
+        for name in [
+            export::ALLOC,
+            export::FREE,
+            export::HANDLE,
+            export::INITIALIZE,
+            export::START,
+            export::MEMORY,
+            context_key::FUNCTION,
+            context_key::WORKFLOW,
+            context_key::INVOCATION_ID,
+            context_key::DEADLINE_MS,
+            context_key::ATTEMPT,
+            context_key::CALLER,
+            context_key::TRACEPARENT,
+        ] {
+            assert!(TABLE.contains(&format!("| `{name}` |")), "docs/abi.md lacks {name}");
+        }
+    }
+
+    #[test]
+    fn the_documents_bounds_are_this_crates() {
+        for bound in [FUNCTION_NAME_MAX, TARGET_MAX, LOG_MESSAGE_MAX, TRAP_MESSAGE_MAX] {
+            assert!(TABLE.contains(&format!("{bound} bytes")), "docs/abi.md lacks {bound} bytes");
+        }
+    }
+}

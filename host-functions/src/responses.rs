@@ -66,6 +66,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_documented_bound_is_this_one() {
+        let document = include_str!("../../docs/abi.md");
+        assert!(document.contains(&format!("may leave {RESPONSES_MAX} unread")));
+    }
+
+    #[test]
     fn bounded_and_never_zero() {
         let mut table = ResponseTable { last: u32::MAX - 1, ..ResponseTable::default() };
         assert_eq!(table.insert(Box::new(vec![1])), Some(u32::MAX));
