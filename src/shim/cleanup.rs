@@ -178,8 +178,11 @@ pub fn remove_group(state: &StateDir, group: &GroupDir) {
     if let Ok(bytes) = fs::read(group.edges()) {
         logged(state::write_file(&kept, &bytes));
     }
-    if let Err(error) = fs::remove_dir_all(group.path()) {
-        tracing::warn!(path = %group.path().display(), %error, "group directory stays");
+    // Out of the way in one step: a launcher may make the group's directory anew while this one is emptied.
+    let grave = group.path().with_file_name(format!(".{}.{}", group.id(), std::process::id()));
+    let removed = fs::rename(group.path(), &grave).and_then(|()| fs::remove_dir_all(&grave));
+    if let Err(error) = removed {
+        tracing::warn!(path = %grave.display(), %error, "group directory stays");
     }
 }
 

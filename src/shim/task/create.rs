@@ -122,7 +122,7 @@ impl Tasks {
         let provision = planned.await?;
         let note = provision.plan.note.clone();
         tracing::info!(container = request.id, note, "planned");
-        let prepared = self.prepare(provision, &stdio, record).await?;
+        let mut prepared = self.prepare(provision, &stdio, record).await?;
         let key = container_key(&record.namespace, &record.id);
         let ticket = self.parts.reaper.ticket();
         record.pid = self.run_builder(&key, record, &prepared).await?;
@@ -135,6 +135,7 @@ impl Tasks {
             record: prepared.registration,
         });
         let shares_pids = !has_own_pids(&spec);
+        prepared.kept.serve();
         let built = Built { key, stdio, kept: prepared.kept, function, shares_pids };
         let (state, mut record) = (self.parts.state.clone(), record.clone());
         let finishing = blocking(&request.id, move || {

@@ -8,9 +8,7 @@ use containerd_shim::api::{
     StatsRequest, StatsResponse,
 };
 use containerd_shim::cgroup::{collect_metrics, get_cgroup};
-use containerd_shim::protos::cgroups::metrics::{
-    CPUStat, CPUUsage, MemoryEntry, MemoryStat, Metrics,
-};
+use containerd_shim::protos::cgroups::metrics::Metrics;
 use containerd_shim::protos::types::task::ProcessInfo;
 use containerd_shim::util::convert_to_any;
 

@@ -1,9 +1,9 @@
 //! A task's standard streams: containerd's fifos, log files, or nothing.
 //!
-//! The container gets the fifo itself, so no byte passes through the daemon. The daemon keeps the other
-//! direction open: the read end of an output, so that a reader that goes away does not kill the guest with
-//! SIGPIPE; the write end of the input, so that a guest that reads before `ctr` has connected does not see
-//! the end, until `CloseIO` says so.
+//! An output is the fifo itself, so no byte passes through the daemon, which only keeps its read end open: a
+//! reader that goes away must not kill the guest with SIGPIPE. The input is a pipe that the daemon fills from
+//! the fifo, because a guest that reads a fifo before `ctr` has opened it would see its end, and `ctr` does not
+//! always call `CloseIO` when it is done: it may just close.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -11,7 +11,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::fcntl::OFlag;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::sync::oneshot;
+
+/// Bytes of input that are moved at once.
+const INPUT_CHUNK: usize = 64 * 1024;
 
 /// Where the streams lead, as containerd says.
 #[derive(Clone, Debug, Default)]
@@ -73,16 +79,84 @@ impl ContainerEnds {
 /// The daemon's ends.
 #[derive(Debug, Default)]
 pub struct KeptEnds {
-    /// Dropped by `CloseIO`.
-    pub stdin: Option<OwnedFd>,
+    input: Option<Input>,
     outputs: Vec<OwnedFd>,
 }
 
+#[derive(Debug)]
+enum Input {
+    /// The fifo to read from, and the write end of the container's input.
+    Opened(OwnedFd, OwnedFd),
+    /// Being copied; dropping this ends it after what the fifo holds now.
+    Copied { _until_closed: oneshot::Sender<()> },
+}
+
 impl KeptEnds {
+    /// Starts copying the input; called within the runtime once the container has its ends.
+    pub fn serve(&mut self) {
+        let Some(Input::Opened(fifo, pipe)) = self.input.take() else { return };
+        match (Receiver::from_owned_fd(fifo), Sender::from_owned_fd(pipe)) {
+            (Ok(fifo), Ok(pipe)) => {
+                let (until_closed, closed) = oneshot::channel();
+                tokio::spawn(copy_input(fifo, pipe, closed));
+                self.input = Some(Input::Copied { _until_closed: until_closed });
+            }
+            (Err(error), _) | (_, Err(error)) => tracing::error!(%error, "input is not copied"),
+        }
+    }
+
+    /// Ends the input after what has been written to it.
+    pub fn close_input(&mut self) {
+        self.input = None;
+    }
+
     /// Lets go of everything.
     pub fn close(&mut self) {
-        self.stdin = None;
+        self.close_input();
         self.outputs.clear();
+    }
+}
+
+/// Moves the input until its writers are gone, `closed` comes, or the container does not read any more.
+async fn copy_input(fifo: Receiver, mut pipe: Sender, mut closed: oneshot::Receiver<()>) {
+    let mut chunk = vec![0; INPUT_CHUNK];
+    loop {
+        let closing = tokio::select! {
+            ready = fifo.readable() => {
+                if ready.is_err() { return }
+                false
+            }
+            _ = &mut closed => true,
+        };
+        if !copy_available(&fifo, &mut pipe, &mut chunk, closing).await || closing {
+            return;
+        }
+    }
+}
+
+/// Moves what the fifo holds; false at its end.
+async fn copy_available(
+    fifo: &Receiver,
+    pipe: &mut Sender,
+    chunk: &mut [u8],
+    closing: bool,
+) -> bool {
+    loop {
+        // The reactor may not have heard yet of bytes that were written before the close.
+        let read = if closing {
+            nix::unistd::read(fifo, chunk).map_err(io::Error::from)
+        } else {
+            fifo.try_read(chunk)
+        };
+        match read {
+            Ok(0) => return false,
+            Ok(len) => {
+                if pipe.write_all(&chunk[..len]).await.is_err() {
+                    return false;
+                }
+            }
+            Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+        }
     }
 }
 
@@ -116,10 +190,10 @@ fn open_input(path: &str, kept: &mut KeptEnds) -> Result<OwnedFd, IoError> {
     if !is_fifo(Path::new(path)).map_err(failed)? {
         return File::open(path).map(Into::into).map_err(failed);
     }
-    let reader = nonblocking().read(true).open(path).map_err(failed)?;
-    let writer = nonblocking().write(true).open(path).map_err(failed)?;
-    blocking(&reader).map_err(failed)?;
-    kept.stdin = Some(writer.into());
+    // Does not wait for a writer; until there has been one, the fifo is silent, not at its end.
+    let fifo = nonblocking().read(true).open(path).map_err(failed)?;
+    let (reader, writer) = io::pipe().map_err(failed)?;
+    kept.input = Some(Input::Opened(fifo.into(), writer.into()));
     Ok(reader.into())
 }
 
@@ -164,12 +238,6 @@ fn append(path: &Path) -> io::Result<OwnedFd> {
     OpenOptions::new().create(true).append(true).open(path).map(Into::into)
 }
 
-fn blocking(file: &File) -> io::Result<()> {
-    let flags = OFlag::from_bits_truncate(fcntl(file, FcntlArg::F_GETFL)?);
-    fcntl(file, FcntlArg::F_SETFL(flags & !OFlag::O_NONBLOCK))?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
@@ -185,24 +253,43 @@ mod tests {
         path.to_str().unwrap().to_owned()
     }
 
-    #[test]
-    fn input_ends_at_close_io_and_not_before() {
+    /// A container that reads all its input; joins to what it read.
+    fn guest(stdin: OwnedFd) -> std::thread::JoinHandle<Vec<u8>> {
+        std::thread::spawn(move || {
+            let mut all = Vec::new();
+            File::from(stdin).read_to_end(&mut all).unwrap();
+            all
+        })
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn input_waits_for_its_writer_and_ends_when_that_closes() {
         let dir = tempfile::tempdir().unwrap();
         let path = fifo(dir.path(), "in");
         let (ends, mut kept) = open(&Stdio { stdin: path.clone(), ..Stdio::default() }).unwrap();
-        let client = OpenOptions::new().write(true).open(&path).unwrap();
-        let mut guest = File::from(ends.stdin);
-        (&client).write_all(b"x").unwrap();
+        kept.serve();
+        let guest = guest(ends.stdin);
+        tokio::task::yield_now().await;
+        assert!(!guest.is_finished());
+        let mut client = OpenOptions::new().write(true).open(&path).unwrap();
+        client.write_all(b"x").unwrap();
         drop(client);
-        let mut byte = [0];
-        guest.read_exact(&mut byte).unwrap();
-        let reading = std::thread::spawn(move || {
-            let mut rest = Vec::new();
-            guest.read_to_end(&mut rest).map(|_| rest)
-        });
-        assert!(!reading.is_finished());
-        kept.stdin = None;
-        assert_eq!(reading.join().unwrap().unwrap(), b"");
+        let read = tokio::task::spawn_blocking(|| guest.join().unwrap()).await.unwrap();
+        assert_eq!(read, b"x");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn close_io_ends_the_input_after_what_was_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = fifo(dir.path(), "in");
+        let (ends, mut kept) = open(&Stdio { stdin: path.clone(), ..Stdio::default() }).unwrap();
+        kept.serve();
+        let guest = guest(ends.stdin);
+        let mut client = OpenOptions::new().write(true).open(&path).unwrap();
+        client.write_all(b"all of it").unwrap();
+        kept.close_input();
+        let read = tokio::task::spawn_blocking(|| guest.join().unwrap()).await.unwrap();
+        assert_eq!(read, b"all of it");
     }
 
     #[test]

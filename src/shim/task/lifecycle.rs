@@ -278,7 +278,7 @@ impl Tasks {
     pub fn close_io(&self, request: &CloseIORequest) -> Result<Empty, TaskError> {
         let container = self.find_init(&request.id, &request.exec_id)?;
         if request.stdin {
-            container.kept().stdin = None;
+            container.kept().close_input();
         }
         Ok(Empty::new())
     }
