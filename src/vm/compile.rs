@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::resource::{Resource, setrlimit};
 use wasmedge_sdk::config::{CommonConfigOptions, CompilerConfigOptions, ConfigBuilder};
 use wasmedge_sdk::{Compiler, CompilerOptimizationLevel, CompilerOutputFormat};
+use wasmparser::{Parser, Payload};
 
 /// Most CPU seconds of one compilation; the kernel kills the process then. (About 16 s per MB of Wasm
 /// are used; a module of 9 MB took 147 s.)
@@ -20,6 +21,8 @@ pub const ADDRESS_SPACE_MAX: u64 = 8 << 30;
 /// Largest module that is compiled, in bytes.
 pub const MODULE_MAX: u64 = 256 << 20;
 
+/// Custom section in which the engine looks for native code, wherever a module comes from.
+const NATIVE_SECTION: &str = "wasmedge";
 /// First bytes of a core module, version 1.
 const WASM_HEADER: [u8; 8] = *b"\0asm\x01\0\0\0";
 
@@ -40,6 +43,14 @@ pub enum CompileError {
     /// The file is no core module.
     #[error("{path} is no WebAssembly core module", path = .path.display())]
     NotWasm {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The module brings native code of its own.
+    #[error(
+        "{path} has a custom section `{NATIVE_SECTION}`, which the engine would execute as native code; it is to be dropped before", path = .path.display()
+    )]
+    NativeCode {
         /// The file.
         path: PathBuf,
     },
@@ -115,7 +126,22 @@ fn read(wasm: &Path) -> Result<Vec<u8>, CompileError> {
     if !bytes.starts_with(&WASM_HEADER) {
         return Err(CompileError::NotWasm { path: wasm.to_owned() });
     }
+    check_sections(&bytes, wasm)?;
     Ok(bytes)
+}
+
+/// The coordinator drops sections with native code; one that comes this far would end up inside our own.
+fn check_sections(bytes: &[u8], wasm: &Path) -> Result<(), CompileError> {
+    for payload in Parser::new(0).parse_all(bytes) {
+        let payload = payload.map_err(|error| CompileError::Engine {
+            path: wasm.to_owned(),
+            reason: error.to_string(),
+        })?;
+        if matches!(payload, Payload::CustomSection(section) if section.name() == NATIVE_SECTION) {
+            return Err(CompileError::NativeCode { path: wasm.to_owned() });
+        }
+    }
+    Ok(())
 }
 
 fn parts(out: &Path) -> Result<(&Path, &str), CompileError> {
@@ -137,4 +163,48 @@ fn limit(resource: Resource, max: u64, wasm: &Path) -> Result<(), CompileError> 
 fn os(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CompileError {
     let path = path.to_owned();
     move |source| CompileError::Os { operation, path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(bytes: &[u8]) -> (CompileError, usize) {
+        let directory = tempfile::tempdir().unwrap();
+        let wasm = directory.path().join("m.wasm");
+        fs::write(&wasm, bytes).unwrap();
+        let error = compile_unlimited(&wasm, &directory.path().join("m.so")).unwrap_err();
+        (error, fs::read_dir(directory.path()).unwrap().count())
+    }
+
+    #[test]
+    fn only_core_modules_reach_the_engine_and_nothing_is_left() {
+        let component = b"\0asm\x0d\0\x01\0";
+        for bytes in [&b""[..], b"\x7fELF\x02\x01\x01\0", component, b"\0asm\x02\0\0\0"] {
+            let (error, files) = refusal(bytes);
+            assert!(matches!(error, CompileError::NotWasm { .. }), "{error}");
+            assert_eq!(files, 1);
+        }
+        for broken in [&b"\0asm\x01\0\0\0\x01\x05"[..], b"\0asm\x01\0\0\0\x01\x02\x01\x00"] {
+            let (error, files) = refusal(broken);
+            assert!(matches!(error, CompileError::Engine { .. }), "{error}");
+            assert_eq!(files, 1);
+        }
+    }
+
+    #[test]
+    fn a_section_with_native_code_is_refused() {
+        let mut module = wat::parse_str("(module)").unwrap();
+        module.extend_from_slice(b"\0\x0c\x08wasmedge\x01\x02\x03");
+        let (error, _) = refusal(&module);
+        assert!(matches!(error, CompileError::NativeCode { .. }), "{error}");
+    }
+
+    #[test]
+    fn valid_sections_with_an_invalid_function_are_refused() {
+        let text = "(module (func (result i32)))";
+        let (error, files) = refusal(&wat::parse_str(text).unwrap());
+        assert!(matches!(error, CompileError::Engine { .. }), "{error}");
+        assert_eq!(files, 1);
+    }
 }

@@ -32,6 +32,8 @@ fn run(worker: &mut Worker, stdin: Option<&File>) -> (Option<End>, String) {
     let mut printed = output();
     let mut ended = output();
     let child = in_child(&printed, || {
+        // The instance is there before its stdin is.
+        worker.prepare();
         if let Some(stdin) = stdin {
             dup2_stdin(stdin.as_fd()).unwrap();
         }
