@@ -30,6 +30,9 @@ pub mod import {
     pub const LOG: &str = "log";
     /// `(ptr, len) -> errno`
     pub const TRAP_MESSAGE: &str = "trap_message";
+
+    /// Every one of them: what a module may import and a host must offer.
+    pub const ALL: [&str; 5] = [REQUEST_DISPATCHER, RESPONSE_READ, CONTEXT_GET, LOG, TRAP_MESSAGE];
 }
 
 /// Names of the functions that a guest exports.

@@ -194,10 +194,7 @@ fn read(bytes: &[u8]) -> wasmparser::Result<Read> {
 fn is_provided(module: &str, name: &str) -> bool {
     match module {
         WASI_MODULE => true,
-        IMPORT_MODULE => {
-            [import::REQUEST_DISPATCHER, import::RESPONSE_READ, import::CONTEXT_GET, import::LOG]
-                .contains(&name)
-        }
+        IMPORT_MODULE => import::ALL.contains(&name),
         _ => false,
     }
 }
