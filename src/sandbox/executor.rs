@@ -3,19 +3,30 @@
 #![expect(unsafe_code, reason = "closes every descriptor that the function was not given")]
 
 use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::rc::Rc;
 
 use libcontainer::oci_spec::runtime::Spec;
 use libcontainer::workload::default::DefaultExecutor;
-use libcontainer::workload::{Executor, ExecutorError, ExecutorValidationError};
+use libcontainer::workload::{
+    Executor, ExecutorError, ExecutorSetEnvsError, ExecutorValidationError,
+};
+use nix::unistd::geteuid;
 
 use crate::sys::process::{SingleThreaded, close_all_on_exec, exit_now, keep_only, reset_signals};
 use crate::vm::Module;
 use crate::wire::control::FunctionLaunch;
 
-use super::builder::Diagnostics;
+use super::builder::{Diagnostics, HOME_OF_USER, chain};
 use super::init::{EXIT_START_FAILED, Sandbox};
+use super::privileges;
+
+/// Bytes of `/etc/passwd` that are looked at.
+const PASSWD_MAX: u64 = 1 << 20;
 
 /// Runs the OCI process itself: pause, busybox, sidecars.
 #[derive(Clone, Copy, Debug)]
@@ -32,8 +43,53 @@ impl Executor for NativeExecutor {
     }
 
     fn validate(&self, spec: &Spec) -> Result<(), ExecutorValidationError> {
-        DefaultExecutor {}.validate(spec)
+        // Without PATH libcontainer refuses even a program that is named by its path.
+        let process = spec.process().as_ref();
+        let env = process.and_then(|process| process.env().as_ref());
+        let has_path = env.is_some_and(|env| env.iter().any(|entry| entry.starts_with("PATH=")));
+        let program = process.and_then(|process| process.args().as_ref()?.first());
+        match program {
+            Some(program) if !has_path && program.contains('/') => match std::fs::metadata(program)
+            {
+                Ok(_) => Ok(()),
+                Err(error) => Err(ExecutorValidationError::ArgValidationError(format!(
+                    "{program} cannot be executed: {error}"
+                ))),
+            },
+            _ => DefaultExecutor {}.validate(spec),
+        }
     }
+
+    fn setup_envs(&self, mut envs: HashMap<String, String>) -> Result<(), ExecutorSetEnvsError> {
+        if let Some(home) = envs.get_mut("HOME").filter(|home| *home == HOME_OF_USER) {
+            *home = home_of(geteuid().as_raw(), &passwd());
+        }
+        DefaultExecutor {}.setup_envs(envs)
+    }
+}
+
+/// The container's `/etc/passwd`; empty when there is none that can be read.
+fn passwd() -> String {
+    let mut text = String::new();
+    let opened = File::options().read(true).custom_flags(libc::O_NONBLOCK).open("/etc/passwd");
+    if let Ok(file) = opened
+        && file.metadata().is_ok_and(|metadata| metadata.is_file())
+    {
+        // What was read before an error is as good as it gets.
+        let _partly = file.take(PASSWD_MAX).read_to_string(&mut text);
+    }
+    text
+}
+
+/// Home directory of `uid`, as runc finds it.
+fn home_of(uid: u32, passwd: &str) -> String {
+    let uid = uid.to_string();
+    let entry = passwd
+        .lines()
+        .map(|line| line.split(':').collect::<Vec<_>>())
+        .find(|fields| fields.get(2).is_some_and(|field| *field == uid));
+    let home = entry.and_then(|fields| fields.get(5).copied()).filter(|home| !home.is_empty());
+    home.unwrap_or("/").to_owned()
 }
 
 /// Runs a function: becomes its sandbox init.
@@ -74,7 +130,7 @@ impl<M> Clone for FunctionExecutor<M> {
 }
 
 impl<M: Module + 'static> Executor for FunctionExecutor<M> {
-    fn exec(&self, _spec: &Spec) -> Result<(), ExecutorError> {
+    fn exec(&self, spec: &Spec) -> Result<(), ExecutorError> {
         let Some(function) = self.function.borrow_mut().take() else {
             return Err(ExecutorError::Other("a function runs once".into()));
         };
@@ -82,7 +138,10 @@ impl<M: Module + 'static> Executor for FunctionExecutor<M> {
         Diagnostics::stop();
         // Never returned to libcontainer, which takes a returning executor for a panic.
         exit_now(match enter(function) {
-            Ok(sandbox) => sandbox.run(),
+            Ok(sandbox) => match privileges::give_up(spec) {
+                Ok(()) => sandbox.run(),
+                Err(error) => sandbox.start_failed(&chain(&error)),
+            },
             Err(error) => {
                 eprintln!("cwasi: the sandbox's descriptors cannot be set up: {error}");
                 EXIT_START_FAILED
@@ -93,6 +152,11 @@ impl<M: Module + 'static> Executor for FunctionExecutor<M> {
     fn validate(&self, _spec: &Spec) -> Result<(), ExecutorValidationError> {
         // The module was loaded and checked before the container was built.
         Ok(())
+    }
+
+    fn setup_envs(&self, _envs: HashMap<String, String>) -> Result<(), ExecutorSetEnvsError> {
+        // The guest's environment comes with its launch; the shim's is nothing to it.
+        DefaultExecutor {}.setup_envs(HashMap::new())
     }
 }
 
@@ -107,4 +171,19 @@ fn enter<M>(function: Function<M>) -> std::io::Result<Sandbox<M>> {
     let mut kept = unsafe { keep_only(keep) }?.into_iter();
     let broker = kept.next().ok_or(std::io::ErrorKind::NotFound)?;
     Ok(Sandbox { launch, module, threads, broker, receiver: kept.next() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn homes_come_from_the_file_only() {
+        let passwd = "root:x:0:0:root:/root:/bin/sh\nbroken\nu:x:1000:1000::/home/u:\nn:x:7:7:::\n";
+        assert_eq!(home_of(0, passwd), "/root");
+        assert_eq!(home_of(1000, passwd), "/home/u");
+        assert_eq!(home_of(7, passwd), "/");
+        assert_eq!(home_of(8, passwd), "/");
+        assert_eq!(home_of(0, ""), "/");
+    }
 }

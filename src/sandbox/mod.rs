@@ -16,5 +16,70 @@ pub mod builder;
 pub mod executor;
 pub mod init;
 mod messages;
+mod privileges;
 pub mod worker;
 pub mod zygote;
+
+/// System calls that a function's seccomp profile must allow. The profile is in force before init runs;
+/// containerd's default profile allows them all. The first line of each group is libcontainer's, between
+/// the profile and the start; `close_range` may be missing, then descriptors are closed one by one.
+///
+/// What a guest does with files and sockets comes on top (`openat`, `newfstatat`, `getdents64`, …).
+pub const SYSTEM_CALLS: &[&str] = &[
+    // libcontainer: tells the builder that it is ready, waits for the start
+    "accept4",
+    "read",
+    "recvfrom",
+    "sendto",
+    "getcwd",
+    "exit_group",
+    // init and workers: forking, sockets, signals, time
+    "capget",
+    "capset",
+    "clone",
+    "clock_gettime",
+    "close",
+    "close_range",
+    "dup2",
+    "dup3",
+    "fcntl",
+    "futex",
+    "getpid",
+    "getppid",
+    "getrandom",
+    "kill",
+    "poll",
+    "ppoll",
+    "prctl",
+    "prlimit64",
+    "recvmsg",
+    "rt_sigprocmask",
+    "rt_sigreturn",
+    "sendmsg",
+    "signalfd4",
+    "socketpair",
+    "wait4",
+    "write",
+    // payloads and responses
+    "fstat",
+    "ftruncate",
+    "lseek",
+    "memfd_create",
+    "pread64",
+    "pwrite64",
+    // the engine: memory, traps, WASI's clocks, polls and stdio
+    "brk",
+    "epoll_create1",
+    "epoll_ctl",
+    "epoll_wait",
+    "gettid",
+    "mmap",
+    "mprotect",
+    "munmap",
+    "readv",
+    "rt_sigaction",
+    "tgkill",
+    "timerfd_create",
+    "timerfd_settime",
+    "writev",
+];

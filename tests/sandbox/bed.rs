@@ -1,6 +1,7 @@
 //! A stand-in for the shim: starts a zygote, sends verbs, reaps; and makes small OCI bundles.
 #![expect(unsafe_code, reason = "passes the control socket under a fixed number, takes pipes")]
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -66,13 +67,17 @@ impl Bed {
         self.dir.path().join("oci")
     }
 
-    /// Sends a verb and waits for the reply; `None` when the builder died without one.
-    pub fn send(&self, id: &str, verb: Verb, descriptors: &[BorrowedFd<'_>]) -> Option<VerbReply> {
+    /// Sends a verb and waits for the reply.
+    pub fn send(&self, id: &str, verb: Verb, descriptors: &[BorrowedFd<'_>]) -> VerbReply {
+        self.try_send(id, verb, descriptors).expect("the builder answers")
+    }
+
+    fn try_send(&self, id: &str, verb: Verb, descriptors: &[BorrowedFd<'_>]) -> Option<VerbReply> {
         let (reply, theirs) = seqpacket::pair().unwrap();
         let request = VerbRequest { container: id.into(), root: self.root(), verb };
         let mut all = vec![theirs.as_fd()];
         all.extend_from_slice(descriptors);
-        seqpacket::send(self.control.as_fd(), &[&control::encode(&request)], &all, None).unwrap();
+        seqpacket::send(self.control.as_fd(), &[&control::encode(&request)], &all, None).ok()?;
         drop(theirs);
         let deadline = monotonic_ns() + u64::try_from(WAIT.as_nanos()).unwrap();
         let mut buffer = vec![0; CONTROL_MESSAGE_MAX];
@@ -126,13 +131,14 @@ impl Bed {
         let mut descriptors = vec![stdin.as_fd(), their_stdout.as_fd(), their_stderr.as_fd()];
         descriptors.extend_from_slice(more);
         let verb = Verb::Create(Box::new(CreateSpec { bundle, workload }));
-        match self.send(id, verb, &descriptors).expect("the builder answers") {
+        match self.send(id, verb, &descriptors) {
             VerbReply::Created { pid } => Ok(Container {
                 bed: self,
                 id: id.to_owned(),
                 pid: Pid::from_raw(pid),
                 stdout: stdout.into(),
                 stderr: stderr.into(),
+                reaped: Cell::new(false),
             }),
             VerbReply::Failed { message } => Err(message),
             VerbReply::Done => panic!("create answered with done"),
@@ -142,7 +148,15 @@ impl Bed {
     /// A container that another zygote's builder made.
     pub fn adopt(&self, id: &str, pid: Pid) -> Container<'_> {
         let nothing = || File::open("/dev/null").unwrap();
-        Container { bed: self, id: id.to_owned(), pid, stdout: nothing(), stderr: nothing() }
+        let reaped = Cell::new(false);
+        Container {
+            bed: self,
+            id: id.to_owned(),
+            pid,
+            stdout: nothing(),
+            stderr: nothing(),
+            reaped,
+        }
     }
 
     /// Directories of a container in every cgroup v1 hierarchy.
@@ -160,6 +174,7 @@ impl Drop for Bed {
     fn drop(&mut self) {
         let _killed = self.zygote.kill();
         let _reaped = self.zygote.wait();
+        // Only the parents that libcontainer makes on the way and leaves, as runc does.
         for hierarchy in std::fs::read_dir("/sys/fs/cgroup").unwrap() {
             let parent = hierarchy.unwrap().path().join(self.cgroup.trim_start_matches('/'));
             let _absent = std::fs::remove_dir(parent);
@@ -192,11 +207,25 @@ pub struct Container<'a> {
     pub pid: Pid,
     pub stdout: File,
     pub stderr: File,
+    reaped: Cell<bool>,
+}
+
+/// A failed test leaves nothing running either.
+impl Drop for Container<'_> {
+    fn drop(&mut self) {
+        if !self.reaped.get() {
+            let _gone = nix::sys::signal::kill(self.pid, nix::sys::signal::Signal::SIGKILL);
+            // A frozen one dies when delete thaws it.
+            let _replied = self.bed.try_send(&self.id, Verb::Delete, &[]);
+            let _reaped = waitpid(self.pid, None);
+        }
+        let _replied = self.bed.try_send(&self.id, Verb::Delete, &[]);
+    }
 }
 
 impl Container<'_> {
     pub fn verb(&self, verb: Verb) -> Result<(), String> {
-        match self.bed.send(&self.id, verb, &[]).expect("the builder answers") {
+        match self.bed.send(&self.id, verb, &[]) {
             VerbReply::Done => Ok(()),
             VerbReply::Failed { message } => Err(message),
             VerbReply::Created { .. } => panic!("not a create"),

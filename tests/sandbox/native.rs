@@ -19,7 +19,8 @@ fn a_container_runs_and_its_exit_code_and_output_arrive() {
     container.delete();
     container.delete();
     assert!(bed.cgroups("exit").is_empty());
-    assert_eq!(std::fs::read_dir(bed.root()).unwrap().count(), 0);
+    assert!(!bed.root().join("exit").exists());
+    assert_eq!(std::fs::read_dir(bed.root().join(".specs")).unwrap().count(), 0);
 }
 
 #[test]
@@ -30,7 +31,8 @@ fn init_is_the_shims_child_and_its_exit_is_seen_without_the_zygote() {
     assert_eq!(container.status("PPid"), std::process::id().to_string());
     container.start();
     eventually("sleep runs", || (container.status("Name") == "sleep").then_some(()));
-    drop(container);
+    // The shim forgets the zygote that it came from, not the container.
+    std::mem::forget(container);
     bed.replace_zygote();
     let container = bed.adopt(&id, pid);
     assert!(alive(pid), "the zygote's death is nothing to the container");
@@ -93,6 +95,52 @@ fn a_native_process_inherits_stdio_only() {
     assert_eq!(container.status("SigIgn"), "0000000000000000");
     container.delete();
     container.wait();
+}
+
+#[test]
+fn what_a_spec_leaves_out_is_nothing() {
+    let bed = Bed::new();
+    let script = "echo $HOME; grep -E '^Cap(Inh|Prm|Eff|Bnd|Amb)' /proc/self/status";
+    let mut container = bed
+        .native_with("bare", &["/bin/sh", "-c", script], |spec| {
+            spec["process"]["capabilities"] = json!({});
+            spec["process"]["env"] = json!([]);
+            spec["process"].as_object_mut().unwrap().remove("noNewPrivileges");
+        })
+        .unwrap();
+    container.start();
+    assert_eq!(container.wait(), 0, "{}", container.errors());
+    let output = container.output();
+    let mut lines = output.lines();
+    assert_eq!(lines.next(), Some("/"), "no passwd, no home");
+    for line in lines {
+        assert!(line.ends_with("0000000000000000"), "{line}");
+    }
+    assert_eq!(output.lines().count(), 6);
+    container.delete();
+}
+
+#[test]
+fn an_image_cannot_load_code_into_the_process_that_sets_it_up() {
+    let bed = Bed::new();
+    let bundle = bed.bundle("nss", &["/bin/true"], |_| {});
+    let etc = bundle.join("rootfs/etc");
+    std::fs::create_dir_all(&etc).unwrap();
+    std::fs::write(etc.join("passwd"), "root:x:0:0::/home-of-root:/bin/sh\n").unwrap();
+    // A service that the lookup would have to load; were it asked, it could not answer in time.
+    std::fs::write(etc.join("nsswitch.conf"), "passwd: cwasitrap files\n").unwrap();
+    let mut spec: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(bundle.join("config.json")).unwrap()).unwrap();
+    spec["process"]["args"] = json!(["/bin/sh", "-c", "echo $HOME"]);
+    std::fs::write(bundle.join("config.json"), spec.to_string()).unwrap();
+    let mut container =
+        bed.create("nss", bundle, cwasi::wire::control::Workload::Native, &[]).unwrap();
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", container.pid)).unwrap();
+    assert!(!maps.contains("libnss"), "{maps}");
+    container.start();
+    assert_eq!(container.wait(), 0);
+    assert_eq!(container.output(), "/home-of-root\n");
+    container.delete();
 }
 
 #[test]

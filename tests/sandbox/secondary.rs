@@ -1,9 +1,13 @@
 //! Secondaries: every request its own instance, every fault its own request's error.
 
+use std::path::PathBuf;
+
+use cwasi::sandbox::SYSTEM_CALLS;
 use cwasi::wire::control::{Entry, FunctionLaunch, Role, SandboxMessage};
 use cwasi_abi::Errno;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
+use serde_json::json;
 
 use crate::bed::{Bed, descriptors_of, eventually};
 use crate::function::{Function, command, launch};
@@ -15,6 +19,16 @@ fn reactor() -> FunctionLaunch {
 
 fn errno(code: i32) -> Errno {
     Errno::from_code(code).unwrap()
+}
+
+/// What a worker holds between requests: stdio, broker, init, and copies of stdin and stdout to return to.
+fn idle_descriptors(function: &Function<'_>, worker: usize) -> Vec<(i32, PathBuf)> {
+    let pid = Pid::from_raw(function.workers()[worker]);
+    // The answer is there a moment before the worker lets go of the connection.
+    eventually("an idle worker", || {
+        let held = descriptors_of(pid);
+        (held.len() == 7).then_some(held)
+    })
 }
 
 #[test]
@@ -153,11 +167,10 @@ fn waiting_requests_expire_and_leave_with_their_caller() {
     gone.send(b"e", 20_000);
     gone.send(b"e", 20_000);
     let mut late = function.caller();
-    let full = eventually("a full queue", || {
+    eventually("a full queue", || {
         let (code, _) = late.call_within(b"e", 1).unwrap_err();
         (errno(code) == Errno::Overloaded).then_some(())
     });
-    let () = full;
     drop(gone);
     let outcome = eventually("room in the queue", || {
         let (code, message) = late.call_within(b"e", 10).unwrap_err();
@@ -241,17 +254,94 @@ fn a_sandbox_holds_only_the_descriptors_that_it_was_given() {
     let init = function.container.descriptors();
     // stdio, broker, receiver, signals, one socket per worker, one connection
     assert_eq!(init.len(), 3 + 2 + 1 + 2 + 1, "{init:?}");
-    for worker in function.workers() {
-        let held = descriptors_of(Pid::from_raw(worker));
+    for worker in 0..2 {
+        let held = idle_descriptors(&function, worker);
         let targets: Vec<_> = held.iter().map(|(_, path)| path.to_string_lossy()).collect();
-        // stdio, broker, init, and copies of stdin and stdout to return to
-        assert_eq!(held.len(), 7, "{held:?}");
         assert_eq!(targets.iter().filter(|path| path.starts_with("socket:")).count(), 2);
     }
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", function.container.pid)).unwrap();
     assert!(maps.contains("reactor.so"), "loaded before the root was left");
     function.container.delete();
     function.container.wait();
+}
+
+#[test]
+fn the_documented_system_calls_are_enough_for_an_unprivileged_function() {
+    let bed = Bed::new();
+    for (id, launch) in [
+        ("reactor", reactor()),
+        ("command", launch(Role::Secondary, &guests().command, command("_start"))),
+    ] {
+        let bundle = bed.bundle(id, &["/f.wasm"], |spec| {
+            spec["process"]["user"] = json!({ "uid": 1000, "gid": 1000 });
+            spec["process"]["capabilities"] = json!({});
+            spec["root"]["readonly"] = json!(true);
+            spec["linux"]["seccomp"] = json!({
+                "defaultAction": "SCMP_ACT_ERRNO",
+                "syscalls": [{ "names": SYSTEM_CALLS, "action": "SCMP_ACT_ALLOW" }],
+            });
+        });
+        let function = Function::create_in(&bed, id, bundle, launch).unwrap();
+        function.container.start();
+        assert_eq!(function.message(), SandboxMessage::Ready);
+        assert_eq!(function.container.status("Seccomp:"), "2");
+        for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+            assert_eq!(function.container.status(set), "0000000000000000", "{set}");
+        }
+        assert_eq!(function.container.status("Uid"), "1000");
+        let mut caller = function.caller();
+        for size in [1, 100_000, 5 << 20] {
+            assert!(caller.call(&vec![b'e'; size]).unwrap().len() >= size);
+        }
+        for fault in [b"o", b"r", b"x"] {
+            drop(caller.call(fault));
+        }
+        assert!(caller.call_within(b"l", 50).is_ok() || id == "reactor");
+        assert!(caller.call_within(b"p", 50).is_ok() || id == "reactor");
+        assert!(caller.call(b"e").is_ok());
+        assert_eq!(idle_descriptors(&function, 0).len(), 7);
+        function.container.signal(Signal::SIGTERM);
+        assert_eq!(function.container.wait(), 143);
+        function.container.delete();
+    }
+}
+
+#[test]
+fn a_profile_without_them_is_named_as_the_reason() {
+    let bed = Bed::new();
+    let strict = |id: &str, missing: &str| {
+        let bundle = bed.bundle(id, &["/f.wasm"], |spec| {
+            let names: Vec<_> = SYSTEM_CALLS.iter().filter(|name| **name != missing).collect();
+            spec["linux"]["seccomp"] = json!({
+                "defaultAction": "SCMP_ACT_KILL_PROCESS",
+                "syscalls": [{ "names": names, "action": "SCMP_ACT_ALLOW" }],
+            });
+        });
+        Function::create_in(&bed, id, bundle, reactor())
+    };
+    let message = strict("sendmsg", "sendmsg").err().unwrap();
+    assert!(message.contains("seccomp"), "{message}");
+    let function = strict("getppid", "getppid").unwrap();
+    function.container.start();
+    let SandboxMessage::StartFailed { message } = function.message() else { panic!("started") };
+    assert!(message.contains("seccomp"), "{message}");
+    assert_eq!(function.container.wait(), 125);
+}
+
+#[test]
+fn a_worker_without_memory_is_one_requests_error() {
+    let bed = Bed::new();
+    let bundle = bed.bundle("oom", &["/f.wasm"], |spec| {
+        spec["linux"]["resources"]["memory"] = json!({ "limit": 32 << 20 });
+    });
+    let function = Function::create_in(&bed, "oom", bundle, reactor()).unwrap();
+    function.container.start();
+    assert_eq!(function.message(), SandboxMessage::Ready);
+    let mut caller = function.caller();
+    let (code, message) = caller.call(&vec![b'e'; 64 << 20]).unwrap_err();
+    assert_eq!(errno(code), Errno::Broken, "{message}");
+    assert!(message.contains("memory"), "{message}");
+    assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()));
 }
 
 #[test]

@@ -1,10 +1,9 @@
 //! `create`: everything of a container up to, and without, its workload.
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
 
 use libcontainer::container::builder::ContainerBuilder;
-use libcontainer::oci_spec::runtime::{LinuxNamespaceType, Spec};
+use libcontainer::error::LibcontainerError;
 use libcontainer::syscall::syscall::SyscallType;
 use nix::unistd::Pid;
 
@@ -15,7 +14,11 @@ use crate::wire::control::{
     CreateDescriptor, CreateSpec, FunctionLaunch, Role, VerbRequest, Workload,
 };
 
-use super::BuilderError;
+use super::spec::prepare;
+use super::{BuilderError, chain};
+
+/// How libcontainer prints that a process of the container ended while another waited for it.
+const CHANNEL_BROKEN: &str = "BrokenChannel";
 
 /// Builds the container and returns its init's pid.
 ///
@@ -26,7 +29,6 @@ pub fn create(
     spec: &CreateSpec,
     descriptors: Vec<OwnedFd>,
 ) -> Result<Pid, BuilderError> {
-    validate(&spec.bundle)?;
     let expected = expected_descriptors(&spec.workload);
     let got = descriptors.len();
     let mut descriptors = descriptors.into_iter();
@@ -44,10 +46,9 @@ pub fn create(
     let builder = ContainerBuilder::new(request.container.clone(), SyscallType::default())
         .validate_id()
         .and_then(|builder| builder.with_root_path(&request.root))
-        .map_err(failed)?
-        .with_stdin(stdin)
-        .with_stdout(stdout)
-        .with_stderr(stderr);
+        .map_err(failed)?;
+    let prepared = prepare(request, &spec.bundle)?;
+    let builder = builder.with_stdin(stdin).with_stdout(stdout).with_stderr(stderr);
     let builder = match &spec.workload {
         Workload::Native => builder.with_executor(NativeExecutor),
         Workload::Function(launch) => {
@@ -56,15 +57,26 @@ pub fn create(
         }
     };
     let container = builder
-        .as_init(&spec.bundle)
+        .as_init(prepared.bundle())
         .with_systemd(false)
         .with_detach(true)
         .as_sibling(true)
         .build()
-        .map_err(failed)?;
+        .map_err(|source| not_built(&request.container, source))?;
     // libcontainer's nix is an older one with a type of its own.
     let pid = container.pid().map(|pid| Pid::from_raw(pid.as_raw()));
     pid.ok_or_else(|| BuilderError::NoPid { id: request.container.clone() })
+}
+
+/// What libcontainer's processes say when they can, and what it means when they cannot.
+fn not_built(id: &str, source: LibcontainerError) -> BuilderError {
+    let id = id.to_owned();
+    let source = Box::new(source);
+    if chain(&*source).contains(CHANNEL_BROKEN) {
+        BuilderError::Died { id, source }
+    } else {
+        BuilderError::Container { id, done: "created", source }
+    }
 }
 
 /// Loads the function's code and checks that its entry is there.
@@ -100,19 +112,4 @@ fn expected_descriptors(workload: &Workload) -> usize {
         },
     };
     last as usize
-}
-
-/// Refuses what libcontainer cannot build here, before it leaves anything behind.
-fn validate(bundle: &Path) -> Result<(), BuilderError> {
-    let path = bundle.join("config.json");
-    let spec = Spec::load(&path)
-        .map_err(|source| BuilderError::Spec { path, source: Box::new(source) })?;
-    let namespaces = spec.linux().as_ref().and_then(|linux| linux.namespaces().as_ref());
-    if namespaces.is_some_and(|all| all.iter().any(|one| one.typ() == LinuxNamespaceType::User)) {
-        return Err(BuilderError::UserNamespace);
-    }
-    if spec.process().as_ref().is_some_and(|process| process.terminal() == Some(true)) {
-        return Err(BuilderError::Terminal);
-    }
-    Ok(())
 }

@@ -8,6 +8,7 @@
 mod create;
 mod diagnostics;
 mod lifecycle;
+mod spec;
 
 use std::error::Error;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,6 +24,7 @@ use crate::vm::VmError;
 use crate::wire::control::{self, Verb, VerbReply, VerbRequest};
 
 pub use self::diagnostics::Diagnostics;
+pub use self::spec::HOME_OF_USER;
 
 /// Exit code of a builder that could not answer.
 pub const EXIT_UNANSWERED: i32 = 120;
@@ -67,6 +69,17 @@ pub enum BuilderError {
         id: String,
         /// What was to be done, as a participle.
         done: &'static str,
+        /// What libcontainer says.
+        #[source]
+        source: Box<LibcontainerError>,
+    },
+    /// The container's process ended without a word.
+    #[error(
+        "the process of container {id} died while it was set up; a seccomp profile that kills it or a memory          limit that is too small does that"
+    )]
+    Died {
+        /// Container id.
+        id: String,
         /// What libcontainer says.
         #[source]
         source: Box<LibcontainerError>,

@@ -81,7 +81,8 @@ impl<M: Module> Sandbox<M> {
         }
     }
 
-    fn start_failed(&self, message: &str) -> i32 {
+    /// Tells the shim that there will be no workload; returns the exit code.
+    pub fn start_failed(&self, message: &str) -> i32 {
         self.tell(&SandboxMessage::StartFailed { message: message.to_owned() });
         EXIT_START_FAILED
     }

@@ -1,0 +1,141 @@
+//! The spec that libcontainer gets: the bundle's, checked, with the gaps closed in which libcontainer does
+//! other than runc.
+//!
+//! - Without `HOME` it asks glibc for the user's home *inside the container*, and glibc then loads whatever
+//!   libraries the image's `nsswitch.conf` names, into a process of ours. So `HOME` is always there;
+//!   [`HOME_OF_USER`] stands for "look it up", which the executor does without glibc.
+//! - Capability sets that are not named (containerd writes `{}` for "drop all") stay as they are. So all
+//!   sets are named.
+//! - A relative root path is taken from the bundle, which the copy is not in.
+
+use std::path::{Path, PathBuf};
+
+use libcontainer::oci_spec::OciSpecError;
+use libcontainer::oci_spec::runtime::{Capabilities, LinuxNamespaceType, Process, Spec};
+
+use crate::wire::control::VerbRequest;
+
+use super::BuilderError;
+
+/// Value of `HOME` that the executor replaces by the user's home directory.
+pub const HOME_OF_USER: &str = "cwasi:home-of-user";
+/// Beside the containers in libcontainer's root; containerd's ids begin with a letter or digit.
+const COPIES: &str = ".specs";
+
+/// A bundle directory with nothing but the spec, removed when dropped.
+#[derive(Debug)]
+pub struct Prepared {
+    directory: PathBuf,
+}
+
+impl Prepared {
+    /// For libcontainer.
+    #[must_use]
+    pub fn bundle(&self) -> &Path {
+        &self.directory
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        // What is left is overwritten by the next create of that id.
+        let _left = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Checks the bundle's spec and writes libcontainer's copy of it.
+pub fn prepare(request: &VerbRequest, bundle: &Path) -> Result<Prepared, BuilderError> {
+    let path = bundle.join("config.json");
+    let unreadable =
+        |source: OciSpecError| BuilderError::Spec { path: path.clone(), source: Box::new(source) };
+    let mut spec = Spec::load(&path).map_err(unreadable)?;
+    validate(&spec)?;
+    spec.canonicalize_rootfs(bundle).map_err(unreadable)?;
+    if let Some(process) = spec.process() {
+        let process = complete(process.clone());
+        spec.set_process(Some(process));
+    }
+    let directory = request.root.join(COPIES).join(&request.container);
+    let prepared = Prepared { directory };
+    let copy = prepared.directory.join("config.json");
+    std::fs::create_dir_all(&prepared.directory)
+        .map_err(OciSpecError::from)
+        .and_then(|()| spec.save(&copy))
+        .map_err(|source| BuilderError::Spec { path: copy, source: Box::new(source) })?;
+    Ok(prepared)
+}
+
+/// Refuses what libcontainer cannot build here, before it leaves anything behind.
+fn validate(spec: &Spec) -> Result<(), BuilderError> {
+    let namespaces = spec.linux().as_ref().and_then(|linux| linux.namespaces().as_ref());
+    if namespaces.is_some_and(|all| all.iter().any(|one| one.typ() == LinuxNamespaceType::User)) {
+        return Err(BuilderError::UserNamespace);
+    }
+    if spec.process().as_ref().is_some_and(|process| process.terminal() == Some(true)) {
+        return Err(BuilderError::Terminal);
+    }
+    Ok(())
+}
+
+/// Names what would otherwise be guessed.
+fn complete(mut process: Process) -> Process {
+    let mut env = process.env().clone().unwrap_or_default();
+    let has_home =
+        env.iter().filter_map(|entry| entry.strip_prefix("HOME=")).any(|home| !home.is_empty());
+    if !has_home {
+        env.push(format!("HOME={HOME_OF_USER}"));
+    }
+    process.set_env(Some(env));
+    let named = process.capabilities().clone().unwrap_or_default();
+    let given = |set: &Option<Capabilities>| {
+        let set = process.capabilities().as_ref().and(set.as_ref());
+        Some(set.cloned().unwrap_or_default())
+    };
+    let mut all = named.clone();
+    all.set_bounding(given(named.bounding()))
+        .set_effective(given(named.effective()))
+        .set_permitted(given(named.permitted()))
+        .set_inheritable(given(named.inheritable()))
+        .set_ambient(given(named.ambient()));
+    process.set_capabilities(Some(all));
+    process
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn completed(capabilities: &str, env: &str) -> Process {
+        complete(
+            serde_json::from_str(&format!(
+                r#"{{"cwd":"/","user":{{"uid":0,"gid":0}},"args":["x"]{capabilities}{env}}}"#
+            ))
+            .unwrap(),
+        )
+    }
+
+    #[test]
+    fn every_capability_set_is_named() {
+        for given in ["", r#","capabilities":{}"#] {
+            let process = completed(given, "");
+            let sets = process.capabilities().clone().unwrap();
+            for set in [sets.bounding(), sets.effective(), sets.permitted(), sets.ambient()] {
+                assert_eq!(set.as_ref().map(|set| set.len()), Some(0), "{given}");
+            }
+        }
+        let process = completed(r#","capabilities":{"bounding":["CAP_KILL"]}"#, "");
+        let sets = process.capabilities().clone().unwrap();
+        assert_eq!(sets.bounding().as_ref().map(|set| set.len()), Some(1));
+        assert_eq!(sets.inheritable().as_ref().map(|set| set.len()), Some(0));
+    }
+
+    #[test]
+    fn home_is_always_there() {
+        let marked = format!("HOME={HOME_OF_USER}");
+        assert_eq!(completed("", "").env().clone().unwrap(), [marked.clone()]);
+        let empty = completed("", r#","env":["HOME="]"#);
+        assert_eq!(empty.env().clone().unwrap(), ["HOME=".to_owned(), marked]);
+        let given = completed("", r#","env":["HOME=/h"]"#);
+        assert_eq!(given.env().clone().unwrap(), ["HOME=/h"]);
+    }
+}
