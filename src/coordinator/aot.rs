@@ -7,7 +7,7 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::future::Future;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,9 +17,6 @@ use sha2::{Digest, Sha256};
 
 use super::module::CheckedModule;
 use crate::wire::ids::short_hash;
-
-/// Longest processor description that goes into a key, in bytes.
-const CPUINFO_MAX: u64 = 64 * 1024;
 
 /// The cache cannot give a compiled module.
 #[derive(Debug, thiserror::Error)]
@@ -78,10 +75,11 @@ pub struct AotCache {
 }
 
 impl AotCache {
-    /// The cache of `cache_dir`; `engine` names the engine's version and the compiler's options.
+    /// The cache of `cache_dir`; `fingerprint` names all that native code depends on besides its module:
+    /// the engine's version, the compiler's options, the processor's features.
     #[must_use]
-    pub fn new(cache_dir: &Path, engine: &str) -> Self {
-        Self { dir: cache_dir.join("aot"), fingerprint: format!("{engine}\n{}", cpu_features()) }
+    pub fn new(cache_dir: &Path, fingerprint: &str) -> Self {
+        Self { dir: cache_dir.join("aot"), fingerprint: fingerprint.to_owned() }
     }
 
     /// The compiled form of `module`, from the cache or made now.
@@ -190,17 +188,6 @@ fn digest_of(path: &Path) -> io::Result<String> {
     let mut hasher = Sha256::new();
     io::copy(&mut File::open(path)?, &mut hasher)?;
     Ok(hex::encode(hasher.finalize()))
-}
-
-/// The processor's features as the kernel names them: code compiled for more must not run on less.
-fn cpu_features() -> String {
-    let mut text = String::new();
-    if let Ok(file) = File::open("/proc/cpuinfo") {
-        // A read error leaves the key without features: entries are then compiled once more, nothing breaks.
-        drop(file.take(CPUINFO_MAX).read_to_string(&mut text));
-    }
-    let wanted = |line: &&str| line.starts_with("flags") || line.starts_with("Features");
-    text.lines().find(wanted).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

@@ -10,9 +10,8 @@ use crate::shim::reaper::Reaper;
 use crate::shim::spawn::spawn;
 use crate::shim::zygote::Zygote;
 use crate::sys::random;
+use crate::vm::fingerprint::{COMPILER_OPTIONS, ENGINE_VERSION, cpu_features};
 
-/// Engine and compiler options that the cache's keys name; a change of either changes them.
-const ENGINE: &str = "wasmedge 0.14.1, aot O2";
 /// Longest message of the compiler that is shown, in bytes.
 const MESSAGE_MAX: u64 = 16 * 1024;
 
@@ -57,7 +56,7 @@ impl Provisioner {
         let images =
             ContentStore { address: PathBuf::from(containerd), namespace: namespace.to_owned() };
         let compiler = Compiler { zygote: Arc::clone(zygote), reaper: reaper.clone() };
-        let cache = AotCache::new(&node.cache_dir, ENGINE);
+        let cache = AotCache::new(&node.cache_dir, &fingerprint());
         Self {
             coordinator: Arc::new(Coordinator { cache, images, compiler }),
             namespace: namespace.to_owned(),
@@ -95,6 +94,11 @@ impl Provisioner {
         });
         Ok(planning.await??)
     }
+}
+
+/// What native code depends on besides its module; a change of any of it is another key in the cache.
+fn fingerprint() -> String {
+    [ENGINE_VERSION, COMPILER_OPTIONS, &cpu_features()].join("\n")
 }
 
 /// Compiles in a process of its own: `cwasi-sandbox compile`.
