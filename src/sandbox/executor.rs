@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use libcontainer::oci_spec::runtime::Spec;
@@ -21,9 +22,9 @@ use crate::sys::process::{SingleThreaded, close_all_on_exec, exit_now, keep_only
 use crate::vm::Module;
 use crate::wire::control::FunctionLaunch;
 
-use super::builder::{Diagnostics, HOME_OF_USER, chain};
+use super::builder::{Diagnostics, EXIT_PANICKED, HOME_OF_USER, chain};
 use super::init::{EXIT_START_FAILED, Sandbox};
-use super::privileges;
+use super::{privileges, stderr};
 
 /// Bytes of `/etc/passwd` that are looked at.
 const PASSWD_MAX: u64 = 1 << 20;
@@ -136,17 +137,9 @@ impl<M: Module + 'static> Executor for FunctionExecutor<M> {
         };
         // Its descriptor is closed next.
         Diagnostics::stop();
-        // Never returned to libcontainer, which takes a returning executor for a panic.
-        exit_now(match enter(function) {
-            Ok(sandbox) => match privileges::give_up(spec) {
-                Ok(()) => sandbox.run(),
-                Err(error) => sandbox.start_failed(&chain(&error)),
-            },
-            Err(error) => {
-                eprintln!("cwasi: the sandbox's descriptors cannot be set up: {error}");
-                EXIT_START_FAILED
-            }
-        })
+        // Never returned to libcontainer, which takes a returning executor for a panic, nor unwound into it.
+        let code = catch_unwind(AssertUnwindSafe(|| run(function, spec)));
+        exit_now(code.unwrap_or(EXIT_PANICKED))
     }
 
     fn validate(&self, _spec: &Spec) -> Result<(), ExecutorValidationError> {
@@ -157,6 +150,20 @@ impl<M: Module + 'static> Executor for FunctionExecutor<M> {
     fn setup_envs(&self, _envs: HashMap<String, String>) -> Result<(), ExecutorSetEnvsError> {
         // The guest's environment comes with its launch; the shim's is nothing to it.
         DefaultExecutor {}.setup_envs(HashMap::new())
+    }
+}
+
+/// Becomes the sandbox's init; returns the exit code.
+fn run<M: Module>(function: Function<M>, spec: &Spec) -> i32 {
+    match enter(function) {
+        Ok(sandbox) => match privileges::give_up(spec) {
+            Ok(()) => sandbox.run(),
+            Err(error) => sandbox.start_failed(&chain(&error)),
+        },
+        Err(error) => {
+            stderr::line(&format!("the sandbox's descriptors cannot be set up: {error}"));
+            EXIT_START_FAILED
+        }
     }
 }
 

@@ -17,6 +17,7 @@ pub mod executor;
 pub mod init;
 mod messages;
 mod privileges;
+mod stderr;
 pub mod worker;
 pub mod zygote;
 

@@ -12,7 +12,7 @@ use crate::sys::process::{Fork, SingleThreaded, exit_now, take_inherited};
 use crate::sys::seqpacket::{self, Received, SocketError};
 use crate::wire::control::{self, CONTROL_MESSAGE_MAX, VerbReply, VerbRequest};
 
-use super::builder;
+use super::{builder, stderr};
 
 /// Number under which the shim passes the control socket.
 pub const CONTROL_DESCRIPTOR: RawFd = 3;
@@ -75,7 +75,7 @@ pub fn run() -> Result<(), ZygoteError> {
             }
             Err(SocketError::Closed) => return Ok(()),
             Err(SocketError::Truncated { limit }) => {
-                eprintln!("cwasi zygote: a request is longer than {limit} bytes, dropped");
+                stderr::line(&format!("a request is longer than {limit} bytes, dropped"));
             }
             Err(source) => return Err(ZygoteError::Control { source }),
         }
@@ -87,7 +87,7 @@ fn accept(message: &[u8], descriptors: Vec<OwnedFd>) -> Option<(VerbRequest, Vec
     match control::decode::<VerbRequest>(message) {
         Ok(request) => Some((request, descriptors)),
         Err(error) => {
-            eprintln!("cwasi zygote: {error}");
+            stderr::line(&format!("zygote: {error}"));
             refuse(&descriptors, error.to_string());
             None
         }

@@ -164,8 +164,14 @@ impl Caller {
 
     pub fn call_within(&mut self, payload: &[u8], timeout_ms: u64) -> Outcome {
         let number = self.send(payload, timeout_ms);
-        let (answered, outcome) = self.receive();
-        assert_eq!(answered, number);
-        outcome
+        loop {
+            // A worker that was killed right after it answered leaves a second answer, from init. Callers
+            // drop answers to calls that are over.
+            let (answered, outcome) = self.receive();
+            if answered == number {
+                return outcome;
+            }
+            assert!(answered < number);
+        }
     }
 }

@@ -78,6 +78,24 @@ fn each_fault_is_one_requests_error_and_the_next_is_served() {
 }
 
 #[test]
+fn a_stderr_that_nobody_reads_holds_up_nobody() {
+    let bed = Bed::new();
+    let mut function = Function::start(&bed, "full", reactor());
+    let mut caller = function.caller();
+    for _ in 0..2000 {
+        assert_eq!(errno(caller.call(b"o").unwrap_err().0), Errno::Trapped);
+    }
+    assert_eq!(errno(caller.call(b"r").unwrap_err().0), Errno::Trapped);
+    function.container.stderr = std::fs::File::open("/dev/null").unwrap();
+    for fault in [b"o", b"r"] {
+        assert_eq!(errno(caller.call(fault).unwrap_err().0), Errno::Trapped);
+    }
+    assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()));
+    function.container.signal(Signal::SIGTERM);
+    assert_eq!(function.container.wait(), 143);
+}
+
+#[test]
 fn a_payload_of_100_mib_comes_back_whole() {
     let bed = Bed::new();
     let function = Function::start(&bed, "large", reactor());

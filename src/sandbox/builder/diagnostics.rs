@@ -16,7 +16,7 @@ use tracing_subscriber::fmt::MakeWriter;
 /// Bytes of log that are looked at.
 const LOG_MAX: usize = 16 * 1024;
 /// Most lines that a reply quotes.
-const LINES_MAX: usize = 4;
+const LINES_MAX: usize = 2;
 
 /// Per process: set where the log's number may soon mean another file.
 static STOPPED: AtomicBool = AtomicBool::new(false);

@@ -14,6 +14,7 @@ use nix::unistd::Pid;
 use crate::wire::control::VerbRequest;
 
 use super::BuilderError;
+use super::spec::forget;
 
 fn failed(
     request: &VerbRequest,
@@ -74,6 +75,7 @@ pub fn update(request: &VerbRequest, resources: &str) -> Result<(), BuilderError
 
 /// Kills what still runs and removes cgroups and state. A container that is not there is deleted already.
 pub fn delete(request: &VerbRequest) -> Result<(), BuilderError> {
+    forget(request);
     let directory = state_dir(request);
     if !directory.exists() {
         return Ok(());

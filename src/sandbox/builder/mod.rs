@@ -28,8 +28,8 @@ pub use self::spec::HOME_OF_USER;
 
 /// Exit code of a builder that could not answer.
 pub const EXIT_UNANSWERED: i32 = 120;
-/// Exit code of a container process in which something panicked before the workload began.
-const EXIT_PANICKED: i32 = 121;
+/// Exit code of a process of a container in which host code panicked.
+pub const EXIT_PANICKED: i32 = 121;
 /// Longest reply message in bytes.
 const REPLY_MESSAGE_MAX: usize = 8 * 1024;
 
@@ -205,7 +205,9 @@ fn failed(error: &BuilderError, diagnostics: &Diagnostics) -> VerbReply {
         if message.len() + line.len() > REPLY_MESSAGE_MAX {
             break;
         }
-        if !message.contains(&line) {
+        // Wrappers are logged too: what counts is what they wrap.
+        let cause = line.rsplit(": ").next().unwrap_or(&line);
+        if !message.contains(cause) {
             message.push_str("; ");
             message.push_str(&line);
         }

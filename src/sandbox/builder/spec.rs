@@ -43,6 +43,11 @@ impl Drop for Prepared {
     }
 }
 
+/// Removes the copy of a create that was killed before it could.
+pub fn forget(request: &VerbRequest) {
+    drop(Prepared { directory: request.root.join(COPIES).join(&request.container) });
+}
+
 /// Checks the bundle's spec and writes libcontainer's copy of it.
 pub fn prepare(request: &VerbRequest, bundle: &Path) -> Result<Prepared, BuilderError> {
     let path = bundle.join("config.json");
@@ -132,7 +137,7 @@ mod tests {
     #[test]
     fn home_is_always_there() {
         let marked = format!("HOME={HOME_OF_USER}");
-        assert_eq!(completed("", "").env().clone().unwrap(), [marked.clone()]);
+        assert_eq!(completed("", "").env().as_ref().unwrap(), std::slice::from_ref(&marked));
         let empty = completed("", r#","env":["HOME="]"#);
         assert_eq!(empty.env().clone().unwrap(), ["HOME=".to_owned(), marked]);
         let given = completed("", r#","env":["HOME=/h"]"#);

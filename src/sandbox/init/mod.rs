@@ -23,7 +23,7 @@ use crate::sys::seqpacket::{self, Deadline};
 use crate::vm::Module;
 use crate::wire::control::{self, FunctionLaunch, Role, SandboxMessage};
 
-use super::worker;
+use super::{stderr, worker};
 
 use self::signals::Signals;
 
@@ -77,7 +77,10 @@ impl<M: Module> Sandbox<M> {
         let deadline = Some(monotonic_ns().saturating_add(SHIM_WAIT_NS));
         let bytes = control::encode(message);
         if let Err(error) = seqpacket::send(self.broker.as_fd(), &[&bytes], &[], deadline) {
-            eprintln!("cwasi: the shim of {} cannot be told: {error}", self.launch.identity);
+            stderr::try_line(&format!(
+                "the shim of {} cannot be told: {error}",
+                self.launch.identity
+            ));
         }
     }
 

@@ -102,7 +102,6 @@ impl<F: Fork> Pool<F> {
     /// # Errors
     /// The first refusal of the kernel; the worker is tried again after the backoff.
     pub fn fork_due(&mut self, now: u64) -> io::Result<()> {
-        let backoff = backoff_ns(self.early_deaths + 1);
         for slot in &mut self.slots {
             if !matches!(slot, Slot::Empty { not_before } if *not_before <= now) {
                 continue;
@@ -113,7 +112,9 @@ impl<F: Fork> Pool<F> {
                     *slot = Slot::Taken(Worker { pid, socket, state, proven: false });
                 }
                 Err(error) => {
-                    *slot = Slot::Empty { not_before: now.saturating_add(backoff) };
+                    self.early_deaths = self.early_deaths.saturating_add(1);
+                    let not_before = now.saturating_add(backoff_ns(self.early_deaths));
+                    *slot = Slot::Empty { not_before };
                     return Err(error);
                 }
             }

@@ -7,6 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::sandbox::messages::{WORKER_MESSAGE_MAX, WorkerMessage};
+use crate::sandbox::stderr;
 use crate::sys::clock::monotonic_ns;
 use crate::sys::seqpacket::{self, Deadline};
 use crate::vm::Module;
@@ -111,11 +112,13 @@ fn code<M>(sandbox: &Sandbox<M>, ending: Ending, cause: Option<Cause>) -> i32 {
         (Some(Cause::Stopped(signal)), Ending::Killed(_)) => 128 + signal as i32,
         (Some(Cause::OutOfTime), _) => {
             let limit_ms = sandbox.launch.timeout_ms.unwrap_or(0);
-            eprintln!("cwasi: {function} did not end within {limit_ms} ms (cwasi.timeout), killed");
+            stderr::line(&format!(
+                "{function} did not end within {limit_ms} ms (cwasi.timeout), killed"
+            ));
             ending.code()
         }
         (None, Ending::Killed(_)) => {
-            eprintln!("cwasi: {function} was {}", ending.describe());
+            stderr::line(&format!("{function} was {}", ending.describe()));
             ending.code()
         }
         (None, Ending::Exited(code)) => code,

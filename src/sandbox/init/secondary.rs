@@ -10,6 +10,7 @@ use crate::dispatcher::call::DEFAULT_TIMEOUT_MS;
 use crate::modes::CallError;
 use crate::modes::local::receiver::{ConnectionId, Event};
 use crate::modes::local::{Answer, Incoming, Receiver, respond};
+use crate::sandbox::stderr;
 use crate::sys::clock::monotonic_ns;
 use crate::vm::Module;
 use crate::wire::control::SandboxMessage;
@@ -120,7 +121,7 @@ impl<'a, M: Module> Secondary<'a, M> {
     }
 
     fn complain(&self, message: &str) {
-        eprintln!("cwasi: {}: {message}", self.sandbox.launch.identity.function);
+        stderr::try_line(&format!("{}: {message}", self.sandbox.launch.identity.function));
     }
 
     /// Waits for the next thing to do.

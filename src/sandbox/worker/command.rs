@@ -9,6 +9,7 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use crate::modes::{CallError, Payload};
+use crate::sandbox::stderr;
 use crate::sys::process::redirect;
 use crate::sys::segment::Segment;
 use crate::vm::{End, Host, Instance};
@@ -76,7 +77,7 @@ pub fn run<I: Instance>(
             return Err(CallError::Failed { message: format!("{function}: exit code {code}") });
         }
         End::Trapped(trap) => {
-            eprintln!("cwasi: {function}: {trap}");
+            stderr::try_line(&format!("{function}: {trap}"));
             return Err(CallError::Trapped { message: format!("{function}: {trap}") });
         }
     }

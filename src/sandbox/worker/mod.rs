@@ -9,6 +9,7 @@ mod primary;
 mod secondary;
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nix::sys::signal::SigSet;
 use nix::unistd::Pid;
@@ -20,8 +21,10 @@ use crate::sys::seqpacket;
 use crate::vm::{Context, FunctionCalls, Host, InstanceSpec, Module, StderrLog};
 use crate::wire::control::{self, FunctionLaunch, Role};
 
+use super::builder::EXIT_PANICKED;
 use super::init::{EXIT_START_FAILED, Sandbox};
 use super::messages::WorkerMessage;
+use super::stderr;
 
 /// Longest message of a failed start, in bytes.
 const MESSAGE_MAX: usize = 4 * 1024;
@@ -39,18 +42,23 @@ struct Worker<'a, M> {
 /// The worker's life, in the child that init just forked. `socket` leads to init, whose pid is `parent`.
 pub fn enter<M: Module>(sandbox: &Sandbox<M>, parent: Pid, socket: OwnedFd) -> ! {
     let _unnamed = nix::sys::prctl::set_name(c"cwasi-worker");
+    // A panic must not unwind into init's frames, whose descriptors are closed here.
+    let code = catch_unwind(AssertUnwindSafe(|| live(sandbox, parent, socket)));
+    exit_now(code.unwrap_or(EXIT_PANICKED))
+}
+
+fn live<M: Module>(sandbox: &Sandbox<M>, parent: Pid, socket: OwnedFd) -> i32 {
     match set_up(sandbox, parent, socket) {
         Ok((broker, init)) => {
             let worker = Worker::new(sandbox, broker, init);
-            let code = match sandbox.launch.role {
+            match sandbox.launch.role {
                 Role::Primary => primary::run(worker),
                 Role::Secondary => secondary::run(worker),
-            };
-            exit_now(code)
+            }
         }
         Err(error) => {
-            eprintln!("cwasi: a worker of {} cannot start: {error}", sandbox.launch.identity);
-            exit_now(EXIT_START_FAILED)
+            stderr::line(&format!("a worker of {} cannot start: {error}", sandbox.launch.identity));
+            EXIT_START_FAILED
         }
     }
 }

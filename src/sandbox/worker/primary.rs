@@ -2,6 +2,7 @@
 
 use crate::sandbox::init::EXIT_TRAPPED;
 use crate::sandbox::messages::WorkerMessage;
+use crate::sandbox::stderr;
 use crate::sys::random::bytes16;
 use crate::vm::{Context, End, Instance, Module};
 use crate::wire::control::Entry;
@@ -30,7 +31,7 @@ pub fn run<M: Module>(mut worker: Worker<'_, M>) -> i32 {
     match end {
         End::Exited(code) => i32::try_from(code & EXIT_MASK).unwrap_or(i32::MAX),
         End::Trapped(trap) => {
-            eprintln!("cwasi: {}: {trap}", worker.launch.identity.function);
+            stderr::line(&format!("{}: {trap}", worker.launch.identity.function));
             EXIT_TRAPPED
         }
     }

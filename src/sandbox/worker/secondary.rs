@@ -7,6 +7,7 @@ use cwasi_abi::Errno;
 use crate::modes::local::{Answer, LocalError, Opened, open_frame, respond, send_frame};
 use crate::modes::{CallError, Payload};
 use crate::sandbox::messages::WorkerMessage;
+use crate::sandbox::stderr;
 use crate::sys::clock::monotonic_ns;
 use crate::sys::seqpacket::{self, Deadline};
 use crate::vm::dispatch::from_monotonic;
@@ -51,7 +52,7 @@ pub fn run<M: Module>(mut worker: Worker<'_, M>) -> i32 {
             Ok(task) => task,
             Err(Ended::Init) => return 0,
             Err(Ended::Malformed(what)) => {
-                eprintln!("cwasi: {}: {what}", worker.launch.identity.function);
+                stderr::try_line(&format!("{}: {what}", worker.launch.identity.function));
                 return EXIT_NO_INIT;
             }
         };
@@ -158,7 +159,7 @@ fn answer_handled(
             message: format!("{function} called exit({code}) instead of answering"),
         },
         Handled::Trapped(trap) => {
-            eprintln!("cwasi: {function}: {trap}");
+            stderr::try_line(&format!("{function}: {trap}"));
             CallError::Trapped { message: format!("{function}: {trap}") }
         }
     };
@@ -180,6 +181,6 @@ fn answer(task: &Task, answer: &Answer) {
 fn report(result: Result<(), LocalError>) {
     match result {
         Ok(()) | Err(LocalError::Socket(_)) => {}
-        Err(error) => eprintln!("cwasi: an answer was lost: {error}"),
+        Err(error) => stderr::try_line(&format!("an answer was lost: {error}")),
     }
 }
