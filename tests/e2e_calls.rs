@@ -21,13 +21,13 @@ fn probe_in_background(scene: &Scene, id: &str, args: &[&str]) -> Running {
     scene.guest(id, "probe").args(args.iter().copied()).spawn(scene.containerd).unwrap()
 }
 
-/// Starts a secondary with one worker and these annotations.
+/// Starts a secondary with one worker and these annotations; its function is called `id`.
 fn secondary(scene: &Scene, id: &str, guest: &str, annotations: &[(&str, &str)]) {
-    let mut run = scene
-        .guest(id, guest)
-        .annotation("cwasi.role", "secondary")
-        .annotation("cwasi.concurrency", "1");
-    for (key, value) in annotations {
+    let defaults =
+        [("cwasi.role", "secondary"), ("cwasi.function", id), ("cwasi.concurrency", "1")];
+    let mut run = scene.guest(id, guest);
+    // Given twice, the later one counts.
+    for (key, value) in defaults.iter().chain(annotations) {
         run = run.annotation(key, value);
     }
     scene.start(run);
@@ -153,10 +153,11 @@ fn the_callees_error_reaches_the_caller_with_its_message() {
     let scene = scene("failed");
     scene.secondary("server", "server");
     scene.secondary("filter", "filter");
-    for (target, payload) in [("server", "!fail no wheels"), ("filter", "!fail no wheels")] {
-        let outcome = probe(&scene, &format!("p-{target}"), &["call", target, payload]);
+    // A command's stderr is its container's; its caller learns the exit code.
+    for (target, says) in [("server", "no wheels"), ("filter", "exit code 3")] {
+        let outcome = probe(&scene, &format!("p-{target}"), &["call", target, "!fail no wheels"]);
         assert_eq!(outcome.code, cwasi_abi::Errno::Failed.code(), "{}", outcome.stderr);
-        assert!(outcome.stderr.contains("no wheels"), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains(says), "{}", outcome.stderr);
     }
 }
 
@@ -231,61 +232,40 @@ fn a_thousand_traps_harm_nobody_else() {
 }
 
 #[test]
-fn a_full_queue_answers_overloaded_at_once() {
+fn what_exceeds_workers_and_queue_is_overloaded_at_once() {
+    /// Callers above the bounds.
+    const EXCESS: usize = 2;
     let scene = scene("overload");
-    for (name, queue) in [("none", "0"), ("two", "2")] {
-        secondary(&scene, name, "server", &[("cwasi.queue", queue)]);
-        // One runs, `queue` wait.
-        let waiting: usize = queue.parse().unwrap();
-        let blocked: Vec<Running> = (0..=waiting)
+    for (workers, queue) in [(1, 0), (1, 2), (3, 0)] {
+        let name = format!("w{workers}q{queue}");
+        let (workers_text, queue_text) = (workers.to_string(), queue.to_string());
+        let bounds = [("cwasi.concurrency", &*workers_text), ("cwasi.queue", &*queue_text)];
+        secondary(&scene, &name, "server", &bounds);
+        let mut callers: Vec<Running> = (0..workers + queue + EXCESS)
             .map(|index| {
-                probe_in_background(&scene, &format!("{name}-{index}"), &["calls", name, "!block"])
+                let id = format!("{name}-{index}");
+                probe_in_background(&scene, &id, &["calls", &name, "!block"])
             })
             .collect();
-        wait_for_end(&scene, name, "overloaded");
-        scene.remove(name);
-        for caller in blocked {
+        let mut ended = Vec::new();
+        wait_for(&format!("{EXCESS} callers of {name} to be refused"), || {
+            ended.extend(callers.extract_if(.., |caller| caller.has_ended()));
+            (ended.len() >= EXCESS).then_some(())
+        });
+        assert_eq!(ended.len(), EXCESS, "{name}");
+        for caller in ended {
             let text = caller.finish().unwrap().success().text();
-            assert!(text.starts_with("broken") || text.starts_with("unreachable"), "{text}");
+            assert!(text.starts_with("overloaded"), "{name}: {text}");
+        }
+        scene.remove(&name);
+        for caller in callers {
+            let text = caller.finish().unwrap().success().text();
+            assert!(
+                text.starts_with("broken") || text.starts_with("unreachable"),
+                "{name}: {text}"
+            );
         }
     }
-}
-
-#[test]
-fn concurrency_is_the_number_of_requests_at_once() {
-    let scene = scene("workers");
-    let annotations =
-        [("cwasi.concurrency", "3"), ("cwasi.queue", "0"), ("cwasi.role", "secondary")];
-    let mut run = scene.guest("server", "server");
-    for (key, value) in annotations {
-        run = run.annotation(key, value);
-    }
-    scene.start(run);
-    let mut blocked = Vec::new();
-    for index in 0..3 {
-        // As long as fewer than three block, there is a worker for another request.
-        assert_eq!(
-            probe(&scene, &format!("free-{index}"), &["calls", "server", "x"]).text(),
-            "ok: x\n"
-        );
-        blocked.push(probe_in_background(
-            &scene,
-            &format!("b-{index}"),
-            &["calls", "server", "!block"],
-        ));
-        let in_call = || probe_count(&scene, "b-");
-        wait_for("the caller to run", || (in_call() == index + 1).then_some(()));
-    }
-    wait_for_end(&scene, "server", "overloaded");
-    scene.remove("server");
-    for caller in blocked {
-        let _ended = caller.finish().unwrap();
-    }
-}
-
-fn probe_count(scene: &Scene, prefix: &str) -> usize {
-    let list = scene.ctr(["task", "ls"]).success().text();
-    list.lines().filter(|line| line.starts_with(prefix) && line.contains("RUNNING")).count()
 }
 
 #[test]

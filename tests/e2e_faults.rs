@@ -82,8 +82,23 @@ fn native_code_inside_a_module_never_runs() {
     let native = aot_section(&exits_with(42));
     let mut module = exits_with(7);
     module.extend_from_slice(&native);
+    assert_eq!(run_by_engine(&module), 42, "the engine alone prefers the native code");
     let image = scene.import_module("poisoned", &module);
     assert_eq!(scene.run(scene.image(&image, "c")).code, 7);
+}
+
+/// Exit code of `module` in the engine without CWASI.
+fn run_by_engine(module: &[u8]) -> u32 {
+    use wasmedge_sdk::{Module, Store, Vm, wasi::WasiModule};
+    let mut wasi = WasiModule::create(None, None, None).unwrap();
+    {
+        let instances = [(wasi.name().to_owned(), wasi.as_mut())].into();
+        let mut vm = Vm::new(Store::new(None, instances).unwrap());
+        vm.register_module(Some("m"), Module::from_bytes(None, module).unwrap()).unwrap();
+        // An exit ends the call with an error.
+        let _exited = vm.run_func(Some("m"), "_start", []);
+    }
+    wasi.exit_code()
 }
 
 /// The custom section `wasmedge`, header included, that the engine's own compiler adds to `module`.
@@ -94,8 +109,8 @@ fn aot_section(module: &[u8]) -> Vec<u8> {
     let options = CompilerConfigOptions::default().out_format(CompilerOutputFormat::Wasm);
     let config = ConfigBuilder::default().with_compiler_config(options).build().unwrap();
     let compiler = Compiler::new(Some(&config)).unwrap();
-    compiler.compile_from_bytes(module, "universal.wasm", dir.path()).unwrap();
-    let universal = std::fs::read(dir.path().join("universal.wasm")).unwrap();
+    let file = compiler.compile_from_bytes(module, "universal", dir.path()).unwrap();
+    let universal = std::fs::read(file).unwrap();
     let section =
         wasmparser::Parser::new(0).parse_all(&universal).find_map(|payload| {
             match payload.unwrap() {
@@ -208,8 +223,8 @@ fn a_killed_zygote_harms_no_function_and_is_replaced() {
         scene.start(run);
     };
     start("before");
-    let zygotes = processes(&scene, "zygote");
-    // A sandbox is a fork of its zygote and has the same command line; the zygote is its own session's.
+    // A sandbox is a fork of its zygote and has the same command line.
+    let zygotes = processes(&scene, "cwasi-sandbox zygote");
     let init = scene.pid("before");
     let inside: Vec<i32> = descendants(init).iter().map(|process| process.pid).collect();
     let zygote = zygotes
@@ -241,6 +256,10 @@ fn a_killed_shim_leaves_nothing_behind() {
         (scene.status("server").as_deref() != Some("RUNNING")).then_some(())
     });
     scene.remove("server");
+    // `ctr` removes its own FIFOs with the task, which is gone: with any runtime.
+    for fifos in std::fs::read_dir(scene.containerd.ready().fifos()).unwrap().flatten() {
+        std::fs::remove_dir_all(fifos.path()).unwrap();
+    }
     // The name can be used again.
     scene.secondary("server", "server");
     let _served = call(&scene, "p", "server").success();

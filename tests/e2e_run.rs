@@ -150,7 +150,8 @@ fn the_memory_limit_holds_and_the_cgroup_is_the_asked_one() {
 #[test]
 fn a_detached_task_answers_ctr_task_as_with_runc() {
     let scene = scene("task");
-    scene.start(scene.guest("c", "probe").args(["block"]));
+    // Not `block`: the engine tells a guest's `poll_oneoff` that the freezer interrupted it.
+    scene.start(scene.guest("c", "probe").args(["loop"]));
     let pid = scene.pid("c");
     let ps = scene.ctr(["task", "ps", "c"]).success().text();
     assert!(ps.split_whitespace().any(|word| word == pid.to_string()), "{ps}");
@@ -166,8 +167,7 @@ fn a_detached_task_answers_ctr_task_as_with_runc() {
     assert_eq!(scene.status("c").as_deref(), Some("RUNNING"));
     scene.kill("c", "TERM");
     scene.wait_stopped("c");
-    let deleted = scene.ctr(["task", "rm", "c"]);
-    assert_eq!(deleted.code, 143);
+    assert_eq!(scene.delete_task("c"), 143);
     assert_eq!(scene.status("c"), None);
     // The container is still there and can be started again.
     let again = scene.ctr(["task", "start", "--detach", "c"]);
@@ -198,7 +198,11 @@ fn the_same_runtime_runs_native_programs() {
     assert_eq!(scene.run(run).success().text(), "blue\n");
     // Its own pid namespace.
     assert_eq!(scene.run(busybox("pid", &["sh", "-c", "echo $$"])).success().text(), "1\n");
-    scene.start(busybox("sleep", &["sh", "-c", "trap 'exit 9' TERM; while :; do sleep 0.1; done"]));
+    // Once it has said that its handler is there.
+    let dir = tempfile::tempdir().unwrap();
+    let script = "trap 'exit 9' TERM; echo >/data/ready; while :; do sleep 0.1; done";
+    scene.start(busybox("sleep", &["sh", "-c", script]).mount(dir.path(), "/data", "rw"));
+    wait_for("the handler", || dir.path().join("ready").exists().then_some(()));
     scene.kill("sleep", "TERM");
     scene.wait_stopped("sleep");
     assert_eq!(scene.remove("sleep"), 9);

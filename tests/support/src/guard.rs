@@ -190,7 +190,7 @@ pub fn log_tail(path: &Path) -> String {
     /// Lines that usually hold the cause.
     const LINES: usize = 40;
     let text = fs::read_to_string(path).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().collect();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.contains("loading plugin")).collect();
     lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 

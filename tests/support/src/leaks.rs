@@ -16,8 +16,7 @@ const SHARED_PLACES: [&str; 3] = ["/run", "/dev/shm", "/tmp"];
 const SHARED_NAMES: [&str; 3] = ["youki", "libcontainer", "wasmedge"];
 
 /// Names of our libraries' files in places shared with the whole machine.
-#[must_use]
-pub fn shared_files() -> Vec<PathBuf> {
+fn shared_files() -> Vec<PathBuf> {
     SHARED_PLACES
         .iter()
         .flat_map(|place| entries(Path::new(place)))
@@ -29,9 +28,9 @@ pub fn shared_files() -> Vec<PathBuf> {
 }
 
 /// Everything that should be gone once no container of `namespace` exists; one line each.
-/// `guard_pid` is the bed's subreaper, `before` what [`shared_files`] said at the start.
+/// `guard_pid` is the bed's subreaper.
 #[must_use]
-pub fn find(ready: &Ready, guard_pid: i32, namespace: &str, before: &[PathBuf]) -> Vec<String> {
+pub fn find(ready: &Ready, guard_pid: i32, namespace: &str) -> Vec<String> {
     let mut found = Vec::new();
     for process in processes::descendants(guard_pid) {
         if process.pid != ready.containerd_pid {
@@ -46,8 +45,7 @@ pub fn find(ready: &Ready, guard_pid: i32, namespace: &str, before: &[PathBuf]) 
     found.extend(entries(&bundles).into_iter().map(|path| format!("bundle {}", path.display())));
     let temporary = entries(&ready.temporary()).into_iter().chain(entries(&ready.fifos()));
     found.extend(temporary.map(|path| format!("temporary {}", path.display())));
-    let shared = shared_files().into_iter().filter(|path| !before.contains(path));
-    found.extend(shared.map(|path| format!("shared {}", path.display())));
+    found.extend(shared_files().into_iter().map(|path| format!("shared {}", path.display())));
     let mounts = mounts_below(&ready.dir);
     found.extend(mounts.into_iter().map(|path| format!("mount {}", path.display())));
     let cgroups = cgroups_of(namespace).into_iter().flat_map(|parent| directories(&parent));

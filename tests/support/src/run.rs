@@ -13,7 +13,7 @@ use crate::guard::Ready;
 /// Name of the runtime.
 pub const RUNTIME: &str = "io.containerd.cwasi.v1";
 /// Longest time for any one command; a first start compiles its module.
-const COMMAND_MAX: Duration = Duration::from_secs(240);
+const COMMAND_MAX: Duration = Duration::from_secs(120);
 /// Between two looks.
 const POLL: Duration = Duration::from_millis(5);
 
@@ -46,6 +46,13 @@ impl Outcome {
     }
 }
 
+/// What a command reads from stdin.
+pub struct Input {
+    bytes: Vec<u8>,
+    /// Called after the last byte and before the end is told.
+    before_end: Box<dyn FnOnce() + Send>,
+}
+
 /// A command that still runs.
 #[derive(Debug)]
 pub struct Running {
@@ -59,16 +66,19 @@ impl Running {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start(mut command: Command, stdin: Option<Vec<u8>>) -> Result<Self> {
+    pub fn start(mut command: Command, stdin: Option<Input>) -> Result<Self> {
         command.stdin(if stdin.is_some() { Stdio::piped() } else { Stdio::null() });
         let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .with_context(|| format!("start {command:?}"))?;
-        if let (Some(bytes), Some(mut pipe)) = (stdin, child.stdin.take()) {
-            // A reader that closed early is the command's own business.
-            thread::spawn(move || drop(pipe.write_all(&bytes)));
+        if let (Some(input), Some(mut pipe)) = (stdin, child.stdin.take()) {
+            thread::spawn(move || {
+                // A reader that closed early is the command's own business.
+                let _closed = pipe.write_all(&input.bytes);
+                (input.before_end)();
+            });
         }
         let stdout = child.stdout.take().map(collect);
         let stderr = child.stderr.take().map(collect);
@@ -112,6 +122,32 @@ impl Running {
         let stdout = join(self.stdout.take());
         let stderr = String::from_utf8_lossy(&join(self.stderr.take())).into_owned();
         Ok(Outcome { code, stdout, stderr })
+    }
+}
+
+/// Waits until `list` names `id`, for a bounded time: it may have come and gone.
+fn wait_listed(mut list: Command, id: &str) {
+    /// Far longer than a start takes, compilation included.
+    const LISTED_MAX: Duration = Duration::from_secs(20);
+    let start = Instant::now();
+    while start.elapsed() < LISTED_MAX {
+        let listed = list.output().is_ok_and(|output| {
+            String::from_utf8_lossy(&output.stdout).lines().any(|line| line == id)
+        });
+        if listed {
+            return;
+        }
+        thread::sleep(POLL);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.has_ended() {
+            // It may end on its own in this moment.
+            let _ended = self.child.kill();
+            let _reaped = self.child.wait();
+        }
     }
 }
 
@@ -231,7 +267,13 @@ impl Run {
     /// # Errors
     /// When `ctr` cannot be started.
     pub fn spawn(mut self, containerd: &Containerd) -> Result<Running> {
-        let stdin = self.stdin.take();
+        let stdin = self.stdin.take().map(|bytes| {
+            // `ctr run` forgets an end of its stdin that comes before the task exists, and then waits for ever.
+            let mut list = containerd.ctr(&self.namespace);
+            list.args(["task", "ls", "--quiet"]);
+            let id = self.id.clone();
+            Input { bytes, before_end: Box::new(move || wait_listed(list, &id)) }
+        });
         Running::start(self.command(containerd, false), stdin)
     }
 

@@ -9,7 +9,9 @@ use crate::containerd::Containerd;
 use crate::image::{Rootfs, Start};
 use crate::place::{self, Slot};
 use crate::run::{Outcome, Run, output};
-use crate::{guard, leaks};
+use crate::{guard, leaks, processes};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 /// Image with every test guest as `/<name>.wasm`.
 pub const GUESTS: &str = "localhost/guests:test";
@@ -32,7 +34,8 @@ pub struct Scene {
     pub containerd: &'static Containerd,
     /// containerd namespace.
     pub namespace: String,
-    shared_before: Vec<PathBuf>,
+    /// What lay around before this scene: not its own leftovers.
+    before: Vec<String>,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -82,7 +85,7 @@ impl Scene {
         let scene = Self {
             containerd,
             namespace: namespace.into(),
-            shared_before: leaks::shared_files(),
+            before: leaks::find(containerd.ready(), containerd.guard_pid(), namespace),
             _turn: turn,
         };
         scene.import(&guests_archive(&guests_dir(programs), &containerd.ready().dir));
@@ -231,11 +234,31 @@ impl Scene {
                 self.kill(id, "KILL");
                 self.wait_stopped(id);
             }
-            // `ctr task rm` exits with the task's code.
-            code = self.ctr(["task", "rm", id]).code;
+            code = self.delete_task(id);
         }
         let _removed = self.ctr(["container", "rm", id]).success();
         code
+    }
+
+    /// Deletes a stopped task; its exit code.
+    ///
+    /// # Panics
+    /// When `ctr` refuses.
+    pub fn delete_task(&self, id: &str) -> i32 {
+        let outcome = self.ctr(["task", "rm", id]);
+        // 1.6 and 1.7 say the code in a warning, 2.x exits with it.
+        let said = outcome
+            .stderr
+            .split("exit code ")
+            .nth(1)
+            .map(|rest| rest.chars().take_while(char::is_ascii_digit).collect::<String>());
+        match said.and_then(|digits| digits.parse().ok()) {
+            Some(code) => code,
+            None => {
+                assert!(self.status(id).is_none(), "ctr task rm {id}: {}", outcome.stderr);
+                outcome.code
+            }
+        }
     }
 
     /// Everything that the containers of this scene left, once that no longer changes for the better.
@@ -243,12 +266,9 @@ impl Scene {
     pub fn leftovers(&self) -> Vec<String> {
         let start = Instant::now();
         loop {
-            let found = leaks::find(
-                self.containerd.ready(),
-                self.containerd.guard_pid(),
-                &self.namespace,
-                &self.shared_before,
-            );
+            let (ready, guard_pid) = (self.containerd.ready(), self.containerd.guard_pid());
+            let mut found = leaks::find(ready, guard_pid, &self.namespace);
+            found.retain(|line| !self.before.contains(line));
             if found.is_empty() || start.elapsed() > WAIT_MAX {
                 return found;
             }
@@ -256,14 +276,38 @@ impl Scene {
         }
     }
 
+    fn containers(&self) -> Vec<String> {
+        let list = self.ctr(["container", "ls", "--quiet"]).text();
+        list.split_whitespace().map(str::to_owned).collect()
+    }
+
     fn tear_down(&self) {
-        let list = self.ctr(["container", "ls", "--quiet"]).success().text();
-        for id in list.split_whitespace() {
-            self.remove(id);
+        for id in self.containers() {
+            self.remove(&id);
         }
         let left = self.leftovers();
         leaks::remove_cgroups(&self.namespace);
         assert!(left.is_empty(), "{} left behind:\n  {}", self.namespace, left.join("\n  "));
+    }
+
+    /// After a failed test: whatever it takes, and no second failure that hides the first.
+    fn clear_away(&self) {
+        self.kill_everything();
+        for id in self.containers() {
+            let _task = self.ctr(["task", "rm", "--force", &id]);
+            let _container = self.ctr(["container", "rm", &id]);
+        }
+        leaks::remove_cgroups(&self.namespace);
+    }
+
+    /// Kills every sandbox and shim: a failed test may have left them hanging.
+    fn kill_everything(&self) {
+        for process in processes::descendants(self.containerd.guard_pid()) {
+            if process.pid != self.containerd.ready().containerd_pid {
+                // Gone in between is as good.
+                let _gone = kill(Pid::from_raw(process.pid), Signal::SIGKILL);
+            }
+        }
     }
 
     /// Logs of the containerd and of every group, for a failing test.
@@ -283,9 +327,7 @@ impl Drop for Scene {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.print_logs();
-            // The next test must not inherit this one's containers, nor hide this one's message.
-            let _reported =
-                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.tear_down()));
+            self.clear_away();
         } else {
             self.tear_down();
         }
