@@ -105,32 +105,40 @@ fn ask_daemon(group: &GroupDir, record: &ContainerRecord) -> bool {
 }
 
 /// Ends and removes everything that a record names. Never fails: what cannot be removed is logged.
+///
+/// First what callers see, last the processes: whoever waits for their end finds the rest gone.
 pub fn remove(state: &StateDir, record: &ContainerRecord) {
-    if record.pid > 0
-        && record.pid_started > 0
-        && start_time(record.pid) == Some(record.pid_started)
-        && let Ok(init) = PidFd::open(record.pid)
-        // Looked at again: the number cannot change hands any more once it is open.
-        && start_time(record.pid) == Some(record.pid_started)
-    {
-        // It may have ended by itself.
-        let _ = init.signal(libc::SIGKILL);
+    withdraw(&Registry::new(state.root()), record);
+    if record.rootfs_mounted {
+        rootfs::unmount(&record.rootfs);
     }
-    if !cgroups::kill_all(&record.cgroups) {
-        tracing::error!(container = record.id, "some of its processes cannot be killed");
-    }
-    cgroups::remove(&record.cgroups);
     let oci = state.group(&record.group).oci().join(container_key(&record.namespace, &record.id));
     if let Err(error) = fs::remove_dir_all(&oci)
         && error.kind() != std::io::ErrorKind::NotFound
     {
         tracing::warn!(path = %oci.display(), %error, "container state stays");
     }
-    if record.rootfs_mounted {
-        rootfs::unmount(&record.rootfs);
+    kill_init(record);
+    if !cgroups::kill_all(&record.cgroups) {
+        tracing::error!(container = record.id, "some of its processes cannot be killed");
     }
-    withdraw(&Registry::new(state.root()), record);
+    cgroups::remove(&record.cgroups);
     logged(state::remove_file(&state.record(&record.namespace, &record.id)));
+}
+
+/// Kills the init that the record means, and no later process with its number.
+fn kill_init(record: &ContainerRecord) {
+    let is_init = || start_time(record.pid) == Some(record.pid_started);
+    if record.pid <= 0 || record.pid_started == 0 || !is_init() {
+        return;
+    }
+    // Looked at again: the number cannot change hands any more once it is open.
+    if let Ok(init) = PidFd::open(record.pid)
+        && is_init()
+    {
+        // It may have ended by itself.
+        let _ = init.signal(libc::SIGKILL);
+    }
 }
 
 /// Takes a function out of the registry and removes its receiver.
