@@ -69,6 +69,15 @@ impl Rect {
         shared.area() / (self.area() + other.area() - shared.area())
     }
 
+    /// Whether it reaches a border of a picture of this size.
+    pub fn touches_border(&self, size: (usize, usize)) -> bool {
+        const NEAR: f32 = 4.0;
+        self.left <= NEAR
+            || self.top <= NEAR
+            || self.right >= size.0 as f32 - NEAR
+            || self.bottom >= size.1 as f32 - NEAR
+    }
+
     /// Whether all four sides are finite and in order.
     pub fn is_sound(&self) -> bool {
         let sides = [self.left, self.top, self.right, self.bottom];

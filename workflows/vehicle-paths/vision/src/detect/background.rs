@@ -19,9 +19,15 @@ const FLICKER_LIMIT: u8 = 110;
 /// Shadow tones are counted in this many steps of the ratio 0..1.
 pub const TONE_STEPS: usize = 64;
 /// Range of ratios that a cast shadow may have.
-const SHADOW_RATIO: std::ops::Range<f32> = 0.30..0.90;
+const SHADOW_RATIO: std::ops::Range<f32> = 0.36..0.90;
 /// Half width of the learned band around the shadows' tone.
 const SHADOW_BAND: f32 = 0.075;
+/// What is left of a tone's count after a picture.
+const TONE_MEMORY: f32 = 0.997;
+/// Dark pixels that give a picture half of its say.
+const TONE_PIXELS: u32 = 800;
+/// Pictures with shadows that are needed before a tone is believed.
+const TONE_PICTURES: f32 = 2.5;
 /// Used until a tone has been learned.
 const ANY_SHADOW: (f32, f32) = (0.50, 0.95);
 
@@ -218,7 +224,7 @@ impl Background {
         let best = (at(SHADOW_RATIO.start)..at(SHADOW_RATIO.end))
             .max_by(|a, b| around(*a, 1).total_cmp(&around(*b, 1)))
             .unwrap_or(0);
-        if total < 2000.0 || around(best, 4) < 0.35 * total {
+        if total < TONE_PICTURES || around(best, 4) < 0.35 * total {
             return ANY_SHADOW;
         }
         let weighted: f32 = (best - 1..=best + 1).map(|k| self.tones[k] * (k as f32 + 0.5)).sum();
@@ -226,10 +232,12 @@ impl Background {
         (peak - SHADOW_BAND, peak + SHADOW_BAND)
     }
 
-    /// Counts tones of smooth, colourless darkening.
+    /// Counts tones of smooth, colourless darkening. Every picture has the same say, however much
+    /// of it is dark: a grey truck close by must not outvote the shadows of a minute.
     pub(super) fn count_tones(&mut self, counts: &[u32; TONE_STEPS]) {
+        let total: u32 = counts.iter().sum();
         for (tone, count) in self.tones.iter_mut().zip(counts) {
-            *tone = *tone * 0.98 + *count as f32;
+            *tone = *tone * TONE_MEMORY + *count as f32 / (total + TONE_PIXELS) as f32;
         }
     }
 

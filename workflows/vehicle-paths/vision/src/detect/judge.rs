@@ -5,8 +5,8 @@ use super::background::Scaled;
 use super::shape::Blob;
 use crate::label::{Class, Label, Rect};
 
-/// Width over height below which a blob stands upright like a person.
-const PERSON_ASPECT: f32 = 0.72;
+/// Width over height below which a blob stands upright like a person or two beside each other.
+const PERSON_ASPECT: f32 = 1.05;
 /// Share of its box that a solid object fills.
 const SOLID_FILL: f32 = 0.6;
 /// Least share of the box that object pixels must fill.

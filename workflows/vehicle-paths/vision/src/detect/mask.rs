@@ -24,6 +24,11 @@ const COLOUR_DIFFERENCE: i32 = 11;
 /// Change of gradient from which a pixel lies on an edge that the scene does not have.
 const EDGE_DIFFERENCE: f32 = 20.0;
 
+/// How much more a pixel counts for the shadows' tone when the scene shows through it.
+const WITNESS: u32 = 60;
+/// Least slope of the scene that can be recognized, levels over two pixels.
+const WITNESS_SLOPE: f32 = 24.0;
+
 /// What is known about one pixel before its surroundings are looked at.
 #[derive(Clone, Copy)]
 struct Change {
@@ -55,7 +60,8 @@ pub fn explain(background: &mut Background, now: &Scaled, gain: f32) -> Vec<u8> 
             let change = Change { ratio, colour, edge };
             let dark = difference < 0.0 && colour <= COLOUR_DIFFERENCE;
             if dark && !edge && ratio < 1.0 {
-                counts[((ratio * TONE_STEPS as f32) as usize).min(TONE_STEPS - 1)] += 1;
+                let weight = if shows_scene(background, now, index, ratio) { WITNESS } else { 1 };
+                counts[((ratio * TONE_STEPS as f32) as usize).min(TONE_STEPS - 1)] += weight;
             }
             out[index] = if dark && is_shadow(change, band) { SHADOW } else { OBJECT };
         }
@@ -81,6 +87,18 @@ fn has_new_edge(background: &Background, now: &Scaled, index: usize, ratio: f32)
     let across = slope(&now.luma, 1) - dim * slope(&background.luma, 1);
     let down = slope(&now.luma, width) - dim * slope(&background.luma, width);
     across.abs() + down.abs() > EDGE_DIFFERENCE
+}
+
+/// Whether a marking or border of the scene is still to be seen, dimmed by `ratio`: what lies over
+/// the scene would hide it, so this is a shadow for certain.
+fn shows_scene(background: &Background, now: &Scaled, index: usize, ratio: f32) -> bool {
+    let width = now.width;
+    let slope =
+        |plane: &[u8], step: usize| f32::from(plane[index + step]) - f32::from(plane[index - step]);
+    [1, width].into_iter().any(|step| {
+        let (was, is) = (slope(&background.luma, step), slope(&now.luma, step));
+        was.abs() > WITNESS_SLOPE && (is - ratio * was).abs() < 0.3 * ratio * was.abs()
+    })
 }
 
 /// A shadow's own border is an edge and half as dark: thin object lines between shadow and scene

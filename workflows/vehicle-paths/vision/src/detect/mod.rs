@@ -52,7 +52,7 @@ fn detect_one(background: &mut Background, frame: &Frame) -> Result<Found, Backg
     background.check_size(&now)?;
     let gain = background.light_gain(&now);
     let mut pixels = mask::explain(background, &now, gain);
-    let changed = pixels.iter().filter(|pixel| **pixel == mask::OBJECT).count();
+    let changed = pixels.iter().filter(|pixel| **pixel != mask::SCENE).count();
     let unsettled = changed as f32 > MAX_CHANGED_SHARE * pixels.len() as f32;
     background.update(&now, &pixels, gain, unsettled);
     if unsettled {

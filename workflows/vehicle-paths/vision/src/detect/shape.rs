@@ -7,6 +7,8 @@ use super::mask::OBJECT;
 const LEAST_AREA: u32 = 24;
 /// Most blobs looked at in a picture; the largest are kept.
 const MAX_BLOBS: usize = 400;
+/// Parts further than this from a blob are not joined to it, half pixels.
+const MAX_JOIN_REACH: usize = 8;
 
 /// A connected group of object pixels, in half pixels; `right` and `bottom` are outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,11 +194,15 @@ fn join_parts(blobs: &mut Vec<Blob>) {
 
 fn belongs(large: &Blob, small: &Blob) -> bool {
     let size = large.width().min(large.height());
-    let reach = 2 + size / 8;
+    let reach = (2 + size / 12).min(MAX_JOIN_REACH);
     let gap_across = small.left.max(large.left).saturating_sub(small.right.min(large.right));
     let gap_down = small.top.max(large.top).saturating_sub(small.bottom.min(large.bottom));
-    let is_part = small.area * 5 < large.area * 2;
-    is_part && gap_across <= reach && gap_down <= reach
+    let is_part = small.area * 4 < large.area;
+    let mut both = *large;
+    both.join(small);
+    // A part completes a box; what would stretch it far is somebody else.
+    let stretched = both.width() * both.height() * 10 > large.width() * large.height() * 14;
+    is_part && gap_across <= reach && gap_down <= reach && !stretched
 }
 
 #[cfg(test)]

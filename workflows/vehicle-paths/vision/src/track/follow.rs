@@ -78,8 +78,10 @@ impl Track {
         self.own_hits() >= CONFIRMING_HITS
     }
 
-    fn patience(&self) -> f64 {
+    /// What was last seen at the border has most likely left.
+    fn patience(&self, size: (usize, usize)) -> f64 {
         match (self.is_confirmed(), self.hidden) {
+            _ if self.rect.touches_border(size) => TENTATIVE_PATIENCE,
             (false, _) => TENTATIVE_PATIENCE,
             (true, false) => PATIENCE,
             (true, true) => HIDDEN_PATIENCE,
@@ -117,7 +119,7 @@ impl Track {
 }
 
 /// Follows everything through all pictures; unconfirmed tracks are left out.
-pub fn follow(frames: &[FrameLabels], view: &View) -> Vec<Track> {
+pub fn follow(frames: &[FrameLabels], view: &View, size: (usize, usize)) -> Vec<Track> {
     let (mut live, mut done): (Vec<Track>, Vec<Track>) = (Vec::new(), Vec::new());
     let mut last = frames.first().map_or(0.0, seconds);
     for (index, frame) in frames.iter().enumerate() {
@@ -128,7 +130,8 @@ pub fn follow(frames: &[FrameLabels], view: &View) -> Vec<Track> {
         }
         last = now;
         step(&mut live, index, frame, now, view);
-        let (kept, ended) = live.into_iter().partition(|t: &Track| now - t.seen_at <= t.patience());
+        let (kept, ended) =
+            live.into_iter().partition(|t: &Track| now - t.seen_at <= t.patience(size));
         live = kept;
         done.extend(ended.into_iter().filter(Track::is_confirmed));
     }

@@ -106,8 +106,8 @@ pub fn reconstruct(
     let view = View::new(homography, size).ok_or_else(|| TrackError::Homography {
         matrix: homography.copied().unwrap_or_default(),
     })?;
-    let tracks = stitch::drop_doubles(follow::follow(frames, &view));
-    let tracks = stitch::drop_doubles(stitch::stitch(tracks, frames));
+    let tracks = stitch::drop_doubles(follow::follow(frames, &view, size));
+    let tracks = stitch::drop_doubles(stitch::stitch(tracks, frames, size));
     let mut paths: Vec<Path> =
         tracks.iter().filter_map(|track| path(track, frames, size, &view)).collect();
     paths.sort_by_key(|path| path.points.first().map(|point| point.time_ms));
@@ -132,7 +132,7 @@ fn path(track: &Track, frames: &[FrameLabels], size: (usize, usize), view: &View
             states = smooth(&measured);
         }
     }
-    is_vehicle(track, &states, &measured, metre)
+    is_vehicle(track, &states, &measured, metre, view.is_world())
         .then(|| describe(track, frames, view, first, &states))
 }
 
@@ -186,6 +186,7 @@ fn is_vehicle(
     states: &[State],
     measured: &[(f64, Option<Measured>)],
     metre: f64,
+    in_metres: bool,
 ) -> bool {
     let (Some(start), Some(end)) = (states.first(), states.last()) else { return false };
     let lasted = measured.last().map_or(0.0, |step| step.0) - measured[0].0;
@@ -195,8 +196,12 @@ fn is_vehicle(
     }
     let speed = typical_speed(states) / metre;
     let votes = track.vehicle_votes as f64 / track.own_hits().max(1) as f64;
-    speed > WALKING_SPEED && way / lasted > 0.5 * WALKING_SPEED
-        || votes > VEHICLE_SHARE && speed > 1.8
+    if !in_metres && votes < VEHICLE_SHARE {
+        // The metre is only guessed: what looks like people must be too fast for them.
+        return speed > 2.5 * WALKING_SPEED;
+    }
+    let drives = speed > WALKING_SPEED && way / lasted > 0.5 * WALKING_SPEED;
+    drives || votes > VEHICLE_SHARE && speed > 1.8
 }
 
 /// Median speed over the times of moving.

@@ -22,11 +22,14 @@ struct End {
 }
 
 /// Joins what belongs together, until nothing more does.
-pub fn stitch(mut tracks: Vec<Track>, frames: &[FrameLabels]) -> Vec<Track> {
+pub fn stitch(mut tracks: Vec<Track>, frames: &[FrameLabels], size: (usize, usize)) -> Vec<Track> {
     loop {
         let ends: Vec<(End, End)> = tracks.iter().map(|track| ends(track, frames)).collect();
+        let has_left = |track: &Track| {
+            track.sightings.last().is_some_and(|last| last.rect.touches_border(size))
+        };
         let cost = |a: usize, b: usize| {
-            if a == b {
+            if a == b || has_left(&tracks[a]) {
                 f64::INFINITY
             } else {
                 joint_cost(&tracks[a], &ends[a].1, &tracks[b], &ends[b].0)
@@ -86,6 +89,13 @@ fn joint_cost(first: &Track, end: &End, second: &Track, start: &End) -> f64 {
     let allowed = (MEETING_ERROR + MEETING_ERROR_PER_SECOND * gap) * metre;
     let turn = [0, 1].map(|axis| end.velocity[axis] - start.velocity[axis]);
     let turned = turn[0].hypot(turn[1]) / (4.0 + 3.0 * gap) / metre;
+    // Nobody turns back within a gap: that is one object leaving and another one coming.
+    let along = end.velocity[0] * start.velocity[0] + end.velocity[1] * start.velocity[1];
+    let speeds = [&end.velocity, &start.velocity].map(|v| v[0].hypot(v[1]));
+    let both_move = speeds.iter().all(|speed| *speed > 1.5 * metre);
+    if both_move && along < 0.2 * speeds[0] * speeds[1] {
+        return f64::INFINITY;
+    }
     let tone: f32 = (0..3).map(|k| (first.tone[k] - second.tone[k]).abs()).sum();
     off[0].hypot(off[1]) / allowed + 0.3 * turned + 0.2 * f64::from((tone / 60.0).min(1.5))
 }

@@ -1,1 +1,63 @@
-//! To be filled.
+//! Paths from made-up labels: gaps, crossings, walkers, wrong input.
+
+use super::*;
+use crate::label::{Class, Label, Rect};
+
+const SIZE: (usize, usize) = (1280, 720);
+
+fn label(x: f32, y: f32, width: f32, height: f32) -> Label {
+    let rect = Rect { left: x, top: y, right: x + width, bottom: y + height };
+    let class = if width > height { Class::Vehicle } else { Class::Person };
+    Label { class, rect, confidence: 0.9, tone: [90, 128, 128] }
+}
+
+fn frames(count: u32, at: impl Fn(u32) -> Vec<Label>) -> Vec<FrameLabels> {
+    (0..count).map(|k| FrameLabels { number: k, time_ms: k * 100, labels: at(k) }).collect()
+}
+
+#[test]
+fn a_gap_and_a_crossing_leave_two_whole_paths() {
+    let recording = frames(60, |k| {
+        let step = k as f32 * 16.0;
+        let mut labels = vec![label(60.0 + step, 300.0, 90.0, 45.0)];
+        if !(25..33).contains(&k) {
+            labels.push(label(1100.0 - step, 420.0, 90.0, 45.0));
+        }
+        labels
+    });
+    let paths = reconstruct(&recording, SIZE, None).unwrap();
+    assert_eq!(paths.len(), 2, "{paths:?}");
+    for path in &paths {
+        assert_eq!(path.points.len(), 60);
+        assert!((path.typical_speed - 160.0).abs() < 16.0, "{}", path.typical_speed);
+        assert!(path.points[0].world.is_none());
+    }
+}
+
+#[test]
+fn somebody_walking_is_no_vehicle() {
+    let recording = frames(80, |k| vec![label(100.0 + k as f32 * 4.0, 300.0, 26.0, 66.0)]);
+    assert!(reconstruct(&recording, SIZE, None).unwrap().is_empty());
+}
+
+#[test]
+fn a_homography_gives_metres() {
+    // From straight above: 10 pixels a metre.
+    let above = [10.0, 0.0, 100.0, 0.0, 10.0, 100.0, 0.0, 0.0, 1.0];
+    let recording = frames(50, |k| vec![label(150.0 + k as f32 * 10.0, 300.0, 44.0, 18.0)]);
+    let paths = reconstruct(&recording, SIZE, Some(&above)).unwrap();
+    assert_eq!(paths.len(), 1);
+    assert!((paths[0].typical_speed - 36.0).abs() < 2.0, "{}", paths[0].typical_speed);
+    let world = paths[0].points[0].world.unwrap();
+    assert!((world[0] - 7.2).abs() < 1.0, "{world:?}");
+}
+
+#[test]
+fn wrong_input_is_an_error() {
+    let singular = reconstruct(&frames(3, |_| vec![]), SIZE, Some(&[0.0; 9]));
+    assert!(matches!(singular, Err(TrackError::Homography { .. })));
+    let mut twice = frames(3, |_| vec![]);
+    twice[2].time_ms = 100;
+    assert_eq!(reconstruct(&twice, SIZE, None), Err(TrackError::Order { number: 2 }));
+    assert_eq!(reconstruct(&[], SIZE, None), Ok(vec![]));
+}
