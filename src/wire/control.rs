@@ -171,7 +171,8 @@ pub enum VerbReply {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SandboxMessage {
-    /// Init: the workload runs; a secondary polls its receiver and has its workers.
+    /// Init: the workload runs; a secondary polls its receiver and has its workers. The first
+    /// [`Self::Resolve`] of a primary's worker may come before it.
     Ready,
     /// Init: the workload cannot run; the process exits next.
     StartFailed {

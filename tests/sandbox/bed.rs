@@ -242,13 +242,15 @@ impl Container<'_> {
 
     /// Reaps init: exit code, or 128 + signal.
     pub fn wait(&self) -> i32 {
-        eventually("exit of init", || {
+        let code = eventually("exit of init", || {
             match waitpid(self.pid, Some(WaitPidFlag::WNOHANG)).unwrap() {
                 WaitStatus::Exited(_, code) => Some(code),
                 WaitStatus::Signaled(_, signal, _) => Some(128 + signal as i32),
                 _ => None,
             }
-        })
+        });
+        self.reaped.set(true);
+        code
     }
 
     /// All of stdout; returns when the container closed it.

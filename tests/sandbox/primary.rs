@@ -82,14 +82,22 @@ fn what_cannot_run_is_refused_at_create() {
 fn a_guest_calls_then_allocates_copies_and_calls_again() {
     let bed = Bed::new();
     let caller = launch(Role::Primary, &guests().caller, command("_start"));
-    let mut function = Function::start(&bed, "caller", caller);
-    // The shim's part: one question, because the route is kept.
+    let mut function = Function::create(&bed, "caller", caller).unwrap();
+    function.container.start();
+    // The shim's part: one question, because the route is kept. Init's word may come before or after it.
     let mut buffer = vec![0; CONTROL_MESSAGE_MAX];
-    let question = seqpacket::receive(function.broker.as_fd(), &mut buffer, None).unwrap();
-    let SandboxMessage::Resolve(request) = control::decode(&buffer[..question.len]).unwrap() else {
-        panic!("no question")
+    let mut ready = 0;
+    let question = loop {
+        let received = seqpacket::receive(function.broker.as_fd(), &mut buffer, None).unwrap();
+        match control::decode(&buffer[..received.len]).unwrap() {
+            SandboxMessage::Ready => ready += 1,
+            SandboxMessage::Resolve(request) => {
+                assert_eq!(request.target, "callee");
+                break received;
+            }
+            other => panic!("{other:?}"),
+        }
     };
-    assert_eq!(request.target, "callee");
     let (theirs, callee) = seqpacket::pair().unwrap();
     let hello = Hello::of(&identity("f"), "", "i");
     send_frame(theirs.as_fd(), &hello, b"", &[], None).unwrap();
@@ -115,7 +123,14 @@ fn a_guest_calls_then_allocates_copies_and_calls_again() {
     }
     assert_eq!(function.container.wait(), 0, "{}", function.container.errors());
     assert_eq!(function.container.output(), "3".repeat(2000));
-    let SandboxMessage::Edges(edges) = function.message() else { panic!("no report") };
+    let edges = loop {
+        match function.message() {
+            SandboxMessage::Ready => ready += 1,
+            SandboxMessage::Edges(edges) => break edges,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(ready, 1);
     assert_eq!((edges[0].calls, edges[0].errors), (3, 0));
     function.container.delete();
 }

@@ -1,6 +1,7 @@
 //! The verbs after `create`, on the state that libcontainer keeps under the group's root.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use libcgroups::common::{
     CgroupConfig, CgroupManager, ControllerOpt, FreezerState, create_cgroup_manager,
@@ -15,6 +16,11 @@ use crate::wire::control::VerbRequest;
 
 use super::BuilderError;
 use super::spec::forget;
+
+/// Longest time that killed processes may take to be gone.
+const DYING_MAX: Duration = Duration::from_secs(10);
+/// Time between two looks.
+const DYING_POLL: Duration = Duration::from_millis(20);
 
 fn failed(
     request: &VerbRequest,
@@ -86,11 +92,23 @@ pub fn delete(request: &VerbRequest) -> Result<(), BuilderError> {
             if let Ok(config) = container.spec() {
                 kill_all(request, &config.cgroup_path);
             }
-            container.delete(true).map_err(failed)
+            delete_when_empty(&mut container).map_err(failed)
         }
         // A create that was killed may leave a directory without a readable state.
         Err(_unreadable) => std::fs::remove_dir_all(&directory)
             .map_err(|source| BuilderError::State { path: directory, source }),
+    }
+}
+
+/// libcontainer gives killed processes a fifth of a second to leave their cgroups. On a busy machine, and with
+/// much memory to free, they take longer.
+fn delete_when_empty(container: &mut Container) -> Result<(), LibcontainerError> {
+    let started = Instant::now();
+    loop {
+        match container.delete(true) {
+            Err(_still_dying) if started.elapsed() < DYING_MAX => std::thread::sleep(DYING_POLL),
+            end => return end,
+        }
     }
 }
 
