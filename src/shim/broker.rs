@@ -282,3 +282,130 @@ impl Session {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::frame::{FRAME_MAX, decode};
+
+    struct Bed {
+        dir: tempfile::TempDir,
+        broker: Broker,
+        sandbox: OwnedFd,
+        readiness: watch::Receiver<Readiness>,
+    }
+
+    fn identity(function: &str) -> Identity {
+        Identity { namespace: "n".into(), pod_namespace: String::new(), function: function.into() }
+    }
+
+    fn bed() -> Bed {
+        let dir = tempfile::tempdir().unwrap();
+        let edges = Edges::start(dir.path().join("edges.json"));
+        let broker = Broker::new(Registry::new(dir.path()), edges);
+        let (ours, sandbox) = seqpacket::pair().unwrap();
+        let speaker =
+            Speaker { identity: identity("a"), workflow: "w".into(), instance: "1".into() };
+        let readiness = broker.serve(ours, speaker).unwrap();
+        Bed { dir, broker, sandbox, readiness }
+    }
+
+    impl Bed {
+        /// Registers an instance of `b`; whoever keeps the listener takes its connections.
+        fn register(&self, instance: &str) -> OwnedFd {
+            let socket = self.dir.path().join(instance);
+            let record = Record {
+                identity: identity("b"),
+                instance: instance.into(),
+                workflow: String::new(),
+                trust: String::new(),
+                allow: Vec::new(),
+                socket: socket.clone(),
+                max_payload: 7,
+                container: "c".into(),
+            };
+            self.broker.registry().add(&record).unwrap();
+            seqpacket::listener(&socket).unwrap()
+        }
+
+        async fn resolve(&self, target: &str) -> (ResolveReply, Vec<OwnedFd>) {
+            let (ours, theirs) = seqpacket::pair().unwrap();
+            let request = ResolveRequest { target: target.into(), avoid: Vec::new() };
+            let question = control::encode(&SandboxMessage::Resolve(request));
+            seqpacket::send(self.sandbox.as_fd(), &[&question], &[theirs.as_fd()], None).unwrap();
+            let receiving = tokio::task::spawn_blocking(move || {
+                let mut buffer = vec![0; CONTROL_MESSAGE_MAX];
+                let received = seqpacket::receive(ours.as_fd(), &mut buffer, None).unwrap();
+                (control::decode(&buffer[..received.len]).unwrap(), received.descriptors)
+            });
+            receiving.await.unwrap()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_route_comes_connected_and_introduced_by_the_callers_true_name() {
+        let bed = bed();
+        // A killed instance's record is still there; the living one serves.
+        drop(bed.register("dead"));
+        let listener = bed.register("live");
+        for _ in 0..2 {
+            let (reply, descriptors) = bed.resolve("b").await;
+            let expected = "live".to_owned();
+            assert!(
+                matches!(&reply, ResolveReply::Local { instance, max_payload: 7, .. } if *instance == expected),
+                "{reply:?}"
+            );
+            assert_eq!(descriptors.len(), 1);
+            let connection = seqpacket::accept_from(listener.as_fd()).unwrap().unwrap();
+            let mut buffer = vec![0; FRAME_MAX];
+            let received = seqpacket::receive(connection.as_fd(), &mut buffer, None).unwrap();
+            let hello: Hello = decode(&buffer[..received.len]).unwrap().open().unwrap();
+            assert_eq!((hello.identity(), hello.workflow.as_str()), (identity("a"), "w"));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_routed_says_why() {
+        let bed = bed();
+        drop(bed.register("dead"));
+        let long = "x".repeat(TARGET_MAX + 1);
+        let table = [
+            ("b", Errno::Unreachable),
+            ("nobody", Errno::NoSuchFunction),
+            ("", Errno::InvalidArgument),
+            (long.as_str(), Errno::InvalidArgument),
+        ];
+        for (target, expected) in table {
+            let (reply, descriptors) = bed.resolve(target).await;
+            assert!(descriptors.is_empty());
+            let ResolveReply::Unroutable { errno, message } = reply else { panic!("{reply:?}") };
+            assert_eq!(errno, expected as i32, "{message}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_word_about_readiness_counts_and_silence_is_an_end() {
+        let mut bed = bed();
+        for message in [SandboxMessage::Ready, SandboxMessage::StartFailed { message: "x".into() }]
+        {
+            let bytes = control::encode(&message);
+            seqpacket::send(bed.sandbox.as_fd(), &[&bytes], &[], None).unwrap();
+        }
+        let told = bed.readiness.wait_for(|readiness| *readiness != Readiness::Waiting).await;
+        assert_eq!(*told.unwrap(), Readiness::Ready);
+        let mut silent = self::bed();
+        drop(silent.sandbox);
+        let told = silent.readiness.wait_for(|readiness| *readiness != Readiness::Waiting).await;
+        assert_eq!(*told.unwrap(), Readiness::Ended);
+    }
+
+    #[tokio::test]
+    async fn nonsense_ends_the_conversation_after_a_few_messages() {
+        let mut bed = bed();
+        for _ in 0..MALFORMED_MAX {
+            seqpacket::send(bed.sandbox.as_fd(), &[b"{}"], &[], None).unwrap();
+        }
+        let told = bed.readiness.wait_for(|readiness| *readiness != Readiness::Waiting).await;
+        assert_eq!(*told.unwrap(), Readiness::Ended);
+    }
+}

@@ -28,6 +28,8 @@ const DAEMON_MAX: Duration = Duration::from_secs(10);
 const DAEMON_PAUSE: Duration = Duration::from_millis(50);
 /// Longest time for one question to a daemon.
 const CALL_MAX: Duration = Duration::from_secs(5);
+/// Groups that have ended whose edges are kept.
+const EDGES_KEPT: usize = 64;
 
 /// A clean-up that cannot be done.
 #[derive(Debug, thiserror::Error)]
@@ -185,12 +187,26 @@ pub fn remove_group(state: &StateDir, group: &GroupDir) {
     let kept = state.kept_edges(group.id());
     if let Ok(bytes) = fs::read(group.edges()) {
         logged(state::write_file(&kept, &bytes));
+        forget_old_edges(&state.root().join("edges"));
     }
     // Out of the way in one step: a launcher may make the group's directory anew while this one is emptied.
     let grave = group.path().with_file_name(format!(".{}.{}", group.id(), std::process::id()));
     let removed = fs::rename(group.path(), &grave).and_then(|()| fs::remove_dir_all(&grave));
     if let Err(error) = removed {
         tracing::warn!(path = %grave.display(), %error, "group directory stays");
+    }
+}
+
+/// Keeps the newest [`EDGES_KEPT`] files only.
+fn forget_old_edges(directory: &Path) {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut files: Vec<_> = entries
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .collect();
+    files.sort();
+    let surplus = files.len().saturating_sub(EDGES_KEPT);
+    for (_, path) in &files[..surplus] {
+        logged(state::remove_file(path));
     }
 }
 
@@ -260,6 +276,20 @@ mod tests {
             assert!(!record.receiver.as_ref().unwrap().exists());
             assert!(state.kept_edges("g").exists());
         }
+    }
+
+    #[test]
+    fn edges_of_ended_groups_are_kept_within_bounds() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path());
+        for number in 0..EDGES_KEPT + 3 {
+            let group = state.group(&format!("g{number}"));
+            fs::create_dir_all(group.path()).unwrap();
+            fs::write(group.edges(), "[]").unwrap();
+            remove_group(&state, &group);
+        }
+        assert_eq!(fs::read_dir(dir.path().join("edges")).unwrap().count(), EDGES_KEPT);
+        assert_eq!(fs::read_dir(dir.path().join("g")).unwrap().count(), 0);
     }
 
     #[test]
