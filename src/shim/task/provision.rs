@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
+
 use crate::config::NodeConfig;
 use crate::coordinator::{AotCache, CompileChild, Coordinator, Plan, PlanError, PlanRequest};
 use crate::shim::content::ContentStore;
@@ -55,7 +57,13 @@ impl Provisioner {
     ) -> Self {
         let images =
             ContentStore { address: PathBuf::from(containerd), namespace: namespace.to_owned() };
-        let compiler = Compiler { zygote: Arc::clone(zygote), reaper: reaper.clone() };
+        let compiler = Compiler {
+            zygote: Arc::clone(zygote),
+            reaper: reaper.clone(),
+            slots: Arc::new(Semaphore::new(
+                std::thread::available_parallelism().map_or(1, usize::from),
+            )),
+        };
         let cache = AotCache::new(&node.cache_dir, &fingerprint());
         Self {
             coordinator: Arc::new(Coordinator { cache, images, compiler }),
@@ -106,6 +114,8 @@ fn fingerprint() -> String {
 pub struct Compiler {
     zygote: Arc<Zygote>,
     reaper: Reaper,
+    /// One compiler per processor: more would only take each other's memory.
+    slots: Arc<Semaphore>,
 }
 
 impl CompileChild for Compiler {
@@ -113,6 +123,8 @@ impl CompileChild for Compiler {
         use std::io::Read as _;
         use std::os::fd::AsFd as _;
 
+        let slot = self.slots.acquire().await;
+        let _slot = slot.map_err(|error| format!("no compiler slot: {error}"))?;
         let (reader, writer) = std::io::pipe().map_err(|error| format!("no pipe: {error}"))?;
         let null = std::fs::File::open("/dev/null").map_err(|error| format!("no null: {error}"))?;
         let ticket = self.reaper.ticket();
