@@ -16,7 +16,7 @@ use super::{cleanup, daemon, group, launcher, options, state};
 use crate::config::{NodeConfig, NodeConfigError};
 
 /// Variable in which containerd passes the address that takes events.
-const EVENTS_VARIABLE: &str = "TTRPC_ADDRESS";
+pub const EVENTS_VARIABLE: &str = "TTRPC_ADDRESS";
 /// Name under which we appear in `-v` and `-info`.
 const NAME: &str = "containerd-shim-cwasi-v1";
 /// What `-info` says beside each annotation that we read.

@@ -12,6 +12,11 @@ use nix::errno::Errno;
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawn};
 use nix::sys::signal::{SigSet, Signal};
 
+/// Variables that children inherit. A sandbox's processes keep theirs in `/proc/<pid>/environ`, where a guest
+/// that mounts `/proc` reads them, so whatever else containerd was started with stays here.
+const ENVIRONMENT: [&str; 5] =
+    ["PATH", "LD_LIBRARY_PATH", "TMPDIR", "RUST_BACKTRACE", super::bootstrap::EVENTS_VARIABLE];
+
 /// A program that does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
@@ -32,7 +37,7 @@ pub enum SpawnError {
     },
 }
 
-/// Starts `program` with our environment, the given arguments (without the program's name) and `descriptors`
+/// Starts `program` with [`ENVIRONMENT`], the given arguments (without the program's name) and `descriptors`
 /// at the numbers beside them; returns its process id.
 ///
 /// # Errors
@@ -51,8 +56,9 @@ pub fn spawn<A: AsRef<OsStr>>(
         argv.push(text(argument.as_ref())?);
     }
     let mut environment = Vec::new();
-    for (key, value) in std::env::vars_os() {
-        let mut variable = key;
+    for key in ENVIRONMENT {
+        let Some(value) = std::env::var_os(key) else { continue };
+        let mut variable = OsStr::new(key).to_owned();
         variable.push("=");
         variable.push(value);
         environment.push(text(&variable)?);
