@@ -48,9 +48,14 @@ impl<R: Read + Seek> Mp4Video<R> {
         seek(&mut reader, SeekFrom::Start(0))?;
         // The parser refuses a box that reaches past the end, which a cut file's last one does;
         // where the index comes first, the frames before the cut are still there to be decoded.
-        let mp4 = Mp4::read(&mut reader, file_size)
-            .or_else(|_| Mp4::read(&mut Clipped::new(&mut reader), u64::MAX >> 1))
-            .map_err(|error| damaged(error.to_string()))?;
+        let mp4 = match Mp4::read(&mut reader, file_size) {
+            Ok(mp4) => Ok(mp4),
+            Err(_) => {
+                seek(&mut reader, SeekFrom::Start(0))?;
+                Mp4::read(&mut Clipped::new(&mut reader), u64::MAX >> 1)
+            }
+        };
+        let mp4 = mp4.map_err(|error| damaged(error.to_string()))?;
         let track = mp4
             .tracks()
             .values()

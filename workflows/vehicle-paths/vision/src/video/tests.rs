@@ -1,5 +1,5 @@
 //! Videos that are whole, cut, foreign or empty. The MJPEG file is made here; H.264 needs a real
-//! encoder and is tested with the generator's files in `tools/tests`.
+//! encoder and is tested with a generated video in `tools/tests/pipeline.rs`.
 
 use std::io::Cursor;
 
