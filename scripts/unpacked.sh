@@ -35,7 +35,8 @@ archive_uri() {
 private_apt() {
     local command=$1
     shift
-    "$command" -q -o Acquire::Retries=3 -o Acquire::Languages=none -o APT::Sandbox::User=root \
+    # The versions are named and the lists signed, so a mirror that lags behind will do.
+    "$command" -q -o Acquire::Retries=3 -o Acquire::Check-Valid-Until=false -o Acquire::Languages=none -o APT::Sandbox::User=root \
         -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false \
         -o Acquire::IndexTargets::deb::DEP-11-icons-small::DefaultEnabled=false \
         -o Acquire::IndexTargets::deb::DEP-11-icons::DefaultEnabled=false \

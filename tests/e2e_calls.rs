@@ -64,6 +64,14 @@ fn a_primary_calls_a_plain_command() {
 }
 
 #[test]
+fn the_sdks_example_of_two_functions_runs() {
+    let scene = scene("sdk");
+    scene.start(scene.guest("greeter", "greeter").annotation("cwasi.role", "secondary"));
+    let outcome = scene.run(scene.guest("hello", "hello-caller").args(["Ada", "Grace"]));
+    assert_eq!(outcome.success().text(), "Hello, Ada!\nHello, Grace!\n");
+}
+
+#[test]
 fn the_papers_annotation_makes_a_secondary_too() {
     let scene = scene("paper");
     scene.start(scene.guest("server", "server").annotation("cwasi.secondary.function", "true"));

@@ -1,8 +1,6 @@
 //! End to end on a real containerd: what a single container promises. One test per promise; every test ends
 //! with the check that nothing is left ([`cwasi_testbed::scene`]).
 
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
-
 use cwasi_testbed::scene::{BUSYBOX, Scene, wait_for};
 
 fn scene(name: &str) -> Scene {

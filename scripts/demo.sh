@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# The main job: a video goes through four functions on a private containerd.
+#
+#   demo.sh            a traffic scene is generated, and the result scored against its ground truth
+#   demo.sh VIDEO      a video of one's own (H.264 in MP4 or MJPEG in AVI; others are converted first)
+#   demo.sh --short    a short scene with thresholds on the accuracy, for CI
+#
+# Everything it makes lies below .cwasi/demo; the containerd is gone at the end, however that comes.
+set -euo pipefail
+source "$(dirname "$0")/lib.sh"
+
+WORKFLOW=$CHECKOUT/workflows/vehicle-paths
+FUNCTIONS=(extract-frames process-frames prepare-dataset reconstruct-paths)
+DEMO_DIR=$STATE_DIR/demo
+BIN_DIR=$TARGET_DIR/${PROFILE:-debug}
+SCENE_SECONDS=16
+# A seed that the detector was not tuned on.
+SCENE_SEED=${SEED:-4711}
+THRESHOLDS=()
+
+video=
+case ${1:-} in
+--short)
+    SCENE_SECONDS=10
+    # Stated in the README; a scene of this length on two cores takes about a minute.
+    THRESHOLDS=(--min-found 0.8 --max-mean-error 2.0 --max-invented 1)
+    ;;
+?*) video=$(realpath -e -- "$1" 2>/dev/null) || die "there is no video $1" ;;
+esac
+
+build() {
+    say "building the runtime"
+    # shellcheck disable=SC2046 # one flag or none
+    cargo build --manifest-path "$CHECKOUT/Cargo.toml" $([ "${PROFILE:-debug}" != release ] || echo --release) \
+        --bins -p cwasi -p cwasi-testbed
+    say "building the functions for wasm32-wasip1"
+    (cd "$WORKFLOW" && cargo build --release --target wasm32-wasip1 --target-dir "$TARGET_DIR/workflows" \
+        $(printf -- '-p %s ' "${FUNCTIONS[@]}"))
+    say "building the workflow's tools"
+    # Of no use to the functions, and a third of the time: one unit and link-time optimization.
+    (cd "$WORKFLOW" && CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+        cargo build --release --target-dir "$TARGET_DIR/workflows" -p vehicle-paths-tools)
+}
+
+make_images() {
+    local name module
+    for name in "${FUNCTIONS[@]}"; do
+        module=$TARGET_DIR/workflows/wasm32-wasip1/release
+        [ -e "$module/$name.wasm" ] && module=$module/$name.wasm || module=$module/${name//-/_}.wasm
+        "$BIN_DIR/cwasi-testbed" image "$DEMO_DIR/$name.tar" "localhost/$name:demo" \
+            --file "$module:/$name.wasm" --entrypoint "/$name.wasm"
+    done
+}
+
+# A scene with ground truth, or the user's video, as $DEMO_DIR/in/video.*
+make_input() {
+    rm -rf "$DEMO_DIR/in" "$DEMO_DIR/out"
+    mkdir -p "$DEMO_DIR/in" "$DEMO_DIR/out"
+    if [ -z "$video" ]; then
+        say "filming a synthetic street with ground truth: $SCENE_SECONDS s, seed $SCENE_SEED"
+        "$TARGET_DIR/workflows/release/traffic-scene" --out "$DEMO_DIR/in" \
+            --seed "$SCENE_SEED" --seconds "$SCENE_SECONDS"
+        return
+    fi
+    case $(codec_of "$video") in
+    h264:*mp4*) cp -- "$video" "$DEMO_DIR/in/cam0.mp4" ;;
+    mjpeg:avi) cp -- "$video" "$DEMO_DIR/in/cam0.avi" ;;
+    *)
+        say "converting $(basename "$video") ($(codec_of "$video")) to H.264 in MP4"
+        ffmpeg -nostdin -loglevel error -i "$video" -an -pix_fmt yuv420p -c:v libx264 "$DEMO_DIR/in/cam0.mp4"
+        ;;
+    esac
+}
+
+# codec:container of a video's first picture stream.
+codec_of() {
+    local codec container
+    codec=$(ffprobe -v error -select_streams v:0 -show_entries stream=codec_name -of csv=p=0 "$1" | head -n 1) ||
+        die "ffprobe finds no video in $1"
+    container=$(ffprobe -v error -show_entries format=format_name -of csv=p=0 "$1" | tr -d '"')
+    echo "$codec:$container"
+}
+
+show_results() {
+    echo
+    say "hops"
+    "$TARGET_DIR/workflows/release/hops" "$DEMO_DIR/edges.json"
+    echo
+    say "results"
+    printf '      picture of the paths   %s\n' "$DEMO_DIR/out/paths.png"
+    printf '      paths, speeds          %s\n' "$DEMO_DIR/out/paths.json"
+    printf '      anonymized dataset     %s\n' "$DEMO_DIR/out/dataset.tar"
+    [ -z "$video" ] || return 0
+    echo
+    say "against the ground truth (seed $SCENE_SEED, not tuned on)"
+    "$TARGET_DIR/workflows/release/score-paths" --truth "$DEMO_DIR/in/truth.json" \
+        --results "$DEMO_DIR/out" "${THRESHOLDS[@]}"
+}
+
+cd "$CHECKOUT"
+build
+mkdir -p "$DEMO_DIR"
+make_images
+make_input
+homography=
+[ ! -e "$DEMO_DIR/in/truth.json" ] || homography=/in/truth.json
+say "starting a private containerd"
+"$BIN_DIR/cwasi-testbed" with -- "$CHECKOUT/scripts/demo-run.sh" "$DEMO_DIR" \
+    "/in/$(basename "$DEMO_DIR"/in/cam0.*)" ${homography:+--homography "$homography"}
+show_results
