@@ -3,7 +3,7 @@
 #
 #   demo.sh            a traffic scene is generated, and the result scored against its ground truth
 #   demo.sh VIDEO      a video of one's own (H.264 in MP4 or MJPEG in AVI; others are converted first)
-#   demo.sh --short    a short scene with thresholds on the accuracy, for CI
+#   demo.sh --check    the generated scene, with thresholds on the accuracy (CI)
 #
 # Everything it makes lies below .cwasi/demo; the containerd is gone at the end, however that comes.
 set -euo pipefail
@@ -15,14 +15,13 @@ DEMO_DIR=$STATE_DIR/demo
 BIN_DIR=$TARGET_DIR/${PROFILE:-debug}
 SCENE_SECONDS=16
 # A seed that the detector was not tuned on.
-SCENE_SEED=${SEED:-4711}
+SCENE_SEED=${SEED:-11}
 THRESHOLDS=()
 
 video=
 case ${1:-} in
---short)
-    SCENE_SECONDS=10
-    # Stated in the README; a scene of this length on two cores takes about a minute.
+--check)
+    # Stated in the workflow's README, with what other seeds give.
     THRESHOLDS=(--min-found 0.8 --max-mean-error 2.0 --max-invented 1)
     ;;
 ?*) video=$(realpath -e -- "$1" 2>/dev/null) || die "there is no video $1" ;;

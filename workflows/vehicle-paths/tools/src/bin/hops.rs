@@ -28,8 +28,8 @@ struct Edge {
     errors: u64,
     request_bytes: u64,
     response_bytes: u64,
-    p50_us: u64,
-    p99_us: u64,
+    p50_us: f64,
+    p99_us: f64,
 }
 
 fn main() -> Result<()> {
@@ -104,11 +104,11 @@ fn table(edges: &[Edge]) -> String {
     out
 }
 
-fn duration(us: u64) -> String {
+fn duration(us: f64) -> String {
     match us {
-        0..1_000 => format!("{us} us"),
-        1_000..1_000_000 => format!("{:.1} ms", us as f64 / 1e3),
-        _ => format!("{:.2} s", us as f64 / 1e6),
+        ..1e3 => format!("{us:.0} us"),
+        1e3..1e6 => format!("{:.1} ms", us / 1e3),
+        _ => format!("{:.2} s", us / 1e6),
     }
 }
 
@@ -116,7 +116,7 @@ fn duration(us: u64) -> String {
 mod tests {
     use super::*;
 
-    fn edge(callee: &str, calls: u64, p99_us: u64) -> Edge {
+    fn edge(callee: &str, calls: u64, p99_us: f64) -> Edge {
         Edge {
             caller: "extract-frames".to_owned(),
             callee: callee.to_owned(),
@@ -126,14 +126,14 @@ mod tests {
             errors: 0,
             request_bytes: 1_500_000,
             response_bytes: 20_000,
-            p50_us: 900,
+            p50_us: 900.0,
             p99_us,
         }
     }
 
     #[test]
     fn rows_line_up_and_the_same_edge_is_one_row() {
-        let edges = vec![edge("b", 2, 1_500), edge("a", 1, 10), edge("b", 3, 2_500_000)];
+        let edges = vec![edge("b", 2, 1_500.0), edge("a", 1, 10.0), edge("b", 3, 2_500_000.0)];
         let text = table(&join(edges));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3);
