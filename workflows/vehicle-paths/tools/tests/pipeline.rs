@@ -1,5 +1,6 @@
 //! The whole workflow in one process on a generated H.264 video: whole, and cut in the middle.
 //! Needs `ffmpeg`, like the generator.
+#![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 use std::io::Cursor;
 use std::process::Command;
