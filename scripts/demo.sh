@@ -61,22 +61,25 @@ make_input() {
             --seed "$SCENE_SEED" --seconds "$SCENE_SECONDS"
         return
     fi
-    case $(codec_of "$video") in
+    local kind
+    kind=$(kind_of "$video")
+    case $kind in
     h264:*mp4*) cp -- "$video" "$DEMO_DIR/in/cam0.mp4" ;;
     mjpeg:avi) cp -- "$video" "$DEMO_DIR/in/cam0.avi" ;;
+    # Empty, foreign or cut: the function says what is wrong, and works on what can be decoded.
+    :*) cp -- "$video" "$DEMO_DIR/in/cam0.mp4" ;;
     *)
-        say "converting $(basename "$video") ($(codec_of "$video")) to H.264 in MP4"
+        say "converting $(basename "$video") ($kind) to H.264 in MP4"
         ffmpeg -nostdin -loglevel error -i "$video" -an -pix_fmt yuv420p -c:v libx264 "$DEMO_DIR/in/cam0.mp4"
         ;;
     esac
 }
 
-# codec:container of a video's first picture stream.
-codec_of() {
+# codec:container of a video's first picture stream; without a codec when ffprobe cannot tell.
+kind_of() {
     local codec container
-    codec=$(ffprobe -v error -select_streams v:0 -show_entries stream=codec_name -of csv=p=0 "$1" | head -n 1) ||
-        die "ffprobe finds no video in $1"
-    container=$(ffprobe -v error -show_entries format=format_name -of csv=p=0 "$1" | tr -d '"')
+    codec=$(ffprobe -v quiet -select_streams v:0 -show_entries stream=codec_name -of csv=p=0 "$1" | head -n 1) || codec=
+    container=$(ffprobe -v quiet -show_entries format=format_name -of csv=p=0 "$1" | tr -d '"') || container=
     echo "$codec:$container"
 }
 
