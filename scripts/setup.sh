@@ -26,6 +26,8 @@ missing_packages() {
     command -v pkg-config >/dev/null || echo pkg-config
     command -v ffmpeg >/dev/null || echo ffmpeg
     [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
+    # containerd-client generates its bindings when it is built.
+    [ -n "${PROTOC:-}" ] || command -v protoc >/dev/null || echo protobuf-compiler
     pkg-config --exists libseccomp 2>/dev/null || echo libseccomp-dev
     # bindgen wants libclang and clang's own headers.
     [ -n "${LIBCLANG_PATH:-}" ] || compgen -G '/usr/lib/llvm-*/lib/libclang.so' >/dev/null || echo libclang-dev
