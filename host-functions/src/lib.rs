@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! - A guest can cause an errno, never a trap or a panic of the host.
-//! - A host function never calls back into a guest (DESIGN §5: the engine does not survive it).
+//! - A host function never calls back into a guest (docs/abi.md: the engine does not survive it).
 //! - Everything that a guest can pile up here is bounded by a named constant.
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Annotations `cwasi.*` of one container → [`FunctionSpec`] (DESIGN §9; table in `docs/annotations.md`).
+//! Annotations `cwasi.*` of one container → [`FunctionSpec`] (table in `docs/annotations.md`).
 //!
 //! Every problem is reported at once. An unknown key is an error that names the nearest valid key; what a
 //! later version brings is refused, never ignored.

@@ -1,4 +1,4 @@
-//! Settings of the node: where state and cache live, its name (DESIGN §11).
+//! Settings of the node: where state and cache live, its name.
 //!
 //! One TOML document, from the first of: the runtime options' `config_body`, their `config_path`, the file
 //! that `CWASI_CONFIG` names, `/etc/cwasi/config.toml`, defaults.

@@ -1,4 +1,4 @@
-//! Cache of modules compiled ahead of time (DESIGN §3): native code comes from here and nowhere else.
+//! Cache of modules compiled ahead of time: native code comes from here and nowhere else.
 //!
 //! `<cache>/aot/<key>.so` and `<key>.sha256` beside it, readable by root only. The key covers the module,
 //! the engine, the processor's features and the compiler's options. A missing or damaged entry is compiled

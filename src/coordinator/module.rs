@@ -1,4 +1,4 @@
-//! Module checks: what comes from an image is untrusted bytes until this file has read them (DESIGN §3).
+//! Module checks: what comes from an image is untrusted bytes until this file has read them.
 //!
 //! The engine would run an ELF file, or the custom section `wasmedge` of any module, as native code. So only
 //! a core module (magic and version 1) passes, that section is dropped, and nothing but the result is ever

@@ -1,4 +1,4 @@
-//! A call's life in the caller's worker (DESIGN §4): check, route, send, wait, count.
+//! A call's life in the caller's worker (paper Algorithms 2 and 4): check, route, send, wait, count.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Which containers share one shim daemon (DESIGN §2).
+//! Which containers share one shim daemon (docs/architecture.md).
 //!
 //! Runs in the launcher. A Kubernetes pod is one group; functions of one workflow in one identity scope are
 //! one group; any other container is its own.

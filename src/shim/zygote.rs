@@ -1,6 +1,6 @@
 //! The daemon's side of the zygote: starts it once, sends it verbs, starts it again when it died.
 //!
-//! Containers do not depend on it: their inits are children of this daemon (DESIGN §2).
+//! Containers do not depend on it: their inits are children of this daemon (docs/architecture.md).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,7 +1,7 @@
 //! Segments: sealed memfds that carry one payload from one process to another.
 //!
 //! The sender fills a fresh memfd and seals it; the receiver checks seals and size *before* it reads, so
-//! the bytes cannot change or vanish under it (DESIGN §6).
+//! the bytes cannot change or vanish under it.
 
 use std::fs::File;
 use std::io;

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Who a function is: the key of the registry, of policy and of everything per function (DESIGN §7).
+/// Who a function is: the key of the registry, of policy and of everything per function.
 ///
 /// Under CRI every pod is in containerd's namespace `k8s.io`, so the pod's own namespace is part of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! Conformance of the modes: one suite, generic over [`Bench`], that every mode has to pass (DESIGN §4).
+//! Conformance of the modes: one suite, generic over [`Bench`], that every mode has to pass.
 //!
 //! A bench starts a callee that runs [`callee`] for each request and gives callers that reach it. Cases that
 //! only some modes can have are declared by the bench ([`Bench::can_be_killed`]).

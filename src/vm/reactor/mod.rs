@@ -1,4 +1,4 @@
-//! One invocation of a reactor (DESIGN §5): allocate in the guest, copy in, `cwasi_handle`, find the answer.
+//! One invocation of a reactor (docs/abi.md): allocate in the guest, copy in, `cwasi_handle`, find the answer.
 //!
 //! The guest is not trusted: every pointer that it returns is checked against its memory.
 

@@ -15,7 +15,7 @@ use crate::vm::engine::{End, Instance, InstanceSpec, Module, Stop};
 use crate::vm::reactor::{self, Handled};
 use crate::wire::control::Entry;
 
-/// Traps on several threads at a time crash the engine (DESIGN §2), so tests take turns.
+/// Traps on several threads at a time crash the engine (docs/architecture.md), so tests take turns.
 fn one_at_a_time() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)

@@ -4,7 +4,7 @@
 //! Prints one line at the end; a failed call prints its error on stderr and exits with the errno.
 //!
 //! After each call it allocates, copies and grows memory: where an engine that was entered twice would
-//! have lost its way (DESIGN §5).
+//! have lost its way (docs/abi.md).
 //!
 //! Runs inside a guest.
 
