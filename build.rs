@@ -1,11 +1,11 @@
-//! Generates the envelope types from `proto/` (pure Rust, no protoc needed).
+//! Generates the messages from `proto/` (pure Rust, no protoc needed).
 
 fn main() {
-    println!("cargo::rerun-if-changed=proto/envelope.proto");
+    println!("cargo::rerun-if-changed=proto");
     protobuf_codegen::Codegen::new()
         .pure()
         .include("proto")
-        .input("proto/envelope.proto")
+        .inputs(["proto/envelope.proto", "proto/network.proto"])
         .cargo_out_dir("proto")
         .run_from_script();
 }

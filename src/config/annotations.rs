@@ -10,7 +10,7 @@ use std::time::Duration;
 use cwasi_abi::PAYLOAD_MAX;
 
 use super::values;
-use crate::wire::control::Role;
+use crate::wire::control::{ModeHint, Role};
 
 /// Most workers of one function.
 pub const CONCURRENCY_MAX: u64 = 256;
@@ -75,6 +75,8 @@ pub struct FunctionSpec {
     pub function: Option<String>,
     /// Workflow, empty when there is none.
     pub workflow: String,
+    /// Which modes its calls may take.
+    pub mode: ModeHint,
     /// Who may call it; empty = its own scope.
     pub allow: Vec<String>,
     /// Workers.
@@ -105,6 +107,7 @@ impl Default for FunctionSpec {
             role: Role::Primary,
             function: None,
             workflow: String::new(),
+            mode: ModeHint::Auto,
             allow: Vec::new(),
             concurrency: CONCURRENCY_DEFAULT,
             queue: QUEUE_DEFAULT,
@@ -178,7 +181,7 @@ impl FunctionSpec {
             },
             "cwasi.function" => self.function = Some(values::name(value)?),
             "cwasi.workflow" => self.workflow = values::name(value)?,
-            "cwasi.mode" => mode(value)?,
+            "cwasi.mode" => self.mode = mode(value)?,
             "cwasi.allow" => self.allow = allow(value)?,
             "cwasi.concurrency" => self.concurrency = small(value, 1, CONCURRENCY_MAX)?,
             "cwasi.queue" => self.queue = small(value, 0, QUEUE_MAX)?,
@@ -262,12 +265,12 @@ fn role(value: &str) -> Result<Role, String> {
     }
 }
 
-fn mode(value: &str) -> Result<(), String> {
+fn mode(value: &str) -> Result<ModeHint, String> {
     match value {
-        "auto" | "local" => Ok(()),
-        "embedded" | "networked" => {
-            Err("is not yet available: this version has the mode local".to_owned())
-        }
+        "auto" => Ok(ModeHint::Auto),
+        "local" => Ok(ModeHint::Local),
+        "networked" => Ok(ModeHint::Networked),
+        "embedded" => Err("is not yet available: this version embeds no functions".to_owned()),
         _ => Err("must be auto, embedded, local or networked".to_owned()),
     }
 }
@@ -348,6 +351,7 @@ mod tests {
         assert_eq!(spec.role, Role::Secondary);
         assert_eq!(spec.allow, ["extract-frames", "edge/*"]);
         assert_eq!((spec.concurrency, spec.queue, spec.max_requests), (4, 0, 1));
+        assert_eq!(spec.mode, ModeHint::Local);
         assert_eq!((spec.max_payload, spec.memory), (65_536, Some(256 << 20)));
         assert_eq!(spec.timeout, Some(Duration::from_millis(1500)));
     }
@@ -361,7 +365,7 @@ mod tests {
             ("cwasi.max-payload", "2GiB"),
             ("cwasi.function", "-x"),
             ("cwasi.embed", "fn_utils"),
-            ("cwasi.mode", "networked"),
+            ("cwasi.mode", "embedded"),
         ]);
         let text = found.join("\n");
         for part in [
@@ -371,7 +375,7 @@ mod tests {
             "cwasi.max-payload=2GiB",
             "cwasi.function=-x",
             "cwasi.embed=fn_utils is not yet available",
-            "cwasi.mode=networked is not yet available",
+            "cwasi.mode=embedded is not yet available",
         ] {
             assert!(text.contains(part), "{part} missing in:\n{text}");
         }

@@ -382,6 +382,7 @@ fn launch(
         workflow: annotations.workflow,
         instance: request.instance.to_owned(),
         role: annotations.role,
+        mode: annotations.mode,
         artifact,
         module_digest,
         entry,

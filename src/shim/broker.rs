@@ -15,12 +15,12 @@ use tokio::sync::{Semaphore, watch};
 
 use super::edges::Edges;
 use crate::coordinator::registry::{Record, Registry, RegistryError};
-use crate::dispatcher::selection::{Facts, Selection, callee_of, select};
+use crate::dispatcher::selection::{Embedding, Facts, Remote, Selection, callee_of, select};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::readiness;
 use crate::sys::seqpacket::{self, Received, SocketError};
 use crate::wire::control::{
-    self, CONTROL_MESSAGE_MAX, ResolveReply, ResolveRequest, SandboxMessage,
+    self, CONTROL_MESSAGE_MAX, ModeHint, ResolveReply, ResolveRequest, SandboxMessage,
 };
 use crate::wire::envelope::Hello;
 use crate::wire::frame::{PayloadRef, encode_head};
@@ -57,6 +57,8 @@ pub struct Speaker {
     pub workflow: String,
     /// Its instance.
     pub instance: String,
+    /// Which modes its calls may take.
+    pub mode: ModeHint,
 }
 
 /// The group's broker; clones share it.
@@ -132,13 +134,19 @@ impl Broker {
         let facts = Facts {
             caller: &speaker.identity,
             callee: &callee,
+            hint: speaker.mode,
+            embedding: Embedding::No,
             local: &local,
+            remote: Remote::NotConfigured,
             avoid: &request.avoid,
             beside: &beside,
             rotation: self.rotation.fetch_add(1, Ordering::Relaxed),
         };
         match select(&facts) {
             Selection::Unroutable { errno, message } => unroutable(errno, message),
+            Selection::Embedded { .. } | Selection::Networked { .. } => {
+                unroutable(Errno::Internal, format!("a route to {callee} that nobody can serve"))
+            }
             Selection::Local { candidates, reason } => {
                 connect_first(speaker, &callee, &candidates, reason)
             }
@@ -304,8 +312,12 @@ mod tests {
         let edges = Edges::start(dir.path().join("edges.json"));
         let broker = Broker::new(Registry::new(dir.path()), edges);
         let (ours, sandbox) = seqpacket::pair().unwrap();
-        let speaker =
-            Speaker { identity: identity("a"), workflow: "w".into(), instance: "1".into() };
+        let speaker = Speaker {
+            identity: identity("a"),
+            workflow: "w".into(),
+            instance: "1".into(),
+            mode: ModeHint::Auto,
+        };
         let readiness = broker.serve(ours, speaker).unwrap();
         Bed { dir, broker, sandbox, readiness }
     }

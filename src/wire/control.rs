@@ -98,6 +98,8 @@ pub struct FunctionLaunch {
     pub instance: String,
     /// Primary or secondary.
     pub role: Role,
+    /// Which modes its calls may take.
+    pub mode: ModeHint,
     /// Native code of the module, from our own cache; opened before the container is built.
     pub artifact: PathBuf,
     /// sha256 of the module in hexadecimal, for logs.
@@ -147,6 +149,34 @@ pub enum Role {
     Primary,
     /// Is called by others until it is killed.
     Secondary,
+}
+
+/// Which modes the calls of a function may take (`cwasi.mode`). Anything but `Auto` forces that mode or fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ModeHint {
+    /// The cheapest that there is.
+    #[default]
+    Auto,
+    /// Function embedding only.
+    Embedded,
+    /// Local buffer only.
+    Local,
+    /// Networked buffer only, also to a callee on the same host.
+    Networked,
+}
+
+impl ModeHint {
+    /// As `cwasi.mode` spells it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Embedded => "embedded",
+            Self::Local => "local",
+            Self::Networked => "networked",
+        }
+    }
 }
 
 /// builder → shim, once.

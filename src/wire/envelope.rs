@@ -1,12 +1,6 @@
 //! Envelopes (`proto/envelope.proto`): ids, deadline and caller identity beside a payload.
 
-#[expect(clippy::unwrap_used, reason = "generated code")]
-mod generated {
-    include!(concat!(env!("OUT_DIR"), "/proto/mod.rs"));
-}
-
-pub use generated::envelope::{Assignment, Hello, Request, Response};
-
+pub use super::generated::envelope::{Assignment, Hello, Request, Response};
 use super::ids::{CallId, Identity};
 
 impl Hello {

@@ -3,8 +3,11 @@
 //! - [`control`]: shim ↔ zygote ↔ sandbox, JSON, trusted peers on inherited socketpairs.
 //! - [`envelope`] and [`frame`]: caller ↔ callee, one frame per `SOCK_SEQPACKET` message.
 //! - [`ids`]: the names of calls, functions and instances.
+//! - [`network`]: node to node, through Redis.
 
 pub mod control;
 pub mod envelope;
 pub mod frame;
+mod generated;
 pub mod ids;
+pub mod network;

@@ -7,7 +7,7 @@ use cwasi::modes::local::{receive_frame, send_frame};
 use cwasi::sys::clock::monotonic_ns;
 use cwasi::sys::seqpacket;
 use cwasi::wire::control::{
-    self, CONTROL_MESSAGE_MAX, Entry, FunctionLaunch, Role, SandboxMessage, Workload,
+    self, CONTROL_MESSAGE_MAX, Entry, FunctionLaunch, ModeHint, Role, SandboxMessage, Workload,
 };
 use cwasi::wire::envelope::{Hello, Request, Response};
 use cwasi::wire::frame::FRAME_MAX;
@@ -33,6 +33,7 @@ pub fn launch(role: Role, artifact: &Path, entry: Entry) -> FunctionLaunch {
         workflow: String::new(),
         instance: "0123456789abcdef".into(),
         role,
+        mode: ModeHint::Auto,
         artifact: artifact.into(),
         module_digest: String::new(),
         entry,

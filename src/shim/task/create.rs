@@ -246,6 +246,7 @@ impl Tasks {
             identity: launch.identity.clone(),
             workflow: launch.workflow.clone(),
             instance: launch.instance.clone(),
+            mode: launch.mode,
         };
         let name = speaker.identity.to_string();
         let readiness = self.parts.broker.serve(ours, speaker).map_err(|source| {

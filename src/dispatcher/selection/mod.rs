@@ -1,0 +1,284 @@
+//! Which mode serves an edge: a pure function of facts (paper Algorithm 2 reads bundles; we read a registry).
+//!
+//! Runs in the shim's broker with all facts, and in the worker with what it knows by itself ([`embedded`]).
+//! The same reasons go into the hop table and into the guest's error message, mode by mode.
+//!
+//! `auto` takes the first mode that can serve, in the order embedded, local, networked; a mode whose
+//! instances all just failed this caller comes after one with others. Any other hint forces its mode or fails.
+
+mod policy;
+#[cfg(test)]
+mod tests;
+
+use cwasi_abi::Errno;
+
+use crate::coordinator::registry::Record;
+use crate::modes::ModeKind;
+use crate::wire::control::ModeHint;
+use crate::wire::ids::Identity;
+use crate::wire::network::Location;
+
+pub use policy::{callee_of, may_call, refusal};
+
+/// Whether the callee is in the caller's own VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Embedding<'a> {
+    /// Nobody asked for that.
+    No,
+    /// Named or imported, but not trusted.
+    Untrusted {
+        /// Which rule, and what would satisfy it.
+        reason: &'a str,
+    },
+    /// Loaded.
+    Loaded,
+}
+
+/// What is known about instances on other hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remote<'a> {
+    /// This node has no `redis_url`.
+    NotConfigured,
+    /// Redis does not answer.
+    Away {
+        /// What happened.
+        reason: &'a str,
+    },
+    /// What Redis lists, this host's own instances included.
+    Known(&'a [Location]),
+}
+
+/// What selection knows about one edge.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// Who calls.
+    pub caller: &'a Identity,
+    /// Who is called.
+    pub callee: &'a Identity,
+    /// The caller's `cwasi.mode`.
+    pub hint: ModeHint,
+    /// In the caller's VM?
+    pub embedding: Embedding<'a>,
+    /// Instances of the callee on this host.
+    pub local: &'a [Record],
+    /// Instances on other hosts.
+    pub remote: Remote<'a>,
+    /// Instances that did not answer this caller just now.
+    pub avoid: &'a [String],
+    /// Other functions in the callee's scope on this host, for the message.
+    pub beside: &'a [String],
+    /// Spreads callers over instances: any number that changes from question to question.
+    pub rotation: usize,
+}
+
+/// What selection decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selection<'a> {
+    /// A call inside the caller's process.
+    Embedded {
+        /// Why this mode.
+        reason: String,
+    },
+    /// Local buffer: try these instances in this order.
+    Local {
+        /// At least one.
+        candidates: Vec<&'a Record>,
+        /// Why this mode.
+        reason: String,
+    },
+    /// Networked buffer: try these instances in this order.
+    Networked {
+        /// At least one.
+        candidates: Vec<&'a Location>,
+        /// Why this mode.
+        reason: String,
+    },
+    /// No mode can serve the edge.
+    Unroutable {
+        /// Guest-visible code.
+        errno: Errno,
+        /// Reasons.
+        message: String,
+    },
+}
+
+/// Why one mode cannot serve an edge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Out {
+    /// Guest-visible code if this mode decides.
+    pub errno: Errno,
+    /// For people.
+    pub why: String,
+}
+
+/// Instances of one mode that may be tried, in order.
+#[derive(Debug)]
+struct Usable<'a, T> {
+    candidates: Vec<&'a T>,
+    reason: String,
+    /// False when every one of them just failed this caller.
+    fresh: bool,
+}
+
+/// Decides one edge.
+#[must_use]
+pub fn select<'a>(facts: &Facts<'a>) -> Selection<'a> {
+    let inside = embedded(facts.hint, facts.embedding);
+    if let Ok(reason) = inside {
+        return Selection::Embedded { reason };
+    }
+    let here = admitted(facts.hint, ModeKind::Local).and_then(|()| local(facts));
+    let away = admitted(facts.hint, ModeKind::Networked).and_then(|()| networked(facts));
+    match (here, away) {
+        (Ok(here), Ok(away)) if !here.fresh && away.fresh => away.networked(),
+        (Ok(here), _) => here.local(),
+        (_, Ok(away)) => away.networked(),
+        (Err(here), Err(away)) => unroutable(facts, inside.err(), here, away),
+    }
+}
+
+/// Whether the callee is served inside the caller's VM: all that a worker needs before it asks its shim.
+///
+/// # Errors
+/// Why it is not.
+pub fn embedded(hint: ModeHint, embedding: Embedding<'_>) -> Result<String, Out> {
+    admitted(hint, ModeKind::Embedded)?;
+    match embedding {
+        Embedding::Loaded => Ok("callee embedded in the caller".to_owned()),
+        Embedding::No => {
+            Err(Out { errno: Errno::NoSuchFunction, why: "it is not embedded".to_owned() })
+        }
+        Embedding::Untrusted { reason } => {
+            Err(Out { errno: Errno::Refused, why: format!("not trusted: {reason}") })
+        }
+    }
+}
+
+/// A hint forbids every other mode.
+fn admitted(hint: ModeHint, mode: ModeKind) -> Result<(), Out> {
+    let forced = match hint {
+        ModeHint::Auto => return Ok(()),
+        ModeHint::Embedded => ModeKind::Embedded,
+        ModeHint::Local => ModeKind::Local,
+        ModeHint::Networked => ModeKind::Networked,
+    };
+    if forced == mode {
+        return Ok(());
+    }
+    let why = format!("the caller's cwasi.mode={} forbids it", hint.name());
+    Err(Out { errno: Errno::NoSuchFunction, why })
+}
+
+fn local<'a>(facts: &Facts<'a>) -> Result<Usable<'a, Record>, Out> {
+    if facts.local.is_empty() {
+        let beside = match facts.beside {
+            [] => "none is registered there".to_owned(),
+            names => format!("registered there: {}", names.join(", ")),
+        };
+        let why = format!("no instance on this host ({beside})");
+        return Err(Out { errno: Errno::NoSuchFunction, why });
+    }
+    let usable = usable(facts, facts.local, |record| (&record.instance, &record.allow))?;
+    let reason = counted("callee on this host", usable.candidates.len());
+    Ok(Usable { reason, ..usable })
+}
+
+fn networked<'a>(facts: &Facts<'a>) -> Result<Usable<'a, Location>, Out> {
+    let no = |errno, why: String| Err(Out { errno, why });
+    let all = match facts.remote {
+        Remote::NotConfigured => {
+            return no(Errno::NoSuchFunction, "this node has no redis_url".to_owned());
+        }
+        Remote::Away { reason } => {
+            return no(Errno::Unreachable, format!("Redis is away ({reason})"));
+        }
+        Remote::Known(all) => all,
+    };
+    // What is on this host is reached here, unless the caller insists on the network.
+    let here = |location: &&Location| {
+        facts.local.iter().any(|record| record.instance == location.instance)
+    };
+    let forced = facts.hint == ModeHint::Networked;
+    let elsewhere: Vec<_> = all.iter().filter(|location| forced || !here(location)).collect();
+    if elsewhere.is_empty() {
+        return no(Errno::NoSuchFunction, "no instance on another host".to_owned());
+    }
+    let usable = usable(facts, elsewhere, |location| (&location.instance, &location.allow))?;
+    let what = if forced { "cwasi.mode=networked" } else { "callee on another host" };
+    let reason = counted(what, usable.candidates.len());
+    Ok(Usable { reason, ..usable })
+}
+
+/// The instances that the caller may call, those that just failed last, the others in turn.
+fn usable<'a, T>(
+    facts: &Facts<'a>,
+    all: impl IntoIterator<Item = &'a T>,
+    parts: impl Fn(&T) -> (&String, &Vec<String>),
+) -> Result<Usable<'a, T>, Out> {
+    let (mut candidates, refused): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|one| may_call(facts.caller, facts.callee, parts(one).1));
+    if candidates.is_empty() {
+        let why = refused
+            .first()
+            .map_or_else(String::new, |one| refusal(facts.caller, facts.callee, parts(one).1));
+        return Err(Out { errno: Errno::Refused, why });
+    }
+    let shift = facts.rotation % candidates.len();
+    candidates.rotate_left(shift);
+    let failed = |one: &&T| facts.avoid.contains(parts(one).0);
+    // Stable: the others keep their turn.
+    candidates.sort_by_key(failed);
+    let fresh = candidates.first().is_some_and(|first| !failed(first));
+    Ok(Usable { candidates, reason: String::new(), fresh })
+}
+
+impl<'a> Usable<'a, Record> {
+    fn local(self) -> Selection<'a> {
+        Selection::Local { candidates: self.candidates, reason: self.reason }
+    }
+}
+
+impl<'a> Usable<'a, Location> {
+    fn networked(self) -> Selection<'a> {
+        Selection::Networked { candidates: self.candidates, reason: self.reason }
+    }
+}
+
+fn counted(what: &str, instances: usize) -> String {
+    match instances {
+        1 => what.to_owned(),
+        n => format!("{what} ({n} instances)"),
+    }
+}
+
+fn unroutable<'a>(facts: &Facts<'_>, inside: Option<Out>, here: Out, away: Out) -> Selection<'a> {
+    let callee = facts.callee;
+    let inside = inside.unwrap_or(Out { errno: Errno::Internal, why: String::new() });
+    // A callee that refuses is known to exist; one that Redis may know is not known to be missing.
+    let admitted =
+        [(ModeKind::Embedded, &inside), (ModeKind::Local, &here), (ModeKind::Networked, &away)]
+            .map(|(mode, out)| (admitted(facts.hint, mode).is_ok(), out.errno));
+    let decides = |errno: Errno| admitted.contains(&(true, errno));
+    let errno = if decides(Errno::Refused) && !only_untrusted(facts, &here, &away) {
+        Errno::Refused
+    } else if decides(Errno::Unreachable) {
+        Errno::Unreachable
+    } else {
+        Errno::NoSuchFunction
+    };
+    let message = format!(
+        "no route to function `{name}` in namespace `{scope}`: embedded: {}; local: {}; networked: {}. A callee \
+         runs with cwasi.role=secondary and cwasi.function={name}",
+        inside.why,
+        here.why,
+        away.why,
+        name = callee.function,
+        scope = policy::scope_of(callee),
+    );
+    Selection::Unroutable { errno, message }
+}
+
+/// True when the only refusal is that nobody trusts the callee enough to embed it, which forbids no other mode.
+fn only_untrusted(facts: &Facts<'_>, here: &Out, away: &Out) -> bool {
+    facts.hint != ModeHint::Embedded && here.errno != Errno::Refused && away.errno != Errno::Refused
+}

@@ -1,0 +1,95 @@
+//! Names and permissions: who a target is, and whether a caller may call it (`cwasi.allow`).
+
+use crate::wire::ids::Identity;
+
+/// The callee that `target` names for a caller: `name` in the caller's scope, or `namespace/name`, where
+/// the namespace is the pod's under Kubernetes and containerd's otherwise.
+#[must_use]
+pub fn callee_of(caller: &Identity, target: &str) -> Identity {
+    let Some((namespace, function)) = target.rsplit_once('/') else {
+        return caller.sibling(target);
+    };
+    let mut callee = caller.sibling(function);
+    let scope = if caller.pod_namespace.is_empty() {
+        &mut callee.namespace
+    } else {
+        &mut callee.pod_namespace
+    };
+    namespace.clone_into(scope);
+    callee
+}
+
+/// Policy `cwasi.allow` of a callee: without it, functions of the same scope may call.
+///
+/// An entry is `*`, a function name in the callee's scope, `namespace/*` or `namespace/name`.
+#[must_use]
+pub fn may_call(caller: &Identity, callee: &Identity, allow: &[String]) -> bool {
+    if allow.is_empty() {
+        return caller.same_scope(callee);
+    }
+    let namespace = scope_of(caller);
+    allow.iter().any(|entry| match entry.split_once('/') {
+        None if entry == "*" => true,
+        None => caller.same_scope(callee) && *entry == caller.function,
+        Some((scope, name)) => scope == namespace && (name == "*" || name == caller.function),
+    })
+}
+
+/// Why [`may_call`] says no, for the caller.
+#[must_use]
+pub fn refusal(caller: &Identity, callee: &Identity, allow: &[String]) -> String {
+    let rule = if allow.is_empty() {
+        "it takes calls from its own namespace only".to_owned()
+    } else {
+        format!("its cwasi.allow is {}", allow.join(","))
+    };
+    format!("{caller} may not call {callee}: {rule}")
+}
+
+/// The namespace that users know: the pod's under Kubernetes, containerd's otherwise.
+#[must_use]
+pub fn scope_of(identity: &Identity) -> &str {
+    if identity.pod_namespace.is_empty() { &identity.namespace } else { &identity.pod_namespace }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(namespace: &str, pod_namespace: &str, function: &str) -> Identity {
+        Identity {
+            namespace: namespace.into(),
+            pod_namespace: pod_namespace.into(),
+            function: function.into(),
+        }
+    }
+
+    #[test]
+    fn allow_is_exact() {
+        let callee = identity("n", "", "b");
+        let table: [(&[&str], Identity, bool); 11] = [
+            (&[], identity("n", "", "a"), true),
+            (&[], identity("m", "", "a"), false),
+            (&["*"], identity("m", "", "a"), true),
+            (&["a"], identity("n", "", "a"), true),
+            (&["a"], identity("n", "", "c"), false),
+            (&["a"], identity("m", "", "a"), false),
+            (&["m/*"], identity("m", "", "a"), true),
+            (&["m/a"], identity("m", "", "a"), true),
+            (&["m/a"], identity("m", "", "c"), false),
+            (&["n/*"], identity("n", "p", "a"), false),
+            (&["p/*"], identity("n", "p", "a"), true),
+        ];
+        for (allow, caller, expected) in table {
+            let allow: Vec<_> = allow.iter().map(|&entry| entry.to_owned()).collect();
+            assert_eq!(may_call(&caller, &callee, &allow), expected, "{allow:?} {caller}");
+        }
+    }
+
+    #[test]
+    fn targets_name_scopes() {
+        assert_eq!(callee_of(&identity("n", "", "a"), "b"), identity("n", "", "b"));
+        assert_eq!(callee_of(&identity("n", "", "a"), "m/b"), identity("m", "", "b"));
+        assert_eq!(callee_of(&identity("k8s.io", "p", "a"), "q/b"), identity("k8s.io", "q", "b"));
+    }
+}

@@ -1,0 +1,252 @@
+//! Selection over the whole table of facts, against the rules as a user reads them.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn identity(function: &str) -> Identity {
+    Identity { namespace: "n".into(), pod_namespace: String::new(), function: function.into() }
+}
+
+fn allow(allowed: bool) -> Vec<String> {
+    vec![if allowed { "a" } else { "z" }.to_owned()]
+}
+
+fn record(instance: usize, allowed: bool) -> Record {
+    Record {
+        identity: identity("b"),
+        instance: instance.to_string(),
+        workflow: String::new(),
+        trust: String::new(),
+        allow: allow(allowed),
+        socket: "/s".into(),
+        max_payload: 1,
+        container: "c".into(),
+    }
+}
+
+fn location(instance: usize, allowed: bool) -> Location {
+    Location {
+        identity: identity("b"),
+        node: "m".into(),
+        instance: instance.to_string(),
+        allow: allow(allowed),
+        max_payload: 1,
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Net {
+    Off,
+    Away,
+    Known(Vec<(usize, bool)>),
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    hint: ModeHint,
+    embedding: Embedding<'static>,
+    local: Vec<(usize, bool)>,
+    net: Net,
+    avoid: Vec<usize>,
+    rotation: usize,
+}
+
+fn hints() -> impl Strategy<Value = ModeHint> {
+    prop::sample::select(vec![
+        ModeHint::Auto,
+        ModeHint::Embedded,
+        ModeHint::Local,
+        ModeHint::Networked,
+    ])
+}
+
+fn embeddings() -> impl Strategy<Value = Embedding<'static>> {
+    prop::sample::select(vec![
+        Embedding::No,
+        Embedding::Untrusted { reason: "cwasi.trust differs" },
+        Embedding::Loaded,
+    ])
+}
+
+/// Instances 0 to 5, each on this host, elsewhere or both, as a map: an id is there once.
+fn instances() -> impl Strategy<Value = Vec<(usize, bool)>> {
+    prop::collection::btree_map(0..6_usize, any::<bool>(), 0..5)
+        .prop_map(|instances| instances.into_iter().collect())
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    let net = prop_oneof![1 => Just(Net::Off), 1 => Just(Net::Away), 4 => instances().prop_map(Net::Known)];
+    let avoid = prop::collection::vec(0..6_usize, 0..4);
+    (hints(), embeddings(), instances(), net, avoid, any::<usize>()).prop_map(
+        |(hint, embedding, local, net, avoid, rotation)| Case {
+            hint,
+            embedding,
+            local,
+            net,
+            avoid,
+            rotation,
+        },
+    )
+}
+
+/// What one mode has, by the rules: ids that may be tried.
+struct Expected {
+    embedded: bool,
+    local: Vec<usize>,
+    networked: Vec<usize>,
+}
+
+impl Case {
+    fn allows(&self, hint: ModeHint) -> bool {
+        self.hint == ModeHint::Auto || self.hint == hint
+    }
+
+    fn expected(&self) -> Expected {
+        let open = |all: &[(usize, bool)]| -> Vec<usize> {
+            all.iter().filter(|(_, allowed)| *allowed).map(|(id, _)| *id).collect()
+        };
+        let local = if self.allows(ModeHint::Local) { open(&self.local) } else { Vec::new() };
+        let networked = match &self.net {
+            Net::Known(all) if self.allows(ModeHint::Networked) => {
+                let mut ids = open(all);
+                if self.hint == ModeHint::Auto {
+                    ids.retain(|id| !self.local.iter().any(|(here, _)| here == id));
+                }
+                ids
+            }
+            _ => Vec::new(),
+        };
+        let embedded = self.allows(ModeHint::Embedded) && self.embedding == Embedding::Loaded;
+        Expected { embedded, local, networked }
+    }
+
+    fn fresh(&self, ids: &[usize]) -> bool {
+        ids.iter().any(|id| !self.avoid.contains(id))
+    }
+}
+
+fn sorted<'a>(ids: impl Iterator<Item = &'a String>) -> Vec<usize> {
+    let mut ids: Vec<usize> = ids.map(|id| id.parse().unwrap()).collect();
+    ids.sort_unstable();
+    ids
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    #[test]
+    fn every_row_of_the_table_is_decided_by_the_rules(case in cases()) {
+        let (caller, callee) = (identity("a"), identity("b"));
+        let local: Vec<_> = case.local.iter().map(|(id, ok)| record(*id, *ok)).collect();
+        let known: Vec<_> = match &case.net {
+            Net::Known(all) => all.iter().map(|(id, ok)| location(*id, *ok)).collect(),
+            _ => Vec::new(),
+        };
+        let remote = match &case.net {
+            Net::Off => Remote::NotConfigured,
+            Net::Away => Remote::Away { reason: "connection refused" },
+            Net::Known(_) => Remote::Known(&known),
+        };
+        let avoid: Vec<_> = case.avoid.iter().map(usize::to_string).collect();
+        let facts = Facts {
+            caller: &caller, callee: &callee, hint: case.hint, embedding: case.embedding, local: &local, remote,
+            avoid: &avoid, beside: &[], rotation: case.rotation,
+        };
+        let expected = case.expected();
+        match select(&facts) {
+            Selection::Embedded { .. } => prop_assert!(expected.embedded),
+            Selection::Local { candidates, .. } => {
+                prop_assert!(!expected.embedded);
+                prop_assert_eq!(sorted(candidates.iter().map(|one| &one.instance)), expected.local.clone());
+                prop_assert!(case.fresh(&expected.local) || !case.fresh(&expected.networked));
+                let first: usize = candidates[0].instance.parse().unwrap();
+                prop_assert!(!case.avoid.contains(&first) || !case.fresh(&expected.local));
+            }
+            Selection::Networked { candidates, .. } => {
+                prop_assert!(!expected.embedded);
+                prop_assert_eq!(sorted(candidates.iter().map(|one| &one.instance)), expected.networked.clone());
+                prop_assert!(!case.fresh(&expected.local));
+                prop_assert!(expected.local.is_empty() || case.fresh(&expected.networked));
+                let first: usize = candidates[0].instance.parse().unwrap();
+                prop_assert!(!case.avoid.contains(&first) || !case.fresh(&expected.networked));
+            }
+            Selection::Unroutable { errno, message } => {
+                prop_assert!(!expected.embedded && expected.local.is_empty() && expected.networked.is_empty());
+                for mode in ["embedded: ", "local: ", "networked: "] {
+                    prop_assert!(message.contains(mode), "{}", message);
+                }
+                prop_assert!([Errno::Refused, Errno::Unreachable, Errno::NoSuchFunction].contains(&errno));
+                let refused = case.allows(ModeHint::Local) && !case.local.is_empty();
+                prop_assert!(!refused || errno == Errno::Refused, "{}", message);
+            }
+        }
+    }
+}
+
+/// One row of the table of errors: what is out, and the code with its words.
+#[test]
+fn errors_name_why_each_mode_is_out() {
+    let (caller, callee) = (identity("a"), identity("b"));
+    let untrusted = Embedding::Untrusted { reason: "cwasi.trust differs" };
+    let table: [(ModeHint, Embedding<'_>, Remote<'_>, Errno, &str); 6] = [
+        (
+            ModeHint::Auto,
+            Embedding::No,
+            Remote::NotConfigured,
+            Errno::NoSuchFunction,
+            "has no redis_url",
+        ),
+        (
+            ModeHint::Auto,
+            untrusted,
+            Remote::Known(&[]),
+            Errno::NoSuchFunction,
+            "cwasi.trust differs",
+        ),
+        (
+            ModeHint::Embedded,
+            untrusted,
+            Remote::Known(&[]),
+            Errno::Refused,
+            "cwasi.mode=embedded forbids it",
+        ),
+        (
+            ModeHint::Auto,
+            Embedding::No,
+            Remote::Away { reason: "timed out" },
+            Errno::Unreachable,
+            "timed out",
+        ),
+        (
+            ModeHint::Local,
+            Embedding::Loaded,
+            Remote::Away { reason: "x" },
+            Errno::NoSuchFunction,
+            "no instance on this host",
+        ),
+        (
+            ModeHint::Networked,
+            Embedding::Loaded,
+            Remote::NotConfigured,
+            Errno::NoSuchFunction,
+            "cwasi.mode=networked forbids it",
+        ),
+    ];
+    for (hint, embedding, remote, expected, words) in table {
+        let facts = Facts {
+            caller: &caller,
+            callee: &callee,
+            hint,
+            embedding,
+            local: &[],
+            remote,
+            avoid: &[],
+            beside: &[],
+            rotation: 0,
+        };
+        let Selection::Unroutable { errno, message } = select(&facts) else { panic!("{hint:?}") };
+        assert_eq!(errno, expected, "{message}");
+        assert!(message.contains(words), "{words} missing in: {message}");
+    }
+}

@@ -1,0 +1,283 @@
+//! What nodes tell each other through Redis (`proto/network.proto`): messages, their version, locations.
+//!
+//! A message comes from another node's shim, or from whoever else may write to that Redis, so it is input
+//! like any other: bounded, and used only after [`decode`] and the typed accessors here.
+
+use protobuf::{EnumOrUnknown, Message, MessageField};
+
+pub use super::generated::network::{
+    Answer, AnswerKind, Call, Caller, Claim, Event, LocationRecord, Payload,
+};
+use super::ids::{CallId, Identity};
+
+/// Version of the messages that this build speaks.
+pub const NETWORK_VERSION: u32 = 1;
+/// Longest message in bytes: an inline payload and everything beside it.
+pub const MESSAGE_MAX: usize = 128 * 1024;
+/// Longest payload that travels inside a message, in bytes. Small on purpose: Redis cuts off a subscriber
+/// that is 32 MB behind (`client-output-buffer-limit pubsub`).
+pub const INLINE_MAX: usize = super::frame::INLINE_MAX;
+
+/// Bytes that are no message of ours.
+#[derive(Debug, thiserror::Error)]
+pub enum NetworkCodecError {
+    /// More bytes than any message.
+    #[error("message of {length} bytes is longer than {MESSAGE_MAX}")]
+    TooLong {
+        /// Bytes received.
+        length: usize,
+    },
+    /// No such protobuf message.
+    #[error("message of {length} bytes cannot be read: {source}")]
+    Malformed {
+        /// Bytes received.
+        length: usize,
+        /// What the parser says.
+        #[source]
+        source: protobuf::Error,
+    },
+    /// A version that this build does not speak.
+    #[error(
+        "version {version} of the network protocol is not supported, this node speaks {NETWORK_VERSION}"
+    )]
+    Version {
+        /// The sender's version.
+        version: u32,
+    },
+    /// A field that must be there.
+    #[error("message without a usable {field}")]
+    Field {
+        /// Which one.
+        field: &'static str,
+    },
+}
+
+/// A message with a version.
+pub trait Versioned: Message {
+    /// The sender's version.
+    fn version(&self) -> u32;
+}
+
+macro_rules! versioned {
+    ($($message:ty),*) => {
+        $(impl Versioned for $message {
+            fn version(&self) -> u32 {
+                self.version
+            }
+        })*
+    };
+}
+versioned!(Call, Answer, LocationRecord, Event);
+
+/// A message as sent, whatever its version says: enough to tell its sender what is wrong.
+///
+/// # Errors
+/// When it is too long or no message of type `T`.
+pub fn parse<T: Versioned>(bytes: &[u8]) -> Result<T, NetworkCodecError> {
+    let length = bytes.len();
+    if length > MESSAGE_MAX {
+        return Err(NetworkCodecError::TooLong { length });
+    }
+    T::parse_from_bytes(bytes).map_err(|source| NetworkCodecError::Malformed { length, source })
+}
+
+/// A message of our version.
+///
+/// # Errors
+/// As [`parse`], and for any other version.
+pub fn decode<T: Versioned>(bytes: &[u8]) -> Result<T, NetworkCodecError> {
+    let message: T = parse(bytes)?;
+    check_version(&message)?;
+    Ok(message)
+}
+
+/// # Errors
+/// When the message has a version that this build does not speak.
+pub fn check_version<T: Versioned>(message: &T) -> Result<(), NetworkCodecError> {
+    match message.version() {
+        NETWORK_VERSION => Ok(()),
+        version => Err(NetworkCodecError::Version { version }),
+    }
+}
+
+/// Bytes of a message.
+#[must_use]
+pub fn encode<T: Versioned>(message: &T) -> Vec<u8> {
+    message.write_to_bytes().expect("proto3 messages have no required fields")
+}
+
+/// Id of one publication of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TryId(pub [u8; 16]);
+
+impl TryId {
+    /// From a message's field.
+    ///
+    /// # Errors
+    /// When it has not 16 bytes.
+    pub fn from_field(bytes: &[u8]) -> Result<Self, NetworkCodecError> {
+        bytes.try_into().map(Self).map_err(|_| NetworkCodecError::Field { field: "try id" })
+    }
+}
+
+impl Payload {
+    /// A payload inside its message.
+    #[must_use]
+    pub fn of_bytes(bytes: Vec<u8>) -> Self {
+        Self { inline: bytes, ..Self::default() }
+    }
+
+    /// A payload that lies in Redis.
+    #[must_use]
+    pub fn of_claim(claim: Claim) -> Self {
+        Self { claim: MessageField::some(claim), ..Self::default() }
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.claim.as_ref().map_or(self.inline.len() as u64, |claim| claim.length)
+    }
+}
+
+impl Caller {
+    /// One caller on one node.
+    #[must_use]
+    pub fn of(identity: &Identity, workflow: &str, instance: &str, node: &str) -> Self {
+        Self {
+            namespace: identity.namespace.clone(),
+            pod_namespace: identity.pod_namespace.clone(),
+            function: identity.function.clone(),
+            workflow: workflow.to_owned(),
+            instance: instance.to_owned(),
+            node: node.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    /// Who it is.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        Identity {
+            namespace: self.namespace.clone(),
+            pod_namespace: self.pod_namespace.clone(),
+            function: self.function.clone(),
+        }
+    }
+}
+
+impl Call {
+    /// The call's id.
+    ///
+    /// # Errors
+    /// When it has not 16 bytes.
+    pub fn id(&self) -> Result<CallId, NetworkCodecError> {
+        CallId::from_slice(&self.call_id).ok_or(NetworkCodecError::Field { field: "call id" })
+    }
+}
+
+impl Answer {
+    /// An answer to one publication.
+    #[must_use]
+    pub fn of(id: TryId, kind: AnswerKind, errno: i32, payload: Payload) -> Self {
+        Self {
+            version: NETWORK_VERSION,
+            try_id: id.0.to_vec(),
+            kind: EnumOrUnknown::new(kind),
+            errno,
+            payload: MessageField::some(payload),
+            ..Self::default()
+        }
+    }
+}
+
+/// Where one instance of a function is reached over the network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// Who it is.
+    pub identity: Identity,
+    /// Name of its node.
+    pub node: String,
+    /// Its id.
+    pub instance: String,
+    /// Who may call it (`cwasi.allow`); empty = everybody in its scope.
+    pub allow: Vec<String>,
+    /// Largest payload that it takes, in bytes.
+    pub max_payload: u64,
+}
+
+impl Location {
+    /// The value of its key.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        encode(&LocationRecord {
+            version: NETWORK_VERSION,
+            namespace: self.identity.namespace.clone(),
+            pod_namespace: self.identity.pod_namespace.clone(),
+            function: self.identity.function.clone(),
+            node: self.node.clone(),
+            instance: self.instance.clone(),
+            allow: self.allow.clone(),
+            max_payload: self.max_payload,
+            ..LocationRecord::default()
+        })
+    }
+
+    /// A location from the value of its key.
+    ///
+    /// # Errors
+    /// When it is no record of our version.
+    pub fn decode(bytes: &[u8]) -> Result<Self, NetworkCodecError> {
+        let record: LocationRecord = decode(bytes)?;
+        let identity = Identity {
+            namespace: record.namespace,
+            pod_namespace: record.pod_namespace,
+            function: record.function,
+        };
+        let (node, instance) = (record.node, record.instance);
+        Ok(Self { identity, node, instance, allow: record.allow, max_payload: record.max_payload })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_location_round_trips() {
+        let identity =
+            Identity { namespace: "n".into(), pod_namespace: "p".into(), function: "f".into() };
+        let location = Location {
+            identity,
+            node: "edge".into(),
+            instance: "1".into(),
+            allow: vec!["a".into(), "m/*".into()],
+            max_payload: 7,
+        };
+        assert_eq!(Location::decode(&location.encode()).unwrap(), location);
+    }
+
+    #[test]
+    fn another_version_is_named_and_can_still_be_answered() {
+        let call = Call { version: 7, reply_to: "r".into(), ..Call::default() };
+        let bytes = encode(&call);
+        assert!(matches!(decode::<Call>(&bytes), Err(NetworkCodecError::Version { version: 7 })));
+        assert_eq!(parse::<Call>(&bytes).unwrap().reply_to, "r");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            drop((decode::<Call>(&bytes), decode::<Answer>(&bytes), decode::<Event>(&bytes)));
+            drop(Location::decode(&bytes));
+        }
+    }
+
+    #[test]
+    fn longer_than_any_message_is_refused() {
+        let bytes = vec![0; MESSAGE_MAX + 1];
+        assert!(matches!(decode::<Call>(&bytes), Err(NetworkCodecError::TooLong { .. })));
+    }
+}
