@@ -24,12 +24,13 @@ pub fn run(cases: &[Case]) -> i32 {
     let filters: Vec<String> =
         std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let wanted = |name: &str| filters.is_empty() || filters.iter().any(|part| name.contains(part));
-    let mut failed = Vec::new();
+    let (mut ran, mut failed) = (0, Vec::new());
     for (name, body) in cases.iter().filter(|(name, _)| wanted(name)) {
         let mut output = tempfile::tempfile().unwrap();
         let end = in_child(&output, body).wait(Duration::from_secs(CASE_SECONDS_MAX));
         let passed = end == Some(WaitStatus::Exited(end_pid(end), 0));
         println!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
+        ran += 1;
         if !passed {
             failed.push(*name);
         }
@@ -37,7 +38,7 @@ pub fn run(cases: &[Case]) -> i32 {
             println!("{}", text(&mut output));
         }
     }
-    println!("\ntest result: {} failed {failed:?}\n", failed.len());
+    println!("\ntest result: {} passed; {} failed {failed:?}\n", ran - failed.len(), failed.len());
     i32::from(!failed.is_empty())
 }
 
