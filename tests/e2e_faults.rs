@@ -8,6 +8,7 @@ use std::path::Path;
 use cwasi_testbed::processes::{Process, descendants};
 use cwasi_testbed::run::Outcome;
 use cwasi_testbed::scene::{Scene, wait_for};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -263,4 +264,48 @@ fn a_killed_shim_leaves_nothing_behind() {
     // The name can be used again.
     scene.secondary("server", "server");
     let _served = call(&scene, "p", "server").success();
+}
+
+/// A file system of `size` (as tmpfs spells it), unmounted when dropped.
+struct SmallDisk(std::path::PathBuf);
+
+impl SmallDisk {
+    fn mount(path: &Path, size: &str) -> Self {
+        std::fs::create_dir_all(path).unwrap();
+        let options = format!("size={size}");
+        mount(Some("tmpfs"), path, Some("tmpfs"), MsFlags::empty(), Some(options.as_str()))
+            .unwrap();
+        Self(path.to_owned())
+    }
+
+    fn grow(&self, size: &str) {
+        let options = format!("size={size}");
+        mount(Some("tmpfs"), &self.0, Some("tmpfs"), MsFlags::MS_REMOUNT, Some(options.as_str()))
+            .unwrap();
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        umount2(&self.0, MntFlags::MNT_DETACH).unwrap();
+    }
+}
+
+#[test]
+fn a_full_cache_disk_is_said_and_harms_nothing_that_is_compiled() {
+    let scene = scene("disk");
+    let bed = &scene.containerd.ready().dir;
+    let disk = SmallDisk::mount(&bed.join("cache"), "100k");
+    let config =
+        format!("state_dir = {:?}\ncache_dir = {:?}\n", bed.join("cwasi"), bed.join("cache"));
+    std::fs::write(bed.join("cwasi.toml"), config).unwrap();
+    let refused = scene.run(scene.guest("full", "echo"));
+    assert_ne!(refused.code, 0);
+    for part in ["bytes free", "cache_dir"] {
+        assert!(refused.stderr.contains(part), "{}", refused.stderr);
+    }
+    disk.grow("32m");
+    let _ran = scene.run(scene.guest("room", "echo")).success();
+    std::fs::write(bed.join("cache/filler"), vec![1; 31 << 20]).unwrap_err();
+    let _ran = scene.run(scene.guest("cached", "echo")).success();
 }

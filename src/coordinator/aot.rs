@@ -13,10 +13,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::statvfs::statvfs;
 use sha2::{Digest, Sha256};
 
 use super::module::CheckedModule;
 use crate::wire::ids::short_hash;
+
+/// Free space, in bytes, below which a failed compilation is blamed on the disk: the compiler and its linker
+/// see only that files of theirs are cut.
+const ROOM_MIN: u64 = 16 * 1024 * 1024;
 
 /// The cache cannot give a compiled module.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +42,21 @@ pub enum AotError {
     Compile {
         /// sha256 of the module.
         digest: String,
+        /// What the compiler says.
+        message: String,
+    },
+    /// The compiler, for lack of room.
+    #[error(
+        "module {digest} cannot be compiled: {path} has only {free} bytes free; make room there or set cache_dir (the compiler: {message})",
+        path = path.display()
+    )]
+    Full {
+        /// sha256 of the module.
+        digest: String,
+        /// The cache's directory.
+        path: PathBuf,
+        /// Bytes free.
+        free: u64,
         /// What the compiler says.
         message: String,
     },
@@ -141,16 +161,24 @@ impl AotCache {
             .map_err(fail("create", &self.dir))?;
         let (wasm, out) = (draft.path().join("module.wasm"), draft.path().join("module.so"));
         fs::write(&wasm, &module.bytes).map_err(fail("write", &wasm))?;
-        compiler
-            .compile(&wasm, &out)
-            .await
-            .map_err(|message| AotError::Compile { digest: module.digest.clone(), message })?;
+        let compiled = compiler.compile(&wasm, &out).await;
+        compiled.map_err(|message| self.not_compiled(&module.digest, message))?;
         let sum = digest_of(&out).map_err(fail("read", &out))?;
         let sum_draft = draft.path().join("sum");
         fs::write(&sum_draft, sum).map_err(fail("write", &sum_draft))?;
         let sum_path = path.with_extension("sha256");
         fs::rename(&sum_draft, &sum_path).map_err(fail("rename", &sum_path))?;
         fs::rename(&out, path).map_err(fail("rename", path))
+    }
+
+    fn not_compiled(&self, digest: &str, message: String) -> AotError {
+        let digest = digest.to_owned();
+        match free_bytes(&self.dir) {
+            Some(free) if free < ROOM_MIN => {
+                AotError::Full { digest, path: self.dir.clone(), free, message }
+            }
+            _ => AotError::Compile { digest, message },
+        }
     }
 
     /// True when the entry is there and its bytes are those that we wrote.
@@ -182,6 +210,12 @@ async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, AotError> + Send + 'static,
 ) -> Result<T, AotError> {
     tokio::task::spawn_blocking(work).await.map_err(|source| AotError::Thread { source })?
+}
+
+/// Room on the file system of `dir` in bytes; `None` when it cannot be told.
+fn free_bytes(dir: &Path) -> Option<u64> {
+    let found = statvfs(dir).ok()?;
+    Some(found.blocks_available().saturating_mul(found.fragment_size()))
 }
 
 fn digest_of(path: &Path) -> io::Result<String> {
