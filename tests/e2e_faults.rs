@@ -299,13 +299,13 @@ fn a_full_cache_disk_is_said_and_harms_nothing_that_is_compiled() {
     let config =
         format!("state_dir = {:?}\ncache_dir = {:?}\n", bed.join("cwasi"), bed.join("cache"));
     std::fs::write(bed.join("cwasi.toml"), config).unwrap();
-    let refused = scene.run(scene.guest("full", "echo"));
+    let refused = scene.run(scene.guest("full", "probe").args(["args"]));
     assert_ne!(refused.code, 0);
     for part in ["bytes free", "cache_dir"] {
         assert!(refused.stderr.contains(part), "{}", refused.stderr);
     }
     disk.grow("32m");
-    let _ran = scene.run(scene.guest("room", "echo")).success();
+    let _ran = scene.run(scene.guest("room", "probe").args(["args"])).success();
     std::fs::write(bed.join("cache/filler"), vec![1; 31 << 20]).unwrap_err();
-    let _ran = scene.run(scene.guest("cached", "echo")).success();
+    let _ran = scene.run(scene.guest("cached", "probe").args(["args"])).success();
 }
