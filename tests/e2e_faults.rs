@@ -295,7 +295,8 @@ impl Drop for SmallDisk {
 fn a_full_cache_disk_is_said_and_harms_nothing_that_is_compiled() {
     let scene = scene("disk");
     let bed = &scene.containerd.ready().dir;
-    let disk = SmallDisk::mount(&bed.join("cache"), "100k");
+    // Room for the module, not for its native code.
+    let disk = SmallDisk::mount(&bed.join("cache"), "200k");
     let config =
         format!("state_dir = {:?}\ncache_dir = {:?}\n", bed.join("cwasi"), bed.join("cache"));
     std::fs::write(bed.join("cwasi.toml"), config).unwrap();
@@ -306,6 +307,6 @@ fn a_full_cache_disk_is_said_and_harms_nothing_that_is_compiled() {
     }
     disk.grow("32m");
     let _ran = scene.run(scene.guest("room", "probe").args(["args"])).success();
-    std::fs::write(bed.join("cache/filler"), vec![1; 31 << 20]).unwrap_err();
+    std::fs::write(bed.join("cache/filler"), vec![1; 33 << 20]).unwrap_err();
     let _ran = scene.run(scene.guest("cached", "probe").args(["args"])).success();
 }

@@ -12,5 +12,5 @@ pub mod module;
 pub mod plan;
 pub mod registry;
 
-pub use aot::{AotCache, CompileChild};
+pub use aot::{AotCache, AotError, CompileChild};
 pub use plan::{Coordinator, ImageModule, ImageStore, Plan, PlanError, PlanRequest};

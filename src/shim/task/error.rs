@@ -7,6 +7,7 @@ use super::io::IoError;
 use super::provision::ProvisionError;
 use super::rootfs::RootfsError;
 use crate::coordinator::registry::RegistryError;
+use crate::coordinator::{AotError, PlanError};
 use crate::shim::state::StateError;
 use crate::shim::zygote::ZygoteError;
 use crate::sys::seqpacket::SocketError;
@@ -138,9 +139,15 @@ impl TaskError {
             Self::NotYetAvailable { .. } | Self::Io(IoError::BinaryLogger { .. }) => {
                 Code::UNIMPLEMENTED
             }
-            Self::Invalid { .. } | Self::Provision(_) => Code::INVALID_ARGUMENT,
+            Self::Provision(ProvisionError::Plan(PlanError::Aot(
+                AotError::Cache { .. } | AotError::Full { .. },
+            ))) => Code::RESOURCE_EXHAUSTED,
+            Self::Invalid { .. } | Self::Provision(ProvisionError::Plan(_)) => {
+                Code::INVALID_ARGUMENT
+            }
             Self::Ending => Code::UNAVAILABLE,
-            Self::Io(_)
+            Self::Provision(ProvisionError::Thread(_))
+            | Self::Io(_)
             | Self::Rootfs(_)
             | Self::Files(_)
             | Self::Registry(_)
@@ -175,6 +182,8 @@ mod tests {
     #[test]
     fn every_kind_of_error_has_the_status_that_containerd_expects() {
         let io = || std::io::Error::from_raw_os_error(libc::EIO);
+        let full = AotError::Full { digest: id(), path: "/c".into(), free: 1, message: id() };
+        let full = PlanError::from(full);
         let table = [
             (TaskError::NotFound { id: id() }, Code::NOT_FOUND),
             (TaskError::NoSuchProcess { id: id(), exec_id: id() }, Code::NOT_FOUND),
@@ -187,6 +196,8 @@ mod tests {
             (TaskError::NotYetAvailable { what: "exec", instead: "" }, Code::UNIMPLEMENTED),
             (TaskError::Io(IoError::BinaryLogger { uri: id() }), Code::UNIMPLEMENTED),
             (TaskError::Invalid { id: id(), problem: id() }, Code::INVALID_ARGUMENT),
+            (TaskError::Provision(PlanError::NoCommand.into()), Code::INVALID_ARGUMENT),
+            (TaskError::Provision(full.into()), Code::RESOURCE_EXHAUSTED),
             (TaskError::Ending, Code::UNAVAILABLE),
             (
                 TaskError::Io(IoError::Open { stream: "stdout", path: id(), source: io() }),
