@@ -13,6 +13,8 @@ UNPACKED=(
     "containerd-2 sid 2.1.9 containerd"
     "runc bookworm - runc"
     "busybox bookworm - busybox-static"
+    "redis-7 bookworm 5:7.0 redis-server redis-tools libjemalloc2 liblzf1"
+    "valkey-8 trixie 8. valkey-server valkey-tools libjemalloc2 liblzf1"
 )
 
 missing_unpacked() {
@@ -76,7 +78,8 @@ unpack_row() {
     mkdir -p "$target.new/debs"
     for package in "$@"; do
         local prefix=-
-        [ "$package" = containerd ] && prefix=$wanted
+        # The wanted version is the first package's.
+        [ "$package" = "$1" ] && prefix=$wanted
         version=$(version_in_suite "$package" "$suite" "$prefix")
         [ -n "$version" ] || die "Debian $suite on $(archive_uri) has no $package"
         if [ "$prefix" != - ] && [[ $version != "$prefix"* ]]; then
@@ -87,8 +90,8 @@ unpack_row() {
         dpkg-deb -x "$target.new"/debs/"$package"_*.deb "$target.new"
         echo "$package $version" >>"$target.new/VERSION"
     done
-    # Programs only: no unit files, no documentation, no stress tests.
-    rm -rf "$target.new"/{debs,etc,lib,usr/share,usr/lib,usr/bin/containerd-stress}
+    # Programs and their libraries only: no unit files, no documentation, no stress tests.
+    rm -rf "$target.new"/{debs,etc,lib,usr/share,usr/lib/systemd,usr/bin/containerd-stress}
     mv "$target.new" "$target"
 }
 

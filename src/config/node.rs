@@ -4,6 +4,7 @@
 //! that `CWASI_CONFIG` names, `/etc/cwasi/config.toml`, defaults.
 
 use std::env;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -39,6 +40,26 @@ pub enum NodeConfigError {
     },
 }
 
+/// `redis://[user:password@]host[:port][/db]` or `rediss://…`. It may hold a password, so it prints as nothing
+/// and is written only into the group's own state, which root alone can read.
+#[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(transparent)]
+pub struct RedisUrl(String);
+
+impl RedisUrl {
+    /// The URL itself, for the connection and for nothing else.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for RedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RedisUrl(…)")
+    }
+}
+
 /// Settings of the node.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
@@ -51,8 +72,10 @@ pub struct NodeConfig {
     pub node: String,
     /// Filter of the shim's log, as `tracing` spells it.
     pub log: String,
-    /// Not yet available.
-    redis_url: Option<String>,
+    /// Where nodes meet for the networked buffer; `None` = this node has neighbours of its own only.
+    pub redis_url: Option<RedisUrl>,
+    /// Certificates that a `rediss://` server may be signed by, as a PEM file; `None` = the system's.
+    pub redis_ca: Option<PathBuf>,
 }
 
 impl Default for NodeConfig {
@@ -63,6 +86,7 @@ impl Default for NodeConfig {
             node: String::new(),
             log: "info".to_owned(),
             redis_url: None,
+            redis_ca: None,
         }
     }
 }
@@ -101,7 +125,11 @@ impl NodeConfig {
     fn parse(text: &str, origin: &str) -> Result<Self, NodeConfigError> {
         let invalid =
             |message: String| NodeConfigError::Invalid { origin: origin.to_owned(), message };
-        let config: Self = toml::from_str(text).map_err(|error| invalid(error.to_string()))?;
+        // Without the parser's quotation of the line, which may be the one with the password.
+        let config: Self = toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
+            invalid(format!("line {line}: {}", error.message()))
+        })?;
         for (key, dir) in [("state_dir", &config.state_dir), ("cache_dir", &config.cache_dir)] {
             if !dir.is_absolute() {
                 return Err(invalid(format!("{key} = {dir:?} must be an absolute path")));
@@ -113,10 +141,11 @@ impl NodeConfig {
                 config.state_dir
             )));
         }
-        if config.redis_url.is_some() {
-            return Err(invalid(
-                "redis_url is not yet available: this version has the mode local".to_owned(),
-            ));
+        let schemes = ["redis://", "rediss://"];
+        if let Some(url) = &config.redis_url
+            && !schemes.iter().any(|scheme| url.reveal().starts_with(scheme))
+        {
+            return Err(invalid("redis_url must begin with redis:// or rediss://".to_owned()));
         }
         Ok(config)
     }
@@ -138,11 +167,19 @@ mod tests {
         for (body, part) in [
             ("stat_dir = \"/x\"", "state_dir"),
             ("state_dir = \"x\"", "absolute"),
-            ("redis_url = \"redis://h\"", "not yet available"),
+            ("redis_url = \"h:6379\"", "redis://"),
         ] {
             let error = NodeConfig::load(Some(body), None).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         }
+        for body in
+            ["redis_url = redis://u:secret@h", "redis_url = [\"secret\"]", "redis_url = \"secret\""]
+        {
+            let error = NodeConfig::load(Some(body), None).unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
+        }
+        let config = NodeConfig::load(Some("redis_url = \"redis://u:secret@h\""), None).unwrap();
+        assert!(!format!("{config:?}").contains("secret"));
         let long = format!("state_dir = \"/{}\"", "x".repeat(80));
         assert!(NodeConfig::load(Some(&long), None).unwrap_err().to_string().contains("64 bytes"));
         assert!(NodeConfig::load(None, Some(Path::new("/does/not/exist"))).is_err());

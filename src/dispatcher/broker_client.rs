@@ -63,13 +63,23 @@ impl Resolve for BrokerClient {
                     message: format!("this sandbox's shim does not answer ({error})"),
                 },
             })?;
+        let mut connection = || {
+            descriptors.pop().ok_or_else(|| CallError::Internal {
+                message: format!("the route to {target} came without its connection"),
+            })
+        };
         match reply {
             ResolveReply::Local { instance, reason, max_payload } => {
-                let connection = descriptors.pop().ok_or_else(|| CallError::Internal {
-                    message: format!("the route to {target} came without its connection"),
-                })?;
-                let local = LocalRoute { instance, connection, max_request: max_payload };
+                let local =
+                    LocalRoute { instance, connection: connection()?, max_request: max_payload };
                 Ok(Route::Local { local, reason })
+            }
+            ResolveReply::Networked { reason, max_payload } => {
+                // The shim knows which instance; none of them is to be avoided by name.
+                let instance = String::new();
+                let bridge =
+                    LocalRoute { instance, connection: connection()?, max_request: max_payload };
+                Ok(Route::Networked { bridge, reason })
             }
             ResolveReply::Unroutable { errno, message } => {
                 Err(CallError::from_wire(errno, message, target))

@@ -45,24 +45,34 @@ pub enum Route {
         /// Why this mode.
         reason: String,
     },
+    /// Networked buffer, by way of the shim.
+    Networked {
+        /// The connection to the shim.
+        bridge: LocalRoute,
+        /// Why this mode.
+        reason: String,
+    },
 }
 
 impl Route {
     const fn mode(&self) -> ModeKind {
         match self {
             Self::Local { .. } => ModeKind::Local,
+            Self::Networked { .. } => ModeKind::Networked,
         }
     }
 
     fn reason(&self) -> &str {
         match self {
-            Self::Local { reason, .. } => reason,
+            Self::Local { reason, .. } | Self::Networked { reason, .. } => reason,
         }
     }
 
     fn instance(&self) -> &str {
         match self {
-            Self::Local { local, .. } => &local.instance,
+            Self::Local { local: connection, .. } | Self::Networked { bridge: connection, .. } => {
+                &connection.instance
+            }
         }
     }
 }
@@ -187,11 +197,13 @@ impl<R: Resolve> Dispatcher<R> {
             };
             *served = Some((route.mode(), route.reason().to_owned()));
             let result = match route {
-                Route::Local { local, .. } => self.local.call(local, &call),
+                Route::Local { local: connection, .. }
+                | Route::Networked { bridge: connection, .. } => self.local.call(connection, &call),
             };
             let Err(error) = result else { return result };
             if !keeps_route(&error)
                 && let Some(route) = self.routes.remove(target)
+                && !route.instance().is_empty()
             {
                 avoid.push(route.instance().to_owned());
             }

@@ -1,6 +1,7 @@
 //! How a call's data moves. One trait, one folder per mode; a mode never chooses and never sees another.
 //!
-//! Runs in the caller's worker. The callee's side of a mode lives beside it ([`local::receiver`]).
+//! [`local`] runs in the caller's worker and, on the callee's side ([`local::receiver`]), in its sandbox init.
+//! [`networked`] runs in the shims of both: to a worker, a networked route is a connection like a local one.
 
 use std::fmt;
 
@@ -10,6 +11,7 @@ use crate::wire::ids::CallId;
 use cwasi_abi::Errno;
 
 pub mod local;
+pub mod networked;
 
 /// The three modes of the paper (§4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -14,8 +14,11 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{Semaphore, watch};
 
 use super::edges::Edges;
+use super::network::{self, Network};
 use crate::coordinator::registry::{Record, Registry, RegistryError};
-use crate::dispatcher::selection::{Embedding, Facts, Remote, Selection, callee_of, select};
+use crate::dispatcher::selection::{
+    Embedding, Facts, Remote, Selection, callee_of, may_call, select,
+};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::readiness;
 use crate::sys::seqpacket::{self, Received, SocketError};
@@ -25,6 +28,7 @@ use crate::wire::control::{
 use crate::wire::envelope::Hello;
 use crate::wire::frame::{PayloadRef, encode_head};
 use crate::wire::ids::Identity;
+use crate::wire::network::Location;
 
 /// Questions of one sandbox that are answered at the same time.
 const QUESTIONS_MAX: usize = 32;
@@ -59,6 +63,8 @@ pub struct Speaker {
     pub instance: String,
     /// Which modes its calls may take.
     pub mode: ModeHint,
+    /// Largest payload that it sends or takes, in bytes.
+    pub max_payload: u64,
 }
 
 /// The group's broker; clones share it.
@@ -66,14 +72,21 @@ pub struct Speaker {
 pub struct Broker {
     registry: Registry,
     edges: Edges,
+    network: Option<Network>,
     rotation: Arc<AtomicUsize>,
 }
 
 impl Broker {
-    /// A broker over the host's registry.
+    /// A broker over the host's registry and, when the node has one, the network.
     #[must_use]
-    pub fn new(registry: Registry, edges: Edges) -> Self {
-        Self { registry, edges, rotation: Arc::default() }
+    pub fn new(registry: Registry, edges: Edges, network: Option<Network>) -> Self {
+        Self { registry, edges, network, rotation: Arc::default() }
+    }
+
+    /// The node's network, if it has one.
+    #[must_use]
+    pub fn network(&self) -> Option<&Network> {
+        self.network.as_ref()
     }
 
     /// The host's registry.
@@ -115,41 +128,119 @@ impl Broker {
         speaker: &Speaker,
         request: &ResolveRequest,
     ) -> (ResolveReply, Option<OwnedFd>) {
-        let unroutable = |errno: Errno, message: String| {
-            (ResolveReply::Unroutable { errno: errno as i32, message }, None)
-        };
         if request.target.is_empty() || request.target.len() > TARGET_MAX {
             let message = format!("a function's name has 1 to {TARGET_MAX} bytes");
             return unroutable(Errno::InvalidArgument, message);
         }
         let callee = callee_of(&speaker.identity, &request.target);
-        let looked_up = self.look_up(&callee);
-        let (local, beside) = match looked_up {
+        let (local, beside) = match self.look_up(&callee) {
             Ok(found) => found,
             Err(error) => {
                 tracing::error!(caller = %speaker.identity, %error, "registry unreadable");
                 return unroutable(Errno::Internal, "the host's registry cannot be read".into());
             }
         };
+        let mut avoid = request.avoid.clone();
+        let first = self.choose(speaker, &callee, &local, &beside, &mut avoid);
+        match first {
+            // Nobody here took the connection: perhaps somebody elsewhere does.
+            (ResolveReply::Unroutable { .. }, _) if avoid.len() > request.avoid.len() => {
+                match self.choose(speaker, &callee, &local, &beside, &mut avoid) {
+                    (ResolveReply::Unroutable { .. }, _) => first,
+                    other => other,
+                }
+            }
+            first => first,
+        }
+    }
+
+    /// Selects and connects once; instances that did not take the connection are added to `avoid`.
+    fn choose(
+        &self,
+        speaker: &Speaker,
+        callee: &Identity,
+        local: &[Record],
+        beside: &[String],
+        avoid: &mut Vec<String>,
+    ) -> (ResolveReply, Option<OwnedFd>) {
+        let remote = self.remote(speaker, callee, local, avoid);
+        let tried = avoid.clone();
         let facts = Facts {
             caller: &speaker.identity,
-            callee: &callee,
+            callee,
             hint: speaker.mode,
             embedding: Embedding::No,
-            local: &local,
-            remote: Remote::NotConfigured,
-            avoid: &request.avoid,
-            beside: &beside,
+            local,
+            remote: remote.as_fact(),
+            avoid: &tried,
+            beside,
             rotation: self.rotation.fetch_add(1, Ordering::Relaxed),
         };
         match select(&facts) {
             Selection::Unroutable { errno, message } => unroutable(errno, message),
-            Selection::Embedded { .. } | Selection::Networked { .. } => {
-                unroutable(Errno::Internal, format!("a route to {callee} that nobody can serve"))
+            Selection::Embedded { .. } => {
+                unroutable(Errno::Internal, format!("{callee} is embedded; its caller knows that"))
             }
             Selection::Local { candidates, reason } => {
-                connect_first(speaker, &callee, &candidates, reason)
+                connect_first(speaker, callee, &candidates, reason, avoid)
             }
+            Selection::Networked { candidates, reason } => {
+                let largest = candidates.iter().map(|location| location.max_payload).max();
+                self.bridge(speaker, callee, local, largest.unwrap_or(0), reason)
+            }
+        }
+    }
+
+    fn bridge(
+        &self,
+        speaker: &Speaker,
+        callee: &Identity,
+        local: &[Record],
+        max_payload: u64,
+        reason: String,
+    ) -> (ResolveReply, Option<OwnedFd>) {
+        let caller = network::Caller {
+            identity: speaker.identity.clone(),
+            workflow: speaker.workflow.clone(),
+            instance: speaker.instance.clone(),
+            hint: speaker.mode,
+            max_payload: speaker.max_payload,
+            callee: callee.clone(),
+            passed_over: local.iter().map(|record| record.instance.clone()).collect(),
+        };
+        let bridge = self.network.as_ref().map(|network| network.bridge(caller));
+        match bridge {
+            Some(Ok(connection)) => {
+                (ResolveReply::Networked { reason, max_payload }, Some(connection))
+            }
+            Some(Err(error)) => unroutable(Errno::Internal, format!("no connection: {error}")),
+            None => unroutable(Errno::Internal, "this node has no network".to_owned()),
+        }
+    }
+
+    /// What Redis lists, asked only when nobody on this host can serve the caller. Blocks.
+    fn remote(
+        &self,
+        speaker: &Speaker,
+        callee: &Identity,
+        local: &[Record],
+        avoid: &[String],
+    ) -> Known {
+        let Some(network) = &self.network else { return Known::NotConfigured };
+        let here = |record: &Record| {
+            !avoid.contains(&record.instance) && may_call(&speaker.identity, callee, &record.allow)
+        };
+        let needed = match speaker.mode {
+            ModeHint::Auto => !local.iter().any(here),
+            ModeHint::Networked => true,
+            ModeHint::Embedded | ModeHint::Local => false,
+        };
+        if !needed {
+            return Known::Locations(Vec::new());
+        }
+        match tokio::runtime::Handle::current().block_on(network.locations(callee)) {
+            Ok(locations) => Known::Locations(locations),
+            Err(error) => Known::Away(error.to_string()),
         }
     }
 
@@ -161,12 +252,34 @@ impl Broker {
     }
 }
 
-/// A connection to the first candidate that takes one.
+/// What was found out about other hosts.
+enum Known {
+    NotConfigured,
+    Away(String),
+    Locations(Vec<Location>),
+}
+
+impl Known {
+    fn as_fact(&self) -> Remote<'_> {
+        match self {
+            Self::NotConfigured => Remote::NotConfigured,
+            Self::Away(reason) => Remote::Away { reason },
+            Self::Locations(locations) => Remote::Known(locations),
+        }
+    }
+}
+
+fn unroutable(errno: Errno, message: String) -> (ResolveReply, Option<OwnedFd>) {
+    (ResolveReply::Unroutable { errno: errno as i32, message }, None)
+}
+
+/// A connection to the first candidate that takes one; the others join `avoid`.
 fn connect_first(
     speaker: &Speaker,
     callee: &Identity,
     candidates: &[&Record],
     reason: String,
+    avoid: &mut Vec<String>,
 ) -> (ResolveReply, Option<OwnedFd>) {
     let mut full = false;
     for record in candidates {
@@ -183,14 +296,16 @@ fn connect_first(
                 tracing::debug!(%callee, instance, container, %error, "instance does not answer");
             }
         }
+        if !avoid.contains(&record.instance) {
+            avoid.push(record.instance.clone());
+        }
     }
     let (errno, what) = if full {
         (Errno::Overloaded, "have no room for another caller")
     } else {
         (Errno::Unreachable, "do not answer")
     };
-    let message = format!("the {} instances of {callee} on this host {what}", candidates.len());
-    (ResolveReply::Unroutable { errno: errno as i32, message }, None)
+    unroutable(errno, format!("the {} instances of {callee} on this host {what}", candidates.len()))
 }
 
 /// Connects to a receiver and says hello in the caller's name.
@@ -310,13 +425,14 @@ mod tests {
     fn bed() -> Bed {
         let dir = tempfile::tempdir().unwrap();
         let edges = Edges::start(dir.path().join("edges.json"));
-        let broker = Broker::new(Registry::new(dir.path()), edges);
+        let broker = Broker::new(Registry::new(dir.path()), edges, None);
         let (ours, sandbox) = seqpacket::pair().unwrap();
         let speaker = Speaker {
             identity: identity("a"),
             workflow: "w".into(),
             instance: "1".into(),
             mode: ModeHint::Auto,
+            max_payload: 7,
         };
         let readiness = broker.serve(ours, speaker).unwrap();
         Bed { dir, broker, sandbox, readiness }

@@ -23,6 +23,7 @@ use super::broker::Broker;
 use super::cleanup;
 use super::edges::Edges;
 use super::launcher::{self, LISTENER_FD, LaunchError, READY, READY_FD};
+use super::network::Network;
 use super::publisher::Publisher;
 use super::reaper::Reaper;
 use super::state::{self, GroupDir, StateDir, StateError};
@@ -32,6 +33,7 @@ use super::task::table::{Parts, Tasks};
 use super::zygote::{Zygote, ZygoteError};
 use crate::config::NodeConfig;
 use crate::coordinator::registry::Registry;
+use crate::modes::networked::link::LinkError;
 use crate::sys::process::take_inherited;
 
 /// Threads of the reactor; whatever blocks runs on others.
@@ -81,6 +83,9 @@ pub enum DaemonError {
     /// The lock.
     #[error(transparent)]
     Lock(#[from] LaunchError),
+    /// The networked buffer's configuration.
+    #[error(transparent)]
+    Network(#[from] LinkError),
     /// The Task service.
     #[error("the Task service cannot be served: {0}")]
     Serve(#[from] ttrpc::Error),
@@ -182,6 +187,8 @@ impl Daemon {
         fs::create_dir_all(group.oci())
             .map_err(StateError::io("create directory", &group.oci()))?;
         let edges = Edges::start(group.edges());
+        let registry = Registry::new(state.root());
+        let network = Network::start(config, &registry)?;
         let namespace = caller.namespace.as_str();
         let provisioner = Provisioner::new(config, &caller.address, namespace, &zygote, &reaper);
         let tasks = Arc::new(Tasks::new(Parts {
@@ -191,7 +198,7 @@ impl Daemon {
             reaper,
             zygote,
             publisher: Publisher::start(&caller.events_address, namespace),
-            broker: Broker::new(Registry::new(state.root()), edges),
+            broker: Broker::new(registry, edges, network),
             provisioner,
         }));
         let listener = Listener::try_from(listener).map_err(system("listening"))?;

@@ -15,6 +15,7 @@ pub mod daemon;
 pub mod edges;
 pub mod group;
 pub mod launcher;
+pub mod network;
 pub mod options;
 pub mod publisher;
 pub mod reaper;

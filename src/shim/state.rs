@@ -5,7 +5,8 @@
 //! happens, so that `delete` can clean up after a daemon that was killed.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -254,12 +255,18 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
         fs::create_dir_all(parent).map_err(StateError::io("create directory", parent))?;
     }
     let temporary = path.with_extension(format!("{}.new", std::process::id()));
-    let result = fs::write(&temporary, bytes).and_then(|()| fs::rename(&temporary, path));
+    let result = write_private(&temporary, bytes).and_then(|()| fs::rename(&temporary, path));
     result.map_err(|source| {
         // The write failed; a half-written temporary file helps nobody.
         let _ = fs::remove_file(&temporary);
         StateError::Io { operation: "write", path: path.to_owned(), source }
     })
+}
+
+/// For root only: the group's configuration may hold the password of Redis.
+fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600).open(path)?.write_all(bytes)
 }
 
 /// Reads a file of ours; `None` when there is none.

@@ -54,17 +54,9 @@ impl Segment {
     /// # Errors
     /// When memory or descriptors run out.
     pub fn copy_of(bytes: &[u8]) -> Result<Self, SegmentError> {
-        let len = bytes.len() as u64;
-        let os = |operation| move |source: io::Error| SegmentError::Os { operation, len, source };
-        let fd =
-            memfd_create(c"cwasi-payload", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
-                .map_err(|errno| os("memfd_create")(errno.into()))?;
-        let file = File::from(fd);
-        file.set_len(len).map_err(os("ftruncate"))?;
-        file.write_all_at(bytes, 0).map_err(os("write"))?;
-        fcntl(&file, FcntlArg::F_ADD_SEALS(SEALS))
-            .map_err(|errno| os("F_ADD_SEALS")(errno.into()))?;
-        Ok(Self { file, len })
+        let mut draft = Draft::new(bytes.len() as u64)?;
+        draft.write_at(bytes, 0)?;
+        draft.seal()
     }
 
     /// Seals a memfd of ours as it is.
@@ -156,6 +148,50 @@ impl Segment {
         bytes.resize(len, 0);
         self.read_exact_at(&mut bytes, 0)?;
         Ok(bytes)
+    }
+}
+
+/// A segment that is still being filled, by its maker alone.
+#[derive(Debug)]
+pub struct Draft {
+    file: File,
+    len: u64,
+}
+
+impl Draft {
+    /// `len` zero bytes.
+    ///
+    /// # Errors
+    /// When memory or descriptors run out.
+    pub fn new(len: u64) -> Result<Self, SegmentError> {
+        let os = |operation| move |source: io::Error| SegmentError::Os { operation, len, source };
+        let fd =
+            memfd_create(c"cwasi-payload", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
+                .map_err(|errno| os("memfd_create")(errno.into()))?;
+        let file = File::from(fd);
+        file.set_len(len).map_err(os("ftruncate"))?;
+        Ok(Self { file, len })
+    }
+
+    /// Writes `bytes` at `offset`.
+    ///
+    /// # Errors
+    /// When memory runs out, or they would lie beyond the end.
+    pub fn write_at(&mut self, bytes: &[u8], offset: u64) -> Result<(), SegmentError> {
+        let os = |source| SegmentError::Os { operation: "write", len: self.len, source };
+        let end = offset.checked_add(bytes.len() as u64);
+        if end.is_none_or(|end| end > self.len) {
+            return Err(os(io::ErrorKind::InvalidInput.into()));
+        }
+        self.file.write_all_at(bytes, offset).map_err(os)
+    }
+
+    /// Ends the filling.
+    ///
+    /// # Errors
+    /// When the system refuses the seals.
+    pub fn seal(self) -> Result<Segment, SegmentError> {
+        Segment::seal(self.file.into())
     }
 }
 

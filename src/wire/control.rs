@@ -240,6 +240,14 @@ pub enum ResolveReply {
         /// Largest payload that the callee takes, in bytes.
         max_payload: u64,
     },
+    /// The callee runs on other hosts. Descriptor: `[connection]`, whose other end is the shim; it takes and
+    /// answers the same frames as a local callee, and sends each call to an instance that is there then.
+    Networked {
+        /// Why this mode, for people.
+        reason: String,
+        /// Largest payload that any instance takes, in bytes.
+        max_payload: u64,
+    },
     /// There is no route.
     Unroutable {
         /// Errno number of the guest ABI.

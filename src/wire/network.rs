@@ -179,13 +179,14 @@ impl Call {
 impl Answer {
     /// An answer to one publication.
     #[must_use]
-    pub fn of(id: TryId, kind: AnswerKind, errno: i32, payload: Payload) -> Self {
+    pub fn of(from: &str, id: TryId, kind: AnswerKind, errno: i32, payload: Payload) -> Self {
         Self {
             version: NETWORK_VERSION,
             try_id: id.0.to_vec(),
             kind: EnumOrUnknown::new(kind),
             errno,
             payload: MessageField::some(payload),
+            from: from.to_owned(),
             ..Self::default()
         }
     }

@@ -5,8 +5,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
+mod callee;
 mod local;
+mod networked;
 mod suite;
+
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 
 use cwasi::modes::{Call, CallError, Payload};
 
@@ -57,4 +62,18 @@ pub fn callee(payload: &[u8]) -> Option<Result<Vec<u8>, CallError>> {
         _ => Ok(Vec::new()),
     };
     Some(answer)
+}
+
+/// Runs `case` in a process of its own, where no other test opens descriptors; `test` is the calling test.
+pub fn in_a_process_of_its_own(test: &str, case: fn()) {
+    if std::env::var_os("CWASI_LEAK_CHILD").is_some() {
+        return case();
+    }
+    let status = Command::new("/proc/self/exe")
+        .arg0("conformance")
+        .args(["--exact", test, "--test-threads=1"])
+        .env("CWASI_LEAK_CHILD", "1")
+        .status()
+        .unwrap();
+    assert!(status.success());
 }

@@ -132,7 +132,7 @@ pub fn a_killed_callee_is_an_error_at_once_and_then_unreachable<B: Bench>() {
     assert!(matches!(ended, Err(CallError::Unreachable { .. })), "{ended:?}");
 }
 
-/// Runs in a process of its own (see `local.rs`): other tests' descriptors would count.
+/// Runs in a process of its own: other tests' descriptors would count.
 pub fn nothing_leaks<B: Bench>() {
     let open = || fs::read_dir("/proc/self/fd").unwrap().count();
     let bench = B::start();

@@ -247,6 +247,7 @@ impl Tasks {
             workflow: launch.workflow.clone(),
             instance: launch.instance.clone(),
             mode: launch.mode,
+            max_payload: launch.max_payload,
         };
         let name = speaker.identity.to_string();
         let readiness = self.parts.broker.serve(ours, speaker).map_err(|source| {

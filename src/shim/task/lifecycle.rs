@@ -75,7 +75,11 @@ impl Tasks {
         wait_ready(&container.id, function).await?;
         if let Some(record) = function.record.clone() {
             let registry = self.parts.broker.registry().clone();
-            blocking(&container.id, move || Ok(registry.add(&record).map(drop)?)).await?;
+            let local = record.clone();
+            blocking(&container.id, move || Ok(registry.add(&local).map(drop)?)).await?;
+            if let Some(network) = self.parts.broker.network() {
+                network.serve(record).await;
+            }
             tracing::info!(container = container.id, function = function.name, "registered");
         }
         Ok(())
@@ -111,6 +115,10 @@ impl Tasks {
         let (record, shares_pids) = (container.record.clone(), container.shares_pids);
         let registry = self.parts.broker.registry().clone();
         let id = container.id.clone();
+        let function = container.function.as_ref().and_then(|function| function.record.as_ref());
+        if let (Some(network), Some(record)) = (self.parts.broker.network(), function) {
+            network.withdraw(record).await;
+        }
         let ending = tokio::task::spawn_blocking(move || {
             cleanup::withdraw(&registry, &record);
             if shares_pids && !cgroups::kill_all(&record.cgroups) {

@@ -28,6 +28,18 @@ impl Containerd {
     /// # Errors
     /// When set-up or the build is missing, or containerd does not start.
     pub fn start(slot: Slot, programs: &Path) -> Result<Self> {
+        Self::start_guard(slot, programs, &[])
+    }
+
+    /// Starts one in a network of its own, with a cable to the machine's.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_linked(slot: Slot, programs: &Path) -> Result<Self> {
+        Self::start_guard(slot, programs, &["--linked"])
+    }
+
+    fn start_guard(slot: Slot, programs: &Path, flags: &[&str]) -> Result<Self> {
         let program = programs.join(PROGRAM);
         if !program.exists() {
             bail!("{} is missing: cargo build -p {PROGRAM} (make test does)", program.display());
@@ -35,6 +47,7 @@ impl Containerd {
         let mut guard = Command::new(&program)
             .args(["guard", "--containerd", slot.name(), "--programs"])
             .arg(programs)
+            .args(flags)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -19,6 +19,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid, setsid};
 use serde::{Deserialize, Serialize};
 
+use crate::link::Link;
 use crate::place::{self, Slot};
 use crate::{leaks, processes};
 
@@ -38,6 +39,8 @@ pub struct Ready {
     pub bin_dir: PathBuf,
     /// containerd's own process.
     pub containerd_pid: i32,
+    /// Its cable, when it lives in a network of its own.
+    pub link: Option<Link>,
 }
 
 impl Ready {
@@ -72,16 +75,17 @@ impl Ready {
     }
 }
 
-/// Runs the guard until stdin ends or a signal asks it to stop.
+/// Runs the guard until stdin ends or a signal asks it to stop; `linked` in a network of its own.
 ///
 /// # Errors
 /// When containerd does not start, or ends on its own, or something cannot be removed afterwards.
-pub fn serve(slot: Slot, programs: &Path) -> Result<()> {
+pub fn serve(slot: Slot, programs: &Path, linked: bool) -> Result<()> {
     // Already a session leader when started by a shell with job control.
     let _already_leader = setsid();
     nix::sys::prctl::set_child_subreaper(true).context("become a subreaper")?;
     outlive_terminal_signals()?;
-    let ready = start(slot, programs)?;
+    let link = linked.then(Link::enter).transpose()?;
+    let ready = start(slot, programs, link)?;
     let outcome = wait_ready(&ready).and_then(|()| {
         writeln!(std::io::stdout(), "{}", serde_json::to_string(&ready)?)?;
         watch(&ready)
@@ -107,7 +111,7 @@ pub fn outlive_terminal_signals() -> Result<()> {
     Ok(())
 }
 
-fn start(slot: Slot, programs: &Path) -> Result<Ready> {
+fn start(slot: Slot, programs: &Path, link: Option<Link>) -> Result<Ready> {
     let bin_dir = slot.bin_dir()?;
     let runc_dir = place::runc_dir()?;
     let dir = place::short_dir()?;
@@ -131,7 +135,7 @@ fn start(slot: Slot, programs: &Path) -> Result<Ready> {
         .stderr(log)
         .spawn()
         .with_context(|| format!("start {}/containerd", bin_dir.display()))?;
-    Ok(Ready { dir, bin_dir, containerd_pid: i32::try_from(child.id())? })
+    Ok(Ready { dir, bin_dir, containerd_pid: i32::try_from(child.id())?, link })
 }
 
 /// Everything private; no CRI, NRI or `/opt` plug-in, which would touch the machine.
@@ -152,7 +156,9 @@ disabled_plugins = [
     )
 }
 
-fn cwasi_config(dir: &Path) -> String {
+/// The node's configuration of a bed in `dir`.
+#[must_use]
+pub fn cwasi_config(dir: &Path) -> String {
     format!(
         "state_dir = \"{}/cwasi\"\ncache_dir = \"{}\"\n",
         dir.display(),

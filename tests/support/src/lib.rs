@@ -3,6 +3,8 @@
 //! - [`image`] writes OCI image archives: a root file system with modules in it, or a module as the layer.
 //! - [`guard`] runs one private containerd and takes everything down when its starter is gone;
 //!   [`containerd`] starts such a guard and talks to it.
+//! - [`redis`] runs one private Redis or Valkey; [`nodes`] are two containerds in networks of their own
+//!   ([`link`]) with a Redis between them.
 //! - [`scene`] is one test's containerd namespace with its leak check ([`leaks`]); [`run`] is `ctr run`.
 //!
 //! Runs in test processes and in the `cwasi-testbed` program; never part of the product.
@@ -11,7 +13,10 @@ pub mod containerd;
 pub mod guard;
 pub mod image;
 pub mod leaks;
+pub mod link;
+pub mod nodes;
 pub mod place;
 pub mod processes;
+pub mod redis;
 pub mod run;
 pub mod scene;

@@ -57,6 +57,9 @@ enum Verb {
     Guard {
         #[command(flatten)]
         bed: BedArguments,
+        /// In a network of its own.
+        #[arg(long)]
+        linked: bool,
     },
 }
 
@@ -110,9 +113,9 @@ fn main() -> Result<ExitCode> {
             write_module_image(&wasm, &media_type, &reference, &start.into(), &out)?;
         }
         Verb::With { bed, command } => return with(bed, &command),
-        Verb::Guard { bed } => {
+        Verb::Guard { bed, linked } => {
             let (slot, programs) = bed.resolve()?;
-            guard::serve(slot, &programs)?;
+            guard::serve(slot, &programs, linked)?;
         }
     }
     Ok(ExitCode::SUCCESS)

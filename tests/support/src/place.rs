@@ -77,7 +77,7 @@ pub fn aot_cache() -> PathBuf {
     state_dir().join("aot")
 }
 
-fn unpacked(name: &str, below: &str) -> Result<PathBuf> {
+pub(crate) fn unpacked(name: &str, below: &str) -> Result<PathBuf> {
     let folder = state_dir().join(name).join(below);
     if !folder.is_dir() {
         bail!("{} is missing: run scripts/setup.sh (make test does)", folder.display());

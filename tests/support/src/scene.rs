@@ -36,7 +36,15 @@ pub struct Scene {
     pub namespace: String,
     /// What lay around before this scene: not its own leftovers.
     before: Vec<String>,
-    _turn: MutexGuard<'static, ()>,
+    _turn: Option<Turn>,
+}
+
+/// Held by whoever uses the beds of this test process.
+pub type Turn = MutexGuard<'static, ()>;
+
+/// Waits for the turn.
+pub fn take_turn() -> Turn {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Polls until `condition` gives a value.
@@ -78,10 +86,24 @@ impl Scene {
     #[must_use]
     pub fn open(slot: Slot, shim: &str, namespace: &str) -> Self {
         let programs = Path::new(shim).parent().expect("a program lies in a folder");
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = take_turn();
         let containerd = SHARED[slot as usize].get_or_init(|| {
             Containerd::start(slot, programs).unwrap_or_else(|error| panic!("{error:#}"))
         });
+        Self::on(containerd, programs, namespace, Some(turn))
+    }
+
+    /// A stage on this containerd; `turn` is kept until its end.
+    ///
+    /// # Panics
+    /// When the guests are missing.
+    #[must_use]
+    pub fn on(
+        containerd: &'static Containerd,
+        programs: &Path,
+        namespace: &str,
+        turn: Option<Turn>,
+    ) -> Self {
         let scene = Self {
             containerd,
             namespace: namespace.into(),
@@ -281,10 +303,18 @@ impl Scene {
         list.split_whitespace().map(str::to_owned).collect()
     }
 
-    fn tear_down(&self) {
+    /// Removes every container.
+    ///
+    /// # Panics
+    /// When one cannot be removed.
+    pub fn remove_containers(&self) {
         for id in self.containers() {
             self.remove(&id);
         }
+    }
+
+    fn tear_down(&self) {
+        self.remove_containers();
         let left = self.leftovers();
         leaks::remove_cgroups(&self.namespace);
         assert!(left.is_empty(), "{} left behind:\n  {}", self.namespace, left.join("\n  "));

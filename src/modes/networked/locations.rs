@@ -1,0 +1,98 @@
+//! Locations: which instances of a function exist on which node, kept alive by their shims.
+//!
+//! A set names a function's instances, and one key per instance holds its location and expires. A dead
+//! shim's instances vanish by themselves; whoever meets a name without a location removes it.
+
+use std::time::Duration;
+
+use super::session::{NetworkError, Session};
+use super::{instances_key, location_key};
+use crate::wire::ids::Identity;
+use crate::wire::network::Location;
+
+/// How often a shim says that an instance is still there.
+pub const HEARTBEAT: Duration = Duration::from_secs(2);
+/// How long that is believed.
+pub const BELIEVED: Duration = Duration::from_secs(6);
+/// Most instances of one function that are looked at.
+pub const INSTANCES_MAX: usize = 256;
+
+/// Says that an instance can be called, for [`BELIEVED`].
+///
+/// # Errors
+/// When Redis does not take it.
+pub async fn announce(session: &Session, location: &Location) -> Result<(), NetworkError> {
+    let set = instances_key(&location.identity);
+    let mut cmd = redis::cmd("SET");
+    cmd.arg(location_key(&location.instance)).arg(location.encode());
+    cmd.arg("PX").arg(milliseconds(BELIEVED));
+    session.run::<()>("SET", &cmd).await?;
+    let mut cmd = redis::cmd("SADD");
+    cmd.arg(&set).arg(&location.instance);
+    session.run::<()>("SADD", &cmd).await?;
+    let mut cmd = redis::cmd("PEXPIRE");
+    cmd.arg(&set).arg(milliseconds(BELIEVED * 2));
+    session.run::<()>("PEXPIRE", &cmd).await
+}
+
+/// Says that an instance can no longer be called: by its own shim, or by a caller that nobody heard.
+///
+/// # Errors
+/// When Redis does not take it; the location then expires.
+pub async fn withdraw(
+    session: &Session,
+    identity: &Identity,
+    instance: &str,
+) -> Result<(), NetworkError> {
+    let mut cmd = redis::cmd("UNLINK");
+    cmd.arg(location_key(instance));
+    session.run::<()>("UNLINK", &cmd).await?;
+    let mut cmd = redis::cmd("SREM");
+    cmd.arg(instances_key(identity)).arg(instance);
+    session.run::<()>("SREM", &cmd).await
+}
+
+/// Where a function can be called, in order of instance ids.
+///
+/// # Errors
+/// When Redis does not say.
+pub async fn look_up(
+    session: &Session,
+    identity: &Identity,
+) -> Result<Vec<Location>, NetworkError> {
+    let set = instances_key(identity);
+    let mut cmd = redis::cmd("SMEMBERS");
+    cmd.arg(&set);
+    let mut names: Vec<String> = session.run("SMEMBERS", &cmd).await?;
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    names.sort();
+    names.truncate(INSTANCES_MAX);
+    let mut cmd = redis::cmd("MGET");
+    for name in &names {
+        cmd.arg(location_key(name));
+    }
+    let values: Vec<Option<Vec<u8>>> = session.run("MGET", &cmd).await?;
+    let mut found = Vec::new();
+    for (name, value) in names.iter().zip(values) {
+        let Some(value) = value else {
+            let mut cmd = redis::cmd("SREM");
+            cmd.arg(&set).arg(name);
+            session.run::<()>("SREM", &cmd).await?;
+            continue;
+        };
+        match Location::decode(&value) {
+            Ok(location) if location.identity == *identity && location.instance == *name => {
+                found.push(location);
+            }
+            Ok(other) => tracing::warn!(name, found = other.instance, "location is another's"),
+            Err(error) => tracing::warn!(name, %error, "location left out"),
+        }
+    }
+    Ok(found)
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

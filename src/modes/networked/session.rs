@@ -1,0 +1,141 @@
+//! One set of connections to Redis and the commands of a call on it.
+//!
+//! A session ends with its connections and is never repaired: what was published on it and not answered when
+//! it ended may have reached somebody or not, which its user has to say (`unknown`).
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, FromRedisValue};
+
+use super::try_key;
+use crate::wire::network::TryId;
+
+/// How long a try's key stays when nobody removes it: longer than any connection can hold back a message,
+/// because the link is cut after a few seconds without an answer to its pings.
+const TRY_KEPT: Duration = Duration::from_secs(600);
+
+/// Redis does not do what is asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NetworkError {
+    /// No connection now.
+    #[error("Redis is away: {reason}")]
+    Away {
+        /// What happened to the last one.
+        reason: String,
+    },
+    /// A command failed.
+    #[error("Redis refuses {command}: {reason}")]
+    Command {
+        /// Which one.
+        command: &'static str,
+        /// Its words.
+        reason: String,
+    },
+}
+
+impl NetworkError {
+    /// For `map_err`: a failed command, or a connection that broke under it.
+    pub(super) fn of(command: &'static str) -> impl FnOnce(redis::RedisError) -> Self {
+        move |error| {
+            let reason = error.to_string();
+            if error.is_io_error() || error.is_connection_dropped() || error.is_timeout() {
+                return Self::Away { reason: format!("{command}: {reason}") };
+            }
+            Self::Command { command, reason }
+        }
+    }
+}
+
+/// Who decided about a try first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// We did, just now.
+    Ours,
+    /// The other side had before.
+    Theirs,
+}
+
+/// Commands on one set of connections.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// Number of this set; never used twice by one link.
+    pub epoch: u64,
+    control: MultiplexedConnection,
+    /// Chunks, so that messages do not queue behind them.
+    bulk: MultiplexedConnection,
+}
+
+impl Session {
+    pub(super) fn new(
+        epoch: u64,
+        control: MultiplexedConnection,
+        bulk: MultiplexedConnection,
+    ) -> Self {
+        Self { epoch, control, bulk }
+    }
+
+    pub(super) async fn run<T: FromRedisValue>(
+        &self,
+        command: &'static str,
+        cmd: &Cmd,
+    ) -> Result<T, NetworkError> {
+        let mut connection = self.control.clone();
+        cmd.query_async(&mut connection).await.map_err(NetworkError::of(command))
+    }
+
+    pub(super) fn bulk(&self) -> MultiplexedConnection {
+        self.bulk.clone()
+    }
+
+    /// Checks that the connection answers.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn ping(&self) -> Result<(), NetworkError> {
+        self.run("PING", &redis::cmd("PING")).await
+    }
+
+    /// Publishes a message; how many connections it was written to.
+    ///
+    /// # Errors
+    /// When it is not known whether anybody got it.
+    pub async fn publish(&self, channel: &str, message: &[u8]) -> Result<u64, NetworkError> {
+        let mut cmd = redis::cmd("PUBLISH");
+        cmd.arg(channel).arg(message);
+        self.run("PUBLISH", &cmd).await
+    }
+
+    /// How many connections listen to a channel.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn listeners(&self, channel: &str) -> Result<u64, NetworkError> {
+        let mut cmd = redis::cmd("PUBSUB");
+        cmd.arg("NUMSUB").arg(channel);
+        let (_, count): (String, u64) = self.run("PUBSUB NUMSUB", &cmd).await?;
+        Ok(count)
+    }
+
+    /// Decides about a try unless that was done: the callee before it runs it, or the caller that gives it up.
+    /// Exactly one of the two gets [`Decision::Ours`].
+    ///
+    /// # Errors
+    /// When Redis does not answer; then nobody here may act as if it had decided.
+    pub async fn decide(&self, id: TryId, who: &str) -> Result<Decision, NetworkError> {
+        let mut cmd = redis::cmd("SET");
+        cmd.arg(try_key(id)).arg(who).arg("NX").arg("EX").arg(TRY_KEPT.as_secs());
+        let set: Option<String> = self.run("SET", &cmd).await?;
+        Ok(if set.is_some() { Decision::Ours } else { Decision::Theirs })
+    }
+
+    /// Removes the key of a try that has ended.
+    ///
+    /// # Errors
+    /// When Redis does not answer; the key then expires.
+    pub async fn forget_try(&self, id: TryId) -> Result<(), NetworkError> {
+        let mut cmd = redis::cmd("UNLINK");
+        cmd.arg(try_key(id));
+        self.run("UNLINK", &cmd).await
+    }
+}

@@ -1,0 +1,196 @@
+//! A bridge: the shim's end of a worker's connection to callees on other hosts.
+//!
+//! The worker sends the same frames as to a local callee. A request that comes when an instance has started
+//! on this host since is turned away as not accepted: the worker asks for a route again and gets the local one.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::unix::AsyncFd;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::{Network, Order};
+use crate::dispatcher::selection::may_call;
+use crate::modes::local::{Answer, LocalError, Opened, open_frame, respond};
+use crate::modes::{CallError, Payload};
+use crate::sys::clock::monotonic_ns;
+use crate::sys::readiness;
+use crate::sys::seqpacket::{self, SocketError};
+use crate::wire::control::ModeHint;
+use crate::wire::envelope::Request;
+use crate::wire::frame::FRAME_MAX;
+use crate::wire::ids::{CallId, Identity};
+
+/// Calls of one worker that are under way: one that it waits for, and some that it gave up.
+const CALLS_MAX: usize = 16;
+/// Longest time that a worker may take to take a response, in nanoseconds.
+const RESPOND_MAX_NS: u64 = 1_000_000_000;
+/// How long a call waits whose caller says "for ever".
+const FOREVER: Duration = Duration::from_secs(24 * 3600);
+
+/// Whose connection it is, and to whom.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// The calling function.
+    pub identity: Identity,
+    /// Its workflow.
+    pub workflow: String,
+    /// Its instance.
+    pub instance: String,
+    /// Its `cwasi.mode`.
+    pub hint: ModeHint,
+    /// Largest payload that it sends or takes, in bytes.
+    pub max_payload: u64,
+    /// The called function.
+    pub callee: Identity,
+    /// Instances on this host that could not serve it when the route was made; others can.
+    pub passed_over: Vec<String>,
+}
+
+impl Network {
+    /// A connection for a worker of `caller`; this end serves it until the worker closes it.
+    ///
+    /// # Errors
+    /// When descriptors run out.
+    pub fn bridge(&self, caller: Caller) -> std::io::Result<OwnedFd> {
+        let (ours, theirs) = seqpacket::pair().map_err(std::io::Error::other)?;
+        let bridge = Bridge {
+            network: self.clone(),
+            caller: Arc::new(caller),
+            socket: Arc::new(readiness::watch(ours)?),
+            calls: Arc::new(Semaphore::new(CALLS_MAX)),
+        };
+        tokio::spawn(bridge.run());
+        Ok(theirs)
+    }
+}
+
+struct Bridge {
+    network: Network,
+    caller: Arc<Caller>,
+    socket: Arc<AsyncFd<OwnedFd>>,
+    calls: Arc<Semaphore>,
+}
+
+impl Bridge {
+    async fn run(self) {
+        let mut buffer = vec![0; FRAME_MAX];
+        loop {
+            let Ok(mut ready) = self.socket.readable().await else { return };
+            match seqpacket::try_receive(self.socket.get_ref().as_fd(), &mut buffer) {
+                Ok(None) => ready.clear_ready(),
+                Ok(Some(received)) => {
+                    let max = self.caller.max_payload;
+                    let message = &buffer[..received.len];
+                    let opened = open_frame::<Request>(message, received.descriptors, 0, max);
+                    if !self.take(opened) {
+                        return;
+                    }
+                }
+                Err(_closed) => return,
+            }
+        }
+    }
+
+    /// Starts one call; false when the worker sends something else.
+    fn take(&self, opened: Result<Opened<Request>, LocalError>) -> bool {
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                let caller = &self.caller.identity;
+                tracing::warn!(%caller, %error, "not a request; the connection is closed");
+                return false;
+            }
+        };
+        let Some(id) = opened.envelope.id() else { return false };
+        let target = opened.envelope.target.clone();
+        if self.moved() {
+            let message = "an instance has started on this host".to_owned();
+            let error = CallError::Unreachable { target, message };
+            self.answer(id, &Answer::Error(error));
+            return true;
+        }
+        let Ok(permit) = Arc::clone(&self.calls).try_acquire_owned() else {
+            let message = format!("{CALLS_MAX} calls of this worker are still under way");
+            self.answer(id, &Answer::Error(CallError::Overloaded { message }));
+            return true;
+        };
+        let order = order(id, opened, &self.caller);
+        let (network, caller) = (self.network.clone(), Arc::clone(&self.caller));
+        let socket = Arc::clone(&self.socket);
+        tokio::spawn(async move {
+            let answer = match network.call(&caller, &order).await {
+                Ok(payload) => Answer::Response(payload),
+                Err(error) => Answer::Error(error),
+            };
+            send(&socket, order.id, &answer).await;
+            drop(permit);
+        });
+        true
+    }
+
+    fn answer(&self, id: CallId, answer: &Answer) {
+        // An error fits into the socket, unless its worker is not reading any more.
+        let _gone = respond(self.socket.get_ref().as_fd(), id, answer, Some(0));
+    }
+
+    /// True when an instance on this host can serve the caller now that could not before.
+    fn moved(&self) -> bool {
+        let caller = &self.caller;
+        if caller.hint != ModeHint::Auto {
+            return false;
+        }
+        let records = self.network.inner.registry.instances(&caller.callee).unwrap_or_default();
+        records.iter().any(|record| {
+            !caller.passed_over.contains(&record.instance)
+                && may_call(&caller.identity, &caller.callee, &record.allow)
+        })
+    }
+}
+
+fn order(id: CallId, opened: Opened<Request>, caller: &Caller) -> Order {
+    let Opened { envelope, payload, .. } = opened;
+    let wait = match envelope.remaining_us {
+        0 => FOREVER,
+        remaining_us => Duration::from_micros(remaining_us).min(FOREVER),
+    };
+    Order {
+        id,
+        callee: caller.callee.clone(),
+        target: envelope.target,
+        deadline: Instant::now() + wait,
+        traceparent: envelope.traceparent,
+        attempt: envelope.attempt,
+        payload: match payload {
+            // A worker may send few bytes as a segment; over the network they travel in the message.
+            Payload::Segment(segment)
+                if segment.len() <= crate::wire::network::INLINE_MAX as u64 =>
+            {
+                segment.to_vec().map_or(Payload::Segment(segment), Payload::Inline)
+            }
+            payload => payload,
+        },
+    }
+}
+
+/// Writes an answer, on a thread that may wait when the socket is full.
+async fn send(socket: &Arc<AsyncFd<OwnedFd>>, id: CallId, answer: &Answer) {
+    match respond(socket.get_ref().as_fd(), id, answer, Some(0)) {
+        Err(LocalError::Socket(SocketError::Deadline)) => {}
+        // Sent, or the worker is gone.
+        _ => return,
+    }
+    let deadline = Instant::now() + Duration::from_nanos(RESPOND_MAX_NS);
+    while Instant::now() < deadline {
+        if let Ok(Ok(mut ready)) = tokio::time::timeout_at(deadline, socket.writable()).await {
+            ready.clear_ready();
+        }
+        match respond(socket.get_ref().as_fd(), id, answer, Some(0)) {
+            Err(LocalError::Socket(SocketError::Deadline)) => {}
+            _ => return,
+        }
+    }
+    tracing::debug!(now = monotonic_ns(), "a worker does not take its response");
+}

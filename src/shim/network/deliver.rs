@@ -1,0 +1,275 @@
+//! A call that came over the network for one of this daemon's instances.
+//!
+//! The call is decided ([`Session::decide`]) before it is run, so one that its caller has given up, or that
+//! came twice, is dropped. From then on its end is published, whatever it is, as long as anybody waits.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::unix::AsyncFd;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::{Inner, Network};
+use crate::coordinator::registry::Record;
+use crate::dispatcher::selection::{may_call, refusal};
+use crate::modes::local::{LocalError, Opened, forward_frame, open_frame, send_frame};
+use crate::modes::networked::session::Decision;
+use crate::modes::networked::{NetworkError, Session};
+use crate::modes::{CallError, Payload};
+use crate::sys::clock::monotonic_ns;
+use crate::sys::readiness;
+use crate::sys::seqpacket::{self, SocketError};
+use crate::wire::envelope::{Hello, Request, Response};
+use crate::wire::frame::FRAME_MAX;
+use crate::wire::ids::CallId;
+use crate::wire::network::{self, Answer, AnswerKind, Call, TryId, check_version, encode, parse};
+
+/// Longest wait for room in the socket of a receiver, in nanoseconds: a fresh connection has room.
+const HAND_OVER_MAX_NS: u64 = 100_000_000;
+/// Pause between two attempts to publish an end while Redis is away.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// How long a call runs at most when its caller names no end.
+const FOREVER: Duration = Duration::from_secs(24 * 3600);
+
+impl Network {
+    /// Takes a message from the channel of an instance.
+    pub(super) fn deliver(&self, record: &Record, message: &[u8], arrived: Instant) {
+        let call: Call = match parse(message) {
+            Ok(call) => call,
+            Err(error) => {
+                tracing::warn!(instance = record.instance, %error, "unreadable call");
+                return;
+            }
+        };
+        let Ok(id) = TryId::from_field(&call.try_id) else {
+            tracing::warn!(instance = record.instance, "call without a try id");
+            return;
+        };
+        let wait = match call.remaining_us {
+            0 => FOREVER,
+            remaining_us => Duration::from_micros(remaining_us).min(FOREVER),
+        };
+        let delivery = Delivery {
+            inner: Arc::clone(&self.inner),
+            record: record.clone(),
+            id,
+            deadline: arrived + wait,
+            call,
+        };
+        tokio::spawn(delivery.run());
+    }
+}
+
+struct Delivery {
+    inner: Arc<Inner>,
+    record: Record,
+    id: TryId,
+    deadline: Instant,
+    call: Call,
+}
+
+/// A connection to the instance, introduced in the caller's name.
+type Connection = AsyncFd<OwnedFd>;
+
+impl Delivery {
+    async fn run(mut self) {
+        let deliveries = Arc::clone(&self.inner.deliveries);
+        let Ok(_permit) = deliveries.try_acquire() else {
+            let message = format!("node {} has too many calls under way", self.inner.node);
+            return self.refuse(&CallError::Overloaded { message }).await;
+        };
+        let (call, connection) = match self.admit() {
+            Ok(admitted) => admitted,
+            Err(error) => return self.refuse(&error).await,
+        };
+        let Ok(session) = self.inner.link.session_now() else { return };
+        match session.decide(self.id, &self.inner.replies).await {
+            Ok(Decision::Ours) => {}
+            Ok(Decision::Theirs) => {
+                tracing::debug!(%call, "given up by its caller");
+                return;
+            }
+            Err(error) => {
+                // Not known whether it was decided, so it must not run.
+                tracing::warn!(%call, %error, "call dropped");
+                return;
+            }
+        }
+        self.publish(&session, AnswerKind::ANSWER_ACCEPTED, 0, network::Payload::default()).await;
+        let ended = match timeout_at(self.deadline, self.execute(&session, &connection)).await {
+            Ok(ended) => ended,
+            Err(_elapsed) => Err(CallError::Timeout { target: self.call.target.clone() }),
+        };
+        self.end(ended).await;
+    }
+
+    /// Checks everything that can be checked before the call is accepted, and connects to the instance.
+    fn admit(&self) -> Result<(CallId, Connection), CallError> {
+        let node = &self.inner.node;
+        let unreachable =
+            |message: String| CallError::Unreachable { target: self.call.target.clone(), message };
+        let refused = |error: &dyn std::error::Error| unreachable(format!("node {node}: {error}"));
+        check_version(&self.call).map_err(|error| refused(&error))?;
+        let id = self.call.id().map_err(|error| refused(&error))?;
+        let caller = self.call.caller.get_or_default().identity();
+        if !may_call(&caller, &self.record.identity, &self.record.allow) {
+            let message = refusal(&caller, &self.record.identity, &self.record.allow);
+            return Err(CallError::Refused { message });
+        }
+        let length = self.call.payload.get_or_default().length();
+        if length > self.record.max_payload {
+            let what = format!("payload for {}", self.call.target);
+            return Err(CallError::too_large(&what, length, self.record.max_payload));
+        }
+        let connection = self.connect().map_err(|error| match error {
+            LocalError::Socket(SocketError::Deadline) => CallError::Overloaded {
+                message: format!("{} has no room for another caller", self.record.identity),
+            },
+            error => unreachable(format!("instance {}: {error}", self.record.instance)),
+        })?;
+        let connection = readiness::watch(connection).map_err(|error| refused(&error))?;
+        Ok((id, connection))
+    }
+
+    fn connect(&self) -> Result<OwnedFd, LocalError> {
+        let connection = seqpacket::connect_to(&self.record.socket)?;
+        let caller = self.call.caller.get_or_default();
+        let hello = Hello::of(&caller.identity(), &caller.workflow, &caller.instance);
+        let deadline = Some(monotonic_ns() + HAND_OVER_MAX_NS);
+        send_frame(connection.as_fd(), &hello, &[], &[], deadline)?;
+        Ok(connection)
+    }
+
+    /// Runs the call in the instance.
+    async fn execute(
+        &mut self,
+        session: &Session,
+        connection: &Connection,
+    ) -> Result<Payload, CallError> {
+        let target = self.call.target.clone();
+        let not_run = |message: String| CallError::Unreachable { target: target.clone(), message };
+        let payload = self.call.payload.take().unwrap_or_default();
+        let payload = match payload.claim.into_option() {
+            None => Payload::Inline(payload.inline),
+            Some(claim) => {
+                let taken = self.inner.claims.take(session, &claim, self.record.max_payload).await;
+                taken.map_err(|error| not_run(format!("its payload cannot be fetched: {error}")))?
+            }
+        };
+        let remaining = self.deadline.saturating_duration_since(Instant::now());
+        let request = Request {
+            call_id: self.call.call_id.clone(),
+            target: target.clone(),
+            // At least 1: 0 means "for ever".
+            remaining_us: u64::try_from(remaining.as_micros()).unwrap_or(u64::MAX).max(1),
+            traceparent: self.call.traceparent.clone(),
+            attempt: self.call.attempt,
+            ..Request::default()
+        };
+        let deadline = Some(monotonic_ns() + HAND_OVER_MAX_NS);
+        forward_frame(connection.get_ref().as_fd(), &request, &payload, &[], deadline)
+            .map_err(|error| not_run(format!("instance {}: {error}", self.record.instance)))?;
+        drop(payload);
+        let received = receive(connection, self.record.max_payload).await;
+        let answer = received.map_err(|error| match error {
+            LocalError::TooLarge { length, limit } => {
+                CallError::too_large(&format!("response of {target}"), length, limit)
+            }
+            error => {
+                let message = format!("instance {}: {error}", self.record.instance);
+                CallError::Broken { target: target.clone(), message }
+            }
+        })?;
+        if answer.envelope.errno == 0 {
+            return Ok(answer.payload);
+        }
+        let message = answer.payload.into_vec().unwrap_or_default();
+        let message = String::from_utf8_lossy(&message).into_owned();
+        Err(CallError::from_wire(answer.envelope.errno, message, &target))
+    }
+
+    /// Publishes the end until Redis took it or nobody waits any more.
+    async fn end(&self, ended: Result<Payload, CallError>) {
+        while Instant::now() < self.deadline {
+            let Ok(session) = self.inner.link.session(self.deadline).await else { return };
+            let (errno, payload) = match &ended {
+                Err(error) => (error.errno().code(), message_of(error)),
+                Ok(Payload::Inline(bytes)) => (0, network::Payload::of_bytes(bytes.clone())),
+                Ok(payload) => {
+                    let kept = self.deadline.saturating_duration_since(Instant::now());
+                    match self.inner.claims.put(&session, payload, kept).await {
+                        Ok(claim) => (0, network::Payload::of_claim(claim)),
+                        Err(error) => {
+                            tracing::warn!(%error, "a response is not put into Redis; trying again");
+                            sleep(AGAIN_AFTER).await;
+                            continue;
+                        }
+                    }
+                }
+            };
+            if self.publish(&session, AnswerKind::ANSWER_ENDED, errno, payload).await {
+                return;
+            }
+            sleep(AGAIN_AFTER).await;
+        }
+        // A deadline that passed is told once: the caller may wait a little longer than we do.
+        if let (Err(error), Ok(session)) = (&ended, self.inner.link.session_now()) {
+            let kind = AnswerKind::ANSWER_ENDED;
+            self.publish(&session, kind, error.errno().code(), message_of(error)).await;
+        }
+    }
+
+    async fn refuse(&self, error: &CallError) {
+        let Ok(session) = self.inner.link.session_now() else { return };
+        let kind = AnswerKind::ANSWER_REFUSED;
+        self.publish(&session, kind, error.errno().code(), message_of(error)).await;
+    }
+
+    /// Sends one answer; false when Redis is away.
+    async fn publish(
+        &self,
+        session: &Session,
+        kind: AnswerKind,
+        errno: i32,
+        payload: network::Payload,
+    ) -> bool {
+        let answer = Answer::of(&self.inner.replies, self.id, kind, errno, payload);
+        match session.publish(&self.call.reply_to, &encode(&answer)).await {
+            Ok(0) => {
+                tracing::debug!(instance = self.record.instance, "the caller's shim is gone");
+                true
+            }
+            Ok(_) => true,
+            Err(NetworkError::Command { command, reason }) => {
+                tracing::warn!(command, reason, "Redis does not take an answer");
+                true
+            }
+            Err(NetworkError::Away { .. }) => false,
+        }
+    }
+}
+
+fn message_of(error: &CallError) -> network::Payload {
+    network::Payload::of_bytes(error.wire_message().into_bytes())
+}
+
+/// The response, when it comes; for ever if it does not.
+async fn receive(
+    connection: &Connection,
+    max_payload: u64,
+) -> Result<Opened<Response>, LocalError> {
+    let mut buffer = vec![0; FRAME_MAX];
+    loop {
+        let mut ready = connection
+            .readable()
+            .await
+            .map_err(|source| SocketError::Os { operation: "waiting for a response", source })?;
+        match seqpacket::try_receive(connection.get_ref().as_fd(), &mut buffer)? {
+            None => ready.clear_ready(),
+            Some(received) => {
+                return open_frame(&buffer[..received.len], received.descriptors, 0, max_payload);
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The networked buffer's life in the shim: calls that leave this host, and calls that come to it
+//! (`docs/modes.md` has the guarantees, [`crate::modes::networked`] the bytes).
+//!
+//! Runs in the daemon, on its reactor. A worker that calls over the network holds a connection whose other
+//! end is here, and a callee gets a connection from here as it gets one from any shim of its host: neither
+//! knows that there is a network.
+//!
+//! - [`bridge`]: a worker's connection; requests in, responses out.
+//! - [`calls`]: one call: which instance, accepted or not, how it ended.
+//! - [`routes`]: locations of callees, looked up and kept for a moment.
+//! - [`replicas`]: this daemon's own instances: announced, heard, withdrawn.
+//! - [`deliver`]: one call that came for one of them.
+
+mod bridge;
+mod calls;
+mod deliver;
+mod replicas;
+mod routes;
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+pub use bridge::Caller;
+pub use calls::Order;
+use routes::Routes;
+
+use crate::config::NodeConfig;
+use crate::coordinator::registry::Registry;
+use crate::modes::networked::claims::Claims;
+use crate::modes::networked::link::LinkError;
+use crate::modes::networked::{Link, Listener, NetworkError, Target, reply_channel};
+use crate::sys::random::bytes16;
+use crate::wire::ids::Identity;
+use crate::wire::network::{Answer, AnswerKind, Location, TryId, decode};
+
+/// Calls for this daemon's instances that are under way at a time; more are refused, which is safe to retry.
+const DELIVERIES_MAX: usize = 1024;
+/// How long a look-up waits for Redis to come back.
+const LOOK_UP_MAX: Duration = Duration::from_secs(1);
+/// Answers of one try that wait: accepted and ended, and what a confused peer may add.
+const ANSWERS_MAX: usize = 4;
+
+/// This daemon's part in the network; clones share it.
+#[derive(Clone, Debug)]
+pub struct Network {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    link: Link,
+    claims: Claims,
+    registry: Registry,
+    node: String,
+    /// Where answers to our calls come.
+    replies: String,
+    pending: Mutex<HashMap<TryId, mpsc::Sender<Answer>>>,
+    routes: Routes,
+    rotation: AtomicUsize,
+    deliveries: Arc<Semaphore>,
+    served: Mutex<HashMap<String, oneshot::Sender<()>>>,
+}
+
+impl Network {
+    /// The node's network, if it has one: begins to connect, on the current runtime.
+    ///
+    /// # Errors
+    /// When the configuration makes no sense; a Redis that is away is none.
+    pub fn start(config: &NodeConfig, registry: &Registry) -> Result<Option<Self>, LinkError> {
+        let Some(url) = &config.redis_url else { return Ok(None) };
+        let target = Target { url: url.reveal().to_owned(), ca: config.redis_ca.clone() };
+        Self::connect(&target, &node_name(&config.node), registry).map(Some)
+    }
+
+    /// A network of a node with this name.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn connect(target: &Target, node: &str, registry: &Registry) -> Result<Self, LinkError> {
+        let replies = reply_channel(&hex::encode(&bytes16()[..8]));
+        let (link, listener) = Link::start(target, &replies)?;
+        let inner = Inner {
+            link,
+            claims: Claims::default(),
+            registry: registry.clone(),
+            node: node.to_owned(),
+            replies,
+            pending: Mutex::default(),
+            routes: Routes::default(),
+            rotation: AtomicUsize::new(0),
+            deliveries: Arc::new(Semaphore::new(DELIVERIES_MAX)),
+            served: Mutex::default(),
+        };
+        let network = Self { inner: Arc::new(inner) };
+        tokio::spawn(network.clone().hear(listener));
+        Ok(network)
+    }
+
+    /// Where `callee` can be called.
+    ///
+    /// # Errors
+    /// When Redis is away.
+    pub async fn locations(&self, callee: &Identity) -> Result<Vec<Location>, NetworkError> {
+        let patience = tokio::time::Instant::now() + LOOK_UP_MAX;
+        let session = self.inner.link.session(patience).await?;
+        self.inner.routes.of(&session, callee).await
+    }
+
+    /// Hands answers to the calls that wait for them.
+    async fn hear(self, mut listener: Listener) {
+        while let Some(message) = listener.next().await {
+            let answer = decode::<Answer>(&message)
+                .and_then(|answer| Ok((TryId::from_field(&answer.try_id)?, answer)));
+            match answer {
+                Ok((id, answer)) => self.hand_out(id, answer),
+                Err(error) => tracing::warn!(%error, "unreadable answer"),
+            }
+        }
+    }
+
+    fn hand_out(&self, id: TryId, answer: Answer) {
+        let waiting = self.inner.waiting().get(&id).cloned();
+        let Some(waiting) = waiting else {
+            return self.clear_away(answer);
+        };
+        // Full or gone: the call has what it needs.
+        let _late = waiting.try_send(answer);
+    }
+
+    /// An answer that came too late for its call: nobody else would remove its chunks.
+    fn clear_away(&self, answer: Answer) {
+        let late = answer.kind.enum_value() == Ok(AnswerKind::ANSWER_ENDED);
+        tracing::debug!(late, "answer to a call that has ended");
+        let Some(claim) =
+            answer.payload.into_option().and_then(|payload| payload.claim.into_option())
+        else {
+            return;
+        };
+        let inner = Arc::clone(&self.inner);
+        tokio::spawn(async move {
+            if let Ok(session) = inner.link.session_now() {
+                inner.claims.remove(&session, &claim.key).await;
+            }
+        });
+    }
+}
+
+impl Inner {
+    fn waiting(&self) -> std::sync::MutexGuard<'_, HashMap<TryId, mpsc::Sender<Answer>>> {
+        // Single insertions and removals: a panic elsewhere leaves it whole.
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The configured name, or the host's.
+fn node_name(configured: &str) -> String {
+    if !configured.is_empty() {
+        return configured.to_owned();
+    }
+    match std::fs::read_to_string("/proc/sys/kernel/hostname") {
+        Ok(name) => name.trim().to_owned(),
+        Err(_) => "unnamed".to_owned(),
+    }
+}

@@ -1,0 +1,109 @@
+//! The suite's callee behind a real receiver, in a thread of this process; used by every mode that ends at one.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use cwasi::modes::Payload;
+use cwasi::modes::local::receiver::Event;
+use cwasi::modes::local::{Answer, Incoming, Receiver, respond};
+use cwasi::sys::segment::Segment;
+use cwasi::sys::seqpacket;
+use cwasi::wire::ids::Identity;
+
+use crate::{MAX_PAYLOAD, callee};
+
+/// A receiver and its thread.
+pub struct Callee {
+    dir: tempfile::TempDir,
+    stop: Arc<AtomicBool>,
+    server: Option<JoinHandle<()>>,
+}
+
+impl Callee {
+    /// Listens.
+    pub fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let listener = seqpacket::listener(&dir.path().join("r.sock")).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stop);
+        let server =
+            Some(std::thread::spawn(move || serve(Receiver::new(listener, MAX_PAYLOAD), &flag)));
+        Self { dir, stop, server }
+    }
+
+    /// Its receiver.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join("r.sock")
+    }
+
+    /// Its directory.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Ends it; open connections are closed.
+    pub fn kill(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(server) = self.server.take() {
+            server.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Callee {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// An identity in the suite's namespace.
+pub fn identity(function: &str) -> Identity {
+    Identity {
+        namespace: "tests".to_owned(),
+        pod_namespace: String::new(),
+        function: function.to_owned(),
+    }
+}
+
+/// Answers to `w` and `n` must not hold up others, so each request has a thread, as it has a worker.
+fn serve(mut receiver: Receiver, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        let mut busy = receiver.accept().unwrap() > 0;
+        let ids: Vec<_> = receiver.connections().map(|(id, _)| id).collect();
+        for id in ids {
+            match receiver.next_event(id) {
+                Event::Idle => {}
+                Event::Request(incoming) => {
+                    busy = true;
+                    answer(*incoming);
+                }
+                Event::Introduced | Event::Closed { .. } => busy = true,
+            }
+        }
+        if !busy {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
+fn answer(incoming: Incoming) {
+    let connection: OwnedFd = incoming.reply_to.as_fd().try_clone_to_owned().unwrap();
+    let (id, payload) = (incoming.id, incoming.payload);
+    std::thread::spawn(move || {
+        let payload = payload.into_vec().unwrap();
+        let answer = match callee(&payload) {
+            Some(Ok(bytes)) if bytes.len() > 64 * 1024 => {
+                Answer::Response(Payload::Segment(Segment::copy_of(&bytes).unwrap()))
+            }
+            Some(Ok(bytes)) => Answer::Response(Payload::Inline(bytes)),
+            Some(Err(error)) => Answer::Error(error),
+            None => return,
+        };
+        // A caller that went away is no failure of the callee.
+        drop(respond(connection.as_fd(), id, &answer, None));
+    });
+}

@@ -1,0 +1,134 @@
+//! Networked buffer under the suite: two shims' networks with a real server between them, and the same
+//! receiver at the end as in the local mode.
+
+use std::marker::PhantomData;
+
+use cwasi::coordinator::registry::{Record, Registry};
+use cwasi::modes::local::{LocalMode, LocalRoute};
+use cwasi::modes::networked::Target;
+use cwasi::shim::network::{self, Network};
+use cwasi::wire::control::ModeHint;
+use cwasi_testbed::redis::{Kind, Redis};
+use tokio::runtime::Runtime;
+
+use crate::callee::{Callee, identity};
+use crate::local::LocalCaller;
+use crate::{Bench, MAX_PAYLOAD};
+
+/// Which server.
+pub trait Server: Send {
+    /// It.
+    const KIND: Kind;
+}
+
+pub struct Redis7;
+pub struct Valkey8;
+
+impl Server for Redis7 {
+    const KIND: Kind = Kind::Redis7;
+}
+
+impl Server for Valkey8 {
+    const KIND: Kind = Kind::Valkey8;
+}
+
+/// One node: a reactor, its network and its registry.
+struct Node {
+    reactor: Runtime,
+    network: Network,
+}
+
+impl Node {
+    fn start(name: &str, target: &Target, callee: &Callee) -> Self {
+        let reactor =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let reactor = reactor.unwrap();
+        let registry = Registry::new(&callee.dir().join(name));
+        let network = {
+            let _entered = reactor.enter();
+            Network::connect(target, name, &registry).unwrap()
+        };
+        Self { reactor, network }
+    }
+}
+
+/// Caller's node, callee's node, and what is behind and between them.
+pub struct Networked<S> {
+    callee: Callee,
+    here: Node,
+    there: Option<Node>,
+    _redis: Redis,
+    server: PhantomData<S>,
+}
+
+impl<S: Server> Bench for Networked<S> {
+    type Caller = LocalCaller;
+
+    fn start() -> Self {
+        let redis = Redis::start(S::KIND);
+        let target = Target { url: redis.url(), ca: None };
+        let callee = Callee::start();
+        let here = Node::start("here", &target, &callee);
+        let there = Node::start("there", &target, &callee);
+        let record = Record {
+            identity: identity("callee"),
+            instance: "0123456789abcdef".to_owned(),
+            workflow: String::new(),
+            trust: String::new(),
+            allow: Vec::new(),
+            socket: callee.socket(),
+            max_payload: MAX_PAYLOAD,
+            container: "callee".to_owned(),
+        };
+        there.reactor.block_on(there.network.serve(record));
+        Self { callee, here, there: Some(there), _redis: redis, server: PhantomData }
+    }
+
+    fn caller(&self) -> LocalCaller {
+        let caller = network::Caller {
+            identity: identity("caller"),
+            workflow: String::new(),
+            instance: "1".to_owned(),
+            hint: ModeHint::Auto,
+            max_payload: MAX_PAYLOAD,
+            callee: identity("callee"),
+            passed_over: Vec::new(),
+        };
+        let _entered = self.here.reactor.enter();
+        let connection = self.here.network.bridge(caller).unwrap();
+        let route = LocalRoute { instance: String::new(), connection, max_request: MAX_PAYLOAD };
+        LocalCaller { mode: LocalMode::new(MAX_PAYLOAD), route }
+    }
+
+    /// The callee's shim and the callee: a node that lost its power.
+    fn kill(&mut self) {
+        if let Some(there) = self.there.take() {
+            there.reactor.shutdown_background();
+        }
+        self.callee.kill();
+    }
+
+    fn can_be_killed() -> bool {
+        true
+    }
+}
+
+mod redis_7 {
+    use super::{Networked, Redis7};
+
+    crate::conformance!(Networked<Redis7>);
+
+    #[test]
+    fn nothing_leaks() {
+        crate::in_a_process_of_its_own(
+            "networked::redis_7::nothing_leaks",
+            crate::suite::nothing_leaks::<Networked<Redis7>>,
+        );
+    }
+}
+
+mod valkey_8 {
+    use super::{Networked, Valkey8};
+
+    crate::conformance!(Networked<Valkey8>);
+}

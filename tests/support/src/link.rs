@@ -1,0 +1,90 @@
+//! A bed's own network: a namespace that a guard and everything below it lives in, with one cable to the
+//! machine's. Both vanish with the last process in the namespace.
+
+use std::net::Ipv4Addr;
+use std::os::fd::AsRawFd as _;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+use nix::sched::{CloneFlags, unshare};
+use serde::{Deserialize, Serialize};
+
+/// The inner end of the cable.
+const INNER: &str = "eth0";
+
+/// One bed's cable.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Link {
+    /// The machine's end: name of the interface.
+    pub outer: String,
+    /// The machine's address on it.
+    pub gateway: Ipv4Addr,
+    /// The bed's address.
+    pub address: Ipv4Addr,
+}
+
+impl Link {
+    /// Moves this process into a network of its own. Only before it has threads.
+    ///
+    /// # Errors
+    /// When the system refuses: it takes root.
+    pub fn enter() -> Result<Self> {
+        let outside = std::fs::File::open("/proc/self/ns/net").context("open our network")?;
+        unshare(CloneFlags::CLONE_NEWNET).context("make a network")?;
+        let pid = std::process::id();
+        let link = Self::named(pid);
+        // The descriptor is close-on-exec, so it is named by our number of it.
+        let outside = format!("--net=/proc/{pid}/fd/{}", outside.as_raw_fd());
+        let in_machine =
+            |args: &[&str]| run("nsenter", &[&[outside.as_str(), "ip"], args].concat());
+        let (outer, inside) = (link.outer.as_str(), pid.to_string());
+        let peer = ["peer", "name", INNER, "netns", &inside];
+        in_machine(&[&["link", "add", outer, "type", "veth"], &peer[..]].concat())?;
+        let gateway = format!("{}/30", link.gateway);
+        in_machine(&["addr", "add", &gateway, "dev", outer])?;
+        in_machine(&["link", "set", outer, "up"])?;
+        let address = format!("{}/30", link.address);
+        run("ip", &["addr", "add", &address, "dev", INNER])?;
+        run("ip", &["link", "set", INNER, "up"])?;
+        run("ip", &["link", "set", "lo", "up"])?;
+        Ok(link)
+    }
+
+    /// Four addresses and a name for each process id: no two beds that live at a time share them, unless
+    /// their ids are 2^14 apart.
+    fn named(pid: u32) -> Self {
+        let number = pid % (1 << 14);
+        let [_, _, high, low] = (number << 2).to_be_bytes();
+        let at = |last: u8| Ipv4Addr::new(10, 213, high, low + last);
+        Self { outer: format!("cwasi{number}"), gateway: at(1), address: at(2) }
+    }
+
+    /// Cuts the cable: what is sent is lost, and nobody is told.
+    ///
+    /// # Panics
+    /// When `ip` refuses.
+    pub fn cut(&self) {
+        self.set("down");
+    }
+
+    /// Mends it.
+    ///
+    /// # Panics
+    /// When `ip` refuses.
+    pub fn mend(&self) {
+        self.set("up");
+    }
+
+    fn set(&self, state: &str) {
+        run("ip", &["link", "set", &self.outer, state]).unwrap_or_else(|error| panic!("{error:#}"));
+    }
+}
+
+fn run(program: &str, args: &[&str]) -> Result<()> {
+    let output =
+        Command::new(program).args(args).output().with_context(|| format!("run {program}"))?;
+    if !output.status.success() {
+        bail!("{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}
