@@ -2,8 +2,7 @@
 //! how many boxes show nothing.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::path::Path;
+use std::io::Read;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -49,8 +48,8 @@ struct Annotation {
     bbox: [f32; 4],
 }
 
-/// Scores the annotations within a dataset's archive.
-pub fn score(truth: &Truth, camera: usize, archive: &Path) -> Result<BoxScore> {
+/// Scores the annotations within a dataset's archive (`dataset.tar`).
+pub fn score(truth: &Truth, camera: usize, archive: impl Read) -> Result<BoxScore> {
     let coco = annotations(archive)?;
     let frames = &truth.cameras.get(camera).context("no such camera in the truth")?.frames;
     let mut by_image: HashMap<u32, Vec<Rect>> = HashMap::new();
@@ -93,13 +92,12 @@ fn rect(bbox: [f32; 4]) -> Rect {
     Rect { left, top, right: left + width, bottom: top + height }
 }
 
-fn annotations(archive: &Path) -> Result<Coco> {
-    let file = File::open(archive).with_context(|| format!("open {}", archive.display()))?;
-    for entry in tar::Archive::new(file).entries()? {
-        let entry = entry.with_context(|| format!("read {}", archive.display()))?;
+fn annotations(archive: impl Read) -> Result<Coco> {
+    for entry in tar::Archive::new(archive).entries()? {
+        let entry = entry.context("read the archive")?;
         if entry.path_bytes().as_ref() == b"annotations.json" {
             return serde_json::from_reader(entry).context("understand annotations.json");
         }
     }
-    anyhow::bail!("{} has no annotations.json", archive.display())
+    anyhow::bail!("the archive has no annotations.json")
 }

@@ -1,6 +1,7 @@
 //! `score-paths`: how good are reconstructed paths? Prints a table or JSON, and fails when a
 //! threshold is missed.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -57,7 +58,12 @@ fn main() -> Result<()> {
         .with_context(|| format!("the truth has no camera {}", options.camera))?;
     let archive = options.results.join("dataset.tar");
     let boxes = match archive.exists() {
-        true => Some(boxes::score(&truth, options.camera, &archive)?),
+        true => {
+            let file =
+                File::open(&archive).with_context(|| format!("open {}", archive.display()))?;
+            let score = boxes::score(&truth, options.camera, file);
+            Some(score.with_context(|| format!("score {}", archive.display()))?)
+        }
         false => None,
     };
     if options.json {

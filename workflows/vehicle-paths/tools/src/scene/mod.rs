@@ -7,6 +7,7 @@
 
 pub mod camera;
 pub mod draw;
+pub mod film;
 pub mod ground;
 pub mod random;
 pub mod raster;

@@ -5,6 +5,8 @@
 //! whatever else a second path covers is a fragment, whatever covers nothing is an invention, and
 //! the error of a pair is taken over *all* their common pictures, also those far off.
 
+pub mod lenient;
+
 use std::collections::HashMap;
 
 use serde::Serialize;
@@ -50,6 +52,8 @@ pub struct Score {
     pub mota: f64,
     /// Identity F1: agreement under the one-to-one assignment.
     pub idf1: f64,
+    /// The vehicles present, by their number in the truth.
+    pub present_ids: Vec<u32>,
 }
 
 /// Where things are in one picture.
@@ -71,7 +75,8 @@ pub fn score(truth: &Truth, camera: usize, paths: &[Path]) -> Option<Score> {
     let claimed = claimed(paths, &times);
     let agreed = agreement(&expected, &claimed, paths);
     let pairs = pair_up(&agreed, &expected.present, paths);
-    let mut score = Score { present: expected.present.len(), ..Score::default() };
+    let present_ids = expected.present.clone();
+    let mut score = Score { present: present_ids.len(), present_ids, ..Score::default() };
     judge_vehicles(&mut score, &expected, &pairs, &agreed);
     judge_paths(&mut score, &expected, &claimed, paths, &pairs);
     judge_errors(&mut score, &expected, &claimed, &pairs);
