@@ -5,6 +5,8 @@ use super::mask::OBJECT;
 
 /// Least area of a blob in half pixels.
 const LEAST_AREA: u32 = 24;
+/// Least area of a part of a blob.
+const LEAST_PART: u32 = 5;
 /// Most blobs looked at in a picture; the largest are kept.
 const MAX_BLOBS: usize = 400;
 /// Parts further than this from a blob are not joined to it, half pixels.
@@ -52,8 +54,7 @@ pub fn blobs(pixels: &[u8], width: usize, height: usize) -> Vec<Blob> {
     let grown = count_filter(&solid, width, height, (2, 2), 1);
     let closed = count_filter(&grown, width, height, (2, 2), 25);
     let kept: Vec<u8> = closed.iter().zip(&solid).map(|(a, b)| a | b).collect();
-    let mut found = components(&kept, width, height);
-    join_parts(&mut found);
+    let mut found = join_parts(&components(&kept, width));
     found.retain(|blob| blob.area >= LEAST_AREA && blob.width() >= 4 && blob.height() >= 4);
     found.sort_by_key(|blob| std::cmp::Reverse(blob.area));
     found.truncate(MAX_BLOBS);
@@ -101,31 +102,33 @@ fn count_filter(
 }
 
 /// A run of set pixels in a row, and the component it belongs to.
+#[derive(Clone, Copy)]
 struct Run {
     start: usize,
     end: usize,
     id: usize,
 }
 
+/// The connected parts of a plane.
+struct Components {
+    blobs: Vec<Blob>,
+    /// By row; a run's id is an index into `blobs`.
+    rows: Vec<Vec<Run>>,
+}
+
 /// Connected components (eight neighbours) by joining runs of neighbouring rows.
-fn components(plane: &[u8], width: usize, height: usize) -> Vec<Blob> {
+fn components(plane: &[u8], width: usize) -> Components {
     let mut parent: Vec<usize> = Vec::new();
     let mut blobs: Vec<Blob> = Vec::new();
-    let mut above: Vec<Run> = Vec::new();
-    for row in 0..height {
+    let mut rows: Vec<Vec<Run>> = Vec::new();
+    for (row, line) in plane.chunks_exact(width).enumerate() {
         let mut here = Vec::new();
-        for (start, end) in runs(&plane[row * width..][..width]) {
-            let piece = Blob {
-                left: start,
-                top: row,
-                right: end,
-                bottom: row + 1,
-                area: (end - start) as u32,
-            };
-            let id = blobs.len();
-            blobs.push(piece);
-            parent.push(id);
-            let mut root = id;
+        for (start, end) in runs(line) {
+            let area = (end - start) as u32;
+            let mut root = blobs.len();
+            blobs.push(Blob { left: start, top: row, right: end, bottom: row + 1, area });
+            parent.push(root);
+            let above = rows.last().map_or(&[][..], Vec::as_slice);
             for run in above.iter().filter(|run| run.start <= end && run.end >= start) {
                 let other = root_of(&mut parent, run.id);
                 if other != root {
@@ -137,9 +140,20 @@ fn components(plane: &[u8], width: usize, height: usize) -> Vec<Blob> {
             }
             here.push(Run { start, end, id: root });
         }
-        above = here;
+        rows.push(here);
     }
-    (0..blobs.len()).filter(|id| parent[*id] == *id).map(|id| blobs[id]).collect()
+    let mut kept = Vec::new();
+    let place: Vec<usize> = (0..blobs.len())
+        .map(|id| {
+            let is_root = parent[id] == id;
+            kept.extend(is_root.then(|| blobs[id]));
+            kept.len().saturating_sub(1)
+        })
+        .collect();
+    for run in rows.iter_mut().flatten() {
+        run.id = place[root_of(&mut parent, run.id)];
+    }
+    Components { blobs: kept, rows }
 }
 
 fn runs(line: &[u8]) -> Vec<(usize, usize)> {
@@ -167,42 +181,71 @@ fn root_of(parent: &mut [usize], mut id: usize) -> usize {
     id
 }
 
-/// Joins small parts to the larger blob that they nearly touch: a wheel, a roof, a shoe.
-fn join_parts(blobs: &mut Vec<Blob>) {
-    blobs.retain(|blob| blob.area >= 5);
-    blobs.sort_by_key(|blob| std::cmp::Reverse(blob.area));
-    blobs.truncate(MAX_BLOBS);
-    let mut index = 0;
-    while index < blobs.len() {
-        let mut other = index + 1;
-        let mut joined = false;
-        while other < blobs.len() {
-            if belongs(&blobs[index], &blobs[other]) {
-                let part = blobs.remove(other);
-                blobs[index].join(&part);
-                joined = true;
-            } else {
-                other += 1;
+/// Joins small parts to the larger component that they nearly touch: a wheel, a roof, a shoe.
+/// What counts is the distance from the component itself. Its box reaches further: the corners of
+/// a large vehicle's box show road on which others drive and walk.
+fn join_parts(parts: &Components) -> Vec<Blob> {
+    let mut order: Vec<usize> = (0..parts.blobs.len()).collect();
+    order.retain(|id| parts.blobs[*id].area >= LEAST_PART);
+    order.sort_by_key(|id| std::cmp::Reverse(parts.blobs[*id].area));
+    order.truncate(MAX_BLOBS);
+    let mut whole: Vec<Option<Blob>> = vec![None; parts.blobs.len()];
+    let mut out = Vec::new();
+    for id in order {
+        let part = parts.blobs[id];
+        let near = neighbours(parts, &part);
+        let owner = near
+            .into_iter()
+            .filter(|(other, gap)| {
+                whole[*other].as_ref().is_some_and(|whole| belongs(whole, &part, *gap))
+            })
+            .min_by_key(|(_, gap)| *gap);
+        match owner {
+            Some((owner, _)) => {
+                if let Some(whole) = &mut whole[owner] {
+                    whole.join(&part);
+                }
+            }
+            None => {
+                whole[id] = Some(part);
+                out.push(id);
             }
         }
-        // A grown blob may now reach a part that it did not reach before.
-        if !joined {
-            index += 1;
-        }
     }
+    out.into_iter().filter_map(|id| whole[id]).collect()
 }
 
-fn belongs(large: &Blob, small: &Blob) -> bool {
+/// Components with pixels near a part's box, and how far off the nearest pixel is.
+fn neighbours(parts: &Components, part: &Blob) -> Vec<(usize, usize)> {
+    let mut out: Vec<(usize, usize)> = Vec::new();
+    let first = part.top.saturating_sub(MAX_JOIN_REACH);
+    let last = (part.bottom + MAX_JOIN_REACH).min(parts.rows.len());
+    for (row, runs) in (first..).zip(&parts.rows[first..last]) {
+        let down = part.top.saturating_sub(row).max(row.saturating_sub(part.bottom - 1));
+        for run in runs {
+            let across =
+                part.left.saturating_sub(run.end - 1).max(run.start.saturating_sub(part.right - 1));
+            let gap = across.max(down);
+            if gap > MAX_JOIN_REACH {
+                continue;
+            }
+            match out.iter_mut().find(|(id, _)| *id == run.id) {
+                Some((_, nearest)) => *nearest = gap.min(*nearest),
+                None => out.push((run.id, gap)),
+            }
+        }
+    }
+    out
+}
+
+fn belongs(large: &Blob, small: &Blob, gap: usize) -> bool {
     let size = large.width().min(large.height());
     let reach = (2 + size / 12).min(MAX_JOIN_REACH);
-    let gap_across = small.left.max(large.left).saturating_sub(small.right.min(large.right));
-    let gap_down = small.top.max(large.top).saturating_sub(small.bottom.min(large.bottom));
-    let is_part = small.area * 4 < large.area;
     let mut both = *large;
     both.join(small);
     // A part completes a box; what would stretch it far is somebody else.
     let stretched = both.width() * both.height() * 10 > large.width() * large.height() * 14;
-    is_part && gap_across <= reach && gap_down <= reach && !stretched
+    small.area * 4 < large.area && gap <= reach && !stretched
 }
 
 #[cfg(test)]
@@ -216,8 +259,8 @@ mod tests {
 
     #[test]
     fn a_u_shape_is_one_component_and_a_dot_another() {
-        let (cells, width, height) = plane(&["#.#..#", "#.#...", "###..."]);
-        let mut found = components(&cells, width, height);
+        let (cells, width, _) = plane(&["#.#..#", "#.#...", "###..."]);
+        let mut found = components(&cells, width).blobs;
         found.sort_by_key(|blob| blob.left);
         assert_eq!(found.len(), 2);
         assert_eq!(found[0], Blob { left: 0, top: 0, right: 3, bottom: 3, area: 7 });
@@ -233,13 +276,27 @@ mod tests {
     }
 
     #[test]
-    fn a_small_part_joins_and_an_equal_neighbour_does_not() {
-        let large = Blob { left: 0, top: 0, right: 40, bottom: 20, area: 700 };
-        let wheel = Blob { left: 5, top: 22, right: 12, bottom: 27, area: 30 };
-        let car = Blob { left: 42, top: 0, right: 80, bottom: 20, area: 650 };
-        let mut blobs = vec![large, wheel, car];
-        join_parts(&mut blobs);
-        assert_eq!(blobs.len(), 2);
-        assert_eq!(blobs[0].bottom, 27);
+    fn a_small_part_joins_and_neighbours_do_not() {
+        let mut rows = vec![String::from("."); 0];
+        for row in 0..30 {
+            let line: String = (0..90)
+                .map(|column| {
+                    // A vehicle seen from above at an angle, its wheel, a car beside it, and
+                    // somebody in the empty corner of the vehicle's box.
+                    let vehicle = row < 20 && (row..row + 25).contains(&column);
+                    let wheel = (22..25).contains(&row) && (22..28).contains(&column);
+                    let car = row < 20 && (50..80).contains(&column);
+                    let person = (14..20).contains(&row) && (1..4).contains(&column);
+                    if vehicle || wheel || car || person { '#' } else { '.' }
+                })
+                .collect();
+            rows.push(line);
+        }
+        let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
+        let (cells, width, _) = plane(&rows);
+        let blobs = join_parts(&components(&cells, width));
+        assert_eq!(blobs.len(), 3, "{blobs:?}");
+        assert!(blobs.iter().any(|blob| (blob.left, blob.bottom) == (0, 25)), "{blobs:?}");
+        assert!(blobs.iter().any(|blob| (blob.left, blob.right) == (1, 4)), "{blobs:?}");
     }
 }
