@@ -10,7 +10,7 @@ const LEAST_PART: u32 = 5;
 /// Most blobs looked at in a picture; the largest are kept.
 const MAX_BLOBS: usize = 400;
 /// Parts further than this from a blob are not joined to it, half pixels.
-const MAX_JOIN_REACH: usize = 8;
+const MAX_JOIN_REACH: usize = 4;
 
 /// A connected group of object pixels, in half pixels; `right` and `bottom` are outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,15 +193,15 @@ fn join_parts(parts: &Components) -> Vec<Blob> {
     let mut out = Vec::new();
     for id in order {
         let part = parts.blobs[id];
+        let touches = |(other, gap): &(usize, usize)| {
+            whole[*other].as_ref().is_some_and(|whole| touches(whole, &part, *gap))
+        };
         let near = neighbours(parts, &part);
-        let owner = near
-            .into_iter()
-            .filter(|(other, gap)| {
-                whole[*other].as_ref().is_some_and(|whole| belongs(whole, &part, *gap))
-            })
-            .min_by_key(|(_, gap)| *gap);
+        let nearest = near.into_iter().filter(touches).min_by_key(|(_, gap)| *gap);
+        let encloses = |id: &usize| whole[*id].as_ref().is_some_and(|whole| encloses(whole, &part));
+        let owner = nearest.map(|(id, _)| id).or_else(|| out.iter().copied().find(encloses));
         match owner {
-            Some((owner, _)) => {
+            Some(owner) => {
                 if let Some(whole) = &mut whole[owner] {
                     whole.join(&part);
                 }
@@ -238,14 +238,29 @@ fn neighbours(parts: &Components, part: &Blob) -> Vec<(usize, usize)> {
     out
 }
 
-fn belongs(large: &Blob, small: &Blob, gap: usize) -> bool {
+/// Whether a part this far off completes a blob.
+fn touches(large: &Blob, small: &Blob, gap: usize) -> bool {
     let size = large.width().min(large.height());
-    let reach = (2 + size / 12).min(MAX_JOIN_REACH);
+    let reach = (2 + size / 24).min(MAX_JOIN_REACH);
     let mut both = *large;
     both.join(small);
     // A part completes a box; what would stretch it far is somebody else.
     let stretched = both.width() * both.height() * 10 > large.width() * large.height() * 14;
-    small.area * 4 < large.area && gap <= reach && !stretched
+    is_part(large, small) && gap <= reach && !stretched
+}
+
+/// Whether a part within a blob's box is a piece of it, cut off by a side that looks like the
+/// road: a wheel, a lamp. Somebody walking beside a vehicle is slimmer.
+fn encloses(large: &Blob, small: &Blob) -> bool {
+    let inside = small.left >= large.left
+        && small.right <= large.right
+        && small.top >= large.top
+        && small.bottom <= large.bottom;
+    inside && is_part(large, small) && small.width() * 5 > small.height() * 3
+}
+
+fn is_part(large: &Blob, small: &Blob) -> bool {
+    small.area * 4 < large.area
 }
 
 #[cfg(test)]
@@ -277,17 +292,18 @@ mod tests {
 
     #[test]
     fn a_small_part_joins_and_neighbours_do_not() {
-        let mut rows = vec![String::from("."); 0];
+        let mut rows: Vec<String> = Vec::new();
         for row in 0..30 {
             let line: String = (0..90)
                 .map(|column| {
-                    // A vehicle seen from above at an angle, its wheel, a car beside it, and
-                    // somebody in the empty corner of the vehicle's box.
+                    // A vehicle seen from above at an angle, its wheel and its lamp, a car
+                    // beside it, and somebody in the empty corner of the vehicle's box.
                     let vehicle = row < 20 && (row..row + 25).contains(&column);
-                    let wheel = (22..25).contains(&row) && (22..28).contains(&column);
+                    let wheel = (21..24).contains(&row) && (22..28).contains(&column);
                     let car = row < 20 && (50..80).contains(&column);
                     let person = (14..20).contains(&row) && (1..4).contains(&column);
-                    if vehicle || wheel || car || person { '#' } else { '.' }
+                    let lamp = (1..4).contains(&row) && (38..42).contains(&column);
+                    if vehicle || wheel || lamp || car || person { '#' } else { '.' }
                 })
                 .collect();
             rows.push(line);
@@ -296,7 +312,7 @@ mod tests {
         let (cells, width, _) = plane(&rows);
         let blobs = join_parts(&components(&cells, width));
         assert_eq!(blobs.len(), 3, "{blobs:?}");
-        assert!(blobs.iter().any(|blob| (blob.left, blob.bottom) == (0, 25)), "{blobs:?}");
+        assert!(blobs.iter().any(|blob| (blob.left, blob.bottom) == (0, 24)), "{blobs:?}");
         assert!(blobs.iter().any(|blob| (blob.left, blob.right) == (1, 4)), "{blobs:?}");
     }
 }

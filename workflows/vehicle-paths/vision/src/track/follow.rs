@@ -24,6 +24,12 @@ const TENTATIVE_PATIENCE: f64 = 0.25;
 const MAX_TRACKS: usize = 256;
 /// A box this much larger than the expected one holds more than one object.
 const MELTED_AREA: f32 = 1.35;
+/// Seconds for which a track's place is inferred from boxes shared with others.
+const SHARED_PATIENCE: f64 = 1.2;
+/// Tracks that together cover this share of a box are all that is in it.
+const EXPLAINED_SHARE: f32 = 0.5;
+/// Two expected boxes that overlap like this belong to one object.
+const SAME_PLACE: f32 = 0.6;
 
 /// One sighting of a track.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +58,8 @@ pub struct Track {
     pub tone: [f32; 3],
     rect: Rect,
     seen_at: f64,
+    /// When it last had a box of its own.
+    alone_at: f64,
     hidden: bool,
 }
 
@@ -65,6 +73,7 @@ impl Track {
             tone: label.tone.map(f32::from),
             rect: sighting.rect,
             seen_at: time,
+            alone_at: time,
             hidden: false,
         }
     }
@@ -72,6 +81,19 @@ impl Track {
     /// Sightings in boxes of its own.
     pub fn own_hits(&self) -> usize {
         self.sightings.iter().filter(|sighting| sighting.label.is_some()).count()
+    }
+
+    /// Takes over the sightings of another track of the same object. Where both have one, a box of
+    /// its own counts more than a part of a shared box.
+    pub fn absorb(&mut self, other: Self) {
+        self.vehicle_votes += other.vehicle_votes;
+        if other.seen_at > self.seen_at {
+            (self.state, self.rect) = (other.state, other.rect);
+            (self.seen_at, self.alone_at) = (other.seen_at, other.alone_at);
+        }
+        self.sightings.extend(other.sightings);
+        self.sightings.sort_by_key(|sighting| (sighting.frame, sighting.label.is_none()));
+        self.sightings.dedup_by_key(|sighting| sighting.frame);
     }
 
     fn is_confirmed(&self) -> bool {
@@ -109,6 +131,7 @@ impl Track {
         self.seen_at = time;
         self.hidden = false;
         if let Some(label) = label {
+            self.alone_at = time;
             self.vehicle_votes += usize::from(label.class == Class::Vehicle);
             for (mean, value) in self.tone.iter_mut().zip(label.tone) {
                 *mean += 0.2 * (f32::from(value) - *mean);
@@ -200,10 +223,14 @@ fn cost(track: &Track, expected: &Option<Rect>, label: &Label, spot: &Spot) -> f
     place + size + overlap + tone
 }
 
-/// Whether somebody else's box covers where the track should be.
+/// Whether somebody else's box covers where the track should be. A box just like the expected one
+/// hides nobody: it is the object itself, and another track has it.
 fn is_covered(expected: &Option<Rect>, seen: &[(usize, &Label, Spot)]) -> bool {
     let Some(rect) = expected else { return false };
-    seen.iter().any(|(_, label, _)| rect.intersection(&label.rect).is_sound_area(0.3 * rect.area()))
+    seen.iter().any(|(_, label, _)| {
+        let common = rect.intersection(&label.rect);
+        common.is_sound_area(0.3 * rect.area()) && rect.iou(&label.rect) < SAME_PLACE
+    })
 }
 
 impl Rect {
@@ -229,6 +256,7 @@ fn share_boxes(
             .iter()
             .enumerate()
             .filter(|(k, _)| live[*k].is_confirmed() && live[*k].seen_at < now)
+            .filter(|(k, _)| now - live[*k].alone_at <= SHARED_PATIENCE)
             .filter_map(|(k, rect)| rect.map(|rect| (k, rect)))
             .filter(|(_, rect)| {
                 let common = rect.intersection(&label.rect);
@@ -244,10 +272,15 @@ fn share_boxes(
                 !seen.iter().any(|(_, other, _)| other.rect.iou(rect) > mine + 0.05)
             })
             .collect();
-        if inside.len() < 2 {
+        let inside = one_per_place(inside, live);
+        let covered: f32 =
+            inside.iter().map(|(_, rect)| rect.intersection(&label.rect).area()).sum();
+        // Somebody else is in the box as well, known or not, who may take it or start with it.
+        let explained = covered > EXPLAINED_SHARE * label.rect.area();
+        if inside.is_empty() || (inside.len() == 1 && explained) {
             continue;
         }
-        shared[box_index] = true;
+        shared[box_index] = explained;
         for (k, rect) in inside {
             let moved = shifted(&rect, &label.rect);
             if let Some(mut spot) = view.spot(&moved) {
@@ -257,6 +290,19 @@ fn share_boxes(
         }
     }
     shared
+}
+
+/// Of tracks that are expected in the same place only the best known one: two objects that hide
+/// each other so far would not both have been seen before.
+fn one_per_place(mut inside: Vec<(usize, Rect)>, live: &[Track]) -> Vec<(usize, Rect)> {
+    inside.sort_by_key(|(k, _)| std::cmp::Reverse(live[*k].own_hits()));
+    let mut out: Vec<(usize, Rect)> = Vec::new();
+    for (k, rect) in inside {
+        if out.iter().all(|(_, other)| rect.iou(other) < SAME_PLACE) {
+            out.push((k, rect));
+        }
+    }
+    out
 }
 
 /// Moves an expected box by what the sides that it has in common with a larger one tell.

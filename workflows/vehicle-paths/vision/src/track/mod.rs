@@ -5,6 +5,7 @@
 
 pub mod assign;
 mod cuboid;
+mod double;
 mod follow;
 mod kalman;
 mod matrix;
@@ -28,6 +29,8 @@ const START_SPEED: f64 = 12.0;
 /// A path shorter than this, metres, or of fewer seconds, shows no driving.
 const LEAST_LENGTH: f64 = 6.0;
 const LEAST_SECONDS: f64 = 0.7;
+/// A path that was inferred for most of its time from boxes shared with others is a guess.
+const LEAST_OWN_SHARE: f64 = 0.3;
 /// A typical speed below this, metres per second, is somebody walking, unless large.
 const WALKING_SPEED: f64 = 2.6;
 /// Share of sightings that must look like a vehicle in a path as slow as walking.
@@ -108,11 +111,26 @@ pub fn reconstruct(
     })?;
     let tracks = stitch::drop_doubles(follow::follow(frames, &view, size));
     let tracks = stitch::drop_doubles(stitch::stitch(tracks, frames, size));
-    let mut paths: Vec<Path> =
-        tracks.iter().filter_map(|track| path(track, frames, size, &view)).collect();
+    let mut paths = paths(tracks, |track| path(track, frames, size, &view));
     paths.sort_by_key(|path| path.points.first().map(|point| point.time_ms));
     paths.iter_mut().zip(1..).for_each(|(path, id)| path.id = id);
     Ok(paths)
+}
+
+/// One path for each vehicle: tracks whose paths turn out to be one vehicle's are put together.
+fn paths(tracks: Vec<Track>, path: impl Fn(&Track) -> Option<Path>) -> Vec<Path> {
+    let mut all: Vec<(Track, Path)> = Vec::new();
+    for mut track in tracks {
+        let Some(mut found) = path(&track) else { continue };
+        while let Some(at) = all.iter().position(|(_, known)| double::is_double(known, &found)) {
+            let (mut known, before) = all.remove(at);
+            known.absorb(track);
+            found = path(&known).unwrap_or(before);
+            track = known;
+        }
+        all.push((track, found));
+    }
+    all.into_iter().map(|(_, path)| path).collect()
 }
 
 /// The smoothed path of a track, when it is a vehicle's.
@@ -190,8 +208,9 @@ fn is_vehicle(
 ) -> bool {
     let (Some(start), Some(end)) = (states.first(), states.last()) else { return false };
     let lasted = measured.last().map_or(0.0, |step| step.0) - measured[0].0;
+    let own_share = track.own_hits() as f64 / track.sightings.len() as f64;
     let way = (end.place()[0] - start.place()[0]).hypot(end.place()[1] - start.place()[1]) / metre;
-    if way < LEAST_LENGTH || lasted < LEAST_SECONDS {
+    if way < LEAST_LENGTH || lasted < LEAST_SECONDS || own_share < LEAST_OWN_SHARE {
         return false;
     }
     let speed = typical_speed(states) / metre;

@@ -42,9 +42,7 @@ pub fn stitch(mut tracks: Vec<Track>, frames: &[FrameLabels], size: (usize, usiz
         // Chains are joined pair by pair; the loop comes back for the rest.
         let second = next[first].unwrap_or(first);
         let tail = tracks[second].clone();
-        tracks[first].vehicle_votes += tail.vehicle_votes;
-        tracks[first].state = tail.state;
-        tracks[first].sightings.extend(tail.sightings);
+        tracks[first].absorb(tail);
         tracks.remove(second);
     }
 }

@@ -61,3 +61,60 @@ fn wrong_input_is_an_error() {
     assert_eq!(reconstruct(&twice, SIZE, None), Err(TrackError::Order { number: 2 }));
     assert_eq!(reconstruct(&[], SIZE, None), Ok(vec![]));
 }
+
+/// World metres from straight above, 10 pixels a metre.
+const ABOVE: [f64; 9] = [10.0, 0.0, 100.0, 0.0, 10.0, 100.0, 0.0, 0.0, 1.0];
+
+/// The box around both.
+fn melted(a: Label, b: Label) -> Label {
+    let (left, top) = (a.rect.left.min(b.rect.left), a.rect.top.min(b.rect.top));
+    let right = a.rect.right.max(b.rect.right);
+    label(left, top, right - left, a.rect.bottom.max(b.rect.bottom) - top)
+}
+
+#[test]
+fn two_cars_that_melt_into_one_box_while_passing_keep_their_paths() {
+    let recording = frames(60, |k| {
+        let step = k as f32 * 10.0;
+        let (there, back) =
+            (label(100.0 + step, 300.0, 44.0, 18.0), label(690.0 - step, 322.0, 44.0, 18.0));
+        if (there.rect.left - back.rect.left).abs() < 46.0 {
+            vec![melted(there, back)]
+        } else {
+            vec![there, back]
+        }
+    });
+    let paths = reconstruct(&recording, SIZE, Some(&ABOVE)).unwrap();
+    assert_eq!(paths.len(), 2, "{paths:?}");
+    assert!(paths.iter().all(|path| path.points.len() == 60));
+    let across = |path: &Path| path.points[59].world.unwrap()[0] - path.points[0].world.unwrap()[0];
+    assert!(paths.iter().map(across).any(|way| way > 55.0), "{paths:?}");
+    assert!(paths.iter().map(across).any(|way| way < -55.0), "{paths:?}");
+}
+
+#[test]
+fn a_truck_keeps_its_own_box_when_people_are_in_it_as_well() {
+    let walkers = |k: u32| [0.0, 40.0].map(|x| label(380.0 + x + k as f32, 262.0, 7.0, 17.0));
+    let recording = frames(80, |k| {
+        let truck = label(60.0 + k as f32 * 9.0, 260.0, 115.0, 60.0);
+        let outside =
+            |one: &Label| one.rect.left > truck.rect.right || one.rect.right < truck.rect.left;
+        walkers(k).into_iter().filter(outside).chain([truck]).collect()
+    });
+    let paths = reconstruct(&recording, SIZE, Some(&ABOVE)).unwrap();
+    assert_eq!(paths.len(), 1, "{paths:?}");
+    assert_eq!(paths[0].labels.len(), 80);
+}
+
+#[test]
+fn front_and_back_of_a_van_are_one_vehicle() {
+    let recording = frames(60, |k| {
+        let left = 60.0 + k as f32 * 9.0;
+        let back = label(left, 300.0, 26.0, 20.0);
+        let front = label(left + 38.0, 300.0, 26.0, 20.0);
+        if (20..40).contains(&k) { vec![back, front] } else { vec![melted(back, front)] }
+    });
+    let paths = reconstruct(&recording, SIZE, Some(&ABOVE)).unwrap();
+    assert_eq!(paths.len(), 1, "{paths:?}");
+    assert_eq!(paths[0].points.len(), 60);
+}
