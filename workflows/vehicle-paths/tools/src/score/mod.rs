@@ -313,3 +313,6 @@ fn judge_places(
     score.mota = 1.0 - (misses + falses + score.identity_switches) as f64 / total;
     score.idf1 = 2.0 * same as f64 / (truths + claims_total).max(1) as f64;
 }
+
+#[cfg(test)]
+mod tests;

@@ -40,6 +40,20 @@ fn damaged(reason: impl Into<String>) -> VideoError {
     VideoError::Container { container: "MP4", reason: reason.into() }
 }
 
+/// The parser gives tracks of codecs that it does not know no kind.
+fn no_video(mp4: &Mp4) -> VideoError {
+    let unknown = mp4.tracks().values().find_map(|track| {
+        match &track.trak(mp4).mdia.minf.stbl.stsd.contents {
+            StsdBoxContent::Unknown(code) => Some(code.to_string()),
+            _ => None,
+        }
+    });
+    match unknown {
+        Some(codec) => VideoError::Codec { codec },
+        None => damaged("there is no video track in it"),
+    }
+}
+
 impl<R: Read + Seek> Mp4Video<R> {
     /// Reads the index.
     pub fn open(mut reader: R, file_size: u64) -> Result<Self, VideoError> {
@@ -60,7 +74,7 @@ impl<R: Read + Seek> Mp4Video<R> {
             .tracks()
             .values()
             .find(|track| track.kind == Some(TrackKind::Video))
-            .ok_or_else(|| damaged("there is no video track in it"))?;
+            .ok_or_else(|| no_video(&mp4))?;
         if track.samples.is_empty() || track.samples.len() > MAX_FRAMES {
             return Err(damaged(format!("its index lists {} frames", track.samples.len())));
         }
