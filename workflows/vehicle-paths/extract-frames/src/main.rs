@@ -56,7 +56,8 @@ fn run(options: &Options) -> Result<Outcome, String> {
     )
     .map_err(|error| chain(&error))?;
     archive.flush().map_err(failed("write", &tar))?;
-    let paths = json!({ "paths": outcome.paths.paths, "homography": homography });
+    let found = &outcome.paths;
+    let paths = json!({ "paths": found.paths, "homography": homography, "note": found.note });
     for (name, contents) in [
         ("paths.png", outcome.paths.picture.as_slice()),
         ("paths.json", paths.to_string().as_bytes()),
@@ -98,6 +99,9 @@ fn report(options: &Options, outcome: &Outcome) -> ExitCode {
         outcome.paths.paths.len(),
         options.out
     );
+    if let Some(note) = &outcome.paths.note {
+        eprintln!("extract-frames: {}: no paths: {note}", options.video);
+    }
     let Some(problem) = &outcome.problem else { return ExitCode::SUCCESS };
     let reason = chain(problem);
     eprintln!("extract-frames: {}: read only in part: {reason}", options.video);

@@ -18,6 +18,11 @@ const CELLS_DOWN_BAND: f32 = 3.0;
 /// A box narrower than this many heights may hold a group of people, whatever it was taken for,
 /// and is coarsened as a whole: a roof lost costs less than a face shown.
 const GROUP_ASPECT: f32 = 1.35;
+/// Cells across the picture of the empty scene. A head is narrower than a cell in any street view
+/// that shows more than a few people, and a plate is a smear.
+const CELLS_ACROSS_SCENE: usize = 96;
+/// Least side of a cell, pixels.
+const LEAST_CELL: usize = 6;
 /// Boxes are widened by this share, because the detector may cut hair or shoes off.
 const MARGIN: f32 = 0.08;
 
@@ -25,8 +30,17 @@ const MARGIN: f32 = 0.08;
 pub fn anonymize(frame: &mut Frame, labels: &[Label]) {
     for label in labels {
         let (area, cell) = identifying_part(label);
-        coarsen(frame, &area, cell.max(6.0) as usize);
+        coarsen(frame, &area, (cell as usize).max(LEAST_CELL));
     }
+}
+
+/// Coarsens a picture as a whole. The empty scene shows those whom no motion gives away: people who
+/// stood still while it was learned, parked vehicles. Nobody can say where they are, so nothing in
+/// it stays finer than a cell.
+pub fn anonymize_scene(scene: &mut Frame) {
+    let whole =
+        Rect { left: 0.0, top: 0.0, right: scene.width as f32, bottom: scene.height as f32 };
+    coarsen(scene, &whole, scene.width.div_ceil(CELLS_ACROSS_SCENE).max(LEAST_CELL));
 }
 
 /// The area to coarsen and the side of a cell, pixels.
@@ -174,6 +188,15 @@ mod tests {
         let mut frame = stripes(100, 80);
         anonymize(&mut frame, &[label(Class::Vehicle)]);
         assert!(contrast(&frame, 14, 22..78) < 60);
+    }
+
+    #[test]
+    fn somebody_standing_in_the_empty_scene_is_coarsened_without_a_box() {
+        let mut scene = stripes(768, 576);
+        anonymize_scene(&mut scene);
+        for row in [0, 288, 575] {
+            assert!(contrast(&scene, row, 0..768) < 40, "row {row}");
+        }
     }
 
     #[test]

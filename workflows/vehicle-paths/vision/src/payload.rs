@@ -13,7 +13,7 @@ use crate::label::FrameLabels;
 use crate::track::Path;
 
 /// Raised with every change of a message.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Largest payload written or read, bytes: well under what a call may carry.
 pub const MAX_BYTES: usize = 128 * 1024 * 1024;
 /// Pictures in one message, at most.
@@ -192,7 +192,7 @@ pub enum ProcessResponse {
     Learned {
         /// To be passed on with the first pictures.
         background: Box<Background>,
-        /// The empty scene in full resolution, a JPEG.
+        /// The empty scene in full resolution, anonymized as a whole, a JPEG.
         #[serde(with = "serde_bytes")]
         scene: Vec<u8>,
     },
@@ -270,7 +270,7 @@ pub struct Recording<'a> {
     pub height: u32,
     /// World (x, y, 1) to pixels, row by row, when the camera is calibrated.
     pub homography: Option<Matrix3>,
-    /// The empty scene, a JPEG, to draw the paths on.
+    /// The empty scene, anonymized, a JPEG, to draw the paths on.
     #[serde(borrow, with = "serde_bytes")]
     pub scene: &'a [u8],
     /// In order of time.
@@ -289,6 +289,8 @@ impl Message for Recording<'_> {
 pub struct PathsResponse {
     /// In order of appearance.
     pub paths: Vec<Path>,
+    /// Why there are none, when the video does not allow any.
+    pub note: Option<String>,
     /// The paths drawn over the scene, a PNG.
     #[serde(with = "serde_bytes")]
     pub picture: Vec<u8>,

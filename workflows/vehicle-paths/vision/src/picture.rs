@@ -25,8 +25,14 @@ pub struct PictureError {
     source: png::EncodingError,
 }
 
-/// The scene with all paths, as a PNG file. `unit` is written behind the speeds.
-pub fn draw(scene: &Frame, paths: &[Path], unit: &str) -> Result<Vec<u8>, PictureError> {
+/// The scene with all paths, as a PNG file. `unit` is written behind the speeds, `headline` across
+/// the top.
+pub fn draw(
+    scene: &Frame,
+    paths: &[Path],
+    unit: &str,
+    headline: &str,
+) -> Result<Vec<u8>, PictureError> {
     let mut canvas = Canvas::over(scene);
     let scale = (scene.width as f32 / 1280.0).clamp(0.5, 3.0);
     for path in paths {
@@ -35,6 +41,7 @@ pub fn draw(scene: &Frame, paths: &[Path], unit: &str) -> Result<Vec<u8>, Pictur
     for path in paths {
         canvas.tag(path, unit, scale);
     }
+    canvas.headline(headline, scale);
     canvas.into_png()
 }
 
@@ -132,16 +139,28 @@ impl Canvas {
         let Some(middle) = path.points.get(path.points.len() / 2) else { return };
         let text = format!("{} {:.0}{unit}", path.id, path.typical_speed);
         let zoom = scale.round().max(1.0) as usize;
+        let [x, y] = middle.pixel.map(|value| value as usize);
+        let at = (x + 8, y.saturating_sub(8 * zoom + 14));
+        self.plate(&text, at, zoom, colour(path.id).map(|value| value.mul_add(0.6, 102.0)));
+    }
+
+    fn headline(&mut self, text: &str, scale: f32) {
+        if !text.is_empty() {
+            self.plate(text, (0, 0), scale.round().max(1.0) as usize, [255.0; 3]);
+        }
+    }
+
+    /// Text on a dark plate, moved into the picture.
+    fn plate(&mut self, text: &str, at: (usize, usize), zoom: usize, ink: [f32; 3]) {
         let (width, height) = (text.len() * 8 * zoom + 8, 8 * zoom + 8);
-        let left = (middle.pixel[0] as usize + 8).min(self.width.saturating_sub(width));
-        let top = (middle.pixel[1] as usize).saturating_sub(height + 6).min(self.height - 1);
+        let left = at.0.min(self.width.saturating_sub(width));
+        let top = at.1.min(self.height - 1);
         for row in top..(top + height).min(self.height) {
             for column in left..(left + width).min(self.width) {
                 self.blend(column, row, [16.0, 16.0, 20.0], 0.72);
             }
         }
-        let paint = colour(path.id).map(|value| value.mul_add(0.6, 102.0));
-        self.write(&text, (left + 4, top + 4), zoom, paint);
+        self.write(text, (left + 4, top + 4), zoom, ink);
     }
 
     fn write(&mut self, text: &str, at: (usize, usize), zoom: usize, ink: [f32; 3]) {
@@ -202,7 +221,7 @@ mod tests {
     #[test]
     fn a_path_leaves_its_colour_and_the_rest_is_the_scene() {
         let scene = Frame::grey(200, 100, 100);
-        let png = draw(&scene, &[path(&[[20.0, 50.0], [180.0, 50.0]])], "").unwrap();
+        let png = draw(&scene, &[path(&[[20.0, 50.0], [180.0, 50.0]])], "", "").unwrap();
         let mut reader = png::Decoder::new(std::io::Cursor::new(png)).read_info().unwrap();
         let mut rgb = vec![0; 200 * 100 * 3];
         reader.next_frame(&mut rgb).unwrap();
@@ -215,6 +234,14 @@ mod tests {
     fn wild_points_are_clipped() {
         let scene = Frame::grey(40, 30, 100);
         let wild = [[-500.0, -20.0], [1e9, f32::NAN], [1e4, 1e4], [39.0, 29.0]];
-        assert!(draw(&scene, &[path(&wild), path(&[]), path(&[[1.0, 1.0]])], "km/h").is_ok());
+        assert!(
+            draw(
+                &scene,
+                &[path(&wild), path(&[]), path(&[[1.0, 1.0]])],
+                "km/h",
+                "a headline longer than the picture"
+            )
+            .is_ok()
+        );
     }
 }

@@ -56,7 +56,10 @@ fn main() -> Result<()> {
         pipeline::run(&mut video, options.fps, options.max_frames, homography, &mut archive)?;
     archive.flush().context("write the dataset")?;
     std::fs::write(options.out.join("paths.png"), &outcome.paths.picture)?;
-    let json = serde_json::json!({ "paths": outcome.paths.paths, "homography": homography });
+    let found = &outcome.paths;
+    let json = serde_json::json!({
+        "paths": found.paths, "homography": homography, "note": found.note,
+    });
     std::fs::write(options.out.join("paths.json"), serde_json::to_vec(&json)?)?;
     println!(
         "{} pictures ({} left out), {} vehicles, {:.1} s, results in {}",
@@ -72,6 +75,9 @@ fn main() -> Result<()> {
             sent as f64 / 1e6,
             received as f64 / 1e6
         );
+    }
+    if let Some(note) = &outcome.paths.note {
+        println!("no paths: {note}");
     }
     if let Some(problem) = outcome.problem {
         anyhow::bail!("the video could not be read to its end: {problem}");

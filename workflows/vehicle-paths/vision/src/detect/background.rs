@@ -115,6 +115,8 @@ pub struct Background {
     flicker: Vec<u8>,
     /// How often each shadow tone was seen.
     tones: Vec<f32>,
+    /// Share of the pictures that changed lately.
+    pub(super) unrest: f32,
     /// Boxes of the picture before, to tell what lasts from what flashes.
     pub(super) previous: Vec<Rect>,
 }
@@ -139,6 +141,7 @@ impl Background {
             held: vec![0; pixels],
             flicker: vec![0; pixels],
             tones: vec![0.0; TONE_STEPS],
+            unrest: 0.0,
             previous: Vec::new(),
         };
         for frame in &scaled {
@@ -148,7 +151,8 @@ impl Background {
         learned.red = medians(&plane(|frame| &frame.red), pixels).0;
         for frame in &scaled {
             let gain = learned.light_gain(frame);
-            mask::explain(&mut learned, frame, gain);
+            let pixels = mask::explain(&mut learned, frame, gain);
+            learned.unrest += mask::changed_share(&pixels) / scaled.len() as f32;
         }
         Ok(learned)
     }
@@ -176,7 +180,8 @@ impl Background {
         let planes = [&self.luma, &self.blue, &self.red, &self.spread, &self.held, &self.flicker];
         let fits = planes.iter().all(|plane| plane.len() == pixels)
             && self.tones.len() == TONE_STEPS
-            && self.tones.iter().all(|count| count.is_finite());
+            && self.tones.iter().all(|count| count.is_finite())
+            && self.unrest.is_finite();
         if fits && width >= 3 && height >= 3 {
             return Ok(());
         }

@@ -71,6 +71,12 @@ pub fn explain(background: &mut Background, now: &Scaled, gain: f32) -> Vec<u8> 
     out
 }
 
+/// Share of the pixels that are not the empty scene.
+pub fn changed_share(pixels: &[u8]) -> f32 {
+    let changed = pixels.iter().filter(|pixel| **pixel != SCENE).count();
+    changed as f32 / pixels.len().max(1) as f32
+}
+
 fn is_shadow(change: Change, band: (f32, f32)) -> bool {
     change.colour <= COLOUR_DIFFERENCE
         && change.ratio >= band.0

@@ -18,13 +18,20 @@ use background::Scaled;
 
 /// Share of changed pixels above which the camera itself must have moved or the light jumped.
 const MAX_CHANGED_SHARE: f32 = 0.45;
+/// Mean of that share above which there is no scene to compare with: the camera moves all the
+/// time, or the video was cut together from several. A street with a lorry close by stays below
+/// 0.1, a camera turned by 16 pixels a second is at 0.3.
+const MAX_UNREST: f32 = 0.18;
+/// Weight of one picture in that mean.
+const UNREST_RATE: f32 = 0.01;
 
 /// What was found in one picture.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
     /// Objects; empty when the scene is unsettled.
     pub labels: Vec<Label>,
-    /// So much of the picture changed that nothing in it can be told apart.
+    /// So much of the picture, or of the pictures before it, changed that nothing in it can be told
+    /// apart.
     pub unsettled: bool,
 }
 
@@ -52,8 +59,9 @@ fn detect_one(background: &mut Background, frame: &Frame) -> Result<Found, Backg
     background.check_size(&now)?;
     let gain = background.light_gain(&now);
     let mut pixels = mask::explain(background, &now, gain);
-    let changed = pixels.iter().filter(|pixel| **pixel != mask::SCENE).count();
-    let unsettled = changed as f32 > MAX_CHANGED_SHARE * pixels.len() as f32;
+    let changed = mask::changed_share(&pixels);
+    background.unrest += UNREST_RATE * (changed - background.unrest);
+    let unsettled = changed > MAX_CHANGED_SHARE || background.unrest > MAX_UNREST;
     background.update(&now, &pixels, gain, unsettled);
     if unsettled {
         return Ok(Found { labels: Vec::new(), unsettled });

@@ -21,7 +21,11 @@ fn finish(recording: &Recording, runtime: &impl Call) -> Result<DatasetResponse,
     let answer: PathsResponse = decode(&answer)?;
     let size = (recording.width, recording.height);
     let coco = dataset::annotations(&recording.frames, &recording.skipped, size, &answer.paths);
-    let paths = json!({ "paths": answer.paths, "homography": recording.homography });
+    let paths = json!({
+        "paths": answer.paths,
+        "homography": recording.homography,
+        "note": answer.note,
+    });
     let mut archive = dataset::entry("annotations.json", coco.to_string().as_bytes())?;
     archive.extend(dataset::entry("paths.json", paths.to_string().as_bytes())?);
     archive.extend(dataset::entry("paths.png", &answer.picture)?);

@@ -3,7 +3,7 @@
 //! `prepare-dataset`; the original ones leave to nobody.
 
 use super::{Call, FunctionError, PREPARE_DATASET};
-use crate::anonymize::anonymize;
+use crate::anonymize::{anonymize, anonymize_scene};
 use crate::detect::{Background, detect};
 use crate::frame::Frame;
 use crate::jpeg;
@@ -18,7 +18,8 @@ pub fn process_frames(payload: &[u8], runtime: &impl Call) -> Result<Vec<u8>, Fu
         ProcessRequest::Learn { shots } => {
             let frames = frames(&shots)?;
             let background = Box::new(Background::learn(&frames)?);
-            let scene = Background::scene(&frames);
+            let mut scene = Background::scene(&frames);
+            anonymize_scene(&mut scene);
             let scene = jpeg::encode(&scene)
                 .map_err(|source| FunctionError::Picture { number: 0, source })?;
             ProcessResponse::Learned { background, scene }

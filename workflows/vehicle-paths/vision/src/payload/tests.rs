@@ -79,7 +79,7 @@ proptest! {
 
 #[test]
 fn each_way_of_being_wrong_has_its_words() {
-    let answer = PathsResponse { paths: vec![], picture: vec![1, 2] };
+    let answer = PathsResponse { paths: vec![], note: None, picture: vec![1, 2] };
     let bytes = encode(&answer).unwrap();
     let refused = |bytes: &[u8]| decode::<PathsResponse>(bytes).unwrap_err();
     assert_eq!(refused(b"VP"), PayloadError::Short { bytes: 2 });
