@@ -6,10 +6,10 @@ VIDEO ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
-.PHONY: help setup build guests demo test lint install clean
+.PHONY: help setup build guests demo demo-two-nodes test lint install clean
 
 help: ## This list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 
 setup: ## Install what is missing (Debian 12 or 13, as root)
 	@scripts/setup.sh
@@ -23,6 +23,9 @@ guests: setup ## Build the test guests
 
 demo: setup ## Real video through a chain of functions; VIDEO=path for one of your own
 	@scripts/demo.sh $(if $(VIDEO),'$(VIDEO)')
+
+demo-two-nodes: setup ## The same on two nodes, edge and cloud, then on one: equal results
+	@scripts/demo.sh --two-nodes
 
 test: setup ## Every test, end to end on a private containerd included
 	@scripts/test.sh

@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# The part of the demo that runs beside its containerd (`cwasi-testbed with` starts both).
+# The part of the demo that runs beside its containerd (`cwasi-testbed with` starts both), or beside two
+# (`cwasi-testbed two-nodes`): then dataset and paths are made on the cloud node.
 #
 #   demo-run.sh DIR VIDEO [ARGUMENT…]   arguments of extract-frames; DIR holds in/, out/ and the images
+#
+# Leaves what the functions' calls did in DIR/edges-*.json, one file for each node.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 
@@ -9,23 +12,40 @@ DIR=$1
 shift
 RUNTIME=io.containerd.cwasi.v1
 SECONDARIES=(process-frames prepare-dataset reconstruct-paths)
+CLOUD_FUNCTIONS=" ${CWASI_CLOUD_BED:+prepare-dataset reconstruct-paths }"
 export CONTAINERD_NAMESPACE=demo
 
-run() { # the name of a function, then flags and arguments of ctr run
+# Runs a command on the node of a function: `CONTAINERD_ADDRESS` and `BED` are that node's.
+on_node_of() {
     local name=$1
     shift
-    ctr run --runtime "$RUNTIME" --fifo-dir "$CWASI_BED/fifo" \
+    if [[ $CLOUD_FUNCTIONS == *" $name "* ]]; then
+        CONTAINERD_ADDRESS=$CWASI_CLOUD_ADDRESS BED=$CWASI_CLOUD_BED "$@"
+    else
+        BED=$CWASI_BED "$@"
+    fi
+}
+
+run() { # the name of a function, then flags and arguments of ctr run
+    on_node_of "$1" ctr_run "$@"
+}
+
+ctr_run() {
+    local name=$1
+    shift
+    ctr run --runtime "$RUNTIME" --fifo-dir "$BED/fifo" \
         --annotation cwasi.workflow=vehicle-paths --annotation "cwasi.function=$name" "$@"
 }
 
 for name in "${SECONDARIES[@]}" extract-frames; do
-    ctr images import "$DIR/$name.tar" >/dev/null
+    on_node_of "$name" ctr images import "$DIR/$name.tar" >/dev/null
 done
 for name in "${SECONDARIES[@]}"; do
     say "starting $name (secondary)$([ -d "$STATE_DIR/aot" ] || echo ': the first start compiles it')"
     run "$name" --detach --annotation cwasi.role=secondary "localhost/$name:demo" "$name"
 done
 ctr task ls
+[ -z "${CWASI_CLOUD_BED:-}" ] || on_node_of reconstruct-paths ctr task ls
 say "running extract-frames (primary)"
 started=$SECONDS
 code=0
@@ -36,7 +56,15 @@ run extract-frames --rm \
 say "extract-frames ended with $code after $((SECONDS - started)) s"
 # 3: what could be read of a damaged video has been worked on.
 [ "$code" = 0 ] || [ "$code" = 3 ] || exit "$code"
-cp "$CWASI_BED"/cwasi/g/*/edges.json "$DIR/edges.json"
+# A function's end has its shim write down what its calls did.
+stopped() { on_node_of "$1" ctr task ls | grep -q "^$1 .*STOPPED"; }
 for name in "${SECONDARIES[@]}"; do
-    ctr task kill --signal TERM "$name"
+    on_node_of "$name" ctr task kill --signal TERM "$name"
+    for _ in {1..100}; do ! stopped "$name" || break; sleep 0.1; done
+done
+rm -f "$DIR"/edges-*.json
+for bed in "$CWASI_BED" ${CWASI_CLOUD_BED:+"$CWASI_CLOUD_BED"}; do
+    for edges in "$bed"/cwasi/g/*/edges.json; do
+        [ ! -e "$edges" ] || cp "$edges" "$DIR/edges-$(basename "$bed").json"
+    done
 done

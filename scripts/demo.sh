@@ -4,6 +4,9 @@
 #   demo.sh            a traffic scene is generated, and the result scored against its ground truth
 #   demo.sh VIDEO      a video of one's own (H.264 in MP4 or MJPEG in AVI; others are converted first)
 #   demo.sh --check    the generated scene, with thresholds on the accuracy (CI)
+#   demo.sh --two-nodes
+#                      first on two nodes, frames on the edge and dataset and paths in the cloud, then on one;
+#                      the results must be equal
 #
 # Everything it makes lies below .cwasi/demo; the containerd is gone at the end, however that comes.
 set -euo pipefail
@@ -17,6 +20,7 @@ SCENE_SECONDS=16
 # A seed that the detector was not tuned on.
 SCENE_SEED=${SEED:-11}
 THRESHOLDS=()
+two_nodes=
 
 video=
 case ${1:-} in
@@ -24,6 +28,7 @@ case ${1:-} in
     # Stated in the workflow's README, with what other seeds give.
     THRESHOLDS=(--min-found 0.8 --max-mean-error 2.0 --max-invented 1)
     ;;
+--two-nodes) two_nodes=yes ;;
 ?*) video=$(realpath -e -- "$1" 2>/dev/null) || die "there is no video $1" ;;
 esac
 
@@ -86,7 +91,7 @@ kind_of() {
 show_results() {
     echo
     say "hops"
-    "$TARGET_DIR/workflows/release/hops" "$DEMO_DIR/edges.json"
+    "$TARGET_DIR/workflows/release/hops" "$DEMO_DIR"/edges-*.json
     echo
     say "results"
     printf '      picture of the paths   %s\n' "$DEMO_DIR/out/paths.png"
@@ -99,6 +104,22 @@ show_results() {
         --results "$DEMO_DIR/out" "${THRESHOLDS[@]}"
 }
 
+# The functions on one node (`with`) or two (`two-nodes`).
+run_with() {
+    "$BIN_DIR/cwasi-testbed" "$1" -- "$CHECKOUT/scripts/demo-run.sh" "$DEMO_DIR" \
+        "/in/$(basename "$DEMO_DIR"/in/cam0.*)" ${homography:+--homography "$homography"}
+}
+
+compare() {
+    local file
+    echo
+    say "two nodes against one"
+    for file in "$DEMO_DIR"/out/*; do
+        cmp "$file" "$DEMO_DIR/out-two-nodes/$(basename "$file")" || die "$(basename "$file") differs"
+        printf '      equal: %s, %s bytes\n' "$(basename "$file")" "$(stat -c %s "$file")"
+    done
+}
+
 cd "$CHECKOUT"
 build
 mkdir -p "$DEMO_DIR"
@@ -107,6 +128,15 @@ make_input
 homography=
 [ ! -e "$DEMO_DIR/in/truth.json" ] || homography=/in/truth.json
 say "starting a private containerd"
-"$BIN_DIR/cwasi-testbed" with -- "$CHECKOUT/scripts/demo-run.sh" "$DEMO_DIR" \
-    "/in/$(basename "$DEMO_DIR"/in/cam0.*)" ${homography:+--homography "$homography"}
+if [ -n "$two_nodes" ]; then
+    say "on two nodes: extract-frames and process-frames on the edge, the others in the cloud"
+    run_with two-nodes
+    "$TARGET_DIR/workflows/release/hops" "$DEMO_DIR"/edges-*.json
+    rm -rf "$DEMO_DIR/out-two-nodes"
+    mv "$DEMO_DIR/out" "$DEMO_DIR/out-two-nodes"
+    mkdir "$DEMO_DIR/out"
+    say "on one node"
+fi
+run_with with
 show_results
+[ -z "$two_nodes" ] || compare

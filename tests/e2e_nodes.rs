@@ -1,46 +1,276 @@
 //! End to end on two nodes: containerds in networks of their own, one Redis between them. The same guests as
 //! on one node, unchanged, reach callees on the other.
 
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use cwasi_testbed::nodes::Nodes;
-use cwasi_testbed::run::Outcome;
-use cwasi_testbed::scene::Scene;
+use cwasi_testbed::processes::descendants;
+use cwasi_testbed::run::{Outcome, Run, Running};
+use cwasi_testbed::scene::{Scene, wait_for};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 fn nodes(name: &str) -> Nodes {
     Nodes::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
 }
 
-/// Starts a secondary as function `name`, in a container of its own name.
-fn secondary(scene: &Scene, container: &str, name: &str, guest: &str) {
-    scene.start(
-        scene
-            .guest(container, guest)
-            .annotation("cwasi.role", "secondary")
-            .annotation("cwasi.function", name),
-    );
+/// Function `name` as a secondary, in a container of another name.
+fn secondary(scene: &Scene, container: &str, name: &str) -> Run {
+    scene
+        .guest(container, "server")
+        .annotation("cwasi.role", "secondary")
+        .annotation("cwasi.function", name)
 }
 
 fn call(scene: &Scene, id: &str, target: &str, word: &str) -> Outcome {
     scene.run(scene.guest(id, "probe").args(["call", target, word]))
 }
 
+fn kill_daemons(scene: &Scene) {
+    let below = descendants(scene.containerd.guard_pid());
+    for process in below.iter().filter(|one| one.command.contains("containerd-shim-cwasi-v1")) {
+        kill(Pid::from_raw(process.pid), Signal::SIGKILL).unwrap();
+    }
+}
+
+/// Calls that a caller numbers and callees note: who ran what, and how it ended.
+struct Numbered {
+    dir: tempfile::TempDir,
+}
+
+impl Numbered {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("caller")).unwrap();
+        Self { dir }
+    }
+
+    fn log(&self, name: &str) -> PathBuf {
+        let dir = self.dir.path().join(name);
+        fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    /// A callee that notes what it runs below `name`.
+    fn callee(&self, scene: &Scene, name: &str) {
+        scene.start(secondary(scene, name, "server").mount(&self.log(name), "/log", "rw"));
+    }
+
+    fn caller(&self, scene: &Scene) -> Running {
+        let run = scene.guest("numbers", "probe").mount(&self.log("caller"), "/out", "rw");
+        run.args(["number", "server", "/out"]).spawn(scene.containerd).unwrap()
+    }
+
+    fn executed(&self, name: &str) -> Vec<(u64, String)> {
+        let text = fs::read_to_string(self.log(name).join("executed")).unwrap_or_default();
+        let line = |line: &str| {
+            let (number, id) = line.split_once(' ')?;
+            Some((number.parse().ok()?, id.to_owned()))
+        };
+        text.lines().filter_map(line).collect()
+    }
+
+    /// Waits until `name` has run `more` calls from now on.
+    fn wait_for_more(&self, name: &str, more: usize) {
+        let before = self.executed(name).len();
+        wait_for(&format!("{more} more calls of {name}"), || {
+            (self.executed(name).len() >= before + more).then_some(())
+        });
+    }
+
+    /// Stops the caller; how every call ended, by its number.
+    fn finish(&self, caller: Running) -> BTreeMap<u64, String> {
+        fs::write(self.log("caller").join("stop"), "").unwrap();
+        let outcome = caller.finish().unwrap();
+        assert_eq!(outcome.code, 0, "{}", outcome.stderr);
+        let text = fs::read_to_string(self.log("caller").join("ended")).unwrap();
+        let line = |line: &str| {
+            let (number, end) = line.split_once(' ').unwrap();
+            (number.parse().unwrap(), end.to_owned())
+        };
+        text.lines().map(line).collect()
+    }
+
+    /// Checks that ends and executions agree: every answered call ran once, none ran twice, and at most
+    /// `unknown` calls ended without anybody knowing.
+    fn check(&self, callees: &[&str], ends: &BTreeMap<u64, String>, unknown: usize) {
+        let executed: Vec<_> = callees.iter().flat_map(|name| self.executed(name)).collect();
+        let numbers: BTreeSet<_> = executed.iter().map(|(number, _)| *number).collect();
+        let ids: BTreeSet<_> = executed.iter().map(|(_, id)| id).collect();
+        assert_eq!(numbers.len(), executed.len(), "a call ran twice");
+        assert_eq!(ids.len(), executed.len(), "a call id ran twice");
+        let others: Vec<_> = ends.iter().filter(|(_, end)| *end != "ok").collect();
+        assert!(others.iter().all(|(_, end)| *end == "broken"), "{others:?}");
+        assert!(others.len() <= unknown, "{others:?}");
+        let answered = ends.iter().filter(|(_, end)| *end == "ok");
+        assert!(answered.into_iter().all(|(number, _)| numbers.contains(number)));
+        assert!(executed.len() <= ends.len() && executed.len() + others.len() >= ends.len());
+    }
+}
+
+/// What the group of a running container says about its calls so far: mode and calls.
+fn modes(scene: &Scene) -> BTreeMap<String, u64> {
+    let state = scene.containerd.ready().cwasi_state();
+    let mut modes = BTreeMap::new();
+    for folder in ["g", "edges"] {
+        for entry in fs::read_dir(state.join(folder)).into_iter().flatten().flatten() {
+            let path = entry.path();
+            add(&mut modes, if folder == "g" { path.join("edges.json") } else { path }.as_path());
+        }
+    }
+    modes
+}
+
+fn add(modes: &mut BTreeMap<String, u64>, path: &Path) {
+    let Ok(text) = fs::read(path) else { return };
+    let lines: Vec<serde_json::Value> = serde_json::from_slice(&text).unwrap();
+    for line in lines {
+        let mode = line["mode"].as_str().unwrap().to_owned();
+        *modes.entry(mode).or_default() += line["calls"].as_u64().unwrap();
+    }
+}
+
 #[test]
 fn a_callee_on_the_other_node_answers() {
     let nodes = nodes("other");
-    secondary(&nodes.cloud, "server-c", "server", "server");
+    nodes.cloud.start(secondary(&nodes.cloud, "server-c", "server"));
     assert_eq!(call(&nodes.edge, "p", "server", "hello").success().text(), "hello");
+    let forced = nodes.edge.guest("local", "probe").annotation("cwasi.mode", "local");
+    let refused = nodes.edge.run(forced.args(["call", "server", "x"]));
+    assert!(refused.stderr.contains("cwasi.mode=local forbids it"), "{}", refused.stderr);
+    // The callee itself, to show that a hint may force the network on one node too.
+    let forced = nodes.cloud.guest("forced", "probe").annotation("cwasi.mode", "networked");
+    assert_eq!(nodes.cloud.run(forced.args(["call", "server", "x"])).success().text(), "x");
+    assert!(modes(&nodes.cloud).contains_key("networked"), "{:?}", modes(&nodes.cloud));
+}
+
+#[test]
+fn who_may_call_is_checked_on_the_callees_node() {
+    let nodes = nodes("allow");
+    let callee = secondary(&nodes.cloud, "server-c", "server");
+    nodes.cloud.start(callee.annotation("cwasi.allow", "somebody"));
+    let refused = call(&nodes.edge, "probe-e", "server", "x");
+    assert_eq!(refused.code, 4, "{}", refused.stderr);
+    assert!(refused.stderr.contains("its cwasi.allow is somebody"), "{}", refused.stderr);
 }
 
 #[test]
 fn payloads_of_every_size_come_back_from_the_other_node_unchanged() {
     let nodes = nodes("sizes");
-    secondary(&nodes.cloud, "server-c", "server", "server");
+    nodes.cloud.start(secondary(&nodes.cloud, "server-c", "server"));
     for size in [0, 1, 65_536, 65_537, 1 << 20, 104_857_600] {
         let run = nodes.edge.guest(&format!("p-{size}"), "probe");
         let outcome = nodes.edge.run(run.args(["call-size", "server", &size.to_string()]));
         assert_eq!(outcome.success().text(), format!("{size} bytes came back\n"));
     }
     // Nothing of them stays.
-    let keys =
-        nodes.redis.cli(&["-a", "secret-of-the-nodes", "--no-auth-warning", "KEYS", "cwasi:pay:*"]);
-    assert_eq!(keys, "");
+    let user = ["-a", "secret-of-the-nodes", "--no-auth-warning"];
+    assert_eq!(nodes.redis.cli(&[&user[..], &["KEYS", "cwasi:pay:*"]].concat()), "");
+}
+
+#[test]
+fn calls_move_to_a_callee_that_starts_here_and_back_when_it_is_killed() {
+    let nodes = nodes("move");
+    let numbered = Numbered::new();
+    numbered.callee(&nodes.cloud, "server-c");
+    let caller = numbered.caller(&nodes.edge);
+    numbered.wait_for_more("server-c", 20);
+    numbered.callee(&nodes.edge, "server-e");
+    numbered.wait_for_more("server-e", 20);
+    let there = numbered.executed("server-c").len();
+    numbered.wait_for_more("server-e", 100);
+    assert_eq!(numbered.executed("server-c").len(), there, "calls still leave the node");
+    nodes.edge.kill("server-e", "KILL");
+    numbered.wait_for_more("server-c", 20);
+    let ends = numbered.finish(caller);
+    // At most the call that the killed instance had.
+    numbered.check(&["server-c", "server-e"], &ends, 1);
+    let modes = modes(&nodes.edge);
+    assert!(modes["networked"] >= 40 && modes["local"] >= 120, "{modes:?}");
+}
+
+#[test]
+fn a_killed_shim_on_the_other_node_ends_its_call_as_unknown_and_others_serve() {
+    let nodes = nodes("shim");
+    nodes.cloud.start(secondary(&nodes.cloud, "server-c", "server"));
+    let waiting = nodes.edge.guest("waiting", "probe").args(["call", "server", "!sleep 20000"]);
+    let waiting = waiting.spawn(nodes.edge.containerd).unwrap();
+    let log = nodes.cloud.containerd.ready().cwasi_state();
+    wait_for("the call to arrive", || {
+        let logs = fs::read_dir(log.join("g")).unwrap().flatten();
+        let mut texts =
+            logs.filter_map(|dir| fs::read_to_string(dir.path().join("daemon.log")).ok());
+        texts.any(|text| text.contains("call accepted")).then_some(())
+    });
+    kill_daemons(&nodes.cloud);
+    let ended = waiting.finish().unwrap();
+    assert!(ended.stderr.contains("broken"), "{}", ended.stderr);
+    // Its location is gone with it, at the latest when nobody listens.
+    let nobody = call(&nodes.edge, "nobody", "server", "x");
+    assert!([3, 10].contains(&nobody.code), "{} {}", nobody.code, nobody.stderr);
+    nodes.cloud.remove("server-c");
+    // `ctr` removes its own FIFOs with the task, which is gone: with any runtime.
+    for fifos in fs::read_dir(nodes.cloud.containerd.ready().fifos()).unwrap().flatten() {
+        fs::remove_dir_all(fifos.path()).unwrap();
+    }
+    nodes.cloud.start(secondary(&nodes.cloud, "server-c2", "server"));
+    assert_eq!(call(&nodes.edge, "again", "server", "x").success().text(), "x");
+}
+
+#[test]
+fn a_cut_network_is_an_error_within_the_deadline_and_heals() {
+    let nodes = nodes("cut");
+    nodes.cloud.start(secondary(&nodes.cloud, "server-c", "server"));
+    assert_eq!(call(&nodes.edge, "before", "server", "x").success().text(), "x");
+    let cable = nodes.edge.containerd.ready().link.clone().unwrap();
+    cable.cut();
+    let run = nodes.edge.guest("cut", "probe").annotation("cwasi.timeout", "3s");
+    let ended = nodes.edge.run(run.args(["call", "server", "x"]));
+    cable.mend();
+    // Unreachable: the look-up found no Redis; timeout: it was still thought to be there.
+    assert!([5, 10].contains(&ended.code), "{} {}", ended.code, ended.stderr);
+    assert_eq!(call(&nodes.edge, "after", "server", "x").success().text(), "x");
+}
+
+#[test]
+fn redis_stopped_and_started_again_is_served_again() {
+    let mut nodes = nodes("restart");
+    nodes.cloud.start(secondary(&nodes.cloud, "server-c", "server"));
+    assert_eq!(call(&nodes.edge, "before", "server", "x").success().text(), "x");
+    nodes.redis.stop();
+    let run = nodes.edge.guest("stopped", "probe").annotation("cwasi.timeout", "3s");
+    let ended = nodes.edge.run(run.args(["call", "server", "x"]));
+    assert_eq!(ended.code, 10, "{}", ended.stderr);
+    assert!(ended.stderr.contains("Redis is away"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("secret"), "{}", ended.stderr);
+    nodes.redis.restart();
+    let mut tries = 0;
+    wait_for("service after the restart", || {
+        tries += 1;
+        let ended = call(&nodes.edge, &format!("again-{tries}"), "server", "x");
+        (ended.code == 0).then_some(())
+    });
+}
+
+#[test]
+fn the_password_of_redis_is_nowhere_to_be_read() {
+    let nodes = nodes("secret");
+    nodes.cloud.start(secondary(&nodes.cloud, "server-c", "server"));
+    let said = nodes.cloud.run(nodes.cloud.guest("env", "probe").args(["env"])).success();
+    assert!(!said.text().contains("secret-of-the-nodes"));
+    for process in descendants(nodes.cloud.containerd.guard_pid()) {
+        let environment = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
+        assert!(!String::from_utf8_lossy(&environment).contains("secret-of-the-nodes"));
+        assert!(!process.command.contains("secret-of-the-nodes"), "{process:?}");
+    }
+    let state = nodes.cloud.containerd.ready().cwasi_state();
+    for group in fs::read_dir(state.join("g")).unwrap().flatten() {
+        let log = fs::read_to_string(group.path().join("daemon.log")).unwrap();
+        assert!(log.contains("connected to Redis"), "{log}");
+        assert!(!log.contains("secret-of-the-nodes"), "{log}");
+    }
 }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
 use cwasi_testbed::containerd::Containerd;
 use cwasi_testbed::image::{MODULE_MEDIA_TYPES, Rootfs, Start, write_module_image};
-use cwasi_testbed::{guard, place::Slot};
+use cwasi_testbed::{guard, nodes, place::Slot};
 
 #[derive(Parser)]
 #[command(about = "Image archives and private containerds for CWASI's tests and demo")]
@@ -46,6 +46,15 @@ enum Verb {
     },
     /// Run a command with a private containerd: CONTAINERD_ADDRESS is set and its ctr is first on PATH.
     With {
+        #[command(flatten)]
+        bed: BedArguments,
+        /// The command.
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
+    /// Run a command with two nodes: the edge's containerd as for `with`, the cloud's in CWASI_CLOUD_ADDRESS and
+    /// CWASI_CLOUD_BED, and a Redis that both know. Each lives in a network of its own.
+    TwoNodes {
         #[command(flatten)]
         bed: BedArguments,
         /// The command.
@@ -113,6 +122,7 @@ fn main() -> Result<ExitCode> {
             write_module_image(&wasm, &media_type, &reference, &start.into(), &out)?;
         }
         Verb::With { bed, command } => return with(bed, &command),
+        Verb::TwoNodes { bed, command } => return two_nodes(bed, &command),
         Verb::Guard { bed, linked } => {
             let (slot, programs) = bed.resolve()?;
             guard::serve(slot, &programs, linked)?;
@@ -126,6 +136,32 @@ fn with(bed: BedArguments, command: &[String]) -> Result<ExitCode> {
     // Ctrl-C reaches the command too; we end after it, and the guard after us.
     guard::outlive_terminal_signals()?;
     let containerd = Containerd::start(slot, &programs)?;
+    let code = run(prepared(&containerd, programs, command)?);
+    containerd.stop()?;
+    code
+}
+
+fn two_nodes(bed: BedArguments, command: &[String]) -> Result<ExitCode> {
+    let (slot, programs) = bed.resolve()?;
+    guard::outlive_terminal_signals()?;
+    let edge = Containerd::start_linked(slot, &programs)?;
+    let cloud = Containerd::start_linked(slot, &programs)?;
+    let redis = nodes::server(&[&edge, &cloud]);
+    for (node, name) in [(&edge, "edge"), (&cloud, "cloud")] {
+        nodes::configure(node.ready(), name, &redis, "info");
+    }
+    let mut child = prepared(&edge, programs, command)?;
+    child
+        .env("CWASI_CLOUD_ADDRESS", cloud.ready().address())
+        .env("CWASI_CLOUD_BED", &cloud.ready().dir);
+    let code = run(child);
+    edge.stop()?;
+    cloud.stop()?;
+    code
+}
+
+/// The command in the environment of a bed.
+fn prepared(containerd: &Containerd, programs: PathBuf, command: &[String]) -> Result<Command> {
     let ready = containerd.ready();
     let mut path = vec![ready.bin_dir.clone(), programs];
     path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
@@ -135,9 +171,12 @@ fn with(bed: BedArguments, command: &[String]) -> Result<ExitCode> {
         .env("PATH", std::env::join_paths(path)?)
         .env("CONTAINERD_ADDRESS", ready.address())
         .env("CWASI_BED", &ready.dir);
-    let status = child.status().with_context(|| format!("run {}", command[0]));
-    containerd.stop()?;
-    let code = status?.code().and_then(|code| u8::try_from(code).ok());
+    Ok(child)
+}
+
+fn run(mut child: Command) -> Result<ExitCode> {
+    let status = child.status().with_context(|| format!("run {child:?}"))?;
     // Without a code it was killed, as by Ctrl-C.
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(ExitCode::from(code.unwrap_or(130)))
 }

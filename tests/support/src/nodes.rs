@@ -43,7 +43,7 @@ impl Nodes {
         let [edge, cloud] = [0, 1].map(|index| containerd(index, programs));
         let redis = server(&[edge, cloud]);
         for (containerd, node) in [edge, cloud].into_iter().zip(NAMES) {
-            configure(containerd.ready(), node, &redis);
+            configure(containerd.ready(), node, &redis, "debug");
         }
         let namespace = format!("{name}-{}", std::process::id());
         let edge = Scene::on(edge, programs, &namespace, Some(turn));
@@ -87,10 +87,10 @@ pub fn server(nodes: &[&Containerd]) -> Redis {
 ///
 /// # Panics
 /// When it cannot be written.
-pub fn configure(ready: &Ready, node: &str, redis: &Redis) {
+pub fn configure(ready: &Ready, node: &str, redis: &Redis, log: &str) {
     let gateway = ready.link.as_ref().expect("a bed with a cable").gateway;
     let settings = format!(
-        "{}node = \"{node}\"\nlog = \"debug\"\nredis_url = \"redis://{USER}{gateway}:{}\"\n",
+        "{}node = \"{node}\"\nlog = \"{log}\"\nredis_url = \"redis://{USER}{gateway}:{}\"\n",
         crate::guard::cwasi_config(&ready.dir),
         redis.port()
     );

@@ -3,6 +3,8 @@
 //! Runs inside a guest, as a secondary: one instance per request.
 
 use std::alloc::{Layout, alloc};
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cwasi_abi::ResponseRef;
@@ -58,6 +60,14 @@ pub unsafe extern "C" fn cwasi_handle(
     status
 }
 
+/// Notes in `/log/executed` that this request ran: its number and its invocation id.
+fn record(number: &str) -> std::io::Result<Vec<u8>> {
+    let id = context("invocation_id").unwrap_or_default();
+    let mut log = OpenOptions::new().create(true).append(true).open("/log/executed")?;
+    log.write_all(format!("{number} {id}\n").as_bytes())?;
+    Ok(number.as_bytes().to_vec())
+}
+
 fn handle(payload: &[u8]) -> Result<Vec<u8>, String> {
     let Some(order) = payload.strip_prefix(b"!") else { return Ok(payload.to_vec()) };
     let order = String::from_utf8_lossy(order).into_owned();
@@ -71,6 +81,7 @@ fn handle(payload: &[u8]) -> Result<Vec<u8>, String> {
             std::thread::sleep(std::time::Duration::from_millis(ms));
             Ok(b"slept".to_vec())
         }
+        "record" => record(argument).map_err(|error| error.to_string()),
         "context" => context(argument).map(String::into_bytes).map_err(|errno| errno.to_string()),
         "call" => {
             let (target, payload) = argument.split_once(' ').unwrap_or((argument, ""));

@@ -34,6 +34,7 @@ fn main() -> io::Result<()> {
         "call-size" => sized_call(arg(2), number(arg(3))),
         "calls" => args.iter().skip(3).for_each(|payload| report_call(arg(2), payload.as_bytes())),
         "repeat" => repeat(arg(2), number(arg(3)), arg(4)),
+        "number" => number_calls(arg(2), arg(3))?,
         "say-then" => {
             println!("{}", arg(2));
             misbehave(arg(3), arg(4));
@@ -111,4 +112,23 @@ fn repeat(target: &str, times: usize, payload: &str) {
         *ends.entry(end.name()).or_default() += 1;
     }
     ends.iter().for_each(|(name, count)| println!("{name} {count}"));
+}
+
+/// Calls with `!record 0`, `!record 1`, … until `DIR/stop` exists, and notes in `DIR/ended` how each one ended.
+fn number_calls(target: &str, dir: &str) -> io::Result<()> {
+    let mut ended = fs::File::create(format!("{dir}/ended"))?;
+    for number in 0_u64.. {
+        if fs::exists(format!("{dir}/stop"))? {
+            break;
+        }
+        let end = match call(target, format!("!record {number}").as_bytes()) {
+            Ok(_) => Errno::Ok,
+            Err((errno, message)) => {
+                eprintln!("{number}: {message}");
+                errno
+            }
+        };
+        writeln!(ended, "{number} {}", end.name())?;
+    }
+    Ok(())
 }
