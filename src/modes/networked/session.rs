@@ -48,12 +48,12 @@ impl NetworkError {
 }
 
 /// Who decided about a try first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// We did, just now.
     Ours,
-    /// The other side had before.
-    Theirs,
+    /// The other side had before, and left this name.
+    Theirs(String),
 }
 
 /// Commands on one set of connections.
@@ -117,7 +117,8 @@ impl Session {
         Ok(count)
     }
 
-    /// Decides about a try unless that was done: the callee before it runs it, or the caller that gives it up.
+    /// Decides about a try unless that was done: the callee before it runs it, under the name of its shim's
+    /// channel, or the caller that gives it up.
     /// Exactly one of the two gets [`Decision::Ours`].
     ///
     /// # Errors
@@ -126,7 +127,14 @@ impl Session {
         let mut cmd = redis::cmd("SET");
         cmd.arg(try_key(id)).arg(who).arg("NX").arg("EX").arg(TRY_KEPT.as_secs());
         let set: Option<String> = self.run("SET", &cmd).await?;
-        Ok(if set.is_some() { Decision::Ours } else { Decision::Theirs })
+        if set.is_some() {
+            return Ok(Decision::Ours);
+        }
+        let mut cmd = redis::cmd("GET");
+        cmd.arg(try_key(id));
+        // Removed in between: by the caller, whose try has ended.
+        let who: Option<String> = self.run("GET", &cmd).await?;
+        Ok(Decision::Theirs(who.unwrap_or_default()))
     }
 
     /// Removes the key of a try that has ended.

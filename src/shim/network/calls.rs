@@ -58,6 +58,16 @@ pub struct Order {
     pub payload: Payload,
 }
 
+/// What came of giving a try up.
+enum Verdict {
+    /// It will never run.
+    NotAccepted,
+    /// The callee, by the channel of its shim, was first.
+    Accepted(String),
+    /// Redis does not say.
+    Unknown,
+}
+
 /// How a try ended.
 enum End {
     Answered(Result<Payload, CallError>),
@@ -234,41 +244,42 @@ impl<'a> Try<'a> {
         let message = encode(&self.message(payload));
         let channel = instance_channel(&self.location.instance);
         let published = timeout_at(self.order.deadline, self.session.publish(&channel, &message));
-        let accepted = match published.await {
+        let callee = match published.await {
             Ok(Ok(0)) => {
                 self.inner.routes.drop_stale(self.session, self.location).await;
                 let message = format!("nobody listens for {} any more", self.instance());
                 return End::NotAccepted(self.order.unreachable(message));
             }
-            Ok(Ok(_)) => false,
+            Ok(Ok(_)) => None,
             // Redis said no, so nobody got it.
             Ok(Err(error @ NetworkError::Command { .. })) => {
                 return End::NotAccepted(self.order.unreachable(error));
             }
             Ok(Err(NetworkError::Away { reason })) => match self.give_up().await {
-                Some(end) => {
-                    return end.unwrap_or_else(|| End::Answered(Err(self.order.unknown(reason))));
-                }
-                None => true,
+                Verdict::NotAccepted => return End::NotAccepted(self.not_in_time()),
+                Verdict::Accepted(callee) => Some(callee),
+                Verdict::Unknown => return End::Answered(Err(self.order.unknown(reason))),
             },
             Err(_elapsed) => return self.past_deadline(false),
         };
-        let end = self.wait(accepted).await;
-        let forgetting = (Arc::clone(self.inner), self.session.clone(), self.id);
+        self.wait(callee).await
+    }
+
+    /// Removes the key of a try that the callee has done with. One that was given up keeps it until it expires:
+    /// a callee that wakes up late must find it.
+    fn forget(&self) {
+        let (session, id) = (self.session.clone(), self.id);
         tokio::spawn(async move {
-            let (_inner, session, id) = forgetting;
             if let Err(error) = session.forget_try(id).await {
                 tracing::debug!(%error, "a try's key expires instead");
             }
         });
-        end
     }
 
-    /// Waits for answers until the try has ended.
-    async fn wait(&mut self, mut accepted: bool) -> End {
+    /// Waits for answers until the try has ended. `callee`: the channel of the shim that accepted it, if known.
+    async fn wait(&mut self, mut callee: Option<String>) -> End {
         let mut accept_by = self.order.deadline.min(Instant::now() + ACCEPT_MAX);
         let mut next_look = Instant::now() + LOOK_EVERY;
-        let mut callee = None;
         let mut absent = 0;
         let link = self.inner.link.clone();
         let lost = link.ended(self.session.epoch);
@@ -277,9 +288,8 @@ impl<'a> Try<'a> {
             tokio::select! {
                 biased;
                 answer = self.answers.recv() => {
-                    let Some(answer) = answer else { return self.past_deadline(accepted) };
+                    let Some(answer) = answer else { return self.past_deadline(callee.is_some()) };
                     if answer.kind.enum_value() == Ok(AnswerKind::ANSWER_ACCEPTED) {
-                        accepted = true;
                         callee = Some(answer.from);
                         continue;
                     }
@@ -289,14 +299,12 @@ impl<'a> Try<'a> {
                     let message = format!("the connection to Redis was lost while {} had the call: {reason}", self.instance());
                     return End::Answered(Err(self.order.unknown(message)));
                 }
-                () = sleep_until(self.order.deadline) => return self.past_deadline(accepted),
-                () = sleep_until(accept_by), if !accepted => match self.give_up().await {
-                    None => accepted = true,
-                    Some(Some(end)) => return end,
-                    Some(None) => {
-                        // The link notices within seconds; until then the answer may still come.
-                        accept_by = Instant::now() + ACCEPT_MAX;
-                    }
+                () = sleep_until(self.order.deadline) => return self.past_deadline(callee.is_some()),
+                () = sleep_until(accept_by), if callee.is_none() => match self.give_up().await {
+                    Verdict::NotAccepted => return End::NotAccepted(self.not_in_time()),
+                    Verdict::Accepted(shim) => callee = Some(shim),
+                    // The link notices within seconds; until then the answer may still come.
+                    Verdict::Unknown => accept_by = Instant::now() + ACCEPT_MAX,
                 },
                 () = sleep_until(next_look), if callee.is_some() => {
                     next_look = Instant::now() + LOOK_EVERY;
@@ -311,16 +319,17 @@ impl<'a> Try<'a> {
         }
     }
 
-    /// Decides that the try is not accepted. `None`: the callee was first. `Some(None)`: Redis does not say.
-    async fn give_up(&self) -> Option<Option<End>> {
+    /// Decides that the try is not accepted, unless the callee was first.
+    async fn give_up(&self) -> Verdict {
         match timeout_at(self.order.deadline, self.session.decide(self.id, "caller")).await {
-            Ok(Ok(Decision::Ours)) => {
-                let message = format!("{} did not accept the call in time", self.instance());
-                Some(Some(End::NotAccepted(self.order.unreachable(message))))
-            }
-            Ok(Ok(Decision::Theirs)) => None,
-            Ok(Err(_)) | Err(_) => Some(None),
+            Ok(Ok(Decision::Ours)) => Verdict::NotAccepted,
+            Ok(Ok(Decision::Theirs(callee))) => Verdict::Accepted(callee),
+            Ok(Err(_)) | Err(_) => Verdict::Unknown,
         }
+    }
+
+    fn not_in_time(&self) -> CallError {
+        self.order.unreachable(format!("{} did not accept the call in time", self.instance()))
     }
 
     /// The caller waits no longer; a callee that has not begun will not.
@@ -338,6 +347,7 @@ impl<'a> Try<'a> {
 
     /// The last answer's meaning.
     async fn end(&self, answer: Answer) -> End {
+        self.forget();
         let refused = answer.kind.enum_value() == Ok(AnswerKind::ANSWER_REFUSED);
         let payload = answer.payload.into_option().unwrap_or_default();
         if answer.errno == 0 && !refused {

@@ -86,7 +86,7 @@ impl Delivery {
         let Ok(session) = self.inner.link.session_now() else { return };
         match session.decide(self.id, &self.inner.replies).await {
             Ok(Decision::Ours) => tracing::debug!(%call, "call accepted"),
-            Ok(Decision::Theirs) => {
+            Ok(Decision::Theirs(_)) => {
                 tracing::debug!(%call, "given up by its caller");
                 return;
             }

@@ -1,0 +1,270 @@
+//! Nodes, instances that count, callers, and a peer that does what a test wants.
+
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use cwasi::coordinator::registry::{Record, Registry};
+use cwasi::modes::local::receiver::Event;
+use cwasi::modes::local::{Answer, LocalMode, LocalRoute, Receiver, respond};
+use cwasi::modes::networked::{Link, Listener, Target, instance_channel, locations};
+use cwasi::modes::{Call, CallError, Mode as _, Payload};
+use cwasi::shim::network::{Caller, Network};
+use cwasi::sys::clock::monotonic_ns;
+use cwasi::sys::random::bytes16;
+use cwasi::sys::seqpacket;
+use cwasi::wire::control::ModeHint;
+use cwasi::wire::ids::{CallId, Identity};
+use cwasi::wire::network::Location;
+use cwasi_testbed::redis::Redis;
+use tokio::runtime::Runtime;
+
+/// Largest payload of every function here.
+pub const MAX_PAYLOAD: u64 = 8 << 20;
+/// Far longer than anything here takes.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Ids of the calls that ran, in order; shared by all instances of a test.
+pub type Executions = Arc<Mutex<Vec<CallId>>>;
+
+pub fn identity(function: &str) -> Identity {
+    Identity { namespace: "n".into(), pod_namespace: String::new(), function: function.into() }
+}
+
+pub fn target(redis: &Redis) -> Target {
+    Target { url: redis.url(), ca: None }
+}
+
+pub fn reactor() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// Polls until `condition` holds.
+pub fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// One node: a shim's network and its reactor.
+pub struct Node {
+    pub network: Network,
+    reactor: Option<Runtime>,
+    _state: tempfile::TempDir,
+}
+
+impl Node {
+    pub fn start(name: &str, target: &Target) -> Self {
+        let reactor = reactor();
+        let state = tempfile::tempdir().unwrap();
+        let network = {
+            let _entered = reactor.enter();
+            Network::connect(target, name, &Registry::new(state.path())).unwrap()
+        };
+        Self { network, reactor: Some(reactor), _state: state }
+    }
+
+    pub fn serve(&self, instance: &Instance) {
+        self.reactor.as_ref().unwrap().block_on(self.network.serve(instance.record.clone()));
+    }
+
+    pub fn withdraw(&self, instance: &Instance) {
+        self.reactor.as_ref().unwrap().block_on(self.network.withdraw(&instance.record));
+    }
+
+    /// Ends everything of the node at once; nobody is told.
+    pub fn kill(mut self) {
+        self.reactor.take().unwrap().shutdown_background();
+    }
+
+    /// A worker's connection, with its node.
+    pub fn caller_kept(self) -> (Self, Worker) {
+        let worker = self.caller();
+        (self, worker)
+    }
+
+    /// A worker's connection from function `a` to function `b`.
+    pub fn caller(&self) -> Worker {
+        let caller = Caller {
+            identity: identity("a"),
+            workflow: String::new(),
+            instance: "caller".into(),
+            hint: ModeHint::Networked,
+            max_payload: MAX_PAYLOAD,
+            callee: identity("b"),
+            passed_over: Vec::new(),
+        };
+        let _entered = self.reactor.as_ref().unwrap().enter();
+        let connection = self.network.bridge(caller).unwrap();
+        let route = LocalRoute { instance: String::new(), connection, max_request: MAX_PAYLOAD };
+        Worker { mode: LocalMode::new(MAX_PAYLOAD), route }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(reactor) = self.reactor.take() {
+            reactor.shutdown_background();
+        }
+    }
+}
+
+/// A caller's end.
+pub struct Worker {
+    mode: LocalMode,
+    route: LocalRoute,
+}
+
+impl Worker {
+    pub fn call_as(
+        &mut self,
+        id: CallId,
+        payload: &[u8],
+        wait: Duration,
+    ) -> Result<Vec<u8>, CallError> {
+        let deadline = monotonic_ns() + u64::try_from(wait.as_nanos()).unwrap();
+        let deadline = Some(deadline);
+        let call = Call { id, target: "b", payload, deadline, traceparent: "", attempt: 1 };
+        self.mode.call(&mut self.route, &call).map(|payload| payload.into_vec().unwrap())
+    }
+
+    pub fn call(&mut self, payload: &[u8], wait: Duration) -> Result<Vec<u8>, CallError> {
+        self.call_as(CallId(bytes16()), payload, wait)
+    }
+}
+
+/// An instance of `b`: echoes, and notes what it ran. `slow…` takes 50 ms.
+pub struct Instance {
+    pub record: Record,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    _dir: tempfile::TempDir,
+}
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+impl Instance {
+    pub fn start(executions: &Executions) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("r.sock");
+        let listener = seqpacket::listener(&socket).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (flag, executions) = (Arc::clone(&stop), Arc::clone(executions));
+        let thread = Some(std::thread::spawn(move || {
+            run(Receiver::new(listener, MAX_PAYLOAD), &flag, &executions);
+        }));
+        let record = record(&format!("{:016x}", NEXT.fetch_add(1, Ordering::Relaxed)), socket);
+        Self { record, stop, thread, _dir: dir }
+    }
+
+    /// Ends it at once; its connections close.
+    pub fn kill(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn record(instance: &str, socket: PathBuf) -> Record {
+    Record {
+        identity: identity("b"),
+        instance: instance.into(),
+        workflow: String::new(),
+        trust: String::new(),
+        allow: Vec::new(),
+        socket,
+        max_payload: MAX_PAYLOAD,
+        container: "b".into(),
+    }
+}
+
+fn run(mut receiver: Receiver, stop: &AtomicBool, executions: &Executions) {
+    while !stop.load(Ordering::Relaxed) {
+        let mut busy = receiver.accept().unwrap() > 0;
+        let ids: Vec<_> = receiver.connections().map(|(id, _)| id).collect();
+        for id in ids {
+            if let Event::Request(incoming) = receiver.next_event(id) {
+                busy = true;
+                executions.lock().unwrap().push(incoming.id);
+                let payload = incoming.payload.into_vec().unwrap();
+                if payload.starts_with(b"slow") {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                let answer = Answer::Response(shaped(payload));
+                // A caller that went away is no failure of the callee.
+                drop(respond(incoming.reply_to.as_fd(), incoming.id, &answer, None));
+            }
+        }
+        if !busy {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
+fn shaped(payload: Vec<u8>) -> Payload {
+    cwasi::modes::networked::claims::shaped(payload).unwrap()
+}
+
+/// A node that follows no rules: a link, and what a test does with it.
+pub struct Peer {
+    pub reactor: Runtime,
+    pub link: Link,
+    pub answers: Listener,
+}
+
+impl Peer {
+    pub fn start(target: &Target) -> Self {
+        let reactor = reactor();
+        let (link, answers) = {
+            let _entered = reactor.enter();
+            Link::start(target, "cwasi:re:peer").unwrap()
+        };
+        let peer = Self { reactor, link, answers };
+        drop(peer.session());
+        peer
+    }
+
+    pub fn session(&self) -> cwasi::modes::networked::Session {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        self.reactor.block_on(self.link.session(deadline)).unwrap()
+    }
+
+    /// Announces an instance of `b` that nobody has to listen for.
+    pub fn announce(&self, instance: &str) {
+        let location = Location {
+            identity: identity("b"),
+            node: "peer".into(),
+            instance: instance.into(),
+            allow: Vec::new(),
+            max_payload: MAX_PAYLOAD,
+        };
+        self.reactor.block_on(locations::announce(&self.session(), &location)).unwrap();
+    }
+
+    /// Listens as an instance.
+    pub fn listen(&self, instance: &str) -> Listener {
+        self.reactor.block_on(self.link.listen(&instance_channel(instance)))
+    }
+}
+
+/// How often each id is in the list.
+pub fn counts(executions: &Executions) -> HashMap<CallId, usize> {
+    let mut counts = HashMap::new();
+    for id in executions.lock().unwrap().iter() {
+        *counts.entry(*id).or_default() += 1;
+    }
+    counts
+}

@@ -1,0 +1,290 @@
+//! One fault each: what the caller is told, and what ran.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use cwasi::modes::networked::claims::Claims;
+use cwasi::modes::networked::session::Decision;
+use cwasi::modes::networked::{Listener, instance_channel};
+use cwasi::modes::{CallError, Payload};
+use cwasi::sys::random::bytes16;
+use cwasi::wire::ids::CallId;
+use cwasi::wire::network::{
+    self, Answer, AnswerKind, Call, NETWORK_VERSION, TryId, decode, encode,
+};
+use cwasi_testbed::redis::{Kind, Redis};
+
+use crate::bed::{Executions, Instance, Node, PATIENCE, Peer, counts, identity, target, wait_for};
+
+const SHORT: Duration = Duration::from_secs(4);
+
+fn three_chunks() -> Payload {
+    let bytes: Vec<u8> = (0..(2 << 20) + 77).map(|i: u32| i.to_le_bytes()[0]).collect();
+    Payload::Inline(bytes)
+}
+
+/// A call as another node's shim would publish it.
+fn call(payload: network::Payload) -> (TryId, Call) {
+    let id = TryId(bytes16());
+    let caller = network::Caller::of(&identity("a"), "", "1", "peer");
+    let call = Call {
+        version: NETWORK_VERSION,
+        try_id: id.0.to_vec(),
+        reply_to: "cwasi:re:peer".into(),
+        caller: Some(caller).into(),
+        call_id: bytes16().to_vec(),
+        target: "b".into(),
+        remaining_us: 10_000_000,
+        attempt: 1,
+        payload: Some(payload).into(),
+        ..Call::default()
+    };
+    (id, call)
+}
+
+impl Peer {
+    fn publish(&self, channel: &str, message: &[u8]) {
+        assert_eq!(self.reactor.block_on(self.session().publish(channel, message)), Ok(1));
+    }
+
+    /// The next answer to anybody here: its kind, errno and text.
+    fn answer(&mut self) -> (AnswerKind, i32, String) {
+        let answers = &mut self.answers;
+        let next = async { tokio::time::timeout(PATIENCE, answers.next()).await };
+        let message = self.reactor.block_on(next).unwrap().unwrap();
+        let answer: Answer = decode(&message).unwrap();
+        let text = String::from_utf8_lossy(&answer.payload.inline).into_owned();
+        (answer.kind.unwrap(), answer.errno, text)
+    }
+
+    /// The next call for an instance that this peer listens as.
+    fn next_call(&self, listener: &mut Listener) -> (TryId, Call) {
+        let next = async { tokio::time::timeout(PATIENCE, listener.next()).await };
+        let message = self.reactor.block_on(next).unwrap().unwrap();
+        let call: Call = decode(&message).unwrap();
+        (TryId::from_field(&call.try_id).unwrap(), call)
+    }
+
+    fn reply(&self, to: &Call, kind: AnswerKind, payload: network::Payload) {
+        let id = TryId::from_field(&to.try_id).unwrap();
+        let answer = Answer::of("cwasi:re:peer", id, kind, 0, payload);
+        self.publish(&to.reply_to, &encode(&answer));
+    }
+
+    fn accept(&self, call: &Call) {
+        let id = TryId::from_field(&call.try_id).unwrap();
+        let session = self.session();
+        assert_eq!(self.reactor.block_on(session.decide(id, "peer")), Ok(Decision::Ours));
+        self.reply(call, AnswerKind::ANSWER_ACCEPTED, network::Payload::default());
+    }
+
+    fn put(&self, payload: &Payload) -> network::Claim {
+        let claims = Claims::default();
+        self.reactor.block_on(claims.put(&self.session(), payload, PATIENCE)).unwrap()
+    }
+}
+
+#[test]
+fn a_stale_location_is_dropped_and_the_next_instance_serves() {
+    let redis = Redis::start(Kind::Redis7);
+    let executions = Executions::default();
+    let instance = Instance::start(&executions);
+    let node = Node::start("there", &target(&redis));
+    node.serve(&instance);
+    let peer = Peer::start(&target(&redis));
+    peer.announce("stale");
+    let mut worker = Node::start("here", &target(&redis)).caller_kept();
+    for _ in 0..4 {
+        assert_eq!(worker.1.call(b"x", PATIENCE), Ok(b"x".to_vec()));
+    }
+    assert_eq!(redis.cli(&["EXISTS", "cwasi:at:stale"]), "0");
+    assert!(counts(&executions).values().all(|count| *count == 1));
+}
+
+#[test]
+fn without_anybody_left_a_call_ends_as_not_accepted() {
+    let redis = Redis::start(Kind::Redis7);
+    Peer::start(&target(&redis)).announce("stale");
+    let (_node, mut worker) = Node::start("here", &target(&redis)).caller_kept();
+    let ended = worker.call(b"x", SHORT);
+    assert!(matches!(ended, Err(CallError::Unreachable { .. })), "{ended:?}");
+}
+
+#[test]
+fn an_instance_that_does_not_accept_is_given_up_for_good() {
+    let redis = Redis::start(Kind::Redis7);
+    let peer = Peer::start(&target(&redis));
+    let mut silent = peer.listen("silent");
+    peer.announce("silent");
+    let (_node, mut worker) = Node::start("here", &target(&redis)).caller_kept();
+    let ended = worker.call(b"x", SHORT);
+    assert!(matches!(ended, Err(CallError::Unreachable { .. })), "{ended:?}");
+    // Now it wakes up, and may not run it any more.
+    let (id, _call) = peer.next_call(&mut silent);
+    let decision = peer.reactor.block_on(peer.session().decide(id, "silent"));
+    assert_eq!(decision, Ok(Decision::Theirs("caller".into())));
+}
+
+#[test]
+fn a_missing_or_altered_chunk_of_a_request_is_an_error_and_nothing_runs() {
+    let redis = Redis::start(Kind::Redis7);
+    let executions = Executions::default();
+    let instance = Instance::start(&executions);
+    let node = Node::start("there", &target(&redis));
+    node.serve(&instance);
+    let mut peer = Peer::start(&target(&redis));
+    let channel = instance_channel(&instance.record.instance);
+    let faults: [(&[&str], &str); 4] = [
+        (&["HDEL", "KEY", "1"], "chunk 1 of 3 is missing"),
+        (&["HSET", "KEY", "1", "short"], "a chunk has another length"),
+        (&["HSET", "KEY", "2", &"x".repeat(77)], "its sha256 differs"),
+        (&["DEL", "KEY"], "chunk 0 of 3 is missing"),
+    ];
+    for (command, words) in faults {
+        let claim = peer.put(&three_chunks());
+        let command: Vec<_> = command
+            .iter()
+            .map(|word| if *word == "KEY" { claim.key.as_str() } else { word })
+            .collect();
+        redis.cli(&command);
+        let (_, message) = call(network::Payload::of_claim(claim));
+        peer.publish(&channel, &encode(&message));
+        assert_eq!(peer.answer().0, AnswerKind::ANSWER_ACCEPTED);
+        let (kind, errno, text) = peer.answer();
+        assert_eq!((kind, errno), (AnswerKind::ANSWER_ENDED, 10), "{text}");
+        assert!(text.contains(words), "{text}");
+    }
+    assert!(executions.lock().unwrap().is_empty());
+}
+
+#[test]
+fn a_missing_chunk_of_a_response_is_an_error_never_a_short_response() {
+    let redis = Redis::start(Kind::Valkey8);
+    let peer = Peer::start(&target(&redis));
+    let mut instance = peer.listen("peer");
+    peer.announce("peer");
+    let (_node, mut worker) = Node::start("here", &target(&redis)).caller_kept();
+    let waiting = std::thread::spawn(move || worker.call(b"x", PATIENCE));
+    let (_, call) = peer.next_call(&mut instance);
+    peer.accept(&call);
+    let claim = peer.put(&three_chunks());
+    redis.cli(&["HDEL", &claim.key, "2"]);
+    peer.reply(&call, AnswerKind::ANSWER_ENDED, network::Payload::of_claim(claim));
+    let ended = waiting.join().unwrap();
+    let Err(CallError::Broken { message, .. }) = ended else { panic!("{ended:?}") };
+    assert!(message.contains("chunk 2 of 3 is missing"), "{message}");
+}
+
+#[test]
+fn a_reply_after_the_deadline_reaches_nobody_and_leaves_nothing() {
+    let redis = Redis::start(Kind::Redis7);
+    let peer = Peer::start(&target(&redis));
+    let mut instance = peer.listen("peer");
+    peer.announce("peer");
+    let (_node, mut worker) = Node::start("here", &target(&redis)).caller_kept();
+    let waiting = std::thread::spawn(move || {
+        let first = worker.call(b"late", Duration::from_millis(300));
+        (first, worker)
+    });
+    let (_, late) = peer.next_call(&mut instance);
+    peer.accept(&late);
+    let (first, mut worker) = waiting.join().unwrap();
+    assert!(matches!(first, Err(CallError::Timeout { .. })), "{first:?}");
+    let claim = peer.put(&three_chunks());
+    let key = claim.key.clone();
+    peer.reply(&late, AnswerKind::ANSWER_ENDED, network::Payload::of_claim(claim));
+    wait_for("the late response to go", || redis.cli(&["EXISTS", &key]) == "0");
+    let waiting = std::thread::spawn(move || worker.call(b"next", PATIENCE));
+    let (_, next) = peer.next_call(&mut instance);
+    peer.accept(&next);
+    peer.reply(&next, AnswerKind::ANSWER_ENDED, network::Payload::of_bytes(b"mine".to_vec()));
+    assert_eq!(waiting.join().unwrap(), Ok(b"mine".to_vec()));
+}
+
+#[test]
+fn a_call_of_an_unknown_version_is_refused_in_words_and_not_run() {
+    let redis = Redis::start(Kind::Redis7);
+    let executions = Executions::default();
+    let instance = Instance::start(&executions);
+    let node = Node::start("there", &target(&redis));
+    node.serve(&instance);
+    let mut peer = Peer::start(&target(&redis));
+    let (_, mut message) = call(network::Payload::of_bytes(b"x".to_vec()));
+    message.version = 7;
+    peer.publish(&instance_channel(&instance.record.instance), &encode(&message));
+    let (kind, errno, text) = peer.answer();
+    assert_eq!((kind, errno), (AnswerKind::ANSWER_REFUSED, 10), "{text}");
+    assert!(text.contains("version 7") && text.contains("speaks 1"), "{text}");
+    assert!(executions.lock().unwrap().is_empty());
+}
+
+#[test]
+fn the_same_publication_twice_runs_once() {
+    let redis = Redis::start(Kind::Redis7);
+    let executions = Executions::default();
+    let instance = Instance::start(&executions);
+    let node = Node::start("there", &target(&redis));
+    node.serve(&instance);
+    let mut peer = Peer::start(&target(&redis));
+    let (_, message) = call(network::Payload::of_bytes(b"x".to_vec()));
+    let channel = instance_channel(&instance.record.instance);
+    for _ in 0..3 {
+        peer.publish(&channel, &encode(&message));
+    }
+    assert_eq!(peer.answer().0, AnswerKind::ANSWER_ACCEPTED);
+    assert_eq!(peer.answer().0, AnswerKind::ANSWER_ENDED);
+    // One more, which comes after all of them.
+    let (_, other) = call(network::Payload::of_bytes(b"y".to_vec()));
+    peer.publish(&channel, &encode(&other));
+    assert_eq!(peer.answer().0, AnswerKind::ANSWER_ACCEPTED);
+    assert_eq!(peer.answer().0, AnswerKind::ANSWER_ENDED);
+    let ids = [&message, &other].map(|call| CallId::from_slice(&call.call_id).unwrap());
+    assert_eq!(*executions.lock().unwrap(), ids);
+}
+
+#[test]
+fn redis_restarted_during_calls_ends_each_within_its_deadline_and_serves_again() {
+    let mut redis = Redis::start(Kind::Redis7);
+    let executions = Executions::default();
+    let instance = Instance::start(&executions);
+    let there = Node::start("there", &target(&redis));
+    there.serve(&instance);
+    let here = Node::start("here", &target(&redis));
+    let callers: Vec<_> = (0..4).map(|_| here.caller()).collect();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let running: Vec<_> = callers
+            .into_iter()
+            .map(|mut worker| {
+                scope.spawn(|| {
+                    let mut ends = Vec::new();
+                    while !stop.load(Ordering::Relaxed) {
+                        let id = CallId(bytes16());
+                        ends.push((id, worker.call_as(id, b"slow", SHORT)));
+                    }
+                    (ends, worker)
+                })
+            })
+            .collect();
+        wait_for("calls", || executions.lock().unwrap().len() > 20);
+        redis.stop();
+        std::thread::sleep(Duration::from_millis(300));
+        redis.restart();
+        let before = executions.lock().unwrap().len();
+        wait_for("service after the restart", || executions.lock().unwrap().len() > before + 20);
+        stop.store(true, Ordering::Relaxed);
+        let counts = counts(&executions);
+        for caller in running {
+            let (ends, _worker) = caller.join().unwrap();
+            for (id, end) in ends {
+                let ran = counts.get(&id).copied().unwrap_or(0);
+                match end {
+                    Ok(_) | Err(CallError::Broken { .. }) => assert!(ran <= 1, "{end:?}"),
+                    Err(CallError::Unreachable { .. }) => assert_eq!(ran, 0, "{end:?}"),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+    });
+    assert!(counts(&executions).values().all(|count| *count == 1));
+}

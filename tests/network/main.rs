@@ -1,0 +1,11 @@
+//! The networked buffer between nodes of this process with a real server between them: what faults do to calls.
+//!
+//! Real: Redis, links, shims' networks, bridges, receivers. In place of a function, a thread that notes every
+//! call that it runs, so that executions are counted apart from answers.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
+
+mod bed;
+mod faults;
+mod many;
+mod security;

@@ -1,0 +1,117 @@
+//! Ten thousand calls over two nodes while instances and a shim come and go: every call ends one way, and what
+//! callers were told agrees with what ran.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use cwasi::modes::CallError;
+use cwasi::sys::random::bytes16;
+use cwasi::wire::ids::CallId;
+use cwasi_testbed::redis::{Kind, Redis};
+
+use crate::bed::{Executions, Instance, Node, PATIENCE, counts, target};
+
+const CALLS: usize = 10_000;
+const CALLERS: usize = 8;
+
+struct Ended {
+    started: Instant,
+    ended: Instant,
+    result: Result<(), CallError>,
+}
+
+/// Starts and ends instances and a whole node until all calls are made; when something was killed.
+fn come_and_go(
+    redis: &Redis,
+    executions: &Executions,
+    stable: &Node,
+    done: &AtomicUsize,
+) -> Vec<(Instant, Instant)> {
+    let mut kills = Vec::new();
+    let mut kill = |action: &mut dyn FnMut()| {
+        let from = Instant::now();
+        action();
+        kills.push((from, Instant::now()));
+    };
+    let mut round = 0;
+    while done.load(Ordering::Relaxed) < CALLS {
+        round += 1;
+        let node = Node::start(&format!("passing-{round}"), &target(redis));
+        let mut graceful = Instance::start(executions);
+        let mut killed = Instance::start(executions);
+        let orphan = Instance::start(executions);
+        stable.serve(&graceful);
+        node.serve(&killed);
+        node.serve(&orphan);
+        std::thread::sleep(Duration::from_millis(300));
+        // Withdrawn first, but calls may still be on their way to it.
+        stable.withdraw(&graceful);
+        kill(&mut || graceful.kill());
+        kill(&mut || killed.kill());
+        std::thread::sleep(Duration::from_millis(200));
+        let mut node = Some(node);
+        kill(&mut || node.take().expect("killed once").kill());
+    }
+    kills
+}
+
+#[test]
+fn ten_thousand_calls_end_one_way_each_and_the_counts_agree() {
+    let redis = Redis::start(Kind::Redis7);
+    let executions = Executions::default();
+    let nodes = ["one", "two"].map(|name| Node::start(name, &target(&redis)));
+    let stable = [Instance::start(&executions), Instance::start(&executions)];
+    nodes.iter().zip(&stable).for_each(|(node, instance)| node.serve(instance));
+    let ends: Mutex<HashMap<CallId, Ended>> = Mutex::default();
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let kills = std::thread::scope(|scope| {
+        for number in 0..CALLERS {
+            let mut worker = nodes[number % 2].caller();
+            let (ends, next, done) = (&ends, &next, &done);
+            scope.spawn(move || {
+                while next.fetch_add(1, Ordering::Relaxed) < CALLS {
+                    let (id, started) = (CallId(bytes16()), Instant::now());
+                    let result = worker.call_as(id, &id.0, PATIENCE);
+                    let result = result.map(|answer| assert_eq!(answer, id.0, "another's answer"));
+                    let ended = Ended { started, ended: Instant::now(), result };
+                    assert!(ends.lock().unwrap().insert(id, ended).is_none());
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        come_and_go(&redis, &executions, &nodes[0], &done)
+    });
+    let ends = ends.into_inner().unwrap();
+    let ran = counts(&executions);
+    assert_eq!(ends.len(), CALLS);
+    assert!(ran.values().all(|count| *count == 1), "a call ran twice");
+    let (mut answered, mut unknown, mut refused) = (0, 0, 0);
+    for (id, end) in &ends {
+        match &end.result {
+            Ok(()) => {
+                answered += 1;
+                assert!(ran.contains_key(id), "answered and not run");
+            }
+            Err(CallError::Broken { .. }) => {
+                unknown += 1;
+                let in_flight =
+                    kills.iter().any(|(from, to)| end.started <= *to && end.ended >= *from);
+                assert!(in_flight, "unknown without anything killed: {:?}", end.result);
+            }
+            Err(CallError::Unreachable { .. }) => {
+                refused += 1;
+                assert!(!ran.contains_key(id), "not accepted and run");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    println!(
+        "{answered} answered, {unknown} unknown, {refused} not accepted; {} ran; {} kills",
+        ran.len(),
+        kills.len()
+    );
+    assert!(ran.len() >= answered && ran.len() <= answered + unknown);
+    assert!(kills.len() >= 3 && answered > CALLS * 9 / 10);
+}

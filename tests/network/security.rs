@@ -1,0 +1,67 @@
+//! Passwords, ACL users and TLS, with servers that demand them.
+
+use std::fs;
+
+use cwasi::modes::CallError;
+use cwasi::modes::networked::{Link, Target};
+use cwasi_testbed::redis::{Kind, Redis, Setup};
+
+use crate::bed::{Executions, Instance, Node, PATIENCE, reactor};
+
+fn answers(target: &Target) {
+    let executions = Executions::default();
+    let instance = Instance::start(&executions);
+    let there = Node::start("there", target);
+    there.serve(&instance);
+    let (_here, mut worker) = Node::start("here", target).caller_kept();
+    assert_eq!(worker.call(b"x", PATIENCE), Ok(b"x".to_vec()));
+    let large = vec![7; 3 << 20];
+    assert_eq!(worker.call(&large, PATIENCE), Ok(large));
+}
+
+#[test]
+fn an_acl_user_with_our_keys_and_channels_alone_is_enough() {
+    for kind in [Kind::Redis7, Kind::Valkey8] {
+        let rules = "on >s3cret ~cwasi:* &cwasi:* -@all +@connection +@pubsub +@read +@write +@stream +@keyspace -@dangerous";
+        let args = ["--user", "cwasi", rules, "--user", "default", "off"];
+        let args = args.iter().flat_map(|arg| arg.split(' ')).map(str::to_owned).collect();
+        let redis = Redis::start(Setup { args, ..Setup::from(kind) });
+        answers(&Target { url: redis.url_for("cwasi:s3cret@"), ca: None });
+        let wrong = Target { url: redis.url_for("cwasi:wr0ng@"), ca: None };
+        let (_node, mut worker) = Node::start("wrong", &wrong).caller_kept();
+        let Err(CallError::Unreachable { message, .. }) = worker.call(b"x", PATIENCE) else {
+            panic!("a wrong password was taken")
+        };
+        assert!(message.contains("Redis is away"), "{message}");
+        assert!(!message.contains("wr0ng"), "{message}");
+    }
+}
+
+#[test]
+fn a_server_with_tls_is_verified_by_the_configured_certificates() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let (certificate, key) = (dir.path().join("c.pem"), dir.path().join("k.pem"));
+    fs::write(&certificate, made.cert.pem()).unwrap();
+    fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let tls = Some((certificate.clone(), key));
+    let redis = Redis::start(Setup { tls, ..Setup::from(Kind::Redis7) });
+    assert!(redis.url().starts_with("rediss://"));
+    answers(&Target { url: redis.url(), ca: Some(certificate) });
+    // The system's certificates do not know it.
+    let unknown = Target { url: redis.url(), ca: None };
+    let (_node, mut worker) = Node::start("unknown", &unknown).caller_kept();
+    let ended = worker.call(b"x", PATIENCE);
+    assert!(matches!(ended, Err(CallError::Unreachable { .. })), "{ended:?}");
+}
+
+#[test]
+fn a_configuration_that_cannot_work_is_refused_without_quoting_it() {
+    let reactor = reactor();
+    let _entered = reactor.enter();
+    let missing = Some("/does/not/exist.pem".into());
+    for (url, ca) in [("redis://u:s3cret@", None), ("rediss://u:s3cret@h", missing)] {
+        let error = Link::start(&Target { url: url.to_owned(), ca }, "c").unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("s3cret"), "{error:?}");
+    }
+}
