@@ -31,9 +31,38 @@ pub mod import {
     /// `(ptr, len) -> errno`
     pub const TRAP_MESSAGE: &str = "trap_message";
 
-    /// Every one of them: what a module may import and a host must offer.
-    pub const ALL: [&str; 5] = [REQUEST_DISPATCHER, RESPONSE_READ, CONTEXT_GET, LOG, TRAP_MESSAGE];
+    /// `(ptr, len) -> errno`
+    pub const LINK_OFFER: &str = "link_offer";
+    /// `(index, ptr, capacity, len_out) -> errno`
+    pub const LINK_READ: &str = "link_read";
+    /// `(ptr, len) -> errno`
+    pub const LINK_RETURN: &str = "link_return";
+    /// `(ptr, capacity, len_out) -> errno`
+    pub const LINK_RESULT: &str = "link_result";
+
+    /// Every one of them with its number of `i32` parameters: what a module may import and a host must offer.
+    pub const SIGNATURES: [(&str, u32); 9] = [
+        (REQUEST_DISPATCHER, 5),
+        (RESPONSE_READ, 3),
+        (CONTEXT_GET, 5),
+        (LOG, 3),
+        (TRAP_MESSAGE, 2),
+        (LINK_OFFER, 2),
+        (LINK_READ, 4),
+        (LINK_RETURN, 2),
+        (LINK_RESULT, 3),
+    ];
+
+    /// Number of `i32` parameters of a host function, which returns one `i32`; `None` when it does not exist.
+    #[must_use]
+    pub fn parameters(name: &str) -> Option<u32> {
+        SIGNATURES.iter().find(|(known, _)| *known == name).map(|(_, parameters)| *parameters)
+    }
 }
+
+/// The empty function that the coordinator appends to a module which embeds others, so that the engine can
+/// be led back into it (`docs/embedding.md`). No image may export it.
+pub const HOME_EXPORT: &str = "cwasi.home";
 
 /// Names of the functions that a guest exports.
 pub mod export {
@@ -94,6 +123,8 @@ pub const PAYLOAD_ALIGN: u32 = 1;
 pub const LOG_MESSAGE_MAX: usize = 16 * 1024;
 /// Longest text of `trap_message` in bytes; longer ones are cut at a character boundary.
 pub const TRAP_MESSAGE_MAX: usize = 2 * 1024;
+/// Most buffers that one call of an embedded function can be offered.
+pub const LINK_ARGUMENTS_MAX: usize = 16;
 /// Largest payload or response in bytes, whatever the configuration says.
 pub const PAYLOAD_MAX: u64 = 1 << 30;
 
@@ -113,13 +144,7 @@ mod tests {
             let row = format!("| {} | {} |", errno.code(), errno.name());
             assert!(TABLE.contains(&row), "docs/abi.md lacks {row}");
         }
-        for name in [
-            import::REQUEST_DISPATCHER,
-            import::RESPONSE_READ,
-            import::CONTEXT_GET,
-            import::LOG,
-            import::TRAP_MESSAGE,
-        ] {
+        for (name, _) in import::SIGNATURES {
             assert!(
                 TABLE.contains(&format!("CWASI_IMPORT(\"{name}\")")),
                 "docs/abi.md lacks {name}"

@@ -12,6 +12,7 @@
 
 mod context;
 mod context_get;
+mod link;
 mod log;
 mod memory;
 mod request_dispatcher;
@@ -22,9 +23,12 @@ mod trap_message;
 
 pub use context::{Context, Deadline};
 pub use context_get::context_get;
+pub use link::{
+    LINK_DEPTH_MAX, LinkEnded, Links, OtherMemory, link_offer, link_read, link_result, link_return,
+};
 pub use log::{Level, LogSink, log};
 pub use memory::{GuestMemory, GuestPtr};
-pub use request_dispatcher::request_dispatcher;
+pub use request_dispatcher::{begin_call, end_call, request_dispatcher};
 pub use response_read::response_read;
 pub use responses::{RESPONSES_MAX, ResponseTable};
 pub use trap_message::trap_message;
@@ -43,6 +47,32 @@ pub trait Dispatch {
         payload: &[u8],
         deadline: Deadline,
     ) -> Result<Box<dyn Response>, CallFailure>;
+
+    /// The number of the embedded module that serves `target`; `None` when another mode does, see
+    /// [`Self::call`]. The call then runs in the caller's VM, and [`Self::embedded_ended`] follows unless
+    /// the guest traps.
+    ///
+    /// # Errors
+    /// The errno and the message that the guest reads, when the call is not to be made at all.
+    fn embedded(
+        &mut self,
+        _target: &str,
+        _payload_len: u64,
+        _deadline: Deadline,
+    ) -> Result<Option<usize>, CallFailure> {
+        Ok(None)
+    }
+
+    /// The embedded call that began last ended, with a response of this length or an error.
+    ///
+    /// # Errors
+    /// When the response is above the limit.
+    fn embedded_ended(&mut self, _response_len: Option<u64>) -> Result<(), CallFailure> {
+        Ok(())
+    }
+
+    /// A linked call from `caller` (`None`: the function itself) to `callee` is over.
+    fn linked(&mut self, _caller: Option<&str>, _callee: &str, _ended: &LinkEnded) {}
 
     /// An invocation starts; its calls follow.
     fn begin(&mut self, _context: &Context) {}
@@ -106,6 +136,8 @@ pub struct Host {
     log: Box<dyn LogSink>,
     trap_message: Option<String>,
     running: bool,
+    /// `caller` of the context that an embedded call's own hides.
+    outer_caller: String,
 }
 
 impl Host {
@@ -113,7 +145,15 @@ impl Host {
     #[must_use]
     pub fn new(context: Context, dispatch: Box<dyn Dispatch>, log: Box<dyn LogSink>) -> Self {
         let responses = ResponseTable::default();
-        Self { context, responses, dispatch, log, trap_message: None, running: false }
+        Self {
+            context,
+            responses,
+            dispatch,
+            log,
+            trap_message: None,
+            running: false,
+            outer_caller: String::new(),
+        }
     }
 
     /// An invocation starts: host functions answer for `context` from now on.
@@ -130,6 +170,23 @@ impl Host {
         self.responses.clear();
         self.dispatch.end();
         self.running = false;
+    }
+
+    /// The function that a call to an embedded one makes visible as `callee`, called by this one.
+    pub fn enter_embedded(&mut self, callee: &str) {
+        let caller = std::mem::replace(&mut self.context.function, callee.to_owned());
+        self.outer_caller = std::mem::replace(&mut self.context.caller, caller);
+    }
+
+    /// Back from [`Self::enter_embedded`].
+    pub fn leave_embedded(&mut self) {
+        let outer = std::mem::take(&mut self.outer_caller);
+        self.context.function = std::mem::replace(&mut self.context.caller, outer);
+    }
+
+    /// A linked call is over.
+    pub fn linked(&mut self, caller: Option<&str>, callee: &str, ended: &LinkEnded) {
+        self.dispatch.linked(caller, callee, ended);
     }
 
     /// What the guest said about the trap that ended it.

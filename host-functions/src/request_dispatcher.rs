@@ -22,16 +22,84 @@ pub fn request_dispatcher(
     payload: (GuestPtr, u32),
     outcome_out: GuestPtr,
 ) -> Result<(), Errno> {
-    memory.slice(outcome_out, OUTCOME_LEN)?;
-    let name = memory.slice(target.0, target.1)?;
-    let bytes = memory.slice(payload.0, payload.1)?;
-    let outcome = if host.responses.is_full() {
-        Outcome { status: code(Errno::TooManyHandles), ..Outcome::default() }
-    } else {
-        let ended = call(host, name, bytes);
-        keep(host, ended)
+    let (name, bytes) = arguments(memory, target, payload, outcome_out)?;
+    let outcome = match full(host) {
+        Some(outcome) => outcome,
+        None => {
+            let ended = checked(host, name, bytes).and_then(|target| call(host, target, bytes));
+            keep(host, ended)
+        }
     };
-    memory.write(outcome_out, &outcome.to_bytes())?;
+    tell(memory, outcome_out, outcome)
+}
+
+/// [`request_dispatcher`] of a function that has others embedded. `Some(callee)`: the engine is to run that
+/// one, and [`end_call`] follows; `None`: the call ended well.
+///
+/// # Errors
+/// As [`request_dispatcher`].
+pub fn begin_call(
+    host: &mut Host,
+    memory: &mut impl GuestMemory,
+    target: (GuestPtr, u32),
+    payload: (GuestPtr, u32),
+    outcome_out: GuestPtr,
+) -> Result<Option<usize>, Errno> {
+    let (name, bytes) = arguments(memory, target, payload, outcome_out)?;
+    if let Some(outcome) = full(host) {
+        return tell(memory, outcome_out, outcome).map(|()| None);
+    }
+    let ended = match checked(host, name, bytes) {
+        Ok(target) => {
+            let deadline = host.context.deadline;
+            match host.dispatch.embedded(target, bytes.len() as u64, deadline) {
+                Ok(Some(callee)) => return Ok(Some(callee)),
+                Ok(None) => call(host, target, bytes),
+                Err(failure) => Err(failure),
+            }
+        }
+        Err(failure) => Err(failure),
+    };
+    let outcome = keep(host, ended);
+    tell(memory, outcome_out, outcome).map(|()| None)
+}
+
+/// The call that [`begin_call`] left to the engine is over.
+///
+/// # Errors
+/// As [`request_dispatcher`].
+pub fn end_call(
+    host: &mut Host,
+    memory: &mut impl GuestMemory,
+    ended: Result<Box<dyn Response>, CallFailure>,
+    outcome_out: GuestPtr,
+) -> Result<(), Errno> {
+    let length = ended.as_ref().ok().map(|response| response.len());
+    let within_limits = host.dispatch.embedded_ended(length);
+    let outcome = keep(host, ended.and_then(|response| within_limits.map(|()| response)));
+    tell(memory, outcome_out, outcome)
+}
+
+/// The name and the payload, once all three ranges are known to be good.
+fn arguments(
+    memory: &impl GuestMemory,
+    target: (GuestPtr, u32),
+    payload: (GuestPtr, u32),
+    outcome_out: GuestPtr,
+) -> Result<(&[u8], &[u8]), Errno> {
+    memory.slice(outcome_out, OUTCOME_LEN)?;
+    Ok((memory.slice(target.0, target.1)?, memory.slice(payload.0, payload.1)?))
+}
+
+/// The outcome when no response could be kept.
+fn full(host: &Host) -> Option<Outcome> {
+    let status = code(Errno::TooManyHandles);
+    host.responses.is_full().then(|| Outcome { status, ..Outcome::default() })
+}
+
+/// Writes the outcome; its status is the result.
+fn tell(memory: &mut impl GuestMemory, out: GuestPtr, outcome: Outcome) -> Result<(), Errno> {
+    memory.write(out, &outcome.to_bytes())?;
     match i32::try_from(outcome.status).ok().and_then(Errno::from_code) {
         Some(Errno::Ok) => Ok(()),
         Some(errno) => Err(errno),
@@ -39,30 +107,34 @@ pub fn request_dispatcher(
     }
 }
 
-fn call(host: &mut Host, name: &[u8], payload: &[u8]) -> Result<Box<dyn Response>, CallFailure> {
+/// The target's name, when the call can be made at all.
+fn checked<'a>(host: &Host, name: &'a [u8], payload: &[u8]) -> Result<&'a str, CallFailure> {
     let fail = |errno, message: String| CallFailure { errno, message };
     let target = target_name(name).map_err(|message| fail(Errno::InvalidArgument, message))?;
     if payload.len() as u64 > PAYLOAD_MAX {
-        let message = format!(
-            "payload of {} bytes is larger than the largest possible, {PAYLOAD_MAX} bytes",
-            payload.len()
-        );
-        return Err(fail(Errno::PayloadTooLarge, message));
+        return Err(too_large("payload", payload.len() as u64));
     }
     if !host.running {
         let message =
             "functions can be called while a request is handled, not from _initialize".to_owned();
         return Err(fail(Errno::NotAvailable, message));
     }
+    Ok(target)
+}
+
+fn call(host: &mut Host, target: &str, payload: &[u8]) -> Result<Box<dyn Response>, CallFailure> {
     let response = host.dispatch.call(target, payload, host.context.deadline)?;
     if response.len() > PAYLOAD_MAX {
-        let message = format!(
-            "response of {} bytes is larger than the largest possible, {PAYLOAD_MAX} bytes",
-            response.len()
-        );
-        return Err(fail(Errno::PayloadTooLarge, message));
+        return Err(too_large("response", response.len()));
     }
     Ok(response)
+}
+
+fn too_large(what: &str, length: u64) -> CallFailure {
+    let message = format!(
+        "{what} of {length} bytes is larger than the largest possible, {PAYLOAD_MAX} bytes"
+    );
+    CallFailure { errno: Errno::PayloadTooLarge, message }
 }
 
 /// What the guest learns about the end of a call.

@@ -194,7 +194,7 @@ fn read(bytes: &[u8]) -> wasmparser::Result<Read> {
 fn is_provided(module: &str, name: &str) -> bool {
     match module {
         WASI_MODULE => true,
-        IMPORT_MODULE => import::ALL.contains(&name),
+        IMPORT_MODULE => import::parameters(name).is_some(),
         _ => false,
     }
 }

@@ -1,6 +1,6 @@
 //! From a bundle to a plan: read it once, find and check the module, compile it, say what to provision.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::future::Future;
 use std::io::{self, Read};
@@ -386,6 +386,8 @@ fn launch(
         artifact,
         module_digest,
         entry,
+        embedded: Vec::new(),
+        not_embedded: BTreeMap::new(),
         args: args(spec).to_vec(),
         env,
         preopens: preopens(spec.mounts().as_deref().unwrap_or_default()),

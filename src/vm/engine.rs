@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use cwasi_abi::export;
 
-use crate::wire::control::Entry;
+use crate::wire::control::{EmbeddedModule, Entry};
 use cwasi_host_functions::Host;
 
 /// What an engine is told once.
@@ -37,7 +37,19 @@ pub trait Engine {
     ///
     /// # Errors
     /// When the file is no native code for this engine, or imports something that no guest gets.
-    fn load(&self, artifact: &Path) -> Result<Self::Module, VmError>;
+    fn load(&self, artifact: &Path) -> Result<Self::Module, VmError> {
+        self.load_with(artifact, &[])
+    }
+
+    /// [`Self::load`] with other modules embedded, each after what it imports itself; as trusted as `artifact`.
+    ///
+    /// # Errors
+    /// As [`Self::load`]; also when what one imports from another is not what that exports.
+    fn load_with(
+        &self,
+        artifact: &Path,
+        embedded: &[EmbeddedModule],
+    ) -> Result<Self::Module, VmError>;
 }
 
 /// A loaded module; makes instances.

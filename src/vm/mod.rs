@@ -7,6 +7,7 @@
 //! - [`reactor`]: the `cwasi_handle` protocol over any engine.
 //! - [`wasmedge`]: the engine that we use; with [`compile`] the sole importer of `wasmedge_*`.
 //! - [`dispatch`]: the dispatcher as host functions see it.
+//! - [`gate`]: what stands between modules of one VM.
 //! - [`fingerprint`]: what native code depends on; for the control plane, which must not link the engine.
 //!
 //! A fresh instance per request is made ahead of it and runs once:
@@ -29,6 +30,7 @@ pub mod compile;
 pub mod dispatch;
 pub mod engine;
 pub mod fingerprint;
+pub mod gate;
 pub mod reactor;
 pub mod wasmedge;
 

@@ -106,6 +106,10 @@ pub struct FunctionLaunch {
     pub module_digest: String,
     /// What an invocation calls.
     pub entry: Entry,
+    /// What runs in the same VM, each after what it imports itself.
+    pub embedded: Vec<EmbeddedModule>,
+    /// Functions that were to be embedded and are not, with the reason.
+    pub not_embedded: BTreeMap<String, String>,
     /// Program arguments, `args[0]` included.
     pub args: Vec<String>,
     /// Environment as `KEY=value`.
@@ -126,6 +130,22 @@ pub struct FunctionLaunch {
     pub max_requests: u64,
     /// Exit after this long without a request, in milliseconds; `None` = never.
     pub idle_ms: Option<u64>,
+}
+
+/// A module that is loaded into its caller's VM.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EmbeddedModule {
+    /// The name that others import it by, or dispatch to.
+    pub name: String,
+    /// Native code, from our own cache.
+    pub artifact: PathBuf,
+    /// sha256 of the module in hexadecimal, for logs.
+    pub digest: String,
+    /// True when it can be called by dispatch: it is a reactor.
+    pub dispatch: bool,
+    /// Why it is trusted, for people.
+    pub reason: String,
 }
 
 /// What an invocation of a function calls.

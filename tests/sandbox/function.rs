@@ -37,6 +37,8 @@ pub fn launch(role: Role, artifact: &Path, entry: Entry) -> FunctionLaunch {
         artifact: artifact.into(),
         module_digest: String::new(),
         entry,
+        embedded: Vec::new(),
+        not_embedded: std::collections::BTreeMap::new(),
         args: vec!["f".into()],
         env: Vec::new(),
         preopens: Vec::new(),

@@ -82,7 +82,27 @@ impl Ast {
         let result =
             unsafe { ffi::WasmEdge_LoaderParseFromFile(loader.raw(), &raw mut ast, path.as_ptr()) };
         check(result)?;
-        let ast = Self::own(ast, "module")?;
+        Self::validated(configure, Self::own(ast, "module")?)
+    }
+
+    /// Reads and validates a module that the engine will interpret.
+    pub(super) fn interpreted(configure: &Configure, wasm: &[u8]) -> Result<Self, LoadFault> {
+        // SAFETY:
+        // - a live configuration, which the loader copies.
+        let loader = unsafe { ffi::WasmEdge_LoaderCreate(configure.raw()) };
+        let loader = Loader::own(loader, "loader")?;
+        let mut ast = ptr::null_mut();
+        let len = u32::try_from(wasm.len()).unwrap_or(u32::MAX);
+        // SAFETY:
+        // - a live loader, a place for one pointer, `len` bytes, which are copied.
+        let result = unsafe {
+            ffi::WasmEdge_LoaderParseFromBuffer(loader.raw(), &raw mut ast, wasm.as_ptr(), len)
+        };
+        check(result)?;
+        Self::validated(configure, Self::own(ast, "module")?)
+    }
+
+    fn validated(configure: &Configure, ast: Self) -> Result<Self, LoadFault> {
         // SAFETY:
         // - a live configuration, which the validator copies.
         let validator = unsafe { ffi::WasmEdge_ValidatorCreate(configure.raw()) };
@@ -141,6 +161,30 @@ impl Executor {
         // - executor, store and module live; a place for one pointer.
         let result = unsafe {
             ffi::WasmEdge_ExecutorInstantiate(self.raw(), &raw mut made, store.raw(), ast.raw())
+        };
+        check(result)?;
+        Ok(ModuleInstance::own(made, "instance")?)
+    }
+
+    /// [`Self::instantiate`], and makes the instance available in `store` as `name`.
+    pub(super) fn instantiate_as(
+        &self,
+        store: &Store,
+        ast: &Ast,
+        name: &str,
+    ) -> Result<ModuleInstance, LoadFault> {
+        let mut made = ptr::null_mut();
+        let name = Name::of(name);
+        // SAFETY:
+        // - executor, store and module live; a place for one pointer; the name is copied.
+        let result = unsafe {
+            ffi::WasmEdge_ExecutorRegister(
+                self.raw(),
+                &raw mut made,
+                store.raw(),
+                ast.raw(),
+                name.raw(),
+            )
         };
         check(result)?;
         Ok(ModuleInstance::own(made, "instance")?)
@@ -206,6 +250,24 @@ impl ModuleInstance {
         unsafe { ffi::WasmEdge_ModuleInstanceFindFunction(self.raw(), name.raw()) }
     }
 
+    /// Puts `function` in the first place of the exported table `table`.
+    pub(super) fn set_table(
+        &self,
+        table: &str,
+        function: *const ffi::WasmEdge_FunctionInstanceContext,
+    ) -> Result<(), Code> {
+        let table = Name::of(table);
+        // SAFETY:
+        // - a live instance; the name is read during the call only.
+        let table = unsafe { ffi::WasmEdge_ModuleInstanceFindTable(self.raw(), table.raw()) };
+        // SAFETY:
+        // - a table of this live instance (the engine answers null with an error), and a live function.
+        check(unsafe {
+            let function = ffi::WasmEdge_ValueGenFuncRef(function);
+            ffi::WasmEdge_TableInstanceSetData(table, function, 0)
+        })
+    }
+
     /// An exported memory, owned by the instance; null when there is none.
     pub(super) fn memory(&self, name: &str) -> *mut ffi::WasmEdge_MemoryInstanceContext {
         let name = Name::of(name);
@@ -216,16 +278,16 @@ impl ModuleInstance {
 }
 
 impl FunctionType {
-    /// `params` times `i32`, returning one `i32`.
-    pub(super) fn of_i32(params: u32) -> Result<Self, VmError> {
+    /// `params` times `i32`, returning `results` times `i32`.
+    pub(super) fn of_i32(params: u32, results: u32) -> Result<Self, VmError> {
         // SAFETY:
         // - no arguments.
         let i32_type = unsafe { ffi::WasmEdge_ValTypeGenI32() };
-        let list = vec![i32_type; params as usize];
+        let list = vec![i32_type; params.max(results) as usize];
         // SAFETY:
-        // - lists of the given lengths, copied.
+        // - lists of at least the given lengths, copied.
         let made = unsafe {
-            ffi::WasmEdge_FunctionTypeCreate(list.as_ptr(), params, &raw const i32_type, 1)
+            ffi::WasmEdge_FunctionTypeCreate(list.as_ptr(), params, list.as_ptr(), results)
         };
         Self::own(made, "function type")
     }

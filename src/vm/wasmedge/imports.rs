@@ -1,49 +1,36 @@
-//! The import module `cwasi`: host functions bound to the engine.
+//! The import module `cwasi`, and the gates' own: host functions bound to the engine.
 //!
-//! No re-entry: nothing here calls the engine, except to find and measure the caller's linear memory.
+//! No re-entry: nothing here calls the engine, except to find and measure linear memories.
 #![expect(unsafe_code, reason = "C API")]
 
-use std::cell::Cell;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use cwasi_abi::{Errno, IMPORT_MODULE, import};
-use cwasi_host_functions::{self as host_functions, GuestMemory, GuestPtr, Host};
+use cwasi_abi::{Errno, import};
+use cwasi_host_functions::{self as host_functions, GuestPtr, Host};
 use wasmedge_sys::ffi;
 
-use super::PAGE_LEN;
+use super::embedded::{Begin, End, Enter, Leave, Pass};
 use super::handles::{FunctionType, ModuleInstance, Name};
+use super::memory::RawMemory;
+use super::slot::Slot;
 use crate::vm::engine::VmError;
+use crate::vm::gate;
 
-/// The host that host functions act on, while the guest runs; null otherwise.
-#[derive(Debug)]
-pub(super) struct Slot(Cell<*mut Host>);
-
-impl Slot {
-    pub(super) const fn empty() -> Self {
-        Self(Cell::new(ptr::null_mut()))
-    }
-
-    /// Lends `host` to the host functions while `run` runs.
-    pub(super) fn lend<T>(&self, host: &mut Host, run: impl FnOnce() -> T) -> T {
-        struct Reset<'a>(&'a Slot);
-        impl Drop for Reset<'_> {
-            fn drop(&mut self) {
-                self.0.0.set(ptr::null_mut());
-            }
-        }
-        self.0.set(host);
-        let _reset = Reset(self);
-        run()
-    }
-}
-
-/// Number of `i32` parameters and what to do with them.
+/// A host function: its name, its number of `i32` parameters and `i32` results, what it does.
 struct HostFunction {
     name: &'static str,
     params: u32,
+    results: u32,
     entry: Entry,
+}
+
+impl HostFunction {
+    const fn new<const PARAMS: usize, F: Bound<PARAMS>>(name: &'static str) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "at most 5")]
+        Self { name, params: PARAMS as u32, results: F::RESULT as u32, entry: bound::<PARAMS, F> }
+    }
 }
 
 type Entry = unsafe extern "C" fn(
@@ -53,35 +40,49 @@ type Entry = unsafe extern "C" fn(
     *mut ffi::WasmEdge_Value,
 ) -> ffi::WasmEdge_Result;
 
-const FUNCTIONS: [HostFunction; 5] = [
-    HostFunction {
-        name: import::REQUEST_DISPATCHER,
-        params: 5,
-        entry: bound::<5, RequestDispatcher>,
-    },
-    HostFunction { name: import::RESPONSE_READ, params: 3, entry: bound::<3, ResponseRead> },
-    HostFunction { name: import::CONTEXT_GET, params: 5, entry: bound::<5, ContextGet> },
-    HostFunction { name: import::LOG, params: 3, entry: bound::<3, Log> },
-    HostFunction { name: import::TRAP_MESSAGE, params: 2, entry: bound::<2, TrapMessage> },
+/// What guests import.
+const FUNCTIONS: [HostFunction; 9] = [
+    HostFunction::new::<5, RequestDispatcher>(import::REQUEST_DISPATCHER),
+    HostFunction::new::<3, ResponseRead>(import::RESPONSE_READ),
+    HostFunction::new::<5, ContextGet>(import::CONTEXT_GET),
+    HostFunction::new::<3, Log>(import::LOG),
+    HostFunction::new::<2, TrapMessage>(import::TRAP_MESSAGE),
+    HostFunction::new::<2, LinkOffer>(import::LINK_OFFER),
+    HostFunction::new::<4, LinkRead>(import::LINK_READ),
+    HostFunction::new::<2, LinkReturn>(import::LINK_RETURN),
+    HostFunction::new::<3, LinkResult>(import::LINK_RESULT),
 ];
 
-/// Number of `i32` parameters of a host function, which returns one `i32`; `None` when it does not exist.
-pub(super) fn params_of(name: &str) -> Option<u32> {
-    FUNCTIONS.iter().find(|function| function.name == name).map(|function| function.params)
+/// What gates import.
+const GATE_FUNCTIONS: [HostFunction; 5] = [
+    HostFunction::new::<1, Enter>(gate::ENTER),
+    HostFunction::new::<0, Leave>(gate::LEAVE),
+    HostFunction::new::<5, Begin>(gate::BEGIN),
+    HostFunction::new::<2, Pass>(gate::PASS),
+    HostFunction::new::<1, End>(gate::END),
+];
+
+/// The guests' import module, under this name. `slot` outlives every call into a guest that uses it.
+pub(super) fn module(name: &str, slot: &Slot) -> Result<ModuleInstance, VmError> {
+    bind(name, &FUNCTIONS, slot)
 }
 
-/// The import module. `slot` outlives every call into a guest that uses it.
-pub(super) fn module(slot: &Slot) -> Result<ModuleInstance, VmError> {
-    let module = ModuleInstance::named(IMPORT_MODULE)?;
+/// The gates' import module; as [`module`].
+pub(super) fn gate_module(slot: &Slot) -> Result<ModuleInstance, VmError> {
+    bind(gate::GATE_HOST, &GATE_FUNCTIONS, slot)
+}
+
+fn bind(name: &str, functions: &[HostFunction], slot: &Slot) -> Result<ModuleInstance, VmError> {
+    let module = ModuleInstance::named(name)?;
     let data = ptr::from_ref(slot).cast_mut().cast::<c_void>();
-    for HostFunction { name, params, entry } in FUNCTIONS {
-        let ty = FunctionType::of_i32(params)?;
+    for HostFunction { name, params, results, entry } in functions {
+        let ty = FunctionType::of_i32(*params, *results)?;
         // SAFETY:
         // - a live type, which is copied.
-        // - `entry` has the type's number of parameters and one result.
+        // - `entry` has the type's number of parameters and results.
         // - `data` is only used by calls, which the slot outlives.
         let function =
-            unsafe { ffi::WasmEdge_FunctionInstanceCreate(ty.raw(), Some(entry), data, 0) };
+            unsafe { ffi::WasmEdge_FunctionInstanceCreate(ty.raw(), Some(*entry), data, 0) };
         if function.is_null() {
             return Err(VmError::Setup { what: "host function" });
         }
@@ -94,61 +95,76 @@ pub(super) fn module(slot: &Slot) -> Result<ModuleInstance, VmError> {
     Ok(module)
 }
 
-trait Bound<const PARAMS: usize> {
-    fn call(host: &mut Host, memory: &mut FrameMemory, params: [u32; PARAMS]) -> Result<(), Errno>;
+/// What one call of a host function sees.
+pub(super) struct Environment<'a> {
+    pub(super) host: &'a mut Host,
+    pub(super) slot: &'a Slot,
+    /// The calling guest's; a gate has none.
+    pub(super) memory: RawMemory,
 }
 
-struct RequestDispatcher;
-struct ResponseRead;
-struct ContextGet;
-struct Log;
-struct TrapMessage;
+/// A host function of `i32`s.
+pub(super) trait Bound<const PARAMS: usize> {
+    /// False: it returns nothing, and an error of it is a trap of the guest.
+    const RESULT: bool = true;
 
-impl Bound<5> for RequestDispatcher {
-    fn call(host: &mut Host, memory: &mut FrameMemory, params: [u32; 5]) -> Result<(), Errno> {
-        let [target, target_len, payload, payload_len, outcome_out] = params;
-        let target = (GuestPtr(target), target_len);
-        let payload = (GuestPtr(payload), payload_len);
-        host_functions::request_dispatcher(host, memory, target, payload, GuestPtr(outcome_out))
-    }
+    /// The result, or the errno that is the result.
+    fn call(env: &mut Environment<'_>, params: [u32; PARAMS]) -> Result<i32, Errno>;
 }
 
-impl Bound<3> for ResponseRead {
-    fn call(host: &mut Host, memory: &mut FrameMemory, params: [u32; 3]) -> Result<(), Errno> {
-        let [handle, ptr, len] = params;
-        host_functions::response_read(host, memory, handle, GuestPtr(ptr), len)
-    }
+/// Binds a function of `host-functions` that ends with an errno.
+macro_rules! host_function {
+    ($name:ident, $params:literal, |$env:ident, $args:pat_param| $body:expr) => {
+        struct $name;
+
+        impl Bound<$params> for $name {
+            fn call($env: &mut Environment<'_>, $args: [u32; $params]) -> Result<i32, Errno> {
+                $body.map(|()| Errno::Ok.code())
+            }
+        }
+    };
 }
 
-impl Bound<5> for ContextGet {
-    fn call(host: &mut Host, memory: &mut FrameMemory, params: [u32; 5]) -> Result<(), Errno> {
-        let [key, key_len, value, capacity, len_out] = params;
-        let value = (GuestPtr(value), capacity);
-        host_functions::context_get(
-            host,
-            memory,
-            (GuestPtr(key), key_len),
-            value,
-            GuestPtr(len_out),
-        )
-    }
-}
+host_function!(RequestDispatcher, 5, |env, [target, target_len, payload, payload_len, outcome]| {
+    let target = (GuestPtr(target), target_len);
+    let payload = (GuestPtr(payload), payload_len);
+    let outcome = GuestPtr(outcome);
+    host_functions::request_dispatcher(env.host, &mut env.memory, target, payload, outcome)
+});
+host_function!(ResponseRead, 3, |env, [handle, ptr, len]| {
+    host_functions::response_read(env.host, &mut env.memory, handle, GuestPtr(ptr), len)
+});
+host_function!(ContextGet, 5, |env, [key, key_len, value, capacity, len_out]| {
+    let key = (GuestPtr(key), key_len);
+    let value = (GuestPtr(value), capacity);
+    host_functions::context_get(env.host, &mut env.memory, key, value, GuestPtr(len_out))
+});
+host_function!(Log, 3, |env, [level, ptr, len]| {
+    host_functions::log(env.host, &env.memory, level, GuestPtr(ptr), len)
+});
+host_function!(TrapMessage, 2, |env, [ptr, len]| {
+    host_functions::trap_message(env.host, &env.memory, GuestPtr(ptr), len)
+});
+host_function!(LinkOffer, 2, |env, [ptr, len]| {
+    let links = &mut env.slot.links.borrow_mut();
+    host_functions::link_offer(links, &env.memory, env.memory, GuestPtr(ptr), len)
+});
+host_function!(LinkRead, 4, |env, [index, ptr, capacity, len_out]| {
+    let (own, target) = (env.memory, (GuestPtr(ptr), capacity));
+    let links = env.slot.links.borrow();
+    host_functions::link_read(&links, &mut env.memory, &own, index, target, GuestPtr(len_out))
+});
+host_function!(LinkReturn, 2, |env, [ptr, len]| {
+    let links = &mut env.slot.links.borrow_mut();
+    host_functions::link_return(links, &env.memory, env.memory, GuestPtr(ptr), len)
+});
+host_function!(LinkResult, 3, |env, [ptr, capacity, len_out]| {
+    let (own, target) = (env.memory, (GuestPtr(ptr), capacity));
+    let links = env.slot.links.borrow();
+    host_functions::link_result(&links, &mut env.memory, &own, target, GuestPtr(len_out))
+});
 
-impl Bound<3> for Log {
-    fn call(host: &mut Host, memory: &mut FrameMemory, params: [u32; 3]) -> Result<(), Errno> {
-        let [level, ptr, len] = params;
-        host_functions::log(host, memory, level, GuestPtr(ptr), len)
-    }
-}
-
-impl Bound<2> for TrapMessage {
-    fn call(host: &mut Host, memory: &mut FrameMemory, params: [u32; 2]) -> Result<(), Errno> {
-        let [ptr, len] = params;
-        host_functions::trap_message(host, memory, GuestPtr(ptr), len)
-    }
-}
-
-/// What the engine calls. Always returns success to it: the guest sees an errno.
+/// What the engine calls. A guest sees an errno; only a gate's function without a result can trap.
 unsafe extern "C" fn bound<const PARAMS: usize, F: Bound<PARAMS>>(
     data: *mut c_void,
     frame: *const ffi::WasmEdge_CallingFrameContext,
@@ -156,7 +172,7 @@ unsafe extern "C" fn bound<const PARAMS: usize, F: Bound<PARAMS>>(
     returns: *mut ffi::WasmEdge_Value,
 ) -> ffi::WasmEdge_Result {
     // SAFETY:
-    // - `data` is the slot that `module` bound, alive while a guest runs.
+    // - `data` is the slot that `bind` bound, alive while a guest runs.
     let slot = unsafe { &*data.cast::<Slot>() };
     let mut values = [0_u32; PARAMS];
     for (index, value) in values.iter_mut().enumerate() {
@@ -165,78 +181,24 @@ unsafe extern "C" fn bound<const PARAMS: usize, F: Bound<PARAMS>>(
         *value = unsafe { ffi::WasmEdge_ValueGetI32(*params.add(index)) }.cast_unsigned();
     }
     // SAFETY:
-    // - the frame is alive during this call and the guest waits for its end.
-    let mut memory = FrameMemory(unsafe { ffi::WasmEdge_CallingFrameGetMemoryInstance(frame, 0) });
+    // - the frame is alive during this call; its memory, or null, outlives it.
+    // - the guest waits for this call's end.
+    let memory = unsafe { RawMemory::new(ffi::WasmEdge_CallingFrameGetMemoryInstance(frame, 0)) };
     // A panic must not unwind through the engine's frames.
     let called = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY:
-        // - `Slot::lend` put a unique borrow there for as long as the guest runs, and takes it away after.
-        // - host functions do not nest, so this is the only reference made from it.
-        let host = unsafe { slot.0.get().as_mut() }.ok_or(Errno::Internal)?;
-        F::call(host, &mut memory, values)
+        // - host functions do not nest, so this is the only reference.
+        let host = unsafe { slot.host() }.ok_or(Errno::Internal)?;
+        F::call(&mut Environment { host, slot, memory }, values)
     }));
-    let errno = called.unwrap_or(Err(Errno::Internal)).err().unwrap_or(Errno::Ok);
-    // SAFETY:
-    // - the function's type has one result.
-    unsafe { *returns = ffi::WasmEdge_ValueGenI32(errno.code()) };
+    let result = called.unwrap_or(Err(Errno::Internal));
+    if F::RESULT {
+        let value = result.unwrap_or_else(Errno::code);
+        // SAFETY:
+        // - the function's type has one result.
+        unsafe { *returns = ffi::WasmEdge_ValueGenI32(value) };
+    } else if result.is_err() {
+        return ffi::WasmEdge_Result { Code: ffi::WasmEdge_ErrCode_HostFuncError };
+    }
     ffi::WasmEdge_Result { Code: ffi::WasmEdge_ErrCode_Success }
-}
-
-/// The caller's linear memory during one host function.
-struct FrameMemory(*mut ffi::WasmEdge_MemoryInstanceContext);
-
-impl GuestMemory for FrameMemory {
-    fn bytes(&self) -> &[u8] {
-        // SAFETY:
-        // - the guest waits for this host function, so nobody writes or grows its memory meanwhile.
-        unsafe { memory_bytes(self.0) }
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY:
-        // - as above, and `self` is borrowed uniquely.
-        unsafe { memory_bytes_mut(self.0) }
-    }
-}
-
-/// All of a linear memory; empty for a null pointer.
-///
-/// # Safety
-/// The memory instance is alive, and nobody writes or grows the memory for `'a`.
-pub(super) unsafe fn memory_bytes<'a>(
-    memory: *mut ffi::WasmEdge_MemoryInstanceContext,
-) -> &'a [u8] {
-    // SAFETY:
-    // - passed on to the caller; a shared borrow of what could be borrowed uniquely.
-    unsafe { memory_bytes_mut(memory) }
-}
-
-/// All of a linear memory, for writing; empty for a null pointer.
-///
-/// # Safety
-/// As [`memory_bytes`], and nobody reads it for `'a`.
-pub(super) unsafe fn memory_bytes_mut<'a>(
-    memory: *mut ffi::WasmEdge_MemoryInstanceContext,
-) -> &'a mut [u8] {
-    if memory.is_null() {
-        return &mut [];
-    }
-    // SAFETY:
-    // - alive, says the caller.
-    let pages = unsafe { ffi::WasmEdge_MemoryInstanceGetPageSize(memory) };
-    let Ok(len) = usize::try_from(u64::from(pages) * PAGE_LEN) else {
-        return &mut [];
-    };
-    // The engine takes 32-bit lengths, which is one byte less than the largest memory.
-    let asked = u32::try_from(len).unwrap_or(u32::MAX);
-    // SAFETY:
-    // - alive, says the caller.
-    let base = unsafe { ffi::WasmEdge_MemoryInstanceGetPointer(memory, 0, asked) };
-    if base.is_null() || len == 0 {
-        return &mut [];
-    }
-    // SAFETY:
-    // - the engine backs `pages` pages from `base` on, readable and writable.
-    // - the caller guarantees that nobody else touches them for `'a`; the base does not move.
-    unsafe { std::slice::from_raw_parts_mut(base, len) }
 }

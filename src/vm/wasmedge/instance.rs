@@ -1,35 +1,71 @@
-//! One instance of a module with everything that only it uses.
+//! One instance of a function with everything that only it uses: a VM.
 #![expect(unsafe_code, reason = "C API")]
 
 use std::ffi::CString;
 use std::path::Path;
 use std::rc::Rc;
 
-use cwasi_abi::export;
+use cwasi_abi::{IMPORT_MODULE, export};
 use cwasi_host_functions::Host;
 use wasmedge_sys::ffi;
 
-use super::handles::{Ast, Code, Executor, LoadFault, ModuleInstance, Store, check};
-use super::imports::{self, Slot};
-use super::module::WasmEdgeModule;
+use super::handles::{Code, Executor, LoadFault, ModuleInstance, Store, check};
+use super::imports;
+use super::memory::{self, RawMemory};
+use super::module::{Part, WASI, WasmEdgeModule};
+use super::slot::Slot;
 use crate::vm::engine::{Instance, InstanceSpec, Stop, Trap, VmError};
+use crate::vm::gate;
 
 /// What the engine says when a function that does not exist is called.
 const NO_SUCH_EXPORT: &str = "no such export";
 
-/// An instance.
+/// An instance, and those of the modules embedded in it. All of them are made and dropped together.
 ///
 /// Fields are dropped in this order: the guest before what it imports, everything before the executor, the
-/// module's code last.
+/// modules' code (kept by the slot) last.
 #[derive(Debug)]
 pub struct WasmEdgeInstance {
-    guest: ModuleInstance,
+    guest: Placed,
+    /// Each after what it imports.
+    embedded: Vec<Placed>,
+    shared: Imports,
     wasi: ModuleInstance,
-    _imports: ModuleInstance,
-    _store: Store,
     executor: Executor,
     slot: Box<Slot>,
-    _ast: Rc<Ast>,
+}
+
+/// One module's instance, with the gates that it imports.
+#[derive(Debug)]
+struct Placed {
+    instance: ModuleInstance,
+    _gates: Vec<ModuleInstance>,
+    _store: Store,
+}
+
+/// What all modules of a VM import.
+#[derive(Debug)]
+struct Imports {
+    host: ModuleInstance,
+    /// The host functions under the name that a dispatch gate imports.
+    gate_host: Option<(ModuleInstance, ModuleInstance)>,
+    /// Embedded modules get nothing of the container: no arguments, no variables, no directories.
+    embedded_wasi: Option<ModuleInstance>,
+}
+
+impl Imports {
+    fn new(slot: &Slot) -> Result<Self, VmError> {
+        let embedded = &slot.program.embedded;
+        let gate_host = if embedded.is_empty() {
+            None
+        } else {
+            Some((imports::gate_module(slot)?, imports::module(gate::HOST, slot)?))
+        };
+        let needs_wasi = embedded.iter().any(|part| part.code.imports_from(WASI));
+        let embedded_wasi =
+            if needs_wasi { Some(ModuleInstance::wasi(&[], &[], &[])?) } else { None };
+        Ok(Self { host: imports::module(IMPORT_MODULE, slot)?, gate_host, embedded_wasi })
+    }
 }
 
 impl WasmEdgeInstance {
@@ -38,44 +74,72 @@ impl WasmEdgeInstance {
         spec: &InstanceSpec,
         host: &mut Host,
     ) -> Result<Self, VmError> {
+        let program = Rc::clone(&module.program);
         let executor = Executor::new(&module.engine.configure)?;
-        let store = Store::new()?;
-        let slot = Box::new(Slot::empty());
-        let imports = imports::module(&slot)?;
+        let slot = Box::new(Slot::new(Rc::clone(&program)));
+        let shared = Imports::new(&slot)?;
         let wasi = wasi(spec)?;
-        let refused = |code: Code| VmError::Instantiate { reason: code.to_string() };
-        executor.register(&store, &wasi).map_err(refused)?;
-        executor.register(&store, &imports).map_err(refused)?;
-        // A module's start function runs inside; it has no use for the host yet but may log.
-        let guest =
-            slot.lend(host, || executor.instantiate(&store, &module.ast)).map_err(|fault| {
-                match fault {
-                    LoadFault::Vm(error) => error,
-                    LoadFault::Code(code) => refused(code),
-                }
-            })?;
-        let mut this = Self {
-            guest,
-            wasi,
-            _imports: imports,
-            _store: store,
-            executor,
-            slot,
-            _ast: Rc::clone(&module.ast),
-        };
-        if module.initializes() {
-            this.initialize(host)?;
+        let mut placing = Placing { executor: &executor, shared: &shared, slot: &slot, host };
+        let mut embedded: Vec<Placed> = Vec::with_capacity(program.embedded.len());
+        for part in &program.embedded {
+            let placed = placing.embedded(part, &embedded)?;
+            embedded.push(placed);
         }
+        let guest = placing.root(&wasi, &embedded)?;
+        let memory_of = |placed: &Placed| {
+            // SAFETY:
+            // - the memory belongs to an instance of this VM, and the slot is not used after it.
+            unsafe { RawMemory::new(placed.instance.memory(export::MEMORY)) }
+        };
+        slot.embedded
+            .borrow_mut()
+            .set_memories(memory_of(&guest), embedded.iter().map(memory_of).collect());
+        let mut this = Self { guest, embedded, shared, wasi, executor, slot };
+        this.initialize(host)?;
         Ok(this)
     }
 
+    /// `_initialize` of each module, embedded ones before those that import them.
     fn initialize(&mut self, host: &mut Host) -> Result<(), VmError> {
+        let program = Rc::clone(&self.slot.program);
+        for (index, part) in program.embedded.iter().enumerate() {
+            if part.code.initializes() {
+                let function = self.embedded[index].instance.function(export::INITIALIZE);
+                let run = self.slot.lend(host, || self.invoke(function, &[]));
+                run.map_err(|code| VmError::Initialize {
+                    reason: format!("embedded {}: {}", part.name, self.ended(code, host)),
+                })?;
+            }
+        }
+        if program.root.code.initializes() {
+            self.initialize_root(host)?;
+        }
+        Ok(())
+    }
+
+    fn initialize_root(&mut self, host: &mut Host) -> Result<(), VmError> {
         match self.call(export::INITIALIZE, &[], host) {
             Ok(_) => Ok(()),
             Err(Stop::Trapped(trap)) => Err(VmError::Initialize { reason: trap.to_string() }),
             Err(Stop::Exited(code)) => Err(VmError::Initialize {
                 reason: format!("`{}` exited with code {code}", export::INITIALIZE),
             }),
+        }
+    }
+
+    /// Why a guest stopped, and where in what is embedded.
+    fn ended(&self, code: Code, host: &mut Host) -> String {
+        let message = match (code.is_exit(), &self.shared.embedded_wasi) {
+            (true, Some(wasi)) => format!("it called exit({})", wasi.exit_code()),
+            _ => code.to_string(),
+        };
+        let message = match host.take_trap_message() {
+            Some(said) => format!("{message}: {said}"),
+            None => message,
+        };
+        match self.slot.running() {
+            running if running.is_empty() => message,
+            running => format!("in embedded {}: {message}", running.join(", which called ")),
         }
     }
 
@@ -114,10 +178,123 @@ impl WasmEdgeInstance {
     }
 }
 
+/// Modules on their way into a VM.
+struct Placing<'a> {
+    executor: &'a Executor,
+    shared: &'a Imports,
+    slot: &'a Slot,
+    host: &'a mut Host,
+}
+
+impl Placing<'_> {
+    fn embedded(&mut self, part: &Part, before: &[Placed]) -> Result<Placed, VmError> {
+        let refused = |code: Code| instantiate_error(&part.name, &code.to_string());
+        let store = Store::new()?;
+        if let Some(wasi) = &self.shared.embedded_wasi {
+            self.executor.register(&store, wasi).map_err(refused)?;
+        }
+        self.executor.register(&store, &self.shared.host).map_err(refused)?;
+        let gates = self.gates(part, &store, before)?;
+        let name = gate::instance_name(&part.name);
+        self.place(part, store, gates, |executor, store| {
+            executor.instantiate_as(store, &part.code.ast, &name)
+        })
+    }
+
+    fn root(&mut self, wasi: &ModuleInstance, embedded: &[Placed]) -> Result<Placed, VmError> {
+        let program = Rc::clone(&self.slot.program);
+        let part = &program.root;
+        let refused = |code: Code| instantiate_error("", &code.to_string());
+        let store = Store::new()?;
+        self.executor.register(&store, wasi).map_err(refused)?;
+        let mut gates = self.gates(part, &store, embedded)?;
+        match (&program.dispatch, &self.shared.gate_host) {
+            (Some(dispatch), Some((_, host))) => {
+                self.executor.register(&store, host).map_err(refused)?;
+                let linked: Vec<usize> = part.links.iter().map(|link| link.callee).collect();
+                for (index, placed) in embedded.iter().enumerate() {
+                    if !linked.contains(&index) {
+                        self.executor.register(&store, &placed.instance).map_err(refused)?;
+                    }
+                }
+                if linked.is_empty() {
+                    self.register_gate_host(&store)?;
+                }
+                let gate = self.executor.instantiate_as(&store, dispatch, IMPORT_MODULE);
+                gates.push(gate.map_err(|fault| fault_error("", fault))?);
+            }
+            _ => self.executor.register(&store, &self.shared.host).map_err(refused)?,
+        }
+        self.place(part, store, gates, |executor, store| {
+            executor.instantiate(store, &part.code.ast)
+        })
+    }
+
+    /// The gates of `part`, and what they import, in `store`.
+    fn gates(
+        &self,
+        part: &Part,
+        store: &Store,
+        before: &[Placed],
+    ) -> Result<Vec<ModuleInstance>, VmError> {
+        let refused = |code: Code| instantiate_error(&part.name, &code.to_string());
+        if !part.links.is_empty() {
+            self.register_gate_host(store)?;
+        }
+        let mut gates = Vec::new();
+        for link in &part.links {
+            self.executor.register(store, &before[link.callee].instance).map_err(refused)?;
+            let name = self.slot.program.name(link.callee);
+            let gate = self.executor.instantiate_as(store, &link.gate, name);
+            gates.push(gate.map_err(|fault| fault_error(&part.name, fault))?);
+        }
+        Ok(gates)
+    }
+
+    fn register_gate_host(&self, store: &Store) -> Result<(), VmError> {
+        let refused = |code: Code| instantiate_error("", &code.to_string());
+        match &self.shared.gate_host {
+            Some((gate_host, _)) => self.executor.register(store, gate_host).map_err(refused),
+            None => Ok(()),
+        }
+    }
+
+    /// Instantiates a module and shows its gates the way back into it.
+    fn place(
+        &mut self,
+        part: &Part,
+        store: Store,
+        gates: Vec<ModuleInstance>,
+        instantiate: impl FnOnce(&Executor, &Store) -> Result<ModuleInstance, LoadFault>,
+    ) -> Result<Placed, VmError> {
+        // A module's start function runs inside; it has no use for the host yet but may log.
+        let made = self.slot.lend(self.host, || instantiate(self.executor, &store));
+        let instance = made.map_err(|fault| fault_error(&part.name, fault))?;
+        for gate in &gates {
+            gate.set_table(gate::HOME_TABLE, instance.function(gate::HOME))
+                .map_err(|code| instantiate_error(&part.name, &code.to_string()))?;
+        }
+        Ok(Placed { instance, _gates: gates, _store: store })
+    }
+}
+
+fn fault_error(name: &str, fault: LoadFault) -> VmError {
+    match fault {
+        LoadFault::Vm(error) => error,
+        LoadFault::Code(code) => instantiate_error(name, &code.to_string()),
+    }
+}
+
+fn instantiate_error(name: &str, reason: &str) -> VmError {
+    let reason =
+        if name.is_empty() { reason.to_owned() } else { format!("embedded {name}: {reason}") };
+    VmError::Instantiate { reason }
+}
+
 impl Instance for WasmEdgeInstance {
     fn call(&mut self, export: &str, params: &[i32], host: &mut Host) -> Result<Option<i32>, Stop> {
         let trap = |reason: String| Stop::Trapped(Trap { export: export.to_owned(), reason });
-        let function = self.guest.function(export);
+        let function = self.guest.instance.function(export);
         if function.is_null() {
             return Err(trap(NO_SUCH_EXPORT.to_owned()));
         }
@@ -128,26 +305,23 @@ impl Instance for WasmEdgeInstance {
             .map(|param| unsafe { ffi::WasmEdge_ValueGenI32(*param) })
             .collect();
         self.slot.lend(host, || self.invoke(function, &values)).map_err(|code| {
-            if code.is_exit() {
+            if code.is_exit() && self.slot.running().is_empty() {
                 return Stop::Exited(self.wasi.exit_code());
             }
-            trap(match host.take_trap_message() {
-                Some(message) => format!("{code}: {message}"),
-                None => code.to_string(),
-            })
+            trap(self.ended(code, host))
         })
     }
 
     fn memory(&self) -> &[u8] {
         // SAFETY:
         // - owned by the live guest; only `&mut self` runs the guest.
-        unsafe { imports::memory_bytes(self.guest.memory(export::MEMORY)) }
+        unsafe { memory::memory_bytes(self.guest.instance.memory(export::MEMORY)) }
     }
 
     fn memory_mut(&mut self) -> &mut [u8] {
         // SAFETY:
         // - as above, and `self` is borrowed uniquely.
-        unsafe { imports::memory_bytes_mut(self.guest.memory(export::MEMORY)) }
+        unsafe { memory::memory_bytes_mut(self.guest.instance.memory(export::MEMORY)) }
     }
 }
 

@@ -10,10 +10,15 @@
 //! - The engine's own log is off: it writes to stdout, which is the guest's.
 //! - A host function never calls the engine ([`imports`]).
 
+mod code;
+mod embedded;
 mod handles;
 mod imports;
 mod instance;
+mod memory;
 mod module;
+mod signature;
+mod slot;
 
 use std::ffi::CStr;
 use std::path::Path;
@@ -22,6 +27,7 @@ use std::rc::Rc;
 use wasmedge_sys::ffi;
 
 use super::engine::{Engine, EngineOptions, VmError};
+use crate::wire::control::EmbeddedModule;
 use handles::Configure;
 
 pub use instance::WasmEdgeInstance;
@@ -62,8 +68,12 @@ impl WasmEdge {
 impl Engine for WasmEdge {
     type Module = WasmEdgeModule;
 
-    fn load(&self, artifact: &Path) -> Result<WasmEdgeModule, VmError> {
-        WasmEdgeModule::load(Rc::clone(&self.shared), artifact)
+    fn load_with(
+        &self,
+        artifact: &Path,
+        embedded: &[EmbeddedModule],
+    ) -> Result<WasmEdgeModule, VmError> {
+        WasmEdgeModule::load(Rc::clone(&self.shared), artifact, embedded)
     }
 }
 

@@ -263,3 +263,5 @@ fn an_export_that_does_not_exist_is_a_trap() {
     assert!(matches!(instance.call("none", &[], &mut host), Err(Stop::Trapped(_))));
     assert!(matches!(instance.call("_start", &[1], &mut host), Err(Stop::Trapped(_))));
 }
+
+mod embedding;

@@ -1,0 +1,353 @@
+//! Gates: generated modules that stand between a module and what is embedded in it (docs/embedding.md).
+//!
+//! A compiled function that calls into another compiled module finds the *other* module's memories and
+//! globals when the call returns: the engine sets its thread-local context on entry and does not restore it.
+//! So such a call goes through a gate, which the engine interprets, and which enters the caller once more,
+//! through the empty function [`HOME`] that the coordinator appended to it, before it returns.
+//!
+//! Pure: bytes out of names and types. Knows no engine.
+
+use std::borrow::Cow;
+
+use cwasi_abi::{export, import};
+use wasm_encoder::{
+    BlockType, CodeSection, ConstExpr, ElementSection, Elements, EntityType, ExportKind,
+    ExportSection, Function, FunctionSection, ImportSection, InstructionSink, Module, RefType,
+    TableSection, TableType, TypeSection, ValType,
+};
+
+pub use cwasi_abi::HOME_EXPORT as HOME;
+
+/// Module from which a gate imports the leaf host functions below; no guest can import from it.
+pub const GATE_HOST: &str = "cwasi:gate";
+/// Module from which a dispatch gate takes the host functions that it hands through.
+pub const HOST: &str = "cwasi:host";
+/// A gate's table of one function: the caller's [`HOME`], set once the caller is there.
+pub const HOME_TABLE: &str = "home";
+
+/// `(function)`: a static call begins; `function` is the number that [`LinkedFunction`] has.
+pub const ENTER: &str = "enter";
+/// `()`: the static call that began last is over.
+pub const LEAVE: &str = "leave";
+/// `request_dispatcher`'s parameters `-> errno`, or `-1 - callee` when the callee is embedded.
+pub const BEGIN: &str = "begin";
+/// `(response_out, payload_ptr) -> errno`: the payload is copied to where the callee allocated.
+pub const PASS: &str = "pass";
+/// `(status) -> errno`: the callee answered.
+pub const END: &str = "end";
+
+/// A number that Wasm functions take and return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Number {
+    /// 32-bit integer.
+    I32,
+    /// 64-bit integer.
+    I64,
+    /// 32-bit float.
+    F32,
+    /// 64-bit float.
+    F64,
+}
+
+impl From<Number> for ValType {
+    fn from(number: Number) -> Self {
+        match number {
+            Number::I32 => Self::I32,
+            Number::I64 => Self::I64,
+            Number::F32 => Self::F32,
+            Number::F64 => Self::F64,
+        }
+    }
+}
+
+/// A function that a module imports from an embedded one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkedFunction {
+    /// Its number within the VM, passed to [`ENTER`].
+    pub number: u32,
+    /// Its name.
+    pub name: String,
+    /// Types of its parameters.
+    pub params: Vec<Number>,
+    /// Types of its results.
+    pub results: Vec<Number>,
+}
+
+/// Name under which an embedded module's instance is known to gates; no guest can import from it.
+#[must_use]
+pub fn instance_name(embedded: &str) -> String {
+    format!("cwasi:embedded:{embedded}")
+}
+
+/// The gate through which a module calls `functions` of the module `embedded`.
+#[must_use]
+pub fn link(embedded: &str, functions: &[LinkedFunction]) -> Vec<u8> {
+    let mut gate = Gate::default();
+    let enter = gate.import(GATE_HOST, ENTER, vec![ValType::I32], vec![]);
+    let leave = gate.import(GATE_HOST, LEAVE, vec![], vec![]);
+    let from = instance_name(embedded);
+    let callees: Vec<u32> = functions
+        .iter()
+        .map(|function| gate.import(&from, &function.name, params(function), results(function)))
+        .collect();
+    let home = gate.home();
+    for (function, callee) in functions.iter().zip(callees) {
+        let mut body = Function::new([]);
+        let mut code = body.instructions();
+        code.i32_const(function.number.cast_signed()).call(enter);
+        for index in 0..count(function.params.len()) {
+            code.local_get(index);
+        }
+        code.call(callee).call(leave).i32_const(0);
+        home.call(&mut code);
+        code.end();
+        gate.function(&function.name, params(function), results(function), &body);
+    }
+    gate.finish()
+}
+
+/// What stands in for the module `cwasi` in a function that may dispatch to embedded ones: the host functions
+/// as they are, and `request_dispatcher` in front of the host's. `callees` are the embedded modules in order;
+/// `None` is one that can only be linked.
+#[must_use]
+pub fn dispatch(callees: &[Option<&str>]) -> Vec<u8> {
+    let i32s = |count: u32| vec![ValType::I32; count as usize];
+    let mut gate = Gate::default();
+    // First, and one type for each: where the engine matches a function that is handed through, it takes the
+    // index of the function's type in the host's module for one in this module.
+    for (name, parameters) in import::SIGNATURES {
+        if name == import::REQUEST_DISPATCHER {
+            gate.ty(i32s(parameters), i32s(1));
+        } else {
+            let function = gate.import(HOST, name, i32s(parameters), i32s(1));
+            gate.exports.export(name, ExportKind::Func, function);
+        }
+    }
+    let begin = gate.import(GATE_HOST, BEGIN, i32s(DISPATCH_PARAMS), i32s(1));
+    let pass = gate.import(GATE_HOST, PASS, i32s(2), i32s(1));
+    let end = gate.import(GATE_HOST, END, i32s(1), i32s(1));
+    let mut alloc = Vec::new();
+    let mut handle = Vec::new();
+    for (index, callee) in callees.iter().enumerate() {
+        let Some(callee) = callee else { continue };
+        let from = instance_name(callee);
+        alloc.push((index, gate.import(&from, export::ALLOC, i32s(2), i32s(1))));
+        handle.push((index, gate.import(&from, export::HANDLE, i32s(3), i32s(1))));
+    }
+    let home = gate.home();
+    let alloc = Indirect { table: gate.table(callees.len(), alloc), ty: gate.ty(i32s(2), i32s(1)) };
+    let handle =
+        Indirect { table: gate.table(callees.len(), handle), ty: gate.ty(i32s(3), i32s(1)) };
+    let body = DispatchBody { begin, pass, end, alloc, handle, home }.function();
+    gate.function(import::REQUEST_DISPATCHER, i32s(DISPATCH_PARAMS), i32s(1), &body);
+    gate.finish()
+}
+
+/// Parameters of `request_dispatcher`.
+const DISPATCH_PARAMS: u32 = 5;
+/// Index of the payload's length among them.
+const PAYLOAD_LEN: u32 = 3;
+
+/// `request_dispatcher` of a gate: a call from Wasm to Wasm, with leaf host functions that only move bytes.
+struct DispatchBody {
+    begin: u32,
+    pass: u32,
+    end: u32,
+    alloc: Indirect,
+    handle: Indirect,
+    home: Indirect,
+}
+
+impl DispatchBody {
+    fn function(&self) -> Function {
+        const ROUTE: u32 = DISPATCH_PARAMS;
+        const CALLEE: u32 = ROUTE + 1;
+        const RESPONSE_OUT: u32 = ROUTE + 2;
+        const PAYLOAD: u32 = ROUTE + 3;
+        const ERRNO: u32 = ROUTE + 4;
+        let mut body = Function::new([(5, ValType::I32)]);
+        let mut code = body.instructions();
+        for index in 0..DISPATCH_PARAMS {
+            code.local_get(index);
+        }
+        // Not embedded, or not to be called at all: the host has dealt with it.
+        code.call(self.begin).local_tee(ROUTE).i32_const(0).i32_ge_s().if_(BlockType::Empty);
+        code.local_get(ROUTE).return_().end();
+        code.i32_const(-1).local_get(ROUTE).i32_sub().local_set(CALLEE);
+        code.i32_const(RESPONSE_LEN).i32_const(RESPONSE_ALIGN).local_get(CALLEE);
+        self.alloc.call(&mut code);
+        code.local_set(RESPONSE_OUT);
+        code.local_get(PAYLOAD_LEN).if_(BlockType::Empty);
+        code.local_get(PAYLOAD_LEN).i32_const(PAYLOAD_ALIGN).local_get(CALLEE);
+        self.alloc.call(&mut code);
+        code.local_set(PAYLOAD).end();
+        code.local_get(RESPONSE_OUT).local_get(PAYLOAD).call(self.pass);
+        code.local_tee(ERRNO).i32_eqz().if_(BlockType::Empty);
+        code.local_get(PAYLOAD).local_get(PAYLOAD_LEN).local_get(RESPONSE_OUT).local_get(CALLEE);
+        self.handle.call(&mut code);
+        code.call(self.end).local_set(ERRNO).end();
+        code.i32_const(0);
+        self.home.call(&mut code);
+        code.local_get(ERRNO).end();
+        body
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "8 and 4")]
+const RESPONSE_LEN: i32 = cwasi_abi::ResponseRef::SIZE as i32;
+#[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "8 and 4")]
+const RESPONSE_ALIGN: i32 = cwasi_abi::ResponseRef::ALIGN as i32;
+const PAYLOAD_ALIGN: i32 = cwasi_abi::PAYLOAD_ALIGN.cast_signed();
+
+/// Functions of one type behind a table; the index is on the stack.
+#[derive(Clone, Copy)]
+struct Indirect {
+    table: u32,
+    ty: u32,
+}
+
+impl Indirect {
+    fn call(self, code: &mut InstructionSink<'_>) {
+        code.call_indirect(self.table, self.ty);
+    }
+}
+
+/// A module in the making. Functions are imported before any is defined.
+#[derive(Default)]
+struct Gate {
+    types: TypeSection,
+    imports: ImportSection,
+    functions: FunctionSection,
+    tables: TableSection,
+    exports: ExportSection,
+    elements: ElementSection,
+    code: CodeSection,
+    function_count: u32,
+}
+
+impl Gate {
+    fn ty(&mut self, params: Vec<ValType>, results: Vec<ValType>) -> u32 {
+        self.types.ty().function(params, results);
+        self.types.len() - 1
+    }
+
+    fn import(
+        &mut self,
+        module: &str,
+        name: &str,
+        params: Vec<ValType>,
+        results: Vec<ValType>,
+    ) -> u32 {
+        let ty = self.ty(params, results);
+        self.imports.import(module, name, EntityType::Function(ty));
+        self.function_count += 1;
+        self.function_count - 1
+    }
+
+    fn table_of(&mut self, len: usize) -> u32 {
+        let len = u64::from(count(len));
+        self.tables.table(TableType {
+            element_type: RefType::FUNCREF,
+            table64: false,
+            minimum: len,
+            maximum: Some(len),
+            shared: false,
+        });
+        self.tables.len() - 1
+    }
+
+    /// A table with these functions at these places.
+    fn table(&mut self, len: usize, functions: Vec<(usize, u32)>) -> u32 {
+        let table = self.table_of(len);
+        for (index, function) in functions {
+            let at = ConstExpr::i32_const(count(index).cast_signed());
+            self.elements.active(Some(table), &at, Elements::Functions(Cow::Owned(vec![function])));
+        }
+        table
+    }
+
+    /// The way back into the caller; called with index 0.
+    fn home(&mut self) -> Indirect {
+        let table = self.table_of(1);
+        self.exports.export(HOME_TABLE, ExportKind::Table, table);
+        Indirect { table, ty: self.ty(vec![], vec![]) }
+    }
+
+    fn function(
+        &mut self,
+        name: &str,
+        params: Vec<ValType>,
+        results: Vec<ValType>,
+        body: &Function,
+    ) {
+        let ty = self.ty(params, results);
+        self.functions.function(ty);
+        self.code.function(body);
+        self.exports.export(name, ExportKind::Func, self.function_count);
+        self.function_count += 1;
+    }
+
+    fn finish(self) -> Vec<u8> {
+        let mut module = Module::new();
+        module
+            .section(&self.types)
+            .section(&self.imports)
+            .section(&self.functions)
+            .section(&self.tables)
+            .section(&self.exports)
+            .section(&self.elements)
+            .section(&self.code);
+        module.finish()
+    }
+}
+
+fn params(function: &LinkedFunction) -> Vec<ValType> {
+    function.params.iter().copied().map(Into::into).collect()
+}
+
+fn results(function: &LinkedFunction) -> Vec<ValType> {
+    function.results.iter().copied().map(Into::into).collect()
+}
+
+fn count(len: usize) -> u32 {
+    u32::try_from(len).expect("a module has far less than 2^32 of anything")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn valid(bytes: &[u8]) -> String {
+        wasmparser::validate(bytes).expect("a gate is a valid module");
+        wasmprinter::print_bytes(bytes).expect("and can be printed")
+    }
+
+    #[test]
+    fn a_link_gate_goes_home_after_every_call() {
+        let function = |number, name: &str, params: &[Number], results: &[Number]| LinkedFunction {
+            number,
+            name: name.into(),
+            params: params.to_vec(),
+            results: results.to_vec(),
+        };
+        let text = valid(&link(
+            "fn_utils",
+            &[
+                function(7, "mix", &[Number::I32, Number::F64], &[Number::I64, Number::F32]),
+                function(8, "nothing", &[], &[]),
+            ],
+        ));
+        assert!(text.contains(r#"(import "cwasi:embedded:fn_utils" "mix""#), "{text}");
+        assert_eq!(text.matches("call_indirect").count(), 2, "{text}");
+        assert!(text.contains("i32.const 7"), "{text}");
+    }
+
+    #[test]
+    fn a_dispatch_gate_hands_every_host_function_through() {
+        let text = valid(&dispatch(&[Some("a"), None, Some("b")]));
+        for (name, _) in import::SIGNATURES {
+            assert!(text.contains(&format!(r#"(export "{name}""#)), "{name} missing in {text}");
+        }
+        valid(&dispatch(&[]));
+    }
+}

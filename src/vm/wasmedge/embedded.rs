@@ -1,0 +1,256 @@
+//! The host's part in calls of embedded functions: leaf functions that the gates call (`vm::gate`).
+//!
+//! The call itself goes from Wasm to Wasm. What happens here moves bytes between the memories of the caller
+//! and the callee, which are never the same: embedding has no cycles.
+
+use std::cell::{Cell, OnceCell};
+use std::rc::Rc;
+
+use cwasi_abi::{Errno, ResponseRef};
+use cwasi_host_functions::{
+    self as host_functions, CallFailure, GuestMemory, GuestPtr, OtherMemory, Response, ResponseLost,
+};
+
+use super::imports::{Bound, Environment};
+use super::memory::RawMemory;
+use crate::vm::reactor::ERROR_MESSAGE_MAX;
+
+/// The calls of embedded functions in one VM. Only the function itself makes them, so there is one at a time.
+#[derive(Debug, Default)]
+pub(super) struct Embedded {
+    caller: Option<RawMemory>,
+    callees: Vec<RawMemory>,
+    pending: Option<Pending>,
+    /// Responses that still lie in their callee's memory.
+    held: Vec<Rc<Held>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    callee: usize,
+    payload: (GuestPtr, u32),
+    outcome_out: GuestPtr,
+    response_out: GuestPtr,
+}
+
+impl Embedded {
+    /// Tells the memories of the VM, in the order of the embedded modules.
+    pub(super) fn set_memories(&mut self, caller: RawMemory, callees: Vec<RawMemory>) {
+        self.caller = Some(caller);
+        self.callees = callees;
+    }
+
+    /// The embedded function that runs.
+    pub(super) fn callee(&self) -> Option<usize> {
+        self.pending.map(|pending| pending.callee)
+    }
+
+    /// Takes every response out of guest memory: an embedded module is about to run.
+    pub(super) fn settle(&mut self) {
+        for held in self.held.drain(..) {
+            held.settle();
+        }
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        for held in &self.held {
+            held.memory.set(None);
+        }
+    }
+}
+
+/// A response: in the callee's memory until that is used again, then in ours.
+#[derive(Debug)]
+struct Held {
+    /// `None` once the bytes are elsewhere or gone.
+    memory: Cell<Option<RawMemory>>,
+    ptr: GuestPtr,
+    len: u32,
+    taken: OnceCell<Vec<u8>>,
+}
+
+impl Held {
+    fn settle(self: Rc<Self>) {
+        // Nobody waits for it any more.
+        if Rc::strong_count(&self) == 1 {
+            return;
+        }
+        if let Some(memory) = self.memory.take()
+            && let Ok(bytes) = memory.slice(self.ptr, self.len)
+        {
+            self.taken.get_or_init(|| bytes.to_vec());
+        }
+    }
+}
+
+struct HeldResponse(Rc<Held>);
+
+impl Response for HeldResponse {
+    fn len(&self) -> u64 {
+        u64::from(self.0.len)
+    }
+
+    fn copy_to(&self, target: &mut [u8]) -> Result<(), ResponseLost> {
+        let lost = || ResponseLost { reason: "its VM is gone".to_owned() };
+        if let Some(bytes) = self.0.taken.get() {
+            target.copy_from_slice(bytes);
+            return Ok(());
+        }
+        let memory = self.0.memory.get().ok_or_else(lost)?;
+        memory.copy_to(self.0.ptr, target).map_err(|_| lost())
+    }
+}
+
+/// `enter(function)`
+pub(super) struct Enter;
+
+impl Bound<1> for Enter {
+    const RESULT: bool = false;
+
+    fn call(env: &mut Environment<'_>, [function]: [u32; 1]) -> Result<i32, Errno> {
+        env.slot.embedded.borrow_mut().settle();
+        env.slot.links.borrow_mut().enter(function).map(|()| 0)
+    }
+}
+
+/// `leave()`
+pub(super) struct Leave;
+
+impl Bound<0> for Leave {
+    const RESULT: bool = false;
+
+    fn call(env: &mut Environment<'_>, []: [u32; 0]) -> Result<i32, Errno> {
+        let ended = env.slot.links.borrow_mut().leave().ok_or(Errno::Internal)?;
+        let program = &env.slot.program;
+        let function = program.function(ended.function).ok_or(Errno::Internal)?;
+        let caller = function.caller.map(|index| program.name(index));
+        env.host.linked(caller, program.name(function.callee), &ended);
+        Ok(0)
+    }
+}
+
+/// `begin(target_ptr, target_len, payload_ptr, payload_len, outcome_out) -> errno or -1 - callee`
+pub(super) struct Begin;
+
+impl Bound<5> for Begin {
+    fn call(env: &mut Environment<'_>, params: [u32; 5]) -> Result<i32, Errno> {
+        let [target, target_len, payload, payload_len, outcome_out] = params;
+        let target = (GuestPtr(target), target_len);
+        let payload = (GuestPtr(payload), payload_len);
+        let outcome_out = GuestPtr(outcome_out);
+        let mut memory = env.slot.embedded.borrow().caller.ok_or(Errno::Internal)?;
+        let begun =
+            host_functions::begin_call(env.host, &mut memory, target, payload, outcome_out)?;
+        let Some(callee) = begun else { return Ok(Errno::Ok.code()) };
+        env.host.enter_embedded(env.slot.program.name(callee));
+        env.slot.links.borrow_mut().forget_result();
+        let mut embedded = env.slot.embedded.borrow_mut();
+        embedded.settle();
+        let response_out = GuestPtr(0);
+        embedded.pending = Some(Pending { callee, payload, outcome_out, response_out });
+        let index = i32::try_from(callee).map_err(|_| Errno::Internal)?;
+        Ok(-1 - index)
+    }
+}
+
+/// `pass(response_out, payload_ptr) -> errno`
+pub(super) struct Pass;
+
+impl Bound<2> for Pass {
+    fn call(env: &mut Environment<'_>, [response_out, at]: [u32; 2]) -> Result<i32, Errno> {
+        let (pending, caller, mut callee) = pending(env)?;
+        let len = pending.payload.1;
+        if response_out == 0 || (at == 0 && len > 0) {
+            let message = format!(
+                "no memory in the guest for {len} bytes (its linear memory has {} bytes; cwasi.memory limits it)",
+                callee.bytes().len()
+            );
+            return end(env, Err(CallFailure { errno: Errno::Failed, message }));
+        }
+        let size = callee.bytes().len();
+        let outside = |what: &str, ptr: u32, len: usize| {
+            let message = format!(
+                "{what} returned {len} bytes at {ptr:#x}, outside its linear memory of {size} bytes"
+            );
+            CallFailure { errno: Errno::Trapped, message }
+        };
+        if response_ref(callee, GuestPtr(response_out)).is_err() {
+            let failure = outside("`cwasi_alloc`", response_out, ResponseRef::SIZE);
+            return end(env, Err(failure));
+        }
+        let payload = caller.slice(pending.payload.0, len)?;
+        if len > 0 && callee.write(GuestPtr(at), payload).is_err() {
+            let failure = outside("`cwasi_alloc`", at, payload.len());
+            return end(env, Err(failure));
+        }
+        if let Some(pending) = &mut env.slot.embedded.borrow_mut().pending {
+            pending.response_out = GuestPtr(response_out);
+        }
+        Ok(Errno::Ok.code())
+    }
+}
+
+/// `end(status) -> errno`
+pub(super) struct End;
+
+impl Bound<1> for End {
+    fn call(env: &mut Environment<'_>, [status]: [u32; 1]) -> Result<i32, Errno> {
+        let (pending, _, callee) = pending(env)?;
+        let place = response_ref(callee, pending.response_out)?;
+        let ptr = GuestPtr(place.ptr);
+        let Ok(bytes) = callee.slice(ptr, place.len) else {
+            let message = format!(
+                "`cwasi_handle` returned {} bytes at {:#x}, outside its linear memory of {} bytes",
+                place.len,
+                place.ptr,
+                callee.bytes().len()
+            );
+            return end(env, Err(CallFailure { errno: Errno::Trapped, message }));
+        };
+        if status != 0 {
+            let text = String::from_utf8_lossy(&bytes[..bytes.len().min(ERROR_MESSAGE_MAX)]);
+            let message = if text.is_empty() {
+                "the handler failed without a message".to_owned()
+            } else {
+                text.into_owned()
+            };
+            return end(env, Err(CallFailure { errno: Errno::Failed, message }));
+        }
+        let held = Rc::new(Held {
+            memory: Cell::new(Some(callee)),
+            ptr,
+            len: place.len,
+            taken: OnceCell::new(),
+        });
+        env.slot.embedded.borrow_mut().held.push(Rc::clone(&held));
+        end(env, Ok(Box::new(HeldResponse(held))))
+    }
+}
+
+/// The call that runs, with the memories of its caller and its callee.
+fn pending(env: &Environment<'_>) -> Result<(Pending, RawMemory, RawMemory), Errno> {
+    let embedded = env.slot.embedded.borrow();
+    let pending = embedded.pending.ok_or(Errno::Internal)?;
+    let callee = embedded.callees.get(pending.callee).copied().ok_or(Errno::Internal)?;
+    Ok((pending, embedded.caller.ok_or(Errno::Internal)?, callee))
+}
+
+fn response_ref(callee: RawMemory, at: GuestPtr) -> Result<ResponseRef, Errno> {
+    let mut bytes = [0; ResponseRef::SIZE];
+    callee.copy_to(at, &mut bytes)?;
+    Ok(ResponseRef::from_bytes(bytes))
+}
+
+/// Tells the caller how its call ended.
+fn end(
+    env: &mut Environment<'_>,
+    ended: Result<Box<dyn Response>, CallFailure>,
+) -> Result<i32, Errno> {
+    let (pending, mut caller, _) = pending(env)?;
+    env.slot.embedded.borrow_mut().pending = None;
+    env.host.leave_embedded();
+    host_functions::end_call(env.host, &mut caller, ended, pending.outcome_out)?;
+    Ok(Errno::Ok.code())
+}

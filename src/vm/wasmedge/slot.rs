@@ -1,0 +1,74 @@
+//! What the host functions of one VM act on.
+#![expect(unsafe_code, reason = "lends a borrow through the engine")]
+
+use std::cell::{Cell, RefCell};
+use std::ptr;
+use std::rc::Rc;
+
+use cwasi_host_functions::{Host, Links};
+
+use super::embedded::Embedded;
+use super::memory::RawMemory;
+use super::module::Program;
+
+/// Bound to every host function of a VM; outlives its instances.
+#[derive(Debug)]
+pub(super) struct Slot {
+    /// The host, while a guest runs; null otherwise.
+    host: Cell<*mut Host>,
+    /// Calls between linked modules.
+    pub(super) links: RefCell<Links<RawMemory>>,
+    /// Calls of embedded functions.
+    pub(super) embedded: RefCell<Embedded>,
+    pub(super) program: Rc<Program>,
+}
+
+impl Slot {
+    pub(super) fn new(program: Rc<Program>) -> Self {
+        Self {
+            host: Cell::new(ptr::null_mut()),
+            links: RefCell::default(),
+            embedded: RefCell::default(),
+            program,
+        }
+    }
+
+    /// Lends `host` to the host functions while `run` runs.
+    pub(super) fn lend<T>(&self, host: &mut Host, run: impl FnOnce() -> T) -> T {
+        struct Reset<'a>(&'a Slot);
+        impl Drop for Reset<'_> {
+            fn drop(&mut self) {
+                self.0.host.set(ptr::null_mut());
+            }
+        }
+        self.host.set(host);
+        let _reset = Reset(self);
+        run()
+    }
+
+    /// The lent host.
+    ///
+    /// # Safety
+    /// At most one reference made by this is in use: host functions do not nest.
+    #[expect(clippy::mut_from_ref, reason = "a borrow that `lend` put there")]
+    pub(super) unsafe fn host(&self) -> Option<&mut Host> {
+        // SAFETY:
+        // - `lend` put a unique borrow there for as long as the guest runs, and takes it away after.
+        // - the caller makes no second reference.
+        unsafe { self.host.get().as_mut() }
+    }
+
+    /// Which embedded functions run, outermost first, for messages; empty when none does.
+    pub(super) fn running(&self) -> Vec<String> {
+        let called =
+            self.embedded.borrow().callee().map(|index| self.program.name(index).to_owned());
+        let links = self.links.borrow();
+        let linked = links.running().filter_map(|number| self.program.function(number));
+        called
+            .into_iter()
+            .chain(linked.map(|function| {
+                format!("{} (`{}`)", self.program.name(function.callee), function.name)
+            }))
+            .collect()
+    }
+}
