@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use cwasi_abi::PAYLOAD_MAX;
 
+use super::embed;
+pub use super::embed::{EMBED_MAX, Embed};
 use super::values;
 use crate::wire::control::{ModeHint, Role};
 
@@ -75,6 +77,10 @@ pub struct FunctionSpec {
     pub function: Option<String>,
     /// Workflow, empty when there is none.
     pub workflow: String,
+    /// Trust group, empty when there is none.
+    pub trust: String,
+    /// What is to run in its VM.
+    pub embed: Vec<Embed>,
     /// Which modes its calls may take.
     pub mode: ModeHint,
     /// Who may call it; empty = its own scope.
@@ -107,6 +113,8 @@ impl Default for FunctionSpec {
             role: Role::Primary,
             function: None,
             workflow: String::new(),
+            trust: String::new(),
+            embed: Vec::new(),
             mode: ModeHint::Auto,
             allow: Vec::new(),
             concurrency: CONCURRENCY_DEFAULT,
@@ -191,9 +199,8 @@ impl FunctionSpec {
             "cwasi.memory" => self.memory = Some(values::size(value, MEMORY_MAX)?),
             "cwasi.max-requests" => self.max_requests = values::number(value, 1, u64::MAX)?,
             "cwasi.idle" => self.idle = Some(values::duration(value)?),
-            "cwasi.trust" | "cwasi.embed" => {
-                return Err("is not yet available: this version embeds no functions".to_owned());
-            }
+            "cwasi.trust" => self.trust = values::name(value)?,
+            "cwasi.embed" => self.embed = embed::parse(value)?,
             "cwasi.fan-in" | "cwasi.fan-in.timeout" | "cwasi.fan-in.partial" => {
                 return Err("is not yet available: this version has no fan-in".to_owned());
             }
@@ -208,6 +215,12 @@ impl FunctionSpec {
         {
             problems
                 .push("cwasi.role=primary contradicts cwasi.secondary.function=true".to_owned());
+        }
+        if !self.embed.is_empty() && self.workflow.is_empty() && self.trust.is_empty() {
+            problems.push(
+                "cwasi.embed needs cwasi.workflow or cwasi.trust: what is embedded joins that group"
+                    .to_owned(),
+            );
         }
         let secondary =
             self.role == Role::Secondary || values.get("cwasi.secondary.function") == Some(&"true");
@@ -270,7 +283,7 @@ fn mode(value: &str) -> Result<ModeHint, String> {
         "auto" => Ok(ModeHint::Auto),
         "local" => Ok(ModeHint::Local),
         "networked" => Ok(ModeHint::Networked),
-        "embedded" => Err("is not yet available: this version embeds no functions".to_owned()),
+        "embedded" => Ok(ModeHint::Embedded),
         _ => Err("must be auto, embedded, local or networked".to_owned()),
     }
 }
@@ -336,6 +349,8 @@ mod tests {
             ("cwasi.secondary.function", "true"),
             ("cwasi.function", "process-frames"),
             ("cwasi.workflow", "vehicle-paths"),
+            ("cwasi.trust", "city"),
+            ("cwasi.embed", "fn_utils"),
             ("cwasi.allow", "extract-frames, edge/*"),
             ("cwasi.concurrency", "4"),
             ("cwasi.queue", "0"),
@@ -350,6 +365,7 @@ mod tests {
         .unwrap();
         assert_eq!(spec.role, Role::Secondary);
         assert_eq!(spec.allow, ["extract-frames", "edge/*"]);
+        assert_eq!((spec.trust.as_str(), spec.embed.len()), ("city", 1));
         assert_eq!((spec.concurrency, spec.queue, spec.max_requests), (4, 0, 1));
         assert_eq!(spec.mode, ModeHint::Local);
         assert_eq!((spec.max_payload, spec.memory), (65_536, Some(256 << 20)));
@@ -364,8 +380,8 @@ mod tests {
             ("cwasi.timeout", "soon"),
             ("cwasi.max-payload", "2GiB"),
             ("cwasi.function", "-x"),
-            ("cwasi.embed", "fn_utils"),
-            ("cwasi.mode", "embedded"),
+            ("cwasi.embed", "fn_utils=a@b"),
+            ("cwasi.mode", "inside"),
         ]);
         let text = found.join("\n");
         for part in [
@@ -374,8 +390,8 @@ mod tests {
             "cwasi.timeout=soon",
             "cwasi.max-payload=2GiB",
             "cwasi.function=-x",
-            "cwasi.embed=fn_utils is not yet available",
-            "cwasi.mode=embedded is not yet available",
+            "cwasi.embed=fn_utils=a@b has the entry",
+            "cwasi.mode=inside must be auto, embedded",
         ] {
             assert!(text.contains(part), "{part} missing in:\n{text}");
         }

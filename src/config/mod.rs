@@ -2,6 +2,7 @@
 //! node's own settings ([`node`]). Nothing else reads annotations, options, files or variables.
 
 pub mod annotations;
+mod embed;
 pub mod node;
 mod values;
 

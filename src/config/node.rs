@@ -70,6 +70,8 @@ pub struct NodeConfig {
     pub cache_dir: PathBuf,
     /// Name of this node; empty = its host name.
     pub node: String,
+    /// Trust groups (`cwasi.trust`) that may span Kubernetes namespaces.
+    pub trust_groups: Vec<String>,
     /// Filter of the shim's log, as `tracing` spells it.
     pub log: String,
     /// Where nodes meet for the networked buffer; `None` = this node has neighbours of its own only.
@@ -84,6 +86,7 @@ impl Default for NodeConfig {
             state_dir: PathBuf::from("/run/cwasi"),
             cache_dir: PathBuf::from("/var/lib/cwasi"),
             node: String::new(),
+            trust_groups: Vec::new(),
             log: "info".to_owned(),
             redis_url: None,
             redis_ca: None,

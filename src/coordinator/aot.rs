@@ -247,6 +247,7 @@ mod tests {
             bytes: bytes.to_vec(),
             digest: hex::encode(Sha256::digest(bytes)),
             exports: Vec::new(),
+            foreign: std::collections::BTreeMap::new(),
             dropped_native: false,
         }
     }

@@ -4,13 +4,20 @@
 //!
 //! - [`plan`]: bundle → [`plan::Plan`], the one way in.
 //! - [`module`]: what a module must be before anything loads it.
+//! - [`embedding`]: which other modules belong into its VM; [`trust`]: which may.
+//! - [`home`]: what a module needs to come back from an embedded one.
 //! - [`aot`]: the cache of compiled modules.
 //! - [`registry`]: which functions can be called on this host.
 
 pub mod aot;
+pub mod embedding;
+pub mod home;
+pub mod images;
 pub mod module;
 pub mod plan;
 pub mod registry;
+pub mod trust;
 
 pub use aot::{AotCache, AotError, CompileChild};
-pub use plan::{Coordinator, ImageModule, ImageStore, Plan, PlanError, PlanRequest};
+pub use images::{ImageModule, ImageStore};
+pub use plan::{Coordinator, Plan, PlanError, PlanRequest};

@@ -6,10 +6,14 @@
 
 use std::collections::BTreeMap;
 
-use cwasi_abi::{IMPORT_MODULE, export, import};
+use cwasi_abi::{HOME_EXPORT, IMPORT_MODULE, export, import};
 use sha2::{Digest, Sha256};
-use wasm_encoder::{Module as Encoder, RawSection};
-use wasmparser::{ExternalKind, Parser, Payload, Validator, WasmFeatures};
+use wasm_encoder::{
+    EntityType, ImportSection, Module as Encoder, RawSection, TypeSection, ValType,
+};
+use wasmparser::{
+    ExternalKind, FuncType, Import, Parser, Payload, TypeRef, Validator, WasmFeatures,
+};
 
 /// Largest module in bytes.
 pub const MODULE_MAX: u64 = 128 << 20;
@@ -52,16 +56,19 @@ pub enum ModuleError {
         #[source]
         source: wasmparser::BinaryReaderError,
     },
-    /// Imports that nothing on this host provides.
-    #[error(
-        "{origin} imports what this host does not provide: {imports}. Looked in `wasi_snapshot_preview1` and \
-         `cwasi`; embedding other modules is not yet available"
-    )]
+    /// Host functions that this version does not have.
+    #[error("{origin} imports what this host does not provide: {imports}")]
     Imports {
         /// Where it came from.
         origin: String,
-        /// `module.name`, comma-separated.
+        /// As text, comma-separated.
         imports: String,
+    },
+    /// An export that is ours.
+    #[error("{origin} exports `{HOME_EXPORT}`, a name that is reserved for the runtime")]
+    Reserved {
+        /// Where it came from.
+        origin: String,
     },
     /// Larger than [`MODULE_MAX`].
     #[error(
@@ -84,6 +91,8 @@ pub struct CheckedModule {
     pub digest: String,
     /// Exported functions.
     pub exports: Vec<String>,
+    /// What it imports from modules that are not the host's: the import as text, by module and name.
+    pub foreign: BTreeMap<String, BTreeMap<String, String>>,
     /// True when native code was dropped from it.
     pub dropped_native: bool,
 }
@@ -105,7 +114,7 @@ impl CheckedModule {
 /// Reads, validates and cleans a module; `origin` names it in errors.
 ///
 /// # Errors
-/// When it is anything but a valid core module whose imports this host provides.
+/// When it is anything but a valid core module, or imports host functions that do not exist.
 pub fn check(bytes: &[u8], origin: &str) -> Result<CheckedModule, ModuleError> {
     let origin_of = || origin.to_owned();
     let length = bytes.len() as u64;
@@ -124,11 +133,15 @@ pub fn check(bytes: &[u8], origin: &str) -> Result<CheckedModule, ModuleError> {
     if !read.unresolved.is_empty() {
         return Err(ModuleError::Imports { origin: origin_of(), imports: read.unresolved_list() });
     }
+    if read.exports.iter().any(|export| export == HOME_EXPORT) {
+        return Err(ModuleError::Reserved { origin: origin_of() });
+    }
     let bytes = read.clean.unwrap_or_else(|| bytes.to_vec());
     Ok(CheckedModule {
         digest: hex::encode(Sha256::digest(&bytes)),
         bytes,
         exports: read.exports,
+        foreign: read.foreign,
         dropped_native: read.dropped_native,
     })
 }
@@ -136,6 +149,7 @@ pub fn check(bytes: &[u8], origin: &str) -> Result<CheckedModule, ModuleError> {
 #[derive(Default)]
 struct Read {
     exports: Vec<String>,
+    foreign: BTreeMap<String, BTreeMap<String, String>>,
     unresolved: BTreeMap<String, ()>,
     /// The module without its native section, when it had one.
     clean: Option<Vec<u8>>,
@@ -143,6 +157,21 @@ struct Read {
 }
 
 impl Read {
+    fn import(&mut self, import: Import<'_>, types: &[FuncType]) {
+        match import.module {
+            WASI_MODULE => {}
+            IMPORT_MODULE if import::parameters(import.name).is_some() => {}
+            IMPORT_MODULE => {
+                self.unresolved.insert(import_text(&import, types), ());
+            }
+            module => {
+                let text = import_text(&import, types);
+                let names = self.foreign.entry(module.to_owned()).or_default();
+                names.insert(import.name.to_owned(), text);
+            }
+        }
+    }
+
     fn unresolved_list(&self) -> String {
         let names: Vec<_> =
             self.unresolved.keys().take(IMPORTS_SHOWN).map(String::as_str).collect();
@@ -153,16 +182,19 @@ impl Read {
 
 fn read(bytes: &[u8]) -> wasmparser::Result<Read> {
     let mut read = Read::default();
+    let mut types = Vec::new();
     let mut encoder = Encoder::new();
     for payload in Parser::new(0).parse_all(bytes) {
         let payload = payload?;
         match &payload {
+            Payload::TypeSection(section) => {
+                for ty in section.clone().into_iter_err_on_gc_types() {
+                    types.push(ty?);
+                }
+            }
             Payload::ImportSection(section) => {
                 for import in section.clone().into_imports() {
-                    let import = import?;
-                    if !is_provided(import.module, import.name) {
-                        read.unresolved.insert(format!("{}.{}", import.module, import.name), ());
-                    }
+                    read.import(import?, &types);
                 }
             }
             Payload::ExportSection(section) => {
@@ -191,12 +223,30 @@ fn read(bytes: &[u8]) -> wasmparser::Result<Read> {
     Ok(read)
 }
 
-fn is_provided(module: &str, name: &str) -> bool {
-    match module {
-        WASI_MODULE => true,
-        IMPORT_MODULE => import::parameters(name).is_some(),
-        _ => false,
-    }
+/// An import as people write it: `(import "fn_utils" "f" (func (param i32)))`.
+fn import_text(import: &Import<'_>, types: &[FuncType]) -> String {
+    let plain = || format!("`{}.{}`", import.module, import.name);
+    let TypeRef::Func(index) = import.ty else { return plain() };
+    let Some(ty) = usize::try_from(index).ok().and_then(|index| types.get(index)) else {
+        return plain();
+    };
+    printed(import, ty).unwrap_or_else(plain)
+}
+
+/// Printed as part of a module that has nothing else.
+fn printed(import: &Import<'_>, ty: &FuncType) -> Option<String> {
+    let values = |types: &[wasmparser::ValType]| {
+        types.iter().map(|ty| ValType::try_from(*ty).ok()).collect::<Option<Vec<_>>>()
+    };
+    let mut types = TypeSection::new();
+    types.ty().function(values(ty.params())?, values(ty.results())?);
+    let mut imports = ImportSection::new();
+    imports.import(import.module, import.name, EntityType::Function(0));
+    let mut module = Encoder::new();
+    module.section(&types).section(&imports);
+    let text = wasmprinter::print_bytes(module.finish()).ok()?;
+    let line = text.lines().map(str::trim).find(|line| line.starts_with("(import"))?;
+    Some(format!("`{}`", line.replace(" (;0;)", "").replace(" (type 0)", "")))
 }
 
 fn hint(bytes: &[u8]) -> &'static str {
@@ -213,8 +263,7 @@ fn hint(bytes: &[u8]) -> &'static str {
 #[cfg(test)]
 mod tests {
     use wasm_encoder::{
-        CodeSection, CustomSection, EntityType, ExportKind, ExportSection, Function,
-        FunctionSection, ImportSection, TypeSection,
+        CodeSection, CustomSection, ExportKind, ExportSection, Function, FunctionSection,
     };
 
     use super::*;
@@ -262,15 +311,27 @@ mod tests {
     }
 
     #[test]
+    fn imports_from_other_modules_are_kept_as_text() {
+        let wat = r#"(module (import "fn_utils" "f" (func (param i32 f64) (result i64)))
+            (import "fn_utils" "m" (memory 1)) (import "geo" "g" (func)))"#;
+        let foreign = check(&wat::parse_str(wat).unwrap(), "m").unwrap().foreign;
+        let text = r#"`(import "fn_utils" "f" (func (param i32 f64) (result i64)))`"#;
+        assert_eq!(foreign["fn_utils"]["f"], text);
+        assert_eq!(foreign["fn_utils"]["m"], "`fn_utils.m`");
+        assert_eq!(foreign["geo"]["g"], r#"`(import "geo" "g" (func))`"#);
+    }
+
+    #[test]
     fn everything_else_is_refused_with_its_reason() {
+        let reserved = wat::parse_str(r#"(module (func (export "cwasi.home")))"#).unwrap();
         for (bytes, part) in [
             (b"\x7fELF....".to_vec(), "ELF"),
             (b"(module)".to_vec(), "text"),
             (Vec::new(), "empty"),
             (b"\0asm\x0d\0\x01\0".to_vec(), "component"),
             (b"\0asm\x01\0\0\0\xff".to_vec(), "not a valid"),
-            (module(Some(("fn_utils", "f")), false), "fn_utils.f"),
-            (module(Some(("cwasi", "later")), false), "cwasi.later"),
+            (module(Some(("cwasi", "later")), false), r#"(import "cwasi" "later" (func))"#),
+            (reserved, "reserved for the runtime"),
         ] {
             let error = check(&bytes, "m").unwrap_err().to_string();
             assert!(error.contains(part), "{part} missing in: {error}");

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
-use std::future::Future;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -16,27 +15,6 @@ use super::registry::Record;
 use crate::config::annotations::{AnnotationError, FunctionSpec};
 use crate::wire::control::{Entry, FunctionLaunch, Role, Workload};
 use crate::wire::ids::Identity;
-
-/// A module that is a layer of the container's image.
-#[derive(Clone, Debug)]
-pub struct ImageModule {
-    /// Image name.
-    pub image: String,
-    /// The layer's bytes.
-    pub bytes: Vec<u8>,
-}
-
-/// Where modules of images come from: containerd's content store, behind the shim.
-pub trait ImageStore: Sync {
-    /// The Wasm layer of the image that `container` was made from; `None` when its image has none.
-    ///
-    /// # Errors
-    /// For the user: which lookup failed.
-    fn wasm_layer(
-        &self,
-        container: &str,
-    ) -> impl Future<Output = Result<Option<ImageModule>, String>> + Send;
-}
 
 /// Why a container cannot be started.
 #[derive(Debug, thiserror::Error)]

@@ -140,11 +140,12 @@ impl<R: Resolve> Dispatcher<R> {
     ) -> Result<Payload, CallError> {
         let started = Instant::now();
         let mut served = None;
-        let result = check(target, payload, self.settings.max_payload)
+        let result = check(target, payload.len() as u64, self.settings.max_payload)
             .and_then(|()| self.attempt(target, payload, self.deadline(deadline), &mut served));
         let (mode, reason) =
             served.map_or((None, String::new()), |(mode, reason)| (Some(mode), reason));
         self.edges.count(Ended {
+            caller: None,
             callee: target,
             mode,
             reason: &reason,
@@ -156,6 +157,11 @@ impl<R: Resolve> Dispatcher<R> {
             self.flush();
         }
         result
+    }
+
+    /// Where calls are counted that need no route.
+    pub const fn edges(&mut self) -> &mut Edges {
+        &mut self.edges
     }
 
     /// Hands the metrics of all calls so far to the shim; the worker does it after each invocation.
@@ -223,7 +229,8 @@ const fn keeps_route(error: &CallError) -> bool {
     )
 }
 
-fn check(target: &str, payload: &[u8], max_payload: u64) -> Result<(), CallError> {
+/// What holds in every mode.
+pub(super) fn check(target: &str, length: u64, max_payload: u64) -> Result<(), CallError> {
     let invalid = |message: String| Err(CallError::Invalid { message });
     let name = target.rsplit_once('/').map_or(target, |(_, name)| name);
     if name.is_empty() || name.len() > FUNCTION_NAME_MAX {
@@ -232,7 +239,6 @@ fn check(target: &str, payload: &[u8], max_payload: u64) -> Result<(), CallError
         ));
     }
     let limit = max_payload.min(PAYLOAD_MAX);
-    let length = payload.len() as u64;
     if length > limit {
         return Err(CallError::too_large(&format!("payload for {target}"), length, limit));
     }

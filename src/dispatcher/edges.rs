@@ -1,9 +1,8 @@
 //! Edge metrics: calls, bytes, errors and latencies per caller → callee and mode.
 //!
 //! Kept in the caller's worker between two reports to the shim. Latencies are counted in the buckets of an
-//! HDR histogram with two significant digits (1 µs to 1 h), so reports of many workers add up exactly.
+//! HDR histogram with two significant digits (1 ns to 1 h), so reports of many workers add up exactly.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -14,7 +13,7 @@ use crate::wire::control::EdgeReport;
 /// Longest latency that a histogram holds, in nanoseconds; longer ones count as this.
 pub const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
 /// Shortest latency that a histogram tells apart from zero, in nanoseconds.
-const LATENCY_MIN_NS: u64 = 1_000;
+const LATENCY_MIN_NS: u64 = 1;
 const SIGNIFICANT_DIGITS: u8 = 2;
 
 /// An empty latency histogram in nanoseconds.
@@ -26,6 +25,10 @@ pub fn histogram() -> Histogram<u64> {
 
 #[derive(Debug)]
 struct Edge {
+    caller: String,
+    callee: String,
+    mode: &'static str,
+    reason: String,
     calls: u64,
     errors: u64,
     request_bytes: u64,
@@ -37,12 +40,15 @@ struct Edge {
 #[derive(Debug)]
 pub struct Edges {
     caller: String,
-    edges: BTreeMap<(String, &'static str, String), Edge>,
+    /// Few: searched in order, so that a call of a known edge allocates nothing.
+    edges: Vec<Edge>,
 }
 
 /// One call that ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended<'a> {
+    /// Caller, when it is not the worker's own function but a module embedded in it.
+    pub caller: Option<&'a str>,
     /// Called function.
     pub callee: &'a str,
     /// Mode that served it, `None` when there was no route.
@@ -61,20 +67,12 @@ impl Edges {
     /// No calls yet.
     #[must_use]
     pub fn new(caller: &str) -> Self {
-        Self { caller: caller.to_owned(), edges: BTreeMap::new() }
+        Self { caller: caller.to_owned(), edges: Vec::new() }
     }
 
     /// Counts one call.
     pub fn count(&mut self, ended: Ended<'_>) {
-        let mode = ended.mode.map_or("none", ModeKind::name);
-        let key = (ended.callee.to_owned(), mode, ended.reason.to_owned());
-        let edge = self.edges.entry(key).or_insert_with(|| Edge {
-            calls: 0,
-            errors: 0,
-            request_bytes: 0,
-            response_bytes: 0,
-            latency: histogram(),
-        });
+        let edge = self.edge(&ended);
         edge.calls += 1;
         edge.request_bytes += ended.request_bytes;
         match ended.response_bytes {
@@ -85,27 +83,57 @@ impl Edges {
             .saturating_record(u64::try_from(ended.latency.as_nanos()).unwrap_or(LATENCY_MAX_NS));
     }
 
+    /// The edge that a call belongs to.
+    fn edge(&mut self, ended: &Ended<'_>) -> &mut Edge {
+        let mode = ended.mode.map_or("none", ModeKind::name);
+        let caller = ended.caller.unwrap_or(&self.caller);
+        let known = self.edges.iter().position(|edge| {
+            edge.callee == ended.callee
+                && edge.mode == mode
+                && edge.reason == ended.reason
+                && edge.caller == caller
+        });
+        let index = known.unwrap_or(self.edges.len());
+        if known.is_none() {
+            self.edges.push(Edge {
+                caller: caller.to_owned(),
+                callee: ended.callee.to_owned(),
+                mode,
+                reason: ended.reason.to_owned(),
+                calls: 0,
+                errors: 0,
+                request_bytes: 0,
+                response_bytes: 0,
+                latency: histogram(),
+            });
+        }
+        &mut self.edges[index]
+    }
+
     /// What was counted since the last take.
     pub fn take(&mut self) -> Vec<EdgeReport> {
         let edges = std::mem::take(&mut self.edges);
-        edges
-            .into_iter()
-            .map(|((callee, mode, reason), edge)| EdgeReport {
-                caller: self.caller.clone(),
-                callee,
-                mode: mode.to_owned(),
-                reason,
-                calls: edge.calls,
-                errors: edge.errors,
-                request_bytes: edge.request_bytes,
-                response_bytes: edge.response_bytes,
-                latency_ns: edge
-                    .latency
-                    .iter_recorded()
-                    .map(|step| (step.value_iterated_to(), step.count_at_value()))
-                    .collect(),
-            })
-            .collect()
+        edges.into_iter().map(Edge::report).collect()
+    }
+}
+
+impl Edge {
+    fn report(self) -> EdgeReport {
+        EdgeReport {
+            caller: self.caller,
+            callee: self.callee,
+            mode: self.mode.to_owned(),
+            reason: self.reason,
+            calls: self.calls,
+            errors: self.errors,
+            request_bytes: self.request_bytes,
+            response_bytes: self.response_bytes,
+            latency_ns: self
+                .latency
+                .iter_recorded()
+                .map(|step| (step.value_iterated_to(), step.count_at_value()))
+                .collect(),
+        }
     }
 }
 
@@ -118,6 +146,7 @@ mod tests {
         let mut edges = Edges::new("a");
         for (response_bytes, ms) in [(Some(5), 1), (None, 2), (Some(7), 3)] {
             edges.count(Ended {
+                caller: None,
                 callee: "b",
                 mode: Some(ModeKind::Local),
                 reason: "r",

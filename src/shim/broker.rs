@@ -4,6 +4,7 @@
 //! connects to the callee's receiver, says hello in the caller's true name and hands the connection over.
 //! What a sandbox sends is input like any other: bounded, and never trusted with an identity.
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -65,6 +66,8 @@ pub struct Speaker {
     pub mode: ModeHint,
     /// Largest payload that it sends or takes, in bytes.
     pub max_payload: u64,
+    /// Functions that were to be embedded in it and are not, with the reason.
+    pub not_embedded: BTreeMap<String, String>,
 }
 
 /// The group's broker; clones share it.
@@ -169,7 +172,7 @@ impl Broker {
             caller: &speaker.identity,
             callee,
             hint: speaker.mode,
-            embedding: Embedding::No,
+            embedding: embedding(speaker, callee),
             local,
             remote: remote.as_fact(),
             avoid: &tried,
@@ -271,6 +274,13 @@ impl Known {
 
 fn unroutable(errno: Errno, message: String) -> (ResolveReply, Option<OwnedFd>) {
     (ResolveReply::Unroutable { errno: errno as i32, message }, None)
+}
+
+/// What the coordinator said about the callee in the caller's VM; one that is loaded is never asked for.
+fn embedding<'a>(speaker: &'a Speaker, callee: &Identity) -> Embedding<'a> {
+    let sibling = callee.same_scope(&speaker.identity);
+    let refused = speaker.not_embedded.get(&callee.function).filter(|_| sibling);
+    refused.map_or(Embedding::No, |reason| Embedding::Untrusted { reason })
 }
 
 /// A connection to the first candidate that takes one; the others join `avoid`.
@@ -433,6 +443,7 @@ mod tests {
             instance: "1".into(),
             mode: ModeHint::Auto,
             max_payload: 7,
+            not_embedded: BTreeMap::new(),
         };
         let readiness = broker.serve(ours, speaker).unwrap();
         Bed { dir, broker, sandbox, readiness }

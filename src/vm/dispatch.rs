@@ -4,24 +4,26 @@ use std::io::Write as _;
 use std::time::Instant;
 
 use cwasi_host_functions::{
-    CallFailure, Context, Deadline, Dispatch, Level, LogSink, Response, ResponseLost,
+    CallFailure, Context, Deadline, Dispatch, Level, LinkEnded, LogSink, Response, ResponseLost,
 };
 
-use crate::dispatcher::{Dispatcher, Resolve};
-use crate::modes::Payload;
+use crate::dispatcher::embedded::LinkedCall;
+use crate::dispatcher::{Dispatcher, EmbeddedCalls, Resolve};
+use crate::modes::{CallError, Payload};
 use crate::sys::clock::monotonic_ns;
 
 /// The calls of one function, through its worker's dispatcher.
 #[derive(Debug)]
 pub struct FunctionCalls<R> {
     dispatcher: Dispatcher<R>,
+    embedded: EmbeddedCalls,
 }
 
 impl<R: Resolve> FunctionCalls<R> {
-    /// Calls through `dispatcher`.
+    /// Calls through `dispatcher`, except for those that stay in the VM.
     #[must_use]
-    pub const fn new(dispatcher: Dispatcher<R>) -> Self {
-        Self { dispatcher }
+    pub const fn new(dispatcher: Dispatcher<R>, embedded: EmbeddedCalls) -> Self {
+        Self { dispatcher, embedded }
     }
 }
 
@@ -34,8 +36,29 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
     ) -> Result<Box<dyn Response>, CallFailure> {
         match self.dispatcher.call(target, payload, deadline.map(to_monotonic)) {
             Ok(payload) => Ok(Box::new(Arrived(payload))),
-            Err(error) => Err(CallFailure { errno: error.errno(), message: error.to_string() }),
+            Err(error) => Err(failure(&error)),
         }
+    }
+
+    fn embedded(
+        &mut self,
+        target: &str,
+        payload_len: u64,
+        deadline: Deadline,
+    ) -> Result<Option<usize>, CallFailure> {
+        let deadline = deadline.map(to_monotonic);
+        self.embedded.begin(target, payload_len, deadline).map_err(|error| failure(&error))
+    }
+
+    fn embedded_ended(&mut self, response_len: Option<u64>) -> Result<(), CallFailure> {
+        let ended = self.embedded.end(response_len, self.dispatcher.edges());
+        ended.map_err(|error| failure(&error))
+    }
+
+    fn linked(&mut self, caller: Option<&str>, callee: &str, ended: &LinkEnded) {
+        let LinkEnded { request_bytes, response_bytes, latency, .. } = *ended;
+        let call = LinkedCall { caller, callee, request_bytes, response_bytes, latency };
+        call.count(self.dispatcher.edges());
     }
 
     fn begin(&mut self, context: &Context) {
@@ -43,8 +66,13 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
     }
 
     fn end(&mut self) {
+        self.embedded.abandon(self.dispatcher.edges());
         self.dispatcher.flush();
     }
+}
+
+fn failure(error: &CallError) -> CallFailure {
+    CallFailure { errno: error.errno(), message: error.to_string() }
 }
 
 /// A response as it arrived: copied once, from its segment into the guest's memory.

@@ -96,7 +96,7 @@ fn load(
         });
     };
     let module = WasmEdge::new(EngineOptions { memory_max: launch.memory_max })
-        .and_then(|engine| engine.load(&launch.artifact))
+        .and_then(|engine| engine.load_with(&launch.artifact, &launch.embedded))
         .map_err(failed)?;
     module.check(&launch.entry).map_err(failed)?;
     Ok(Function { launch: launch.clone(), module, threads, broker, receiver })

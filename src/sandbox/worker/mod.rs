@@ -15,7 +15,7 @@ use nix::sys::signal::SigSet;
 use nix::unistd::Pid;
 
 use crate::dispatcher::call::DEFAULT_TIMEOUT_MS;
-use crate::dispatcher::{BrokerClient, Dispatcher, Settings};
+use crate::dispatcher::{BrokerClient, Dispatcher, EmbeddedCalls, Settings};
 use crate::sys::process::{die_with_parent, exit_now, keep_only};
 use crate::sys::seqpacket;
 use crate::vm::{Context, FunctionCalls, Host, InstanceSpec, Module, StderrLog};
@@ -89,7 +89,9 @@ impl<'a, M: Module> Worker<'a, M> {
             max_payload: launch.max_payload,
             timeout_ms: launch.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS),
         };
-        let calls = FunctionCalls::new(Dispatcher::new(settings, BrokerClient::new(broker)));
+        let embedded = EmbeddedCalls::new(launch.mode, launch.max_payload, &launch.embedded);
+        let dispatcher = Dispatcher::new(settings, BrokerClient::new(broker));
+        let calls = FunctionCalls::new(dispatcher, embedded);
         let context = Context {
             function: launch.identity.function.clone(),
             workflow: launch.workflow.clone(),

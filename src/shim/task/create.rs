@@ -248,6 +248,7 @@ impl Tasks {
             instance: launch.instance.clone(),
             mode: launch.mode,
             max_payload: launch.max_payload,
+            not_embedded: launch.not_embedded.clone(),
         };
         let name = speaker.identity.to_string();
         let readiness = self.parts.broker.serve(ours, speaker).map_err(|source| {

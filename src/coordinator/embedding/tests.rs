@@ -1,0 +1,125 @@
+//! Discovery over a store of three sorts of images: libraries, a reactor, and one that nobody trusts.
+
+use super::super::images::ImageModule;
+use super::*;
+
+/// Images by name; the module's text.
+struct Store(Vec<(&'static str, &'static str)>);
+
+impl ImageStore for Store {
+    async fn wasm_layer(&self, _: &str) -> Result<Option<ImageModule>, String> {
+        Ok(None)
+    }
+
+    async fn images(&self) -> Result<Vec<Image>, String> {
+        let image =
+            |(name, _): &(&str, &str)| Image { name: (*name).into(), digest: "sha256:aa".into() };
+        Ok(self.0.iter().map(image).collect())
+    }
+
+    async fn deployments(&self) -> Result<Vec<Deployment>, String> {
+        let deployment = |container: &str, workflow: &str| Deployment {
+            container: container.into(),
+            image: "reg/called".into(),
+            path: "/called.wasm".into(),
+            pod_namespace: String::new(),
+            function: "called".into(),
+            workflow: workflow.into(),
+            trust: String::new(),
+        };
+        Ok(vec![deployment("own", "w"), deployment("theirs", "x")])
+    }
+
+    async fn module(&self, image: &Image, _: Option<&str>) -> Result<Vec<u8>, String> {
+        let found = self.0.iter().find(|(name, _)| *name == image.name);
+        let (_, text) = found.ok_or("no such image")?;
+        wat::parse_str(text).map_err(|error| error.to_string())
+    }
+}
+
+const REACTOR: &str = r#"(module (memory (export "memory") 1)
+    (func (export "cwasi_alloc") (param i32 i32) (result i32) (i32.const 8))
+    (func (export "cwasi_handle") (param i32 i32 i32) (result i32) (i32.const 0)))"#;
+
+fn store() -> Store {
+    Store(vec![
+        ("reg/top", r#"(module (import "mid" "f" (func)) (import "low" "g" (func)) (func (export "t")))"#),
+        ("reg/mid", r#"(module (import "low" "g" (func)) (func (export "f")))"#),
+        ("reg/low", r#"(module (func (export "g")))"#),
+        ("reg/ring", r#"(module (import "back" "r" (func)) (func (export "r")))"#),
+        ("reg/back", r#"(module (import "ring" "r" (func)) (func (export "r")))"#),
+        ("reg/deep", r#"(module (import "stranger" "s" (func (param i32))) (func (export "d")))"#),
+        ("reg/stranger", r#"(module (func (export "s") (param i32)))"#),
+        ("reg/called", REACTOR),
+        ("reg/broken", "(module (func (export \"cwasi.home\")))"),
+    ])
+}
+
+async fn found(root: &str, embed: &[&str]) -> Result<Embedding, EmbeddingError> {
+    let root = module::check(&wat::parse_str(root).unwrap(), "root").unwrap();
+    let wish = |text: &&str| match text.split_once('=') {
+        Some((module, image)) => {
+            Embed { module: module.into(), image: Some(image.into()), digest: None }
+        }
+        None => Embed { module: (*text).into(), image: None, digest: None },
+    };
+    let annotations = FunctionSpec {
+        workflow: "w".into(),
+        embed: embed.iter().map(wish).collect(),
+        ..FunctionSpec::default()
+    };
+    let identity =
+        Identity { namespace: "n".into(), pod_namespace: String::new(), function: "f".into() };
+    discover(&store(), &root, &annotations, &identity, "own", &[]).await
+}
+
+fn names(embedding: &Embedding) -> Vec<&str> {
+    embedding.modules.iter().map(|found| found.name.as_str()).collect()
+}
+
+#[tokio::test]
+async fn a_library_comes_after_what_it_imports_and_once() {
+    let root = r#"(module (import "top" "t" (func)) (import "mid" "f" (func)))"#;
+    let all = found(root, &["top=reg/top", "mid=reg/mid", "low=reg/low"]).await.unwrap();
+    assert_eq!(names(&all), ["low", "mid", "top"]);
+    assert!(all.refused.is_empty());
+    assert!(found("(module)", &[]).await.unwrap().modules.is_empty());
+}
+
+#[tokio::test]
+async fn a_ring_is_reported_with_its_members() {
+    let root = r#"(module (import "ring" "r" (func)))"#;
+    let error = found(root, &["ring=reg/ring", "back=reg/back"]).await.unwrap_err().to_string();
+    assert!(error.contains("ring → back → ring"), "{error}");
+}
+
+#[tokio::test]
+async fn every_unresolved_import_is_told_with_its_candidate() {
+    let root = r#"(module (import "deep" "d" (func)) (import "nobody" "n" (func (result f32)))
+        (import "broken" "b" (func)))"#;
+    let error = found(root, &["deep=reg/deep", "broken=reg/broken"]).await.unwrap_err();
+    assert_eq!(error.problems.len(), 3, "{error}");
+    let text = error.to_string();
+    for part in [
+        r#"`(import "deep" "d" (func))`: `(import "stranger" "s" (func (param i32)))`, by way of deep"#,
+        "the image reg/stranger has that name",
+        r#"`(import "nobody" "n" (func (result f32)))`: no function or image of that name"#,
+        "reserved for the runtime",
+    ] {
+        assert!(text.contains(part), "{part} missing in {text}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_only_called_is_embedded_or_called_elsewhere() {
+    let all = found("(module)", &["called=reg/called", "low=reg/low"]).await.unwrap();
+    assert_eq!(names(&all), ["called"]);
+    assert!(all.modules[0].is_reactor());
+    assert!(all.refused["low"].contains("exports no `cwasi_alloc`"), "{:?}", all.refused);
+    let all = found("(module)", &["called", "top=reg/top"]).await.unwrap();
+    assert!(names(&all).is_empty());
+    let why = &all.refused["called"];
+    assert!(why.contains("container theirs (image reg/called) is of workflow `x`"), "{why}");
+    assert!(!why.contains("container own"), "a function does not vouch for itself: {why}");
+    assert!(all.refused["top"].contains("low"), "{:?}", all.refused);
+}

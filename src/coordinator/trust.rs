@@ -1,0 +1,262 @@
+//! Who may be loaded into whose VM: a pure function of what the deployment says (DESIGN §7).
+//!
+//! An image never vouches for itself, neither by what it contains nor by how it is called. Trust is granted by
+//! annotations of containers, within one identity scope and one workflow or trust group:
+//!
+//! - the caller's `cwasi.embed` names the image (in a pod: with its digest, because there a name may be
+//!   somebody else's), or
+//! - a container of that image is deployed in the caller's scope and group, under the wanted name.
+
+use crate::config::annotations::Embed;
+use crate::wire::ids::Identity;
+
+/// Most candidates that one message names.
+const CANDIDATES_SHOWN: usize = 4;
+
+/// The function that wants others in its VM.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller<'a> {
+    /// Who it is.
+    pub identity: &'a Identity,
+    /// Its workflow, empty when there is none.
+    pub workflow: &'a str,
+    /// Its trust group, empty when there is none.
+    pub trust: &'a str,
+}
+
+/// An image of the caller's containerd namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Its name.
+    pub name: String,
+    /// Digest that the name points to, `sha256:…`.
+    pub digest: String,
+}
+
+/// A function's container in the caller's containerd namespace, running or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deployment {
+    /// Container id.
+    pub container: String,
+    /// Image that it was made from.
+    pub image: String,
+    /// Module inside that image, as its command names it.
+    pub path: String,
+    /// Kubernetes namespace of its pod; empty outside Kubernetes.
+    pub pod_namespace: String,
+    /// Its function's name.
+    pub function: String,
+    /// Its workflow, empty when there is none.
+    pub workflow: String,
+    /// Its trust group, empty when there is none.
+    pub trust: String,
+}
+
+/// What is known on this node.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// Images of the namespace.
+    pub images: &'a [Image],
+    /// Functions of the namespace, the caller's own container left out.
+    pub deployments: &'a [Deployment],
+    /// Trust groups that may span scopes (node configuration).
+    pub spanning: &'a [String],
+}
+
+/// A module that may be embedded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Its image.
+    pub image: Image,
+    /// The module inside, when the deployment says which.
+    pub path: Option<String>,
+    /// Why it is trusted, for people.
+    pub reason: String,
+}
+
+/// Why a module may not be embedded, and what would change that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// For people.
+    pub why: String,
+}
+
+/// Decides about one module: `wish` is the caller's entry for it in `cwasi.embed`.
+///
+/// # Errors
+/// Why not, with the candidates.
+pub fn judge(
+    name: &str,
+    wish: Option<&Embed>,
+    caller: Caller<'_>,
+    known: &Known<'_>,
+) -> Result<Grant, Refusal> {
+    match wish.and_then(|wish| wish.image.as_deref().map(|image| (wish, image))) {
+        Some((wish, image)) => named(image, wish.digest.as_deref(), caller, known),
+        None => deployed(name, caller, known),
+    }
+}
+
+/// The caller's deployment names the image.
+fn named(
+    wanted: &str,
+    pinned: Option<&str>,
+    caller: Caller<'_>,
+    known: &Known<'_>,
+) -> Result<Grant, Refusal> {
+    let Some(image) = known.images.iter().find(|image| same_image(&image.name, wanted)) else {
+        let namespace = &caller.identity.namespace;
+        return refuse(format!(
+            "cwasi.embed names the image {wanted}, which containerd does not have in namespace `{namespace}`: pull it"
+        ));
+    };
+    let grant = |reason: &str| {
+        Ok(Grant { image: image.clone(), path: None, reason: reason.to_owned() })
+    };
+    match pinned {
+        Some(pinned) if pinned == image.digest => grant("embedded: pinned in cwasi.embed"),
+        Some(pinned) => refuse(format!(
+            "cwasi.embed pins {wanted} to {pinned}, but containerd has {} under that name",
+            image.digest
+        )),
+        None if caller.identity.pod_namespace.is_empty() => grant("embedded: named in cwasi.embed"),
+        None => {
+            let of_image = |deployment: &&Deployment| same_image(&deployment.image, &image.name);
+            let grants = known.deployments.iter().filter(of_image);
+            match grants.filter_map(|one| vouches(one, caller, known).ok()).next() {
+                Some(reason) => grant(&reason),
+                None => refuse(format!(
+                    "in a pod the name {wanted} alone is not enough, images of all pods are together: pin it with \
+                     cwasi.embed=…={wanted}@{}, or run a container of it in the same Kubernetes namespace and the \
+                     same cwasi.workflow or cwasi.trust",
+                    image.digest
+                )),
+            }
+        }
+    }
+}
+
+/// Nobody names an image: a deployed function of that name may vouch for one.
+fn deployed(name: &str, caller: Caller<'_>, known: &Known<'_>) -> Result<Grant, Refusal> {
+    let mut grants: Vec<Grant> = Vec::new();
+    let mut refusals = Vec::new();
+    for one in known.deployments.iter().filter(|one| same_name(&one.function, name)) {
+        let image = known.images.iter().find(|image| image.name == one.image);
+        match (vouches(one, caller, known), image) {
+            (Ok(reason), Some(image)) => {
+                let path = Some(one.path.clone()).filter(|path| path.ends_with(".wasm"));
+                let grant = Grant { image: image.clone(), path, reason };
+                if !grants.iter().any(|known| known.image == grant.image) {
+                    grants.push(grant);
+                }
+            }
+            (Ok(_), None) => refusals.push(format!(
+                "the image {} of container {} is gone from containerd",
+                one.image, one.container
+            )),
+            (Err(why), _) => {
+                refusals.push(format!("container {} (image {}) {why}", one.container, one.image));
+            }
+        }
+    }
+    match grants.as_slice() {
+        [_] => Ok(grants.remove(0)),
+        [first, second, ..] => refuse(format!(
+            "both {} and {} are deployed as `{name}`: name one with cwasi.embed={name}=IMAGE",
+            first.image.name, second.image.name
+        )),
+        [] => refuse(untrusted(name, &refusals, known)),
+    }
+}
+
+/// What there is under that name, and what would make it trusted.
+fn untrusted(name: &str, refusals: &[String], known: &Known<'_>) -> String {
+    let by_name: Vec<&Image> = known
+        .images
+        .iter()
+        .filter(|image| same_name(last_component(&image.name), name))
+        .take(CANDIDATES_SHOWN)
+        .collect();
+    let mut said: Vec<String> = refusals.iter().take(CANDIDATES_SHOWN).cloned().collect();
+    said.extend(by_name.iter().map(|image| {
+        format!("the image {} has that name, which alone is no reason to trust it", image.name)
+    }));
+    match by_name.first() {
+        _ if said.is_empty() => format!(
+            "no function or image of that name is in this containerd namespace: pull its image and name it with \
+             cwasi.embed={name}=IMAGE"
+        ),
+        Some(image) => format!(
+            "{}; to trust it, annotate this function with cwasi.embed={name}={}@{}, or deploy it with the same \
+             cwasi.workflow or cwasi.trust in the same namespace",
+            said.join("; "),
+            image.name,
+            image.digest
+        ),
+        None => format!(
+            "{}; to trust it, give both the same cwasi.workflow or cwasi.trust, or name its image with \
+             cwasi.embed={name}=IMAGE",
+            said.join("; ")
+        ),
+    }
+}
+
+/// Whether a deployed function speaks for its image; the reason either way.
+fn vouches(one: &Deployment, caller: Caller<'_>, known: &Known<'_>) -> Result<String, String> {
+    let same = |a: &str, b: &str| !a.is_empty() && a == b;
+    let same_scope = one.pod_namespace == caller.identity.pod_namespace;
+    let same_trust = same(&one.trust, caller.trust);
+    if same_scope && same(&one.workflow, caller.workflow) {
+        return Ok(format!("embedded: deployed in workflow {}", caller.workflow));
+    }
+    if same_trust && (same_scope || known.spanning.contains(&one.trust)) {
+        return Ok(format!("embedded: deployed in trust group {}", caller.trust));
+    }
+    if !same_scope {
+        let scope = |pod: &str| {
+            if pod.is_empty() { "no pod".to_owned() } else { format!("pod namespace `{pod}`") }
+        };
+        let why = format!(
+            "is of {}, this function of {}",
+            scope(&one.pod_namespace),
+            scope(&caller.identity.pod_namespace)
+        );
+        return Err(if same_trust {
+            format!("{why}, and the node's trust_groups does not list `{}`", one.trust)
+        } else {
+            why
+        });
+    }
+    let group = |workflow: &str, trust: &str| format!("workflow `{workflow}`, trust group `{trust}`");
+    Err(format!(
+        "is of {}, this function of {}",
+        group(&one.workflow, &one.trust),
+        group(caller.workflow, caller.trust)
+    ))
+}
+
+fn refuse<T>(why: String) -> Result<T, Refusal> {
+    Err(Refusal { why })
+}
+
+/// Names of modules have underscores where names of images and functions have dashes.
+#[must_use]
+pub fn same_name(a: &str, b: &str) -> bool {
+    let normal = |c: char| if c == '_' { '-' } else { c };
+    a.chars().map(normal).eq(b.chars().map(normal))
+}
+
+/// `docker.io/lib/fn-utils:1` → `fn-utils`.
+fn last_component(image: &str) -> &str {
+    let name = image.split('@').next().unwrap_or(image);
+    let last = name.rsplit('/').next().unwrap_or(name);
+    last.split(':').next().unwrap_or(last)
+}
+
+/// `full` is a name as containerd has it; `wanted` may leave out the tag `latest`.
+fn same_image(full: &str, wanted: &str) -> bool {
+    full == wanted || full.strip_suffix(":latest").is_some_and(|name| name == wanted)
+}
+
+#[cfg(test)]
+mod tests;
