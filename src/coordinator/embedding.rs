@@ -70,8 +70,7 @@ pub async fn discover(
     let mut deployments = store.deployments().await.map_err(failed)?;
     // A function does not vouch for itself.
     deployments.retain(|one| one.container != container);
-    let caller =
-        Caller { identity, workflow: &annotations.workflow, trust: &annotations.trust };
+    let caller = Caller { identity, workflow: &annotations.workflow, trust: &annotations.trust };
     let mut walk = Walk {
         store,
         caller,
@@ -204,11 +203,8 @@ impl<S: ImageStore> Walk<'_, S> {
     /// Judges a module and reads it.
     async fn fetch(&self, name: &str) -> Result<Found, String> {
         let wish = self.wishes.iter().find(|wish| wish.module == name);
-        let known = Known {
-            images: self.images,
-            deployments: self.deployments,
-            spanning: self.spanning,
-        };
+        let known =
+            Known { images: self.images, deployments: self.deployments, spanning: self.spanning };
         let grant = judge(name, wish, self.caller, &known).map_err(|refusal| refusal.why)?;
         let bytes = self.store.module(&grant.image, grant.path.as_deref()).await?;
         let origin = format!("the module of image {}", grant.image.name);

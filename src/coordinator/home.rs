@@ -92,12 +92,7 @@ fn write(
 }
 
 /// A section that is a vector, with one entry more; `data` is empty when there was none.
-fn append(
-    module: &mut Module,
-    id: u8,
-    data: &[u8],
-    entry: &[u8],
-) -> Result<(), BinaryReaderError> {
+fn append(module: &mut Module, id: u8, data: &[u8], entry: &[u8]) -> Result<(), BinaryReaderError> {
     let (count, entries) = if data.is_empty() {
         (0, data)
     } else {
@@ -155,7 +150,9 @@ mod tests {
             r#"(module $named (import "a" "f" (func $f (result i32))) (func $g (export "g") (result i32) call $f)
                 (func (export "h") (result i32) call $g))"#,
         );
-        for part in [r#"(export "g" (func $g))"#, "call $f", "call $g", r#"(export "cwasi.home" (func 3))"#] {
+        for part in
+            [r#"(export "g" (func $g))"#, "call $f", "call $g", r#"(export "cwasi.home" (func 3))"#]
+        {
             assert!(text.contains(part), "{part} missing in {text}");
         }
     }

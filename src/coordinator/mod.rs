@@ -10,9 +10,11 @@
 //! - [`registry`]: which functions can be called on this host.
 
 pub mod aot;
+mod compiled;
 pub mod embedding;
 pub mod home;
 pub mod images;
+mod locate;
 pub mod module;
 pub mod plan;
 pub mod registry;

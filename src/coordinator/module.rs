@@ -15,6 +15,8 @@ use wasmparser::{
     ExternalKind, FuncType, Import, Parser, Payload, TypeRef, Validator, WasmFeatures,
 };
 
+use super::home::append_home;
+
 /// Largest module in bytes.
 pub const MODULE_MAX: u64 = 128 << 20;
 /// First bytes of every WebAssembly binary.
@@ -108,6 +110,18 @@ impl CheckedModule {
     #[must_use]
     pub fn is_reactor(&self) -> bool {
         self.has_export(export::HANDLE)
+    }
+}
+
+impl CheckedModule {
+    /// The module with the export that leads the engine back into it.
+    ///
+    /// # Errors
+    /// None that a checked module could cause.
+    pub fn with_home(self, origin: &str) -> Result<Self, ModuleError> {
+        let bytes = append_home(&self.bytes)
+            .map_err(|source| ModuleError::Invalid { origin: origin.to_owned(), source })?;
+        Ok(Self { digest: hex::encode(Sha256::digest(&bytes)), bytes, ..self })
     }
 }
 

@@ -1,16 +1,17 @@
 //! From a bundle to a plan: read it once, find and check the module, compile it, say what to provision.
 
-use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File};
-use std::io::{self, Read};
-use std::os::fd::AsFd;
+use std::collections::HashMap;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use oci_spec::runtime::{Mount, Spec};
 
 use super::aot::{AotCache, AotError, CompileChild};
-use super::module::{self, CheckedModule, MAGIC, MODULE_MAX, ModuleError};
+use super::compiled::{Compiled, compile};
+use super::embedding::{EmbeddingError, discover};
+use super::images::ImageStore;
+use super::locate::find_module;
+use super::module::{self, CheckedModule, ModuleError};
 use super::registry::Record;
 use crate::config::annotations::{AnnotationError, FunctionSpec};
 use crate::wire::control::{Entry, FunctionLaunch, Role, Workload};
@@ -86,6 +87,9 @@ pub enum PlanError {
         /// Why it is none.
         problem: String,
     },
+    /// What is to be embedded.
+    #[error(transparent)]
+    Embedding(#[from] EmbeddingError),
     /// Compilation.
     #[error(transparent)]
     Aot(#[from] AotError),
@@ -128,6 +132,8 @@ pub struct Coordinator<S, C> {
     pub images: S,
     /// Compiler.
     pub compiler: C,
+    /// Trust groups that may span scopes.
+    pub trust_groups: Vec<String>,
 }
 
 impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
@@ -138,7 +144,7 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
     pub async fn plan(&self, request: &PlanRequest<'_>) -> Result<Plan, PlanError> {
         let spec = load_spec(request.bundle)?;
         let annotations = function_spec(&spec)?;
-        let Some(found) = self.find_module(&spec, request).await? else {
+        let Some(found) = find_module(&self.images, &spec, request).await? else {
             return native(&spec, &annotations);
         };
         let module = module::check(&found.bytes, &found.origin)?;
@@ -153,59 +159,20 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
             pod_namespace: annotations.pod_namespace.clone(),
             function: name,
         };
-        let artifact = self.cache.artifact(&module, &self.compiler).await?;
-        let note = match artifact.compiled {
-            Some(took) => format!("compiled {} in {:.1} s", found.origin, took.as_secs_f64()),
-            None => format!("loaded {} from the AOT cache", found.origin),
-        };
+        let (container, groups) = (request.container, &self.trust_groups);
+        let embedding =
+            discover(&self.images, &module, &annotations, &identity, container, groups).await?;
+        for (function, reason) in &embedding.refused {
+            tracing::warn!(container, function, reason, "not embedded, called elsewhere");
+        }
+        let compiled =
+            compile(&self.cache, &self.compiler, module, &found.origin, embedding).await?;
+        let note = compiled.note.clone();
         let record =
             (annotations.role == Role::Secondary).then(|| record(request, &annotations, &identity));
-        let launch =
-            launch(request, &spec, annotations, identity, entry, module.digest, artifact.path);
+        let launch = launch(request, &spec, annotations, identity, entry, compiled);
         Ok(Plan { workload: Workload::Function(Box::new(launch)), record, note })
     }
-
-    async fn find_module(
-        &self,
-        spec: &Spec,
-        request: &PlanRequest<'_>,
-    ) -> Result<Option<Found>, PlanError> {
-        if is_pause_container(spec) {
-            return Ok(None);
-        }
-        let command = args(spec).first().cloned().ok_or(PlanError::NoCommand)?;
-        let (path, export) = match command.split_once('#') {
-            Some((path, export)) => (path.to_owned(), Some(export.to_owned())),
-            None => (command.clone(), None),
-        };
-        let looks_wasm = path.ends_with(".wasm");
-        if let Some(bytes) = read_module(spec, request.rootfs, &path, looks_wasm)? {
-            let origin = format!("{path} in the root file system");
-            return Ok(Some(Found { bytes, origin, command: path, export }));
-        }
-        if !looks_wasm && !is_empty_dir(request.rootfs) {
-            return Ok(None);
-        }
-        match self.images.wasm_layer(request.container).await {
-            Ok(Some(ImageModule { image, bytes })) => {
-                let origin = format!("the Wasm layer of image {image}");
-                Ok(Some(Found { bytes, origin, command: path, export }))
-            }
-            Ok(None) if looks_wasm => Err(PlanError::NoModule {
-                path,
-                image: "its image has no layer of a WebAssembly media type".to_owned(),
-            }),
-            Err(message) if looks_wasm => Err(PlanError::NoModule { path, image: message }),
-            Ok(None) | Err(_) => Ok(None),
-        }
-    }
-}
-
-struct Found {
-    bytes: Vec<u8>,
-    origin: String,
-    command: String,
-    export: Option<String>,
 }
 
 /// The OCI configuration of a bundle.
@@ -227,7 +194,7 @@ pub fn function_spec(spec: &Spec) -> Result<FunctionSpec, AnnotationError> {
     FunctionSpec::parse(annotations.iter().map(|(key, value)| (key.as_str(), value.as_str())))
 }
 
-fn is_pause_container(spec: &Spec) -> bool {
+pub(super) fn is_pause_container(spec: &Spec) -> bool {
     let annotation =
         spec.annotations().as_ref().and_then(|all| all.get("io.kubernetes.cri.container-type"));
     annotation.is_some_and(|kind| kind == "sandbox")
@@ -244,51 +211,8 @@ fn native(spec: &Spec, annotations: &FunctionSpec) -> Result<Plan, PlanError> {
     Ok(Plan { workload: Workload::Native, record: None, note: "native".to_owned() })
 }
 
-fn args(spec: &Spec) -> &[String] {
+pub(crate) fn args(spec: &Spec) -> &[String] {
     spec.process().as_ref().and_then(|process| process.args().as_deref()).unwrap_or_default()
-}
-
-/// Bytes of the module that `path` names inside `rootfs`; `None` when there is no such file, or a file that
-/// is no module and does not claim to be one.
-fn read_module(
-    spec: &Spec,
-    rootfs: &Path,
-    path: &str,
-    looks_wasm: bool,
-) -> Result<Option<Vec<u8>>, PlanError> {
-    let cwd = spec.process().as_ref().map_or(Path::new("/"), |process| process.cwd().as_path());
-    let inside = cwd.join(path);
-    let fail = |source: io::Error| PlanError::File { path: inside.clone(), source };
-    let root =
-        File::open(rootfs).map_err(|source| PlanError::File { path: rootfs.to_owned(), source })?;
-    // A path of the image must not lead out of its root, whatever symbolic links it has.
-    let how = OpenHow::new()
-        .flags(OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)
-        .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-    let mut file = match openat2(root.as_fd(), &inside, how) {
-        Ok(fd) => File::from(fd),
-        Err(nix::errno::Errno::ENOENT | nix::errno::Errno::ENOTDIR) => return Ok(None),
-        Err(errno) => return Err(fail(errno.into())),
-    };
-    let data = file.metadata().map_err(fail)?;
-    if !data.is_file() {
-        return Ok(None);
-    }
-    if data.len() > MODULE_MAX && looks_wasm {
-        let origin = inside.display().to_string();
-        return Err(ModuleError::TooLarge { origin, length: data.len() }.into());
-    }
-    let mut bytes = Vec::new();
-    file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut bytes).map_err(fail)?;
-    if bytes != MAGIC && !looks_wasm {
-        return Ok(None);
-    }
-    file.take(MODULE_MAX).read_to_end(&mut bytes).map_err(fail)?;
-    Ok(Some(bytes))
-}
-
-fn is_empty_dir(path: &Path) -> bool {
-    fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 fn entry(
@@ -321,7 +245,10 @@ fn entry(
     Err(missing(wanted, ""))
 }
 
-fn function_name(annotations: &FunctionSpec, command: &str) -> Result<String, PlanError> {
+pub(crate) fn function_name(
+    annotations: &FunctionSpec,
+    command: &str,
+) -> Result<String, PlanError> {
     if let Some(name) = &annotations.function {
         return Ok(name.clone());
     }
@@ -336,7 +263,7 @@ fn record(request: &PlanRequest<'_>, annotations: &FunctionSpec, identity: &Iden
         identity: identity.clone(),
         instance: request.instance.to_owned(),
         workflow: annotations.workflow.clone(),
-        trust: String::new(),
+        trust: annotations.trust.clone(),
         allow: annotations.allow.clone(),
         socket: request.socket.to_owned(),
         max_payload: annotations.max_payload,
@@ -350,8 +277,7 @@ fn launch(
     annotations: FunctionSpec,
     identity: Identity,
     entry: Entry,
-    module_digest: String,
-    artifact: PathBuf,
+    compiled: Compiled,
 ) -> FunctionLaunch {
     let milliseconds = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
     let env = spec.process().as_ref().and_then(|process| process.env().clone()).unwrap_or_default();
@@ -361,11 +287,11 @@ fn launch(
         instance: request.instance.to_owned(),
         role: annotations.role,
         mode: annotations.mode,
-        artifact,
-        module_digest,
+        artifact: compiled.artifact.path,
+        module_digest: compiled.digest,
         entry,
-        embedded: Vec::new(),
-        not_embedded: BTreeMap::new(),
+        embedded: compiled.embedded,
+        not_embedded: compiled.not_embedded,
         args: args(spec).to_vec(),
         env,
         preopens: preopens(spec.mounts().as_deref().unwrap_or_default()),

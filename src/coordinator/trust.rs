@@ -110,9 +110,8 @@ fn named(
             "cwasi.embed names the image {wanted}, which containerd does not have in namespace `{namespace}`: pull it"
         ));
     };
-    let grant = |reason: &str| {
-        Ok(Grant { image: image.clone(), path: None, reason: reason.to_owned() })
-    };
+    let grant =
+        |reason: &str| Ok(Grant { image: image.clone(), path: None, reason: reason.to_owned() });
     match pinned {
         Some(pinned) if pinned == image.digest => grant("embedded: pinned in cwasi.embed"),
         Some(pinned) => refuse(format!(
@@ -227,7 +226,8 @@ fn vouches(one: &Deployment, caller: Caller<'_>, known: &Known<'_>) -> Result<St
             why
         });
     }
-    let group = |workflow: &str, trust: &str| format!("workflow `{workflow}`, trust group `{trust}`");
+    let group =
+        |workflow: &str, trust: &str| format!("workflow `{workflow}`, trust group `{trust}`");
     Err(format!(
         "is of {}, this function of {}",
         group(&one.workflow, &one.trust),

@@ -43,7 +43,10 @@ const REACTOR: &str = r#"(module (memory (export "memory") 1)
 
 fn store() -> Store {
     Store(vec![
-        ("reg/top", r#"(module (import "mid" "f" (func)) (import "low" "g" (func)) (func (export "t")))"#),
+        (
+            "reg/top",
+            r#"(module (import "mid" "f" (func)) (import "low" "g" (func)) (func (export "t")))"#,
+        ),
         ("reg/mid", r#"(module (import "low" "g" (func)) (func (export "f")))"#),
         ("reg/low", r#"(module (func (export "g")))"#),
         ("reg/ring", r#"(module (import "back" "r" (func)) (func (export "r")))"#),

@@ -75,7 +75,10 @@ fn the_callers_annotation_names_an_image() {
     assert!(verdict("p", Some(&good), &[], &[]).is_ok());
     let bad = wish(Some("localhost/fn-utils:test"), Some("sha256:bb"));
     let why = verdict("", Some(&bad), &[deployment("", "w", "t")], &[]).unwrap_err();
-    assert!(why.contains("pins") && why.contains("sha256:bb") && why.contains("sha256:aa"), "{why}");
+    assert!(
+        why.contains("pins") && why.contains("sha256:bb") && why.contains("sha256:aa"),
+        "{why}"
+    );
     let missing = wish(Some("localhost/other"), None);
     let why = verdict("", Some(&missing), &[], &[]).unwrap_err();
     assert!(why.contains("does not have in namespace `n`"), "{why}");

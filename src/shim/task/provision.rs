@@ -66,7 +66,12 @@ impl Provisioner {
         };
         let cache = AotCache::new(&node.cache_dir, &fingerprint());
         Self {
-            coordinator: Arc::new(Coordinator { cache, images, compiler }),
+            coordinator: Arc::new(Coordinator {
+                cache,
+                images,
+                compiler,
+                trust_groups: node.trust_groups.clone(),
+            }),
             namespace: namespace.to_owned(),
             receivers: node.state_dir.join("r"),
         }

@@ -1,0 +1,73 @@
+//! Native code of a function and of everything that is embedded in it.
+
+use std::collections::BTreeMap;
+
+use super::aot::{AotCache, Artifact, CompileChild};
+use super::embedding::Embedding;
+use super::module::{CheckedModule, ModuleError};
+use super::plan::PlanError;
+use crate::wire::control::EmbeddedModule;
+
+/// What a sandbox loads.
+#[derive(Debug)]
+pub(super) struct Compiled {
+    /// The function's own module.
+    pub(super) artifact: Artifact,
+    /// Its digest.
+    pub(super) digest: String,
+    /// What is embedded in it, each after what it imports itself.
+    pub(super) embedded: Vec<EmbeddedModule>,
+    /// Functions that were to be embedded and are not.
+    pub(super) not_embedded: BTreeMap<String, String>,
+    /// For the log: compiled now or loaded.
+    pub(super) note: String,
+}
+
+/// Compiles whatever the cache does not have. `origin` names `root` in messages.
+pub(super) async fn compile(
+    cache: &AotCache,
+    compiler: &impl CompileChild,
+    root: CheckedModule,
+    origin: &str,
+    embedding: Embedding,
+) -> Result<Compiled, PlanError> {
+    let mut embedded = Vec::with_capacity(embedding.modules.len());
+    let mut names = Vec::new();
+    for found in embedding.modules {
+        let dispatch = found.is_reactor();
+        let origin = format!("the module of image {}", found.grant.image.name);
+        let module = ready_to_embed(found.module, &origin, false)?;
+        let Artifact { path, .. } = cache.artifact(&module, compiler).await?;
+        let digest = module.digest;
+        names.push(found.name.clone());
+        let reason = found.grant.reason;
+        embedded.push(EmbeddedModule {
+            name: found.name,
+            artifact: path,
+            digest,
+            dispatch,
+            reason,
+        });
+    }
+    let calls = embedded.iter().any(|module| module.dispatch);
+    let root = ready_to_embed(root, origin, calls)?;
+    let artifact = cache.artifact(&root, compiler).await?;
+    let mut note = match artifact.compiled {
+        Some(took) => format!("compiled {origin} in {:.1} s", took.as_secs_f64()),
+        None => format!("loaded {origin} from the AOT cache"),
+    };
+    if !names.is_empty() {
+        note = format!("{note}, embedded {}", names.join(", "));
+    }
+    let not_embedded = embedding.refused;
+    Ok(Compiled { artifact, digest: root.digest, embedded, not_embedded, note })
+}
+
+/// Modules that call others in their VM need a way home.
+fn ready_to_embed(
+    module: CheckedModule,
+    origin: &str,
+    calls: bool,
+) -> Result<CheckedModule, ModuleError> {
+    if calls || !module.foreign.is_empty() { module.with_home(origin) } else { Ok(module) }
+}

@@ -1,0 +1,100 @@
+//! Where a container's module is: a file of its root file system, or the Wasm layer of its image.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use oci_spec::runtime::Spec;
+
+use super::images::{ImageModule, ImageStore};
+use super::module::{MAGIC, MODULE_MAX, ModuleError};
+use super::plan::{PlanError, PlanRequest, args, is_pause_container};
+
+/// A module that nobody has looked into yet.
+pub(super) struct Found {
+    pub(super) bytes: Vec<u8>,
+    pub(super) origin: String,
+    pub(super) command: String,
+    pub(super) export: Option<String>,
+}
+
+/// The container's module; `None` for a native container.
+pub(super) async fn find_module(
+    images: &impl ImageStore,
+    spec: &Spec,
+    request: &PlanRequest<'_>,
+) -> Result<Option<Found>, PlanError> {
+    if is_pause_container(spec) {
+        return Ok(None);
+    }
+    let command = args(spec).first().cloned().ok_or(PlanError::NoCommand)?;
+    let (path, export) = match command.split_once('#') {
+        Some((path, export)) => (path.to_owned(), Some(export.to_owned())),
+        None => (command.clone(), None),
+    };
+    let looks_wasm = path.ends_with(".wasm");
+    if let Some(bytes) = read_module(spec, request.rootfs, &path, looks_wasm)? {
+        let origin = format!("{path} in the root file system");
+        return Ok(Some(Found { bytes, origin, command: path, export }));
+    }
+    if !looks_wasm && !is_empty_dir(request.rootfs) {
+        return Ok(None);
+    }
+    match images.wasm_layer(request.container).await {
+        Ok(Some(ImageModule { image, bytes })) => {
+            let origin = format!("the Wasm layer of image {image}");
+            Ok(Some(Found { bytes, origin, command: path, export }))
+        }
+        Ok(None) if looks_wasm => Err(PlanError::NoModule {
+            path,
+            image: "its image has no layer of a WebAssembly media type".to_owned(),
+        }),
+        Err(message) if looks_wasm => Err(PlanError::NoModule { path, image: message }),
+        Ok(None) | Err(_) => Ok(None),
+    }
+}
+
+/// Bytes of the module that `path` names inside `rootfs`; `None` when there is no such file, or a file that
+/// is no module and does not claim to be one.
+fn read_module(
+    spec: &Spec,
+    rootfs: &Path,
+    path: &str,
+    looks_wasm: bool,
+) -> Result<Option<Vec<u8>>, PlanError> {
+    let cwd = spec.process().as_ref().map_or(Path::new("/"), |process| process.cwd().as_path());
+    let inside = cwd.join(path);
+    let fail = |source: io::Error| PlanError::File { path: inside.clone(), source };
+    let root =
+        File::open(rootfs).map_err(|source| PlanError::File { path: rootfs.to_owned(), source })?;
+    // A path of the image must not lead out of its root, whatever symbolic links it has.
+    let how = OpenHow::new()
+        .flags(OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)
+        .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    let mut file = match openat2(root.as_fd(), &inside, how) {
+        Ok(fd) => File::from(fd),
+        Err(nix::errno::Errno::ENOENT | nix::errno::Errno::ENOTDIR) => return Ok(None),
+        Err(errno) => return Err(fail(errno.into())),
+    };
+    let data = file.metadata().map_err(fail)?;
+    if !data.is_file() {
+        return Ok(None);
+    }
+    if data.len() > MODULE_MAX && looks_wasm {
+        let origin = inside.display().to_string();
+        return Err(ModuleError::TooLarge { origin, length: data.len() }.into());
+    }
+    let mut bytes = Vec::new();
+    file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut bytes).map_err(fail)?;
+    if bytes != MAGIC && !looks_wasm {
+        return Ok(None);
+    }
+    file.take(MODULE_MAX).read_to_end(&mut bytes).map_err(fail)?;
+    Ok(Some(bytes))
+}
+
+fn is_empty_dir(path: &Path) -> bool {
+    fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
+}

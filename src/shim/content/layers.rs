@@ -1,0 +1,245 @@
+//! A module inside root-file-system layers: tar archives, plain or compressed, of an image that nobody unpacked
+//! for us. Pure: bytes in, bytes out; every length is bounded, because an image is anybody's input.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::path::{Component, Path};
+
+use flate2::read::MultiGzDecoder;
+use ruzstd::decoding::StreamingDecoder;
+use tar::EntryType;
+
+use crate::coordinator::module::MODULE_MAX;
+
+/// Longest layer that is searched, in bytes as it is stored.
+pub const LAYER_MAX: u64 = 512 << 20;
+/// Most bytes of one layer that are unpacked while searching.
+const UNPACKED_MAX: u64 = 4 << 30;
+/// Most entries of one layer that are looked at.
+const ENTRIES_MAX: usize = 1 << 20;
+/// Most names that a message lists.
+const NAMES_SHOWN: usize = 8;
+/// Start of a name that says: the file of the rest of the name is gone.
+const WHITEOUT: &str = ".wh.";
+
+/// How a layer is packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packing {
+    /// Not at all.
+    Plain,
+    /// gzip.
+    Gzip,
+    /// Zstandard.
+    Zstd,
+}
+
+impl Packing {
+    /// From a layer's media type, OCI's or Docker's; `None` when it is no layer of a root file system.
+    #[must_use]
+    pub fn of(media_type: &str) -> Option<Self> {
+        let layer = media_type.contains(".layer.") || media_type.contains(".rootfs.");
+        match media_type {
+            _ if !layer || !media_type.contains("tar") => None,
+            text if text.ends_with("gzip") => Some(Self::Gzip),
+            text if text.ends_with("zstd") => Some(Self::Zstd),
+            text if text.ends_with("tar") => Some(Self::Plain),
+            _ => None,
+        }
+    }
+}
+
+/// Modules in the layers of one image, uppermost layer first.
+#[derive(Debug, Default)]
+pub struct Search {
+    /// The file that is wanted, normalized; `None` = whatever ends with `.wasm`.
+    wanted: Option<String>,
+    /// Found modules; `None` for a file that an upper layer removed.
+    found: BTreeMap<String, Option<Vec<u8>>>,
+}
+
+impl Search {
+    /// Looks for `path`, or for any module.
+    #[must_use]
+    pub fn new(path: Option<&str>) -> Self {
+        Self { wanted: path.map(|path| normal(Path::new(path))), found: BTreeMap::new() }
+    }
+
+    /// True when lower layers cannot change the result.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.wanted.as_ref().is_some_and(|wanted| self.found.contains_key(wanted))
+    }
+
+    /// Searches one layer, the next lower one.
+    ///
+    /// # Errors
+    /// When it is damaged, or larger than it may be.
+    pub fn layer(&mut self, bytes: &[u8], packing: Packing) -> Result<(), String> {
+        let damaged = |error: io::Error| format!("the layer cannot be read ({error})");
+        match packing {
+            Packing::Plain => self.tar(bytes),
+            Packing::Gzip => self.tar(MultiGzDecoder::new(bytes)),
+            Packing::Zstd => {
+                let decoder = StreamingDecoder::new(bytes).map_err(io::Error::other);
+                decoder.and_then(|decoder| self.tar(decoder))
+            }
+        }
+        .map_err(damaged)
+    }
+
+    fn tar(&mut self, unpacked: impl Read) -> io::Result<()> {
+        let mut archive = tar::Archive::new(unpacked.take(UNPACKED_MAX));
+        let mut here = BTreeMap::new();
+        for entry in archive.entries()?.take(ENTRIES_MAX) {
+            let mut entry = entry?;
+            let path = normal(&entry.path()?);
+            let (folder, name) = path.rsplit_once('/').unwrap_or(("", &path));
+            if let Some(removed) = name.strip_prefix(WHITEOUT) {
+                let file = if folder.is_empty() {
+                    removed.to_owned()
+                } else {
+                    format!("{folder}/{removed}")
+                };
+                here.entry(file).or_insert(None);
+            } else if self.is_wanted(&path) && entry.header().entry_type() == EntryType::Regular {
+                let mut bytes = Vec::new();
+                entry.by_ref().take(MODULE_MAX + 1).read_to_end(&mut bytes)?;
+                here.insert(path, Some(bytes));
+            }
+        }
+        for (path, bytes) in here {
+            // What an upper layer said counts.
+            self.found.entry(path).or_insert(bytes);
+        }
+        Ok(())
+    }
+
+    fn is_wanted(&self, path: &str) -> bool {
+        match &self.wanted {
+            Some(wanted) => path == wanted,
+            None => path.ends_with(".wasm"),
+        }
+    }
+
+    /// The module.
+    ///
+    /// # Errors
+    /// When there is none, or which one is meant cannot be told.
+    pub fn end(self) -> Result<Vec<u8>, String> {
+        let mut modules: Vec<(String, Vec<u8>)> =
+            self.found.into_iter().filter_map(|(path, bytes)| Some((path, bytes?))).collect();
+        match (modules.len(), self.wanted) {
+            (1, _) => Ok(modules.remove(0).1),
+            (_, Some(wanted)) => Err(format!("it has no file /{wanted}")),
+            (0, None) => Err("it has neither a Wasm layer nor a .wasm file".to_owned()),
+            (_, None) => {
+                let names: Vec<_> =
+                    modules.iter().take(NAMES_SHOWN).map(|(path, _)| format!("/{path}")).collect();
+                Err(format!(
+                    "it has several modules ({}) and no entrypoint that says which",
+                    names.join(", ")
+                ))
+            }
+        }
+    }
+}
+
+/// Without `/` at the start, `.` and `..`: how an archive's names and an image's paths compare.
+fn normal(path: &Path) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(part) => parts.push(part.to_string_lossy().into_owned()),
+            Component::ParentDir => drop(parts.pop()),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    parts.join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn layer(files: &[(&str, &[u8])]) -> Vec<u8> {
+        let mut tar = tar::Builder::new(Vec::new());
+        for (path, bytes) in files {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(bytes.len() as u64);
+            header.set_mode(0o644);
+            tar.append_data(&mut header, path, *bytes).unwrap();
+        }
+        tar.into_inner().unwrap()
+    }
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(bytes).unwrap();
+        gzip.finish().unwrap()
+    }
+
+    fn zstd(bytes: &[u8]) -> Vec<u8> {
+        ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest)
+    }
+
+    #[test]
+    fn a_module_is_found_however_it_is_packed() {
+        let tar = layer(&[("./etc/hosts", b"x"), ("./lib/m.wasm", b"module")]);
+        for (packed, packing) in [
+            (tar.clone(), Packing::Plain),
+            (gzip(&tar), Packing::Gzip),
+            (zstd(&tar), Packing::Zstd),
+        ] {
+            for path in [Some("/lib/m.wasm"), Some("lib/../lib/m.wasm"), None] {
+                let mut search = Search::new(path);
+                search.layer(&packed, packing).unwrap();
+                assert_eq!(search.end().unwrap(), b"module", "{packing:?} {path:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn upper_layers_win_and_remove() {
+        let upper = layer(&[("a.wasm", b"new"), ("dir/.wh.b.wasm", b"")]);
+        let lower = layer(&[("a.wasm", b"old"), ("dir/b.wasm", b"b")]);
+        let mut search = Search::new(None);
+        for bytes in [&upper, &lower] {
+            search.layer(bytes, Packing::Plain).unwrap();
+        }
+        assert_eq!(search.end().unwrap(), b"new");
+        let mut search = Search::new(Some("/dir/b.wasm"));
+        search.layer(&upper, Packing::Plain).unwrap();
+        assert!(search.is_over());
+        search.layer(&lower, Packing::Plain).unwrap();
+        assert_eq!(search.end().unwrap_err(), "it has no file /dir/b.wasm");
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_said() {
+        let mut search = Search::new(None);
+        search.layer(&layer(&[("a.wasm", b"a"), ("b.wasm", b"b")]), Packing::Plain).unwrap();
+        assert!(search.end().unwrap_err().contains("(/a.wasm, /b.wasm)"));
+        assert!(Search::new(None).end().unwrap_err().contains("neither"));
+        for packing in [Packing::Plain, Packing::Gzip, Packing::Zstd] {
+            let damaged = [7; 2000];
+            assert!(Search::new(None).layer(&damaged, packing).is_err(), "{packing:?}");
+        }
+    }
+
+    #[test]
+    fn media_types_tell_the_packing() {
+        for (media_type, packing) in [
+            ("application/vnd.oci.image.layer.v1.tar", Some(Packing::Plain)),
+            ("application/vnd.oci.image.layer.v1.tar+gzip", Some(Packing::Gzip)),
+            ("application/vnd.oci.image.layer.v1.tar+zstd", Some(Packing::Zstd)),
+            ("application/vnd.docker.image.rootfs.diff.tar.gzip", Some(Packing::Gzip)),
+            ("application/vnd.docker.image.rootfs.diff.tar", Some(Packing::Plain)),
+            ("application/vnd.wasm.content.layer.v1+wasm", None),
+            ("application/vnd.oci.image.layer.v1.tar+unknown", None),
+        ] {
+            assert_eq!(Packing::of(media_type), packing, "{media_type}");
+        }
+    }
+}
