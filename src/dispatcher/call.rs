@@ -145,7 +145,7 @@ impl<R: Resolve> Dispatcher<R> {
         let (mode, reason) =
             served.map_or((None, String::new()), |(mode, reason)| (Some(mode), reason));
         self.edges.count(Ended {
-            caller: None,
+            module: None,
             callee: target,
             mode,
             reason: &reason,

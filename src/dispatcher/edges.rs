@@ -25,7 +25,7 @@ pub fn histogram() -> Histogram<u64> {
 
 #[derive(Debug)]
 struct Edge {
-    caller: String,
+    module: String,
     callee: String,
     mode: &'static str,
     reason: String,
@@ -47,8 +47,8 @@ pub struct Edges {
 /// One call that ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended<'a> {
-    /// Caller, when it is not the worker's own function but a module embedded in it.
-    pub caller: Option<&'a str>,
+    /// The embedded module that called; `None` = the function's own.
+    pub module: Option<&'a str>,
     /// Called function.
     pub callee: &'a str,
     /// Mode that served it, `None` when there was no route.
@@ -86,17 +86,17 @@ impl Edges {
     /// The edge that a call belongs to.
     fn edge(&mut self, ended: &Ended<'_>) -> &mut Edge {
         let mode = ended.mode.map_or("none", ModeKind::name);
-        let caller = ended.caller.unwrap_or(&self.caller);
+        let module = ended.module.unwrap_or_default();
         let known = self.edges.iter().position(|edge| {
             edge.callee == ended.callee
                 && edge.mode == mode
                 && edge.reason == ended.reason
-                && edge.caller == caller
+                && edge.module == module
         });
         let index = known.unwrap_or(self.edges.len());
         if known.is_none() {
             self.edges.push(Edge {
-                caller: caller.to_owned(),
+                module: module.to_owned(),
                 callee: ended.callee.to_owned(),
                 mode,
                 reason: ended.reason.to_owned(),
@@ -113,14 +113,15 @@ impl Edges {
     /// What was counted since the last take.
     pub fn take(&mut self) -> Vec<EdgeReport> {
         let edges = std::mem::take(&mut self.edges);
-        edges.into_iter().map(Edge::report).collect()
+        edges.into_iter().map(|edge| edge.report(&self.caller)).collect()
     }
 }
 
 impl Edge {
-    fn report(self) -> EdgeReport {
+    fn report(self, caller: &str) -> EdgeReport {
         EdgeReport {
-            caller: self.caller,
+            caller: caller.to_owned(),
+            module: self.module,
             callee: self.callee,
             mode: self.mode.to_owned(),
             reason: self.reason,
@@ -146,7 +147,7 @@ mod tests {
         let mut edges = Edges::new("a");
         for (response_bytes, ms) in [(Some(5), 1), (None, 2), (Some(7), 3)] {
             edges.count(Ended {
-                caller: None,
+                module: None,
                 callee: "b",
                 mode: Some(ModeKind::Local),
                 reason: "r",

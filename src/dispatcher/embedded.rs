@@ -85,7 +85,7 @@ impl EmbeddedCalls {
         let callee = &self.modules[running.callee];
         let within = response_bytes.filter(|length| *length <= self.max_payload);
         edges.count(Ended {
-            caller: None,
+            module: None,
             callee: &callee.name,
             mode: Some(ModeKind::Embedded),
             reason: &callee.reason,
@@ -113,7 +113,7 @@ impl EmbeddedCalls {
 #[derive(Clone, Copy, Debug)]
 pub struct LinkedCall<'a> {
     /// The embedded module that made it; `None` for the function itself.
-    pub caller: Option<&'a str>,
+    pub module: Option<&'a str>,
     /// The module that served it.
     pub callee: &'a str,
     /// Bytes passed in buffers.
@@ -128,7 +128,7 @@ impl LinkedCall<'_> {
     /// Counts it.
     pub fn count(&self, edges: &mut Edges) {
         edges.count(Ended {
-            caller: self.caller,
+            module: self.module,
             callee: self.callee,
             mode: Some(ModeKind::Embedded),
             reason: LINKED,
@@ -185,8 +185,8 @@ mod tests {
         calls.abandon(&mut edges);
         calls.abandon(&mut edges);
         let latency = Duration::from_nanos(500);
-        let linked = |caller| LinkedCall {
-            caller,
+        let linked = |module| LinkedCall {
+            module,
             callee: "linked",
             request_bytes: 1,
             response_bytes: 2,
@@ -197,13 +197,13 @@ mod tests {
         let reports = edges.take();
         let rows: Vec<_> = reports
             .iter()
-            .map(|r| (r.caller.as_str(), r.callee.as_str(), r.mode.as_str(), r.calls, r.errors))
+            .map(|r| (r.module.as_str(), r.callee.as_str(), r.mode.as_str(), r.calls, r.errors))
             .collect();
         assert_eq!(
             rows,
             [
-                ("a", "callee", "embedded", 4, 3),
-                ("a", "linked", "embedded", 1, 0),
+                ("", "callee", "embedded", 4, 3),
+                ("", "linked", "embedded", 1, 0),
                 ("callee", "linked", "embedded", 1, 0),
             ]
         );

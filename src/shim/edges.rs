@@ -124,10 +124,17 @@ impl Edges {
 
 impl Table {
     fn add(&mut self, caller: &str, report: EdgeReport) {
-        let key = (caller.to_owned(), shortened(report.callee), shortened(report.mode));
+        let caller = match report.module.as_str() {
+            "" => caller.to_owned(),
+            module => format!("{caller}:{}", shortened(module.to_owned())),
+        };
+        let key = (caller, shortened(report.callee), shortened(report.mode));
         if self.edges.len() >= EDGES_MAX && !self.edges.contains_key(&key) {
             if !std::mem::replace(&mut self.full, true) {
-                tracing::warn!(caller, "more than {EDGES_MAX} edges; later ones are not counted");
+                tracing::warn!(
+                    caller = key.0,
+                    "more than {EDGES_MAX} edges; later ones are not counted"
+                );
             }
             return;
         }
@@ -183,6 +190,7 @@ mod tests {
     fn report(callee: &str, calls: u64, latency_ns: u64) -> EdgeReport {
         EdgeReport {
             caller: "somebody else".into(),
+            module: String::new(),
             callee: callee.into(),
             mode: "local".into(),
             reason: "callee on this host".into(),

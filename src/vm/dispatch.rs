@@ -57,7 +57,7 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
 
     fn linked(&mut self, caller: Option<&str>, callee: &str, ended: &LinkEnded) {
         let LinkEnded { request_bytes, response_bytes, latency, .. } = *ended;
-        let call = LinkedCall { caller, callee, request_bytes, response_bytes, latency };
+        let call = LinkedCall { module: caller, callee, request_bytes, response_bytes, latency };
         call.count(self.dispatcher.edges());
     }
 

@@ -283,6 +283,8 @@ pub enum ResolveReply {
 pub struct EdgeReport {
     /// Calling function.
     pub caller: String,
+    /// The module embedded in it that called; empty = its own.
+    pub module: String,
     /// Called function.
     pub callee: String,
     /// `embedded`, `local` or `networked`.

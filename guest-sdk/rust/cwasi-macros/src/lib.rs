@@ -1,9 +1,36 @@
-//! `#[cwasi::handler]`; use it through the crate `cwasi`.
+//! `#[cwasi::handler]`, `#[cwasi::export]` and `cwasi::import!`; use them through the crate `cwasi`.
 //!
-//! The attribute only needs the function's name (types are the trait `Handler`'s business), so it reads
-//! tokens itself and depends on no parser.
+//! They need names, and of types only whether they are references (the rest is the business of traits in
+//! `cwasi`), so they read tokens themselves and depend on no parser.
+
+mod link;
+mod signature;
 
 use proc_macro::{Delimiter, TokenStream, TokenTree};
+
+/// Exports a function to the modules that this one is embedded in; they declare it with `cwasi::import!`.
+///
+/// Parameters are numbers, `&[u8]` and `&str`. The result is a number, `Vec<u8>`, `String`, `()`, or a `Result` of
+/// one of them and an error that can be displayed. Bytes are copied once into the library's memory, and the
+/// result's once into the caller's. A library without a handler also needs `cwasi::library!()`.
+#[proc_macro_attribute]
+pub fn export(attribute: TokenStream, item: TokenStream) -> TokenStream {
+    if !attribute.is_empty() {
+        return error("#[cwasi::export] takes no arguments");
+    }
+    match link::export(item.clone()) {
+        Ok(export) => item.into_iter().chain(export).collect(),
+        Err(message) => error(&format!("#[cwasi::export]: {message}")),
+    }
+}
+
+/// Declares functions of an embedded module, as that exports them.
+///
+/// A function whose result is no `Result` panics when the library answers with an error.
+#[proc_macro]
+pub fn import(input: TokenStream) -> TokenStream {
+    link::import(input).unwrap_or_else(|message| error(&format!("cwasi::import!: {message}")))
+}
 
 /// Makes a function the module's handler: one call of `cwasi::call` elsewhere runs it once.
 ///
@@ -50,21 +77,21 @@ fn function_name(item: TokenStream) -> Result<String, &'static str> {
     Err("#[cwasi::handler] belongs on a function")
 }
 
-/// The exports that the host calls, in a scope of their own.
+/// The exports that the host calls, in a scope of their own; their names must not hide the handler's.
 fn exports(name: &str) -> TokenStream {
     format!(
         r#"const _: () = {{
             #[allow(unsafe_code)]
             #[unsafe(export_name = "_initialize")]
-            extern "C" fn initialize() {{ ::cwasi::export::initialize() }}
+            extern "C" fn __cwasi_initialize() {{ ::cwasi::export::initialize() }}
 
             #[allow(unsafe_code)]
             #[unsafe(export_name = "cwasi_alloc")]
-            extern "C" fn alloc(len: u32, align: u32) -> u32 {{ ::cwasi::export::alloc(len, align) }}
+            extern "C" fn __cwasi_alloc(len: u32, align: u32) -> u32 {{ ::cwasi::export::alloc(len, align) }}
 
             #[allow(unsafe_code)]
             #[unsafe(export_name = "cwasi_free")]
-            unsafe extern "C" fn free(ptr: u32, len: u32, align: u32) {{
+            unsafe extern "C" fn __cwasi_free(ptr: u32, len: u32, align: u32) {{
                 // SAFETY:
                 // - the host passes on what `cwasi_alloc` returned.
                 unsafe {{ ::cwasi::export::free(ptr, len, align) }}
@@ -72,7 +99,7 @@ fn exports(name: &str) -> TokenStream {
 
             #[allow(unsafe_code)]
             #[unsafe(export_name = "cwasi_handle")]
-            unsafe extern "C" fn handle(ptr: u32, len: u32, response_out: u32) -> i32 {{
+            unsafe extern "C" fn __cwasi_handle(ptr: u32, len: u32, response_out: u32) -> i32 {{
                 // SAFETY:
                 // - the host passes blocks that it asked `cwasi_alloc` for.
                 unsafe {{ ::cwasi::export::handle({name}, ptr, len, response_out) }}

@@ -27,6 +27,11 @@ mod host {
         ) -> i32;
         pub(super) fn log(level: u32, message: *const u8, message_len: usize) -> i32;
         pub(super) fn trap_message(message: *const u8, message_len: usize) -> i32;
+        pub(super) fn link_offer(bytes: *const u8, len: usize) -> i32;
+        pub(super) fn link_read(index: u32, to: *mut u8, capacity: usize, len_out: *mut u32)
+        -> i32;
+        pub(super) fn link_return(bytes: *const u8, len: usize) -> i32;
+        pub(super) fn link_result(to: *mut u8, capacity: usize, len_out: *mut u32) -> i32;
     }
 }
 
@@ -65,6 +70,22 @@ mod host {
     }
 
     pub(super) unsafe fn trap_message(_: *const u8, _: usize) -> i32 {
+        NO_HOST
+    }
+
+    pub(super) unsafe fn link_offer(_: *const u8, _: usize) -> i32 {
+        NO_HOST
+    }
+
+    pub(super) unsafe fn link_read(_: u32, _: *mut u8, _: usize, _: *mut u32) -> i32 {
+        NO_HOST
+    }
+
+    pub(super) unsafe fn link_return(_: *const u8, _: usize) -> i32 {
+        NO_HOST
+    }
+
+    pub(super) unsafe fn link_result(_: *mut u8, _: usize, _: *mut u32) -> i32 {
         NO_HOST
     }
 }
@@ -136,4 +157,54 @@ pub(crate) fn trap_message(message: &str) {
     // SAFETY:
     // - pointer and length describe a live value.
     let _nobody_to_tell = unsafe { host::trap_message(message.as_ptr(), message.len()) };
+}
+
+/// One more argument of the next linked call; `bytes` must stay as they are until it has returned.
+pub(crate) fn link_offer(bytes: &[u8]) -> Errno {
+    // SAFETY:
+    // - pointer and length describe a live value, which the host only reads.
+    errno(unsafe { host::link_offer(bytes.as_ptr(), bytes.len()) })
+}
+
+/// What the running linked call returns; the bytes stay where they are until the next one.
+pub(crate) fn link_return(bytes: &[u8]) -> Errno {
+    // SAFETY:
+    // - pointer and length describe a live value, which the host only reads.
+    errno(unsafe { host::link_return(bytes.as_ptr(), bytes.len()) })
+}
+
+/// An argument of the running linked call.
+pub(crate) fn link_read(index: u32) -> Result<Vec<u8>, Errno> {
+    // SAFETY:
+    // - `fetch` passes a buffer of that capacity and a place for the length.
+    fetch(|to, capacity, len| unsafe { host::link_read(index, to, capacity, len) })
+}
+
+/// What the last linked call returned.
+pub(crate) fn link_result() -> Result<Vec<u8>, Errno> {
+    // SAFETY:
+    // - `fetch` passes a buffer of that capacity and a place for the length.
+    fetch(|to, capacity, len| unsafe { host::link_result(to, capacity, len) })
+}
+
+/// Asks for the length, makes room and asks for the bytes.
+fn fetch(ask: impl Fn(*mut u8, usize, *mut u32) -> i32) -> Result<Vec<u8>, Errno> {
+    let mut len = 0_u32;
+    match errno(ask(std::ptr::null_mut(), 0, &raw mut len)) {
+        Errno::Ok => return Ok(Vec::new()),
+        Errno::BufferTooSmall => {}
+        other => return Err(other),
+    }
+    let wanted = usize::try_from(len).unwrap_or(usize::MAX);
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(wanted).map_err(|_no_memory| Errno::PayloadTooLarge)?;
+    match errno(ask(bytes.as_mut_ptr(), wanted, &raw mut len)) {
+        Errno::Ok => {
+            // SAFETY:
+            // - the host wrote all `wanted` bytes: that is the length that it announced, and there is room.
+            unsafe { bytes.set_len(wanted) };
+            Ok(bytes)
+        }
+        other => Err(other),
+    }
 }
