@@ -12,7 +12,7 @@ DIR=$1
 shift
 RUNTIME=io.containerd.cwasi.v1
 SECONDARIES=(process-frames prepare-dataset reconstruct-paths)
-CLOUD_FUNCTIONS=" ${CWASI_CLOUD_BED:+prepare-dataset reconstruct-paths }"
+CLOUD_FUNCTIONS=" ${CWASI_CLOUD_BED:+prepare-dataset fn-utils reconstruct-paths }"
 export CONTAINERD_NAMESPACE=demo
 
 # Runs a command on the node of a function: `CONTAINERD_ADDRESS` and `BED` are that node's.
@@ -37,12 +37,15 @@ ctr_run() {
         --annotation cwasi.workflow=vehicle-paths --annotation "cwasi.function=$name" "$@"
 }
 
-for name in "${SECONDARIES[@]}" extract-frames; do
+for name in "${SECONDARIES[@]}" extract-frames fn-utils; do
     on_node_of "$name" ctr images import "$DIR/$name.tar" >/dev/null
 done
 for name in "${SECONDARIES[@]}"; do
     say "starting $name (secondary)$([ -d "$STATE_DIR/aot" ] || echo ': the first start compiles it')"
-    run "$name" --detach --annotation cwasi.role=secondary "localhost/$name:demo" "$name"
+    embed=()
+    # A library: it runs inside the function that imports it, and only there.
+    [ "$name" != prepare-dataset ] || embed=(--annotation cwasi.embed=fn_utils=localhost/fn-utils:demo)
+    run "$name" --detach --annotation cwasi.role=secondary "${embed[@]}" "localhost/$name:demo" "$name"
 done
 ctr task ls
 [ -z "${CWASI_CLOUD_BED:-}" ] || on_node_of reconstruct-paths ctr task ls

@@ -13,7 +13,7 @@ set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 
 WORKFLOW=$CHECKOUT/workflows/vehicle-paths
-FUNCTIONS=(extract-frames process-frames prepare-dataset reconstruct-paths)
+FUNCTIONS=(extract-frames process-frames prepare-dataset reconstruct-paths fn-utils)
 DEMO_DIR=$STATE_DIR/demo
 BIN_DIR=$TARGET_DIR/${PROFILE:-debug}
 SCENE_SECONDS=16

@@ -7,7 +7,7 @@ use std::io::{Read, Seek, Write};
 
 use vision::functions::extract::{ExtractError, Outcome, extract_frames};
 use vision::functions::{
-    CallFailed, PREPARE_DATASET, PROCESS_FRAMES, RECONSTRUCT_PATHS, prepare_dataset,
+    CallFailed, PREPARE_DATASET, PROCESS_FRAMES, RECONSTRUCT_PATHS, image_metadata, prepare_dataset,
     process_frames, reconstruct_paths,
 };
 use vision::geometry::Matrix3;
@@ -34,7 +34,9 @@ fn call(traffic: &RefCell<Traffic>, target: &str, payload: &[u8]) -> Result<Vec<
     let nested = |target: &str, payload: &[u8]| call(traffic, target, payload);
     let answer = match target {
         PROCESS_FRAMES => process_frames(payload, &nested),
-        PREPARE_DATASET => prepare_dataset(payload, &nested),
+        PREPARE_DATASET => prepare_dataset(payload, &nested, &|image| {
+            image_metadata(image).map_err(|error| error.to_string())
+        }),
         RECONSTRUCT_PATHS => reconstruct_paths(payload),
         _ => {
             let reason = "there is no such function".to_owned();

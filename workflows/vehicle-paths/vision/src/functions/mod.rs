@@ -1,13 +1,15 @@
-//! The four functions, as functions of bytes. How a call to another function travels is behind
+//! The four functions and their library, as functions of bytes. How a call to another function travels is behind
 //! [`Call`]: the guests give the runtime's, the tools and tests give a plain function call.
 
 #[cfg(feature = "video")]
 pub mod extract;
+mod metadata;
 pub mod options;
 mod prepare;
 mod process;
 mod reconstruct;
 
+pub use metadata::image_metadata;
 pub use prepare::prepare_dataset;
 pub use process::process_frames;
 pub use reconstruct::reconstruct_paths;
@@ -63,6 +65,14 @@ pub enum FunctionError {
         number: u32,
         /// Why.
         source: JpegError,
+    },
+    /// `get_image_metadata` cannot read a picture.
+    #[error("picture {number}: {reason}")]
+    Metadata {
+        /// Its number.
+        number: u32,
+        /// Why.
+        reason: String,
     },
     /// The pictures do not fit the background.
     #[error(transparent)]
