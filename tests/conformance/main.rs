@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod callee;
+mod embedded;
 mod local;
 mod networked;
 mod suite;
@@ -31,6 +32,10 @@ pub trait Bench: Sized {
     fn kill(&mut self);
     /// True when [`Self::kill`] makes sense.
     fn can_be_killed() -> bool;
+    /// True when the callee has a process of its own: only then can it be late, be overloaded, or trap alone.
+    fn is_apart() -> bool {
+        true
+    }
 }
 
 /// A caller's end of one mode.

@@ -1,0 +1,223 @@
+//! Function embedding under the suite: a caller's VM with the callee in it, on a thread of its own, a fresh
+//! instance for each call.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use cwasi::dispatcher::{Dispatcher, EmbeddedCalls, Resolve, Route, Settings};
+use cwasi::modes::{Call, CallError, Payload};
+use cwasi::sys::seqpacket::Deadline;
+use cwasi::vm::compile::compile_unlimited;
+use cwasi::vm::{
+    Context, Engine, EngineOptions, FunctionCalls, Handled, Host, InstanceSpec, Module, StderrLog,
+    WasmEdge, dispatch::from_monotonic, reactor,
+};
+use cwasi::wire::control::{EdgeReport, EmbeddedModule, ModeHint};
+
+use crate::{Bench, Caller, MAX_PAYLOAD};
+
+/// Passes its payload on to `callee` and answers with the errno as a byte and what came back behind it.
+const CALLER: &str = r#"(module
+    (import "cwasi" "request_dispatcher" (func $call (param i32 i32 i32 i32 i32) (result i32)))
+    (import "cwasi" "response_read" (func $read (param i32 i32 i32) (result i32)))
+    (memory (export "memory") 256)
+    (data (i32.const 64) "callee")
+    (global $next (mut i32) (i32.const 4096))
+    (func (export "cwasi.home"))
+    (func $alloc (export "cwasi_alloc") (param i32 i32) (result i32) (local $at i32)
+        (local.set $at (i32.and (i32.add (global.get $next) (i32.const 15)) (i32.const -16)))
+        (global.set $next (i32.add (local.get $at) (local.get 0)))
+        (local.get $at))
+    (func (export "cwasi_handle") (param $p i32) (param $n i32) (param $out i32) (result i32)
+        (local $errno i32) (local $at i32) (local $len i32)
+        (local.set $errno
+            (call $call (i32.const 64) (i32.const 6) (local.get $p) (local.get $n) (i32.const 32)))
+        (local.set $len (i32.load (i32.const 36)))
+        (local.set $at (call $alloc (i32.add (local.get $len) (i32.const 1)) (i32.const 1)))
+        (i32.store8 (local.get $at) (local.get $errno))
+        (if (call $read (i32.load (i32.const 32)) (i32.add (local.get $at) (i32.const 1)) (local.get $len))
+            (then unreachable))
+        (i32.store (local.get $out) (local.get $at))
+        (i32.store offset=4 (local.get $out) (i32.add (local.get $len) (i32.const 1)))
+        (i32.const 0)))"#;
+
+/// What [`crate::callee`] does, as far as a callee in its caller's VM can.
+const CALLEE: &str = r#"(module
+    (memory (export "memory") 128)
+    (data (i32.const 64) "no such plate")
+    (global $next (mut i32) (i32.const 4096))
+    (func (export "cwasi_alloc") (param i32 i32) (result i32) (local $at i32)
+        (local.set $at (i32.and (i32.add (global.get $next) (i32.const 15)) (i32.const -16)))
+        (global.set $next (i32.add (local.get $at) (local.get 0)))
+        (local.get $at))
+    (func $answer (param $out i32) (param $p i32) (param $n i32) (param $status i32) (result i32)
+        (i32.store (local.get $out) (local.get $p))
+        (i32.store offset=4 (local.get $out) (local.get $n))
+        (local.get $status))
+    (func $reverse (param $p i32) (param $n i32) (local $to i32)
+        (local.set $to (i32.const 4194304))
+        (block $done (loop $again
+            (br_if $done (i32.eqz (local.get $n)))
+            (local.set $n (i32.sub (local.get $n) (i32.const 1)))
+            (i32.store8 (local.get $to) (i32.load8_u (i32.add (local.get $p) (local.get $n))))
+            (local.set $to (i32.add (local.get $to) (i32.const 1)))
+            (br $again))))
+    (func (export "cwasi_handle") (param $p i32) (param $n i32) (param $out i32) (result i32)
+        (local $what i32)
+        (if (local.get $n) (then (local.set $what (i32.load8_u (local.get $p)))))
+        (if (i32.eq (local.get $what) (i32.const 101)) ;; e
+            (then (return (call $answer (local.get $out) (local.get $p) (local.get $n) (i32.const 0)))))
+        (if (i32.eq (local.get $what) (i32.const 114)) ;; r
+            (then
+                (call $reverse (local.get $p) (local.get $n))
+                (return (call $answer (local.get $out) (i32.const 4194304) (local.get $n) (i32.const 0)))))
+        (if (i32.eq (local.get $what) (i32.const 102)) ;; f
+            (then (return (call $answer (local.get $out) (i32.const 64) (i32.const 13) (i32.const 1)))))
+        (if (i32.eq (local.get $what) (i32.const 116)) (then unreachable)) ;; t
+        (if (i32.eq (local.get $what) (i32.const 98)) ;; b
+            (then (return (call $answer (local.get $out) (i32.const 4096) (i32.const TOO_LARGE) (i32.const 0)))))
+        (call $answer (local.get $out) (i32.const 0) (i32.const 0) (i32.const 0))))"#;
+
+/// The two modules, compiled once.
+fn artifacts() -> &'static (tempfile::TempDir, PathBuf, PathBuf) {
+    static BUILT: OnceLock<(tempfile::TempDir, PathBuf, PathBuf)> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let build = |name: &str, text: &str| {
+            let wasm = directory.path().join(format!("{name}.wasm"));
+            let out = wasm.with_extension("so");
+            std::fs::write(&wasm, wat::parse_str(text).unwrap()).unwrap();
+            compile_unlimited(&wasm, &out).unwrap();
+            out
+        };
+        let callee = CALLEE.replace("TOO_LARGE", &(MAX_PAYLOAD + 1).to_string());
+        let (caller, callee) = (build("caller", CALLER), build("callee", &callee));
+        (directory, caller, callee)
+    })
+}
+
+/// Nothing is asked for that is not embedded.
+struct Nowhere;
+
+impl Resolve for Nowhere {
+    fn resolve(&mut self, target: &str, _: &[String], _: Deadline) -> Result<Route, CallError> {
+        Err(CallError::NoSuchFunction { message: target.to_owned() })
+    }
+
+    fn report(&mut self, _: Vec<EdgeReport>) {}
+}
+
+struct Order {
+    payload: Vec<u8>,
+    deadline: Option<u64>,
+}
+
+/// A caller's life: one instance per order, until nobody orders any more.
+fn live(orders: &Receiver<Order>, answers: &Sender<Result<Vec<u8>, CallError>>) {
+    let (_, caller, callee) = artifacts();
+    let embedded = [EmbeddedModule {
+        name: "callee".into(),
+        artifact: callee.clone(),
+        digest: String::new(),
+        dispatch: true,
+        reason: "a test".into(),
+    }];
+    let settings =
+        Settings { caller: "caller".into(), max_payload: MAX_PAYLOAD, timeout_ms: 60_000 };
+    let calls = FunctionCalls::new(
+        Dispatcher::new(settings, Nowhere),
+        EmbeddedCalls::new(ModeHint::Auto, MAX_PAYLOAD, &embedded),
+    );
+    let mut host = Host::new(Context::default(), Box::new(calls), Box::new(StderrLog));
+    let engine = WasmEdge::new(EngineOptions::default()).unwrap();
+    let module = engine.load_with(caller, &embedded).unwrap();
+    for order in orders {
+        let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
+        let deadline = order.deadline.map(from_monotonic);
+        host.begin(Context { deadline, ..Context::default() });
+        let payload = Payload::Inline(order.payload);
+        let answer = match reactor::handle(&mut instance, &payload, &mut host) {
+            Handled::Answered(bytes) => match bytes.split_first().unwrap() {
+                (0, response) => Ok(response.to_vec()),
+                (errno, text) => Err(CallError::from_wire(
+                    i32::from(*errno),
+                    String::from_utf8_lossy(text).into_owned(),
+                    "callee",
+                )),
+            },
+            Handled::Trapped(trap) => Err(CallError::Trapped { message: trap.to_string() }),
+            other => panic!("{other:?}"),
+        };
+        host.end();
+        if answers.send(answer).is_err() {
+            return;
+        }
+    }
+}
+
+/// There is nothing to start: the callee comes with each caller.
+pub struct Embedded;
+
+impl Bench for Embedded {
+    type Caller = EmbeddedCaller;
+
+    fn start() -> Self {
+        artifacts();
+        Self
+    }
+
+    fn caller(&self) -> EmbeddedCaller {
+        let (orders, taken) = channel();
+        let (given, answers) = channel();
+        std::thread::spawn(move || live(&taken, &given));
+        EmbeddedCaller { orders, answers }
+    }
+
+    fn kill(&mut self) {}
+
+    fn can_be_killed() -> bool {
+        false
+    }
+
+    fn is_apart() -> bool {
+        false
+    }
+}
+
+/// A caller's VM on its thread.
+pub struct EmbeddedCaller {
+    orders: Sender<Order>,
+    answers: Receiver<Result<Vec<u8>, CallError>>,
+}
+
+impl Caller for EmbeddedCaller {
+    fn call(&mut self, call: &Call<'_>) -> Result<Payload, CallError> {
+        let order = Order { payload: call.payload.to_vec(), deadline: call.deadline };
+        self.orders.send(order).unwrap();
+        self.answers.recv().unwrap().map(Payload::Inline)
+    }
+}
+
+crate::conformance!(Embedded);
+
+#[test]
+fn nothing_leaks() {
+    let case = crate::suite::nothing_leaks::<Embedded>;
+    crate::in_a_process_of_its_own("embedded::nothing_leaks", case);
+}
+
+#[test]
+fn a_call_after_its_deadline_is_not_made() {
+    let mut caller = Embedded::start().caller();
+    let call = Call {
+        id: cwasi::wire::ids::CallId([1; 16]),
+        target: "callee",
+        payload: b"e",
+        deadline: Some(1),
+        traceparent: "",
+        attempt: 1,
+    };
+    let ended = caller.call(&call);
+    assert!(matches!(ended, Err(CallError::Timeout { .. })), "{ended:?}");
+}
