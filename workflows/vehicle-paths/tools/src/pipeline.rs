@@ -7,8 +7,8 @@ use std::io::{Read, Seek, Write};
 
 use vision::functions::extract::{ExtractError, Outcome, extract_frames};
 use vision::functions::{
-    CallFailed, PREPARE_DATASET, PROCESS_FRAMES, RECONSTRUCT_PATHS, image_metadata, prepare_dataset,
-    process_frames, reconstruct_paths,
+    CallFailed, PREPARE_DATASET, PROCESS_FRAMES, RECONSTRUCT_PATHS, image_metadata,
+    prepare_dataset, process_frames, reconstruct_paths,
 };
 use vision::geometry::Matrix3;
 use vision::video::Video;

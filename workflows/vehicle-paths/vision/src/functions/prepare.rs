@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 
 use super::{Call, FunctionError, RECONSTRUCT_PATHS};
 use crate::dataset;
-use crate::payload::{DatasetRequest, DatasetResponse, PathsResponse, Recording, Shot, decode, encode};
+use crate::payload::{
+    DatasetRequest, DatasetResponse, PathsResponse, Recording, Shot, decode, encode,
+};
 
 /// Answers one request. `metadata` is `get_image_metadata` of `fn-utils`: a picture's as JSON.
 pub fn prepare_dataset(

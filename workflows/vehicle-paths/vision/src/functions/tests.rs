@@ -4,7 +4,8 @@ use super::*;
 use crate::frame::Frame;
 use crate::jpeg;
 use crate::payload::{
-    DatasetRequest, DatasetResponse, ProcessRequest, ProcessResponse, Recording, Shot, decode, encode,
+    DatasetRequest, DatasetResponse, ProcessRequest, ProcessResponse, Recording, Shot, decode,
+    encode,
 };
 
 fn nobody(target: &str, _: &[u8]) -> Result<Vec<u8>, CallFailed> {
