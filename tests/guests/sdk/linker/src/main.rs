@@ -43,7 +43,11 @@ fn repeat(times: u32) {
         }
         let first = n + 1 - kept.len() as u32;
         for (index, text) in kept.iter().enumerate() {
-            assert_eq!(*text, format!("call {} of {times}", first + index as u32), "our own memory");
+            assert_eq!(
+                *text,
+                format!("call {} of {times}", first + index as u32),
+                "our own memory"
+            );
         }
     }
     println!("{} calls", texts::calls());
