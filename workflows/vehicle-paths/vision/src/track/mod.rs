@@ -35,6 +35,8 @@ const LEAST_OWN_SHARE: f64 = 0.3;
 const WALKING_SPEED: f64 = 2.6;
 /// Share of sightings that must look like a vehicle in a path as slow as walking.
 const VEHICLE_SHARE: f64 = 0.7;
+/// The same where the metre is only guessed: a group of people looks like a vehicle at times.
+const SURE_SHARE: f64 = 0.9;
 /// Pictures in a request, at most.
 pub const MAX_FRAMES: usize = 500_000;
 
@@ -216,11 +218,12 @@ fn is_vehicle(
     let speed = typical_speed(states) / metre;
     let votes = track.vehicle_votes as f64 / track.own_hits().max(1) as f64;
     if !in_metres && votes < VEHICLE_SHARE {
-        // The metre is only guessed: what looks like people must be too fast for them.
-        return speed > 2.5 * WALKING_SPEED;
+        // The metre is only guessed: what looks like people must be too fast for them, all the way.
+        return way / lasted > 2.5 * WALKING_SPEED;
     }
     let drives = speed > WALKING_SPEED && way / lasted > 0.5 * WALKING_SPEED;
-    drives || votes > VEHICLE_SHARE && speed > 1.8
+    let enough = if in_metres { VEHICLE_SHARE } else { SURE_SHARE };
+    drives || votes > enough && speed > 1.8
 }
 
 /// Median speed over the times of moving.

@@ -41,6 +41,26 @@ fn somebody_walking_is_no_vehicle() {
 }
 
 #[test]
+fn without_a_homography_somebody_upright_must_be_fast_all_the_way() {
+    let walks_up_and_stands = frames(140, |k| {
+        let x = 100.0 + 12.0 * k.min(40) as f32;
+        vec![label(x, 300.0, 26.0, 66.0)]
+    });
+    assert!(reconstruct(&walks_up_and_stands, SIZE, None).unwrap().is_empty());
+    let bus_from_ahead = frames(40, |k| vec![label(100.0 + 14.0 * k as f32, 300.0, 26.0, 66.0)]);
+    assert_eq!(reconstruct(&bus_from_ahead, SIZE, None).unwrap().len(), 1);
+}
+
+#[test]
+fn without_a_homography_a_slow_group_that_looks_wide_at_times_is_no_vehicle() {
+    let recording = frames(120, |k| {
+        let width = if k % 5 == 0 { 40.0 } else { 62.0 };
+        vec![label(100.0 + 4.4 * k as f32, 300.0, width, 44.0)]
+    });
+    assert!(reconstruct(&recording, SIZE, None).unwrap().is_empty());
+}
+
+#[test]
 fn a_homography_gives_metres() {
     // From straight above: 10 pixels a metre.
     let above = [10.0, 0.0, 100.0, 0.0, 10.0, 100.0, 0.0, 0.0, 1.0];
