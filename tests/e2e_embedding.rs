@@ -310,3 +310,30 @@ fn an_embedded_functions_state_lives_as_long_as_its_callers() {
     let again = scene.run(embedding(&scene, "again", &calls)).success().text();
     assert_eq!(again, said, "a fresh one for the next");
 }
+
+#[test]
+fn an_instance_that_is_kept_keeps_what_is_embedded_in_it() {
+    let scene = scene("embed-kept");
+    import_libraries(&scene);
+    let embed = format!("inside={SERVER}");
+    let kept = ("cwasi.isolation", "instance");
+    for (id, isolation) in [("kept", kept), ("fresh", ("cwasi.isolation", "request"))] {
+        server(&scene, id, &[("cwasi.workflow", "w"), ("cwasi.embed", &embed), isolation]);
+    }
+    let counts = |id: &str, target: &str| {
+        let inside = "!call inside !served";
+        let calls = ["calls", target, "!served", inside, inside, "!trap", inside, "!served"];
+        scene.run(probe(&scene, id, &calls)).success().text()
+    };
+    let (kept, fresh) = (counts("asks-kept", "kept"), counts("asks-fresh", "fresh"));
+    let (kept, fresh): (Vec<_>, Vec<_>) = (kept.lines().collect(), fresh.lines().collect());
+    assert_eq!(fresh[0], fresh[5], "a fresh instance each time");
+    assert_eq!((fresh[1], fresh[1]), (fresh[2], fresh[4]), "inside too");
+    assert_ne!(kept[1], kept[2], "it counts on");
+    assert!(kept[3].starts_with("trapped"), "{kept:?}");
+    assert_eq!(kept[4], kept[1], "after a trap everything starts anew");
+    assert_ne!(kept[5], kept[0], "its own state is kept as well");
+    let command = scene.guest("command", "filter").annotation("cwasi.role", "secondary");
+    let outcome = scene.run(command.annotation("cwasi.isolation", "instance"));
+    refused(&outcome, &["cwasi.isolation=instance needs a reactor"]);
+}

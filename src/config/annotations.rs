@@ -12,7 +12,7 @@ use cwasi_abi::PAYLOAD_MAX;
 use super::embed;
 pub use super::embed::{EMBED_MAX, Embed};
 use super::values;
-use crate::wire::control::{ModeHint, Role};
+use crate::wire::control::{Isolation, ModeHint, Role};
 
 /// Most workers of one function.
 pub const CONCURRENCY_MAX: u64 = 256;
@@ -89,6 +89,8 @@ pub struct FunctionSpec {
     pub concurrency: u32,
     /// Requests that may wait.
     pub queue: u32,
+    /// How long an instance lives.
+    pub isolation: Isolation,
     /// Longest invocation.
     pub timeout: Option<Duration>,
     /// Largest payload and response in bytes.
@@ -119,6 +121,7 @@ impl Default for FunctionSpec {
             allow: Vec::new(),
             concurrency: CONCURRENCY_DEFAULT,
             queue: QUEUE_DEFAULT,
+            isolation: Isolation::Request,
             timeout: None,
             max_payload: MAX_PAYLOAD_DEFAULT,
             memory: None,
@@ -193,7 +196,7 @@ impl FunctionSpec {
             "cwasi.allow" => self.allow = allow(value)?,
             "cwasi.concurrency" => self.concurrency = small(value, 1, CONCURRENCY_MAX)?,
             "cwasi.queue" => self.queue = small(value, 0, QUEUE_MAX)?,
-            "cwasi.isolation" => isolation(value)?,
+            "cwasi.isolation" => self.isolation = isolation(value)?,
             "cwasi.timeout" => self.timeout = Some(values::duration(value)?),
             "cwasi.max-payload" => self.max_payload = values::size(value, PAYLOAD_MAX)?,
             "cwasi.memory" => self.memory = Some(values::size(value, MEMORY_MAX)?),
@@ -224,6 +227,12 @@ impl FunctionSpec {
         }
         let secondary =
             self.role == Role::Secondary || values.get("cwasi.secondary.function") == Some(&"true");
+        if self.isolation == Isolation::Instance && !secondary {
+            problems.push(
+                "cwasi.isolation=instance needs cwasi.role=secondary: a primary runs once"
+                    .to_owned(),
+            );
+        }
         for key in SECONDARY_ONLY.iter().filter(|key| !secondary && values.contains_key(*key)) {
             problems.push(format!("{key} needs cwasi.role=secondary: a primary is not called"));
         }
@@ -288,12 +297,10 @@ fn mode(value: &str) -> Result<ModeHint, String> {
     }
 }
 
-fn isolation(value: &str) -> Result<(), String> {
+fn isolation(value: &str) -> Result<Isolation, String> {
     match value {
-        "request" => Ok(()),
-        "instance" => {
-            Err("is not yet available: every request runs in a fresh instance".to_owned())
-        }
+        "request" => Ok(Isolation::Request),
+        "instance" => Ok(Isolation::Instance),
         _ => Err("must be request or instance".to_owned()),
     }
 }
@@ -360,11 +367,12 @@ mod tests {
             ("cwasi.max-requests", "1"),
             ("cwasi.idle", "5m"),
             ("cwasi.mode", "local"),
-            ("cwasi.isolation", "request"),
+            ("cwasi.isolation", "instance"),
         ])
         .unwrap();
         assert_eq!(spec.role, Role::Secondary);
         assert_eq!(spec.allow, ["extract-frames", "edge/*"]);
+        assert_eq!(spec.isolation, Isolation::Instance);
         assert_eq!((spec.trust.as_str(), spec.embed.len()), ("city", 1));
         assert_eq!((spec.concurrency, spec.queue, spec.max_requests), (4, 0, 1));
         assert_eq!(spec.mode, ModeHint::Local);
@@ -400,6 +408,7 @@ mod tests {
     #[test]
     fn roles_do_not_contradict() {
         assert_eq!(problems(&[("cwasi.concurrency", "2")]).len(), 1);
+        assert_eq!(problems(&[("cwasi.isolation", "instance")]).len(), 1);
         assert_eq!(
             problems(&[("cwasi.role", "primary"), ("cwasi.secondary.function", "true")]).len(),
             1

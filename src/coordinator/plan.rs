@@ -14,7 +14,7 @@ use super::locate::find_module;
 use super::module::{self, CheckedModule, ModuleError};
 use super::registry::Record;
 use crate::config::annotations::{AnnotationError, FunctionSpec};
-use crate::wire::control::{Entry, FunctionLaunch, Role, Workload};
+use crate::wire::control::{Entry, FunctionLaunch, Isolation, Role, Workload};
 use crate::wire::ids::Identity;
 
 /// Why a container cannot be started.
@@ -76,6 +76,14 @@ pub enum PlanError {
         hint: &'static str,
         /// What is there.
         exports: String,
+    },
+    /// A command's instance cannot be used again.
+    #[error(
+        "{origin} is a command, whose instance ends with each request: cwasi.isolation=instance needs a reactor (cwasi_handle)"
+    )]
+    Isolation {
+        /// Where the module came from.
+        origin: String,
     },
     /// No usable name.
     #[error(
@@ -153,6 +161,9 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
                 "native code in the module's custom section `wasmedge` was dropped");
         }
         let entry = entry(&module, annotations.role, found.export.as_deref(), &found.origin)?;
+        if annotations.isolation == Isolation::Instance && entry != Entry::Reactor {
+            return Err(PlanError::Isolation { origin: found.origin });
+        }
         let name = function_name(&annotations, &found.command)?;
         let identity = Identity {
             namespace: request.namespace.to_owned(),
@@ -290,6 +301,7 @@ fn launch(
         artifact: compiled.artifact.path,
         module_digest: compiled.digest,
         entry,
+        isolation: annotations.isolation,
         embedded: compiled.embedded,
         not_embedded: compiled.not_embedded,
         args: args(spec).to_vec(),

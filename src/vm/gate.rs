@@ -12,8 +12,8 @@ use std::borrow::Cow;
 use cwasi_abi::{export, import};
 use wasm_encoder::{
     BlockType, CodeSection, ConstExpr, ElementSection, Elements, EntityType, ExportKind,
-    ExportSection, Function, FunctionSection, ImportSection, InstructionSink, Module, RefType,
-    TableSection, TableType, TypeSection, ValType,
+    ExportSection, Function, FunctionSection, GlobalSection, GlobalType, ImportSection,
+    InstructionSink, Module, RefType, TableSection, TableType, TypeSection, ValType,
 };
 
 pub use cwasi_abi::HOME_EXPORT as HOME;
@@ -135,10 +135,12 @@ pub fn dispatch(callees: &[Option<&str>]) -> Vec<u8> {
         handle.push((index, gate.import(&from, export::HANDLE, i32s(3), i32s(1))));
     }
     let home = gate.home();
+    let places: Vec<_> = alloc.iter().map(|(index, alloc)| (*index, gate.place(*alloc))).collect();
+    let place = Indirect { table: gate.table(callees.len(), places), ty: gate.ty(vec![], i32s(1)) };
     let alloc = Indirect { table: gate.table(callees.len(), alloc), ty: gate.ty(i32s(2), i32s(1)) };
     let handle =
         Indirect { table: gate.table(callees.len(), handle), ty: gate.ty(i32s(3), i32s(1)) };
-    let body = DispatchBody { begin, pass, end, alloc, handle, home }.function();
+    let body = DispatchBody { begin, pass, end, place, alloc, handle, home }.function();
     gate.function(import::REQUEST_DISPATCHER, i32s(DISPATCH_PARAMS), i32s(1), &body);
     gate.finish()
 }
@@ -153,6 +155,8 @@ struct DispatchBody {
     begin: u32,
     pass: u32,
     end: u32,
+    /// Where a callee's `response_out` is.
+    place: Indirect,
     alloc: Indirect,
     handle: Indirect,
     home: Indirect,
@@ -174,8 +178,8 @@ impl DispatchBody {
         code.call(self.begin).local_tee(ROUTE).i32_const(0).i32_ge_s().if_(BlockType::Empty);
         code.local_get(ROUTE).return_().end();
         code.i32_const(-1).local_get(ROUTE).i32_sub().local_set(CALLEE);
-        code.i32_const(RESPONSE_LEN).i32_const(RESPONSE_ALIGN).local_get(CALLEE);
-        self.alloc.call(&mut code);
+        code.local_get(CALLEE);
+        self.place.call(&mut code);
         code.local_set(RESPONSE_OUT);
         code.local_get(PAYLOAD_LEN).if_(BlockType::Empty);
         code.local_get(PAYLOAD_LEN).i32_const(PAYLOAD_ALIGN).local_get(CALLEE);
@@ -219,6 +223,7 @@ struct Gate {
     imports: ImportSection,
     functions: FunctionSection,
     tables: TableSection,
+    globals: GlobalSection,
     exports: ExportSection,
     elements: ElementSection,
     code: CodeSection,
@@ -273,6 +278,20 @@ impl Gate {
         Indirect { table, ty: self.ty(vec![], vec![]) }
     }
 
+    /// A function that gives a callee's `response_out`, which it has allocated there when first called: nobody
+    /// frees it, so there is one for all calls.
+    fn place(&mut self, alloc: u32) -> u32 {
+        let ty = GlobalType { val_type: ValType::I32, mutable: true, shared: false };
+        self.globals.global(ty, &ConstExpr::i32_const(0));
+        let kept = self.globals.len() - 1;
+        let mut body = Function::new([]);
+        let mut code = body.instructions();
+        code.global_get(kept).i32_eqz().if_(BlockType::Empty);
+        code.i32_const(RESPONSE_LEN).i32_const(RESPONSE_ALIGN).call(alloc).global_set(kept);
+        code.end().global_get(kept).end();
+        self.define(vec![], vec![ValType::I32], &body)
+    }
+
     fn function(
         &mut self,
         name: &str,
@@ -280,11 +299,16 @@ impl Gate {
         results: Vec<ValType>,
         body: &Function,
     ) {
+        let function = self.define(params, results, body);
+        self.exports.export(name, ExportKind::Func, function);
+    }
+
+    fn define(&mut self, params: Vec<ValType>, results: Vec<ValType>, body: &Function) -> u32 {
         let ty = self.ty(params, results);
         self.functions.function(ty);
         self.code.function(body);
-        self.exports.export(name, ExportKind::Func, self.function_count);
         self.function_count += 1;
+        self.function_count - 1
     }
 
     fn finish(self) -> Vec<u8> {
@@ -294,6 +318,7 @@ impl Gate {
             .section(&self.imports)
             .section(&self.functions)
             .section(&self.tables)
+            .section(&self.globals)
             .section(&self.exports)
             .section(&self.elements)
             .section(&self.code);
@@ -348,6 +373,11 @@ mod tests {
         for (name, _) in import::SIGNATURES {
             assert!(text.contains(&format!(r#"(export "{name}""#)), "{name} missing in {text}");
         }
+        assert_eq!(
+            text.matches("(mut i32)").count(),
+            2,
+            "one response_out for each callee: {text}"
+        );
         valid(&dispatch(&[]));
     }
 }

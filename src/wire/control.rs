@@ -106,6 +106,8 @@ pub struct FunctionLaunch {
     pub module_digest: String,
     /// What an invocation calls.
     pub entry: Entry,
+    /// How long an instance lives.
+    pub isolation: Isolation,
     /// What runs in the same VM, each after what it imports itself.
     pub embedded: Vec<EmbeddedModule>,
     /// Functions that were to be embedded and are not, with the reason.
@@ -130,6 +132,17 @@ pub struct FunctionLaunch {
     pub max_requests: u64,
     /// Exit after this long without a request, in milliseconds; `None` = never.
     pub idle_ms: Option<u64>,
+}
+
+/// How long an instance of a function lives (`cwasi.isolation`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Isolation {
+    /// For one request.
+    #[default]
+    Request,
+    /// As long as its worker, unless it traps or exits.
+    Instance,
 }
 
 /// A module that is loaded into its caller's VM.

@@ -37,6 +37,7 @@ pub fn launch(role: Role, artifact: &Path, entry: Entry) -> FunctionLaunch {
         artifact: artifact.into(),
         module_digest: String::new(),
         entry,
+        isolation: cwasi::wire::control::Isolation::Request,
         embedded: Vec::new(),
         not_embedded: std::collections::BTreeMap::new(),
         args: vec!["f".into()],

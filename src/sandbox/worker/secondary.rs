@@ -11,9 +11,9 @@ use crate::sandbox::stderr;
 use crate::sys::clock::monotonic_ns;
 use crate::sys::seqpacket::{self, Deadline};
 use crate::vm::dispatch::from_monotonic;
-use crate::vm::reactor::{self, Handled};
+use crate::vm::reactor::{self, Handled, Kept};
 use crate::vm::{Context, Module, VmError};
-use crate::wire::control::Entry;
+use crate::wire::control::{Entry, Isolation};
 use crate::wire::envelope::{Assignment, Response};
 use crate::wire::frame::FRAME_MAX;
 use crate::wire::ids::CallId;
@@ -40,7 +40,7 @@ pub fn run<M: Module>(mut worker: Worker<'_, M>) -> i32 {
         Err(error) => return worker.start_failed(&error),
     };
     let mut next = match worker.module.instantiate(&worker.spec, &mut worker.host) {
-        Ok(instance) => Ok(instance),
+        Ok(instance) => Ok(Ready::new(instance)),
         Err(error) => return worker.start_failed(&error),
     };
     if !worker.tell(&WorkerMessage::Ready) {
@@ -56,13 +56,28 @@ pub fn run<M: Module>(mut worker: Worker<'_, M>) -> i32 {
                 return EXIT_NO_INIT;
             }
         };
-        serve(&mut worker, &stdio, next, &task);
+        let used = serve(&mut worker, &stdio, next, &task);
         drop(task);
         if !worker.tell(&WorkerMessage::Done) {
             return EXIT_NO_INIT;
         }
         // Ahead of the next request; if that is here already, it waits no longer than it would anyway.
-        next = worker.module.instantiate(&worker.spec, &mut worker.host);
+        next = match used {
+            Some(again) => Ok(again),
+            None => worker.module.instantiate(&worker.spec, &mut worker.host).map(Ready::new),
+        };
+    }
+}
+
+/// An instance that waits for its request, the first or the next.
+struct Ready<I> {
+    instance: I,
+    kept: Kept,
+}
+
+impl<I> Ready<I> {
+    fn new(instance: I) -> Self {
+        Self { instance, kept: Kept::default() }
     }
 }
 
@@ -98,33 +113,39 @@ fn receive<M: Module>(worker: &Worker<'_, M>, buffer: &mut [u8]) -> Result<Task,
     Ok(Task { id, reply_to, deadline, context, payload })
 }
 
-/// Runs one request and answers it. The instance is gone afterwards.
+/// Runs one request and answers it. The instance is gone afterwards, unless the function keeps it.
 fn serve<M: Module>(
     worker: &mut Worker<'_, M>,
     stdio: &Stdio,
-    instance: Result<M::Instance, VmError>,
+    ready: Result<Ready<M::Instance>, VmError>,
     task: &Task,
-) {
+) -> Option<Ready<M::Instance>> {
     if task.deadline.is_some_and(|deadline| deadline <= monotonic_ns()) {
         let target = worker.launch.identity.function.clone();
-        return answer(task, &Answer::Error(CallError::Timeout { target }));
+        answer(task, &Answer::Error(CallError::Timeout { target }));
+        return ready.ok();
     }
-    let mut instance = match instance {
-        Ok(instance) => instance,
+    let mut ready = match ready {
+        Ok(ready) => ready,
         Err(error) => {
             let message = super::super::builder::chain(&error);
-            return answer(task, &Answer::Error(CallError::Failed { message }));
+            answer(task, &Answer::Error(CallError::Failed { message }));
+            return None;
         }
     };
+    let mut reusable = false;
     worker.host.begin(task.context.clone());
     match &worker.launch.entry {
         Entry::Reactor => {
-            let handled = reactor::handle(&mut instance, &task.payload, &mut worker.host);
+            let Ready { instance, kept } = &mut ready;
+            let handled = reactor::handle_again(instance, kept, &task.payload, &mut worker.host);
+            // After a trap or an exit a guest's memory is in no state that it knows.
+            reusable = matches!(handled, Handled::Answered(_) | Handled::Failed(_));
             answer_handled(worker.launch, task, handled);
         }
         Entry::Command { export } => {
             let done = command::run(
-                &mut instance,
+                &mut ready.instance,
                 export,
                 &task.payload,
                 &mut worker.host,
@@ -138,6 +159,7 @@ fn serve<M: Module>(
         }
     }
     worker.host.end();
+    (reusable && worker.launch.isolation == Isolation::Instance).then_some(ready)
 }
 
 fn answer_handled(

@@ -24,13 +24,29 @@ pub enum Handled<'a> {
     Trapped(Trap),
 }
 
-/// Runs `cwasi_handle` on `payload`. [`Host::begin`] was called for this invocation.
+/// What the host holds in an instance from one invocation to the next.
+#[derive(Debug, Default)]
+pub struct Kept {
+    response_out: Option<Range>,
+}
+
+/// Runs `cwasi_handle` on `payload`, in a fresh instance. [`Host::begin`] was called for this invocation.
 pub fn handle<'a, I: Instance>(
     instance: &'a mut I,
     payload: &Payload,
     host: &mut Host,
 ) -> Handled<'a> {
-    match run(instance, payload, host) {
+    handle_again(instance, &mut Kept::default(), payload, host)
+}
+
+/// [`handle`] in an instance that has answered before, if it did; `kept` is the instance's own.
+pub fn handle_again<'a, I: Instance>(
+    instance: &'a mut I,
+    kept: &mut Kept,
+    payload: &Payload,
+    host: &mut Host,
+) -> Handled<'a> {
+    match run(instance, kept, payload, host) {
         Ok(Returned { status: 0, response }) => {
             Handled::Answered(&instance.memory()[response.start..response.end])
         }
@@ -53,7 +69,7 @@ pub fn handle<'a, I: Instance>(
 }
 
 /// A range of linear memory that was checked.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Range {
     start: usize,
     end: usize,
@@ -77,11 +93,16 @@ impl From<Stop> for Fault {
 
 fn run<I: Instance>(
     instance: &mut I,
+    kept: &mut Kept,
     payload: &Payload,
     host: &mut Host,
 ) -> Result<Returned, Fault> {
     let size = ResponseRef::SIZE as u64;
-    let response_out = alloc(instance, size, ResponseRef::ALIGN, host)?;
+    let response_out = match kept.response_out {
+        Some(place) => place,
+        None => alloc(instance, size, ResponseRef::ALIGN, host)?,
+    };
+    kept.response_out = Some(response_out);
     let (ptr, len) = copy_in(instance, payload, host)?;
     let out = offset(response_out.start);
     let status = instance.call(export::HANDLE, &[ptr, len, out], host)?;
