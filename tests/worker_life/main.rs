@@ -2,11 +2,12 @@
 //!
 //! Has its own harness: each case runs in a forked process, since the engine wants one thread and some
 //! guests take their process with them. `cargo test --test worker_life -- NAME` runs the cases whose name
-//! contains NAME; `times` then prints what an instance costs.
+//! contains NAME; `times` then prints what an instance and a call inside one VM cost.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bench;
 mod commands;
+mod embedding;
 mod endings;
 mod guests;
 mod harness;
@@ -16,7 +17,8 @@ mod worker;
 fn main() {
     // Before the first fork, so that cases share the work.
     guests::build();
-    let cases = [reactors::CASES, endings::CASES, commands::CASES, bench::CASES].concat();
+    let cases =
+        [reactors::CASES, endings::CASES, commands::CASES, bench::CASES, embedding::CASES].concat();
     let code = harness::run(&cases);
     guests::remove();
     std::process::exit(code);

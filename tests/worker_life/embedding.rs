@@ -1,0 +1,131 @@
+//! What a call inside one VM costs; prints a distribution, asserts nothing about time.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use cwasi::dispatcher::{Dispatcher, EmbeddedCalls, Resolve, Route, Settings};
+use cwasi::modes::CallError;
+use cwasi::sys::seqpacket::Deadline;
+use cwasi::vm::compile::compile_unlimited;
+use cwasi::vm::{
+    Context, Engine as _, EngineOptions, FunctionCalls, Host, Instance as _, InstanceSpec,
+    Module as _, StderrLog, WasmEdge,
+};
+use cwasi::wire::control::{EdgeReport, EmbeddedModule, ModeHint};
+
+use crate::harness::Case;
+
+/// Batches per way, and calls per batch.
+const BATCHES: usize = 300;
+const CALLS: i32 = 500;
+/// Largest payload in bytes.
+const PAYLOAD_MAX: u64 = 1 << 20;
+
+pub const CASES: &[Case] = &[("times_of_calls_inside_a_vm", times)];
+
+/// A library and a reactor in one.
+const CALLEE: &str = r#"(module
+    (memory (export "memory") 2)
+    (func (export "add") (param i32 i32) (result i32) (i32.add (local.get 0) (local.get 1)))
+    (func (export "cwasi_alloc") (param i32 i32) (result i32)
+        (select (i32.const 1024) (i32.const 4096) (i32.eq (local.get 0) (i32.const 8))))
+    (func (export "cwasi_handle") (param $p i32) (param $n i32) (param $out i32) (result i32)
+        (i32.store (local.get $out) (local.get $p))
+        (i32.store offset=4 (local.get $out) (local.get $n))
+        (i32.const 0)))"#;
+
+/// Exports that do one thing so many times.
+const CALLER: &str = r#"(module
+    (import "callee" "add" (func $add (param i32 i32) (result i32)))
+    (import "cwasi" "request_dispatcher" (func $call (param i32 i32 i32 i32 i32) (result i32)))
+    (import "cwasi" "response_read" (func $read (param i32 i32 i32) (result i32)))
+    (import "cwasi" "trap_message" (func $host (param i32 i32) (result i32)))
+    (memory (export "memory") 2)
+    (data (i32.const 64) "callee")
+    (func (export "cwasi.home"))
+    (func (export "host") (param $n i32)
+        (loop $again
+            (drop (call $host (i32.const 0) (i32.const 0)))
+            (br_if $again (local.tee $n (i32.sub (local.get $n) (i32.const 1))))))
+    (func (export "linked") (param $n i32)
+        (loop $again
+            (drop (call $add (local.get $n) (i32.const 1)))
+            (br_if $again (local.tee $n (i32.sub (local.get $n) (i32.const 1))))))
+    (func (export "called") (param $n i32)
+        (loop $again
+            (if (call $call (i32.const 64) (i32.const 6) (i32.const 128) (i32.const 64) (i32.const 32))
+                (then unreachable))
+            (if (call $read (i32.load (i32.const 32)) (i32.const 256) (i32.const 64)) (then unreachable))
+            (br_if $again (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))))"#;
+
+/// Nothing is asked for that is not embedded.
+struct Nowhere;
+
+impl Resolve for Nowhere {
+    fn resolve(&mut self, target: &str, _: &[String], _: Deadline) -> Result<Route, CallError> {
+        Err(CallError::NoSuchFunction { message: target.to_owned() })
+    }
+
+    fn report(&mut self, _: Vec<EdgeReport>) {}
+}
+
+fn build(directory: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
+    let wasm = directory.path().join(format!("{name}.wasm"));
+    std::fs::write(&wasm, wat::parse_str(text).unwrap()).unwrap();
+    compile_unlimited(&wasm, &wasm.with_extension("so")).unwrap();
+    wasm.with_extension("so")
+}
+
+fn times() {
+    let directory = tempfile::tempdir().unwrap();
+    let (caller, callee) =
+        (build(&directory, "caller", CALLER), build(&directory, "callee", CALLEE));
+    let embedded = [EmbeddedModule {
+        name: "callee".into(),
+        artifact: callee,
+        digest: String::new(),
+        dispatch: true,
+        reason: "a bench".into(),
+    }];
+    let settings =
+        Settings { caller: "caller".into(), max_payload: PAYLOAD_MAX, timeout_ms: 60_000 };
+    let calls = EmbeddedCalls::new(ModeHint::Auto, PAYLOAD_MAX, &embedded);
+    let calls = FunctionCalls::new(Dispatcher::new(settings, Nowhere), calls);
+    let mut host = Host::new(Context::default(), Box::new(calls), Box::new(StderrLog));
+    let engine = WasmEdge::new(EngineOptions::default()).unwrap();
+    let module = engine.load_with(&caller, &embedded).unwrap();
+    let mut made = Vec::with_capacity(BATCHES);
+    for _ in 0..BATCHES {
+        let started = Instant::now();
+        let vm = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
+        drop(vm);
+        made.push(started.elapsed());
+    }
+    println!(
+        "p50 / p99 in µs, {} code of the host",
+        if cfg!(debug_assertions) { "debug" } else { "release" }
+    );
+    println!("{:<38} {}", "VM of two modules, made and dropped", shown(made, 1));
+    let mut vm = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
+    host.begin(Context::default());
+    for (export, what) in [
+        ("host", "host function"),
+        ("linked", "linked call"),
+        ("called", "request_dispatcher, 64 B, and read"),
+    ] {
+        let mut batches = Vec::with_capacity(BATCHES);
+        for _ in 0..BATCHES {
+            let started = Instant::now();
+            assert_eq!(vm.call(export, &[CALLS], &mut host), Ok(None));
+            batches.push(started.elapsed());
+        }
+        println!("{what:<38} {}", shown(batches, u32::try_from(CALLS).unwrap()));
+    }
+    host.end();
+}
+
+fn shown(mut batches: Vec<Duration>, calls: u32) -> String {
+    batches.sort_unstable();
+    let micros = |at: usize| (batches[at] / calls).as_secs_f64() * 1e6;
+    format!("{:.2} / {:.2}", micros(BATCHES / 2), micros(BATCHES * 99 / 100))
+}
