@@ -1,5 +1,6 @@
 //! End to end on every containerd that is supported: one smoke test each for 1.6, 1.7 and 2.x, and images
-//! whose layer is the module, which containerd itself takes since 1.7.7.
+//! whose layer is the module, which containerd itself takes since 1.7.7. What e2e_embedding tests in full on 1.6
+//! is tried on the others here.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
@@ -93,4 +94,34 @@ fn containerd_1_7_runs_an_image_whose_layer_is_the_module() {
 #[test]
 fn containerd_2_runs_an_image_whose_layer_is_the_module() {
     module_layer(Slot::V2);
+}
+
+/// A library out of the image store, and a function that a deployed container vouches for.
+fn embedding(slot: Slot) {
+    let scene = scene(slot, "embedding");
+    let programs = std::path::Path::new(SHIM).parent().unwrap();
+    let module =
+        |name: &str| std::fs::read(guests_dir(programs).join(format!("{name}.wasm"))).unwrap();
+    let letters = scene.import_module("letters", &module("letters"));
+    let shout = scene.guest("shout", "shout").args(["banana"]).annotation("cwasi.workflow", "w");
+    let shout = shout.annotation("cwasi.embed", &format!("letters={letters}"));
+    assert_eq!(scene.run(shout).success().text(), "BANANA! (3× a)\n");
+    let server = scene.import_module("server", &module("server"));
+    let deployed = scene.image(&server, "svc").args(["/m.wasm"]);
+    let deployed = deployed.annotation("cwasi.role", "secondary");
+    scene.start(deployed.annotation("cwasi.function", "svc").annotation("cwasi.workflow", "w"));
+    let caller = scene.guest("caller", "probe").args(["call", "svc", "x"]);
+    let caller = caller.annotation("cwasi.workflow", "w").annotation("cwasi.embed", "svc");
+    let outcome = scene.run(caller.annotation("cwasi.mode", "embedded"));
+    assert_eq!(outcome.success().text(), "x");
+}
+
+#[test]
+fn containerd_1_7_embeds_functions() {
+    embedding(Slot::V1_7);
+}
+
+#[test]
+fn containerd_2_embeds_functions() {
+    embedding(Slot::V2);
 }
