@@ -147,7 +147,7 @@ fn all_bad_annotations_are_told_at_once_with_the_nearest_key() {
         "cwasi.concurrency",
         "cwasi.timeout",
         "soon",
-        "not yet available",
+        "cwasi.embed needs cwasi.workflow or cwasi.trust",
     ] {
         assert!(outcome.stderr.contains(part), "{part}: {}", outcome.stderr);
     }
