@@ -274,3 +274,26 @@ fn the_password_of_redis_is_nowhere_to_be_read() {
         assert!(!log.contains("secret-of-the-nodes"), "{log}");
     }
 }
+
+#[test]
+fn messages_are_kept_until_their_function_runs_on_any_node() {
+    let nodes = nodes("emit");
+    let numbered = Numbered::new();
+    let sent = nodes.edge.guest("sender", "probe");
+    let sent = nodes.edge.run(sent.args(["emit", "server", "!record 1", "!record 2", "!record 3"]));
+    assert_eq!(sent.success().text(), "kept\nkept\nkept\n");
+    numbered.callee(&nodes.cloud, "server-c");
+    wait_for("the messages", || (numbered.executed("server-c").len() == 3).then_some(()));
+    let numbers: BTreeSet<_> =
+        numbered.executed("server-c").into_iter().map(|(number, _)| number).collect();
+    assert_eq!(numbers, BTreeSet::from([1, 2, 3]));
+}
+
+#[test]
+fn without_redis_a_message_is_refused_in_words() {
+    let shim = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+    let scene = Scene::new(shim, "no-redis");
+    let sent = scene.run(scene.guest("sender", "probe").args(["emit", "server", "x"])).success();
+    assert!(sent.text().starts_with("not available: "), "{}", sent.text());
+    assert!(sent.text().contains("redis_url"), "{}", sent.text());
+}

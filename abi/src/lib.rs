@@ -22,6 +22,8 @@ pub const IMPORT_MODULE: &str = "cwasi";
 pub mod import {
     /// `(target_ptr, target_len, payload_ptr, payload_len, outcome_out) -> errno`
     pub const REQUEST_DISPATCHER: &str = "request_dispatcher";
+    /// `(target_ptr, target_len, payload_ptr, payload_len, outcome_out) -> errno`
+    pub const EMIT: &str = "emit";
     /// `(handle, ptr, len) -> errno`
     pub const RESPONSE_READ: &str = "response_read";
     /// `(key_ptr, key_len, value_ptr, value_capacity, value_len_out) -> errno`
@@ -41,8 +43,9 @@ pub mod import {
     pub const LINK_RESULT: &str = "link_result";
 
     /// Every one of them with its number of `i32` parameters: what a module may import and a host must offer.
-    pub const SIGNATURES: [(&str, u32); 9] = [
+    pub const SIGNATURES: [(&str, u32); 10] = [
         (REQUEST_DISPATCHER, 5),
+        (EMIT, 5),
         (RESPONSE_READ, 3),
         (CONTEXT_GET, 5),
         (LOG, 3),

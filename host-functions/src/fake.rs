@@ -43,6 +43,15 @@ impl Dispatch for Reverse {
         }
         Err(CallFailure { errno: Errno::NoSuchFunction, message: format!("{target} is unknown") })
     }
+
+    fn emit(
+        &mut self,
+        target: &str,
+        payload: &[u8],
+        deadline: Deadline,
+    ) -> Result<(), CallFailure> {
+        self.call(target, payload, deadline).map(drop)
+    }
 }
 
 #[derive(Clone, Default)]

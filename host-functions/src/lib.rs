@@ -12,6 +12,7 @@
 
 mod context;
 mod context_get;
+mod emit;
 mod link;
 mod log;
 mod memory;
@@ -23,6 +24,7 @@ mod trap_message;
 
 pub use context::{Context, Deadline};
 pub use context_get::context_get;
+pub use emit::emit;
 pub use link::{
     LINK_DEPTH_MAX, LinkEnded, Links, OtherMemory, link_offer, link_read, link_result, link_return,
 };
@@ -73,6 +75,20 @@ pub trait Dispatch {
 
     /// A linked call from `caller` (`None`: the function itself) to `callee` is over.
     fn linked(&mut self, _caller: Option<&str>, _callee: &str, _ended: &LinkEnded) {}
+
+    /// Leaves a message for `target`, to be handled later.
+    ///
+    /// # Errors
+    /// The errno and the message that the guest reads.
+    fn emit(
+        &mut self,
+        _target: &str,
+        _payload: &[u8],
+        _deadline: Deadline,
+    ) -> Result<(), CallFailure> {
+        let message = "this host keeps no one-way messages".to_owned();
+        Err(CallFailure { errno: Errno::NotAvailable, message })
+    }
 
     /// An invocation starts; its calls follow.
     fn begin(&mut self, _context: &Context) {}

@@ -81,7 +81,7 @@ pub fn end_call(
 }
 
 /// The name and the payload, once all three ranges are known to be good.
-fn arguments(
+pub(crate) fn arguments(
     memory: &impl GuestMemory,
     target: (GuestPtr, u32),
     payload: (GuestPtr, u32),
@@ -92,13 +92,17 @@ fn arguments(
 }
 
 /// The outcome when no response could be kept.
-fn full(host: &Host) -> Option<Outcome> {
+pub(crate) fn full(host: &Host) -> Option<Outcome> {
     let status = code(Errno::TooManyHandles);
     host.responses.is_full().then(|| Outcome { status, ..Outcome::default() })
 }
 
 /// Writes the outcome; its status is the result.
-fn tell(memory: &mut impl GuestMemory, out: GuestPtr, outcome: Outcome) -> Result<(), Errno> {
+pub(crate) fn tell(
+    memory: &mut impl GuestMemory,
+    out: GuestPtr,
+    outcome: Outcome,
+) -> Result<(), Errno> {
     memory.write(out, &outcome.to_bytes())?;
     match i32::try_from(outcome.status).ok().and_then(Errno::from_code) {
         Some(Errno::Ok) => Ok(()),
@@ -108,7 +112,11 @@ fn tell(memory: &mut impl GuestMemory, out: GuestPtr, outcome: Outcome) -> Resul
 }
 
 /// The target's name, when the call can be made at all.
-fn checked<'a>(host: &Host, name: &'a [u8], payload: &[u8]) -> Result<&'a str, CallFailure> {
+pub(crate) fn checked<'a>(
+    host: &Host,
+    name: &'a [u8],
+    payload: &[u8],
+) -> Result<&'a str, CallFailure> {
     let fail = |errno, message: String| CallFailure { errno, message };
     let target = target_name(name).map_err(|message| fail(Errno::InvalidArgument, message))?;
     if payload.len() as u64 > PAYLOAD_MAX {
@@ -138,7 +146,7 @@ fn too_large(what: &str, length: u64) -> CallFailure {
 }
 
 /// What the guest learns about the end of a call.
-fn keep(host: &mut Host, ended: Result<Box<dyn Response>, CallFailure>) -> Outcome {
+pub(crate) fn keep(host: &mut Host, ended: Result<Box<dyn Response>, CallFailure>) -> Outcome {
     let (errno, response) = match ended {
         Ok(response) => (Errno::Ok, response),
         Err(failure) => {

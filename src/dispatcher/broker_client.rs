@@ -1,13 +1,18 @@
 //! The worker's side of the broker: asks its shim for routes over the socketpair that all processes of the
 //! sandbox share, with a reply socket of its own in every question.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use serde::de::DeserializeOwned;
 
 use crate::modes::CallError;
 use crate::modes::local::LocalRoute;
+use crate::sys::clock::monotonic_ns;
+use crate::sys::segment::Segment;
 use crate::sys::seqpacket::{self, Deadline, SocketError};
 use crate::wire::control::{
-    self, CONTROL_MESSAGE_MAX, EdgeReport, ResolveReply, ResolveRequest, SandboxMessage,
+    self, CONTROL_MESSAGE_MAX, EdgeReport, EmitReply, EmitRequest, ResolveReply, ResolveRequest,
+    SandboxMessage,
 };
 
 use super::call::{Resolve, Route};
@@ -28,19 +33,22 @@ impl BrokerClient {
         Self { broker }
     }
 
-    fn ask(
+    /// Sends a question with a reply socket and `descriptors`, and waits for its answer.
+    fn exchange<T: DeserializeOwned>(
         &self,
-        request: ResolveRequest,
+        question: &SandboxMessage,
+        descriptors: &[BorrowedFd<'_>],
         deadline: Deadline,
-    ) -> Result<(ResolveReply, Vec<OwnedFd>), SocketError> {
+    ) -> Result<(T, Vec<OwnedFd>), SocketError> {
         let (ours, theirs) = seqpacket::pair()?;
-        let question = control::encode(&SandboxMessage::Resolve(request));
-        seqpacket::send(self.broker.as_fd(), &[&question], &[theirs.as_fd()], deadline)?;
+        let mut all = vec![theirs.as_fd()];
+        all.extend(descriptors);
+        seqpacket::send(self.broker.as_fd(), &[&control::encode(question)], &all, deadline)?;
         drop(theirs);
         let mut buffer = vec![0; CONTROL_MESSAGE_MAX];
         let received = seqpacket::receive(ours.as_fd(), &mut buffer, deadline)?;
         let reply = control::decode(&buffer[..received.len]).map_err(|error| SocketError::Os {
-            operation: "route answer",
+            operation: "broker's answer",
             source: std::io::Error::other(error),
         })?;
         Ok((reply, received.descriptors))
@@ -55,8 +63,9 @@ impl Resolve for BrokerClient {
         deadline: Deadline,
     ) -> Result<Route, CallError> {
         let request = ResolveRequest { target: target.to_owned(), avoid: avoid.to_vec() };
-        let (reply, mut descriptors) =
-            self.ask(request, deadline).map_err(|error| match error {
+        let (reply, mut descriptors) = self
+            .exchange(&SandboxMessage::Resolve(request), &[], deadline)
+            .map_err(|error| match error {
                 SocketError::Deadline => CallError::Timeout { target: target.to_owned() },
                 error => CallError::Unreachable {
                     target: target.to_owned(),
@@ -84,6 +93,37 @@ impl Resolve for BrokerClient {
             ResolveReply::Unroutable { errno, message } => {
                 Err(CallError::from_wire(errno, message, target))
             }
+        }
+    }
+
+    fn emit(
+        &mut self,
+        target: &str,
+        payload: &[u8],
+        traceparent: &str,
+        deadline: Deadline,
+    ) -> Result<(), CallError> {
+        let internal = |message: String| CallError::Internal { message };
+        let segment = Segment::copy_of(payload).map_err(|error| internal(error.to_string()))?;
+        let left = deadline.map_or(u64::MAX, |deadline| deadline.saturating_sub(monotonic_ns()));
+        let request = EmitRequest {
+            target: target.to_owned(),
+            length: segment.len(),
+            traceparent: traceparent.to_owned(),
+            remaining_us: left / 1000,
+        };
+        let question = SandboxMessage::Emit(request);
+        let answered = self.exchange::<EmitReply>(&question, &[segment.as_fd()], deadline);
+        let (reply, _) = answered.map_err(|error| match error {
+            SocketError::Deadline => CallError::Timeout { target: target.to_owned() },
+            error => CallError::Broken {
+                target: target.to_owned(),
+                message: format!("this sandbox's shim does not answer ({error})"),
+            },
+        })?;
+        match reply.errno {
+            0 => Ok(()),
+            errno => Err(CallError::from_wire(errno, reply.message, target)),
         }
     }
 

@@ -90,6 +90,21 @@ pub trait Resolve {
         deadline: Deadline,
     ) -> Result<Route, CallError>;
 
+    /// Has a message kept for `target`.
+    ///
+    /// # Errors
+    /// The error of a message that is not kept, or perhaps not.
+    fn emit(
+        &mut self,
+        _target: &str,
+        _payload: &[u8],
+        _traceparent: &str,
+        _deadline: Deadline,
+    ) -> Result<(), CallError> {
+        let message = "there is no shim that keeps one-way messages".to_owned();
+        Err(CallError::NotAvailable { message })
+    }
+
     /// Hands over edge metrics; may lose them, never waits.
     fn report(&mut self, reports: Vec<EdgeReport>);
 }
@@ -162,6 +177,21 @@ impl<R: Resolve> Dispatcher<R> {
     /// Where calls are counted that need no route.
     pub const fn edges(&mut self) -> &mut Edges {
         &mut self.edges
+    }
+
+    /// Leaves a message for `target`; when this returns, it will be handled at least once.
+    ///
+    /// # Errors
+    /// Exactly one [`CallError`]; after [`CallError::Broken`] and [`CallError::Timeout`] it may be kept.
+    pub fn emit(
+        &mut self,
+        target: &str,
+        payload: &[u8],
+        deadline: Deadline,
+    ) -> Result<(), CallError> {
+        check(target, payload.len() as u64, self.settings.max_payload)?;
+        let deadline = self.deadline(deadline);
+        self.resolver.emit(target, payload, &self.traceparent, deadline)
     }
 
     /// Hands the metrics of all calls so far to the shim; the worker does it after each invocation.

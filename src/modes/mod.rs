@@ -181,6 +181,12 @@ pub enum CallError {
         /// How.
         message: String,
     },
+    /// This node does not offer it.
+    #[error("{message}")]
+    NotAvailable {
+        /// What, and what it needs.
+        message: String,
+    },
     /// A fault of the host.
     #[error("host fault: {message}")]
     Internal {
@@ -213,6 +219,7 @@ impl CallError {
             Self::TooLarge { .. } => Errno::PayloadTooLarge,
             Self::Unreachable { .. } => Errno::Unreachable,
             Self::Broken { .. } => Errno::Broken,
+            Self::NotAvailable { .. } => Errno::NotAvailable,
             Self::Internal { .. } => Errno::Internal,
         }
     }
@@ -241,6 +248,7 @@ impl CallError {
             Some(Errno::Failed) => Self::Failed { message },
             Some(Errno::Unreachable) => Self::Unreachable { target, message },
             Some(Errno::Broken) => Self::Broken { target, message },
+            Some(Errno::NotAvailable) => Self::NotAvailable { message },
             _ => Self::Internal { message: format!("{target} answered errno {errno}: {message}") },
         }
     }

@@ -15,6 +15,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{Semaphore, watch};
 
 use super::edges::Edges;
+use super::emit;
 use super::network::{self, Network};
 use crate::coordinator::registry::{Record, Registry, RegistryError};
 use crate::dispatcher::selection::{
@@ -378,6 +379,19 @@ impl Session {
             Ok(SandboxMessage::Resolve(request)) => {
                 let Some(reply) = received.descriptors.pop() else { return false };
                 self.answer(request, reply).await;
+            }
+            Ok(SandboxMessage::Emit(request)) => {
+                let Some((reply, payload)) = emit::descriptors(received.descriptors) else {
+                    return false;
+                };
+                let Ok(permit) = Arc::clone(&self.questions).acquire_owned().await else {
+                    return true;
+                };
+                let (network, speaker) = (self.broker.network.clone(), Arc::clone(&self.speaker));
+                tokio::spawn(async move {
+                    emit::answer(network, &speaker, request, payload, reply).await;
+                    drop(permit);
+                });
             }
             Err(error) => {
                 tracing::warn!(function = %self.speaker.identity, %error, "unreadable message");

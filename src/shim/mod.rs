@@ -13,6 +13,7 @@ pub mod cleanup;
 pub mod content;
 pub mod daemon;
 pub mod edges;
+pub mod emit;
 pub mod group;
 pub mod launcher;
 pub mod network;

@@ -40,6 +40,16 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
         }
     }
 
+    fn emit(
+        &mut self,
+        target: &str,
+        payload: &[u8],
+        deadline: Deadline,
+    ) -> Result<(), CallFailure> {
+        let deadline = deadline.map(to_monotonic);
+        self.dispatcher.emit(target, payload, deadline).map_err(|error| failure(&error))
+    }
+
     fn embedded(
         &mut self,
         target: &str,

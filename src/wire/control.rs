@@ -245,8 +245,35 @@ pub enum SandboxMessage {
     /// Worker: how do I reach `target`? Descriptor: `[reply]`, a socket of the worker's own on which the
     /// shim answers with one [`ResolveReply`].
     Resolve(ResolveRequest),
+    /// Worker: keep this message for `target`. Descriptors: `[reply, payload]`, a socket on which the shim
+    /// answers with one [`EmitReply`], and a sealed segment.
+    Emit(EmitRequest),
     /// Worker: what its calls did since the last report.
     Edges(Vec<EdgeReport>),
+}
+
+/// A one-way message; its payload comes as a descriptor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EmitRequest {
+    /// Name of the function, in the caller's scope.
+    pub target: String,
+    /// Length of the payload in bytes.
+    pub length: u64,
+    /// W3C trace context, empty when not traced.
+    pub traceparent: String,
+    /// Microseconds that the worker waits for the answer.
+    pub remaining_us: u64,
+}
+
+/// Whether a one-way message is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EmitReply {
+    /// Errno number of the guest ABI; 0 = kept.
+    pub errno: i32,
+    /// Why not.
+    pub message: String,
 }
 
 /// Question for a route.

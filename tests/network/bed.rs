@@ -28,8 +28,10 @@ pub const MAX_PAYLOAD: u64 = 8 << 20;
 /// Far longer than anything here takes.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Ids of the calls that ran, in order; shared by all instances of a test.
-pub type Executions = Arc<Mutex<Vec<CallId>>>;
+/// What ran, in order, by id and first bytes of the payload; shared by all instances of a test.
+pub type Executions = Arc<Mutex<Vec<(CallId, Vec<u8>)>>>;
+/// Bytes of a payload that are noted.
+const NOTED: usize = 32;
 
 pub fn identity(function: &str) -> Identity {
     Identity { namespace: "n".into(), pod_namespace: String::new(), function: function.into() }
@@ -89,17 +91,18 @@ impl Node {
         (self, worker)
     }
 
+    /// A message from function `a` to function `b` that nobody waits for.
+    pub fn emit(&self, payload: &[u8], wait: Duration) -> Result<(), CallError> {
+        let deadline = tokio::time::Instant::now() + wait;
+        let payload = shaped(payload.to_vec());
+        let caller = a_calls_b();
+        let emitting = self.network.emit(&caller, "b", "", payload, deadline);
+        self.reactor.as_ref().unwrap().block_on(emitting)
+    }
+
     /// A worker's connection from function `a` to function `b`.
     pub fn caller(&self) -> Worker {
-        let caller = Caller {
-            identity: identity("a"),
-            workflow: String::new(),
-            instance: "caller".into(),
-            hint: ModeHint::Networked,
-            max_payload: MAX_PAYLOAD,
-            callee: identity("b"),
-            passed_over: Vec::new(),
-        };
+        let caller = a_calls_b();
         let _entered = self.reactor.as_ref().unwrap().enter();
         let connection = self.network.bridge(caller).unwrap();
         let route = LocalRoute { instance: String::new(), connection, max_request: MAX_PAYLOAD };
@@ -112,6 +115,18 @@ impl Drop for Node {
         if let Some(reactor) = self.reactor.take() {
             reactor.shutdown_background();
         }
+    }
+}
+
+fn a_calls_b() -> Caller {
+    Caller {
+        identity: identity("a"),
+        workflow: String::new(),
+        instance: "caller".into(),
+        hint: ModeHint::Networked,
+        max_payload: MAX_PAYLOAD,
+        callee: identity("b"),
+        passed_over: Vec::new(),
     }
 }
 
@@ -139,7 +154,7 @@ impl Worker {
     }
 }
 
-/// An instance of `b`: echoes, and notes what it ran. `slow…` takes 50 ms.
+/// An instance of `b`: echoes, and notes what it ran. `slow…` takes 50 ms, `fail…` is an error.
 pub struct Instance {
     pub record: Record,
     stop: Arc<AtomicBool>,
@@ -198,12 +213,17 @@ fn run(mut receiver: Receiver, stop: &AtomicBool, executions: &Executions) {
         for id in ids {
             if let Event::Request(incoming) = receiver.next_event(id) {
                 busy = true;
-                executions.lock().unwrap().push(incoming.id);
                 let payload = incoming.payload.into_vec().unwrap();
+                let noted = payload[..payload.len().min(NOTED)].to_vec();
+                executions.lock().unwrap().push((incoming.id, noted));
                 if payload.starts_with(b"slow") {
                     std::thread::sleep(Duration::from_millis(50));
                 }
-                let answer = Answer::Response(shaped(payload));
+                let answer = if payload.starts_with(b"fail") {
+                    Answer::Error(CallError::Failed { message: "no such plate".into() })
+                } else {
+                    Answer::Response(shaped(payload))
+                };
                 // A caller that went away is no failure of the callee.
                 drop(respond(incoming.reply_to.as_fd(), incoming.id, &answer, None));
             }
@@ -263,7 +283,7 @@ impl Peer {
 /// How often each id is in the list.
 pub fn counts(executions: &Executions) -> HashMap<CallId, usize> {
     let mut counts = HashMap::new();
-    for id in executions.lock().unwrap().iter() {
+    for (id, _) in executions.lock().unwrap().iter() {
         *counts.entry(*id).or_default() += 1;
     }
     counts

@@ -27,7 +27,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// How often the connections are asked for a sign of life.
 const PING_EVERY: Duration = Duration::from_secs(1);
 /// Longest time for that sign.
-const PING_MAX: Duration = Duration::from_secs(2);
+const PING_MAX: Duration = Duration::from_secs(4);
 /// First and longest pause between two attempts to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);

@@ -6,6 +6,7 @@
 //! - [`link`]: the connections, kept up, with the channels that this daemon listens to.
 //! - [`session`]: commands on one set of connections; gone with it.
 //! - [`claims`]: large payloads as chunks that expire.
+//! - [`streams`]: messages that are kept until they are handled.
 //! - [`locations`]: which instances of a function exist, with expiry.
 //!
 //! | name in Redis | what |
@@ -16,6 +17,8 @@
 //! | `cwasi:pay:<random>` | hash: chunks of one payload |
 //! | `cwasi:fn:<identity>` | set: instances of a function |
 //! | `cwasi:at:<instance>` | location of one instance |
+//! | `cwasi:ev:<identity>` | stream: messages for a function, group `cwasi` |
+//! | `cwasi:dead:<identity>` | stream: messages that its handler failed to handle |
 //!
 //! All of them begin with `cwasi:`, so `~cwasi:* &cwasi:*` is what an ACL user needs.
 
@@ -23,6 +26,7 @@ pub mod claims;
 pub mod link;
 pub mod locations;
 pub mod session;
+pub mod streams;
 
 pub use link::{Link, Listener, Target};
 pub use session::{NetworkError, Session};

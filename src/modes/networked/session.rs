@@ -39,10 +39,11 @@ impl NetworkError {
     pub(super) fn of(command: &'static str) -> impl FnOnce(redis::RedisError) -> Self {
         move |error| {
             let reason = error.to_string();
-            if error.is_io_error() || error.is_connection_dropped() || error.is_timeout() {
-                return Self::Away { reason: format!("{command}: {reason}") };
+            // Only an error that the server sent says that the command was not carried out.
+            if error.code().is_some() {
+                return Self::Command { command, reason };
             }
-            Self::Command { command, reason }
+            Self::Away { reason: format!("{command}: {reason}") }
         }
     }
 }

@@ -3,30 +3,22 @@
 //! The call is decided ([`Session::decide`]) before it is run, so one that its caller has given up, or that
 //! came twice, is dropped. From then on its end is published, whatever it is, as long as anybody waits.
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::instance::Connection;
 use super::{Inner, Network};
 use crate::coordinator::registry::Record;
 use crate::dispatcher::selection::{may_call, refusal};
-use crate::modes::local::{LocalError, Opened, forward_frame, open_frame, send_frame};
 use crate::modes::networked::session::Decision;
 use crate::modes::networked::{NetworkError, Session};
 use crate::modes::{CallError, Payload};
-use crate::sys::clock::monotonic_ns;
-use crate::sys::readiness;
-use crate::sys::seqpacket::{self, SocketError};
-use crate::wire::envelope::{Hello, Request, Response};
-use crate::wire::frame::FRAME_MAX;
+use crate::wire::envelope::Request;
 use crate::wire::ids::CallId;
 use crate::wire::network::{self, Answer, AnswerKind, Call, TryId, check_version, encode, parse};
 
-/// Longest wait for room in the socket of a receiver, in nanoseconds: a fresh connection has room.
-const HAND_OVER_MAX_NS: u64 = 100_000_000;
 /// Pause between two attempts to publish an end while Redis is away.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// How long a call runs at most when its caller names no end.
@@ -68,9 +60,6 @@ struct Delivery {
     deadline: Instant,
     call: Call,
 }
-
-/// A connection to the instance, introduced in the caller's name.
-type Connection = AsyncFd<OwnedFd>;
 
 impl Delivery {
     async fn run(mut self) {
@@ -122,23 +111,9 @@ impl Delivery {
             let what = format!("payload for {}", self.call.target);
             return Err(CallError::too_large(&what, length, self.record.max_payload));
         }
-        let connection = self.connect().map_err(|error| match error {
-            LocalError::Socket(SocketError::Deadline) => CallError::Overloaded {
-                message: format!("{} has no room for another caller", self.record.identity),
-            },
-            error => unreachable(format!("instance {}: {error}", self.record.instance)),
-        })?;
-        let connection = readiness::watch(connection).map_err(|error| refused(&error))?;
-        Ok((id, connection))
-    }
-
-    fn connect(&self) -> Result<OwnedFd, LocalError> {
-        let connection = seqpacket::connect_to(&self.record.socket)?;
         let caller = self.call.caller.get_or_default();
-        let hello = Hello::of(&caller.identity(), &caller.workflow, &caller.instance);
-        let deadline = Some(monotonic_ns() + HAND_OVER_MAX_NS);
-        send_frame(connection.as_fd(), &hello, &[], &[], deadline)?;
-        Ok(connection)
+        let connection = Connection::open(&self.record, caller, &self.call.target)?;
+        Ok((id, connection))
     }
 
     /// Runs the call in the instance.
@@ -167,26 +142,7 @@ impl Delivery {
             attempt: self.call.attempt,
             ..Request::default()
         };
-        let deadline = Some(monotonic_ns() + HAND_OVER_MAX_NS);
-        forward_frame(connection.get_ref().as_fd(), &request, &payload, &[], deadline)
-            .map_err(|error| not_run(format!("instance {}: {error}", self.record.instance)))?;
-        drop(payload);
-        let received = receive(connection, self.record.max_payload).await;
-        let answer = received.map_err(|error| match error {
-            LocalError::TooLarge { length, limit } => {
-                CallError::too_large(&format!("response of {target}"), length, limit)
-            }
-            error => {
-                let message = format!("instance {}: {error}", self.record.instance);
-                CallError::Broken { target: target.clone(), message }
-            }
-        })?;
-        if answer.envelope.errno == 0 {
-            return Ok(answer.payload);
-        }
-        let message = answer.payload.into_vec().unwrap_or_default();
-        let message = String::from_utf8_lossy(&message).into_owned();
-        Err(CallError::from_wire(answer.envelope.errno, message, &target))
+        connection.run(&self.record, &request, payload).await
     }
 
     /// Publishes the end until Redis took it or nobody waits any more.
@@ -252,24 +208,4 @@ impl Delivery {
 
 fn message_of(error: &CallError) -> network::Payload {
     network::Payload::of_bytes(error.wire_message().into_bytes())
-}
-
-/// The response, when it comes; for ever if it does not.
-async fn receive(
-    connection: &Connection,
-    max_payload: u64,
-) -> Result<Opened<Response>, LocalError> {
-    let mut buffer = vec![0; FRAME_MAX];
-    loop {
-        let mut ready = connection
-            .readable()
-            .await
-            .map_err(|source| SocketError::Os { operation: "waiting for a response", source })?;
-        match seqpacket::try_receive(connection.get_ref().as_fd(), &mut buffer)? {
-            None => ready.clear_ready(),
-            Some(received) => {
-                return open_frame(&buffer[..received.len], received.descriptors, 0, max_payload);
-            }
-        }
-    }
 }

@@ -10,10 +10,14 @@
 //! - [`routes`]: locations of callees, looked up and kept for a moment.
 //! - [`replicas`]: this daemon's own instances: announced, heard, withdrawn.
 //! - [`deliver`]: one call that came for one of them.
+//! - [`events`]: one-way messages, put into streams and handled.
+//! - [`instance`]: one request to an instance of ours.
 
 mod bridge;
 mod calls;
 mod deliver;
+mod events;
+mod instance;
 mod replicas;
 mod routes;
 
@@ -26,6 +30,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 pub use bridge::Caller;
 pub use calls::Order;
+pub use events::{ATTEMPTS_MAX, EVENT_MAX};
 use routes::Routes;
 
 use crate::config::NodeConfig;
@@ -62,7 +67,7 @@ struct Inner {
     routes: Routes,
     rotation: AtomicUsize,
     deliveries: Arc<Semaphore>,
-    served: Mutex<HashMap<String, oneshot::Sender<()>>>,
+    served: Mutex<HashMap<String, [oneshot::Sender<()>; 2]>>,
 }
 
 impl Network {

@@ -14,7 +14,8 @@ use crate::wire::network::Location;
 /// Longest time that the start or end of an instance waits for Redis to take note.
 const NOTE_MAX: Duration = Duration::from_secs(1);
 
-type Served = std::collections::HashMap<String, oneshot::Sender<()>>;
+/// Ends of an instance's two tasks: calls and messages.
+type Served = std::collections::HashMap<String, [oneshot::Sender<()>; 2]>;
 
 impl Inner {
     fn served(&self) -> MutexGuard<'_, Served> {
@@ -28,8 +29,10 @@ impl Network {
     /// it is away: then it is told when it returns.
     pub async fn serve(&self, record: Record) {
         let (stop, stopped) = oneshot::channel();
+        let (stop_messages, no_messages) = oneshot::channel();
         let (told, announced) = oneshot::channel();
-        self.inner.served().insert(record.instance.clone(), stop);
+        self.inner.served().insert(record.instance.clone(), [stop, stop_messages]);
+        tokio::spawn(self.clone().consume_until(record.clone(), no_messages));
         tokio::spawn(self.clone().serve_until(record, stopped, told));
         if timeout(NOTE_MAX, announced).await.is_err() {
             tracing::warn!("Redis is away: an instance is not announced to other nodes yet");
@@ -40,7 +43,9 @@ impl Network {
     pub async fn withdraw(&self, record: &Record) {
         let Some(stop) = self.inner.served().remove(&record.instance) else { return };
         // Its task may have ended with the runtime.
-        let _ended = stop.send(());
+        for stop in stop {
+            let _ended = stop.send(());
+        }
         let Ok(session) = self.inner.link.session_now() else { return };
         let withdrawing = locations::withdraw(&session, &record.identity, &record.instance);
         if !matches!(timeout(NOTE_MAX, withdrawing).await, Ok(Ok(()))) {

@@ -41,8 +41,9 @@ type Entry = unsafe extern "C" fn(
 ) -> ffi::WasmEdge_Result;
 
 /// What guests import.
-const FUNCTIONS: [HostFunction; 9] = [
+const FUNCTIONS: [HostFunction; 10] = [
     HostFunction::new::<5, RequestDispatcher>(import::REQUEST_DISPATCHER),
+    HostFunction::new::<5, Emit>(import::EMIT),
     HostFunction::new::<3, ResponseRead>(import::RESPONSE_READ),
     HostFunction::new::<5, ContextGet>(import::CONTEXT_GET),
     HostFunction::new::<3, Log>(import::LOG),
@@ -130,6 +131,11 @@ host_function!(RequestDispatcher, 5, |env, [target, target_len, payload, payload
     let payload = (GuestPtr(payload), payload_len);
     let outcome = GuestPtr(outcome);
     host_functions::request_dispatcher(env.host, &mut env.memory, target, payload, outcome)
+});
+host_function!(Emit, 5, |env, [target, target_len, payload, payload_len, outcome]| {
+    let target = (GuestPtr(target), target_len);
+    let payload = (GuestPtr(payload), payload_len);
+    host_functions::emit(env.host, &mut env.memory, target, payload, GuestPtr(outcome))
 });
 host_function!(ResponseRead, 3, |env, [handle, ptr, len]| {
     host_functions::response_read(env.host, &mut env.memory, handle, GuestPtr(ptr), len)

@@ -21,7 +21,29 @@ use crate::imports;
 /// # Ok(()) }
 /// ```
 pub fn call(target: &str, payload: &[u8]) -> Result<Vec<u8>, CallError> {
-    let (kind, outcome) = imports::request_dispatcher(target, payload);
+    ended(imports::request_dispatcher(target, payload))
+}
+
+/// Leaves a message of at most 1 MiB for the function `target` and does not wait for its handler.
+///
+/// When this returns `Ok`, the message is kept and will be handled at least once, also when no instance of
+/// `target` runs yet. It needs a node with Redis.
+///
+/// # Errors
+/// [`ErrorKind::NotAvailable`] without Redis; after [`ErrorKind::Broken`] and [`ErrorKind::Timeout`] it may be
+/// kept, after any other error it is not.
+///
+/// # Example
+/// ```
+/// # fn example() -> Result<(), cwasi::CallError> {
+/// cwasi::emit("audit", b"camera 7 was moved")?;
+/// # Ok(()) }
+/// ```
+pub fn emit(target: &str, payload: &[u8]) -> Result<(), CallError> {
+    ended(imports::emit(target, payload)).map(drop)
+}
+
+fn ended((kind, outcome): (ErrorKind, cwasi_abi::Outcome)) -> Result<Vec<u8>, CallError> {
     let received = match outcome.handle {
         0 => Ok(Vec::new()),
         handle => receive(handle, outcome.length),

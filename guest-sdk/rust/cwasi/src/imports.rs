@@ -17,6 +17,13 @@ mod host {
             payload_len: usize,
             outcome_out: *mut cwasi_abi::Outcome,
         ) -> i32;
+        pub(super) fn emit(
+            target: *const u8,
+            target_len: usize,
+            payload: *const u8,
+            payload_len: usize,
+            outcome_out: *mut cwasi_abi::Outcome,
+        ) -> i32;
         pub(super) fn response_read(handle: u32, ptr: *mut u8, len: usize) -> i32;
         pub(super) fn context_get(
             key: *const u8,
@@ -42,6 +49,16 @@ mod host {
     const NO_HOST: i32 = Errno::NotAvailable.code();
 
     pub(super) unsafe fn request_dispatcher(
+        _: *const u8,
+        _: usize,
+        _: *const u8,
+        _: usize,
+        _: *mut Outcome,
+    ) -> i32 {
+        NO_HOST
+    }
+
+    pub(super) unsafe fn emit(
         _: *const u8,
         _: usize,
         _: *const u8,
@@ -108,6 +125,17 @@ pub(crate) fn request_dispatcher(target: &str, payload: &[u8]) -> (Errno, Outcom
             payload.len(),
             &raw mut outcome,
         )
+    };
+    (errno(code), outcome)
+}
+
+/// Leaves a message for `target`; of a failure its text is kept by the host under the outcome's handle.
+pub(crate) fn emit(target: &str, payload: &[u8]) -> (Errno, Outcome) {
+    let mut outcome = Outcome::default();
+    // SAFETY:
+    // - all pointers and lengths describe live values; the host writes `outcome` only.
+    let code = unsafe {
+        host::emit(target.as_ptr(), target.len(), payload.as_ptr(), payload.len(), &raw mut outcome)
     };
     (errno(code), outcome)
 }

@@ -11,7 +11,7 @@ mod imports;
 pub mod link;
 pub mod log;
 
-pub use call::{CallError, call};
+pub use call::{CallError, call, emit};
 pub use context::{Context, context};
 pub use cwasi_abi::Errno as ErrorKind;
 pub use cwasi_macros::{export, handler, import};

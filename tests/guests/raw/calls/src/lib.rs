@@ -15,6 +15,14 @@ unsafe extern "C" {
         payload_len: u32,
         outcome_out: u32,
     ) -> i32;
+    #[link_name = "emit"]
+    fn emit_import(
+        target_ptr: u32,
+        target_len: u32,
+        payload_ptr: u32,
+        payload_len: u32,
+        outcome_out: u32,
+    ) -> i32;
     fn response_read(handle: u32, ptr: u32, len: u32) -> i32;
     fn context_get(
         key_ptr: u32,
@@ -55,6 +63,27 @@ pub fn call(target: &str, payload: &[u8]) -> Result<Vec<u8>, (Errno, String)> {
             offset(&raw mut outcome),
         )
     };
+    received(code, outcome)
+}
+
+/// Leaves a message.
+pub fn emit(target: &str, payload: &[u8]) -> Result<(), (Errno, String)> {
+    let mut outcome = Outcome::default();
+    // SAFETY:
+    // - Every pointer comes from a live value of the length given; the host writes `outcome` only.
+    let code = unsafe {
+        emit_import(
+            offset(target.as_ptr()),
+            length(target.as_bytes()),
+            offset(payload.as_ptr()),
+            length(payload),
+            offset(&raw mut outcome),
+        )
+    };
+    received(code, outcome).map(drop)
+}
+
+fn received(code: i32, outcome: Outcome) -> Result<Vec<u8>, (Errno, String)> {
     let errno = Errno::from_code(code).unwrap_or(Errno::Internal);
     // Allocates and copies after the call: where a nested call of the engine would break the caller.
     let mut bytes = vec![0; outcome.length as usize];

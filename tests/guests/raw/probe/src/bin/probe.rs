@@ -7,7 +7,7 @@ use std::io::{self, Read as _, Write as _};
 use std::{env, fs, process};
 
 use cwasi_abi::Errno;
-use raw_calls::{bad_pointers, call, context, misbehave, pattern};
+use raw_calls::{bad_pointers, call, context, emit, misbehave, pattern};
 
 fn main() -> io::Result<()> {
     let args: Vec<String> = env::args().collect();
@@ -33,6 +33,7 @@ fn main() -> io::Result<()> {
         "call" => one_call(arg(2), arg(3).as_bytes()),
         "call-size" => sized_call(arg(2), number(arg(3))),
         "calls" => args.iter().skip(3).for_each(|payload| report_call(arg(2), payload.as_bytes())),
+        "emit" => args.iter().skip(3).for_each(|payload| report_emit(arg(2), payload.as_bytes())),
         "repeat" => repeat(arg(2), number(arg(3)), arg(4)),
         "number" => number_calls(arg(2), arg(3))?,
         "say-then" => {
@@ -84,6 +85,14 @@ fn one_call(target: &str, payload: &[u8]) {
 fn report_call(target: &str, payload: &[u8]) {
     match call(target, payload) {
         Ok(response) => println!("ok: {}", String::from_utf8_lossy(&response)),
+        Err((errno, message)) => println!("{}: {message}", errno.name()),
+    }
+}
+
+/// Leaves a message and says in one line whether it is kept.
+fn report_emit(target: &str, payload: &[u8]) {
+    match emit(target, payload) {
+        Ok(()) => println!("kept"),
         Err((errno, message)) => println!("{}: {message}", errno.name()),
     }
 }

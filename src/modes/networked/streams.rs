@@ -1,0 +1,184 @@
+//! Streams: messages that nobody waits for, kept until a handler has returned.
+//!
+//! One stream per function, one consumer group for all its instances, the node's name as consumer. An entry is
+//! pending from its first delivery until [`done`]; what a dead consumer left is [`reclaim`]ed by another.
+
+use std::time::Duration;
+
+use redis::streams::{StreamAutoClaimReply, StreamId, StreamReadReply};
+
+use super::session::{NetworkError, Session};
+use crate::wire::ids::Identity;
+
+/// Entries of one stream; more are refused.
+pub const ENTRIES_MAX: u64 = 100_000;
+/// The one consumer group of every stream.
+const GROUP: &str = "cwasi";
+/// Field of an entry with its envelope, and with its payload.
+const ENVELOPE: &str = "e";
+const PAYLOAD: &str = "p";
+/// Field of a dead letter with what its last handler said.
+const REASON: &str = "r";
+
+/// One entry as delivered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its id in the stream.
+    pub id: String,
+    /// Encoded `Event`.
+    pub envelope: Vec<u8>,
+    /// The user's bytes.
+    pub payload: Vec<u8>,
+}
+
+/// A function's stream.
+#[must_use]
+pub fn stream_key(identity: &Identity) -> String {
+    format!("cwasi:ev:{}", identity.short())
+}
+
+/// Where a function's messages go that its handler failed to handle.
+#[must_use]
+pub fn dead_key(identity: &Identity) -> String {
+    format!("cwasi:dead:{}", identity.short())
+}
+
+/// How many entries a stream holds, handled ones excluded.
+///
+/// # Errors
+/// When Redis does not say.
+pub async fn length(session: &Session, stream: &str) -> Result<u64, NetworkError> {
+    let mut cmd = redis::cmd("XLEN");
+    cmd.arg(stream);
+    session.run("XLEN", &cmd).await
+}
+
+/// Appends an entry. When this returns, Redis has it.
+///
+/// # Errors
+/// [`NetworkError::Away`]: it may have it all the same.
+pub async fn append(
+    session: &Session,
+    stream: &str,
+    envelope: &[u8],
+    payload: &[u8],
+) -> Result<(), NetworkError> {
+    let mut cmd = redis::cmd("XADD");
+    cmd.arg(stream).arg("*").arg(ENVELOPE).arg(envelope).arg(PAYLOAD).arg(payload);
+    session.run::<String>("XADD", &cmd).await.map(drop)
+}
+
+/// Makes the consumer group, from the stream's beginning.
+///
+/// # Errors
+/// When Redis refuses; that it is there already is fine.
+pub async fn make_group(session: &Session, stream: &str) -> Result<(), NetworkError> {
+    let mut cmd = redis::cmd("XGROUP");
+    cmd.arg("CREATE").arg(stream).arg(GROUP).arg("0").arg("MKSTREAM");
+    match session.run::<()>("XGROUP CREATE", &cmd).await {
+        Err(NetworkError::Command { reason, .. }) if reason.contains("BUSYGROUP") => Ok(()),
+        made => made,
+    }
+}
+
+/// Entries that nobody got yet, for `consumer`.
+///
+/// # Errors
+/// When Redis does not say.
+pub async fn next(
+    session: &Session,
+    stream: &str,
+    consumer: &str,
+    count: usize,
+) -> Result<Vec<Entry>, NetworkError> {
+    let mut cmd = redis::cmd("XREADGROUP");
+    cmd.arg("GROUP").arg(GROUP).arg(consumer).arg("COUNT").arg(count);
+    cmd.arg("STREAMS").arg(stream).arg(">");
+    let reply: Option<StreamReadReply> = session.run("XREADGROUP", &cmd).await?;
+    let keys = reply.map(|reply| reply.keys).unwrap_or_default();
+    Ok(keys.into_iter().flat_map(|key| key.ids).map(entry).collect())
+}
+
+/// Entries that were delivered and neither handled nor [`keep`]t for `idle`.
+///
+/// # Errors
+/// When Redis does not say.
+pub async fn reclaim(
+    session: &Session,
+    stream: &str,
+    consumer: &str,
+    idle: Duration,
+    count: usize,
+) -> Result<Vec<Entry>, NetworkError> {
+    let mut cmd = redis::cmd("XAUTOCLAIM");
+    let idle_ms = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
+    cmd.arg(stream).arg(GROUP).arg(consumer).arg(idle_ms).arg("0-0").arg("COUNT").arg(count);
+    let reply: StreamAutoClaimReply = session.run("XAUTOCLAIM", &cmd).await?;
+    Ok(reply.claimed.into_iter().map(entry).collect())
+}
+
+/// Says that an entry is still being handled.
+///
+/// # Errors
+/// When Redis does not take it.
+pub async fn keep(
+    session: &Session,
+    stream: &str,
+    consumer: &str,
+    id: &str,
+) -> Result<(), NetworkError> {
+    let mut cmd = redis::cmd("XCLAIM");
+    cmd.arg(stream).arg(GROUP).arg(consumer).arg(0).arg(id).arg("JUSTID");
+    session.run::<Vec<String>>("XCLAIM", &cmd).await.map(drop)
+}
+
+/// How often an entry was delivered; 0 when it is not pending.
+///
+/// # Errors
+/// When Redis does not say.
+pub async fn deliveries(session: &Session, stream: &str, id: &str) -> Result<u64, NetworkError> {
+    let mut cmd = redis::cmd("XPENDING");
+    cmd.arg(stream).arg(GROUP).arg(id).arg(id).arg(1);
+    let rows: Vec<(String, String, u64, u64)> = session.run("XPENDING", &cmd).await?;
+    Ok(rows.first().map_or(0, |row| row.3))
+}
+
+/// Removes an entry that was handled.
+///
+/// # Errors
+/// When Redis does not take it; it will be handled again.
+pub async fn done(session: &Session, stream: &str, id: &str) -> Result<(), NetworkError> {
+    for name in ["XACK", "XDEL"] {
+        let mut cmd = redis::cmd(name);
+        cmd.arg(stream);
+        if name == "XACK" {
+            cmd.arg(GROUP);
+        }
+        cmd.arg(id);
+        session.run::<u64>(name, &cmd).await?;
+    }
+    Ok(())
+}
+
+/// Moves an entry to the dead letters, with the reason. First there, then away: twice rather than never.
+///
+/// # Errors
+/// When Redis does not take it; it will be handled again.
+pub async fn bury(
+    session: &Session,
+    identity: &Identity,
+    entry: &Entry,
+    reason: &str,
+) -> Result<(), NetworkError> {
+    let mut cmd = redis::cmd("XADD");
+    cmd.arg(dead_key(identity)).arg("MAXLEN").arg("~").arg(ENTRIES_MAX).arg("*");
+    cmd.arg(ENVELOPE).arg(&entry.envelope).arg(PAYLOAD).arg(&entry.payload);
+    cmd.arg(REASON).arg(reason);
+    session.run::<String>("XADD", &cmd).await?;
+    done(session, &stream_key(identity), &entry.id).await
+}
+
+fn entry(id: StreamId) -> Entry {
+    let field = |name: &str| id.get::<Vec<u8>>(name).unwrap_or_default();
+    Entry { envelope: field(ENVELOPE), payload: field(PAYLOAD), id: id.id.clone() }
+}

@@ -1,0 +1,80 @@
+//! The broker's answer to a worker that leaves a one-way message: kept, or why not.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use tokio::time::{Duration, Instant};
+
+use super::broker::Speaker;
+use super::network::{Caller, EVENT_MAX, Network};
+use crate::dispatcher::selection::callee_of;
+use crate::modes::{CallError, Payload};
+use crate::sys::segment::Segment;
+use crate::sys::seqpacket;
+use crate::wire::control::{self, EmitReply, EmitRequest};
+
+/// Longest wait for Redis when the worker waits longer.
+const KEEP_MAX: Duration = Duration::from_secs(30);
+
+/// Keeps one message and tells the worker on `reply`.
+pub async fn answer(
+    network: Option<Network>,
+    speaker: &Speaker,
+    request: EmitRequest,
+    payload: OwnedFd,
+    reply: OwnedFd,
+) {
+    let kept = keep(network, speaker, &request, payload).await;
+    tracing::debug!(caller = %speaker.identity, target = request.target, ?kept, "one-way message");
+    let answer = match kept {
+        Ok(()) => EmitReply { errno: 0, message: String::new() },
+        Err(error) => EmitReply { errno: error.errno().code(), message: error.wire_message() },
+    };
+    // The socket is the worker's own and empty, so there is room; or the worker is gone.
+    let _gone = seqpacket::send(reply.as_fd(), &[&control::encode(&answer)], &[], Some(0));
+}
+
+async fn keep(
+    network: Option<Network>,
+    speaker: &Speaker,
+    request: &EmitRequest,
+    payload: OwnedFd,
+) -> Result<(), CallError> {
+    let Some(network) = network else {
+        let message =
+            "one-way messages are kept in Redis, and this node has no redis_url".to_owned();
+        return Err(CallError::NotAvailable { message });
+    };
+    if request.target.is_empty() || request.target.len() > cwasi_abi::TARGET_MAX {
+        let message = format!("a function's name has 1 to {} bytes", cwasi_abi::TARGET_MAX);
+        return Err(CallError::Invalid { message });
+    }
+    if request.length > EVENT_MAX {
+        let (length, target) = (request.length, &request.target);
+        let message = format!(
+            "one-way message to {target} of {length} bytes is larger than {EVENT_MAX} bytes"
+        );
+        return Err(CallError::TooLarge { message });
+    }
+    let segment = Segment::accept(payload, request.length)
+        .map_err(|error| CallError::Invalid { message: error.to_string() })?;
+    let caller = Caller {
+        identity: speaker.identity.clone(),
+        workflow: speaker.workflow.clone(),
+        instance: speaker.instance.clone(),
+        hint: speaker.mode,
+        max_payload: speaker.max_payload,
+        callee: callee_of(&speaker.identity, &request.target),
+        passed_over: Vec::new(),
+    };
+    let wait = Duration::from_micros(request.remaining_us).min(KEEP_MAX);
+    let payload = Payload::Segment(segment);
+    let (target, trace) = (&request.target, &request.traceparent);
+    network.emit(&caller, target, trace, payload, Instant::now() + wait).await
+}
+
+/// The socket for the answer and the payload, in the order in which a worker sends them.
+#[must_use]
+pub fn descriptors(mut received: Vec<OwnedFd>) -> Option<(OwnedFd, OwnedFd)> {
+    let (payload, reply) = (received.pop()?, received.pop()?);
+    received.is_empty().then_some((reply, payload))
+}

@@ -1,0 +1,260 @@
+//! One-way messages (`emit`): put into the callee's stream by the caller's shim, handled by any instance's.
+//!
+//! A message is acknowledged to its caller when Redis has it, and leaves the stream when a handler returned.
+//! In between it may be handled more than once: its handler failed, or was lost before it could be noted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::{Instant, interval, sleep, timeout, timeout_at};
+
+use super::instance::Connection;
+use super::{Caller, Inner, Network};
+use crate::coordinator::registry::Record;
+use crate::dispatcher::selection::{may_call, refusal};
+use crate::modes::networked::claims::shaped;
+use crate::modes::networked::streams::{self, Entry};
+use crate::modes::networked::{NetworkError, Session};
+use crate::modes::{CallError, Payload};
+use crate::sys::random::bytes16;
+use crate::wire::envelope::Request;
+use crate::wire::network::{self, Event, NETWORK_VERSION, decode, encode};
+
+/// Largest payload of a one-way message in bytes: it stays in Redis' memory until it is handled.
+pub const EVENT_MAX: u64 = 1 << 20;
+/// Messages that one instance handles at a time.
+const HANDLED_MAX: usize = 4;
+/// How often an instance looks for new messages when there were none.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How often it looks for messages that others left.
+const RECLAIM_EVERY: Duration = Duration::from_secs(1);
+/// How often a shim says that a message is still being handled.
+const KEEP_EVERY: Duration = Duration::from_secs(2);
+/// After this long without such a word, another instance takes it; also the pause after a failure.
+const RECLAIM_IDLE: Duration = Duration::from_secs(6);
+/// Longest time that a handler may take.
+const HANDLE_MAX: Duration = Duration::from_secs(60);
+/// A message whose handler failed this often goes to the dead letters.
+pub const ATTEMPTS_MAX: u64 = 5;
+
+impl Network {
+    /// Puts a message into `caller.callee`'s stream; when this returns, it will be handled at least once.
+    ///
+    /// # Errors
+    /// [`CallError::Unreachable`] and others: it will not be. [`CallError::Broken`]: not known.
+    pub async fn emit(
+        &self,
+        caller: &Caller,
+        target: &str,
+        traceparent: &str,
+        payload: Payload,
+        deadline: Instant,
+    ) -> Result<(), CallError> {
+        let unreachable = |error: NetworkError| CallError::Unreachable {
+            target: target.to_owned(),
+            message: error.to_string(),
+        };
+        if payload.len() > EVENT_MAX {
+            let what = format!("one-way message to {target}");
+            let (length, limit) = (payload.len(), EVENT_MAX);
+            let message = format!("{what} of {length} bytes is larger than {limit} bytes");
+            return Err(CallError::TooLarge { message });
+        }
+        let session = self.inner.link.session(deadline).await.map_err(unreachable)?;
+        let stream = streams::stream_key(&caller.callee);
+        let waiting = timeout_at(deadline, streams::length(&session, &stream)).await;
+        let waiting =
+            waiting.map_err(|_elapsed| CallError::Timeout { target: target.to_owned() })?;
+        if waiting.map_err(unreachable)? >= streams::ENTRIES_MAX {
+            let message = format!("{} messages for {target} wait already", streams::ENTRIES_MAX);
+            return Err(CallError::Overloaded { message });
+        }
+        let bytes = payload.into_vec().map_err(|error| CallError::Internal {
+            message: format!("message to {target}: {error}"),
+        })?;
+        let node = &self.inner.node;
+        let from = network::Caller::of(&caller.identity, &caller.workflow, &caller.instance, node);
+        let event = Event {
+            version: NETWORK_VERSION,
+            event_id: bytes16().to_vec(),
+            caller: Some(from).into(),
+            target: target.to_owned(),
+            traceparent: traceparent.to_owned(),
+            ..Event::default()
+        };
+        let unknown = |message: String| CallError::Broken { target: target.to_owned(), message };
+        match timeout_at(deadline, streams::append(&session, &stream, &encode(&event), &bytes))
+            .await
+        {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error @ NetworkError::Command { .. })) => Err(unreachable(error)),
+            Ok(Err(error)) => Err(unknown(format!("not known whether Redis has it: {error}"))),
+            Err(_elapsed) => Err(unknown("Redis did not confirm it in time".to_owned())),
+        }
+    }
+
+    /// Handles the messages of a function in one of its instances, until `stopped`.
+    pub(super) async fn consume_until(self, record: Record, mut stopped: oneshot::Receiver<()>) {
+        let consumer = Consumer {
+            inner: Arc::clone(&self.inner),
+            stream: streams::stream_key(&record.identity),
+            record,
+            handlers: Arc::new(Semaphore::new(HANDLED_MAX)),
+        };
+        let consumer = Arc::new(consumer);
+        loop {
+            let taking = async {
+                let session = self.inner.link.session_after(0).await;
+                tokio::select! {
+                    error = consumer.consume(&session) => error.to_string(),
+                    reason = self.inner.link.ended(session.epoch) => reason,
+                }
+            };
+            let reason = tokio::select! {
+                _ = &mut stopped => return,
+                reason = taking => reason,
+            };
+            tracing::info!(stream = consumer.stream, reason, "messages are taken again soon");
+            tokio::select! {
+                _ = &mut stopped => return,
+                () = sleep(RECLAIM_EVERY) => {}
+            }
+        }
+    }
+}
+
+struct Consumer {
+    inner: Arc<Inner>,
+    record: Record,
+    stream: String,
+    handlers: Arc<Semaphore>,
+}
+
+impl Consumer {
+    /// Takes messages until Redis fails.
+    async fn consume(self: &Arc<Self>, session: &Session) -> NetworkError {
+        let mut look = interval(LOOK_EVERY);
+        let mut reclaimed = Instant::now();
+        loop {
+            match self.take(session, &mut reclaimed).await {
+                Ok(0) => {
+                    look.tick().await;
+                }
+                Ok(_) => {}
+                // A refusal may pass: a group that was removed is made again.
+                Err(NetworkError::Command { command, reason }) => {
+                    tracing::warn!(command, reason, "messages cannot be taken");
+                    sleep(RECLAIM_EVERY).await;
+                }
+                Err(error) => return error,
+            }
+        }
+    }
+
+    /// Begins to handle what there is, and returns how many messages that were.
+    async fn take(
+        self: &Arc<Self>,
+        session: &Session,
+        reclaimed: &mut Instant,
+    ) -> Result<usize, NetworkError> {
+        // Never closed. One free handler at least; whoever waits longer leaves messages to others.
+        let Ok(first) = Arc::clone(&self.handlers).acquire_owned().await else { return Ok(0) };
+        drop(first);
+        let room = self.handlers.available_permits().max(1);
+        let node = &self.inner.node;
+        let mut entries = Vec::new();
+        if reclaimed.elapsed() >= RECLAIM_EVERY {
+            *reclaimed = Instant::now();
+            streams::make_group(session, &self.stream).await?;
+            entries = streams::reclaim(session, &self.stream, node, RECLAIM_IDLE, room).await?;
+        }
+        if entries.is_empty() {
+            entries = match streams::next(session, &self.stream, node, room).await {
+                Err(NetworkError::Command { reason, .. }) if reason.contains("NOGROUP") => {
+                    streams::make_group(session, &self.stream).await?;
+                    Vec::new()
+                }
+                entries => entries?,
+            };
+        }
+        let count = entries.len();
+        for entry in entries {
+            let Ok(permit) = Arc::clone(&self.handlers).acquire_owned().await else { break };
+            let (consumer, session) = (Arc::clone(self), session.clone());
+            tokio::spawn(async move {
+                consumer.handle(&session, entry).await;
+                drop(permit);
+            });
+        }
+        Ok(count)
+    }
+
+    /// Handles one message and notes its end. One that stays pending is taken again by whoever looks.
+    async fn handle(&self, session: &Session, entry: Entry) {
+        let attempt = streams::deliveries(session, &self.stream, &entry.id).await.unwrap_or(1);
+        let running = timeout(HANDLE_MAX, self.run(&entry, attempt));
+        let keeping = async {
+            loop {
+                sleep(KEEP_EVERY).await;
+                if streams::keep(session, &self.stream, &self.inner.node, &entry.id).await.is_err()
+                {
+                    return;
+                }
+            }
+        };
+        let ended = tokio::select! {
+            ended = running => ended.unwrap_or_else(|_elapsed| {
+                Err(CallError::Timeout { target: self.record.identity.function.clone() })
+            }),
+            () = async { keeping.await; std::future::pending().await } => return,
+        };
+        let noted = match ended {
+            Ok(_) => streams::done(session, &self.stream, &entry.id).await,
+            Err(error) => self.failed(session, &entry, attempt, &error).await,
+        };
+        if let Err(error) = noted {
+            tracing::warn!(stream = self.stream, id = entry.id, %error, "a message will be handled again");
+        }
+    }
+
+    async fn failed(
+        &self,
+        session: &Session,
+        entry: &Entry,
+        attempt: u64,
+        error: &CallError,
+    ) -> Result<(), NetworkError> {
+        let (function, id) = (&self.record.identity, &entry.id);
+        let not_run = matches!(error, CallError::Unreachable { .. } | CallError::Overloaded { .. });
+        let hopeless = matches!(error, CallError::Refused { .. } | CallError::Invalid { .. });
+        if !hopeless && (not_run || attempt < ATTEMPTS_MAX) {
+            tracing::info!(%function, id, attempt, %error, "a message stays");
+            return Ok(());
+        }
+        tracing::warn!(%function, id, attempt, %error, "a message goes to the dead letters");
+        streams::bury(session, function, entry, &error.to_string()).await
+    }
+
+    async fn run(&self, entry: &Entry, attempt: u64) -> Result<Payload, CallError> {
+        let invalid =
+            |error: &dyn std::error::Error| CallError::Invalid { message: error.to_string() };
+        let event: Event = decode(&entry.envelope).map_err(|error| invalid(&error))?;
+        let caller = event.caller.get_or_default();
+        if !may_call(&caller.identity(), &self.record.identity, &self.record.allow) {
+            let message = refusal(&caller.identity(), &self.record.identity, &self.record.allow);
+            return Err(CallError::Refused { message });
+        }
+        let payload = shaped(entry.payload.clone()).map_err(|error| invalid(&error))?;
+        let connection = Connection::open(&self.record, caller, &event.target)?;
+        let request = Request {
+            call_id: event.event_id.clone(),
+            target: event.target.clone(),
+            remaining_us: u64::try_from(HANDLE_MAX.as_micros()).unwrap_or(u64::MAX),
+            traceparent: event.traceparent.clone(),
+            attempt: u32::try_from(attempt).unwrap_or(u32::MAX),
+            ..Request::default()
+        };
+        connection.run(&self.record, &request, payload).await
+    }
+}

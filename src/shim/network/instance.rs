@@ -1,0 +1,104 @@
+//! One request to one of this daemon's instances: what a shim of its host does for any caller.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use tokio::io::unix::AsyncFd;
+
+use crate::coordinator::registry::Record;
+use crate::modes::local::{LocalError, Opened, forward_frame, open_frame, send_frame};
+use crate::modes::{CallError, Payload};
+use crate::sys::clock::monotonic_ns;
+use crate::sys::readiness;
+use crate::sys::seqpacket::{self, SocketError};
+use crate::wire::envelope::{Hello, Request, Response};
+use crate::wire::frame::FRAME_MAX;
+use crate::wire::network::Caller;
+
+/// Longest wait for room in the socket of a receiver, in nanoseconds: a fresh connection has room.
+const HAND_OVER_MAX_NS: u64 = 100_000_000;
+
+/// A connection to an instance, introduced in the caller's name.
+#[derive(Debug)]
+pub struct Connection(AsyncFd<OwnedFd>);
+
+impl Connection {
+    /// Connects and says hello.
+    ///
+    /// # Errors
+    /// [`CallError::Overloaded`] or [`CallError::Unreachable`]: nothing runs.
+    pub fn open(record: &Record, caller: &Caller, target: &str) -> Result<Self, CallError> {
+        let unreachable = |error: &dyn std::error::Error| CallError::Unreachable {
+            target: target.to_owned(),
+            message: format!("instance {}: {error}", record.instance),
+        };
+        let connection = connect(record, caller).map_err(|error| match error {
+            LocalError::Socket(SocketError::Deadline) => CallError::Overloaded {
+                message: format!("{} has no room for another caller", record.identity),
+            },
+            error => unreachable(&error),
+        })?;
+        readiness::watch(connection).map(Self).map_err(|error| unreachable(&error))
+    }
+
+    /// Hands over one request and waits for its end; for ever if none comes.
+    ///
+    /// # Errors
+    /// The instance's own; [`CallError::Unreachable`] when it did not get the request, and
+    /// [`CallError::Broken`] when it went away with it.
+    pub async fn run(
+        &self,
+        record: &Record,
+        request: &Request,
+        payload: Payload,
+    ) -> Result<Payload, CallError> {
+        let target = request.target.as_str();
+        let deadline = Some(monotonic_ns() + HAND_OVER_MAX_NS);
+        forward_frame(self.0.get_ref().as_fd(), request, &payload, &[], deadline).map_err(
+            |error| CallError::Unreachable {
+                target: target.to_owned(),
+                message: format!("instance {}: {error}", record.instance),
+            },
+        )?;
+        drop(payload);
+        let answer = self.receive(record.max_payload).await.map_err(|error| match error {
+            LocalError::TooLarge { length, limit } => {
+                CallError::too_large(&format!("response of {target}"), length, limit)
+            }
+            error => CallError::Broken {
+                target: target.to_owned(),
+                message: format!("instance {}: {error}", record.instance),
+            },
+        })?;
+        if answer.envelope.errno == 0 {
+            return Ok(answer.payload);
+        }
+        let message = answer.payload.into_vec().unwrap_or_default();
+        let message = String::from_utf8_lossy(&message).into_owned();
+        Err(CallError::from_wire(answer.envelope.errno, message, target))
+    }
+
+    async fn receive(&self, max_payload: u64) -> Result<Opened<Response>, LocalError> {
+        let mut buffer = vec![0; FRAME_MAX];
+        loop {
+            let mut ready = self.0.readable().await.map_err(|source| SocketError::Os {
+                operation: "waiting for a response",
+                source,
+            })?;
+            match seqpacket::try_receive(self.0.get_ref().as_fd(), &mut buffer)? {
+                None => ready.clear_ready(),
+                Some(received) => {
+                    let message = &buffer[..received.len];
+                    return open_frame(message, received.descriptors, 0, max_payload);
+                }
+            }
+        }
+    }
+}
+
+fn connect(record: &Record, caller: &Caller) -> Result<OwnedFd, LocalError> {
+    let connection = seqpacket::connect_to(&record.socket)?;
+    let hello = Hello::of(&caller.identity(), &caller.workflow, &caller.instance);
+    let deadline = Some(monotonic_ns() + HAND_OVER_MAX_NS);
+    send_frame(connection.as_fd(), &hello, &[], &[], deadline)?;
+    Ok(connection)
+}

@@ -1,0 +1,144 @@
+//! One-way messages: what was acknowledged is handled at least once, whatever happens in between.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use cwasi::modes::CallError;
+use cwasi::modes::networked::streams::{dead_key, stream_key};
+use cwasi::shim::network::{ATTEMPTS_MAX, EVENT_MAX};
+use cwasi_testbed::redis::{Kind, Redis, Setup};
+
+use crate::bed::{Executions, Instance, Node, PATIENCE, identity, target, wait_for};
+
+/// Messages that were handled, by their payload.
+fn handled(executions: &Executions) -> BTreeSet<Vec<u8>> {
+    executions.lock().unwrap().iter().map(|(_, payload)| payload.clone()).collect()
+}
+
+fn waiting(redis: &Redis) -> String {
+    redis.cli(&["XLEN", &stream_key(&identity("b"))])
+}
+
+/// What a dead shim left is taken some seconds later, four at a time.
+fn wait_for_reclaim(redis: &Redis) {
+    let start = Instant::now();
+    while waiting(redis) != "0" {
+        let pending =
+            || redis.cli(&["XPENDING", &stream_key(&identity("b")), "cwasi", "-", "+", "10"]);
+        assert!(start.elapsed() < PATIENCE * 4, "{} wait; pending: {}", waiting(redis), pending());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    println!("empty after {:?}", start.elapsed());
+}
+
+#[test]
+fn messages_wait_for_their_function_and_are_then_handled_once() {
+    for kind in [Kind::Redis7, Kind::Valkey8] {
+        let redis = Redis::start(kind);
+        let here = Node::start("here", &target(&redis));
+        let sent: BTreeSet<_> = (0..50).map(|i| format!("event {i}").into_bytes()).collect();
+        for payload in &sent {
+            here.emit(payload, PATIENCE).unwrap();
+        }
+        assert_eq!(waiting(&redis), "50");
+        let executions = Executions::default();
+        let instances = [Instance::start(&executions), Instance::start(&executions)];
+        let there = Node::start("there", &target(&redis));
+        instances.iter().for_each(|instance| there.serve(instance));
+        wait_for("the stream to empty", || waiting(&redis) == "0");
+        assert_eq!(handled(&executions), sent);
+        assert_eq!(
+            executions.lock().unwrap().len(),
+            50,
+            "a message was handled twice without a fault"
+        );
+    }
+}
+
+#[test]
+fn what_a_dead_shim_left_is_handled_by_another() {
+    let redis = Redis::start(Kind::Redis7);
+    let executions = Executions::default();
+    let here = Node::start("here", &target(&redis));
+    let dying = Node::start("dying", &target(&redis));
+    let first = Instance::start(&executions);
+    dying.serve(&first);
+    let sent: BTreeSet<_> = (0..40).map(|i| format!("slow {i}").into_bytes()).collect();
+    for payload in &sent {
+        here.emit(payload, PATIENCE).unwrap();
+    }
+    wait_for("some to be handled", || executions.lock().unwrap().len() > 5);
+    dying.kill();
+    drop(first);
+    let second = Instance::start(&executions);
+    let there = Node::start("there", &target(&redis));
+    there.serve(&second);
+    wait_for_reclaim(&redis);
+    assert_eq!(handled(&executions), sent);
+}
+
+#[test]
+fn a_message_that_nobody_can_handle_goes_to_the_dead_letters() {
+    let redis = Redis::start(Kind::Redis7);
+    let executions = Executions::default();
+    let instance = Instance::start(&executions);
+    let node = Node::start("node", &target(&redis));
+    node.serve(&instance);
+    node.emit(b"fail always", PATIENCE).unwrap();
+    node.emit(b"fine", PATIENCE).unwrap();
+    // Attempts are some seconds apart.
+    let start = Instant::now();
+    let dead = dead_key(&identity("b"));
+    while redis.cli(&["XLEN", &dead]) != "1" {
+        assert!(start.elapsed() < PATIENCE * 4, "it is still tried");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    wait_for("the stream to empty", || waiting(&redis) == "0");
+    let letter = redis.cli(&["XRANGE", &dead, "-", "+"]);
+    assert!(letter.contains("fail always") && letter.contains("no such plate"), "{letter}");
+    let failed = executions.lock().unwrap().iter().filter(|(_, one)| one == b"fail always").count();
+    assert_eq!(failed as u64, ATTEMPTS_MAX);
+}
+
+#[test]
+fn acknowledged_messages_survive_a_killed_server_that_writes_them_down() {
+    let args = ["--appendonly", "yes", "--appendfsync", "always"].map(str::to_owned).to_vec();
+    let mut redis = Redis::start(Setup { args, ..Setup::from(Kind::Redis7) });
+    let executions = Executions::default();
+    let instance = Instance::start(&executions);
+    let there = Node::start("there", &target(&redis));
+    there.serve(&instance);
+    let here = Node::start("here", &target(&redis));
+    let (mut acknowledged, mut others) = (BTreeSet::new(), 0);
+    for i in 0..300 {
+        if i == 150 {
+            redis.stop();
+            let away = here.emit(b"nobody", Duration::from_millis(500));
+            assert!(
+                matches!(away, Err(CallError::Unreachable { .. } | CallError::Broken { .. })),
+                "{away:?}"
+            );
+            redis.restart();
+        }
+        let payload = format!("event {i}").into_bytes();
+        match here.emit(&payload, PATIENCE) {
+            Ok(()) => drop(acknowledged.insert(payload)),
+            Err(CallError::Broken { .. }) => others += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    wait_for_reclaim(&redis);
+    let handled = handled(&executions);
+    assert!(acknowledged.is_subset(&handled), "an acknowledged message was lost");
+    assert!(acknowledged.len() > 290, "{others} others");
+}
+
+#[test]
+fn a_message_above_the_limit_is_refused() {
+    let redis = Redis::start(Kind::Redis7);
+    let node = Node::start("node", &target(&redis));
+    let most = usize::try_from(EVENT_MAX).unwrap();
+    assert_eq!(node.emit(&vec![1; most], PATIENCE), Ok(()));
+    let ended = node.emit(&vec![1; most + 1], PATIENCE);
+    assert!(matches!(ended, Err(CallError::TooLarge { .. })), "{ended:?}");
+}
