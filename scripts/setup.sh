@@ -25,6 +25,7 @@ missing_packages() {
     command -v cc >/dev/null || echo "gcc libc6-dev"
     command -v pkg-config >/dev/null || echo pkg-config
     command -v ffmpeg >/dev/null || echo ffmpeg
+    command -v ip >/dev/null || echo iproute2
     [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
     # containerd-client generates its bindings when it is built.
     [ -n "${PROTOC:-}" ] || command -v protoc >/dev/null || echo protobuf-compiler
