@@ -208,3 +208,16 @@ unsafe extern "C" fn bound<const PARAMS: usize, F: Bound<PARAMS>>(
     }
     ffi::WasmEdge_Result { Code: ffi::WasmEdge_ErrCode_Success }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gates rely on it (`vm::gate::dispatch`): types are matched by their index in this order.
+    #[test]
+    fn functions_are_the_abis_in_its_order() {
+        let bound = FUNCTIONS.map(|function| (function.name, function.params));
+        assert_eq!(bound, import::SIGNATURES);
+        assert!(FUNCTIONS.iter().all(|function| function.results == 1));
+    }
+}
