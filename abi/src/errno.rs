@@ -36,7 +36,7 @@ pub enum Errno {
     BufferTooSmall = 14,
     /// A fault of the host; its log says more.
     Internal = 15,
-    /// Too many responses were left unread; nothing was called.
+    /// Too many responses were left unread, or regions shared; nothing was done.
     TooManyHandles = 16,
 }
 

@@ -25,12 +25,7 @@ impl Outcome {
     /// As it lies in linear memory.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::SIZE] {
-        let mut bytes = [0; Self::SIZE];
-        let fields = [self.handle, self.length, self.status, self.reserved];
-        for (chunk, field) in bytes.chunks_exact_mut(4).zip(fields) {
-            chunk.copy_from_slice(&field.to_le_bytes());
-        }
-        bytes
+        words([self.handle, self.length, self.status, self.reserved])
     }
 }
 
@@ -58,6 +53,41 @@ impl ResponseRef {
     }
 }
 
+/// What `region_info` writes: how linear memory lies in the host's pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct RegionInfo {
+    /// Alignment and granularity of regions in bytes; 0 = no regions on this host.
+    pub page_len: u32,
+    /// Length of a huge page in bytes.
+    pub huge_page_len: u32,
+    /// Host address of offset 0 modulo `huge_page_len`: huge pages begin at offsets that add up with it to a
+    /// multiple of `huge_page_len`.
+    pub phase: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+impl RegionInfo {
+    /// Size in bytes.
+    pub const SIZE: usize = 16;
+
+    /// As it lies in linear memory.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Self::SIZE] {
+        words([self.page_len, self.huge_page_len, self.phase, self.reserved])
+    }
+}
+
+fn words(fields: [u32; 4]) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    for (chunk, field) in bytes.chunks_exact_mut(4).zip(fields) {
+        chunk.copy_from_slice(&field.to_le_bytes());
+    }
+    bytes
+}
+
+const _: () = assert!(size_of::<RegionInfo>() == RegionInfo::SIZE);
 const _: () = assert!(size_of::<Outcome>() == Outcome::SIZE);
 const _: () = assert!(size_of::<ResponseRef>() == ResponseRef::SIZE);
 const _: () = assert!(align_of::<ResponseRef>() == ResponseRef::ALIGN);

@@ -10,7 +10,7 @@ mod errno;
 mod layout;
 
 pub use errno::Errno;
-pub use layout::{Outcome, ResponseRef};
+pub use layout::{Outcome, RegionInfo, ResponseRef};
 
 /// Version of the guest ABI described here.
 pub const ABI_VERSION: u32 = 1;
@@ -42,8 +42,17 @@ pub mod import {
     /// `(ptr, capacity, len_out) -> errno`
     pub const LINK_RESULT: &str = "link_result";
 
+    /// `(ptr, len) -> errno`
+    pub const REGION_SHARE: &str = "region_share";
+    /// `(ptr, len) -> errno`
+    pub const REGION_SEAL: &str = "region_seal";
+    /// `(ptr, len) -> errno`
+    pub const REGION_RELEASE: &str = "region_release";
+    /// `(info_out) -> errno`
+    pub const REGION_INFO: &str = "region_info";
+
     /// Every one of them with its number of `i32` parameters: what a module may import and a host must offer.
-    pub const SIGNATURES: [(&str, u32); 10] = [
+    pub const SIGNATURES: [(&str, u32); 14] = [
         (REQUEST_DISPATCHER, 5),
         (EMIT, 5),
         (RESPONSE_READ, 3),
@@ -54,6 +63,10 @@ pub mod import {
         (LINK_READ, 4),
         (LINK_RETURN, 2),
         (LINK_RESULT, 3),
+        (REGION_SHARE, 2),
+        (REGION_SEAL, 2),
+        (REGION_RELEASE, 2),
+        (REGION_INFO, 1),
     ];
 
     /// Number of `i32` parameters of a host function, which returns one `i32`; `None` when it does not exist.
@@ -119,9 +132,15 @@ pub mod log_level {
 pub const FUNCTION_NAME_MAX: usize = 63;
 /// Longest target of a call in bytes: a function name, or a namespace, `/` and a function name.
 pub const TARGET_MAX: usize = 255;
-/// Alignment that the host asks `cwasi_alloc` for when it brings a payload: a Rust guest can own the block
+/// Alignment that the host asks `cwasi_alloc` for when it copies a payload: a Rust guest can own the block
 /// as a `Vec<u8>`.
 pub const PAYLOAD_ALIGN: u32 = 1;
+/// Pages of regions and of payloads that are mapped, in bytes; where the host has others, nothing is mapped.
+pub const REGION_PAGE: u32 = 4096;
+/// Longest payload or response in bytes that is copied wherever it lies; only longer ones are shared or mapped.
+pub const INLINE_MAX: usize = 64 * 1024;
+/// Most regions that one instance can have at a time.
+pub const REGIONS_MAX: usize = 64;
 /// Longest log message in bytes; longer ones are cut at a character boundary.
 pub const LOG_MESSAGE_MAX: usize = 16 * 1024;
 /// Longest text of `trap_message` in bytes; longer ones are cut at a character boundary.
@@ -178,8 +197,12 @@ mod tests {
 
     #[test]
     fn the_documents_bounds_are_this_crates() {
-        for bound in [FUNCTION_NAME_MAX, TARGET_MAX, LOG_MESSAGE_MAX, TRAP_MESSAGE_MAX] {
+        let page = REGION_PAGE as usize;
+        for bound in
+            [FUNCTION_NAME_MAX, TARGET_MAX, LOG_MESSAGE_MAX, TRAP_MESSAGE_MAX, INLINE_MAX, page]
+        {
             assert!(TABLE.contains(&format!("{bound} bytes")), "docs/abi.md lacks {bound} bytes");
         }
+        assert!(TABLE.contains(&format!("{REGIONS_MAX} regions")), "docs/abi.md lacks REGIONS_MAX");
     }
 }

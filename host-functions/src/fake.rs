@@ -1,12 +1,17 @@
 //! A memory, a dispatcher and a log for tests.
 
 use std::cell::RefCell;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, Write as _};
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
 use cwasi_abi::Errno;
 
 use crate::{
-    CallFailure, Context, Deadline, Dispatch, GuestMemory, Host, Level, LogSink, Response,
+    CallFailure, Context, Deadline, Dispatch, GuestMemory, Host, Level, LogSink, Outgoing,
+    PagedMemory, Pages, PagesError, Response,
 };
 
 pub(crate) struct FakeMemory(Vec<u8>);
@@ -27,6 +32,56 @@ impl GuestMemory for FakeMemory {
     }
 }
 
+/// Shared memory is a file that is written when it is sealed.
+impl PagedMemory for FakeMemory {
+    type Open = ();
+    type Sealed = File;
+
+    fn share(&mut self, pages: Pages) -> Result<(), PagesError> {
+        self.clear(pages)
+    }
+
+    fn seal(&mut self, pages: Pages, (): (), len: u32) -> Result<File, PagesError> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(self.slice(pages.start(), len).unwrap()).unwrap();
+        if let Some(rest) = pages.behind(len) {
+            self.clear(rest)?;
+        }
+        Ok(file)
+    }
+
+    fn show(&mut self, pages: Pages, sealed: BorrowedFd<'_>) -> Result<(), PagesError> {
+        let bytes = read(sealed);
+        let target = &mut self.0[range(pages)];
+        target.fill(0);
+        target[..bytes.len()].copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn clear(&mut self, pages: Pages) -> Result<(), PagesError> {
+        self.0[range(pages)].fill(0);
+        Ok(())
+    }
+
+    fn phase(&self, modulus: u32) -> Option<u32> {
+        Some(modulus / 2)
+    }
+}
+
+fn range(pages: Pages) -> Range<usize> {
+    let start = pages.start().0 as usize;
+    start..start + pages.byte_len() as usize
+}
+
+/// All of a file.
+pub(crate) fn read(fd: BorrowedFd<'_>) -> Vec<u8> {
+    let mut file = File::from(fd.try_clone_to_owned().unwrap());
+    let mut bytes = Vec::new();
+    file.rewind().unwrap();
+    file.read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
 /// Knows one function, `reverse`.
 struct Reverse;
 
@@ -34,12 +89,16 @@ impl Dispatch for Reverse {
     fn call(
         &mut self,
         target: &str,
-        payload: &[u8],
+        payload: Outgoing<'_>,
         _deadline: Deadline,
     ) -> Result<Box<dyn Response>, CallFailure> {
+        let mut bytes = match payload {
+            Outgoing::Bytes(bytes) => bytes.to_vec(),
+            Outgoing::Sealed { fd, .. } => read(fd),
+        };
         if target == "reverse" {
-            let reversed: Vec<u8> = payload.iter().rev().copied().collect();
-            return Ok(Box::new(reversed));
+            bytes.reverse();
+            return Ok(Box::new(bytes));
         }
         Err(CallFailure { errno: Errno::NoSuchFunction, message: format!("{target} is unknown") })
     }
@@ -50,7 +109,7 @@ impl Dispatch for Reverse {
         payload: &[u8],
         deadline: Deadline,
     ) -> Result<(), CallFailure> {
-        self.call(target, payload, deadline).map(drop)
+        self.call(target, Outgoing::Bytes(payload), deadline).map(drop)
     }
 }
 

@@ -16,6 +16,8 @@ mod emit;
 mod link;
 mod log;
 mod memory;
+mod pages;
+mod regions;
 mod request_dispatcher;
 mod response_read;
 mod responses;
@@ -30,23 +32,58 @@ pub use link::{
 };
 pub use log::{Level, LogSink, log};
 pub use memory::{GuestMemory, GuestPtr};
+pub use pages::{PagedMemory, Pages, PagesError};
+pub use regions::{Regions, region_info, region_release, region_seal, region_share};
 pub use request_dispatcher::{begin_call, end_call, request_dispatcher};
 pub use response_read::response_read;
 pub use responses::{RESPONSES_MAX, ResponseTable};
 pub use trap_message::trap_message;
 
+use std::os::fd::BorrowedFd;
+
 use cwasi_abi::Errno;
+
+/// A call's payload on its way out of the caller.
+#[derive(Clone, Copy, Debug)]
+pub enum Outgoing<'a> {
+    /// Bytes in its linear memory.
+    Bytes(&'a [u8]),
+    /// Shared memory of exactly `len` bytes that nobody can change.
+    Sealed {
+        /// The memfd.
+        fd: BorrowedFd<'a>,
+        /// Its length in bytes.
+        len: u64,
+    },
+}
+
+impl Outgoing<'_> {
+    /// Length in bytes.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Sealed { len, .. } => *len,
+        }
+    }
+
+    /// True when there are no bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
 
 /// Moves one call to its callee and back; the host's dispatcher implements it.
 pub trait Dispatch {
-    /// Calls `target` and waits for its end. `payload` lies in the caller's linear memory.
+    /// Calls `target` and waits for its end.
     ///
     /// # Errors
     /// The errno and the message that the guest reads.
     fn call(
         &mut self,
         target: &str,
-        payload: &[u8],
+        payload: Outgoing<'_>,
         deadline: Deadline,
     ) -> Result<Box<dyn Response>, CallFailure>;
 
@@ -112,6 +149,12 @@ pub trait Response {
     /// # Errors
     /// When the bytes cannot be read any more.
     fn copy_to(&self, target: &mut [u8]) -> Result<(), ResponseLost>;
+
+    /// The shared memory that the bytes are, exactly [`Self::len`] long, which nobody can change; `None` when
+    /// they lie elsewhere.
+    fn sealed(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 /// A response whose bytes cannot be read.

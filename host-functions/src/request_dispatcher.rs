@@ -1,8 +1,10 @@
 //! `request_dispatcher(target_ptr, target_len, payload_ptr, payload_len, outcome_out) -> errno`
 
+use std::os::fd::AsFd as _;
+
 use cwasi_abi::{Errno, Outcome, PAYLOAD_MAX, TARGET_MAX};
 
-use crate::{CallFailure, GuestMemory, GuestPtr, Host, Response};
+use crate::{CallFailure, GuestMemory, GuestPtr, Host, Outgoing, PagedMemory, Regions, Response};
 
 #[expect(clippy::cast_possible_truncation, reason = "16")]
 const OUTCOME_LEN: u32 = Outcome::SIZE as u32;
@@ -15,9 +17,10 @@ const OUTCOME_LEN: u32 = Outcome::SIZE as u32;
 /// # Errors
 /// [`Errno::BadPointer`] without an outcome, [`Errno::TooManyHandles`] with an empty one (nothing was
 /// called in either case), otherwise the failed call's errno.
-pub fn request_dispatcher(
+pub fn request_dispatcher<M: PagedMemory>(
     host: &mut Host,
-    memory: &mut impl GuestMemory,
+    memory: &mut M,
+    regions: Option<&Regions<M>>,
     target: (GuestPtr, u32),
     payload: (GuestPtr, u32),
     outcome_out: GuestPtr,
@@ -26,7 +29,8 @@ pub fn request_dispatcher(
     let outcome = match full(host) {
         Some(outcome) => outcome,
         None => {
-            let ended = checked(host, name, bytes).and_then(|target| call(host, target, bytes));
+            let outgoing = outgoing(regions, payload.0, bytes);
+            let ended = checked(host, name, bytes).and_then(|name| call(host, name, outgoing));
             keep(host, ended)
         }
     };
@@ -38,9 +42,10 @@ pub fn request_dispatcher(
 ///
 /// # Errors
 /// As [`request_dispatcher`].
-pub fn begin_call(
+pub fn begin_call<M: PagedMemory>(
     host: &mut Host,
-    memory: &mut impl GuestMemory,
+    memory: &mut M,
+    regions: Option<&Regions<M>>,
     target: (GuestPtr, u32),
     payload: (GuestPtr, u32),
     outcome_out: GuestPtr,
@@ -54,7 +59,7 @@ pub fn begin_call(
             let deadline = host.context.deadline;
             match host.dispatch.embedded(target, bytes.len() as u64, deadline) {
                 Ok(Some(callee)) => return Ok(Some(callee)),
-                Ok(None) => call(host, target, bytes),
+                Ok(None) => call(host, target, outgoing(regions, payload.0, bytes)),
                 Err(failure) => Err(failure),
             }
         }
@@ -130,7 +135,24 @@ pub(crate) fn checked<'a>(
     Ok(target)
 }
 
-fn call(host: &mut Host, target: &str, payload: &[u8]) -> Result<Box<dyn Response>, CallFailure> {
+/// The payload as it travels: a sealed region as the memfd that it is.
+fn outgoing<'a, M: PagedMemory>(
+    regions: Option<&'a Regions<M>>,
+    ptr: GuestPtr,
+    bytes: &'a [u8],
+) -> Outgoing<'a> {
+    let len = bytes.len() as u64;
+    match regions.and_then(|regions| regions.sealed(ptr, len)) {
+        Some(sealed) => Outgoing::Sealed { fd: sealed.as_fd(), len },
+        None => Outgoing::Bytes(bytes),
+    }
+}
+
+fn call(
+    host: &mut Host,
+    target: &str,
+    payload: Outgoing<'_>,
+) -> Result<Box<dyn Response>, CallFailure> {
     let response = host.dispatch.call(target, payload, host.context.deadline)?;
     if response.len() > PAYLOAD_MAX {
         return Err(too_large("response", response.len()));
@@ -209,6 +231,7 @@ mod tests {
             let outcome = request_dispatcher(
                 &mut self.host,
                 &mut self.memory,
+                None,
                 (GuestPtr(64), len(target)),
                 (GuestPtr(1024), len(payload)),
                 GuestPtr(0),
@@ -224,8 +247,8 @@ mod tests {
 
         fn read(&mut self, outcome: Outcome) -> Vec<u8> {
             let at = GuestPtr(2048);
-            response_read(&mut self.host, &mut self.memory, outcome.handle, at, outcome.length)
-                .unwrap();
+            let room = (at, outcome.length);
+            response_read(&mut self.host, &mut self.memory, None, outcome.handle, room).unwrap();
             self.memory.slice(at, outcome.length).unwrap().to_vec()
         }
     }
@@ -299,6 +322,7 @@ mod tests {
             let result = request_dispatcher(
                 &mut bench.host,
                 &mut bench.memory,
+                None,
                 (GuestPtr(target.0), target.1),
                 (GuestPtr(payload.0), payload.1),
                 GuestPtr(outcome),
@@ -314,7 +338,7 @@ mod tests {
             let [a, b, c, d, e] = args.map(|n| if small { n % 5000 } else { n });
             let mut bench = Bench::new();
             let _outcome = request_dispatcher(
-                &mut bench.host, &mut bench.memory, (GuestPtr(a), b), (GuestPtr(c), d), GuestPtr(e),
+                &mut bench.host, &mut bench.memory, None, (GuestPtr(a), b), (GuestPtr(c), d), GuestPtr(e),
             );
         }
 

@@ -2,27 +2,32 @@
 
 use cwasi_abi::Errno;
 
-use crate::{GuestMemory, GuestPtr, Host};
+use crate::{GuestPtr, Host, PagedMemory, Regions};
 
-/// Copies a response to `ptr` and frees its handle; `len` is the room there. With `len` 0 the response
-/// is dropped unread.
+/// Puts a response at `ptr` and frees its handle; `len` is the room there. With `len` 0 the response is dropped
+/// unread. What came as shared memory and fits whole pages is shown there, anything else copied.
 ///
 /// # Errors
 /// [`Errno::BadHandle`]; [`Errno::BadPointer`] and [`Errno::BufferTooSmall`] keep the handle;
 /// [`Errno::Internal`] when the bytes cannot be read any more.
-pub fn response_read(
+pub fn response_read<M: PagedMemory>(
     host: &mut Host,
-    memory: &mut impl GuestMemory,
+    memory: &mut M,
+    regions: Option<&mut Regions<M>>,
     handle: u32,
-    ptr: GuestPtr,
-    len: u32,
+    (ptr, len): (GuestPtr, u32),
 ) -> Result<(), Errno> {
     let response = host.responses.get(handle).ok_or(Errno::BadHandle)?;
-    let target = memory.slice_mut(ptr, len)?;
-    if len == 0 {
+    memory.slice(ptr, len)?;
+    let shown = match (regions, response.sealed()) {
+        (Some(regions), Some(fd)) => regions.show(memory, (ptr, len), fd, response.len()),
+        _ => false,
+    };
+    if len == 0 || shown {
         host.responses.remove(handle);
         return Ok(());
     }
+    let target = memory.slice_mut(ptr, len)?;
     let wanted = usize::try_from(response.len()).map_err(|_| Errno::BufferTooSmall)?;
     let target = target.get_mut(..wanted).ok_or(Errno::BufferTooSmall)?;
     let copied = response.copy_to(target);
@@ -39,14 +44,15 @@ mod tests {
 
     use super::*;
     use crate::fake::{FakeMemory, host};
-    use crate::{Response, ResponseLost};
+    use crate::{GuestMemory, Response, ResponseLost};
 
     #[test]
     fn a_response_is_read_once() {
         let mut host = host();
         let mut memory = FakeMemory::of(64);
         let handle = host.responses.insert(Box::new(b"answer".to_vec())).unwrap();
-        let mut read = |ptr, len| response_read(&mut host, &mut memory, handle, GuestPtr(ptr), len);
+        let mut read =
+            |ptr, len| response_read(&mut host, &mut memory, None, handle, (GuestPtr(ptr), len));
         assert_eq!(read(60, 6), Err(Errno::BadPointer));
         assert_eq!(read(u32::MAX, u32::MAX), Err(Errno::BadPointer));
         assert_eq!(read(0, 5), Err(Errno::BufferTooSmall));
@@ -61,10 +67,16 @@ mod tests {
         let mut memory = FakeMemory::of(64);
         for body in [&b"answer"[..], b""] {
             let handle = host.responses.insert(Box::new(body.to_vec())).unwrap();
-            assert_eq!(response_read(&mut host, &mut memory, handle, GuestPtr(64), 0), Ok(()));
+            assert_eq!(
+                response_read(&mut host, &mut memory, None, handle, (GuestPtr(64), 0)),
+                Ok(())
+            );
             assert!(host.responses.get(handle).is_none());
         }
-        assert_eq!(response_read(&mut host, &mut memory, 0, GuestPtr(0), 0), Err(Errno::BadHandle));
+        assert_eq!(
+            response_read(&mut host, &mut memory, None, 0, (GuestPtr(0), 0)),
+            Err(Errno::BadHandle)
+        );
     }
 
     struct Lost;
@@ -84,7 +96,7 @@ mod tests {
         let mut host = host();
         let handle = host.responses.insert(Box::new(Lost)).unwrap();
         let mut memory = FakeMemory::of(64);
-        let outcome = response_read(&mut host, &mut memory, handle, GuestPtr(0), 4);
+        let outcome = response_read(&mut host, &mut memory, None, handle, (GuestPtr(0), 4));
         assert_eq!(outcome, Err(Errno::Internal));
         assert!(host.responses.get(handle).is_none());
     }
@@ -96,7 +108,7 @@ mod tests {
             let mut host = host();
             let mut memory = FakeMemory::of(64);
             let handle = host.responses.insert(Box::new(vec![7; 5])).unwrap();
-            let outcome = response_read(&mut host, &mut memory, handle, GuestPtr(ptr), len);
+            let outcome = response_read(&mut host, &mut memory, None, handle, (GuestPtr(ptr), len));
             let written = memory.bytes().iter().filter(|byte| **byte == 7).count();
             prop_assert_eq!(written, if outcome.is_ok() && len > 0 { 5 } else { 0 });
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use cwasi_abi::{FUNCTION_NAME_MAX, PAYLOAD_MAX};
 
 use crate::modes::local::{LocalMode, LocalRoute};
-use crate::modes::{Call, CallError, Mode, ModeKind, Payload};
+use crate::modes::{Call, CallError, Mode, ModeKind, Outgoing, Payload};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::random::bytes16;
 use crate::sys::seqpacket::Deadline;
@@ -150,12 +150,12 @@ impl<R: Resolve> Dispatcher<R> {
     pub fn call(
         &mut self,
         target: &str,
-        payload: &[u8],
+        payload: Outgoing<'_>,
         deadline: Deadline,
     ) -> Result<Payload, CallError> {
         let started = Instant::now();
         let mut served = None;
-        let result = check(target, payload.len() as u64, self.settings.max_payload)
+        let result = check(target, payload.len(), self.settings.max_payload)
             .and_then(|()| self.attempt(target, payload, self.deadline(deadline), &mut served));
         let (mode, reason) =
             served.map_or((None, String::new()), |(mode, reason)| (Some(mode), reason));
@@ -164,7 +164,7 @@ impl<R: Resolve> Dispatcher<R> {
             callee: target,
             mode,
             reason: &reason,
-            request_bytes: payload.len() as u64,
+            request_bytes: payload.len(),
             response_bytes: result.as_ref().ok().map(Payload::len),
             latency: started.elapsed(),
         });
@@ -211,7 +211,7 @@ impl<R: Resolve> Dispatcher<R> {
     fn attempt(
         &mut self,
         target: &str,
-        payload: &[u8],
+        payload: Outgoing<'_>,
         deadline: Deadline,
         served: &mut Option<(ModeKind, String)>,
     ) -> Result<Payload, CallError> {

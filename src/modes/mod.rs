@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::sys::segment::{Segment, SegmentError};
+use crate::sys::segment::{Segment, SegmentError, SegmentRef};
 use crate::sys::seqpacket::Deadline;
 use crate::wire::ids::CallId;
 use cwasi_abi::Errno;
@@ -50,13 +50,39 @@ pub struct Call<'a> {
     /// Name of the callee, for messages.
     pub target: &'a str,
     /// The user's bytes.
-    pub payload: &'a [u8],
+    pub payload: Outgoing<'a>,
     /// When the caller stops waiting.
     pub deadline: Deadline,
     /// W3C trace context, empty when not traced.
     pub traceparent: &'a str,
     /// Starts at 1.
     pub attempt: u32,
+}
+
+/// A payload on its way out.
+#[derive(Clone, Copy, Debug)]
+pub enum Outgoing<'a> {
+    /// Bytes of the caller, copied by whoever moves them.
+    Bytes(&'a [u8]),
+    /// A segment that the caller made, or received; moved as it is.
+    Segment(SegmentRef<'a>),
+}
+
+impl Outgoing<'_> {
+    /// Length in bytes.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Segment(segment) => segment.len(),
+        }
+    }
+
+    /// True when there are no bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 /// A payload or response that arrived.

@@ -63,6 +63,7 @@ pub const SYSTEM_CALLS: &[&str] = &[
     "write",
     // payloads and responses
     "fstat",
+    "fstatfs",
     "ftruncate",
     "lseek",
     "memfd_create",

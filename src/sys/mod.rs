@@ -2,6 +2,7 @@
 //!
 //! - [`seqpacket`]: `SOCK_SEQPACKET` sockets with descriptor passing.
 //! - [`segment`]: sealed memfds.
+//! - [`mapping`]: pages in use that are backed by memfds.
 //! - [`process`]: forking single-threaded processes, descriptor tables, exits.
 //! - [`clock`]: `CLOCK_MONOTONIC`, comparable between processes.
 //! - [`random`]: the kernel's random bytes.
@@ -9,6 +10,7 @@
 //! - [`pidfd`]: signals without a race on process numbers.
 
 pub mod clock;
+pub mod mapping;
 pub mod pidfd;
 pub mod process;
 pub mod random;

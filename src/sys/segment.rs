@@ -11,6 +11,7 @@ use std::os::unix::fs::FileExt;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::fstat;
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
 const SEALS: SealFlag = SealFlag::F_SEAL_WRITE
     .union(SealFlag::F_SEAL_SHRINK)
@@ -83,6 +84,11 @@ impl Segment {
         let seals = SealFlag::from_bits_truncate(seals);
         if !seals.contains(SEALS) {
             return Err(hostile(format!("only {seals:?}")));
+        }
+        // Huge pages of hugetlbfs can be missing when a mapping needs them.
+        let kind = fstatfs(&fd).map_err(|errno| hostile(format!("no file system ({errno})")))?;
+        if kind.filesystem_type() != TMPFS_MAGIC {
+            return Err(hostile("memory of another kind".to_owned()));
         }
         let size = fstat(&fd).map_err(|errno| hostile(format!("no size ({errno})")))?.st_size;
         if u64::try_from(size) != Ok(len) {
@@ -193,6 +199,64 @@ impl Draft {
     pub fn seal(self) -> Result<Segment, SegmentError> {
         Segment::seal(self.file.into())
     }
+
+    /// Gives up what lies behind the first `len` bytes.
+    ///
+    /// # Errors
+    /// When the system refuses, or there are not that many.
+    pub fn truncate(&mut self, len: u64) -> Result<(), SegmentError> {
+        let os = |source| SegmentError::Os { operation: "ftruncate", len, source };
+        if len > self.len {
+            return Err(os(io::ErrorKind::InvalidInput.into()));
+        }
+        self.file.set_len(len).map_err(os)?;
+        self.len = len;
+        Ok(())
+    }
+
+    /// The memfd, for its maker to map.
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// A segment that somebody else keeps.
+#[derive(Clone, Copy, Debug)]
+pub struct SegmentRef<'a> {
+    fd: BorrowedFd<'a>,
+    len: u64,
+}
+
+impl<'a> SegmentRef<'a> {
+    /// The segment behind `fd`, which came from a [`Segment`] of `len` bytes: nothing is checked again.
+    #[must_use]
+    pub const fn of_known(fd: BorrowedFd<'a>, len: u64) -> Self {
+        Self { fd, len }
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// True when it holds no bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The memfd, for sending.
+    #[must_use]
+    pub const fn as_fd(&self) -> BorrowedFd<'a> {
+        self.fd
+    }
+}
+
+impl<'a> From<&'a Segment> for SegmentRef<'a> {
+    fn from(segment: &'a Segment) -> Self {
+        Self { fd: segment.as_fd(), len: segment.len }
+    }
 }
 
 impl From<Segment> for OwnedFd {
@@ -229,7 +293,30 @@ mod tests {
         assert!(matches!(Segment::accept(unsealed, 0), Err(SegmentError::Hostile { .. })));
         let short = Segment::copy_of(b"ab").unwrap();
         assert!(matches!(Segment::accept(short.into(), 3), Err(SegmentError::Hostile { .. })));
+        let long = Segment::copy_of(b"abcd").unwrap();
+        assert!(matches!(Segment::accept(long.into(), 3), Err(SegmentError::Hostile { .. })));
         let file = File::open("/proc/self/exe").unwrap();
         assert!(matches!(Segment::accept(file.into(), 1), Err(SegmentError::Hostile { .. })));
+    }
+
+    #[test]
+    fn each_missing_seal_is_noticed() {
+        for missing in SEALS.iter() {
+            let file = File::from(memfd_create(c"t", MFdFlags::MFD_ALLOW_SEALING).unwrap());
+            file.set_len(4096).unwrap();
+            fcntl(&file, FcntlArg::F_ADD_SEALS(SEALS.difference(missing))).unwrap();
+            let refused = Segment::accept(file.into(), 4096);
+            assert!(matches!(refused, Err(SegmentError::Hostile { .. })), "{missing:?}");
+        }
+    }
+
+    #[test]
+    fn huge_pages_that_may_be_missing_are_refused() {
+        let flags = MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_HUGETLB;
+        let file = File::from(memfd_create(c"t", flags).unwrap());
+        file.set_len(2 << 20).unwrap();
+        fcntl(&file, FcntlArg::F_ADD_SEALS(SEALS)).unwrap();
+        let refused = Segment::accept(file.into(), 2 << 20).unwrap_err();
+        assert!(refused.to_string().contains("another kind"), "{refused}");
     }
 }

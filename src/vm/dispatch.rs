@@ -1,16 +1,19 @@
 //! The dispatcher and the log as host functions see them.
 
 use std::io::Write as _;
+use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use cwasi_host_functions::{
-    CallFailure, Context, Deadline, Dispatch, Level, LinkEnded, LogSink, Response, ResponseLost,
+    CallFailure, Context, Deadline, Dispatch, Level, LinkEnded, LogSink, Outgoing, Response,
+    ResponseLost,
 };
 
 use crate::dispatcher::embedded::LinkedCall;
 use crate::dispatcher::{Dispatcher, EmbeddedCalls, Resolve};
-use crate::modes::{CallError, Payload};
+use crate::modes::{self, CallError, Payload};
 use crate::sys::clock::monotonic_ns;
+use crate::sys::segment::SegmentRef;
 
 /// The calls of one function, through its worker's dispatcher.
 #[derive(Debug)]
@@ -31,9 +34,14 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
     fn call(
         &mut self,
         target: &str,
-        payload: &[u8],
+        payload: Outgoing<'_>,
         deadline: Deadline,
     ) -> Result<Box<dyn Response>, CallFailure> {
+        let payload = match payload {
+            Outgoing::Bytes(bytes) => modes::Outgoing::Bytes(bytes),
+            // Sealed by this worker (`wasmedge::memory`).
+            Outgoing::Sealed { fd, len } => modes::Outgoing::Segment(SegmentRef::of_known(fd, len)),
+        };
         match self.dispatcher.call(target, payload, deadline.map(to_monotonic)) {
             Ok(payload) => Ok(Box::new(Arrived(payload))),
             Err(error) => Err(failure(&error)),
@@ -85,7 +93,7 @@ fn failure(error: &CallError) -> CallFailure {
     CallFailure { errno: error.errno(), message: error.to_string() }
 }
 
-/// A response as it arrived: copied once, from its segment into the guest's memory.
+/// A response as it arrived: its segment is mapped into the guest's memory, or copied once.
 struct Arrived(Payload);
 
 impl Response for Arrived {
@@ -95,6 +103,13 @@ impl Response for Arrived {
 
     fn copy_to(&self, target: &mut [u8]) -> Result<(), ResponseLost> {
         self.0.copy_to(target).map_err(|error| ResponseLost { reason: error.to_string() })
+    }
+
+    fn sealed(&self) -> Option<BorrowedFd<'_>> {
+        match &self.0 {
+            Payload::Segment(segment) => Some(segment.as_fd()),
+            Payload::Inline(_) => None,
+        }
     }
 }
 

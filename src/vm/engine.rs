@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use cwasi_abi::export;
 
+use crate::sys::segment::Segment;
 use crate::wire::control::{EmbeddedModule, Entry};
-use cwasi_host_functions::Host;
+use cwasi_host_functions::{Host, PagesError};
 
 /// What an engine is told once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,6 +85,20 @@ pub trait Instance {
 
     /// The exported linear memory, for writing.
     fn memory_mut(&mut self) -> &mut [u8];
+
+    /// Shows `segment` in place of the memory at `ptr`, where `room` bytes are the guest's to overwrite; false
+    /// when its bytes are to be copied there instead.
+    fn show(&mut self, _at: (u32, u32), _segment: &Segment) -> bool {
+        false
+    }
+
+    /// The segment that an answer of `len` bytes at `ptr` is; `None` when it is to be copied.
+    ///
+    /// # Errors
+    /// When the system refuses to seal it.
+    fn answer(&mut self, _at: (u32, u32)) -> Result<Option<Segment>, PagesError> {
+        Ok(None)
+    }
 
     /// Runs a WASI command to its end.
     fn run_command(&mut self, export: &str, host: &mut Host) -> End {

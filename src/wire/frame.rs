@@ -26,7 +26,7 @@ pub const HEADER_LEN: usize = 16;
 /// Longest envelope in bytes.
 pub const ENVELOPE_MAX: usize = 8 * 1024;
 /// Longest payload that travels inside a frame, in bytes; longer ones come as a segment.
-pub const INLINE_MAX: usize = 64 * 1024;
+pub const INLINE_MAX: usize = cwasi_abi::INLINE_MAX;
 /// Longest frame in bytes.
 pub const FRAME_MAX: usize = HEADER_LEN + ENVELOPE_MAX + INLINE_MAX;
 

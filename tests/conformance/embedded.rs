@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use cwasi::dispatcher::{Dispatcher, EmbeddedCalls, Resolve, Route, Settings};
-use cwasi::modes::{Call, CallError, Payload};
+use cwasi::modes::{Call, CallError, Outgoing, Payload};
 use cwasi::sys::seqpacket::Deadline;
 use cwasi::vm::compile::compile_unlimited;
 use cwasi::vm::{
@@ -15,7 +15,7 @@ use cwasi::vm::{
 };
 use cwasi::wire::control::{EdgeReport, EmbeddedModule, ModeHint};
 
-use crate::{Bench, Caller, MAX_PAYLOAD};
+use crate::{Bench, Caller, MAX_PAYLOAD, bytes};
 
 /// Passes its payload on to `callee` and answers with the errno as a byte and what came back behind it.
 const CALLER: &str = r#"(module
@@ -193,7 +193,7 @@ pub struct EmbeddedCaller {
 
 impl Caller for EmbeddedCaller {
     fn call(&mut self, call: &Call<'_>) -> Result<Payload, CallError> {
-        let order = Order { payload: call.payload.to_vec(), deadline: call.deadline };
+        let order = Order { payload: bytes(call.payload), deadline: call.deadline };
         self.orders.send(order).unwrap();
         self.answers.recv().unwrap().map(Payload::Inline)
     }
@@ -213,7 +213,7 @@ fn a_call_after_its_deadline_is_not_made() {
     let call = Call {
         id: cwasi::wire::ids::CallId([1; 16]),
         target: "callee",
-        payload: b"e",
+        payload: Outgoing::Bytes(b"e"),
         deadline: Some(1),
         traceparent: "",
         attempt: 1,

@@ -14,7 +14,8 @@ mod suite;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use cwasi::modes::{Call, CallError, Payload};
+use cwasi::modes::{Call, CallError, Outgoing, Payload};
+use cwasi::sys::segment::Segment;
 
 /// Largest payload of the suite's callee in bytes: above a frame, small enough to be quick.
 pub const MAX_PAYLOAD: u64 = 3 << 20;
@@ -67,6 +68,17 @@ pub fn callee(payload: &[u8]) -> Option<Result<Vec<u8>, CallError>> {
         _ => Ok(Vec::new()),
     };
     Some(answer)
+}
+
+/// The bytes of a payload, wherever they lie.
+pub fn bytes(payload: Outgoing<'_>) -> Vec<u8> {
+    match payload {
+        Outgoing::Bytes(bytes) => bytes.to_vec(),
+        Outgoing::Segment(segment) => {
+            let fd = segment.as_fd().try_clone_to_owned().unwrap();
+            Segment::accept(fd, segment.len()).unwrap().to_vec().unwrap()
+        }
+    }
 }
 
 /// Runs `case` in a process of its own, where no other test opens descriptors; `test` is the calling test.

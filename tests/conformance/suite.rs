@@ -3,9 +3,10 @@
 use std::fs;
 use std::time::Duration;
 
-use cwasi::modes::{Call, CallError};
+use cwasi::modes::{Call, CallError, Outgoing};
 use cwasi::sys::clock::monotonic_ns;
 use cwasi::sys::random::bytes16;
+use cwasi::sys::segment::Segment;
 use cwasi::wire::frame::INLINE_MAX;
 use cwasi::wire::ids::CallId;
 
@@ -14,6 +15,14 @@ use crate::{Bench, Caller, MAX_PAYLOAD};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn call<C: Caller>(caller: &mut C, payload: &[u8], wait: Duration) -> Result<Vec<u8>, CallError> {
+    send(caller, Outgoing::Bytes(payload), wait)
+}
+
+fn send<C: Caller>(
+    caller: &mut C,
+    payload: Outgoing<'_>,
+    wait: Duration,
+) -> Result<Vec<u8>, CallError> {
     let deadline = monotonic_ns() + u64::try_from(wait.as_nanos()).unwrap();
     let call = Call {
         id: CallId(bytes16()),
@@ -43,6 +52,24 @@ pub fn payloads_of_every_size_arrive_unchanged<B: Bench>() {
         let payload = pattern(len);
         assert_eq!(call(&mut caller, &payload, PATIENCE).as_ref(), Ok(&payload), "{len} bytes");
     }
+}
+
+pub fn a_segment_of_the_callers_goes_to_every_call_unchanged<B: Bench>() {
+    let bench = B::start();
+    let (mut caller, mut another) = (bench.caller(), bench.caller());
+    for len in [1, INLINE_MAX + 1, 3 * INLINE_MAX + 17] {
+        let payload = pattern(len);
+        let segment = Segment::copy_of(&payload).unwrap();
+        for _ in 0..3 {
+            for caller in [&mut caller, &mut another] {
+                let sent = send(caller, Outgoing::Segment((&segment).into()), PATIENCE);
+                assert!(sent.as_ref() == Ok(&payload), "{len} bytes");
+            }
+        }
+    }
+    let large = Segment::copy_of(&pattern(usize::try_from(MAX_PAYLOAD).unwrap() + 1)).unwrap();
+    let refused = send(&mut caller, Outgoing::Segment((&large).into()), PATIENCE);
+    assert!(matches!(refused, Err(CallError::TooLarge { .. })), "{refused:?}");
 }
 
 pub fn payloads_above_the_limit_are_refused_and_the_next_is_served<B: Bench>() {
@@ -171,6 +198,7 @@ macro_rules! conformance {
     ($bench:ty) => {
         $crate::conformance!(@cases $bench:
             payloads_of_every_size_arrive_unchanged,
+            a_segment_of_the_callers_goes_to_every_call_unchanged,
             payloads_above_the_limit_are_refused_and_the_next_is_served,
             bytes_of_every_value_survive,
             one_callers_calls_stay_in_order,

@@ -12,7 +12,7 @@ use cwasi::coordinator::registry::{Record, Registry};
 use cwasi::modes::local::receiver::Event;
 use cwasi::modes::local::{Answer, LocalMode, LocalRoute, Receiver, respond};
 use cwasi::modes::networked::{Link, Listener, Target, instance_channel, locations};
-use cwasi::modes::{Call, CallError, Mode as _, Payload};
+use cwasi::modes::{Call, CallError, Mode as _, Outgoing, Payload};
 use cwasi::shim::network::{Caller, Network};
 use cwasi::sys::clock::monotonic_ns;
 use cwasi::sys::random::bytes16;
@@ -145,6 +145,7 @@ impl Worker {
     ) -> Result<Vec<u8>, CallError> {
         let deadline = monotonic_ns() + u64::try_from(wait.as_nanos()).unwrap();
         let deadline = Some(deadline);
+        let payload = Outgoing::Bytes(payload);
         let call = Call { id, target: "b", payload, deadline, traceparent: "", attempt: 1 };
         self.mode.call(&mut self.route, &call).map(|payload| payload.into_vec().unwrap())
     }

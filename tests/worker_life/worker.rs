@@ -5,11 +5,12 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use cwasi::modes::Payload;
-use cwasi::vm::reactor::{self, Handled};
+use cwasi::sys::segment::Segment;
+use cwasi::vm::reactor::{self, Handled, Kept};
 use cwasi::vm::wasmedge::{WasmEdgeInstance, WasmEdgeModule};
 use cwasi::vm::{Context, End, Host, Instance as _, InstanceSpec, Module as _};
 use cwasi_abi::Errno;
-use cwasi_host_functions::{CallFailure, Deadline, Dispatch, Level, LogSink, Response};
+use cwasi_host_functions::{CallFailure, Deadline, Dispatch, Level, LogSink, Outgoing, Response};
 
 use crate::guests::load;
 
@@ -63,6 +64,17 @@ impl Worker {
         ended
     }
 
+    /// One request in an instance that is kept for the next.
+    pub fn request_kept(&mut self, kept: &mut Kept, payload: &Payload) -> Ended {
+        self.prepare();
+        let mut instance = self.next.take().unwrap();
+        self.host.begin(context());
+        let ended = reactor::handle_again(&mut instance, kept, payload, &mut self.host).into();
+        self.host.end();
+        self.next = Some(instance);
+        ended
+    }
+
     /// One run of a command.
     pub fn command(&mut self) -> End {
         self.prepare();
@@ -83,6 +95,7 @@ impl Worker {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ended {
     Answered(Vec<u8>),
+    InPlace(Vec<u8>),
     Failed(String),
     Exited(u32),
     Trapped(String),
@@ -92,6 +105,14 @@ impl Ended {
     pub fn text(&self) -> String {
         match self {
             Self::Answered(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            other => panic!("not answered: {other:?}"),
+        }
+    }
+
+    /// The answer, however it came.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Answered(bytes) | Self::InPlace(bytes) => bytes,
             other => panic!("not answered: {other:?}"),
         }
     }
@@ -108,6 +129,7 @@ impl From<Handled<'_>> for Ended {
     fn from(handled: Handled<'_>) -> Self {
         match handled {
             Handled::Answered(bytes) => Self::Answered(bytes.to_vec()),
+            Handled::InPlace(segment) => Self::InPlace(segment.to_vec().unwrap()),
             Handled::Failed(message) => Self::Failed(message),
             Handled::Exited(code) => Self::Exited(code),
             Handled::Trapped(trap) => Self::Trapped(trap.to_string()),
@@ -135,14 +157,20 @@ impl Dispatch for Callees {
     fn call(
         &mut self,
         target: &str,
-        payload: &[u8],
+        payload: Outgoing<'_>,
         deadline: Deadline,
     ) -> Result<Box<dyn Response>, CallFailure> {
         assert!(deadline.is_some());
+        let payload = match payload {
+            Outgoing::Bytes(bytes) => bytes.to_vec(),
+            Outgoing::Sealed { fd, len } => {
+                Segment::accept(fd.try_clone_to_owned().unwrap(), len).unwrap().to_vec().unwrap()
+            }
+        };
         match target {
-            "echo" => Ok(Box::new(payload.to_vec())),
+            "echo" => Ok(Box::new(payload)),
             "reverse" => Ok(Box::new(payload.iter().rev().copied().collect::<Vec<u8>>())),
-            "greeter" => Ok(Box::new(crate::commands::greet(payload))),
+            "greeter" => Ok(Box::new(crate::commands::greet(&payload))),
             _ => Err(CallFailure {
                 errno: Errno::NoSuchFunction,
                 message: format!("no function {target} in this test"),

@@ -5,13 +5,13 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::modes::{Call, CallError, Mode, ModeKind, Payload};
+use crate::modes::{Call, CallError, Mode, ModeKind, Outgoing, Payload};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::seqpacket::SocketError;
 use crate::wire::envelope::{Request, Response};
 use crate::wire::frame::FRAME_MAX;
 
-use super::{LocalError, receive_frame, send_frame};
+use super::{LocalError, receive_frame, send_frame, send_segment};
 
 /// A connection to one instance of a callee.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl LocalMode {
     }
 
     fn send(route: &LocalRoute, call: &Call<'_>) -> Result<(), CallError> {
-        let length = call.payload.len() as u64;
+        let length = call.payload.len();
         if length > route.max_request {
             let what = format!("payload for {}", call.target);
             return Err(CallError::too_large(&what, length, route.max_request));
@@ -57,8 +57,14 @@ impl LocalMode {
             attempt: call.attempt,
             ..Request::default()
         };
-        send_frame(route.connection.as_fd(), &request, call.payload, &[], call.deadline)
-            .map_err(|error| not_sent(error, call.target))
+        let connection = route.connection.as_fd();
+        let sent = match call.payload {
+            Outgoing::Bytes(bytes) => send_frame(connection, &request, bytes, &[], call.deadline),
+            Outgoing::Segment(segment) => {
+                send_segment(connection, &request, segment, &[], call.deadline)
+            }
+        };
+        sent.map_err(|error| not_sent(error, call.target))
     }
 
     fn receive(&mut self, route: &LocalRoute, call: &Call<'_>) -> Result<Payload, CallError> {

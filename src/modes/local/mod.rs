@@ -1,7 +1,7 @@
 //! Local buffer: caller and callee on one host, a `SOCK_SEQPACKET` connection that the broker made.
 //!
-//! A payload travels inside the frame up to [`INLINE_MAX`] bytes and as a sealed
-//! memfd above. One call is one message each way, so a connection needs no reassembly and can be shared by
+//! A payload travels inside the frame up to [`INLINE_MAX`] bytes and as a sealed memfd above: the one that the
+//! guest produced it in, or a copy. One call is one message each way, so a connection needs no reassembly and can be shared by
 //! the callee's processes.
 //!
 //! - [`caller`]: the worker's side of a call ([`LocalMode`]).
@@ -11,7 +11,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::modes::Payload;
-use crate::sys::segment::{Segment, SegmentError};
+use crate::sys::segment::{Segment, SegmentError, SegmentRef};
 use crate::sys::seqpacket::{self, Deadline, SocketError};
 use crate::wire::frame::{self, Enveloped, FrameError, INLINE_MAX, PayloadRef};
 
@@ -68,7 +68,8 @@ pub fn send_frame<E: Enveloped>(
         let head = frame::encode_head(envelope, PayloadRef::Inline(payload))?;
         return Ok(seqpacket::send(fd, &[&head, payload], extra, deadline)?);
     }
-    send_segment(fd, envelope, &Segment::copy_of(payload)?, extra, deadline)
+    let copy = Segment::copy_of(payload)?;
+    send_segment(fd, envelope, SegmentRef::from(&copy), extra, deadline)
 }
 
 /// Sends one frame whose payload is already a segment. `extra` descriptors go first.
@@ -78,7 +79,7 @@ pub fn send_frame<E: Enveloped>(
 pub fn send_segment<E: Enveloped>(
     fd: BorrowedFd<'_>,
     envelope: &E,
-    segment: &Segment,
+    segment: SegmentRef<'_>,
     extra: &[BorrowedFd<'_>],
     deadline: Deadline,
 ) -> Result<(), LocalError> {
@@ -101,7 +102,7 @@ pub fn forward_frame<E: Enveloped>(
 ) -> Result<(), LocalError> {
     match payload {
         Payload::Inline(bytes) => send_frame(fd, envelope, bytes, extra, deadline),
-        Payload::Segment(segment) => send_segment(fd, envelope, segment, extra, deadline),
+        Payload::Segment(segment) => send_segment(fd, envelope, segment.into(), extra, deadline),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::sys::seqpacket::{self, Deadline};
 use crate::vm::dispatch::from_monotonic;
 use crate::vm::reactor::{self, Handled, Kept};
 use crate::vm::{Context, Module, VmError};
-use crate::wire::control::{Entry, Isolation};
+use crate::wire::control::{Entry, FunctionLaunch, Isolation};
 use crate::wire::envelope::{Assignment, Response};
 use crate::wire::frame::FRAME_MAX;
 use crate::wire::ids::CallId;
@@ -140,7 +140,8 @@ fn serve<M: Module>(
             let Ready { instance, kept } = &mut ready;
             let handled = reactor::handle_again(instance, kept, &task.payload, &mut worker.host);
             // After a trap or an exit a guest's memory is in no state that it knows.
-            reusable = matches!(handled, Handled::Answered(_) | Handled::Failed(_));
+            reusable =
+                matches!(handled, Handled::Answered(_) | Handled::InPlace(_) | Handled::Failed(_));
             answer_handled(worker.launch, task, handled);
         }
         Entry::Command { export } => {
@@ -162,20 +163,17 @@ fn serve<M: Module>(
     (reusable && worker.launch.isolation == Isolation::Instance).then_some(ready)
 }
 
-fn answer_handled(
-    launch: &crate::wire::control::FunctionLaunch,
-    task: &Task,
-    handled: Handled<'_>,
-) {
+fn answer_handled(launch: &FunctionLaunch, task: &Task, handled: Handled<'_>) {
     let function = &launch.identity.function;
     let error = match handled {
         Handled::Answered(bytes) if bytes.len() as u64 <= launch.max_payload => {
             return answer_bytes(task, bytes);
         }
-        Handled::Answered(bytes) => {
-            let what = format!("response of {function}");
-            CallError::too_large(&what, bytes.len() as u64, launch.max_payload)
+        Handled::InPlace(segment) if segment.len() <= launch.max_payload => {
+            return answer(task, &Answer::Response(Payload::Segment(segment)));
         }
+        Handled::Answered(bytes) => too_large(launch, bytes.len() as u64),
+        Handled::InPlace(segment) => too_large(launch, segment.len()),
         Handled::Failed(message) => CallError::Failed { message },
         Handled::Exited(code) => CallError::Failed {
             message: format!("{function} called exit({code}) instead of answering"),
@@ -186,6 +184,11 @@ fn answer_handled(
         }
     };
     answer(task, &Answer::Error(error));
+}
+
+fn too_large(launch: &FunctionLaunch, length: u64) -> CallError {
+    let what = format!("response of {}", launch.identity.function);
+    CallError::too_large(&what, length, launch.max_payload)
 }
 
 /// Straight from linear memory to the socket or segment.

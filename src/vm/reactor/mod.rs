@@ -1,21 +1,25 @@
-//! One invocation of a reactor (docs/abi.md): allocate in the guest, copy in, `cwasi_handle`, find the answer.
+//! One invocation of a reactor (docs/abi.md): allocate in the guest, bring the payload, `cwasi_handle`, find
+//! the answer. Segments are mapped both ways where the guest's pages allow it.
 //!
 //! The guest is not trusted: every pointer that it returns is checked against its memory.
 
-use cwasi_abi::{PAYLOAD_ALIGN, ResponseRef, export};
+use cwasi_abi::{INLINE_MAX, PAYLOAD_ALIGN, REGION_PAGE, ResponseRef, export};
 use cwasi_host_functions::Host;
 
 use super::engine::{Instance, Stop, Trap};
 use crate::modes::Payload;
+use crate::sys::segment::Segment;
 
 /// Longest error message that is taken from a guest, in bytes.
 pub const ERROR_MESSAGE_MAX: usize = 16 * 1024;
 
 /// How an invocation of a reactor ended.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Handled<'a> {
     /// With a response, which lies in the instance's linear memory.
     Answered(&'a [u8]),
+    /// With a response that the guest made in a region.
+    InPlace(Segment),
     /// With an error of the handler, or because the payload does not fit into the guest's memory.
     Failed(String),
     /// The guest called `proc_exit` instead of answering.
@@ -47,9 +51,7 @@ pub fn handle_again<'a, I: Instance>(
     host: &mut Host,
 ) -> Handled<'a> {
     match run(instance, kept, payload, host) {
-        Ok(Returned { status: 0, response }) => {
-            Handled::Answered(&instance.memory()[response.start..response.end])
-        }
+        Ok(Returned { status: 0, response }) => answered(instance, response),
         Ok(Returned { response, .. }) => {
             let end = response.end.min(response.start + ERROR_MESSAGE_MAX);
             let text = String::from_utf8_lossy(&instance.memory()[response.start..end]);
@@ -68,11 +70,33 @@ pub fn handle_again<'a, I: Instance>(
     }
 }
 
+fn answered<I: Instance>(instance: &mut I, response: Range) -> Handled<'_> {
+    match instance.answer(response.span()) {
+        Ok(Some(segment)) => Handled::InPlace(segment),
+        Ok(None) => Handled::Answered(&instance.memory()[response.start..response.end]),
+        Err(error) => Handled::Failed(format!("the response's region cannot be sent: {error}")),
+    }
+}
+
 /// A range of linear memory that was checked.
 #[derive(Clone, Copy, Debug)]
 struct Range {
     start: usize,
     end: usize,
+}
+
+impl Range {
+    /// Its first `len` bytes, or all of it.
+    fn first(self, len: u64) -> Self {
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        Self { start: self.start, end: self.end.min(self.start.saturating_add(len)) }
+    }
+
+    /// Offset and length, as guests pass them.
+    fn span(self) -> (u32, u32) {
+        let part = |at: usize| u32::try_from(at).expect("offsets were checked against 4 GiB");
+        (part(self.start), part(self.end - self.start))
+    }
 }
 
 struct Returned {
@@ -103,7 +127,7 @@ fn run<I: Instance>(
         None => alloc(instance, size, ResponseRef::ALIGN, host)?,
     };
     kept.response_out = Some(response_out);
-    let (ptr, len) = copy_in(instance, payload, host)?;
+    let (ptr, len) = bring(instance, payload, host)?;
     let out = offset(response_out.start);
     let status = instance.call(export::HANDLE, &[ptr, len, out], host)?;
     let status = status.ok_or_else(|| trap(export::HANDLE, "no status was returned".to_owned()))?;
@@ -116,7 +140,7 @@ fn run<I: Instance>(
 }
 
 /// The payload in linear memory: pointer and length, both 0 when it is empty.
-fn copy_in<I: Instance>(
+fn bring<I: Instance>(
     instance: &mut I,
     payload: &Payload,
     host: &mut Host,
@@ -124,11 +148,32 @@ fn copy_in<I: Instance>(
     if payload.is_empty() {
         return Ok((0, 0));
     }
-    let range = alloc(instance, payload.len(), PAYLOAD_ALIGN as usize, host)?;
-    payload
-        .copy_to(&mut instance.memory_mut()[range.start..range.end])
-        .map_err(|error| trap(export::ALLOC, format!("the payload cannot be read: {error}")))?;
+    let (range, shown) = match payload {
+        Payload::Segment(segment) if payload.len() > INLINE_MAX as u64 => {
+            let block = alloc_pages(instance, payload.len(), host)?;
+            (block.first(payload.len()), instance.show(block.span(), segment))
+        }
+        _ => (alloc(instance, payload.len(), PAYLOAD_ALIGN as usize, host)?, false),
+    };
+    if !shown {
+        payload
+            .copy_to(&mut instance.memory_mut()[range.start..range.end])
+            .map_err(|error| trap(export::ALLOC, format!("the payload cannot be read: {error}")))?;
+    }
     Ok((offset(range.start), offset(range.end - range.start)))
+}
+
+/// Whole pages for `length` bytes; any block of that length from a guest that has none.
+fn alloc_pages<I: Instance>(
+    instance: &mut I,
+    length: u64,
+    host: &mut Host,
+) -> Result<Range, Fault> {
+    let page = u64::from(REGION_PAGE);
+    match alloc(instance, length.next_multiple_of(page), REGION_PAGE as usize, host) {
+        Err(Fault::NoMemory { .. }) => alloc(instance, length, PAYLOAD_ALIGN as usize, host),
+        allocated => allocated,
+    }
 }
 
 fn alloc<I: Instance>(

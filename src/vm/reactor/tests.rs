@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::vm::engine::Stop;
-use cwasi_host_functions::{CallFailure, Context, Deadline, Dispatch, Level, LogSink, Response};
+use cwasi_host_functions::{
+    CallFailure, Context, Deadline, Dispatch, Level, LogSink, Outgoing, Response,
+};
 use proptest::prelude::*;
 
 /// A guest whose exports return what the test says.
@@ -51,7 +53,12 @@ impl Instance for Scripted {
 struct Nothing;
 
 impl Dispatch for Nothing {
-    fn call(&mut self, _: &str, _: &[u8], _: Deadline) -> Result<Box<dyn Response>, CallFailure> {
+    fn call(
+        &mut self,
+        _: &str,
+        _: Outgoing<'_>,
+        _: Deadline,
+    ) -> Result<Box<dyn Response>, CallFailure> {
         unreachable!("the scripted guest calls nobody")
     }
 }
@@ -60,19 +67,33 @@ impl LogSink for Nothing {
     fn log(&mut self, _: Level, _: &Context, _: &str) {}
 }
 
-fn run(guest: &mut Scripted, payload: &[u8]) -> Handled<'static> {
+/// [`Handled`] without the borrow.
+#[derive(Debug, PartialEq)]
+enum Ended {
+    Answered(Vec<u8>),
+    Failed(String),
+    Exited(u32),
+    Trapped(Trap),
+}
+
+fn run(guest: &mut Scripted, payload: &[u8]) -> Ended {
+    run_with(guest, &Payload::Inline(payload.to_vec()))
+}
+
+fn run_with(guest: &mut Scripted, payload: &Payload) -> Ended {
     let mut host = Host::new(Context::default(), Box::new(Nothing), Box::new(Nothing));
-    match handle(guest, &Payload::Inline(payload.to_vec()), &mut host) {
-        Handled::Answered(bytes) => Handled::Answered(bytes.to_vec().leak()),
-        Handled::Failed(message) => Handled::Failed(message),
-        Handled::Exited(code) => Handled::Exited(code),
-        Handled::Trapped(trap) => Handled::Trapped(trap),
+    match handle(guest, payload, &mut host) {
+        Handled::Answered(bytes) => Ended::Answered(bytes.to_vec()),
+        Handled::InPlace(segment) => Ended::Answered(segment.to_vec().unwrap()),
+        Handled::Failed(message) => Ended::Failed(message),
+        Handled::Exited(code) => Ended::Exited(code),
+        Handled::Trapped(trap) => Ended::Trapped(trap),
     }
 }
 
-fn trapped(handled: Handled<'_>) -> String {
-    match handled {
-        Handled::Trapped(trap) => trap.to_string(),
+fn trapped(ended: Ended) -> String {
+    match ended {
+        Ended::Trapped(trap) => trap.to_string(),
         other => panic!("{other:?}"),
     }
 }
@@ -80,7 +101,7 @@ fn trapped(handled: Handled<'_>) -> String {
 #[test]
 fn payload_in_response_out() {
     let mut guest = Scripted::new();
-    assert_eq!(run(&mut guest, b"abc"), Handled::Answered(b"abc"));
+    assert_eq!(run(&mut guest, b"abc"), Ended::Answered(b"abc".to_vec()));
     assert_eq!(guest.handled, Some((64, 3)));
 }
 
@@ -88,27 +109,40 @@ fn payload_in_response_out() {
 fn an_empty_payload_needs_no_block() {
     let mut guest = Scripted { allocs: vec![8], ..Scripted::new() };
     guest.response = ResponseRef { ptr: 0, len: 0 };
-    assert_eq!(run(&mut guest, b""), Handled::Answered(b""));
+    assert_eq!(run(&mut guest, b""), Ended::Answered(Vec::new()));
     assert_eq!(guest.handled, Some((0, 0)));
 }
 
 #[test]
 fn a_status_is_the_handlers_error() {
     let mut guest = Scripted { status: Ok(1), ..Scripted::new() };
-    assert_eq!(run(&mut guest, b"bad"), Handled::Failed("bad".into()));
+    assert_eq!(run(&mut guest, b"bad"), Ended::Failed("bad".into()));
     let mut guest = Scripted { status: Ok(-1), ..Scripted::new() };
     guest.response.len = 0;
     assert_eq!(
         run(&mut guest, b"bad"),
-        Handled::Failed("the handler failed without a message".into())
+        Ended::Failed("the handler failed without a message".into())
     );
 }
 
 #[test]
 fn no_memory_is_an_error_of_the_call() {
     let mut guest = Scripted { allocs: vec![8, 0], ..Scripted::new() };
-    let Handled::Failed(message) = run(&mut guest, b"abc") else { panic!("not failed") };
+    let Ended::Failed(message) = run(&mut guest, b"abc") else { panic!("not failed") };
     assert!(message.contains("no memory in the guest for 3 bytes"), "{message}");
+}
+
+#[test]
+fn a_segment_is_copied_into_whatever_block_the_guest_has() {
+    let bytes = vec![7; INLINE_MAX + 1];
+    // The block that was asked for first; then one of a guest that has no pages.
+    for (allocs, at) in [(vec![8, 64], 64), (vec![8, 0, 101], 101)] {
+        let payload = Payload::Segment(Segment::copy_of(&bytes).unwrap());
+        let mut guest = Scripted { allocs, memory: vec![0; 2 * INLINE_MAX], ..Scripted::new() };
+        guest.response = ResponseRef { ptr: at, len: u32::try_from(bytes.len()).unwrap() };
+        assert_eq!(run_with(&mut guest, &payload), Ended::Answered(bytes.clone()));
+        assert_eq!(guest.handled, Some((at, guest.response.len)));
+    }
 }
 
 #[test]
@@ -126,10 +160,10 @@ fn lies_about_pointers_are_traps() {
 #[test]
 fn exits_and_traps_end_the_invocation() {
     let mut guest = Scripted { status: Err(Stop::Exited(3)), ..Scripted::new() };
-    assert_eq!(run(&mut guest, b"abc"), Handled::Exited(3));
+    assert_eq!(run(&mut guest, b"abc"), Ended::Exited(3));
     let trap = Trap { export: "cwasi_handle".into(), reason: "unreachable".into() };
     let mut guest = Scripted { status: Err(Stop::Trapped(trap.clone())), ..Scripted::new() };
-    assert_eq!(run(&mut guest, b"abc"), Handled::Trapped(trap));
+    assert_eq!(run(&mut guest, b"abc"), Ended::Trapped(trap));
 }
 
 proptest! {

@@ -40,6 +40,11 @@ impl Embedded {
         self.callees = callees;
     }
 
+    /// The memory of the function itself, once it is there.
+    pub(super) const fn caller(&self) -> Option<RawMemory> {
+        self.caller
+    }
+
     /// The embedded function that runs.
     pub(super) fn callee(&self) -> Option<usize> {
         self.pending.map(|pending| pending.callee)
@@ -141,8 +146,15 @@ impl Bound<5> for Begin {
         let payload = (GuestPtr(payload), payload_len);
         let outcome_out = GuestPtr(outcome_out);
         let mut memory = env.slot.embedded.borrow().caller.ok_or(Errno::Internal)?;
-        let begun =
-            host_functions::begin_call(env.host, &mut memory, target, payload, outcome_out)?;
+        let regions = env.slot.regions.borrow();
+        let begun = host_functions::begin_call(
+            env.host,
+            &mut memory,
+            Some(&regions),
+            target,
+            payload,
+            outcome_out,
+        )?;
         let Some(callee) = begun else { return Ok(Errno::Ok.code()) };
         env.host.enter_embedded(env.slot.program.name(callee));
         env.slot.links.borrow_mut().forget_result();

@@ -3,12 +3,13 @@
 //! No re-entry: nothing here calls the engine, except to find and measure linear memories.
 #![expect(unsafe_code, reason = "C API")]
 
+use std::cell::RefMut;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use cwasi_abi::{Errno, import};
-use cwasi_host_functions::{self as host_functions, GuestPtr, Host};
+use cwasi_host_functions::{self as host_functions, GuestPtr, Host, Regions};
 use wasmedge_sys::ffi;
 
 use super::embedded::{Begin, End, Enter, Leave, Pass};
@@ -41,7 +42,7 @@ type Entry = unsafe extern "C" fn(
 ) -> ffi::WasmEdge_Result;
 
 /// What guests import.
-const FUNCTIONS: [HostFunction; 10] = [
+const FUNCTIONS: [HostFunction; 14] = [
     HostFunction::new::<5, RequestDispatcher>(import::REQUEST_DISPATCHER),
     HostFunction::new::<5, Emit>(import::EMIT),
     HostFunction::new::<3, ResponseRead>(import::RESPONSE_READ),
@@ -52,6 +53,10 @@ const FUNCTIONS: [HostFunction; 10] = [
     HostFunction::new::<4, LinkRead>(import::LINK_READ),
     HostFunction::new::<2, LinkReturn>(import::LINK_RETURN),
     HostFunction::new::<3, LinkResult>(import::LINK_RESULT),
+    HostFunction::new::<2, RegionShare>(import::REGION_SHARE),
+    HostFunction::new::<2, RegionSeal>(import::REGION_SEAL),
+    HostFunction::new::<2, RegionRelease>(import::REGION_RELEASE),
+    HostFunction::new::<1, RegionInfo>(import::REGION_INFO),
 ];
 
 /// What gates import.
@@ -104,6 +109,12 @@ pub(super) struct Environment<'a> {
     pub(super) memory: RawMemory,
 }
 
+/// The regions of the guest whose memory this is; an embedded module has none.
+fn regions(slot: &Slot, memory: RawMemory) -> Option<RefMut<'_, Regions<RawMemory>>> {
+    let own = slot.embedded.borrow().caller() == Some(memory);
+    own.then(|| slot.regions.borrow_mut())
+}
+
 /// A host function of `i32`s.
 pub(super) trait Bound<const PARAMS: usize> {
     /// False: it returns nothing, and an error of it is a trap of the guest.
@@ -130,7 +141,9 @@ host_function!(RequestDispatcher, 5, |env, [target, target_len, payload, payload
     let target = (GuestPtr(target), target_len);
     let payload = (GuestPtr(payload), payload_len);
     let outcome = GuestPtr(outcome);
-    host_functions::request_dispatcher(env.host, &mut env.memory, target, payload, outcome)
+    let regions = regions(env.slot, env.memory);
+    let regions = regions.as_deref();
+    host_functions::request_dispatcher(env.host, &mut env.memory, regions, target, payload, outcome)
 });
 host_function!(Emit, 5, |env, [target, target_len, payload, payload_len, outcome]| {
     let target = (GuestPtr(target), target_len);
@@ -138,7 +151,28 @@ host_function!(Emit, 5, |env, [target, target_len, payload, payload_len, outcome
     host_functions::emit(env.host, &mut env.memory, target, payload, GuestPtr(outcome))
 });
 host_function!(ResponseRead, 3, |env, [handle, ptr, len]| {
-    host_functions::response_read(env.host, &mut env.memory, handle, GuestPtr(ptr), len)
+    let mut regions = regions(env.slot, env.memory);
+    let room = (GuestPtr(ptr), len);
+    host_functions::response_read(env.host, &mut env.memory, regions.as_deref_mut(), handle, room)
+});
+host_function!(RegionShare, 2, |env, [ptr, len]| {
+    let mut regions = regions(env.slot, env.memory);
+    let regions = regions.as_deref_mut();
+    host_functions::region_share(env.host, &mut env.memory, regions, GuestPtr(ptr), len)
+});
+host_function!(RegionSeal, 2, |env, [ptr, len]| {
+    let mut regions = regions(env.slot, env.memory);
+    let regions = regions.as_deref_mut();
+    host_functions::region_seal(env.host, &mut env.memory, regions, GuestPtr(ptr), len)
+});
+host_function!(RegionRelease, 2, |env, [ptr, len]| {
+    let mut regions = regions(env.slot, env.memory);
+    let regions = regions.as_deref_mut();
+    host_functions::region_release(env.host, &mut env.memory, regions, GuestPtr(ptr), len)
+});
+host_function!(RegionInfo, 1, |env, [out]| {
+    let mut regions = regions(env.slot, env.memory);
+    host_functions::region_info(&mut env.memory, regions.as_deref_mut(), GuestPtr(out))
 });
 host_function!(ContextGet, 5, |env, [key, key_len, value, capacity, len_out]| {
     let key = (GuestPtr(key), key_len);

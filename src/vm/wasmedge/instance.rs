@@ -6,7 +6,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use cwasi_abi::{IMPORT_MODULE, export};
-use cwasi_host_functions::Host;
+use cwasi_host_functions::{GuestPtr, Host, PagesError};
 use wasmedge_sys::ffi;
 
 use super::handles::{Code, Executor, LoadFault, ModuleInstance, Store, check};
@@ -14,6 +14,7 @@ use super::imports;
 use super::memory::{self, RawMemory};
 use super::module::{Part, WASI, WasmEdgeModule};
 use super::slot::Slot;
+use crate::sys::segment::{Segment, SegmentError};
 use crate::vm::engine::{Instance, InstanceSpec, Stop, Trap, VmError};
 use crate::vm::gate;
 
@@ -125,6 +126,13 @@ impl WasmEdgeInstance {
                 reason: format!("`{}` exited with code {code}", export::INITIALIZE),
             }),
         }
+    }
+
+    /// The function's own memory, for one statement of a `&mut self`.
+    fn raw_memory(&mut self) -> RawMemory {
+        // SAFETY:
+        // - owned by the live guest, which does not run as long as `self` is borrowed uniquely.
+        unsafe { RawMemory::new(self.guest.instance.memory(export::MEMORY)) }
     }
 
     /// Why a guest stopped, and where in what is embedded.
@@ -322,6 +330,20 @@ impl Instance for WasmEdgeInstance {
         // SAFETY:
         // - as above, and `self` is borrowed uniquely.
         unsafe { memory::memory_bytes_mut(self.guest.instance.memory(export::MEMORY)) }
+    }
+
+    fn show(&mut self, (ptr, room): (u32, u32), segment: &Segment) -> bool {
+        let mut memory = self.raw_memory();
+        let mut regions = self.slot.regions.borrow_mut();
+        regions.show(&mut memory, (GuestPtr(ptr), room), segment.as_fd(), segment.len())
+    }
+
+    fn answer(&mut self, (ptr, len): (u32, u32)) -> Result<Option<Segment>, PagesError> {
+        let mut memory = self.raw_memory();
+        let mut regions = self.slot.regions.borrow_mut();
+        let answer = regions.answer(&mut memory, GuestPtr(ptr), len)?;
+        let failed = |error: SegmentError| PagesError::Failed { reason: error.to_string() };
+        answer.map(|sealed| sealed.0.try_clone().map_err(failed)).transpose()
     }
 }
 

@@ -1,11 +1,16 @@
 //! Linear memories by the engine's handle.
 #![expect(unsafe_code, reason = "C API")]
 
-use cwasi_abi::Errno;
-use cwasi_host_functions::{GuestMemory, GuestPtr, OtherMemory};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr;
+
+use cwasi_abi::{Errno, REGION_PAGE};
+use cwasi_host_functions::{GuestMemory, GuestPtr, OtherMemory, PagedMemory, Pages, PagesError};
 use wasmedge_sys::ffi;
 
 use super::PAGE_LEN;
+use crate::sys::mapping::{MappingError, Window, page_len};
+use crate::sys::segment::{Draft, Segment};
 
 /// A memory of an instance that is alive as long as this is used, or none at all (null): that is empty.
 ///
@@ -44,6 +49,73 @@ impl OtherMemory for RawMemory {
     }
 }
 
+impl PagedMemory for RawMemory {
+    type Open = Draft;
+    type Sealed = Sealed;
+
+    fn share(&mut self, pages: Pages) -> Result<Draft, PagesError> {
+        self.window(pages)?.share().map_err(failed)
+    }
+
+    fn seal(&mut self, pages: Pages, open: Draft, len: u32) -> Result<Sealed, PagesError> {
+        self.window(pages)?.seal(open, len as usize).map(Sealed).map_err(failed)
+    }
+
+    fn show(&mut self, pages: Pages, sealed: BorrowedFd<'_>) -> Result<(), PagesError> {
+        self.window(pages)?.show(sealed).map_err(failed)
+    }
+
+    fn clear(&mut self, pages: Pages) -> Result<(), PagesError> {
+        self.window(pages)?.clear().map_err(failed)
+    }
+
+    fn phase(&self, modulus: u32) -> Option<u32> {
+        if page_len() != usize::try_from(REGION_PAGE).ok() {
+            return None;
+        }
+        // SAFETY:
+        // - alive: the constructor's condition.
+        let (base, len) = unsafe { extent(self.0) };
+        let phase = base.addr().checked_rem(modulus as usize)?;
+        if len == 0 { None } else { u32::try_from(phase).ok() }
+    }
+}
+
+impl RawMemory {
+    /// The host's pages behind `pages`.
+    fn window(&mut self, pages: Pages) -> Result<Window, PagesError> {
+        if page_len() != usize::try_from(REGION_PAGE).ok() {
+            return Err(PagesError::Unsupported);
+        }
+        // SAFETY:
+        // - alive: the constructor's condition.
+        let (base, memory_len) = unsafe { extent(self.0) };
+        let (start, len) = (pages.start().0 as usize, pages.byte_len() as usize);
+        if start.checked_add(len).is_none_or(|end| end > memory_len) {
+            return Err(PagesError::Failed { reason: "pages outside linear memory".to_owned() });
+        }
+        // SAFETY:
+        // - inside linear memory, which the engine reserves as one private mapping, makes accessible from its
+        //   start on as it grows, and unmaps as a whole.
+        // - guests wait, and the caller keeps no slice: the condition of `PagedMemory`.
+        unsafe { Window::new(base.add(start), len) }.ok_or(PagesError::Unsupported)
+    }
+}
+
+/// A region's bytes as they were sent.
+#[derive(Debug)]
+pub(super) struct Sealed(pub(super) Segment);
+
+impl AsFd for Sealed {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn failed(error: MappingError) -> PagesError {
+    PagesError::Failed { reason: error.to_string() }
+}
+
 /// All of a linear memory; empty for a null pointer.
 ///
 /// # Safety
@@ -63,25 +135,37 @@ pub(super) unsafe fn memory_bytes<'a>(
 pub(super) unsafe fn memory_bytes_mut<'a>(
     memory: *mut ffi::WasmEdge_MemoryInstanceContext,
 ) -> &'a mut [u8] {
-    if memory.is_null() {
+    // SAFETY:
+    // - alive, says the caller.
+    let (base, len) = unsafe { extent(memory) };
+    if len == 0 {
         return &mut [];
+    }
+    // SAFETY:
+    // - the engine backs `len` bytes from `base` on, readable and writable.
+    // - the caller guarantees that nobody else touches them for `'a`; the base does not move.
+    unsafe { std::slice::from_raw_parts_mut(base, len) }
+}
+
+/// Start and length of a linear memory; length 0 for a null pointer.
+///
+/// # Safety
+/// The memory instance is alive.
+unsafe fn extent(memory: *mut ffi::WasmEdge_MemoryInstanceContext) -> (*mut u8, usize) {
+    const NOTHING: (*mut u8, usize) = (ptr::null_mut(), 0);
+    if memory.is_null() {
+        return NOTHING;
     }
     // SAFETY:
     // - alive, says the caller.
     let pages = unsafe { ffi::WasmEdge_MemoryInstanceGetPageSize(memory) };
     let Ok(len) = usize::try_from(u64::from(pages) * PAGE_LEN) else {
-        return &mut [];
+        return NOTHING;
     };
     // The engine takes 32-bit lengths, which is one byte less than the largest memory.
     let asked = u32::try_from(len).unwrap_or(u32::MAX);
     // SAFETY:
     // - alive, says the caller.
     let base = unsafe { ffi::WasmEdge_MemoryInstanceGetPointer(memory, 0, asked) };
-    if base.is_null() || len == 0 {
-        return &mut [];
-    }
-    // SAFETY:
-    // - the engine backs `pages` pages from `base` on, readable and writable.
-    // - the caller guarantees that nobody else touches them for `'a`; the base does not move.
-    unsafe { std::slice::from_raw_parts_mut(base, len) }
+    if base.is_null() { NOTHING } else { (base, len) }
 }

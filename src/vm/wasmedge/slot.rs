@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::ptr;
 use std::rc::Rc;
 
-use cwasi_host_functions::{Host, Links};
+use cwasi_host_functions::{Host, Links, Regions};
 
 use super::embedded::Embedded;
 use super::memory::RawMemory;
@@ -18,6 +18,8 @@ pub(super) struct Slot {
     host: Cell<*mut Host>,
     /// Calls between linked modules.
     pub(super) links: RefCell<Links<RawMemory>>,
+    /// Regions of the function's own memory; embedded modules have none.
+    pub(super) regions: RefCell<Regions<RawMemory>>,
     /// Calls of embedded functions.
     pub(super) embedded: RefCell<Embedded>,
     pub(super) program: Rc<Program>,
@@ -28,6 +30,7 @@ impl Slot {
         Self {
             host: Cell::new(ptr::null_mut()),
             links: RefCell::default(),
+            regions: RefCell::default(),
             embedded: RefCell::default(),
             program,
         }

@@ -74,7 +74,7 @@ fn caller(body: &str) -> String {
     )
 }
 
-fn embed(name: &str, built: &Built, dispatch: bool) -> EmbeddedModule {
+pub(super) fn embed(name: &str, built: &Built, dispatch: bool) -> EmbeddedModule {
     EmbeddedModule {
         name: name.into(),
         artifact: built.artifact.clone(),
@@ -84,7 +84,10 @@ fn embed(name: &str, built: &Built, dispatch: bool) -> EmbeddedModule {
     }
 }
 
-fn load_embedding(built: &Built, embedded: &[EmbeddedModule]) -> Result<WasmEdgeModule, VmError> {
+pub(super) fn load_embedding(
+    built: &Built,
+    embedded: &[EmbeddedModule],
+) -> Result<WasmEdgeModule, VmError> {
     WasmEdge::new(EngineOptions::default())?.load_with(&built.artifact, embedded)
 }
 
@@ -250,11 +253,11 @@ impl Dispatch for Embeds {
     fn call(
         &mut self,
         target: &str,
-        payload: &[u8],
+        payload: Outgoing<'_>,
         _: Deadline,
     ) -> Result<Box<dyn Response>, CallFailure> {
         self.0.borrow_mut().push(format!("call {target}"));
-        Ok(Box::new(payload.to_vec()))
+        Ok(Box::new(copied(payload)))
     }
 
     fn embedded(

@@ -1,0 +1,278 @@
+//! The regions of one instance: which pages of its linear memory are backed by shared memory, and whether the
+//! guest writes there, has sealed them, or has them from somebody else. `region_share`, `region_seal`,
+//! `region_release` and `region_info` change and describe them; `request_dispatcher` sends sealed ones.
+//!
+//! Invariants:
+//! - Regions do not overlap, and there are at most [`REGIONS_MAX`]: an instance that is kept from request to
+//!   request holds no more shared memory than these.
+//! - What is sealed never changes: every callee of a region gets the same bytes.
+
+use std::os::fd::BorrowedFd;
+
+use cwasi_abi::{Errno, INLINE_MAX, REGION_PAGE, REGIONS_MAX, RegionInfo};
+
+use crate::pages::{PagedMemory, Pages, PagesError};
+use crate::{GuestPtr, Host, Level};
+
+/// Length of a huge page in bytes (x86-64, and 64-bit ARM with 4 KiB pages).
+const HUGE_PAGE: u32 = 2 << 20;
+
+/// The regions of one instance.
+#[derive(Debug)]
+pub struct Regions<M: PagedMemory> {
+    known: Vec<Region<M>>,
+}
+
+#[derive(Debug)]
+struct Region<M: PagedMemory> {
+    pages: Pages,
+    backing: Backing<M>,
+}
+
+#[derive(Debug)]
+enum Backing<M: PagedMemory> {
+    /// The guest writes into it.
+    Open(M::Open),
+    /// The first `len` bytes, as they were when it was sealed.
+    Sealed { sealed: M::Sealed, len: u64 },
+    /// A payload or response that came as shared memory.
+    Shown,
+}
+
+impl<M: PagedMemory> Region<M> {
+    /// True when its first `len` bytes, at `ptr`, can be sealed.
+    fn is_open(&self, ptr: GuestPtr, len: u32) -> bool {
+        let open = matches!(self.backing, Backing::Open(_));
+        open && self.pages.start() == ptr && (1..=self.pages.byte_len()).contains(&len)
+    }
+}
+
+/// False for what is copied wherever it lies.
+const fn is_large(len: u64) -> bool {
+    len > INLINE_MAX as u64
+}
+
+impl<M: PagedMemory> Default for Regions<M> {
+    fn default() -> Self {
+        Self { known: Vec::new() }
+    }
+}
+
+impl<M: PagedMemory> Regions<M> {
+    /// Makes `pages` a region; the same pages again make it a new one.
+    fn share(&mut self, memory: &mut M, pages: Pages) -> Result<(), RegionFault> {
+        self.has_room(pages).map_err(RegionFault::Errno)?;
+        let open = memory.share(pages)?;
+        self.set(pages, Backing::Open(open));
+        Ok(())
+    }
+
+    /// Whether `pages` can be a region, or are one already.
+    fn has_room(&self, pages: Pages) -> Result<(), Errno> {
+        if self.known.iter().any(|region| region.pages == pages) {
+            return Ok(());
+        }
+        if self.known.iter().any(|region| region.pages.overlap(pages)) {
+            return Err(Errno::InvalidArgument);
+        }
+        if self.known.len() < REGIONS_MAX { Ok(()) } else { Err(Errno::TooManyHandles) }
+    }
+
+    fn set(&mut self, pages: Pages, backing: Backing<M>) {
+        match self.known.iter_mut().find(|region| region.pages == pages) {
+            Some(region) => region.backing = backing,
+            None => self.known.push(Region { pages, backing }),
+        }
+    }
+
+    /// Makes a region ordinary memory again.
+    fn release(&mut self, memory: &mut M, pages: Pages) -> Result<(), RegionFault> {
+        let index = self.known.iter().position(|region| region.pages == pages);
+        let index = index.ok_or(RegionFault::Errno(Errno::InvalidArgument))?;
+        memory.clear(pages)?;
+        self.known.swap_remove(index);
+        Ok(())
+    }
+
+    /// Ends the writing of an open region; false when there is none.
+    ///
+    /// # Errors
+    /// When the system refuses: the bytes are still there, but no region.
+    fn seal(&mut self, memory: &mut M, ptr: GuestPtr, len: u32) -> Result<bool, PagesError> {
+        let Some(index) = self.known.iter().position(|region| region.is_open(ptr, len)) else {
+            return Ok(false);
+        };
+        let Region { pages, backing } = self.known.swap_remove(index);
+        if let Backing::Open(open) = backing {
+            let sealed = memory.seal(pages, open, len)?;
+            self.set(pages, Backing::Sealed { sealed, len: u64::from(len) });
+        }
+        Ok(true)
+    }
+
+    /// The shared memory that the `len` bytes at `ptr` are and nobody can change; `None` when these bytes are to
+    /// be copied.
+    #[must_use]
+    pub fn sealed(&self, ptr: GuestPtr, len: u64) -> Option<&M::Sealed> {
+        self.known.iter().find_map(|region| match &region.backing {
+            Backing::Sealed { sealed, len: sealed_len }
+                if region.pages.start() == ptr && *sealed_len == len && is_large(len) =>
+            {
+                Some(sealed)
+            }
+            _ => None,
+        })
+    }
+
+    /// [`Self::sealed`] of a handler's answer: a region that is still open is sealed for it.
+    ///
+    /// # Errors
+    /// When the system refuses; the bytes are still there.
+    pub fn answer(
+        &mut self,
+        memory: &mut M,
+        ptr: GuestPtr,
+        len: u32,
+    ) -> Result<Option<&M::Sealed>, PagesError> {
+        if is_large(u64::from(len)) {
+            self.seal(memory, ptr, len)?;
+        }
+        Ok(self.sealed(ptr, u64::from(len)))
+    }
+
+    /// Shows `sealed`, which has exactly `len` bytes that nobody can change, at `ptr`, where `room` bytes are
+    /// the guest's to overwrite; false when the bytes are to be copied there instead.
+    pub fn show(
+        &mut self,
+        memory: &mut M,
+        (ptr, room): (GuestPtr, u32),
+        sealed: BorrowedFd<'_>,
+        len: u64,
+    ) -> bool {
+        if !is_large(len) || memory.slice(ptr, room).is_err() {
+            return false;
+        }
+        let Some(pages) = Pages::holding(ptr, len).filter(|pages| pages.byte_len() <= room) else {
+            return false;
+        };
+        // Where the system refuses, copying may still work.
+        let shown = self.has_room(pages).is_ok()
+            && !self.is_the_guests(pages)
+            && memory.show(pages, sealed).is_ok();
+        if shown {
+            self.set(pages, Backing::Shown);
+        }
+        shown
+    }
+
+    /// True for a region that the guest shared: a response that is read into it becomes part of it.
+    fn is_the_guests(&self, pages: Pages) -> bool {
+        let shared = |region: &Region<M>| !matches!(region.backing, Backing::Shown);
+        self.known.iter().any(|region| region.pages == pages && shared(region))
+    }
+}
+
+enum RegionFault {
+    Errno(Errno),
+    Pages(PagesError),
+}
+
+impl From<PagesError> for RegionFault {
+    fn from(error: PagesError) -> Self {
+        Self::Pages(error)
+    }
+}
+
+impl RegionFault {
+    /// What the guest learns; faults of ours go to the host's log.
+    fn errno(self, host: &mut Host) -> Errno {
+        match self {
+            Self::Errno(errno) => errno,
+            Self::Pages(PagesError::Unsupported) => Errno::NotAvailable,
+            Self::Pages(error) => {
+                host.log.log(Level::Error, &host.context, &format!("region: {error}"));
+                Errno::Internal
+            }
+        }
+    }
+}
+
+/// `region_share(ptr, len) -> errno`: these pages become a region, zero. `regions` is `None` in a module that
+/// has none.
+///
+/// # Errors
+/// [`Errno::InvalidArgument`] unless they are whole pages and no other region's; [`Errno::BadPointer`];
+/// [`Errno::TooManyHandles`] beyond [`REGIONS_MAX`]; [`Errno::NotAvailable`]; [`Errno::Internal`].
+pub fn region_share<M: PagedMemory>(
+    host: &mut Host,
+    memory: &mut M,
+    regions: Option<&mut Regions<M>>,
+    ptr: GuestPtr,
+    len: u32,
+) -> Result<(), Errno> {
+    let pages = Pages::new(ptr, len)?;
+    memory.slice(ptr, len)?;
+    let regions = regions.ok_or(Errno::NotAvailable)?;
+    regions.share(memory, pages).map_err(|fault| fault.errno(host))
+}
+
+/// `region_seal(ptr, len) -> errno`: the first `len` bytes of the open region at `ptr` are final. Calls send them
+/// without copying from here on; the region's pages behind them become zero.
+///
+/// # Errors
+/// [`Errno::InvalidArgument`] when no open region of at least `len` bytes starts there, or `len` is 0;
+/// [`Errno::BadPointer`]; [`Errno::NotAvailable`]; [`Errno::Internal`], and then there is no such region any more.
+pub fn region_seal<M: PagedMemory>(
+    host: &mut Host,
+    memory: &mut M,
+    regions: Option<&mut Regions<M>>,
+    ptr: GuestPtr,
+    len: u32,
+) -> Result<(), Errno> {
+    memory.slice(ptr, len)?;
+    let regions = regions.ok_or(Errno::NotAvailable)?;
+    match regions.seal(memory, ptr, len) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Errno::InvalidArgument),
+        Err(error) => Err(RegionFault::from(error).errno(host)),
+    }
+}
+
+/// `region_release(ptr, len) -> errno`: exactly this region, or the pages that a payload or response was shown in,
+/// become ordinary memory, zero.
+///
+/// # Errors
+/// [`Errno::InvalidArgument`] when there is no such region; [`Errno::Internal`].
+pub fn region_release<M: PagedMemory>(
+    host: &mut Host,
+    memory: &mut M,
+    regions: Option<&mut Regions<M>>,
+    ptr: GuestPtr,
+    len: u32,
+) -> Result<(), Errno> {
+    let pages = Pages::new(ptr, len)?;
+    memory.slice(ptr, len)?;
+    let regions = regions.ok_or(Errno::NotAvailable)?;
+    regions.release(memory, pages).map_err(|fault| fault.errno(host))
+}
+
+/// `region_info(info_out) -> errno`: writes a [`RegionInfo`], all zero in a module that has no regions.
+///
+/// # Errors
+/// [`Errno::BadPointer`].
+pub fn region_info<M: PagedMemory>(
+    memory: &mut M,
+    regions: Option<&mut Regions<M>>,
+    out: GuestPtr,
+) -> Result<(), Errno> {
+    let info = match (regions, memory.phase(HUGE_PAGE)) {
+        (Some(_), Some(phase)) => {
+            RegionInfo { page_len: REGION_PAGE, huge_page_len: HUGE_PAGE, phase, reserved: 0 }
+        }
+        _ => RegionInfo::default(),
+    };
+    memory.write(out, &info.to_bytes())
+}
+
+#[cfg(test)]
+mod tests;

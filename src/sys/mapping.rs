@@ -1,0 +1,263 @@
+//! Pages of this process that are backed by memfds instead of ordinary memory, at addresses where somebody
+//! else (the engine) reserved them.
+//!
+//! Runs in workers. Nothing is copied: what is at the pages changes, their addresses do not.
+#![expect(unsafe_code, reason = "mmap over memory that is in use")]
+
+use std::ffi::c_void;
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+use nix::unistd::{SysconfVar, sysconf};
+
+use super::segment::{Draft, Segment, SegmentError};
+
+/// Why pages could not be replaced; they are as they were.
+#[derive(Debug, thiserror::Error)]
+pub enum MappingError {
+    /// A system call failed.
+    #[error("{operation} failed for {len} bytes: {source}")]
+    Os {
+        /// Which one.
+        operation: &'static str,
+        /// Length of the pages in bytes.
+        len: usize,
+        /// Its error.
+        #[source]
+        source: io::Error,
+    },
+    /// Sealing.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+}
+
+/// Whole pages of this process, readable and writable.
+#[derive(Debug)]
+pub struct Window {
+    address: NonNull<c_void>,
+    len: NonZeroUsize,
+}
+
+/// Length of this system's pages in bytes.
+#[must_use]
+pub fn page_len() -> Option<usize> {
+    sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|len| usize::try_from(len).ok())
+}
+
+impl Window {
+    /// The `len` bytes at `address`; `None` unless they are whole pages.
+    ///
+    /// # Safety
+    /// - They belong to a private mapping whose owner unmaps the whole address range in the end, whatever is
+    ///   mapped there by then, and makes no other assumption about what backs it.
+    /// - As long as the window lives, nobody refers to them (by a Rust reference) or reads or writes them.
+    #[must_use]
+    pub unsafe fn new(address: *mut u8, len: usize) -> Option<Self> {
+        let page_len = page_len()?;
+        if !address.addr().is_multiple_of(page_len) || !len.is_multiple_of(page_len) {
+            return None;
+        }
+        Some(Self { address: NonNull::new(address.cast())?, len: NonZeroUsize::new(len)? })
+    }
+
+    /// Backs the pages with a fresh memfd, all zero.
+    ///
+    /// # Errors
+    /// When memory, mappings or descriptors run out.
+    pub fn share(&mut self) -> Result<Draft, MappingError> {
+        let draft = Draft::new(self.len.get() as u64)?;
+        self.map(draft.as_fd(), MapFlags::MAP_SHARED)?;
+        Ok(draft)
+    }
+
+    /// Ends what [`Self::share`] began: the first `len` bytes become an immutable segment. This process keeps
+    /// them, copy-on-write; the pages behind them become zero.
+    ///
+    /// # Errors
+    /// When memory or mappings run out; the first `len` bytes are kept.
+    pub fn seal(&mut self, mut draft: Draft, len: usize) -> Result<Segment, MappingError> {
+        // A writable shared mapping would forbid the seal against writing.
+        let (mut head, tail) = self.split(len);
+        head.map(draft.as_fd(), MapFlags::MAP_PRIVATE)?;
+        if let Some(mut tail) = tail {
+            tail.clear()?;
+        }
+        draft.truncate(len as u64)?;
+        Ok(draft.seal()?)
+    }
+
+    /// Shows a sealed memfd; what is written to the pages stays this process' own.
+    ///
+    /// `sealed` came from [`Segment`]: an ordinary memfd that ends in the last page and cannot shrink, or reading
+    /// would be a fault.
+    ///
+    /// # Errors
+    /// When mappings run out.
+    pub fn show(&mut self, sealed: BorrowedFd<'_>) -> Result<(), MappingError> {
+        self.map(sealed, MapFlags::MAP_PRIVATE)
+    }
+
+    /// Makes the pages ordinary memory, all zero.
+    ///
+    /// # Errors
+    /// When mappings run out.
+    pub fn clear(&mut self) -> Result<(), MappingError> {
+        // SAFETY:
+        // - the constructor's conditions: these pages are ours to replace, and nobody refers to them.
+        let mapped = unsafe {
+            mmap_anonymous(Some(self.at()), self.len, PROTECTION, FIXED | MapFlags::MAP_PRIVATE)
+        };
+        mapped.map(drop).map_err(self.os("mmap"))
+    }
+
+    fn map(&mut self, file: BorrowedFd<'_>, kind: MapFlags) -> Result<(), MappingError> {
+        // SAFETY:
+        // - the constructor's conditions: these pages are ours to replace, and nobody refers to them.
+        let mapped = unsafe { mmap(Some(self.at()), self.len, PROTECTION, FIXED | kind, file, 0) };
+        mapped.map(drop).map_err(self.os("mmap"))
+    }
+
+    fn at(&self) -> NonZeroUsize {
+        self.address.addr()
+    }
+
+    /// The pages that hold the first `len` bytes, at least one, and those behind them.
+    fn split(&self, len: usize) -> (Self, Option<Self>) {
+        let page_len = page_len().unwrap_or(self.len.get());
+        let head = len.max(1).next_multiple_of(page_len).min(self.len.get());
+        let head_len = NonZeroUsize::new(head).unwrap_or(self.len);
+        let tail = NonZeroUsize::new(self.len.get() - head_len.get()).map(|len| {
+            // SAFETY:
+            // - `head` is less than the window's length, so the result lies inside it.
+            let address = unsafe { self.address.byte_add(head_len.get()) };
+            Self { address, len }
+        });
+        (Self { address: self.address, len: head_len }, tail)
+    }
+
+    fn os<E: Into<io::Error>>(&self, operation: &'static str) -> impl Fn(E) -> MappingError {
+        let len = self.len.get();
+        move |source| MappingError::Os { operation, len, source: source.into() }
+    }
+}
+
+const PROTECTION: ProtFlags = ProtFlags::PROT_READ.union(ProtFlags::PROT_WRITE);
+/// Over what is there; no swap is set aside, as the engine sets none aside for linear memory.
+const FIXED: MapFlags = MapFlags::MAP_FIXED.union(MapFlags::MAP_NORESERVE);
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PAGES: usize = 40;
+
+    /// Memory of our own to replace pages of, unmapped as a whole.
+    struct Reserved(NonNull<c_void>, usize);
+
+    impl Reserved {
+        fn new(pages: usize) -> Self {
+            let len = pages * page_len().unwrap();
+            let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;
+            let size = NonZeroUsize::new(len).unwrap();
+            // SAFETY:
+            // - a fresh mapping at an address of the kernel's choice.
+            Self(unsafe { mmap_anonymous(None, size, PROTECTION, flags) }.unwrap(), len)
+        }
+
+        fn bytes(&mut self) -> &mut [u8] {
+            // SAFETY:
+            // - mapped, readable and writable; windows do not outlive the statement that makes them.
+            unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr().cast(), self.1) }
+        }
+
+        fn window(&mut self, start: usize, pages: usize) -> Window {
+            let page = page_len().unwrap();
+            // SAFETY:
+            // - inside our mapping, which is unmapped as a whole; `bytes` borrows end before.
+            unsafe { Window::new(self.0.as_ptr().cast::<u8>().add(start * page), pages * page) }
+                .unwrap()
+        }
+    }
+
+    impl Drop for Reserved {
+        fn drop(&mut self) {
+            // SAFETY:
+            // - our mapping, not used any more.
+            unsafe { nix::sys::mman::munmap(self.0, self.1) }.unwrap();
+        }
+    }
+
+    fn pattern(len: usize, seed: u8) -> Vec<u8> {
+        (0..len).map(|at| u8::try_from(at % 251).unwrap() ^ seed).collect()
+    }
+
+    #[test]
+    fn only_whole_pages_are_a_window() {
+        let page = page_len().unwrap();
+        let reserved = Reserved::new(2);
+        let base: *mut u8 = reserved.0.as_ptr().cast();
+        for (offset, len, good) in [(0, page, true), (1, page, false), (0, 1, false), (0, 0, false)]
+        {
+            // SAFETY:
+            // - inside our mapping, and nothing is done with it.
+            let window = unsafe { Window::new(base.add(offset), len) };
+            assert_eq!(window.is_some(), good, "{offset} {len}");
+        }
+    }
+
+    #[test]
+    fn a_sealed_window_belongs_to_its_process_and_never_changes_elsewhere() {
+        let (mut producer, mut consumer) = (Reserved::new(PAGES), Reserved::new(PAGES));
+        producer.bytes().fill(0xff);
+        let open = producer.window(1, 20).share().unwrap();
+        let page = page_len().unwrap();
+        assert!(producer.bytes()[page..21 * page].iter().all(|byte| *byte == 0));
+        let len = 10 * page + 100;
+        producer.bytes()[page..21 * page].fill(7);
+        let segment = producer.window(1, 20).seal(open, len).unwrap();
+        assert_eq!(segment.len(), len as u64);
+        assert!(producer.bytes()[page..page + len].iter().all(|byte| *byte == 7));
+        assert!(producer.bytes()[page + len..21 * page].iter().all(|byte| *byte == 0));
+        assert!(producer.bytes()[21 * page..].iter().all(|byte| *byte == 0xff));
+        consumer.window(0, 11).show(segment.as_fd()).unwrap();
+        producer.bytes()[page] = 1;
+        consumer.bytes()[1] = 2;
+        assert!(segment.to_vec().unwrap() == vec![7; len]);
+        assert_eq!((producer.bytes()[page + 1], consumer.bytes()[0]), (7, 7));
+        assert!(consumer.bytes()[len..11 * page].iter().all(|byte| *byte == 0));
+        consumer.window(0, 11).clear().unwrap();
+        assert!(consumer.bytes().iter().all(|byte| *byte == 0));
+        // Neither a write nor a new size gets through the seals.
+        assert!(Segment::accept(segment.into(), len as u64).is_ok());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn any_length_of_any_window_arrives(
+            start in 0..PAGES, pages in 1..PAGES, len: usize, seed: u8,
+        ) {
+            let pages = pages.min(PAGES - start);
+            let page = page_len().unwrap();
+            let len = len % (pages * page + 1);
+            let mut memory = Reserved::new(PAGES);
+            memory.bytes().fill(0xff);
+            let open = memory.window(start, pages).share().unwrap();
+            let bytes = pattern(len, seed);
+            memory.bytes()[start * page..start * page + len].copy_from_slice(&bytes);
+            let segment = memory.window(start, pages).seal(open, len).unwrap();
+            prop_assert!(segment.to_vec().unwrap() == bytes);
+            prop_assert!(memory.bytes()[start * page..start * page + len] == bytes);
+            let (before, after) = (start * page, (start + pages) * page);
+            prop_assert!(memory.bytes()[..before].iter().all(|byte| *byte == 0xff));
+            prop_assert!(memory.bytes()[after..].iter().all(|byte| *byte == 0xff));
+            prop_assert!(Segment::accept(segment.into(), len as u64).is_ok());
+        }
+    }
+}

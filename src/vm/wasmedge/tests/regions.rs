@@ -1,0 +1,318 @@
+//! Regions with the engine's real memory: what a guest sees, what leaves it, what is left afterwards.
+
+use std::cell::RefCell;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+
+use cwasi_abi::{INLINE_MAX, REGION_PAGE};
+use cwasi_host_functions::ResponseLost;
+use nix::sys::stat::fstat;
+
+use super::embedding::{embed, load_embedding};
+use super::*;
+
+const PAGE: i32 = REGION_PAGE.cast_signed();
+/// A region of the tests: above what is copied anyway.
+const PAGES: i32 = 20;
+const AT: i32 = 65_536;
+const LEN: i32 = PAGES * PAGE - 100;
+
+/// Hands the host functions through, and reads and writes as a guest does.
+const GUEST: &str = r#"(module
+    (import "cwasi" "request_dispatcher"
+        (func $call (param i32 i32 i32 i32 i32) (result i32)))
+    (import "cwasi" "response_read" (func $read (param i32 i32 i32) (result i32)))
+    (import "cwasi" "region_share" (func $share (param i32 i32) (result i32)))
+    (import "cwasi" "region_seal" (func $seal (param i32 i32) (result i32)))
+    (import "cwasi" "region_release" (func $release (param i32 i32) (result i32)))
+    (import "cwasi" "region_info" (func $info (param i32) (result i32)))
+    (memory (export "memory") 32)
+    (data (i32.const 16) "echo")
+    (global $next (mut i32) (i32.const 0x30000))
+    (func (export "share") (param i32 i32) (result i32) (call $share (local.get 0) (local.get 1)))
+    (func (export "seal") (param i32 i32) (result i32) (call $seal (local.get 0) (local.get 1)))
+    (func (export "release") (param i32 i32) (result i32) (call $release (local.get 0) (local.get 1)))
+    (func (export "info") (param i32) (result i32) (call $info (local.get 0)))
+    (func (export "call") (param i32 i32) (result i32)
+        (call $call (i32.const 16) (i32.const 4) (local.get 0) (local.get 1) (i32.const 32)))
+    (func (export "read") (param i32 i32) (result i32)
+        (call $read (i32.load (i32.const 32)) (local.get 0) (local.get 1)))
+    (func $fill (export "fill") (param i32 i32 i32)
+        (memory.fill (local.get 0) (local.get 2) (local.get 1)))
+    (func (export "grow") (param i32) (result i32) (memory.grow (local.get 0)))
+    (func $sum (export "sum") (param $p i32) (param $n i32) (result i32)
+        (local $sum i32)
+        (block $done (loop $next
+            (br_if $done (i32.eqz (local.get $n)))
+            (local.set $sum (i32.add (local.get $sum) (i32.load8_u (local.get $p))))
+            (local.set $p (i32.add (local.get $p) (i32.const 1)))
+            (local.set $n (i32.sub (local.get $n) (i32.const 1)))
+            (br $next)))
+        (local.get $sum))
+    (func (export "cwasi_alloc") (param $n i32) (param $align i32) (result i32)
+        (local $at i32)
+        (local.set $at (i32.and
+            (i32.add (global.get $next) (i32.sub (local.get $align) (i32.const 1)))
+            (i32.sub (i32.const 0) (local.get $align))))
+        (global.set $next (i32.add (local.get $at) (local.get $n)))
+        (local.get $at))
+    ;; Answers the sum of the payload's bytes; or, without a payload, a region of sevens.
+    (func (export "cwasi_handle") (param $p i32) (param $n i32) (param $out i32) (result i32)
+        (if (local.get $n) (then
+            (i32.store (i32.const 64) (call $sum (local.get $p) (local.get $n)))
+            (i32.store8 (local.get $p) (i32.const 1))
+            (i32.store (local.get $out) (i32.const 64))
+            (i32.store offset=4 (local.get $out) (i32.const 4))
+            (return (i32.const 0))))
+        (drop (call $share (i32.const 65536) (i32.const 81920)))
+        (call $fill (i32.const 65536) (i32.const 81820) (i32.const 7))
+        (i32.store (local.get $out) (i32.const 65536))
+        (i32.store offset=4 (local.get $out) (i32.const 81820))
+        (i32.const 0)))"#;
+
+/// What a call brought: the memfd, when it was not copied, and the bytes.
+type Call = (Option<Segment>, Vec<u8>);
+
+/// Answers every call with a segment of the same bytes, and keeps what came.
+#[derive(Clone, Default)]
+struct Keeps(Rc<RefCell<Vec<Call>>>);
+
+struct Shared(Segment);
+
+impl Response for Shared {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn copy_to(&self, target: &mut [u8]) -> Result<(), ResponseLost> {
+        self.0.read_exact_at(target, 0).map_err(|lost| ResponseLost { reason: lost.to_string() })
+    }
+
+    fn sealed(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
+    }
+}
+
+impl Dispatch for Keeps {
+    fn call(
+        &mut self,
+        _: &str,
+        payload: Outgoing<'_>,
+        _: Deadline,
+    ) -> Result<Box<dyn Response>, CallFailure> {
+        let bytes = copied(payload);
+        let segment = match payload {
+            Outgoing::Bytes(_) => None,
+            Outgoing::Sealed { fd, len } => {
+                Some(Segment::accept(fd.try_clone_to_owned().unwrap(), len).unwrap())
+            }
+        };
+        let answer = Shared(Segment::copy_of(&bytes).unwrap());
+        self.0.borrow_mut().push((segment, bytes));
+        Ok(Box::new(answer))
+    }
+}
+
+/// How many of this process' mappings show the memfd.
+fn mappings(of: &Segment) -> usize {
+    let inode = fstat(of.as_fd()).unwrap().st_ino.to_string();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines()
+        .filter(|line| {
+            line.contains("memfd:") && line.split_whitespace().nth(4) == Some(inode.as_str())
+        })
+        .count()
+}
+
+struct Vm {
+    instance: WasmEdgeInstance,
+    host: Host,
+    kept: Keeps,
+    _built: Built,
+}
+
+impl Vm {
+    fn new() -> Self {
+        let built = build(GUEST);
+        let module = load(&built).unwrap();
+        let kept = Keeps::default();
+        let mut host = Host::new(Context::default(), Box::new(kept.clone()), Box::new(Echo));
+        host.begin(Context::default());
+        let instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
+        Self { instance, host, kept, _built: built }
+    }
+
+    fn run(&mut self, export: &str, params: &[i32]) -> i32 {
+        self.instance.call(export, params, &mut self.host).unwrap().unwrap_or(0)
+    }
+
+    /// Calls `echo`; what it got.
+    fn send(&mut self, ptr: i32, len: i32) -> Call {
+        assert_eq!(self.run("call", &[ptr, len]), 0);
+        self.kept.0.borrow_mut().pop().unwrap()
+    }
+}
+
+fn sevens(len: i32) -> Vec<u8> {
+    vec![7; usize::try_from(len).unwrap()]
+}
+
+#[test]
+fn a_sealed_region_is_sent_to_each_callee_as_it_was() {
+    let _turn = one_at_a_time();
+    let mut vm = Vm::new();
+    vm.run("fill", &[AT, PAGES * PAGE, 5]);
+    assert_eq!(vm.run("share", &[AT, PAGES * PAGE]), 0);
+    assert_eq!(vm.run("sum", &[AT, PAGES * PAGE]), 0, "shared memory is fresh");
+    vm.run("fill", &[AT, PAGES * PAGE, 7]);
+    let (segment, bytes) = vm.send(AT, LEN);
+    assert!(segment.is_none() && bytes == sevens(LEN), "an open region is copied");
+    assert_eq!(vm.run("seal", &[AT, LEN]), 0);
+    let first = vm.send(AT, LEN).0.unwrap();
+    assert!(first.to_vec().unwrap() == sevens(LEN) && mappings(&first) == 1);
+    vm.run("fill", &[AT, LEN, 9]);
+    let second = vm.send(AT, LEN).0.unwrap();
+    assert_eq!(fstat(first.as_fd()).unwrap().st_ino, fstat(second.as_fd()).unwrap().st_ino);
+    assert!(second.to_vec().unwrap() == sevens(LEN));
+    assert_eq!(vm.run("sum", &[AT, PAGES * PAGE]), 9 * LEN, "its own copy, zero behind the end");
+    let (segment, bytes) = vm.send(AT, LEN - 1);
+    assert!(segment.is_none() && bytes[0] == 9, "another length is copied as it is now");
+    // Memory grows behind shared pages, and they stay.
+    assert_eq!(vm.run("grow", &[16]), 32);
+    vm.run("fill", &[40 * 65_536, 65_536, 1]);
+    assert_eq!(vm.run("sum", &[40 * 65_536, 65_536]), 65_536);
+    assert!(vm.send(AT, LEN).0.unwrap().to_vec().unwrap() == sevens(LEN));
+    assert_eq!(vm.run("release", &[AT, PAGES * PAGE]), 0);
+    assert_eq!((vm.run("sum", &[AT, PAGES * PAGE]), mappings(&first)), (0, 0));
+    assert_eq!(vm.run("share", &[AT, PAGES * PAGE]), 0);
+    vm.run("fill", &[AT, PAGES * PAGE, 3]);
+    assert_eq!(vm.run("seal", &[AT, LEN]), 0);
+    let third = vm.send(AT, LEN).0.unwrap();
+    assert_eq!(mappings(&third), 1);
+    drop(vm);
+    assert_eq!(mappings(&third), 0, "mappings go with the instance");
+    assert!(first.to_vec().unwrap() == sevens(LEN), "what was sent stays");
+}
+
+#[test]
+fn a_response_is_shown_where_the_guest_wants_it() {
+    let _turn = one_at_a_time();
+    let mut vm = Vm::new();
+    // Page-aligned with room for whole pages; one byte off; room that ends before the page does.
+    for (at, room, errno) in
+        [(AT, PAGES * PAGE, 0), (AT + 1, LEN, 0), (AT, LEN, 0), (AT, LEN - 1, 14)]
+    {
+        let source = 16 * 65_536;
+        vm.run("fill", &[source, LEN, 7]);
+        vm.send(source, LEN);
+        vm.run("fill", &[AT, PAGES * PAGE, 5]);
+        assert_eq!(vm.run("read", &[at, room]), errno, "{at} {room}");
+        if errno == 0 {
+            assert_eq!(vm.run("sum", &[at, LEN]), 7 * LEN);
+            vm.run("fill", &[at, LEN, 1]);
+            assert_eq!(vm.run("sum", &[at, LEN]), LEN, "the guest's own from here on");
+        }
+    }
+    // A region is never covered: it would be sealed with another's bytes.
+    assert_eq!(vm.run("share", &[AT, PAGES * PAGE]), 0);
+    vm.send(16 * 65_536, LEN);
+    assert_eq!(vm.run("read", &[AT, PAGES * PAGE]), 0);
+    assert_eq!(vm.run("seal", &[AT, LEN]), 0);
+    assert!(vm.send(AT, LEN).0.unwrap().to_vec().unwrap() == sevens(LEN));
+}
+
+#[test]
+fn a_payload_is_shown_and_an_answer_taken_in_place() {
+    let _turn = one_at_a_time();
+    let built = build(GUEST);
+    let module = load(&built).unwrap();
+    let mut host = host();
+    let segment = Segment::copy_of(&sevens(LEN)).unwrap();
+    let payload = Payload::Segment(segment.try_clone().unwrap());
+    for _ in 0..3 {
+        let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
+        let Handled::Answered(sum) = reactor::handle(&mut instance, &payload, &mut host) else {
+            panic!("no answer")
+        };
+        assert_eq!((sum, mappings(&segment)), (&(7 * LEN).to_le_bytes()[..], 1));
+    }
+    assert!(segment.to_vec().unwrap() == sevens(LEN) && mappings(&segment) == 0);
+    let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
+    let empty = Payload::Inline(Vec::new());
+    let Handled::InPlace(answer) = reactor::handle(&mut instance, &empty, &mut host) else {
+        panic!("copied")
+    };
+    let answer = Segment::accept(answer.into(), 81_820).unwrap();
+    assert!(answer.to_vec().unwrap() == sevens(81_820));
+}
+
+#[test]
+fn the_pages_that_a_guest_is_told_of_are_the_hosts() {
+    let _turn = one_at_a_time();
+    let mut vm = Vm::new();
+    assert_eq!(vm.run("info", &[128]), 0);
+    let memory = vm.instance.memory();
+    let field = |at: usize| u32::from_le_bytes(memory[at..at + 4].try_into().unwrap());
+    let phase = u32::try_from(memory.as_ptr().addr() % (2 << 20)).unwrap();
+    assert_eq!([field(128), field(132), field(136), field(140)], [4096, 2 << 20, phase, 0]);
+}
+
+#[test]
+fn bad_regions_are_errnos() {
+    let _turn = one_at_a_time();
+    let mut vm = Vm::new();
+    let end = 32 * 65_536;
+    for (export, ptr, len, errno) in [
+        ("share", 1, PAGE, Errno::InvalidArgument),
+        ("share", 0, 0, Errno::InvalidArgument),
+        ("share", 0, PAGE + 1, Errno::InvalidArgument),
+        ("share", end, PAGE, Errno::BadPointer),
+        ("share", end - PAGE, 2 * PAGE, Errno::BadPointer),
+        ("share", -PAGE, PAGE, Errno::BadPointer),
+        ("seal", AT, PAGE, Errno::InvalidArgument),
+        ("seal", end, 1, Errno::BadPointer),
+        ("release", AT, PAGE, Errno::InvalidArgument),
+    ] {
+        assert_eq!(vm.run(export, &[ptr, len]), errno.code(), "{export} {ptr} {len}");
+    }
+    assert_eq!(vm.run("info", &[end - 15]), Errno::BadPointer.code());
+    // The whole memory can be one region; nothing fits beside it.
+    assert_eq!(vm.run("share", &[0, end]), 0);
+    assert_eq!(vm.run("share", &[AT, PAGE]), Errno::InvalidArgument.code());
+    assert_eq!(vm.run("grow", &[1]), 32);
+    assert_eq!(vm.run("share", &[end, 65_536]), 0);
+}
+
+#[test]
+fn what_is_embedded_has_no_regions() {
+    let _turn = one_at_a_time();
+    let share = r#"(import "cwasi" "region_share" (func $share (param i32 i32) (result i32)))"#;
+    let library = build(&format!(
+        r#"(module {share} (memory (export "memory") 1)
+        (func (export "try") (result i32) (call $share (i32.const 0) (i32.const 4096))))"#
+    ));
+    let root = build(&format!(
+        r#"(module {share} (import "library" "try" (func $try (result i32)))
+        (memory (export "memory") 1)
+        (func (export "cwasi.home"))
+        (func (export "theirs") (result i32) (call $try))
+        (func (export "ours") (result i32) (call $share (i32.const 0) (i32.const 4096))))"#
+    ));
+    let module = load_embedding(&root, &[embed("library", &library, false)]).unwrap();
+    let mut host = host();
+    let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
+    let not_available = Errno::NotAvailable.code();
+    assert_eq!(instance.call("theirs", &[], &mut host), Ok(Some(not_available)));
+    assert_eq!(instance.call("ours", &[], &mut host), Ok(Some(0)));
+    assert_eq!(instance.call("theirs", &[], &mut host), Ok(Some(not_available)));
+}
+
+#[test]
+fn small_regions_are_copied() {
+    let _turn = one_at_a_time();
+    let mut vm = Vm::new();
+    let small = i32::try_from(INLINE_MAX).unwrap();
+    assert_eq!(vm.run("share", &[AT, PAGES * PAGE]), 0);
+    assert_eq!(vm.run("seal", &[AT, small]), 0);
+    assert!(vm.send(AT, small).0.is_none());
+}
