@@ -2,13 +2,45 @@
 
 use std::time::{Duration, Instant};
 
+use cwasi::modes::Payload;
+use cwasi::sys::segment::Segment;
+
 use crate::harness::Case;
 use crate::worker::Worker;
 
 /// Requests per guest.
 const REQUESTS: usize = 2000;
 
-pub const CASES: &[Case] = &[("times_of_a_fresh_instance", times)];
+/// Payload lengths, and how many requests have each.
+const PAYLOADS: [(usize, usize); 3] = [(65_537, 200), (2 << 20, 40), (100 << 20, 5)];
+
+pub const CASES: &[Case] =
+    &[("times_of_a_fresh_instance", times), ("times_of_large_payloads", large_payloads)];
+
+/// A request's payload from a segment that is there to the guest's answer, in turns: `reader` has it mapped,
+/// `actor` copied into a vector.
+fn large_payloads() {
+    println!("payload in a segment, request + drop; p50 / p99 in µs");
+    println!("{:>10} {:>10} {:>20} {:>20}", "bytes", "touched", "mapped", "copied");
+    for (len, requests) in PAYLOADS {
+        let payload = Payload::Segment(Segment::copy_of(&vec![7; len]).unwrap());
+        for (touched, argument) in [("none", "length"), ("all", "checksum")] {
+            let mut workers = ["reader", "actor"].map(|guest| Worker::new(guest, &[argument]));
+            let mut times = [Vec::new(), Vec::new()];
+            for _ in 0..requests {
+                for (worker, times) in workers.iter_mut().zip(&mut times) {
+                    worker.prepare();
+                    let started = Instant::now();
+                    let ended = worker.request_with(&payload);
+                    times.push(started.elapsed());
+                    assert!(ended.text().starts_with(&len.to_string()));
+                }
+            }
+            let [mapped, copied] = times.each_mut().map(|times| shown(times));
+            println!("{len:>10} {touched:>10} {mapped:>20} {copied:>20}");
+        }
+    }
+}
 
 fn times() {
     println!("{REQUESTS} requests of 64 bytes each; p50 / p99 in µs");
@@ -31,6 +63,6 @@ fn times() {
 
 fn shown(times: &mut [Duration]) -> String {
     times.sort_unstable();
-    let micros = |at: usize| times[at].as_secs_f64() * 1e6;
-    format!("{:.1} / {:.1}", micros(REQUESTS / 2), micros(REQUESTS * 99 / 100))
+    let micros = |percent: usize| times[times.len() * percent / 100].as_secs_f64() * 1e6;
+    format!("{:.1} / {:.1}", micros(50), micros(99))
 }

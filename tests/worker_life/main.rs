@@ -12,13 +12,21 @@ mod endings;
 mod guests;
 mod harness;
 mod reactors;
+mod regions;
 mod worker;
 
 fn main() {
     // Before the first fork, so that cases share the work.
     guests::build();
-    let cases =
-        [reactors::CASES, endings::CASES, commands::CASES, bench::CASES, embedding::CASES].concat();
+    let cases = [
+        reactors::CASES,
+        endings::CASES,
+        commands::CASES,
+        regions::CASES,
+        embedding::CASES,
+        bench::CASES,
+    ]
+    .concat();
     let code = harness::run(&cases);
     guests::remove();
     std::process::exit(code);

@@ -35,7 +35,8 @@ pub fn import(input: TokenStream) -> TokenStream {
 /// Makes a function the module's handler: one call of `cwasi::call` elsewhere runs it once.
 ///
 /// The function takes the payload as `&[u8]` or `Vec<u8>` and returns the response: `Vec<u8>`, `String`,
-/// `()`, or a `Result` of anything that becomes a `Vec<u8>` and an error that can be displayed.
+/// `()`, `cwasi::Region`, or a `Result` of one of them and an error that can be displayed. A large payload is
+/// mapped for `&[u8]` and copied once for `Vec<u8>`.
 #[proc_macro_attribute]
 pub fn handler(attribute: TokenStream, item: TokenStream) -> TokenStream {
     if !attribute.is_empty() {
@@ -87,14 +88,16 @@ fn exports(name: &str) -> TokenStream {
 
             #[allow(unsafe_code)]
             #[unsafe(export_name = "cwasi_alloc")]
-            extern "C" fn __cwasi_alloc(len: u32, align: u32) -> u32 {{ ::cwasi::export::alloc(len, align) }}
+            extern "C" fn __cwasi_alloc(len: u32, align: u32) -> u32 {{
+                ::cwasi::export::alloc({name}, len, align)
+            }}
 
             #[allow(unsafe_code)]
             #[unsafe(export_name = "cwasi_free")]
             unsafe extern "C" fn __cwasi_free(ptr: u32, len: u32, align: u32) {{
                 // SAFETY:
                 // - the host passes on what `cwasi_alloc` returned.
-                unsafe {{ ::cwasi::export::free(ptr, len, align) }}
+                unsafe {{ ::cwasi::export::free({name}, ptr, len, align) }}
             }}
 
             #[allow(unsafe_code)]

@@ -1,8 +1,10 @@
 //! Calling another function.
 
 use std::fmt;
+use std::ops::Deref;
 
 use crate::ErrorKind;
+use crate::block::Block;
 use crate::imports;
 
 /// Calls the function `target` with `payload` and waits for its response.
@@ -21,7 +23,16 @@ use crate::imports;
 /// # Ok(()) }
 /// ```
 pub fn call(target: &str, payload: &[u8]) -> Result<Vec<u8>, CallError> {
-    ended(imports::request_dispatcher(target, payload))
+    ended(imports::request_dispatcher(target, payload), receive)
+}
+
+/// [`call`], and leaves the response where it arrives: a large one is mapped into this function's memory, not
+/// copied.
+///
+/// # Errors
+/// As [`call`].
+pub fn call_in_place(target: &str, payload: &[u8]) -> Result<Response, CallError> {
+    ended(imports::request_dispatcher(target, payload), receive_in_place)
 }
 
 /// Leaves a message of at most 1 MiB for the function `target` and does not wait for its handler.
@@ -40,13 +51,16 @@ pub fn call(target: &str, payload: &[u8]) -> Result<Vec<u8>, CallError> {
 /// # Ok(()) }
 /// ```
 pub fn emit(target: &str, payload: &[u8]) -> Result<(), CallError> {
-    ended(imports::emit(target, payload)).map(drop)
+    ended(imports::emit(target, payload), receive).map(drop)
 }
 
-fn ended((kind, outcome): (ErrorKind, cwasi_abi::Outcome)) -> Result<Vec<u8>, CallError> {
+fn ended<R: Default + Deref<Target = [u8]>>(
+    (kind, outcome): (ErrorKind, cwasi_abi::Outcome),
+    receive: impl Fn(u32, usize) -> Result<R, CallError>,
+) -> Result<R, CallError> {
     let received = match outcome.handle {
-        0 => Ok(Vec::new()),
-        handle => receive(handle, outcome.length),
+        0 => Ok(R::default()),
+        handle => receive(handle, usize::try_from(outcome.length).unwrap_or(usize::MAX)),
     };
     if kind == ErrorKind::Ok {
         return received;
@@ -56,21 +70,59 @@ fn ended((kind, outcome): (ErrorKind, cwasi_abi::Outcome)) -> Result<Vec<u8>, Ca
     Err(CallError { kind, message })
 }
 
-fn receive(handle: u32, length: u32) -> Result<Vec<u8>, CallError> {
+fn receive(handle: u32, length: usize) -> Result<Vec<u8>, CallError> {
     let mut bytes = Vec::new();
-    let length = usize::try_from(length).unwrap_or(usize::MAX);
     if bytes.try_reserve_exact(length).is_err() {
-        imports::response_drop(handle);
-        return Err(CallError {
-            kind: ErrorKind::PayloadTooLarge,
-            message: format!(
-                "the response of {length} bytes does not fit into this function's memory"
-            ),
-        });
+        return Err(no_room(handle, length));
     }
     match imports::response_read(handle, length, &mut bytes) {
         ErrorKind::Ok => Ok(bytes),
-        kind => Err(CallError { kind, message: "the response cannot be read".to_owned() }),
+        kind => Err(unreadable(kind)),
+    }
+}
+
+fn receive_in_place(handle: u32, length: usize) -> Result<Response, CallError> {
+    match imports::response_block(handle, length) {
+        Some(Ok(block)) => Ok(Response(Some(block))),
+        Some(Err(kind)) => Err(unreadable(kind)),
+        None => Err(no_room(handle, length)),
+    }
+}
+
+fn no_room(handle: u32, length: usize) -> CallError {
+    imports::response_drop(handle);
+    CallError {
+        kind: ErrorKind::PayloadTooLarge,
+        message: format!("the response of {length} bytes does not fit into this function's memory"),
+    }
+}
+
+fn unreadable(kind: ErrorKind) -> CallError {
+    CallError { kind, message: "the response cannot be read".to_owned() }
+}
+
+/// A response, where it arrived.
+#[derive(Default)]
+pub struct Response(Option<Block>);
+
+impl Deref for Response {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl From<Response> for Vec<u8> {
+    /// Copies a response that was mapped.
+    fn from(response: Response) -> Self {
+        response.0.map(Block::into_vec).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Response {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Response").field("len", &self.len()).finish_non_exhaustive()
     }
 }
 

@@ -6,12 +6,14 @@
 #![expect(unsafe_code, reason = "memory that the host fills")]
 
 use std::alloc::{Layout, alloc as allocate, dealloc};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::panic;
+use std::ptr::NonNull;
 
-use cwasi_abi::{PAYLOAD_ALIGN, ResponseRef};
+use cwasi_abi::{PAYLOAD_ALIGN, REGION_PAGE, ResponseRef};
 
-use crate::handler::Handler;
+use crate::block::Block;
+use crate::handler::{Body, Handler, Payload};
 use crate::imports;
 
 /// Status of an invocation that ended with a response.
@@ -26,7 +28,9 @@ unsafe extern "C" {
 
 thread_local! {
     /// The response, where the host finds it until the next invocation of this instance.
-    static RESPONSE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static RESPONSE: RefCell<Body> = const { RefCell::new(Body::Bytes(Vec::new())) };
+    /// What the host asked for last, and where it is: the payload's block, when a handler runs.
+    static LAST: Cell<Option<(u32, Layout)>> = const { Cell::new(None) };
 }
 
 /// Runs the module's constructors and tells panics to the caller.
@@ -46,23 +50,24 @@ pub fn initialize() {
 
 /// A block for the host; 0 when there is no memory left.
 #[must_use]
-pub fn alloc(len: u32, align: u32) -> u32 {
-    let Some(layout) = layout(len, align) else { return 0 };
+pub fn alloc<I, H: Handler<I>>(_: H, len: u32, align: u32) -> u32 {
+    let Some(layout) = layout::<I, H>(len, align) else { return 0 };
     if layout.size() == 0 {
         return align;
     }
     // SAFETY:
     // - the layout's size is not 0.
-    let block = unsafe { allocate(layout) };
-    offset(block)
+    let block = offset(unsafe { allocate(layout) });
+    LAST.set(Some((block, layout)));
+    block
 }
 
 /// Frees a block.
 ///
 /// # Safety
 /// `ptr` came from [`alloc`] with the same `len` and `align` and is not used any more.
-pub unsafe fn free(ptr: u32, len: u32, align: u32) {
-    let Some(layout) = layout(len, align) else { return };
+pub unsafe fn free<I, H: Handler<I>>(_: H, ptr: u32, len: u32, align: u32) {
+    let Some(layout) = layout::<I, H>(len, align) else { return };
     if layout.size() > 0 {
         // SAFETY:
         // - the caller guarantees a block of that layout.
@@ -73,22 +78,21 @@ pub unsafe fn free(ptr: u32, len: u32, align: u32) {
 /// One invocation.
 ///
 /// # Safety
-/// `ptr` is a block of `len` bytes that [`alloc`] made with the alignment [`PAYLOAD_ALIGN`] (anything when
-/// `len` is 0); `response_out` one for a [`ResponseRef`]. The payload's block belongs to this call.
+/// `ptr` is the block that [`alloc`] made last, `len` bytes of it filled by the host (anything when `len` is 0);
+/// `response_out` one for a [`ResponseRef`]. The payload's block belongs to this call.
 pub unsafe fn handle<I>(handler: impl Handler<I>, ptr: u32, len: u32, response_out: u32) -> i32 {
-    let payload = if len == 0 {
-        Vec::new()
-    } else {
-        let len = len as usize;
-        const { assert!(PAYLOAD_ALIGN == 1, "a Vec<u8> frees its block with alignment 1") };
-        // SAFETY:
-        // - a block of the global allocator of exactly `len` bytes with a `u8`'s alignment, filled by the
-        //   host; nobody else owns it.
-        unsafe { Vec::from_raw_parts(pointer(ptr), len, len) }
+    let payload = match (LAST.take(), NonNull::new(pointer(ptr))) {
+        (Some((last, layout)), Some(start)) if last == ptr && len > 0 => {
+            // SAFETY:
+            // - a block of the global allocator of this layout, the first `len` bytes filled by the host; nobody
+            //   else owns it.
+            Payload::new(unsafe { Block::from_raw(start, layout, len as usize) })
+        }
+        _ => Payload::default(),
     };
     let (status, response) = match handler.run(payload) {
         Ok(response) => (ANSWERED, response),
-        Err(message) => (FAILED, message.into_bytes()),
+        Err(message) => (FAILED, Body::Bytes(message.into_bytes())),
     };
     let place = ResponseRef {
         ptr: offset(response.as_ptr().cast_mut()),
@@ -101,7 +105,10 @@ pub unsafe fn handle<I>(handler: impl Handler<I>, ptr: u32, len: u32, response_o
     status
 }
 
-fn layout(len: u32, align: u32) -> Option<Layout> {
+/// The layout of a block for the host. A handler that wants a vector gets one: its payload is copied into it
+/// once, by the host, instead of being mapped and then copied.
+fn layout<I, H: Handler<I>>(len: u32, align: u32) -> Option<Layout> {
+    let align = if H::OWNS && align == REGION_PAGE { PAYLOAD_ALIGN } else { align };
     Layout::from_size_align(usize::try_from(len).ok()?, usize::try_from(align).ok()?).ok()
 }
 

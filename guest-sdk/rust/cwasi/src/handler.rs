@@ -1,14 +1,51 @@
 //! What can be a handler, and what it can return.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
+use std::ops::Deref;
+
+use crate::block::Block;
+use crate::region::{Region, SealedRegion};
 
 /// A function that answers calls. `Input` only tells the two shapes apart.
 pub trait Handler<Input> {
+    /// True when it takes its payload as a vector, which no mapped pages can be.
+    const OWNS: bool;
+
     /// Runs it once.
     ///
     /// # Errors
     /// The message that the caller gets.
-    fn run(&self, payload: Vec<u8>) -> Result<Vec<u8>, String>;
+    fn run(&self, payload: Payload) -> Result<Body, String>;
+}
+
+/// A payload as it arrived. Only the host makes them.
+#[derive(Default)]
+pub struct Payload(Option<Block>);
+
+impl Payload {
+    pub(crate) const fn new(block: Block) -> Self {
+        Self(Some(block))
+    }
+}
+
+impl Deref for Payload {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl From<Payload> for Vec<u8> {
+    fn from(payload: Payload) -> Self {
+        payload.0.map(Block::into_vec).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Payload").field("len", &self.len()).finish_non_exhaustive()
+    }
 }
 
 impl<F, R> Handler<&[u8]> for F
@@ -16,7 +53,9 @@ where
     F: Fn(&[u8]) -> R,
     R: IntoResponse,
 {
-    fn run(&self, payload: Vec<u8>) -> Result<Vec<u8>, String> {
+    const OWNS: bool = false;
+
+    fn run(&self, payload: Payload) -> Result<Body, String> {
         self(&payload).into_response()
     }
 }
@@ -26,8 +65,30 @@ where
     F: Fn(Vec<u8>) -> R,
     R: IntoResponse,
 {
-    fn run(&self, payload: Vec<u8>) -> Result<Vec<u8>, String> {
-        self(payload).into_response()
+    const OWNS: bool = true;
+
+    fn run(&self, payload: Payload) -> Result<Body, String> {
+        self(payload.into()).into_response()
+    }
+}
+
+/// A response on its way out.
+#[derive(Debug)]
+pub enum Body {
+    /// Ordinary memory, copied by the host.
+    Bytes(Vec<u8>),
+    /// Sent as it is.
+    Region(SealedRegion),
+}
+
+impl Deref for Body {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Region(region) => region,
+        }
     }
 }
 
@@ -37,29 +98,41 @@ pub trait IntoResponse {
     ///
     /// # Errors
     /// The message that the caller gets.
-    fn into_response(self) -> Result<Vec<u8>, String>;
+    fn into_response(self) -> Result<Body, String>;
 }
 
 impl IntoResponse for Vec<u8> {
-    fn into_response(self) -> Result<Vec<u8>, String> {
-        Ok(self)
+    fn into_response(self) -> Result<Body, String> {
+        Ok(Body::Bytes(self))
     }
 }
 
 impl IntoResponse for String {
-    fn into_response(self) -> Result<Vec<u8>, String> {
-        Ok(self.into_bytes())
+    fn into_response(self) -> Result<Body, String> {
+        Ok(Body::Bytes(self.into_bytes()))
+    }
+}
+
+impl IntoResponse for Region {
+    fn into_response(self) -> Result<Body, String> {
+        Ok(Body::Region(self.seal()))
+    }
+}
+
+impl IntoResponse for SealedRegion {
+    fn into_response(self) -> Result<Body, String> {
+        Ok(Body::Region(self))
     }
 }
 
 impl IntoResponse for () {
-    fn into_response(self) -> Result<Vec<u8>, String> {
-        Ok(Vec::new())
+    fn into_response(self) -> Result<Body, String> {
+        Ok(Body::Bytes(Vec::new()))
     }
 }
 
 impl<T: IntoResponse, E: Display> IntoResponse for Result<T, E> {
-    fn into_response(self) -> Result<Vec<u8>, String> {
+    fn into_response(self) -> Result<Body, String> {
         self.map_err(|error| error.to_string()).and_then(IntoResponse::into_response)
     }
 }
@@ -69,7 +142,7 @@ mod tests {
     use super::*;
 
     fn run<I>(handler: impl Handler<I>, payload: &[u8]) -> Result<Vec<u8>, String> {
-        handler.run(payload.to_vec())
+        handler.run(Payload::new(Block::of(payload))).map(|body| body.to_vec())
     }
 
     fn borrows(payload: &[u8]) -> Result<Vec<u8>, std::num::ParseIntError> {
@@ -85,6 +158,12 @@ mod tests {
         format!("{} bytes", payload.len())
     }
 
+    fn in_a_region(payload: &[u8]) -> Region {
+        let mut region = Region::with_len(payload.len());
+        region.copy_from_slice(payload);
+        region
+    }
+
     fn nothing(_: &[u8]) {}
 
     #[test]
@@ -93,6 +172,10 @@ mod tests {
         assert_eq!(run(borrows, b"x"), Err("invalid digit found in string".into()));
         assert_eq!(run(owns, b"ab"), Ok(b"ab".to_vec()));
         assert_eq!(run(text, b"ab"), Ok(b"2 bytes".to_vec()));
+        assert_eq!(run(in_a_region, b"ab"), Ok(b"ab".to_vec()));
         assert_eq!(run(nothing, b"ab"), Ok(vec![]));
+        let large = vec![3; 100_000];
+        assert_eq!(run(in_a_region, &large), Ok(large.clone()));
+        assert_eq!(run(owns, &large), Ok(large));
     }
 }

@@ -6,6 +6,8 @@
 
 use cwasi_abi::{Errno, Outcome};
 
+use crate::block::{self, Block};
+
 #[cfg(target_family = "wasm")]
 mod host {
     #[link(wasm_import_module = "cwasi")]
@@ -39,6 +41,9 @@ mod host {
         -> i32;
         pub(super) fn link_return(bytes: *const u8, len: usize) -> i32;
         pub(super) fn link_result(to: *mut u8, capacity: usize, len_out: *mut u32) -> i32;
+        pub(super) fn region_share(ptr: *mut u8, len: usize) -> i32;
+        pub(super) fn region_seal(ptr: *mut u8, len: usize) -> i32;
+        pub(super) fn region_release(ptr: *mut u8, len: usize) -> i32;
     }
 }
 
@@ -105,6 +110,18 @@ mod host {
     pub(super) unsafe fn link_result(_: *mut u8, _: usize, _: *mut u32) -> i32 {
         NO_HOST
     }
+
+    pub(super) unsafe fn region_share(_: *mut u8, _: usize) -> i32 {
+        NO_HOST
+    }
+
+    pub(super) unsafe fn region_seal(_: *mut u8, _: usize) -> i32 {
+        NO_HOST
+    }
+
+    pub(super) unsafe fn region_release(_: *mut u8, _: usize) -> i32 {
+        NO_HOST
+    }
 }
 
 fn errno(code: i32) -> Errno {
@@ -155,6 +172,24 @@ pub(crate) fn response_read(handle: u32, length: usize, buffer: &mut Vec<u8>) ->
     errno
 }
 
+/// The `length` bytes behind `handle` in a block of their own, where they may be mapped; frees the handle. `None`
+/// when there is no memory left.
+pub(crate) fn response_block(handle: u32, length: usize) -> Option<Result<Block, Errno>> {
+    let layout = block::layout(length)?;
+    let read = |start: *mut u8| {
+        // SAFETY:
+        // - the host writes inside the block only, which nobody else refers to.
+        match errno(unsafe { host::response_read(handle, start, layout.size()) }) {
+            Errno::Ok => Ok(()),
+            errno => Err(errno),
+        }
+    };
+    // SAFETY:
+    // - the host wrote all `length` bytes: that is the length that it announced for this handle.
+    // - `layout` has room for them and one byte at least.
+    unsafe { Block::filled(length, layout, read) }
+}
+
 /// Frees a handle unread.
 pub(crate) fn response_drop(handle: u32) {
     // SAFETY:
@@ -185,6 +220,33 @@ pub(crate) fn trap_message(message: &str) {
     // SAFETY:
     // - pointer and length describe a live value.
     let _nobody_to_tell = unsafe { host::trap_message(message.as_ptr(), message.len()) };
+}
+
+/// Makes whole pages a region; their bytes become zero.
+///
+/// # Safety
+/// The caller owns the `len` bytes at `start`, and nobody refers to them.
+pub(crate) unsafe fn region_share(start: *mut u8, len: usize) -> Errno {
+    // SAFETY:
+    // - the host replaces these bytes only.
+    errno(unsafe { host::region_share(start, len) })
+}
+
+/// The first `len` bytes of a region are final; those behind them may become zero.
+pub(crate) fn region_seal(block: &mut Block, len: usize) -> Errno {
+    // SAFETY:
+    // - pointer and length lie inside the block, which is borrowed uniquely.
+    errno(unsafe { host::region_seal(block.as_mut_ptr(), len) })
+}
+
+/// Makes pages that the host backs ordinary memory; their bytes become zero.
+///
+/// # Safety
+/// The caller owns the `len` bytes at `start`, and nobody refers to them.
+pub(crate) unsafe fn region_release(start: *mut u8, len: usize) -> Errno {
+    // SAFETY:
+    // - the host replaces these bytes only.
+    errno(unsafe { host::region_release(start, len) })
 }
 
 /// One more argument of the next linked call; `bytes` must stay as they are until it has returned.

@@ -3,6 +3,7 @@
 #[cfg(test)]
 extern crate self as cwasi;
 
+mod block;
 mod call;
 mod context;
 pub mod export;
@@ -10,9 +11,11 @@ mod handler;
 mod imports;
 pub mod link;
 pub mod log;
+mod region;
 
-pub use call::{CallError, call, emit};
+pub use call::{CallError, Response, call, call_in_place, emit};
 pub use context::{Context, context};
 pub use cwasi_abi::Errno as ErrorKind;
 pub use cwasi_macros::{export, handler, import};
-pub use handler::{Handler, IntoResponse};
+pub use handler::{Body, Handler, IntoResponse, Payload};
+pub use region::{Region, SealedRegion};

@@ -15,6 +15,7 @@ fn act(payload: Vec<u8>) -> Result<Vec<u8>, String> {
         "echo" => Ok(payload),
         "reverse" => Ok(payload.into_iter().rev().collect()),
         "checksum" => Ok(checksum(&payload).into_bytes()),
+        "length" => Ok(payload.len().to_string().into_bytes()),
         "fail" => Err(format!("refused: {argument}")),
         "panic" => panic!("cannot go on with {} bytes", payload.len()),
         "chain" => cwasi::call(argument, &payload).map_err(|error| error.to_string()),

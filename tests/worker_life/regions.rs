@@ -1,0 +1,96 @@
+//! What thousands of requests with large payloads and answers leave in a worker: nothing.
+
+use std::fs;
+
+use cwasi::modes::Payload;
+use cwasi::sys::segment::Segment;
+use cwasi::vm::reactor::Kept;
+
+use crate::harness::Case;
+use crate::worker::{Ended, Worker};
+
+/// Requests whose leftovers are counted.
+const REQUESTS: usize = 3000;
+/// Above what is copied.
+const LARGE: usize = 200_000;
+
+pub const CASES: &[Case] = &[
+    ("large_payloads_and_answers_leave_nothing", nothing_accumulates),
+    ("nor_do_they_in_an_instance_that_is_kept", nothing_accumulates_in_one_instance),
+    ("a_handler_of_vectors_gets_its_segment_as_one", vectors),
+    ("an_answer_in_a_region_is_whole", answers),
+];
+
+/// Descriptors, mappings, and mappings of memfds.
+fn counted() -> [usize; 3] {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let memfds = maps.lines().filter(|line| line.contains("memfd:")).count();
+    [fs::read_dir("/proc/self/fd").unwrap().count(), maps.lines().count(), memfds]
+}
+
+fn nothing_accumulates() {
+    let mut worker = Worker::new("reader", &[]);
+    let payload = Payload::Segment(Segment::copy_of(&vec![7; LARGE]).unwrap());
+    let mut round = || {
+        assert!(worker.request_with(&payload).bytes().starts_with(LARGE.to_string().as_bytes()));
+        assert_eq!(worker.request(LARGE.to_string().as_bytes()).bytes().len(), LARGE);
+    };
+    round();
+    let before = counted();
+    assert_eq!(before[2], 0, "nothing stays mapped between requests");
+    for _ in 0..REQUESTS / 2 {
+        round();
+    }
+    let after = counted();
+    assert_eq!((before[0], before[2]), (after[0], after[2]));
+    // The heap of this process may take a mapping or two more; a leak would be thousands.
+    assert!(after[1] < before[1] + 50, "{before:?} {after:?}");
+}
+
+/// What one request brought must not stay in an instance that goes on.
+fn nothing_accumulates_in_one_instance() {
+    let mut worker = Worker::new("reader", &[]);
+    let mut kept = Kept::default();
+    let mut round = |len: usize| {
+        let payload = Payload::Segment(Segment::copy_of(&vec![7; len]).unwrap());
+        let ended = worker.request_kept(&mut kept, &payload);
+        assert!(ended.bytes().starts_with(len.to_string().as_bytes()));
+        let wanted = Payload::Inline(len.to_string().into_bytes());
+        assert_eq!(worker.request_kept(&mut kept, &wanted).bytes().len(), len);
+        // Replaces the answer, which stays where it is until then.
+        assert!(
+            worker.request_kept(&mut kept, &Payload::Inline(b"?".repeat(20))).bytes().len() > 2
+        );
+    };
+    round(LARGE);
+    let before = counted();
+    assert_eq!(before[2], 0, "nothing stays mapped between requests");
+    for number in 0..REQUESTS / 3 {
+        round(LARGE + number * 1000);
+    }
+    let after = counted();
+    assert_eq!((before[0], before[2]), (after[0], after[2]));
+    assert!(after[1] < before[1] + 50, "{before:?} {after:?}");
+}
+
+fn vectors() {
+    let bytes: Vec<u8> = (0..LARGE).map(|n| u8::try_from(n % 251).unwrap()).collect();
+    let payload = Payload::Segment(Segment::copy_of(&bytes).unwrap());
+    let ended = Worker::new("actor", &["reverse"]).request_with(&payload);
+    assert!(ended.bytes().iter().rev().eq(bytes.iter()));
+    let ended = Worker::new("actor", &["chain", "reverse"]).request_with(&payload);
+    assert!(ended.bytes().iter().rev().eq(bytes.iter()));
+}
+
+fn answers() {
+    let mut worker = Worker::new("reader", &[]);
+    for (len, in_place) in
+        [(0, false), (1, false), (65_536, false), (65_537, true), (5_000_000, true)]
+    {
+        let ended = worker.request(len.to_string().as_bytes());
+        assert_eq!(matches!(ended, Ended::InPlace(_)), in_place, "{len}");
+        let expected = |at: usize| (at.wrapping_mul(31) ^ (at >> 8) ^ (at >> 17)).to_le_bytes()[0];
+        assert_eq!(ended.bytes().len(), len);
+        assert!(ended.bytes().iter().enumerate().all(|(at, byte)| *byte == expected(at)));
+    }
+}
