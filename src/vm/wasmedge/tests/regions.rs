@@ -307,6 +307,28 @@ fn what_is_embedded_has_no_regions() {
     assert_eq!(instance.call("theirs", &[], &mut host), Ok(Some(not_available)));
 }
 
+/// Then `cwasi` is a gate, which hands most functions through and asks the host about the rest.
+#[test]
+fn a_function_that_embeds_others_has_regions_too() {
+    let _turn = one_at_a_time();
+    let (callee, root) = (
+        build(GUEST),
+        build(&GUEST.replacen("(memory", r#"(func (export "cwasi.home")) (memory"#, 1)),
+    );
+    let module = load_embedding(&root, &[embed("callee", &callee, true)]).unwrap();
+    let kept = Keeps::default();
+    let mut host = Host::new(Context::default(), Box::new(kept.clone()), Box::new(Echo));
+    host.begin(Context::default());
+    let instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
+    let mut vm = Vm { instance, host, kept, _built: root };
+    assert_eq!(vm.run("share", &[AT, PAGES * PAGE]), 0);
+    vm.run("fill", &[AT, LEN, 7]);
+    assert_eq!(vm.run("seal", &[AT, LEN]), 0);
+    assert!(vm.send(AT, LEN).0.unwrap().to_vec().unwrap() == sevens(LEN));
+    assert_eq!(vm.run("read", &[AT + PAGES * PAGE, PAGES * PAGE]), 0);
+    assert_eq!(vm.run("sum", &[AT + PAGES * PAGE, LEN]), 7 * LEN);
+}
+
 #[test]
 fn small_regions_are_copied() {
     let _turn = one_at_a_time();
