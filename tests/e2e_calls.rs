@@ -310,6 +310,22 @@ fn a_callee_killed_in_a_call_breaks_it_and_the_next_call_finds_another_instance(
 }
 
 #[test]
+fn an_idempotent_call_whose_callee_is_killed_is_made_again() {
+    let scene = scene("idempotent");
+    let function = [("cwasi.function", "svc"), ("cwasi.queue", "0")];
+    secondary(&scene, "svc-1", "server", &function);
+    let run = scene.guest("p", "caller").args(["svc", "idempotent", "!block"]);
+    let caller = run.spawn(scene.containerd).unwrap();
+    wait_for_end(&scene, "svc", "overloaded");
+    // Says the payload instead of blocking.
+    secondary(&scene, "svc-2", "actor", &function);
+    scene.kill("svc-1", "KILL");
+    assert_eq!(caller.finish().unwrap().success().text(), "!block\n");
+    scene.wait_stopped("svc-1");
+    assert_eq!(scene.remove("svc-1"), 137);
+}
+
+#[test]
 fn a_stopped_secondary_is_no_longer_found() {
     let scene = scene("stopped");
     scene.secondary("server", "server");

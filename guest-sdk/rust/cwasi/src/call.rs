@@ -35,6 +35,28 @@ pub fn call_in_place(target: &str, payload: &[u8]) -> Result<Response, CallError
     ended(imports::request_dispatcher(target, payload), receive_in_place)
 }
 
+/// [`call`] for a call that may run twice without harm: while it is unknown whether the callee ran
+/// ([`ErrorKind::Broken`]), it is made again, by whichever route serves then, [`CALLS_MAX`] times in all.
+///
+/// # Errors
+/// The last call's, as [`call`].
+pub fn call_idempotent(target: &str, payload: &[u8]) -> Result<Vec<u8>, CallError> {
+    until_known(|| call(target, payload))
+}
+
+/// Most times that [`call_idempotent`] calls.
+pub const CALLS_MAX: u32 = 4;
+
+fn until_known<R>(mut call: impl FnMut() -> Result<R, CallError>) -> Result<R, CallError> {
+    for _ in 1..CALLS_MAX {
+        match call() {
+            Err(unknown) if unknown.kind == ErrorKind::Broken => {}
+            known => return known,
+        }
+    }
+    call()
+}
+
 /// Leaves a message of at most 1 MiB for the function `target` and does not wait for its handler.
 ///
 /// When this returns `Ok`, the message is kept and will be handled at least once, also when no instance of
@@ -178,6 +200,27 @@ impl std::error::Error for CallError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_is_repeated_while_its_end_is_unknown_and_not_for_ever() {
+        let ends = |kinds: &[ErrorKind]| {
+            let mut kinds = kinds.iter();
+            let mut calls = 0;
+            let end = until_known(|| {
+                calls += 1;
+                match kinds.next() {
+                    Some(&kind) => Err(CallError { kind, message: String::new() }),
+                    None => Ok(()),
+                }
+            });
+            (calls, end.map_err(|error| error.kind))
+        };
+        assert_eq!(ends(&[]), (1, Ok(())));
+        assert_eq!(ends(&[ErrorKind::Broken, ErrorKind::Broken]), (3, Ok(())));
+        assert_eq!(ends(&[ErrorKind::Broken, ErrorKind::Failed]), (2, Err(ErrorKind::Failed)));
+        assert_eq!(ends(&[ErrorKind::Timeout]), (1, Err(ErrorKind::Timeout)));
+        assert_eq!(ends(&[ErrorKind::Broken; 9]), (CALLS_MAX, Err(ErrorKind::Broken)));
+    }
 
     #[test]
     fn without_a_host_calls_are_not_available() {

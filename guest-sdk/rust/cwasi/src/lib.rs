@@ -13,7 +13,7 @@ pub mod link;
 pub mod log;
 mod region;
 
-pub use call::{CallError, Response, call, call_in_place, emit};
+pub use call::{CALLS_MAX, CallError, Response, call, call_idempotent, call_in_place, emit};
 pub use context::{Context, context};
 pub use cwasi_abi::Errno as ErrorKind;
 pub use cwasi_macros::{export, handler, import};

@@ -1,6 +1,7 @@
 //! A primary that calls `TARGET` `COUNT` times with `SIZE` bytes and checks what comes back.
 //!
-//! Usage: `caller TARGET COUNT SIZE EXPECT`, where `EXPECT` is `echo`, `reverse`, `checksum` or `any`.
+//! Usage: `caller TARGET COUNT SIZE EXPECT`, where `EXPECT` is `echo`, `reverse`, `checksum` or `any`;
+//! `caller TARGET idempotent PAYLOAD` makes one call that may be repeated, and prints its response.
 //! Prints one line at the end; a failed call prints its error on stderr and exits with the errno.
 //!
 //! After each call it allocates, copies and grows memory: where an engine that was entered twice would
@@ -12,9 +13,13 @@ use std::process::exit;
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
-    let [_, target, count, size, expect] = args.as_slice() else {
-        eprintln!("usage: caller TARGET COUNT SIZE echo|reverse|checksum|any");
-        exit(64);
+    let (target, count, size, expect) = match args.as_slice() {
+        [_, target, count, size, expect] => (target, count, size, expect),
+        [_, target, verb, payload] if verb == "idempotent" => return idempotent(target, payload),
+        _ => {
+            eprintln!("usage: caller TARGET COUNT SIZE echo|reverse|checksum|any");
+            exit(64);
+        }
     };
     let [count, size] = [count, size].map(|text| text.parse::<usize>().expect("a number"));
     let payload = pattern(size);
@@ -22,10 +27,7 @@ fn main() {
     for round in 0..count {
         let response = match cwasi::call(target, &payload) {
             Ok(response) => response,
-            Err(error) => {
-                eprintln!("{error}");
-                exit(error.kind().code());
-            }
+            Err(error) => fail(&error),
         };
         churn(&mut kept, &response);
         if !matches(expect, &payload, &response) {
@@ -34,6 +36,18 @@ fn main() {
         }
     }
     println!("{count} calls with {size} bytes: as expected");
+}
+
+fn idempotent(target: &str, payload: &str) {
+    match cwasi::call_idempotent(target, payload.as_bytes()) {
+        Ok(response) => println!("{}", String::from_utf8_lossy(&response)),
+        Err(error) => fail(&error),
+    }
+}
+
+fn fail(error: &cwasi::CallError) -> ! {
+    eprintln!("{error}");
+    exit(error.kind().code());
 }
 
 /// Allocates, copies, moves and frees.
