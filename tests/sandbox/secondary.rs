@@ -53,7 +53,7 @@ fn every_request_has_an_instance_of_its_own() {
 #[test]
 fn each_fault_is_one_requests_error_and_the_next_is_served() {
     let bed = Bed::new();
-    let function = Function::start(&bed, "faults", reactor());
+    let mut function = Function::start(&bed, "faults", reactor());
     let mut caller = function.caller();
     let cases: [(&[u8], u64, Errno, &str); 6] = [
         (b"o", 20_000, Errno::Trapped, "out of bounds"),
@@ -75,6 +75,12 @@ fn each_fault_is_one_requests_error_and_the_next_is_served() {
     assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()));
     function.container.delete();
     function.container.wait();
+    let said = function.container.errors();
+    assert_eq!(
+        said.matches("did not end in time").count(),
+        2,
+        "an operator reads who hung: {said}"
+    );
 }
 
 #[test]

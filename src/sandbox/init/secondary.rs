@@ -215,6 +215,10 @@ impl<'a, M: Module> Secondary<'a, M> {
         let how = lost.ending.describe();
         if let Some(running) = &lost.running {
             if running.expired {
+                let id = running.id;
+                self.complain(&format!(
+                    "call {id} did not end in time; its worker was killed for it"
+                ));
                 let target = self.sandbox.launch.identity.function.clone();
                 answer(running, CallError::Timeout { target });
             } else {
