@@ -29,6 +29,61 @@ impl Outcome {
     }
 }
 
+/// What `dispatch_start` reads at `options_ptr`: how a call is made, besides target and payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct CallOptions {
+    /// Where the join key lies (UTF-8): calls of one run with the same key and callee are handled together.
+    pub join_key_ptr: u32,
+    /// Its length in bytes, at most [`JOIN_KEY_MAX`](crate::JOIN_KEY_MAX); 0 = the call is handled alone.
+    pub join_key_len: u32,
+    /// How many parts are handled together; 0 = the callee's annotation says.
+    pub parts: u32,
+    /// The place of this call among the parts, from 0.
+    pub part: u32,
+}
+
+impl CallOptions {
+    /// Size in bytes.
+    pub const SIZE: usize = 16;
+
+    /// From the bytes that the guest wrote.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; Self::SIZE]) -> Self {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = bytes;
+        Self {
+            join_key_ptr: u32::from_le_bytes([a, b, c, d]),
+            join_key_len: u32::from_le_bytes([e, f, g, h]),
+            parts: u32::from_le_bytes([i, j, k, l]),
+            part: u32::from_le_bytes([m, n, o, p]),
+        }
+    }
+}
+
+/// What `dispatch_wait` writes to `ready_out`: which call ended, and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Ready {
+    /// Its place among the handles that were waited for.
+    pub index: u32,
+    /// As of `request_dispatcher`.
+    pub outcome: Outcome,
+}
+
+impl Ready {
+    /// Size in bytes.
+    pub const SIZE: usize = 20;
+
+    /// As it lies in linear memory.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        bytes[..4].copy_from_slice(&self.index.to_le_bytes());
+        bytes[4..].copy_from_slice(&self.outcome.to_bytes());
+        bytes
+    }
+}
+
 /// What `cwasi_handle` writes to `response_out`: where the response (or the error's message) lies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -89,5 +144,7 @@ fn words(fields: [u32; 4]) -> [u8; 16] {
 
 const _: () = assert!(size_of::<RegionInfo>() == RegionInfo::SIZE);
 const _: () = assert!(size_of::<Outcome>() == Outcome::SIZE);
+const _: () = assert!(size_of::<CallOptions>() == CallOptions::SIZE);
+const _: () = assert!(size_of::<Ready>() == Ready::SIZE);
 const _: () = assert!(size_of::<ResponseRef>() == ResponseRef::SIZE);
 const _: () = assert!(align_of::<ResponseRef>() == ResponseRef::ALIGN);

@@ -10,7 +10,7 @@ mod errno;
 mod layout;
 
 pub use errno::Errno;
-pub use layout::{Outcome, RegionInfo, ResponseRef};
+pub use layout::{CallOptions, Outcome, Ready, RegionInfo, ResponseRef};
 
 /// Version of the guest ABI described here.
 pub const ABI_VERSION: u32 = 1;
@@ -112,6 +112,8 @@ pub mod context_key {
     pub const CALLER: &str = "caller";
     /// W3C trace context of this invocation, empty when not traced.
     pub const TRACEPARENT: &str = "traceparent";
+    /// Id of the run of the workflow that this invocation belongs to: 32 lower-case hexadecimal digits.
+    pub const RUN_ID: &str = "run_id";
 }
 
 /// Levels of `log`.
@@ -147,6 +149,10 @@ pub const LOG_MESSAGE_MAX: usize = 16 * 1024;
 pub const TRAP_MESSAGE_MAX: usize = 2 * 1024;
 /// Most buffers that one call of an embedded function can be offered.
 pub const LINK_ARGUMENTS_MAX: usize = 16;
+/// Longest key in bytes of calls that are handled together.
+pub const JOIN_KEY_MAX: usize = 255;
+/// Most calls that one invocation can have in flight.
+pub const CALLS_IN_FLIGHT_MAX: usize = 1024;
 /// Largest payload or response in bytes, whatever the configuration says.
 pub const PAYLOAD_MAX: u64 = 1 << 30;
 
@@ -190,6 +196,7 @@ mod tests {
             context_key::ATTEMPT,
             context_key::CALLER,
             context_key::TRACEPARENT,
+            context_key::RUN_ID,
         ] {
             assert!(TABLE.contains(&format!("| `{name}` |")), "docs/abi.md lacks {name}");
         }

@@ -22,6 +22,8 @@ pub struct Context {
     pub caller: String,
     /// W3C trace context, empty when not traced.
     pub traceparent: String,
+    /// Id of the run of the workflow that this invocation belongs to; `None` outside an invocation.
+    pub run: Option<[u8; 16]>,
 }
 
 impl Context {
@@ -37,8 +39,13 @@ impl Context {
             keys::ATTEMPT => self.attempt.to_string(),
             keys::CALLER => self.caller.clone(),
             keys::TRACEPARENT => self.traceparent.clone(),
+            keys::RUN_ID => self.run_id(),
             _ => return None,
         })
+    }
+
+    fn run_id(&self) -> String {
+        self.run.map_or_else(String::new, |run| format!("{:032x}", u128::from_be_bytes(run)))
     }
 
     fn deadline_ms(&self) -> String {

@@ -50,6 +50,7 @@ mod tests {
             function: "extract".into(),
             attempt: 2,
             caller: "camera".into(),
+            run: Some([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]),
             deadline: Some(Instant::now() + Duration::from_secs(100)),
             ..Context::default()
         });
@@ -67,6 +68,7 @@ mod tests {
         assert_eq!((outcome, len, &bytes[..7]), (Ok(()), 7, &b"extract"[..]));
         assert_eq!(get("attempt", 32).2[0], b'2');
         assert_eq!(get("workflow", 32).1, 0);
+        assert_eq!(get("run_id", 32).2, b"000102030405060708090a0b0c0d0e0f");
         let (outcome, len, bytes) = get("deadline_ms", 32);
         let text = String::from_utf8(bytes[..len as usize].to_vec()).unwrap();
         assert_eq!(outcome, Ok(()));

@@ -11,7 +11,7 @@ use crate::sys::clock::monotonic_ns;
 use crate::sys::random::bytes16;
 use crate::sys::seqpacket::Deadline;
 use crate::wire::control::EdgeReport;
-use crate::wire::ids::CallId;
+use crate::wire::ids::{CallId, RunId};
 
 use super::edges::{Edges, Ended};
 
@@ -118,7 +118,14 @@ pub struct Dispatcher<R> {
     local: LocalMode,
     edges: Edges,
     reported: Instant,
+    invocation: Invocation,
+}
+
+/// What all calls of one invocation have in common.
+#[derive(Debug, Default)]
+struct Invocation {
     traceparent: String,
+    run: Option<RunId>,
 }
 
 impl<R: Resolve> Dispatcher<R> {
@@ -134,13 +141,14 @@ impl<R: Resolve> Dispatcher<R> {
             local,
             edges,
             reported: Instant::now(),
-            traceparent: String::new(),
+            invocation: Invocation::default(),
         }
     }
 
-    /// Sets the trace that the calls of the current invocation belong to; empty = not traced.
-    pub fn set_traceparent(&mut self, traceparent: &str) {
-        traceparent.clone_into(&mut self.traceparent);
+    /// An invocation starts; its calls belong to this trace (empty = not traced) and to this run of the workflow.
+    pub fn begin(&mut self, traceparent: &str, run: Option<RunId>) {
+        traceparent.clone_into(&mut self.invocation.traceparent);
+        self.invocation.run = run;
     }
 
     /// Calls `target` with `payload` and waits for its end, at most until `deadline` (the invocation's own).
@@ -191,7 +199,7 @@ impl<R: Resolve> Dispatcher<R> {
     ) -> Result<(), CallError> {
         check(target, payload.len() as u64, self.settings.max_payload)?;
         let deadline = self.deadline(deadline);
-        self.resolver.emit(target, payload, &self.traceparent, deadline)
+        self.resolver.emit(target, payload, &self.invocation.traceparent, deadline)
     }
 
     /// Hands the metrics of all calls so far to the shim; the worker does it after each invocation.
@@ -219,8 +227,9 @@ impl<R: Resolve> Dispatcher<R> {
         let mut avoid = Vec::new();
         let mut attempt = 1;
         loop {
-            let traceparent = self.traceparent.as_str();
-            let call = Call { id, target, payload, deadline, traceparent, attempt };
+            let Invocation { traceparent, run } = &self.invocation;
+            let call =
+                Call { id, target, payload, deadline, traceparent, attempt, run: *run, join: None };
             let route = match self.routes.get_mut(target) {
                 Some(route) => route,
                 None => {

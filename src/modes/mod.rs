@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::sys::segment::{Segment, SegmentError, SegmentRef};
 use crate::sys::seqpacket::Deadline;
-use crate::wire::ids::CallId;
+use crate::wire::ids::{CallId, RunId};
 use cwasi_abi::Errno;
 
 pub mod local;
@@ -57,6 +57,21 @@ pub struct Call<'a> {
     pub traceparent: &'a str,
     /// Starts at 1.
     pub attempt: u32,
+    /// The run of the workflow; `None` = the call is one of its own.
+    pub run: Option<RunId>,
+    /// Which parts it is handled with; `None` = with none.
+    pub join: Option<Join<'a>>,
+}
+
+/// A call as one part of several that the callee handles together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Join<'a> {
+    /// What the parts of a run that belong together have in common.
+    pub key: &'a str,
+    /// How many there are; 0 = the callee's annotation says.
+    pub parts: u32,
+    /// The place of this one among them, from 0.
+    pub part: u32,
 }
 
 /// A payload on its way out.

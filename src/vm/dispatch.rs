@@ -14,6 +14,7 @@ use crate::dispatcher::{Dispatcher, EmbeddedCalls, Resolve};
 use crate::modes::{self, CallError, Payload};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::segment::SegmentRef;
+use crate::wire::ids::RunId;
 
 /// The calls of one function, through its worker's dispatcher.
 #[derive(Debug)]
@@ -80,7 +81,7 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
     }
 
     fn begin(&mut self, context: &Context) {
-        self.dispatcher.set_traceparent(&context.traceparent);
+        self.dispatcher.begin(&context.traceparent, context.run.map(RunId));
     }
 
     fn end(&mut self) {

@@ -1,7 +1,7 @@
 //! Envelopes (`proto/envelope.proto`): ids, deadline and caller identity beside a payload.
 
-pub use super::generated::envelope::{Assignment, Hello, Request, Response};
-use super::ids::{CallId, Identity};
+pub use super::generated::envelope::{Assignment, Hello, Join, Request, Response};
+use super::ids::{CallId, Identity, RunId};
 
 impl Hello {
     /// The hello of one caller instance.
@@ -34,6 +34,12 @@ impl Request {
     pub fn id(&self) -> Option<CallId> {
         CallId::from_slice(&self.call_id)
     }
+
+    /// The run that the call belongs to: its own when nobody said. `None` without an id.
+    #[must_use]
+    pub fn run_id(&self) -> Option<RunId> {
+        RunId::from_slice(&self.run).or_else(|| self.id().map(|id| RunId(id.0)))
+    }
 }
 
 impl Response {
@@ -41,5 +47,22 @@ impl Response {
     #[must_use]
     pub fn id(&self) -> Option<CallId> {
         CallId::from_slice(&self.call_id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_without_a_run_is_one_of_its_own() {
+        let mut request = Request { call_id: vec![1; 16], ..Request::default() };
+        assert_eq!(request.run_id(), Some(RunId([1; 16])));
+        request.run = vec![2; 16];
+        assert_eq!(request.run_id(), Some(RunId([2; 16])));
+        request.run = vec![2; 15];
+        assert_eq!(request.run_id(), Some(RunId([1; 16])));
+        request.call_id.clear();
+        assert_eq!(request.run_id(), None);
     }
 }

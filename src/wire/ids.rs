@@ -84,6 +84,24 @@ impl fmt::Debug for CallId {
     }
 }
 
+/// One run of a workflow: a primary's invocation and every call that is made while serving it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RunId(pub [u8; 16]);
+
+impl RunId {
+    /// From exactly 16 bytes.
+    #[must_use]
+    pub fn from_slice(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(Self)
+    }
+}
+
+impl fmt::Debug for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RunId({})", hex::encode(self.0))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

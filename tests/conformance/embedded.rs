@@ -217,6 +217,8 @@ fn a_call_after_its_deadline_is_not_made() {
         deadline: Some(1),
         traceparent: "",
         attempt: 1,
+        run: None,
+        join: None,
     };
     let ended = caller.call(&call);
     assert!(matches!(ended, Err(CallError::Timeout { .. })), "{ended:?}");

@@ -31,6 +31,8 @@ fn send<C: Caller>(
         deadline: Some(deadline),
         traceparent: "",
         attempt: 1,
+        run: None,
+        join: None,
     };
     caller.call(&call).map(|payload| payload.into_vec().unwrap())
 }

@@ -146,7 +146,16 @@ impl Worker {
         let deadline = monotonic_ns() + u64::try_from(wait.as_nanos()).unwrap();
         let deadline = Some(deadline);
         let payload = Outgoing::Bytes(payload);
-        let call = Call { id, target: "b", payload, deadline, traceparent: "", attempt: 1 };
+        let call = Call {
+            id,
+            target: "b",
+            payload,
+            deadline,
+            traceparent: "",
+            attempt: 1,
+            run: None,
+            join: None,
+        };
         self.mode.call(&mut self.route, &call).map(|payload| payload.into_vec().unwrap())
     }
 

@@ -146,6 +146,7 @@ fn context() -> Context {
         attempt: 1,
         caller: "test".into(),
         traceparent: String::new(),
+        run: None,
     }
 }
 

@@ -5,10 +5,10 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::modes::{Call, CallError, Mode, ModeKind, Outgoing, Payload};
+use crate::modes::{self, Call, CallError, Mode, ModeKind, Outgoing, Payload};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::seqpacket::SocketError;
-use crate::wire::envelope::{Request, Response};
+use crate::wire::envelope::{Join, Request, Response};
 use crate::wire::frame::FRAME_MAX;
 
 use super::{LocalError, receive_frame, send_frame, send_segment};
@@ -55,6 +55,8 @@ impl LocalMode {
             remaining_us,
             traceparent: call.traceparent.to_owned(),
             attempt: call.attempt,
+            run: call.run.map(|run| run.0.to_vec()).unwrap_or_default(),
+            join: call.join.map(envelope_join).into(),
             ..Request::default()
         };
         let connection = route.connection.as_fd();
@@ -87,6 +89,11 @@ impl LocalMode {
             return Err(CallError::from_wire(answer.envelope.errno, message, call.target));
         }
     }
+}
+
+fn envelope_join(join: modes::Join<'_>) -> Join {
+    let modes::Join { key, parts, part } = join;
+    Join { key: key.to_owned(), parts, part, ..Join::default() }
 }
 
 impl Mode for LocalMode {

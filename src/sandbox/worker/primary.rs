@@ -24,7 +24,10 @@ pub fn run<M: Module>(mut worker: Worker<'_, M>) -> i32 {
     if !worker.tell(&WorkerMessage::Ready) {
         return EXIT_TRAPPED;
     }
-    let context = Context { invocation_id: hex::encode(bytes16()), ..worker.context() };
+    let id = bytes16();
+    let invocation_id = hex::encode(id);
+    // A primary's invocation is a run of its workflow.
+    let context = Context { invocation_id, run: Some(id), ..worker.context() };
     worker.host.begin(context);
     let end = instance.run_command(export, &mut worker.host);
     worker.host.end();

@@ -108,6 +108,7 @@ fn receive<M: Module>(worker: &Worker<'_, M>, buffer: &mut [u8]) -> Result<Task,
         attempt: request.attempt,
         caller: envelope.caller.clone(),
         traceparent: request.traceparent.clone(),
+        run: request.run_id().map(|run| run.0),
         ..worker.context()
     };
     Ok(Task { id, reply_to, deadline, context, payload })

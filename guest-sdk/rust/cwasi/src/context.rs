@@ -27,6 +27,9 @@ pub struct Context {
     pub caller: String,
     /// W3C trace context; empty when the invocation is not traced.
     pub traceparent: String,
+    /// Id of the run of the workflow, 32 hexadecimal digits: the same in all functions that one invocation of the
+    /// primary leads to.
+    pub run_id: String,
 }
 
 /// The running invocation. Outside of a guest everything is empty.
@@ -40,6 +43,7 @@ pub fn context() -> Context {
         attempt: value(key::ATTEMPT).parse().unwrap_or_default(),
         caller: value(key::CALLER),
         traceparent: value(key::TRACEPARENT),
+        run_id: value(key::RUN_ID),
     }
 }
 
