@@ -139,6 +139,9 @@ pub const TARGET_MAX: usize = 255;
 pub const PAYLOAD_ALIGN: u32 = 1;
 /// Pages of regions and of payloads that are mapped, in bytes; where the host has others, nothing is mapped.
 pub const REGION_PAGE: u32 = 4096;
+/// Length of a huge page in bytes (x86-64, and 64-bit ARM with 4 KiB pages): payloads as long as this are aligned to it
+/// where that gives them such pages.
+pub const HUGE_PAGE: u32 = 2 << 20;
 /// Longest payload or response in bytes that is copied wherever it lies; only longer ones are shared or mapped.
 pub const INLINE_MAX: usize = 64 * 1024;
 /// Most regions that one instance can have at a time.
@@ -204,10 +207,16 @@ mod tests {
 
     #[test]
     fn the_documents_bounds_are_this_crates() {
-        let page = REGION_PAGE as usize;
-        for bound in
-            [FUNCTION_NAME_MAX, TARGET_MAX, LOG_MESSAGE_MAX, TRAP_MESSAGE_MAX, INLINE_MAX, page]
-        {
+        let [page, huge_page] = [REGION_PAGE, HUGE_PAGE].map(|len| len as usize);
+        for bound in [
+            FUNCTION_NAME_MAX,
+            TARGET_MAX,
+            LOG_MESSAGE_MAX,
+            TRAP_MESSAGE_MAX,
+            INLINE_MAX,
+            page,
+            huge_page,
+        ] {
             assert!(TABLE.contains(&format!("{bound} bytes")), "docs/abi.md lacks {bound} bytes");
         }
         assert!(TABLE.contains(&format!("{REGIONS_MAX} regions")), "docs/abi.md lacks REGIONS_MAX");

@@ -9,13 +9,10 @@
 
 use std::os::fd::BorrowedFd;
 
-use cwasi_abi::{Errno, INLINE_MAX, REGION_PAGE, REGIONS_MAX, RegionInfo};
+use cwasi_abi::{Errno, HUGE_PAGE, INLINE_MAX, REGION_PAGE, REGIONS_MAX, RegionInfo};
 
 use crate::pages::{PagedMemory, Pages, PagesError};
 use crate::{GuestPtr, Host, Level};
-
-/// Length of a huge page in bytes (x86-64, and 64-bit ARM with 4 KiB pages).
-const HUGE_PAGE: u32 = 2 << 20;
 
 /// The regions of one instance.
 #[derive(Debug)]

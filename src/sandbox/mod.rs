@@ -66,6 +66,7 @@ pub const SYSTEM_CALLS: &[&str] = &[
     "fstatfs",
     "ftruncate",
     "lseek",
+    "madvise",
     "memfd_create",
     "pread64",
     "pwrite64",

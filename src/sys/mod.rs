@@ -2,6 +2,7 @@
 //!
 //! - [`seqpacket`]: `SOCK_SEQPACKET` sockets with descriptor passing.
 //! - [`segment`]: sealed memfds.
+//! - [`huge`]: huge pages for them.
 //! - [`mapping`]: pages in use that are backed by memfds.
 //! - [`process`]: forking single-threaded processes, descriptor tables, exits.
 //! - [`clock`]: `CLOCK_MONOTONIC`, comparable between processes.
@@ -10,6 +11,7 @@
 //! - [`pidfd`]: signals without a race on process numbers.
 
 pub mod clock;
+pub mod huge;
 pub mod mapping;
 pub mod pidfd;
 pub mod process;

@@ -13,6 +13,8 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::fstat;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
+use super::huge;
+
 const SEALS: SealFlag = SealFlag::F_SEAL_WRITE
     .union(SealFlag::F_SEAL_SHRINK)
     .union(SealFlag::F_SEAL_GROW)
@@ -165,7 +167,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// `len` zero bytes.
+    /// `len` zero bytes, in huge pages where they are long enough and the kernel has some.
     ///
     /// # Errors
     /// When memory or descriptors run out.
@@ -176,6 +178,7 @@ impl Draft {
                 .map_err(|errno| os("memfd_create")(errno.into()))?;
         let file = File::from(fd);
         file.set_len(len).map_err(os("ftruncate"))?;
+        huge::back(&file, len);
         Ok(Self { file, len })
     }
 

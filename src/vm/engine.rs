@@ -86,6 +86,11 @@ pub trait Instance {
     /// The exported linear memory, for writing.
     fn memory_mut(&mut self) -> &mut [u8];
 
+    /// True when a multiple of a huge page's length is, as an offset of linear memory, where such a page can be.
+    fn aligns_huge_pages(&self) -> bool {
+        false
+    }
+
     /// Shows `segment` in place of the memory at `ptr`, where `room` bytes are the guest's to overwrite; false
     /// when its bytes are to be copied there instead.
     fn show(&mut self, _at: (u32, u32), _segment: &Segment) -> bool {

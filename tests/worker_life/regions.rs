@@ -19,6 +19,7 @@ pub const CASES: &[Case] = &[
     ("nor_do_they_in_an_instance_that_is_kept", nothing_accumulates_in_one_instance),
     ("a_handler_of_vectors_gets_its_segment_as_one", vectors),
     ("an_answer_in_a_region_is_whole", answers),
+    ("nor_does_it_need_huge_pages", without_huge_pages),
 ];
 
 /// Descriptors, mappings, and mappings of memfds.
@@ -80,6 +81,21 @@ fn vectors() {
     assert!(ended.bytes().iter().rev().eq(bytes.iter()));
     let ended = Worker::new("actor", &["chain", "reverse"]).request_with(&payload);
     assert!(ended.bytes().iter().rev().eq(bytes.iter()));
+}
+
+/// As on a kernel that gives memfds no huge pages.
+fn without_huge_pages() {
+    let of_this_process = nix::sys::prctl::set_thp_disable(true);
+    of_this_process.expect("transparent huge pages can be turned off");
+    answers();
+    let taken = || {
+        let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
+        smaps.lines().filter(|line| line.contains("PmdMapped:") && !line.contains(" 0 kB")).count()
+    };
+    let mut worker = Worker::new("reader", &[]);
+    let payload = Payload::Segment(Segment::copy_of(&vec![7; 5_000_000]).unwrap());
+    assert!(worker.request_with(&payload).bytes().starts_with(b"5000000 "));
+    assert_eq!(taken(), 0);
 }
 
 fn answers() {

@@ -3,7 +3,7 @@
 //!
 //! The guest is not trusted: every pointer that it returns is checked against its memory.
 
-use cwasi_abi::{INLINE_MAX, PAYLOAD_ALIGN, REGION_PAGE, ResponseRef, export};
+use cwasi_abi::{HUGE_PAGE, INLINE_MAX, PAYLOAD_ALIGN, REGION_PAGE, ResponseRef, export};
 use cwasi_host_functions::Host;
 
 use super::engine::{Instance, Stop, Trap};
@@ -163,17 +163,28 @@ fn bring<I: Instance>(
     Ok((offset(range.start), offset(range.end - range.start)))
 }
 
-/// Whole pages for `length` bytes; any block of that length from a guest that has none.
+/// Whole pages for `length` bytes, at the start of a huge one if that helps; any block of that length from a guest
+/// that has no such place.
 fn alloc_pages<I: Instance>(
     instance: &mut I,
     length: u64,
     host: &mut Host,
 ) -> Result<Range, Fault> {
-    let page = u64::from(REGION_PAGE);
-    match alloc(instance, length.next_multiple_of(page), REGION_PAGE as usize, host) {
-        Err(Fault::NoMemory { .. }) => alloc(instance, length, PAYLOAD_ALIGN as usize, host),
-        allocated => allocated,
+    let pages = length.next_multiple_of(u64::from(REGION_PAGE));
+    let huge = length >= u64::from(HUGE_PAGE) && instance.aligns_huge_pages();
+    let tries = [
+        huge.then_some((pages, HUGE_PAGE)),
+        Some((pages, REGION_PAGE)),
+        Some((length, PAYLOAD_ALIGN)),
+    ];
+    let mut last = Err(Fault::NoMemory { length });
+    for (length, align) in tries.into_iter().flatten() {
+        last = alloc(instance, length, align as usize, host);
+        if !matches!(last, Err(Fault::NoMemory { .. })) {
+            break;
+        }
     }
+    last
 }
 
 fn alloc<I: Instance>(

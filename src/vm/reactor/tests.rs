@@ -11,6 +11,9 @@ use proptest::prelude::*;
 struct Scripted {
     memory: Vec<u8>,
     allocs: Vec<u32>,
+    /// Lengths and alignments of `cwasi_alloc`.
+    asked: Vec<(u32, u32)>,
+    huge: bool,
     response: ResponseRef,
     status: Result<i32, Stop>,
     handled: Option<(u32, u32)>,
@@ -21,6 +24,8 @@ impl Scripted {
         Self {
             memory: vec![0; 1024],
             allocs: vec![8, 64],
+            asked: Vec::new(),
+            huge: false,
             response: ResponseRef { ptr: 64, len: 3 },
             status: Ok(0),
             handled: None,
@@ -31,6 +36,7 @@ impl Scripted {
 impl Instance for Scripted {
     fn call(&mut self, export: &str, params: &[i32], _: &mut Host) -> Result<Option<i32>, Stop> {
         if export == export::ALLOC {
+            self.asked.push((params[0].cast_unsigned(), params[1].cast_unsigned()));
             return Ok(Some(self.allocs.remove(0).cast_signed()));
         }
         assert_eq!(export, export::HANDLE);
@@ -39,6 +45,10 @@ impl Instance for Scripted {
         self.memory[at..at + 4].copy_from_slice(&self.response.ptr.to_le_bytes());
         self.memory[at + 4..at + 8].copy_from_slice(&self.response.len.to_le_bytes());
         self.status.clone().map(Some)
+    }
+
+    fn aligns_huge_pages(&self) -> bool {
+        self.huge
     }
 
     fn memory(&self) -> &[u8] {
@@ -143,6 +153,28 @@ fn a_segment_is_copied_into_whatever_block_the_guest_has() {
         assert_eq!(run_with(&mut guest, &payload), Ended::Answered(bytes.clone()));
         assert_eq!(guest.handled, Some((at, guest.response.len)));
     }
+}
+
+#[test]
+fn a_place_is_asked_for_where_huge_pages_can_be_then_anywhere() {
+    let len = 2 * HUGE_PAGE + 1;
+    let bytes = vec![7; len as usize];
+    let wanted = |huge| {
+        let payload = Payload::Segment(Segment::copy_of(&bytes).unwrap());
+        let mut guest = Scripted { allocs: vec![8, 0, 0, 64], huge, ..Scripted::new() };
+        if !huge {
+            guest.allocs.pop();
+            guest.allocs[2] = 64;
+        }
+        guest.memory = vec![0; bytes.len() + 64];
+        guest.response.len = 1;
+        assert_eq!(run_with(&mut guest, &payload), Ended::Answered(vec![7]));
+        guest.asked.split_off(1)
+    };
+    let pages = 2 * HUGE_PAGE + REGION_PAGE;
+    let anywhere = [(pages, REGION_PAGE), (len, PAYLOAD_ALIGN)];
+    assert_eq!(wanted(true), [&[(pages, HUGE_PAGE)][..], &anywhere].concat());
+    assert_eq!(wanted(false), anywhere);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use super::imports;
 use super::memory::{self, RawMemory};
 use super::module::{Part, WASI, WasmEdgeModule};
 use super::slot::Slot;
+use crate::sys::huge::HUGE_PAGE;
 use crate::sys::segment::{Segment, SegmentError};
 use crate::vm::engine::{Instance, InstanceSpec, Stop, Trap, VmError};
 use crate::vm::gate;
@@ -330,6 +331,10 @@ impl Instance for WasmEdgeInstance {
         // SAFETY:
         // - as above, and `self` is borrowed uniquely.
         unsafe { memory::memory_bytes_mut(self.guest.instance.memory(export::MEMORY)) }
+    }
+
+    fn aligns_huge_pages(&self) -> bool {
+        self.memory().as_ptr().addr().is_multiple_of(HUGE_PAGE)
     }
 
     fn show(&mut self, (ptr, room): (u32, u32), segment: &Segment) -> bool {

@@ -6,7 +6,7 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use cwasi_abi::{Errno, INLINE_MAX, REGION_PAGE};
+use cwasi_abi::{Errno, HUGE_PAGE, INLINE_MAX, REGION_PAGE};
 
 use crate::imports;
 
@@ -25,13 +25,16 @@ unsafe impl Send for Block {}
 // - as above.
 unsafe impl Sync for Block {}
 
-/// Where `len` bytes are worth pages of their own, the layout of these; otherwise that of a `Vec<u8>`.
+/// Where `len` bytes are worth pages of their own, the layout of these, at the start of a huge one if they can fill it;
+/// otherwise that of a `Vec<u8>`.
 pub(crate) fn layout(len: usize) -> Option<Layout> {
-    if len <= INLINE_MAX {
-        return Layout::from_size_align(len.max(1), 1).ok();
-    }
-    let page = REGION_PAGE as usize;
-    Layout::from_size_align(len.checked_next_multiple_of(page)?, page).ok()
+    let [page, huge_page] = [REGION_PAGE, HUGE_PAGE].map(|len| len as usize);
+    let align = match len {
+        ..=INLINE_MAX => return Layout::from_size_align(len.max(1), 1).ok(),
+        len if len < huge_page => page,
+        _ => huge_page,
+    };
+    Layout::from_size_align(len.checked_next_multiple_of(page)?, align).ok()
 }
 
 impl Block {
@@ -97,7 +100,7 @@ impl DerefMut for Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        let pages = self.layout.align() == REGION_PAGE as usize;
+        let pages = self.layout.align() >= REGION_PAGE as usize;
         // SAFETY:
         // - ours, and about to be freed.
         let release =
@@ -135,10 +138,18 @@ mod tests {
 
     #[test]
     fn large_blocks_have_pages_and_small_ones_become_vectors() {
-        for (len, aligned) in [(0, false), (1, false), (INLINE_MAX, false), (INLINE_MAX + 1, true)]
-        {
+        let [page, huge_page] = [REGION_PAGE, HUGE_PAGE].map(|len| len as usize);
+        for (len, align) in [
+            (0, 1),
+            (1, 1),
+            (INLINE_MAX, 1),
+            (INLINE_MAX + 1, page),
+            (huge_page - 1, page),
+            (huge_page, huge_page),
+            (3 * huge_page + 1, huge_page),
+        ] {
             let block = Block::of(&vec![7; len]);
-            assert_eq!(block.layout.align() == REGION_PAGE as usize, aligned);
+            assert_eq!(block.layout.align(), align);
             assert!(block.layout.size() >= len && block.layout.size() > 0);
             assert_eq!(block.into_vec(), vec![7; len]);
         }

@@ -108,7 +108,7 @@ pub unsafe fn handle<I>(handler: impl Handler<I>, ptr: u32, len: u32, response_o
 /// The layout of a block for the host. A handler that wants a vector gets one: its payload is copied into it
 /// once, by the host, instead of being mapped and then copied.
 fn layout<I, H: Handler<I>>(len: u32, align: u32) -> Option<Layout> {
-    let align = if H::OWNS && align == REGION_PAGE { PAYLOAD_ALIGN } else { align };
+    let align = if H::OWNS && align >= REGION_PAGE { PAYLOAD_ALIGN } else { align };
     Layout::from_size_align(usize::try_from(len).ok()?, usize::try_from(align).ok()?).ok()
 }
 

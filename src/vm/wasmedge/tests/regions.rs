@@ -10,6 +10,7 @@ use nix::sys::stat::fstat;
 
 use super::embedding::{embed, load_embedding};
 use super::*;
+use crate::sys::huge;
 
 const PAGE: i32 = REGION_PAGE.cast_signed();
 /// A region of the tests: above what is copied anyway.
@@ -337,4 +338,47 @@ fn small_regions_are_copied() {
     assert_eq!(vm.run("share", &[AT, PAGES * PAGE]), 0);
     assert_eq!(vm.run("seal", &[AT, small]), 0);
     assert!(vm.send(AT, small).0.is_none());
+}
+
+/// Bytes that fill huge pages go in such from the guest that makes them to the guest that gets them.
+#[test]
+fn large_regions_travel_in_huge_pages() {
+    let _turn = one_at_a_time();
+    if !huge::tests::available() {
+        return;
+    }
+    let size = i32::try_from(huge::HUGE_PAGE).unwrap();
+    let built = build(&GUEST.replacen(
+        "(memory (export \"memory\") 32)",
+        "(memory (export \"memory\") 256)",
+        1,
+    ));
+    let module = load(&built).unwrap();
+    let kept = Keeps::default();
+    let mut host = Host::new(Context::default(), Box::new(kept.clone()), Box::new(Echo));
+    host.begin(Context::default());
+    let instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
+    let mut vm = Vm { instance, host, kept, _built: built };
+    assert!(vm.instance.aligns_huge_pages());
+    let (at, len) = (2 * size, 3 * size);
+    assert_eq!(vm.run("share", &[at, len]), 0);
+    vm.run("fill", &[at, len, 1]);
+    assert_eq!(vm.run("seal", &[at, len]), 0);
+    let sent = vm.send(at, len).0.unwrap();
+    assert_eq!(vm.run("sum", &[at, len]), len);
+    assert_eq!(huge::tests::mapped_huge(&sent.as_fd()), 3 * huge::HUGE_PAGE);
+    // A write takes one small page of its own, and what was sent stays.
+    vm.run("fill", &[at, 1, 9]);
+    assert_eq!(vm.run("sum", &[at, len]), len + 8);
+    assert_eq!(huge::tests::mapped_huge(&sent.as_fd()), 2 * huge::HUGE_PAGE);
+    // The guest's allocator is asked for a block where a huge page begins.
+    let module = load(&vm._built).unwrap();
+    let mut callee = module.instantiate(&InstanceSpec::default(), &mut vm.host).unwrap();
+    let payload = Payload::Segment(sent.try_clone().unwrap());
+    let Handled::Answered(sum) = reactor::handle(&mut callee, &payload, &mut vm.host) else {
+        panic!("no answer")
+    };
+    assert_eq!(sum, &len.to_le_bytes()[..]);
+    // It has written to its first byte since.
+    assert_eq!(huge::tests::mapped_huge(&sent.as_fd()), 4 * huge::HUGE_PAGE);
 }
