@@ -22,6 +22,12 @@ pub const IMPORT_MODULE: &str = "cwasi";
 pub mod import {
     /// `(target_ptr, target_len, payload_ptr, payload_len, outcome_out) -> errno`
     pub const REQUEST_DISPATCHER: &str = "request_dispatcher";
+    /// `(target_ptr, target_len, payload_ptr, payload_len, options_ptr, handle_out) -> errno`
+    pub const DISPATCH_START: &str = "dispatch_start";
+    /// `(handles_ptr, count, timeout_ms, ready_out) -> errno`
+    pub const DISPATCH_WAIT: &str = "dispatch_wait";
+    /// `(handle) -> errno`
+    pub const DISPATCH_FORGET: &str = "dispatch_forget";
     /// `(target_ptr, target_len, payload_ptr, payload_len, outcome_out) -> errno`
     pub const EMIT: &str = "emit";
     /// `(handle, ptr, len) -> errno`
@@ -52,8 +58,11 @@ pub mod import {
     pub const REGION_INFO: &str = "region_info";
 
     /// Every one of them with its number of `i32` parameters: what a module may import and a host must offer.
-    pub const SIGNATURES: [(&str, u32); 14] = [
+    pub const SIGNATURES: [(&str, u32); 17] = [
         (REQUEST_DISPATCHER, 5),
+        (DISPATCH_START, 6),
+        (DISPATCH_WAIT, 4),
+        (DISPATCH_FORGET, 1),
         (EMIT, 5),
         (RESPONSE_READ, 3),
         (CONTEXT_GET, 5),
@@ -156,6 +165,8 @@ pub const LINK_ARGUMENTS_MAX: usize = 16;
 pub const JOIN_KEY_MAX: usize = 255;
 /// Most calls that one invocation can have in flight.
 pub const CALLS_IN_FLIGHT_MAX: usize = 1024;
+/// `timeout_ms` of a wait that only the calls' deadlines end.
+pub const WAIT_FOR_EVER: u32 = u32::MAX;
 /// Largest payload or response in bytes, whatever the configuration says.
 pub const PAYLOAD_MAX: u64 = 1 << 30;
 
@@ -211,6 +222,7 @@ mod tests {
         for bound in [
             FUNCTION_NAME_MAX,
             TARGET_MAX,
+            JOIN_KEY_MAX,
             LOG_MESSAGE_MAX,
             TRAP_MESSAGE_MAX,
             INLINE_MAX,
@@ -219,6 +231,12 @@ mod tests {
         ] {
             assert!(TABLE.contains(&format!("{bound} bytes")), "docs/abi.md lacks {bound} bytes");
         }
+        let calls = format!("{CALLS_IN_FLIGHT_MAX} calls in flight");
+        assert!(TABLE.contains(&calls), "docs/abi.md lacks CALLS_IN_FLIGHT_MAX");
+        assert!(
+            TABLE.contains(&format!("{WAIT_FOR_EVER} waits")),
+            "docs/abi.md lacks WAIT_FOR_EVER"
+        );
         assert!(TABLE.contains(&format!("{REGIONS_MAX} regions")), "docs/abi.md lacks REGIONS_MAX");
     }
 }

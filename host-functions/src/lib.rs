@@ -10,8 +10,11 @@
 //! - Everything that a guest can pile up here is bounded by a named constant.
 #![forbid(unsafe_code)]
 
+mod calls;
 mod context;
 mod context_get;
+mod dispatch_start;
+mod dispatch_wait;
 mod emit;
 mod link;
 mod log;
@@ -26,6 +29,8 @@ mod trap_message;
 
 pub use context::{Context, Deadline};
 pub use context_get::context_get;
+pub use dispatch_start::{StartParameters, begin_start, dispatch_start, end_start};
+pub use dispatch_wait::{dispatch_forget, dispatch_wait};
 pub use emit::emit;
 pub use link::{
     LINK_DEPTH_MAX, LinkEnded, Links, OtherMemory, link_offer, link_read, link_result, link_return,
@@ -41,6 +46,7 @@ pub use trap_message::trap_message;
 
 use std::os::fd::BorrowedFd;
 
+use calls::CallTable;
 use cwasi_abi::Errno;
 
 /// A call's payload on its way out of the caller.
@@ -74,6 +80,37 @@ impl Outgoing<'_> {
     }
 }
 
+/// How a call ended.
+pub type Ended = Result<Box<dyn Response>, CallFailure>;
+
+/// A call as one part of several that its callee handles together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Join<'a> {
+    /// What the parts of a run that belong together have in common.
+    pub key: &'a str,
+    /// How many there are; 0 = the callee's annotation says.
+    pub parts: u32,
+    /// The place of this one among them, from 0.
+    pub part: u32,
+}
+
+/// What a dispatcher calls a call in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallNumber(pub u32);
+
+/// A call that was started.
+pub enum Started {
+    /// It is under way.
+    Flying(CallNumber),
+    /// It is over.
+    Ended(Ended),
+}
+
+/// As many calls are in flight as a dispatcher keeps; nothing was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many calls are in flight")]
+pub struct TooManyCalls;
+
 /// Moves one call to its callee and back; the host's dispatcher implements it.
 pub trait Dispatch {
     /// Calls `target` and waits for its end.
@@ -86,6 +123,30 @@ pub trait Dispatch {
         payload: Outgoing<'_>,
         deadline: Deadline,
     ) -> Result<Box<dyn Response>, CallFailure>;
+
+    /// Starts a call of `target`; the payload is the guest's again when this returns. A dispatcher that knows no calls
+    /// in flight makes the call at once.
+    ///
+    /// # Errors
+    /// When there are too many.
+    fn start(
+        &mut self,
+        target: &str,
+        payload: Outgoing<'_>,
+        _join: Option<Join<'_>>,
+        deadline: Deadline,
+    ) -> Result<Started, TooManyCalls> {
+        Ok(Started::Ended(self.call(target, payload, deadline)))
+    }
+
+    /// Waits until one of `calls`, which [`Self::start`] numbered, has ended, at most until `until` (`None`: until
+    /// their deadlines); the first that has. Its number is free then.
+    fn wait(&mut self, _calls: &[CallNumber], _until: Deadline) -> Option<(usize, Ended)> {
+        None
+    }
+
+    /// Nobody wants to know the end of this call; its number is free.
+    fn forget(&mut self, _call: CallNumber) {}
 
     /// The number of the embedded module that serves `target`; `None` when another mode does, see
     /// [`Self::call`]. The call then runs in the caller's VM, and [`Self::embedded_ended`] follows unless
@@ -191,6 +252,7 @@ impl Response for Vec<u8> {
 pub struct Host {
     context: Context,
     responses: ResponseTable,
+    calls: CallTable,
     dispatch: Box<dyn Dispatch>,
     log: Box<dyn LogSink>,
     trap_message: Option<String>,
@@ -207,6 +269,7 @@ impl Host {
         Self {
             context,
             responses,
+            calls: CallTable::default(),
             dispatch,
             log,
             trap_message: None,
@@ -219,14 +282,16 @@ impl Host {
     pub fn begin(&mut self, context: Context) {
         self.context = context;
         self.responses.clear();
+        self.calls.clear();
         self.trap_message = None;
         self.dispatch.begin(&self.context);
         self.running = true;
     }
 
-    /// The invocation is over: frees what its guest left, refuses calls until the next [`Self::begin`].
+    /// The invocation is over: frees what its guest left, forgets the calls that it did not wait for, refuses calls until the next [`Self::begin`].
     pub fn end(&mut self) {
         self.responses.clear();
+        self.calls.clear();
         self.dispatch.end();
         self.running = false;
     }
@@ -265,6 +330,7 @@ impl std::fmt::Debug for Host {
         f.debug_struct("Host")
             .field("context", &self.context)
             .field("responses", &self.responses)
+            .field("calls", &self.calls)
             .field("running", &self.running)
             .finish_non_exhaustive()
     }

@@ -136,7 +136,7 @@ pub(crate) fn checked<'a>(
 }
 
 /// The payload as it travels: a sealed region as the memfd that it is.
-fn outgoing<'a, M: PagedMemory>(
+pub(crate) fn outgoing<'a, M: PagedMemory>(
     regions: Option<&'a Regions<M>>,
     ptr: GuestPtr,
     bytes: &'a [u8],

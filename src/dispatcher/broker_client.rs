@@ -15,7 +15,8 @@ use crate::wire::control::{
     SandboxMessage,
 };
 
-use super::call::{Resolve, Route};
+use super::call::{Question, Resolve, Resolved};
+use super::links::Route;
 
 /// Reports of one message at most; a worker with more edges than this sends several.
 const REPORTS_PER_MESSAGE: usize = 16;
@@ -58,11 +59,15 @@ impl BrokerClient {
 impl Resolve for BrokerClient {
     fn resolve(
         &mut self,
-        target: &str,
-        avoid: &[String],
+        question: &Question<'_>,
         deadline: Deadline,
-    ) -> Result<Route, CallError> {
-        let request = ResolveRequest { target: target.to_owned(), avoid: avoid.to_vec() };
+    ) -> Result<Resolved, CallError> {
+        let target = question.target;
+        let request = ResolveRequest {
+            target: target.to_owned(),
+            avoid: question.avoid.to_vec(),
+            held: question.held.to_vec(),
+        };
         let (reply, mut descriptors) = self
             .exchange(&SandboxMessage::Resolve(request), &[], deadline)
             .map_err(|error| match error {
@@ -78,18 +83,19 @@ impl Resolve for BrokerClient {
             })
         };
         match reply {
-            ResolveReply::Local { instance, reason, max_payload } => {
+            ResolveReply::Local { instance, reason, max_payload, instances } => {
                 let local =
                     LocalRoute { instance, connection: connection()?, max_request: max_payload };
-                Ok(Route::Local { local, reason })
+                Ok(Resolved { route: Some(Route::Local { local, reason }), instances })
             }
             ResolveReply::Networked { reason, max_payload } => {
                 // The shim knows which instance; none of them is to be avoided by name.
                 let instance = String::new();
                 let bridge =
                     LocalRoute { instance, connection: connection()?, max_request: max_payload };
-                Ok(Route::Networked { bridge, reason })
+                Ok(Resolved { route: Some(Route::Networked { bridge, reason }), instances: 1 })
             }
+            ResolveReply::NoOther { instances } => Ok(Resolved { route: None, instances }),
             ResolveReply::Unroutable { errno, message } => {
                 Err(CallError::from_wire(errno, message, target))
             }

@@ -1,12 +1,12 @@
 //! A call's life in the caller's worker (paper Algorithms 2 and 4): check, route, send, wait, count.
 
-use std::collections::HashMap;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use cwasi_abi::{FUNCTION_NAME_MAX, PAYLOAD_MAX};
 
-use crate::modes::local::{LocalMode, LocalRoute};
-use crate::modes::{Call, CallError, Mode, ModeKind, Outgoing, Payload};
+use crate::modes::local::LocalMode;
+use crate::modes::{Call, CallError, ModeKind, Outgoing, Payload};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::random::bytes16;
 use crate::sys::seqpacket::Deadline;
@@ -14,11 +14,11 @@ use crate::wire::control::EdgeReport;
 use crate::wire::ids::{CallId, RunId};
 
 use super::edges::{Edges, Ended};
+use super::flights::Flights;
+use super::links::{Links, Route};
 
 /// Most attempts of one call; only attempts that the callee certainly did not accept are followed by another.
 pub const ATTEMPTS_MAX: u32 = 4;
-/// Most routes that one worker keeps; beyond it the cache starts afresh.
-pub const ROUTES_MAX: usize = 256;
 /// How long a call waits when neither the caller's own deadline nor the deployment says, in milliseconds.
 pub const DEFAULT_TIMEOUT_MS: u64 = 60_000;
 /// Longest time between two reports of a worker that goes on calling.
@@ -35,60 +35,37 @@ pub struct Settings {
     pub timeout_ms: u64,
 }
 
-/// Where a callee is reached: mode + address.
-#[derive(Debug)]
-pub enum Route {
-    /// Local buffer.
-    Local {
-        /// The connection.
-        local: LocalRoute,
-        /// Why this mode.
-        reason: String,
-    },
-    /// Networked buffer, by way of the shim.
-    Networked {
-        /// The connection to the shim.
-        bridge: LocalRoute,
-        /// Why this mode.
-        reason: String,
-    },
+/// Asks for a route.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// The callee, as the caller names it.
+    pub target: &'a str,
+    /// Instances that did not accept a call just now: others first.
+    pub avoid: &'a [String],
+    /// Instances that there are connections to already, all of them busy: only others.
+    pub held: &'a [String],
 }
 
-impl Route {
-    const fn mode(&self) -> ModeKind {
-        match self {
-            Self::Local { .. } => ModeKind::Local,
-            Self::Networked { .. } => ModeKind::Networked,
-        }
-    }
-
-    fn reason(&self) -> &str {
-        match self {
-            Self::Local { reason, .. } | Self::Networked { reason, .. } => reason,
-        }
-    }
-
-    fn instance(&self) -> &str {
-        match self {
-            Self::Local { local: connection, .. } | Self::Networked { bridge: connection, .. } => {
-                &connection.instance
-            }
-        }
-    }
+/// Answers a [`Question`].
+#[derive(Debug)]
+pub struct Resolved {
+    /// A new connection; `None` when there are no instances but those that are held.
+    pub route: Option<Route>,
+    /// How many instances can be reached in the route's mode.
+    pub instances: usize,
 }
 
 /// Where routes come from and reports go to; the shim, behind [`super::BrokerClient`].
 pub trait Resolve {
-    /// A route to `target` that is none of the instances in `avoid` if there is another.
+    /// A route to a callee.
     ///
     /// # Errors
     /// The call's error when there is no route.
     fn resolve(
         &mut self,
-        target: &str,
-        avoid: &[String],
+        question: &Question<'_>,
         deadline: Deadline,
-    ) -> Result<Route, CallError>;
+    ) -> Result<Resolved, CallError>;
 
     /// Has a message kept for `target`.
     ///
@@ -112,20 +89,21 @@ pub trait Resolve {
 /// The request dispatcher of one worker.
 #[derive(Debug)]
 pub struct Dispatcher<R> {
-    settings: Settings,
-    resolver: R,
-    routes: HashMap<String, Route>,
-    local: LocalMode,
-    edges: Edges,
+    pub(super) settings: Settings,
+    pub(super) resolver: R,
+    pub(super) links: Links,
+    pub(super) flights: Flights,
+    pub(super) local: LocalMode,
+    pub(super) edges: Edges,
     reported: Instant,
-    invocation: Invocation,
+    pub(super) invocation: Rc<Invocation>,
 }
 
 /// What all calls of one invocation have in common.
 #[derive(Debug, Default)]
-struct Invocation {
-    traceparent: String,
-    run: Option<RunId>,
+pub(super) struct Invocation {
+    pub(super) traceparent: String,
+    pub(super) run: Option<RunId>,
 }
 
 impl<R: Resolve> Dispatcher<R> {
@@ -137,18 +115,18 @@ impl<R: Resolve> Dispatcher<R> {
         Self {
             settings,
             resolver,
-            routes: HashMap::new(),
+            links: Links::default(),
+            flights: Flights::default(),
             local,
             edges,
             reported: Instant::now(),
-            invocation: Invocation::default(),
+            invocation: Rc::default(),
         }
     }
 
     /// An invocation starts; its calls belong to this trace (empty = not traced) and to this run of the workflow.
     pub fn begin(&mut self, traceparent: &str, run: Option<RunId>) {
-        traceparent.clone_into(&mut self.invocation.traceparent);
-        self.invocation.run = run;
+        self.invocation = Rc::new(Invocation { traceparent: traceparent.to_owned(), run });
     }
 
     /// Calls `target` with `payload` and waits for its end, at most until `deadline` (the invocation's own).
@@ -176,10 +154,15 @@ impl<R: Resolve> Dispatcher<R> {
             response_bytes: result.as_ref().ok().map(Payload::len),
             latency: started.elapsed(),
         });
+        self.flush_now_and_then();
+        result
+    }
+
+    /// Hands over the metrics of a worker that goes on calling.
+    pub(super) fn flush_now_and_then(&mut self) {
         if self.reported.elapsed() >= REPORT_INTERVAL {
             self.flush();
         }
-        result
     }
 
     /// Where calls are counted that need no route.
@@ -198,7 +181,7 @@ impl<R: Resolve> Dispatcher<R> {
         deadline: Deadline,
     ) -> Result<(), CallError> {
         check(target, payload.len() as u64, self.settings.max_payload)?;
-        let deadline = self.deadline(deadline);
+        let deadline = Some(self.deadline(deadline));
         self.resolver.emit(target, payload, &self.invocation.traceparent, deadline)
     }
 
@@ -211,46 +194,35 @@ impl<R: Resolve> Dispatcher<R> {
         self.reported = Instant::now();
     }
 
-    fn deadline(&self, invocation: Deadline) -> Deadline {
+    pub(super) fn deadline(&self, invocation: Deadline) -> u64 {
         let own = monotonic_ns().saturating_add(self.settings.timeout_ms.saturating_mul(1_000_000));
-        Some(invocation.map_or(own, |invocation| invocation.min(own)))
+        invocation.map_or(own, |invocation| invocation.min(own))
     }
 
     fn attempt(
         &mut self,
         target: &str,
         payload: Outgoing<'_>,
-        deadline: Deadline,
+        deadline: u64,
         served: &mut Option<(ModeKind, String)>,
     ) -> Result<Payload, CallError> {
         let id = CallId(bytes16());
+        let invocation = Rc::clone(&self.invocation);
+        let deadline = Some(deadline);
         let mut avoid = Vec::new();
         let mut attempt = 1;
         loop {
-            let Invocation { traceparent, run } = &self.invocation;
-            let call =
-                Call { id, target, payload, deadline, traceparent, attempt, run: *run, join: None };
-            let route = match self.routes.get_mut(target) {
-                Some(route) => route,
-                None => {
-                    if self.routes.len() >= ROUTES_MAX {
-                        self.routes.clear();
-                    }
-                    let route = self.resolver.resolve(target, &avoid, deadline)?;
-                    self.routes.entry(target.to_owned()).or_insert(route)
-                }
-            };
-            *served = Some((route.mode(), route.reason().to_owned()));
-            let result = match route {
-                Route::Local { local: connection, .. }
-                | Route::Networked { bridge: connection, .. } => self.local.call(connection, &call),
-            };
+            let Invocation { traceparent, run } = &*invocation;
+            let (run, join) = (*run, None);
+            let call = Call { id, target, payload, deadline, traceparent, attempt, run, join };
+            let link = self.link(target, &avoid, deadline)?;
+            if let Some(route) = self.links.route(link) {
+                *served = Some((route.mode(), route.reason().to_owned()));
+            }
+            let result = self.exchange(link, &call);
             let Err(error) = result else { return result };
-            if !keeps_route(&error)
-                && let Some(route) = self.routes.remove(target)
-                && !route.instance().is_empty()
-            {
-                avoid.push(route.instance().to_owned());
+            if !keeps_route(&error) {
+                avoid.extend(self.links.retire(link));
             }
             if !error.not_accepted() || attempt >= ATTEMPTS_MAX {
                 return Err(error);
@@ -261,7 +233,7 @@ impl<R: Resolve> Dispatcher<R> {
 }
 
 /// True when the connection is still good after this error.
-const fn keeps_route(error: &CallError) -> bool {
+pub(super) const fn keeps_route(error: &CallError) -> bool {
     !matches!(
         error,
         CallError::Unreachable { .. } | CallError::Broken { .. } | CallError::Internal { .. }

@@ -145,11 +145,12 @@ impl Broker {
             }
         };
         let mut avoid = request.avoid.clone();
-        let first = self.choose(speaker, &callee, &local, &beside, &mut avoid);
+        let known = Known { local: &local, beside: &beside, held: &request.held };
+        let first = self.choose(speaker, &callee, known, &mut avoid);
         match first {
             // Nobody here took the connection: perhaps somebody elsewhere does.
             (ResolveReply::Unroutable { .. }, _) if avoid.len() > request.avoid.len() => {
-                match self.choose(speaker, &callee, &local, &beside, &mut avoid) {
+                match self.choose(speaker, &callee, known, &mut avoid) {
                     (ResolveReply::Unroutable { .. }, _) => first,
                     other => other,
                 }
@@ -163,10 +164,10 @@ impl Broker {
         &self,
         speaker: &Speaker,
         callee: &Identity,
-        local: &[Record],
-        beside: &[String],
+        known: Known<'_>,
         avoid: &mut Vec<String>,
     ) -> (ResolveReply, Option<OwnedFd>) {
+        let Known { local, beside, held } = known;
         let remote = self.remote(speaker, callee, local, avoid);
         let tried = avoid.clone();
         let facts = Facts {
@@ -185,8 +186,13 @@ impl Broker {
             Selection::Embedded { .. } => {
                 unroutable(Errno::Internal, format!("{callee} is embedded; its caller knows that"))
             }
-            Selection::Local { candidates, reason } => {
-                connect_first(speaker, callee, &candidates, reason, avoid)
+            Selection::Local { mut candidates, reason } => {
+                let instances = candidates.len();
+                candidates.retain(|record| !held.contains(&record.instance));
+                if candidates.is_empty() {
+                    return (ResolveReply::NoOther { instances }, None);
+                }
+                connect_first(speaker, callee, &candidates, (reason, instances), avoid)
             }
             Selection::Networked { candidates, reason } => {
                 let largest = candidates.iter().map(|location| location.max_payload).max();
@@ -229,8 +235,8 @@ impl Broker {
         callee: &Identity,
         local: &[Record],
         avoid: &[String],
-    ) -> Known {
-        let Some(network) = &self.network else { return Known::NotConfigured };
+    ) -> Elsewhere {
+        let Some(network) = &self.network else { return Elsewhere::NotConfigured };
         let here = |record: &Record| {
             !avoid.contains(&record.instance) && may_call(&speaker.identity, callee, &record.allow)
         };
@@ -240,11 +246,11 @@ impl Broker {
             ModeHint::Embedded | ModeHint::Local => false,
         };
         if !needed {
-            return Known::Locations(Vec::new());
+            return Elsewhere::Locations(Vec::new());
         }
         match tokio::runtime::Handle::current().block_on(network.locations(callee)) {
-            Ok(locations) => Known::Locations(locations),
-            Err(error) => Known::Away(error.to_string()),
+            Ok(locations) => Elsewhere::Locations(locations),
+            Err(error) => Elsewhere::Away(error.to_string()),
         }
     }
 
@@ -256,14 +262,25 @@ impl Broker {
     }
 }
 
+/// What this host knows about a callee, and the caller holds of it.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    /// Instances here.
+    local: &'a [Record],
+    /// Other functions in its scope here, when there are none.
+    beside: &'a [String],
+    /// Instances that the caller has connections to, and wants no others of.
+    held: &'a [String],
+}
+
 /// What was found out about other hosts.
-enum Known {
+enum Elsewhere {
     NotConfigured,
     Away(String),
     Locations(Vec<Location>),
 }
 
-impl Known {
+impl Elsewhere {
     fn as_fact(&self) -> Remote<'_> {
         match self {
             Self::NotConfigured => Remote::NotConfigured,
@@ -289,7 +306,7 @@ fn connect_first(
     speaker: &Speaker,
     callee: &Identity,
     candidates: &[&Record],
-    reason: String,
+    (reason, instances): (String, usize),
     avoid: &mut Vec<String>,
 ) -> (ResolveReply, Option<OwnedFd>) {
     let mut full = false;
@@ -298,7 +315,7 @@ fn connect_first(
             Ok(connection) => {
                 let instance = record.instance.clone();
                 let max_payload = record.max_payload;
-                let reply = ResolveReply::Local { instance, reason, max_payload };
+                let reply = ResolveReply::Local { instance, reason, max_payload, instances };
                 return (reply, Some(connection));
             }
             Err(SocketError::Deadline) => full = true,
@@ -482,8 +499,17 @@ mod tests {
         }
 
         async fn resolve(&self, target: &str) -> (ResolveReply, Vec<OwnedFd>) {
+            self.resolve_beside(target, &[]).await
+        }
+
+        async fn resolve_beside(
+            &self,
+            target: &str,
+            held: &[&str],
+        ) -> (ResolveReply, Vec<OwnedFd>) {
             let (ours, theirs) = seqpacket::pair().unwrap();
-            let request = ResolveRequest { target: target.into(), avoid: Vec::new() };
+            let (avoid, held) = (Vec::new(), held.iter().map(|one| (*one).to_owned()).collect());
+            let request = ResolveRequest { target: target.into(), avoid, held };
             let question = control::encode(&SandboxMessage::Resolve(request));
             seqpacket::send(self.sandbox.as_fd(), &[&question], &[theirs.as_fd()], None).unwrap();
             let receiving = tokio::task::spawn_blocking(move || {
@@ -515,6 +541,22 @@ mod tests {
             let hello: Hello = decode(&buffer[..received.len]).unwrap().open().unwrap();
             assert_eq!((hello.identity(), hello.workflow.as_str()), (identity("a"), "w"));
         }
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_holds_instances_gets_others_as_long_as_there_are_some() {
+        let bed = bed();
+        let _listeners = [bed.register("1"), bed.register("2")];
+        let (reply, _) = bed.resolve("b").await;
+        let ResolveReply::Local { instance, instances: 2, .. } = reply else { panic!("{reply:?}") };
+        let (reply, descriptors) = bed.resolve_beside("b", &[&instance]).await;
+        let ResolveReply::Local { instance: other, instances: 2, .. } = reply else {
+            panic!("{reply:?}")
+        };
+        assert!(other != instance && descriptors.len() == 1);
+        let (reply, descriptors) = bed.resolve_beside("b", &["1", "2"]).await;
+        assert_eq!(reply, ResolveReply::NoOther { instances: 2 });
+        assert!(descriptors.is_empty());
     }
 
     #[tokio::test]

@@ -254,6 +254,29 @@ impl<'a> SegmentRef<'a> {
     pub const fn as_fd(&self) -> BorrowedFd<'a> {
         self.fd
     }
+
+    /// The same segment, kept by the caller too.
+    ///
+    /// # Errors
+    /// When descriptors run out.
+    pub fn to_segment(&self) -> Result<Segment, SegmentError> {
+        let os = |source| SegmentError::Os { operation: "dup", len: self.len, source };
+        let fd = self.fd.try_clone_to_owned().map_err(os)?;
+        Ok(Segment { file: File::from(fd), len: self.len })
+    }
+
+    /// What tells it from every other memfd that is open.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn inode(&self) -> Result<u64, SegmentError> {
+        let os = |errno: nix::Error| SegmentError::Os {
+            operation: "fstat",
+            len: self.len,
+            source: errno.into(),
+        };
+        Ok(fstat(self.fd).map_err(os)?.st_ino)
+    }
 }
 
 impl<'a> From<&'a Segment> for SegmentRef<'a> {

@@ -177,11 +177,14 @@ pub fn try_receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Option<Recei
     let mut space = nix::cmsg_space!([RawFd; DESCRIPTORS_MAX]);
     let mut slices = [IoSliceMut::new(buffer)];
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
+    let mut reset = false;
     let message = loop {
         match recvmsg::<UnixAddr>(fd.as_raw_fd(), &mut slices, Some(&mut space), flags) {
             Ok(message) => break message,
             Err(Errno::EINTR) => {}
             Err(Errno::EAGAIN) => return Ok(None),
+            // Told once, and before the messages that the peer had sent when it went away.
+            Err(Errno::ECONNRESET) if !reset => reset = true,
             Err(Errno::ECONNRESET) => return Err(SocketError::Closed),
             Err(errno) => return Err(SocketError::os("recvmsg")(errno)),
         }
@@ -205,21 +208,43 @@ pub fn try_receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Option<Recei
     Ok(Some(Received { len: message.bytes, descriptors }))
 }
 
+/// Waits until one of `input` has a message (or an error, which the next call reports), or until there is room on
+/// `room`. The indices of the former; none when `deadline` passed, or when there is room only.
+///
+/// # Errors
+/// When the system cannot wait.
+pub fn wait_any(
+    input: &[BorrowedFd<'_>],
+    room: Option<BorrowedFd<'_>>,
+    deadline: Deadline,
+) -> Result<Vec<usize>, SocketError> {
+    let mut fds: Vec<_> = input.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+    fds.extend(room.map(|fd| PollFd::new(fd, PollFlags::POLLOUT)));
+    loop {
+        let timeout = timeout(deadline).unwrap_or(PollTimeout::ZERO);
+        match poll(&mut fds, timeout) {
+            Ok(0) if timeout == PollTimeout::ZERO => return Ok(Vec::new()),
+            Ok(0) | Err(Errno::EINTR) => {}
+            Ok(_) => break,
+            Err(errno) => return Err(SocketError::os("poll")(errno)),
+        }
+    }
+    let hit = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
+    Ok((0..input.len()).filter(|index| hit(&fds[*index])).collect())
+}
+
+/// How long to wait until `deadline`; `None` when it has passed.
+fn timeout(deadline: Deadline) -> Option<PollTimeout> {
+    let Some(deadline) = deadline else { return Some(PollTimeout::NONE) };
+    let left_ns = deadline.saturating_sub(monotonic_ns());
+    let left_ms = i32::try_from(left_ns.div_ceil(1_000_000)).unwrap_or(i32::MAX);
+    (left_ns > 0).then(|| PollTimeout::try_from(left_ms).unwrap_or(PollTimeout::MAX))
+}
+
 /// Waits until one of `events` (or an error, which the next call reports) is there.
 fn wait(fd: BorrowedFd<'_>, events: PollFlags, deadline: Deadline) -> Result<(), SocketError> {
     loop {
-        let timeout = match deadline {
-            None => PollTimeout::NONE,
-            Some(deadline) => {
-                let left_ns = deadline.saturating_sub(monotonic_ns());
-                if left_ns == 0 {
-                    return Err(SocketError::Deadline);
-                }
-                let left_ms = left_ns.div_ceil(1_000_000);
-                PollTimeout::try_from(i32::try_from(left_ms).unwrap_or(i32::MAX))
-                    .unwrap_or(PollTimeout::MAX)
-            }
-        };
+        let timeout = timeout(deadline).ok_or(SocketError::Deadline)?;
         let mut fds = [PollFd::new(fd.as_fd(), events)];
         match poll(&mut fds, timeout) {
             Ok(0) | Err(Errno::EINTR) => {}
@@ -263,5 +288,33 @@ mod tests {
         drop(a);
         assert!(matches!(receive(b.as_fd(), &mut buffer, None), Err(SocketError::Closed)));
         assert!(matches!(send(b.as_fd(), &[b"x"], &[], None), Err(SocketError::Closed)));
+    }
+
+    #[test]
+    fn what_a_peer_sent_before_it_went_away_is_received() {
+        let (a, b) = pair().unwrap();
+        send(b.as_fd(), &[b"never read"], &[], None).unwrap();
+        send(a.as_fd(), &[b"1"], &[], None).unwrap();
+        send(a.as_fd(), &[b"2"], &[], None).unwrap();
+        drop(a);
+        let mut buffer = [0; 16];
+        for expected in [b"1", b"2"] {
+            let received = receive(b.as_fd(), &mut buffer, None).unwrap();
+            assert_eq!(&buffer[..received.len], expected);
+        }
+        assert!(matches!(receive(b.as_fd(), &mut buffer, None), Err(SocketError::Closed)));
+    }
+
+    #[test]
+    fn waiting_for_many_tells_which_have_something() {
+        let pairs: Vec<_> = (0..3).map(|_| pair().unwrap()).collect();
+        let input: Vec<_> = pairs.iter().map(|(a, _)| a.as_fd()).collect();
+        let soon = || Some(monotonic_ns() + 1_000_000);
+        assert!(wait_any(&input, None, soon()).unwrap().is_empty());
+        assert!(wait_any(&input, Some(input[0]), None).unwrap().is_empty(), "there is room");
+        send(pairs[2].1.as_fd(), &[b"x"], &[], None).unwrap();
+        assert_eq!(wait_any(&input, Some(input[0]), None).unwrap(), [2]);
+        assert_eq!(wait_any(&input, None, Some(0)).unwrap(), [2]);
+        assert!(wait_any(&[], None, soon()).unwrap().is_empty());
     }
 }

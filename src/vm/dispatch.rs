@@ -5,12 +5,12 @@ use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use cwasi_host_functions::{
-    CallFailure, Context, Deadline, Dispatch, Level, LinkEnded, LogSink, Outgoing, Response,
-    ResponseLost,
+    CallFailure, CallNumber, Context, Deadline, Dispatch, Ended, Join, Level, LinkEnded, LogSink,
+    Outgoing, Response, ResponseLost, Started, TooManyCalls,
 };
 
 use crate::dispatcher::embedded::LinkedCall;
-use crate::dispatcher::{Dispatcher, EmbeddedCalls, Resolve};
+use crate::dispatcher::{Dispatcher, EmbeddedCalls, Resolve, Ticket, TooMany};
 use crate::modes::{self, CallError, Payload};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::segment::SegmentRef;
@@ -38,15 +38,31 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
         payload: Outgoing<'_>,
         deadline: Deadline,
     ) -> Result<Box<dyn Response>, CallFailure> {
-        let payload = match payload {
-            Outgoing::Bytes(bytes) => modes::Outgoing::Bytes(bytes),
-            // Sealed by this worker (`wasmedge::memory`).
-            Outgoing::Sealed { fd, len } => modes::Outgoing::Segment(SegmentRef::of_known(fd, len)),
-        };
-        match self.dispatcher.call(target, payload, deadline.map(to_monotonic)) {
-            Ok(payload) => Ok(Box::new(Arrived(payload))),
-            Err(error) => Err(failure(&error)),
-        }
+        arrived(self.dispatcher.call(target, outgoing(payload), deadline.map(to_monotonic)))
+    }
+
+    fn start(
+        &mut self,
+        target: &str,
+        payload: Outgoing<'_>,
+        join: Option<Join<'_>>,
+        deadline: Deadline,
+    ) -> Result<Started, TooManyCalls> {
+        let join = join.map(|Join { key, parts, part }| modes::Join { key, parts, part });
+        let deadline = deadline.map(to_monotonic);
+        let started = self.dispatcher.start(target, outgoing(payload), join, deadline);
+        let number = |ticket: Ticket| Started::Flying(CallNumber(ticket.0));
+        started.map(number).map_err(|TooMany| TooManyCalls)
+    }
+
+    fn wait(&mut self, calls: &[CallNumber], until: Deadline) -> Option<(usize, Ended)> {
+        let tickets: Vec<_> = calls.iter().map(|number| Ticket(number.0)).collect();
+        let (index, ended) = self.dispatcher.wait(&tickets, until.map(to_monotonic))?;
+        Some((index, arrived(ended)))
+    }
+
+    fn forget(&mut self, call: CallNumber) {
+        self.dispatcher.forget(Ticket(call.0));
     }
 
     fn emit(
@@ -86,7 +102,23 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
 
     fn end(&mut self) {
         self.embedded.abandon(self.dispatcher.edges());
+        self.dispatcher.end();
         self.dispatcher.flush();
+    }
+}
+
+fn outgoing(payload: Outgoing<'_>) -> modes::Outgoing<'_> {
+    match payload {
+        Outgoing::Bytes(bytes) => modes::Outgoing::Bytes(bytes),
+        // Sealed by this worker (`wasmedge::memory`).
+        Outgoing::Sealed { fd, len } => modes::Outgoing::Segment(SegmentRef::of_known(fd, len)),
+    }
+}
+
+fn arrived(ended: Result<Payload, CallError>) -> Ended {
+    match ended {
+        Ok(payload) => Ok(Box::new(Arrived(payload))),
+        Err(error) => Err(failure(&error)),
     }
 }
 

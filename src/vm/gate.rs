@@ -31,6 +31,8 @@ pub const ENTER: &str = "enter";
 pub const LEAVE: &str = "leave";
 /// `request_dispatcher`'s parameters `-> errno`, or `-1 - callee` when the callee is embedded.
 pub const BEGIN: &str = "begin";
+/// `dispatch_start`'s parameters `-> errno`, or `-1 - callee` when the callee is embedded.
+pub const BEGIN_START: &str = "begin_start";
 /// `(response_out, payload_ptr) -> errno`: the payload is copied to where the callee allocated.
 pub const PASS: &str = "pass";
 /// `(status) -> errno`: the callee answered.
@@ -107,7 +109,7 @@ pub fn link(embedded: &str, functions: &[LinkedFunction]) -> Vec<u8> {
 }
 
 /// What stands in for the module `cwasi` in a function that may dispatch to embedded ones: the host functions
-/// as they are, and `request_dispatcher` in front of the host's. `callees` are the embedded modules in order;
+/// as they are, and `request_dispatcher` and `dispatch_start` in front of the host's. `callees` are the embedded modules in order;
 /// `None` is one that can only be linked.
 #[must_use]
 pub fn dispatch(callees: &[Option<&str>]) -> Vec<u8> {
@@ -116,14 +118,15 @@ pub fn dispatch(callees: &[Option<&str>]) -> Vec<u8> {
     // First, and one type for each: where the engine matches a function that is handed through, it takes the
     // index of the function's type in the host's module for one in this module.
     for (name, parameters) in import::SIGNATURES {
-        if name == import::REQUEST_DISPATCHER {
+        if [import::REQUEST_DISPATCHER, import::DISPATCH_START].contains(&name) {
             gate.ty(i32s(parameters), i32s(1));
         } else {
             let function = gate.import(HOST, name, i32s(parameters), i32s(1));
             gate.exports.export(name, ExportKind::Func, function);
         }
     }
-    let begin = gate.import(GATE_HOST, BEGIN, i32s(DISPATCH_PARAMS), i32s(1));
+    let begin = gate.import(GATE_HOST, BEGIN, i32s(CALL_PARAMS), i32s(1));
+    let begin_start = gate.import(GATE_HOST, BEGIN_START, i32s(START_PARAMS), i32s(1));
     let pass = gate.import(GATE_HOST, PASS, i32s(2), i32s(1));
     let end = gate.import(GATE_HOST, END, i32s(1), i32s(1));
     let mut alloc = Vec::new();
@@ -140,18 +143,25 @@ pub fn dispatch(callees: &[Option<&str>]) -> Vec<u8> {
     let alloc = Indirect { table: gate.table(callees.len(), alloc), ty: gate.ty(i32s(2), i32s(1)) };
     let handle =
         Indirect { table: gate.table(callees.len(), handle), ty: gate.ty(i32s(3), i32s(1)) };
-    let body = DispatchBody { begin, pass, end, place, alloc, handle, home }.function();
-    gate.function(import::REQUEST_DISPATCHER, i32s(DISPATCH_PARAMS), i32s(1), &body);
+    let call = DispatchBody { params: CALL_PARAMS, begin, pass, end, place, alloc, handle, home };
+    gate.function(import::REQUEST_DISPATCHER, i32s(CALL_PARAMS), i32s(1), &call.function());
+    let start = DispatchBody { params: START_PARAMS, begin: begin_start, ..call };
+    gate.function(import::DISPATCH_START, i32s(START_PARAMS), i32s(1), &start.function());
     gate.finish()
 }
 
 /// Parameters of `request_dispatcher`.
-const DISPATCH_PARAMS: u32 = 5;
-/// Index of the payload's length among them.
+const CALL_PARAMS: u32 = 5;
+/// Parameters of `dispatch_start`.
+const START_PARAMS: u32 = 6;
+/// Index of the payload's length among either's.
 const PAYLOAD_LEN: u32 = 3;
 
-/// `request_dispatcher` of a gate: a call from Wasm to Wasm, with leaf host functions that only move bytes.
+/// `request_dispatcher` or `dispatch_start` of a gate: a call from Wasm to Wasm, with leaf host functions that only
+/// move bytes.
 struct DispatchBody {
+    /// How many there are.
+    params: u32,
     begin: u32,
     pass: u32,
     end: u32,
@@ -164,35 +174,32 @@ struct DispatchBody {
 
 impl DispatchBody {
     fn function(&self) -> Function {
-        const ROUTE: u32 = DISPATCH_PARAMS;
-        const CALLEE: u32 = ROUTE + 1;
-        const RESPONSE_OUT: u32 = ROUTE + 2;
-        const PAYLOAD: u32 = ROUTE + 3;
-        const ERRNO: u32 = ROUTE + 4;
+        let route = self.params;
+        let [callee, response_out, payload, errno] = [1, 2, 3, 4].map(|local| route + local);
         let mut body = Function::new([(5, ValType::I32)]);
         let mut code = body.instructions();
-        for index in 0..DISPATCH_PARAMS {
+        for index in 0..self.params {
             code.local_get(index);
         }
         // Not embedded, or not to be called at all: the host has dealt with it.
-        code.call(self.begin).local_tee(ROUTE).i32_const(0).i32_ge_s().if_(BlockType::Empty);
-        code.local_get(ROUTE).return_().end();
-        code.i32_const(-1).local_get(ROUTE).i32_sub().local_set(CALLEE);
-        code.local_get(CALLEE);
+        code.call(self.begin).local_tee(route).i32_const(0).i32_ge_s().if_(BlockType::Empty);
+        code.local_get(route).return_().end();
+        code.i32_const(-1).local_get(route).i32_sub().local_set(callee);
+        code.local_get(callee);
         self.place.call(&mut code);
-        code.local_set(RESPONSE_OUT);
+        code.local_set(response_out);
         code.local_get(PAYLOAD_LEN).if_(BlockType::Empty);
-        code.local_get(PAYLOAD_LEN).i32_const(PAYLOAD_ALIGN).local_get(CALLEE);
+        code.local_get(PAYLOAD_LEN).i32_const(PAYLOAD_ALIGN).local_get(callee);
         self.alloc.call(&mut code);
-        code.local_set(PAYLOAD).end();
-        code.local_get(RESPONSE_OUT).local_get(PAYLOAD).call(self.pass);
-        code.local_tee(ERRNO).i32_eqz().if_(BlockType::Empty);
-        code.local_get(PAYLOAD).local_get(PAYLOAD_LEN).local_get(RESPONSE_OUT).local_get(CALLEE);
+        code.local_set(payload).end();
+        code.local_get(response_out).local_get(payload).call(self.pass);
+        code.local_tee(errno).i32_eqz().if_(BlockType::Empty);
+        code.local_get(payload).local_get(PAYLOAD_LEN).local_get(response_out).local_get(callee);
         self.handle.call(&mut code);
-        code.call(self.end).local_set(ERRNO).end();
+        code.call(self.end).local_set(errno).end();
         code.i32_const(0);
         self.home.call(&mut code);
-        code.local_get(ERRNO).end();
+        code.local_get(errno).end();
         body
     }
 }

@@ -284,6 +284,8 @@ pub struct ResolveRequest {
     pub target: String,
     /// Instances that did not answer this caller; the shim tries others first.
     pub avoid: Vec<String>,
+    /// Instances that this worker has connections to, all of them busy with its calls: only others will do.
+    pub held: Vec<String>,
 }
 
 /// Answer: a route, or an errno with its reasons.
@@ -299,6 +301,13 @@ pub enum ResolveReply {
         reason: String,
         /// Largest payload that the callee takes, in bytes.
         max_payload: u64,
+        /// How many instances this host has for the caller.
+        instances: usize,
+    },
+    /// Every instance on this host is one that the worker holds.
+    NoOther {
+        /// How many there are.
+        instances: usize,
     },
     /// The callee runs on other hosts. Descriptor: `[connection]`, whose other end is the shim; it takes and
     /// answers the same frames as a local callee, and sends each call to an instance that is there then.
@@ -379,13 +388,14 @@ mod tests {
         let message = SandboxMessage::Resolve(ResolveRequest {
             target: "b".into(),
             avoid: vec!["i1".into()],
+            held: vec!["i2".into()],
         });
         assert_eq!(decode::<SandboxMessage>(&encode(&message)).unwrap(), message);
     }
 
     #[test]
     fn unknown_fields_are_refused() {
-        let bytes = br#"{"resolve":{"target":"b","avoid":[],"more":1}}"#;
+        let bytes = br#"{"resolve":{"target":"b","avoid":[],"held":[],"more":1}}"#;
         assert!(decode::<SandboxMessage>(bytes).is_err());
     }
 }

@@ -1,11 +1,11 @@
 //! Function embedding under the suite: a caller's VM with the callee in it, on a thread of its own, a fresh
 //! instance for each call.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use cwasi::dispatcher::{Dispatcher, EmbeddedCalls, Resolve, Route, Settings};
+use cwasi::dispatcher::{Dispatcher, EmbeddedCalls, Question, Resolve, Resolved, Settings};
 use cwasi::modes::{Call, CallError, Outgoing, Payload};
 use cwasi::sys::seqpacket::Deadline;
 use cwasi::vm::compile::compile_unlimited;
@@ -41,6 +41,22 @@ const CALLER: &str = r#"(module
         (i32.store (local.get $out) (local.get $at))
         (i32.store offset=4 (local.get $out) (i32.add (local.get $len) (i32.const 1)))
         (i32.const 0)))"#;
+
+/// [`CALLER`], but the call is started, and waited for with its handle at 28.
+fn starting_caller() -> String {
+    let imports = r#"(import "cwasi" "dispatch_start" (func $start (param i32 i32 i32 i32 i32 i32) (result i32)))
+    (import "cwasi" "dispatch_wait" (func $wait (param i32 i32 i32 i32) (result i32)))"#;
+    let call = r#"(if (call $start (i32.const 64) (i32.const 6) (local.get $p) (local.get $n) (i32.const 0) (i32.const 24))
+            (then unreachable))
+        (if (call $wait (i32.const 24) (i32.const 1) (i32.const -1) (i32.const 28))
+            (then unreachable))
+        (local.set $errno (i32.load (i32.const 40)))"#;
+    let (before, rest) = CALLER.split_once("(import").unwrap();
+    let (_, rest) = rest.split_once("\n").unwrap();
+    let (head, rest) = rest.split_once("(local.set $errno").unwrap();
+    let (_, tail) = rest.split_once("(local.set $len").unwrap();
+    format!("{before}{imports}\n{head}{call}\n        (local.set $len{tail}")
+}
 
 /// What [`crate::callee`] does, as far as a callee in its caller's VM can.
 const CALLEE: &str = r#"(module
@@ -79,9 +95,16 @@ const CALLEE: &str = r#"(module
             (then (return (call $answer (local.get $out) (i32.const 4096) (i32.const TOO_LARGE) (i32.const 0)))))
         (call $answer (local.get $out) (i32.const 0) (i32.const 0) (i32.const 0))))"#;
 
-/// The two modules, compiled once.
-fn artifacts() -> &'static (tempfile::TempDir, PathBuf, PathBuf) {
-    static BUILT: OnceLock<(tempfile::TempDir, PathBuf, PathBuf)> = OnceLock::new();
+struct Artifacts {
+    calling: PathBuf,
+    starting: PathBuf,
+    callee: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+/// The modules, compiled once.
+fn artifacts() -> &'static Artifacts {
+    static BUILT: OnceLock<Artifacts> = OnceLock::new();
     BUILT.get_or_init(|| {
         let directory = tempfile::tempdir().unwrap();
         let build = |name: &str, text: &str| {
@@ -92,8 +115,12 @@ fn artifacts() -> &'static (tempfile::TempDir, PathBuf, PathBuf) {
             out
         };
         let callee = CALLEE.replace("TOO_LARGE", &(MAX_PAYLOAD + 1).to_string());
-        let (caller, callee) = (build("caller", CALLER), build("callee", &callee));
-        (directory, caller, callee)
+        Artifacts {
+            calling: build("calling", CALLER),
+            starting: build("starting", &starting_caller()),
+            callee: build("callee", &callee),
+            _directory: directory,
+        }
     })
 }
 
@@ -101,8 +128,8 @@ fn artifacts() -> &'static (tempfile::TempDir, PathBuf, PathBuf) {
 struct Nowhere;
 
 impl Resolve for Nowhere {
-    fn resolve(&mut self, target: &str, _: &[String], _: Deadline) -> Result<Route, CallError> {
-        Err(CallError::NoSuchFunction { message: target.to_owned() })
+    fn resolve(&mut self, question: &Question<'_>, _: Deadline) -> Result<Resolved, CallError> {
+        Err(CallError::NoSuchFunction { message: question.target.to_owned() })
     }
 
     fn report(&mut self, _: Vec<EdgeReport>) {}
@@ -114,8 +141,8 @@ struct Order {
 }
 
 /// A caller's life: one instance per order, until nobody orders any more.
-fn live(orders: &Receiver<Order>, answers: &Sender<Result<Vec<u8>, CallError>>) {
-    let (_, caller, callee) = artifacts();
+fn live(caller: &Path, orders: &Receiver<Order>, answers: &Sender<Result<Vec<u8>, CallError>>) {
+    let callee = &artifacts().callee;
     let embedded = [EmbeddedModule {
         name: "callee".into(),
         artifact: callee.clone(),
@@ -159,6 +186,41 @@ fn live(orders: &Receiver<Order>, answers: &Sender<Result<Vec<u8>, CallError>>) 
 /// There is nothing to start: the callee comes with each caller.
 pub struct Embedded;
 
+impl Embedded {
+    fn caller_of(artifact: &'static Path) -> EmbeddedCaller {
+        let (orders, taken) = channel();
+        let (given, answers) = channel();
+        std::thread::spawn(move || live(artifact, &taken, &given));
+        EmbeddedCaller { orders, answers }
+    }
+}
+
+/// The same with calls that are started and waited for.
+pub struct EmbeddedStarted;
+
+impl Bench for EmbeddedStarted {
+    type Caller = EmbeddedCaller;
+
+    fn start() -> Self {
+        artifacts();
+        Self
+    }
+
+    fn caller(&self) -> EmbeddedCaller {
+        Embedded::caller_of(&artifacts().starting)
+    }
+
+    fn kill(&mut self) {}
+
+    fn can_be_killed() -> bool {
+        false
+    }
+
+    fn is_apart() -> bool {
+        false
+    }
+}
+
 impl Bench for Embedded {
     type Caller = EmbeddedCaller;
 
@@ -168,10 +230,7 @@ impl Bench for Embedded {
     }
 
     fn caller(&self) -> EmbeddedCaller {
-        let (orders, taken) = channel();
-        let (given, answers) = channel();
-        std::thread::spawn(move || live(&taken, &given));
-        EmbeddedCaller { orders, answers }
+        Self::caller_of(&artifacts().calling)
     }
 
     fn kill(&mut self) {}
@@ -222,4 +281,16 @@ fn a_call_after_its_deadline_is_not_made() {
     };
     let ended = caller.call(&call);
     assert!(matches!(ended, Err(CallError::Timeout { .. })), "{ended:?}");
+}
+
+mod in_flight {
+    use super::EmbeddedStarted;
+
+    crate::conformance!(EmbeddedStarted);
+
+    #[test]
+    fn nothing_leaks() {
+        let case = crate::suite::nothing_leaks::<EmbeddedStarted>;
+        crate::in_a_process_of_its_own("embedded::in_flight::nothing_leaks", case);
+    }
 }

@@ -7,6 +7,7 @@
 
 mod callee;
 mod embedded;
+mod fan;
 mod local;
 mod networked;
 mod suite;

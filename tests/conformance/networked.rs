@@ -4,14 +4,18 @@
 use std::marker::PhantomData;
 
 use cwasi::coordinator::registry::{Record, Registry};
+use cwasi::dispatcher::{Question, Resolve, Resolved, Route};
+use cwasi::modes::CallError;
 use cwasi::modes::local::{LocalMode, LocalRoute};
 use cwasi::modes::networked::Target;
 use cwasi::shim::network::{self, Network};
-use cwasi::wire::control::ModeHint;
+use cwasi::sys::seqpacket::Deadline;
+use cwasi::wire::control::{EdgeReport, ModeHint};
 use cwasi_testbed::redis::{Kind, Redis};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 
 use crate::callee::{Callee, identity};
+use crate::fan::Reachable;
 use crate::local::LocalCaller;
 use crate::{Bench, MAX_PAYLOAD};
 
@@ -85,18 +89,7 @@ impl<S: Server> Bench for Networked<S> {
     }
 
     fn caller(&self) -> LocalCaller {
-        let caller = network::Caller {
-            identity: identity("caller"),
-            workflow: String::new(),
-            instance: "1".to_owned(),
-            hint: ModeHint::Auto,
-            max_payload: MAX_PAYLOAD,
-            callee: identity("callee"),
-            passed_over: Vec::new(),
-        };
-        let _entered = self.here.reactor.enter();
-        let connection = self.here.network.bridge(caller).unwrap();
-        let route = LocalRoute { instance: String::new(), connection, max_request: MAX_PAYLOAD };
+        let route = self.bridge().connect();
         LocalCaller { mode: LocalMode::new(MAX_PAYLOAD), route }
     }
 
@@ -113,6 +106,53 @@ impl<S: Server> Bench for Networked<S> {
     }
 }
 
+impl<S: Server> Networked<S> {
+    fn bridge(&self) -> ToNetwork {
+        let (network, reactor) = (self.here.network.clone(), self.here.reactor.handle().clone());
+        ToNetwork { network, reactor }
+    }
+}
+
+impl<S: Server> Reachable for Networked<S> {
+    type Resolver = ToNetwork;
+
+    fn resolver(&self) -> ToNetwork {
+        self.bridge()
+    }
+}
+
+/// Connects to the caller's shim.
+pub struct ToNetwork {
+    network: Network,
+    reactor: Handle,
+}
+
+impl ToNetwork {
+    fn connect(&self) -> LocalRoute {
+        let caller = network::Caller {
+            identity: identity("caller"),
+            workflow: String::new(),
+            instance: "1".to_owned(),
+            hint: ModeHint::Auto,
+            max_payload: MAX_PAYLOAD,
+            callee: identity("callee"),
+            passed_over: Vec::new(),
+        };
+        let _entered = self.reactor.enter();
+        let connection = self.network.bridge(caller).unwrap();
+        LocalRoute { instance: String::new(), connection, max_request: MAX_PAYLOAD }
+    }
+}
+
+impl Resolve for ToNetwork {
+    fn resolve(&mut self, _: &Question<'_>, _: Deadline) -> Result<Resolved, CallError> {
+        let (bridge, reason) = (self.connect(), String::new());
+        Ok(Resolved { route: Some(Route::Networked { bridge, reason }), instances: 1 })
+    }
+
+    fn report(&mut self, _: Vec<EdgeReport>) {}
+}
+
 mod redis_7 {
     use super::{Networked, Redis7};
 
@@ -123,6 +163,20 @@ mod redis_7 {
         crate::in_a_process_of_its_own(
             "networked::redis_7::nothing_leaks",
             crate::suite::nothing_leaks::<Networked<Redis7>>,
+        );
+    }
+}
+
+mod in_flight {
+    use super::{Networked, Redis7};
+
+    crate::fan_conformance!(Networked<Redis7>);
+
+    #[test]
+    fn nothing_leaks() {
+        crate::in_a_process_of_its_own(
+            "networked::in_flight::nothing_leaks",
+            crate::fan::nothing_leaks_from_calls_in_flight::<Networked<Redis7>>,
         );
     }
 }

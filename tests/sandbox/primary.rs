@@ -105,6 +105,7 @@ fn a_guest_calls_then_allocates_copies_and_calls_again() {
         instance: "callee-1".into(),
         reason: "same host".into(),
         max_payload: 1 << 20,
+        instances: 1,
     };
     seqpacket::send(
         question.descriptors[0].as_fd(),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use cwasi::dispatcher::{Dispatcher, EmbeddedCalls, Resolve, Route, Settings};
+use cwasi::dispatcher::{Dispatcher, EmbeddedCalls, Question, Resolve, Resolved, Settings};
 use cwasi::modes::CallError;
 use cwasi::sys::seqpacket::Deadline;
 use cwasi::vm::compile::compile_unlimited;
@@ -62,8 +62,8 @@ const CALLER: &str = r#"(module
 struct Nowhere;
 
 impl Resolve for Nowhere {
-    fn resolve(&mut self, target: &str, _: &[String], _: Deadline) -> Result<Route, CallError> {
-        Err(CallError::NoSuchFunction { message: target.to_owned() })
+    fn resolve(&mut self, question: &Question<'_>, _: Deadline) -> Result<Resolved, CallError> {
+        Err(CallError::NoSuchFunction { message: question.target.to_owned() })
     }
 
     fn report(&mut self, _: Vec<EdgeReport>) {}

@@ -1,17 +1,18 @@
-//! The caller's side: one call over one connection. Runs in the caller's worker.
+//! The caller's side: calls over connections to callees. Runs in the caller's worker.
 //!
-//! A worker runs one invocation at a time and a call is synchronous, so at most one request is out on a
-//! connection. Answers to calls that were given up carry another id and are dropped.
+//! Many requests may be out on one connection; their answers come in any order and carry their ids. An answer
+//! that nobody waits for any more is for the caller of [`LocalMode::receive`] to drop.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::modes::{self, Call, CallError, Mode, ModeKind, Outgoing, Payload};
 use crate::sys::clock::monotonic_ns;
-use crate::sys::seqpacket::SocketError;
+use crate::sys::seqpacket::{self, Deadline, SocketError};
 use crate::wire::envelope::{Join, Request, Response};
-use crate::wire::frame::FRAME_MAX;
+use crate::wire::frame::{self, FRAME_MAX};
+use crate::wire::ids::CallId;
 
-use super::{LocalError, receive_frame, send_frame, send_segment};
+use super::{LocalError, open_payload, send_frame, send_segment};
 
 /// A connection to one instance of a callee.
 #[derive(Debug)]
@@ -22,6 +23,15 @@ pub struct LocalRoute {
     pub connection: OwnedFd,
     /// Largest payload that the callee takes, in bytes.
     pub max_request: u64,
+}
+
+/// An answer that arrived.
+#[derive(Debug)]
+pub struct Heard {
+    /// The call that it ends.
+    pub id: CallId,
+    /// How.
+    pub ended: Result<Payload, CallError>,
 }
 
 /// Local buffer, caller's side.
@@ -38,7 +48,11 @@ impl LocalMode {
         Self { buffer: vec![0; FRAME_MAX], max_response }
     }
 
-    fn send(route: &LocalRoute, call: &Call<'_>) -> Result<(), CallError> {
+    /// Sends a request; waits for room until `until`. False when there was none: nothing was sent.
+    ///
+    /// # Errors
+    /// When it cannot be sent at all; the callee did not accept it.
+    pub fn send(route: &LocalRoute, call: &Call<'_>, until: Deadline) -> Result<bool, CallError> {
         let length = call.payload.len();
         if length > route.max_request {
             let what = format!("payload for {}", call.target);
@@ -61,32 +75,70 @@ impl LocalMode {
         };
         let connection = route.connection.as_fd();
         let sent = match call.payload {
-            Outgoing::Bytes(bytes) => send_frame(connection, &request, bytes, &[], call.deadline),
-            Outgoing::Segment(segment) => {
-                send_segment(connection, &request, segment, &[], call.deadline)
-            }
+            Outgoing::Bytes(bytes) => send_frame(connection, &request, bytes, &[], until),
+            Outgoing::Segment(segment) => send_segment(connection, &request, segment, &[], until),
         };
-        sent.map_err(|error| not_sent(error, call.target))
+        match sent {
+            Ok(()) => Ok(true),
+            Err(LocalError::Socket(SocketError::Deadline)) => Ok(false),
+            Err(error) => Err(not_sent(error, call.target)),
+        }
     }
 
-    fn receive(&mut self, route: &LocalRoute, call: &Call<'_>) -> Result<Payload, CallError> {
+    /// The next answer on a connection to `target`; waits for it until `until`, `None` when there was none.
+    ///
+    /// # Errors
+    /// When the connection brings no more answers: every call that is out on it has ended with this error.
+    pub fn receive(
+        &mut self,
+        route: &LocalRoute,
+        target: &str,
+        until: Deadline,
+    ) -> Result<Option<Heard>, CallError> {
+        let received = match seqpacket::receive(route.connection.as_fd(), &mut self.buffer, until) {
+            Ok(received) => received,
+            Err(SocketError::Deadline) => return Ok(None),
+            Err(error) => return Err(not_answered(error.into(), target)),
+        };
+        let message = &self.buffer[..received.len];
+        open(message, received.descriptors, self.max_response, target).map(Some)
+    }
+
+    /// Waits until one of `routes` has an answer (or has ended), or until there is room on `room`. The indices of
+    /// those that have one; empty when `until` passed, or there is room.
+    ///
+    /// # Errors
+    /// When the system cannot wait.
+    pub fn wait(
+        routes: &[&LocalRoute],
+        room: Option<&LocalRoute>,
+        until: Deadline,
+    ) -> Result<Vec<usize>, CallError> {
+        let input: Vec<BorrowedFd<'_>> =
+            routes.iter().map(|route| route.connection.as_fd()).collect();
+        let room = room.map(|route| route.connection.as_fd());
+        seqpacket::wait_any(&input, room, until).map_err(|error| CallError::Internal {
+            message: format!("waiting for answers: {error}"),
+        })
+    }
+}
+
+impl Mode for LocalMode {
+    const KIND: ModeKind = ModeKind::Local;
+    type Route = LocalRoute;
+
+    fn call(&mut self, route: &mut LocalRoute, call: &Call<'_>) -> Result<Payload, CallError> {
+        let timeout = || CallError::Timeout { target: call.target.to_owned() };
+        if !Self::send(route, call, call.deadline)? {
+            return Err(timeout());
+        }
         loop {
-            let answer = receive_frame::<Response>(
-                &route.connection,
-                &mut self.buffer,
-                self.max_response,
-                call.deadline,
-            )
-            .map_err(|error| not_answered(error, call.target))?;
-            if answer.envelope.id() != Some(call.id) {
-                continue;
+            match self.receive(route, call.target, call.deadline)? {
+                Some(heard) if heard.id == call.id => return heard.ended,
+                // Of a call that was given up.
+                Some(_late) => {}
+                None => return Err(timeout()),
             }
-            if answer.envelope.errno == 0 {
-                return Ok(answer.payload);
-            }
-            let message = answer.payload.into_vec().unwrap_or_default();
-            let message = String::from_utf8_lossy(&message).into_owned();
-            return Err(CallError::from_wire(answer.envelope.errno, message, call.target));
         }
     }
 }
@@ -96,21 +148,34 @@ fn envelope_join(join: modes::Join<'_>) -> Join {
     Join { key: key.to_owned(), parts, part, ..Join::default() }
 }
 
-impl Mode for LocalMode {
-    const KIND: ModeKind = ModeKind::Local;
-    type Route = LocalRoute;
-
-    fn call(&mut self, route: &mut LocalRoute, call: &Call<'_>) -> Result<Payload, CallError> {
-        Self::send(route, call)?;
-        self.receive(route, call)
-    }
+/// The answer that a message is. What is wrong with its payload is that call's error alone.
+fn open(
+    message: &[u8],
+    descriptors: Vec<OwnedFd>,
+    max_response: u64,
+    target: &str,
+) -> Result<Heard, CallError> {
+    let malformed =
+        |message: String| CallError::Internal { message: format!("answer of {target}: {message}") };
+    let frame = frame::decode(message).map_err(|error| malformed(error.to_string()))?;
+    let envelope = frame.open::<Response>().map_err(|error| malformed(error.to_string()))?;
+    let id = envelope.id().ok_or_else(|| malformed("it names no call".to_owned()))?;
+    let ended = match open_payload(frame.payload, descriptors, 0, max_response) {
+        Ok((payload, _)) if envelope.errno == 0 => Ok(payload),
+        Ok((payload, _)) => {
+            let text = payload.into_vec().unwrap_or_default();
+            let text = String::from_utf8_lossy(&text).into_owned();
+            Err(CallError::from_wire(envelope.errno, text, target))
+        }
+        Err(error) => Err(not_answered(error, target)),
+    };
+    Ok(Heard { id, ended })
 }
 
 /// The request did not leave, so the callee never accepted it.
 fn not_sent(error: LocalError, target: &str) -> CallError {
     let target = target.to_owned();
     match error {
-        LocalError::Socket(SocketError::Deadline) => CallError::Timeout { target },
         LocalError::Socket(error) => CallError::Unreachable { target, message: error.to_string() },
         error => CallError::Internal { message: format!("request to {target}: {error}") },
     }
@@ -119,9 +184,6 @@ fn not_sent(error: LocalError, target: &str) -> CallError {
 /// The request left and no acceptable answer came.
 fn not_answered(error: LocalError, target: &str) -> CallError {
     match error {
-        LocalError::Socket(SocketError::Deadline) => {
-            CallError::Timeout { target: target.to_owned() }
-        }
         LocalError::Socket(SocketError::Closed) => CallError::Broken {
             target: target.to_owned(),
             message: "its connection closed before the answer".to_owned(),

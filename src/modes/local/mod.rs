@@ -20,7 +20,7 @@ pub mod caller;
 pub mod receiver;
 
 pub use answer::{Answer, respond};
-pub use caller::{LocalMode, LocalRoute};
+pub use caller::{Heard, LocalMode, LocalRoute};
 pub use receiver::{Incoming, Receiver};
 
 /// Why a frame could not be sent or a message is no acceptable frame.
@@ -123,22 +123,33 @@ pub struct Opened<E> {
 /// For anything else; all descriptors are closed then.
 pub fn open_frame<E: Enveloped>(
     message: &[u8],
-    mut descriptors: Vec<OwnedFd>,
+    descriptors: Vec<OwnedFd>,
     extra: usize,
     max_payload: u64,
 ) -> Result<Opened<E>, LocalError> {
     let frame = frame::decode(message)?;
     let envelope = frame.open::<E>()?;
-    let length = frame.payload.len();
+    let (payload, extra) = open_payload(frame.payload, descriptors, extra, max_payload)?;
+    Ok(Opened { envelope, payload, extra })
+}
+
+/// The payload that a frame announces, and the descriptors before its segment's.
+fn open_payload(
+    payload: PayloadRef<'_>,
+    mut descriptors: Vec<OwnedFd>,
+    extra: usize,
+    max_payload: u64,
+) -> Result<(Payload, Vec<OwnedFd>), LocalError> {
+    let length = payload.len();
     if length > max_payload {
         return Err(LocalError::TooLarge { length, limit: max_payload });
     }
     let found = descriptors.len();
-    let segments = usize::from(matches!(frame.payload, PayloadRef::Segment(_)));
+    let segments = usize::from(matches!(payload, PayloadRef::Segment(_)));
     if found != extra + segments {
         return Err(LocalError::Descriptors { found, expected: extra + segments });
     }
-    let payload = match (frame.payload, segments) {
+    let payload = match (payload, segments) {
         (PayloadRef::Inline(bytes), _) => Payload::Inline(bytes.to_vec()),
         (PayloadRef::Segment(len), _) => {
             let fd =
@@ -146,7 +157,7 @@ pub fn open_frame<E: Enveloped>(
             Payload::Segment(Segment::accept(fd, len)?)
         }
     };
-    Ok(Opened { envelope, payload, extra: descriptors })
+    Ok((payload, descriptors))
 }
 
 /// Receives one frame of kind `E` without extra descriptors.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::unix::AsyncFd;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::{Network, Order};
@@ -23,8 +23,9 @@ use crate::wire::envelope::Request;
 use crate::wire::frame::FRAME_MAX;
 use crate::wire::ids::{CallId, Identity};
 
-/// Calls of one worker that are under way: one that it waits for, and some that it gave up.
-const CALLS_MAX: usize = 16;
+/// Calls over one connection that are under way, given-up ones included; further requests wait in the socket, and
+/// then in their worker.
+const CALLS_MAX: usize = 256;
 /// Longest time that a worker may take to take a response, in nanoseconds.
 const RESPOND_MAX_NS: u64 = 1_000_000_000;
 /// How long a call waits whose caller says "for ever".
@@ -77,25 +78,36 @@ struct Bridge {
 impl Bridge {
     async fn run(self) {
         let mut buffer = vec![0; FRAME_MAX];
+        while let Ok(permit) = Arc::clone(&self.calls).acquire_owned().await {
+            let Some(opened) = self.next(&mut buffer).await else { return };
+            if !self.take(opened, permit) {
+                return;
+            }
+        }
+    }
+
+    /// The next message; `None` at the connection's end.
+    async fn next(&self, buffer: &mut [u8]) -> Option<Result<Opened<Request>, LocalError>> {
         loop {
-            let Ok(mut ready) = self.socket.readable().await else { return };
-            match seqpacket::try_receive(self.socket.get_ref().as_fd(), &mut buffer) {
+            let mut ready = self.socket.readable().await.ok()?;
+            match seqpacket::try_receive(self.socket.get_ref().as_fd(), buffer) {
                 Ok(None) => ready.clear_ready(),
                 Ok(Some(received)) => {
                     let max = self.caller.max_payload;
                     let message = &buffer[..received.len];
-                    let opened = open_frame::<Request>(message, received.descriptors, 0, max);
-                    if !self.take(opened) {
-                        return;
-                    }
+                    return Some(open_frame(message, received.descriptors, 0, max));
                 }
-                Err(_closed) => return,
+                Err(_closed) => return None,
             }
         }
     }
 
     /// Starts one call; false when the worker sends something else.
-    fn take(&self, opened: Result<Opened<Request>, LocalError>) -> bool {
+    fn take(
+        &self,
+        opened: Result<Opened<Request>, LocalError>,
+        permit: OwnedSemaphorePermit,
+    ) -> bool {
         let opened = match opened {
             Ok(opened) => opened,
             Err(error) => {
@@ -112,11 +124,6 @@ impl Bridge {
             self.answer(id, &Answer::Error(error));
             return true;
         }
-        let Ok(permit) = Arc::clone(&self.calls).try_acquire_owned() else {
-            let message = format!("{CALLS_MAX} calls of this worker are still under way");
-            self.answer(id, &Answer::Error(CallError::Overloaded { message }));
-            return true;
-        };
         let order = order(id, opened, &self.caller);
         let (network, caller) = (self.network.clone(), Arc::clone(&self.caller));
         let socket = Arc::clone(&self.socket);

@@ -11,7 +11,7 @@ use cwasi_host_functions::{
     self as host_functions, CallFailure, GuestMemory, GuestPtr, OtherMemory, Response, ResponseLost,
 };
 
-use super::imports::{Bound, Environment};
+use super::imports::{Bound, Environment, start_parameters};
 use super::memory::RawMemory;
 use crate::vm::reactor::ERROR_MESSAGE_MAX;
 
@@ -29,8 +29,17 @@ pub(super) struct Embedded {
 struct Pending {
     callee: usize,
     payload: (GuestPtr, u32),
-    outcome_out: GuestPtr,
+    answer_to: AnswerTo,
     response_out: GuestPtr,
+}
+
+/// Where the caller learns how the call ended.
+#[derive(Clone, Copy, Debug)]
+enum AnswerTo {
+    /// `outcome_out` of a call that it waits for.
+    Outcome(GuestPtr),
+    /// `handle_out` of a call that it started, and waits for later.
+    Handle(GuestPtr),
 }
 
 impl Embedded {
@@ -155,16 +164,41 @@ impl Bound<5> for Begin {
             payload,
             outcome_out,
         )?;
-        let Some(callee) = begun else { return Ok(Errno::Ok.code()) };
-        env.host.enter_embedded(env.slot.program.name(callee));
-        env.slot.links.borrow_mut().forget_result();
-        let mut embedded = env.slot.embedded.borrow_mut();
-        embedded.settle();
-        let response_out = GuestPtr(0);
-        embedded.pending = Some(Pending { callee, payload, outcome_out, response_out });
-        let index = i32::try_from(callee).map_err(|_| Errno::Internal)?;
-        Ok(-1 - index)
+        drop(regions);
+        run_next(env, begun, payload, AnswerTo::Outcome(outcome_out))
     }
+}
+
+/// `begin_start(target_ptr, target_len, payload_ptr, payload_len, options_ptr, handle_out) -> errno or -1 - callee`
+pub(super) struct BeginStart;
+
+impl Bound<6> for BeginStart {
+    fn call(env: &mut Environment<'_>, params: [u32; 6]) -> Result<i32, Errno> {
+        let parameters = start_parameters(params);
+        let mut memory = env.slot.embedded.borrow().caller.ok_or(Errno::Internal)?;
+        let regions = env.slot.regions.borrow();
+        let begun = host_functions::begin_start(env.host, &mut memory, Some(&regions), parameters)?;
+        drop(regions);
+        run_next(env, begun, parameters.payload, AnswerTo::Handle(parameters.handle_out))
+    }
+}
+
+/// What the gate does next: nothing, or run a callee.
+fn run_next(
+    env: &mut Environment<'_>,
+    begun: Option<usize>,
+    payload: (GuestPtr, u32),
+    answer_to: AnswerTo,
+) -> Result<i32, Errno> {
+    let Some(callee) = begun else { return Ok(Errno::Ok.code()) };
+    env.host.enter_embedded(env.slot.program.name(callee));
+    env.slot.links.borrow_mut().forget_result();
+    let mut embedded = env.slot.embedded.borrow_mut();
+    embedded.settle();
+    let response_out = GuestPtr(0);
+    embedded.pending = Some(Pending { callee, payload, answer_to, response_out });
+    let index = i32::try_from(callee).map_err(|_| Errno::Internal)?;
+    Ok(-1 - index)
 }
 
 /// `pass(response_out, payload_ptr) -> errno`
@@ -263,6 +297,9 @@ fn end(
     let (pending, mut caller, _) = pending(env)?;
     env.slot.embedded.borrow_mut().pending = None;
     env.host.leave_embedded();
-    host_functions::end_call(env.host, &mut caller, ended, pending.outcome_out)?;
+    match pending.answer_to {
+        AnswerTo::Outcome(out) => host_functions::end_call(env.host, &mut caller, ended, out)?,
+        AnswerTo::Handle(out) => host_functions::end_start(env.host, &mut caller, ended, out)?,
+    }
     Ok(Errno::Ok.code())
 }

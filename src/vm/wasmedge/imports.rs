@@ -9,10 +9,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use cwasi_abi::{Errno, import};
-use cwasi_host_functions::{self as host_functions, GuestPtr, Host, Regions};
+use cwasi_host_functions::{self as host_functions, GuestPtr, Host, Regions, StartParameters};
 use wasmedge_sys::ffi;
 
-use super::embedded::{Begin, End, Enter, Leave, Pass};
+use super::embedded::{Begin, BeginStart, End, Enter, Leave, Pass};
 use super::handles::{FunctionType, ModuleInstance, Name};
 use super::memory::RawMemory;
 use super::slot::Slot;
@@ -29,7 +29,7 @@ struct HostFunction {
 
 impl HostFunction {
     const fn new<const PARAMS: usize, F: Bound<PARAMS>>(name: &'static str) -> Self {
-        #[expect(clippy::cast_possible_truncation, reason = "at most 5")]
+        #[expect(clippy::cast_possible_truncation, reason = "at most 6")]
         Self { name, params: PARAMS as u32, results: F::RESULT as u32, entry: bound::<PARAMS, F> }
     }
 }
@@ -42,8 +42,11 @@ type Entry = unsafe extern "C" fn(
 ) -> ffi::WasmEdge_Result;
 
 /// What guests import.
-const FUNCTIONS: [HostFunction; 14] = [
+const FUNCTIONS: [HostFunction; 17] = [
     HostFunction::new::<5, RequestDispatcher>(import::REQUEST_DISPATCHER),
+    HostFunction::new::<6, DispatchStart>(import::DISPATCH_START),
+    HostFunction::new::<4, DispatchWait>(import::DISPATCH_WAIT),
+    HostFunction::new::<1, DispatchForget>(import::DISPATCH_FORGET),
     HostFunction::new::<5, Emit>(import::EMIT),
     HostFunction::new::<3, ResponseRead>(import::RESPONSE_READ),
     HostFunction::new::<5, ContextGet>(import::CONTEXT_GET),
@@ -60,10 +63,11 @@ const FUNCTIONS: [HostFunction; 14] = [
 ];
 
 /// What gates import.
-const GATE_FUNCTIONS: [HostFunction; 5] = [
+const GATE_FUNCTIONS: [HostFunction; 6] = [
     HostFunction::new::<1, Enter>(gate::ENTER),
     HostFunction::new::<0, Leave>(gate::LEAVE),
     HostFunction::new::<5, Begin>(gate::BEGIN),
+    HostFunction::new::<6, BeginStart>(gate::BEGIN_START),
     HostFunction::new::<2, Pass>(gate::PASS),
     HostFunction::new::<1, End>(gate::END),
 ];
@@ -109,6 +113,17 @@ pub(super) struct Environment<'a> {
     pub(super) memory: RawMemory,
 }
 
+/// The parameters of `dispatch_start` in their order.
+pub(super) const fn start_parameters(params: [u32; 6]) -> StartParameters {
+    let [target, target_len, payload, payload_len, options, handle_out] = params;
+    StartParameters {
+        target: (GuestPtr(target), target_len),
+        payload: (GuestPtr(payload), payload_len),
+        options: GuestPtr(options),
+        handle_out: GuestPtr(handle_out),
+    }
+}
+
 /// The regions of the guest whose memory this is; an embedded module has none.
 fn regions(slot: &Slot, memory: RawMemory) -> Option<RefMut<'_, Regions<RawMemory>>> {
     let own = slot.embedded.borrow().caller() == Some(memory);
@@ -144,6 +159,19 @@ host_function!(RequestDispatcher, 5, |env, [target, target_len, payload, payload
     let regions = regions(env.slot, env.memory);
     let regions = regions.as_deref();
     host_functions::request_dispatcher(env.host, &mut env.memory, regions, target, payload, outcome)
+});
+host_function!(DispatchStart, 6, |env, params| {
+    let regions = regions(env.slot, env.memory);
+    let regions = regions.as_deref();
+    host_functions::dispatch_start(env.host, &mut env.memory, regions, start_parameters(params))
+});
+host_function!(DispatchWait, 4, |env, [handles, count, timeout_ms, ready_out]| {
+    let handles = (GuestPtr(handles), count);
+    let ready_out = GuestPtr(ready_out);
+    host_functions::dispatch_wait(env.host, &mut env.memory, handles, timeout_ms, ready_out)
+});
+host_function!(DispatchForget, 1, |env, [handle]| {
+    host_functions::dispatch_forget(env.host, handle)
 });
 host_function!(Emit, 5, |env, [target, target_len, payload, payload_len, outcome]| {
     let target = (GuestPtr(target), target_len);

@@ -1,0 +1,153 @@
+//! `dispatch_start(target_ptr, target_len, payload_ptr, payload_len, options_ptr, handle_out) -> errno`
+
+use cwasi_abi::{CallOptions, Errno, JOIN_KEY_MAX};
+
+use crate::calls::InFlight;
+use crate::request_dispatcher::{checked, outgoing};
+use crate::{Ended, GuestMemory, GuestPtr, Host, Join, PagedMemory, Regions, Started};
+
+#[expect(clippy::cast_possible_truncation, reason = "16")]
+const OPTIONS_LEN: u32 = CallOptions::SIZE as u32;
+/// Length of a handle in linear memory.
+const HANDLE_LEN: u32 = 4;
+
+/// Where the parameters of `dispatch_start` point to.
+#[derive(Clone, Copy, Debug)]
+pub struct StartParameters {
+    /// The callee's name.
+    pub target: (GuestPtr, u32),
+    /// The payload.
+    pub payload: (GuestPtr, u32),
+    /// A [`CallOptions`]; 0 = none.
+    pub options: GuestPtr,
+    /// Where the call's handle goes.
+    pub handle_out: GuestPtr,
+}
+
+/// Starts a call, does not wait for its end, and keeps it for [`dispatch_wait`](crate::dispatch_wait()). The payload
+/// is the guest's again when this returns.
+///
+/// # Errors
+/// Nothing was started: [`Errno::BadPointer`], [`Errno::InvalidArgument`] for options that are never valid,
+/// [`Errno::NotAvailable`] outside an invocation, [`Errno::TooManyHandles`]. Whatever else goes wrong is the call's
+/// end.
+pub fn dispatch_start<M: PagedMemory>(
+    host: &mut Host,
+    memory: &mut M,
+    regions: Option<&Regions<M>>,
+    parameters: StartParameters,
+) -> Result<(), Errno> {
+    match start(host, memory, regions, parameters, false)? {
+        Beginning::Started(started) => keep(host, memory, started, parameters.handle_out),
+        // Not asked for.
+        Beginning::Embedded(_) => Err(Errno::Internal),
+    }
+}
+
+/// [`dispatch_start`] of a function that has others embedded. `Some(callee)`: the engine is to run that one now, and
+/// [`end_start`] follows; `None`: the call was started.
+///
+/// # Errors
+/// As [`dispatch_start`].
+pub fn begin_start<M: PagedMemory>(
+    host: &mut Host,
+    memory: &mut M,
+    regions: Option<&Regions<M>>,
+    parameters: StartParameters,
+) -> Result<Option<usize>, Errno> {
+    match start(host, memory, regions, parameters, true)? {
+        Beginning::Started(started) => {
+            keep(host, memory, started, parameters.handle_out).map(|()| None)
+        }
+        Beginning::Embedded(callee) => Ok(Some(callee)),
+    }
+}
+
+/// The call that [`begin_start`] left to the engine is over; it waits for `dispatch_wait` like any other.
+///
+/// # Errors
+/// As [`dispatch_start`].
+pub fn end_start(
+    host: &mut Host,
+    memory: &mut impl GuestMemory,
+    ended: Ended,
+    handle_out: GuestPtr,
+) -> Result<(), Errno> {
+    let length = ended.as_ref().ok().map(|response| response.len());
+    let within_limits = host.dispatch.embedded_ended(length);
+    let ended = ended.and_then(|response| within_limits.map(|()| response));
+    keep(host, memory, Started::Ended(ended), handle_out)
+}
+
+enum Beginning {
+    Started(Started),
+    Embedded(usize),
+}
+
+fn start<M: PagedMemory>(
+    host: &mut Host,
+    memory: &M,
+    regions: Option<&Regions<M>>,
+    parameters: StartParameters,
+    embeds: bool,
+) -> Result<Beginning, Errno> {
+    let StartParameters { target, payload, options, handle_out } = parameters;
+    memory.slice(handle_out, HANDLE_LEN)?;
+    let (name, bytes) = (memory.slice(target.0, target.1)?, memory.slice(payload.0, payload.1)?);
+    let join = join(memory, options)?;
+    if !host.running {
+        return Err(Errno::NotAvailable);
+    }
+    if host.calls.is_full() {
+        return Err(Errno::TooManyHandles);
+    }
+    let target = match checked(host, name, bytes) {
+        Ok(target) => target,
+        Err(failure) => return Ok(Beginning::Started(Started::Ended(Err(failure)))),
+    };
+    let deadline = host.context.deadline;
+    // A part is handled together with others, which an embedded function cannot wait for.
+    if embeds && join.is_none() {
+        match host.dispatch.embedded(target, bytes.len() as u64, deadline) {
+            Ok(Some(callee)) => return Ok(Beginning::Embedded(callee)),
+            Ok(None) => {}
+            Err(failure) => return Ok(Beginning::Started(Started::Ended(Err(failure)))),
+        }
+    }
+    let payload = outgoing(regions, payload.0, bytes);
+    let started = host.dispatch.start(target, payload, join, deadline);
+    started.map(Beginning::Started).map_err(|_too_many| Errno::TooManyHandles)
+}
+
+/// What the options say about other parts.
+fn join(memory: &impl GuestMemory, at: GuestPtr) -> Result<Option<Join<'_>>, Errno> {
+    if at == GuestPtr(0) {
+        return Ok(None);
+    }
+    let mut bytes = [0; CallOptions::SIZE];
+    bytes.copy_from_slice(memory.slice(at, OPTIONS_LEN)?);
+    let CallOptions { join_key_ptr, join_key_len, parts, part } = CallOptions::from_bytes(bytes);
+    if join_key_len == 0 {
+        return Ok(None);
+    }
+    let key = memory.slice(GuestPtr(join_key_ptr), join_key_len)?;
+    if key.len() > JOIN_KEY_MAX || (parts > 0 && part >= parts) {
+        return Err(Errno::InvalidArgument);
+    }
+    let key = str::from_utf8(key).map_err(|_| Errno::InvalidArgument)?;
+    Ok(Some(Join { key, parts, part }))
+}
+
+/// Gives the guest the handle of a call.
+fn keep(
+    host: &mut Host,
+    memory: &mut impl GuestMemory,
+    started: Started,
+    handle_out: GuestPtr,
+) -> Result<(), Errno> {
+    let handle = host.calls.insert(match started {
+        Started::Flying(number) => InFlight::Flying(number),
+        Started::Ended(ended) => InFlight::Ended(ended),
+    });
+    memory.write(handle_out, &handle.to_le_bytes())
+}

@@ -1,0 +1,297 @@
+//! `dispatch_start`, `dispatch_wait` and `dispatch_forget` against a dispatcher that tests drive.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use cwasi_abi::{CallOptions, JOIN_KEY_MAX, Outcome};
+use proptest::prelude::*;
+
+use super::*;
+use crate::fake::{FakeMemory, host};
+use crate::{
+    CallFailure, Context, Dispatch, Outgoing, RESPONSES_MAX, Response, StartParameters, Started,
+    TooManyCalls, dispatch_start, response_read,
+};
+
+/// What the dispatcher was told, and what it will say.
+#[derive(Default)]
+struct Script {
+    last: u32,
+    /// Calls that have ended, by number.
+    ended: BTreeMap<u32, Result<Vec<u8>, CallFailure>>,
+    /// Key, parts and part of each call that is a part.
+    joins: Vec<(String, u32, u32)>,
+    forgotten: Vec<u32>,
+}
+
+struct Scripted(Rc<RefCell<Script>>);
+
+impl Dispatch for Scripted {
+    fn call(
+        &mut self,
+        _: &str,
+        _: Outgoing<'_>,
+        _: Deadline,
+    ) -> Result<Box<dyn Response>, CallFailure> {
+        Err(CallFailure { errno: Errno::Internal, message: "nobody calls here".into() })
+    }
+
+    fn start(
+        &mut self,
+        target: &str,
+        _: Outgoing<'_>,
+        join: Option<crate::Join<'_>>,
+        _: Deadline,
+    ) -> Result<Started, TooManyCalls> {
+        let mut script = self.0.borrow_mut();
+        if target == "too-many" {
+            return Err(TooManyCalls);
+        }
+        if target == "at-once" {
+            return Ok(Started::Ended(Ok(Box::new(b"now".to_vec()))));
+        }
+        script.joins.extend(join.map(|join| (join.key.to_owned(), join.parts, join.part)));
+        script.last += 1;
+        Ok(Started::Flying(CallNumber(script.last)))
+    }
+
+    fn wait(&mut self, calls: &[CallNumber], _: Deadline) -> Option<(usize, Ended)> {
+        let mut script = self.0.borrow_mut();
+        let index = calls.iter().position(|call| script.ended.contains_key(&call.0))?;
+        let ended = script.ended.remove(&calls[index].0).unwrap();
+        Some((index, ended.map(|bytes| Box::new(bytes) as Box<dyn Response>)))
+    }
+
+    fn forget(&mut self, call: CallNumber) {
+        self.0.borrow_mut().forgotten.push(call.0);
+    }
+}
+
+const HANDLES: u32 = 0;
+const READY: u32 = 3000;
+const TARGET: u32 = 3100;
+const OPTIONS: u32 = 3400;
+const KEY: u32 = 3500;
+const HANDLE_OUT: u32 = 4000;
+
+struct Bench {
+    host: Host,
+    memory: FakeMemory,
+    script: Rc<RefCell<Script>>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let script = Rc::default();
+        let mut host = host();
+        host.dispatch = Box::new(Scripted(Rc::clone(&script)));
+        host.begin(Context::default());
+        Self { host, memory: FakeMemory::of(4096), script }
+    }
+
+    fn start_with(&mut self, target: &str, options: u32) -> Result<u32, Errno> {
+        self.memory.write(GuestPtr(TARGET), target.as_bytes()).unwrap();
+        let parameters = StartParameters {
+            target: (GuestPtr(TARGET), u32::try_from(target.len()).unwrap()),
+            payload: (GuestPtr(0), 8),
+            options: GuestPtr(options),
+            handle_out: GuestPtr(HANDLE_OUT),
+        };
+        dispatch_start(&mut self.host, &mut self.memory, None, parameters)?;
+        Ok(self.word(HANDLE_OUT))
+    }
+
+    fn start(&mut self, target: &str) -> u32 {
+        self.start_with(target, 0).unwrap()
+    }
+
+    fn word(&self, at: u32) -> u32 {
+        let bytes = self.memory.slice(GuestPtr(at), 4).unwrap();
+        u32::from_le_bytes(bytes.try_into().unwrap())
+    }
+
+    fn wait(&mut self, handles: &[u32]) -> Result<(u32, Outcome), Errno> {
+        let bytes: Vec<u8> = handles.iter().flat_map(|handle| handle.to_le_bytes()).collect();
+        self.memory.write(GuestPtr(HANDLES), &bytes).unwrap();
+        let handles = (GuestPtr(HANDLES), u32::try_from(handles.len()).unwrap());
+        dispatch_wait(&mut self.host, &mut self.memory, handles, 0, GuestPtr(READY))?;
+        let [handle, length, status, reserved] = [4, 8, 12, 16].map(|at| self.word(READY + at));
+        Ok((self.word(READY), Outcome { handle, length, status, reserved }))
+    }
+
+    fn read(&mut self, outcome: Outcome) -> Vec<u8> {
+        let room = (GuestPtr(0), outcome.length);
+        response_read(&mut self.host, &mut self.memory, None, outcome.handle, room).unwrap();
+        self.memory.slice(GuestPtr(0), outcome.length).unwrap().to_vec()
+    }
+
+    fn end(&self, number: u32, ended: Result<&str, Errno>) {
+        let failed = |errno| CallFailure { errno, message: "why".into() };
+        let ended = ended.map(|text| text.as_bytes().to_vec()).map_err(failed);
+        self.script.borrow_mut().ended.insert(number, ended);
+    }
+}
+
+#[test]
+fn the_first_of_those_that_have_ended_is_given_and_its_handle_is_free() {
+    let mut bench = Bench::new();
+    let calls: Vec<u32> = (0..4).map(|_| bench.start("f")).collect();
+    assert_eq!(bench.wait(&calls), Err(Errno::Timeout));
+    bench.end(3, Ok("three"));
+    bench.end(2, Err(Errno::Trapped));
+    let (index, outcome) = bench.wait(&calls).unwrap();
+    assert_eq!((index, outcome.status), (1, 7));
+    assert_eq!(bench.read(outcome), b"why");
+    assert_eq!(bench.wait(&calls), Err(Errno::BadHandle), "one of them is free");
+    let (index, outcome) = bench.wait(&[calls[0], calls[2], calls[3]]).unwrap();
+    assert_eq!((index, outcome.status), (1, 0));
+    assert_eq!(bench.read(outcome), b"three");
+    assert_eq!(bench.wait(&[calls[3], calls[0]]), Err(Errno::Timeout));
+}
+
+#[test]
+fn what_ended_at_its_start_waits_behind_what_comes_before_it() {
+    let mut bench = Bench::new();
+    let calls = [bench.start("f"), bench.start("at-once"), bench.start("f")];
+    bench.end(2, Ok("last"));
+    assert_eq!(bench.wait(&calls).unwrap().0, 1, "the first has not ended");
+    let calls = [calls[0], bench.start("at-once")];
+    bench.end(1, Ok("first"));
+    let (index, outcome) = bench.wait(&calls).unwrap();
+    assert_eq!((index, bench.read(outcome)), (0, b"first".to_vec()));
+    let (index, outcome) = bench.wait(&calls[1..]).unwrap();
+    assert_eq!((index, bench.read(outcome)), (0, b"now".to_vec()));
+}
+
+#[test]
+fn a_name_that_cannot_be_one_is_that_calls_end() {
+    let mut bench = Bench::new();
+    let call = bench.start("");
+    let (_, outcome) = bench.wait(&[call]).unwrap();
+    assert_eq!(outcome.status, 2);
+    assert!(String::from_utf8(bench.read(outcome)).unwrap().contains("empty"));
+}
+
+#[test]
+fn nothing_is_started_outside_an_invocation_or_beyond_the_bounds() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.start_with("too-many", 0), Err(Errno::TooManyHandles));
+    for _ in 0..CALLS_IN_FLIGHT_MAX {
+        bench.start("f");
+    }
+    assert_eq!(bench.start_with("f", 0), Err(Errno::TooManyHandles));
+    assert_eq!(bench.script.borrow().last, 1024);
+    bench.host.end();
+    assert_eq!(bench.start_with("f", 0), Err(Errno::NotAvailable));
+    bench.host.begin(Context::default());
+    assert!(bench.start_with("f", 0).is_ok(), "the invocation's end forgot the others");
+}
+
+#[test]
+fn a_wait_that_cannot_keep_a_response_loses_nothing() {
+    let mut bench = Bench::new();
+    let call = bench.start("at-once");
+    for _ in 0..RESPONSES_MAX {
+        bench.host.responses.insert(Box::new(Vec::new())).unwrap();
+    }
+    assert_eq!(bench.wait(&[call]), Err(Errno::TooManyHandles));
+    bench.host.responses.clear();
+    assert!(bench.wait(&[call]).is_ok());
+}
+
+#[test]
+fn wrong_handles_counts_and_pointers_change_nothing() {
+    let mut bench = Bench::new();
+    let call = bench.start("at-once");
+    assert_eq!(bench.wait(&[]), Err(Errno::InvalidArgument));
+    assert_eq!(bench.wait(&[0]), Err(Errno::BadHandle));
+    assert_eq!(bench.wait(&[call, call + 1]), Err(Errno::BadHandle));
+    let mut wait = |at, count, ready| {
+        dispatch_wait(&mut bench.host, &mut bench.memory, (GuestPtr(at), count), 0, GuestPtr(ready))
+    };
+    assert_eq!(wait(0, 1025, READY), Err(Errno::InvalidArgument));
+    assert_eq!(wait(4093, 1, READY), Err(Errno::BadPointer));
+    assert_eq!(wait(0, 1, 4077), Err(Errno::BadPointer));
+    assert_eq!(bench.wait(&[call, call]).unwrap().0, 0);
+}
+
+#[test]
+fn what_is_forgotten_is_told_to_the_dispatcher() {
+    let mut bench = Bench::new();
+    let (flying, over) = (bench.start("f"), bench.start("at-once"));
+    assert_eq!(dispatch_forget(&mut bench.host, flying), Ok(()));
+    assert_eq!(dispatch_forget(&mut bench.host, over), Ok(()));
+    assert_eq!(dispatch_forget(&mut bench.host, flying), Err(Errno::BadHandle));
+    assert_eq!(bench.script.borrow().forgotten, [1]);
+}
+
+#[test]
+fn options_name_the_part_or_are_refused() {
+    for (key, parts, part, expected) in [
+        (&b""[..], 1, 7, Ok(None)),
+        (b"frame-7", 3, 2, Ok(Some(("frame-7", 3, 2)))),
+        (b"k", 0, 9, Ok(Some(("k", 0, 9)))),
+        (b"k", 3, 3, Err(Errno::InvalidArgument)),
+        (b"\xff", 1, 0, Err(Errno::InvalidArgument)),
+        (&[b'x'; JOIN_KEY_MAX + 1], 1, 0, Err(Errno::InvalidArgument)),
+    ] {
+        let mut bench = Bench::new();
+        bench.memory.write(GuestPtr(KEY), key).unwrap();
+        let len = u32::try_from(key.len()).unwrap();
+        let options: Vec<u8> =
+            [KEY, len, parts, part].iter().flat_map(|word| word.to_le_bytes()).collect();
+        assert_eq!(options.len(), CallOptions::SIZE);
+        bench.memory.write(GuestPtr(OPTIONS), &options).unwrap();
+        let started = bench.start_with("f", OPTIONS).map(|_| {
+            let joins = std::mem::take(&mut bench.script.borrow_mut().joins);
+            joins.into_iter().next()
+        });
+        let expected =
+            expected.map(|join| join.map(|(key, parts, part)| (key.to_owned(), parts, part)));
+        assert_eq!(started, expected, "{key:?} {parts} {part}");
+    }
+    let mut bench = Bench::new();
+    assert_eq!(bench.start_with("f", 4090), Err(Errno::BadPointer));
+    assert_eq!(bench.script.borrow().last, 0);
+}
+
+proptest! {
+    #[test]
+    fn any_arguments_give_an_errno(args: [u32; 6], small: bool) {
+        let [a, b, c, d, e, f] = args.map(|n| if small { n % 5000 } else { n });
+        let mut bench = Bench::new();
+        let parameters = StartParameters {
+            target: (GuestPtr(a), b),
+            payload: (GuestPtr(c), d),
+            options: GuestPtr(e),
+            handle_out: GuestPtr(f),
+        };
+        let _outcome = dispatch_start(&mut bench.host, &mut bench.memory, None, parameters);
+        let _outcome = dispatch_wait(&mut bench.host, &mut bench.memory, (GuestPtr(a), b), c, GuestPtr(d));
+        let _outcome = dispatch_forget(&mut bench.host, a);
+    }
+
+    /// Whatever ends in whatever order: every call is given exactly once, lowest place first.
+    #[test]
+    fn every_call_ends_exactly_once(order in Just((1_u32..=20).collect::<Vec<_>>()).prop_shuffle(), burst in 1_usize..5) {
+        let mut bench = Bench::new();
+        let mut open: Vec<u32> = (0..20).map(|_| bench.start("f")).collect();
+        let mut given = Vec::new();
+        for numbers in order.chunks(burst) {
+            for number in numbers {
+                bench.end(*number, Ok("x"));
+            }
+            for _ in numbers {
+                let (index, outcome) = bench.wait(&open).unwrap();
+                given.push(open.remove(index as usize));
+                bench.read(outcome);
+            }
+            if !open.is_empty() {
+                prop_assert_eq!(bench.wait(&open), Err(Errno::Timeout));
+            }
+        }
+        given.sort_unstable();
+        prop_assert_eq!(given, (1..=20).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,334 @@
+//! The connections of one worker to instances of its callees, and which of them a call takes.
+//!
+//! Pure but for the connections that it holds: whoever resolves, sends and receives tells it what happened.
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use crate::modes::ModeKind;
+use crate::modes::local::LocalRoute;
+
+/// Most callees that one worker keeps connections to, apart from those that it has calls out to.
+pub const ROUTES_MAX: usize = 256;
+/// Most instances of one callee that one worker spreads its calls over.
+pub const INSTANCES_MAX: usize = 16;
+/// How long the shim's word about the number of instances is believed, while all known ones are busy.
+const COUNT_BELIEVED: Duration = Duration::from_secs(1);
+
+/// Where a callee is reached: mode + address.
+#[derive(Debug)]
+pub enum Route {
+    /// Local buffer.
+    Local {
+        /// The connection.
+        local: LocalRoute,
+        /// Why this mode.
+        reason: String,
+    },
+    /// Networked buffer, by way of the shim.
+    Networked {
+        /// The connection to the shim.
+        bridge: LocalRoute,
+        /// Why this mode.
+        reason: String,
+    },
+}
+
+impl Route {
+    /// Which mode it is.
+    #[must_use]
+    pub const fn mode(&self) -> ModeKind {
+        match self {
+            Self::Local { .. } => ModeKind::Local,
+            Self::Networked { .. } => ModeKind::Networked,
+        }
+    }
+
+    /// Why this mode.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Local { reason, .. } | Self::Networked { reason, .. } => reason,
+        }
+    }
+
+    /// Where requests go.
+    #[must_use]
+    pub const fn connection(&self) -> &LocalRoute {
+        match self {
+            Self::Local { local: connection, .. } | Self::Networked { bridge: connection, .. } => {
+                connection
+            }
+        }
+    }
+}
+
+/// Name of a connection within its worker; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LinkId(u64);
+
+/// One connection.
+#[derive(Debug)]
+struct Link {
+    target: Rc<str>,
+    route: Route,
+    /// Calls in flight that were sent over it and not answered.
+    out: usize,
+    /// Takes no further calls; closed when nothing is out any more.
+    retired: bool,
+}
+
+#[derive(Debug)]
+struct Callee {
+    links: Vec<LinkId>,
+    /// How many instances can be reached, as the shim said last.
+    instances: usize,
+    counted: Instant,
+}
+
+/// What a call that looks for a connection finds.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Pick {
+    /// This one.
+    Take(LinkId),
+    /// This one at worst: calls are out on all that are known, and there may be others.
+    Busy(LinkId),
+    /// None: ask.
+    Unknown,
+}
+
+/// All connections.
+#[derive(Debug, Default)]
+pub struct Links {
+    callees: HashMap<Rc<str>, Callee>,
+    links: BTreeMap<LinkId, Link>,
+    last: u64,
+}
+
+impl Links {
+    /// The connection that the next call of `target` should take: the one with the fewest calls out.
+    #[must_use]
+    pub fn pick(&self, target: &str) -> Pick {
+        let Some(callee) = self.callees.get(target) else { return Pick::Unknown };
+        let known = callee.links.iter().filter_map(|id| Some((*id, self.links.get(id)?)));
+        let idlest = known.filter(|(_, link)| !link.retired).min_by_key(|(_, link)| link.out);
+        match idlest {
+            None => Pick::Unknown,
+            Some((id, link)) if link.out > 0 && Self::can_spread(callee, link) => Pick::Busy(id),
+            Some((id, _)) => Pick::Take(id),
+        }
+    }
+
+    /// Whether there may be an instance that is not known here, and may be idle.
+    fn can_spread(callee: &Callee, idlest: &Link) -> bool {
+        let known = callee.links.len();
+        idlest.route.mode() == ModeKind::Local
+            && known < INSTANCES_MAX
+            && (known < callee.instances || callee.counted.elapsed() >= COUNT_BELIEVED)
+    }
+
+    /// The instances of `target` that there are connections to.
+    #[must_use]
+    pub fn held(&self, target: &str) -> Vec<String> {
+        let ids = self.callees.get(target).map(|callee| callee.links.as_slice());
+        let links = ids.unwrap_or_default().iter().filter_map(|id| self.links.get(id));
+        let names = links.map(|link| link.route.connection().instance.clone());
+        names.filter(|instance| !instance.is_empty()).collect()
+    }
+
+    /// Adds a connection; the shim said how many instances can be reached.
+    pub fn add(&mut self, target: &str, route: Route, instances: usize) -> LinkId {
+        if self.callees.len() >= ROUTES_MAX && !self.callees.contains_key(target) {
+            self.links.retain(|_, link| link.out > 0);
+            let links = &self.links;
+            self.callees.retain(|_, callee| {
+                callee.links.retain(|id| links.contains_key(id));
+                !callee.links.is_empty()
+            });
+        }
+        self.last += 1;
+        let id = LinkId(self.last);
+        let target: Rc<str> = target.into();
+        let callee = self.callees.entry(Rc::clone(&target)).or_insert_with(|| Callee {
+            links: Vec::new(),
+            instances,
+            counted: Instant::now(),
+        });
+        callee.links.push(id);
+        self.links.insert(id, Link { target: Rc::clone(&target), route, out: 0, retired: false });
+        self.count(&target, instances);
+        id
+    }
+
+    /// The shim said how many instances of `target` can be reached.
+    pub fn count(&mut self, target: &str, instances: usize) {
+        if let Some(callee) = self.callees.get_mut(target) {
+            callee.instances = instances;
+            callee.counted = Instant::now();
+        }
+    }
+
+    /// A connection; `None` once it is closed.
+    #[must_use]
+    pub fn route(&self, id: LinkId) -> Option<&Route> {
+        self.links.get(&id).map(|link| &link.route)
+    }
+
+    /// The callee at its other end.
+    #[must_use]
+    pub fn target(&self, id: LinkId) -> Option<Rc<str>> {
+        self.links.get(&id).map(|link| Rc::clone(&link.target))
+    }
+
+    /// A call was sent that nobody waits for yet.
+    pub fn sent(&mut self, id: LinkId) {
+        if let Some(link) = self.links.get_mut(&id) {
+            link.out += 1;
+        }
+    }
+
+    /// A call that was [`sent`](Self::sent) is over.
+    pub fn done(&mut self, id: LinkId) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        link.out = link.out.saturating_sub(1);
+        if link.retired && link.out == 0 {
+            self.close(id);
+        }
+    }
+
+    /// No further calls over this connection; it is closed when the calls that are out have ended. Its instance,
+    /// when it is known.
+    pub fn retire(&mut self, id: LinkId) -> Option<String> {
+        let link = self.links.get_mut(&id)?;
+        link.retired = true;
+        let instance = link.route.connection().instance.clone();
+        if link.out == 0 {
+            self.close(id);
+        }
+        (!instance.is_empty()).then_some(instance)
+    }
+
+    /// Nothing comes over this connection any more; it stays until it is [`retired`](Self::retire).
+    pub fn lost(&mut self, id: LinkId) {
+        if let Some(link) = self.links.get_mut(&id) {
+            link.out = 0;
+            link.retired = true;
+        }
+    }
+
+    /// Every connection that calls are out on.
+    #[must_use]
+    pub fn busy(&self) -> Vec<(LinkId, &LocalRoute)> {
+        let busy = self.links.iter().filter(|(_, link)| link.out > 0);
+        busy.map(|(id, link)| (*id, link.route.connection())).collect()
+    }
+
+    /// Closes every connection that calls are out on: nobody will take their answers.
+    pub fn close_busy(&mut self) {
+        let busy: Vec<_> = self.busy().into_iter().map(|(id, _)| id).collect();
+        for id in busy {
+            self.close(id);
+        }
+    }
+
+    fn close(&mut self, id: LinkId) {
+        let Some(link) = self.links.remove(&id) else { return };
+        if let Some(callee) = self.callees.get_mut(&link.target) {
+            callee.links.retain(|known| *known != id);
+            if callee.links.is_empty() {
+                self.callees.remove(&link.target);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::seqpacket::pair;
+
+    fn route(instance: &str) -> Route {
+        let connection = pair().unwrap().0;
+        let local = LocalRoute { instance: instance.into(), connection, max_request: 1 };
+        Route::Local { local, reason: String::new() }
+    }
+
+    fn age(links: &mut Links, target: &str) {
+        let past = Instant::now().checked_sub(COUNT_BELIEVED).unwrap();
+        links.callees.get_mut(target).unwrap().counted = past;
+    }
+
+    #[test]
+    fn calls_go_to_the_idlest_and_others_are_asked_for_while_there_may_be_some() {
+        let mut links = Links::default();
+        assert_eq!(links.pick("b"), Pick::Unknown);
+        let first = links.add("b", route("1"), 2);
+        assert_eq!(links.pick("b"), Pick::Take(first));
+        links.sent(first);
+        assert_eq!(links.pick("b"), Pick::Busy(first), "there is one more");
+        let second = links.add("b", route("2"), 2);
+        assert_eq!(links.held("b"), ["1", "2"]);
+        assert_eq!(links.pick("b"), Pick::Take(second));
+        links.sent(second);
+        links.sent(second);
+        assert_eq!(links.pick("b"), Pick::Take(first), "all are known, so the idlest");
+        links.done(first);
+        assert_eq!(links.busy().len(), 1);
+    }
+
+    #[test]
+    fn an_outdated_count_is_asked_for_again_and_a_network_never() {
+        let mut links = Links::default();
+        let first = links.add("b", route("1"), 1);
+        links.sent(first);
+        assert_eq!(links.pick("b"), Pick::Take(first));
+        age(&mut links, "b");
+        assert_eq!(links.pick("b"), Pick::Busy(first));
+        for number in 1..INSTANCES_MAX {
+            let link = links.add("b", route(&number.to_string()), 100);
+            links.sent(link);
+        }
+        assert_eq!(links.pick("b"), Pick::Take(first), "no more than these");
+        let Route::Local { local: bridge, reason } = route("") else { panic!("a local route") };
+        let bridge = links.add("far", Route::Networked { bridge, reason }, 3);
+        links.sent(bridge);
+        age(&mut links, "far");
+        assert_eq!(links.pick("far"), Pick::Take(bridge));
+        assert!(links.held("far").is_empty());
+    }
+
+    #[test]
+    fn a_retired_connection_closes_with_its_last_call() {
+        let mut links = Links::default();
+        let first = links.add("b", route("1"), 1);
+        links.sent(first);
+        assert_eq!(links.retire(first).as_deref(), Some("1"));
+        assert_eq!(links.pick("b"), Pick::Unknown);
+        assert_eq!(links.target(first).as_deref(), Some("b"));
+        links.done(first);
+        assert!(links.route(first).is_none() && links.callees.is_empty());
+        let idle = links.add("b", route("2"), 1);
+        links.retire(idle);
+        assert!(links.route(idle).is_none(), "nothing was out");
+        let lost = links.add("b", route("3"), 1);
+        links.sent(lost);
+        links.lost(lost);
+        assert!(links.busy().is_empty());
+        assert_eq!(links.retire(lost).as_deref(), Some("3"));
+        assert!(links.route(lost).is_none());
+    }
+
+    #[test]
+    fn known_callees_are_bounded_and_busy_ones_stay() {
+        let mut links = Links::default();
+        let busy = links.add("busy", route("1"), 1);
+        links.sent(busy);
+        for number in 0..ROUTES_MAX {
+            links.add(&format!("f{number}"), route("1"), 1);
+        }
+        assert!(links.callees.len() <= 2 && links.route(busy).is_some());
+        links.close_busy();
+        assert!(links.route(busy).is_none());
+    }
+}

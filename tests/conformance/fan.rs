@@ -1,0 +1,320 @@
+//! Calls in flight, over every mode that has a callee apart: the whole suite with each call started and waited
+//! for, and the cases that only calls in flight can have.
+
+use std::collections::BTreeSet;
+use std::marker::PhantomData;
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+use cwasi::dispatcher::{Dispatcher, Resolve, Settings, Ticket};
+use cwasi::modes::{Call, CallError, Outgoing, Payload};
+use cwasi::sys::clock::monotonic_ns;
+use cwasi::sys::segment::Segment;
+use cwasi_abi::{CALLS_IN_FLIGHT_MAX, INLINE_MAX};
+
+use crate::{Bench, Caller, MAX_PAYLOAD};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A bench whose callee a dispatcher can reach.
+pub trait Reachable: Bench {
+    /// Gives connections to it.
+    type Resolver: Resolve + Send + 'static;
+    /// One for a new caller.
+    fn resolver(&self) -> Self::Resolver;
+}
+
+fn dispatcher<B: Reachable>(bench: &B) -> Dispatcher<B::Resolver> {
+    dispatcher_of(bench.resolver())
+}
+
+fn dispatcher_of<R: Resolve>(resolver: R) -> Dispatcher<R> {
+    let settings =
+        Settings { caller: "caller".into(), max_payload: MAX_PAYLOAD, timeout_ms: 60_000 };
+    Dispatcher::new(settings, resolver)
+}
+
+/// The suite's calls, each started and waited for.
+pub struct Started<B>(B);
+
+type Job<R> = Box<dyn FnOnce(&mut Dispatcher<R>) + Send>;
+
+/// A dispatcher on a thread of its own.
+pub struct StartedCaller<R> {
+    jobs: Sender<Job<R>>,
+    resolver: PhantomData<R>,
+}
+
+impl<B: Reachable> Bench for Started<B> {
+    type Caller = StartedCaller<B::Resolver>;
+
+    fn start() -> Self {
+        Self(B::start())
+    }
+
+    fn caller(&self) -> Self::Caller {
+        let (jobs, taken) = channel::<Job<B::Resolver>>();
+        let resolver = self.0.resolver();
+        std::thread::spawn(move || {
+            let mut dispatcher = dispatcher_of(resolver);
+            for job in taken {
+                job(&mut dispatcher);
+            }
+        });
+        StartedCaller { jobs, resolver: PhantomData }
+    }
+
+    fn kill(&mut self) {
+        self.0.kill();
+    }
+
+    fn can_be_killed() -> bool {
+        B::can_be_killed()
+    }
+}
+
+impl<R: Resolve + Send + 'static> Caller for StartedCaller<R> {
+    fn call(&mut self, call: &Call<'_>) -> Result<Payload, CallError> {
+        let payload = crate::bytes(call.payload);
+        let is_segment = matches!(call.payload, Outgoing::Segment(_));
+        let deadline = call.deadline;
+        let (answer, answered) = channel();
+        let job: Job<R> = Box::new(move |dispatcher| {
+            let started = if is_segment {
+                let segment = Segment::copy_of(&payload).unwrap();
+                dispatcher.start("callee", Outgoing::Segment((&segment).into()), None, deadline)
+            } else {
+                dispatcher.start("callee", Outgoing::Bytes(&payload), None, deadline)
+            };
+            let ended = dispatcher.wait(&[started.unwrap()], None).unwrap();
+            answer.send(ended.1.map(|payload| payload.into_vec().unwrap())).unwrap();
+        });
+        self.jobs.send(job).unwrap();
+        answered.recv().unwrap().map(Payload::Inline)
+    }
+}
+
+fn soon(wait: Duration) -> Option<u64> {
+    Some(monotonic_ns() + u64::try_from(wait.as_nanos()).unwrap())
+}
+
+fn start<R: Resolve>(dispatcher: &mut Dispatcher<R>, payload: &[u8]) -> Ticket {
+    dispatcher.start("callee", Outgoing::Bytes(payload), None, soon(PATIENCE)).unwrap()
+}
+
+type End = Result<Vec<u8>, CallError>;
+
+/// The ends of all `tickets`, by their place, in the order in which they ended.
+fn ends<R: Resolve>(dispatcher: &mut Dispatcher<R>, tickets: &[Ticket]) -> Vec<(usize, End)> {
+    let mut open: Vec<_> = tickets.iter().copied().enumerate().collect();
+    let mut ends = Vec::new();
+    while !open.is_empty() {
+        let left: Vec<_> = open.iter().map(|(_, ticket)| *ticket).collect();
+        let (index, end) = dispatcher.wait(&left, soon(PATIENCE)).expect("an end in time");
+        let (place, _) = open.remove(index);
+        ends.push((place, end.map(|payload| payload.into_vec().unwrap())));
+    }
+    ends
+}
+
+pub fn answers_come_in_any_order<B: Reachable>() {
+    let bench = B::start();
+    let mut dispatcher = dispatcher(&bench);
+    let tickets =
+        [&b"w-late"[..], b"e-early", b"w-last", b"r-12"].map(|it| start(&mut dispatcher, it));
+    let ends = ends(&mut dispatcher, &tickets);
+    let places: Vec<_> = ends.iter().map(|(place, _)| *place).collect();
+    assert_eq!(BTreeSet::from_iter(&places[..2]), BTreeSet::from([&1, &3]), "{places:?}");
+    for (place, end) in ends {
+        let expected = [&b"w-late"[..], b"e-early", b"w-last", b"21-r"][place];
+        assert_eq!(end.as_deref(), Ok(expected));
+    }
+}
+
+pub fn a_hundred_in_flight_end_each_with_its_own_answer<B: Reachable>() {
+    let bench = B::start();
+    let mut dispatcher = dispatcher(&bench);
+    let payload = |number: usize| {
+        let mut payload = format!("e{number}").into_bytes();
+        if number % 10 == 3 {
+            payload.resize(INLINE_MAX + 10, b'x');
+        }
+        if number == 50 { b"f".to_vec() } else { payload }
+    };
+    let tickets: Vec<_> = (0..100).map(|number| start(&mut dispatcher, &payload(number))).collect();
+    let ends = ends(&mut dispatcher, &tickets);
+    assert_eq!(ends.len(), 100);
+    for (place, end) in ends {
+        if place == 50 {
+            assert_eq!(end, Err(CallError::Failed { message: "no such plate".to_owned() }));
+        } else {
+            assert!(end.as_ref() == Ok(&payload(place)), "{place}");
+        }
+    }
+}
+
+/// More bytes than the sockets hold, in both directions, before the first wait.
+pub fn full_sockets_hold_nobody_up<B: Reachable>() {
+    let bench = B::start();
+    let mut dispatcher = dispatcher(&bench);
+    let payload = |number: u8| {
+        let mut payload = vec![number; INLINE_MAX];
+        payload[0] = b'e';
+        payload
+    };
+    let tickets: Vec<_> = (0..60).map(|number| start(&mut dispatcher, &payload(number))).collect();
+    for (place, end) in ends(&mut dispatcher, &tickets) {
+        assert!(end == Ok(payload(u8::try_from(place).unwrap())), "{place}");
+    }
+}
+
+pub fn one_segment_goes_to_many_calls<B: Reachable>() {
+    let bench = B::start();
+    let mut dispatcher = dispatcher(&bench);
+    let mut bytes = vec![7; 3 * INLINE_MAX];
+    bytes[0] = b'e';
+    let segment = Segment::copy_of(&bytes).unwrap();
+    let tickets: Vec<_> = (0..20)
+        .map(|_| {
+            let payload = Outgoing::Segment((&segment).into());
+            dispatcher.start("callee", payload, None, soon(PATIENCE)).unwrap()
+        })
+        .collect();
+    drop(segment);
+    assert!(ends(&mut dispatcher, &tickets).iter().all(|(_, end)| end.as_ref() == Ok(&bytes)));
+}
+
+pub fn each_call_has_its_own_deadline<B: Reachable>() {
+    let bench = B::start();
+    let mut dispatcher = dispatcher(&bench);
+    let short = soon(Duration::from_millis(50));
+    let late = dispatcher.start("callee", Outgoing::Bytes(b"n"), None, short).unwrap();
+    let good = start(&mut dispatcher, b"w");
+    let ends = ends(&mut dispatcher, &[late, good]);
+    assert!(matches!(&ends[0], (0, Err(CallError::Timeout { .. }))), "{ends:?}");
+    assert_eq!(ends[1], (1, Ok(b"w".to_vec())));
+}
+
+pub fn a_wait_that_ends_early_loses_nothing<B: Reachable>() {
+    let bench = B::start();
+    let mut dispatcher = dispatcher(&bench);
+    let ticket = start(&mut dispatcher, b"w");
+    assert!(dispatcher.wait(&[ticket], Some(0)).is_none());
+    assert!(dispatcher.wait(&[ticket], soon(Duration::from_millis(20))).is_none());
+    assert_eq!(ends(&mut dispatcher, &[ticket]), [(0, Ok(b"w".to_vec()))]);
+}
+
+pub fn a_call_that_waits_works_among_calls_in_flight<B: Reachable>() {
+    let bench = B::start();
+    let mut dispatcher = dispatcher(&bench);
+    let tickets = [b"w1", b"e2", b"e3"].map(|payload| start(&mut dispatcher, payload));
+    for _ in 0..20 {
+        let answer = dispatcher.call("callee", Outgoing::Bytes(b"e-now"), soon(PATIENCE));
+        assert_eq!(answer.unwrap().into_vec().unwrap(), b"e-now");
+    }
+    let mut all = ends(&mut dispatcher, &tickets);
+    all.sort_by_key(|(place, _)| *place);
+    let expected = [b"w1", b"e2", b"e3"].map(|payload| Ok(payload.to_vec()));
+    assert_eq!(all.into_iter().map(|(_, end)| end).collect::<Vec<_>>(), expected);
+}
+
+pub fn a_killed_callee_ends_each_call_once<B: Reachable>() {
+    let mut bench = B::start();
+    let mut dispatcher = dispatcher(&bench);
+    let first = start(&mut dispatcher, b"e");
+    assert_eq!(ends(&mut dispatcher, &[first]), [(0, Ok(b"e".to_vec()))]);
+    let tickets: Vec<_> = (0..20).map(|_| start(&mut dispatcher, b"n")).collect();
+    let accepted = dispatcher.wait(&tickets, soon(Duration::from_millis(100)));
+    assert!(accepted.is_none());
+    bench.kill();
+    let ends = ends(&mut dispatcher, &tickets);
+    assert_eq!(ends.len(), 20);
+    assert!(ends.iter().all(|(_, end)| matches!(end, Err(CallError::Broken { .. }))), "{ends:?}");
+}
+
+pub fn what_an_invocation_leaves_is_forgotten_and_the_next_one_is_served<B: Reachable>() {
+    let bench = B::start();
+    let mut dispatcher = dispatcher(&bench);
+    for _ in 0..3 {
+        for payload in [b"n", b"w", b"e"] {
+            start(&mut dispatcher, payload);
+        }
+        dispatcher.end();
+        let answer = dispatcher.call("callee", Outgoing::Bytes(b"e-next"), soon(PATIENCE));
+        assert_eq!(answer.unwrap().into_vec().unwrap(), b"e-next");
+    }
+}
+
+pub fn forgotten_calls_count_until_they_end<B: Reachable>() {
+    let bench = B::start();
+    let mut dispatcher = dispatcher(&bench);
+    let short = soon(Duration::from_secs(2));
+    for _ in 0..CALLS_IN_FLIGHT_MAX {
+        let started = dispatcher.start("callee", Outgoing::Bytes(b"n"), None, short);
+        dispatcher.forget(started.unwrap());
+    }
+    let full = || Outgoing::Bytes(b"e");
+    // Unless starting them has taken that long.
+    if short > soon(Duration::ZERO) {
+        assert!(dispatcher.start("callee", full(), None, short).is_err());
+    }
+    while soon(Duration::ZERO) <= short {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let last = dispatcher.start("callee", full(), None, soon(PATIENCE)).unwrap();
+    assert_eq!(ends(&mut dispatcher, &[last]), [(0, Ok(b"e".to_vec()))]);
+}
+
+/// Runs in a process of its own: other tests' descriptors would count.
+pub fn nothing_leaks_from_calls_in_flight<B: Reachable>() {
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let bench = B::start();
+    let mut dispatcher = dispatcher(&bench);
+    let mut big = vec![1; INLINE_MAX * 2];
+    big[0] = b'e';
+    let mut round = || {
+        let payloads = [&b"e"[..], &big, b"f", b"t", &big, b"r123"];
+        let tickets: Vec<_> = payloads.iter().map(|it| start(&mut dispatcher, it)).collect();
+        dispatcher.forget(tickets[1]);
+        assert_eq!(ends(&mut dispatcher, &tickets[2..]).len(), 4);
+        dispatcher.end();
+    };
+    round();
+    let before = open();
+    for _ in 0..400 {
+        round();
+    }
+    let patience = Instant::now() + PATIENCE;
+    while open() > before && Instant::now() < patience {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(open() <= before, "{} descriptors open, {before} before", open());
+}
+
+/// One test per case for a bench, and the suite with each call started and waited for.
+#[macro_export]
+macro_rules! fan_conformance {
+    ($bench:ty) => {
+        $crate::conformance!($crate::fan::Started<$bench>);
+        $crate::fan_conformance!(@cases $bench:
+            answers_come_in_any_order,
+            a_hundred_in_flight_end_each_with_its_own_answer,
+            full_sockets_hold_nobody_up,
+            one_segment_goes_to_many_calls,
+            each_call_has_its_own_deadline,
+            a_wait_that_ends_early_loses_nothing,
+            a_call_that_waits_works_among_calls_in_flight,
+            a_killed_callee_ends_each_call_once,
+            what_an_invocation_leaves_is_forgotten_and_the_next_one_is_served,
+            forgotten_calls_count_until_they_end,
+        );
+    };
+    (@cases $bench:ty: $($case:ident),* $(,)?) => {
+        $(
+            #[test]
+            fn $case() {
+                $crate::fan::$case::<$bench>();
+            }
+        )*
+    };
+}
