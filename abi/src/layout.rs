@@ -134,7 +134,7 @@ impl RegionInfo {
     }
 }
 
-fn words(fields: [u32; 4]) -> [u8; 16] {
+pub(crate) fn words(fields: [u32; 4]) -> [u8; 16] {
     let mut bytes = [0; 16];
     for (chunk, field) in bytes.chunks_exact_mut(4).zip(fields) {
         chunk.copy_from_slice(&field.to_le_bytes());

@@ -8,9 +8,14 @@
 
 mod errno;
 mod layout;
+mod parts;
 
 pub use errno::Errno;
 pub use layout::{CallOptions, Outcome, Ready, RegionInfo, ResponseRef};
+pub use parts::{
+    PARTS_MAGIC, PARTS_MAX, PARTS_VERSION, PartEntry, PartsBlock, PartsError, parts_head,
+    parts_header_len,
+};
 
 /// Version of the guest ABI described here.
 pub const ABI_VERSION: u32 = 1;
@@ -238,5 +243,8 @@ mod tests {
             "docs/abi.md lacks WAIT_FOR_EVER"
         );
         assert!(TABLE.contains(&format!("{REGIONS_MAX} regions")), "docs/abi.md lacks REGIONS_MAX");
+        assert!(TABLE.contains(&format!("at most {PARTS_MAX}")), "docs/abi.md lacks PARTS_MAX");
+        let [a, b, c, d] = PARTS_MAGIC.to_le_bytes().map(char::from);
+        assert!(TABLE.contains(&format!("\"{a}{b}{c}{d}\"")), "docs/abi.md lacks PARTS_MAGIC");
     }
 }

@@ -44,6 +44,16 @@ impl Pages {
         Self::new(ptr, u32::try_from(rounded).ok()?).ok()
     }
 
+    /// The pages that hold `len` bytes from `offset` on, counted from the first of these; `None` unless all of
+    /// them are among these.
+    #[must_use]
+    pub fn inside(self, offset: u32, len: u64) -> Option<Self> {
+        let start = self.start.checked_add(offset)?;
+        let pages = Self::holding(GuestPtr(start), len)?;
+        let end = u64::from(offset) + u64::from(pages.len);
+        (end <= u64::from(self.len)).then_some(pages)
+    }
+
     /// Offset of the first byte.
     #[must_use]
     pub const fn start(self) -> GuestPtr {
@@ -194,6 +204,19 @@ mod tests {
                 prop_assert!(len == 0 || end > MEMORY_END - u64::from(PAGE));
             }
             prop_assert!(ptr == start || Pages::holding(GuestPtr(ptr), len).is_none());
+        }
+
+        #[test]
+        fn what_is_inside_is_a_part_of_the_pages(all in pages(), offset in 0..45 * PAGE, len in 0..200_000_u64, aligned: bool) {
+            let offset = if aligned { offset - offset % PAGE } else { offset };
+            let end = u64::from(offset) + len.next_multiple_of(u64::from(PAGE));
+            let fits = offset % PAGE == 0 && len > 0 && end <= u64::from(all.len);
+            let inside = all.inside(offset, len);
+            prop_assert_eq!(inside.is_some(), fits);
+            if let Some(inside) = inside {
+                prop_assert!(set(inside).is_subset(&set(all)));
+                prop_assert_eq!(inside.start, all.start + offset);
+            }
         }
 
         #[test]

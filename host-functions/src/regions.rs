@@ -162,6 +162,33 @@ impl<M: PagedMemory> Regions<M> {
         shown
     }
 
+    /// Shows each of `parts` (offset, sealed shared memory and its length) in the `len` bytes at `ptr`, which are
+    /// the guest's to overwrite and become one region: it is released as a whole. Returns how many, from the first
+    /// on; the bytes of the others are to be copied.
+    pub fn show_parts<'a>(
+        &mut self,
+        memory: &mut M,
+        (ptr, len): (GuestPtr, u32),
+        parts: impl Iterator<Item = (u32, BorrowedFd<'a>, u64)>,
+    ) -> usize {
+        let Ok(block) = Pages::new(ptr, len) else { return 0 };
+        let free = self.has_room(block).is_ok() && !self.is_the_guests(block);
+        if !free || memory.slice(ptr, len).is_err() {
+            return 0;
+        }
+        let mut shown = 0;
+        for (offset, sealed, part_len) in parts {
+            let pages = block.inside(offset, part_len);
+            // Where the system refuses, copying may still work.
+            if pages.is_none_or(|pages| memory.show(pages, sealed).is_err()) {
+                break;
+            }
+            shown += 1;
+            self.set(block, Backing::Shown);
+        }
+        shown
+    }
+
     /// True for a region that the guest shared: a response that is read into it becomes part of it.
     fn is_the_guests(&self, pages: Pages) -> bool {
         let shared = |region: &Region<M>| !matches!(region.backing, Backing::Shown);

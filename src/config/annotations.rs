@@ -1,18 +1,17 @@
 //! Annotations `cwasi.*` of one container → [`FunctionSpec`] (table in `docs/annotations.md`).
 //!
-//! Every problem is reported at once. An unknown key is an error that names the nearest valid key; what a
-//! later version brings is refused, never ignored.
+//! Every problem is reported at once. An unknown key is an error that names the nearest valid key.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use cwasi_abi::PAYLOAD_MAX;
+use cwasi_abi::{PARTS_MAX, PAYLOAD_MAX};
 
 use super::embed;
 pub use super::embed::{EMBED_MAX, Embed};
 use super::values;
-use crate::wire::control::{Isolation, ModeHint, Role};
+use crate::wire::control::{FanIn, Isolation, ModeHint, Partial, Role};
 
 /// Most workers of one function.
 pub const CONCURRENCY_MAX: u64 = 256;
@@ -24,6 +23,10 @@ pub const CONCURRENCY_DEFAULT: u32 = 1;
 pub const QUEUE_DEFAULT: u32 = 64;
 /// Payload limit of a function that does not say, in bytes.
 pub const MAX_PAYLOAD_DEFAULT: u64 = 256 << 20;
+/// Fewest parts that a fan-in of a fixed number has.
+pub const FAN_IN_MIN: u64 = 2;
+/// How long a group waits after its first part when the function does not say: half of what callers wait.
+pub const FAN_IN_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 /// Most linear memory of a 32-bit module, in bytes.
 pub const MEMORY_MAX: u64 = 4 << 30;
 /// Most problems that one message lists.
@@ -57,16 +60,28 @@ pub const KEYS: [&str; 19] = [
     "cwasi.timeout",
     "cwasi.max-payload",
     "cwasi.memory",
-    "cwasi.fan-in",
-    "cwasi.fan-in.timeout",
-    "cwasi.fan-in.partial",
+    FAN_IN,
+    FAN_IN_TIMEOUT,
+    FAN_IN_PARTIAL,
     "cwasi.max-requests",
     "cwasi.idle",
 ];
 
 /// Keys that say something about secondaries only.
-const SECONDARY_ONLY: [&str; 5] =
-    ["cwasi.allow", "cwasi.concurrency", "cwasi.queue", "cwasi.max-requests", "cwasi.idle"];
+const SECONDARY_ONLY: [&str; 8] = [
+    "cwasi.allow",
+    "cwasi.concurrency",
+    "cwasi.queue",
+    FAN_IN,
+    FAN_IN_TIMEOUT,
+    FAN_IN_PARTIAL,
+    "cwasi.max-requests",
+    "cwasi.idle",
+];
+
+const FAN_IN: &str = "cwasi.fan-in";
+const FAN_IN_TIMEOUT: &str = "cwasi.fan-in.timeout";
+const FAN_IN_PARTIAL: &str = "cwasi.fan-in.partial";
 
 /// What the annotations of one container say about its function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,6 +116,8 @@ pub struct FunctionSpec {
     pub max_requests: u64,
     /// Exit after this long without a request.
     pub idle: Option<Duration>,
+    /// Calls are parts of groups.
+    pub fan_in: Option<FanIn>,
     /// Kubernetes namespace of the pod; empty outside Kubernetes.
     pub pod_namespace: String,
     /// Id of the pod's sandbox; empty outside Kubernetes.
@@ -127,6 +144,7 @@ impl Default for FunctionSpec {
             memory: None,
             max_requests: 0,
             idle: None,
+            fan_in: None,
             pod_namespace: String::new(),
             pod: String::new(),
             given: Vec::new(),
@@ -204,12 +222,20 @@ impl FunctionSpec {
             "cwasi.idle" => self.idle = Some(values::duration(value)?),
             "cwasi.trust" => self.trust = values::name(value)?,
             "cwasi.embed" => self.embed = embed::parse(value)?,
-            "cwasi.fan-in" | "cwasi.fan-in.timeout" | "cwasi.fan-in.partial" => {
-                return Err("is not yet available: this version has no fan-in".to_owned());
-            }
+            FAN_IN => self.fan_in_mut().parts = fan_in_parts(value)?,
+            FAN_IN_TIMEOUT => self.fan_in_mut().timeout_ms = milliseconds(values::duration(value)?),
+            FAN_IN_PARTIAL => self.fan_in_mut().partial = partial(value)?,
             _ => return Err("is not known".to_owned()),
         }
         Ok(())
+    }
+
+    fn fan_in_mut(&mut self) -> &mut FanIn {
+        self.fan_in.get_or_insert(FanIn {
+            parts: 0,
+            timeout_ms: milliseconds(FAN_IN_TIMEOUT_DEFAULT),
+            partial: Partial::Fail,
+        })
     }
 
     fn check_together(&self, values: &BTreeMap<&str, &str>, problems: &mut Vec<String>) {
@@ -224,6 +250,11 @@ impl FunctionSpec {
                 "cwasi.embed needs cwasi.workflow or cwasi.trust: what is embedded joins that group"
                     .to_owned(),
             );
+        }
+        for key in [FAN_IN_TIMEOUT, FAN_IN_PARTIAL] {
+            if values.contains_key(key) && !values.contains_key(FAN_IN) {
+                problems.push(format!("{key} needs {FAN_IN}: how many parts to wait for"));
+            }
         }
         let secondary =
             self.role == Role::Secondary || values.get("cwasi.secondary.function") == Some(&"true");
@@ -295,6 +326,28 @@ fn mode(value: &str) -> Result<ModeHint, String> {
         "embedded" => Ok(ModeHint::Embedded),
         _ => Err("must be auto, embedded, local or networked".to_owned()),
     }
+}
+
+/// Parts of a group; 0 = each call says.
+fn fan_in_parts(value: &str) -> Result<u32, String> {
+    match value {
+        "caller" => Ok(0),
+        number => small(number, FAN_IN_MIN, u64::from(PARTS_MAX))
+            .map_err(|problem| format!("{problem}, nor `caller`")),
+    }
+}
+
+fn partial(value: &str) -> Result<Partial, String> {
+    match value {
+        "fail" => Ok(Partial::Fail),
+        "deliver" => Ok(Partial::Deliver),
+        _ => Err("must be fail or deliver".to_owned()),
+    }
+}
+
+/// At least 1.
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
 fn isolation(value: &str) -> Result<Isolation, String> {
@@ -403,6 +456,32 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} missing in:\n{text}");
         }
+    }
+
+    #[test]
+    fn a_fan_in_has_parts_a_time_and_a_policy() {
+        let fan_in = |pairs: &[(&str, &str)]| {
+            let pairs: Vec<_> =
+                [("cwasi.role", "secondary")].iter().chain(pairs).copied().collect();
+            parse(&pairs).map(|spec| spec.fan_in)
+        };
+        let expected = |parts, timeout_ms, partial| Ok(Some(FanIn { parts, timeout_ms, partial }));
+        assert_eq!(fan_in(&[]), Ok(None));
+        assert_eq!(fan_in(&[(FAN_IN, "caller")]), expected(0, 30_000, Partial::Fail));
+        let all = [(FAN_IN, "1024"), (FAN_IN_TIMEOUT, "2s"), (FAN_IN_PARTIAL, "deliver")];
+        assert_eq!(fan_in(&all), expected(1024, 2000, Partial::Deliver));
+        for parts in ["1", "0", "1025", "many", ""] {
+            let error = fan_in(&[(FAN_IN, parts)]).unwrap_err().to_string();
+            assert!(error.contains("from 2 to 1024, nor `caller`"), "{error}");
+        }
+        let problems = fan_in(&[(FAN_IN_TIMEOUT, "1s"), (FAN_IN_PARTIAL, "some")]).unwrap_err();
+        assert_eq!(problems.problems.len(), 3, "{problems}");
+        assert!(problems.to_string().contains("cwasi.fan-in.timeout needs cwasi.fan-in"));
+        assert_eq!(
+            parse(&[(FAN_IN, "2")]).unwrap_err().problems.len(),
+            1,
+            "a primary is not called"
+        );
     }
 
     #[test]

@@ -85,6 +85,14 @@ pub enum PlanError {
         /// Where the module came from.
         origin: String,
     },
+    /// A command's stdin has no place for several payloads.
+    #[error(
+        "{origin} is a command, which has one payload on its stdin: cwasi.fan-in needs a reactor (cwasi_handle)"
+    )]
+    FanIn {
+        /// Where the module came from.
+        origin: String,
+    },
     /// No usable name.
     #[error(
         "function name `{name}` (from the command) {problem}: set the annotation cwasi.function"
@@ -163,6 +171,9 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         let entry = entry(&module, annotations.role, found.export.as_deref(), &found.origin)?;
         if annotations.isolation == Isolation::Instance && entry != Entry::Reactor {
             return Err(PlanError::Isolation { origin: found.origin });
+        }
+        if annotations.fan_in.is_some() && entry != Entry::Reactor {
+            return Err(PlanError::FanIn { origin: found.origin });
         }
         let name = function_name(&annotations, &found.command)?;
         let identity = Identity {
@@ -314,6 +325,7 @@ fn launch(
         memory_max: annotations.memory,
         max_requests: annotations.max_requests,
         idle_ms: annotations.idle.map(milliseconds),
+        fan_in: annotations.fan_in,
     }
 }
 

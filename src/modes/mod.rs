@@ -154,6 +154,9 @@ impl Payload {
     }
 }
 
+/// How the text of [`CallError::Timeout`] ends, whose target each side names in its own way.
+const LATE: &str = "did not end before its deadline";
+
 /// Why a call did not end with a response. Each variant is one errno of the guest ABI ([`Self::errno`]);
 /// the text is what the guest reads.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -177,10 +180,16 @@ pub enum CallError {
         message: String,
     },
     /// The deadline passed.
-    #[error("call to {target} did not end before its deadline")]
+    #[error("call to {target} {LATE}")]
     Timeout {
         /// The callee.
         target: String,
+    },
+    /// The parts that are handled together did not all come in time.
+    #[error("{message}")]
+    Incomplete {
+        /// Which of them are missing.
+        message: String,
     },
     /// Workers and queue full.
     #[error("{message}")]
@@ -253,7 +262,7 @@ impl CallError {
             Self::Invalid { .. } => Errno::InvalidArgument,
             Self::NoSuchFunction { .. } => Errno::NoSuchFunction,
             Self::Refused { .. } => Errno::Refused,
-            Self::Timeout { .. } => Errno::Timeout,
+            Self::Timeout { .. } | Self::Incomplete { .. } => Errno::Timeout,
             Self::Overloaded { .. } => Errno::Overloaded,
             Self::Trapped { .. } => Errno::Trapped,
             Self::Failed { .. } => Errno::Failed,
@@ -282,7 +291,8 @@ impl CallError {
             Some(Errno::InvalidArgument) => Self::Invalid { message },
             Some(Errno::NoSuchFunction) => Self::NoSuchFunction { message },
             Some(Errno::Refused) => Self::Refused { message },
-            Some(Errno::Timeout) => Self::Timeout { target },
+            Some(Errno::Timeout) if message.ends_with(LATE) => Self::Timeout { target },
+            Some(Errno::Timeout) => Self::Incomplete { message },
             Some(Errno::Overloaded) => Self::Overloaded { message },
             Some(Errno::Trapped) => Self::Trapped { message },
             Some(Errno::PayloadTooLarge) => Self::TooLarge { message },

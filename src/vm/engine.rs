@@ -97,6 +97,12 @@ pub trait Instance {
         false
     }
 
+    /// Shows each of `parts`, a segment and its offset in the block of whole pages at `_block`, in place of the
+    /// memory there; returns how many, from the first on. The bytes of the others are to be copied.
+    fn show_parts(&mut self, _block: (u32, u32), _parts: &[(u32, &Segment)]) -> usize {
+        0
+    }
+
     /// The segment that an answer of `len` bytes at `ptr` is; `None` when it is to be copied.
     ///
     /// # Errors

@@ -132,6 +132,31 @@ pub struct FunctionLaunch {
     pub max_requests: u64,
     /// Exit after this long without a request, in milliseconds; `None` = never.
     pub idle_ms: Option<u64>,
+    /// Calls are parts of groups, each handled once; `None` = every call is handled alone.
+    pub fan_in: Option<FanIn>,
+}
+
+/// How the parts of a group wait for each other (`cwasi.fan-in`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FanIn {
+    /// How many parts a group has, at most [`PARTS_MAX`](cwasi_abi::PARTS_MAX); 0 = each call says.
+    pub parts: u32,
+    /// How long a group waits after its first part, in milliseconds.
+    pub timeout_ms: u64,
+    /// What becomes of a group that is not complete by then.
+    pub partial: Partial,
+}
+
+/// What becomes of a group whose parts did not all come in time (`cwasi.fan-in.partial`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Partial {
+    /// Every part's caller gets an error.
+    #[default]
+    Fail,
+    /// The handler gets the parts that are there.
+    Deliver,
 }
 
 /// How long an instance of a function lives (`cwasi.isolation`).

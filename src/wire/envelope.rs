@@ -1,6 +1,6 @@
 //! Envelopes (`proto/envelope.proto`): ids, deadline and caller identity beside a payload.
 
-pub use super::generated::envelope::{Assignment, Hello, Join, Request, Response};
+pub use super::generated::envelope::{Assignment, Group, Hello, Join, Part, Request, Response};
 use super::ids::{CallId, Identity, RunId};
 
 impl Hello {
@@ -44,6 +44,14 @@ impl Request {
 
 impl Response {
     /// The call's id; `None` when the peer sent something else than 16 bytes.
+    #[must_use]
+    pub fn id(&self) -> Option<CallId> {
+        CallId::from_slice(&self.call_id)
+    }
+}
+
+impl Part {
+    /// The call's id; `None` when it has not 16 bytes.
     #[must_use]
     pub fn id(&self) -> Option<CallId> {
         CallId::from_slice(&self.call_id)

@@ -17,7 +17,7 @@
 
 use protobuf::Message;
 
-use super::envelope::{Assignment, Hello, Request, Response};
+use super::envelope::{Assignment, Hello, Part, Request, Response};
 
 /// Version of the frame layout.
 pub const FRAME_VERSION: u8 = 1;
@@ -44,6 +44,8 @@ pub enum Kind {
     Response = 3,
     /// [`Assignment`] and its payload.
     Assignment = 4,
+    /// [`Part`] and its payload.
+    Part = 5,
 }
 
 /// An envelope that frames carry.
@@ -63,6 +65,9 @@ impl Enveloped for Response {
 }
 impl Enveloped for Assignment {
     const KIND: Kind = Kind::Assignment;
+}
+impl Enveloped for Part {
+    const KIND: Kind = Kind::Part;
 }
 
 /// Where a frame's payload is.
@@ -192,6 +197,7 @@ pub fn decode(message: &[u8]) -> Result<Frame<'_>, FrameError> {
         2 => Kind::Request,
         3 => Kind::Response,
         4 => Kind::Assignment,
+        5 => Kind::Part,
         _ => return Err(FrameError::Kind { kind, flags }),
     };
     if flags & !FLAG_SEGMENT != 0 || zero != 0 {

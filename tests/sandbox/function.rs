@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cwasi::modes::local::{receive_frame, send_frame};
 use cwasi::sys::clock::monotonic_ns;
@@ -9,7 +10,7 @@ use cwasi::sys::seqpacket;
 use cwasi::wire::control::{
     self, CONTROL_MESSAGE_MAX, Entry, FunctionLaunch, ModeHint, Role, SandboxMessage, Workload,
 };
-use cwasi::wire::envelope::{Hello, Request, Response};
+use cwasi::wire::envelope::{Hello, Join, Request, Response};
 use cwasi::wire::frame::FRAME_MAX;
 use cwasi::wire::ids::Identity;
 
@@ -50,6 +51,7 @@ pub fn launch(role: Role, artifact: &Path, entry: Entry) -> FunctionLaunch {
         memory_max: None,
         max_requests: 0,
         idle_ms: None,
+        fan_in: None,
     }
 }
 
@@ -61,7 +63,7 @@ pub fn command(export: &str) -> Entry {
 pub struct Function<'a> {
     pub container: Container<'a>,
     pub broker: OwnedFd,
-    receiver: std::path::PathBuf,
+    pub receiver: std::path::PathBuf,
 }
 
 impl<'a> Function<'a> {
@@ -107,7 +109,7 @@ impl<'a> Function<'a> {
         let connection = seqpacket::connect_to(&self.receiver).unwrap();
         let hello = Hello::of(&identity("tester"), "", "i");
         send_frame(connection.as_fd(), &hello, b"", &[], soon()).unwrap();
-        Caller { connection, next: 0 }
+        Caller::over(connection)
     }
 
     /// A caller, unless nobody listens any more.
@@ -129,20 +131,46 @@ impl<'a> Function<'a> {
 /// Errno and message, or the response.
 pub type Outcome = Result<Vec<u8>, (i32, String)>;
 
+/// Callers so far.
+static CALLERS: AtomicU64 = AtomicU64::new(0);
+
 pub struct Caller {
     pub connection: OwnedFd,
+    /// Its calls' ids are nobody else's.
+    number: u64,
     next: u64,
 }
 
 impl Caller {
+    /// A caller on a connection that is introduced.
+    pub fn over(connection: OwnedFd) -> Self {
+        Self { connection, number: CALLERS.fetch_add(1, Ordering::Relaxed), next: 0 }
+    }
+
     /// Sends a request without waiting; returns its number.
     pub fn send(&mut self, payload: &[u8], timeout_ms: u64) -> u64 {
         self.next += 1;
         let request = Request {
-            call_id: [self.next.to_le_bytes(), [7; 8]].concat(),
+            call_id: [self.next.to_le_bytes(), self.number.to_le_bytes()].concat(),
             target: "f".into(),
             remaining_us: timeout_ms * 1000,
             attempt: 1,
+            ..Request::default()
+        };
+        send_frame(self.connection.as_fd(), &request, payload, &[], soon()).unwrap();
+        self.next
+    }
+
+    /// Sends a part of a group without waiting; returns its number as a request.
+    pub fn send_part(&mut self, join: &Join, payload: &[u8], timeout_ms: u64) -> u64 {
+        self.next += 1;
+        let request = Request {
+            call_id: [self.next.to_le_bytes(), self.number.to_le_bytes()].concat(),
+            target: "f".into(),
+            remaining_us: timeout_ms * 1000,
+            attempt: 1,
+            run: vec![9; 16],
+            join: Some(join.clone()).into(),
             ..Request::default()
         };
         send_frame(self.connection.as_fd(), &request, payload, &[], soon()).unwrap();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// A reactor whose first payload byte says how it behaves.
+/// A reactor whose first payload byte says how it behaves, or that of the first part when it gets parts.
 const REACTOR: &str = r#"(module
   (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
   (import "wasi_snapshot_preview1" "poll_oneoff" (func $poll (param i32 i32 i32 i32) (result i32)))
@@ -35,11 +35,29 @@ const REACTOR: &str = r#"(module
     (i64.store (i32.const 2072) (i64.const 3600000000000))
     (drop (call $poll (i32.const 2048) (i32.const 3072) (i32.const 1) (i32.const 4000))))
   (func (export "cwasi_handle") (param $ptr i32) (param $len i32) (param $out i32) (result i32)
-    (local $how i32)
+    (local $how i32) (local $entry i32) (local $end i32)
     (global.set $count (i32.add (global.get $count) (i32.const 1)))
     (if (i32.eqz (local.get $len))
       (then (call $answer (local.get $out) (i32.const 0) (i32.const 0)) (return (i32.const 0))))
     (local.set $how (i32.load8_u (local.get $ptr)))
+    ;; a block of parts
+    (if (i32.eq (i32.load (local.get $ptr)) (i32.const 0x42505743))
+      (then (local.set $how
+        (i32.load8_u (i32.add (local.get $ptr) (i32.load offset=16 (local.get $ptr)))))))
+    ;; "s": a summary of parts: the header, each entry's last word being the part's first four bytes
+    (if (i32.eq (local.get $how) (i32.const 0x73))
+      (then
+        (local.set $entry (i32.add (local.get $ptr) (i32.const 16)))
+        (local.set $end (i32.add (local.get $entry)
+          (i32.mul (i32.load offset=12 (local.get $ptr)) (i32.const 16))))
+        (loop $next
+          (i32.store offset=12 (local.get $entry)
+            (i32.load (i32.add (local.get $ptr) (i32.load (local.get $entry)))))
+          (local.set $entry (i32.add (local.get $entry) (i32.const 16)))
+          (br_if $next (i32.lt_u (local.get $entry) (local.get $end))))
+        (call $answer (local.get $out) (local.get $ptr)
+          (i32.sub (local.get $end) (local.get $ptr)))
+        (return (i32.const 0))))
     ;; "l": for ever
     (if (i32.eq (local.get $how) (i32.const 0x6c))
       (then (loop $again (i32.store (i32.const 600) (i32.add (i32.load (i32.const 600)) (i32.const 1))) (br $again))))

@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bed;
+mod fan_in;
 mod function;
 mod guests;
 mod native;
+mod nodes;
 mod primary;
 mod secondary;

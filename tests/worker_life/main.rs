@@ -11,6 +11,7 @@ mod embedding;
 mod endings;
 mod guests;
 mod harness;
+mod parts;
 mod reactors;
 mod regions;
 mod worker;
@@ -23,6 +24,7 @@ fn main() {
         endings::CASES,
         commands::CASES,
         regions::CASES,
+        parts::CASES,
         embedding::CASES,
         bench::CASES,
     ]

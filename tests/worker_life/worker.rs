@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use cwasi::modes::Payload;
 use cwasi::sys::segment::Segment;
-use cwasi::vm::reactor::{self, Handled, Kept};
+use cwasi::vm::reactor::{self, Handled, Input, Kept};
 use cwasi::vm::wasmedge::{WasmEdgeInstance, WasmEdgeModule};
 use cwasi::vm::{Context, End, Host, Instance as _, InstanceSpec, Module as _};
 use cwasi_abi::Errno;
@@ -65,13 +65,20 @@ impl Worker {
     }
 
     /// One request in an instance that is kept for the next.
-    pub fn request_kept(&mut self, kept: &mut Kept, payload: &Payload) -> Ended {
+    pub fn request_kept<'i>(&mut self, kept: &mut Kept, payload: impl Into<Input<'i>>) -> Ended {
         self.prepare();
         let mut instance = self.next.take().unwrap();
         self.host.begin(context());
         let ended = reactor::handle_again(&mut instance, kept, payload, &mut self.host).into();
         self.host.end();
         self.next = Some(instance);
+        ended
+    }
+
+    /// One group of parts, in a fresh instance.
+    pub fn request_parts(&mut self, expected: u32, parts: &[(u32, Payload)]) -> Ended {
+        let ended = self.request_kept(&mut Kept::default(), Input::Parts { expected, parts });
+        self.next = None;
         ended
     }
 

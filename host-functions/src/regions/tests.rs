@@ -198,6 +198,37 @@ fn nothing_is_shown_where_a_region_is_or_room_is_missing() {
     assert_eq!(bench.release(PAGE, LARGE * PAGE), Err(Errno::InvalidArgument));
 }
 
+#[test]
+fn parts_are_shown_inside_one_block_and_released_with_it() {
+    let mut bench = Bench::new();
+    bench.share(50 * PAGE, PAGE).unwrap();
+    let mut source = FakeMemory::of((LARGE * PAGE) as usize);
+    source.bytes_mut().fill(5);
+    let len = LARGE * PAGE - 1;
+    let sealed = source.seal(Pages::new(GuestPtr(0), LARGE * PAGE).unwrap(), (), len).unwrap();
+    let show = |bench: &mut Bench, (page, pages): (u32, u32), offsets: &[u32]| {
+        let parts = offsets.iter().map(|at| (*at, sealed.as_fd(), u64::from(len)));
+        let block = (GuestPtr(page * PAGE), pages * PAGE);
+        bench.regions.show_parts(&mut bench.memory, block, parts)
+    };
+    let second = (1 + LARGE) * PAGE;
+    assert_eq!(show(&mut bench, (40, 20), &[0]), 0, "a region is there");
+    assert_eq!(show(&mut bench, (60, 40), &[0]), 0, "outside");
+    assert_eq!(show(&mut bench, (2, 40), &[]), 0);
+    assert_eq!(show(&mut bench, (2, 1 + LARGE), &[PAGE, second]), 1, "no room for the second");
+    assert_eq!(show(&mut bench, (2, 1 + LARGE), &[7]), 0, "not at the start of a page");
+    assert_eq!(bench.release(2 * PAGE, (1 + LARGE) * PAGE), Ok(()));
+    assert_eq!(show(&mut bench, (2, 40), &[PAGE, second]), 2);
+    for start in [3 * PAGE, 2 * PAGE + second] {
+        let bytes = bench.memory.slice(GuestPtr(start), len + 1).unwrap();
+        assert!(bytes[..len as usize].iter().all(|byte| *byte == 5) && bytes[len as usize] == 0);
+    }
+    assert_eq!(bench.share(3 * PAGE, PAGE), Err(Errno::InvalidArgument), "the block is in use");
+    assert_eq!(bench.release(3 * PAGE, LARGE * PAGE), Err(Errno::InvalidArgument));
+    assert_eq!(bench.release(2 * PAGE, 40 * PAGE), Ok(()), "as a whole");
+    assert!(bench.memory.slice(GuestPtr(2 * PAGE), 40 * PAGE).unwrap().iter().all(|b| *b == 0));
+}
+
 /// One thing that a guest does.
 #[derive(Clone, Debug)]
 enum Step {

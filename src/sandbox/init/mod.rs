@@ -4,11 +4,14 @@
 //! One hop through init per request buys exact bounds: one queue, one place that knows who runs what, so
 //! that a worker's death or a missed deadline is exactly one request's error.
 
+mod barrier;
+mod handover;
 mod pool;
 mod primary;
 mod queue;
 mod secondary;
 mod signals;
+mod work;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

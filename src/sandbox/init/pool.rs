@@ -1,20 +1,22 @@
 //! The workers of a sandbox: forked ahead, watched, replaced.
 
+use std::collections::VecDeque;
 use std::io;
+use std::iter;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::rc::Rc;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::modes::local::{Incoming, LocalError, forward_frame};
+use crate::modes::local::{LocalError, forward_frame};
 use crate::sandbox::messages::{WORKER_MESSAGE_MAX, WorkerMessage};
 use crate::sys::seqpacket::{self, SocketError};
 use crate::wire::control;
 use crate::wire::envelope::{Assignment, Request};
-use crate::wire::ids::CallId;
 
+use super::handover::{self, Unsent};
 use super::signals::Ending;
+use super::work::{Reply, Work};
 
 /// Wait before a worker that died without having served anything is replaced, in nanoseconds; doubles
 /// with each such death in a row.
@@ -31,17 +33,24 @@ pub trait Fork {
     fn fork(&self) -> io::Result<(Pid, OwnedFd)>;
 }
 
-/// A request that a worker has.
+/// What a worker has to do.
 #[derive(Debug)]
 pub struct Running {
     /// Where the answer goes.
-    pub reply_to: Rc<OwnedFd>,
-    /// Its id.
-    pub id: CallId,
+    pub reply: Reply,
+    /// Where else it goes: to the callers of a group's other parts.
+    pub others: Vec<Reply>,
     /// `CLOCK_MONOTONIC` nanoseconds.
     pub deadline: u64,
     /// The deadline passed and the worker was killed for it.
     pub expired: bool,
+}
+
+impl Running {
+    /// Everybody who waits for its end.
+    pub fn replies(&self) -> impl Iterator<Item = &Reply> {
+        iter::once(&self.reply).chain(&self.others)
+    }
 }
 
 #[derive(Debug)]
@@ -59,6 +68,8 @@ struct Worker {
     state: State,
     /// Has answered a request, or been given one.
     proven: bool,
+    /// Parts of its group that its socket had no room for yet.
+    unsent: VecDeque<Unsent>,
 }
 
 #[derive(Debug)]
@@ -77,6 +88,8 @@ pub struct Lost {
     pub ending: Ending,
     /// What it was doing.
     pub running: Option<Running>,
+    /// It had not got all of that, so it had not begun.
+    pub unbegun: bool,
     /// It had not even made its first instance.
     pub starting: bool,
 }
@@ -109,7 +122,8 @@ impl<F: Fork> Pool<F> {
             match self.fork.fork() {
                 Ok((pid, socket)) => {
                     let state = State::Starting;
-                    *slot = Slot::Taken(Worker { pid, socket, state, proven: false });
+                    let unsent = VecDeque::new();
+                    *slot = Slot::Taken(Worker { pid, socket, state, proven: false, unsent });
                 }
                 Err(error) => {
                     self.early_deaths = self.early_deaths.saturating_add(1);
@@ -129,9 +143,30 @@ impl<F: Fork> Pool<F> {
         })
     }
 
-    /// Every worker's socket, to be polled for input, with its number.
-    pub fn sockets(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
-        self.workers().map(|(index, worker)| (index, worker.socket.as_fd()))
+    /// Every worker's number and socket, to be polled for input, and whether to be polled for room too.
+    pub fn sockets(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>, bool)> {
+        self.workers()
+            .map(|(index, worker)| (index, worker.socket.as_fd(), !worker.unsent.is_empty()))
+    }
+
+    /// Sends a worker what is left of its group, as much as its socket takes.
+    ///
+    /// # Errors
+    /// When a part cannot be sent at all; the worker is killed for it.
+    pub fn feed(&mut self, index: usize) -> Result<(), LocalError> {
+        let Some(Slot::Taken(worker)) = self.slots.get_mut(index) else { return Ok(()) };
+        while let Some(next) = worker.unsent.front() {
+            match next.send(worker.socket.as_fd()) {
+                Ok(()) => worker.unsent.pop_front(),
+                // Its exit is on the way, or there is no room.
+                Err(LocalError::Socket(SocketError::Closed | SocketError::Deadline)) => break,
+                Err(error) => {
+                    let _gone = kill(worker.pid, Signal::SIGKILL);
+                    return Err(error);
+                }
+            };
+        }
+        Ok(())
     }
 
     /// Reads what a worker says; the text of a failed start is returned.
@@ -174,45 +209,45 @@ impl<F: Fork> Pool<F> {
         !self.workers().any(|(_, worker)| matches!(worker.state, State::Busy(_)))
     }
 
-    /// Hands a request to an idle worker.
+    /// Hands work to an idle worker.
     ///
     /// # Errors
-    /// Gives it back when the worker has just died ([`None`]) or the request cannot be sent.
+    /// Gives it back when the worker has just died ([`None`]) or the work cannot be sent.
     pub fn assign(
         &mut self,
         index: usize,
-        incoming: Box<Incoming>,
+        work: Work,
         deadline: u64,
-    ) -> Result<(), (Box<Incoming>, Option<LocalError>)> {
+    ) -> Result<(), (Work, Option<LocalError>)> {
         let Some(Slot::Taken(worker)) = self.slots.get_mut(index) else {
-            return Err((incoming, None));
+            return Err((work, None));
         };
+        let first = work.first();
         let assignment = Assignment {
-            request: Some(Request { target: String::new(), ..incoming.request.clone() }).into(),
-            caller: incoming.caller.function.clone(),
+            request: Some(Request { target: String::new(), ..first.request.clone() }).into(),
+            caller: handover::caller(&work),
             deadline_mono_ns: deadline,
+            group: handover::group(&work).into(),
             ..Assignment::default()
         };
-        let connection = [incoming.reply_to.as_fd()];
+        let connection = [first.reply_to.as_fd()];
         let socket = worker.socket.as_fd();
-        match forward_frame(socket, &assignment, &incoming.payload, &connection, Some(0)) {
+        match forward_frame(socket, &assignment, &first.payload, &connection, Some(0)) {
             Ok(()) => {
+                let (reply, others, unsent) = handover::rest(work);
                 worker.proven = true;
-                worker.state = State::Busy(Running {
-                    reply_to: incoming.reply_to,
-                    id: incoming.id,
-                    deadline,
-                    expired: false,
-                });
+                worker.state = State::Busy(Running { reply, others, deadline, expired: false });
+                worker.unsent = unsent;
                 self.early_deaths = 0;
-                Ok(())
+                // What does not go now is tried again when there is room, and then a fault is reported.
+                self.feed(index).or(Ok(()))
             }
             Err(LocalError::Socket(SocketError::Closed)) => {
                 // Its exit is on the way; until then nobody gives it anything.
                 worker.state = State::Starting;
-                Err((incoming, None))
+                Err((work, None))
             }
-            Err(error) => Err((incoming, Some(error))),
+            Err(error) => Err((work, Some(error))),
         }
     }
 
@@ -242,11 +277,12 @@ impl<F: Fork> Pool<F> {
             return None;
         };
         let starting = matches!(worker.state, State::Starting);
+        let unbegun = !worker.unsent.is_empty();
         let running = match worker.state {
             State::Busy(running) => Some(running),
             State::Starting | State::Idle => None,
         };
-        Some(Lost { ending, running, starting })
+        Some(Lost { ending, running, unbegun, starting })
     }
 
     /// Ends every worker and gives back what they were doing.

@@ -1,26 +1,30 @@
-//! Requests that wait for a worker: bounded, in order, each until its deadline or its caller's end.
+//! Requests that wait for a worker: bounded, in order, each until its deadline or its callers' end.
 
 use std::collections::VecDeque;
 
-/// A bounded queue of `T`; `C` names the connection that an item came over.
+/// What waits; `C` names a connection that it came over.
+pub trait Item<C> {
+    /// Notes that a connection has ended; true when nobody waits for the item any more.
+    fn lose(&mut self, connection: &C) -> bool;
+}
+
+/// A bounded queue of `T`.
 #[derive(Debug)]
-pub struct Queue<C, T> {
-    waiting: VecDeque<Waiting<C, T>>,
+pub struct Queue<T> {
+    waiting: VecDeque<Waiting<T>>,
     capacity: usize,
 }
 
 /// An item and how long it may wait.
 #[derive(Debug)]
-pub struct Waiting<C, T> {
-    /// Where it came from.
-    pub connection: C,
+pub struct Waiting<T> {
     /// `CLOCK_MONOTONIC` nanoseconds.
     pub deadline: u64,
     /// The request.
     pub item: T,
 }
 
-impl<C: PartialEq, T> Queue<C, T> {
+impl<T> Queue<T> {
     /// An empty queue of at most `capacity` items.
     #[must_use]
     pub const fn new(capacity: usize) -> Self {
@@ -31,7 +35,7 @@ impl<C: PartialEq, T> Queue<C, T> {
     ///
     /// # Errors
     /// Gives it back when the queue is full.
-    pub fn push(&mut self, waiting: Waiting<C, T>) -> Result<(), Waiting<C, T>> {
+    pub fn push(&mut self, waiting: Waiting<T>) -> Result<(), Waiting<T>> {
         if self.waiting.len() >= self.capacity {
             return Err(waiting);
         }
@@ -40,24 +44,27 @@ impl<C: PartialEq, T> Queue<C, T> {
     }
 
     /// Puts back an item that [`Self::pop`] gave, first in line; it has its place whatever the capacity.
-    pub fn put_back(&mut self, waiting: Waiting<C, T>) {
+    pub fn put_back(&mut self, waiting: Waiting<T>) {
         self.waiting.push_front(waiting);
     }
 
     /// The item that waits longest.
-    pub fn pop(&mut self) -> Option<Waiting<C, T>> {
+    pub fn pop(&mut self) -> Option<Waiting<T>> {
         self.waiting.pop_front()
     }
 
     /// Takes out an item whose deadline is not after `now`.
-    pub fn pop_expired(&mut self, now: u64) -> Option<Waiting<C, T>> {
+    pub fn pop_expired(&mut self, now: u64) -> Option<Waiting<T>> {
         let index = self.waiting.iter().position(|waiting| waiting.deadline <= now)?;
         self.waiting.remove(index)
     }
 
-    /// Drops everything that came over `connection`.
-    pub fn forget(&mut self, connection: &C) {
-        self.waiting.retain(|waiting| waiting.connection != *connection);
+    /// Drops what nobody waits for any more when `connection` has ended.
+    pub fn forget<C>(&mut self, connection: &C)
+    where
+        T: Item<C>,
+    {
+        self.waiting.retain_mut(|waiting| !waiting.item.lose(connection));
     }
 
     /// The next deadline.
@@ -77,8 +84,18 @@ impl<C: PartialEq, T> Queue<C, T> {
 mod tests {
     use super::*;
 
-    fn waiting(connection: u8, deadline: u64, item: char) -> Waiting<u8, char> {
-        Waiting { connection, deadline, item }
+    /// A letter and who waits for it.
+    #[derive(Debug)]
+    struct Letter(char, u8);
+
+    impl Item<u8> for Letter {
+        fn lose(&mut self, connection: &u8) -> bool {
+            self.1 == *connection
+        }
+    }
+
+    fn waiting(connection: u8, deadline: u64, item: char) -> Waiting<Letter> {
+        Waiting { deadline, item: Letter(item, connection) }
     }
 
     #[test]
@@ -86,14 +103,14 @@ mod tests {
         let mut queue = Queue::new(2);
         queue.push(waiting(1, 10, 'a')).unwrap();
         queue.push(waiting(1, 10, 'b')).unwrap();
-        assert_eq!(queue.push(waiting(1, 10, 'c')).unwrap_err().item, 'c');
+        assert_eq!(queue.push(waiting(1, 10, 'c')).unwrap_err().item.0, 'c');
         let first = queue.pop().unwrap();
-        assert_eq!(first.item, 'a');
+        assert_eq!(first.item.0, 'a');
         queue.push(waiting(2, 10, 'd')).unwrap();
         queue.put_back(first);
-        assert_eq!(queue.pop().unwrap().item, 'a');
-        assert_eq!(queue.pop().unwrap().item, 'b');
-        assert_eq!(queue.pop().unwrap().item, 'd');
+        assert_eq!(queue.pop().unwrap().item.0, 'a');
+        assert_eq!(queue.pop().unwrap().item.0, 'b');
+        assert_eq!(queue.pop().unwrap().item.0, 'd');
         assert!(queue.is_empty());
     }
 
@@ -110,7 +127,7 @@ mod tests {
         }
         assert_eq!(queue.next_deadline(), Some(10));
         assert!(queue.pop_expired(9).is_none());
-        assert_eq!(queue.pop_expired(10).unwrap().item, 'b');
+        assert_eq!(queue.pop_expired(10).unwrap().item.0, 'b');
         queue.forget(&1);
         assert_eq!(queue.next_deadline(), None);
     }

@@ -6,6 +6,7 @@
 
 mod command;
 mod primary;
+mod replies;
 mod secondary;
 
 use std::os::fd::{AsFd, OwnedFd};

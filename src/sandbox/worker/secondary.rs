@@ -1,36 +1,39 @@
 //! A secondary's worker: one request after the other, each in an instance that was made before it came.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
-use cwasi_abi::Errno;
-
-use crate::modes::local::{Answer, LocalError, Opened, open_frame, respond, send_frame};
+use crate::modes::local::{Answer, LocalError, Opened, open_frame};
 use crate::modes::{CallError, Payload};
 use crate::sandbox::messages::WorkerMessage;
 use crate::sandbox::stderr;
 use crate::sys::clock::monotonic_ns;
 use crate::sys::seqpacket::{self, Deadline};
 use crate::vm::dispatch::from_monotonic;
-use crate::vm::reactor::{self, Handled, Kept};
+use crate::vm::reactor::{self, Handled, Input, Kept};
 use crate::vm::{Context, Module, VmError};
 use crate::wire::control::{Entry, FunctionLaunch, Isolation};
-use crate::wire::envelope::{Assignment, Response};
-use crate::wire::frame::FRAME_MAX;
-use crate::wire::ids::CallId;
+use crate::wire::envelope::{Assignment, Part};
+use crate::wire::frame::{self, FRAME_MAX};
 
 use super::Worker;
 use super::command::{self, Stdio};
+use super::replies::Replies;
 
 /// Exit code when init is gone or speaks another language.
 const EXIT_NO_INIT: i32 = 1;
 
-/// A request as it came from init.
+/// A request, or a group of them, as it came from init.
 struct Task {
-    id: CallId,
-    reply_to: OwnedFd,
+    replies: Replies,
     deadline: Deadline,
     context: Context,
-    payload: Payload,
+    input: Received,
+}
+
+/// What the handler is to get.
+enum Received {
+    Whole(Payload),
+    Parts { expected: u32, parts: Vec<(u32, Payload)> },
 }
 
 /// Serves until init closes the socket; returns the exit code.
@@ -111,7 +114,43 @@ fn receive<M: Module>(worker: &Worker<'_, M>, buffer: &mut [u8]) -> Result<Task,
         run: request.run_id().map(|run| run.0),
         ..worker.context()
     };
-    Ok(Task { id, reply_to, deadline, context, payload })
+    let mut replies = Replies::new(id, reply_to);
+    let input = match envelope.group.as_ref() {
+        None => Received::Whole(payload),
+        Some(group) => {
+            let others = group.parts.saturating_sub(1);
+            let mut parts = vec![(group.number, payload)];
+            for _ in 0..others {
+                parts.push(receive_part(worker, buffer, &mut replies)?);
+            }
+            Received::Parts { expected: group.expected, parts }
+        }
+    };
+    Ok(Task { replies, deadline, context, input })
+}
+
+/// One more part of a group: its number and payload.
+fn receive_part<M: Module>(
+    worker: &Worker<'_, M>,
+    buffer: &mut [u8],
+    replies: &mut Replies,
+) -> Result<(u32, Payload), Ended> {
+    let received =
+        seqpacket::receive(worker.init.as_fd(), buffer, None).map_err(|_closed| Ended::Init)?;
+    let message = &buffer[..received.len];
+    let malformed = |error: LocalError| Ended::Malformed(format!("part: {error}"));
+    let part: Part = frame::decode(message)
+        .and_then(|frame| frame.open())
+        .map_err(|error| malformed(error.into()))?;
+    let brought = usize::from(!replies.knows(part.connection));
+    let mut opened =
+        open_frame::<Part>(message, received.descriptors, brought, worker.launch.max_payload)
+            .map_err(malformed)?;
+    let known = part.id().is_some_and(|id| replies.add(id, part.connection, opened.extra.pop()));
+    if !known {
+        return Err(Ended::Malformed("part without id or connection".to_owned()));
+    }
+    Ok((part.number, opened.payload))
 }
 
 /// Runs one request and answers it. The instance is gone afterwards, unless the function keeps it.
@@ -123,41 +162,47 @@ fn serve<M: Module>(
 ) -> Option<Ready<M::Instance>> {
     if task.deadline.is_some_and(|deadline| deadline <= monotonic_ns()) {
         let target = worker.launch.identity.function.clone();
-        answer(task, &Answer::Error(CallError::Timeout { target }));
+        task.answer(&Answer::Error(CallError::Timeout { target }));
         return ready.ok();
     }
     let mut ready = match ready {
         Ok(ready) => ready,
         Err(error) => {
             let message = super::super::builder::chain(&error);
-            answer(task, &Answer::Error(CallError::Failed { message }));
+            task.answer(&Answer::Error(CallError::Failed { message }));
             return None;
         }
     };
     let mut reusable = false;
     worker.host.begin(task.context.clone());
-    match &worker.launch.entry {
-        Entry::Reactor => {
+    match (&worker.launch.entry, &task.input) {
+        (Entry::Reactor, received) => {
             let Ready { instance, kept } = &mut ready;
-            let handled = reactor::handle_again(instance, kept, &task.payload, &mut worker.host);
+            let input = match received {
+                Received::Whole(payload) => Input::Whole(payload),
+                Received::Parts { expected, parts } => Input::Parts { expected: *expected, parts },
+            };
+            let handled = reactor::handle_again(instance, kept, input, &mut worker.host);
             // After a trap or an exit a guest's memory is in no state that it knows.
             reusable =
                 matches!(handled, Handled::Answered(_) | Handled::InPlace(_) | Handled::Failed(_));
             answer_handled(worker.launch, task, handled);
         }
-        Entry::Command { export } => {
+        (Entry::Command { export }, Received::Whole(payload)) => {
             let done = command::run(
                 &mut ready.instance,
                 export,
-                &task.payload,
+                payload,
                 &mut worker.host,
                 stdio,
                 worker.launch,
             );
-            match done {
-                Ok(payload) => answer(task, &Answer::Response(payload)),
-                Err(error) => answer(task, &Answer::Error(error)),
-            }
+            task.answer(&done.map_or_else(Answer::Error, Answer::Response));
+        }
+        // The coordinator starts no command with cwasi.fan-in.
+        (Entry::Command { .. }, Received::Parts { .. }) => {
+            let message = "a command takes no parts".to_owned();
+            task.answer(&Answer::Error(CallError::Internal { message }));
         }
     }
     worker.host.end();
@@ -168,10 +213,10 @@ fn answer_handled(launch: &FunctionLaunch, task: &Task, handled: Handled<'_>) {
     let function = &launch.identity.function;
     let error = match handled {
         Handled::Answered(bytes) if bytes.len() as u64 <= launch.max_payload => {
-            return answer_bytes(task, bytes);
+            return task.replies.send_bytes(bytes, task.deadline);
         }
         Handled::InPlace(segment) if segment.len() <= launch.max_payload => {
-            return answer(task, &Answer::Response(Payload::Segment(segment)));
+            return task.answer(&Answer::Response(Payload::Segment(segment)));
         }
         Handled::Answered(bytes) => too_large(launch, bytes.len() as u64),
         Handled::InPlace(segment) => too_large(launch, segment.len()),
@@ -184,7 +229,7 @@ fn answer_handled(launch: &FunctionLaunch, task: &Task, handled: Handled<'_>) {
             CallError::Trapped { message: format!("{function}: {trap}") }
         }
     };
-    answer(task, &Answer::Error(error));
+    task.answer(&Answer::Error(error));
 }
 
 fn too_large(launch: &FunctionLaunch, length: u64) -> CallError {
@@ -192,21 +237,8 @@ fn too_large(launch: &FunctionLaunch, length: u64) -> CallError {
     CallError::too_large(&what, length, launch.max_payload)
 }
 
-/// Straight from linear memory to the socket or segment.
-fn answer_bytes(task: &Task, bytes: &[u8]) {
-    let response =
-        Response { call_id: task.id.0.to_vec(), errno: Errno::Ok.code(), ..Response::default() };
-    report(send_frame(task.reply_to.as_fd(), &response, bytes, &[], task.deadline));
-}
-
-fn answer(task: &Task, answer: &Answer) {
-    report(respond(task.reply_to.as_fd(), task.id, answer, task.deadline));
-}
-
-/// A caller that is gone or reads no more needs no answer; a fault of ours is said.
-fn report(result: Result<(), LocalError>) {
-    match result {
-        Ok(()) | Err(LocalError::Socket(_)) => {}
-        Err(error) => stderr::try_line(&format!("an answer was lost: {error}")),
+impl Task {
+    fn answer(&self, answer: &Answer) {
+        self.replies.send(answer, self.deadline);
     }
 }

@@ -170,6 +170,8 @@ fn order(id: CallId, opened: Opened<Request>, caller: &Caller) -> Order {
         deadline: Instant::now() + wait,
         traceparent: envelope.traceparent,
         attempt: envelope.attempt,
+        run: envelope.run,
+        join: envelope.join.into_option(),
         payload: match payload {
             // A worker may send few bytes as a segment; over the network they travel in the message.
             Payload::Segment(segment)

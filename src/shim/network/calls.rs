@@ -23,6 +23,7 @@ use crate::modes::networked::session::Decision;
 use crate::modes::networked::{NetworkError, Session, instance_channel};
 use crate::modes::{CallError, Payload};
 use crate::sys::random::bytes16;
+use crate::wire::envelope::Join;
 use crate::wire::ids::{CallId, Identity};
 use crate::wire::network::{
     self, Answer, AnswerKind, Call, Location, NETWORK_VERSION, TryId, encode,
@@ -54,6 +55,10 @@ pub struct Order {
     pub traceparent: String,
     /// Starts at 1.
     pub attempt: u32,
+    /// The run of the workflow, as its caller said.
+    pub run: Vec<u8>,
+    /// Which group it is part of, if it is one.
+    pub join: Option<Join>,
     /// The user's bytes.
     pub payload: Payload,
 }
@@ -399,6 +404,8 @@ impl<'a> Try<'a> {
             remaining_us: u64::try_from(remaining.as_micros()).unwrap_or(u64::MAX),
             traceparent: order.traceparent.clone(),
             attempt: order.attempt,
+            run: order.run.clone(),
+            join: order.join.clone().into(),
             payload: Some(payload).into(),
             ..Call::default()
         }

@@ -140,6 +140,8 @@ impl Delivery {
             remaining_us: u64::try_from(remaining.as_micros()).unwrap_or(u64::MAX).max(1),
             traceparent: self.call.traceparent.clone(),
             attempt: self.call.attempt,
+            run: self.call.run.clone(),
+            join: self.call.join.clone(),
             ..Request::default()
         };
         connection.run(&self.record, &request, payload).await

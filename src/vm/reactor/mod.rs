@@ -6,12 +6,34 @@
 use cwasi_abi::{HUGE_PAGE, INLINE_MAX, PAYLOAD_ALIGN, REGION_PAGE, ResponseRef, export};
 use cwasi_host_functions::Host;
 
+mod parts;
+
 use super::engine::{Instance, Stop, Trap};
 use crate::modes::Payload;
 use crate::sys::segment::Segment;
 
 /// Longest error message that is taken from a guest, in bytes.
 pub const ERROR_MESSAGE_MAX: usize = 16 * 1024;
+
+/// What a handler is given.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// One payload.
+    Whole(&'a Payload),
+    /// The parts of a group, in one block (docs/abi.md).
+    Parts {
+        /// How many there should be.
+        expected: u32,
+        /// Number and payload of those that are here, ascending.
+        parts: &'a [(u32, Payload)],
+    },
+}
+
+impl<'a> From<&'a Payload> for Input<'a> {
+    fn from(payload: &'a Payload) -> Self {
+        Self::Whole(payload)
+    }
+}
 
 /// How an invocation of a reactor ended.
 #[derive(Debug)]
@@ -44,13 +66,13 @@ pub fn handle<'a, I: Instance>(
 }
 
 /// [`handle`] in an instance that has answered before, if it did; `kept` is the instance's own.
-pub fn handle_again<'a, I: Instance>(
+pub fn handle_again<'a, 'i, I: Instance>(
     instance: &'a mut I,
     kept: &mut Kept,
-    payload: &Payload,
+    input: impl Into<Input<'i>>,
     host: &mut Host,
 ) -> Handled<'a> {
-    match run(instance, kept, payload, host) {
+    match run(instance, kept, input.into(), host) {
         Ok(Returned { status: 0, response }) => answered(instance, response),
         Ok(Returned { response, .. }) => {
             let end = response.end.min(response.start + ERROR_MESSAGE_MAX);
@@ -118,7 +140,7 @@ impl From<Stop> for Fault {
 fn run<I: Instance>(
     instance: &mut I,
     kept: &mut Kept,
-    payload: &Payload,
+    input: Input<'_>,
     host: &mut Host,
 ) -> Result<Returned, Fault> {
     let size = ResponseRef::SIZE as u64;
@@ -127,7 +149,10 @@ fn run<I: Instance>(
         None => alloc(instance, size, ResponseRef::ALIGN, host)?,
     };
     kept.response_out = Some(response_out);
-    let (ptr, len) = bring(instance, payload, host)?;
+    let (ptr, len) = match input {
+        Input::Whole(payload) => bring(instance, payload, host)?,
+        Input::Parts { expected, parts } => parts::bring(instance, expected, parts, host)?,
+    };
     let out = offset(response_out.start);
     let status = instance.call(export::HANDLE, &[ptr, len, out], host)?;
     let status = status.ok_or_else(|| trap(export::HANDLE, "no status was returned".to_owned()))?;

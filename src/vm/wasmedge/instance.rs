@@ -343,6 +343,13 @@ impl Instance for WasmEdgeInstance {
         regions.show(&mut memory, (GuestPtr(ptr), room), segment.as_fd(), segment.len())
     }
 
+    fn show_parts(&mut self, (ptr, len): (u32, u32), parts: &[(u32, &Segment)]) -> usize {
+        let mut memory = self.raw_memory();
+        let mut regions = self.slot.regions.borrow_mut();
+        let parts = parts.iter().map(|(at, segment)| (*at, segment.as_fd(), segment.len()));
+        regions.show_parts(&mut memory, (GuestPtr(ptr), len), parts)
+    }
+
     fn answer(&mut self, (ptr, len): (u32, u32)) -> Result<Option<Segment>, PagesError> {
         let mut memory = self.raw_memory();
         let mut regions = self.slot.regions.borrow_mut();

@@ -36,7 +36,8 @@ pub fn import(input: TokenStream) -> TokenStream {
 ///
 /// The function takes the payload as `&[u8]` or `Vec<u8>` and returns the response: `Vec<u8>`, `String`,
 /// `()`, `cwasi::Region`, or a `Result` of one of them and an error that can be displayed. A large payload is
-/// mapped for `&[u8]` and copied once for `Vec<u8>`.
+/// mapped for `&[u8]` and copied once for `Vec<u8>`. Where calls are joined (`cwasi.fan-in`) it takes
+/// `cwasi::Parts<'_>`, all parts of a group.
 #[proc_macro_attribute]
 pub fn handler(attribute: TokenStream, item: TokenStream) -> TokenStream {
     if !attribute.is_empty() {

@@ -4,9 +4,10 @@ use std::fmt::{self, Display};
 use std::ops::Deref;
 
 use crate::block::Block;
+use crate::parts::Parts;
 use crate::region::{Region, SealedRegion};
 
-/// A function that answers calls. `Input` only tells the two shapes apart.
+/// A function that answers calls. `Input` only tells the shapes apart.
 pub trait Handler<Input> {
     /// True when it takes its payload as a vector, which no mapped pages can be.
     const OWNS: bool;
@@ -69,6 +70,19 @@ where
 
     fn run(&self, payload: Payload) -> Result<Body, String> {
         self(payload.into()).into_response()
+    }
+}
+
+impl<F, R> Handler<Parts<'_>> for F
+where
+    F: Fn(Parts<'_>) -> R,
+    R: IntoResponse,
+{
+    const OWNS: bool = false;
+
+    fn run(&self, payload: Payload) -> Result<Body, String> {
+        let parts = Parts::decode(&payload).map_err(|error| error.to_string())?;
+        self(parts).into_response()
     }
 }
 
@@ -166,6 +180,10 @@ mod tests {
 
     fn nothing(_: &[u8]) {}
 
+    fn merges(parts: Parts<'_>) -> Vec<u8> {
+        parts.iter().flat_map(|part| part.bytes).copied().collect()
+    }
+
     #[test]
     fn every_shape_of_handler() {
         assert_eq!(run(borrows, b"7"), Ok(vec![7]));
@@ -174,6 +192,9 @@ mod tests {
         assert_eq!(run(text, b"ab"), Ok(b"2 bytes".to_vec()));
         assert_eq!(run(in_a_region, b"ab"), Ok(b"ab".to_vec()));
         assert_eq!(run(nothing, b"ab"), Ok(vec![]));
+        let block = crate::parts_block(2, &[(0, b"ab"), (1, b"c")]);
+        assert_eq!(run(merges, &block), Ok(b"abc".to_vec()));
+        assert!(run(merges, b"ab").unwrap_err().contains("cwasi.fan-in"));
         let large = vec![3; 100_000];
         assert_eq!(run(in_a_region, &large), Ok(large.clone()));
         assert_eq!(run(owns, &large), Ok(large));

@@ -11,11 +11,14 @@ mod handler;
 mod imports;
 pub mod link;
 pub mod log;
+mod parts;
 mod region;
 
 pub use call::{CALLS_MAX, CallError, Response, call, call_idempotent, call_in_place, emit};
 pub use context::{Context, context};
 pub use cwasi_abi::Errno as ErrorKind;
+pub use cwasi_abi::PartsError;
 pub use cwasi_macros::{export, handler, import};
 pub use handler::{Body, Handler, IntoResponse, Payload};
+pub use parts::{Part, Parts, parts_block};
 pub use region::{Region, SealedRegion};

@@ -1,7 +1,11 @@
 //! A secondary: takes requests from its callers, hands them to free workers, answers for those that
 //! workers cannot answer.
+//!
+//! - [`fan_in`]: calls that are parts of a group wait for each other.
 
-use std::os::fd::{AsFd, OwnedFd};
+mod fan_in;
+
+use std::os::fd::OwnedFd;
 
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::Signal;
@@ -9,15 +13,17 @@ use nix::sys::signal::Signal;
 use crate::dispatcher::call::DEFAULT_TIMEOUT_MS;
 use crate::modes::CallError;
 use crate::modes::local::receiver::{ConnectionId, Event};
-use crate::modes::local::{Answer, Incoming, Receiver, respond};
+use crate::modes::local::{Incoming, Receiver};
 use crate::sandbox::stderr;
 use crate::sys::clock::monotonic_ns;
 use crate::vm::Module;
 use crate::wire::control::SandboxMessage;
 
+use super::barrier::Barrier;
 use super::pool::{Lost, Pool, Running};
 use super::queue::{Queue, Waiting};
 use super::signals::{Ending, Signals, reap};
+use super::work::{Work, answer};
 use super::{Sandbox, poll_timeout};
 
 /// Longest time for requests in flight after a stop signal, in nanoseconds.
@@ -48,7 +54,9 @@ pub struct Secondary<'a, M: Module> {
     sandbox: &'a Sandbox<M>,
     signals: Signals,
     receiver: Receiver,
-    queue: Queue<ConnectionId, Box<Incoming>>,
+    /// Parts that wait for others; only where `cwasi.fan-in` is.
+    barrier: Option<Barrier<ConnectionId, Box<Incoming>>>,
+    queue: Queue<Work>,
     pool: Pool<&'a Sandbox<M>>,
     announced: bool,
     accepted: u64,
@@ -67,6 +75,7 @@ impl<'a, M: Module> Secondary<'a, M> {
             sandbox,
             signals,
             receiver: Receiver::new(listener, launch.max_payload),
+            barrier: fan_in::barrier(launch),
             queue: Queue::new(places),
             pool: Pool::new(sandbox, workers),
             announced: false,
@@ -98,6 +107,9 @@ impl<'a, M: Module> Secondary<'a, M> {
                     && let Some(code) = self.worker_failed(&message)
                 {
                     return code;
+                }
+                if let Err(error) = self.pool.feed(index) {
+                    self.complain(&format!("a worker cannot be given its parts: {error}"));
                 }
             }
             // Always: a worker's exit may be there before its signal was seen.
@@ -131,7 +143,10 @@ impl<'a, M: Module> Secondary<'a, M> {
         let workers: Vec<_> = self.pool.sockets().collect();
         let connections: Vec<_> = self.receiver.connections().collect();
         let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-        fds.extend(workers.iter().map(|(_, fd)| PollFd::new(*fd, PollFlags::POLLIN)));
+        fds.extend(workers.iter().map(|(_, fd, room)| {
+            let room = if *room { PollFlags::POLLOUT } else { PollFlags::empty() };
+            PollFd::new(*fd, PollFlags::POLLIN | room)
+        }));
         fds.extend(connections.iter().map(|(_, fd)| PollFd::new(*fd, PollFlags::POLLIN)));
         fds.extend(listener.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         let _interrupted = poll(&mut fds, poll_timeout(self.next_wakeup(now)));
@@ -139,7 +154,7 @@ impl<'a, M: Module> Secondary<'a, M> {
         let mut hit = || hits.next().unwrap_or(false);
         Readiness {
             signals: hit(),
-            workers: workers.iter().filter(|_| hit()).map(|(index, _)| *index).collect(),
+            workers: workers.iter().filter(|_| hit()).map(|(index, ..)| *index).collect(),
             connections: connections.iter().filter(|_| hit()).map(|(id, _)| *id).collect(),
             listener: hit(),
         }
@@ -148,7 +163,8 @@ impl<'a, M: Module> Secondary<'a, M> {
     fn next_wakeup(&self, now: u64) -> Option<u64> {
         let accept = (self.accept_after > now).then_some(self.accept_after);
         let stop = self.stop.map(|stop| stop.until);
-        [self.pool.next_wakeup(), self.queue.next_deadline(), self.idle_at(), accept, stop]
+        let parts = self.barrier.as_ref().and_then(Barrier::next_deadline);
+        [self.pool.next_wakeup(), self.queue.next_deadline(), parts, self.idle_at(), accept, stop]
             .into_iter()
             .flatten()
             .min()
@@ -157,7 +173,8 @@ impl<'a, M: Module> Secondary<'a, M> {
     /// When it has been idle long enough to end.
     fn idle_at(&self) -> Option<u64> {
         let idle_ms = self.sandbox.launch.idle_ms?;
-        (self.announced && self.queue.is_empty() && self.pool.at_rest())
+        let no_parts = self.barrier.as_ref().is_none_or(Barrier::is_empty);
+        (self.announced && no_parts && self.queue.is_empty() && self.pool.at_rest())
             .then(|| self.last_request.saturating_add(idle_ms.saturating_mul(1_000_000)))
     }
 
@@ -181,10 +198,10 @@ impl<'a, M: Module> Secondary<'a, M> {
             return None;
         }
         for running in self.pool.kill_all() {
-            answer(&running, self.broken("it was stopped and had no more time"));
+            fail(&running, &self.broken("it was stopped and had no more time"));
         }
         while let Some(waiting) = self.queue.pop() {
-            self.refuse(&waiting.item);
+            waiting.item.refuse(&self.ending());
         }
         Some(stop.code)
     }
@@ -199,6 +216,7 @@ impl<'a, M: Module> Secondary<'a, M> {
     fn finish(&mut self, code: i32, until: u64) {
         self.receiver.stop_accepting();
         self.stop = Some(Stop { code, until });
+        self.refuse_parts();
     }
 
     /// A worker could not make its first instance: before the announcement the function cannot start.
@@ -214,17 +232,17 @@ impl<'a, M: Module> Secondary<'a, M> {
     fn worker_lost(&mut self, lost: Lost) -> Option<i32> {
         let how = lost.ending.describe();
         if let Some(running) = &lost.running {
-            if running.expired {
-                let id = running.id;
+            let error = if running.expired {
+                let id = running.reply.id;
                 self.complain(&format!(
                     "call {id} did not end in time; its worker was killed for it"
                 ));
-                let target = self.sandbox.launch.identity.function.clone();
-                answer(running, CallError::Timeout { target });
+                self.late()
             } else {
                 self.complain(&format!("a worker was {how} while it served a request"));
-                answer(running, self.fault(lost.ending, &how));
-            }
+                if lost.unbegun { self.unreachable(&how) } else { self.fault(lost.ending, &how) }
+            };
+            fail(running, &error);
         } else if lost.starting && !self.announced {
             return Some(self.sandbox.start_failed(&format!("a worker was {how}")));
         } else if self.stop.is_none() {
@@ -248,6 +266,19 @@ impl<'a, M: Module> Secondary<'a, M> {
         }
     }
 
+    fn unreachable(&self, message: &str) -> CallError {
+        let target = self.sandbox.launch.identity.function.clone();
+        CallError::Unreachable { target, message: message.to_owned() }
+    }
+
+    fn ending(&self) -> CallError {
+        self.unreachable("this instance is ending")
+    }
+
+    fn late(&self) -> CallError {
+        CallError::Timeout { target: self.sandbox.launch.identity.function.clone() }
+    }
+
     fn broken(&self, message: &str) -> CallError {
         let target = self.sandbox.launch.identity.function.clone();
         CallError::Broken { target, message: message.to_owned() }
@@ -268,6 +299,9 @@ impl<'a, M: Module> Secondary<'a, M> {
                 Event::Idle => return,
                 Event::Closed { fault } => {
                     self.queue.forget(&connection);
+                    if let Some(barrier) = &mut self.barrier {
+                        barrier.forget(&connection);
+                    }
                     if let Some(fault) = fault {
                         self.complain(&format!("a caller's connection was closed: {fault}"));
                     }
@@ -280,13 +314,22 @@ impl<'a, M: Module> Secondary<'a, M> {
     /// Gives a request its place, or its refusal.
     fn take(&mut self, incoming: Box<Incoming>) {
         if self.stop.is_some() {
-            self.refuse(&incoming);
+            answer(&incoming, self.ending());
             return;
         }
         let now = monotonic_ns();
         self.last_request = now;
-        let deadline = self.deadline(incoming.request.remaining_us, now);
-        let waiting = Waiting { connection: incoming.connection, deadline, item: incoming };
+        if self.barrier.is_some() || incoming.request.join.is_some() {
+            self.take_part(incoming, now);
+            return;
+        }
+        let deadline = self.deadline(caller_deadline(&incoming, now), now);
+        self.queue(Work::One(incoming), deadline);
+    }
+
+    /// Gives work to a free worker or lets it wait for one.
+    fn queue(&mut self, work: Work, deadline: u64) {
+        let waiting = Waiting { deadline, item: work };
         if self.queue.is_empty() && self.pool.idle().is_some() {
             self.queue.put_back(waiting);
             self.assign();
@@ -296,7 +339,7 @@ impl<'a, M: Module> Secondary<'a, M> {
                 "{} is busy: {} workers (cwasi.concurrency) and {} waiting requests (cwasi.queue) at most",
                 launch.identity.function, launch.concurrency, launch.queue
             );
-            answer_to(&item, CallError::Overloaded { message });
+            item.refuse(&CallError::Overloaded { message });
             return;
         }
         self.accepted += 1;
@@ -306,54 +349,52 @@ impl<'a, M: Module> Secondary<'a, M> {
         }
     }
 
-    fn refuse(&self, incoming: &Incoming) {
-        let target = self.sandbox.launch.identity.function.clone();
-        let message = "this instance is ending".to_owned();
-        answer_to(incoming, CallError::Unreachable { target, message });
-    }
-
     /// The caller's deadline or the function's own limit, whichever is first.
-    fn deadline(&self, remaining_us: u64, now: u64) -> u64 {
-        let caller_ns = (remaining_us > 0).then(|| remaining_us.saturating_mul(1000));
-        let own_ns = self.sandbox.launch.timeout_ms.map(|ms| ms.saturating_mul(1_000_000));
-        let allowed_ns = match (caller_ns, own_ns) {
+    fn deadline(&self, caller: Option<u64>, now: u64) -> u64 {
+        let own = self.sandbox.launch.timeout_ms.map(|ms| after_ms(now, ms));
+        match (caller, own) {
             (Some(caller), Some(own)) => caller.min(own),
             (Some(one), None) | (None, Some(one)) => one,
-            (None, None) => DEFAULT_TIMEOUT_MS * 1_000_000,
-        };
-        now.saturating_add(allowed_ns)
+            (None, None) => after_ms(now, DEFAULT_TIMEOUT_MS),
+        }
     }
 
     fn expire(&mut self) {
         let now = monotonic_ns();
         self.pool.expire(now);
         while let Some(waiting) = self.queue.pop_expired(now) {
-            let target = self.sandbox.launch.identity.function.clone();
-            answer_to(&waiting.item, CallError::Timeout { target });
+            waiting.item.refuse(&self.late());
         }
+        self.expire_parts(now);
     }
 
     /// Gives waiting requests to free workers.
     fn assign(&mut self) {
         while let Some(index) = self.pool.idle() {
-            let Some(Waiting { connection, deadline, item }) = self.queue.pop() else { return };
+            let Some(Waiting { deadline, item }) = self.queue.pop() else { return };
             match self.pool.assign(index, item, deadline) {
                 Ok(()) => {}
-                Err((item, None)) => self.queue.put_back(Waiting { connection, deadline, item }),
+                Err((item, None)) => self.queue.put_back(Waiting { deadline, item }),
                 Err((item, Some(error))) => {
                     let message = format!("request cannot be handed to a worker: {error}");
-                    answer_to(&item, CallError::Internal { message });
+                    item.refuse(&CallError::Internal { message });
                 }
             }
         }
     }
 }
 
-/// Answers instead of the worker that is gone. A caller that is gone too needs no answer.
-fn answer(running: &Running, error: CallError) {
-    drop(respond(running.reply_to.as_fd(), running.id, &Answer::Error(error), Some(0)));
+fn after_ms(now: u64, ms: u64) -> u64 {
+    now.saturating_add(ms.saturating_mul(1_000_000))
 }
 
-fn answer_to(incoming: &Incoming, error: CallError) {
-    drop(respond(incoming.reply_to.as_fd(), incoming.id, &Answer::Error(error), Some(0)));
+/// When the caller stops waiting; `None` = never.
+fn caller_deadline(incoming: &Incoming, now: u64) -> Option<u64> {
+    let remaining_us = incoming.request.remaining_us;
+    (remaining_us > 0).then(|| now.saturating_add(remaining_us.saturating_mul(1000)))
+}
+
+/// Answers instead of the worker that is gone.
+fn fail(running: &Running, error: &CallError) {
+    running.replies().for_each(|reply| reply.fail(error.clone()));
 }

@@ -1,0 +1,105 @@
+//! What a worker is given: one call, or all calls of a group of parts.
+
+use std::collections::BTreeMap;
+use std::iter;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+
+use crate::modes::CallError;
+use crate::modes::local::receiver::ConnectionId;
+use crate::modes::local::{Answer, Incoming, respond};
+use crate::wire::ids::CallId;
+
+use super::queue::Item;
+
+/// One invocation to be.
+#[derive(Debug)]
+pub enum Work {
+    /// A call that is handled alone.
+    One(Box<Incoming>),
+    /// Parts that are handled together.
+    Group(Parts),
+}
+
+/// Parts that are handled together; at least one.
+#[derive(Debug)]
+pub struct Parts {
+    /// How many there should be.
+    pub expected: u32,
+    /// Number of the first that is here.
+    pub number: u32,
+    /// That part.
+    pub first: Box<Incoming>,
+    /// The others with their numbers, ascending.
+    pub others: Vec<(u32, Box<Incoming>)>,
+}
+
+impl Parts {
+    /// The parts of a group by number; `None` when there are none.
+    pub fn of(expected: u32, calls: BTreeMap<u32, Box<Incoming>>) -> Option<Self> {
+        let mut calls = calls.into_iter();
+        let (number, first) = calls.next()?;
+        Some(Self { expected, number, first, others: calls.collect() })
+    }
+}
+
+impl Work {
+    /// The call that stands for all of it.
+    pub fn first(&self) -> &Incoming {
+        match self {
+            Self::One(incoming) => incoming,
+            Self::Group(parts) => &parts.first,
+        }
+    }
+
+    /// The other calls that wait for its end.
+    fn others(&self) -> &[(u32, Box<Incoming>)] {
+        match self {
+            Self::One(_) => &[],
+            Self::Group(parts) => &parts.others,
+        }
+    }
+
+    /// Every call that waits for its end.
+    pub fn calls(&self) -> impl Iterator<Item = &Incoming> {
+        iter::once(self.first()).chain(self.others().iter().map(|(_, incoming)| &**incoming))
+    }
+
+    /// Tells every caller that it will not run.
+    pub fn refuse(&self, error: &CallError) {
+        self.calls().for_each(|incoming| answer(incoming, error.clone()));
+    }
+}
+
+impl Item<ConnectionId> for Work {
+    fn lose(&mut self, connection: &ConnectionId) -> bool {
+        // A complete group stays complete: its handler runs as long as anybody waits for it.
+        self.calls().all(|incoming| incoming.connection == *connection)
+    }
+}
+
+/// Answers one call that no worker has. A caller that is gone, or does not read, needs no answer.
+pub fn answer(incoming: &Incoming, error: CallError) {
+    drop(respond(incoming.reply_to.as_fd(), incoming.id, &Answer::Error(error), Some(0)));
+}
+
+/// Where the end of one call goes.
+#[derive(Debug)]
+pub struct Reply {
+    /// The caller's connection.
+    pub reply_to: Rc<OwnedFd>,
+    /// The call.
+    pub id: CallId,
+}
+
+impl Reply {
+    /// Where the caller reads.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.reply_to.as_fd()
+    }
+
+    /// Answers instead of the worker that is gone; as [`answer`].
+    pub fn fail(&self, error: CallError) {
+        drop(respond(self.as_fd(), self.id, &Answer::Error(error), Some(0)));
+    }
+}

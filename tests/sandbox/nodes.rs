@@ -1,0 +1,138 @@
+//! Fan-in across hosts: parts from this one and from another meet in one receiver. Two networks of one process over
+//! a real Redis, the function in a real sandbox.
+
+use std::collections::BTreeSet;
+
+use cwasi::coordinator::registry::{Record, Registry};
+use cwasi::modes::networked::Target;
+use cwasi::shim::network::{Caller as Route, Network};
+use cwasi::wire::control::Entry;
+use cwasi::wire::control::{FanIn, FunctionLaunch, ModeHint, Partial, Role};
+use cwasi_abi::Errno;
+use cwasi_testbed::redis::{Kind, Redis};
+use tokio::runtime::Runtime;
+
+use crate::bed::Bed;
+use crate::fan_in::{LARGE, LONG_MS, answers, decoded, failed, join};
+use crate::function::{Caller, Function, PAYLOAD_MAX, identity, launch};
+use crate::guests::guests;
+
+/// A host's shim, as far as calls over the network go.
+struct Node {
+    reactor: Runtime,
+    network: Network,
+    _state: tempfile::TempDir,
+}
+
+impl Node {
+    fn start(name: &str, redis: &Redis) -> Self {
+        let state = tempfile::tempdir().unwrap();
+        let reactor = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let target = Target { url: redis.url(), ca: None };
+        let network = {
+            let _entered = reactor.enter();
+            Network::connect(&target, name, &Registry::new(state.path())).unwrap()
+        };
+        Self { reactor, network, _state: state }
+    }
+
+    /// A worker's connection to `f`, wherever that is.
+    fn caller(&self, function: &str) -> Caller {
+        let route = Route {
+            identity: identity(function),
+            workflow: String::new(),
+            instance: function.into(),
+            hint: ModeHint::Networked,
+            max_payload: PAYLOAD_MAX,
+            callee: identity("f"),
+            passed_over: Vec::new(),
+        };
+        let _entered = self.reactor.enter();
+        Caller::over(self.network.bridge(route).unwrap())
+    }
+
+    fn serve(&self, function: &Function<'_>) {
+        let record = Record {
+            identity: identity("f"),
+            instance: "0123456789abcdef".into(),
+            workflow: String::new(),
+            trust: String::new(),
+            allow: Vec::new(),
+            socket: function.receiver.clone(),
+            max_payload: PAYLOAD_MAX,
+            container: "f".into(),
+        };
+        self.reactor.block_on(self.network.serve(record));
+    }
+}
+
+fn merge(parts: u32, timeout_ms: u64) -> FunctionLaunch {
+    let fan_in = Some(FanIn { parts, timeout_ms, partial: Partial::Fail });
+    FunctionLaunch { fan_in, ..launch(Role::Secondary, &guests().reactor, Entry::Reactor) }
+}
+
+#[test]
+fn parts_from_two_hosts_are_one_group() {
+    let bed = Bed::new();
+    let redis = Redis::start(Kind::Redis7);
+    let function = Function::start(&bed, "meet", merge(3, LONG_MS));
+    let (here, there) = (Node::start("here", &redis), Node::start("there", &redis));
+    here.serve(&function);
+    let (mut local, mut one, mut two) =
+        (function.caller(), there.caller("one"), there.caller("two"));
+    one.send_part(&join("k", 0, 2), &[2; LARGE], LONG_MS);
+    local.send_part(&join("k", 0, 0), &[0; LARGE], LONG_MS);
+    two.send_part(&join("k", 0, 1), b"from there", LONG_MS);
+    let parts = vec![(0, vec![0; LARGE]), (1, b"from there".to_vec()), (2, vec![2; LARGE])];
+    for caller in [&local, &one, &two] {
+        assert!(decoded(&caller.receive().1.unwrap()) == (3, parts.clone()));
+    }
+    // What is missing, and what does not fit, is told over the network too.
+    one.send_part(&join("k", 4, 1), b"e", LONG_MS);
+    let (errno, message) = failed(one.receive().1);
+    assert_eq!(errno, Errno::InvalidArgument);
+    assert!(message.contains("cwasi.fan-in=3"), "{message}");
+    function.container.delete();
+    function.container.wait();
+}
+
+#[test]
+fn a_part_from_another_host_reads_what_was_missing() {
+    let bed = Bed::new();
+    let redis = Redis::start(Kind::Redis7);
+    let function = Function::start(&bed, "lacks", merge(2, 300));
+    let (here, there) = (Node::start("here", &redis), Node::start("there", &redis));
+    here.serve(&function);
+    let mut caller = there.caller("one");
+    caller.send_part(&join("k", 0, 1), b"e", LONG_MS);
+    let (errno, message) = failed(caller.receive().1);
+    assert_eq!(errno, Errno::Timeout);
+    assert_eq!(message, "1 of 2 parts of `k` arrived in 300ms; missing: 0");
+    function.container.delete();
+    function.container.wait();
+}
+
+#[test]
+fn all_parts_of_one_worker_over_the_network_are_one_group() {
+    const PARTS: u32 = 16;
+    let bed = Bed::new();
+    let redis = Redis::start(Kind::Redis7);
+    let function = Function::start(&bed, "many", merge(PARTS, LONG_MS));
+    let (here, there) = (Node::start("here", &redis), Node::start("there", &redis));
+    here.serve(&function);
+    let mut caller = there.caller("one");
+    for part in 0..PARTS {
+        caller.send_part(&join("k", 0, part), &part.to_le_bytes(), LONG_MS);
+    }
+    let all: BTreeSet<_> = answers(&caller, PARTS as usize).into_values().collect();
+    assert_eq!(all.len(), 1, "all got the same");
+    let (expected, parts) = decoded(all.first().unwrap().as_ref().unwrap());
+    assert_eq!((expected, parts.len()), (PARTS, PARTS as usize));
+    assert!(parts.iter().all(|(number, bytes)| *bytes == number.to_le_bytes()));
+    function.container.delete();
+    function.container.wait();
+}
