@@ -6,10 +6,10 @@ GUEST_TARGET=wasm32-wasip1
 
 workspaces() {
     local folder
-    for folder in guest-sdk/rust tests/guests tests/guests/* workflows workflows/*; do
+    for folder in guest-sdk/rust benches/guests tests/guests tests/guests/* workflows workflows/*; do
         if grep -qs '^\[workspace\]' "$CHECKOUT/$folder/Cargo.toml"; then echo "$folder"; fi
     done
 }
 
 # True for a workspace that builds for guests only.
-guests_only() { [[ $1 == tests/guests* ]]; }
+guests_only() { [[ $1 == tests/guests* || $1 == benches/guests ]]; }

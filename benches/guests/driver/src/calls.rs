@@ -1,0 +1,75 @@
+//! One call after the other.
+
+use bench_clock::monotonic_ns;
+use cwasi::call_in_place;
+use cwasi_bench_protocol::payload::Seen;
+use cwasi_bench_protocol::{Answer, Order};
+
+use crate::made::Payload;
+
+/// Nanoseconds of a millisecond.
+const MILLISECOND: u64 = 1_000_000;
+
+/// Each call with a payload of its own, made before the clock starts.
+pub fn each_its_own(order: &Order) -> Result<Answer, String> {
+    let target = target(order)?;
+    let mut answer = Answer::default();
+    for seed in 0..order.count as u64 {
+        let made = Payload::make(order, seed);
+        answer.making_cpu += made.cpu;
+        let expected = made.expected;
+        let started = monotonic_ns();
+        let payload = made.seal();
+        timed(&mut answer, started, target, &payload, expected)?;
+    }
+    Ok(answer)
+}
+
+/// One payload in one call after the other.
+pub fn one_again_and_again(order: &Order) -> Result<Answer, String> {
+    let target = target(order)?;
+    let made = Payload::make(order, 0);
+    let expected = made.expected;
+    let payload = made.seal();
+    let mut answer = Answer::default();
+    for _ in 0..order.count {
+        timed(&mut answer, monotonic_ns(), target, &payload, expected)?;
+    }
+    Ok(answer)
+}
+
+/// Calls until the order's milliseconds are over.
+pub fn as_many_as_fit(order: &Order) -> Result<Answer, String> {
+    let target = target(order)?;
+    let made = Payload::make(order, 0);
+    let expected = made.expected;
+    let payload = made.seal();
+    let until = monotonic_ns() + order.count as u64 * MILLISECOND;
+    let mut answer = Answer::default();
+    loop {
+        let started = monotonic_ns();
+        if started >= until {
+            answer.thin_out();
+            return Ok(answer);
+        }
+        timed(&mut answer, started, target, &payload, expected)?;
+    }
+}
+
+fn timed(
+    answer: &mut Answer,
+    started: u64,
+    target: &str,
+    payload: &[u8],
+    expected: u64,
+) -> Result<(), String> {
+    let response = call_in_place(target, payload).map_err(|error| error.to_string())?;
+    let ended = monotonic_ns();
+    let seen = Seen::check(&response, expected)?;
+    answer.add(started, seen.at, ended);
+    Ok(())
+}
+
+fn target(order: &Order) -> Result<&str, String> {
+    order.targets.first().map(String::as_str).ok_or_else(|| "the order names no target".to_owned())
+}

@@ -1,0 +1,66 @@
+//! Payloads, made outside the clock where the order says.
+
+use std::ops::Deref;
+
+use bench_clock::cpu_ns;
+use cwasi::{Region, SealedRegion};
+use cwasi_bench_protocol::payload::fill;
+use cwasi_bench_protocol::{Made, Order};
+
+/// A payload and what a callee must answer to it.
+pub struct Payload {
+    bytes: Bytes,
+    /// What a callee must answer.
+    pub expected: u64,
+    /// CPU time that making it took, ns.
+    pub cpu: u64,
+}
+
+enum Bytes {
+    Region(Region),
+    Vector(Vec<u8>),
+}
+
+/// A payload on its way.
+pub enum Sendable {
+    /// In place.
+    Region(SealedRegion),
+    /// To be copied.
+    Vector(Vec<u8>),
+}
+
+impl Payload {
+    /// Makes the payload of number `seed`.
+    pub fn make(order: &Order, seed: u64) -> Self {
+        let before = cpu_ns();
+        let mut bytes = match order.made {
+            Made::InPlace => Bytes::Region(Region::with_len(order.size)),
+            Made::Vector => Bytes::Vector(vec![0; order.size]),
+        };
+        let sum = match &mut bytes {
+            Bytes::Region(region) => fill(region, seed),
+            Bytes::Vector(vector) => fill(vector, seed),
+        };
+        let expected = if order.touch { sum } else { order.size as u64 };
+        Self { bytes, expected, cpu: cpu_ns().saturating_sub(before) }
+    }
+
+    /// Ends the writing; inside the clock.
+    pub fn seal(self) -> Sendable {
+        match self.bytes {
+            Bytes::Region(region) => Sendable::Region(region.seal()),
+            Bytes::Vector(vector) => Sendable::Vector(vector),
+        }
+    }
+}
+
+impl Deref for Sendable {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Region(region) => region,
+            Self::Vector(vector) => vector,
+        }
+    }
+}

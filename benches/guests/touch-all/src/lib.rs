@@ -1,0 +1,11 @@
+//! A secondary that says when it had its payload, and then reads every byte of it.
+//!
+//! Runs inside a guest.
+
+use cwasi_bench_protocol::payload::{Seen, Sum};
+
+#[cwasi::handler]
+fn read(payload: &[u8]) -> Vec<u8> {
+    let at = bench_clock::monotonic_ns();
+    Seen { at, sum: Sum::of(payload) }.to_bytes().to_vec()
+}

@@ -1,0 +1,23 @@
+//! What is measured: groups of cases that share their containers.
+
+mod sequential;
+
+use anyhow::Result;
+
+use crate::plan::Effort;
+use crate::session::Session;
+
+/// Cases that share their containers.
+pub struct Group {
+    /// Its name.
+    pub name: &'static str,
+    /// What it measures, in a few words.
+    pub about: &'static str,
+    /// Names of the entries that it makes.
+    pub cases: fn(Effort) -> Vec<String>,
+    /// Runs the ones of these names.
+    pub run: fn(&mut Session, &[String]) -> Result<()>,
+}
+
+/// All groups, in the order in which they run.
+pub const GROUPS: [Group; 1] = [sequential::GROUP];

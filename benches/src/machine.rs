@@ -1,0 +1,133 @@
+//! What the figures were taken on.
+
+use std::fs;
+
+use serde::Serialize;
+
+/// Load average above which a machine counts as busy with other things when a run starts.
+const QUIET_MAX: f64 = 0.5;
+
+/// A machine at the start of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Machine {
+    /// Kernel release.
+    pub kernel: String,
+    /// Processor.
+    pub processor: String,
+    /// Processors online.
+    pub processors: usize,
+    /// Memory in MiB.
+    pub memory: u64,
+    /// Transparent huge pages: for anonymous memory, for shared memory.
+    pub huge_pages: [String; 2],
+    /// Resolution of the clock that times are taken with, ns.
+    pub clock_resolution: u64,
+    /// Load averages of the last minute: at the start, and at the end of the run.
+    pub load: [f64; 2],
+}
+
+impl Machine {
+    /// This one, now.
+    #[must_use]
+    pub fn read() -> Self {
+        let load = load();
+        Self {
+            kernel: read("/proc/sys/kernel/osrelease"),
+            processor: field("/proc/cpuinfo", "model name"),
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            memory: memory(&field("/proc/meminfo", "MemTotal")),
+            huge_pages: ["enabled", "shmem_enabled"].map(huge_pages),
+            clock_resolution: clock_resolution(),
+            load: [load; 2],
+        }
+    }
+
+    /// Notes the load at the end.
+    pub fn finish(&mut self) {
+        self.load[1] = load();
+    }
+
+    /// True when nothing else kept it busy before the run.
+    #[must_use]
+    pub fn was_quiet(&self) -> bool {
+        self.load[0] <= QUIET_MAX
+    }
+
+    /// In one sentence.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let quiet = if self.was_quiet() {
+            "quiet".to_owned()
+        } else {
+            "NOT QUIET: something else ran, and the figures are noise".to_owned()
+        };
+        let [anonymous, shared] = &self.huge_pages;
+        format!(
+            "{}, {} processors, {} MiB, Linux {}; huge pages: {anonymous}, for shared memory {shared}; clock: \
+             CLOCK_MONOTONIC, {} ns; load average {:.2} before, {:.2} after: {quiet}",
+            self.processor,
+            self.processors,
+            self.memory,
+            self.kernel,
+            self.clock_resolution,
+            self.load[0],
+            self.load[1],
+        )
+    }
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+/// Value of the first line `name : value`.
+fn field(path: &str, name: &str) -> String {
+    let text = read(path);
+    let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+    lines
+        .find(|(key, _)| key.trim() == name)
+        .map_or_else(|| "unknown".to_owned(), |(_, value)| value.trim().to_owned())
+}
+
+/// MiB of `12345 kB`.
+fn memory(text: &str) -> u64 {
+    text.trim_end_matches(" kB").parse::<u64>().unwrap_or(0) / 1024
+}
+
+/// The choice in brackets: `always [madvise] never`.
+fn huge_pages(file: &str) -> String {
+    let text = read(&format!("/sys/kernel/mm/transparent_hugepage/{file}"));
+    let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    chosen.map_or_else(|| "not there".to_owned(), |(word, _)| word.to_owned())
+}
+
+fn clock_resolution() -> u64 {
+    nix::time::clock_getres(nix::time::ClockId::CLOCK_MONOTONIC)
+        .ok()
+        .and_then(|resolution| u64::try_from(resolution.tv_nsec()).ok())
+        .unwrap_or(0)
+}
+
+fn load() -> f64 {
+    read("/proc/loadavg").split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_a_kernel_and_processors() {
+        let machine = Machine::read();
+        assert!(!machine.kernel.is_empty() && machine.processors > 0 && machine.memory > 0);
+        assert!(machine.sentence().contains(&machine.kernel));
+    }
+
+    #[test]
+    fn a_loaded_machine_is_said_to_be_one() {
+        let machine = Machine { load: [3.0, 0.0], ..Machine::read() };
+        assert!(machine.sentence().contains("NOT QUIET"));
+        let machine = Machine { load: [0.1, 9.0], ..machine };
+        assert!(!machine.sentence().contains("NOT QUIET"));
+    }
+}

@@ -1,0 +1,73 @@
+//! `cwasi-bench`: runs the whole-path benches (`make bench`, `make bench-quick`).
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, Parser, Subcommand};
+use cwasi_bench::cases::GROUPS;
+use cwasi_bench::peers::{Peer, run_client, run_server};
+use cwasi_bench::plan::Effort;
+use cwasi_bench::report::terminal::print_summary;
+use cwasi_bench::session::Session;
+
+#[derive(Parser)]
+#[command(about = "CWASI beside what one would otherwise use")]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Every case, with many repeats.
+    Run(Selection),
+    /// What bars and tables need, in less than 5 minutes.
+    Quick(Selection),
+    /// One round of one call of each case: shows that they work, says nothing about time.
+    Smoke(Selection),
+    /// The client of a baseline.
+    #[command(hide = true)]
+    Peer(Peer),
+    /// A server of a baseline.
+    #[command(hide = true)]
+    PeerServer(Peer),
+}
+
+#[derive(Args)]
+struct Selection {
+    /// Only cases whose name contains this.
+    #[arg(long, default_value = "")]
+    case: String,
+    /// Folder for report.json and report.html; by default bench/ beside the build's profile.
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+fn main() -> Result<ExitCode> {
+    match Arguments::parse().verb {
+        Verb::Run(selection) => run(Effort::Full, selection),
+        Verb::Quick(selection) => run(Effort::Quick, selection),
+        Verb::Smoke(selection) => run(Effort::Smoke, selection),
+        Verb::Peer(peer) => run_client(&peer).map(|()| ExitCode::SUCCESS),
+        Verb::PeerServer(peer) => run_server(&peer).map(|()| ExitCode::SUCCESS),
+    }
+}
+
+/// Fails when a case could not run; a bar that is missed is a finding, not a failure.
+fn run(effort: Effort, selection: Selection) -> Result<ExitCode> {
+    let programs = std::env::current_exe()?.parent().context("a program has a folder")?.to_owned();
+    let beside = programs.parent().unwrap_or(&programs).join("bench");
+    let out = selection.out.unwrap_or(beside);
+    let mut session = Session::new(effort, programs, &selection.case);
+    for group in &GROUPS {
+        session.run(group);
+    }
+    let mut report = session.report;
+    anyhow::ensure!(!report.entries.is_empty(), "no case's name contains `{}`", selection.case);
+    report.machine.finish();
+    report.write(&out)?;
+    print_summary(&report);
+    eprintln!("{0}/report.html, {0}/report.json", out.display());
+    Ok(if report.failures().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

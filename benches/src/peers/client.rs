@@ -1,0 +1,139 @@
+//! The client process of a baseline: takes orders, makes payloads, sends them, checks and times the answers.
+
+use std::io::{BufRead as _, Write as _};
+
+use anyhow::{Context as _, Result, bail};
+use cwasi_bench_protocol::payload::fill;
+use cwasi_bench_protocol::{Answer, END, Order, READY, Verb, line};
+
+use super::server::end_with_parent;
+use super::{Kind, Peer, cpu_ns, http, memcpy, monotonic_ns, pubsub, uds};
+use crate::placement::pin;
+
+/// Nanoseconds of a millisecond.
+const MILLISECOND: u64 = 1_000_000;
+
+/// One payload and what its receiver must answer.
+pub struct Payload {
+    /// The bytes.
+    pub bytes: bytes::Bytes,
+    /// True when the receiver reads them.
+    pub touch: bool,
+    /// Their sum, or their length when nobody reads them.
+    pub expected: u64,
+}
+
+/// A way to send payloads.
+pub trait Transport {
+    /// Sends one to one server and waits for its answer; when the server had it, `CLOCK_MONOTONIC` in ns.
+    ///
+    /// # Errors
+    /// When the server is gone or saw other bytes.
+    fn call(&mut self, payload: &Payload) -> Result<u64>;
+
+    /// Sends the payloads, to one server each as far as there are as many, and waits for all answers; when the last server had its.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    fn call_all(&mut self, payloads: &[&Payload]) -> Result<u64>;
+}
+
+/// Serves orders until told to end.
+///
+/// # Errors
+/// When the servers do not start or an answer cannot be told.
+pub fn run(peer: &Peer) -> Result<()> {
+    end_with_parent()?;
+    if let Some(processor) = peer.client_processor {
+        pin(0, Some(processor))?;
+    }
+    let mut transport: Box<dyn Transport> = match peer.kind {
+        Kind::UdsCopy => Box::new(uds::Copying::start(peer)?),
+        Kind::UdsPingpong => Box::new(uds::Pingpong::start(peer)?),
+        Kind::HttpLoopback => Box::new(http::Connections::start(peer)?),
+        Kind::Redis => Box::new(pubsub::Publisher::start(peer)?),
+        Kind::Memcpy => Box::new(memcpy::Memcpy::new(peer.buffer)),
+    };
+    let mut out = std::io::stdout();
+    writeln!(out, "{READY}")?;
+    for order in std::io::stdin().lock().lines() {
+        let order = order?;
+        if order == END {
+            break;
+        }
+        let answer = order
+            .parse::<Order>()
+            .context("an order")
+            .and_then(|order| perform(transport.as_mut(), &order));
+        writeln!(out, "{}", line(answer.map_err(|error| format!("{error:#}"))))?;
+    }
+    Ok(())
+}
+
+fn perform(transport: &mut dyn Transport, order: &Order) -> Result<Answer> {
+    let mut answer = Answer::default();
+    match order.verb {
+        Verb::Call => {
+            for seed in 0..order.count as u64 {
+                let payload = make(order, seed, &mut answer);
+                timed(transport, &payload, &mut answer)?;
+            }
+        }
+        Verb::Resend => {
+            let payload = make(order, 0, &mut answer);
+            for _ in 0..order.count {
+                timed(transport, &payload, &mut answer)?;
+            }
+        }
+        Verb::Flood => {
+            let payload = make(order, 0, &mut answer);
+            let until = monotonic_ns() + order.count as u64 * MILLISECOND;
+            while monotonic_ns() < until {
+                timed(transport, &payload, &mut answer)?;
+            }
+            answer.thin_out();
+        }
+        Verb::FanOut | Verb::FanIn => {
+            for seed in 0..order.count as u64 {
+                many(transport, order, seed, &mut answer)?;
+            }
+        }
+    }
+    Ok(answer)
+}
+
+fn timed(transport: &mut dyn Transport, payload: &Payload, answer: &mut Answer) -> Result<()> {
+    let started = monotonic_ns();
+    let entered = transport.call(payload)?;
+    answer.add(started, entered, monotonic_ns());
+    Ok(())
+}
+
+/// A fan-out has one payload for all branches, a fan-in one for each part.
+fn many(
+    transport: &mut dyn Transport,
+    order: &Order,
+    seed: u64,
+    answer: &mut Answer,
+) -> Result<()> {
+    let parts = if order.verb == Verb::FanOut { 1 } else { order.branches as u64 };
+    if order.branches == 0 {
+        bail!("an order without branches");
+    }
+    let made: Vec<Payload> =
+        (0..parts).map(|part| make(order, seed * parts + part, answer)).collect();
+    let payloads: Vec<&Payload> = made.iter().cycle().take(order.branches).collect();
+    let started = monotonic_ns();
+    let entered = transport.call_all(&payloads)?;
+    answer.add(started, entered, monotonic_ns());
+    Ok(())
+}
+
+fn make(order: &Order, seed: u64, answer: &mut Answer) -> Payload {
+    let before = cpu_ns();
+    let mut bytes = vec![0; order.size];
+    let sum = fill(&mut bytes, seed);
+    answer.making_cpu += cpu_ns().saturating_sub(before);
+    let expected = if order.touch { sum } else { order.size as u64 };
+    Payload { bytes: bytes.into(), touch: order.touch, expected }
+}

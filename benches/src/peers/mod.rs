@@ -1,0 +1,189 @@
+//! What one would use instead: native processes that move the same payloads by other means.
+//!
+//! A baseline is a client process that takes the harness's orders, and its server in a process of its own.
+//! Clients and servers are this program again (`cwasi-bench peer`, `cwasi-bench peer-server`).
+
+mod client;
+mod http;
+mod memcpy;
+mod pubsub;
+mod server;
+mod uds;
+
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, ValueEnum};
+
+pub use client::run as run_client;
+pub use server::run as run_server;
+
+use crate::placement::Placement;
+use crate::side::Side;
+
+/// A way of moving payloads between two native processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// A stream socket: write all, read all, a short answer.
+    UdsCopy,
+    /// A stream socket: the payload there and back, nothing else.
+    UdsPingpong,
+    /// HTTP/1.1 over loopback, one connection kept alive.
+    HttpLoopback,
+    /// One message through a Redis server, one back.
+    Redis,
+    /// One copy in one process: a limit, no transport.
+    Memcpy,
+}
+
+/// Memory that a server receives into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Buffer {
+    /// Mapped for each request, as memory of a fresh instance is.
+    Fresh,
+    /// The same for all requests.
+    Warm,
+}
+
+/// One baseline.
+#[derive(Clone, Debug, Args)]
+pub struct Peer {
+    /// How payloads move.
+    #[arg(value_enum)]
+    pub kind: Kind,
+    /// What they are received into.
+    #[arg(long, value_enum, default_value = "fresh")]
+    pub buffer: Buffer,
+    /// Servers; a fan-out goes round them.
+    #[arg(long, default_value_t = 1)]
+    pub servers: usize,
+    /// Connections of an HTTP client, if more than servers.
+    #[arg(long, default_value_t = 1)]
+    pub connections: usize,
+    /// The Redis server's URL, or the address of an HTTP server that runs already.
+    #[arg(long, default_value = "")]
+    pub address: String,
+    /// Processor of the client.
+    #[arg(long)]
+    pub client_processor: Option<usize>,
+    /// Processor of the servers.
+    #[arg(long)]
+    pub server_processor: Option<usize>,
+}
+
+impl Peer {
+    /// One of a kind, with one server and fresh memory.
+    #[must_use]
+    pub const fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            buffer: Buffer::Fresh,
+            servers: 1,
+            connections: 1,
+            address: String::new(),
+            client_processor: None,
+            server_processor: None,
+        }
+    }
+
+    /// Receiving into the same memory again and again.
+    #[must_use]
+    pub const fn warm(mut self) -> Self {
+        self.buffer = Buffer::Warm;
+        self
+    }
+
+    /// Through this Redis server, or to this HTTP server.
+    #[must_use]
+    pub fn through(mut self, address: &str) -> Self {
+        self.address = address.to_owned();
+        self
+    }
+
+    /// With that many connections.
+    #[must_use]
+    pub const fn connections(mut self, connections: usize) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// With that many servers.
+    #[must_use]
+    pub const fn servers(mut self, servers: usize) -> Self {
+        self.servers = servers;
+        self
+    }
+
+    /// With client and server where caller and callee are.
+    #[must_use]
+    pub const fn at(mut self, placement: Placement) -> Self {
+        self.client_processor = placement.caller();
+        self.server_processor = placement.callee();
+        self
+    }
+
+    /// Its name in the report.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match (self.kind, self.buffer) {
+            (Kind::UdsCopy, Buffer::Fresh) => "uds-copy",
+            (Kind::UdsCopy, Buffer::Warm) => "uds-copy-warm",
+            (Kind::UdsPingpong, _) => "uds-pingpong",
+            (Kind::HttpLoopback, _) => "http-loopback",
+            (Kind::Redis, _) => "redis",
+            (Kind::Memcpy, _) => "memcpy",
+        }
+    }
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start(&self, program: &std::path::Path) -> Result<Side> {
+        Side::start(self.name(), self.command(program, "peer"))
+    }
+
+    /// This program as client or server of this baseline.
+    fn command(&self, program: &std::path::Path, verb: &str) -> Command {
+        let mut command = Command::new(program);
+        command.args([verb, &word(self.kind), "--buffer", &word(self.buffer)]);
+        command.args(["--servers", &self.servers.to_string(), "--address", &self.address]);
+        command.args(["--connections", &self.connections.to_string()]);
+        for (flag, processor) in [
+            ("--client-processor", self.client_processor),
+            ("--server-processor", self.server_processor),
+        ] {
+            if let Some(processor) = processor {
+                command.args([flag, &processor.to_string()]);
+            }
+        }
+        command
+    }
+
+    /// The command of one of its servers.
+    fn server_command(&self) -> Result<Command> {
+        let program = std::env::current_exe().context("our own program")?;
+        Ok(self.command(&program, "peer-server"))
+    }
+}
+
+/// A value as it is written on the command line.
+fn word(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// `CLOCK_MONOTONIC` in ns.
+fn monotonic_ns() -> u64 {
+    clock(nix::time::ClockId::CLOCK_MONOTONIC)
+}
+
+/// CPU time of this process in ns.
+fn cpu_ns() -> u64 {
+    clock(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn clock(id: nix::time::ClockId) -> u64 {
+    let now = nix::time::clock_gettime(id).expect("every Linux has these clocks");
+    let part = |value: i64| u64::try_from(value).unwrap_or(0);
+    part(now.tv_sec()) * 1_000_000_000 + part(now.tv_nsec())
+}

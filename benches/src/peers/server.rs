@@ -1,0 +1,39 @@
+//! The server process of a baseline. Its stdin is its connection or its lifeline: it ends with its client.
+
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+
+use anyhow::{Context as _, Result, bail};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+
+use super::{Kind, Peer, http, pubsub, uds};
+use crate::placement::pin;
+
+/// Serves until the client is gone.
+///
+/// # Errors
+/// When it cannot serve.
+pub fn run(peer: &Peer) -> Result<()> {
+    end_with_parent()?;
+    if let Some(processor) = peer.server_processor {
+        pin(0, Some(processor))?;
+    }
+    match peer.kind {
+        Kind::UdsCopy => uds::serve_copies(peer.buffer, connection()?),
+        Kind::UdsPingpong => uds::serve_pingpong(connection()?),
+        Kind::HttpLoopback => http::serve(),
+        Kind::Redis => pubsub::serve(&peer.address),
+        Kind::Memcpy => bail!("a copy in one process has no server"),
+    }
+}
+
+fn connection() -> Result<UnixStream> {
+    let stdin = std::io::stdin().as_fd().try_clone_to_owned().context("our connection")?;
+    Ok(UnixStream::from(stdin))
+}
+
+/// However the parent ends, this process does too.
+pub fn end_with_parent() -> Result<()> {
+    set_pdeathsig(Signal::SIGKILL).context("follow our parent")
+}

@@ -1,0 +1,216 @@
+//! The report as one HTML page: self-contained, no scripts, readable on a phone and on paper.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+
+use super::charts::{Chart, Line, colour};
+use super::paper::{PARALLEL, Row, SEQUENTIAL, SYSTEMS};
+use super::terminal::{digits, shown};
+use super::{BARS, Entry, Report};
+use crate::plan::{MIB, size_name};
+
+/// Payloads on the horizontal axis of the charts.
+const SIZES: [usize; 6] = [64, 65_536, 2 * MIB, 10 * MIB, 50 * MIB, 100 * MIB];
+/// Branches on the horizontal axis of the charts.
+const BRANCHES: [u32; 5] = [10, 50, 100, 250, 500];
+/// Systems with a line, and a baseline of this name.
+const LINES: [&str; 4] = ["ours", "uds-copy", "http-loopback", "redis"];
+
+/// The page.
+///
+/// # Errors
+/// When a chart cannot be drawn.
+pub fn render(report: &Report) -> Result<String> {
+    let mut page = String::from(include_str!("page.head.html"));
+    let quiet = if report.machine.was_quiet() { "" } else { " class=\"warning\"" };
+    write!(page, "<p{quiet}>{}</p>", escaped(&report.machine.sentence()))?;
+    bars(&mut page, report)?;
+    figures(&mut page, report)?;
+    published(&mut page, report)?;
+    entries(&mut page, report)?;
+    page.push_str("</main></body></html>\n");
+    Ok(page)
+}
+
+fn bars(page: &mut String, report: &Report) -> Result<()> {
+    page.push_str("<h2>Bars</h2><p>Ratios of medians of this run. In brackets the quartiles of the rounds' own ratios.</p>");
+    page.push_str("<table><thead><tr><th>case</th><th>beside</th><th>asked</th><th>found</th><th></th></tr></thead><tbody>");
+    for bar in BARS {
+        let mut found = report.entries.iter().filter(|one| one.case == bar.case);
+        let entry = found.find(|one| one.baseline == bar.baseline);
+        let (value, class, verdict) = match entry {
+            None => ("–".to_owned(), "", "not measured"),
+            Some(entry) if entry.met == Some(true) => (measured(entry), "met", "met"),
+            Some(entry) => (measured(entry), "missed", "not met"),
+        };
+        write!(
+            page,
+            "<tr><td><code>{}</code></td><td>{}</td><td>{}</td><td>{value}</td><td class=\"{class}\">{verdict}</td></tr>",
+            bar.case, bar.baseline, bar.limit
+        )?;
+    }
+    page.push_str("</tbody></table>");
+    Ok(())
+}
+
+/// Ratio and spread, or the value itself.
+fn measured(entry: &Entry) -> String {
+    if entry.failed.is_some() {
+        return "failed".to_owned();
+    }
+    match (entry.ratio, entry.ratio_low, entry.ratio_high) {
+        (Some(ratio), Some(low), Some(high)) => {
+            format!("{}× <small>({}–{})</small>", digits(ratio), digits(low), digits(high))
+        }
+        _ => shown(entry.ours_p50, entry.unit),
+    }
+}
+
+fn figures(page: &mut String, report: &Report) -> Result<()> {
+    let sizes =
+        || SIZES.map(|size| (f64::from(u32::try_from(size).unwrap_or(u32::MAX)), label(size)));
+    let branches = || BRANCHES.map(|count| (f64::from(count), count.to_string()));
+    let over_sizes = |title, touch: &str, tail: &str| Chart {
+        title,
+        places: sizes().to_vec(),
+        lines: lines(report, &sizes().map(|(at, _)| at), |at| local(SIZES[at], touch, tail)),
+    };
+    let over_branches = |title, experiment: &str, tail: &str| Chart {
+        title,
+        places: branches().to_vec(),
+        lines: lines(report, &branches().map(|(at, _)| at), |at| {
+            format!("{experiment}-2MiB-{}{tail}", BRANCHES[at])
+        }),
+    };
+    let charts = [
+        over_sizes("Delivery: until the callee has the payload, unread", "none", ""),
+        over_sizes("Whole call, the callee reads all of it", "all", "-call"),
+        over_branches("Fan-out of 2 MiB: until the last callee has it", "fanout", "-touch-none"),
+        over_branches("Fan-out of 2 MiB: until all have answered", "fanout", "-call"),
+        over_branches("Fan-in of 2 MiB parts, whole call", "fanin", "-call"),
+    ];
+    page.push_str("<h2>Charts</h2><p>Medians; both axes logarithmic; payloads made in place.</p><ul class=\"legend\">");
+    for name in LINES {
+        let plotters::style::RGBColor(r, g, b) = colour(name);
+        write!(page, "<li><span style=\"background:rgb({r},{g},{b})\"></span>{name}</li>")?;
+    }
+    page.push_str("</ul><div class=\"charts\">");
+    for chart in charts.iter().filter(|chart| chart.has_points()) {
+        write!(page, "<figure><figcaption>{}</figcaption>{}</figure>", chart.title, chart.svg()?)?;
+    }
+    page.push_str("</div>");
+    Ok(())
+}
+
+/// Case of a local call with a payload made in place.
+fn local(size: usize, touch: &str, tail: &str) -> String {
+    let middle = match size {
+        64 => String::new(),
+        65_536 => format!("-touch-{touch}"),
+        _ => format!("-inplace-touch-{touch}"),
+    };
+    format!("local-{}{middle}{tail}", size_name(size))
+}
+
+fn label(size: usize) -> String {
+    match size {
+        // Between 50 and 100 there is no room for more words.
+        _ if size == 50 * MIB || size == 10 * MIB => String::new(),
+        _ => size_name(size),
+    }
+}
+
+/// One line for each system, from the medians of the cases that `case` names for each place.
+fn lines(report: &Report, places: &[f64], case: impl Fn(usize) -> String) -> Vec<Line> {
+    let points = |name: &str| {
+        let at = |index: usize| {
+            let mut entries = report.entries.iter().filter(|entry| entry.case == case(index));
+            match name {
+                "ours" => entries.find_map(|entry| entry.ours_p50),
+                _ => entries.find(|entry| entry.baseline == name)?.baseline_p50,
+            }
+        };
+        let indexed = places.iter().enumerate();
+        indexed.filter_map(|(index, place)| Some((*place, at(index)?))).collect()
+    };
+    LINES.iter().map(|name| Line { name, points: points(name) }).collect()
+}
+
+fn published(page: &mut String, report: &Report) -> Result<()> {
+    page.push_str("<h2>The paper's tables beside ours</h2><p class=\"warning\">Different hardware (the paper: Intel NUC, i5 2.9 GHz, 8 GB, Ubuntu 22.04) and a different \
+        mean of measuring: the columns show orders of magnitude, and no ratio between them means anything. Ours are medians; \
+        the paper's latency ends when the callee's shim has the payload, ours when the callee's handler has it.</p>");
+    for (title, rows) in [
+        ("Table 1: sequential", &SEQUENTIAL[..]),
+        ("Table 2: fan-out and fan-in of 2 MB", &PARALLEL[..]),
+    ] {
+        write!(page, "<h3>{title}, latency in ms</h3><table><thead><tr><th></th>")?;
+        for system in SYSTEMS {
+            write!(page, "<th>{system} <small>(paper)</small></th>")?;
+        }
+        page.push_str("<th>this machine</th></tr></thead><tbody>");
+        for row in rows {
+            published_row(page, row, report)?;
+        }
+        page.push_str("</tbody></table>");
+    }
+    Ok(())
+}
+
+fn published_row(page: &mut String, row: &Row, report: &Report) -> Result<()> {
+    write!(page, "<tr><td>{}</td>", row.experiment)?;
+    for seconds in row.published {
+        write!(page, "<td>{}</td>", digits(seconds * 1e3))?;
+    }
+    let ours =
+        report.entries.iter().find(|entry| entry.case == row.case).and_then(|entry| entry.ours_p50);
+    let ours = ours.map_or_else(|| "–".to_owned(), |micros| digits(micros / 1e3));
+    write!(page, "<td>{ours}</td></tr>")?;
+    Ok(())
+}
+
+fn entries(page: &mut String, report: &Report) -> Result<()> {
+    page.push_str("<h2>All cases</h2>");
+    for entry in &report.entries {
+        write!(page, "<section class=\"entry\"><h3><code>{}</code></h3>", entry.case)?;
+        match &entry.failed {
+            Some(reason) => write!(page, "<p class=\"missed\">failed: {}</p>", escaped(reason))?,
+            None => numbers(page, entry)?,
+        }
+        write!(page, "<p><small>{}</small></p></section>", escaped(&entry.conditions))?;
+    }
+    Ok(())
+}
+
+fn numbers(page: &mut String, entry: &Entry) -> Result<()> {
+    let side = |name: &str, min, p50, p99| {
+        let [min, p50, p99] = [min, p50, p99].map(|value| shown(value, entry.unit));
+        format!("<tr><td>{name}</td><td>{min}</td><td>{p50}</td><td>{p99}</td></tr>")
+    };
+    page.push_str(
+        "<table><thead><tr><th></th><th>min</th><th>p50</th><th>p99</th></tr></thead><tbody>",
+    );
+    page.push_str(&side("ours", entry.ours_min, entry.ours_p50, entry.ours_p99));
+    if entry.baseline != "none" {
+        page.push_str(&side(
+            &entry.baseline,
+            entry.baseline_min,
+            entry.baseline_p50,
+            entry.baseline_p99,
+        ));
+    }
+    page.push_str("</tbody></table>");
+    if entry.ratio.is_some() {
+        let way = match entry.direction {
+            super::Direction::BaselineByOurs => "baseline ÷ ours",
+            super::Direction::OursByBaseline => "ours ÷ baseline",
+        };
+        write!(page, "<p>{way}: {}; {} repeats</p>", measured(entry), entry.repeats)?;
+    }
+    Ok(())
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
