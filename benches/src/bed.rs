@@ -1,10 +1,11 @@
 //! Real containers for our side: one private containerd, callees that wait, drivers that take orders.
 
 use std::cell::Cell;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use cwasi_testbed::scene::Scene;
+use cwasi_testbed::scene::{Scene, guests_dir};
 
 use crate::placement::{Placement, pin_function};
 use crate::side::Side;
@@ -15,50 +16,61 @@ const SHIM: &str = "containerd-shim-cwasi-v1";
 pub const WORKFLOW: &str = "bench";
 /// Guest that takes orders.
 const DRIVER: &str = "bench-driver";
+/// Callee that reads nothing of its payload, and its guest.
+pub const TOUCH_NONE: (&str, &str) = ("touch-none", "bench_touch_none");
+/// Callee that reads all of its payload, and its guest.
+pub const TOUCH_ALL: (&str, &str) = ("touch-all", "bench_touch_all");
 
-/// Where our programs are.
+/// Name of the runtime's program in `programs`.
 ///
 /// # Errors
-/// When the runtime was not built beside this program.
-pub fn shim(programs: &Path) -> Result<PathBuf> {
+/// When the runtime was not built there.
+pub fn shim(programs: &Path) -> Result<String> {
     let shim = programs.join(SHIM);
     anyhow::ensure!(
         shim.exists(),
         "{} is missing: build the runtime with this program's profile (make bench does)",
         shim.display()
     );
-    Ok(shim)
+    Ok(shim.to_str().context("paths are UTF-8")?.to_owned())
 }
 
-/// A containerd namespace for one group of cases; removed, and searched for leftovers, when it is dropped.
-pub struct Bed {
+/// A containerd namespace for one group of cases, with all guests; removed, and searched for leftovers, when it is
+/// dropped.
+///
+/// # Errors
+/// When the runtime is missing.
+pub fn stage(programs: &Path, name: &str) -> Result<Scene> {
+    Ok(Scene::new(&shim(programs)?, name))
+}
+
+/// Bytes of a guest.
+///
+/// # Errors
+/// When it was not built.
+pub fn guest(programs: &Path, name: &str) -> Result<Vec<u8>> {
+    let path: PathBuf = guests_dir(programs).join(format!("{name}.wasm"));
+    fs::read(&path).with_context(|| format!("{}: make guests builds it", path.display()))
+}
+
+/// Containers on one stage.
+pub struct Bed<'a> {
     /// The test bed's stage.
-    pub scene: Scene,
+    pub scene: &'a Scene,
     drivers: Cell<usize>,
 }
 
-impl Bed {
-    /// A namespace of its own, with all guests.
-    ///
-    /// # Errors
-    /// When the runtime is missing.
-    pub fn open(programs: &Path, name: &str) -> Result<Self> {
-        let shim = shim(programs)?;
-        let shim = shim.to_str().context("paths are UTF-8")?;
-        Ok(Self::on(Scene::new(shim, name)))
-    }
-
+impl<'a> Bed<'a> {
     /// On a stage that is there.
     #[must_use]
-    pub const fn on(scene: Scene) -> Self {
+    pub const fn on(scene: &'a Scene) -> Self {
         Self { scene, drivers: Cell::new(0) }
     }
 
-    /// Starts the guest as a secondary of this name, with these annotations.
-    pub fn callee(&self, name: &str, guest: &str, annotations: &[(&str, &str)]) {
-        let mut run = self
-            .scene
-            .guest(name, guest)
+    /// Starts a secondary: name and guest, with these annotations.
+    pub fn callee(&self, (name, guest): (&str, &str), annotations: &[(&str, &str)]) {
+        let run = self.scene.guest(name, guest);
+        let mut run = run
             .annotation("cwasi.role", "secondary")
             .annotation("cwasi.function", name)
             .annotation("cwasi.workflow", WORKFLOW);

@@ -7,6 +7,7 @@
 //! Runs in the harness's own processes; never part of the product. Parts of a call are measured by the criterion
 //! benches in `parts/`.
 
+pub mod accounts;
 pub mod bed;
 pub mod cases;
 pub mod machine;

@@ -1,6 +1,10 @@
 //! What is measured: groups of cases that share their containers.
 
+mod load;
+mod memory;
+mod processor;
 mod sequential;
+mod starts;
 
 use anyhow::Result;
 
@@ -20,4 +24,5 @@ pub struct Group {
 }
 
 /// All groups, in the order in which they run.
-pub const GROUPS: [Group; 1] = [sequential::GROUP];
+pub const GROUPS: [Group; 5] =
+    [sequential::GROUP, processor::GROUP, starts::GROUP, memory::GROUP, load::GROUP];

@@ -5,7 +5,7 @@ use cwasi_bench_protocol::{Made, Order, Verb};
 use cwasi_testbed::redis::{Kind as RedisKind, Redis, Setup};
 
 use super::Group;
-use crate::bed::Bed;
+use crate::bed::{Bed, TOUCH_ALL, TOUCH_NONE, stage};
 use crate::peers::{Kind, Peer};
 use crate::placement::Placement;
 use crate::plan::{Effort, MIB, size_name};
@@ -58,7 +58,7 @@ impl Case {
     }
 
     const fn callee(&self) -> &'static str {
-        if self.touch { "touch-all" } else { "touch-none" }
+        if self.touch { TOUCH_ALL.0 } else { TOUCH_NONE.0 }
     }
 
     fn order(&self, count: usize) -> Order {
@@ -105,6 +105,12 @@ impl Case {
     }
 }
 
+/// A server that takes messages of any length: its default limits cut off subscribers of large ones.
+pub fn unlimited_redis() -> Redis {
+    let args = ["--client-output-buffer-limit", "pubsub 0 0 0"].map(str::to_owned).to_vec();
+    Redis::start(Setup { args, ..Setup::from(RedisKind::Redis7) })
+}
+
 /// The cases of a run.
 fn cases(effort: Effort) -> Vec<Case> {
     let placements = [Placement::Default, Placement::SameCore, Placement::OtherCore];
@@ -134,13 +140,11 @@ fn cases(effort: Effort) -> Vec<Case> {
 }
 
 fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
-    let bed = Bed::open(&session.programs, "bench-sequential")?;
-    let redis = Redis::start(Setup {
-        args: ["--client-output-buffer-limit", "pubsub 0 0 0"].map(str::to_owned).to_vec(),
-        ..Setup::from(RedisKind::Redis7)
-    });
-    for (name, guest) in [("touch-none", "bench_touch_none"), ("touch-all", "bench_touch_all")] {
-        bed.callee(name, guest, &[("cwasi.concurrency", WORKERS)]);
+    let scene = stage(&session.programs, "bench-sequential")?;
+    let bed = Bed::on(&scene);
+    let redis = unlimited_redis();
+    for callee in [TOUCH_NONE, TOUCH_ALL] {
+        bed.callee(callee, &[("cwasi.concurrency", WORKERS)]);
     }
     for case in cases(session.effort) {
         if case.entries().iter().any(|name| wanted.contains(name)) {
@@ -150,7 +154,7 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn measure(session: &mut Session, bed: &Bed, redis: &Redis, case: Case) -> Result<()> {
+fn measure(session: &mut Session, bed: &Bed<'_>, redis: &Redis, case: Case) -> Result<()> {
     let turns = session.effort.turns(case.size);
     let order = case.order(turns.block);
     let driver = bed.driver(&[])?;

@@ -55,6 +55,12 @@ impl Server {
         let address = line.trim().parse().context("the server's address")?;
         Ok(Self { child, address })
     }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
 }
 
 impl Drop for Server {

@@ -16,6 +16,7 @@ use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 
 pub use client::run as run_client;
+pub use http::Server as HttpServer;
 pub use server::run as run_server;
 
 use crate::placement::Placement;

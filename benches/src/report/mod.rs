@@ -21,9 +21,9 @@ pub use bars::{BARS, Bar, Verdict};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
-    /// Baseline by ours: above 1, ours is better.
+    /// Baseline by ours; for times, above 1 ours is better.
     BaselineByOurs,
-    /// Ours by baseline: below 1, ours is better.
+    /// Ours by baseline; for times, below 1 ours is better, and the other way round for rates.
     OursByBaseline,
 }
 
