@@ -3,10 +3,11 @@
 PREFIX ?= /usr/local
 PROFILE ?= debug
 VIDEO ?=
+CASE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
-.PHONY: help setup build guests demo demo-two-nodes test lint install clean
+.PHONY: help setup build guests demo demo-two-nodes test bench bench-quick lint install clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -29,6 +30,12 @@ demo-two-nodes: setup ## The same on two nodes, edge and cloud, then on one: equ
 
 test: setup ## Every test, end to end on a private containerd included
 	@scripts/test.sh
+
+bench: setup ## Everything beside sockets, HTTP, Redis and runc (CASE=part of a name): target/bench
+	@scripts/bench.sh run $(if $(CASE),--case '$(CASE)')
+
+bench-quick: setup ## The same, less of it, in less than 5 minutes
+	@scripts/bench.sh quick $(if $(CASE),--case '$(CASE)')
 
 lint: setup ## Format and clippy, warnings denied
 	@scripts/lint.sh

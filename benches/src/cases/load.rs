@@ -56,7 +56,7 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
             ours.push(bed.driver(&[])?.side);
             theirs.push(peer.start(&program)?);
         }
-        session.case(&names[0], |session| measure(session, &names, &mut ours, &mut theirs));
+        session.case(&names, |session| measure(session, &names, &mut ours, &mut theirs));
     }
     for side in ours.into_iter().chain(theirs) {
         side.end()?;

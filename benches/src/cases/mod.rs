@@ -1,7 +1,9 @@
 //! What is measured: groups of cases that share their containers.
 
+mod embedded;
 mod load;
 mod memory;
+mod network;
 mod processor;
 mod sequential;
 mod starts;
@@ -24,5 +26,12 @@ pub struct Group {
 }
 
 /// All groups, in the order in which they run.
-pub const GROUPS: [Group; 5] =
-    [sequential::GROUP, processor::GROUP, starts::GROUP, memory::GROUP, load::GROUP];
+pub const GROUPS: [Group; 7] = [
+    sequential::GROUP,
+    embedded::GROUP,
+    network::GROUP,
+    processor::GROUP,
+    starts::GROUP,
+    memory::GROUP,
+    load::GROUP,
+];

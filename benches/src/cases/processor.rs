@@ -38,7 +38,7 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
     for touch in [false, true] {
         let case = name(touch);
         if wanted.contains(&case) {
-            session.case(&case, |session| measure(session, &bed, touch));
+            session.case(std::slice::from_ref(&case), |session| measure(session, &bed, touch));
         }
     }
     Ok(())

@@ -148,7 +148,7 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
     }
     for case in cases(session.effort) {
         if case.entries().iter().any(|name| wanted.contains(name)) {
-            session.case(&case.name(), |session| measure(session, &bed, &redis, case));
+            session.case(&case.entries(), |session| measure(session, &bed, &redis, case));
         }
     }
     Ok(())

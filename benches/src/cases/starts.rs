@@ -43,10 +43,10 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
     let scene = stage(&session.programs, "bench-starts")?;
     import(session, &scene)?;
     if wanted.iter().any(|case| case == RUN) {
-        session.case(RUN, |session| to_the_end(session, &scene));
+        session.case(&[RUN.to_owned()], |session| to_the_end(session, &scene));
     }
     if wanted.iter().any(|case| case == ANSWER) {
-        session.case(ANSWER, |session| to_the_first_answer(session, &scene));
+        session.case(&[ANSWER.to_owned()], |session| to_the_first_answer(session, &scene));
     }
     Ok(())
 }

@@ -194,27 +194,37 @@ impl Report {
 
     /// Adds what sides that took turns measured: `case` for deliveries, `case-call` for calls. Ours comes first.
     pub fn add_turns(&mut self, case: &str, conditions: &str, measured: &[Measured]) {
+        // A ping-pong says nothing about when the payload is there.
+        let deliveries = measured.iter().filter(|one| one.name != "uds-pingpong").cloned();
+        let deliveries: Vec<Measured> = deliveries.collect();
+        self.add_each(case, conditions, &deliveries, |one| &one.delivery);
+        self.add_calls(case, conditions, measured);
+    }
+
+    /// As [`Self::add_turns`], for calls alone.
+    pub fn add_calls(&mut self, case: &str, conditions: &str, measured: &[Measured]) {
+        self.add_each(&format!("{case}-call"), conditions, measured, |one| &one.call);
+    }
+
+    fn add_each(
+        &mut self,
+        case: &str,
+        conditions: &str,
+        measured: &[Measured],
+        part: fn(&Measured) -> &Rounds,
+    ) {
         let Some((ours, baselines)) = measured.split_first() else {
             return self.add(Entry::failed(case, "nobody took part"));
         };
-        let call = format!("{case}-call");
         for baseline in baselines.iter().filter(|one| LISTED.contains(&one.name)) {
-            let conditions = format!("{conditions}{}", beside(ours, baselines, baseline));
-            let mut add = |case: &str, ours, theirs, direction| {
-                self.add(Comparison {
-                    case,
-                    unit: "us",
-                    ours,
-                    baseline: Some((baseline.name, theirs)),
-                    direction,
-                    conditions: conditions.clone(),
-                });
-            };
-            let direction = bars::direction(&call, baseline.name);
-            if baseline.name != "uds-pingpong" {
-                add(case, &ours.delivery, &baseline.delivery, Direction::BaselineByOurs);
-            }
-            add(&call, &ours.call, &baseline.call, direction);
+            self.add(Comparison {
+                case,
+                unit: "us",
+                ours: part(ours),
+                baseline: Some((baseline.name, part(baseline))),
+                direction: bars::direction(case, baseline.name),
+                conditions: format!("{conditions}{}", beside(ours, baselines, baseline)),
+            });
         }
     }
 

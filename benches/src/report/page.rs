@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::charts::{Chart, Line, colour};
 use super::paper::{PARALLEL, Row, SEQUENTIAL, SYSTEMS};
 use super::terminal::{digits, shown};
-use super::{BARS, Entry, Report};
+use super::{BARS, Direction, Entry, Report};
 use crate::plan::{MIB, size_name};
 
 /// Payloads on the horizontal axis of the charts.
@@ -34,7 +34,7 @@ pub fn render(report: &Report) -> Result<String> {
 }
 
 fn bars(page: &mut String, report: &Report) -> Result<()> {
-    page.push_str("<h2>Bars</h2><p>Ratios of medians of this run. In brackets the quartiles of the rounds' own ratios.</p>");
+    page.push_str("<h2>Bars</h2><p>Ratios of medians of this run; in brackets the quartiles of the rounds' own ratios. A ratio is baseline ÷ ours, but where at most something is asked: there it is ours ÷ baseline.</p>");
     page.push_str("<table><thead><tr><th>case</th><th>beside</th><th>asked</th><th>found</th><th></th></tr></thead><tbody>");
     for bar in BARS {
         let mut found = report.entries.iter().filter(|one| one.case == bar.case);
@@ -172,42 +172,48 @@ fn published_row(page: &mut String, row: &Row, report: &Report) -> Result<()> {
 
 fn entries(page: &mut String, report: &Report) -> Result<()> {
     page.push_str("<h2>All cases</h2>");
-    for entry in &report.entries {
-        write!(page, "<section class=\"entry\"><h3><code>{}</code></h3>", entry.case)?;
-        match &entry.failed {
-            Some(reason) => write!(page, "<p class=\"missed\">failed: {}</p>", escaped(reason))?,
-            None => numbers(page, entry)?,
+    for case in report.entries.chunk_by(|one, next| one.case == next.case) {
+        let [first, ..] = case else { continue };
+        write!(page, "<section class=\"entry\"><h3><code>{}</code></h3>", first.case)?;
+        for reason in case.iter().filter_map(|entry| entry.failed.as_ref()) {
+            write!(page, "<p class=\"missed\">failed: {}</p>", escaped(reason))?;
         }
-        write!(page, "<p><small>{}</small></p></section>", escaped(&entry.conditions))?;
+        if first.ours_p50.is_some() {
+            numbers(page, case)?;
+        }
+        // The same but for what took part besides, which the longest one tells.
+        let conditions = case.iter().map(|entry| &entry.conditions).max_by_key(|text| text.len());
+        let conditions = conditions.map(|text| escaped(text)).unwrap_or_default();
+        write!(page, "<p><small>{conditions}; {} repeats</small></p></section>", first.repeats)?;
     }
     Ok(())
 }
 
-fn numbers(page: &mut String, entry: &Entry) -> Result<()> {
-    let side = |name: &str, min, p50, p99| {
-        let [min, p50, p99] = [min, p50, p99].map(|value| shown(value, entry.unit));
-        format!("<tr><td>{name}</td><td>{min}</td><td>{p50}</td><td>{p99}</td></tr>")
+/// One case beside all of its baselines.
+fn numbers(page: &mut String, case: &[Entry]) -> Result<()> {
+    page.push_str("<table><thead><tr><th></th><th>min</th><th>p50</th><th>p99</th><th>ratio</th></tr></thead><tbody>");
+    let mut row = |name: &str, unit, samples: [Option<f64>; 3], ratio: &str| {
+        let [min, p50, p99] = samples.map(|value| shown(value, unit));
+        write!(
+            page,
+            "<tr><td>{name}</td><td>{min}</td><td>{p50}</td><td>{p99}</td><td>{ratio}</td></tr>"
+        )
     };
-    page.push_str(
-        "<table><thead><tr><th></th><th>min</th><th>p50</th><th>p99</th></tr></thead><tbody>",
-    );
-    page.push_str(&side("ours", entry.ours_min, entry.ours_p50, entry.ours_p99));
-    if entry.baseline != "none" {
-        page.push_str(&side(
-            &entry.baseline,
-            entry.baseline_min,
-            entry.baseline_p50,
-            entry.baseline_p99,
-        ));
+    for (index, entry) in case.iter().enumerate() {
+        if index == 0 {
+            row("ours", entry.unit, [entry.ours_min, entry.ours_p50, entry.ours_p99], "")?;
+        }
+        if entry.baseline != "none" {
+            let way = match entry.direction {
+                Direction::BaselineByOurs => "",
+                Direction::OursByBaseline => " <small>ours ÷ baseline</small>",
+            };
+            let ratio = format!("{}{way}", measured(entry));
+            let theirs = [entry.baseline_min, entry.baseline_p50, entry.baseline_p99];
+            row(&entry.baseline, entry.unit, theirs, &ratio)?;
+        }
     }
     page.push_str("</tbody></table>");
-    if entry.ratio.is_some() {
-        let way = match entry.direction {
-            super::Direction::BaselineByOurs => "baseline ÷ ours",
-            super::Direction::OursByBaseline => "ours ÷ baseline",
-        };
-        write!(page, "<p>{way}: {}; {} repeats</p>", measured(entry), entry.repeats)?;
-    }
     Ok(())
 }
 

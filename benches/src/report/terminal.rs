@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn numbers_are_short_and_in_their_unit() {
-        assert_eq!(shown(Some(3.14159), "us"), "3.14 µs");
+        assert_eq!(shown(Some(3.456), "us"), "3.46 µs");
         assert_eq!(shown(Some(25_123.0), "us"), "25.1 ms");
         assert_eq!(shown(Some(1.25), "MiB"), "1.25 MiB");
         assert_eq!(shown(None, "us"), "–");

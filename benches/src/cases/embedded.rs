@@ -1,0 +1,91 @@
+//! A call to a function that runs in its caller's own VM.
+
+use anyhow::Result;
+use cwasi_bench_protocol::{Made, Order, Verb};
+
+use super::Group;
+use crate::bed::{Bed, TOUCH_ALL, TOUCH_NONE, guest, stage};
+use crate::peers::{Kind, Peer};
+use crate::placement::Placement;
+use crate::plan::{MIB, size_name};
+use crate::session::Session;
+use crate::turns::{Contestant, take};
+
+/// See the file's head.
+pub const GROUP: Group = Group {
+    name: "embedded",
+    about: "a function in its caller's own VM",
+    cases: |_| CASES.map(|case| format!("{}-call", case.name())).to_vec(),
+    run,
+};
+
+/// Name by which the driver calls what is embedded in it.
+const INSIDE: &str = "inside";
+
+/// One case.
+#[derive(Clone, Copy)]
+struct Case {
+    size: usize,
+    touch: bool,
+}
+
+const CASES: [Case; 3] = [
+    Case { size: 64, touch: false },
+    Case { size: 2 * MIB, touch: false },
+    Case { size: 2 * MIB, touch: true },
+];
+
+impl Case {
+    fn name(self) -> String {
+        let touch = match (self.size, self.touch) {
+            (64, _) => "",
+            (_, true) => "-touch-all",
+            (_, false) => "-touch-none",
+        };
+        format!("embedded-{}{touch}", size_name(self.size))
+    }
+}
+
+fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
+    let scene = stage(&session.programs, "bench-embedded")?;
+    let bed = Bed::on(&scene);
+    for case in CASES {
+        let entry = format!("{}-call", case.name());
+        if wanted.contains(&entry) {
+            session.case(&[entry], |session| measure(session, &bed, case));
+        }
+    }
+    Ok(())
+}
+
+fn measure(session: &mut Session, bed: &Bed<'_>, case: Case) -> Result<()> {
+    let (_, module) = if case.touch { TOUCH_ALL } else { TOUCH_NONE };
+    let image = bed.scene.import_module(module, &guest(&session.programs, module)?);
+    let driver =
+        bed.driver(&[("cwasi.embed", &format!("{INSIDE}={image}")), ("cwasi.mode", "embedded")])?;
+    bed.place(&driver, &[], Placement::SameCore)?;
+    let turns = session.effort.turns(case.size);
+    let order = Order {
+        verb: Verb::Call,
+        targets: vec![INSIDE.to_owned()],
+        size: case.size,
+        made: Made::Vector,
+        touch: case.touch,
+        count: turns.block,
+        branches: 1,
+    };
+    let kind = if case.size == 64 { Kind::UdsPingpong } else { Kind::UdsCopy };
+    let peer = Peer::new(kind).at(Placement::SameCore);
+    let theirs = session.contestant(&peer, &order)?;
+    let measured =
+        take(vec![Contestant { name: "ours", side: driver.side, order }, theirs], turns)?;
+    let conditions = format!(
+        "{} payload, copied once into the callee's memory; {}; the callee's instance lives as long as the caller's, as embedded \
+         functions do; everything on processor 0, the baseline's two processes too; {}",
+        size_name(case.size),
+        if case.touch { "callee reads all of it" } else { "callee reads nothing of it" },
+        Session::turns_text(turns)
+    );
+    session.report.add_calls(&case.name(), &conditions, &measured);
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! A call to a function on another node, through Redis: two containerds in networks of their own on this machine.
+
+use anyhow::Result;
+use cwasi_bench_protocol::{Made, Order, Verb};
+use cwasi_testbed::nodes::Nodes;
+use cwasi_testbed::redis::Redis;
+
+use super::Group;
+use super::sequential::{WORKERS, unlimited_redis};
+use crate::bed::{Bed, TOUCH_ALL, shim};
+use crate::peers::{Kind, Peer};
+use crate::plan::{MIB, Turns, size_name};
+use crate::session::Session;
+use crate::turns::{Contestant, take};
+
+/// See the file's head.
+pub const GROUP: Group = Group {
+    name: "network",
+    about: "a function on another node",
+    cases: |_| SIZES.map(|size| format!("{}-call", name(size))).to_vec(),
+    run,
+};
+
+/// Payloads in bytes.
+const SIZES: [usize; 3] = [64, 2 * MIB, 100 * MIB];
+
+fn name(size: usize) -> String {
+    format!("network-{}", size_name(size))
+}
+
+fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
+    let nodes = Nodes::new(&shim(&session.programs)?, "bench-network");
+    let redis = unlimited_redis();
+    let [edge, cloud] = [&nodes.edge, &nodes.cloud].map(Bed::on);
+    cloud.callee(TOUCH_ALL, &[("cwasi.concurrency", WORKERS)]);
+    for size in SIZES {
+        let entry = format!("{}-call", name(size));
+        if wanted.contains(&entry) {
+            session.case(&[entry], |session| measure(session, &edge, &redis, size));
+        }
+    }
+    Ok(())
+}
+
+fn measure(session: &mut Session, edge: &Bed<'_>, redis: &Redis, size: usize) -> Result<()> {
+    let usual = session.effort.turns(size);
+    let turns = if size == 64 { Turns { block: usual.block.div_ceil(4), ..usual } } else { usual };
+    let order = Order {
+        verb: Verb::Call,
+        targets: vec![TOUCH_ALL.0.to_owned()],
+        size,
+        made: Made::InPlace,
+        touch: true,
+        count: turns.block,
+        branches: 1,
+    };
+    let driver = edge.driver(&[("cwasi.mode", "networked")])?;
+    let peer = Peer::new(Kind::Redis).through(&redis.url());
+    let theirs = session.contestant(&peer, &order)?;
+    let measured =
+        take(vec![Contestant { name: "ours", side: driver.side, order }, theirs], turns)?;
+    let conditions = format!(
+        "{} payload, callee reads all of it; ours between two nodes on this machine, each a containerd in a network of its own \
+         with a cable to a Redis 7 with its default limits; the baseline is one message to a subscriber through another Redis 7 \
+         over loopback, without the limits that cut off subscribers of more than about 28 MiB; fresh instance for each \
+         request, cwasi.concurrency={WORKERS}; {}",
+        size_name(size),
+        Session::turns_text(turns)
+    );
+    session.report.add_calls(&name(size), &conditions, &measured);
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! The harness end to end on a real containerd: one case with one call of each side. Says nothing about time.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_cwasi-bench");
+
+fn smoke(program: &Path, case: &str, out: &Path) -> (Output, Vec<Value>) {
+    let output =
+        Command::new(program).args(["smoke", "--case", case, "--out"]).arg(out).output().unwrap();
+    let report = fs::read(out.join("report.json")).unwrap_or_else(|_| b"[]".to_vec());
+    (output, serde_json::from_slice(&report).unwrap())
+}
+
+#[test]
+fn a_case_gives_entries_for_each_baseline() {
+    let out = tempfile::tempdir().unwrap();
+    let case = "local-2MiB-inplace-touch-all";
+    let (output, report) = smoke(Path::new(PROGRAM), case, out.path());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    for case in [case, "local-2MiB-inplace-touch-all-call"] {
+        for baseline in ["uds-copy", "http-loopback", "redis"] {
+            let mut entries = report.iter();
+            let entry = entries.find(|one| one["case"] == case && one["baseline"] == baseline);
+            let entry = entry.unwrap_or_else(|| panic!("no {case} beside {baseline}: {said}"));
+            for number in ["ours_p50", "baseline_p50", "ratio"] {
+                assert!(entry[number].as_f64().unwrap() > 0.0, "{entry}");
+            }
+        }
+    }
+    assert!(fs::read_to_string(out.path().join("report.html")).unwrap().contains(case));
+}
+
+#[test]
+fn a_case_that_cannot_run_is_in_the_report_and_in_the_exit_code() {
+    // A copy of the harness in a folder without the runtime.
+    let dir = tempfile::tempdir().unwrap();
+    let lonely = dir.path().join("cwasi-bench");
+    fs::copy(PROGRAM, &lonely).unwrap();
+    let (output, report) = smoke(&lonely, "local-2MiB-inplace-touch-all", dir.path());
+    assert!(!output.status.success());
+    let reasons: Vec<&str> = report.iter().map(|one| one["failed"].as_str().unwrap()).collect();
+    assert!(
+        reasons.len() >= 2 && reasons.iter().all(|one| one.contains("is missing")),
+        "{reasons:?}"
+    );
+}
+
+#[test]
+fn an_unknown_case_is_an_error() {
+    let out = tempfile::tempdir().unwrap();
+    let (output, _) = smoke(Path::new(PROGRAM), "no-such-case", out.path());
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("no case's name contains `no-such-case`")
+    );
+    assert!(!output.status.success());
+}

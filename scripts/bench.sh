@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Benches: whole paths beside what one would otherwise use (cwasi-bench), and parts (criterion), release code.
+#
+#   bench.sh run|quick [--case PART-OF-A-NAME]
+#
+# Everything runs on private containerds below .cwasi/, which are gone at the end. Leaves report.json and report.html
+# in target/bench, and with `run` criterion's reports in target/criterion.
+set -euo pipefail
+source "$(dirname "$0")/lib.sh"
+cd "$CHECKOUT"
+effort=${1:?usage: bench.sh run|quick [--case PART-OF-A-NAME]}
+
+"$CHECKOUT/scripts/guests.sh"
+say "building the runtime and the benches (release)"
+cargo build --release --bins
+cargo build --release -p cwasi-testbed
+cargo build --release -p cwasi-bench
+code=0
+"$TARGET_DIR/release/cwasi-bench" "$@" --out "$TARGET_DIR/bench" || code=$?
+if [ "$effort" = run ] && [ $# -eq 1 ]; then
+    say "parts"
+    cargo bench --bench parts
+fi
+exit "$code"
