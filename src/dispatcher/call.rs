@@ -96,6 +96,8 @@ pub struct Dispatcher<R> {
     pub(super) local: LocalMode,
     pub(super) edges: Edges,
     reported: Instant,
+    /// Calls that were started so far.
+    pub(super) started: u32,
     pub(super) invocation: Rc<Invocation>,
 }
 
@@ -120,6 +122,7 @@ impl<R: Resolve> Dispatcher<R> {
             local,
             edges,
             reported: Instant::now(),
+            started: 0,
             invocation: Rc::default(),
         }
     }

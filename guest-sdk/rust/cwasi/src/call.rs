@@ -76,7 +76,7 @@ pub fn emit(target: &str, payload: &[u8]) -> Result<(), CallError> {
     ended(imports::emit(target, payload), receive).map(drop)
 }
 
-fn ended<R: Default + Deref<Target = [u8]>>(
+pub(crate) fn ended<R: Default + Deref<Target = [u8]>>(
     (kind, outcome): (ErrorKind, cwasi_abi::Outcome),
     receive: impl Fn(u32, usize) -> Result<R, CallError>,
 ) -> Result<R, CallError> {
@@ -103,7 +103,7 @@ fn receive(handle: u32, length: usize) -> Result<Vec<u8>, CallError> {
     }
 }
 
-fn receive_in_place(handle: u32, length: usize) -> Result<Response, CallError> {
+pub(crate) fn receive_in_place(handle: u32, length: usize) -> Result<Response, CallError> {
     match imports::response_block(handle, length) {
         Some(Ok(block)) => Ok(Response(Some(block))),
         Some(Err(kind)) => Err(unreadable(kind)),
@@ -156,6 +156,10 @@ pub struct CallError {
 }
 
 impl CallError {
+    pub(crate) const fn new(kind: ErrorKind, message: String) -> Self {
+        Self { kind, message }
+    }
+
     /// What went wrong.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {

@@ -146,6 +146,12 @@ impl Deref for SealedRegion {
     }
 }
 
+impl AsRef<[u8]> for SealedRegion {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,6 +19,9 @@ fn act(payload: Vec<u8>) -> Result<Vec<u8>, String> {
         "fail" => Err(format!("refused: {argument}")),
         "panic" => panic!("cannot go on with {} bytes", payload.len()),
         "chain" => cwasi::call(argument, &payload).map_err(|error| error.to_string()),
+        "name" => Ok(argument.as_bytes().to_vec()),
+        "nap" => Ok(nap(argument, payload)),
+        "fan" => fan(argument, &payload).map_err(|error| error.to_string()),
         "log" => Ok(log(&payload)),
         "context" => Ok(context().into_bytes()),
         "hog" => Ok(hog().into_bytes()),
@@ -52,11 +55,29 @@ fn context() -> String {
         ("caller", &context.caller),
         ("traceparent", &context.traceparent),
         ("attempt", &context.attempt.to_string()),
+        ("run_id", &context.run_id),
         ("time_left", &format!("{:?}", context.time_left)),
     ] {
         writeln!(text, "{name}={value}").expect("a String takes it");
     }
     text
+}
+
+/// Answers after so many milliseconds.
+fn nap(milliseconds: &str, payload: Vec<u8>) -> Vec<u8> {
+    let milliseconds = milliseconds.parse().expect("a number");
+    std::thread::sleep(std::time::Duration::from_millis(milliseconds));
+    payload
+}
+
+/// Has five calls in flight, takes the first answer that comes, gives one call up and leaves the others.
+fn fan(target: &str, payload: &[u8]) -> Result<Vec<u8>, cwasi::CallError> {
+    let calls = (0..4).map(|_| cwasi::start(target, payload));
+    let mut ends = cwasi::as_completed(calls);
+    let answer = ends.next().expect("one of four").1?;
+    std::mem::forget(ends);
+    drop(cwasi::start(target, payload));
+    Ok(answer.into())
 }
 
 /// Takes all memory that it gets.
