@@ -19,8 +19,9 @@ use super::clock::monotonic_ns;
 
 /// Most descriptors that one message carries.
 pub const DESCRIPTORS_MAX: usize = 8;
-/// Connections that may wait in a listener's backlog.
-pub const BACKLOG: i32 = 128;
+/// Connections that may wait in a listener's backlog: as many as there are parts of a group, whose callers come at
+/// once. The kernel's `somaxconn` (4096) bounds it too.
+pub const BACKLOG: i32 = 1024;
 
 /// Why a message was not sent or received.
 #[derive(Debug, thiserror::Error)]

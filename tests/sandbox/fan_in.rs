@@ -286,6 +286,23 @@ fn five_hundred_parts_are_one_invocation_and_leave_nothing() {
 }
 
 #[test]
+fn every_part_can_be_large_and_have_a_caller_of_its_own() {
+    const PARTS: u32 = 500;
+    let bed = Bed::new();
+    let function = Function::start(&bed, "large", merge(PARTS, LONG_MS, Partial::Fail));
+    let mut callers: Vec<_> = (0..PARTS).map(|_| function.caller()).collect();
+    let mut payload = vec![0; LARGE];
+    payload[0] = b's';
+    for (part, caller) in (0..PARTS).zip(&mut callers) {
+        caller.send_part(&join("k", 0, part), &payload, LONG_MS);
+    }
+    for caller in &callers {
+        assert_eq!(caller.receive().1.unwrap().len(), parts_header_len(PARTS as usize));
+    }
+    end(&function);
+}
+
+#[test]
 fn a_large_answer_is_one_segment_for_all() {
     let bed = Bed::new();
     let function = Function::start(&bed, "shared", merge(2, LONG_MS, Partial::Fail));

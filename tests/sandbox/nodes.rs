@@ -118,7 +118,7 @@ fn a_part_from_another_host_reads_what_was_missing() {
 
 #[test]
 fn all_parts_of_one_worker_over_the_network_are_one_group() {
-    const PARTS: u32 = 16;
+    const PARTS: u32 = 500;
     let bed = Bed::new();
     let redis = Redis::start(Kind::Redis7);
     let function = Function::start(&bed, "many", merge(PARTS, LONG_MS));

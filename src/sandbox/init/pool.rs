@@ -324,8 +324,16 @@ fn backoff_ns(deaths: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
+    use std::rc::Rc;
 
     use super::*;
+    use crate::modes::Payload;
+    use crate::modes::local::Incoming;
+    use crate::modes::local::receiver::ConnectionId;
+    use crate::sandbox::init::work::Parts;
+    use crate::wire::envelope::Part;
+    use crate::wire::frame::{self, FRAME_MAX};
+    use crate::wire::ids::{CallId, Identity};
 
     /// Workers that are only sockets; their far ends are kept here.
     #[derive(Default)]
@@ -383,6 +391,77 @@ mod tests {
         assert!(!pool.complete());
         sockets.say(0, &WorkerMessage::StartFailed { message: "no".into() });
         assert_eq!(pool.read(0).as_deref(), Some("no"));
+    }
+
+    /// A group of `count` parts that came over two connections, more than a socket holds.
+    fn group(count: u32) -> Work {
+        let (one, two) = seqpacket::pair().unwrap();
+        let connections = [Rc::new(one), Rc::new(two)];
+        let calls = (0..count).map(|number| {
+            let index = usize::try_from(number % 2).unwrap();
+            let incoming = Incoming {
+                connection: ConnectionId(u64::from(number % 2)),
+                reply_to: Rc::clone(&connections[index]),
+                caller: Identity {
+                    namespace: String::new(),
+                    pod_namespace: String::new(),
+                    function: "a".into(),
+                },
+                id: CallId([u8::try_from(number).unwrap(); 16]),
+                request: Request { call_id: vec![0; 16], ..Request::default() },
+                payload: Payload::Inline(vec![u8::try_from(number).unwrap(); 60_000]),
+            };
+            (number, Box::new(incoming))
+        });
+        Work::Group(Parts::of(count, calls.collect()).unwrap())
+    }
+
+    #[test]
+    fn a_group_goes_to_its_worker_as_fast_as_that_takes_it() {
+        const PARTS: u32 = 40;
+        let sockets = Sockets::default();
+        let mut pool = Pool::new(&sockets, 1);
+        pool.fork_due(0).unwrap();
+        sockets.say(0, &WorkerMessage::Ready);
+        assert_eq!(pool.read(0), None);
+        pool.assign(0, group(PARTS), u64::MAX).unwrap();
+        assert!(pool.idle().is_none() && pool.sockets().next().unwrap().2, "more is to be sent");
+        let mut buffer = vec![0; FRAME_MAX];
+        let (mut came, mut brought) = (Vec::new(), Vec::new());
+        for number in 0..PARTS {
+            let far = sockets.0.borrow()[0].try_clone().unwrap();
+            let received = seqpacket::receive(far.as_fd(), &mut buffer, Some(0)).unwrap();
+            brought.push(received.descriptors.len());
+            let frame = frame::decode(&buffer[..received.len]).unwrap();
+            if number == 0 {
+                let group = frame.open::<Assignment>().unwrap().group.unwrap();
+                assert_eq!((group.expected, group.parts, group.number), (PARTS, PARTS, 0));
+                came.push((0, 0));
+            } else {
+                let part = frame.open::<Part>().unwrap();
+                came.push((part.number, part.connection));
+            }
+            pool.feed(0).unwrap();
+        }
+        assert_eq!(came, (0..PARTS).map(|number| (number, number % 2)).collect::<Vec<_>>());
+        assert_eq!(brought.iter().sum::<usize>(), 2, "each connection once");
+        assert!(!pool.sockets().next().unwrap().2);
+        let lost = pool.remove(pid(1), Ending::Exited(1), 0).unwrap();
+        assert!(!lost.unbegun && lost.running.unwrap().replies().count() == PARTS as usize);
+    }
+
+    #[test]
+    fn a_worker_that_dies_before_it_has_all_parts_had_not_begun() {
+        let sockets = Sockets::default();
+        let mut pool = Pool::new(&sockets, 1);
+        pool.fork_due(0).unwrap();
+        sockets.say(0, &WorkerMessage::Ready);
+        assert_eq!(pool.read(0), None);
+        pool.assign(0, group(40), u64::MAX).unwrap();
+        sockets.0.borrow_mut().clear();
+        pool.feed(0).unwrap();
+        let lost = pool.remove(pid(1), Ending::Exited(1), 0).unwrap();
+        assert!(lost.unbegun && lost.running.unwrap().replies().count() == 40);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::wire::ids::{CallId, Identity};
 
 /// Calls over one connection that are under way, given-up ones included; further requests wait in the socket, and
 /// then in their worker.
-const CALLS_MAX: usize = 256;
+const CALLS_MAX: usize = cwasi_abi::CALLS_IN_FLIGHT_MAX;
 /// Longest time that a worker may take to take a response, in nanoseconds.
 const RESPOND_MAX_NS: u64 = 1_000_000_000;
 /// How long a call waits whose caller says "for ever".
