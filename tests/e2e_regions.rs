@@ -4,7 +4,7 @@
 use std::fs;
 
 use cwasi_testbed::processes::descendants;
-use cwasi_testbed::run::Outcome;
+use cwasi_testbed::run::{Outcome, Run};
 use cwasi_testbed::scene::{Scene, wait_for};
 
 /// 100 MiB, the largest payload of the paper's experiments.
@@ -19,9 +19,23 @@ fn sender(scene: &Scene, id: &str, args: &[&str]) -> Outcome {
     scene.run(scene.guest(id, "sender").args(args.iter().copied()))
 }
 
+/// As [`sender`], in a workflow: there, memory is lent.
+fn sender_in(scene: &Scene, workflow: &str, id: &str, args: &[&str]) -> Outcome {
+    let run = scene.guest(id, "sender").annotation("cwasi.workflow", workflow);
+    scene.run(run.args(args.iter().copied()))
+}
+
 fn reader(scene: &Scene, id: &str) {
+    scene.start(secondary(scene, id));
+}
+
+fn reader_in(scene: &Scene, workflow: &str, id: &str) {
+    scene.start(secondary(scene, id).annotation("cwasi.workflow", workflow));
+}
+
+fn secondary(scene: &Scene, id: &str) -> Run {
     let run = scene.guest(id, "reader").annotation("cwasi.role", "secondary");
-    scene.start(run.annotation("cwasi.function", id).annotation("cwasi.concurrency", "1"));
+    run.annotation("cwasi.function", id).annotation("cwasi.concurrency", "1")
 }
 
 /// Descriptors and mappings of memfds in the processes of a container.
@@ -70,6 +84,37 @@ fn lengths_around_pages_and_frames_arrive() {
         for verb in ["send", "fetch"] {
             let id = format!("{verb}-{size}");
             let outcome = sender(&scene, &id, &[verb, size, "3", "reader"]);
+            assert_eq!(outcome.success().text(), format!("{size} bytes, 3 rounds: as expected\n"));
+        }
+    }
+}
+
+/// What is lent within a workflow comes back, and what is kept for the next call is given up after a while.
+#[test]
+fn a_workflow_lends_100_mib_both_ways_and_keeps_nothing() {
+    let scene = scene("leases");
+    reader_in(&scene, "w", "first");
+    reader_in(&scene, "w", "second");
+    reader_in(&scene, "other", "stranger");
+    let outcome = sender_in(&scene, "w", "p", &["send", LARGE, "3", "first", "second", "stranger"]);
+    assert_eq!(outcome.success().text(), format!("{LARGE} bytes, 3 rounds: as expected\n"));
+    let outcome = sender_in(&scene, "w", "q", &["fetch", LARGE, "4", "first"]);
+    assert_eq!(outcome.success().text(), format!("{LARGE} bytes, 4 rounds: as expected\n"));
+    let outcome = sender_in(&scene, "w", "r", &["fetch", LARGE, "2", "stranger"]);
+    assert_eq!(outcome.success().text(), format!("{LARGE} bytes, 2 rounds: as expected\n"));
+    for callee in ["first", "second", "stranger"] {
+        wait_for("what was lent to be gone", || (memfds(&scene, callee) == 0).then_some(()));
+    }
+}
+
+#[test]
+fn lengths_around_pages_and_frames_arrive_within_a_workflow() {
+    let scene = scene("lent-lengths");
+    reader_in(&scene, "w", "reader");
+    for size in ["65536", "65537", "69633", "2097151", "2097152", "2097153", "6291456"] {
+        for verb in ["send", "fetch"] {
+            let id = format!("{verb}-{size}");
+            let outcome = sender_in(&scene, "w", &id, &[verb, size, "3", "reader"]);
             assert_eq!(outcome.success().text(), format!("{size} bytes, 3 rounds: as expected\n"));
         }
     }

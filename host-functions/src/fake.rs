@@ -4,14 +4,14 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::rc::Rc;
 
 use cwasi_abi::Errno;
 
 use crate::{
     CallFailure, Context, Deadline, Dispatch, GuestMemory, Host, Level, LogSink, Outgoing,
-    PagedMemory, Pages, PagesError, Response,
+    PagedMemory, Pages, PagesError, Response, Shared, SharedMemory,
 };
 
 pub(crate) struct FakeMemory(Vec<u8>);
@@ -32,12 +32,19 @@ impl GuestMemory for FakeMemory {
     }
 }
 
+impl SharedMemory for File {
+    fn shared(&self) -> Shared<'_> {
+        Shared { fd: self.as_fd(), token: None }
+    }
+}
+
 /// Shared memory is a file that is written when it is sealed.
 impl PagedMemory for FakeMemory {
     type Open = ();
     type Sealed = File;
+    type Source = ();
 
-    fn share(&mut self, pages: Pages) -> Result<(), PagesError> {
+    fn share(&mut self, (): &(), pages: Pages) -> Result<(), PagesError> {
         self.clear(pages)
     }
 

@@ -37,7 +37,7 @@ pub use link::{
 };
 pub use log::{Level, LogSink, log};
 pub use memory::{GuestMemory, GuestPtr};
-pub use pages::{PagedMemory, Pages, PagesError};
+pub use pages::{PagedMemory, Pages, PagesError, Shared, SharedMemory, Token};
 pub use regions::{Regions, region_info, region_release, region_seal, region_share};
 pub use request_dispatcher::{begin_call, end_call, request_dispatcher};
 pub use response_read::response_read;
@@ -54,12 +54,14 @@ use cwasi_abi::Errno;
 pub enum Outgoing<'a> {
     /// Bytes in its linear memory.
     Bytes(&'a [u8]),
-    /// Shared memory of exactly `len` bytes that nobody can change.
+    /// Shared memory that begins with these `len` bytes, which no receiver can change.
     Sealed {
         /// The memfd.
         fd: BorrowedFd<'a>,
-        /// Its length in bytes.
+        /// Length of the payload in bytes.
         len: u64,
+        /// What goes with the memfd when its owner wants it back.
+        token: Option<BorrowedFd<'a>>,
     },
 }
 
@@ -211,9 +213,8 @@ pub trait Response {
     /// When the bytes cannot be read any more.
     fn copy_to(&self, target: &mut [u8]) -> Result<(), ResponseLost>;
 
-    /// The shared memory that the bytes are, exactly [`Self::len`] long, which nobody can change; `None` when
-    /// they lie elsewhere.
-    fn sealed(&self) -> Option<BorrowedFd<'_>> {
+    /// The shared memory that begins with the [`Self::len`] bytes; `None` when they lie elsewhere.
+    fn shared(&self) -> Option<Shared<'_>> {
         None
     }
 }

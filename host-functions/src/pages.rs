@@ -3,7 +3,8 @@
 //! Pure arithmetic over offsets; the replacing is the engine's side's business.
 
 use std::fmt::Debug;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use cwasi_abi::{Errno, REGION_PAGE};
 
@@ -82,7 +83,25 @@ impl Pages {
     }
 }
 
-/// Why pages could not be replaced. The bytes that were there are still there.
+/// Kept open by everybody who looks at shared memory that its owner wants back.
+pub type Token = Arc<OwnedFd>;
+
+/// Shared memory that its readers cannot change; what was announced begins at its start.
+#[derive(Debug)]
+pub struct Shared<'a> {
+    /// The memfd.
+    pub fd: BorrowedFd<'a>,
+    /// Its bytes stay as they are as long as this is kept; `None`: for ever.
+    pub token: Option<&'a Token>,
+}
+
+/// Shared memory that a guest has made.
+pub trait SharedMemory: Debug {
+    /// To be sent or shown.
+    fn shared(&self) -> Shared<'_>;
+}
+
+/// Why pages could not be replaced. The bytes that were there are still there, or zero.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PagesError {
     /// Never possible here.
@@ -102,18 +121,20 @@ pub enum PagesError {
 pub trait PagedMemory: GuestMemory {
     /// Shared memory that the guest still writes through its pages.
     type Open: Debug;
-    /// Shared memory that nobody can write any more.
-    type Sealed: AsFd + Debug;
+    /// Shared memory that no guest writes any more.
+    type Sealed: SharedMemory;
+    /// Where shared memory comes from.
+    type Source: Default + Debug;
 
-    /// Backs `pages` with fresh shared memory; they become zero.
+    /// Backs `pages` with shared memory; they become zero.
     ///
     /// # Errors
     /// When the system refuses.
-    fn share(&mut self, pages: Pages) -> Result<Self::Open, PagesError>;
+    fn share(&mut self, source: &Self::Source, pages: Pages) -> Result<Self::Open, PagesError>;
 
     /// Ends what [`Self::share`] began: `pages` become the guest's own again, the first `len` bytes of them
-    /// unchanged and the pages behind those zero; nobody can change the shared memory, of exactly `len` bytes,
-    /// from here on.
+    /// unchanged and the pages behind those zero; no guest can change the first `len` bytes of the shared memory
+    /// from here on, and nothing else is in it.
     ///
     /// # Errors
     /// When the system refuses; the first `len` bytes are unchanged.
@@ -124,7 +145,7 @@ pub trait PagedMemory: GuestMemory {
         len: u32,
     ) -> Result<Self::Sealed, PagesError>;
 
-    /// Shows sealed shared memory, which ends in the last of `pages`, in their place; what the guest writes
+    /// Shows shared memory, which does not end before the last of `pages`, in their place; what the guest writes
     /// there stays its own.
     ///
     /// # Errors

@@ -6,18 +6,18 @@
 //! - Regions do not overlap, and there are at most [`REGIONS_MAX`]: an instance that is kept from request to
 //!   request holds no more shared memory than these.
 //! - What is sealed never changes: every callee of a region gets the same bytes.
-
-use std::os::fd::BorrowedFd;
+//! - As long as pages show leased memory, its token is kept here.
 
 use cwasi_abi::{Errno, HUGE_PAGE, INLINE_MAX, REGION_PAGE, REGIONS_MAX, RegionInfo};
 
-use crate::pages::{PagedMemory, Pages, PagesError};
+use crate::pages::{PagedMemory, Pages, PagesError, Shared, Token};
 use crate::{GuestPtr, Host, Level};
 
 /// The regions of one instance.
 #[derive(Debug)]
 pub struct Regions<M: PagedMemory> {
     known: Vec<Region<M>>,
+    source: M::Source,
 }
 
 #[derive(Debug)]
@@ -33,7 +33,10 @@ enum Backing<M: PagedMemory> {
     /// The first `len` bytes, as they were when it was sealed.
     Sealed { sealed: M::Sealed, len: u64 },
     /// A payload or response that came as shared memory.
-    Shown,
+    Shown {
+        /// Dropped when the pages show something else.
+        _tokens: Vec<Token>,
+    },
 }
 
 impl<M: PagedMemory> Region<M> {
@@ -51,15 +54,21 @@ const fn is_large(len: u64) -> bool {
 
 impl<M: PagedMemory> Default for Regions<M> {
     fn default() -> Self {
-        Self { known: Vec::new() }
+        Self::new(M::Source::default())
     }
 }
 
 impl<M: PagedMemory> Regions<M> {
+    /// No regions yet; their memory will come from `source`.
+    #[must_use]
+    pub const fn new(source: M::Source) -> Self {
+        Self { known: Vec::new(), source }
+    }
+
     /// Makes `pages` a region; the same pages again make it a new one.
     fn share(&mut self, memory: &mut M, pages: Pages) -> Result<(), RegionFault> {
         self.has_room(pages).map_err(RegionFault::Errno)?;
-        let open = memory.share(pages)?;
+        let open = memory.share(&self.source, pages)?;
         self.set(pages, Backing::Open(open));
         Ok(())
     }
@@ -137,13 +146,13 @@ impl<M: PagedMemory> Regions<M> {
         Ok(self.sealed(ptr, u64::from(len)))
     }
 
-    /// Shows `sealed`, which has exactly `len` bytes that nobody can change, at `ptr`, where `room` bytes are
-    /// the guest's to overwrite; false when the bytes are to be copied there instead.
+    /// Shows the `len` bytes with which `shared` begins at `ptr`, where `room` bytes are the guest's to overwrite;
+    /// false when the bytes are to be copied there instead.
     pub fn show(
         &mut self,
         memory: &mut M,
         (ptr, room): (GuestPtr, u32),
-        sealed: BorrowedFd<'_>,
+        shared: &Shared<'_>,
         len: u64,
     ) -> bool {
         if !is_large(len) || memory.slice(ptr, room).is_err() {
@@ -155,43 +164,52 @@ impl<M: PagedMemory> Regions<M> {
         // Where the system refuses, copying may still work.
         let shown = self.has_room(pages).is_ok()
             && !self.is_the_guests(pages)
-            && memory.show(pages, sealed).is_ok();
+            && memory.show(pages, shared.fd).is_ok();
         if shown {
-            self.set(pages, Backing::Shown);
+            let tokens = shared.token.cloned().into_iter().collect();
+            self.set(pages, Backing::Shown { _tokens: tokens });
         }
         shown
     }
 
-    /// Shows each of `parts` (offset, sealed shared memory and its length) in the `len` bytes at `ptr`, which are
+    /// Shows each of `parts` (offset, shared memory and the length of what it begins with) in the `len` bytes at `ptr`, which are
     /// the guest's to overwrite and become one region: it is released as a whole. Returns how many, from the first
     /// on; the bytes of the others are to be copied.
     pub fn show_parts<'a>(
         &mut self,
         memory: &mut M,
         (ptr, len): (GuestPtr, u32),
-        parts: impl Iterator<Item = (u32, BorrowedFd<'a>, u64)>,
+        parts: impl Iterator<Item = (u32, Shared<'a>, u64)>,
     ) -> usize {
         let Ok(block) = Pages::new(ptr, len) else { return 0 };
         let free = self.has_room(block).is_ok() && !self.is_the_guests(block);
         if !free || memory.slice(ptr, len).is_err() {
             return 0;
         }
-        let mut shown = 0;
-        for (offset, sealed, part_len) in parts {
+        // What another payload has left between the parts would lose its token.
+        let known = self.known.iter().any(|region| region.pages == block);
+        if known && memory.clear(block).is_err() {
+            return 0;
+        }
+        let (mut shown, mut tokens) = (0, Vec::new());
+        for (offset, shared, part_len) in parts {
             let pages = block.inside(offset, part_len);
             // Where the system refuses, copying may still work.
-            if pages.is_none_or(|pages| memory.show(pages, sealed).is_err()) {
+            if pages.is_none_or(|pages| memory.show(pages, shared.fd).is_err()) {
                 break;
             }
             shown += 1;
-            self.set(block, Backing::Shown);
+            tokens.extend(shared.token.cloned());
+        }
+        if shown > 0 {
+            self.set(block, Backing::Shown { _tokens: tokens });
         }
         shown
     }
 
     /// True for a region that the guest shared: a response that is read into it becomes part of it.
     fn is_the_guests(&self, pages: Pages) -> bool {
-        let shared = |region: &Region<M>| !matches!(region.backing, Backing::Shown);
+        let shared = |region: &Region<M>| !matches!(region.backing, Backing::Shown { .. });
         self.known.iter().any(|region| region.pages == pages && shared(region))
     }
 }

@@ -4,7 +4,10 @@ use std::os::fd::AsFd as _;
 
 use cwasi_abi::{Errno, Outcome, PAYLOAD_MAX, TARGET_MAX};
 
-use crate::{CallFailure, GuestMemory, GuestPtr, Host, Outgoing, PagedMemory, Regions, Response};
+use crate::{
+    CallFailure, GuestMemory, GuestPtr, Host, Outgoing, PagedMemory, Regions, Response,
+    SharedMemory as _,
+};
 
 #[expect(clippy::cast_possible_truncation, reason = "16")]
 const OUTCOME_LEN: u32 = Outcome::SIZE as u32;
@@ -143,7 +146,10 @@ pub(crate) fn outgoing<'a, M: PagedMemory>(
 ) -> Outgoing<'a> {
     let len = bytes.len() as u64;
     match regions.and_then(|regions| regions.sealed(ptr, len)) {
-        Some(sealed) => Outgoing::Sealed { fd: sealed.as_fd(), len },
+        Some(sealed) => {
+            let shared = sealed.shared();
+            Outgoing::Sealed { fd: shared.fd, len, token: shared.token.map(|token| token.as_fd()) }
+        }
         None => Outgoing::Bytes(bytes),
     }
 }

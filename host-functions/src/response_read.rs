@@ -19,8 +19,8 @@ pub fn response_read<M: PagedMemory>(
 ) -> Result<(), Errno> {
     let response = host.responses.get(handle).ok_or(Errno::BadHandle)?;
     memory.slice(ptr, len)?;
-    let shown = match (regions, response.sealed()) {
-        (Some(regions), Some(fd)) => regions.show(memory, (ptr, len), fd, response.len()),
+    let shown = match (regions, response.shared()) {
+        (Some(regions), Some(shared)) => regions.show(memory, (ptr, len), &shared, response.len()),
         _ => false,
     };
     if len == 0 || shown {

@@ -139,6 +139,11 @@ pub struct Plan {
     pub note: String,
 }
 
+/// Most bytes that all workers of a function keep for segments that they lend.
+const POOL_MAX: u64 = 256 << 20;
+/// The part of a container's memory limit that this may be.
+const POOL_SHARE: u64 = 4;
+
 /// The function coordinator of one shim daemon.
 #[derive(Clone, Debug)]
 pub struct Coordinator<S, C> {
@@ -301,11 +306,13 @@ fn launch(
     entry: Entry,
     compiled: Compiled,
 ) -> FunctionLaunch {
+    let pool_max = pool_max(spec, &annotations);
     let milliseconds = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
     let env = spec.process().as_ref().and_then(|process| process.env().clone()).unwrap_or_default();
     FunctionLaunch {
         identity,
         workflow: annotations.workflow,
+        trust: annotations.trust,
         instance: request.instance.to_owned(),
         role: annotations.role,
         mode: annotations.mode,
@@ -322,11 +329,24 @@ fn launch(
         queue: annotations.queue,
         timeout_ms: annotations.timeout.map(milliseconds),
         max_payload: annotations.max_payload,
+        pool_max,
         memory_max: annotations.memory,
         max_requests: annotations.max_requests,
         idle_ms: annotations.idle.map(milliseconds),
         fan_in: annotations.fan_in,
     }
+}
+
+/// What each worker may keep for segments that it lends; nothing in a function that has no group to lend to.
+fn pool_max(spec: &Spec, annotations: &FunctionSpec) -> u64 {
+    if annotations.workflow.is_empty() && annotations.trust.is_empty() {
+        return 0;
+    }
+    let resources = spec.linux().as_ref().and_then(|linux| linux.resources().as_ref());
+    let memory = resources.and_then(|resources| resources.memory().as_ref());
+    let limit = memory.and_then(|memory| u64::try_from(memory.limit()?).ok());
+    let share = limit.filter(|limit| *limit > 0).map(|limit| limit / POOL_SHARE);
+    share.unwrap_or(u64::MAX).min(POOL_MAX) / u64::from(annotations.concurrency.max(1))
 }
 
 /// Mounts that the guest may open: directories that somebody asked for, not the container's plumbing.

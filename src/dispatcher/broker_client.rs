@@ -83,16 +83,18 @@ impl Resolve for BrokerClient {
             })
         };
         match reply {
-            ResolveReply::Local { instance, reason, max_payload, instances } => {
-                let local =
-                    LocalRoute { instance, connection: connection()?, max_request: max_payload };
+            ResolveReply::Local { instance, reason, max_payload, instances, lends } => {
+                let connection = connection()?;
+                let local = LocalRoute { instance, connection, max_request: max_payload, lends };
                 Ok(Resolved { route: Some(Route::Local { local, reason }), instances })
             }
             ResolveReply::Networked { reason, max_payload } => {
                 // The shim knows which instance; none of them is to be avoided by name.
                 let instance = String::new();
-                let bridge =
-                    LocalRoute { instance, connection: connection()?, max_request: max_payload };
+                let connection = connection()?;
+                // The other end is the shim, which keeps nothing.
+                let lends = true;
+                let bridge = LocalRoute { instance, connection, max_request: max_payload, lends };
                 Ok(Resolved { route: Some(Route::Networked { bridge, reason }), instances: 1 })
             }
             ResolveReply::NoOther { instances } => Ok(Resolved { route: None, instances }),

@@ -8,6 +8,7 @@ use cwasi_abi::{FUNCTION_NAME_MAX, PAYLOAD_MAX};
 use crate::modes::local::LocalMode;
 use crate::modes::{Call, CallError, ModeKind, Outgoing, Payload};
 use crate::sys::clock::monotonic_ns;
+use crate::sys::pool::SegmentPool;
 use crate::sys::random::bytes16;
 use crate::sys::seqpacket::Deadline;
 use crate::wire::control::EdgeReport;
@@ -125,6 +126,12 @@ impl<R: Resolve> Dispatcher<R> {
             started: 0,
             invocation: Rc::default(),
         }
+    }
+
+    /// Lends segments of `pool` to callees of the own trust group.
+    #[must_use]
+    pub fn lending(self, pool: Option<SegmentPool>) -> Self {
+        Self { local: self.local.lending(pool), ..self }
     }
 
     /// An invocation starts; its calls belong to this trace (empty = not traced) and to this run of the workflow.

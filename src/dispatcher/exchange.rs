@@ -73,7 +73,7 @@ impl<R: Resolve> Dispatcher<R> {
                 let message = "its connection closed before the request was sent".to_owned();
                 return Err(CallError::Unreachable { target: call.target.to_owned(), message });
             };
-            match LocalMode::send(route.connection(), call, Some(0)) {
+            match self.local.send(route.connection(), call, Some(0)) {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
                 Err(error) => {

@@ -250,7 +250,8 @@ mod tests {
 
     fn route(instance: &str) -> Route {
         let connection = pair().unwrap().0;
-        let local = LocalRoute { instance: instance.into(), connection, max_request: 1 };
+        let local =
+            LocalRoute { instance: instance.into(), connection, max_request: 1, lends: false };
         Route::Local { local, reason: String::new() }
     }
 

@@ -68,6 +68,8 @@ pub const SYSTEM_CALLS: &[&str] = &[
     "lseek",
     "madvise",
     "memfd_create",
+    "mremap",
+    "pipe2",
     "pread64",
     "pwrite64",
     // the engine: memory, traps, WASI's clocks, polls and stdio

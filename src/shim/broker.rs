@@ -19,7 +19,7 @@ use super::emit;
 use super::network::{self, Network};
 use crate::coordinator::registry::{Record, Registry, RegistryError};
 use crate::dispatcher::selection::{
-    Embedding, Facts, Remote, Selection, callee_of, may_call, select,
+    Embedding, Facts, Member, Remote, Selection, callee_of, may_call, may_lend, select,
 };
 use crate::sys::clock::monotonic_ns;
 use crate::sys::readiness;
@@ -61,6 +61,8 @@ pub struct Speaker {
     pub identity: Identity,
     /// Its workflow.
     pub workflow: String,
+    /// Its trust group.
+    pub trust: String,
     /// Its instance.
     pub instance: String,
     /// Which modes its calls may take.
@@ -69,6 +71,16 @@ pub struct Speaker {
     pub max_payload: u64,
     /// Functions that were to be embedded in it and are not, with the reason.
     pub not_embedded: BTreeMap<String, String>,
+}
+
+impl Speaker {
+    fn member(&self) -> Member<'_> {
+        Member { identity: &self.identity, workflow: &self.workflow, trust: &self.trust }
+    }
+}
+
+fn member(record: &Record) -> Member<'_> {
+    Member { identity: &record.identity, workflow: &record.workflow, trust: &record.trust }
 }
 
 /// The group's broker; clones share it.
@@ -311,11 +323,12 @@ fn connect_first(
 ) -> (ResolveReply, Option<OwnedFd>) {
     let mut full = false;
     for record in candidates {
-        match connect(speaker, &record.socket) {
+        let lends = may_lend(speaker.member(), member(record));
+        match connect(speaker, &record.socket, lends) {
             Ok(connection) => {
                 let instance = record.instance.clone();
                 let max_payload = record.max_payload;
-                let reply = ResolveReply::Local { instance, reason, max_payload, instances };
+                let reply = ResolveReply::Local { instance, reason, max_payload, instances, lends };
                 return (reply, Some(connection));
             }
             Err(SocketError::Deadline) => full = true,
@@ -337,9 +350,9 @@ fn connect_first(
 }
 
 /// Connects to a receiver and says hello in the caller's name.
-fn connect(speaker: &Speaker, receiver: &Path) -> Result<OwnedFd, SocketError> {
+fn connect(speaker: &Speaker, receiver: &Path, lends: bool) -> Result<OwnedFd, SocketError> {
     let connection = seqpacket::connect_to(receiver)?;
-    let hello = Hello::of(&speaker.identity, &speaker.workflow, &speaker.instance);
+    let hello = Hello::of(&speaker.identity, &speaker.workflow, &speaker.instance).lending(lends);
     let head = encode_head(&hello, PayloadRef::Inline(&[])).map_err(|error| SocketError::Os {
         operation: "hello",
         source: std::io::Error::other(error),
@@ -470,6 +483,7 @@ mod tests {
         let (ours, sandbox) = seqpacket::pair().unwrap();
         let speaker = Speaker {
             identity: identity("a"),
+            trust: String::new(),
             workflow: "w".into(),
             instance: "1".into(),
             mode: ModeHint::Auto,

@@ -30,19 +30,23 @@ pub(super) fn back(file: &impl AsFd, len: u64) {
         return;
     }
     // Small pages do as well.
-    let Some(mapped) = Aligned::of(file, whole) else { return };
-    if mapped.collapse() == Err(Errno::EINVAL) {
-        REFUSED.store(true, Ordering::Relaxed);
+    if let Some(mapped) = Aligned::of(file, whole) {
+        mapped.take_huge_pages();
     }
 }
 
 /// The first bytes of a file, mapped where a huge page may begin.
+#[derive(Debug)]
 pub(super) struct Aligned {
     reserved: NonNull<std::ffi::c_void>,
     reserved_len: usize,
     start: NonNull<u8>,
     len: usize,
 }
+
+// SAFETY:
+// - a mapping belongs to the process; whoever has this writes there.
+unsafe impl Send for Aligned {}
 
 impl Aligned {
     /// `len` bytes, readable, writable and shared with everybody who maps the file; `None` when there is no room.
@@ -71,10 +75,27 @@ impl Aligned {
         Some(mapped)
     }
 
-    /// Asks for huge pages; nobody else writes to the file yet.
-    fn collapse(&self) -> nix::Result<()> {
+    /// Where the file's first byte is.
+    pub(super) const fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Backs the whole huge pages of a fresh file by such, at most [`EAGER_MAX`] bytes.
+    pub(super) fn take_huge_pages(&self) {
+        let whole = self.len.min(EAGER_MAX);
+        let whole = whole - whole % HUGE_PAGE;
+        if whole > 0
+            && !REFUSED.load(Ordering::Relaxed)
+            && self.collapse(whole) == Err(Errno::EINVAL)
+        {
+            REFUSED.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks for huge pages in the first `len` bytes; nobody else writes to the file yet.
+    fn collapse(&self, len: usize) -> nix::Result<()> {
         // There must be a page to put a huge one in the place of.
-        for at in (0..self.len).step_by(HUGE_PAGE) {
+        for at in (0..len).step_by(HUGE_PAGE) {
             // SAFETY:
             // - inside the mapping, which nobody refers to. A fresh memfd has all of its length, and where memory
             //   runs out this process is ended, as it is by any write.
@@ -83,7 +104,7 @@ impl Aligned {
         // SAFETY:
         // - changes what backs our mapping, not its contents.
         let refused =
-            unsafe { libc::madvise(self.start.as_ptr().cast(), self.len, libc::MADV_COLLAPSE) };
+            unsafe { libc::madvise(self.start.as_ptr().cast(), len, libc::MADV_COLLAPSE) };
         Errno::result(refused).map(drop)
     }
 }
@@ -134,7 +155,7 @@ pub(crate) mod tests {
     pub(crate) fn available() -> bool {
         let file = memfd(HUGE_PAGE);
         let collapsed =
-            Aligned::of(&file, NonZeroUsize::new(HUGE_PAGE).unwrap()).unwrap().collapse();
+            Aligned::of(&file, NonZeroUsize::new(HUGE_PAGE).unwrap()).unwrap().collapse(HUGE_PAGE);
         if let Err(errno) = collapsed {
             eprintln!("not tested: this kernel gives memfds no huge pages ({errno})");
         }

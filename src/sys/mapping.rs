@@ -10,9 +10,11 @@ use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+use nix::sys::mman::{MRemapFlags, MapFlags, ProtFlags, mmap, mmap_anonymous, mremap};
 use nix::unistd::{SysconfVar, sysconf};
 
+use super::huge::Aligned;
+use super::pool::{SegmentPool, Taken};
 use super::segment::{Draft, Segment, SegmentError};
 
 /// Why pages could not be replaced; they are as they were.
@@ -32,6 +34,15 @@ pub enum MappingError {
     /// Sealing.
     #[error(transparent)]
     Segment(#[from] SegmentError),
+}
+
+/// What backs pages that are still written.
+#[derive(Debug)]
+pub enum Open {
+    /// A memfd of its own.
+    Fresh(Draft),
+    /// A segment of the pool; taken back when this is dropped, so the pages are replaced first.
+    Pooled(Taken),
 }
 
 /// Whole pages of this process, readable and writable.
@@ -63,36 +74,68 @@ impl Window {
         Some(Self { address: NonNull::new(address.cast())?, len: NonZeroUsize::new(len)? })
     }
 
-    /// Backs the pages with a fresh memfd, all zero.
+    /// Backs the pages with a segment of the pool, if it has one, or a fresh memfd; all zero.
     ///
     /// # Errors
     /// When memory, mappings or descriptors run out.
-    pub fn share(&mut self) -> Result<Draft, MappingError> {
+    pub fn share(&mut self, pool: Option<&SegmentPool>) -> Result<Open, MappingError> {
+        // After a refusal there may be nothing at these pages, which a fresh memfd changes.
+        if let Some(taken) = pool.and_then(|pool| pool.take(self.len))
+            && let Some(Ok(())) = taken.map().map(|map| self.alias(map))
+        {
+            return Ok(Open::Pooled(taken));
+        }
         let draft = Draft::new(self.len.get() as u64)?;
         self.map(draft.as_fd(), MapFlags::MAP_SHARED)?;
-        Ok(draft)
+        Ok(Open::Fresh(draft))
     }
 
-    /// Ends what [`Self::share`] began: the first `len` bytes become an immutable segment. This process keeps
-    /// them, copy-on-write; the pages behind them become zero.
+    /// Ends what [`Self::share`] began: the first `len` bytes become a segment. This process keeps them,
+    /// copy-on-write; the pages behind them become zero.
     ///
     /// # Errors
     /// When memory or mappings run out; the first `len` bytes are kept.
-    pub fn seal(&mut self, mut draft: Draft, len: usize) -> Result<Segment, MappingError> {
-        // A writable shared mapping would forbid the seal against writing.
-        let (mut head, tail) = self.split(len);
-        head.map(draft.as_fd(), MapFlags::MAP_PRIVATE)?;
-        if let Some(mut tail) = tail {
-            tail.clear()?;
+    pub fn seal(&mut self, open: Open, len: usize) -> Result<Segment, MappingError> {
+        match open {
+            Open::Fresh(mut draft) => {
+                // A writable shared mapping would forbid the seal against writing.
+                self.keep(draft.as_fd(), len)?;
+                draft.truncate(len as u64)?;
+                Ok(draft.seal()?)
+            }
+            Open::Pooled(taken) => {
+                let kept = taken.as_fd().map(|fd| self.keep(fd, len));
+                if let Some(Err(error)) = kept {
+                    taken.forfeit();
+                    return Err(error);
+                }
+                Ok(taken.lend(len)?)
+            }
         }
-        draft.truncate(len as u64)?;
-        Ok(draft.seal()?)
+    }
+
+    /// Makes the first `len` bytes this process' own view of the memfd, and the pages behind them zero.
+    fn keep(&mut self, file: BorrowedFd<'_>, len: usize) -> Result<(), MappingError> {
+        let (mut head, tail) = self.split(len);
+        head.map(file, MapFlags::MAP_PRIVATE)?;
+        tail.map_or(Ok(()), |mut tail| tail.clear())
+    }
+
+    /// Maps here what is mapped there, from its first byte on; it is at least as long.
+    fn alias(&mut self, of: &Aligned) -> Result<(), MappingError> {
+        let flags = MRemapFlags::MREMAP_MAYMOVE | MRemapFlags::MREMAP_FIXED;
+        // SAFETY:
+        // - length 0 leaves the old mapping, which is shared, as it is and maps its file once more.
+        // - the constructor's conditions: these pages are ours to replace, and nobody refers to them.
+        let mapped =
+            unsafe { mremap(of.start().cast(), 0, self.len.get(), flags, Some(self.address)) };
+        mapped.map(drop).map_err(self.os("mremap"))
     }
 
     /// Shows a sealed memfd; what is written to the pages stays this process' own.
     ///
-    /// `sealed` came from [`Segment`]: an ordinary memfd that ends in the last page and cannot shrink, or reading
-    /// would be a fault.
+    /// `sealed` came from [`Segment`]: an ordinary memfd that does not end before the last page and cannot shrink, or
+    /// reading would be a fault.
     ///
     /// # Errors
     /// When mappings run out.
@@ -214,7 +257,7 @@ mod tests {
     fn a_sealed_window_belongs_to_its_process_and_never_changes_elsewhere() {
         let (mut producer, mut consumer) = (Reserved::new(PAGES), Reserved::new(PAGES));
         producer.bytes().fill(0xff);
-        let open = producer.window(1, 20).share().unwrap();
+        let open = producer.window(1, 20).share(None).unwrap();
         let page = page_len().unwrap();
         assert!(producer.bytes()[page..21 * page].iter().all(|byte| *byte == 0));
         let len = 10 * page + 100;
@@ -241,14 +284,20 @@ mod tests {
 
         #[test]
         fn any_length_of_any_window_arrives(
-            start in 0..PAGES, pages in 1..PAGES, len: usize, seed: u8,
+            start in 0..PAGES, pages in 1..PAGES, len: usize, seed: u8, pooled: bool,
         ) {
+            let pool = SegmentPool::new(1 << 20);
+            // What an earlier lease has left.
+            drop(pool.copy_of(&[0xee; 150_000]));
             let pages = pages.min(PAGES - start);
             let page = page_len().unwrap();
             let len = len % (pages * page + 1);
             let mut memory = Reserved::new(PAGES);
             memory.bytes().fill(0xff);
-            let open = memory.window(start, pages).share().unwrap();
+            let open = memory.window(start, pages).share(pooled.then_some(&pool)).unwrap();
+            prop_assert!(matches!(open, Open::Pooled(_)) == pooled);
+            let shared = &memory.bytes()[start * page..(start + pages) * page];
+            prop_assert!(shared.iter().all(|byte| *byte == 0));
             let bytes = pattern(len, seed);
             memory.bytes()[start * page..start * page + len].copy_from_slice(&bytes);
             let segment = memory.window(start, pages).seal(open, len).unwrap();
@@ -257,7 +306,21 @@ mod tests {
             let (before, after) = (start * page, (start + pages) * page);
             prop_assert!(memory.bytes()[..before].iter().all(|byte| *byte == 0xff));
             prop_assert!(memory.bytes()[after..].iter().all(|byte| *byte == 0xff));
-            prop_assert!(Segment::accept(segment.into(), len as u64).is_ok());
+            // Nothing that is written here afterwards gets there.
+            memory.bytes()[start * page..(start + pages) * page].fill(0xdd);
+            prop_assert!(segment.to_vec().unwrap() == bytes);
+            let mut consumer = Reserved::new(PAGES);
+            if len > 0 {
+                let pages = len.div_ceil(page);
+                consumer.window(0, pages).show(segment.as_fd()).unwrap();
+                prop_assert!(consumer.bytes()[..len] == bytes);
+                prop_assert!(consumer.bytes()[len..].iter().all(|byte| *byte == 0));
+                consumer.bytes().fill(0xcc);
+                prop_assert!(segment.to_vec().unwrap() == bytes);
+            }
+            if !pooled {
+                prop_assert!(Segment::accept(segment.into(), len as u64).is_ok());
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 //! - [`seqpacket`]: `SOCK_SEQPACKET` sockets with descriptor passing.
 //! - [`segment`]: sealed memfds.
 //! - [`huge`]: huge pages for them.
+//! - [`pool`]: segments that are used again.
 //! - [`mapping`]: pages in use that are backed by memfds.
 //! - [`process`]: forking single-threaded processes, descriptor tables, exits.
 //! - [`clock`]: `CLOCK_MONOTONIC`, comparable between processes.
@@ -14,6 +15,7 @@ pub mod clock;
 pub mod huge;
 pub mod mapping;
 pub mod pidfd;
+pub mod pool;
 pub mod process;
 pub mod random;
 pub mod readiness;

@@ -1,16 +1,20 @@
-//! Segments: sealed memfds that carry one payload from one process to another.
+//! Segments: memfds that carry one payload from one process to another.
 //!
-//! The sender fills a fresh memfd and seals it; the receiver checks seals and size *before* it reads, so
-//! the bytes cannot change or vanish under it.
+//! *Sealed*: the sender fills a fresh memfd and seals it against everything; nobody can change the bytes any more.
+//! *Leased*: the sender keeps the only mapping that can be written, and uses the memfd again when nobody keeps the
+//! token any more ([`super::pool`]). The receiver checks seals and size of either *before* it reads, so that the bytes
+//! cannot vanish under it, and reads them by copying only: those of a leased one can change, if their sender was
+//! taken over.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::stat::fstat;
+use nix::sys::stat::{SFlag, fstat};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
 use super::huge;
@@ -19,6 +23,16 @@ const SEALS: SealFlag = SealFlag::F_SEAL_WRITE
     .union(SealFlag::F_SEAL_SHRINK)
     .union(SealFlag::F_SEAL_GROW)
     .union(SealFlag::F_SEAL_SEAL);
+
+/// What a leased segment has at least; a sealed one has more.
+const LEASE_SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW);
+/// Either forbids a receiver to write.
+const READ_ONLY: [SealFlag; 2] = [SealFlag::F_SEAL_WRITE, SealFlag::F_SEAL_FUTURE_WRITE];
+/// Bytes that are copied at a time.
+const COPY_STEP: usize = 256 << 10;
+
+/// Kept open by everybody who looks at a leased segment's bytes; its owner learns when the last one is closed.
+pub type Token = Arc<OwnedFd>;
 
 /// Why a segment cannot be made, accepted or read.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +49,7 @@ pub enum SegmentError {
         source: io::Error,
     },
     /// The peer sent something else than a sealed memfd of the announced size.
-    #[error("the peer's descriptor is no sealed memfd of {expected} bytes: {found}")]
+    #[error("the peer's descriptor is no segment of {expected} bytes: {found}")]
     Hostile {
         /// Announced length in bytes.
         expected: u64,
@@ -44,11 +58,12 @@ pub enum SegmentError {
     },
 }
 
-/// A sealed memfd: `len` bytes that nobody can change any more.
+/// A memfd of `len` bytes that no receiver can change; or one that begins with them, when it is leased.
 #[derive(Debug)]
 pub struct Segment {
     file: File,
     len: u64,
+    token: Option<Token>,
 }
 
 impl Segment {
@@ -72,7 +87,12 @@ impl Segment {
         };
         fcntl(&fd, FcntlArg::F_ADD_SEALS(SEALS)).map_err(os("F_ADD_SEALS", 0))?;
         let size = fstat(&fd).map_err(os("fstat", 0))?.st_size;
-        Ok(Self { file: File::from(fd), len: u64::try_from(size).unwrap_or(0) })
+        Ok(Self { file: File::from(fd), len: u64::try_from(size).unwrap_or(0), token: None })
+    }
+
+    /// The first `len` bytes of a memfd that its owner lends.
+    pub(super) const fn leased(file: File, len: u64, token: Token) -> Self {
+        Self { file, len, token: Some(token) }
     }
 
     /// Accepts a descriptor from a peer that announced `len` bytes.
@@ -80,23 +100,45 @@ impl Segment {
     /// # Errors
     /// When it is not a memfd with all our seals and exactly that size.
     pub fn accept(fd: OwnedFd, len: u64) -> Result<Self, SegmentError> {
-        let hostile = |found: String| SegmentError::Hostile { expected: len, found };
-        let seals = fcntl(&fd, FcntlArg::F_GET_SEALS)
-            .map_err(|errno| hostile(format!("no seals ({errno})")))?;
-        let seals = SealFlag::from_bits_truncate(seals);
-        if !seals.contains(SEALS) {
-            return Err(hostile(format!("only {seals:?}")));
+        let size = checked(&fd, len, |seals| seals.contains(SEALS))?;
+        if size != len {
+            return Err(hostile(len, format!("{size} bytes")));
         }
-        // Huge pages of hugetlbfs can be missing when a mapping needs them.
-        let kind = fstatfs(&fd).map_err(|errno| hostile(format!("no file system ({errno})")))?;
-        if kind.filesystem_type() != TMPFS_MAGIC {
-            return Err(hostile("memory of another kind".to_owned()));
+        Ok(Self { file: File::from(fd), len, token: None })
+    }
+
+    /// Accepts a leased segment, and its token, from a peer that announced `len` bytes.
+    ///
+    /// # Errors
+    /// When it is not a memfd of at least that size that we cannot write to, or the token is no pipe.
+    pub fn accept_leased(fd: OwnedFd, len: u64, token: OwnedFd) -> Result<Self, SegmentError> {
+        let lent = |seals: SealFlag| {
+            seals.contains(LEASE_SEALS) && READ_ONLY.iter().any(|seal| seals.contains(*seal))
+        };
+        let size = checked(&fd, len, lent)?;
+        if size < len {
+            return Err(hostile(len, format!("{size} bytes")));
         }
-        let size = fstat(&fd).map_err(|errno| hostile(format!("no size ({errno})")))?.st_size;
-        if u64::try_from(size) != Ok(len) {
-            return Err(hostile(format!("{size} bytes")));
+        let kind =
+            fstat(&token).map_err(|errno| hostile(len, format!("a token of no kind ({errno})")))?;
+        if SFlag::from_bits_truncate(kind.st_mode & SFlag::S_IFMT.bits()) != SFlag::S_IFIFO {
+            return Err(hostile(len, "a token that is no pipe".to_owned()));
         }
-        Ok(Self { file: File::from(fd), len })
+        Ok(Self { file: File::from(fd), len, token: Some(Arc::new(token)) })
+    }
+
+    /// What keeps a leased segment's bytes as they are; `None` when it is sealed.
+    #[must_use]
+    pub const fn token(&self) -> Option<&Token> {
+        self.token.as_ref()
+    }
+
+    /// A sealed copy of the bytes, for those to whom nothing is lent.
+    ///
+    /// # Errors
+    /// When memory or descriptors run out.
+    pub fn sealed_copy(&self) -> Result<Self, SegmentError> {
+        SegmentRef::from(self).sealed_copy()
     }
 
     /// Length in bytes.
@@ -127,7 +169,7 @@ impl Segment {
             len: self.len,
             source,
         })?;
-        Ok(Self { file, len: self.len })
+        Ok(Self { file, len: self.len, token: self.token.clone() })
     }
 
     /// Copies the bytes from `offset` on into `target`, all of it.
@@ -135,11 +177,12 @@ impl Segment {
     /// # Errors
     /// When the segment ends before `target` is full.
     pub fn read_exact_at(&self, target: &mut [u8], offset: u64) -> Result<(), SegmentError> {
-        self.file.read_exact_at(target, offset).map_err(|source| SegmentError::Os {
-            operation: "read",
-            len: self.len,
-            source,
-        })
+        let os = |source| SegmentError::Os { operation: "read", len: self.len, source };
+        let end = offset.checked_add(target.len() as u64);
+        if end.is_none_or(|end| end > self.len) {
+            return Err(os(io::ErrorKind::UnexpectedEof.into()));
+        }
+        self.file.read_exact_at(target, offset).map_err(os)
     }
 
     /// All bytes.
@@ -157,6 +200,31 @@ impl Segment {
         self.read_exact_at(&mut bytes, 0)?;
         Ok(bytes)
     }
+}
+
+fn hostile(expected: u64, found: String) -> SegmentError {
+    SegmentError::Hostile { expected, found }
+}
+
+/// The size of a peer's descriptor, if it is a memfd of ordinary memory whose seals are `good`.
+fn checked(
+    fd: &OwnedFd,
+    len: u64,
+    good: impl FnOnce(SealFlag) -> bool,
+) -> Result<u64, SegmentError> {
+    let seals = fcntl(fd, FcntlArg::F_GET_SEALS)
+        .map_err(|errno| hostile(len, format!("no seals ({errno})")))?;
+    let seals = SealFlag::from_bits_truncate(seals);
+    if !good(seals) {
+        return Err(hostile(len, format!("only {seals:?}")));
+    }
+    // Huge pages of hugetlbfs can be missing when a mapping needs them.
+    let kind = fstatfs(fd).map_err(|errno| hostile(len, format!("no file system ({errno})")))?;
+    if kind.filesystem_type() != TMPFS_MAGIC {
+        return Err(hostile(len, "memory of another kind".to_owned()));
+    }
+    let size = fstat(fd).map_err(|errno| hostile(len, format!("no size ({errno})")))?.st_size;
+    u64::try_from(size).map_err(|_| hostile(len, format!("{size} bytes")))
 }
 
 /// A segment that is still being filled, by its maker alone.
@@ -228,13 +296,49 @@ impl Draft {
 pub struct SegmentRef<'a> {
     fd: BorrowedFd<'a>,
     len: u64,
+    token: Option<BorrowedFd<'a>>,
 }
 
 impl<'a> SegmentRef<'a> {
-    /// The segment behind `fd`, which came from a [`Segment`] of `len` bytes: nothing is checked again.
+    /// The segment behind `fd`, which came from a [`Segment`] of `len` bytes with this token: nothing is checked again.
     #[must_use]
-    pub const fn of_known(fd: BorrowedFd<'a>, len: u64) -> Self {
-        Self { fd, len }
+    pub const fn of_known(fd: BorrowedFd<'a>, len: u64, token: Option<BorrowedFd<'a>>) -> Self {
+        Self { fd, len, token }
+    }
+
+    /// What goes with a leased segment.
+    #[must_use]
+    pub const fn token(&self) -> Option<BorrowedFd<'a>> {
+        self.token
+    }
+
+    /// As [`Segment::sealed_copy`].
+    ///
+    /// # Errors
+    /// As that.
+    pub fn sealed_copy(&self) -> Result<Segment, SegmentError> {
+        let os = |operation| {
+            move |errno: nix::Error| SegmentError::Os {
+                operation,
+                len: self.len,
+                source: errno.into(),
+            }
+        };
+        let mut draft = Draft::new(self.len)?;
+        let mut buffer = vec![0; COPY_STEP];
+        let mut at = 0;
+        while at < self.len {
+            let left = usize::try_from(self.len - at).unwrap_or(usize::MAX).min(COPY_STEP);
+            let offset = i64::try_from(at).unwrap_or(i64::MAX);
+            let read =
+                nix::sys::uio::pread(self.fd, &mut buffer[..left], offset).map_err(os("read"))?;
+            if read == 0 {
+                return Err(os("read")(nix::Error::EIO));
+            }
+            draft.write_at(&buffer[..read], at)?;
+            at += read as u64;
+        }
+        draft.seal()
     }
 
     /// Length in bytes.
@@ -262,7 +366,8 @@ impl<'a> SegmentRef<'a> {
     pub fn to_segment(&self) -> Result<Segment, SegmentError> {
         let os = |source| SegmentError::Os { operation: "dup", len: self.len, source };
         let fd = self.fd.try_clone_to_owned().map_err(os)?;
-        Ok(Segment { file: File::from(fd), len: self.len })
+        let token = self.token.map(|token| token.try_clone_to_owned()).transpose().map_err(os)?;
+        Ok(Segment { file: File::from(fd), len: self.len, token: token.map(Arc::new) })
     }
 
     /// What tells it from every other memfd that is open.
@@ -281,10 +386,15 @@ impl<'a> SegmentRef<'a> {
 
 impl<'a> From<&'a Segment> for SegmentRef<'a> {
     fn from(segment: &'a Segment) -> Self {
-        Self { fd: segment.as_fd(), len: segment.len }
+        Self {
+            fd: segment.as_fd(),
+            len: segment.len,
+            token: segment.token.as_ref().map(AsFd::as_fd),
+        }
     }
 }
 
+/// The memfd alone: for a segment that is not leased.
 impl From<Segment> for OwnedFd {
     fn from(segment: Segment) -> Self {
         segment.file.into()

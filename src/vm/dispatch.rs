@@ -1,12 +1,11 @@
 //! The dispatcher and the log as host functions see them.
 
 use std::io::Write as _;
-use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use cwasi_host_functions::{
     CallFailure, CallNumber, Context, Deadline, Dispatch, Ended, Join, Level, LinkEnded, LogSink,
-    Outgoing, Response, ResponseLost, Started, TooManyCalls,
+    Outgoing, Response, ResponseLost, Shared, Started, TooManyCalls,
 };
 
 use crate::dispatcher::embedded::LinkedCall;
@@ -110,8 +109,10 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
 fn outgoing(payload: Outgoing<'_>) -> modes::Outgoing<'_> {
     match payload {
         Outgoing::Bytes(bytes) => modes::Outgoing::Bytes(bytes),
-        // Sealed by this worker (`wasmedge::memory`).
-        Outgoing::Sealed { fd, len } => modes::Outgoing::Segment(SegmentRef::of_known(fd, len)),
+        // Sealed or lent by this worker (`wasmedge::memory`).
+        Outgoing::Sealed { fd, len, token } => {
+            modes::Outgoing::Segment(SegmentRef::of_known(fd, len, token))
+        }
     }
 }
 
@@ -138,9 +139,11 @@ impl Response for Arrived {
         self.0.copy_to(target).map_err(|error| ResponseLost { reason: error.to_string() })
     }
 
-    fn sealed(&self) -> Option<BorrowedFd<'_>> {
+    fn shared(&self) -> Option<Shared<'_>> {
         match &self.0 {
-            Payload::Segment(segment) => Some(segment.as_fd()),
+            Payload::Segment(segment) => {
+                Some(Shared { fd: segment.as_fd(), token: segment.token() })
+            }
             Payload::Inline(_) => None,
         }
     }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use cwasi_abi::export;
 
+use crate::sys::pool::SegmentPool;
 use crate::sys::segment::Segment;
 use crate::wire::control::{EmbeddedModule, Entry};
 use cwasi_host_functions::{Host, PagesError};
@@ -26,6 +27,8 @@ pub struct InstanceSpec {
     /// Directories that the guest may open, under the same path. Entries that are no directories are left
     /// out (mounted files such as `/etc/hosts` cannot be preopened).
     pub preopens: Vec<PathBuf>,
+    /// Where regions get their memory; `None`: each from a fresh memfd.
+    pub pool: Option<SegmentPool>,
 }
 
 /// Loads native code.

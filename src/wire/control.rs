@@ -94,6 +94,8 @@ pub struct FunctionLaunch {
     pub identity: Identity,
     /// Workflow name, empty when there is none.
     pub workflow: String,
+    /// Trust group, empty when there is none.
+    pub trust: String,
     /// Id of this instance: unique on this host.
     pub instance: String,
     /// Primary or secondary.
@@ -126,6 +128,8 @@ pub struct FunctionLaunch {
     pub timeout_ms: Option<u64>,
     /// Largest payload and response in bytes.
     pub max_payload: u64,
+    /// Most bytes that each worker keeps for segments that it lends; 0 = it lends to nobody.
+    pub pool_max: u64,
     /// Most linear memory in bytes; `None` = what the module declares.
     pub memory_max: Option<u64>,
     /// Exit after this many requests; 0 = never.
@@ -328,6 +332,8 @@ pub enum ResolveReply {
         max_payload: u64,
         /// How many instances this host has for the caller.
         instances: usize,
+        /// The callee is of the caller's trust group: segments may be lent.
+        lends: bool,
     },
     /// Every instance on this host is one that the worker holds.
     NoOther {

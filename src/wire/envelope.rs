@@ -17,6 +17,12 @@ impl Hello {
         }
     }
 
+    /// The hello of a caller of the callee's trust group.
+    #[must_use]
+    pub fn lending(self, lends: bool) -> Self {
+        Self { lends, ..self }
+    }
+
     /// Who calls.
     #[must_use]
     pub fn identity(&self) -> Identity {

@@ -4,7 +4,8 @@
 //! offset  size  field
 //!      0     1  version (1)
 //!      1     1  kind
-//!      2     1  flags: bit 0 = the payload is a segment that comes as a descriptor
+//!      2     1  flags: bit 0 = the payload is a segment that comes as a descriptor; bit 1 = it is leased, and its
+//!                    token comes as another one
 //!      3     1  zero
 //!      4     4  envelope length, little-endian, at most ENVELOPE_MAX
 //!      8     8  payload length, little-endian
@@ -31,6 +32,8 @@ pub const INLINE_MAX: usize = cwasi_abi::INLINE_MAX;
 pub const FRAME_MAX: usize = HEADER_LEN + ENVELOPE_MAX + INLINE_MAX;
 
 const FLAG_SEGMENT: u8 = 1;
+const FLAG_LEASED: u8 = 2;
+const FLAG_BOTH: u8 = FLAG_SEGMENT | FLAG_LEASED;
 
 /// What a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +80,8 @@ pub enum PayloadRef<'a> {
     Inline(&'a [u8]),
     /// In a segment of this many bytes whose descriptor comes with the frame.
     Segment(u64),
+    /// In a leased segment that begins with this many bytes; its token follows it.
+    Leased(u64),
 }
 
 impl PayloadRef<'_> {
@@ -85,7 +90,17 @@ impl PayloadRef<'_> {
     pub fn len(&self) -> u64 {
         match self {
             Self::Inline(bytes) => bytes.len() as u64,
-            Self::Segment(len) => *len,
+            Self::Segment(len) | Self::Leased(len) => *len,
+        }
+    }
+
+    /// How many descriptors bring it.
+    #[must_use]
+    pub const fn descriptors(&self) -> usize {
+        match self {
+            Self::Inline(_) => 0,
+            Self::Segment(_) => 1,
+            Self::Leased(_) => 2,
         }
     }
 
@@ -168,6 +183,7 @@ pub fn encode_head<E: Enveloped>(
     let (flags, too_long) = match payload {
         PayloadRef::Inline(bytes) => (0, bytes.len() > INLINE_MAX),
         PayloadRef::Segment(_) => (FLAG_SEGMENT, false),
+        PayloadRef::Leased(_) => (FLAG_BOTH, false),
     };
     if too_long || envelope_len > ENVELOPE_MAX {
         return Err(lengths());
@@ -200,7 +216,7 @@ pub fn decode(message: &[u8]) -> Result<Frame<'_>, FrameError> {
         5 => Kind::Part,
         _ => return Err(FrameError::Kind { kind, flags }),
     };
-    if flags & !FLAG_SEGMENT != 0 || zero != 0 {
+    if !matches!(flags, 0 | FLAG_SEGMENT | FLAG_BOTH) || zero != 0 {
         return Err(FrameError::Kind { kind, flags });
     }
     let [e0, e1, e2, e3, payload_len @ ..] = rest;
@@ -222,7 +238,8 @@ pub fn decode(message: &[u8]) -> Result<Frame<'_>, FrameError> {
         }
         PayloadRef::Inline(inline)
     } else if inline.is_empty() {
-        PayloadRef::Segment(payload_len)
+        let leased = flags & FLAG_LEASED != 0;
+        if leased { PayloadRef::Leased(payload_len) } else { PayloadRef::Segment(payload_len) }
     } else {
         return Err(lengths());
     };
@@ -301,5 +318,15 @@ mod tests {
         let frame = decode(&bytes).unwrap();
         assert_eq!(frame.payload.len(), 1 << 30);
         assert!(matches!(frame.open::<Response>(), Err(FrameError::Kind { .. })));
+    }
+
+    #[test]
+    fn only_a_segment_is_leased() {
+        let mut bytes = encode_head(&request("t"), PayloadRef::Leased(7)).unwrap();
+        assert_eq!(decode(&bytes).unwrap().payload, PayloadRef::Leased(7));
+        for flags in [2, 4, 5, 7, 255] {
+            bytes[2] = flags;
+            assert!(matches!(decode(&bytes), Err(FrameError::Kind { .. })), "{flags}");
+        }
     }
 }

@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cwasi::modes::Payload;
 use cwasi::modes::local::receiver::Event;
-use cwasi::modes::local::{Answer, Incoming, Receiver, respond};
+use cwasi::modes::local::{Answer, Incoming, Receiver, respond, send_payload};
+use cwasi::modes::{Outgoing, Payload};
+use cwasi::sys::pool::SegmentPool;
 use cwasi::sys::segment::Segment;
 use cwasi::sys::seqpacket;
+use cwasi::wire::envelope::Response;
 use cwasi::wire::ids::Identity;
 
 use crate::{MAX_PAYLOAD, callee};
@@ -71,6 +73,7 @@ pub fn identity(function: &str) -> Identity {
 
 /// Answers to `w` and `n` must not hold up others, so each request has a thread, as it has a worker.
 fn serve(mut receiver: Receiver, stop: &AtomicBool) {
+    let pool = SegmentPool::new(4 * MAX_PAYLOAD);
     while !stop.load(Ordering::Relaxed) {
         let mut busy = receiver.accept().unwrap() > 0;
         let ids: Vec<_> = receiver.connections().map(|(id, _)| id).collect();
@@ -79,7 +82,7 @@ fn serve(mut receiver: Receiver, stop: &AtomicBool) {
                 Event::Idle => {}
                 Event::Request(incoming) => {
                     busy = true;
-                    answer(*incoming);
+                    answer(*incoming, pool.clone());
                 }
                 Event::Introduced | Event::Closed { .. } => busy = true,
             }
@@ -90,12 +93,18 @@ fn serve(mut receiver: Receiver, stop: &AtomicBool) {
     }
 }
 
-fn answer(incoming: Incoming) {
+fn answer(incoming: Incoming, pool: SegmentPool) {
     let connection: OwnedFd = incoming.reply_to.as_fd().try_clone_to_owned().unwrap();
-    let (id, payload) = (incoming.id, incoming.payload);
+    let (id, payload, lends) = (incoming.id, incoming.payload, incoming.lends);
     std::thread::spawn(move || {
         let payload = payload.into_vec().unwrap();
         let answer = match callee(&payload) {
+            Some(Ok(bytes)) if lends => {
+                let response = Response { call_id: id.0.to_vec(), ..Response::default() };
+                let bytes = Outgoing::Bytes(&bytes);
+                drop(send_payload(connection.as_fd(), &response, bytes, Some(&pool), None));
+                return;
+            }
             Some(Ok(bytes)) if bytes.len() > 64 * 1024 => {
                 Answer::Response(Payload::Segment(Segment::copy_of(&bytes).unwrap()))
             }

@@ -16,7 +16,6 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use cwasi::modes::{Call, CallError, Outgoing, Payload};
-use cwasi::sys::segment::Segment;
 
 /// Largest payload of the suite's callee in bytes: above a frame, small enough to be quick.
 pub const MAX_PAYLOAD: u64 = 3 << 20;
@@ -75,10 +74,7 @@ pub fn callee(payload: &[u8]) -> Option<Result<Vec<u8>, CallError>> {
 pub fn bytes(payload: Outgoing<'_>) -> Vec<u8> {
     match payload {
         Outgoing::Bytes(bytes) => bytes.to_vec(),
-        Outgoing::Segment(segment) => {
-            let fd = segment.as_fd().try_clone_to_owned().unwrap();
-            Segment::accept(fd, segment.len()).unwrap().to_vec().unwrap()
-        }
+        Outgoing::Segment(segment) => segment.sealed_copy().unwrap().to_vec().unwrap(),
     }
 }
 

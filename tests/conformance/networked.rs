@@ -140,7 +140,7 @@ impl ToNetwork {
         };
         let _entered = self.reactor.enter();
         let connection = self.network.bridge(caller).unwrap();
-        LocalRoute { instance: String::new(), connection, max_request: MAX_PAYLOAD }
+        LocalRoute { instance: String::new(), connection, max_request: MAX_PAYLOAD, lends: true }
     }
 }
 

@@ -105,7 +105,12 @@ impl Node {
         let caller = a_calls_b();
         let _entered = self.reactor.as_ref().unwrap().enter();
         let connection = self.network.bridge(caller).unwrap();
-        let route = LocalRoute { instance: String::new(), connection, max_request: MAX_PAYLOAD };
+        let route = LocalRoute {
+            instance: String::new(),
+            connection,
+            max_request: MAX_PAYLOAD,
+            lends: true,
+        };
         Worker { mode: LocalMode::new(MAX_PAYLOAD), route }
     }
 }

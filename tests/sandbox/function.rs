@@ -4,8 +4,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cwasi::modes::local::{receive_frame, send_frame};
+use cwasi::modes::local::{LocalMode, LocalRoute, receive_frame, send_frame};
 use cwasi::sys::clock::monotonic_ns;
+use cwasi::sys::pool::SegmentPool;
 use cwasi::sys::seqpacket;
 use cwasi::wire::control::{
     self, CONTROL_MESSAGE_MAX, Entry, FunctionLaunch, ModeHint, Role, SandboxMessage, Workload,
@@ -31,6 +32,7 @@ pub fn identity(function: &str) -> Identity {
 pub fn launch(role: Role, artifact: &Path, entry: Entry) -> FunctionLaunch {
     FunctionLaunch {
         identity: identity("f"),
+        trust: String::new(),
         workflow: String::new(),
         instance: "0123456789abcdef".into(),
         role,
@@ -48,6 +50,7 @@ pub fn launch(role: Role, artifact: &Path, entry: Entry) -> FunctionLaunch {
         queue: 8,
         timeout_ms: None,
         max_payload: PAYLOAD_MAX,
+        pool_max: 64 << 20,
         memory_max: None,
         max_requests: 0,
         idle_ms: None,
@@ -110,6 +113,17 @@ impl<'a> Function<'a> {
         let hello = Hello::of(&identity("tester"), "", "i");
         send_frame(connection.as_fd(), &hello, b"", &[], soon()).unwrap();
         Caller::over(connection)
+    }
+
+    /// A caller of the function's trust group, and the pool that it lends from.
+    pub fn lending_caller(&self) -> (LocalMode, LocalRoute, SegmentPool) {
+        let connection = seqpacket::connect_to(&self.receiver).unwrap();
+        let hello = Hello::of(&identity("tester"), "w", "i").lending(true);
+        send_frame(connection.as_fd(), &hello, b"", &[], soon()).unwrap();
+        let instance = "0123456789abcdef".to_owned();
+        let route = LocalRoute { instance, connection, max_request: PAYLOAD_MAX, lends: true };
+        let pool = SegmentPool::new(PAYLOAD_MAX);
+        (LocalMode::new(PAYLOAD_MAX).lending(Some(pool.clone())), route, pool)
     }
 
     /// A caller, unless nobody listens any more.

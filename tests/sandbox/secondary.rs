@@ -2,8 +2,12 @@
 
 use std::path::PathBuf;
 
+use cwasi::modes::{Call, CallError, Mode as _, Outgoing, Payload};
 use cwasi::sandbox::SYSTEM_CALLS;
+use cwasi::sys::clock::monotonic_ns;
+use cwasi::sys::random::bytes16;
 use cwasi::wire::control::{Entry, FunctionLaunch, Role, SandboxMessage};
+use cwasi::wire::ids::CallId;
 use cwasi_abi::Errno;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -352,6 +356,51 @@ fn a_profile_without_them_is_named_as_the_reason() {
     let SandboxMessage::StartFailed { message } = function.message() else { panic!("started") };
     assert!(message.contains("seccomp"), "{message}");
     assert_eq!(function.container.wait(), 125);
+}
+
+fn call(payload: &[u8]) -> Call<'_> {
+    Call {
+        id: CallId(bytes16()),
+        target: "f",
+        payload: Outgoing::Bytes(payload),
+        deadline: Some(monotonic_ns() + 20_000_000_000),
+        traceparent: "",
+        attempt: 1,
+        run: None,
+        join: None,
+    }
+}
+
+#[test]
+fn leases_come_back_from_answers_ends_and_killed_workers() {
+    let bed = Bed::new();
+    let function = Function::start(&bed, "leases", reactor());
+    let (mut mode, mut route, pool) = function.lending_caller();
+    let mut payload = vec![b'e'; 3 << 20];
+    let nothing_is_lent = || pool.trim().then_some(());
+    for _ in 0..20 {
+        let answer = mode.call(&mut route, &call(&payload)).unwrap();
+        let Payload::Segment(answer) = answer else { panic!("inline") };
+        assert!(answer.token().is_some() && answer.to_vec().unwrap() == payload);
+    }
+    eventually("the leases to come back", nothing_is_lent);
+    // An endless loop, whose worker is killed from outside.
+    payload[0] = b'l';
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| mode.call(&mut route, &call(&payload)));
+        eventually("a busy worker", || (pool.bytes() > 0).then_some(()));
+        assert!(!pool.trim(), "the worker looks at it");
+        let worker = Pid::from_raw(function.workers()[0]);
+        eventually("the payload's mapping", || {
+            let maps = std::fs::read_to_string(format!("/proc/{worker}/maps")).unwrap();
+            maps.contains("memfd:cwasi-pool").then_some(())
+        });
+        nix::sys::signal::kill(worker, Signal::SIGKILL).unwrap();
+        let ended = waiting.join().unwrap();
+        assert!(matches!(ended, Err(CallError::Broken { .. })), "{ended:?}");
+    });
+    eventually("the killed worker's lease", nothing_is_lent);
+    assert!(idle_descriptors(&function, 0).len() == 7);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fs;
 
 use cwasi::modes::Payload;
+use cwasi::sys::pool::SegmentPool;
 use cwasi::sys::segment::Segment;
 use cwasi::vm::reactor::Kept;
 
@@ -17,6 +18,7 @@ const LARGE: usize = 200_000;
 pub const CASES: &[Case] = &[
     ("large_payloads_and_answers_leave_nothing", nothing_accumulates),
     ("nor_do_they_in_an_instance_that_is_kept", nothing_accumulates_in_one_instance),
+    ("nor_do_leases", no_lease_accumulates),
     ("a_handler_of_vectors_gets_its_segment_as_one", vectors),
     ("an_answer_in_a_region_is_whole", answers),
     ("nor_does_it_need_huge_pages", without_huge_pages),
@@ -72,6 +74,38 @@ fn nothing_accumulates_in_one_instance() {
     let after = counted();
     assert_eq!((before[0], before[2]), (after[0], after[2]));
     assert!(after[1] < before[1] + 50, "{before:?} {after:?}");
+}
+
+/// As [`nothing_accumulates`], with a pool: that is all that is left, and it can be given back.
+fn no_lease_accumulates() {
+    let pool = SegmentPool::new(64 << 20);
+    let mut worker = Worker::new("reader", &[]);
+    worker.spec_mut().pool = Some(pool.clone());
+    let bytes = vec![7; 3_000_000];
+    let mut round = |number: usize| {
+        let len = LARGE + number * 900;
+        let payload = Payload::Segment(pool.copy_of(&bytes[..len]).unwrap());
+        let expected = format!("{len} ");
+        assert!(worker.request_with(&payload).bytes().starts_with(expected.as_bytes()));
+        assert_eq!(worker.request(len.to_string().as_bytes()).bytes().len(), len);
+    };
+    round(0);
+    assert!(pool.trim());
+    let (before, memory) = (counted(), shared_memory());
+    for number in 0..REQUESTS / 2 {
+        round(number);
+        assert!(pool.bytes() <= 64 << 20);
+    }
+    assert!(pool.trim(), "something is lent for ever");
+    let after = counted();
+    assert_eq!((before[0], before[2], memory), (after[0], after[2], shared_memory()));
+    assert!(after[1] < before[1] + 50, "{before:?} {after:?}");
+}
+
+/// What this process maps of memfds, as the kernel counts it.
+fn shared_memory() -> String {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    status.lines().find(|line| line.starts_with("RssShmem:")).unwrap().to_owned()
 }
 
 fn vectors() {

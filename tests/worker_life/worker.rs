@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use cwasi::modes::Payload;
-use cwasi::sys::segment::Segment;
+use cwasi::sys::segment::SegmentRef;
 use cwasi::vm::reactor::{self, Handled, Input, Kept};
 use cwasi::vm::wasmedge::{WasmEdgeInstance, WasmEdgeModule};
 use cwasi::vm::{Context, End, Host, Instance as _, InstanceSpec, Module as _};
@@ -171,8 +171,8 @@ impl Dispatch for Callees {
         assert!(deadline.is_some());
         let payload = match payload {
             Outgoing::Bytes(bytes) => bytes.to_vec(),
-            Outgoing::Sealed { fd, len } => {
-                Segment::accept(fd.try_clone_to_owned().unwrap(), len).unwrap().to_vec().unwrap()
+            Outgoing::Sealed { fd, len, token } => {
+                SegmentRef::of_known(fd, len, token).sealed_copy().unwrap().to_vec().unwrap()
             }
         };
         match target {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::fake::{FakeMemory, host, read};
-use crate::{Context, GuestMemory};
+use crate::{Context, GuestMemory, SharedMemory as _};
 
 const PAGE: u32 = REGION_PAGE;
 /// Pages of the memory.
@@ -180,7 +180,7 @@ fn nothing_is_shown_where_a_region_is_or_room_is_missing() {
     let sealed = source.seal(Pages::new(GuestPtr(0), LARGE * PAGE).unwrap(), (), len).unwrap();
     let show = |bench: &mut Bench, ptr: u32, room: u32| {
         let at = (GuestPtr(ptr), room);
-        bench.regions.show(&mut bench.memory, at, sealed.as_fd(), u64::from(len))
+        bench.regions.show(&mut bench.memory, at, &sealed.shared(), u64::from(len))
     };
     assert!(!show(&mut bench, 0, len), "room ends before the page does");
     assert!(!show(&mut bench, 8, LARGE * PAGE), "not at the start of a page");
@@ -207,7 +207,7 @@ fn parts_are_shown_inside_one_block_and_released_with_it() {
     let len = LARGE * PAGE - 1;
     let sealed = source.seal(Pages::new(GuestPtr(0), LARGE * PAGE).unwrap(), (), len).unwrap();
     let show = |bench: &mut Bench, (page, pages): (u32, u32), offsets: &[u32]| {
-        let parts = offsets.iter().map(|at| (*at, sealed.as_fd(), u64::from(len)));
+        let parts = offsets.iter().map(|at| (*at, sealed.shared(), u64::from(len)));
         let block = (GuestPtr(page * PAGE), pages * PAGE);
         bench.regions.show_parts(&mut bench.memory, block, parts)
     };

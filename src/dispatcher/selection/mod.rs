@@ -18,7 +18,7 @@ use crate::wire::control::ModeHint;
 use crate::wire::ids::Identity;
 use crate::wire::network::Location;
 
-pub use policy::{callee_of, may_call, refusal};
+pub use policy::{Member, callee_of, may_call, may_lend, refusal};
 
 /// Whether the callee is in the caller's own VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

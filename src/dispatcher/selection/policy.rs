@@ -35,6 +35,32 @@ pub fn may_call(caller: &Identity, callee: &Identity, allow: &[String]) -> bool 
     })
 }
 
+/// A function as it was deployed: who it is, its `cwasi.workflow` and its `cwasi.trust`, empty when there is none.
+#[derive(Clone, Copy, Debug)]
+pub struct Member<'a> {
+    /// Who it is.
+    pub identity: &'a Identity,
+    /// Its workflow.
+    pub workflow: &'a str,
+    /// Its trust group.
+    pub trust: &'a str,
+}
+
+impl Member<'_> {
+    /// The one group inside which it lends memory: its trust group, or else its workflow.
+    fn group(&self) -> Option<(bool, &str)> {
+        [(true, self.trust), (false, self.workflow)].into_iter().find(|(_, name)| !name.is_empty())
+    }
+}
+
+/// Whether two functions lend memory to each other: within one scope and one group. Each has one group only, so that
+/// what is lent on never leaves it.
+#[must_use]
+pub fn may_lend(one: Member<'_>, other: Member<'_>) -> bool {
+    let group = one.group();
+    group.is_some() && group == other.group() && one.identity.same_scope(other.identity)
+}
+
 /// Why [`may_call`] says no, for the caller.
 #[must_use]
 pub fn refusal(caller: &Identity, callee: &Identity, allow: &[String]) -> String {
@@ -83,6 +109,26 @@ mod tests {
         for (allow, caller, expected) in table {
             let allow: Vec<_> = allow.iter().map(|&entry| entry.to_owned()).collect();
             assert_eq!(may_call(&caller, &callee, &allow), expected, "{allow:?} {caller}");
+        }
+    }
+
+    #[test]
+    fn memory_is_lent_within_one_group_of_one_scope() {
+        let (here, there) = (identity("n", "p", "a"), identity("n", "q", "a"));
+        for (one, other, expected) in [
+            (("", ""), ("", ""), false),
+            (("w", ""), ("w", ""), true),
+            (("w", ""), ("v", ""), false),
+            (("w", "t"), ("v", "t"), true),
+            (("w", "t"), ("w", "u"), false),
+            (("w", "t"), ("w", ""), false),
+            (("x", ""), ("", "x"), false),
+        ] {
+            let of = |identity, (workflow, trust)| Member { identity, workflow, trust };
+            let (one, elsewhere, other) = (of(&here, one), of(&there, other), of(&here, other));
+            assert_eq!(may_lend(one, other), expected, "{one:?} {other:?}");
+            assert_eq!(may_lend(other, one), expected, "{one:?} {other:?}");
+            assert!(!may_lend(one, elsewhere));
         }
     }
 

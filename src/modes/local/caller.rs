@@ -5,14 +5,15 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::modes::{self, Call, CallError, Mode, ModeKind, Outgoing, Payload};
+use crate::modes::{self, Call, CallError, Mode, ModeKind, Payload};
 use crate::sys::clock::monotonic_ns;
+use crate::sys::pool::SegmentPool;
 use crate::sys::seqpacket::{self, Deadline, SocketError};
 use crate::wire::envelope::{Join, Request, Response};
 use crate::wire::frame::{self, FRAME_MAX};
 use crate::wire::ids::CallId;
 
-use super::{LocalError, open_payload, send_frame, send_segment};
+use super::{LocalError, admitted, open_payload, send_payload};
 
 /// A connection to one instance of a callee.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub struct LocalRoute {
     pub connection: OwnedFd,
     /// Largest payload that the callee takes, in bytes.
     pub max_request: u64,
+    /// The shim says that the callee is of our trust group: segments may be lent both ways.
+    pub lends: bool,
 }
 
 /// An answer that arrived.
@@ -39,20 +42,32 @@ pub struct Heard {
 pub struct LocalMode {
     buffer: Vec<u8>,
     max_response: u64,
+    pool: Option<SegmentPool>,
 }
 
 impl LocalMode {
     /// A caller that takes responses of at most `max_response` bytes.
     #[must_use]
     pub fn new(max_response: u64) -> Self {
-        Self { buffer: vec![0; FRAME_MAX], max_response }
+        Self { buffer: vec![0; FRAME_MAX], max_response, pool: None }
+    }
+
+    /// Lends segments of `pool` to callees of the own trust group.
+    #[must_use]
+    pub fn lending(self, pool: Option<SegmentPool>) -> Self {
+        Self { pool, ..self }
     }
 
     /// Sends a request; waits for room until `until`. False when there was none: nothing was sent.
     ///
     /// # Errors
     /// When it cannot be sent at all; the callee did not accept it.
-    pub fn send(route: &LocalRoute, call: &Call<'_>, until: Deadline) -> Result<bool, CallError> {
+    pub fn send(
+        &self,
+        route: &LocalRoute,
+        call: &Call<'_>,
+        until: Deadline,
+    ) -> Result<bool, CallError> {
         let length = call.payload.len();
         if length > route.max_request {
             let what = format!("payload for {}", call.target);
@@ -74,11 +89,8 @@ impl LocalMode {
             ..Request::default()
         };
         let connection = route.connection.as_fd();
-        let sent = match call.payload {
-            Outgoing::Bytes(bytes) => send_frame(connection, &request, bytes, &[], until),
-            Outgoing::Segment(segment) => send_segment(connection, &request, segment, &[], until),
-        };
-        match sent {
+        let lender = self.pool.as_ref().filter(|_| route.lends);
+        match send_payload(connection, &request, call.payload, lender, until) {
             Ok(()) => Ok(true),
             Err(LocalError::Socket(SocketError::Deadline)) => Ok(false),
             Err(error) => Err(not_sent(error, call.target)),
@@ -101,7 +113,7 @@ impl LocalMode {
             Err(error) => return Err(not_answered(error.into(), target)),
         };
         let message = &self.buffer[..received.len];
-        open(message, received.descriptors, self.max_response, target).map(Some)
+        open(message, received.descriptors, self.max_response, route.lends, target).map(Some)
     }
 
     /// Waits until one of `routes` has an answer (or has ended), or until there is room on `room`. The indices of
@@ -129,7 +141,7 @@ impl Mode for LocalMode {
 
     fn call(&mut self, route: &mut LocalRoute, call: &Call<'_>) -> Result<Payload, CallError> {
         let timeout = || CallError::Timeout { target: call.target.to_owned() };
-        if !Self::send(route, call, call.deadline)? {
+        if !self.send(route, call, call.deadline)? {
             return Err(timeout());
         }
         loop {
@@ -153,6 +165,7 @@ fn open(
     message: &[u8],
     descriptors: Vec<OwnedFd>,
     max_response: u64,
+    lends: bool,
     target: &str,
 ) -> Result<Heard, CallError> {
     let malformed =
@@ -160,9 +173,10 @@ fn open(
     let frame = frame::decode(message).map_err(|error| malformed(error.to_string()))?;
     let envelope = frame.open::<Response>().map_err(|error| malformed(error.to_string()))?;
     let id = envelope.id().ok_or_else(|| malformed("it names no call".to_owned()))?;
-    let ended = match open_payload(frame.payload, descriptors, 0, max_response) {
-        Ok((payload, _)) if envelope.errno == 0 => Ok(payload),
-        Ok((payload, _)) => {
+    let opened = open_payload(frame.payload, descriptors, 0, max_response);
+    let ended = match opened.and_then(|(payload, _)| admitted(payload, lends)) {
+        Ok(payload) if envelope.errno == 0 => Ok(payload),
+        Ok(payload) => {
             let text = payload.into_vec().unwrap_or_default();
             let text = String::from_utf8_lossy(&text).into_owned();
             Err(CallError::from_wire(envelope.errno, text, target))

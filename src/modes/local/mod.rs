@@ -1,7 +1,8 @@
 //! Local buffer: caller and callee on one host, a `SOCK_SEQPACKET` connection that the broker made.
 //!
-//! A payload travels inside the frame up to [`INLINE_MAX`] bytes and as a sealed memfd above: the one that the
-//! guest produced it in, or a copy. One call is one message each way, so a connection needs no reassembly and can be shared by
+//! A payload travels inside the frame up to [`INLINE_MAX`] bytes and as a segment above: the one that the
+//! guest produced it in, or a copy. Leased segments go to peers only that the shim named as of one group with us, and
+//! are taken from such only; anybody else gets sealed ones. One call is one message each way, so a connection needs no reassembly and can be shared by
 //! the callee's processes.
 //!
 //! - [`caller`]: the worker's side of a call ([`LocalMode`]).
@@ -10,7 +11,8 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::modes::Payload;
+use crate::modes::{Outgoing, Payload};
+use crate::sys::pool::SegmentPool;
 use crate::sys::segment::{Segment, SegmentError, SegmentRef};
 use crate::sys::seqpacket::{self, Deadline, SocketError};
 use crate::wire::frame::{self, Enveloped, FrameError, INLINE_MAX, PayloadRef};
@@ -43,6 +45,9 @@ pub enum LocalError {
         /// How many belong to such a frame.
         expected: usize,
     },
+    /// A leased segment of a peer from whom we take none.
+    #[error("a leased segment comes from outside the trust group")]
+    Lease,
     /// A payload above the receiver's limit.
     #[error("payload of {length} bytes is larger than the limit of {limit} bytes")]
     TooLarge {
@@ -83,10 +88,44 @@ pub fn send_segment<E: Enveloped>(
     extra: &[BorrowedFd<'_>],
     deadline: Deadline,
 ) -> Result<(), LocalError> {
-    let head = frame::encode_head(envelope, PayloadRef::Segment(segment.len()))?;
+    let token = segment.token();
+    let payload = match token {
+        Some(_) => PayloadRef::Leased(segment.len()),
+        None => PayloadRef::Segment(segment.len()),
+    };
+    let head = frame::encode_head(envelope, payload)?;
     let mut descriptors = extra.to_vec();
     descriptors.push(segment.as_fd());
+    descriptors.extend(token);
     Ok(seqpacket::send(fd, &[&head], &descriptors, deadline)?)
+}
+
+/// Sends one frame to a peer to whom `lender` may lend: large payloads as a leased copy, as long as it has room.
+/// `None`: as a sealed copy, a leased segment too.
+///
+/// # Errors
+/// As [`send_frame`].
+pub fn send_payload<E: Enveloped>(
+    fd: BorrowedFd<'_>,
+    envelope: &E,
+    payload: Outgoing<'_>,
+    lender: Option<&SegmentPool>,
+    deadline: Deadline,
+) -> Result<(), LocalError> {
+    match (payload, lender) {
+        (Outgoing::Bytes(bytes), Some(pool)) if bytes.len() > INLINE_MAX => {
+            match pool.copy_of(bytes) {
+                Some(copy) => send_segment(fd, envelope, SegmentRef::from(&copy), &[], deadline),
+                None => send_frame(fd, envelope, bytes, &[], deadline),
+            }
+        }
+        (Outgoing::Bytes(bytes), _) => send_frame(fd, envelope, bytes, &[], deadline),
+        (Outgoing::Segment(segment), None) if segment.token().is_some() => {
+            let copy = segment.sealed_copy()?;
+            send_segment(fd, envelope, SegmentRef::from(&copy), &[], deadline)
+        }
+        (Outgoing::Segment(segment), _) => send_segment(fd, envelope, segment, &[], deadline),
+    }
 }
 
 /// Sends one frame with a payload that arrived before, without copying a segment.
@@ -117,7 +156,27 @@ pub struct Opened<E> {
     pub extra: Vec<OwnedFd>,
 }
 
-/// Opens a received message that must be a frame of kind `E` with `extra` descriptors before the segment's.
+impl<E> Opened<E> {
+    /// Whether to take it from a peer that lends to us only when `lends`.
+    ///
+    /// # Errors
+    /// [`LocalError::Lease`] for a leased segment of any other.
+    pub fn unless_lent(self, lends: bool) -> Result<Self, LocalError> {
+        let Self { envelope, payload, extra } = self;
+        Ok(Self { envelope, payload: admitted(payload, lends)?, extra })
+    }
+}
+
+/// A payload from a peer that lends to us only when `lends`.
+fn admitted(payload: Payload, lends: bool) -> Result<Payload, LocalError> {
+    match &payload {
+        Payload::Segment(segment) if segment.token().is_some() && !lends => Err(LocalError::Lease),
+        _ => Ok(payload),
+    }
+}
+
+/// Opens a received message that must be a frame of kind `E` with `extra` descriptors before the segment's. Who reads
+/// from somebody else than its own sandbox or shim says next whether it takes leased ones ([`Opened::unless_lent`]).
 ///
 /// # Errors
 /// For anything else; all descriptors are closed then.
@@ -145,16 +204,17 @@ fn open_payload(
         return Err(LocalError::TooLarge { length, limit: max_payload });
     }
     let found = descriptors.len();
-    let segments = usize::from(matches!(payload, PayloadRef::Segment(_)));
-    if found != extra + segments {
-        return Err(LocalError::Descriptors { found, expected: extra + segments });
+    let expected = extra + payload.descriptors();
+    if found != expected {
+        return Err(LocalError::Descriptors { found, expected });
     }
-    let payload = match (payload, segments) {
-        (PayloadRef::Inline(bytes), _) => Payload::Inline(bytes.to_vec()),
-        (PayloadRef::Segment(len), _) => {
-            let fd =
-                descriptors.pop().ok_or(LocalError::Descriptors { found, expected: extra + 1 })?;
-            Payload::Segment(Segment::accept(fd, len)?)
+    let mut last = || descriptors.pop().ok_or(LocalError::Descriptors { found, expected });
+    let payload = match payload {
+        PayloadRef::Inline(bytes) => Payload::Inline(bytes.to_vec()),
+        PayloadRef::Segment(len) => Payload::Segment(Segment::accept(last()?, len)?),
+        PayloadRef::Leased(len) => {
+            let token = last()?;
+            Payload::Segment(Segment::accept_leased(last()?, len, token)?)
         }
     };
     Ok((payload, descriptors))

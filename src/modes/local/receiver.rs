@@ -37,6 +37,8 @@ pub struct Incoming {
     pub request: Request,
     /// The user's bytes.
     pub payload: Payload,
+    /// Whether the answer may be lent to it.
+    pub lends: bool,
 }
 
 /// What one look at a connection brought.
@@ -58,7 +60,8 @@ pub enum Event {
 #[derive(Debug)]
 struct Connection {
     fd: Rc<OwnedFd>,
-    caller: Option<Identity>,
+    /// Who it is, and whether it is of our trust group: what its shim says.
+    caller: Option<(Identity, bool)>,
 }
 
 /// Listener and connections of one secondary.
@@ -128,17 +131,18 @@ impl Receiver {
             Err(error) => return self.close(id, error.into()),
         };
         let message = &self.buffer[..received.len];
-        let Some(caller) = connection.caller.clone() else {
+        let Some((caller, lends)) = connection.caller.clone() else {
             return match open_frame::<Hello>(message, received.descriptors, 0, 0) {
                 Ok(opened) => {
-                    connection.caller = Some(opened.envelope.identity());
+                    connection.caller = Some((opened.envelope.identity(), opened.envelope.lends));
                     Event::Introduced
                 }
                 Err(fault) => self.close(id, fault),
             };
         };
         let reply_to = Rc::clone(&connection.fd);
-        match open_frame::<Request>(message, received.descriptors, 0, self.max_payload) {
+        let opened = open_frame::<Request>(message, received.descriptors, 0, self.max_payload);
+        match opened.and_then(|opened| opened.unless_lent(lends)) {
             Ok(opened) => match opened.envelope.id() {
                 Some(call) => Event::Request(Box::new(Incoming {
                     connection: id,
@@ -147,6 +151,7 @@ impl Receiver {
                     id: call,
                     request: opened.envelope,
                     payload: opened.payload,
+                    lends,
                 })),
                 None => self.close(id, bad_call_id()),
             },
@@ -195,7 +200,7 @@ fn message_id(message: &[u8]) -> Option<CallId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::modes::local::send_frame;
+    use crate::modes::local::{send_frame, send_segment};
 
     fn connected(max_payload: u64) -> (tempfile::TempDir, Receiver, OwnedFd, ConnectionId) {
         let dir = tempfile::tempdir().unwrap();
@@ -230,5 +235,29 @@ mod tests {
         assert_eq!(incoming.caller, caller);
         drop(fd);
         assert!(matches!(receiver.next_event(id), Event::Closed { fault: None }));
+    }
+
+    #[test]
+    fn only_the_shims_word_makes_a_lease_acceptable() {
+        let pool = crate::sys::pool::SegmentPool::new(1 << 20);
+        for lends in [true, false] {
+            let (_dir, mut receiver, fd, id) = connected(100_000);
+            let caller = Identity {
+                namespace: "n".into(),
+                pod_namespace: String::new(),
+                function: "f".into(),
+            };
+            let hello = Hello::of(&caller, "", "i").lending(lends);
+            send_frame(fd.as_fd(), &hello, b"", &[], None).unwrap();
+            assert!(matches!(receiver.next_event(id), Event::Introduced));
+            let lent = pool.copy_of(&[7; 70_000]).unwrap();
+            let request = Request { call_id: vec![1; 16], ..Request::default() };
+            send_segment(fd.as_fd(), &request, (&lent).into(), &[], None).unwrap();
+            match receiver.next_event(id) {
+                Event::Request(incoming) => assert!(lends && incoming.lends),
+                Event::Closed { fault: Some(LocalError::Lease) } => assert!(!lends),
+                other => panic!("{lends} {other:?}"),
+            }
+        }
     }
 }

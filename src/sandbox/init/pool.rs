@@ -228,6 +228,7 @@ impl<F: Fork> Pool<F> {
             caller: handover::caller(&work),
             deadline_mono_ns: deadline,
             group: handover::group(&work).into(),
+            lends: work.calls().all(|incoming| incoming.lends),
             ..Assignment::default()
         };
         let connection = [first.reply_to.as_fd()];
@@ -410,6 +411,7 @@ mod tests {
                 id: CallId([u8::try_from(number).unwrap(); 16]),
                 request: Request { call_id: vec![0; 16], ..Request::default() },
                 payload: Payload::Inline(vec![u8::try_from(number).unwrap(); 60_000]),
+                lends: false,
             };
             (number, Box::new(incoming))
         });

@@ -17,6 +17,7 @@ use nix::unistd::Pid;
 
 use crate::dispatcher::call::DEFAULT_TIMEOUT_MS;
 use crate::dispatcher::{BrokerClient, Dispatcher, EmbeddedCalls, Settings};
+use crate::sys::pool::SegmentPool;
 use crate::sys::process::{die_with_parent, exit_now, keep_only};
 use crate::sys::seqpacket;
 use crate::vm::{Context, FunctionCalls, Host, InstanceSpec, Module, StderrLog};
@@ -91,7 +92,8 @@ impl<'a, M: Module> Worker<'a, M> {
             timeout_ms: launch.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS),
         };
         let embedded = EmbeddedCalls::new(launch.mode, launch.max_payload, &launch.embedded);
-        let dispatcher = Dispatcher::new(settings, BrokerClient::new(broker));
+        let pool = (launch.pool_max > 0).then(|| SegmentPool::new(launch.pool_max));
+        let dispatcher = Dispatcher::new(settings, BrokerClient::new(broker)).lending(pool.clone());
         let calls = FunctionCalls::new(dispatcher, embedded);
         let context = Context {
             function: launch.identity.function.clone(),
@@ -103,6 +105,7 @@ impl<'a, M: Module> Worker<'a, M> {
             args: launch.args.clone(),
             env: launch.env.clone(),
             preopens: launch.preopens.clone(),
+            pool,
         };
         Self { launch, module: &sandbox.module, init, host, spec }
     }

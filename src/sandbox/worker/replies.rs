@@ -5,11 +5,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use cwasi_abi::{Errno, INLINE_MAX};
 
-use crate::modes::Payload;
-use crate::modes::local::{Answer, LocalError, respond, send_frame};
+use crate::modes::local::{Answer, LocalError, respond, send_payload};
+use crate::modes::{Outgoing, Payload};
 use crate::sandbox::stderr;
 use crate::sys::clock::monotonic_ns;
-use crate::sys::segment::Segment;
+use crate::sys::pool::SegmentPool;
+use crate::sys::segment::{Segment, SegmentError};
 use crate::sys::seqpacket::{Deadline, SocketError};
 use crate::wire::envelope::Response;
 use crate::wire::ids::CallId;
@@ -26,12 +27,22 @@ pub struct Replies {
     others: Vec<(CallId, u32)>,
     /// Connections from index 1 on.
     more: Vec<OwnedFd>,
+    /// Whether the answer may be lent to every caller.
+    lends: bool,
+    /// What it is lent from.
+    pool: Option<SegmentPool>,
 }
 
 impl Replies {
-    /// Of one call.
-    pub const fn new(id: CallId, connection: OwnedFd) -> Self {
-        Self { id, connection, others: Vec::new(), more: Vec::new() }
+    /// Of one call; `lends`: to it and all that will be added, answers may be lent.
+    pub fn new(id: CallId, connection: OwnedFd, lends: bool, pool: Option<&SegmentPool>) -> Self {
+        let pool = pool.filter(|_| lends).cloned();
+        Self { id, connection, others: Vec::new(), more: Vec::new(), lends, pool }
+    }
+
+    /// Whether the answer may be a leased segment.
+    pub const fn lends(&self) -> bool {
+        self.lends
     }
 
     /// True when the connection of this index is here.
@@ -62,6 +73,22 @@ impl Replies {
 
     /// Sends the end to everybody.
     pub fn send(&self, answer: &Answer, deadline: Deadline) {
+        match answer {
+            Answer::Response(Payload::Segment(segment))
+                if segment.token().is_some() && !self.lends =>
+            {
+                match segment.sealed_copy() {
+                    Ok(copy) => {
+                        self.send_as_is(&Answer::Response(Payload::Segment(copy)), deadline)
+                    }
+                    Err(error) => report(Err(error.into())),
+                }
+            }
+            answer => self.send_as_is(answer, deadline),
+        }
+    }
+
+    fn send_as_is(&self, answer: &Answer, deadline: Deadline) {
         if self.others.is_empty() {
             return report(respond(self.connection.as_fd(), self.id, answer, deadline));
         }
@@ -89,7 +116,7 @@ impl Replies {
         if !self.others.is_empty() {
             let payload = match bytes.len() {
                 ..=INLINE_MAX => Ok(Payload::Inline(bytes.to_vec())),
-                _ => Segment::copy_of(bytes).map(Payload::Segment),
+                _ => self.copy_of(bytes).map(Payload::Segment),
             };
             return match payload {
                 Ok(payload) => self.send(&Answer::Response(payload), deadline),
@@ -101,7 +128,13 @@ impl Replies {
             errno: Errno::Ok.code(),
             ..Response::default()
         };
-        report(send_frame(self.connection.as_fd(), &response, bytes, &[], deadline));
+        let (fd, bytes) = (self.connection.as_fd(), Outgoing::Bytes(bytes));
+        report(send_payload(fd, &response, bytes, self.pool.as_ref(), deadline));
+    }
+
+    fn copy_of(&self, bytes: &[u8]) -> Result<Segment, SegmentError> {
+        let lent = self.pool.as_ref().and_then(|pool| pool.copy_of(bytes));
+        lent.map_or_else(|| Segment::copy_of(bytes), Ok)
     }
 }
 

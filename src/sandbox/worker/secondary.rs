@@ -21,6 +21,8 @@ use super::replies::Replies;
 
 /// Exit code when init is gone or speaks another language.
 const EXIT_NO_INIT: i32 = 1;
+/// How long a worker without requests keeps segments that nobody uses, in milliseconds.
+const POOL_IDLE_MS: u16 = 5000;
 
 /// A request, or a group of them, as it came from init.
 struct Task {
@@ -51,6 +53,7 @@ pub fn run<M: Module>(mut worker: Worker<'_, M>) -> i32 {
     }
     let mut buffer = vec![0; FRAME_MAX];
     loop {
+        tidy_until_work(&worker);
         let task = match receive(&worker, &mut buffer) {
             Ok(task) => task,
             Err(Ended::Init) => return 0,
@@ -89,6 +92,14 @@ enum Ended {
     Malformed(String),
 }
 
+/// Makes ready what was lent and came back, until the next request is there or nothing is left of it.
+fn tidy_until_work<M: Module>(worker: &Worker<'_, M>) {
+    let Some(pool) = worker.spec.pool.as_ref() else { return };
+    while pool.bytes() > 0 && !pool.tidy_until(worker.init.as_fd(), POOL_IDLE_MS) {
+        pool.trim();
+    }
+}
+
 fn receive<M: Module>(worker: &Worker<'_, M>, buffer: &mut [u8]) -> Result<Task, Ended> {
     let received =
         seqpacket::receive(worker.init.as_fd(), buffer, None).map_err(|_closed| Ended::Init)?;
@@ -114,7 +125,7 @@ fn receive<M: Module>(worker: &Worker<'_, M>, buffer: &mut [u8]) -> Result<Task,
         run: request.run_id().map(|run| run.0),
         ..worker.context()
     };
-    let mut replies = Replies::new(id, reply_to);
+    let mut replies = Replies::new(id, reply_to, envelope.lends, worker.spec.pool.as_ref());
     let input = match envelope.group.as_ref() {
         None => Received::Whole(payload),
         Some(group) => {
@@ -175,6 +186,10 @@ fn serve<M: Module>(
     };
     let mut reusable = false;
     worker.host.begin(task.context.clone());
+    if let Some(pool) = &worker.spec.pool {
+        // Where the answer cannot be lent, a region of the pool would have to be copied.
+        pool.set_lending(task.replies.lends());
+    }
     match (&worker.launch.entry, &task.input) {
         (Entry::Reactor, received) => {
             let Ready { instance, kept } = &mut ready;

@@ -97,7 +97,8 @@ impl Connection {
 
 fn connect(record: &Record, caller: &Caller) -> Result<OwnedFd, LocalError> {
     let connection = seqpacket::connect_to(&record.socket)?;
-    let hello = Hello::of(&caller.identity(), &caller.workflow, &caller.instance);
+    // The other side of this connection is a shim, which keeps nothing.
+    let hello = Hello::of(&caller.identity(), &caller.workflow, &caller.instance).lending(true);
     let deadline = Some(monotonic_ns() + HAND_OVER_MAX_NS);
     send_frame(connection.as_fd(), &hello, &[], &[], deadline)?;
     Ok(connection)

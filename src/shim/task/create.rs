@@ -245,6 +245,7 @@ impl Tasks {
         let speaker = Speaker {
             identity: launch.identity.clone(),
             workflow: launch.workflow.clone(),
+            trust: launch.trust.clone(),
             instance: launch.instance.clone(),
             mode: launch.mode,
             max_payload: launch.max_payload,

@@ -78,7 +78,7 @@ impl WasmEdgeInstance {
     ) -> Result<Self, VmError> {
         let program = Rc::clone(&module.program);
         let executor = Executor::new(&module.engine.configure)?;
-        let slot = Box::new(Slot::new(Rc::clone(&program)));
+        let slot = Box::new(Slot::new(Rc::clone(&program), spec.pool.clone()));
         let shared = Imports::new(&slot)?;
         let wasi = wasi(spec)?;
         let mut placing = Placing { executor: &executor, shared: &shared, slot: &slot, host };
@@ -340,13 +340,13 @@ impl Instance for WasmEdgeInstance {
     fn show(&mut self, (ptr, room): (u32, u32), segment: &Segment) -> bool {
         let mut memory = self.raw_memory();
         let mut regions = self.slot.regions.borrow_mut();
-        regions.show(&mut memory, (GuestPtr(ptr), room), segment.as_fd(), segment.len())
+        regions.show(&mut memory, (GuestPtr(ptr), room), &memory::shared(segment), segment.len())
     }
 
     fn show_parts(&mut self, (ptr, len): (u32, u32), parts: &[(u32, &Segment)]) -> usize {
         let mut memory = self.raw_memory();
         let mut regions = self.slot.regions.borrow_mut();
-        let parts = parts.iter().map(|(at, segment)| (*at, segment.as_fd(), segment.len()));
+        let parts = parts.iter().map(|(at, segment)| (*at, memory::shared(segment), segment.len()));
         regions.show_parts(&mut memory, (GuestPtr(ptr), len), parts)
     }
 

@@ -1,16 +1,19 @@
 //! Linear memories by the engine's handle.
 #![expect(unsafe_code, reason = "C API")]
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::ptr;
 
 use cwasi_abi::{Errno, REGION_PAGE};
-use cwasi_host_functions::{GuestMemory, GuestPtr, OtherMemory, PagedMemory, Pages, PagesError};
+use cwasi_host_functions::{
+    GuestMemory, GuestPtr, OtherMemory, PagedMemory, Pages, PagesError, Shared, SharedMemory,
+};
 use wasmedge_sys::ffi;
 
 use super::PAGE_LEN;
-use crate::sys::mapping::{MappingError, Window, page_len};
-use crate::sys::segment::{Draft, Segment};
+use crate::sys::mapping::{MappingError, Open, Window, page_len};
+use crate::sys::pool::SegmentPool;
+use crate::sys::segment::Segment;
 
 /// A memory of an instance that is alive as long as this is used, or none at all (null): that is empty.
 ///
@@ -50,14 +53,15 @@ impl OtherMemory for RawMemory {
 }
 
 impl PagedMemory for RawMemory {
-    type Open = Draft;
+    type Open = Open;
     type Sealed = Sealed;
+    type Source = Option<SegmentPool>;
 
-    fn share(&mut self, pages: Pages) -> Result<Draft, PagesError> {
-        self.window(pages)?.share().map_err(failed)
+    fn share(&mut self, source: &Self::Source, pages: Pages) -> Result<Open, PagesError> {
+        self.window(pages)?.share(source.as_ref()).map_err(failed)
     }
 
-    fn seal(&mut self, pages: Pages, open: Draft, len: u32) -> Result<Sealed, PagesError> {
+    fn seal(&mut self, pages: Pages, open: Open, len: u32) -> Result<Sealed, PagesError> {
         self.window(pages)?.seal(open, len as usize).map(Sealed).map_err(failed)
     }
 
@@ -106,10 +110,15 @@ impl RawMemory {
 #[derive(Debug)]
 pub(super) struct Sealed(pub(super) Segment);
 
-impl AsFd for Sealed {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+impl SharedMemory for Sealed {
+    fn shared(&self) -> Shared<'_> {
+        shared(&self.0)
     }
+}
+
+/// A segment as guests have it.
+pub(super) fn shared(segment: &Segment) -> Shared<'_> {
+    Shared { fd: segment.as_fd(), token: segment.token() }
 }
 
 fn failed(error: MappingError) -> PagesError {

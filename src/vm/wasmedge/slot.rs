@@ -10,6 +10,7 @@ use cwasi_host_functions::{Host, Links, Regions};
 use super::embedded::Embedded;
 use super::memory::RawMemory;
 use super::module::Program;
+use crate::sys::pool::SegmentPool;
 
 /// Bound to every host function of a VM; outlives its instances.
 #[derive(Debug)]
@@ -26,11 +27,12 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    pub(super) fn new(program: Rc<Program>) -> Self {
+    /// Regions get their memory from `pool`, if there is one.
+    pub(super) fn new(program: Rc<Program>, pool: Option<SegmentPool>) -> Self {
         Self {
             host: Cell::new(ptr::null_mut()),
             links: RefCell::default(),
-            regions: RefCell::default(),
+            regions: RefCell::new(Regions::new(pool)),
             embedded: RefCell::default(),
             program,
         }

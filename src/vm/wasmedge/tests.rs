@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::modes::Payload;
-use crate::sys::segment::Segment;
+use crate::sys::segment::{Segment, SegmentRef};
 use crate::vm::engine::{End, Instance, InstanceSpec, Module, Stop};
 use crate::vm::reactor::{self, Handled};
 use crate::wire::control::Entry;
@@ -43,8 +43,8 @@ impl Dispatch for Echo {
 fn copied(payload: Outgoing<'_>) -> Vec<u8> {
     match payload {
         Outgoing::Bytes(bytes) => bytes.to_vec(),
-        Outgoing::Sealed { fd, len } => {
-            Segment::accept(fd.try_clone_to_owned().unwrap(), len).unwrap().to_vec().unwrap()
+        Outgoing::Sealed { fd, len, token } => {
+            SegmentRef::of_known(fd, len, token).sealed_copy().unwrap().to_vec().unwrap()
         }
     }
 }

@@ -11,6 +11,7 @@ use nix::sys::stat::fstat;
 use super::embedding::{embed, load_embedding};
 use super::*;
 use crate::sys::huge;
+use crate::sys::pool::SegmentPool;
 
 const PAGE: i32 = REGION_PAGE.cast_signed();
 /// A region of the tests: above what is copied anyway.
@@ -89,8 +90,8 @@ impl Response for Shared {
         self.0.read_exact_at(target, 0).map_err(|lost| ResponseLost { reason: lost.to_string() })
     }
 
-    fn sealed(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.0.as_fd())
+    fn shared(&self) -> Option<cwasi_host_functions::Shared<'_>> {
+        Some(memory::shared(&self.0))
     }
 }
 
@@ -104,13 +105,20 @@ impl Dispatch for Keeps {
         let bytes = copied(payload);
         let segment = match payload {
             Outgoing::Bytes(_) => None,
-            Outgoing::Sealed { fd, len } => {
-                Some(Segment::accept(fd.try_clone_to_owned().unwrap(), len).unwrap())
-            }
+            Outgoing::Sealed { fd, len, token } => Some(accept(fd, len, token)),
         };
         let answer = Shared(Segment::copy_of(&bytes).unwrap());
         self.0.borrow_mut().push((segment, bytes));
         Ok(Box::new(answer))
+    }
+}
+
+/// As a callee takes it.
+fn accept(fd: BorrowedFd<'_>, len: u64, token: Option<BorrowedFd<'_>>) -> Segment {
+    let fd = fd.try_clone_to_owned().unwrap();
+    match token.map(|token| token.try_clone_to_owned().unwrap()) {
+        Some(token) => Segment::accept_leased(fd, len, token).unwrap(),
+        None => Segment::accept(fd, len).unwrap(),
     }
 }
 
@@ -134,12 +142,18 @@ struct Vm {
 
 impl Vm {
     fn new() -> Self {
-        let built = build(GUEST);
+        Self::with(GUEST, None)
+    }
+
+    /// One whose regions come from `pool`.
+    fn with(guest: &str, pool: Option<&SegmentPool>) -> Self {
+        let built = build(guest);
         let module = load(&built).unwrap();
         let kept = Keeps::default();
         let mut host = Host::new(Context::default(), Box::new(kept.clone()), Box::new(Echo));
         host.begin(Context::default());
-        let instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
+        let spec = InstanceSpec { pool: pool.cloned(), ..InstanceSpec::default() };
+        let instance = module.instantiate(&spec, &mut host).unwrap();
         Self { instance, host, kept, _built: built }
     }
 
@@ -347,30 +361,30 @@ fn large_regions_travel_in_huge_pages() {
     if !huge::tests::available() {
         return;
     }
+    for pool in [None, Some(&SegmentPool::new(64 << 20))] {
+        travels_in_huge_pages(pool);
+    }
+}
+
+fn travels_in_huge_pages(pool: Option<&SegmentPool>) {
     let size = i32::try_from(huge::HUGE_PAGE).unwrap();
-    let built = build(&GUEST.replacen(
-        "(memory (export \"memory\") 32)",
-        "(memory (export \"memory\") 256)",
-        1,
-    ));
-    let module = load(&built).unwrap();
-    let kept = Keeps::default();
-    let mut host = Host::new(Context::default(), Box::new(kept.clone()), Box::new(Echo));
-    host.begin(Context::default());
-    let instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
-    let mut vm = Vm { instance, host, kept, _built: built };
+    let (small, large) = ("(memory (export \"memory\") 32)", "(memory (export \"memory\") 256)");
+    let mut vm = Vm::with(&GUEST.replacen(small, large, 1), pool);
     assert!(vm.instance.aligns_huge_pages());
     let (at, len) = (2 * size, 3 * size);
+    // The pool keeps a mapping of its own.
+    let kept = pool.map_or(0, |_| 3 * huge::HUGE_PAGE);
+    let shown = |sent: &Segment| huge::tests::mapped_huge(&sent.as_fd()) - kept;
     assert_eq!(vm.run("share", &[at, len]), 0);
     vm.run("fill", &[at, len, 1]);
     assert_eq!(vm.run("seal", &[at, len]), 0);
     let sent = vm.send(at, len).0.unwrap();
     assert_eq!(vm.run("sum", &[at, len]), len);
-    assert_eq!(huge::tests::mapped_huge(&sent.as_fd()), 3 * huge::HUGE_PAGE);
+    assert_eq!(shown(&sent), 3 * huge::HUGE_PAGE);
     // A write takes one small page of its own, and what was sent stays.
     vm.run("fill", &[at, 1, 9]);
     assert_eq!(vm.run("sum", &[at, len]), len + 8);
-    assert_eq!(huge::tests::mapped_huge(&sent.as_fd()), 2 * huge::HUGE_PAGE);
+    assert_eq!(shown(&sent), 2 * huge::HUGE_PAGE);
     // The guest's allocator is asked for a block where a huge page begins.
     let module = load(&vm._built).unwrap();
     let mut callee = module.instantiate(&InstanceSpec::default(), &mut vm.host).unwrap();
@@ -380,5 +394,85 @@ fn large_regions_travel_in_huge_pages() {
     };
     assert_eq!(sum, &len.to_le_bytes()[..]);
     // It has written to its first byte since.
-    assert_eq!(huge::tests::mapped_huge(&sent.as_fd()), 4 * huge::HUGE_PAGE);
+    assert_eq!(shown(&sent), 4 * huge::HUGE_PAGE);
+}
+
+/// A lease ends with whatever shows it: a region, a payload, a response. Then its segment is used again, and zero.
+#[test]
+fn leases_end_with_what_shows_them() {
+    let _turn = one_at_a_time();
+    let pool = SegmentPool::new(1 << 20);
+    let room = pool.bytes();
+    let mut vm = Vm::with(GUEST, Some(&pool));
+    assert_eq!(vm.run("share", &[AT, PAGES * PAGE]), 0);
+    vm.run("fill", &[AT, PAGES * PAGE, 7]);
+    assert_eq!(vm.run("seal", &[AT, LEN]), 0);
+    let sent = vm.send(AT, LEN).0.unwrap();
+    assert!(sent.token().is_some() && sent.to_vec().unwrap() == sevens(LEN));
+    // The caller's own view, and the callee's, are both private.
+    vm.run("fill", &[AT, LEN, 9]);
+    assert_eq!(vm.run("grow", &[16]), 32);
+    let (inode, one) = (fstat(sent.as_fd()).unwrap().st_ino, pool.bytes());
+    assert!(one > room);
+    // A callee shows it; the caller lets go of it first.
+    let built = build(GUEST);
+    let module = load(&built).unwrap();
+    let mut host = host();
+    let mut callee = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
+    let payload = Payload::Segment(sent);
+    let Handled::Answered(sum) = reactor::handle(&mut callee, &payload, &mut host) else {
+        panic!("no answer")
+    };
+    assert_eq!(sum, &(7 * LEN).to_le_bytes()[..]);
+    drop(payload);
+    assert_eq!(vm.run("release", &[AT, PAGES * PAGE]), 0);
+    assert_eq!(vm.run("share", &[AT, PAGES * PAGE]), 0);
+    assert_eq!(pool.bytes(), 2 * one, "the callee still shows the first");
+    assert_eq!(vm.run("release", &[AT, PAGES * PAGE]), 0);
+    drop(callee);
+    assert_eq!(vm.run("share", &[AT, PAGES * PAGE]), 0);
+    let again = vm.run("sum", &[AT, PAGES * PAGE]);
+    assert_eq!((again, pool.bytes()), (0, 2 * one));
+    vm.run("fill", &[AT, PAGES * PAGE, 5]);
+    assert_eq!(vm.run("seal", &[AT, LEN]), 0);
+    let other = vm.send(AT, LEN).0.unwrap();
+    // A response that is shown keeps its token too.
+    let number = fstat(other.as_fd()).unwrap().st_ino;
+    assert!(other.to_vec().unwrap().iter().all(|byte| *byte == 5));
+    drop((vm, other));
+    for _ in 0..2 {
+        drop(pool.copy_of(&sevens(LEN)).unwrap());
+    }
+    assert_eq!(pool.bytes(), 2 * one, "everything is free ({inode}, {number})");
+    assert!(pool.trim());
+}
+
+/// The handler of an open region ends; what it wrote is seen by nobody.
+#[test]
+fn an_open_region_goes_back_with_its_instance() {
+    let _turn = one_at_a_time();
+    let pool = SegmentPool::new(1 << 20);
+    for _ in 0..20 {
+        let mut vm = Vm::with(GUEST, Some(&pool));
+        assert_eq!(vm.run("share", &[AT, PAGES * PAGE]), 0);
+        assert_eq!(vm.run("sum", &[AT, PAGES * PAGE]), 0);
+        vm.run("fill", &[AT, PAGES * PAGE, 7]);
+    }
+    assert_eq!(pool.bytes(), 128 << 10, "one after the other had the same");
+    assert!(pool.trim());
+}
+
+/// Beyond the pool's bound regions are as without one.
+#[test]
+fn a_pool_that_is_used_up_leaves_sealed_segments() {
+    let _turn = one_at_a_time();
+    let pool = SegmentPool::new(100_000);
+    let mut vm = Vm::with(GUEST, Some(&pool));
+    for at in [AT, AT + PAGES * PAGE] {
+        assert_eq!(vm.run("share", &[at, PAGES * PAGE]), 0);
+        vm.run("fill", &[at, LEN, 7]);
+        assert_eq!(vm.run("seal", &[at, LEN]), 0);
+        let sent = vm.send(at, LEN).0.unwrap();
+        assert!(sent.token().is_none() && sent.to_vec().unwrap() == sevens(LEN));
+    }
 }

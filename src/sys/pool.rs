@@ -1,0 +1,382 @@
+//! Segments that are used again and again: pages that are there already, lent to one group of functions.
+//!
+//! Runs in workers; each has a pool of its own, charged to its cgroup. With a lease goes a *token*, the write end of a
+//! pipe, which everybody keeps open who still looks at the bytes. The kernel closes the last one, whether its holder
+//! let go of it or died; then the pipe hangs up here, and the segment can be used again.
+//!
+//! Invariants:
+//! - Only the mapping that is kept here writes to a segment (`F_SEAL_FUTURE_WRITE`): no receiver of the descriptor can.
+//! - What lies behind the bytes that were lent is zero, and a segment that is handed out for writing is zero.
+//! - Nothing is written to a segment as long as one of its tokens is open.
+#![expect(unsafe_code, reason = "writes to pages that others map")]
+
+use std::fs::File;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::pipe2;
+
+use super::huge::{Aligned, HUGE_PAGE};
+use super::segment::{Segment, SegmentError};
+
+/// Most segments of one pool, lent ones included.
+pub const SEGMENTS_MAX: usize = 64;
+/// Lengths of segments that are shorter than a huge page are multiples of this, in bytes.
+const GRAIN: usize = 64 << 10;
+/// Bytes that are made zero before somebody else gets a turn.
+const STEP: usize = 4 << 20;
+
+/// Seals of a segment that is lent.
+const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK
+    .union(SealFlag::F_SEAL_GROW)
+    .union(SealFlag::F_SEAL_FUTURE_WRITE)
+    .union(SealFlag::F_SEAL_SEAL);
+
+/// One worker's pool; clones share it.
+#[derive(Clone, Debug)]
+pub struct SegmentPool(Arc<Pool>);
+
+#[derive(Debug)]
+struct Pool {
+    stock: Mutex<Stock>,
+    lending: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Stock {
+    bytes_max: usize,
+    /// Of all segments, wherever they are.
+    bytes: usize,
+    segments: usize,
+    /// The one that was used last is the last.
+    free: Vec<Piece>,
+    lent: Vec<Lent>,
+}
+
+/// A segment of the pool that nobody else uses.
+#[derive(Debug)]
+struct Piece {
+    file: File,
+    map: Aligned,
+    len: usize,
+    /// Behind these bytes all are zero.
+    dirty: usize,
+}
+
+#[derive(Debug)]
+struct Lent {
+    piece: Piece,
+    /// Hangs up when nobody keeps the token any more.
+    token_read: OwnedFd,
+}
+
+impl PartialEq for SegmentPool {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for SegmentPool {}
+
+impl SegmentPool {
+    /// A pool of at most `bytes_max` bytes, empty.
+    #[must_use]
+    pub fn new(bytes_max: u64) -> Self {
+        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+        let stock = Stock { bytes_max, bytes: 0, segments: 0, free: Vec::new(), lent: Vec::new() };
+        Self(Arc::new(Pool { stock: Mutex::new(stock), lending: AtomicBool::new(true) }))
+    }
+
+    fn stock(&self) -> MutexGuard<'_, Stock> {
+        // Nothing here panics half-way.
+        self.0.stock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether [`Self::take`] gives anything from now on: not for those to whom nothing may be lent.
+    pub fn set_lending(&self, lending: bool) {
+        self.0.lending.store(lending, Ordering::Relaxed);
+    }
+
+    /// Bytes of all segments, free and lent.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.stock().bytes as u64
+    }
+
+    /// A segment of `len` zero bytes, to be written; `None` when the pool is used up or must not lend.
+    #[must_use]
+    pub fn take(&self, len: NonZeroUsize) -> Option<Taken> {
+        if !self.0.lending.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut piece = self.stock().take(len)?;
+        while piece.clean(0, STEP) {}
+        piece.dirty = len.get();
+        Some(Taken { piece: Some(piece), len: len.get(), pool: self.clone() })
+    }
+
+    /// A leased segment of these bytes, which may be lent whatever [`Self::set_lending`] said; `None` when the pool
+    /// is used up.
+    #[must_use]
+    pub fn copy_of(&self, bytes: &[u8]) -> Option<Segment> {
+        let len = NonZeroUsize::new(bytes.len())?;
+        let mut stock = self.stock();
+        let mut piece = stock.take(len)?;
+        piece.write(bytes);
+        stock.lend(piece, bytes.len()).ok()
+    }
+
+    /// Makes zero what nobody uses any more, and what comes back while this waits until `work` can be read; false when
+    /// that takes longer than `idle_ms` milliseconds.
+    #[must_use]
+    pub fn tidy_until(&self, work: BorrowedFd<'_>, idle_ms: u16) -> bool {
+        loop {
+            self.tidy(|| ready(&mut [PollFd::new(work, PollFlags::POLLIN)], PollTimeout::ZERO));
+            let stock = self.stock();
+            let mut watched = stock.tokens();
+            watched.push(PollFd::new(work, PollFlags::POLLIN));
+            if !ready(&mut watched, PollTimeout::from(idle_ms)) {
+                return false;
+            }
+            if watched.last().and_then(PollFd::any).unwrap_or(true) {
+                return true;
+            }
+        }
+    }
+
+    /// Takes back what nobody uses any more, and makes it zero until `interrupted`.
+    fn tidy(&self, mut interrupted: impl FnMut() -> bool) {
+        let mut stock = self.stock();
+        stock.reclaim();
+        for piece in &mut stock.free {
+            loop {
+                if interrupted() {
+                    return;
+                }
+                if !piece.clean(0, STEP) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Frees every segment that nobody uses; true when the pool is empty.
+    pub fn trim(&self) -> bool {
+        let mut stock = self.stock();
+        stock.reclaim();
+        while !stock.free.is_empty() {
+            stock.evict();
+        }
+        stock.segments == 0
+    }
+}
+
+impl Stock {
+    /// A free segment of at least `len` bytes, or a new one.
+    fn take(&mut self, len: NonZeroUsize) -> Option<Piece> {
+        let wanted = rounded(len)?;
+        self.reclaim();
+        let fitting = |piece: &Piece| (wanted.get()..=wanted.get() * 2).contains(&piece.len);
+        let free = self.free.iter().enumerate().filter(|(_, piece)| fitting(piece));
+        if let Some((index, _)) = free.min_by_key(|(_, piece)| (piece.len, piece.dirty)) {
+            return Some(self.free.remove(index));
+        }
+        let fits = |stock: &Self| {
+            stock.segments < SEGMENTS_MAX && stock.bytes + wanted.get() <= stock.bytes_max
+        };
+        while !fits(self) && !self.free.is_empty() {
+            self.evict();
+        }
+        if !fits(self) {
+            return None;
+        }
+        let piece = Piece::new(wanted).ok()?;
+        self.bytes += piece.len;
+        self.segments += 1;
+        Some(piece)
+    }
+
+    /// Frees the segment that was not used for the longest time.
+    fn evict(&mut self) {
+        let piece = self.free.remove(0);
+        self.forget(piece.len);
+    }
+
+    /// A segment of `len` bytes is none of the pool's any more.
+    fn forget(&mut self, len: usize) {
+        self.bytes -= len;
+        self.segments -= 1;
+    }
+
+    fn lend(&mut self, piece: Piece, len: usize) -> Result<Segment, SegmentError> {
+        let piece_len = piece.len;
+        let lent = piece.lend(len);
+        match lent {
+            Ok((lent, segment)) => {
+                self.lent.push(lent);
+                Ok(segment)
+            }
+            Err(error) => {
+                self.forget(piece_len);
+                Err(error)
+            }
+        }
+    }
+
+    /// Of everything that is lent, to be polled: the end of the token's pipe.
+    fn tokens(&self) -> Vec<PollFd<'_>> {
+        let tokens = self.lent.iter().map(|lent| lent.token_read.as_fd());
+        tokens.map(|token| PollFd::new(token, PollFlags::empty())).collect()
+    }
+
+    /// Takes back every segment whose token nobody keeps.
+    fn reclaim(&mut self) {
+        if self.lent.is_empty() {
+            return;
+        }
+        let mut ends = self.tokens();
+        if !ready(&mut ends, PollTimeout::ZERO) {
+            return;
+        }
+        let ended = |end: &PollFd<'_>| {
+            end.revents().is_some_and(|events| events.contains(PollFlags::POLLHUP))
+        };
+        let ended: Vec<bool> = ends.iter().map(ended).collect();
+        for index in (0..ended.len()).rev().filter(|index| ended[*index]) {
+            self.free.push(self.lent.remove(index).piece);
+        }
+    }
+}
+
+/// Whether one of them is ready in time.
+fn ready(watched: &mut [PollFd<'_>], timeout: PollTimeout) -> bool {
+    loop {
+        match poll(watched, timeout) {
+            Err(Errno::EINTR) => {}
+            polled => return matches!(polled, Ok(1..)),
+        }
+    }
+}
+
+/// Length of the segment for `len` bytes.
+fn rounded(len: NonZeroUsize) -> Option<NonZeroUsize> {
+    let grain = if len.get() < HUGE_PAGE { GRAIN } else { HUGE_PAGE };
+    NonZeroUsize::new(len.get().checked_next_multiple_of(grain)?)
+}
+
+impl Piece {
+    fn new(len: NonZeroUsize) -> Result<Self, SegmentError> {
+        let os = |operation| {
+            let len = len.get() as u64;
+            move |source: std::io::Error| SegmentError::Os { operation, len, source }
+        };
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let file =
+            memfd_create(c"cwasi-pool", flags).map_err(|errno| os("memfd_create")(errno.into()))?;
+        let file = File::from(file);
+        file.set_len(len.get() as u64).map_err(os("ftruncate"))?;
+        let map = Aligned::of(&file, len)
+            .ok_or_else(|| os("mmap")(std::io::ErrorKind::OutOfMemory.into()))?;
+        map.take_huge_pages();
+        fcntl(&file, FcntlArg::F_ADD_SEALS(SEALS))
+            .map_err(|errno| os("F_ADD_SEALS")(errno.into()))?;
+        Ok(Self { file, map, len: len.get(), dirty: 0 })
+    }
+
+    /// Makes up to `step` of the bytes from `from` on zero, the last ones first; false when they all are.
+    fn clean(&mut self, from: usize, step: usize) -> bool {
+        if self.dirty <= from {
+            return false;
+        }
+        let start = from.max(self.dirty.saturating_sub(step));
+        // SAFETY:
+        // - inside the mapping: `dirty` is never more than its length.
+        // - nobody else writes there; who reads there keeps a token, and this is no lent segment.
+        unsafe { self.map.start().byte_add(start).write_bytes(0, self.dirty - start) };
+        self.dirty = start;
+        true
+    }
+
+    /// Makes `bytes` the only ones that are not zero.
+    fn write(&mut self, bytes: &[u8]) {
+        while self.clean(bytes.len(), STEP) {}
+        // SAFETY:
+        // - the segment has room for them: it was taken for this length.
+        // - as for `clean`; `bytes` are no mapping of a segment that is free.
+        unsafe { self.map.start().as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        self.dirty = bytes.len();
+    }
+
+    fn lend(mut self, len: usize) -> Result<(Lent, Segment), SegmentError> {
+        while self.clean(len, STEP) {}
+        let os = |operation| {
+            move |source: std::io::Error| SegmentError::Os { operation, len: len as u64, source }
+        };
+        let (token_read, token) =
+            pipe2(OFlag::O_CLOEXEC).map_err(|errno| os("pipe2")(errno.into()))?;
+        let file = self.file.try_clone().map_err(os("dup"))?;
+        let segment = Segment::leased(file, len as u64, Arc::new(token));
+        Ok((Lent { piece: self, token_read }, segment))
+    }
+}
+
+/// A segment that its taker writes; goes back to the pool when it is dropped.
+///
+/// Whoever lets somebody write through [`Self::map`] takes that away first, or says [`Self::forfeit`].
+#[derive(Debug)]
+pub struct Taken {
+    piece: Option<Piece>,
+    len: usize,
+    pool: SegmentPool,
+}
+
+impl Taken {
+    /// Where the pool writes to it: all of its bytes, to be aliased.
+    #[must_use]
+    pub(super) fn map(&self) -> Option<&Aligned> {
+        self.piece.as_ref().map(|piece| &piece.map)
+    }
+
+    /// The memfd, to be mapped privately.
+    #[must_use]
+    pub(super) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.piece.as_ref().map(|piece| piece.file.as_fd())
+    }
+
+    /// Its first `len` bytes are final, and nobody can write to it any more; those behind become zero.
+    ///
+    /// # Errors
+    /// When descriptors run out.
+    pub(super) fn lend(mut self, len: usize) -> Result<Segment, SegmentError> {
+        let piece = self.piece.take().ok_or(SegmentError::Os {
+            operation: "lending",
+            len: len as u64,
+            source: std::io::ErrorKind::NotFound.into(),
+        })?;
+        self.pool.stock().lend(piece, len.min(self.len))
+    }
+
+    /// Gives it up: somebody may still write to it.
+    pub(super) fn forfeit(mut self) {
+        if let Some(piece) = self.piece.take() {
+            self.pool.stock().forget(piece.len);
+        }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if let Some(piece) = self.piece.take() {
+            self.pool.stock().free.push(piece);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,293 @@
+//! What is lent, what comes back, and what is in it.
+
+use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::stat::fstat;
+use proptest::prelude::*;
+
+use super::*;
+
+const MAX: u64 = 16 << 20;
+
+fn pool() -> SegmentPool {
+    SegmentPool::new(MAX)
+}
+
+fn inode(segment: &Segment) -> u64 {
+    fstat(segment.as_fd()).unwrap().st_ino
+}
+
+/// All of the memfd, whatever was lent of it.
+fn all(segment: &Segment) -> Vec<u8> {
+    let file = File::from(segment.as_fd().try_clone_to_owned().unwrap());
+    let mut bytes = vec![1; usize::try_from(file.metadata().unwrap().len()).unwrap()];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// As a guest does it through pages of its own.
+fn write(taken: &Taken, at: usize, bytes: &[u8]) {
+    assert!(at + bytes.len() <= taken.len);
+    let start = taken.map().unwrap().start();
+    // SAFETY:
+    // - inside the mapping, and nobody else uses it.
+    unsafe { start.byte_add(at).as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+}
+
+fn taken(pool: &SegmentPool, len: usize) -> Taken {
+    pool.take(NonZeroUsize::new(len).unwrap()).unwrap()
+}
+
+#[test]
+fn a_segment_comes_back_when_its_last_token_is_closed() {
+    let pool = pool();
+    let first = pool.copy_of(&[7; 100_000]).unwrap();
+    let number = inode(&first);
+    let holder = Segment::accept_leased(
+        first.as_fd().try_clone_to_owned().unwrap(),
+        100_000,
+        first.token().unwrap().try_clone().unwrap(),
+    )
+    .unwrap();
+    drop(first);
+    let second = pool.copy_of(&[8; 100_000]).unwrap();
+    assert_ne!(inode(&second), number, "somebody still looks at the first");
+    assert!(holder.to_vec().unwrap() == [7; 100_000]);
+    drop(holder);
+    let third = pool.copy_of(&[9; 90_000]).unwrap();
+    assert_eq!(inode(&third), number);
+    assert_eq!(pool.bytes(), 2 * (128 << 10));
+    assert!(third.to_vec().unwrap() == [9; 90_000]);
+    assert!(all(&third)[90_000..].iter().all(|byte| *byte == 0), "the first one's bytes are left");
+}
+
+#[test]
+fn nobody_but_the_pool_writes() {
+    let pool = pool();
+    let segment = pool.copy_of(&[7; 70_000]).unwrap();
+    let file = File::from(segment.as_fd().try_clone_to_owned().unwrap());
+    assert!(file.write_at(b"x", 0).is_err());
+    assert!(file.set_len(0).is_err() && file.set_len(1 << 20).is_err());
+    let len = NonZeroUsize::new(4096).unwrap();
+    assert!(Aligned::of(&file, len).is_none(), "mapped for writing");
+    assert!(segment.to_vec().unwrap() == [7; 70_000]);
+}
+
+#[test]
+fn bounds_hold_and_free_segments_make_room() {
+    let pool = pool();
+    let whole = usize::try_from(MAX).unwrap();
+    assert!(pool.copy_of(&vec![1; whole + 1]).is_none());
+    assert!(pool.copy_of(b"").is_none());
+    let lent = pool.copy_of(&vec![1; whole]).unwrap();
+    assert!(pool.copy_of(&[1; 70_000]).is_none(), "all of it is lent");
+    assert!(pool.take(NonZeroUsize::MAX).is_none());
+    drop(lent);
+    let many: Vec<Segment> = (0..).map_while(|_| pool.copy_of(&[1; 70_000])).collect();
+    assert_eq!(many.len(), SEGMENTS_MAX);
+    assert!(pool.bytes() <= MAX);
+    drop(many);
+    assert!(pool.trim() && pool.bytes() == 0);
+}
+
+#[test]
+fn nothing_is_taken_while_nothing_may_be_lent() {
+    let pool = pool();
+    pool.set_lending(false);
+    assert!(pool.take(NonZeroUsize::MIN).is_none());
+    pool.set_lending(true);
+    assert!(pool.take(NonZeroUsize::MIN).is_some());
+}
+
+#[test]
+fn what_somebody_may_still_write_to_is_given_up() {
+    let pool = pool();
+    let taken = taken(&pool, 1 << 20);
+    write(&taken, 5, b"x");
+    taken.forfeit();
+    assert_eq!(pool.bytes(), 0);
+}
+
+#[test]
+fn a_killed_holder_gives_its_segment_back() {
+    let pool = pool();
+    let segment = pool.copy_of(&[7; 100_000]).unwrap();
+    let number = inode(&segment);
+    // Holds the token as its stdin, and waits for an end that does not come.
+    let token = segment.token().unwrap().try_clone().unwrap();
+    let (unread, _kept) = nix::unistd::pipe2(OFlag::O_CLOEXEC).unwrap();
+    let mut holder =
+        Command::new("cat").stdin(Stdio::from(unread)).stdout(Stdio::from(token)).spawn().unwrap();
+    drop(segment);
+    let other = pool.copy_of(&[8; 100_000]).unwrap();
+    assert_ne!(inode(&other), number);
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    assert_eq!(inode(&pool.copy_of(&[9; 100_000]).unwrap()), number);
+}
+
+#[test]
+fn what_comes_back_is_made_zero_until_there_is_work() {
+    let pool = pool();
+    let (ours, theirs) = nix::unistd::pipe2(OFlag::O_CLOEXEC).unwrap();
+    let segment = pool.copy_of(&vec![7; 8 << 20]).unwrap();
+    let file = File::from(segment.as_fd().try_clone_to_owned().unwrap());
+    let dropped = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        drop(segment);
+    });
+    assert!(!pool.tidy_until(ours.as_fd(), 500));
+    dropped.join().unwrap();
+    let mut bytes = vec![1; 8 << 20];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    assert!(bytes.iter().all(|byte| *byte == 0));
+    drop(pool.copy_of(&vec![7; 8 << 20]).unwrap());
+    nix::unistd::write(&theirs, b"w").unwrap();
+    assert!(pool.tidy_until(ours.as_fd(), u16::MAX));
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    assert!(bytes.iter().all(|byte| *byte == 7), "work comes first");
+}
+
+#[test]
+fn tokens_and_memory_of_another_kind_are_refused() {
+    let pool = pool();
+    let segment = pool.copy_of(&[7; 70_000]).unwrap();
+    let fd = || segment.as_fd().try_clone_to_owned().unwrap();
+    let token = || segment.token().unwrap().try_clone().unwrap();
+    assert!(Segment::accept_leased(fd(), 70_000, token()).is_ok());
+    let sealed = Segment::copy_of(&[7; 70_000]).unwrap();
+    assert!(Segment::accept_leased(sealed.into(), 70_000, token()).is_ok(), "sealed more");
+    assert!(Segment::accept(fd(), 70_000).is_err(), "a lease is no sealed segment");
+    let longer = all(&segment).len() as u64;
+    assert!(Segment::accept_leased(fd(), longer, token()).is_ok());
+    let file = File::open("/proc/self/exe").unwrap();
+    let unsealed = || {
+        let fd = memfd_create(c"t", MFdFlags::MFD_ALLOW_SEALING).unwrap();
+        File::from(fd.try_clone().unwrap()).set_len(1 << 20).unwrap();
+        fd
+    };
+    let sealed_with = |seals: SealFlag| {
+        let fd = unsealed();
+        fcntl(&fd, FcntlArg::F_ADD_SEALS(seals)).unwrap();
+        fd
+    };
+    for (what, fd, len, token) in [
+        ("short", fd(), longer + 1, token()),
+        ("no memfd", file.try_clone().unwrap().into(), 1, token()),
+        ("a token that is a file", fd(), 70_000, file.into()),
+        ("a token that is memory", fd(), 70_000, fd()),
+        ("unsealed", unsealed(), 70_000, token()),
+        ("shrinks", sealed_with(SEALS.difference(SealFlag::F_SEAL_SHRINK)), 7, token()),
+        ("grows", sealed_with(SEALS.difference(SealFlag::F_SEAL_GROW)), 7, token()),
+        (
+            "can be written",
+            sealed_with(SEALS.difference(SealFlag::F_SEAL_FUTURE_WRITE)),
+            7,
+            token(),
+        ),
+    ] {
+        let refused = Segment::accept_leased(fd, len, token);
+        assert!(matches!(refused, Err(SegmentError::Hostile { .. })), "{what}");
+    }
+}
+
+/// As often as a busy function does in an hour; nothing is left, and no bytes of earlier ones are seen.
+#[test]
+fn hundred_thousand_leases_leave_nothing() {
+    let pool = pool();
+    let bytes = vec![7; 70_000];
+    drop(pool.copy_of(&bytes).unwrap());
+    let before = descriptors();
+    let rounds = if cfg!(debug_assertions) { 20_000 } else { 1_000_000 };
+    for round in 0..rounds {
+        let len = 65_537 + round % 4_000;
+        let segment = pool.copy_of(&bytes[..len]).unwrap();
+        let (fd, token) = (segment.as_fd(), segment.token().unwrap());
+        let (fd, token) = (fd.try_clone_to_owned().unwrap(), token.try_clone().unwrap());
+        // Every other peer lies about the length.
+        let announced = len as u64 + (round % 2) as u64 * MAX;
+        assert_eq!(Segment::accept_leased(fd, announced, token).is_ok(), round % 2 == 0);
+    }
+    assert_eq!(pool.bytes(), 128 << 10, "one segment does for all");
+    // Other tests run beside this one.
+    assert!(descriptors() < before + 1000);
+}
+
+/// One thing that a worker does.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Takes a segment of this length, writes to all of it, and lends the first part.
+    Make(usize, usize),
+    /// Copies this many bytes.
+    Copy(usize),
+    /// Lets go of a lease.
+    Drop(usize),
+    Tidy,
+    Trim,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let len = || prop_oneof![1_usize..300_000, (2_usize << 20)..(3 << 20)];
+    let step = prop_oneof![
+        (len(), any::<proptest::sample::Index>())
+            .prop_map(|(len, part)| Step::Make(len, part.index(len) + 1)),
+        len().prop_map(Step::Copy),
+        (0_usize..8).prop_map(Step::Drop),
+        Just(Step::Tidy),
+        Just(Step::Trim),
+    ];
+    proptest::collection::vec(step, 1..24)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whatever it does: what is taken is zero, a lease holds its own bytes and no others, bounds hold.
+    #[test]
+    fn every_lease_holds_its_own_bytes_only(steps in steps()) {
+        let pool = pool();
+        let mut held: Vec<(Segment, Vec<u8>)> = Vec::new();
+        for (number, step) in (1_u8..).zip(steps) {
+            match step {
+                Step::Make(len, part) => {
+                    if let Some(taken) = pool.take(NonZeroUsize::new(len).unwrap()) {
+                        let file = File::from(taken.as_fd().unwrap().try_clone_to_owned().unwrap());
+                        let mut bytes = vec![1; taken.piece.as_ref().unwrap().len];
+                        file.read_exact_at(&mut bytes, 0).unwrap();
+                        prop_assert!(bytes.iter().all(|byte| *byte == 0), "taken with old bytes");
+                        write(&taken, 0, &vec![number; len]);
+                        held.push((taken.lend(part).unwrap(), vec![number; part]));
+                    }
+                }
+                Step::Copy(len) => {
+                    if let Some(segment) = pool.copy_of(&vec![number; len]) {
+                        held.push((segment, vec![number; len]));
+                    }
+                }
+                Step::Drop(index) if index < held.len() => drop(held.swap_remove(index)),
+                Step::Drop(_) => {}
+                Step::Tidy => pool.tidy(|| false),
+                Step::Trim => drop(pool.trim()),
+            }
+            for (segment, bytes) in &held {
+                let all = all(segment);
+                prop_assert!(all[..bytes.len()] == *bytes);
+                prop_assert!(all[bytes.len()..].iter().all(|byte| *byte == 0));
+            }
+            let stock = pool.stock();
+            let sum: usize = stock.free.iter().map(|piece| piece.len).sum::<usize>()
+                + stock.lent.iter().map(|lent| lent.piece.len).sum::<usize>();
+            prop_assert_eq!(sum, stock.bytes);
+            prop_assert_eq!(stock.free.len() + stock.lent.len(), stock.segments);
+            prop_assert!(stock.bytes as u64 <= MAX && stock.segments <= SEGMENTS_MAX);
+        }
+        held.clear();
+        prop_assert!(pool.trim() && pool.bytes() == 0);
+    }
+}
