@@ -159,7 +159,7 @@ pub const HUGE_PAGE: u32 = 2 << 20;
 /// Longest payload or response in bytes that is copied wherever it lies; only longer ones are shared or mapped.
 pub const INLINE_MAX: usize = 64 * 1024;
 /// Most regions that one instance can have at a time.
-pub const REGIONS_MAX: usize = 64;
+pub const REGIONS_MAX: usize = 512;
 /// Longest log message in bytes; longer ones are cut at a character boundary.
 pub const LOG_MESSAGE_MAX: usize = 16 * 1024;
 /// Longest text of `trap_message` in bytes; longer ones are cut at a character boundary.

@@ -1,6 +1,7 @@
 //! What is measured: groups of cases that share their containers.
 
 mod embedded;
+mod fan;
 mod load;
 mod memory;
 mod network;
@@ -26,8 +27,10 @@ pub struct Group {
 }
 
 /// All groups, in the order in which they run.
-pub const GROUPS: [Group; 7] = [
+pub const GROUPS: [Group; 9] = [
     sequential::GROUP,
+    fan::OUT,
+    fan::IN,
     embedded::GROUP,
     network::GROUP,
     processor::GROUP,

@@ -87,7 +87,7 @@ fn figures(page: &mut String, report: &Report) -> Result<()> {
         over_sizes("Delivery: until the callee has the payload, unread", "none", ""),
         over_sizes("Whole call, the callee reads all of it", "all", "-call"),
         over_branches("Fan-out of 2 MiB: until the last callee has it", "fanout", "-touch-none"),
-        over_branches("Fan-out of 2 MiB: until all have answered", "fanout", "-call"),
+        over_branches("Fan-out of 2 MiB: until all have answered", "fanout", "-touch-none-call"),
         over_branches("Fan-in of 2 MiB parts, whole call", "fanin", "-call"),
     ];
     page.push_str("<h2>Charts</h2><p>Medians; both axes logarithmic; payloads made in place.</p><ul class=\"legend\">");

@@ -3,6 +3,7 @@
 //! Runs inside a guest. Lines are those of `cwasi-bench-protocol`.
 
 mod calls;
+mod fan;
 mod made;
 
 use std::io::{BufRead as _, Write as _};
@@ -28,6 +29,7 @@ fn perform(order: &Order) -> Result<Answer, String> {
         Verb::Call => calls::each_its_own(order),
         Verb::Resend => calls::one_again_and_again(order),
         Verb::Flood => calls::as_many_as_fit(order),
-        Verb::FanOut | Verb::FanIn => Err("this driver cannot do that yet".to_owned()),
+        Verb::FanOut => fan::out(order),
+        Verb::FanIn => fan::in_one(order),
     }
 }

@@ -1,0 +1,203 @@
+//! One payload to many callees at a time, and many payloads to one callee that waits for all of them.
+
+use anyhow::Result;
+use cwasi_bench_protocol::{Made, Order, Verb};
+
+use super::Group;
+use crate::bed::{Bed, TOUCH_ALL, TOUCH_NONE, stage};
+use crate::peers::{Kind, Peer};
+use crate::plan::{Effort, MIB, Turns};
+use crate::session::Session;
+use crate::turns::{Contestant, take};
+
+/// One payload, many callees.
+pub const OUT: Group = Group {
+    name: "fan-out",
+    about: "one payload to many callees",
+    cases: |effort| entries(effort, out_entries),
+    run: run_out,
+};
+
+/// Many payloads, one callee.
+pub const IN: Group = Group {
+    name: "fan-in",
+    about: "many payloads to one callee",
+    cases: |effort| entries(effort, in_entries),
+    run: run_in,
+};
+
+/// Payload of a branch or part, in bytes.
+const SIZE: usize = 2 * MIB;
+/// Workers of one function that a fan-out goes to; wider ones go to two.
+const WORKERS: usize = 250;
+/// Widest fan with a process for each branch on the side of HTTP.
+const HTTP_MAX: usize = 100;
+/// Requests that wait for a worker which is still making its next instance.
+const QUEUE: &str = "1024";
+
+const fn branches(effort: Effort) -> &'static [usize] {
+    match effort {
+        Effort::Full => &[10, 50, 100, 250, 500],
+        Effort::Quick => &[10, 100, 500],
+        Effort::Smoke => &[3],
+    }
+}
+
+const fn turns(effort: Effort, branches: usize) -> Turns {
+    let rounds = match branches {
+        ..=100 => effort.pick(30, 8),
+        _ => effort.pick(15, 4),
+    };
+    Turns { rounds, block: 1 }
+}
+
+fn out_name(branches: usize, touch: bool) -> String {
+    format!("fanout-2MiB-{branches}{}", if touch { "-touch-all" } else { "-touch-none" })
+}
+
+fn entries(effort: Effort, of: fn(usize, bool) -> Vec<String>) -> Vec<String> {
+    let each = branches(effort).iter();
+    each.flat_map(|branches| [false, true].map(|touch| of(*branches, touch))).flatten().collect()
+}
+
+fn out_entries(branches: usize, touch: bool) -> Vec<String> {
+    let name = out_name(branches, touch);
+    vec![format!("{name}-call"), name]
+}
+
+fn in_entries(parts: usize, touch: bool) -> Vec<String> {
+    let touch = if touch { "-touch-all" } else { "" };
+    vec![format!("fanin-2MiB-{parts}{touch}-call")]
+}
+
+const fn order(verb: Verb, targets: Vec<String>, touch: bool, branches: usize) -> Order {
+    Order { verb, targets, size: SIZE, made: Made::InPlace, touch, count: 1, branches }
+}
+
+fn run_out(session: &mut Session, wanted: &[String]) -> Result<()> {
+    let scene = stage(&session.programs, "bench-fan-out")?;
+    let bed = Bed::on(&scene);
+    let widest = branches(session.effort).iter().copied().max().unwrap_or(0);
+    for touch in [false, true] {
+        let (name, guest) = if touch { TOUCH_ALL } else { TOUCH_NONE };
+        let names: Vec<String> =
+            (0..widest.div_ceil(WORKERS)).map(|number| format!("{name}-{number}")).collect();
+        let wanted: Vec<usize> = wanted_branches(session, wanted, touch, out_entries);
+        if wanted.is_empty() {
+            continue;
+        }
+        let workers = widest.min(WORKERS).to_string();
+        for name in &names {
+            bed.callee((name, guest), &[("cwasi.concurrency", &workers), ("cwasi.queue", QUEUE)]);
+        }
+        for branches in wanted {
+            let targets = names[..branches.div_ceil(WORKERS)].to_vec();
+            session.case(&out_entries(branches, touch), |session| {
+                measure_out(session, &bed, targets, touch, branches)
+            });
+        }
+        // Hundreds of workers that wait are not for the next cases to pay for.
+        scene.remove_containers();
+    }
+    Ok(())
+}
+
+/// Widths of which an entry was asked for.
+fn wanted_branches(
+    session: &Session,
+    wanted: &[String],
+    touch: bool,
+    entries: fn(usize, bool) -> Vec<String>,
+) -> Vec<usize> {
+    let is_wanted =
+        |branches: &&usize| entries(**branches, touch).iter().any(|entry| wanted.contains(entry));
+    branches(session.effort).iter().filter(is_wanted).copied().collect()
+}
+
+fn measure_out(
+    session: &mut Session,
+    bed: &Bed<'_>,
+    targets: Vec<String>,
+    touch: bool,
+    branches: usize,
+) -> Result<()> {
+    let (functions, turns) = (targets.len(), turns(session.effort, branches));
+    let order = order(Verb::FanOut, targets, touch, branches);
+    let mut contestants =
+        vec![Contestant { name: "ours", side: bed.driver(&[])?.side, order: order.clone() }];
+    let mut peers = vec![Peer::new(Kind::UdsCopy), Peer::new(Kind::UdsCopy).warm()];
+    if branches <= HTTP_MAX {
+        peers.push(Peer::new(Kind::HttpLoopback).connections(branches));
+    }
+    for peer in peers {
+        contestants.push(session.contestant(&peer.servers(branches), &order)?);
+    }
+    let measured = take(contestants, turns)?;
+    let conditions = format!(
+        "one payload of 2 MiB, made in a region and sealed inside the clock, to {branches} callees at a time: workers of \
+         {functions} function(s), a process each, with an instance made ahead; callee reads {}; until the last of them; \
+         baselines have {branches} server processes that wait: uds-copy writes to one after the other, HTTP posts to all at a \
+         time; {}",
+        if touch { "all of it" } else { "nothing of it" },
+        Session::turns_text(turns)
+    );
+    session.report.add_turns(&out_name(branches, touch), &conditions, &measured);
+    Ok(())
+}
+
+fn run_in(session: &mut Session, wanted: &[String]) -> Result<()> {
+    let scene = stage(&session.programs, "bench-fan-in")?;
+    let bed = Bed::on(&scene);
+    for touch in [false, true] {
+        let (name, guest) =
+            if touch { ("join-all", "bench_join_all") } else { ("join-none", "bench_join_none") };
+        bed.callee((name, guest), &[("cwasi.fan-in", "caller")]);
+        for parts in wanted_branches(session, wanted, touch, in_entries) {
+            session.case(&in_entries(parts, touch), |session| {
+                measure_in(session, &bed, name, touch, parts)
+            });
+        }
+    }
+    Ok(())
+}
+
+fn measure_in(
+    session: &mut Session,
+    bed: &Bed<'_>,
+    target: &str,
+    touch: bool,
+    parts: usize,
+) -> Result<()> {
+    let turns = turns(session.effort, parts);
+    let order = order(Verb::FanIn, vec![target.to_owned()], touch, parts);
+    let driver = bed.driver(&[])?.side;
+    let http = Peer::new(Kind::HttpLoopback).connections(parts);
+    let theirs = session.contestant(&http, &order)?;
+    let measured = take(vec![Contestant { name: "ours", side: driver, order }, theirs], turns)?;
+    let conditions = format!(
+        "{parts} payloads of 2 MiB, each made in a region of its own and sealed inside the clock, sent at a time by one caller \
+         as the parts of a group; the callee is run once with all of them and reads {}; until every part has its answer; \
+         HTTP's are {parts} posts at a time on as many connections to one server, each answered for itself; {}",
+        if touch { "all of them" } else { "nothing of them" },
+        Session::turns_text(turns)
+    );
+    let case = in_entries(parts, touch).concat();
+    session.report.add_calls(case.trim_end_matches("-call"), &conditions, &measured);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bar_of_a_fan_has_its_case_in_every_real_run() {
+        for effort in [Effort::Full, Effort::Quick] {
+            let mut names = (OUT.cases)(effort);
+            names.extend((IN.cases)(effort));
+            for bar in crate::report::BARS.iter().filter(|bar| bar.case.starts_with("fan")) {
+                assert!(names.iter().any(|name| name == bar.case), "{effort:?} {}", bar.case);
+            }
+        }
+    }
+}
