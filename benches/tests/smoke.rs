@@ -38,6 +38,25 @@ fn a_case_gives_entries_for_each_baseline() {
 }
 
 #[test]
+fn a_payload_reaches_many_callees_and_many_payloads_one() {
+    let out = tempfile::tempdir().unwrap();
+    let (output, report) = smoke(Path::new(PROGRAM), "fan", out.path());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    for touch in ["-touch-none", "-touch-all"] {
+        let out = format!("fanout-2MiB-3{touch}");
+        assert!(
+            report.iter().any(|one| one["case"] == out && one["baseline"] == "uds-copy"),
+            "{said}"
+        );
+    }
+    for case in ["fanin-2MiB-3-call", "fanin-2MiB-3-touch-all-call"] {
+        let mut entries = report.iter().filter(|one| one["case"] == case);
+        assert!(entries.any(|one| one["ratio"].as_f64().is_some()), "{said}");
+    }
+}
+
+#[test]
 fn a_case_that_cannot_run_is_in_the_report_and_in_the_exit_code() {
     // A copy of the harness in a folder without the runtime.
     let dir = tempfile::tempdir().unwrap();
