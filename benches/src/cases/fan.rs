@@ -14,7 +14,7 @@ use crate::turns::{Contestant, take};
 pub const OUT: Group = Group {
     name: "fan-out",
     about: "one payload to many callees",
-    cases: |effort| entries(effort, out_entries),
+    cases: |effort| entries(effort, out_branches, out_entries),
     run: run_out,
 };
 
@@ -22,7 +22,7 @@ pub const OUT: Group = Group {
 pub const IN: Group = Group {
     name: "fan-in",
     about: "many payloads to one callee",
-    cases: |effort| entries(effort, in_entries),
+    cases: |effort| entries(effort, in_branches, in_entries),
     run: run_in,
 };
 
@@ -35,18 +35,28 @@ const HTTP_MAX: usize = 100;
 /// Requests that wait for a worker which is still making its next instance.
 const QUEUE: &str = "1024";
 
-const fn branches(effort: Effort) -> &'static [usize] {
-    match effort {
-        Effort::Full => &[10, 50, 100, 250, 500],
-        Effort::Quick => &[10, 100, 500],
-        Effort::Smoke => &[3],
+/// Widths of a fan-out.
+const fn out_branches(effort: Effort, touch: bool) -> &'static [usize] {
+    match (effort, touch) {
+        (Effort::Full, _) => &[10, 50, 100, 250, 500],
+        (Effort::Quick, false) => &[10, 100, 500],
+        (Effort::Quick, true) => &[100],
+        (Effort::Smoke, _) => &[3],
+    }
+}
+
+/// Parts of a fan-in.
+const fn in_branches(effort: Effort, touch: bool) -> &'static [usize] {
+    match (effort, touch) {
+        (Effort::Quick, false) => &[10, 100],
+        _ => out_branches(effort, touch),
     }
 }
 
 const fn turns(effort: Effort, branches: usize) -> Turns {
     let rounds = match branches {
-        ..=100 => effort.pick(30, 8),
-        _ => effort.pick(15, 4),
+        ..=100 => effort.pick(30, 6),
+        _ => effort.pick(15, 3),
     };
     Turns { rounds, block: 1 }
 }
@@ -55,9 +65,14 @@ fn out_name(branches: usize, touch: bool) -> String {
     format!("fanout-2MiB-{branches}{}", if touch { "-touch-all" } else { "-touch-none" })
 }
 
-fn entries(effort: Effort, of: fn(usize, bool) -> Vec<String>) -> Vec<String> {
-    let each = branches(effort).iter();
-    each.flat_map(|branches| [false, true].map(|touch| of(*branches, touch))).flatten().collect()
+/// Names of all entries of an experiment.
+fn entries(
+    effort: Effort,
+    branches: fn(Effort, bool) -> &'static [usize],
+    of: fn(usize, bool) -> Vec<String>,
+) -> Vec<String> {
+    let each = |touch| branches(effort, touch).iter().flat_map(move |one| of(*one, touch));
+    [false, true].into_iter().flat_map(each).collect()
 }
 
 fn out_entries(branches: usize, touch: bool) -> Vec<String> {
@@ -77,12 +92,13 @@ const fn order(verb: Verb, targets: Vec<String>, touch: bool, branches: usize) -
 fn run_out(session: &mut Session, wanted: &[String]) -> Result<()> {
     let scene = stage(&session.programs, "bench-fan-out")?;
     let bed = Bed::on(&scene);
-    let widest = branches(session.effort).iter().copied().max().unwrap_or(0);
     for touch in [false, true] {
+        let branches = out_branches(session.effort, touch);
+        let widest = branches.iter().copied().max().unwrap_or(0);
         let (name, guest) = if touch { TOUCH_ALL } else { TOUCH_NONE };
         let names: Vec<String> =
             (0..widest.div_ceil(WORKERS)).map(|number| format!("{name}-{number}")).collect();
-        let wanted: Vec<usize> = wanted_branches(session, wanted, touch, out_entries);
+        let wanted = wanted_of(branches, wanted, |branches| out_entries(branches, touch));
         if wanted.is_empty() {
             continue;
         }
@@ -102,16 +118,14 @@ fn run_out(session: &mut Session, wanted: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Widths of which an entry was asked for.
-fn wanted_branches(
-    session: &Session,
+/// Those of which an entry was asked for.
+fn wanted_of(
+    all: &[usize],
     wanted: &[String],
-    touch: bool,
-    entries: fn(usize, bool) -> Vec<String>,
+    entries: impl Fn(usize) -> Vec<String>,
 ) -> Vec<usize> {
-    let is_wanted =
-        |branches: &&usize| entries(**branches, touch).iter().any(|entry| wanted.contains(entry));
-    branches(session.effort).iter().filter(is_wanted).copied().collect()
+    let is_wanted = |one: &&usize| entries(**one).iter().any(|entry| wanted.contains(entry));
+    all.iter().filter(is_wanted).copied().collect()
 }
 
 fn measure_out(
@@ -152,7 +166,8 @@ fn run_in(session: &mut Session, wanted: &[String]) -> Result<()> {
         let (name, guest) =
             if touch { ("join-all", "bench_join_all") } else { ("join-none", "bench_join_none") };
         bed.callee((name, guest), &[("cwasi.fan-in", "caller")]);
-        for parts in wanted_branches(session, wanted, touch, in_entries) {
+        let all = in_branches(session.effort, touch);
+        for parts in wanted_of(all, wanted, |parts| in_entries(parts, touch)) {
             session.case(&in_entries(parts, touch), |session| {
                 measure_in(session, &bed, name, touch, parts)
             });
