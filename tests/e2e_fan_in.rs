@@ -95,6 +95,26 @@ fn what_is_missing_is_told_or_left_out() {
 }
 
 #[test]
+fn another_instance_is_warned_of() {
+    let scene = scene("two");
+    let merge = |id: &str| {
+        let run = scene.guest(id, "merger").annotation("cwasi.role", "secondary");
+        let run = run.annotation("cwasi.workflow", "w").annotation("cwasi.function", "merge");
+        scene.start(run.annotation("cwasi.fan-in", "2"));
+    };
+    let warned = || {
+        let groups = fs::read_dir(scene.containerd.ready().cwasi_state().join("g")).unwrap();
+        let logs = groups.map(|group| group.unwrap().path().join("daemon.log"));
+        let logs = logs.map(|log| fs::read_to_string(log).unwrap_or_default());
+        logs.filter(|log| log.contains("do not meet") && log.contains("other=\"one\"")).count()
+    };
+    merge("one");
+    assert_eq!(warned(), 0);
+    merge("two");
+    assert_eq!(warned(), 1);
+}
+
+#[test]
 fn a_command_is_refused() {
     let scene = scene("command");
     let outcome = scene.run(secondary(&scene, "c", "filter").annotation("cwasi.fan-in", "2"));

@@ -122,6 +122,7 @@ impl Tasks {
         let provision = planned.await?;
         let note = provision.plan.note.clone();
         tracing::info!(container = request.id, note, "planned");
+        self.warn_of_another(&request.id, &provision.plan.workload);
         let mut prepared = self.prepare(provision, &stdio, record).await?;
         let key = container_key(&record.namespace, &record.id);
         let ticket = self.parts.reaper.ticket();
@@ -233,6 +234,21 @@ impl Tasks {
     }
 
     /// Serves the sandbox of a function.
+    /// A fan-in has one instance, and nothing but missing parts would show that there are two.
+    fn warn_of_another(&self, container: &str, workload: &Workload) {
+        let Workload::Function(launch) = workload else { return };
+        if launch.fan_in.is_none() {
+            return;
+        }
+        let function = &launch.identity;
+        // What cannot be read now is no reason against the start.
+        let others = self.parts.broker.registry().instances(function).unwrap_or_default();
+        if let Some(other) = others.first() {
+            let other = &other.container;
+            tracing::warn!(container, %function, other, "a function with cwasi.fan-in has another instance: parts that go to different ones do not meet");
+        }
+    }
+
     fn listen(
         &self,
         id: &str,

@@ -100,6 +100,8 @@ pub struct Barrier<C, T> {
     bounds: Bounds,
     groups: BTreeMap<(RunId, String), Group<C, T>>,
     held: Held,
+    /// No group and no part has waited long enough before this: what init asks about at each of its turns.
+    earliest: u64,
 }
 
 /// What all groups hold together.
@@ -164,7 +166,7 @@ impl<C: PartialEq, T> Barrier<C, T> {
     #[must_use]
     pub const fn new(function: String, fan_in: FanIn, bounds: Bounds) -> Self {
         let held = Held { parts: 0, bytes: 0, descriptors: 0 };
-        Self { function, fan_in, bounds, groups: BTreeMap::new(), held }
+        Self { function, fan_in, bounds, groups: BTreeMap::new(), held, earliest: u64::MAX }
     }
 
     /// Lets a part wait; the group when it is complete with it.
@@ -193,6 +195,7 @@ impl<C: PartialEq, T> Barrier<C, T> {
         };
         let place = (run, key);
         let group = self.groups.entry(place.clone()).or_insert(fresh);
+        self.earliest = self.earliest.min(part.deadline).min(group.until);
         self.held.add(&part);
         if let Some(earlier) = group.parts.insert(number, part) {
             self.held.remove(&earlier);
@@ -288,6 +291,9 @@ impl<C: PartialEq, T> Barrier<C, T> {
 
     /// Takes out a group whose time is over, with a text that says what is missing.
     pub fn pop_over(&mut self, now: u64) -> Option<(Group<C, T>, String)> {
+        if now < self.earliest {
+            return None;
+        }
         let (place, _) = self.groups.iter().find(|(_, group)| group.until <= now)?;
         let place = place.clone();
         let group = self.take(&place)?;
@@ -296,12 +302,20 @@ impl<C: PartialEq, T> Barrier<C, T> {
         Some((group, text))
     }
 
-    /// Takes out a part whose caller has waited long enough, with a text that says what its group lacked.
+    /// Takes out a part whose caller has waited long enough, with a text that says what its group lacked. To be asked
+    /// after [`Self::pop_over`], until there is none.
     pub fn pop_given_up(&mut self, now: u64) -> Option<(Part<C, T>, String)> {
-        let (place, number) = self.groups.iter().find_map(|(place, group)| {
+        if now < self.earliest {
+            return None;
+        }
+        let late = self.groups.iter().find_map(|(place, group)| {
             let late = group.parts.iter().find(|(_, part)| part.deadline <= now);
             late.map(|(number, _)| (place.clone(), *number))
-        })?;
+        });
+        let Some((place, number)) = late else {
+            self.earliest = self.first_deadline().unwrap_or(u64::MAX);
+            return None;
+        };
         let group = self.groups.get_mut(&place)?;
         let text = group.describe("before the caller's deadline");
         let part = group.parts.remove(&number)?;
@@ -312,6 +326,13 @@ impl<C: PartialEq, T> Barrier<C, T> {
         Some((part, text))
     }
 
+    fn first_deadline(&self) -> Option<u64> {
+        let first = |group: &Group<C, T>| {
+            group.parts.values().map(|part| part.deadline).fold(group.until, u64::min)
+        };
+        self.groups.values().map(first).min()
+    }
+
     /// Takes out everything.
     pub fn drain(&mut self) -> Vec<Part<C, T>> {
         self.held = Held::default();
@@ -319,13 +340,10 @@ impl<C: PartialEq, T> Barrier<C, T> {
         groups.into_values().flat_map(|group| group.parts.into_values()).collect()
     }
 
-    /// When a group or a part has waited long enough.
+    /// When to ask again for groups and parts that have waited long enough.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
-        let first = |group: &Group<C, T>| {
-            group.parts.values().map(|part| part.deadline).fold(group.until, u64::min)
-        };
-        self.groups.values().map(first).min()
+        (!self.is_empty()).then_some(self.earliest)
     }
 
     /// True when nothing waits.

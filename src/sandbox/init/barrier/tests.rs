@@ -106,7 +106,7 @@ fn a_group_is_over_after_its_time_and_says_what_is_missing() {
     barrier.place(join("frame-7", 0, 2), part(1, 2, NEVER), 1000).unwrap();
     let end = 5 + TIMEOUT_MS * MS;
     assert_eq!(barrier.next_deadline(), Some(end));
-    assert!(barrier.pop_over(end - 1).is_none());
+    assert!(barrier.pop_over(end - 1).is_none() && barrier.pop_given_up(end - 1).is_none());
     let (group, text) = barrier.pop_over(end).unwrap();
     assert_eq!(text, "2 of 3 parts of `frame-7` arrived in 30s; missing: 1");
     assert_eq!(numbers(group), [(0, 1), (2, 2)]);
@@ -254,6 +254,7 @@ proptest! {
                 }
             }
             prop_assert_eq!(barrier.held, recount(&barrier));
+            prop_assert!(barrier.first_deadline().is_none_or(|first| barrier.earliest <= first));
             prop_assert!(barrier.groups.values().all(|g| !g.parts.is_empty() && !g.is_complete()));
             prop_assert!(barrier.groups.len() <= bounds.groups && barrier.held.parts <= bounds.parts);
             prop_assert!(barrier.held.bytes <= bounds.bytes && barrier.held.descriptors <= bounds.descriptors);

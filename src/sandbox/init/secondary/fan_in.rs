@@ -127,7 +127,11 @@ fn part(incoming: Box<Incoming>, now: u64) -> Part<ConnectionId, Box<Incoming>> 
         id: incoming.id,
         deadline: caller_deadline(&incoming, now).unwrap_or(NEVER),
         len: incoming.payload.len(),
-        descriptors: usize::from(matches!(incoming.payload, Payload::Segment(_))),
+        descriptors: match &incoming.payload {
+            Payload::Inline(_) => 0,
+            // A leased one comes with its token.
+            Payload::Segment(segment) => 1 + usize::from(segment.token().is_some()),
+        },
         item: incoming,
     }
 }
