@@ -85,7 +85,13 @@ impl Code {
     }
 
     pub(super) fn imports_from(&self, module: &str) -> bool {
-        self.imports.iter().any(|import| import.module == module)
+        self.imported_from(module).next().is_some()
+    }
+
+    /// Names of what it imports from `module`.
+    pub(super) fn imported_from(&self, module: &str) -> impl Iterator<Item = &str> {
+        let from = move |import: &&Import| import.module == module;
+        self.imports.iter().filter(from).map(|import| import.name.as_str())
     }
 
     /// A memory that starts larger than allowed would be made smaller silently by the engine.

@@ -1,8 +1,6 @@
 //! One instance of a function with everything that only it uses: a VM.
 #![expect(unsafe_code, reason = "C API")]
 
-use std::ffi::CString;
-use std::path::Path;
 use std::rc::Rc;
 
 use cwasi_abi::{IMPORT_MODULE, export};
@@ -10,10 +8,9 @@ use cwasi_host_functions::{GuestPtr, Host, PagesError};
 use wasmedge_sys::ffi;
 
 use super::handles::{Code, Executor, LoadFault, ModuleInstance, Store, check};
-use super::imports;
 use super::memory::{self, RawMemory};
-use super::module::{Part, WASI, WasmEdgeModule};
-use super::slot::Slot;
+use super::module::{Part, WasmEdgeModule};
+use super::surroundings::{Lent, Surroundings};
 use crate::sys::huge::HUGE_PAGE;
 use crate::sys::segment::{Segment, SegmentError};
 use crate::vm::engine::{Instance, InstanceSpec, Stop, Trap, VmError};
@@ -24,17 +21,15 @@ const NO_SUCH_EXPORT: &str = "no such export";
 
 /// An instance, and those of the modules embedded in it. All of them are made and dropped together.
 ///
-/// Fields are dropped in this order: the guest before what it imports, everything before the executor, the
-/// modules' code (kept by the slot) last.
+/// Fields are dropped in this order: the guest before what it imports, everything before its surroundings, which
+/// keep the modules' code.
 #[derive(Debug)]
 pub struct WasmEdgeInstance {
     guest: Placed,
     /// Each after what it imports.
     embedded: Vec<Placed>,
-    shared: Imports,
-    wasi: ModuleInstance,
-    executor: Executor,
-    slot: Box<Slot>,
+    wasi: Rc<ModuleInstance>,
+    around: Lent,
 }
 
 /// One module's instance, with the gates that it imports.
@@ -45,31 +40,6 @@ struct Placed {
     _store: Store,
 }
 
-/// What all modules of a VM import.
-#[derive(Debug)]
-struct Imports {
-    host: ModuleInstance,
-    /// The host functions under the name that a dispatch gate imports.
-    gate_host: Option<(ModuleInstance, ModuleInstance)>,
-    /// Embedded modules get nothing of the container: no arguments, no variables, no directories.
-    embedded_wasi: Option<ModuleInstance>,
-}
-
-impl Imports {
-    fn new(slot: &Slot) -> Result<Self, VmError> {
-        let embedded = &slot.program.embedded;
-        let gate_host = if embedded.is_empty() {
-            None
-        } else {
-            Some((imports::gate_module(slot)?, imports::module(gate::HOST, slot)?))
-        };
-        let needs_wasi = embedded.iter().any(|part| part.code.imports_from(WASI));
-        let embedded_wasi =
-            if needs_wasi { Some(ModuleInstance::wasi(&[], &[], &[])?) } else { None };
-        Ok(Self { host: imports::module(IMPORT_MODULE, slot)?, gate_host, embedded_wasi })
-    }
-}
-
 impl WasmEdgeInstance {
     pub(super) fn new(
         module: &WasmEdgeModule,
@@ -77,11 +47,9 @@ impl WasmEdgeInstance {
         host: &mut Host,
     ) -> Result<Self, VmError> {
         let program = Rc::clone(&module.program);
-        let executor = Executor::new(&module.engine.configure)?;
-        let slot = Box::new(Slot::new(Rc::clone(&program), spec.pool.clone()));
-        let shared = Imports::new(&slot)?;
-        let wasi = wasi(spec)?;
-        let mut placing = Placing { executor: &executor, shared: &shared, slot: &slot, host };
+        let around = module.surroundings(spec)?;
+        let wasi = module.wasi(spec)?;
+        let mut placing = Placing { around: &around, host };
         let mut embedded: Vec<Placed> = Vec::with_capacity(program.embedded.len());
         for part in &program.embedded {
             let placed = placing.embedded(part, &embedded)?;
@@ -93,21 +61,23 @@ impl WasmEdgeInstance {
             // - the memory belongs to an instance of this VM, and the slot is not used after it.
             unsafe { RawMemory::new(placed.instance.memory(export::MEMORY)) }
         };
-        slot.embedded
+        around
+            .slot
+            .embedded
             .borrow_mut()
             .set_memories(memory_of(&guest), embedded.iter().map(memory_of).collect());
-        let mut this = Self { guest, embedded, shared, wasi, executor, slot };
+        let mut this = Self { guest, embedded, wasi, around };
         this.initialize(host)?;
         Ok(this)
     }
 
     /// `_initialize` of each module, embedded ones before those that import them.
     fn initialize(&mut self, host: &mut Host) -> Result<(), VmError> {
-        let program = Rc::clone(&self.slot.program);
+        let program = Rc::clone(&self.around.slot.program);
         for (index, part) in program.embedded.iter().enumerate() {
             if part.code.initializes() {
                 let function = self.embedded[index].instance.function(export::INITIALIZE);
-                let run = self.slot.lend(host, || self.invoke(function, &[]));
+                let run = self.around.slot.lend(host, || self.invoke(function, &[]));
                 run.map_err(|code| VmError::Initialize {
                     reason: format!("embedded {}: {}", part.name, self.ended(code, host)),
                 })?;
@@ -138,7 +108,7 @@ impl WasmEdgeInstance {
 
     /// Why a guest stopped, and where in what is embedded.
     fn ended(&self, code: Code, host: &mut Host) -> String {
-        let message = match (code.is_exit(), &self.shared.embedded_wasi) {
+        let message = match (code.is_exit(), &self.around.imports.embedded_wasi) {
             (true, Some(wasi)) => format!("it called exit({})", wasi.exit_code()),
             _ => code.to_string(),
         };
@@ -146,7 +116,7 @@ impl WasmEdgeInstance {
             Some(said) => format!("{message}: {said}"),
             None => message,
         };
-        match self.slot.running() {
+        match self.around.slot.running() {
             running if running.is_empty() => message,
             running => format!("in embedded {}: {message}", running.join(", which called ")),
         }
@@ -173,7 +143,7 @@ impl WasmEdgeInstance {
         // - the engine checks the values against the function's type.
         check(unsafe {
             ffi::WasmEdge_ExecutorInvoke(
-                self.executor.raw(),
+                self.around.executor.raw(),
                 function,
                 params.as_ptr(),
                 params_len,
@@ -189,9 +159,7 @@ impl WasmEdgeInstance {
 
 /// Modules on their way into a VM.
 struct Placing<'a> {
-    executor: &'a Executor,
-    shared: &'a Imports,
-    slot: &'a Slot,
+    around: &'a Surroundings,
     host: &'a mut Host,
 }
 
@@ -199,10 +167,10 @@ impl Placing<'_> {
     fn embedded(&mut self, part: &Part, before: &[Placed]) -> Result<Placed, VmError> {
         let refused = |code: Code| instantiate_error(&part.name, &code.to_string());
         let store = Store::new()?;
-        if let Some(wasi) = &self.shared.embedded_wasi {
-            self.executor.register(&store, wasi).map_err(refused)?;
+        if let Some(wasi) = &self.around.imports.embedded_wasi {
+            self.around.executor.register(&store, wasi).map_err(refused)?;
         }
-        self.executor.register(&store, &self.shared.host).map_err(refused)?;
+        self.around.executor.register(&store, &self.around.imports.host).map_err(refused)?;
         let gates = self.gates(part, &store, before)?;
         let name = gate::instance_name(&part.name);
         self.place(part, store, gates, |executor, store| {
@@ -211,28 +179,30 @@ impl Placing<'_> {
     }
 
     fn root(&mut self, wasi: &ModuleInstance, embedded: &[Placed]) -> Result<Placed, VmError> {
-        let program = Rc::clone(&self.slot.program);
+        let program = Rc::clone(&self.around.slot.program);
         let part = &program.root;
         let refused = |code: Code| instantiate_error("", &code.to_string());
         let store = Store::new()?;
-        self.executor.register(&store, wasi).map_err(refused)?;
+        self.around.executor.register(&store, wasi).map_err(refused)?;
         let mut gates = self.gates(part, &store, embedded)?;
-        match (&program.dispatch, &self.shared.gate_host) {
+        match (&program.dispatch, &self.around.imports.gate_host) {
             (Some(dispatch), Some((_, host))) => {
-                self.executor.register(&store, host).map_err(refused)?;
+                self.around.executor.register(&store, host).map_err(refused)?;
                 let linked: Vec<usize> = part.links.iter().map(|link| link.callee).collect();
                 for (index, placed) in embedded.iter().enumerate() {
                     if !linked.contains(&index) {
-                        self.executor.register(&store, &placed.instance).map_err(refused)?;
+                        self.around.executor.register(&store, &placed.instance).map_err(refused)?;
                     }
                 }
                 if linked.is_empty() {
                     self.register_gate_host(&store)?;
                 }
-                let gate = self.executor.instantiate_as(&store, dispatch, IMPORT_MODULE);
+                let gate = self.around.executor.instantiate_as(&store, dispatch, IMPORT_MODULE);
                 gates.push(gate.map_err(|fault| fault_error("", fault))?);
             }
-            _ => self.executor.register(&store, &self.shared.host).map_err(refused)?,
+            _ => {
+                self.around.executor.register(&store, &self.around.imports.host).map_err(refused)?
+            }
         }
         self.place(part, store, gates, |executor, store| {
             executor.instantiate(store, &part.code.ast)
@@ -252,9 +222,9 @@ impl Placing<'_> {
         }
         let mut gates = Vec::new();
         for link in &part.links {
-            self.executor.register(store, &before[link.callee].instance).map_err(refused)?;
-            let name = self.slot.program.name(link.callee);
-            let gate = self.executor.instantiate_as(store, &link.gate, name);
+            self.around.executor.register(store, &before[link.callee].instance).map_err(refused)?;
+            let name = self.around.slot.program.name(link.callee);
+            let gate = self.around.executor.instantiate_as(store, &link.gate, name);
             gates.push(gate.map_err(|fault| fault_error(&part.name, fault))?);
         }
         Ok(gates)
@@ -262,8 +232,10 @@ impl Placing<'_> {
 
     fn register_gate_host(&self, store: &Store) -> Result<(), VmError> {
         let refused = |code: Code| instantiate_error("", &code.to_string());
-        match &self.shared.gate_host {
-            Some((gate_host, _)) => self.executor.register(store, gate_host).map_err(refused),
+        match &self.around.imports.gate_host {
+            Some((gate_host, _)) => {
+                self.around.executor.register(store, gate_host).map_err(refused)
+            }
             None => Ok(()),
         }
     }
@@ -277,7 +249,7 @@ impl Placing<'_> {
         instantiate: impl FnOnce(&Executor, &Store) -> Result<ModuleInstance, LoadFault>,
     ) -> Result<Placed, VmError> {
         // A module's start function runs inside; it has no use for the host yet but may log.
-        let made = self.slot.lend(self.host, || instantiate(self.executor, &store));
+        let made = self.around.slot.lend(self.host, || instantiate(&self.around.executor, &store));
         let instance = made.map_err(|fault| fault_error(&part.name, fault))?;
         for gate in &gates {
             gate.set_table(gate::HOME_TABLE, instance.function(gate::HOME))
@@ -313,8 +285,8 @@ impl Instance for WasmEdgeInstance {
             // - makes a value.
             .map(|param| unsafe { ffi::WasmEdge_ValueGenI32(*param) })
             .collect();
-        self.slot.lend(host, || self.invoke(function, &values)).map_err(|code| {
-            if code.is_exit() && self.slot.running().is_empty() {
+        self.around.slot.lend(host, || self.invoke(function, &values)).map_err(|code| {
+            if code.is_exit() && self.around.slot.running().is_empty() {
                 return Stop::Exited(self.wasi.exit_code());
             }
             trap(self.ended(code, host))
@@ -339,7 +311,7 @@ impl Instance for WasmEdgeInstance {
 
     fn show(&mut self, (ptr, room): (u32, u32), segment: &Segment) -> bool {
         let mut memory = self.raw_memory();
-        let mut regions = self.slot.regions.borrow_mut();
+        let mut regions = self.around.slot.regions.borrow_mut();
         regions.show(&mut memory, (GuestPtr(ptr), room), &memory::shared(segment), segment.len())
     }
 
@@ -352,50 +324,9 @@ impl Instance for WasmEdgeInstance {
 
     fn answer(&mut self, (ptr, len): (u32, u32)) -> Result<Option<Segment>, PagesError> {
         let mut memory = self.raw_memory();
-        let mut regions = self.slot.regions.borrow_mut();
+        let mut regions = self.around.slot.regions.borrow_mut();
         let answer = regions.answer(&mut memory, GuestPtr(ptr), len)?;
         let failed = |error: SegmentError| PagesError::Failed { reason: error.to_string() };
         answer.map(|sealed| sealed.0.try_clone().map_err(failed)).transpose()
     }
-}
-
-fn wasi(spec: &InstanceSpec) -> Result<ModuleInstance, VmError> {
-    let args = c_strings("argument", &spec.args)?;
-    let env = c_strings("environment variable", &spec.env)?;
-    let mut preopens = Vec::new();
-    for path in spec.preopens.iter().filter(|path| path.is_dir()) {
-        preopens.push(preopen(path)?);
-    }
-    ModuleInstance::wasi(&args, &env, &preopens)
-}
-
-fn c_strings(what: &str, texts: &[String]) -> Result<Vec<CString>, VmError> {
-    texts
-        .iter()
-        .map(|text| {
-            CString::new(text.as_str()).map_err(|_| VmError::Spec {
-                what: format!("{what} {text:?}"),
-                reason: "it contains a zero byte".into(),
-            })
-        })
-        .collect()
-}
-
-/// `guest:host`, the engine's way to name a directory.
-fn preopen(path: &Path) -> Result<CString, VmError> {
-    let refused = |reason: &str| VmError::Spec {
-        what: format!("directory {}", path.display()),
-        reason: reason.into(),
-    };
-    let text = path.to_str().ok_or_else(|| refused("its path is not UTF-8"))?;
-    if text.split('/').any(|component| component.starts_with('.')) {
-        // `/tmp/.cache` would appear to the guest as `/tmp`.
-        return Err(refused(
-            "a part of its path begins with a dot, which the engine would show to the guest under another name; mount it elsewhere",
-        ));
-    }
-    if text.contains(':') {
-        return Err(refused("its path contains a colon, which the engine takes for a separator"));
-    }
-    CString::new(format!("{text}:{text}")).map_err(|_| refused("its path contains a zero byte"))
 }

@@ -19,6 +19,8 @@ mod memory;
 mod module;
 mod signature;
 mod slot;
+mod surroundings;
+mod wasi;
 
 use std::ffi::CStr;
 use std::path::Path;

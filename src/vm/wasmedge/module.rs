@@ -10,12 +10,12 @@ use super::Shared;
 use super::code::{Code, Import};
 use super::handles::{Ast, LoadFault, ModuleInstance};
 use super::instance::WasmEdgeInstance;
+use super::surroundings::{Lent, Spares};
+use super::wasi::{self, Passed, WASI};
 use crate::vm::engine::{InstanceSpec, Module, VmError};
 use crate::vm::gate::{self, LinkedFunction};
 use crate::wire::control::{EmbeddedModule, Entry};
 
-/// Module name of WASI preview 1.
-pub(super) const WASI: &str = "wasi_snapshot_preview1";
 /// Parameters of `cwasi_alloc`.
 const ALLOC_PARAMS: u32 = 2;
 /// Parameters of `cwasi_handle`.
@@ -26,6 +26,9 @@ const HANDLE_PARAMS: u32 = 3;
 pub struct WasmEdgeModule {
     pub(super) engine: Rc<Shared>,
     pub(super) program: Rc<Program>,
+    wasi: Passed,
+    embedded_wasi: Passed,
+    spares: Rc<Spares>,
 }
 
 /// All code of one VM.
@@ -232,7 +235,34 @@ impl WasmEdgeModule {
         embedded: &[EmbeddedModule],
     ) -> Result<Self, VmError> {
         let program = Rc::new(Program::load(&engine, artifact, embedded)?);
-        Ok(Self { engine, program })
+        let (wasi, embedded_wasi) = (Passed::default(), Passed::default());
+        Ok(Self { engine, program, wasi, embedded_wasi, spares: Rc::default() })
+    }
+
+    /// What one more instance needs beside its own code.
+    pub(super) fn surroundings(&self) -> Result<Lent, VmError> {
+        self.spares.lend(self)
+    }
+
+    /// A WASI for one more instance, as new.
+    pub(super) fn wasi(&self, spec: &InstanceSpec) -> Result<Rc<ModuleInstance>, VmError> {
+        self.passed_or_fresh(&self.wasi, spec, std::slice::from_ref(&self.program.root))
+    }
+
+    /// The WASI of the modules embedded in one more instance: without arguments, variables and directories.
+    pub(super) fn embedded_wasi(&self) -> Result<Rc<ModuleInstance>, VmError> {
+        let nothing = InstanceSpec::default();
+        self.passed_or_fresh(&self.embedded_wasi, &nothing, &self.program.embedded)
+    }
+
+    fn passed_or_fresh(
+        &self,
+        passed: &Passed,
+        spec: &InstanceSpec,
+        parts: &[Part],
+    ) -> Result<Rc<ModuleInstance>, VmError> {
+        let imports = parts.iter().flat_map(|part| part.code.imported_from(WASI));
+        if wasi::is_stateless(imports) { passed.get(spec) } else { Ok(Rc::new(wasi::fresh(spec)?)) }
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Regions get their memory from `pool`, if there is one.
+    /// A slot; regions get their memory from `pool`, if there is one.
     pub(super) fn new(program: Rc<Program>, pool: Option<SegmentPool>) -> Self {
         Self {
             host: Cell::new(ptr::null_mut()),
@@ -36,6 +36,16 @@ impl Slot {
             embedded: RefCell::default(),
             program,
         }
+    }
+
+    /// Forgets what guests left: the next one finds it as new, at the same address.
+    pub(super) fn empty(&mut self) {
+        *self = Self::new(Rc::clone(&self.program), None);
+    }
+
+    /// Regions get their memory from `pool` from now on.
+    pub(super) fn serve(&mut self, pool: Option<SegmentPool>) {
+        *self.regions.get_mut() = Regions::new(pool);
     }
 
     /// Lends `host` to the host functions while `run` runs.

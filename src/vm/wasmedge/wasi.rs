@@ -1,0 +1,126 @@
+//! WASI for guests. Making one costs about as much as making the instance that it is for, so a guest that can leave
+//! nothing behind in it passes it on to the next one of its worker.
+
+use std::cell::RefCell;
+use std::ffi::CString;
+use std::path::Path;
+use std::rc::Rc;
+
+use super::handles::ModuleInstance;
+use crate::vm::engine::{InstanceSpec, VmError};
+
+/// Module name of WASI preview 1.
+pub(super) const WASI: &str = "wasi_snapshot_preview1";
+
+/// Functions after which a WASI is as it was: they read what it was made of, or act on the process' own stdio and
+/// clocks. All others may open, close, move or change descriptors that it keeps.
+const STATELESS: [&str; 15] = [
+    "args_get",
+    "args_sizes_get",
+    "clock_res_get",
+    "clock_time_get",
+    "environ_get",
+    "environ_sizes_get",
+    "fd_fdstat_get",
+    "fd_filestat_get",
+    "fd_prestat_dir_name",
+    "fd_prestat_get",
+    "fd_read",
+    "fd_write",
+    // What it sets is read after the next `proc_exit` only.
+    "proc_exit",
+    "random_get",
+    "sched_yield",
+];
+
+/// True when a guest that imports only these functions of WASI cannot change what the next one sees.
+pub(super) fn is_stateless<'a>(mut imports: impl Iterator<Item = &'a str>) -> bool {
+    imports.all(|name| STATELESS.contains(&name))
+}
+
+/// A WASI that guests of one module use one after the other.
+#[derive(Debug, Default)]
+pub(super) struct Passed(RefCell<Option<(InstanceSpec, Rc<ModuleInstance>)>>);
+
+impl Passed {
+    /// The one that serves `spec`, made when there is none.
+    pub(super) fn get(&self, spec: &InstanceSpec) -> Result<Rc<ModuleInstance>, VmError> {
+        let mut kept = self.0.borrow_mut();
+        match &*kept {
+            Some((made_for, wasi)) if made_for == spec => Ok(Rc::clone(wasi)),
+            _ => {
+                let wasi = Rc::new(fresh(spec)?);
+                *kept = Some((spec.clone(), Rc::clone(&wasi)));
+                Ok(wasi)
+            }
+        }
+    }
+}
+
+/// A WASI of nobody else's.
+pub(super) fn fresh(spec: &InstanceSpec) -> Result<ModuleInstance, VmError> {
+    let args = c_strings("argument", &spec.args)?;
+    let env = c_strings("environment variable", &spec.env)?;
+    let mut preopens = Vec::new();
+    for path in spec.preopens.iter().filter(|path| path.is_dir()) {
+        preopens.push(preopen(path)?);
+    }
+    ModuleInstance::wasi(&args, &env, &preopens)
+}
+
+fn c_strings(what: &str, texts: &[String]) -> Result<Vec<CString>, VmError> {
+    texts
+        .iter()
+        .map(|text| {
+            CString::new(text.as_str()).map_err(|_| VmError::Spec {
+                what: format!("{what} {text:?}"),
+                reason: "it contains a zero byte".into(),
+            })
+        })
+        .collect()
+}
+
+/// `guest:host`, the engine's way to name a directory.
+fn preopen(path: &Path) -> Result<CString, VmError> {
+    let refused = |reason: &str| VmError::Spec {
+        what: format!("directory {}", path.display()),
+        reason: reason.into(),
+    };
+    let text = path.to_str().ok_or_else(|| refused("its path is not UTF-8"))?;
+    if text.split('/').any(|component| component.starts_with('.')) {
+        // `/tmp/.cache` would appear to the guest as `/tmp`.
+        return Err(refused(
+            "a part of its path begins with a dot, which the engine would show to the guest under another name; mount it elsewhere",
+        ));
+    }
+    if text.contains(':') {
+        return Err(refused("its path contains a colon, which the engine takes for a separator"));
+    }
+    CString::new(format!("{text}:{text}")).map_err(|_| refused("its path contains a zero byte"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_can_keep_a_descriptor_open_is_not_stateless() {
+        assert!(is_stateless([].into_iter()));
+        assert!(is_stateless(["environ_get", "fd_write", "proc_exit"].into_iter()));
+        for name in
+            ["path_open", "fd_close", "fd_renumber", "fd_seek", "sock_accept", "poll_oneoff"]
+        {
+            assert!(!is_stateless(["fd_write", name].into_iter()), "{name}");
+        }
+    }
+
+    #[test]
+    fn one_is_passed_on_as_long_as_it_is_made_for_the_same() {
+        let passed = Passed::default();
+        let spec = InstanceSpec { args: vec!["f".to_owned()], ..InstanceSpec::default() };
+        let first = passed.get(&spec).unwrap();
+        assert!(Rc::ptr_eq(&first, &passed.get(&spec).unwrap()));
+        let other = InstanceSpec { env: vec!["A=1".to_owned()], ..spec };
+        assert!(!Rc::ptr_eq(&first, &passed.get(&other).unwrap()));
+    }
+}
