@@ -51,7 +51,7 @@ fn times() {
         let mut request = Vec::with_capacity(REQUESTS);
         for _ in 0..REQUESTS {
             let started = Instant::now();
-            worker.prepare();
+            worker.prepare_reactor();
             let ready = Instant::now();
             assert_eq!(worker.request(&[7; 64]).text().len(), 64);
             request.push(ready.elapsed());

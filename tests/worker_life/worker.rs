@@ -19,7 +19,7 @@ pub struct Worker {
     module: WasmEdgeModule,
     spec: InstanceSpec,
     host: Host,
-    next: Option<WasmEdgeInstance>,
+    next: Option<(WasmEdgeInstance, Kept)>,
     lines: Lines,
 }
 
@@ -46,8 +46,16 @@ impl Worker {
     /// Makes the next instance ahead.
     pub fn prepare(&mut self) {
         if self.next.is_none() {
-            self.next = Some(self.module.instantiate(&self.spec, &mut self.host).unwrap());
+            let instance = self.module.instantiate(&self.spec, &mut self.host).unwrap();
+            self.next = Some((instance, Kept::default()));
         }
+    }
+
+    /// [`Self::prepare`], and what a reactor's worker does ahead of a request besides.
+    pub fn prepare_reactor(&mut self) {
+        self.prepare();
+        let (instance, kept) = self.next.as_mut().unwrap();
+        reactor::prepare(instance, kept, &mut self.host).unwrap();
     }
 
     /// One request of a reactor.
@@ -57,9 +65,9 @@ impl Worker {
 
     pub fn request_with(&mut self, payload: &Payload) -> Ended {
         self.prepare();
-        let mut instance = self.next.take().unwrap();
+        let (mut instance, mut kept) = self.next.take().unwrap();
         self.host.begin(context());
-        let ended = reactor::handle(&mut instance, payload, &mut self.host).into();
+        let ended = reactor::handle_again(&mut instance, &mut kept, payload, &mut self.host).into();
         self.host.end();
         ended
     }
@@ -67,11 +75,11 @@ impl Worker {
     /// One request in an instance that is kept for the next.
     pub fn request_kept<'i>(&mut self, kept: &mut Kept, payload: impl Into<Input<'i>>) -> Ended {
         self.prepare();
-        let mut instance = self.next.take().unwrap();
+        let (mut instance, _) = self.next.take().unwrap();
         self.host.begin(context());
         let ended = reactor::handle_again(&mut instance, kept, payload, &mut self.host).into();
         self.host.end();
-        self.next = Some(instance);
+        self.next = Some((instance, Kept::default()));
         ended
     }
 
@@ -85,7 +93,7 @@ impl Worker {
     /// One run of a command.
     pub fn command(&mut self) -> End {
         self.prepare();
-        let mut instance = self.next.take().unwrap();
+        let (mut instance, _) = self.next.take().unwrap();
         self.host.begin(context());
         let end = instance.run_command("_start", &mut self.host);
         self.host.end();

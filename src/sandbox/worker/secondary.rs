@@ -10,7 +10,7 @@ use crate::sys::clock::monotonic_ns;
 use crate::sys::seqpacket::{self, Deadline};
 use crate::vm::dispatch::from_monotonic;
 use crate::vm::reactor::{self, Handled, Input, Kept};
-use crate::vm::{Context, Module, VmError};
+use crate::vm::{Context, Instance, Module, VmError};
 use crate::wire::control::{Entry, FunctionLaunch, Isolation};
 use crate::wire::envelope::{Assignment, Part};
 use crate::wire::frame::{self, FRAME_MAX};
@@ -44,8 +44,8 @@ pub fn run<M: Module>(mut worker: Worker<'_, M>) -> i32 {
         Ok(stdio) => stdio,
         Err(error) => return worker.start_failed(&error),
     };
-    let mut next = match worker.module.instantiate(&worker.spec, &mut worker.host) {
-        Ok(instance) => Ok(Ready::new(instance)),
+    let mut next = match Ready::ahead(&mut worker) {
+        Ok(ready) => Ok(ready),
         Err(error) => return worker.start_failed(&error),
     };
     if !worker.tell(&WorkerMessage::Ready) {
@@ -70,7 +70,7 @@ pub fn run<M: Module>(mut worker: Worker<'_, M>) -> i32 {
         // Ahead of the next request; if that is here already, it waits no longer than it would anyway.
         next = match used {
             Some(again) => Ok(again),
-            None => worker.module.instantiate(&worker.spec, &mut worker.host).map(Ready::new),
+            None => Ready::ahead(&mut worker),
         };
     }
 }
@@ -81,9 +81,15 @@ struct Ready<I> {
     kept: Kept,
 }
 
-impl<I> Ready<I> {
-    fn new(instance: I) -> Self {
-        Self { instance, kept: Kept::default() }
+impl<I: Instance> Ready<I> {
+    /// A fresh one.
+    fn ahead<M: Module<Instance = I>>(worker: &mut Worker<'_, M>) -> Result<Self, VmError> {
+        let mut instance = worker.module.instantiate(&worker.spec, &mut worker.host)?;
+        let mut kept = Kept::default();
+        if worker.launch.entry == Entry::Reactor {
+            reactor::prepare(&mut instance, &mut kept, &mut worker.host)?;
+        }
+        Ok(Self { instance, kept })
     }
 }
 

@@ -8,7 +8,7 @@ use cwasi_host_functions::Host;
 
 mod parts;
 
-use super::engine::{Instance, Stop, Trap};
+use super::engine::{Instance, Stop, Trap, VmError};
 use crate::modes::Payload;
 use crate::sys::segment::Segment;
 
@@ -54,6 +54,28 @@ pub enum Handled<'a> {
 #[derive(Debug, Default)]
 pub struct Kept {
     response_out: Option<Range>,
+}
+
+/// Does ahead of an instance's first request what does not depend on it, which also brings the guest's stack and
+/// allocator into memory.
+///
+/// # Errors
+/// When the guest stopped instead; then the instance is of no use.
+pub fn prepare<I: Instance>(
+    instance: &mut I,
+    kept: &mut Kept,
+    host: &mut Host,
+) -> Result<(), VmError> {
+    match response_out(instance, kept, host) {
+        // Without memory for it now, the request will say so.
+        Ok(_) | Err(Fault::NoMemory { .. }) => Ok(()),
+        Err(Fault::Stopped(Stop::Trapped(trap))) => {
+            Err(VmError::Initialize { reason: trap.to_string() })
+        }
+        Err(Fault::Stopped(Stop::Exited(code))) => Err(VmError::Initialize {
+            reason: format!("`{}` exited with code {code}", export::ALLOC),
+        }),
+    }
 }
 
 /// Runs `cwasi_handle` on `payload`, in a fresh instance. [`Host::begin`] was called for this invocation.
@@ -143,12 +165,7 @@ fn run<I: Instance>(
     input: Input<'_>,
     host: &mut Host,
 ) -> Result<Returned, Fault> {
-    let size = ResponseRef::SIZE as u64;
-    let response_out = match kept.response_out {
-        Some(place) => place,
-        None => alloc(instance, size, ResponseRef::ALIGN, host)?,
-    };
-    kept.response_out = Some(response_out);
+    let response_out = response_out(instance, kept, host)?;
     let (ptr, len) = match input {
         Input::Whole(payload) => bring(instance, payload, host)?,
         Input::Parts { expected, parts } => parts::bring(instance, expected, parts, host)?,
@@ -162,6 +179,20 @@ fn run<I: Instance>(
     let range = checked(instance.memory(), response.ptr, u64::from(response.len))
         .ok_or_else(|| outside(instance, export::HANDLE, response.ptr, u64::from(response.len)))?;
     Ok(Returned { status, response: range })
+}
+
+/// Where the guest tells its response.
+fn response_out<I: Instance>(
+    instance: &mut I,
+    kept: &mut Kept,
+    host: &mut Host,
+) -> Result<Range, Fault> {
+    let place = match kept.response_out {
+        Some(place) => place,
+        None => alloc(instance, ResponseRef::SIZE as u64, ResponseRef::ALIGN, host)?,
+    };
+    kept.response_out = Some(place);
+    Ok(place)
 }
 
 /// The payload in linear memory: pointer and length, both 0 when it is empty.

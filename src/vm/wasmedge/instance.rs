@@ -317,7 +317,7 @@ impl Instance for WasmEdgeInstance {
 
     fn show_parts(&mut self, (ptr, len): (u32, u32), parts: &[(u32, &Segment)]) -> usize {
         let mut memory = self.raw_memory();
-        let mut regions = self.slot.regions.borrow_mut();
+        let mut regions = self.around.slot.regions.borrow_mut();
         let parts = parts.iter().map(|(at, segment)| (*at, memory::shared(segment), segment.len()));
         regions.show_parts(&mut memory, (GuestPtr(ptr), len), parts)
     }

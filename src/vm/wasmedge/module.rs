@@ -240,8 +240,8 @@ impl WasmEdgeModule {
     }
 
     /// What one more instance needs beside its own code.
-    pub(super) fn surroundings(&self) -> Result<Lent, VmError> {
-        self.spares.lend(self)
+    pub(super) fn surroundings(&self, spec: &InstanceSpec) -> Result<Lent, VmError> {
+        self.spares.lend(self, spec)
     }
 
     /// A WASI for one more instance, as new.

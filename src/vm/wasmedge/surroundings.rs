@@ -12,7 +12,7 @@ use super::imports;
 use super::module::WasmEdgeModule;
 use super::slot::Slot;
 use super::wasi::WASI;
-use crate::vm::engine::VmError;
+use crate::vm::engine::{InstanceSpec, VmError};
 use crate::vm::gate;
 
 /// Most surroundings that wait for an instance: one runs, one is made ahead.
@@ -40,7 +40,7 @@ pub(super) struct Imports {
 impl Surroundings {
     fn new(module: &WasmEdgeModule) -> Result<Self, VmError> {
         let executor = Executor::new(&module.engine.configure)?;
-        let slot = Box::new(Slot::new(Rc::clone(&module.program)));
+        let slot = Box::new(Slot::new(Rc::clone(&module.program), None));
         Ok(Self { imports: Imports::new(module, &slot)?, executor, slot })
     }
 }
@@ -65,12 +65,17 @@ pub(super) struct Spares(RefCell<Vec<Surroundings>>);
 
 impl Spares {
     /// Surroundings for one instance of `module`, whose spares these are.
-    pub(super) fn lend(self: &Rc<Self>, module: &WasmEdgeModule) -> Result<Lent, VmError> {
+    pub(super) fn lend(
+        self: &Rc<Self>,
+        module: &WasmEdgeModule,
+        spec: &InstanceSpec,
+    ) -> Result<Lent, VmError> {
         let spare = self.0.borrow_mut().pop();
-        let lent = match spare {
+        let mut lent = match spare {
             Some(spare) => spare,
             None => Surroundings::new(module)?,
         };
+        lent.slot.serve(spec.pool.clone());
         Ok(Lent { lent: Some(lent), spares: Rc::clone(self) })
     }
 }
