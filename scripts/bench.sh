@@ -20,5 +20,6 @@ code=0
 if [ "$effort" = run ] && [ $# -eq 1 ]; then
     say "parts"
     cargo bench --bench parts
+    cargo test --release --test worker_life -- times
 fi
 exit "$code"

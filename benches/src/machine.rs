@@ -1,11 +1,16 @@
 //! What the figures were taken on.
 
 use std::fs;
+use std::thread::sleep;
+use std::time::Duration;
 
 use serde::Serialize;
 
-/// Load average above which a machine counts as busy with other things when a run starts.
-const QUIET_MAX: f64 = 0.5;
+/// Part of its processors' time above which a machine counts as busy with other things when a run starts. (Its load
+/// average still remembers the build.)
+const QUIET_MAX: f64 = 0.1;
+/// How long that is watched.
+const WATCH: Duration = Duration::from_millis(500);
 
 /// A machine at the start of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -22,6 +27,8 @@ pub struct Machine {
     pub huge_pages: [String; 2],
     /// Resolution of the clock that times are taken with, ns.
     pub clock_resolution: u64,
+    /// Part of its processors' time that something else used when the run started, 0 to 1.
+    pub busy: f64,
     /// Load averages of the last minute: at the start, and at the end of the run.
     pub load: [f64; 2],
 }
@@ -38,6 +45,7 @@ impl Machine {
             memory: memory(&field("/proc/meminfo", "MemTotal")),
             huge_pages: ["enabled", "shmem_enabled"].map(huge_pages),
             clock_resolution: clock_resolution(),
+            busy: busy(),
             load: [load; 2],
         }
     }
@@ -50,7 +58,7 @@ impl Machine {
     /// True when nothing else kept it busy before the run.
     #[must_use]
     pub fn was_quiet(&self) -> bool {
-        self.load[0] <= QUIET_MAX
+        self.busy <= QUIET_MAX
     }
 
     /// In one sentence.
@@ -64,7 +72,7 @@ impl Machine {
         let [anonymous, shared] = &self.huge_pages;
         format!(
             "{}, {} processors, {} MiB, Linux {}; huge pages: {anonymous}, for shared memory {shared}; clock: \
-             CLOCK_MONOTONIC, {} ns; load average {:.2} before, {:.2} after: {quiet}",
+             CLOCK_MONOTONIC, {} ns; load average {:.2} before, {:.2} after; {:.0} % busy before: {quiet}",
             self.processor,
             self.processors,
             self.memory,
@@ -72,6 +80,7 @@ impl Machine {
             self.clock_resolution,
             self.load[0],
             self.load[1],
+            self.busy * 100.0,
         )
     }
 }
@@ -108,6 +117,27 @@ fn clock_resolution() -> u64 {
         .unwrap_or(0)
 }
 
+/// Part of the processors' time that is used, watched for a moment.
+fn busy() -> f64 {
+    let before = ticks(&read("/proc/stat"));
+    sleep(WATCH);
+    share(before, ticks(&read("/proc/stat")))
+}
+
+/// Used and all ticks of all processors: `cpu user nice system idle iowait irq softirq steal …`.
+fn ticks(stat: &str) -> [f64; 2] {
+    let line = stat.lines().next().unwrap_or_default();
+    let fields: Vec<f64> =
+        line.split_whitespace().skip(1).take(8).filter_map(|word| word.parse().ok()).collect();
+    let all: f64 = fields.iter().sum();
+    let idle: f64 = fields.iter().skip(3).take(2).sum();
+    [all - idle, all]
+}
+
+fn share([used_before, all_before]: [f64; 2], [used, all]: [f64; 2]) -> f64 {
+    if all > all_before { (used - used_before) / (all - all_before) } else { 0.0 }
+}
+
 fn load() -> f64 {
     read("/proc/loadavg").split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0.0)
 }
@@ -124,10 +154,19 @@ mod tests {
     }
 
     #[test]
-    fn a_loaded_machine_is_said_to_be_one() {
-        let machine = Machine { load: [3.0, 0.0], ..Machine::read() };
-        assert!(machine.sentence().contains("NOT QUIET"));
-        let machine = Machine { load: [0.1, 9.0], ..machine };
+    fn a_busy_machine_is_said_to_be_one() {
+        let machine = Machine { busy: 0.5, ..Machine::read() };
+        assert!(machine.sentence().contains("50 % busy before: NOT QUIET"));
+        let machine = Machine { busy: 0.02, load: [3.0, 9.0], ..machine };
         assert!(!machine.sentence().contains("NOT QUIET"));
+    }
+
+    #[test]
+    fn a_share_is_that_of_the_ticks_between_two_looks() {
+        let before = ticks("cpu  10 0 10 70 10 0 0 0 0 0\ncpu0 1 1 1 1\n");
+        assert_eq!(before, [20.0, 100.0]);
+        let after = ticks("cpu  40 0 30 110 20 0 0 0 0 0\n");
+        assert_eq!(share(before, after), 0.5);
+        assert_eq!(share(before, before), 0.0);
     }
 }

@@ -71,22 +71,26 @@ struct Load {
     durations: Rounds,
 }
 
+/// One part of a load.
+fn order(effort: Effort) -> Result<Order> {
+    Ok(Order {
+        verb: Verb::Flood,
+        targets: vec![TOUCH_NONE.0.to_owned()],
+        size: SIZE,
+        made: Made::Vector,
+        touch: false,
+        count: usize::try_from((effort.load() / PARTS).as_millis())?,
+        branches: 1,
+    })
+}
+
 fn measure(
     session: &mut Session,
     names: &[String; 2],
     ours: &mut [Side],
     theirs: &mut [Side],
 ) -> Result<()> {
-    let part = session.effort.load() / PARTS;
-    let order = Order {
-        verb: Verb::Flood,
-        targets: vec![TOUCH_NONE.0.to_owned()],
-        size: SIZE,
-        made: Made::Vector,
-        touch: false,
-        count: usize::try_from(part.as_millis())?,
-        branches: 1,
-    };
+    let order = order(session.effort)?;
     let [mut we, mut they] = [Load::default(), Load::default()];
     for round in 0..=PARTS {
         let rounds = [(&mut *ours, &mut we), (&mut *theirs, &mut they)];
