@@ -22,7 +22,7 @@ build: setup ## Build the runtime (PROFILE=release for speed) and the test bed
 guests: setup ## Build the test guests
 	@scripts/guests.sh
 
-demo: setup ## Real video through a chain of functions; VIDEO=path for one of your own
+demo: setup ## Real video through four functions, fanned out and in; VIDEO=path for one of your own
 	@scripts/demo.sh $(if $(VIDEO),'$(VIDEO)')
 
 demo-two-nodes: setup ## The same on two nodes, edge and cloud, then on one: equal results

@@ -12,12 +12,18 @@ DIR=$1
 shift
 RUNTIME=io.containerd.cwasi.v1
 SECONDARIES=(process-frames prepare-dataset reconstruct-paths)
+# Calls of a function spread over its containers; a number tells them apart.
+CONTAINERS=(process-frames process-frames-2 prepare-dataset reconstruct-paths)
 CLOUD_FUNCTIONS=" ${CWASI_CLOUD_BED:+prepare-dataset fn-utils reconstruct-paths }"
 export CONTAINERD_NAMESPACE=demo
 
-# Runs a command on the node of a function: `CONTAINERD_ADDRESS` and `BED` are that node's.
+# Name of a container's function.
+function_of() { echo "${1%-[0-9]}"; }
+
+# Runs a command on the node of a container: `CONTAINERD_ADDRESS` and `BED` are that node's.
 on_node_of() {
-    local name=$1
+    local name
+    name=$(function_of "$1")
     shift
     if [[ $CLOUD_FUNCTIONS == *" $name "* ]]; then
         CONTAINERD_ADDRESS=$CWASI_CLOUD_ADDRESS BED=$CWASI_CLOUD_BED "$@"
@@ -26,7 +32,7 @@ on_node_of() {
     fi
 }
 
-run() { # the name of a function, then flags and arguments of ctr run
+run() { # a container's id, then flags and arguments of ctr run
     on_node_of "$1" ctr_run "$@"
 }
 
@@ -34,18 +40,19 @@ ctr_run() {
     local name=$1
     shift
     ctr run --runtime "$RUNTIME" --fifo-dir "$BED/fifo" \
-        --annotation cwasi.workflow=vehicle-paths --annotation "cwasi.function=$name" "$@"
+        --annotation cwasi.workflow=vehicle-paths --annotation "cwasi.function=$(function_of "$name")" "$@"
 }
 
 for name in "${SECONDARIES[@]}" extract-frames fn-utils; do
     on_node_of "$name" ctr images import "$DIR/$name.tar" >/dev/null
 done
-for name in "${SECONDARIES[@]}"; do
+for name in "${CONTAINERS[@]}"; do
     say "starting $name (secondary)$([ -d "$STATE_DIR/aot" ] || echo ': the first start compiles it')"
-    embed=()
-    # A library: it runs inside the function that imports it, and only there.
-    [ "$name" != prepare-dataset ] || embed=(--annotation cwasi.embed=fn_utils=localhost/fn-utils:demo)
-    run "$name" --detach --annotation cwasi.role=secondary "${embed[@]}" "localhost/$name:demo" "$name"
+    more=()
+    # Its calls are parts that are handled together. A library: it runs inside the function that imports it, and only there.
+    [ "$name" != prepare-dataset ] ||
+        more=(--annotation cwasi.fan-in=caller --annotation cwasi.embed=fn_utils=localhost/fn-utils:demo)
+    run "$name" --detach --annotation cwasi.role=secondary "${more[@]}" "localhost/$(function_of "$name"):demo" "$name"
 done
 ctr task ls
 [ -z "${CWASI_CLOUD_BED:-}" ] || on_node_of reconstruct-paths ctr task ls
@@ -61,7 +68,7 @@ say "extract-frames ended with $code after $((SECONDS - started)) s"
 [ "$code" = 0 ] || [ "$code" = 3 ] || exit "$code"
 # A function's end has its shim write down what its calls did.
 stopped() { on_node_of "$1" ctr task ls | grep -q "^$1 .*STOPPED"; }
-for name in "${SECONDARIES[@]}"; do
+for name in "${CONTAINERS[@]}"; do
     on_node_of "$name" ctr task kill --signal TERM "$name"
     for _ in {1..100}; do ! stopped "$name" || break; sleep 0.1; done
 done

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The main job: a video goes through four functions on a private containerd.
+# The main job: a video goes through four functions, fanned out and in, on a private containerd. The results must equal
+# those of the same functions called one after the other in one process.
 #
 #   demo.sh            a traffic scene is generated, and the result scored against its ground truth
 #   demo.sh VIDEO      a video of one's own (H.264 in MP4 or MJPEG in AVI; others are converted first)
@@ -110,14 +111,22 @@ run_with() {
         "/in/$(basename "$DEMO_DIR"/in/cam0.*)" ${homography:+--homography "$homography"}
 }
 
-compare() {
+compare() { # what is compared, then the folder with the other results
     local file
     echo
-    say "two nodes against one"
+    say "$1"
     for file in "$DEMO_DIR"/out/*; do
-        cmp "$file" "$DEMO_DIR/out-two-nodes/$(basename "$file")" || die "$(basename "$file") differs"
+        cmp "$file" "$2/$(basename "$file")" || die "$(basename "$file") differs"
         printf '      equal: %s, %s bytes\n' "$(basename "$file")" "$(stat -c %s "$file")"
     done
+}
+
+# The same functions in one process, one call after the other.
+run_in_sequence() {
+    rm -rf "$DEMO_DIR/out-sequential"
+    # 3 and the like: a video that can be read in part only.
+    "$TARGET_DIR/workflows/release/run-native" "$DEMO_DIR"/in/cam0.* --out "$DEMO_DIR/out-sequential" \
+        ${homography:+--homography "$DEMO_DIR$homography"} >/dev/null || [ -n "$video" ]
 }
 
 cd "$CHECKOUT"
@@ -139,4 +148,6 @@ if [ -n "$two_nodes" ]; then
 fi
 run_with with
 show_results
-[ -z "$two_nodes" ] || compare
+[ -z "$two_nodes" ] || compare "two nodes against one" "$DEMO_DIR/out-two-nodes"
+run_in_sequence
+compare "in parallel against one call after the other" "$DEMO_DIR/out-sequential"

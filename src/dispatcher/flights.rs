@@ -138,9 +138,11 @@ impl Flights {
 
     fn keep_segment(&mut self, segment: SegmentRef<'_>) -> Result<Rc<Segment>, SegmentError> {
         let inode = segment.inode()?;
-        // While it is kept, no other memfd has its number.
+        // While it is kept, no other memfd has its number, and its bytes stay: a lease's token is kept with it.
         let known = self.segment.as_ref().filter(|(known, _)| *known == inode);
-        if let Some(kept) = known.and_then(|(_, kept)| kept.upgrade()) {
+        if let Some(kept) = known.and_then(|(_, kept)| kept.upgrade())
+            && kept.len() == segment.len()
+        {
             return Ok(kept);
         }
         let kept = Rc::new(segment.to_segment()?);

@@ -151,6 +151,9 @@ pub fn a_hundred_in_flight_end_each_with_its_own_answer<B: Reachable>() {
             assert!(end.as_ref() == Ok(&payload(place)), "{place}");
         }
     }
+    let edges = dispatcher.edges().take();
+    let counted: Vec<_> = edges.iter().map(|edge| (edge.calls, edge.errors)).collect();
+    assert_eq!(counted, [(100, 1)]);
 }
 
 /// More bytes than the sockets hold, in both directions, before the first wait.

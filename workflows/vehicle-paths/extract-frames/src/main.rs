@@ -9,9 +9,9 @@ use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use cwasi_runtime::Cwasi;
 use serde_json::json;
-use vision::functions::CallFailed;
-use vision::functions::extract::{Outcome, extract_frames};
+use vision::functions::extract::{Outcome, Plan, extract_frames};
 use vision::functions::options::{self, Options};
 use vision::geometry::Matrix3;
 use vision::video::Video;
@@ -48,10 +48,9 @@ fn run(options: &Options) -> Result<Outcome, String> {
     let mut archive = BufWriter::new(File::create(&tar).map_err(failed("create", &tar))?);
     let outcome = extract_frames(
         &mut video,
-        options.fps,
-        options.max_frames,
+        Plan { fps: options.fps, max_frames: options.max_frames, branches: options.branches },
         homography,
-        &call,
+        &Cwasi,
         &mut archive,
     )
     .map_err(|error| chain(&error))?;
@@ -73,11 +72,6 @@ fn homography(options: &Options) -> Result<Option<Matrix3>, String> {
     let json = std::fs::read(&path).map_err(failed("read", &path))?;
     let found = options::homography(&json, options.camera);
     found.map(Some).map_err(|error| format!("{}: {error}", path.display()))
-}
-
-fn call(target: &str, payload: &[u8]) -> Result<Vec<u8>, CallFailed> {
-    cwasi::call(target, payload)
-        .map_err(|error| CallFailed { target: target.to_owned(), reason: error.to_string() })
 }
 
 /// An error with its sources, in one line.

@@ -6,7 +6,11 @@ use std::io::Cursor;
 use std::process::Command;
 
 use vehicle_paths_tools::pipeline;
+use vision::functions::extract::Plan;
 use vision::video::{Video, VideoError};
+
+/// One chunk at a time.
+const PLAN: Plan = Plan { fps: 10.0, max_frames: u32::MAX, branches: 1 };
 
 /// A short scene at 10 pictures a second; in MP4 the index comes first in the file.
 fn scene(seconds: u32, codec: &str) -> Vec<u8> {
@@ -35,7 +39,7 @@ fn motion_jpeg_in_avi_becomes_a_picture_and_an_archive() {
 fn becomes_a_picture_and_an_archive(bytes: &[u8]) {
     let mut video = Video::open(Cursor::new(bytes)).unwrap();
     let mut archive = Vec::new();
-    let (outcome, traffic) = pipeline::run(&mut video, 10.0, u32::MAX, None, &mut archive).unwrap();
+    let (outcome, traffic) = pipeline::run(&mut video, PLAN, None, &mut archive).unwrap();
     assert!(outcome.problem.is_none());
     assert_eq!(outcome.frames.len(), 30);
     assert!(outcome.paths.picture.starts_with(b"\x89PNG"));
@@ -47,6 +51,15 @@ fn becomes_a_picture_and_an_archive(bytes: &[u8]) {
     assert_eq!(names.iter().filter(|name| name.ends_with(".jpg")).count(), 30);
     assert!(names.contains(&"annotations.json".to_owned()), "{names:?}");
     assert_eq!(traffic["reconstruct-paths"].0, 1);
+    // 30 pictures are three chunks: learned, labelled and anonymized; two parts each, and the end.
+    assert_eq!((traffic["process-frames"].0, traffic["prepare-dataset"].0), (7, 7));
+    for branches in [2, 64] {
+        let mut video = Video::open(Cursor::new(bytes)).unwrap();
+        let mut again = Vec::new();
+        let plan = Plan { branches, ..PLAN };
+        let (same, _) = pipeline::run(&mut video, plan, None, &mut again).unwrap();
+        assert!(again == archive && same.paths == outcome.paths, "{branches} branches");
+    }
 }
 
 #[test]
@@ -56,7 +69,7 @@ fn a_cut_video_gives_what_was_decoded_and_says_where_it_ends() {
         let cut = &bytes[..bytes.len() * 3 / 4];
         let mut video = Video::open(Cursor::new(cut)).unwrap();
         let mut archive = Vec::new();
-        let (outcome, _) = pipeline::run(&mut video, 10.0, u32::MAX, None, &mut archive).unwrap();
+        let (outcome, _) = pipeline::run(&mut video, PLAN, None, &mut archive).unwrap();
         assert!((1..30).contains(&outcome.frames.len()), "{codec}: {}", outcome.frames.len());
         let problem = outcome.problem.unwrap();
         assert!(matches!(problem, VideoError::CutShort { frames: 30, .. }), "{codec}: {problem}");
@@ -70,7 +83,7 @@ fn a_video_damaged_in_the_middle_gives_what_comes_before() {
     bytes[middle..middle + 4096].fill(0);
     let mut video = Video::open(Cursor::new(&bytes)).unwrap();
     let mut archive = Vec::new();
-    let (outcome, _) = pipeline::run(&mut video, 10.0, u32::MAX, None, &mut archive).unwrap();
+    let (outcome, _) = pipeline::run(&mut video, PLAN, None, &mut archive).unwrap();
     assert!((10..30).contains(&outcome.frames.len()), "{}", outcome.frames.len());
     assert!(outcome.problem.is_some());
 }

@@ -4,6 +4,8 @@
 //! Each kind of message has a number of its own, so a payload sent to the wrong function, or from
 //! another version of the workflow, is refused with a sentence and not misread.
 
+use std::io::Write;
+
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -13,7 +15,7 @@ use crate::label::FrameLabels;
 use crate::track::Path;
 
 /// Raised with every change of a message.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// Largest payload written or read, bytes: well under what a call may carry.
 pub const MAX_BYTES: usize = 128 * 1024 * 1024;
 /// Pictures in one message, at most.
@@ -94,12 +96,23 @@ pub trait Message: Serialize {
 
 /// Writes a message.
 pub fn encode<M: Message>(message: &M) -> Result<Vec<u8>, PayloadError> {
+    encode_into(message, Vec::with_capacity)
+}
+
+/// Writes a message into the buffer that `make` gives for its length.
+pub fn encode_into<M: Message, B: Write>(
+    message: &M,
+    make: impl FnOnce(usize) -> B,
+) -> Result<B, PayloadError> {
+    let malformed = |reason: String| PayloadError::Malformed { name: M::NAME, reason };
     check_pictures(message)?;
-    let head = vec![MAGIC[0], MAGIC[1], VERSION, M::KIND];
-    let bytes = postcard::to_extend(message, head)
-        .map_err(|error| PayloadError::Malformed { name: M::NAME, reason: error.to_string() })?;
-    check_bytes::<M>(bytes.len())?;
-    Ok(bytes)
+    let body = postcard::experimental::serialized_size(message)
+        .map_err(|error| malformed(error.to_string()))?;
+    check_bytes::<M>(HEADER + body)?;
+    let mut buffer = make(HEADER + body);
+    let head = [MAGIC[0], MAGIC[1], VERSION, M::KIND];
+    buffer.write_all(&head).map_err(|error| malformed(error.to_string()))?;
+    postcard::to_io(message, buffer).map_err(|error| malformed(error.to_string()))
 }
 
 /// Reads a message; nothing may be left over.
@@ -164,10 +177,18 @@ pub enum ProcessRequest<'a> {
         #[serde(borrow)]
         shots: Vec<Shot<'a>>,
     },
-    /// Label and anonymize consecutive pictures.
-    Process {
+    /// Label consecutive pictures.
+    Label {
         /// What the answer before returned.
         background: Box<Background>,
+        /// Up to [`MAX_PICTURES`].
+        #[serde(borrow)]
+        shots: Vec<Shot<'a>>,
+    },
+    /// Anonymize labelled pictures and have them put into the archive.
+    Anonymize {
+        /// Labels of each of them.
+        frames: Vec<FrameLabels>,
         /// Up to [`MAX_PICTURES`].
         #[serde(borrow)]
         shots: Vec<Shot<'a>>,
@@ -180,7 +201,9 @@ impl Message for ProcessRequest<'_> {
 
     fn pictures(&self) -> usize {
         match self {
-            Self::Learn { shots } | Self::Process { shots, .. } => shots.len(),
+            Self::Learn { shots } | Self::Label { shots, .. } | Self::Anonymize { shots, .. } => {
+                shots.len()
+            }
         }
     }
 }
@@ -196,8 +219,8 @@ pub enum ProcessResponse {
         #[serde(with = "serde_bytes")]
         scene: Vec<u8>,
     },
-    /// Pictures were labelled and anonymized.
-    Processed {
+    /// Pictures were labelled.
+    Labelled {
         /// To be passed on with the next pictures.
         background: Box<Background>,
         /// Labels per picture.
@@ -205,10 +228,9 @@ pub enum ProcessResponse {
         /// Numbers of pictures in which too much changed at once to label or anonymize them; they
         /// are not in the archive.
         skipped: Vec<u32>,
-        /// The next part of the dataset's archive.
-        #[serde(with = "serde_bytes")]
-        archive: Vec<u8>,
     },
+    /// Pictures were anonymized, and are in the archive's part.
+    Anonymized,
 }
 
 impl Message for ProcessResponse {
@@ -216,14 +238,20 @@ impl Message for ProcessResponse {
     const NAME: &'static str = "process response";
 }
 
-/// To `prepare-dataset`.
+/// To `prepare-dataset`, one part of those that it handles together: the pictures of a chunk with their labels, or
+/// the end alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum DatasetRequest<'a> {
-    /// Append anonymized pictures.
-    Collect {
+    /// Anonymized pictures, to be appended.
+    Pictures {
         /// Up to [`MAX_PICTURES`].
         #[serde(borrow)]
         shots: Vec<Shot<'a>>,
+    },
+    /// What is in these pictures.
+    Labels {
+        /// One for each of them, in their order.
+        frames: Vec<FrameLabels>,
     },
     /// All pictures are in: write the annotations, have the paths reconstructed, end the archive.
     Finish(#[serde(borrow)] Recording<'a>),
@@ -235,7 +263,8 @@ impl Message for DatasetRequest<'_> {
 
     fn pictures(&self) -> usize {
         match self {
-            Self::Collect { shots } => shots.len(),
+            Self::Pictures { shots } => shots.len(),
+            Self::Labels { frames } => frames.len(),
             Self::Finish(_) => 1,
         }
     }

@@ -9,6 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::Parser;
 use vehicle_paths_tools::pipeline;
+use vision::functions::extract::Plan;
 use vision::functions::options;
 use vision::video::Video;
 
@@ -52,8 +53,8 @@ fn main() -> Result<()> {
         BufWriter::new(File::create(&tar).with_context(|| format!("create {}", tar.display()))?);
     let started = Instant::now();
     let mut video = Video::open(BufReader::new(file))?;
-    let (outcome, traffic) =
-        pipeline::run(&mut video, options.fps, options.max_frames, homography, &mut archive)?;
+    let plan = Plan { fps: options.fps, max_frames: options.max_frames, branches: 1 };
+    let (outcome, traffic) = pipeline::run(&mut video, plan, homography, &mut archive)?;
     archive.flush().context("write the dataset")?;
     std::fs::write(options.out.join("paths.png"), &outcome.paths.picture)?;
     let found = &outcome.paths;

@@ -13,7 +13,11 @@ use vehicle_paths_tools::scene::film::{Filming, film};
 use vehicle_paths_tools::scene::truth::Truth;
 use vehicle_paths_tools::score::lenient::{Lenient, lenient};
 use vehicle_paths_tools::score::{Score, score};
+use vision::functions::extract::Plan;
 use vision::video::Video;
+
+/// All pictures that the demo takes.
+const PLAN: Plan = Plan { fps: 10.0, max_frames: u32::MAX, branches: 1 };
 
 /// Film seeds, find the paths, print the accuracy.
 #[derive(Parser)]
@@ -84,7 +88,7 @@ fn run(truth: &Truth, camera: usize, folder: &Path) -> Result<Row> {
     let mut video = Video::open(BufReader::new(file))?;
     let homography = Some(truth.cameras[camera].homography);
     let mut archive = Vec::new();
-    let (outcome, _) = pipeline::run(&mut video, 10.0, u32::MAX, homography, &mut archive)?;
+    let (outcome, _) = pipeline::run(&mut video, PLAN, homography, &mut archive)?;
     let found = &outcome.paths.paths;
     let paths = score(truth, camera, found).context("the truth has no such camera")?;
     let Lenient { covered, mean_error_m } = lenient(truth, found);

@@ -1,20 +1,29 @@
 //! `extract-frames`: reads the video, leads the other functions through it, delivers the results.
 //!
 //! A few seconds of sampled pictures are held back so that the empty scene can be learned before
-//! the first picture is judged; after that only one chunk is in memory at a time.
+//! the first picture is judged; after that only a few chunks are in memory at a time.
+//!
+//! Labeling is a chain: each chunk's needs the background that the one before has moved. Anonymizing hangs on the labels
+//! of its own chunk only. So while a chunk is labelled, those before it are anonymized, several at a time, and the video
+//! is read on. A chunk's pictures and labels meet again in `prepare-dataset`, and what it makes of them is written in
+//! the order of the chunks: the results do not depend on what ran when.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::io::{Read, Seek, Write};
 
 use thiserror::Error;
 
-use super::{Call, CallFailed, FunctionError, PREPARE_DATASET, PROCESS_FRAMES};
+use super::{
+    CallFailed, FunctionError, Join, LABELS, PICTURE_PARTS, PREPARE_DATASET, PROCESS_FRAMES,
+    Runtime, pictures_key, send,
+};
 use crate::detect::Background;
 use crate::geometry::Matrix3;
 use crate::jpeg::{self, JpegError};
 use crate::label::FrameLabels;
 use crate::payload::{
     DatasetRequest, DatasetResponse, PathsResponse, PayloadError, ProcessRequest, ProcessResponse,
-    Recording, Shot, decode, encode,
+    Recording, Shot, decode,
 };
 use crate::video::{Sampler, Video, VideoError};
 
@@ -80,16 +89,27 @@ struct Held {
     jpeg: Vec<u8>,
 }
 
+/// Which pictures are taken from a video, and how many chunks of them are worked on at a time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Plan {
+    /// Pictures sampled a second.
+    pub fps: f64,
+    /// Sampled pictures at most.
+    pub max_frames: u32,
+    /// Chunks that are anonymized at a time, at least 1.
+    pub branches: usize,
+}
+
 /// Runs the workflow over an open video; the dataset's archive goes to `archive` part by part.
-pub fn extract_frames<R: Read + Seek>(
-    video: &mut Video<R>,
-    fps: f64,
-    max_frames: u32,
+pub fn extract_frames<V: Read + Seek, R: Runtime>(
+    video: &mut Video<V>,
+    plan: Plan,
     homography: Option<Matrix3>,
-    runtime: &impl Call,
+    runtime: &R,
     archive: &mut impl Write,
 ) -> Result<Outcome, ExtractError> {
-    let mut source = Source::new(video, fps, max_frames);
+    let fps = plan.fps;
+    let mut source = Source::new(video, fps, plan.max_frames);
     let hold = ((LEARNING_SECONDS * fps.min(source.video.fps())) as usize).clamp(1, MAX_HELD);
     let mut held = source.take(hold, usize::MAX)?;
     let Some(first) = held.first() else {
@@ -100,26 +120,26 @@ pub fn extract_frames<R: Read + Seek>(
         .map_err(|source| ExtractError::Picture { number, source })?;
     let (mut background, scene) = learn(&held, runtime)?;
     let (mut frames, mut skipped) = (Vec::new(), Vec::new());
-    loop {
-        let mut bytes = 0;
-        let fits = |shot: &&Held| {
-            bytes += shot.jpeg.len();
-            bytes <= CHUNK_BYTES
-        };
-        let count = held.iter().take(CHUNK).take_while(fits).count().max(1).min(held.len());
-        let rest = held.split_off(count);
-        let chunk = std::mem::replace(&mut held, rest);
-        if chunk.is_empty() {
-            break;
-        }
-        let done = process(background, &chunk, runtime)?;
-        background = done.background;
-        archive.write_all(&done.archive).map_err(ExtractError::Archive)?;
-        frames.extend(done.labels);
-        skipped.extend(done.skipped);
+    let mut branches = VecDeque::new();
+    while !held.is_empty() {
+        let chunk = next_chunk(&mut held);
+        let labels = start_labels(background, &chunk, runtime)?;
         if held.is_empty() {
             held = source.take(CHUNK, CHUNK_BYTES)?;
         }
+        let labelled = end_labels::<R>(runtime.wait(labels)?)?;
+        background = labelled.background;
+        if branches.len() >= plan.branches.max(1)
+            && let Some(oldest) = branches.pop_front()
+        {
+            end_branch(oldest, runtime, archive)?;
+        }
+        branches.extend(start_branch(&chunk, &labelled.frames, &labelled.skipped, runtime)?);
+        frames.extend(labelled.frames);
+        skipped.extend(labelled.skipped);
+    }
+    for branch in branches {
+        end_branch(branch, runtime, archive)?;
     }
     let recording = Recording {
         width: width as u32,
@@ -133,6 +153,18 @@ pub fn extract_frames<R: Read + Seek>(
     archive.write_all(&end).map_err(ExtractError::Archive)?;
     let Recording { frames, skipped, .. } = recording;
     Ok(Outcome { paths, frames, skipped, problem: source.problem })
+}
+
+/// As many pictures as go into one request; at least one.
+fn next_chunk(held: &mut Vec<Held>) -> Vec<Held> {
+    let mut bytes = 0;
+    let fits = |shot: &&Held| {
+        bytes += shot.jpeg.len();
+        bytes <= CHUNK_BYTES
+    };
+    let count = held.iter().take(CHUNK).take_while(fits).count().max(1).min(held.len());
+    let rest = held.split_off(count);
+    std::mem::replace(held, rest)
 }
 
 /// The video as sampled JPEGs.
@@ -185,44 +217,97 @@ fn out_of_turn(target: &'static str) -> ExtractError {
     ExtractError::Function(FunctionError::Answer { target })
 }
 
-fn learn(held: &[Held], runtime: &impl Call) -> Result<(Box<Background>, Vec<u8>), ExtractError> {
+fn learn(
+    held: &[Held],
+    runtime: &impl Runtime,
+) -> Result<(Box<Background>, Vec<u8>), ExtractError> {
     let step = held.len().div_ceil(LEARNED).max(1);
-    let request = encode(&ProcessRequest::Learn { shots: shots(held.iter().step_by(step)) })?;
-    match decode(&runtime.call(PROCESS_FRAMES, &request)?)? {
+    let request = ProcessRequest::Learn { shots: shots(held.iter().step_by(step)) };
+    let answer = runtime.wait(send(runtime, PROCESS_FRAMES, &request, None)?)?;
+    match decode(&answer)? {
         ProcessResponse::Learned { background, scene } => Ok((background, scene)),
-        ProcessResponse::Processed { .. } => Err(out_of_turn(PROCESS_FRAMES)),
+        _ => Err(out_of_turn(PROCESS_FRAMES)),
     }
 }
 
-/// What one chunk gave.
-struct Done {
+/// What labeling one chunk gave.
+struct Labelled {
     background: Box<Background>,
-    labels: Vec<FrameLabels>,
+    frames: Vec<FrameLabels>,
     skipped: Vec<u32>,
-    archive: Vec<u8>,
 }
 
-fn process(
+fn start_labels<R: Runtime>(
     background: Box<Background>,
     chunk: &[Held],
-    runtime: &impl Call,
-) -> Result<Done, ExtractError> {
-    let shots = shots(chunk.iter());
-    let request = encode(&ProcessRequest::Process { background, shots })?;
-    match decode(&runtime.call(PROCESS_FRAMES, &request)?)? {
-        ProcessResponse::Processed { background, labels, skipped, archive } => {
-            Ok(Done { background, labels, skipped, archive })
+    runtime: &R,
+) -> Result<R::Pending, ExtractError> {
+    let request = ProcessRequest::Label { background, shots: shots(chunk.iter()) };
+    Ok(send(runtime, PROCESS_FRAMES, &request, None)?)
+}
+
+fn end_labels<R: Runtime>(answer: R::Answer) -> Result<Labelled, ExtractError> {
+    match decode(&answer)? {
+        ProcessResponse::Labelled { background, labels, skipped } => {
+            Ok(Labelled { background, frames: labels, skipped })
         }
-        ProcessResponse::Learned { .. } => Err(out_of_turn(PROCESS_FRAMES)),
+        _ => Err(out_of_turn(PROCESS_FRAMES)),
+    }
+}
+
+/// A chunk whose pictures are anonymized by `process-frames`, and meet their labels in `prepare-dataset`.
+struct Branch<P> {
+    pictures: P,
+    labels: P,
+}
+
+/// Nothing when no picture of the chunk is to be in the archive.
+fn start_branch<R: Runtime>(
+    chunk: &[Held],
+    frames: &[FrameLabels],
+    skipped: &[u32],
+    runtime: &R,
+) -> Result<Option<Branch<R::Pending>>, ExtractError> {
+    let skipped: BTreeSet<u32> = skipped.iter().copied().collect();
+    let shots = shots(chunk.iter().filter(|one| !skipped.contains(&one.number)));
+    let Some(first) = shots.first() else { return Ok(None) };
+    let settled = frames.iter().filter(|frame| !skipped.contains(&frame.number));
+    let frames: Vec<FrameLabels> = settled.cloned().collect();
+    let key = pictures_key(first.number);
+    let join = Join { key: &key, parts: PICTURE_PARTS, part: LABELS };
+    let labels = DatasetRequest::Labels { frames: frames.clone() };
+    let labels = send(runtime, PREPARE_DATASET, &labels, Some(join))?;
+    let pictures = ProcessRequest::Anonymize { frames, shots };
+    let pictures = send(runtime, PROCESS_FRAMES, &pictures, None)?;
+    Ok(Some(Branch { pictures, labels }))
+}
+
+fn end_branch<R: Runtime>(
+    branch: Branch<R::Pending>,
+    runtime: &R,
+    archive: &mut impl Write,
+) -> Result<(), ExtractError> {
+    // First: when this fails, nobody waits for the other.
+    let anonymized = runtime.wait(branch.pictures)?;
+    let ProcessResponse::Anonymized = decode(&anonymized)? else {
+        return Err(out_of_turn(PROCESS_FRAMES));
+    };
+    let answer = runtime.wait(branch.labels)?;
+    match decode(&answer)? {
+        DatasetResponse::Part(part) => archive.write_all(&part).map_err(ExtractError::Archive),
+        DatasetResponse::End { .. } => Err(out_of_turn(PREPARE_DATASET)),
     }
 }
 
 fn finish(
     recording: &Recording,
-    runtime: &impl Call,
+    runtime: &impl Runtime,
 ) -> Result<(Vec<u8>, PathsResponse), ExtractError> {
-    let request = encode(&DatasetRequest::Finish(recording.clone()))?;
-    match decode(&runtime.call(PREPARE_DATASET, &request)?)? {
+    let request = DatasetRequest::Finish(recording.clone());
+    // `prepare-dataset` handles parts only; this one is complete by itself.
+    let join = Join { key: "end", parts: 1, part: 0 };
+    let answer = runtime.wait(send(runtime, PREPARE_DATASET, &request, Some(join))?)?;
+    match decode(&answer)? {
         DatasetResponse::End { archive, paths } => Ok((archive, paths)),
         DatasetResponse::Part(_) => Err(out_of_turn(PREPARE_DATASET)),
     }

@@ -1,5 +1,5 @@
-//! The four functions and their library, as functions of bytes. How a call to another function travels is behind
-//! [`Call`]: the guests give the runtime's, the tools and tests give a plain function call.
+//! The four functions and their library, as functions of bytes. How calls to other functions travel is behind
+//! [`Runtime`]: the guests give CWASI's, the tools and tests one that calls plain functions.
 
 #[cfg(feature = "video")]
 pub mod extract;
@@ -14,12 +14,15 @@ pub use prepare::prepare_dataset;
 pub use process::process_frames;
 pub use reconstruct::reconstruct_paths;
 
+use std::io::Write;
+use std::ops::Deref;
+
 use thiserror::Error;
 
 use crate::dataset::ArchiveError;
 use crate::detect::BackgroundError;
 use crate::jpeg::JpegError;
-use crate::payload::PayloadError;
+use crate::payload::{Message, PayloadError, encode_into};
 use crate::picture::PictureError;
 use crate::track::TrackError;
 
@@ -40,17 +43,60 @@ pub struct CallFailed {
     pub reason: String,
 }
 
-/// How a function calls another.
-pub trait Call {
-    /// Sends a request and waits for its response.
-    fn call(&self, target: &str, payload: &[u8]) -> Result<Vec<u8>, CallFailed>;
+/// Where a call belongs that is one part of several: the callee handles them together, and each caller gets the
+/// answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Join<'a> {
+    /// What the parts have in common.
+    pub key: &'a str,
+    /// How many there are.
+    pub parts: u32,
+    /// The place of this one, from 0.
+    pub part: u32,
 }
 
-impl<F: Fn(&str, &[u8]) -> Result<Vec<u8>, CallFailed>> Call for F {
-    fn call(&self, target: &str, payload: &[u8]) -> Result<Vec<u8>, CallFailed> {
-        self(target, payload)
-    }
+/// How a function calls others: many at a time.
+pub trait Runtime {
+    /// Where a request is written.
+    type Buffer: Write;
+    /// A call under way.
+    type Pending;
+    /// What it ends with.
+    type Answer: Deref<Target = [u8]>;
+
+    /// A buffer with room for `len` bytes.
+    fn buffer(&self, len: usize) -> Self::Buffer;
+
+    /// Sends a request, and does not wait for its end.
+    fn start(&self, target: &str, payload: Self::Buffer, join: Option<Join<'_>>) -> Self::Pending;
+
+    /// Waits for it.
+    ///
+    /// # Errors
+    /// When the call failed.
+    fn wait(&self, call: Self::Pending) -> Result<Self::Answer, CallFailed>;
 }
+
+/// Sends a message.
+fn send<R: Runtime, M: Message>(
+    runtime: &R,
+    target: &str,
+    message: &M,
+    join: Option<Join<'_>>,
+) -> Result<R::Pending, PayloadError> {
+    let payload = encode_into(message, |len| runtime.buffer(len))?;
+    Ok(runtime.start(target, payload, join))
+}
+
+/// The key of the pictures from `first` on.
+fn pictures_key(first: u32) -> String {
+    format!("pictures-{first:06}")
+}
+
+/// Place of the pictures, and of their labels, among the parts that `prepare-dataset` handles together.
+const PICTURES: u32 = 0;
+const LABELS: u32 = 1;
+const PICTURE_PARTS: u32 = 2;
 
 /// Why a function cannot answer.
 #[derive(Debug, Error)]
@@ -89,6 +135,22 @@ pub enum FunctionError {
     /// A call to another function failed.
     #[error(transparent)]
     Call(#[from] CallFailed),
+    /// Pictures and labels that do not belong together.
+    #[error("pictures {pictures:?} came with the labels of {labels:?}")]
+    Mismatch {
+        /// Numbers of the pictures.
+        pictures: Vec<u32>,
+        /// Numbers that the labels have.
+        labels: Vec<u32>,
+    },
+    /// Parts that are never handled together.
+    #[error(
+        "these {count} parts do not belong together; deploy all four functions from the same build"
+    )]
+    Parts {
+        /// How many.
+        count: usize,
+    },
     /// A callee answered something that its request does not ask for.
     #[error("{target} answered out of turn; deploy all four functions from the same build")]
     Answer {

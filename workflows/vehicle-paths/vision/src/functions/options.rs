@@ -6,7 +6,7 @@ use thiserror::Error;
 use crate::geometry::{Matrix3, invert};
 
 /// How to call it.
-pub const USAGE: &str = "usage: extract-frames VIDEO [--out DIR] [--fps RATE] [--homography FILE] [--camera N] [--max-frames N]";
+pub const USAGE: &str = "usage: extract-frames VIDEO [--out DIR] [--fps RATE] [--homography FILE] [--camera N] [--max-frames N] [--branches N]";
 
 /// Why the arguments cannot be used.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -55,7 +55,14 @@ pub struct Options {
     pub camera: usize,
     /// Stop after so many sampled pictures.
     pub max_frames: u32,
+    /// Chunks of pictures that are anonymized at a time.
+    pub branches: usize,
 }
+
+/// Chunks that are anonymized at a time when nobody says.
+const BRANCHES: usize = 4;
+/// The most of them.
+const BRANCHES_MAX: usize = 64;
 
 impl Options {
     /// Reads arguments, without the program's name.
@@ -67,6 +74,7 @@ impl Options {
             homography: None,
             camera: 0,
             max_frames: u32::MAX,
+            branches: BRANCHES,
         };
         let mut arguments = arguments.into_iter();
         while let Some(argument) = arguments.next() {
@@ -89,6 +97,13 @@ impl Options {
                 "--max-frames" => {
                     let count = |text: String| text.parse().ok().filter(|count| *count > 0);
                     options.max_frames = value(&mut arguments, "--max-frames", "a count", count)?;
+                }
+                "--branches" => {
+                    let count = |text: String| {
+                        text.parse().ok().filter(|count| (1..=BRANCHES_MAX).contains(count))
+                    };
+                    options.branches =
+                        value(&mut arguments, "--branches", "a count from 1 to 64", count)?;
                 }
                 _ if options.video.is_empty() && !argument.starts_with('-') => {
                     options.video = argument;

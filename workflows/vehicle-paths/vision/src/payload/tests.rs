@@ -32,7 +32,7 @@ proptest! {
             .zip(7..)
             .map(|(jpeg, number)| Shot { number, time_ms: number * 100, jpeg })
             .collect();
-        let message = DatasetRequest::Collect { shots };
+        let message = DatasetRequest::Pictures { shots };
         let bytes = encode(&message).unwrap();
         prop_assert_eq!(decode::<DatasetRequest>(&bytes).unwrap(), message);
     }
@@ -81,6 +81,7 @@ proptest! {
 fn each_way_of_being_wrong_has_its_words() {
     let answer = PathsResponse { paths: vec![], note: None, picture: vec![1, 2] };
     let bytes = encode(&answer).unwrap();
+    assert_eq!(bytes.capacity(), bytes.len(), "the length is known before anything is written");
     let refused = |bytes: &[u8]| decode::<PathsResponse>(bytes).unwrap_err();
     assert_eq!(refused(b"VP"), PayloadError::Short { bytes: 2 });
     assert_eq!(refused(b"GET / HTTP"), PayloadError::Foreign { start: *b"GE" });
@@ -97,6 +98,6 @@ fn each_way_of_being_wrong_has_its_words() {
 #[test]
 fn too_many_pictures_are_refused_when_written() {
     let shots = vec![Shot { number: 0, time_ms: 0, jpeg: &[] }; MAX_PICTURES + 1];
-    let error = encode(&DatasetRequest::Collect { shots }).unwrap_err();
+    let error = encode(&DatasetRequest::Pictures { shots }).unwrap_err();
     assert!(error.to_string().contains("smaller chunks"), "{error}");
 }
