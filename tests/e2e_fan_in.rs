@@ -52,14 +52,15 @@ fn gather(scene: &Scene, id: &str, args: &[&str]) -> Outcome {
 #[test]
 fn parts_of_one_primary_are_handled_once() {
     let scene = scene("fan-in");
-    let merger = Merger::start(&scene, &[("cwasi.fan-in", "caller")]);
+    let merger = Merger::start(&scene, &[("cwasi.fan-in", "caller"), ("cwasi.workflow", "w")]);
     let outcome = gather(&scene, "p", &["direct", "merge", "k", "500", LARGE]);
     assert_eq!(outcome.success().text(), "500 parts: as expected\n");
     assert_eq!(merger.runs(), ["500 of 500"]);
-    // The same key in another run is another group.
-    let outcome = gather(&scene, "q", &["direct", "merge", "k", "7", "1"]);
-    assert_eq!(outcome.success().text(), "7 parts: as expected\n");
-    assert_eq!(merger.runs(), ["500 of 500", "7 of 7"]);
+    // The same key in another run is another group. In one workflow, large parts are lent.
+    let run = scene.guest("q", "gather").annotation("cwasi.workflow", "w");
+    let outcome = scene.run(run.args(["direct", "merge", "k", "500", LARGE]));
+    assert_eq!(outcome.success().text(), "500 parts: as expected\n");
+    assert_eq!(merger.runs(), ["500 of 500", "500 of 500"]);
 }
 
 #[test]

@@ -150,6 +150,27 @@ fn a_group_that_is_not_complete_in_time_fails_and_says_what_is_missing() {
 }
 
 #[test]
+fn errors_reach_a_caller_with_more_parts_than_its_socket_holds() {
+    const PARTS: u32 = 600;
+    let bed = Bed::new();
+    let function = Function::start(&bed, "burst", merge(PARTS, 500, Partial::Fail));
+    let mut caller = function.caller();
+    for part in 0..PARTS - 1 {
+        caller.send_part(&join("k", 0, part), b"e", LONG_MS);
+    }
+    // Nobody reads before all of them have failed: most answers find no room at first.
+    let mut other = function.caller();
+    eventually("the group to be over", || {
+        other.send_part(&join("k", 0, 0), b"e", 1);
+        (failed(other.receive().1).1 != "part 0 of `k` is here already").then_some(())
+    });
+    for (_, outcome) in answers(&caller, PARTS as usize - 1) {
+        assert!(failed(outcome).1.contains("599 of 600 parts"));
+    }
+    end(&function);
+}
+
+#[test]
 fn a_partial_group_is_delivered_where_the_function_wants_it() {
     let bed = Bed::new();
     let function = Function::start(&bed, "partial", merge(3, 200, Partial::Deliver));

@@ -27,7 +27,9 @@ fn errno(code: i32) -> Errno {
 
 /// What a worker holds between requests: stdio, broker, init, and copies of stdin and stdout to return to.
 fn idle_descriptors(function: &Function<'_>, worker: usize) -> Vec<(i32, PathBuf)> {
-    let pid = Pid::from_raw(function.workers()[worker]);
+    // One that died is replaced a moment after its caller has heard of it.
+    let pid = eventually("a worker", || function.workers().get(worker).copied());
+    let pid = Pid::from_raw(pid);
     // The answer is there a moment before the worker lets go of the connection.
     eventually("an idle worker", || {
         let held = descriptors_of(pid);

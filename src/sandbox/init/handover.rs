@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use crate::modes::Payload;
 use crate::modes::local::receiver::ConnectionId;
-use crate::modes::local::{Incoming, LocalError, forward_frame};
+use crate::modes::local::{LocalError, forward_frame};
 use crate::wire::envelope::{Group, Part};
 
 use super::work::{Reply, Work};
@@ -67,13 +67,9 @@ pub fn rest(work: Work) -> (Reply, Vec<Reply>, VecDeque<Unsent>) {
             connection: u32::try_from(index).unwrap_or(u32::MAX),
             ..Part::default()
         };
-        others.push(reply(&incoming));
+        others.push(Reply::to(&incoming));
         let connection = known.is_none().then(|| Rc::clone(&incoming.reply_to));
         unsent.push_back(Unsent { part, connection, payload: incoming.payload });
     }
-    (reply(&first), others, unsent)
-}
-
-fn reply(incoming: &Incoming) -> Reply {
-    Reply { reply_to: Rc::clone(&incoming.reply_to), id: incoming.id }
+    (Reply::to(&first), others, unsent)
 }

@@ -6,6 +6,7 @@
 
 mod barrier;
 mod handover;
+mod outbox;
 mod pool;
 mod primary;
 mod queue;

@@ -6,10 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 use crate::modes::CallError;
+use crate::modes::local::Incoming;
 use crate::modes::local::receiver::ConnectionId;
-use crate::modes::local::{Answer, Incoming, respond};
 use crate::wire::ids::CallId;
 
+use super::outbox::Outbox;
 use super::queue::Item;
 
 /// One invocation to be.
@@ -66,8 +67,8 @@ impl Work {
     }
 
     /// Tells every caller that it will not run.
-    pub fn refuse(&self, error: &CallError) {
-        self.calls().for_each(|incoming| answer(incoming, error.clone()));
+    pub fn refuse(&self, error: &CallError, outbox: &mut Outbox) {
+        self.calls().for_each(|incoming| outbox.tell(&Reply::to(incoming), error.clone()));
     }
 }
 
@@ -78,13 +79,8 @@ impl Item<ConnectionId> for Work {
     }
 }
 
-/// Answers one call that no worker has. A caller that is gone, or does not read, needs no answer.
-pub fn answer(incoming: &Incoming, error: CallError) {
-    drop(respond(incoming.reply_to.as_fd(), incoming.id, &Answer::Error(error), Some(0)));
-}
-
 /// Where the end of one call goes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Reply {
     /// The caller's connection.
     pub reply_to: Rc<OwnedFd>,
@@ -93,13 +89,13 @@ pub struct Reply {
 }
 
 impl Reply {
+    /// Of a request.
+    pub fn to(incoming: &Incoming) -> Self {
+        Self { reply_to: Rc::clone(&incoming.reply_to), id: incoming.id }
+    }
+
     /// Where the caller reads.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.reply_to.as_fd()
-    }
-
-    /// Answers instead of the worker that is gone; as [`answer`].
-    pub fn fail(&self, error: CallError) {
-        drop(respond(self.as_fd(), self.id, &Answer::Error(error), Some(0)));
     }
 }

@@ -6,7 +6,7 @@ use crate::modes::local::Incoming;
 use crate::modes::local::receiver::ConnectionId;
 use crate::modes::{CallError, Payload};
 use crate::sandbox::init::barrier::{Barrier, Bounds, Group, Join, Part, Refusal, Refused};
-use crate::sandbox::init::work::{Parts, Work, answer};
+use crate::sandbox::init::work::{Parts, Reply, Work};
 use crate::vm::Module;
 use crate::wire::control::{FunctionLaunch, Partial};
 
@@ -48,13 +48,13 @@ impl<M: Module> Secondary<'_, M> {
             let message = format!(
                 "{function} takes no parts: set cwasi.fan-in there, or call it without a join key"
             );
-            return answer(&incoming, invalid(message));
+            return self.outbox.tell(&Reply::to(&incoming), invalid(message));
         };
         let Some(join) = join(&incoming) else {
             let message = format!(
                 "{function} has cwasi.fan-in: call it with a join key, as one part of a group"
             );
-            return answer(&incoming, invalid(message));
+            return self.outbox.tell(&Reply::to(&incoming), invalid(message));
         };
         match barrier.place(join, part(incoming, now), now) {
             Ok(None) => {}
@@ -64,7 +64,7 @@ impl<M: Module> Secondary<'_, M> {
                     Refusal::Contradiction(message) => invalid(message),
                     Refusal::Full(message) => CallError::Overloaded { message },
                 };
-                answer(&part.item, error);
+                self.outbox.tell(&Reply::to(&part.item), error);
             }
         }
     }
@@ -95,7 +95,8 @@ impl<M: Module> Secondary<'_, M> {
                 Partial::Fail => {
                     self.complain(&text);
                     for part in group.into_parts().into_values() {
-                        answer(&part.item, CallError::Incomplete { message: text.clone() });
+                        let error = CallError::Incomplete { message: text.clone() };
+                        self.outbox.tell(&Reply::to(&part.item), error);
                     }
                 }
             }
@@ -103,14 +104,16 @@ impl<M: Module> Secondary<'_, M> {
         while let Some((part, message)) =
             self.barrier.as_mut().and_then(|barrier| barrier.pop_given_up(now))
         {
-            answer(&part.item, CallError::Incomplete { message });
+            self.outbox.tell(&Reply::to(&part.item), CallError::Incomplete { message });
         }
     }
 
     /// No further part comes: those that wait have not run, and can go elsewhere.
     pub(super) fn refuse_parts(&mut self) {
         let waiting = self.barrier.as_mut().map(Barrier::drain).unwrap_or_default();
-        waiting.iter().for_each(|part| answer(&part.item, self.ending()));
+        for part in waiting {
+            self.outbox.tell(&Reply::to(&part.item), self.ending());
+        }
     }
 }
 

@@ -1,8 +1,10 @@
 //! A secondary: takes requests from its callers, hands them to free workers, answers for those that
 //! workers cannot answer.
 //!
+//! - [`ends`]: the errors that callers get from init.
 //! - [`fan_in`]: calls that are parts of a group wait for each other.
 
+mod ends;
 mod fan_in;
 
 use std::os::fd::OwnedFd;
@@ -20,10 +22,11 @@ use crate::vm::Module;
 use crate::wire::control::SandboxMessage;
 
 use super::barrier::Barrier;
-use super::pool::{Lost, Pool, Running};
+use super::outbox::Outbox;
+use super::pool::{Lost, Pool};
 use super::queue::{Queue, Waiting};
-use super::signals::{Ending, Signals, reap};
-use super::work::{Work, answer};
+use super::signals::{Signals, reap};
+use super::work::{Reply, Work};
 use super::{Sandbox, poll_timeout};
 
 /// Longest time for requests in flight after a stop signal, in nanoseconds.
@@ -57,6 +60,7 @@ pub struct Secondary<'a, M: Module> {
     /// Parts that wait for others; only where `cwasi.fan-in` is.
     barrier: Option<Barrier<ConnectionId, Box<Incoming>>>,
     queue: Queue<Work>,
+    outbox: Outbox,
     pool: Pool<&'a Sandbox<M>>,
     announced: bool,
     accepted: u64,
@@ -77,6 +81,7 @@ impl<'a, M: Module> Secondary<'a, M> {
             receiver: Receiver::new(listener, launch.max_payload),
             barrier: fan_in::barrier(launch),
             queue: Queue::new(places),
+            outbox: Outbox::default(),
             pool: Pool::new(sandbox, workers),
             announced: false,
             accepted: 0,
@@ -127,6 +132,7 @@ impl<'a, M: Module> Secondary<'a, M> {
             for connection in ready.connections {
                 self.read(connection);
             }
+            self.outbox.flush(monotonic_ns());
             self.expire();
             self.assign();
         }
@@ -149,6 +155,8 @@ impl<'a, M: Module> Secondary<'a, M> {
         }));
         fds.extend(connections.iter().map(|(_, fd)| PollFd::new(*fd, PollFlags::POLLIN)));
         fds.extend(listener.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        // Whoever has room now is found by trying all of them.
+        fds.extend(self.outbox.sockets().map(|fd| PollFd::new(fd, PollFlags::POLLOUT)));
         let _interrupted = poll(&mut fds, poll_timeout(self.next_wakeup(now)));
         let mut hits = fds.iter().map(|fd| fd.any().unwrap_or(false));
         let mut hit = || hits.next().unwrap_or(false);
@@ -164,10 +172,9 @@ impl<'a, M: Module> Secondary<'a, M> {
         let accept = (self.accept_after > now).then_some(self.accept_after);
         let stop = self.stop.map(|stop| stop.until);
         let parts = self.barrier.as_ref().and_then(Barrier::next_deadline);
-        [self.pool.next_wakeup(), self.queue.next_deadline(), parts, self.idle_at(), accept, stop]
-            .into_iter()
-            .flatten()
-            .min()
+        let waiting = [self.queue.next_deadline(), parts, self.outbox.next_deadline()];
+        let own = [self.pool.next_wakeup(), self.idle_at(), accept, stop];
+        waiting.into_iter().chain(own).flatten().min()
     }
 
     /// When it has been idle long enough to end.
@@ -193,15 +200,15 @@ impl<'a, M: Module> Secondary<'a, M> {
             self.finish(0, now);
         }
         let stop = self.stop?;
-        let drained = self.queue.is_empty() && self.pool.at_rest();
+        let drained = self.queue.is_empty() && self.pool.at_rest() && self.outbox.is_empty();
         if !drained && stop.until > now {
             return None;
         }
         for running in self.pool.kill_all() {
-            fail(&running, &self.broken("it was stopped and had no more time"));
+            self.fail(&running, &self.broken("it was stopped and had no more time"));
         }
         while let Some(waiting) = self.queue.pop() {
-            waiting.item.refuse(&self.ending());
+            waiting.item.refuse(&self.ending(), &mut self.outbox);
         }
         Some(stop.code)
     }
@@ -242,46 +249,13 @@ impl<'a, M: Module> Secondary<'a, M> {
                 self.complain(&format!("a worker was {how} while it served a request"));
                 if lost.unbegun { self.unreachable(&how) } else { self.fault(lost.ending, &how) }
             };
-            fail(running, &error);
+            self.fail(running, &error);
         } else if lost.starting && !self.announced {
             return Some(self.sandbox.start_failed(&format!("a worker was {how}")));
         } else if self.stop.is_none() {
             self.complain(&format!("a worker was {how}"));
         }
         None
-    }
-
-    /// A fault of the guest's code is a trap; anything else happened to the worker.
-    fn fault(&self, ending: Ending, how: &str) -> CallError {
-        let function = &self.sandbox.launch.identity.function;
-        match ending {
-            Ending::Killed(
-                Signal::SIGSEGV
-                | Signal::SIGBUS
-                | Signal::SIGILL
-                | Signal::SIGFPE
-                | Signal::SIGABRT,
-            ) => CallError::Trapped { message: format!("{function} was {how}") },
-            _ => self.broken(how),
-        }
-    }
-
-    fn unreachable(&self, message: &str) -> CallError {
-        let target = self.sandbox.launch.identity.function.clone();
-        CallError::Unreachable { target, message: message.to_owned() }
-    }
-
-    fn ending(&self) -> CallError {
-        self.unreachable("this instance is ending")
-    }
-
-    fn late(&self) -> CallError {
-        CallError::Timeout { target: self.sandbox.launch.identity.function.clone() }
-    }
-
-    fn broken(&self, message: &str) -> CallError {
-        let target = self.sandbox.launch.identity.function.clone();
-        CallError::Broken { target, message: message.to_owned() }
     }
 
     fn accept(&mut self) {
@@ -314,7 +288,7 @@ impl<'a, M: Module> Secondary<'a, M> {
     /// Gives a request its place, or its refusal.
     fn take(&mut self, incoming: Box<Incoming>) {
         if self.stop.is_some() {
-            answer(&incoming, self.ending());
+            self.outbox.tell(&Reply::to(&incoming), self.ending());
             return;
         }
         let now = monotonic_ns();
@@ -339,7 +313,7 @@ impl<'a, M: Module> Secondary<'a, M> {
                 "{} is busy: {} workers (cwasi.concurrency) and {} waiting requests (cwasi.queue) at most",
                 launch.identity.function, launch.concurrency, launch.queue
             );
-            item.refuse(&CallError::Overloaded { message });
+            item.refuse(&CallError::Overloaded { message }, &mut self.outbox);
             return;
         }
         self.accepted += 1;
@@ -363,7 +337,7 @@ impl<'a, M: Module> Secondary<'a, M> {
         let now = monotonic_ns();
         self.pool.expire(now);
         while let Some(waiting) = self.queue.pop_expired(now) {
-            waiting.item.refuse(&self.late());
+            waiting.item.refuse(&self.late(), &mut self.outbox);
         }
         self.expire_parts(now);
     }
@@ -377,7 +351,7 @@ impl<'a, M: Module> Secondary<'a, M> {
                 Err((item, None)) => self.queue.put_back(Waiting { deadline, item }),
                 Err((item, Some(error))) => {
                     let message = format!("request cannot be handed to a worker: {error}");
-                    item.refuse(&CallError::Internal { message });
+                    item.refuse(&CallError::Internal { message }, &mut self.outbox);
                 }
             }
         }
@@ -392,9 +366,4 @@ fn after_ms(now: u64, ms: u64) -> u64 {
 fn caller_deadline(incoming: &Incoming, now: u64) -> Option<u64> {
     let remaining_us = incoming.request.remaining_us;
     (remaining_us > 0).then(|| now.saturating_add(remaining_us.saturating_mul(1000)))
-}
-
-/// Answers instead of the worker that is gone.
-fn fail(running: &Running, error: &CallError) {
-    running.replies().for_each(|reply| reply.fail(error.clone()));
 }

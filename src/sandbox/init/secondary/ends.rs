@@ -1,0 +1,50 @@
+//! The errors that callers get from init instead of an answer.
+
+use nix::sys::signal::Signal;
+
+use crate::modes::CallError;
+use crate::sandbox::init::pool::Running;
+use crate::sandbox::init::signals::Ending;
+use crate::vm::Module;
+
+use super::Secondary;
+
+impl<M: Module> Secondary<'_, M> {
+    /// A fault of the guest's code is a trap; anything else happened to the worker.
+    pub(super) fn fault(&self, ending: Ending, how: &str) -> CallError {
+        let function = &self.sandbox.launch.identity.function;
+        match ending {
+            Ending::Killed(
+                Signal::SIGSEGV
+                | Signal::SIGBUS
+                | Signal::SIGILL
+                | Signal::SIGFPE
+                | Signal::SIGABRT,
+            ) => CallError::Trapped { message: format!("{function} was {how}") },
+            _ => self.broken(how),
+        }
+    }
+
+    /// Answers instead of the worker that is gone.
+    pub(super) fn fail(&mut self, running: &Running, error: &CallError) {
+        running.replies().for_each(|reply| self.outbox.tell(reply, error.clone()));
+    }
+
+    pub(super) fn unreachable(&self, message: &str) -> CallError {
+        let target = self.sandbox.launch.identity.function.clone();
+        CallError::Unreachable { target, message: message.to_owned() }
+    }
+
+    pub(super) fn ending(&self) -> CallError {
+        self.unreachable("this instance is ending")
+    }
+
+    pub(super) fn late(&self) -> CallError {
+        CallError::Timeout { target: self.sandbox.launch.identity.function.clone() }
+    }
+
+    pub(super) fn broken(&self, message: &str) -> CallError {
+        let target = self.sandbox.launch.identity.function.clone();
+        CallError::Broken { target, message: message.to_owned() }
+    }
+}
