@@ -8,9 +8,11 @@
 //! - What is sealed never changes: every callee of a region gets the same bytes.
 //! - As long as pages show leased memory, its token is kept here.
 
+use std::os::fd::{AsFd as _, OwnedFd};
+
 use cwasi_abi::{Errno, HUGE_PAGE, INLINE_MAX, REGION_PAGE, REGIONS_MAX, RegionInfo};
 
-use crate::pages::{PagedMemory, Pages, PagesError, Shared, Token};
+use crate::pages::{PagedMemory, Pages, PagesError, Shared, SharedMemory as _, Token};
 use crate::{GuestPtr, Host, Level};
 
 /// The regions of one instance.
@@ -35,8 +37,19 @@ enum Backing<M: PagedMemory> {
     /// A payload or response that came as shared memory.
     Shown {
         /// Dropped when the pages show something else.
-        _tokens: Vec<Token>,
+        tokens: Vec<Token>,
+        /// All of it, when it is one.
+        whole: Option<Whole>,
     },
+}
+
+/// Shared memory that came, to go on as it is.
+#[derive(Debug)]
+struct Whole {
+    fd: OwnedFd,
+    len: u64,
+    /// The guest said so; whatever it has changed is its own.
+    goes_on: bool,
 }
 
 impl<M: PagedMemory> Region<M> {
@@ -100,11 +113,25 @@ impl<M: PagedMemory> Regions<M> {
         Ok(())
     }
 
-    /// Ends the writing of an open region; false when there is none.
+    /// Ends the writing of an open region, or has what is shown there go on as it came; false when there is neither.
     ///
     /// # Errors
     /// When the system refuses: the bytes are still there, but no region.
     fn seal(&mut self, memory: &mut M, ptr: GuestPtr, len: u32) -> Result<bool, PagesError> {
+        let shown = self.known.iter_mut().filter(|region| region.pages.start() == ptr);
+        for region in shown {
+            if let Backing::Shown { whole: Some(whole), .. } = &mut region.backing
+                && whole.len == u64::from(len)
+            {
+                whole.goes_on = true;
+                return Ok(true);
+            }
+        }
+        self.seal_open(memory, ptr, len)
+    }
+
+    /// Ends the writing of an open region; false when there is none. Errors as [`Self::seal`].
+    fn seal_open(&mut self, memory: &mut M, ptr: GuestPtr, len: u32) -> Result<bool, PagesError> {
         let Some(index) = self.known.iter().position(|region| region.is_open(ptr, len)) else {
             return Ok(false);
         };
@@ -116,15 +143,19 @@ impl<M: PagedMemory> Regions<M> {
         Ok(true)
     }
 
-    /// The shared memory that the `len` bytes at `ptr` are and nobody can change; `None` when these bytes are to
+    /// The shared memory that the `len` bytes at `ptr` are and no guest can change; `None` when these bytes are to
     /// be copied.
     #[must_use]
-    pub fn sealed(&self, ptr: GuestPtr, len: u64) -> Option<&M::Sealed> {
-        self.known.iter().find_map(|region| match &region.backing {
-            Backing::Sealed { sealed, len: sealed_len }
-                if region.pages.start() == ptr && *sealed_len == len && is_large(len) =>
+    pub fn sealed(&self, ptr: GuestPtr, len: u64) -> Option<Shared<'_>> {
+        let here = self.known.iter().filter(|region| region.pages.start() == ptr && is_large(len));
+        here.into_iter().find_map(|region| match &region.backing {
+            Backing::Sealed { sealed, len: sealed_len } if *sealed_len == len => {
+                Some(sealed.shared())
+            }
+            Backing::Shown { tokens, whole: Some(Whole { fd, len: shown_len, goes_on: true }) }
+                if *shown_len == len =>
             {
-                Some(sealed)
+                Some(Shared { fd: fd.as_fd(), token: tokens.first() })
             }
             _ => None,
         })
@@ -139,9 +170,9 @@ impl<M: PagedMemory> Regions<M> {
         memory: &mut M,
         ptr: GuestPtr,
         len: u32,
-    ) -> Result<Option<&M::Sealed>, PagesError> {
+    ) -> Result<Option<Shared<'_>>, PagesError> {
         if is_large(u64::from(len)) {
-            self.seal(memory, ptr, len)?;
+            self.seal_open(memory, ptr, len)?;
         }
         Ok(self.sealed(ptr, u64::from(len)))
     }
@@ -167,7 +198,10 @@ impl<M: PagedMemory> Regions<M> {
             && memory.show(pages, shared.fd).is_ok();
         if shown {
             let tokens = shared.token.cloned().into_iter().collect();
-            self.set(pages, Backing::Shown { _tokens: tokens });
+            // Without a descriptor to spare it is copied when it goes on.
+            let fd = shared.fd.try_clone_to_owned().ok();
+            let whole = fd.map(|fd| Whole { fd, len, goes_on: false });
+            self.set(pages, Backing::Shown { tokens, whole });
         }
         shown
     }
@@ -202,7 +236,7 @@ impl<M: PagedMemory> Regions<M> {
             tokens.extend(shared.token.cloned());
         }
         if shown > 0 {
-            self.set(block, Backing::Shown { _tokens: tokens });
+            self.set(block, Backing::Shown { tokens, whole: None });
         }
         shown
     }
@@ -258,11 +292,12 @@ pub fn region_share<M: PagedMemory>(
     regions.share(memory, pages).map_err(|fault| fault.errno(host))
 }
 
-/// `region_seal(ptr, len) -> errno`: the first `len` bytes of the open region at `ptr` are final. Calls send them
-/// without copying from here on; the region's pages behind them become zero.
+/// `region_seal(ptr, len) -> errno`: the first `len` bytes of the open region at `ptr` are final, and the region's pages
+/// behind them become zero; or the payload or response of `len` bytes that is shown there goes on as it came. Calls
+/// send it without copying from here on.
 ///
 /// # Errors
-/// [`Errno::InvalidArgument`] when no open region of at least `len` bytes starts there, or `len` is 0;
+/// [`Errno::InvalidArgument`] when neither an open region of at least `len` bytes nor that starts there, or `len` is 0;
 /// [`Errno::BadPointer`]; [`Errno::NotAvailable`]; [`Errno::Internal`], and then there is no such region any more.
 pub fn region_seal<M: PagedMemory>(
     host: &mut Host,

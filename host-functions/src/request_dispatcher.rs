@@ -5,8 +5,7 @@ use std::os::fd::AsFd as _;
 use cwasi_abi::{Errno, Outcome, PAYLOAD_MAX, TARGET_MAX};
 
 use crate::{
-    CallFailure, GuestMemory, GuestPtr, Host, Outgoing, PagedMemory, Regions, Response,
-    SharedMemory as _,
+    CallFailure, GuestMemory, GuestPtr, Host, Outgoing, PagedMemory, Regions, Response, Shared,
 };
 
 #[expect(clippy::cast_possible_truncation, reason = "16")]
@@ -146,9 +145,8 @@ pub(crate) fn outgoing<'a, M: PagedMemory>(
 ) -> Outgoing<'a> {
     let len = bytes.len() as u64;
     match regions.and_then(|regions| regions.sealed(ptr, len)) {
-        Some(sealed) => {
-            let shared = sealed.shared();
-            Outgoing::Sealed { fd: shared.fd, len, token: shared.token.map(|token| token.as_fd()) }
+        Some(Shared { fd, token }) => {
+            Outgoing::Sealed { fd, len, token: token.map(|token| token.as_fd()) }
         }
         None => Outgoing::Bytes(bytes),
     }

@@ -14,6 +14,7 @@ mod harness;
 mod parts;
 mod reactors;
 mod regions;
+mod segments;
 mod worker;
 
 fn main() {
@@ -27,6 +28,7 @@ fn main() {
         parts::CASES,
         embedding::CASES,
         bench::CASES,
+        segments::CASES,
     ]
     .concat();
     let code = harness::run(&cases);

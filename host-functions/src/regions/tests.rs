@@ -1,12 +1,10 @@
 //! Regions over a fake memory: what is refused, what is sent, what is shown.
 
-use std::os::fd::AsFd as _;
-
 use proptest::prelude::*;
 
 use super::*;
 use crate::fake::{FakeMemory, host, read};
-use crate::{Context, GuestMemory, SharedMemory as _};
+use crate::{Context, GuestMemory};
 
 const PAGE: u32 = REGION_PAGE;
 /// Pages of the memory.
@@ -47,7 +45,7 @@ impl Bench {
 
     /// The bytes that are sent instead of a copy.
     fn send(&self, ptr: u32, len: u32) -> Option<Vec<u8>> {
-        self.regions.sealed(GuestPtr(ptr), u64::from(len)).map(|file| read(file.as_fd()))
+        self.regions.sealed(GuestPtr(ptr), u64::from(len)).map(|shared| read(shared.fd))
     }
 }
 
@@ -147,7 +145,7 @@ fn an_answer_is_sealed_when_its_guest_has_not_done_it() {
         }
         let mut take = |ptr, len| {
             let answer = bench.regions.answer(&mut bench.memory, GuestPtr(ptr), len).unwrap();
-            answer.map(|file| read(file.as_fd()))
+            answer.map(|shared| read(shared.fd))
         };
         assert!(take(0, len + 1).is_none());
         assert!(take(PAGE, len - PAGE).is_none());
@@ -191,8 +189,14 @@ fn nothing_is_shown_where_a_region_is_or_room_is_missing() {
     assert!(show(&mut bench, PAGE, 19 * PAGE), "the same pages again");
     assert!(!show(&mut bench, 2 * PAGE, LARGE * PAGE), "some of them are in use");
     assert_eq!(bench.memory.slice(GuestPtr(PAGE + len), 1), Ok(&[0][..]));
-    assert_eq!(bench.seal(PAGE, len), Err(Errno::InvalidArgument), "not the guest's");
-    assert_eq!(bench.send(PAGE, len), None);
+    assert_eq!(bench.seal(PAGE, len - 1), Err(Errno::InvalidArgument), "not the guest's");
+    assert_eq!(bench.send(PAGE, len), None, "the guest may have changed it");
+    let answer = bench.regions.answer(&mut bench.memory, GuestPtr(PAGE), len).unwrap();
+    assert!(answer.is_none(), "the guest may have changed it");
+    bench.fill(1, 1, 9);
+    assert_eq!(bench.seal(PAGE, len), Ok(()));
+    assert!(bench.send(PAGE, len) == Some(vec![5; len as usize]), "as it came");
+    assert!(bench.regions.answer(&mut bench.memory, GuestPtr(PAGE), len).unwrap().is_some());
     assert_eq!(bench.release(PAGE, LARGE * PAGE), Ok(()));
     assert_eq!(bench.memory.slice(GuestPtr(PAGE), 1), Ok(&[0][..]));
     assert_eq!(bench.release(PAGE, LARGE * PAGE), Err(Errno::InvalidArgument));

@@ -129,12 +129,10 @@ fn connect(payload: &Payload, output: &File) -> Result<(), StdioError> {
             redirect(&file, libc::STDIN_FILENO).map_err(os("redirecting stdin"))?;
         }
         Payload::Segment(segment) => {
-            // A leased memfd goes on behind the payload.
-            let copy = segment.token().map(|_| segment.sealed_copy()).transpose();
-            let copy = copy.map_err(|error| os("copying the payload")(io::Error::other(error)))?;
-            let segment = copy.as_ref().unwrap_or(segment);
-            nix::unistd::lseek(segment.as_fd(), 0, nix::unistd::Whence::SeekSet)
-                .map_err(os("lseek"))?;
+            // All who got this memfd share one position in it, and a leased one goes on behind the payload.
+            let own = segment.sealed_copy();
+            let segment =
+                own.map_err(|error| os("copying the payload")(io::Error::other(error)))?;
             redirect(&segment.as_fd(), libc::STDIN_FILENO).map_err(os("redirecting stdin"))?;
         }
     }

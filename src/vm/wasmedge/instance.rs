@@ -1,10 +1,11 @@
 //! One instance of a function with everything that only it uses: a VM.
 #![expect(unsafe_code, reason = "C API")]
 
+use std::os::fd::AsFd as _;
 use std::rc::Rc;
 
 use cwasi_abi::{IMPORT_MODULE, export};
-use cwasi_host_functions::{GuestPtr, Host, PagesError};
+use cwasi_host_functions::{GuestPtr, Host, PagesError, Shared};
 use wasmedge_sys::ffi;
 
 use super::handles::{Code, Executor, LoadFault, ModuleInstance, Store, check};
@@ -12,7 +13,7 @@ use super::memory::{self, RawMemory};
 use super::module::{Part, WasmEdgeModule};
 use super::surroundings::{Lent, Surroundings};
 use crate::sys::huge::HUGE_PAGE;
-use crate::sys::segment::{Segment, SegmentError};
+use crate::sys::segment::{Segment, SegmentError, SegmentRef};
 use crate::vm::engine::{Instance, InstanceSpec, Stop, Trap, VmError};
 use crate::vm::gate;
 
@@ -327,6 +328,10 @@ impl Instance for WasmEdgeInstance {
         let mut regions = self.around.slot.regions.borrow_mut();
         let answer = regions.answer(&mut memory, GuestPtr(ptr), len)?;
         let failed = |error: SegmentError| PagesError::Failed { reason: error.to_string() };
-        answer.map(|sealed| sealed.0.try_clone().map_err(failed)).transpose()
+        let segment = |shared: Shared<'_>| {
+            let token = shared.token.map(|token| token.as_fd());
+            SegmentRef::of_known(shared.fd, u64::from(len), token).to_segment().map_err(failed)
+        };
+        answer.map(segment).transpose()
     }
 }

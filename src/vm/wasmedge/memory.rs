@@ -108,7 +108,7 @@ impl RawMemory {
 
 /// A region's bytes as they were sent.
 #[derive(Debug)]
-pub(super) struct Sealed(pub(super) Segment);
+pub(super) struct Sealed(Segment);
 
 impl SharedMemory for Sealed {
     fn shared(&self) -> Shared<'_> {

@@ -86,7 +86,9 @@ pub unsafe fn handle<I>(handler: impl Handler<I>, ptr: u32, len: u32, response_o
             // SAFETY:
             // - a block of the global allocator of this layout, the first `len` bytes filled by the host; nobody
             //   else owns it.
-            Payload::new(unsafe { Block::from_raw(start, layout, len as usize) })
+            let mut block = unsafe { Block::from_raw(start, layout, len as usize) };
+            block.goes_on();
+            Payload::new(block)
         }
         _ => Payload::default(),
     };

@@ -187,7 +187,11 @@ pub(crate) fn response_block(handle: u32, length: usize) -> Option<Result<Block,
     // SAFETY:
     // - the host wrote all `length` bytes: that is the length that it announced for this handle.
     // - `layout` has room for them and one byte at least.
-    unsafe { Block::filled(length, layout, read) }
+    let block = unsafe { Block::filled(length, layout, read) }?;
+    Some(block.map(|mut block| {
+        block.goes_on();
+        block
+    }))
 }
 
 /// Frees a handle unread.
@@ -232,7 +236,8 @@ pub(crate) unsafe fn region_share(start: *mut u8, len: usize) -> Errno {
     errno(unsafe { host::region_share(start, len) })
 }
 
-/// The first `len` bytes of a region are final; those behind them may become zero.
+/// The first `len` bytes of a region are final, and those behind them may become zero; or what the host shows there
+/// goes on as it came.
 pub(crate) fn region_seal(block: &mut Block, len: usize) -> Errno {
     // SAFETY:
     // - pointer and length lie inside the block, which is borrowed uniquely.
