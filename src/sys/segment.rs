@@ -12,7 +12,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::poll::poll;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::{SFlag, fstat};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
@@ -33,6 +35,12 @@ const COPY_STEP: usize = 256 << 10;
 
 /// Kept open by everybody who looks at a leased segment's bytes; its owner learns when the last one is closed.
 pub type Token = Arc<OwnedFd>;
+
+/// Most tries of a seal that a mapping for writing is in the way of. Ours is gone by then, but a child that another
+/// thread forked has a copy of it until it calls exec.
+const SEAL_TRIES_MAX: u32 = 200;
+/// Pause between two of them, in milliseconds.
+const SEAL_AGAIN_MS: u8 = 1;
 
 /// Why a segment cannot be made, accepted or read.
 #[derive(Debug, thiserror::Error)]
@@ -80,12 +88,20 @@ impl Segment {
     /// Seals a memfd of ours as it is.
     ///
     /// # Errors
-    /// When it is mapped for writing or allows no seals.
+    /// When it is mapped for writing for long, or allows no seals.
     pub fn seal(fd: OwnedFd) -> Result<Self, SegmentError> {
         let os = |operation, len| {
             move |errno: nix::Error| SegmentError::Os { operation, len, source: errno.into() }
         };
-        fcntl(&fd, FcntlArg::F_ADD_SEALS(SEALS)).map_err(os("F_ADD_SEALS", 0))?;
+        let mut tries = 1;
+        while let Err(errno) = fcntl(&fd, FcntlArg::F_ADD_SEALS(SEALS)) {
+            if errno != Errno::EBUSY || tries == SEAL_TRIES_MAX {
+                return Err(os("F_ADD_SEALS", 0)(errno));
+            }
+            tries += 1;
+            // A pause by a system call that sandboxes may make; one that is cut short is as good.
+            let _interrupted = poll(&mut [], SEAL_AGAIN_MS);
+        }
         let size = fstat(&fd).map_err(os("fstat", 0))?.st_size;
         Ok(Self { file: File::from(fd), len: u64::try_from(size).unwrap_or(0), token: None })
     }
@@ -433,6 +449,19 @@ mod tests {
         assert!(matches!(Segment::accept(long.into(), 3), Err(SegmentError::Hostile { .. })));
         let file = File::open("/proc/self/exe").unwrap();
         assert!(matches!(Segment::accept(file.into(), 1), Err(SegmentError::Hostile { .. })));
+    }
+
+    #[test]
+    fn a_mapping_that_goes_away_does_not_hinder_the_seal() {
+        let file = File::from(memfd_create(c"t", MFdFlags::MFD_ALLOW_SEALING).unwrap());
+        file.set_len(4096).unwrap();
+        let mapped = huge::Aligned::of(&file, std::num::NonZeroUsize::new(4096).unwrap());
+        let unmaps = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            drop(mapped);
+        });
+        assert_eq!(Segment::seal(file.into()).unwrap().len(), 4096);
+        unmaps.join().unwrap();
     }
 
     #[test]
