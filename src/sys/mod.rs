@@ -21,3 +21,4 @@ pub mod random;
 pub mod readiness;
 pub mod segment;
 pub mod seqpacket;
+pub mod watch;

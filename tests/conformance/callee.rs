@@ -32,8 +32,9 @@ impl Callee {
         let listener = seqpacket::listener(&dir.path().join("r.sock")).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
-        let server =
-            Some(std::thread::spawn(move || serve(Receiver::new(listener, MAX_PAYLOAD), &flag)));
+        let server = Some(std::thread::spawn(move || {
+            serve(Receiver::new(listener, MAX_PAYLOAD).unwrap(), &flag)
+        }));
         Self { dir, stop, server }
     }
 
@@ -76,7 +77,7 @@ fn serve(mut receiver: Receiver, stop: &AtomicBool) {
     let pool = SegmentPool::new(4 * MAX_PAYLOAD);
     while !stop.load(Ordering::Relaxed) {
         let mut busy = receiver.accept().unwrap() > 0;
-        let ids: Vec<_> = receiver.connections().map(|(id, _)| id).collect();
+        let ids: Vec<_> = receiver.ready().collect();
         for id in ids {
             match receiver.next_event(id) {
                 Event::Idle => {}

@@ -187,7 +187,7 @@ impl Instance {
         let stop = Arc::new(AtomicBool::new(false));
         let (flag, executions) = (Arc::clone(&stop), Arc::clone(executions));
         let thread = Some(std::thread::spawn(move || {
-            run(Receiver::new(listener, MAX_PAYLOAD), &flag, &executions);
+            run(Receiver::new(listener, MAX_PAYLOAD).unwrap(), &flag, &executions);
         }));
         let record = record(&format!("{:016x}", NEXT.fetch_add(1, Ordering::Relaxed)), socket);
         Self { record, stop, thread, _dir: dir }
@@ -224,7 +224,7 @@ fn record(instance: &str, socket: PathBuf) -> Record {
 fn run(mut receiver: Receiver, stop: &AtomicBool, executions: &Executions) {
     while !stop.load(Ordering::Relaxed) {
         let mut busy = receiver.accept().unwrap() > 0;
-        let ids: Vec<_> = receiver.connections().map(|(id, _)| id).collect();
+        let ids: Vec<_> = receiver.ready().collect();
         for id in ids {
             if let Event::Request(incoming) = receiver.next_event(id) {
                 busy = true;

@@ -4,11 +4,13 @@
 //! then not trusted at all: whatever it sends that is no request closes it.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 use crate::modes::{CallError, Payload};
 use crate::sys::seqpacket::{self, SocketError};
+use crate::sys::watch::Watch;
 use crate::wire::envelope::{Hello, Request};
 use crate::wire::frame::FRAME_MAX;
 use crate::wire::ids::{CallId, Identity};
@@ -69,6 +71,7 @@ struct Connection {
 pub struct Receiver {
     listener: Option<OwnedFd>,
     connections: BTreeMap<ConnectionId, Connection>,
+    watch: Watch,
     next: u64,
     max_payload: u64,
     buffer: Vec<u8>,
@@ -76,15 +79,18 @@ pub struct Receiver {
 
 impl Receiver {
     /// A receiver on a listening socket that takes payloads of at most `max_payload` bytes.
-    #[must_use]
-    pub fn new(listener: OwnedFd, max_payload: u64) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// When descriptors run out.
+    pub fn new(listener: OwnedFd, max_payload: u64) -> io::Result<Self> {
+        Ok(Self {
             listener: Some(listener),
             connections: BTreeMap::new(),
             next: 0,
             max_payload,
             buffer: vec![0; FRAME_MAX],
-        }
+            watch: Watch::new()?,
+        })
     }
 
     /// The listener, to be polled; `None` when no further connection is taken now.
@@ -94,9 +100,15 @@ impl Receiver {
         self.listener.as_ref().filter(|_| room).map(AsFd::as_fd)
     }
 
-    /// Every connection, to be polled for input.
-    pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, BorrowedFd<'_>)> {
-        self.connections.iter().map(|(id, connection)| (*id, connection.fd.as_fd()))
+    /// To be polled for input: a connection has some.
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
+    }
+
+    /// Connections that something came from.
+    pub fn ready(&self) -> impl Iterator<Item = ConnectionId> {
+        self.watch.ready().into_iter().map(ConnectionId)
     }
 
     /// Takes the connections that wait, and returns how many came.
@@ -107,6 +119,9 @@ impl Receiver {
         let mut taken = 0;
         while let Some(listener) = self.listener() {
             let Some(fd) = seqpacket::accept_from(listener)? else { break };
+            self.watch
+                .add(fd.as_fd(), self.next)
+                .map_err(|source| SocketError::Os { operation: "epoll_ctl", source })?;
             self.connections
                 .insert(ConnectionId(self.next), Connection { fd: Rc::new(fd), caller: None });
             self.next += 1;
@@ -179,7 +194,9 @@ impl Receiver {
     }
 
     fn close(&mut self, id: ConnectionId, fault: LocalError) -> Event {
-        self.connections.remove(&id);
+        if let Some(connection) = self.connections.remove(&id) {
+            self.watch.remove(connection.fd.as_fd());
+        }
         let gone = matches!(fault, LocalError::Socket(SocketError::Closed));
         Event::Closed { fault: (!gone).then_some(fault) }
     }
@@ -205,10 +222,10 @@ mod tests {
     fn connected(max_payload: u64) -> (tempfile::TempDir, Receiver, OwnedFd, ConnectionId) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("r.sock");
-        let mut receiver = Receiver::new(seqpacket::listener(&path).unwrap(), max_payload);
+        let mut receiver = Receiver::new(seqpacket::listener(&path).unwrap(), max_payload).unwrap();
         let fd = seqpacket::connect_to(&path).unwrap();
         assert_eq!(receiver.accept().unwrap(), 1);
-        let id = receiver.connections().next().unwrap().0;
+        let id = *receiver.connections.keys().next().unwrap();
         (dir, receiver, fd, id)
     }
 
@@ -218,7 +235,7 @@ mod tests {
         let request = Request { call_id: vec![1; 16], ..Request::default() };
         send_frame(fd.as_fd(), &request, b"x", &[], None).unwrap();
         assert!(matches!(receiver.next_event(id), Event::Closed { fault: Some(_) }));
-        assert_eq!(receiver.connections().count(), 0);
+        assert!(receiver.connections.is_empty());
     }
 
     #[test]

@@ -68,7 +68,10 @@ impl<M: Module> Sandbox<M> {
         match (self.launch.role, self.receiver.take()) {
             (Role::Primary, _) => primary::run(&self, signals),
             (Role::Secondary, Some(listener)) => {
-                secondary::Secondary::new(&self, listener, signals).run()
+                match secondary::Secondary::new(&self, listener, signals) {
+                    Ok(secondary) => secondary.run(),
+                    Err(error) => self.start_failed(&format!("callers cannot be watched: {error}")),
+                }
             }
             (Role::Secondary, None) => {
                 self.start_failed("a secondary was started without its receiver socket")

@@ -11,6 +11,7 @@ use nix::unistd::Pid;
 use crate::modes::local::{LocalError, forward_frame};
 use crate::sandbox::messages::{WORKER_MESSAGE_MAX, WorkerMessage};
 use crate::sys::seqpacket::{self, SocketError};
+use crate::sys::watch::Watch;
 use crate::wire::control;
 use crate::wire::envelope::{Assignment, Request};
 
@@ -99,15 +100,19 @@ pub struct Lost {
 pub struct Pool<F> {
     fork: F,
     slots: Vec<Slot>,
+    /// Their sockets, under their numbers.
+    watch: Watch,
     early_deaths: u32,
 }
 
 impl<F: Fork> Pool<F> {
     /// `count` workers, to be forked by [`Self::fork_due`].
-    #[must_use]
-    pub fn new(fork: F, count: usize) -> Self {
+    ///
+    /// # Errors
+    /// When descriptors run out.
+    pub fn new(fork: F, count: usize) -> io::Result<Self> {
         let slots = (0..count.max(1)).map(|_| Slot::Empty { not_before: 0 }).collect();
-        Self { fork, slots, early_deaths: 0 }
+        Ok(Self { fork, slots, watch: Watch::new()?, early_deaths: 0 })
     }
 
     /// Forks the workers whose time has come.
@@ -115,11 +120,16 @@ impl<F: Fork> Pool<F> {
     /// # Errors
     /// The first refusal of the kernel; the worker is tried again after the backoff.
     pub fn fork_due(&mut self, now: u64) -> io::Result<()> {
-        for slot in &mut self.slots {
+        for (key, slot) in (0..).zip(&mut self.slots) {
             if !matches!(slot, Slot::Empty { not_before } if *not_before <= now) {
                 continue;
             }
-            match self.fork.fork() {
+            let forked = self.fork.fork().and_then(|(pid, socket)| {
+                // Unwatched it would never be given work; it ends with its socket.
+                self.watch.add(socket.as_fd(), key)?;
+                Ok((pid, socket))
+            });
+            match forked {
                 Ok((pid, socket)) => {
                     let state = State::Starting;
                     let unsent = VecDeque::new();
@@ -143,10 +153,22 @@ impl<F: Fork> Pool<F> {
         })
     }
 
-    /// Every worker's number and socket, to be polled for input, and whether to be polled for room too.
-    pub fn sockets(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>, bool)> {
+    /// To be polled for input: a worker says something.
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
+    }
+
+    /// Numbers of the workers that said something.
+    pub fn ready(&self) -> impl Iterator<Item = usize> {
+        self.watch.ready().into_iter().filter_map(|key| usize::try_from(key).ok())
+    }
+
+    /// Numbers and sockets of the workers that have not got all of their group, to be polled for room.
+    pub fn unfed(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
         self.workers()
-            .map(|(index, worker)| (index, worker.socket.as_fd(), !worker.unsent.is_empty()))
+            .filter(|(_, worker)| !worker.unsent.is_empty())
+            .map(|(index, worker)| (index, worker.socket.as_fd()))
     }
 
     /// Sends a worker what is left of its group, as much as its socket takes.
@@ -277,6 +299,7 @@ impl<F: Fork> Pool<F> {
         let Slot::Taken(worker) = std::mem::replace(&mut self.slots[index], empty) else {
             return None;
         };
+        self.watch.remove(worker.socket.as_fd());
         let starting = matches!(worker.state, State::Starting);
         let unbegun = !worker.unsent.is_empty();
         let running = match worker.state {
@@ -365,7 +388,7 @@ mod tests {
     #[test]
     fn a_worker_that_dies_at_once_is_replaced_later_and_later() {
         let sockets = Sockets::default();
-        let mut pool = Pool::new(&sockets, 1);
+        let mut pool = Pool::new(&sockets, 1).unwrap();
         let mut now = 1;
         let mut waits = Vec::new();
         for number in 1..=12 {
@@ -383,7 +406,7 @@ mod tests {
     #[test]
     fn workers_are_idle_once_they_said_so() {
         let sockets = Sockets::default();
-        let mut pool = Pool::new(&sockets, 2);
+        let mut pool = Pool::new(&sockets, 2).unwrap();
         pool.fork_due(0).unwrap();
         assert!(pool.idle().is_none() && !pool.complete());
         sockets.say(1, &WorkerMessage::Ready);
@@ -422,12 +445,12 @@ mod tests {
     fn a_group_goes_to_its_worker_as_fast_as_that_takes_it() {
         const PARTS: u32 = 40;
         let sockets = Sockets::default();
-        let mut pool = Pool::new(&sockets, 1);
+        let mut pool = Pool::new(&sockets, 1).unwrap();
         pool.fork_due(0).unwrap();
         sockets.say(0, &WorkerMessage::Ready);
         assert_eq!(pool.read(0), None);
         pool.assign(0, group(PARTS), u64::MAX).unwrap();
-        assert!(pool.idle().is_none() && pool.sockets().next().unwrap().2, "more is to be sent");
+        assert!(pool.idle().is_none() && pool.unfed().next().is_some(), "more is to be sent");
         let mut buffer = vec![0; FRAME_MAX];
         let (mut came, mut brought) = (Vec::new(), Vec::new());
         for number in 0..PARTS {
@@ -447,7 +470,7 @@ mod tests {
         }
         assert_eq!(came, (0..PARTS).map(|number| (number, number % 2)).collect::<Vec<_>>());
         assert_eq!(brought.iter().sum::<usize>(), 2, "each connection once");
-        assert!(!pool.sockets().next().unwrap().2);
+        assert!(pool.unfed().next().is_none());
         let lost = pool.remove(pid(1), Ending::Exited(1), 0).unwrap();
         assert!(!lost.unbegun && lost.running.unwrap().replies().count() == PARTS as usize);
     }
@@ -455,7 +478,7 @@ mod tests {
     #[test]
     fn a_worker_that_dies_before_it_has_all_parts_had_not_begun() {
         let sockets = Sockets::default();
-        let mut pool = Pool::new(&sockets, 1);
+        let mut pool = Pool::new(&sockets, 1).unwrap();
         pool.fork_due(0).unwrap();
         sockets.say(0, &WorkerMessage::Ready);
         assert_eq!(pool.read(0), None);
@@ -469,7 +492,7 @@ mod tests {
     #[test]
     fn strangers_are_nobodys_workers() {
         let sockets = Sockets::default();
-        let mut pool = Pool::new(&sockets, 1);
+        let mut pool = Pool::new(&sockets, 1).unwrap();
         pool.fork_due(0).unwrap();
         assert!(pool.remove(pid(77), Ending::Exited(0), 0).is_none());
     }

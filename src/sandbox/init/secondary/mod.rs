@@ -7,6 +7,7 @@
 mod ends;
 mod fan_in;
 
+use std::io;
 use std::os::fd::OwnedFd;
 
 use nix::poll::{PollFd, PollFlags, poll};
@@ -71,24 +72,27 @@ pub struct Secondary<'a, M: Module> {
 
 impl<'a, M: Module> Secondary<'a, M> {
     /// A secondary that does not run yet.
-    pub fn new(sandbox: &'a Sandbox<M>, listener: OwnedFd, signals: Signals) -> Self {
+    ///
+    /// # Errors
+    /// When descriptors run out.
+    pub fn new(sandbox: &'a Sandbox<M>, listener: OwnedFd, signals: Signals) -> io::Result<Self> {
         let launch = &sandbox.launch;
         let workers = usize::try_from(launch.concurrency).unwrap_or(usize::MAX);
         let places = usize::try_from(launch.queue).unwrap_or(usize::MAX);
-        Self {
+        Ok(Self {
             sandbox,
             signals,
-            receiver: Receiver::new(listener, launch.max_payload),
+            receiver: Receiver::new(listener, launch.max_payload)?,
             barrier: fan_in::barrier(launch),
             queue: Queue::new(places),
             outbox: Outbox::default(),
-            pool: Pool::new(sandbox, workers),
+            pool: Pool::new(sandbox, workers)?,
             announced: false,
             accepted: 0,
             last_request: monotonic_ns(),
             accept_after: 0,
             stop: None,
-        }
+        })
     }
 
     /// Serves until it is stopped; returns the exit code.
@@ -117,13 +121,10 @@ impl<'a, M: Module> Secondary<'a, M> {
                     self.complain(&format!("a worker cannot be given its parts: {error}"));
                 }
             }
-            // Always: a worker's exit may be there before its signal was seen.
-            while let Some((pid, ending)) = reap() {
-                if let Some(lost) = self.pool.remove(pid, ending, monotonic_ns())
-                    && let Some(code) = self.worker_lost(lost)
-                {
-                    return code;
-                }
+            if ready.signals
+                && let Some(code) = self.bury()
+            {
+                return code;
             }
             self.announce();
             if ready.listener {
@@ -138,33 +139,51 @@ impl<'a, M: Module> Secondary<'a, M> {
         }
     }
 
+    /// Takes out the workers that ended; the exit code when the function cannot start without one.
+    fn bury(&mut self) -> Option<i32> {
+        while let Some((pid, ending)) = reap() {
+            if let Some(lost) = self.pool.remove(pid, ending, monotonic_ns())
+                && let Some(code) = self.worker_lost(lost)
+            {
+                return Some(code);
+            }
+        }
+        None
+    }
+
     fn complain(&self, message: &str) {
         stderr::try_line(&format!("{}: {message}", self.sandbox.launch.identity.function));
     }
 
-    /// Waits for the next thing to do.
+    /// Waits for the next thing to do. Workers and connections are many: they are asked for only when one has
+    /// something to say.
     fn wait(&mut self) -> Readiness {
         let now = monotonic_ns();
         let listener = self.receiver.listener().filter(|_| self.accept_after <= now);
-        let workers: Vec<_> = self.pool.sockets().collect();
-        let connections: Vec<_> = self.receiver.connections().collect();
-        let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-        fds.extend(workers.iter().map(|(_, fd, room)| {
-            let room = if *room { PollFlags::POLLOUT } else { PollFlags::empty() };
-            PollFd::new(*fd, PollFlags::POLLIN | room)
-        }));
-        fds.extend(connections.iter().map(|(_, fd)| PollFd::new(*fd, PollFlags::POLLIN)));
-        fds.extend(listener.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        let unfed: Vec<_> = self.pool.unfed().collect();
+        let input = |fd| PollFd::new(fd, PollFlags::POLLIN);
+        let room = |fd| PollFd::new(fd, PollFlags::POLLOUT);
+        let mut fds = vec![
+            input(self.signals.as_fd()),
+            input(self.pool.as_fd()),
+            input(self.receiver.as_fd()),
+        ];
+        fds.extend(listener.map(input));
+        fds.extend(unfed.iter().map(|(_, fd)| room(*fd)));
         // Whoever has room now is found by trying all of them.
-        fds.extend(self.outbox.sockets().map(|fd| PollFd::new(fd, PollFlags::POLLOUT)));
+        fds.extend(self.outbox.sockets().map(room));
         let _interrupted = poll(&mut fds, poll_timeout(self.next_wakeup(now)));
         let mut hits = fds.iter().map(|fd| fd.any().unwrap_or(false));
         let mut hit = || hits.next().unwrap_or(false);
+        let (signals, workers, connections) = (hit(), hit(), hit());
+        let listener = listener.is_some() && hit();
+        let fed = unfed.iter().filter(|_| hit()).map(|(index, _)| *index);
+        let said = workers.then(|| self.pool.ready()).into_iter().flatten();
         Readiness {
-            signals: hit(),
-            workers: workers.iter().filter(|_| hit()).map(|(index, ..)| *index).collect(),
-            connections: connections.iter().filter(|_| hit()).map(|(id, _)| *id).collect(),
-            listener: hit(),
+            signals,
+            workers: said.chain(fed).collect(),
+            connections: connections.then(|| self.receiver.ready()).into_iter().flatten().collect(),
+            listener,
         }
     }
 
