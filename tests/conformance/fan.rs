@@ -264,8 +264,14 @@ pub fn forgotten_calls_count_until_they_end<B: Reachable>() {
     while soon(Duration::ZERO) <= short {
         std::thread::sleep(Duration::from_millis(20));
     }
-    let last = dispatcher.start("callee", full(), None, soon(PATIENCE)).unwrap();
-    assert_eq!(ends(&mut dispatcher, &[last]), [(0, Ok(b"e".to_vec()))]);
+    // A callee on another node has them a little longer than their caller.
+    let patience = soon(PATIENCE);
+    let answered = std::iter::from_fn(|| {
+        let last = dispatcher.start("callee", full(), None, patience).unwrap();
+        ends(&mut dispatcher, &[last]).pop().map(|(_, end)| end)
+    })
+    .find(|end| !matches!(end, Err(CallError::Overloaded { .. })));
+    assert_eq!(answered, Some(Ok(b"e".to_vec())));
 }
 
 /// Runs in a process of its own: other tests' descriptors would count.
