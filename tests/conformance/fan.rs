@@ -288,16 +288,19 @@ pub fn nothing_leaks_from_calls_in_flight<B: Reachable>() {
         assert_eq!(ends(&mut dispatcher, &tickets[2..]).len(), 4);
         dispatcher.end();
     };
-    round();
-    let before = open();
+    for _ in 0..10 {
+        round();
+    }
+    // What a broker's client opens now and then is no leak; one descriptor in a hundred rounds would be.
+    let allowed = open() + 3;
     for _ in 0..400 {
         round();
     }
     let patience = Instant::now() + PATIENCE;
-    while open() > before && Instant::now() < patience {
+    while open() > allowed && Instant::now() < patience {
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert!(open() <= before, "{} descriptors open, {before} before", open());
+    assert!(open() <= allowed, "{} descriptors open, {allowed} allowed", open());
 }
 
 /// One test per case for a bench, and the suite with each call started and waited for.
