@@ -70,7 +70,11 @@ pub fn run<M: Module>(mut worker: Worker<'_, M>) -> i32 {
         // Ahead of the next request; if that is here already, it waits no longer than it would anyway.
         next = match used {
             Some(again) => Ok(again),
-            None => Ready::ahead(&mut worker),
+            None => {
+                // After whoever waits for this processor with a request that is under way.
+                let _never_fails = nix::sched::sched_yield();
+                Ready::ahead(&mut worker)
+            }
         };
     }
 }
