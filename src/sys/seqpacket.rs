@@ -7,6 +7,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -19,6 +20,8 @@ use super::clock::monotonic_ns;
 
 /// Most descriptors that one message carries.
 pub const DESCRIPTORS_MAX: usize = 8;
+/// Time between two tries to send descriptors while too many are on their way.
+const PAUSE: Duration = Duration::from_millis(1);
 /// Connections that may wait in a listener's backlog: as many as there are parts of a group, whose callers come at
 /// once. The kernel's `somaxconn` (4096) bounds it too.
 pub const BACKLOG: i32 = 1024;
@@ -143,6 +146,8 @@ pub fn send(
         match sendmsg::<UnixAddr>(fd.as_raw_fd(), &slices, control, flags, None) {
             Ok(_) => return Ok(()),
             Err(Errno::EAGAIN) => wait(fd, PollFlags::POLLOUT, deadline)?,
+            // This user's processes have more descriptors on their way than RLIMIT_NOFILE; no poll tells when less.
+            Err(Errno::ETOOMANYREFS) => pause(deadline)?,
             Err(Errno::EINTR) => {}
             Err(Errno::EPIPE | Errno::ECONNRESET | Errno::ENOTCONN) => {
                 return Err(SocketError::Closed);
@@ -240,6 +245,15 @@ fn timeout(deadline: Deadline) -> Option<PollTimeout> {
     let left_ns = deadline.saturating_sub(monotonic_ns());
     let left_ms = i32::try_from(left_ns.div_ceil(1_000_000)).unwrap_or(i32::MAX);
     (left_ns > 0).then(|| PollTimeout::try_from(left_ms).unwrap_or(PollTimeout::MAX))
+}
+
+/// Lets some time pass before another try.
+fn pause(deadline: Deadline) -> Result<(), SocketError> {
+    if deadline.is_some_and(|deadline| deadline <= monotonic_ns()) {
+        return Err(SocketError::Deadline);
+    }
+    std::thread::sleep(PAUSE);
+    Ok(())
 }
 
 /// Waits until one of `events` (or an error, which the next call reports) is there.

@@ -26,8 +26,9 @@ use super::BuilderError;
 
 /// Value of `HOME` that the executor replaces by the user's home directory.
 pub const HOME_OF_USER: &str = "cwasi:home-of-user";
-/// Descriptors that a function with `cwasi.fan-in` may have, where this process may have as many.
-pub const FAN_IN_DESCRIPTORS: u64 = 8192;
+/// Descriptors that a function may have, where this process may have as many: connections, parts that wait, and, as the
+/// kernel counts them too, those that are on their way to its workers.
+pub const FUNCTION_DESCRIPTORS: u64 = 8192;
 /// Beside the containers in libcontainer's root; containerd's ids begin with a letter or digit.
 const COPIES: &str = ".specs";
 
@@ -71,9 +72,9 @@ pub fn prepare(
     spec.canonicalize_rootfs(bundle).map_err(unreadable)?;
     if let Some(process) = spec.process() {
         let mut process = complete(process.clone());
-        if matches!(workload, Workload::Function(launch) if launch.fan_in.is_some()) {
+        if matches!(workload, Workload::Function(_)) {
             let (_soft, own) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or_default();
-            raise_descriptors(&mut process, FAN_IN_DESCRIPTORS.min(own));
+            raise_descriptors(&mut process, FUNCTION_DESCRIPTORS.min(own));
         }
         spec.set_process(Some(process));
     }

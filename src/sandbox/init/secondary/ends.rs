@@ -3,8 +3,10 @@
 use nix::sys::signal::Signal;
 
 use crate::modes::CallError;
+use crate::modes::local::LocalError;
 use crate::sandbox::init::pool::Running;
 use crate::sandbox::init::signals::Ending;
+use crate::sys::seqpacket::SocketError;
 use crate::vm::Module;
 
 use super::Secondary;
@@ -46,5 +48,18 @@ impl<M: Module> Secondary<'_, M> {
     pub(super) fn broken(&self, message: &str) -> CallError {
         let target = self.sandbox.launch.identity.function.clone();
         CallError::Broken { target, message: message.to_owned() }
+    }
+}
+
+/// A request that no worker has got.
+pub(super) fn not_handed(error: &LocalError) -> CallError {
+    match error {
+        LocalError::Socket(SocketError::Deadline) => CallError::Overloaded {
+            message: "too many descriptors are on their way between functions of this host: raise RLIMIT_NOFILE, or call fewer at a time"
+                .to_owned(),
+        },
+        error => CallError::Internal {
+            message: format!("request cannot be handed to a worker: {error}"),
+        },
     }
 }

@@ -369,8 +369,7 @@ impl<'a, M: Module> Secondary<'a, M> {
                 Ok(()) => {}
                 Err((item, None)) => self.queue.put_back(Waiting { deadline, item }),
                 Err((item, Some(error))) => {
-                    let message = format!("request cannot be handed to a worker: {error}");
-                    item.refuse(&CallError::Internal { message }, &mut self.outbox);
+                    item.refuse(&ends::not_handed(&error), &mut self.outbox);
                 }
             }
         }
