@@ -7,7 +7,7 @@ CASE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
-.PHONY: help setup build guests demo demo-two-nodes test bench bench-quick lint install clean
+.PHONY: help setup build guests demo demo-two-nodes test bench bench-quick lint miri install clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -39,6 +39,9 @@ bench-quick: setup ## The same, less of it, in less than 5 minutes
 
 lint: setup ## Format and clippy, warnings denied
 	@scripts/lint.sh
+
+miri: ## Undefined behaviour in the guest SDK (installs a nightly toolchain for it)
+	@scripts/miri.sh
 
 install: setup ## Put the runtime where containerd finds it (PREFIX=/usr/local)
 	cargo build --release --bins

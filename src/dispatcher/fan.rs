@@ -50,7 +50,8 @@ impl<R: Resolve> Dispatcher<R> {
         }
         let kept = check(target, payload.len(), self.settings.max_payload).and_then(|()| {
             let lost = |error| CallError::Internal { message: format!("payload: {error}") };
-            self.flights.keep(payload).map_err(lost)
+            let lender = self.local.lender().filter(|_| self.links.lends(target));
+            self.flights.keep(payload, lender).map_err(lost)
         });
         let (kept, refused) = match kept {
             Ok(kept) => (kept, None),

@@ -11,6 +11,7 @@ use cwasi_abi::{CALLS_IN_FLIGHT_MAX, INLINE_MAX};
 
 use super::links::LinkId;
 use crate::modes::{CallError, Join, ModeKind, Outgoing, Payload};
+use crate::sys::pool::SegmentPool;
 use crate::sys::segment::{Segment, SegmentError, SegmentRef};
 use crate::wire::ids::CallId;
 
@@ -124,14 +125,23 @@ impl Flights {
         self.calls.is_empty()
     }
 
-    /// Keeps a payload: what the caller lent is its own again when this returns.
+    /// Keeps a payload: what the caller lent is its own again when this returns. Where it goes to somebody whom `lender`
+    /// may lend segments, a large copy takes one of these.
     ///
     /// # Errors
     /// When memory or descriptors run out.
-    pub fn keep(&mut self, payload: Outgoing<'_>) -> Result<Kept, SegmentError> {
+    pub fn keep(
+        &mut self,
+        payload: Outgoing<'_>,
+        lender: Option<&SegmentPool>,
+    ) -> Result<Kept, SegmentError> {
         match payload {
             Outgoing::Bytes(bytes) if bytes.len() <= INLINE_MAX => Ok(Kept::Bytes(bytes.to_vec())),
-            Outgoing::Bytes(bytes) => Ok(Kept::Segment(Rc::new(Segment::copy_of(bytes)?))),
+            Outgoing::Bytes(bytes) => {
+                let lent = lender.and_then(|pool| pool.copy_of(bytes));
+                let copy = lent.map_or_else(|| Segment::copy_of(bytes), Ok)?;
+                Ok(Kept::Segment(Rc::new(copy)))
+            }
             Outgoing::Segment(segment) => self.keep_segment(segment).map(Kept::Segment),
         }
     }
@@ -257,5 +267,47 @@ impl Flights {
         self.due.clear();
         self.segment = None;
         std::mem::take(&mut self.calls).into_values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(kept: Kept) -> Rc<Segment> {
+        match kept {
+            Kept::Segment(segment) => segment,
+            Kept::Bytes(bytes) => panic!("{} bytes were kept as they are", bytes.len()),
+        }
+    }
+
+    #[test]
+    fn a_large_copy_takes_a_segment_of_the_pool_where_it_may() {
+        let mut flights = Flights::default();
+        let pool = SegmentPool::new(1 << 20);
+        let bytes = vec![7; INLINE_MAX + 1];
+        let sealed = segment(flights.keep(Outgoing::Bytes(&bytes), None).unwrap());
+        assert!(sealed.token().is_none() && pool.bytes() == 0);
+        let lent = segment(flights.keep(Outgoing::Bytes(&bytes), Some(&pool)).unwrap());
+        assert!(lent.token().is_some() && pool.bytes() > 0);
+        assert_eq!(lent.len(), bytes.len() as u64);
+        // Used up: a fresh one.
+        let large = vec![7; 2 << 20];
+        let fresh = segment(flights.keep(Outgoing::Bytes(&large), Some(&pool)).unwrap());
+        assert!(fresh.token().is_none());
+        let small = flights.keep(Outgoing::Bytes(&bytes[..INLINE_MAX]), Some(&pool)).unwrap();
+        assert!(matches!(small, Kept::Bytes(_)));
+    }
+
+    #[test]
+    fn calls_of_one_segment_share_it() {
+        let mut flights = Flights::default();
+        let own = Segment::copy_of(&[7; 4096]).unwrap();
+        let first = segment(flights.keep(Outgoing::Segment((&own).into()), None).unwrap());
+        let second = segment(flights.keep(Outgoing::Segment((&own).into()), None).unwrap());
+        assert!(Rc::ptr_eq(&first, &second));
+        let other = Segment::copy_of(&[7; 4096]).unwrap();
+        let third = segment(flights.keep(Outgoing::Segment((&other).into()), None).unwrap());
+        assert!(!Rc::ptr_eq(&first, &third));
     }
 }

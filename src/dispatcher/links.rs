@@ -137,6 +137,14 @@ impl Links {
         names.filter(|instance| !instance.is_empty()).collect()
     }
 
+    /// Whether segments may be lent to every instance of `target` that there is a connection to; false without one.
+    #[must_use]
+    pub fn lends(&self, target: &str) -> bool {
+        let Some(callee) = self.callees.get(target) else { return false };
+        let mut known = callee.links.iter().filter_map(|id| self.links.get(id)).peekable();
+        known.peek().is_some() && known.all(|link| link.route.connection().lends)
+    }
+
     /// Adds a connection; the shim said how many instances can be reached.
     pub fn add(&mut self, target: &str, route: Route, instances: usize) -> LinkId {
         if self.callees.len() >= ROUTES_MAX && !self.callees.contains_key(target) {
@@ -297,6 +305,23 @@ mod tests {
         age(&mut links, "far");
         assert_eq!(links.pick("far"), Pick::Take(bridge));
         assert!(links.held("far").is_empty());
+    }
+
+    #[test]
+    fn segments_are_lent_where_every_known_instance_takes_them() {
+        let lending = |instance: &str| {
+            let Route::Local { mut local, reason } = route(instance) else {
+                panic!("a local route")
+            };
+            local.lends = true;
+            Route::Local { local, reason }
+        };
+        let mut links = Links::default();
+        assert!(!links.lends("b"), "nobody is known");
+        links.add("b", lending("1"), 2);
+        assert!(links.lends("b") && !links.lends("c"));
+        links.add("b", route("2"), 2);
+        assert!(!links.lends("b"));
     }
 
     #[test]

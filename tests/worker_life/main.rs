@@ -11,6 +11,7 @@ mod embedding;
 mod endings;
 mod guests;
 mod harness;
+mod hostile;
 mod parts;
 mod reactors;
 mod regions;
@@ -29,6 +30,7 @@ fn main() {
         embedding::CASES,
         bench::CASES,
         segments::CASES,
+        hostile::CASES,
     ]
     .concat();
     let code = harness::run(&cases);

@@ -58,6 +58,12 @@ impl LocalMode {
         Self { pool, ..self }
     }
 
+    /// Whose segments are lent to callees of the own trust group.
+    #[must_use]
+    pub const fn lender(&self) -> Option<&SegmentPool> {
+        self.pool.as_ref()
+    }
+
     /// Sends a request; waits for room until `until`. False when there was none: nothing was sent.
     ///
     /// # Errors
