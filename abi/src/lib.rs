@@ -94,6 +94,13 @@ pub mod import {
 /// be led back into it (`docs/embedding.md`). No image may export it.
 pub const HOME_EXPORT: &str = "cwasi.home";
 
+/// Exports whose names begin so are the runtime's. No image may have one.
+pub const RESERVED_EXPORTS: &str = "cwasi.";
+/// The immutable global that the compiler appends to a module whose instances can be brought back to an earlier state.
+pub const STATE_EXPORT: &str = "cwasi.state";
+/// Under this name and a number from 0 on the compiler exports each mutable global of such a module.
+pub const GLOBAL_EXPORT: &str = "cwasi.global.";
+
 /// Names of the functions that a guest exports.
 pub mod export {
     /// `(len, align) -> ptr`, 0 when out of memory.

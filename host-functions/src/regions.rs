@@ -20,6 +20,8 @@ use crate::{GuestPtr, Host, Level};
 pub struct Regions<M: PagedMemory> {
     known: Vec<Region<M>>,
     source: M::Source,
+    /// Where other memory has been mapped, whatever became of it.
+    lowest: Option<GuestPtr>,
 }
 
 #[derive(Debug)]
@@ -75,12 +77,31 @@ impl<M: PagedMemory> Regions<M> {
     /// No regions yet; their memory will come from `source`.
     #[must_use]
     pub const fn new(source: M::Source) -> Self {
-        Self { known: Vec::new(), source }
+        Self { known: Vec::new(), source, lowest: None }
+    }
+
+    /// Forgets all of them, as if there had never been any. Their pages are ordinary memory again, or gone.
+    pub fn forget(&mut self) {
+        self.known.clear();
+        self.lowest = None;
+    }
+
+    /// The first place in linear memory where other memory has been mapped, even if it is gone again or that failed.
+    #[must_use]
+    pub const fn lowest(&self) -> Option<GuestPtr> {
+        self.lowest
+    }
+
+    /// Remembers that other memory will be mapped there.
+    fn touch(&mut self, pages: Pages) {
+        let start = pages.start().0;
+        self.lowest = Some(GuestPtr(self.lowest.map_or(start, |lowest| lowest.0.min(start))));
     }
 
     /// Makes `pages` a region; the same pages again make it a new one.
     fn share(&mut self, memory: &mut M, pages: Pages) -> Result<(), RegionFault> {
         self.has_room(pages).map_err(RegionFault::Errno)?;
+        self.touch(pages);
         let open = memory.share(&self.source, pages)?;
         self.set(pages, Backing::Open(open));
         Ok(())
@@ -192,10 +213,12 @@ impl<M: PagedMemory> Regions<M> {
         let Some(pages) = Pages::holding(ptr, len).filter(|pages| pages.byte_len() <= room) else {
             return false;
         };
+        if self.has_room(pages).is_err() || self.is_the_guests(pages) {
+            return false;
+        }
+        self.touch(pages);
         // Where the system refuses, copying may still work.
-        let shown = self.has_room(pages).is_ok()
-            && !self.is_the_guests(pages)
-            && memory.show(pages, shared.fd).is_ok();
+        let shown = memory.show(pages, shared.fd).is_ok();
         if shown {
             let tokens = shared.token.cloned().into_iter().collect();
             // Without a descriptor to spare it is copied when it goes on.
@@ -220,6 +243,7 @@ impl<M: PagedMemory> Regions<M> {
         if !free || memory.slice(ptr, len).is_err() {
             return 0;
         }
+        self.touch(block);
         // What another payload has left between the parts would lose its token.
         let known = self.known.iter().any(|region| region.pages == block);
         if known && memory.clear(block).is_err() {

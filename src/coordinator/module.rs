@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use cwasi_abi::{HOME_EXPORT, IMPORT_MODULE, export, import};
+use cwasi_abi::{IMPORT_MODULE, RESERVED_EXPORTS, export, import};
 use sha2::{Digest, Sha256};
 use wasm_encoder::{
     EntityType, ImportSection, Module as Encoder, RawSection, TypeSection, ValType,
@@ -67,10 +67,12 @@ pub enum ModuleError {
         imports: String,
     },
     /// An export that is ours.
-    #[error("{origin} exports `{HOME_EXPORT}`, a name that is reserved for the runtime")]
+    #[error("{origin} exports `{name}`, a name that is reserved for the runtime")]
     Reserved {
         /// Where it came from.
         origin: String,
+        /// The name.
+        name: String,
     },
     /// Larger than [`MODULE_MAX`].
     #[error(
@@ -147,8 +149,8 @@ pub fn check(bytes: &[u8], origin: &str) -> Result<CheckedModule, ModuleError> {
     if !read.unresolved.is_empty() {
         return Err(ModuleError::Imports { origin: origin_of(), imports: read.unresolved_list() });
     }
-    if read.exports.iter().any(|export| export == HOME_EXPORT) {
-        return Err(ModuleError::Reserved { origin: origin_of() });
+    if let Some(name) = read.reserved {
+        return Err(ModuleError::Reserved { origin: origin_of(), name });
     }
     let bytes = read.clean.unwrap_or_else(|| bytes.to_vec());
     Ok(CheckedModule {
@@ -165,6 +167,8 @@ struct Read {
     exports: Vec<String>,
     foreign: BTreeMap<String, BTreeMap<String, String>>,
     unresolved: BTreeMap<String, ()>,
+    /// An exported name that is ours.
+    reserved: Option<String>,
     /// The module without its native section, when it had one.
     clean: Option<Vec<u8>>,
     dropped_native: bool,
@@ -214,6 +218,9 @@ fn read(bytes: &[u8]) -> wasmparser::Result<Read> {
             Payload::ExportSection(section) => {
                 for export in section.clone() {
                     let export = export?;
+                    if export.name.starts_with(RESERVED_EXPORTS) {
+                        read.reserved = Some(export.name.to_owned());
+                    }
                     if export.kind == ExternalKind::Func {
                         read.exports.push(export.name.to_owned());
                     }
@@ -345,7 +352,7 @@ mod tests {
             (b"\0asm\x0d\0\x01\0".to_vec(), "component"),
             (b"\0asm\x01\0\0\0\xff".to_vec(), "not a valid"),
             (module(Some(("cwasi", "later")), false), r#"(import "cwasi" "later" (func))"#),
-            (reserved, "reserved for the runtime"),
+            (reserved, "exports `cwasi.home`, a name that is reserved for the runtime"),
         ] {
             let error = check(&bytes, "m").unwrap_err().to_string();
             assert!(error.contains(part), "{part} missing in: {error}");

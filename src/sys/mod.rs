@@ -4,6 +4,7 @@
 //! - [`segment`]: sealed memfds.
 //! - [`huge`]: huge pages for them.
 //! - [`pool`]: segments that are used again.
+//! - [`image`]: memory that is brought back to what it was.
 //! - [`mapping`]: pages in use that are backed by memfds.
 //! - [`process`]: forking single-threaded processes, descriptor tables, exits.
 //! - [`clock`]: `CLOCK_MONOTONIC`, comparable between processes.
@@ -13,6 +14,7 @@
 
 pub mod clock;
 pub mod huge;
+pub mod image;
 pub mod mapping;
 pub mod pidfd;
 pub mod pool;

@@ -13,6 +13,8 @@ use wasmedge_sdk::config::{CommonConfigOptions, CompilerConfigOptions, ConfigBui
 use wasmedge_sdk::{Compiler, CompilerOptimizationLevel, CompilerOutputFormat};
 use wasmparser::{Parser, Payload};
 
+use super::state::{self, ReservedName};
+
 /// Most CPU seconds of one compilation; the kernel kills the process then. (About 16 s per MB of Wasm
 /// are used; a module of 9 MB took 147 s.)
 pub const CPU_SECONDS_MAX: u64 = 1200;
@@ -53,6 +55,15 @@ pub enum CompileError {
     NativeCode {
         /// The file.
         path: PathBuf,
+    },
+    /// The module has a name of ours.
+    #[error("{path} cannot be compiled: {source}", path = .path.display())]
+    Reserved {
+        /// The file.
+        path: PathBuf,
+        /// Which one.
+        #[source]
+        source: ReservedName,
     },
     /// The module is too large.
     #[error("{path} has {length} bytes; modules may have at most {MODULE_MAX}", path = .path.display())]
@@ -127,7 +138,8 @@ fn read(wasm: &Path) -> Result<Vec<u8>, CompileError> {
         return Err(CompileError::NotWasm { path: wasm.to_owned() });
     }
     check_sections(&bytes, wasm)?;
-    Ok(bytes)
+    let reserved = |source| CompileError::Reserved { path: wasm.to_owned(), source };
+    Ok(state::expose(&bytes).map_err(reserved)?.unwrap_or(bytes))
 }
 
 /// The coordinator drops sections with native code; one that comes this far would end up inside our own.

@@ -75,7 +75,8 @@ pub trait Module {
     fn instantiate(&self, spec: &InstanceSpec, host: &mut Host) -> Result<Self::Instance, VmError>;
 }
 
-/// One instance; runs one invocation and is dropped. It must not be used again after a [`Stop`].
+/// One instance; runs one invocation, and is dropped or brought back to what it was before. It must not be used again after
+/// a [`Stop`].
 pub trait Instance {
     /// Calls an export whose parameters and result are `i32`; `None` when it has no result.
     ///
@@ -112,6 +113,16 @@ pub trait Instance {
     /// When the system refuses to seal it.
     fn answer(&mut self, _at: (u32, u32)) -> Result<Option<Segment>, PagesError> {
         Ok(None)
+    }
+
+    /// Has [`Self::renew`] bring it back to the state that it is in. Called once, before the first request, and alike for
+    /// all instances of a module: the same was done in each of them, with the same [`InstanceSpec`].
+    fn remember(&mut self) {}
+
+    /// Brings it back to that state, so that the next request finds nothing of those before; false when this
+    /// instance or its module does not allow that, and then it must not be used again.
+    fn renew(&mut self) -> bool {
+        false
     }
 
     /// Runs a WASI command to its end.

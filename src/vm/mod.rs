@@ -8,6 +8,7 @@
 //! - [`wasmedge`]: the engine that we use; with [`compile`] the sole importer of `wasmedge_*`.
 //! - [`dispatch`]: the dispatcher as host functions see it.
 //! - [`gate`]: what stands between modules of one VM.
+//! - `state`: what guests of a module can change.
 //! - [`fingerprint`]: what native code depends on; for the control plane, which must not link the engine.
 //!
 //! A fresh instance per request is made ahead of it and runs once:
@@ -32,6 +33,7 @@ pub mod engine;
 pub mod fingerprint;
 pub mod gate;
 pub mod reactor;
+mod state;
 pub mod wasmedge;
 
 pub use crate::wire::control::Entry;

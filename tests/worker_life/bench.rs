@@ -1,4 +1,4 @@
-//! What a fresh instance costs; prints a distribution, asserts nothing about time.
+//! What an instance costs, fresh or renewed; prints a distribution, asserts nothing about time.
 
 use std::time::{Duration, Instant};
 
@@ -44,20 +44,28 @@ fn large_payloads() {
 
 fn times() {
     println!("{REQUESTS} requests of 64 bytes each; p50 / p99 in µs");
-    println!("{:<10} {:>18} {:>18}", "guest", "instance ahead", "request + drop");
-    for guest in ["actor", "server"] {
-        let mut worker = Worker::new(guest, &[]);
-        let mut ahead = Vec::with_capacity(REQUESTS);
+    println!("{:<10} {:>9} {:>18} {:>18}", "guest", "instance", "made ready", "request");
+    for (guest, renewed) in
+        [("actor", false), ("server", false), ("reader", false), ("reader", true)]
+    {
+        let mut worker = Worker::new(guest, &["length"]);
+        let mut ready = Vec::with_capacity(REQUESTS);
         let mut request = Vec::with_capacity(REQUESTS);
         for _ in 0..REQUESTS {
             let started = Instant::now();
-            worker.prepare_reactor();
-            let ready = Instant::now();
-            assert_eq!(worker.request(&[7; 64]).text().len(), 64);
-            request.push(ready.elapsed());
-            ahead.push(ready - started);
+            if !renewed {
+                worker.forget();
+            }
+            worker.prepare();
+            let prepared = Instant::now();
+            let payload = Payload::Inline(vec![7; 64]);
+            assert!(!worker.request_only(&payload).text().is_empty());
+            request.push(prepared.elapsed());
+            ready.push(prepared - started);
         }
-        println!("{guest:<10} {:>18} {:>18}", shown(&mut ahead), shown(&mut request));
+        let instance = if renewed { "renewed" } else { "fresh" };
+        let (ready, request) = (shown(&mut ready), shown(&mut request));
+        println!("{guest:<10} {instance:>9} {ready:>18} {request:>18}");
     }
 }
 

@@ -25,6 +25,15 @@ fn fresh_instances() {
     for _ in 0..20 {
         assert_eq!(worker.request(b"!served").text(), "1");
     }
+    // It has a function of WASI's that can leave a descriptor.
+    assert_eq!(worker.renewed(), 0);
+    let mut worker = Worker::new("reader", &[]);
+    for number in 0..20 {
+        let len = number * 30_000;
+        assert_eq!(worker.request(len.to_string().as_bytes()).bytes().len(), len);
+    }
+    // Two were made to see that they start alike.
+    assert_eq!(worker.renewed(), 19);
 }
 
 fn payloads() {

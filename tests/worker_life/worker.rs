@@ -8,18 +8,22 @@ use cwasi::modes::Payload;
 use cwasi::sys::segment::SegmentRef;
 use cwasi::vm::reactor::{self, Handled, Input, Kept};
 use cwasi::vm::wasmedge::{WasmEdgeInstance, WasmEdgeModule};
-use cwasi::vm::{Context, End, Host, Instance as _, InstanceSpec, Module as _};
+use cwasi::vm::{Context, End, Entry, Host, Instance as _, InstanceSpec, Module as _};
 use cwasi_abi::Errno;
 use cwasi_host_functions::{CallFailure, Deadline, Dispatch, Level, LogSink, Outgoing, Response};
 
 use crate::guests::load;
 
-/// Runs requests of one guest in fresh instances, the next one made ahead.
+/// Runs requests of one guest, each in an instance that is as a fresh one, and ready ahead.
 pub struct Worker {
     module: WasmEdgeModule,
     spec: InstanceSpec,
     host: Host,
     next: Option<(WasmEdgeInstance, Kept)>,
+    /// The last one, and what was kept in it before its request.
+    used: Option<(WasmEdgeInstance, Kept)>,
+    /// Instances that served again.
+    renewed: usize,
     lines: Lines,
 }
 
@@ -36,26 +40,54 @@ impl Worker {
         let context = Context { function: name.to_owned(), ..Context::default() };
         let host = Host::new(context, Box::new(Callees), log);
         let spec = InstanceSpec { args, ..InstanceSpec::default() };
-        Self { module, spec, host, next: None, lines }
+        Self { module, spec, host, next: None, used: None, renewed: 0, lines }
     }
 
     pub fn spec_mut(&mut self) -> &mut InstanceSpec {
+        self.forget();
         &mut self.spec
     }
 
-    /// Makes the next instance ahead.
+    /// Drops the instances that are there.
+    pub fn forget(&mut self) {
+        (self.next, self.used) = (None, None);
+    }
+
+    /// How often no instance had to be made.
+    pub fn renewed(&self) -> usize {
+        self.renewed
+    }
+
+    /// Makes the next instance ready.
     pub fn prepare(&mut self) {
+        if self.next.is_some() {
+            return;
+        }
+        self.renew();
         if self.next.is_none() {
-            let instance = self.module.instantiate(&self.spec, &mut self.host).unwrap();
-            self.next = Some((instance, Kept::default()));
+            self.next = Some(self.fresh());
         }
     }
 
-    /// [`Self::prepare`], and what a reactor's worker does ahead of a request besides.
-    pub fn prepare_reactor(&mut self) {
-        self.prepare();
-        let (instance, kept) = self.next.as_mut().unwrap();
-        reactor::prepare(instance, kept, &mut self.host).unwrap();
+    /// Makes the last instance the next one, if it can be.
+    fn renew(&mut self) {
+        if let Some((mut instance, kept)) = self.used.take()
+            && instance.renew()
+        {
+            self.renewed += 1;
+            self.next = Some((instance, kept));
+        }
+    }
+
+    /// A fresh one.
+    fn fresh(&mut self) -> (WasmEdgeInstance, Kept) {
+        let mut instance = self.module.instantiate(&self.spec, &mut self.host).unwrap();
+        let mut kept = Kept::default();
+        if self.module.check(&Entry::Reactor).is_ok() {
+            reactor::prepare(&mut instance, &mut kept, &mut self.host).unwrap();
+        }
+        instance.remember();
+        (instance, kept)
     }
 
     /// One request of a reactor.
@@ -63,12 +95,22 @@ impl Worker {
         self.request_with(&Payload::Inline(payload.to_vec()))
     }
 
+    /// And nothing of it is there any more.
     pub fn request_with(&mut self, payload: &Payload) -> Ended {
+        let ended = self.request_only(payload);
+        self.renew();
+        ended
+    }
+
+    /// And its instance is still as the request left it.
+    pub fn request_only(&mut self, payload: &Payload) -> Ended {
         self.prepare();
-        let (mut instance, mut kept) = self.next.take().unwrap();
+        let (mut instance, ahead) = self.next.take().unwrap();
+        let mut kept = ahead;
         self.host.begin(context());
         let ended = reactor::handle_again(&mut instance, &mut kept, payload, &mut self.host).into();
         self.host.end();
+        self.used = Some((instance, ahead));
         ended
     }
 
@@ -93,10 +135,12 @@ impl Worker {
     /// One run of a command.
     pub fn command(&mut self) -> End {
         self.prepare();
-        let (mut instance, _) = self.next.take().unwrap();
+        let (mut instance, kept) = self.next.take().unwrap();
         self.host.begin(context());
         let end = instance.run_command("_start", &mut self.host);
         self.host.end();
+        self.used = Some((instance, kept));
+        self.renew();
         end
     }
 

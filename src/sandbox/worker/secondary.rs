@@ -69,11 +69,11 @@ pub fn run<M: Module>(mut worker: Worker<'_, M>) -> i32 {
         }
         // Ahead of the next request; if that is here already, it waits no longer than it would anyway.
         next = match used {
-            Some(again) => Ok(again),
-            None => {
+            Used::Kept(again) => Ok(again),
+            Used::Over(instance) => {
                 // After whoever waits for this processor with a request that is under way.
                 let _never_fails = nix::sched::sched_yield();
-                Ready::ahead(&mut worker)
+                Ready::after(instance, &mut worker)
             }
         };
     }
@@ -83,6 +83,16 @@ pub fn run<M: Module>(mut worker: Worker<'_, M>) -> i32 {
 struct Ready<I> {
     instance: I,
     kept: Kept,
+    /// What `kept` was before the first request.
+    ahead: Kept,
+}
+
+/// What is left of an instance, once its request is answered.
+enum Used<I> {
+    /// All of it, for the next request.
+    Kept(Ready<I>),
+    /// What the next request must not see; there may be nothing.
+    Over(Option<Ready<I>>),
 }
 
 impl<I: Instance> Ready<I> {
@@ -93,7 +103,24 @@ impl<I: Instance> Ready<I> {
         if worker.launch.entry == Entry::Reactor {
             reactor::prepare(&mut instance, &mut kept, &mut worker.host)?;
         }
-        Ok(Self { instance, kept })
+        if worker.launch.isolation == Isolation::Request {
+            instance.remember();
+        }
+        Ok(Self { instance, kept, ahead: kept })
+    }
+
+    /// One that is as a fresh one: `used` itself where that can be, which takes a fraction of making one.
+    fn after<M: Module<Instance = I>>(
+        used: Option<Self>,
+        worker: &mut Worker<'_, M>,
+    ) -> Result<Self, VmError> {
+        if let Some(mut ready) = used
+            && ready.instance.renew()
+        {
+            ready.kept = ready.ahead;
+            return Ok(ready);
+        }
+        Self::ahead(worker)
     }
 }
 
@@ -174,24 +201,24 @@ fn receive_part<M: Module>(
     Ok((part.number, opened.payload))
 }
 
-/// Runs one request and answers it. The instance is gone afterwards, unless the function keeps it.
+/// Runs one request and answers it.
 fn serve<M: Module>(
     worker: &mut Worker<'_, M>,
     stdio: &Stdio,
     ready: Result<Ready<M::Instance>, VmError>,
     task: &Task,
-) -> Option<Ready<M::Instance>> {
+) -> Used<M::Instance> {
     if task.deadline.is_some_and(|deadline| deadline <= monotonic_ns()) {
         let target = worker.launch.identity.function.clone();
         task.answer(&Answer::Error(CallError::Timeout { target }));
-        return ready.ok();
+        return ready.map_or(Used::Over(None), Used::Kept);
     }
     let mut ready = match ready {
         Ok(ready) => ready,
         Err(error) => {
             let message = super::super::builder::chain(&error);
             task.answer(&Answer::Error(CallError::Failed { message }));
-            return None;
+            return Used::Over(None);
         }
     };
     let mut reusable = false;
@@ -202,7 +229,7 @@ fn serve<M: Module>(
     }
     match (&worker.launch.entry, &task.input) {
         (Entry::Reactor, received) => {
-            let Ready { instance, kept } = &mut ready;
+            let Ready { instance, kept, .. } = &mut ready;
             let input = match received {
                 Received::Whole(payload) => Input::Whole(payload),
                 Received::Parts { expected, parts } => Input::Parts { expected: *expected, parts },
@@ -231,7 +258,11 @@ fn serve<M: Module>(
         }
     }
     worker.host.end();
-    (reusable && worker.launch.isolation == Isolation::Instance).then_some(ready)
+    if reusable && worker.launch.isolation == Isolation::Instance {
+        Used::Kept(ready)
+    } else {
+        Used::Over(Some(ready))
+    }
 }
 
 fn answer_handled(launch: &FunctionLaunch, task: &Task, handled: Handled<'_>) {

@@ -51,7 +51,7 @@ pub enum Handled<'a> {
 }
 
 /// What the host holds in an instance from one invocation to the next.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Kept {
     response_out: Option<Range>,
 }

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 
-use cwasi_abi::export;
+use cwasi_abi::{STATE_EXPORT, export};
 use wasmedge_sys::ffi;
 
 use super::handles::{Ast, LoadFault, text_of};
@@ -28,6 +28,8 @@ pub(super) struct Code {
     pub(super) imports: Vec<Import>,
     /// Pages that its exported memory starts with; `None` when it exports none.
     memory_pages: Option<u32>,
+    /// Memory and exported globals are all that its guests can change (`vm::state`).
+    pub(super) exposes_state: bool,
 }
 
 /// Something that a module imports.
@@ -60,9 +62,9 @@ impl Code {
             LoadFault::Vm(error) => error,
             LoadFault::Code(code) => bad(code.to_string()),
         })?;
-        let (exports, memory_pages) = exports(&ast);
+        let Exports { functions, memory_pages, state } = exports(&ast);
         let imports = imports(&ast);
-        let code = Self { ast, exports, imports, memory_pages };
+        let code = Self { ast, exports: functions, imports, memory_pages, exposes_state: state };
         code.check_memory(engine)?;
         Ok(code)
     }
@@ -106,9 +108,18 @@ impl Code {
     }
 }
 
-/// Exported functions, and the pages of the memory called `memory`.
-fn exports(ast: &Ast) -> (Vec<Signature>, Option<u32>) {
-    let (mut functions, mut memory_pages) = (Vec::new(), None);
+/// What a module exports.
+#[derive(Default)]
+struct Exports {
+    functions: Vec<Signature>,
+    /// Pages of the memory called `memory`.
+    memory_pages: Option<u32>,
+    /// Its state is there.
+    state: bool,
+}
+
+fn exports(ast: &Ast) -> Exports {
+    let mut found = Exports::default();
     // SAFETY:
     // - a live module.
     let len = unsafe { ffi::WasmEdge_ASTModuleListExportsLength(ast.raw()) };
@@ -123,16 +134,17 @@ fn exports(ast: &Ast) -> (Vec<Signature>, Option<u32>) {
             let name = text_of(ffi::WasmEdge_ExportTypeGetExternalName(item));
             let function = ffi::WasmEdge_ExportTypeGetFunctionType(ast.raw(), item);
             if !function.is_null() {
-                functions.push(Signature::new(name, function));
+                found.functions.push(Signature::new(name, function));
                 continue;
             }
+            found.state |= name == STATE_EXPORT;
             let memory = ffi::WasmEdge_ExportTypeGetMemoryType(ast.raw(), item);
             if !memory.is_null() && name == export::MEMORY {
-                memory_pages = Some(ffi::WasmEdge_MemoryTypeGetLimit(memory).Min);
+                found.memory_pages = Some(ffi::WasmEdge_MemoryTypeGetLimit(memory).Min);
             }
         }
     }
-    (functions, memory_pages)
+    found
 }
 
 fn imports(ast: &Ast) -> Vec<Import> {

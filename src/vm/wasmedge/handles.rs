@@ -55,6 +55,11 @@ owned!(
     /// A module instance: a guest's, WASI's or ours.
     ModuleInstance, ffi::WasmEdge_ModuleInstanceContext, ffi::WasmEdge_ModuleInstanceDelete
 );
+owned!(MemoryType, ffi::WasmEdge_MemoryTypeContext, ffi::WasmEdge_MemoryTypeDelete);
+owned!(
+    /// A memory that belongs to no instance.
+    MemoryInstance, ffi::WasmEdge_MemoryInstanceContext, ffi::WasmEdge_MemoryInstanceDelete
+);
 owned!(FunctionType, ffi::WasmEdge_FunctionTypeContext, ffi::WasmEdge_FunctionTypeDelete);
 
 impl Configure {
@@ -268,12 +273,50 @@ impl ModuleInstance {
         })
     }
 
+    /// An exported global, owned by the instance; null when there is none.
+    pub(super) fn global(&self, name: &str) -> *mut ffi::WasmEdge_GlobalInstanceContext {
+        let name = Name::of(name);
+        // SAFETY:
+        // - a live instance; the name is read during the call only.
+        unsafe { ffi::WasmEdge_ModuleInstanceFindGlobal(self.raw(), name.raw()) }
+    }
+
     /// An exported memory, owned by the instance; null when there is none.
     pub(super) fn memory(&self, name: &str) -> *mut ffi::WasmEdge_MemoryInstanceContext {
         let name = Name::of(name);
         // SAFETY:
         // - a live instance; the name is read during the call only.
         unsafe { ffi::WasmEdge_ModuleInstanceFindMemory(self.raw(), name.raw()) }
+    }
+}
+
+impl MemoryType {
+    /// Of `pages`, and at most `max`.
+    pub(super) fn new(pages: u32, max: u32) -> Result<Self, VmError> {
+        let limit = ffi::WasmEdge_Limit { HasMax: true, Shared: false, Min: pages, Max: max };
+        // SAFETY:
+        // - takes a value.
+        Self::own(unsafe { ffi::WasmEdge_MemoryTypeCreate(limit) }, "memory type")
+    }
+}
+
+impl MemoryInstance {
+    pub(super) fn new(ty: &MemoryType) -> Result<Self, VmError> {
+        // SAFETY:
+        // - a live type, which is copied.
+        Self::own(unsafe { ffi::WasmEdge_MemoryInstanceCreate(ty.raw()) }, "memory")
+    }
+
+    pub(super) fn grow(&self, pages: u32) -> Result<(), Code> {
+        // SAFETY:
+        // - a live memory.
+        check(unsafe { ffi::WasmEdge_MemoryInstanceGrowPage(self.raw(), pages) })
+    }
+
+    pub(super) fn pages(&self) -> u32 {
+        // SAFETY:
+        // - a live memory.
+        unsafe { ffi::WasmEdge_MemoryInstanceGetPageSize(self.raw()) }
     }
 }
 

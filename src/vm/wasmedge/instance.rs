@@ -11,6 +11,8 @@ use wasmedge_sys::ffi;
 use super::handles::{Code, Executor, LoadFault, ModuleInstance, Store, check};
 use super::memory::{self, RawMemory};
 use super::module::{Part, WasmEdgeModule};
+use super::page_count::PageCount;
+use super::renewal::{Origin, Renewal};
 use super::surroundings::{Lent, Surroundings};
 use crate::sys::huge::HUGE_PAGE;
 use crate::sys::segment::{Segment, SegmentError, SegmentRef};
@@ -30,7 +32,19 @@ pub struct WasmEdgeInstance {
     /// Each after what it imports.
     embedded: Vec<Placed>,
     wasi: Rc<ModuleInstance>,
+    renewing: Renewing,
     around: Lent,
+}
+
+/// Whether an instance can be brought back to what it was.
+#[derive(Debug)]
+enum Renewing {
+    /// It could be: this is what instances of its module start with.
+    Origin(Rc<Origin>, Option<PageCount>),
+    /// It can.
+    Ready(Renewal),
+    /// Its guest stopped instead of returning, or its module does not allow that.
+    Never,
 }
 
 /// One module's instance, with the gates that it imports.
@@ -67,7 +81,11 @@ impl WasmEdgeInstance {
             .embedded
             .borrow_mut()
             .set_memories(memory_of(&guest), embedded.iter().map(memory_of).collect());
-        let mut this = Self { guest, embedded, wasi, around };
+        let page_count = module.engine.page_count;
+        let origin = module.origin.as_ref().filter(|origin| origin.covers(spec));
+        let renewing = origin
+            .map_or(Renewing::Never, |origin| Renewing::Origin(Rc::clone(origin), page_count));
+        let mut this = Self { guest, embedded, wasi, renewing, around };
         this.initialize(host)?;
         Ok(this)
     }
@@ -88,6 +106,12 @@ impl WasmEdgeInstance {
             self.initialize_root(host)?;
         }
         Ok(())
+    }
+
+    /// What is in the exported mutable globals.
+    #[cfg(test)]
+    pub(super) fn global_bits(&self) -> Vec<u128> {
+        super::renewal::global_bits(&self.guest.instance)
     }
 
     fn initialize_root(&mut self, host: &mut Host) -> Result<(), VmError> {
@@ -286,7 +310,11 @@ impl Instance for WasmEdgeInstance {
             // - makes a value.
             .map(|param| unsafe { ffi::WasmEdge_ValueGenI32(*param) })
             .collect();
-        self.around.slot.lend(host, || self.invoke(function, &values)).map_err(|code| {
+        let called = self.around.slot.lend(host, || self.invoke(function, &values));
+        if called.is_err() {
+            self.renewing = Renewing::Never;
+        }
+        called.map_err(|code| {
             if code.is_exit() && self.around.slot.running().is_empty() {
                 return Stop::Exited(self.wasi.exit_code());
             }
@@ -308,6 +336,30 @@ impl Instance for WasmEdgeInstance {
 
     fn aligns_huge_pages(&self) -> bool {
         self.memory().as_ptr().addr().is_multiple_of(HUGE_PAGE)
+    }
+
+    fn remember(&mut self) {
+        let Renewing::Origin(origin, page_count) = &self.renewing else { return };
+        // Whoever shares memory before the first request would have to do so again.
+        let shared = self.around.slot.regions.borrow().lowest().is_some();
+        let state = if shared { None } else { origin.of(&self.guest.instance) };
+        self.renewing = state.map_or(Renewing::Never, |state| {
+            Renewing::Ready(Renewal::new(&self.guest.instance, state, *page_count))
+        });
+    }
+
+    fn renew(&mut self) -> bool {
+        let Renewing::Ready(renewal) = &self.renewing else { return false };
+        let lowest = self.around.slot.regions.borrow().lowest().map(|lowest| lowest.0);
+        // SAFETY:
+        // - this instance, which is borrowed uniquely.
+        let renewed = unsafe { renewal.renew(&self.guest.instance, lowest) };
+        if renewed {
+            self.around.slot.renew();
+        } else {
+            self.renewing = Renewing::Never;
+        }
+        renewed
     }
 
     fn show(&mut self, (ptr, room): (u32, u32), segment: &Segment) -> bool {

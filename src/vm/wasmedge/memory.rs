@@ -160,14 +160,14 @@ pub(super) unsafe fn memory_bytes_mut<'a>(
 ///
 /// # Safety
 /// The memory instance is alive.
-unsafe fn extent(memory: *mut ffi::WasmEdge_MemoryInstanceContext) -> (*mut u8, usize) {
+pub(super) unsafe fn extent(memory: *mut ffi::WasmEdge_MemoryInstanceContext) -> (*mut u8, usize) {
     const NOTHING: (*mut u8, usize) = (ptr::null_mut(), 0);
     if memory.is_null() {
         return NOTHING;
     }
     // SAFETY:
     // - alive, says the caller.
-    let pages = unsafe { ffi::WasmEdge_MemoryInstanceGetPageSize(memory) };
+    let pages = unsafe { page_count(memory) };
     let Ok(len) = usize::try_from(u64::from(pages) * PAGE_LEN) else {
         return NOTHING;
     };
@@ -177,4 +177,14 @@ unsafe fn extent(memory: *mut ffi::WasmEdge_MemoryInstanceContext) -> (*mut u8, 
     // - alive, says the caller.
     let base = unsafe { ffi::WasmEdge_MemoryInstanceGetPointer(memory, 0, asked) };
     if base.is_null() { NOTHING } else { (base, len) }
+}
+
+/// Wasm pages of a linear memory.
+///
+/// # Safety
+/// The memory instance is alive.
+pub(super) unsafe fn page_count(memory: *const ffi::WasmEdge_MemoryInstanceContext) -> u32 {
+    // SAFETY:
+    // - alive, says the caller.
+    unsafe { ffi::WasmEdge_MemoryInstanceGetPageSize(memory) }
 }

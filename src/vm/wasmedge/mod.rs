@@ -17,6 +17,8 @@ mod imports;
 mod instance;
 mod memory;
 mod module;
+mod page_count;
+mod renewal;
 mod signature;
 mod slot;
 mod surroundings;
@@ -31,6 +33,7 @@ use wasmedge_sys::ffi;
 use super::engine::{Engine, EngineOptions, VmError};
 use crate::wire::control::EmbeddedModule;
 use handles::Configure;
+use page_count::PageCount;
 
 pub use instance::WasmEdgeInstance;
 pub use module::WasmEdgeModule;
@@ -51,6 +54,8 @@ pub struct WasmEdge {
 struct Shared {
     configure: Configure,
     memory_pages_max: u32,
+    /// `None`: a memory that grew stays as it is.
+    page_count: Option<PageCount>,
 }
 
 impl WasmEdge {
@@ -63,7 +68,8 @@ impl WasmEdge {
         let pages = options.memory_max.map_or(PAGES_MAX, |bytes| bytes / PAGE_LEN).min(PAGES_MAX);
         let memory_pages_max = u32::try_from(pages).expect("at most PAGES_MAX");
         let configure = Configure::new(memory_pages_max)?;
-        Ok(Self { shared: Rc::new(Shared { configure, memory_pages_max }) })
+        let page_count = PageCount::find();
+        Ok(Self { shared: Rc::new(Shared { configure, memory_pages_max, page_count }) })
     }
 }
 

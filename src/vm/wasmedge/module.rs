@@ -10,6 +10,7 @@ use super::Shared;
 use super::code::{Code, Import};
 use super::handles::{Ast, LoadFault, ModuleInstance};
 use super::instance::WasmEdgeInstance;
+use super::renewal::Origin;
 use super::surroundings::{Lent, Spares};
 use super::wasi::{self, Passed, WASI};
 use crate::vm::engine::{InstanceSpec, Module, VmError};
@@ -29,6 +30,8 @@ pub struct WasmEdgeModule {
     wasi: Passed,
     embedded_wasi: Passed,
     spares: Rc<Spares>,
+    /// `None` when instances cannot be brought back to it.
+    pub(super) origin: Option<Rc<Origin>>,
 }
 
 /// All code of one VM.
@@ -93,6 +96,14 @@ impl Program {
         }
         let Loading { parts, functions, .. } = loading;
         Ok(Self { root, embedded: parts, dispatch, functions })
+    }
+
+    /// Whether everything that an instance passes on to its next request can be set back.
+    fn is_renewable(&self) -> bool {
+        let code = &self.root.code;
+        self.embedded.is_empty()
+            && code.exposes_state
+            && wasi::is_stateless(code.imported_from(WASI))
     }
 
     /// Name of an embedded module.
@@ -236,7 +247,8 @@ impl WasmEdgeModule {
     ) -> Result<Self, VmError> {
         let program = Rc::new(Program::load(&engine, artifact, embedded)?);
         let (wasi, embedded_wasi) = (Passed::default(), Passed::default());
-        Ok(Self { engine, program, wasi, embedded_wasi, spares: Rc::default() })
+        let origin = program.is_renewable().then(Rc::default);
+        Ok(Self { engine, program, wasi, embedded_wasi, spares: Rc::default(), origin })
     }
 
     /// What one more instance needs beside its own code.

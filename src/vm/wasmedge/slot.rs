@@ -43,6 +43,13 @@ impl Slot {
         *self = Self::new(Rc::clone(&self.program), None);
     }
 
+    /// Forgets what the last request of an instance left; the next one finds it as new. Its pages show nothing of
+    /// regions any more.
+    pub(super) fn renew(&mut self) {
+        *self.links.get_mut() = Links::default();
+        self.regions.get_mut().forget();
+    }
+
     /// Regions get their memory from `pool` from now on.
     pub(super) fn serve(&mut self, pool: Option<SegmentPool>) {
         *self.regions.get_mut() = Regions::new(pool);

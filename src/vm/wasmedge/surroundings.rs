@@ -2,7 +2,7 @@
 //! hundred allocations, and nothing in them belongs to a guest once the slot is empty.
 
 use std::cell::RefCell;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
 use cwasi_abi::IMPORT_MODULE;
@@ -93,6 +93,12 @@ impl Deref for Lent {
 
     fn deref(&self) -> &Surroundings {
         self.lent.as_ref().expect("taken out when dropped only")
+    }
+}
+
+impl DerefMut for Lent {
+    fn deref_mut(&mut self) -> &mut Surroundings {
+        self.lent.as_mut().expect("taken out when dropped only")
     }
 }
 

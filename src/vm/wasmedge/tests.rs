@@ -277,3 +277,4 @@ fn an_export_that_does_not_exist_is_a_trap() {
 
 mod embedding;
 mod regions;
+mod renewal;

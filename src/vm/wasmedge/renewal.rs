@@ -1,0 +1,203 @@
+//! Instances that are brought back to the state that they had before their first request: as new, without being made anew.
+//!
+//! What a guest can change is decided when its module is compiled (`vm::state`): one memory and globals of numbers, or
+//! there is no renewal. What it started with is known once two fresh instances agree in it: a module whose start reads
+//! random bytes or the time has other bytes in every instance, and so every request gets an instance of its own.
+#![expect(unsafe_code, reason = "C API, memory that guests use")]
+
+use std::cell::{OnceCell, RefCell};
+use std::hash::{BuildHasher as _, Hash, RandomState};
+use std::rc::Rc;
+
+use cwasi_abi::{GLOBAL_EXPORT, export};
+use wasmedge_sys::ffi;
+
+use super::PAGE_LEN;
+use super::handles::ModuleInstance;
+use super::memory::{extent, memory_bytes, page_count};
+use super::page_count::PageCount;
+use crate::sys::image::{Image, Imaged};
+use crate::vm::engine::InstanceSpec;
+
+/// Longest linear memory that is looked through, in bytes.
+const MEMORY_MAX: usize = 64 << 20;
+/// Longest image, in bytes: every worker has one, and writes it before each request.
+const IMAGE_MAX: usize = 2 << 20;
+
+/// What instances of one module start with.
+#[derive(Debug)]
+pub(super) struct Origin {
+    hasher: RandomState,
+    /// What the first of them was made with.
+    spec: OnceCell<InstanceSpec>,
+    known: RefCell<Known>,
+}
+
+#[derive(Debug)]
+enum Known {
+    Nothing,
+    /// A digest of the first instance's state: a worker that never gets a request keeps no image.
+    First(u64),
+    State(Rc<State>),
+    /// Instances differ, or are too large.
+    Varies,
+}
+
+impl Default for Origin {
+    fn default() -> Self {
+        let known = RefCell::new(Known::Nothing);
+        Self { hasher: RandomState::new(), spec: OnceCell::new(), known }
+    }
+}
+
+impl Origin {
+    /// Whether an instance that is made with `spec` may start as the others do.
+    pub(super) fn covers(&self, spec: &InstanceSpec) -> bool {
+        self.spec.get_or_init(|| spec.clone()) == spec
+    }
+
+    /// The state that `instance` starts with, if it is worth being kept and others started with the same. `instance` is fresh.
+    pub(super) fn of(&self, instance: &ModuleInstance) -> Option<Rc<State>> {
+        let mut known = self.known.borrow_mut();
+        let digest = match &*known {
+            Known::State(state) => return Some(Rc::clone(state)),
+            Known::Varies => return None,
+            Known::Nothing => None,
+            Known::First(digest) => Some(*digest),
+        };
+        *known = match (State::of(instance), digest) {
+            (None, _) => Known::Varies,
+            (Some(state), None) => Known::First(self.digest(&state)),
+            (Some(state), Some(digest)) if self.digest(&state) == digest => {
+                Known::State(Rc::new(state))
+            }
+            (Some(_), Some(_)) => Known::Varies,
+        };
+        match &*known {
+            Known::State(state) => Some(Rc::clone(state)),
+            _ => None,
+        }
+    }
+
+    fn digest(&self, state: &State) -> u64 {
+        self.hasher.hash_one(state)
+    }
+}
+
+/// Everything that a guest can change.
+#[derive(Debug)]
+pub(super) struct State {
+    image: Image,
+    pages: u32,
+    globals: Vec<ffi::WasmEdge_Value>,
+}
+
+impl Hash for State {
+    fn hash<H: std::hash::Hasher>(&self, hasher: &mut H) {
+        self.image.hash(hasher);
+        self.globals.iter().for_each(|value| value.Value.hash(hasher));
+    }
+}
+
+impl State {
+    fn of(instance: &ModuleInstance) -> Option<Self> {
+        let memory = instance.memory(export::MEMORY);
+        // SAFETY:
+        // - owned by the live instance, in which no guest runs.
+        let bytes = unsafe { memory_bytes(memory) };
+        if bytes.len() > MEMORY_MAX {
+            return None;
+        }
+        let image = Image::of(bytes, IMAGE_MAX)?;
+        let (start, len) = (bytes.as_ptr().cast_mut(), bytes.len());
+        // SAFETY:
+        // - a linear memory as the engine makes it (`PagedMemory::window`), to which nobody refers any more.
+        unsafe { Imaged::new(start, len, &image) }?.settle().ok()?;
+        let globals = values(instance);
+        // SAFETY:
+        // - alive, as above.
+        let pages = unsafe { page_count(memory) };
+        Some(Self { image, pages, globals })
+    }
+}
+
+/// An instance's way back to a state.
+#[derive(Debug)]
+pub(super) struct Renewal {
+    state: Rc<State>,
+    /// Those of the instance, in the order of the state's values.
+    globals: Vec<*mut ffi::WasmEdge_GlobalInstanceContext>,
+    page_count: Option<PageCount>,
+}
+
+impl Renewal {
+    /// For an instance that is fresh, and is as `state` says.
+    pub(super) fn new(
+        instance: &ModuleInstance,
+        state: Rc<State>,
+        page_count: Option<PageCount>,
+    ) -> Self {
+        Self { globals: globals(instance), state, page_count }
+    }
+
+    /// Brings it back; false when that cannot be, and then `instance` must not be used. `lowest`: where regions began in
+    /// its memory since.
+    ///
+    /// # Safety
+    /// `instance` is the one that this was made for; no guest runs in it, and nobody refers to its memory.
+    pub(super) unsafe fn renew(&self, instance: &ModuleInstance, lowest: Option<u32>) -> bool {
+        let memory = instance.memory(export::MEMORY);
+        // SAFETY:
+        // - owned by the live instance.
+        let (start, len) = unsafe { extent(memory) };
+        let image = &self.state.image;
+        let replaced = lowest.is_some_and(|lowest| (lowest as usize) < image.len());
+        if len != image.len() && self.page_count.is_none() {
+            return false;
+        }
+        // SAFETY:
+        // - a linear memory as the engine makes it (`PagedMemory::window`), to which nobody refers.
+        let imaged = unsafe { Imaged::new(start, len, image) };
+        let restored = imaged.is_some_and(|mut imaged| imaged.restore(replaced).is_ok());
+        if !restored || !self.set_page_count(memory, len) {
+            return false;
+        }
+        for (global, value) in self.globals.iter().zip(&self.state.globals) {
+            // SAFETY:
+            // - a live global of the instance, and a value that it had.
+            unsafe { ffi::WasmEdge_GlobalInstanceSetValue(*global, *value) };
+        }
+        true
+    }
+
+    fn set_page_count(&self, memory: *mut ffi::WasmEdge_MemoryInstanceContext, len: usize) -> bool {
+        let pages = self.state.pages;
+        if len as u64 == u64::from(pages) * PAGE_LEN {
+            return true;
+        }
+        // SAFETY:
+        // - alive, of this engine, in which no guest runs.
+        // - what followed these pages is not accessible any more.
+        self.page_count.is_some_and(|place| unsafe { place.set(memory, pages) }.is_some())
+    }
+}
+
+/// The mutable globals, in the order of their numbers; owned by the instance.
+fn globals(instance: &ModuleInstance) -> Vec<*mut ffi::WasmEdge_GlobalInstanceContext> {
+    let found = (0_u32..).map(|number| instance.global(&format!("{GLOBAL_EXPORT}{number}")));
+    found.take_while(|global| !global.is_null()).collect()
+}
+
+/// What is in them.
+fn values(instance: &ModuleInstance) -> Vec<ffi::WasmEdge_Value> {
+    // SAFETY:
+    // - live globals of the instance.
+    let value = |global: *mut _| unsafe { ffi::WasmEdge_GlobalInstanceGetValue(global) };
+    globals(instance).into_iter().map(value).collect()
+}
+
+/// [`values`] as bits.
+#[cfg(test)]
+pub(super) fn global_bits(instance: &ModuleInstance) -> Vec<u128> {
+    values(instance).iter().map(|value| value.Value).collect()
+}

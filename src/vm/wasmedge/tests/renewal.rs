@@ -1,0 +1,237 @@
+//! Instances that serve again: whatever a guest did, the next request finds what it would find in a fresh one.
+
+use cwasi_abi::REGION_PAGE;
+use proptest::prelude::*;
+
+use super::*;
+use crate::sys::pool::SegmentPool;
+
+/// Lets the host do to an instance whatever a guest can.
+const GUEST: &str = r#"(module
+    (import "cwasi" "region_share" (func $share (param i32 i32) (result i32)))
+    (import "cwasi" "region_seal" (func $seal (param i32 i32) (result i32)))
+    (import "cwasi" "region_release" (func $release (param i32 i32) (result i32)))
+    (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+    (memory (export "memory") 3 40)
+    (data (i32.const 100) "from the module")
+    (data (i32.const 70000) "and more")
+    (global $a (mut i32) (i32.const 1))
+    (global $b (mut i64) (i64.const 2))
+    (global $c (mut f32) (f32.const 3))
+    (global $d (mut f64) (f64.const 4))
+    (global $e (mut v128) (v128.const i64x2 5 6))
+    (global $never i32 (i32.const 7))
+    (func (export "_initialize")
+        (global.set $a (i32.const 11)) (drop (memory.grow (i32.const 1)))
+        (i32.store (i32.const 200000) (i32.const 0x12345678)))
+    (func (export "globals") (param i32)
+        (global.set $a (local.get 0)) (global.set $b (i64.extend_i32_s (local.get 0)))
+        (global.set $c (f32.reinterpret_i32 (local.get 0))) (global.set $d (f64.convert_i32_s (local.get 0)))
+        (global.set $e (i32x4.splat (local.get 0))))
+    (func (export "fill") (param i32 i32 i32) (memory.fill (local.get 0) (local.get 2) (local.get 1)))
+    (func (export "load") (param i32) (result i32) (i32.load (local.get 0)))
+    (func (export "grow") (param i32) (result i32) (memory.grow (local.get 0)))
+    (func (export "size") (result i32) (memory.size))
+    (func (export "share") (param i32 i32) (result i32) (call $share (local.get 0) (local.get 1)))
+    (func (export "seal") (param i32 i32) (result i32) (call $seal (local.get 0) (local.get 1)))
+    (func (export "release") (param i32 i32) (result i32) (call $release (local.get 0) (local.get 1)))
+    (func (export "trap") unreachable)
+    (func (export "exit") (call $exit (i32.const 0))))"#;
+
+/// Wasm pages that the guest has after `_initialize`.
+const FIRST: i32 = 4;
+const WASM_PAGE: i32 = 65_536;
+
+struct Guest {
+    module: WasmEdgeModule,
+    spec: InstanceSpec,
+    host: Host,
+}
+
+impl Guest {
+    fn new(wat: &str) -> Self {
+        let module = load(&build(wat)).unwrap();
+        Self { module, spec: InstanceSpec::default(), host: host() }
+    }
+
+    fn fresh(&mut self) -> WasmEdgeInstance {
+        let mut instance = self.module.instantiate(&self.spec, &mut self.host).unwrap();
+        instance.remember();
+        instance
+    }
+
+    /// One that can be renewed: two fresh ones were alike.
+    fn renewable(&mut self) -> WasmEdgeInstance {
+        assert!(!self.fresh().renew(), "the first one is not known to be like others");
+        self.fresh()
+    }
+
+    fn call(&mut self, on: &mut WasmEdgeInstance, export: &str, params: &[i32]) -> i32 {
+        on.call(export, params, &mut self.host).unwrap().unwrap_or(0)
+    }
+}
+
+/// Everything that a guest can find in an instance.
+fn everything(instance: &WasmEdgeInstance) -> (Vec<u8>, Vec<u128>) {
+    (instance.memory().to_vec(), instance.global_bits())
+}
+
+/// Something that a guest does.
+#[derive(Clone, Debug)]
+enum Deed {
+    Globals(i32),
+    Fill(i32, i32, i32),
+    Read(i32),
+    Grow(i32),
+    /// First page, pages, and whether the region is sealed or released afterwards.
+    Share(i32, i32, u8),
+}
+
+fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+    let at = 0..30 * WASM_PAGE;
+    let deed = prop_oneof![
+        any::<i32>().prop_map(Deed::Globals),
+        (at.clone(), 0..100_000, any::<i32>())
+            .prop_map(|(at, len, with)| Deed::Fill(at, len, with)),
+        at.prop_map(Deed::Read),
+        (0..12).prop_map(Deed::Grow),
+        (0..200, 1..40, 0..3_u8).prop_map(|(at, pages, end)| Deed::Share(at, pages, end)),
+    ];
+    prop::collection::vec(deed, 0..12)
+}
+
+/// Does it, as far as that is possible in the instance's memory without a trap.
+fn perform(guest: &mut Guest, on: &mut WasmEdgeInstance, deed: &Deed) {
+    let size = guest.call(on, "size", &[]) * WASM_PAGE;
+    match *deed {
+        Deed::Globals(value) => drop(guest.call(on, "globals", &[value])),
+        Deed::Fill(at, len, with) if at + len <= size => {
+            guest.call(on, "fill", &[at, len, with]);
+        }
+        Deed::Read(at) if at + 4 <= size => drop(guest.call(on, "load", &[at])),
+        Deed::Grow(pages) => drop(guest.call(on, "grow", &[pages])),
+        Deed::Share(at, pages, end) => {
+            let page = REGION_PAGE.cast_signed();
+            let (at, len) = (at * page, pages * page);
+            if at + len > size || guest.call(on, "share", &[at, len]) != 0 {
+                return;
+            }
+            guest.call(on, "fill", &[at, len, 0xdd]);
+            match end {
+                0 => drop(guest.call(on, "seal", &[at, len - 100])),
+                1 => drop(guest.call(on, "release", &[at, len])),
+                _ => {}
+            }
+        }
+        Deed::Fill(..) | Deed::Read(_) => {}
+    }
+}
+
+#[test]
+fn a_renewed_instance_is_a_fresh_one_byte_for_byte() {
+    let _turn = one_at_a_time();
+    for pool in [None, Some(SegmentPool::new(64 << 20))] {
+        let mut guest = Guest::new(GUEST);
+        guest.spec.pool = pool;
+        let mut instance = guest.renewable();
+        let expected = everything(&guest.fresh());
+        assert_eq!(expected.1.len(), 5);
+        let config = ProptestConfig::with_cases(60);
+        let mut runner = proptest::test_runner::TestRunner::new(config);
+        let instance = std::cell::RefCell::new((&mut guest, &mut instance));
+        let ran = runner.run(&deeds(), |deeds| {
+            let (guest, instance) = &mut *instance.borrow_mut();
+            deeds.iter().for_each(|deed| perform(guest, instance, deed));
+            prop_assert!(instance.renew());
+            prop_assert!(everything(instance) == expected, "{deeds:?}");
+            prop_assert_eq!(guest.call(instance, "size", &[]), FIRST);
+            Ok(())
+        });
+        ran.unwrap();
+    }
+}
+
+#[test]
+fn what_was_grown_is_gone_and_grows_again_as_zeros() {
+    let _turn = one_at_a_time();
+    let mut guest = Guest::new(GUEST);
+    let mut instance = guest.renewable();
+    for _ in 0..50 {
+        assert_eq!(guest.call(&mut instance, "size", &[]), FIRST);
+        assert_eq!(guest.call(&mut instance, "grow", &[40 - FIRST]), FIRST);
+        assert_eq!(guest.call(&mut instance, "grow", &[1]), -1, "the module's own limit");
+        let grown = &instance.memory()[FIRST as usize * WASM_PAGE as usize..];
+        assert!(grown.iter().all(|byte| *byte == 0));
+        let (at, len) = (FIRST * WASM_PAGE, 36 * WASM_PAGE);
+        guest.call(&mut instance, "fill", &[at, len, 1]);
+        assert!(instance.renew());
+    }
+    let ended = instance.call("load", &[FIRST * WASM_PAGE], &mut guest.host);
+    let Err(Stop::Trapped(trap)) = ended else { panic!("{ended:?}") };
+    assert!(trap.to_string().contains("out of bounds memory access"), "{trap}");
+}
+
+#[test]
+fn whoever_stopped_is_not_renewed() {
+    let _turn = one_at_a_time();
+    let mut guest = Guest::new(GUEST);
+    guest.renewable();
+    for export in ["trap", "exit"] {
+        let mut instance = guest.fresh();
+        assert!(instance.renew());
+        assert!(instance.call(export, &[], &mut guest.host).is_err());
+        assert!(!instance.renew(), "{export}");
+    }
+    let mut unremembered = guest.module.instantiate(&guest.spec, &mut guest.host).unwrap();
+    assert!(!unremembered.renew());
+}
+
+#[test]
+fn an_instance_of_another_specification_is_not_renewed() {
+    let _turn = one_at_a_time();
+    let mut guest = Guest::new(GUEST);
+    guest.renewable();
+    guest.spec.env = vec!["ANOTHER=1".to_owned()];
+    assert!(!guest.fresh().renew());
+}
+
+#[test]
+fn modules_that_can_leave_something_elsewhere_are_not_renewed() {
+    let _turn = one_at_a_time();
+    let memory = r#"(memory (export "memory") 1)"#;
+    let wasi = |name: &str, params: &str| {
+        format!(
+            r#"(module (import "wasi_snapshot_preview1" "{name}" (func $f (param {params}) (result i32))) {memory}"#
+        )
+    };
+    for (wat, renewed) in [
+        (format!("(module {memory})"), true),
+        (
+            format!(
+                "(module {memory} (table 1 funcref) (func (table.set (i32.const 0) (ref.null func))))"
+            ),
+            false,
+        ),
+        (format!(r#"(module {memory} (data $d "x") (func (data.drop $d)))"#), false),
+        (wasi("fd_close", "i32") + ")", false),
+        (wasi("random_get", "i32 i32") + ")", true),
+        // Every instance starts with other bytes.
+        (
+            wasi("random_get", "i32 i32")
+                + r#"(func (export "_initialize") (drop (call $f (i32.const 0) (i32.const 8)))))"#,
+            false,
+        ),
+        // Writing it would take longer than making a new one.
+        (
+            r#"(module (memory (export "memory") 100) (func (export "_initialize")
+            (memory.fill (i32.const 0) (i32.const 1) (i32.const 6000000))))"#
+                .to_owned(),
+            false,
+        ),
+    ] {
+        let mut guest = Guest::new(&wat);
+        for number in 0..4 {
+            assert_eq!(guest.fresh().renew(), renewed && number > 0, "{wat}");
+        }
+    }
+}
