@@ -13,6 +13,7 @@ UNPACKED=(
     "containerd-2 sid 2.1.9 containerd"
     "runc bookworm - runc"
     "busybox bookworm - busybox-static"
+    "wasmedge trixie 0.14.1 wasmedge"
     "redis-7 bookworm 5:7.0 redis-server redis-tools libjemalloc2 liblzf1"
     "valkey-8 trixie 8. valkey-server valkey-tools libjemalloc2 liblzf1"
 )

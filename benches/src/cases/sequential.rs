@@ -1,12 +1,14 @@
 //! One function calls another, one call after the other.
 
-use anyhow::Result;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
 use cwasi_bench_protocol::{Made, Order, Verb};
 use cwasi_testbed::redis::{Kind as RedisKind, Redis, Setup};
 
 use super::Group;
 use crate::bed::{Bed, TOUCH_ALL, TOUCH_NONE, stage};
-use crate::peers::{Kind, Peer};
+use crate::peers::{Kind, Peer, compile_http_guests};
 use crate::placement::Placement;
 use crate::plan::{Effort, MIB, size_name};
 use crate::session::Session;
@@ -73,9 +75,11 @@ impl Case {
         }
     }
 
-    fn peers(&self, redis: &str) -> Vec<Peer> {
+    /// `wasmedge_guests` is a folder.
+    fn peers(&self, redis: &str, wasmedge_guests: &str) -> Vec<Peer> {
         let mut kinds = vec![Peer::new(Kind::UdsCopy), Peer::new(Kind::UdsCopy).warm()];
         kinds.push(Peer::new(Kind::HttpLoopback));
+        kinds.push(Peer::new(Kind::HttpWasmedge).through(wasmedge_guests));
         if self.size <= INLINE_MAX {
             kinds.push(Peer::new(Kind::UdsPingpong));
         } else {
@@ -103,6 +107,12 @@ impl Case {
             self.placement
         )
     }
+}
+
+/// What baselines need.
+struct Others<'a> {
+    redis: Redis,
+    wasmedge_guests: &'a Path,
 }
 
 /// A server that takes messages of any length: its default limits cut off subscribers of large ones.
@@ -142,26 +152,29 @@ fn cases(effort: Effort) -> Vec<Case> {
 fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
     let scene = stage(&session.programs, "bench-sequential")?;
     let bed = Bed::on(&scene);
-    let redis = unlimited_redis();
+    let guests = tempfile::tempdir()?;
+    compile_http_guests(&session.programs, guests.path())?;
+    let others = Others { redis: unlimited_redis(), wasmedge_guests: guests.path() };
     for callee in [TOUCH_NONE, TOUCH_ALL] {
         bed.callee(callee, &[("cwasi.concurrency", WORKERS)]);
     }
     for case in cases(session.effort) {
         if case.entries().iter().any(|name| wanted.contains(name)) {
-            session.case(&case.entries(), |session| measure(session, &bed, &redis, case));
+            session.case(&case.entries(), |session| measure(session, &bed, &others, case));
         }
     }
     Ok(())
 }
 
-fn measure(session: &mut Session, bed: &Bed<'_>, redis: &Redis, case: Case) -> Result<()> {
+fn measure(session: &mut Session, bed: &Bed<'_>, others: &Others<'_>, case: Case) -> Result<()> {
     let turns = session.effort.turns(case.size);
     let order = case.order(turns.block);
     let driver = bed.driver(&[])?;
     bed.place(&driver, &[case.callee()], case.placement)?;
     let mut contestants =
         vec![Contestant { name: "ours", side: driver.side, order: order.clone() }];
-    for peer in case.peers(&redis.url()) {
+    let guests = others.wasmedge_guests.to_str().context("paths are UTF-8")?;
+    for peer in case.peers(&others.redis.url(), guests) {
         contestants.push(session.contestant(&peer, &order)?);
     }
     let measured = take(contestants, turns)?;

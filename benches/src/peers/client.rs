@@ -7,7 +7,7 @@ use cwasi_bench_protocol::payload::fill;
 use cwasi_bench_protocol::{Answer, END, Order, READY, Verb, line};
 
 use super::server::end_with_parent;
-use super::{Kind, Peer, cpu_ns, http, memcpy, monotonic_ns, pubsub, uds};
+use super::{Kind, Peer, cpu_ns, http, http_wasmedge, memcpy, monotonic_ns, pubsub, uds};
 use crate::placement::pin;
 
 /// Nanoseconds of a millisecond.
@@ -51,6 +51,7 @@ pub fn run(peer: &Peer) -> Result<()> {
         Kind::UdsCopy => Box::new(uds::Copying::start(peer)?),
         Kind::UdsPingpong => Box::new(uds::Pingpong::start(peer)?),
         Kind::HttpLoopback => Box::new(http::Connections::start(peer)?),
+        Kind::HttpWasmedge => return http_wasmedge::become_client(peer),
         Kind::Redis => Box::new(pubsub::Publisher::start(peer)?),
         Kind::Memcpy => Box::new(memcpy::Memcpy::new(peer.buffer)),
     };

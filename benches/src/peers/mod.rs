@@ -1,10 +1,11 @@
 //! What one would use instead: native processes that move the same payloads by other means.
 //!
 //! A baseline is a client process that takes the harness's orders, and its server in a process of its own.
-//! Clients and servers are this program again (`cwasi-bench peer`, `cwasi-bench peer-server`).
+//! Clients and servers are this program again (`cwasi-bench peer`, `cwasi-bench peer-server`), or what it becomes.
 
 mod client;
 mod http;
+mod http_wasmedge;
 mod memcpy;
 mod pubsub;
 mod server;
@@ -17,6 +18,7 @@ use clap::{Args, ValueEnum};
 
 pub use client::run as run_client;
 pub use http::Server as HttpServer;
+pub use http_wasmedge::compile as compile_http_guests;
 pub use server::run as run_server;
 
 use crate::placement::Placement;
@@ -31,6 +33,8 @@ pub enum Kind {
     UdsPingpong,
     /// HTTP/1.1 over loopback, one connection kept alive.
     HttpLoopback,
+    /// The same between two guests under the `wasmedge` command, which the paper measured.
+    HttpWasmedge,
     /// One message through a Redis server, one back.
     Redis,
     /// One copy in one process: a limit, no transport.
@@ -61,7 +65,7 @@ pub struct Peer {
     /// Connections of an HTTP client, if more than servers.
     #[arg(long, default_value_t = 1)]
     pub connections: usize,
-    /// The Redis server's URL, or the address of an HTTP server that runs already.
+    /// The Redis server's URL, the address of an HTTP server that runs already, or the folder of compiled guests.
     #[arg(long, default_value = "")]
     pub address: String,
     /// Processor of the client.
@@ -94,7 +98,7 @@ impl Peer {
         self
     }
 
-    /// Through this Redis server, or to this HTTP server.
+    /// Through this Redis server, to this HTTP server, or with the guests in this folder.
     #[must_use]
     pub fn through(mut self, address: &str) -> Self {
         self.address = address.to_owned();
@@ -131,6 +135,7 @@ impl Peer {
             (Kind::UdsCopy, Buffer::Warm) => "uds-copy-warm",
             (Kind::UdsPingpong, _) => "uds-pingpong",
             (Kind::HttpLoopback, _) => "http-loopback",
+            (Kind::HttpWasmedge, _) => "http-wasmedge",
             (Kind::Redis, _) => "redis",
             (Kind::Memcpy, _) => "memcpy",
         }

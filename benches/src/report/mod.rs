@@ -275,6 +275,15 @@ fn beside(ours: &Measured, baselines: &[Measured], baseline: &Measured) -> Strin
             ));
         }
     }
+    if baseline.name == "http-loopback"
+        && let Some(guests) = find("http-wasmedge")
+    {
+        let p50 = |part: &Rounds| Distribution::of(&part.all()).map_or(f64::NAN, |one| one.p50);
+        let (delivery, call) = (p50(&guests.delivery), p50(&guests.call));
+        text.push_str(&format!(
+            "; HTTP between two WasmEdge guests: {delivery:.1} us (delivery), {call:.1} us (call)"
+        ));
+    }
     if let Some(limit) = find("memcpy").and_then(|one| Distribution::of(&one.delivery.all())) {
         text.push_str(&format!("; one memcpy of it into fresh memory: {:.1} us", limit.p50));
     }

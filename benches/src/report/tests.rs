@@ -18,7 +18,12 @@ fn report() -> Report {
         measured("memcpy", 100.0, 100.0),
     ];
     report.add_turns("local-100MiB-inplace-touch-none", "conditions <here>", &sides);
-    let sides = [measured("ours", 10.0, 40.0), measured("uds-pingpong", 6.0, 6.0)];
+    let sides = [
+        measured("ours", 10.0, 40.0),
+        measured("uds-pingpong", 6.0, 6.0),
+        measured("http-loopback", 20.0, 30.0),
+        measured("http-wasmedge", 50.0, 60.0),
+    ];
     report.add_turns("local-64B", "small", &sides);
     report.add(Entry::failed("fanout-2MiB-100-touch-none", "no such thing"));
     report
@@ -55,14 +60,18 @@ fn deliveries_and_calls_are_entries_of_their_own_and_helpers_are_none() {
         [
             ("local-100MiB-inplace-touch-none", "uds-copy"),
             ("local-100MiB-inplace-touch-none-call", "uds-copy"),
+            ("local-64B", "http-loopback"),
             ("local-64B-call", "uds-pingpong"),
+            ("local-64B-call", "http-loopback"),
             ("fanout-2MiB-100-touch-none", "none"),
         ]
     );
-    let small = &report.entries[2];
+    let small = &report.entries[3];
     assert_eq!(small.direction, Direction::OursByBaseline);
     // 80 µs beside 12: more than twice and 30.
     assert_eq!((small.ratio.map(f64::round), small.met), (Some(7.0), Some(false)));
+    let guests = "between two WasmEdge guests: 100.0 us (delivery), 120.0 us (call)";
+    assert!(report.entries[4].conditions.contains(guests), "{}", report.entries[4].conditions);
 }
 
 #[test]
@@ -93,6 +102,6 @@ fn both_files_are_written() {
     let dir = tempfile::tempdir().unwrap();
     report().write(&dir.path().join("bench")).unwrap();
     let json = std::fs::read_to_string(dir.path().join("bench/report.json")).unwrap();
-    assert_eq!(serde_json::from_str::<Vec<Value>>(&json).unwrap().len(), 4);
+    assert_eq!(serde_json::from_str::<Vec<Value>>(&json).unwrap().len(), 6);
     assert!(dir.path().join("bench/report.html").exists());
 }

@@ -101,6 +101,14 @@ pub fn busybox() -> Result<PathBuf> {
     Ok(unpacked("busybox", "bin")?.join("busybox"))
 }
 
+/// WasmEdge's own command, which the benches use beside the product.
+///
+/// # Errors
+/// When set-up has not unpacked it.
+pub fn wasmedge() -> Result<PathBuf> {
+    Ok(unpacked("wasmedge", "usr/bin")?.join("wasmedge"))
+}
+
 /// A fresh directory for one test bed, short enough for Unix sockets: below `.cwasi` unless the checkout
 /// lies too deep, then below `/run`.
 ///

@@ -5,7 +5,7 @@ use cwasi::call_in_place;
 use cwasi_bench_protocol::payload::Seen;
 use cwasi_bench_protocol::{Answer, Order};
 
-use crate::made::Payload;
+use crate::made::{Payload, Started, start};
 
 /// Nanoseconds of a millisecond.
 const MILLISECOND: u64 = 1_000_000;
@@ -15,12 +15,8 @@ pub fn each_its_own(order: &Order) -> Result<Answer, String> {
     let target = target(order)?;
     let mut answer = Answer::default();
     for seed in 0..order.count as u64 {
-        let made = Payload::make(order, seed);
-        answer.making_cpu += made.cpu;
-        let expected = made.expected;
-        let started = monotonic_ns();
-        let payload = made.seal();
-        timed(&mut answer, started, target, &payload, expected)?;
+        let Started { payload, expected, at } = start(order, seed, &mut answer);
+        timed(&mut answer, at, target, &payload, expected)?;
     }
     Ok(answer)
 }

@@ -5,21 +5,17 @@ use cwasi::{CallError, Response, fan_out};
 use cwasi_bench_protocol::payload::Seen;
 use cwasi_bench_protocol::{Answer, Order};
 
-use crate::made::{Payload, Sendable};
+use crate::made::{Payload, Sendable, Started, start};
 
 /// One payload to `branches` callees, round and round the targets.
 pub fn out(order: &Order) -> Result<Answer, String> {
     let mut answer = Answer::default();
     for seed in 0..order.count as u64 {
-        let made = Payload::make(order, seed);
-        answer.making_cpu += made.cpu;
-        let expected = made.expected;
-        let started = monotonic_ns();
-        let payload = made.seal();
+        let Started { payload, expected, at } = start(order, seed, &mut answer);
         let targets = order.targets.iter().cycle().take(order.branches);
         let ends = fan_out(targets.map(|target| (target, &*payload))).as_completed();
         let last = last_seen(ends, expected, order)?;
-        answer.add(started, last, monotonic_ns());
+        answer.add(at, last, monotonic_ns());
     }
     Ok(answer)
 }

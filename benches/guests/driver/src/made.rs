@@ -2,10 +2,10 @@
 
 use std::ops::Deref;
 
-use bench_clock::cpu_ns;
+use bench_clock::{cpu_ns, monotonic_ns};
 use cwasi::{Region, SealedRegion};
 use cwasi_bench_protocol::payload::fill;
-use cwasi_bench_protocol::{Made, Order};
+use cwasi_bench_protocol::{Answer, Made, Order};
 
 /// A payload and what a callee must answer to it.
 pub struct Payload {
@@ -52,6 +52,24 @@ impl Payload {
             Bytes::Vector(vector) => Sendable::Vector(vector),
         }
     }
+}
+
+/// A payload whose clock runs.
+pub struct Started {
+    /// What is sent.
+    pub payload: Sendable,
+    /// What a callee must answer.
+    pub expected: u64,
+    /// `CLOCK_MONOTONIC` in ns.
+    pub at: u64,
+}
+
+/// Makes the payload of number `seed`, starts its clock and seals it.
+pub fn start(order: &Order, seed: u64, answer: &mut Answer) -> Started {
+    let made = Payload::make(order, seed);
+    answer.making_cpu += made.cpu;
+    let (expected, at) = (made.expected, monotonic_ns());
+    Started { payload: made.seal(), expected, at }
 }
 
 impl Deref for Sendable {

@@ -1,0 +1,57 @@
+//! Takes the harness's orders, POSTs payloads to the server that its argument names, checks and times the answers.
+
+use std::io::{BufRead as _, Write as _};
+
+use bench_clock::monotonic_ns;
+use bench_http::{KEEP, TOUCH, receive, send};
+use cwasi_bench_protocol::payload::{Seen, fill};
+use cwasi_bench_protocol::{Answer, END, Order, READY, Verb, line};
+use wasmedge_wasi_socket::TcpStream;
+
+fn main() -> std::io::Result<()> {
+    let address = std::env::args().nth(1).ok_or(std::io::ErrorKind::InvalidInput)?;
+    let mut stream = TcpStream::connect(&address)?;
+    let mut out = std::io::stdout();
+    writeln!(out, "{READY}")?;
+    for order in std::io::stdin().lock().lines() {
+        let order = order?;
+        if order == END {
+            break;
+        }
+        let answer = order
+            .parse()
+            .map_err(|error| format!("{error}"))
+            .and_then(|order| perform(&order, &mut stream));
+        writeln!(out, "{}", line(answer))?;
+    }
+    Ok(())
+}
+
+fn perform(order: &Order, stream: &mut TcpStream) -> Result<Answer, String> {
+    if order.verb != Verb::Call {
+        return Err("only single calls".to_owned());
+    }
+    let mut answer = Answer::default();
+    for seed in 0..order.count as u64 {
+        let mut payload = vec![0; order.size];
+        let sum = fill(&mut payload, seed);
+        let expected = if order.touch { sum } else { order.size as u64 };
+        let started = monotonic_ns();
+        let seen = post(stream, order.touch, &payload, expected)?;
+        answer.add(started, seen.at, monotonic_ns());
+    }
+    Ok(answer)
+}
+
+fn post(
+    stream: &mut TcpStream,
+    touch: bool,
+    payload: &[u8],
+    expected: u64,
+) -> Result<Seen, String> {
+    let path = if touch { TOUCH } else { KEEP };
+    let text = |error: std::io::Error| error.to_string();
+    send(stream, &format!("POST {path} HTTP/1.1"), payload).map_err(text)?;
+    let answer = receive(stream).map_err(text)?.ok_or("the server has closed the connection")?;
+    Seen::check(&answer.body, expected)
+}
