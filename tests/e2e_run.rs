@@ -249,3 +249,24 @@ fn another_export_can_be_the_entry() {
     // `ctr run` puts these arguments in the place of the image's.
     assert_eq!(scene.run(run).code, 5);
 }
+
+#[test]
+fn functions_run_without_the_compiler_in_their_memory() {
+    let scene = scene("llvm");
+    let run = scene.guest("server", "server").annotation("cwasi.role", "secondary");
+    scene.start(run);
+    let init = scene.pid("server");
+    let maps = std::fs::read_to_string(format!("/proc/{init}/maps")).unwrap();
+    assert!(maps.contains("libwasmedge"), "{maps}");
+    assert!(!maps.contains("libLLVM"), "{maps}");
+    scene.remove("server");
+}
+
+#[test]
+fn a_native_program_has_no_variable_of_ours() {
+    let scene = scene("native-env");
+    scene.import_busybox();
+    let run = scene.image(BUSYBOX, "c").args(["/bin/busybox", "env"]);
+    let text = scene.run(run).success().text();
+    assert!(text.contains("PATH=") && !text.contains("LD_PRELOAD"), "{text}");
+}

@@ -17,6 +17,11 @@ use super::{builder, stderr};
 /// Number under which the shim passes the control socket.
 pub const CONTROL_DESCRIPTOR: RawFd = 3;
 
+/// Number under which the shim may pass what the dynamic linker has loaded by now.
+const LIBRARY_DESCRIPTOR: RawFd = 4;
+/// Tells the shim that the engine was loaded; what it says does not matter.
+const GREETING: &[u8] = b"!";
+
 /// Why the zygote ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ZygoteError {
@@ -60,8 +65,13 @@ pub fn run() -> Result<(), ZygoteError> {
     //   could sit on it.
     let control = unsafe { take_inherited(CONTROL_DESCRIPTOR) }
         .map_err(|source| ZygoteError::NoControl { source })?;
+    // SAFETY:
+    // - the shim passes a library for the dynamic linker under this number, or nothing; nobody else has it.
+    drop(unsafe { take_inherited(LIBRARY_DESCRIPTOR) });
     std::env::set_current_dir("/").map_err(|source| ZygoteError::Directory { source })?;
     let threads = SingleThreaded::prove().map_err(|source| ZygoteError::Threads { source })?;
+    // A shim that is gone already shows at the first receive.
+    drop(seqpacket::send(control.as_fd(), &[GREETING], &[], Some(0)));
     let mut buffer = vec![0; CONTROL_MESSAGE_MAX];
     loop {
         match seqpacket::receive(control.as_fd(), &mut buffer, None) {

@@ -4,6 +4,7 @@
 //! - [`bootstrap`]: containerd's command line; [`launcher`] answers `start`, [`cleanup`] answers `delete`.
 //! - [`group`], [`options`], [`state`]: which daemon, with which configuration, and what is on disk.
 //! - [`daemon`]: composition of [`reaper`], [`zygote`], [`publisher`], [`broker`], [`edges`] and [`task`].
+//! - [`stand_in`]: what a zygote loads instead of LLVM; [`spawn`] starts it.
 //! - [`content`]: modules from containerd's content store.
 
 pub mod bootstrap;
@@ -21,6 +22,7 @@ pub mod options;
 pub mod publisher;
 pub mod reaper;
 pub mod spawn;
+pub mod stand_in;
 pub mod state;
 pub mod task;
 pub mod zygote;

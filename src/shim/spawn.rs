@@ -47,6 +47,19 @@ pub fn spawn<A: AsRef<OsStr>>(
     arguments: &[A],
     descriptors: &[(BorrowedFd<'_>, RawFd)],
 ) -> Result<i32, SpawnError> {
+    spawn_with(program, arguments, descriptors, None)
+}
+
+/// As [`spawn`], with one variable more.
+///
+/// # Errors
+/// When the program cannot be executed.
+pub fn spawn_with<A: AsRef<OsStr>>(
+    program: &Path,
+    arguments: &[A],
+    descriptors: &[(BorrowedFd<'_>, RawFd)],
+    variable: Option<(&str, &str)>,
+) -> Result<i32, SpawnError> {
     let os = |source| SpawnError::Os { program: program.to_owned(), source };
     let text = |bytes: &OsStr| {
         CString::new(bytes.as_bytes()).map_err(|_| SpawnError::Nul { program: program.to_owned() })
@@ -62,6 +75,9 @@ pub fn spawn<A: AsRef<OsStr>>(
         variable.push("=");
         variable.push(value);
         environment.push(text(&variable)?);
+    }
+    if let Some((key, value)) = variable {
+        environment.push(text(OsStr::new(&format!("{key}={value}")))?);
     }
     let mut actions = PosixSpawnFileActions::init().map_err(os)?;
     // Sources are moved out of the way first: a target number may be another entry's source.

@@ -6,12 +6,15 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{Mutex, watch};
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{Mutex, OnceCell, watch};
 
 use super::reaper::Reaper;
-use super::spawn::{SpawnError, spawn};
+use super::spawn::{SpawnError, spawn_with};
+use super::stand_in::{self, STAND_IN_FD};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::readiness;
 use crate::sys::seqpacket::{self, SocketError};
@@ -23,6 +26,8 @@ const CONTROL_FD: i32 = 3;
 const PROGRAM: &str = "cwasi-sandbox";
 /// Longest time a zygote may take to accept a message, in nanoseconds.
 const ACCEPT_MAX_NS: u64 = 10_000_000_000;
+/// Longest time a zygote may take to greet: its engine is loaded before.
+const GREETING_MAX: Duration = Duration::from_secs(30);
 /// Longest time a verb may take: loading and checking a large module included.
 const VERB_MAX: Duration = Duration::from_secs(120);
 /// Zygotes tried for one verb.
@@ -48,6 +53,9 @@ pub enum ZygoteError {
     /// A wait on its socket fails.
     #[error("the zygote's answer cannot be awaited: {0}")]
     Wait(#[source] io::Error),
+    /// It does not come up.
+    #[error("the zygote was not up within {} s", GREETING_MAX.as_secs())]
+    Silent,
     /// The zygote or its builder died.
     #[error(
         "the builder of container {container} ended without an answer; the daemon's log may say why"
@@ -70,18 +78,28 @@ pub enum ZygoteError {
     Failed(String),
 }
 
+/// Our end of a zygote's control socket.
+#[derive(Debug)]
+struct Control {
+    socket: AsyncFd<OwnedFd>,
+    /// True once the zygote has greeted, false when it ended before.
+    greeted: OnceCell<bool>,
+}
+
 /// Client of the group's zygote.
 #[derive(Debug)]
 pub struct Zygote {
     program: PathBuf,
     reaper: Reaper,
     control: Arc<Mutex<Option<Running>>>,
+    /// Set when a zygote did not come up with the stand-in for LLVM.
+    needs_llvm: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Running {
     pid: i32,
-    control: Arc<OwnedFd>,
+    control: Arc<Control>,
     /// Its sender is dropped when the zygote has been reaped.
     ended: watch::Receiver<()>,
 }
@@ -96,6 +114,7 @@ impl Zygote {
             program: find_program()?,
             reaper: reaper.clone(),
             control: Arc::new(Mutex::new(None)),
+            needs_llvm: AtomicBool::new(false),
         };
         zygote.connection().await?;
         Ok(zygote)
@@ -108,17 +127,23 @@ impl Zygote {
     }
 
     /// The zygote's control socket; starts one when there is none.
-    async fn connection(&self) -> Result<Arc<OwnedFd>, ZygoteError> {
+    async fn connection(&self) -> Result<Arc<Control>, ZygoteError> {
         let mut running = self.control.lock().await;
         if let Some(running) = &*running {
             return Ok(Arc::clone(&running.control));
         }
         let (ours, theirs) = seqpacket::pair()?;
         let ticket = self.reaper.ticket();
-        let pid = spawn(&self.program, &["zygote"], &[(theirs.as_fd(), CONTROL_FD)])?;
+        let stand_in =
+            if self.needs_llvm.load(Ordering::Relaxed) { None } else { stand_in::file() };
+        let mut descriptors = vec![(theirs.as_fd(), CONTROL_FD)];
+        descriptors.extend(stand_in.iter().map(|file| (file.as_fd(), STAND_IN_FD)));
+        let variable = stand_in.is_some().then_some(stand_in::ENVIRONMENT);
+        let pid = spawn_with(&self.program, &["zygote"], &descriptors, variable)?;
         let exit = ticket.claim(pid);
-        tracing::info!(pid, "zygote started");
-        let control = Arc::new(ours);
+        tracing::info!(pid, stand_in = stand_in.is_some(), "zygote started");
+        let socket = readiness::watch(ours).map_err(ZygoteError::Wait)?;
+        let control = Arc::new(Control { socket, greeted: OnceCell::new() });
         let (alive, ended) = watch::channel(());
         *running = Some(Running { pid, control: Arc::clone(&control), ended });
         let slot = Arc::clone(&self.control);
@@ -148,7 +173,7 @@ impl Zygote {
     }
 
     /// Forgets a zygote that does not listen any more.
-    async fn forget(&self, control: &Arc<OwnedFd>) {
+    async fn forget(&self, control: &Arc<Control>) {
         let mut running = self.control.lock().await;
         if running.as_ref().is_some_and(|running| Arc::ptr_eq(&running.control, control)) {
             *running = None;
@@ -174,7 +199,13 @@ impl Zygote {
         loop {
             tries += 1;
             let control = self.connection().await?;
-            let sent = send(Arc::clone(&control), Arc::clone(&bytes), Arc::clone(&owned)).await;
+            let sent = if control.has_greeted().await? {
+                send(Arc::clone(&control), Arc::clone(&bytes), Arc::clone(&owned)).await
+            } else {
+                // The daemon's log has what the dynamic linker said, if it was that.
+                self.needs_llvm.store(true, Ordering::Relaxed);
+                Err(SocketError::Closed.into())
+            };
             match sent {
                 Ok(reply) => return answer(reply, &request.container).await,
                 // Not accepted, so nothing happened: another zygote may try.
@@ -187,9 +218,31 @@ impl Zygote {
     }
 }
 
+impl Control {
+    /// Waits until the zygote is up; false when it ended instead, and so has accepted nothing.
+    async fn has_greeted(&self) -> Result<bool, ZygoteError> {
+        let waiting = async {
+            let mut buffer = [0; 1];
+            loop {
+                let mut ready = self.socket.readable().await.map_err(ZygoteError::Wait)?;
+                match seqpacket::try_receive(self.socket.get_ref().as_fd(), &mut buffer) {
+                    Ok(Some(_)) => return Ok(true),
+                    Ok(None) => ready.clear_ready(),
+                    Err(SocketError::Closed) => return Ok(false),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        };
+        let bounded = async {
+            tokio::time::timeout(GREETING_MAX, waiting).await.map_err(|_| ZygoteError::Silent)?
+        };
+        self.greeted.get_or_try_init(|| bounded).await.copied()
+    }
+}
+
 /// Sends a request; returns our end of its reply socket.
 async fn send(
-    control: Arc<OwnedFd>,
+    control: Arc<Control>,
     bytes: Arc<Vec<u8>>,
     descriptors: Arc<Vec<OwnedFd>>,
 ) -> Result<OwnedFd, ZygoteError> {
@@ -198,7 +251,7 @@ async fn send(
         let mut all = vec![theirs.as_fd()];
         all.extend(descriptors.iter().map(AsFd::as_fd));
         let deadline = Some(monotonic_ns() + ACCEPT_MAX_NS);
-        seqpacket::send(control.as_fd(), &[&bytes], &all, deadline)?;
+        seqpacket::send(control.socket.get_ref().as_fd(), &[&bytes], &all, deadline)?;
         Ok(ours)
     };
     tokio::task::spawn_blocking(sending).await.map_err(|error| ZygoteError::Wait(error.into()))?
@@ -241,4 +294,47 @@ fn find_program() -> Result<PathBuf, ZygoteError> {
         .map(|directory| directory.join(PROGRAM))
         .find(|candidate| candidate.is_file())
         .ok_or(ZygoteError::NotInstalled { shim })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+    use crate::wire::control::Verb;
+
+    /// A program in place of the sandbox's: a script that gets the zygote's descriptors and variables.
+    fn zygote(dir: &tempfile::TempDir, script: &str) -> Zygote {
+        let program = dir.path().join("zygote");
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+        Zygote {
+            program,
+            reaper: Reaper::default(),
+            control: Arc::new(Mutex::new(None)),
+            needs_llvm: AtomicBool::new(false),
+        }
+    }
+
+    fn request() -> VerbRequest {
+        VerbRequest { container: "c".into(), root: "/nowhere".into(), verb: Verb::Start }
+    }
+
+    #[tokio::test]
+    async fn a_zygote_that_does_not_come_up_with_the_stand_in_gets_llvm() {
+        let dir = tempfile::tempdir().unwrap();
+        // Greets without the stand-in only, and ends at its first request.
+        let zygote =
+            zygote(&dir, "[ -z \"$LD_PRELOAD\" ] || exit 127; printf '!' >&3; read -r x <&3");
+        let error = zygote.run(&request(), &[]).await.unwrap_err();
+        assert!(matches!(error, ZygoteError::NoAnswer { .. }), "{error}");
+        assert!(zygote.needs_llvm.load(Ordering::Relaxed));
+    }
+
+    #[tokio::test]
+    async fn a_zygote_that_never_comes_up_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = zygote(&dir, "exit 1").run(&request(), &[]).await.unwrap_err();
+        assert!(matches!(error, ZygoteError::Socket(SocketError::Closed)), "{error}");
+    }
 }
