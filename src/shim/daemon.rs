@@ -20,7 +20,6 @@ use tracing_subscriber::EnvFilter;
 
 use super::bootstrap::Caller;
 use super::broker::Broker;
-use super::cleanup;
 use super::edges::Edges;
 use super::launcher::{self, LISTENER_FD, LaunchError, READY, READY_FD};
 use super::network::Network;
@@ -31,6 +30,7 @@ use super::task::TaskService;
 use super::task::provision::Provisioner;
 use super::task::table::{Parts, Tasks};
 use super::zygote::{Zygote, ZygoteError};
+use super::{cgroups, cleanup};
 use crate::config::NodeConfig;
 use crate::coordinator::registry::Registry;
 use crate::modes::networked::link::LinkError;
@@ -106,6 +106,8 @@ pub fn run(caller: &Caller, directory: &Path) -> Result<(), DaemonError> {
     let taken = |number| move |source| DaemonError::Inherited { number, source };
     let listener = inherited.0.map_err(taken(LISTENER_FD))?;
     let ready = inherited.1.map_err(taken(READY_FD))?;
+    // The first container of most daemons follows at once.
+    cgroups::expect_a_move();
     let mut ready = fs::File::from(ready);
     match compose(caller, directory, listener) {
         Ok((runtime, daemon)) => {

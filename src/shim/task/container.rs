@@ -85,6 +85,8 @@ pub struct Container {
     pub record: ContainerRecord,
     /// True when its processes do not end with its init: no pid namespace of its own.
     pub shares_pids: bool,
+    /// True when only libcontainer knows what its end takes.
+    pub has_aftermath: bool,
     /// `None` for native containers.
     pub function: Option<Function>,
     /// containerd's log for this container.
@@ -109,6 +111,8 @@ pub struct Built {
     pub function: Option<Function>,
     /// No pid namespace of its own.
     pub shares_pids: bool,
+    /// Hooks run at its end, or something beside cgroups and files has to be removed.
+    pub has_aftermath: bool,
 }
 
 impl Container {
@@ -123,6 +127,7 @@ impl Container {
             pid: record.pid,
             pidfd: PidFd::open(record.pid).ok(),
             shares_pids: built.shares_pids,
+            has_aftermath: built.has_aftermath,
             function: built.function,
             log: BundleLog::open(&record.bundle),
             status: watch::channel(Status::Created).0,

@@ -50,6 +50,7 @@ impl Tasks {
             return Err(NO_CHECKPOINT);
         }
         let reservation = self.reserve(&request.id)?;
+        cgroups::expect_a_move();
         // The reservation keeps the daemon alive from here on.
         let mark = self.parts.group.start_mark(&self.parts.namespace, &request.id);
         state::remove_file(&mark)?;
@@ -135,9 +136,15 @@ impl Tasks {
             readiness,
             record: prepared.registration,
         });
-        let shares_pids = !has_own_pids(&spec);
         prepared.kept.serve();
-        let built = Built { key, stdio, kept: prepared.kept, function, shares_pids };
+        let built = Built {
+            key,
+            stdio,
+            kept: prepared.kept,
+            function,
+            shares_pids: !has_own_pids(&spec),
+            has_aftermath: has_aftermath(&spec),
+        };
         let (state, mut record) = (self.parts.state.clone(), record.clone());
         let finishing = blocking(&request.id, move || {
             record.pid_started = cleanup::start_time(record.pid).unwrap_or(0);
@@ -303,6 +310,14 @@ fn has_own_pids(spec: &Spec) -> bool {
         .into_iter()
         .flatten()
         .any(|namespace| namespace.typ() == LinuxNamespaceType::Pid && namespace.path().is_none())
+}
+
+/// True when libcontainer does more at the end of such a container than to remove its cgroups and files.
+fn has_aftermath(spec: &Spec) -> bool {
+    let hooks = spec.hooks().as_ref().and_then(|hooks| hooks.poststop().as_ref());
+    let linux = spec.linux().as_ref();
+    hooks.is_some_and(|hooks| !hooks.is_empty())
+        || linux.is_some_and(|linux| linux.intel_rdt().is_some())
 }
 
 fn created_event(request: &CreateTaskRequest, container: &Container) -> TaskCreate {
