@@ -10,8 +10,10 @@ pub use super::generated::network::{
 };
 use super::ids::{CallId, Identity};
 
-/// Version of the messages that this build speaks.
-pub const NETWORK_VERSION: u32 = 1;
+/// Version of calls and answers that this build speaks: 2 since chunks are announced before they are there.
+pub const CALL_VERSION: u32 = 2;
+/// Version of what stays in Redis: locations and one-way messages.
+pub const KEPT_VERSION: u32 = 1;
 /// Longest message in bytes: an inline payload and everything beside it.
 pub const MESSAGE_MAX: usize = 128 * 1024;
 /// Longest payload that travels inside a message, in bytes. Small on purpose: Redis cuts off a subscriber
@@ -37,12 +39,12 @@ pub enum NetworkCodecError {
         source: protobuf::Error,
     },
     /// A version that this build does not speak.
-    #[error(
-        "version {version} of the network protocol is not supported, this node speaks {NETWORK_VERSION}"
-    )]
+    #[error("version {version} of the network protocol is not supported, this node speaks {ours}")]
     Version {
         /// The sender's version.
         version: u32,
+        /// Ours.
+        ours: u32,
     },
     /// A field that must be there.
     #[error("message without a usable {field}")]
@@ -54,20 +56,30 @@ pub enum NetworkCodecError {
 
 /// A message with a version.
 pub trait Versioned: Message {
+    /// The one that this build speaks.
+    const OURS: u32;
+
     /// The sender's version.
     fn version(&self) -> u32;
 }
 
 macro_rules! versioned {
-    ($($message:ty),*) => {
+    ($($message:ty => $ours:expr),*) => {
         $(impl Versioned for $message {
+            const OURS: u32 = $ours;
+
             fn version(&self) -> u32 {
                 self.version
             }
         })*
     };
 }
-versioned!(Call, Answer, LocationRecord, Event);
+versioned!(
+    Call => CALL_VERSION,
+    Answer => CALL_VERSION,
+    LocationRecord => KEPT_VERSION,
+    Event => KEPT_VERSION
+);
 
 /// A message as sent, whatever its version says: enough to tell its sender what is wrong.
 ///
@@ -95,8 +107,8 @@ pub fn decode<T: Versioned>(bytes: &[u8]) -> Result<T, NetworkCodecError> {
 /// When the message has a version that this build does not speak.
 pub fn check_version<T: Versioned>(message: &T) -> Result<(), NetworkCodecError> {
     match message.version() {
-        NETWORK_VERSION => Ok(()),
-        version => Err(NetworkCodecError::Version { version }),
+        version if version == T::OURS => Ok(()),
+        version => Err(NetworkCodecError::Version { version, ours: T::OURS }),
     }
 }
 
@@ -181,7 +193,7 @@ impl Answer {
     #[must_use]
     pub fn of(from: &str, id: TryId, kind: AnswerKind, errno: i32, payload: Payload) -> Self {
         Self {
-            version: NETWORK_VERSION,
+            version: CALL_VERSION,
             try_id: id.0.to_vec(),
             kind: EnumOrUnknown::new(kind),
             errno,
@@ -212,7 +224,7 @@ impl Location {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         encode(&LocationRecord {
-            version: NETWORK_VERSION,
+            version: KEPT_VERSION,
             namespace: self.identity.namespace.clone(),
             pod_namespace: self.identity.pod_namespace.clone(),
             function: self.identity.function.clone(),
@@ -264,7 +276,10 @@ mod tests {
     fn another_version_is_named_and_can_still_be_answered() {
         let call = Call { version: 7, reply_to: "r".into(), ..Call::default() };
         let bytes = encode(&call);
-        assert!(matches!(decode::<Call>(&bytes), Err(NetworkCodecError::Version { version: 7 })));
+        assert!(matches!(
+            decode::<Call>(&bytes),
+            Err(NetworkCodecError::Version { version: 7, .. })
+        ));
         assert_eq!(parse::<Call>(&bytes).unwrap().reply_to, "r");
     }
 

@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cwasi::modes::networked::claims::Claims;
+use cwasi::modes::networked::claims::{CHUNK_LEN, Claims};
 use cwasi::modes::networked::session::Decision;
 use cwasi::modes::networked::{Listener, instance_channel};
 use cwasi::modes::{CallError, Payload};
 use cwasi::sys::random::bytes16;
 use cwasi::wire::ids::CallId;
 use cwasi::wire::network::{
-    self, Answer, AnswerKind, Call, NETWORK_VERSION, TryId, decode, encode,
+    self, Answer, AnswerKind, CALL_VERSION, Call, TryId, decode, encode, parse,
 };
 use cwasi_testbed::redis::{Kind, Redis};
 
@@ -19,16 +19,16 @@ use crate::bed::{Executions, Instance, Node, PATIENCE, Peer, counts, identity, t
 const SHORT: Duration = Duration::from_secs(4);
 
 fn three_chunks() -> Payload {
-    let bytes: Vec<u8> = (0..(2 << 20) + 77).map(|i: u32| i.to_le_bytes()[0]).collect();
+    let bytes: Vec<u8> = (0..2 * CHUNK_LEN + 77).map(|i: u32| i.to_le_bytes()[0]).collect();
     Payload::Inline(bytes)
 }
 
 /// A call as another node's shim would publish it.
-fn call(payload: network::Payload) -> (TryId, Call) {
+pub fn call(payload: network::Payload) -> (TryId, Call) {
     let id = TryId(bytes16());
     let caller = network::Caller::of(&identity("a"), "", "1", "peer");
     let call = Call {
-        version: NETWORK_VERSION,
+        version: CALL_VERSION,
         try_id: id.0.to_vec(),
         reply_to: "cwasi:re:peer".into(),
         caller: Some(caller).into(),
@@ -43,22 +43,23 @@ fn call(payload: network::Payload) -> (TryId, Call) {
 }
 
 impl Peer {
-    fn publish(&self, channel: &str, message: &[u8]) {
+    pub fn publish(&self, channel: &str, message: &[u8]) {
         assert_eq!(self.reactor.block_on(self.session().publish(channel, message)), Ok(1));
     }
 
     /// The next answer to anybody here: its kind, errno and text.
-    fn answer(&mut self) -> (AnswerKind, i32, String) {
+    pub fn answer(&mut self) -> (AnswerKind, i32, String) {
         let answers = &mut self.answers;
         let next = async { tokio::time::timeout(PATIENCE, answers.next()).await };
         let message = self.reactor.block_on(next).unwrap().unwrap();
-        let answer: Answer = decode(&message).unwrap();
+        // A refusal has the version of its caller.
+        let answer: Answer = parse(&message).unwrap();
         let text = String::from_utf8_lossy(&answer.payload.inline).into_owned();
         (answer.kind.unwrap(), answer.errno, text)
     }
 
     /// The next call for an instance that this peer listens as.
-    fn next_call(&self, listener: &mut Listener) -> (TryId, Call) {
+    pub fn next_call(&self, listener: &mut Listener) -> (TryId, Call) {
         let next = async { tokio::time::timeout(PATIENCE, listener.next()).await };
         let message = self.reactor.block_on(next).unwrap().unwrap();
         let call: Call = decode(&message).unwrap();
@@ -71,7 +72,7 @@ impl Peer {
         self.publish(&to.reply_to, &encode(&answer));
     }
 
-    fn accept(&self, call: &Call) {
+    pub fn accept(&self, call: &Call) {
         let id = TryId::from_field(&call.try_id).unwrap();
         let session = self.session();
         assert_eq!(self.reactor.block_on(session.decide(id, "peer")), Ok(Decision::Ours));
@@ -79,8 +80,12 @@ impl Peer {
     }
 
     fn put(&self, payload: &Payload) -> network::Claim {
-        let claims = Claims::default();
-        self.reactor.block_on(claims.put(&self.session(), payload, PATIENCE)).unwrap()
+        let (claims, session) = (Claims::default(), self.session());
+        self.reactor.block_on(async {
+            let mut putting = claims.begin(&session, payload.len(), PATIENCE).await.unwrap();
+            putting.run(payload).await.unwrap();
+            putting.claim().clone()
+        })
     }
 }
 
@@ -134,18 +139,17 @@ fn a_missing_or_altered_chunk_of_a_request_is_an_error_and_nothing_runs() {
     node.serve(&instance);
     let mut peer = Peer::start(&target(&redis));
     let channel = instance_channel(&instance.record.instance);
-    let faults: [(&[&str], &str); 4] = [
-        (&["HDEL", "KEY", "1"], "chunk 1 of 3 is missing"),
-        (&["HSET", "KEY", "1", "short"], "a chunk has another length"),
-        (&["HSET", "KEY", "2", &"x".repeat(77)], "its sha256 differs"),
-        (&["DEL", "KEY"], "chunk 0 of 3 is missing"),
+    let faults: [(&[&str], &str); 5] = [
+        (&["DEL", "KEY:1"], "chunk 1 of 3 is missing"),
+        (&["SET", "KEY:1", "short"], "a chunk has another length"),
+        (&["SET", "KEY:2", &"x".repeat(77)], "its digest differs"),
+        (&["LSET", "KEY", "3", "another digest"], "its digest differs"),
+        (&["DEL", "KEY:0", "KEY:1", "KEY:2"], "chunk 0 of 3 is missing"),
     ];
     for (command, words) in faults {
         let claim = peer.put(&three_chunks());
-        let command: Vec<_> = command
-            .iter()
-            .map(|word| if *word == "KEY" { claim.key.as_str() } else { word })
-            .collect();
+        let command: Vec<_> = command.iter().map(|word| word.replace("KEY", &claim.key)).collect();
+        let command: Vec<_> = command.iter().map(String::as_str).collect();
         redis.cli(&command);
         let (_, message) = call(network::Payload::of_claim(claim));
         peer.publish(&channel, &encode(&message));
@@ -168,7 +172,7 @@ fn a_missing_chunk_of_a_response_is_an_error_never_a_short_response() {
     let (_, call) = peer.next_call(&mut instance);
     peer.accept(&call);
     let claim = peer.put(&three_chunks());
-    redis.cli(&["HDEL", &claim.key, "2"]);
+    redis.cli(&["DEL", &format!("{}:2", claim.key)]);
     peer.reply(&call, AnswerKind::ANSWER_ENDED, network::Payload::of_claim(claim));
     let ended = waiting.join().unwrap();
     let Err(CallError::Broken { message, .. }) = ended else { panic!("{ended:?}") };
@@ -214,7 +218,7 @@ fn a_call_of_an_unknown_version_is_refused_in_words_and_not_run() {
     peer.publish(&instance_channel(&instance.record.instance), &encode(&message));
     let (kind, errno, text) = peer.answer();
     assert_eq!((kind, errno), (AnswerKind::ANSWER_REFUSED, 10), "{text}");
-    assert!(text.contains("version 7") && text.contains("speaks 1"), "{text}");
+    assert!(text.contains("version 7") && text.contains("speaks 2"), "{text}");
     assert!(executions.lock().unwrap().is_empty());
 }
 

@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod bed;
+mod chunks;
 mod emits;
 mod faults;
 mod many;

@@ -17,6 +17,7 @@ use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo as _, TlsCertifica
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::bulk::{self, Dial, Pool};
 use super::session::{NetworkError, Session};
 use crate::sys::random::bytes16;
 
@@ -96,7 +97,7 @@ impl Link {
     /// # Errors
     /// When the target makes no sense; a Redis that does not answer is none.
     pub fn start(target: &Target, channel: &str) -> Result<(Self, Listener), LinkError> {
-        let client = client(target)?;
+        let (client, dial) = client(target)?;
         let (sender, messages) = mpsc::channel(WAITING_MAX);
         let topics = Arc::new(Mutex::new(HashMap::from([(channel.to_owned(), sender)])));
         let changed = Arc::new(watch::Sender::new(()));
@@ -104,6 +105,7 @@ impl Link {
         let (state, shown) = watch::channel(State::Down("not connected yet".into()));
         let keeper = Keeper {
             client,
+            dial: Arc::new(dial),
             topics: Arc::clone(&topics),
             changes: changed.subscribe(),
             subscribed,
@@ -200,23 +202,28 @@ impl Drop for Listener {
     }
 }
 
-fn client(target: &Target) -> Result<Client, LinkError> {
+/// For messages, and for chunks.
+fn client(target: &Target) -> Result<(Client, Dial), LinkError> {
     // Every other error of the parser could quote the URL.
     let wrong = |reason| move |_| LinkError::Url { reason };
     let info = target.url.as_str().into_connection_info().map_err(wrong("not a Redis URL"))?;
     let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
     if !target.url.starts_with("rediss:") && !target.url.starts_with("valkeys:") {
-        return Client::open(info).map_err(wrong("not a server's address"));
+        let client = Client::open(info.clone()).map_err(wrong("not a server's address"))?;
+        return Ok((client, Dial::new(info, None)));
     }
     // Fails when somebody else was first, which is as good.
     let _first = rustls::crypto::ring::default_provider().install_default();
     let root_cert = target.ca.as_deref().map(read_ca).transpose()?;
-    Client::build_with_tls(info, TlsCertificates { client_tls: None, root_cert }).map_err(|error| {
-        match &target.ca {
-            Some(path) => LinkError::Ca { path: path.clone(), reason: error.to_string() },
-            None => LinkError::Url { reason: "TLS cannot be set up" },
-        }
-    })
+    let unusable = |reason: String| match &target.ca {
+        Some(path) => LinkError::Ca { path: path.clone(), reason },
+        None => LinkError::Url { reason: "TLS cannot be set up" },
+    };
+    let tls = bulk::tls(target.ca.as_deref()).map_err(unusable)?;
+    let certificates = TlsCertificates { client_tls: None, root_cert };
+    let client = Client::build_with_tls(info.clone(), certificates)
+        .map_err(|error| unusable(error.to_string()))?;
+    Ok((client, Dial::new(info, Some(tls))))
 }
 
 fn read_ca(path: &Path) -> Result<Vec<u8>, LinkError> {
@@ -227,6 +234,7 @@ fn read_ca(path: &Path) -> Result<Vec<u8>, LinkError> {
 /// Keeps the link up.
 struct Keeper {
     client: Client,
+    dial: Arc<Dial>,
     topics: Arc<Mutex<HashMap<String, mpsc::Sender<Vec<u8>>>>>,
     changes: watch::Receiver<()>,
     subscribed: watch::Sender<Vec<String>>,
@@ -271,9 +279,9 @@ impl Keeper {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_MAX))
             .set_response_timeout(Some(ANSWER_MAX));
-        let one = || self.client.get_multiplexed_async_connection_with_config(&config);
-        let control = one().await.map_err(NetworkError::of("connecting"))?;
-        let bulk = one().await.map_err(NetworkError::of("connecting"))?;
+        let control = self.client.get_multiplexed_async_connection_with_config(&config);
+        let control = control.await.map_err(NetworkError::of("connecting"))?;
+        let bulk = Pool::new(Arc::clone(&self.dial));
         let pubsub =
             self.client.get_async_pubsub().await.map_err(NetworkError::of("connecting"))?;
         let (mut sink, stream) = pubsub.split();

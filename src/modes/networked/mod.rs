@@ -5,7 +5,8 @@
 //!
 //! - [`link`]: the connections, kept up, with the channels that this daemon listens to.
 //! - [`session`]: commands on one set of connections; gone with it.
-//! - [`claims`]: large payloads as chunks that expire.
+//! - [`claims`]: large payloads as chunks that expire, put and taken at the same time.
+//! - `bulk`, `resp`: the connections that chunks take, and Redis' wire protocol on them.
 //! - [`streams`]: messages that are kept until they are handled.
 //! - [`locations`]: which instances of a function exist, with expiry.
 //!
@@ -14,7 +15,9 @@
 //! | `cwasi:in:<instance>` | channel of one callable instance |
 //! | `cwasi:re:<shim>` | channel of one shim for answers |
 //! | `cwasi:try:<try id>` | who decided first about one publication of a call |
-//! | `cwasi:pay:<random>` | hash: chunks of one payload |
+//! | `cwasi:pay:<random>` | list: which chunks of one payload are there |
+//! | `cwasi:pay:<random>:<index>` | one chunk |
+//! | `cwasi:pay:<random>:stop` | nobody wants the others |
 //! | `cwasi:fn:<identity>` | set: instances of a function |
 //! | `cwasi:at:<instance>` | location of one instance |
 //! | `cwasi:ev:<identity>` | stream: messages for a function, group `cwasi` |
@@ -22,9 +25,11 @@
 //!
 //! All of them begin with `cwasi:`, so `~cwasi:* &cwasi:*` is what an ACL user needs.
 
+mod bulk;
 pub mod claims;
 pub mod link;
 pub mod locations;
+mod resp;
 pub mod session;
 pub mod streams;
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue};
 
+use super::bulk::Pool;
 use super::try_key;
 use crate::wire::network::TryId;
 
@@ -63,16 +64,12 @@ pub struct Session {
     /// Number of this set; never used twice by one link.
     pub epoch: u64,
     control: MultiplexedConnection,
-    /// Chunks, so that messages do not queue behind them.
-    bulk: MultiplexedConnection,
+    /// For chunks, so that messages do not queue behind them.
+    bulk: Pool,
 }
 
 impl Session {
-    pub(super) fn new(
-        epoch: u64,
-        control: MultiplexedConnection,
-        bulk: MultiplexedConnection,
-    ) -> Self {
+    pub(super) const fn new(epoch: u64, control: MultiplexedConnection, bulk: Pool) -> Self {
         Self { epoch, control, bulk }
     }
 
@@ -85,8 +82,8 @@ impl Session {
         cmd.query_async(&mut connection).await.map_err(NetworkError::of(command))
     }
 
-    pub(super) fn bulk(&self) -> MultiplexedConnection {
-        self.bulk.clone()
+    pub(super) const fn bulk(&self) -> &Pool {
+        &self.bulk
     }
 
     /// Checks that the connection answers.

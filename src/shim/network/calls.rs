@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::bridge::Caller;
+use super::sending::Sending;
 use super::{ANSWERS_MAX, Inner, Network};
 use crate::dispatcher::selection::may_call;
 use crate::modes::networked::session::Decision;
@@ -25,9 +26,7 @@ use crate::modes::{CallError, Payload};
 use crate::sys::random::bytes16;
 use crate::wire::envelope::Join;
 use crate::wire::ids::{CallId, Identity};
-use crate::wire::network::{
-    self, Answer, AnswerKind, Call, Location, NETWORK_VERSION, TryId, encode,
-};
+use crate::wire::network::{self, Answer, AnswerKind, CALL_VERSION, Call, Location, TryId};
 
 /// Most tries of one call at different instances.
 const TRIES_MAX: usize = 8;
@@ -74,14 +73,14 @@ enum Verdict {
 }
 
 /// How a try ended.
-enum End {
+pub(super) enum End {
     Answered(Result<Payload, CallError>),
     /// Certainly not run.
     NotAccepted(CallError),
 }
 
 impl Order {
-    fn unreachable(&self, message: impl ToString) -> CallError {
+    pub(super) fn unreachable(&self, message: impl ToString) -> CallError {
         CallError::Unreachable { target: self.target.clone(), message: message.to_string() }
     }
 
@@ -100,18 +99,6 @@ impl Network {
     /// # Errors
     /// Exactly one [`CallError`]; [`CallError::Unreachable`] only when no instance has run or will run it.
     pub async fn call(&self, caller: &Caller, order: &Order) -> Result<Payload, CallError> {
-        let mut sent = Sent { inner: &self.inner, payload: None };
-        let ended = self.tries(caller, order, &mut sent).await;
-        sent.clear_away().await;
-        ended
-    }
-
-    async fn tries(
-        &self,
-        caller: &Caller,
-        order: &Order,
-        sent: &mut Sent<'_>,
-    ) -> Result<Payload, CallError> {
         let mut tried = Vec::new();
         let mut last = None;
         for _ in 0..TRIES_MAX {
@@ -134,8 +121,9 @@ impl Network {
                 let what = format!("payload for {}", order.target);
                 return Err(CallError::too_large(&what, length, location.max_payload));
             }
-            let payload = match timeout_at(order.deadline, sent.put(&session, order)).await {
-                Ok(Ok(payload)) => payload,
+            let sending = Sending::begin(&self.inner, &session, order);
+            let sending = match timeout_at(order.deadline, sending).await {
+                Ok(Ok(sending)) => sending,
                 Ok(Err(error)) => {
                     last = Some(order.unreachable(error));
                     continue;
@@ -144,7 +132,7 @@ impl Network {
             };
             tried.push(location.instance.clone());
             let attempt = Try::new(&self.inner, &session, order, caller, &location);
-            match attempt.run(payload).await {
+            match attempt.run(sending).await {
                 End::Answered(result) => return result,
                 End::NotAccepted(error) => {
                     tracing::debug!(call = %order.id, instance = location.instance, %error, "not accepted");
@@ -176,50 +164,12 @@ impl Network {
     }
 }
 
-/// A call's payload as it travels; large ones are put into Redis once for all tries.
-struct Sent<'a> {
-    inner: &'a Inner,
-    payload: Option<(u64, network::Payload)>,
-}
-
-impl Sent<'_> {
-    async fn put(
-        &mut self,
-        session: &Session,
-        order: &Order,
-    ) -> Result<network::Payload, crate::modes::networked::claims::ClaimError> {
-        if let Payload::Inline(bytes) = &order.payload {
-            return Ok(network::Payload::of_bytes(bytes.clone()));
-        }
-        if let Some((epoch, payload)) = &self.payload
-            && *epoch == session.epoch
-        {
-            return Ok(payload.clone());
-        }
-        let kept = order.deadline.saturating_duration_since(Instant::now());
-        let claim = self.inner.claims.put(session, &order.payload, kept).await?;
-        let payload = network::Payload::of_claim(claim);
-        self.payload = Some((session.epoch, payload.clone()));
-        Ok(payload)
-    }
-
-    /// The callee removes what it took; this is for calls that nobody took.
-    async fn clear_away(self) {
-        if let Some((_, payload)) = self.payload
-            && let Some(claim) = payload.claim.as_ref()
-            && let Ok(session) = self.inner.link.session_now()
-        {
-            self.inner.claims.remove(&session, &claim.key).await;
-        }
-    }
-}
-
 /// One publication of a call.
-struct Try<'a> {
+pub(super) struct Try<'a> {
     id: TryId,
     inner: &'a Arc<Inner>,
     session: &'a Session,
-    order: &'a Order,
+    pub(super) order: &'a Order,
     caller: &'a Caller,
     location: &'a Location,
     answers: mpsc::Receiver<Answer>,
@@ -245,10 +195,9 @@ impl<'a> Try<'a> {
         Self { id, inner, session, order, caller, location, answers }
     }
 
-    async fn run(mut self, payload: network::Payload) -> End {
-        let message = encode(&self.message(payload));
+    pub(super) async fn publish_and_wait(&mut self, message: &[u8]) -> End {
         let channel = instance_channel(&self.location.instance);
-        let published = timeout_at(self.order.deadline, self.session.publish(&channel, &message));
+        let published = timeout_at(self.order.deadline, self.session.publish(&channel, message));
         let callee = match published.await {
             Ok(Ok(0)) => {
                 self.inner.routes.drop_stale(self.session, self.location).await;
@@ -371,7 +320,7 @@ impl<'a> Try<'a> {
         let length = payload.length();
         if length > self.caller.max_payload {
             if let Some(claim) = payload.claim.as_ref() {
-                self.inner.claims.remove(self.session, &claim.key).await;
+                self.inner.claims.refuse(self.session, claim).await;
             }
             let what = format!("response of {}", self.order.target);
             return Err(CallError::too_large(&what, length, self.caller.max_payload));
@@ -385,17 +334,20 @@ impl<'a> Try<'a> {
             Ok(Err(error)) => {
                 Err(self.order.unknown(format!("its response cannot be fetched: {error}")))
             }
-            Err(_elapsed) => Err(self.order.timeout()),
+            Err(_elapsed) => {
+                self.inner.claims.refuse(self.session, &claim).await;
+                Err(self.order.timeout())
+            }
         }
     }
 
-    fn message(&self, payload: network::Payload) -> Call {
+    pub(super) fn message(&self, payload: network::Payload) -> Call {
         let (caller, order) = (self.caller, self.order);
         let remaining = order.deadline.saturating_duration_since(Instant::now());
         let node = &self.inner.node;
         let from = network::Caller::of(&caller.identity, &caller.workflow, &caller.instance, node);
         Call {
-            version: NETWORK_VERSION,
+            version: CALL_VERSION,
             try_id: self.id.0.to_vec(),
             reply_to: self.inner.replies.clone(),
             caller: Some(from).into(),

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::instance::Connection;
 use super::{Inner, Network};
@@ -23,6 +23,10 @@ use crate::wire::network::{self, Answer, AnswerKind, Call, TryId, check_version,
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// How long a call runs at most when its caller names no end.
 const FOREVER: Duration = Duration::from_secs(24 * 3600);
+/// How often one who puts a response looks whether the caller's shim is still there.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Looks in a row that find nobody before it stops.
+const LOOKS_MAX: u32 = 2;
 
 impl Network {
     /// Takes a message from the channel of an instance.
@@ -85,11 +89,15 @@ impl Delivery {
                 return;
             }
         }
-        self.publish(&session, AnswerKind::ANSWER_ACCEPTED, 0, network::Payload::default()).await;
-        let ended = match timeout_at(self.deadline, self.execute(&session, &connection)).await {
-            Ok(ended) => ended,
-            Err(_elapsed) => Err(CallError::Timeout { target: self.call.target.clone() }),
-        };
+        let payload = self.call.payload.take().unwrap_or_default();
+        // Its caller need not know before the call runs, and learns it before the end: one connection, in order.
+        let accepted = network::Payload::default();
+        let telling = self.publish(&session, AnswerKind::ANSWER_ACCEPTED, 0, accepted);
+        let running = timeout_at(self.deadline, self.execute(&session, &connection, payload));
+        let (_told, ended) = tokio::join!(telling, running);
+        let ended = ended.unwrap_or_else(|_elapsed| {
+            Err(CallError::Timeout { target: self.call.target.clone() })
+        });
         self.end(ended).await;
     }
 
@@ -118,13 +126,13 @@ impl Delivery {
 
     /// Runs the call in the instance.
     async fn execute(
-        &mut self,
+        &self,
         session: &Session,
         connection: &Connection,
+        payload: network::Payload,
     ) -> Result<Payload, CallError> {
         let target = self.call.target.clone();
         let not_run = |message: String| CallError::Unreachable { target: target.clone(), message };
-        let payload = self.call.payload.take().unwrap_or_default();
         let payload = match payload.claim.into_option() {
             None => Payload::Inline(payload.inline),
             Some(claim) => {
@@ -151,30 +159,62 @@ impl Delivery {
     async fn end(&self, ended: Result<Payload, CallError>) {
         while Instant::now() < self.deadline {
             let Ok(session) = self.inner.link.session(self.deadline).await else { return };
-            let (errno, payload) = match &ended {
-                Err(error) => (error.errno().code(), message_of(error)),
-                Ok(Payload::Inline(bytes)) => (0, network::Payload::of_bytes(bytes.clone())),
-                Ok(payload) => {
-                    let kept = self.deadline.saturating_duration_since(Instant::now());
-                    match self.inner.claims.put(&session, payload, kept).await {
-                        Ok(claim) => (0, network::Payload::of_claim(claim)),
-                        Err(error) => {
-                            tracing::warn!(%error, "a response is not put into Redis; trying again");
-                            sleep(AGAIN_AFTER).await;
-                            continue;
-                        }
-                    }
+            let told = match &ended {
+                Err(error) => self.ended(&session, error.errno().code(), message_of(error)).await,
+                Ok(Payload::Inline(bytes)) => {
+                    self.ended(&session, 0, network::Payload::of_bytes(bytes.clone())).await
                 }
+                Ok(payload) => self.ended_with(&session, payload).await,
             };
-            if self.publish(&session, AnswerKind::ANSWER_ENDED, errno, payload).await {
+            if told != Told::Away {
                 return;
             }
             sleep(AGAIN_AFTER).await;
         }
         // A deadline that passed is told once: the caller may wait a little longer than we do.
         if let (Err(error), Ok(session)) = (&ended, self.inner.link.session_now()) {
-            let kind = AnswerKind::ANSWER_ENDED;
-            self.publish(&session, kind, error.errno().code(), message_of(error)).await;
+            self.ended(&session, error.errno().code(), message_of(error)).await;
+        }
+    }
+
+    async fn ended(&self, session: &Session, errno: i32, payload: network::Payload) -> Told {
+        self.publish(session, AnswerKind::ANSWER_ENDED, errno, payload).await
+    }
+
+    /// Publishes a large response, and puts its chunks while the caller's shim takes them.
+    async fn ended_with(&self, session: &Session, payload: &Payload) -> Told {
+        let kept = self.deadline.saturating_duration_since(Instant::now());
+        let mut putting = match self.inner.claims.begin(session, payload.len(), kept).await {
+            Ok(putting) => putting,
+            Err(error) => {
+                tracing::warn!(%error, "a response is not put into Redis; trying again");
+                return Told::Away;
+            }
+        };
+        let claim = network::Payload::of_claim(putting.claim().clone());
+        let told = self.ended(session, 0, claim).await;
+        if told != Told::Heard {
+            return told;
+        }
+        let put = tokio::select! {
+            put = putting.run(payload) => put.map_err(|error| error.to_string()),
+            () = self.abandoned(session) => Err("the caller's shim is gone".to_owned()),
+            () = sleep_until(self.deadline) => Err("the deadline has passed".to_owned()),
+        };
+        if let Err(reason) = put {
+            tracing::debug!(reason, "a response is not put to its end");
+            putting.clear_away().await;
+        }
+        Told::Heard
+    }
+
+    /// Returns when nobody listens for our answers any more.
+    async fn abandoned(&self, session: &Session) {
+        let mut absent = 0;
+        while absent < LOOKS_MAX {
+            sleep(LOOK_EVERY).await;
+            let listening = session.listeners(&self.call.reply_to).await;
+            absent = if listening == Ok(0) { absent + 1 } else { 0 };
         }
     }
 
@@ -184,28 +224,43 @@ impl Delivery {
         self.publish(&session, kind, error.errno().code(), message_of(error)).await;
     }
 
-    /// Sends one answer; false when Redis is away.
+    /// Sends one answer.
     async fn publish(
         &self,
         session: &Session,
         kind: AnswerKind,
         errno: i32,
         payload: network::Payload,
-    ) -> bool {
-        let answer = Answer::of(&self.inner.replies, self.id, kind, errno, payload);
+    ) -> Told {
+        let mut answer = Answer::of(&self.inner.replies, self.id, kind, errno, payload);
+        if kind == AnswerKind::ANSWER_REFUSED {
+            // The same in every version, and meant for the caller's.
+            answer.version = self.call.version;
+        }
         match session.publish(&self.call.reply_to, &encode(&answer)).await {
             Ok(0) => {
                 tracing::debug!(instance = self.record.instance, "the caller's shim is gone");
-                true
+                Told::Nobody
             }
-            Ok(_) => true,
+            Ok(_) => Told::Heard,
             Err(NetworkError::Command { command, reason }) => {
                 tracing::warn!(command, reason, "Redis does not take an answer");
-                true
+                Told::Nobody
             }
-            Err(NetworkError::Away { .. }) => false,
+            Err(NetworkError::Away { .. }) => Told::Away,
         }
     }
+}
+
+/// What became of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// The caller's shim has it.
+    Heard,
+    /// Nobody will.
+    Nobody,
+    /// Redis is away.
+    Away,
 }
 
 fn message_of(error: &CallError) -> network::Payload {

@@ -19,7 +19,7 @@ use crate::modes::networked::{NetworkError, Session};
 use crate::modes::{CallError, Payload};
 use crate::sys::random::bytes16;
 use crate::wire::envelope::Request;
-use crate::wire::network::{self, Event, NETWORK_VERSION, decode, encode};
+use crate::wire::network::{self, Event, KEPT_VERSION, decode, encode};
 
 /// Largest payload of a one-way message in bytes: it stays in Redis' memory until it is handled.
 pub const EVENT_MAX: u64 = 1 << 20;
@@ -76,7 +76,7 @@ impl Network {
         let node = &self.inner.node;
         let from = network::Caller::of(&caller.identity, &caller.workflow, &caller.instance, node);
         let event = Event {
-            version: NETWORK_VERSION,
+            version: KEPT_VERSION,
             event_id: bytes16().to_vec(),
             caller: Some(from).into(),
             target: target.to_owned(),

@@ -7,6 +7,7 @@
 //!
 //! - [`bridge`]: a worker's connection; requests in, responses out.
 //! - [`calls`]: one call: which instance, accepted or not, how it ended.
+//! - [`sending`]: its payload on the way there.
 //! - [`routes`]: locations of callees, looked up and kept for a moment.
 //! - [`replicas`]: this daemon's own instances: announced, heard, withdrawn.
 //! - [`deliver`]: one call that came for one of them.
@@ -20,6 +21,7 @@ mod events;
 mod instance;
 mod replicas;
 mod routes;
+mod sending;
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
@@ -40,7 +42,7 @@ use crate::modes::networked::link::LinkError;
 use crate::modes::networked::{Link, Listener, NetworkError, Target, reply_channel};
 use crate::sys::random::bytes16;
 use crate::wire::ids::Identity;
-use crate::wire::network::{Answer, AnswerKind, Location, TryId, decode};
+use crate::wire::network::{Answer, AnswerKind, Location, TryId, check_version, parse};
 
 /// Calls for this daemon's instances that are under way at a time; more are refused, which is safe to retry.
 const DELIVERIES_MAX: usize = 1024;
@@ -118,8 +120,13 @@ impl Network {
     /// Hands answers to the calls that wait for them.
     async fn hear(self, mut listener: Listener) {
         while let Some(message) = listener.next().await {
-            let answer = decode::<Answer>(&message)
-                .and_then(|answer| Ok((TryId::from_field(&answer.try_id)?, answer)));
+            let answer = parse::<Answer>(&message).and_then(|answer| {
+                // A refusal is the same in every version.
+                if answer.kind.enum_value() != Ok(AnswerKind::ANSWER_REFUSED) {
+                    check_version(&answer)?;
+                }
+                Ok((TryId::from_field(&answer.try_id)?, answer))
+            });
             match answer {
                 Ok((id, answer)) => self.hand_out(id, answer),
                 Err(error) => tracing::warn!(%error, "unreadable answer"),
@@ -148,7 +155,7 @@ impl Network {
         let inner = Arc::clone(&self.inner);
         tokio::spawn(async move {
             if let Ok(session) = inner.link.session_now() {
-                inner.claims.remove(&session, &claim.key).await;
+                inner.claims.refuse(&session, &claim).await;
             }
         });
     }

@@ -1,0 +1,288 @@
+//! Large payloads: put and taken at the same time, and what becomes of a call when either side, a chunk or Redis is
+//! lost in between.
+
+use std::time::Duration;
+
+use cwasi::modes::networked::claims::{CHUNK_LEN, ClaimError, Claims, Putting, WINDOW};
+use cwasi::modes::networked::{Session, instance_channel};
+use cwasi::modes::{CallError, Payload};
+use cwasi::sys::random::bytes16;
+use cwasi::wire::ids::CallId;
+use cwasi::wire::network::{self, AnswerKind, Claim, encode};
+use cwasi_testbed::redis::{Kind, Redis};
+
+use crate::bed::{Executions, Instance, Node, PATIENCE, Peer, counts, target, wait_for};
+use crate::faults::call;
+
+/// More chunks than lie in Redis at a time.
+const MANY: u64 = 2 * WINDOW;
+/// Far longer than a window takes.
+const A_WHILE: Duration = Duration::from_millis(300);
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| i.to_le_bytes()[0] ^ i.to_le_bytes()[2]).collect()
+}
+
+fn chunks(count: u64) -> Vec<u8> {
+    pattern(usize::try_from(count * u64::from(CHUNK_LEN)).unwrap())
+}
+
+fn begin(peer: &Peer, session: &Session, payload: &Payload) -> Putting {
+    let claims = Claims::default();
+    peer.reactor.block_on(claims.begin(session, payload.len(), PATIENCE)).unwrap()
+}
+
+/// Puts chunks under the names of a claim, and says so, in this order; never the digest.
+fn put_by_hand(redis: &Redis, claim: &Claim, indexes: &[u64]) {
+    let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
+    for index in indexes {
+        let chunk = vec![7_u8; CHUNK_LEN as usize];
+        let mut pipe = redis::pipe();
+        pipe.cmd("SET").arg(format!("{}:{index}", claim.key)).arg(chunk).ignore();
+        pipe.cmd("RPUSH").arg(&claim.key).arg(*index).ignore();
+        pipe.exec(&mut connection).unwrap();
+    }
+}
+
+fn claim_of(count: u64) -> Claim {
+    Claim {
+        key: format!("cwasi:pay:{}", hex::encode(bytes16())),
+        length: count * u64::from(CHUNK_LEN),
+        chunk_length: CHUNK_LEN,
+        ..Claim::default()
+    }
+}
+
+/// A node with an instance, and a peer that calls it with a claim; how that ended.
+struct Called {
+    redis: Redis,
+    executions: Executions,
+    instance: Instance,
+    _node: Node,
+    peer: Peer,
+}
+
+impl Called {
+    fn start() -> Self {
+        let redis = Redis::start(Kind::Redis7);
+        let executions = Executions::default();
+        let instance = Instance::start(&executions);
+        let node = Node::start("there", &target(&redis));
+        node.serve(&instance);
+        let peer = Peer::start(&target(&redis));
+        Self { redis, executions, instance, _node: node, peer }
+    }
+
+    fn call(&mut self, claim: Claim) {
+        let (_, message) = call(network::Payload::of_claim(claim));
+        let channel = instance_channel(&self.instance.record.instance);
+        self.peer.publish(&channel, &encode(&message));
+        assert_eq!(self.peer.answer().0, AnswerKind::ANSWER_ACCEPTED);
+    }
+
+    fn ends_unrun(&mut self, words: &str) {
+        let (kind, errno, text) = self.peer.answer();
+        assert_eq!((kind, errno), (AnswerKind::ANSWER_ENDED, 10), "{text}");
+        assert!(text.contains(words), "{text}");
+        assert!(self.executions.lock().unwrap().is_empty());
+    }
+
+    fn nothing_is_left(&self, claim: &Claim) {
+        let chunks = format!("{}:[0-9]*", claim.key);
+        wait_for("the chunks to go", || {
+            self.redis.cli(&["KEYS", &chunks]).is_empty()
+                && self.redis.cli(&["EXISTS", &claim.key]) == "0"
+        });
+    }
+}
+
+#[test]
+fn a_sender_that_is_lost_between_chunks_leaves_nothing_and_nothing_runs() {
+    let mut called = Called::start();
+    let claim = claim_of(5);
+    put_by_hand(&called.redis, &claim, &[0, 1]);
+    called.call(claim.clone());
+    called.ends_unrun("chunk 2 of 5 did not come");
+    called.nothing_is_left(&claim);
+}
+
+#[test]
+fn a_sender_that_is_lost_before_the_digest_leaves_nothing_and_nothing_runs() {
+    let mut called = Called::start();
+    let claim = claim_of(2);
+    called.call(claim.clone());
+    put_by_hand(&called.redis, &claim, &[0, 1]);
+    called.ends_unrun("chunk 2 of 2 did not come");
+    called.nothing_is_left(&claim);
+}
+
+#[test]
+fn chunks_out_of_order_are_an_error_and_nothing_runs() {
+    let mut called = Called::start();
+    let claim = claim_of(3);
+    put_by_hand(&called.redis, &claim, &[1, 0, 2]);
+    called.call(claim.clone());
+    called.ends_unrun("chunk 0 of 3 is missing");
+    called.nothing_is_left(&claim);
+}
+
+#[test]
+fn a_list_that_is_lost_is_an_error_and_nothing_runs() {
+    let mut called = Called::start();
+    let claim = claim_of(3);
+    put_by_hand(&called.redis, &claim, &[0, 1, 2]);
+    called.redis.cli(&["DEL", &claim.key]);
+    called.call(claim.clone());
+    called.ends_unrun("chunk 0 of 3 did not come");
+    called.nothing_is_left(&claim);
+}
+
+#[test]
+fn a_payload_that_nobody_takes_waits_in_a_window_and_stops_when_it_is_not_wanted() {
+    let redis = Redis::start(Kind::Redis7);
+    let peer = Peer::start(&target(&redis));
+    let (session, payload) = (peer.session(), Payload::Inline(chunks(MANY)));
+    let mut putting = begin(&peer, &session, &payload);
+    let (claim, complete) = (putting.claim().clone(), putting.complete());
+    let put =
+        peer.reactor.block_on(async { tokio::time::timeout(A_WHILE, putting.run(&payload)).await });
+    assert!(put.is_err(), "put all of it without anybody who took it");
+    let there: u64 = redis.cli(&["LLEN", &claim.key]).parse().unwrap();
+    assert!((WINDOW..WINDOW + 2).contains(&there), "{there} chunks are there");
+    assert!(!complete.load(std::sync::atomic::Ordering::Relaxed));
+    peer.reactor.block_on(putting.clear_away());
+    assert_eq!(redis.cli(&["KEYS", "cwasi:pay:*"]), "");
+
+    let mut putting = begin(&peer, &session, &payload);
+    let claim = putting.claim().clone();
+    let refusing = async {
+        tokio::time::sleep(A_WHILE).await;
+        Claims::default().refuse(&session, &claim).await;
+    };
+    let put = peer.reactor.block_on(async { tokio::join!(putting.run(&payload), refusing).0 });
+    assert!(matches!(put, Err(ClaimError::Unwanted)), "{put:?}");
+}
+
+#[test]
+fn a_hundred_mebibytes_pass_through_a_server_with_its_default_limits_and_little_memory() {
+    let redis = Redis::start(Kind::Redis7);
+    let [here, there] = [(), ()].map(|()| Peer::start(&target(&redis)));
+    let bytes = pattern(100 << 20);
+    let payload = Payload::Inline(bytes.clone());
+    let session = here.session();
+    let mut putting = begin(&here, &session, &payload);
+    let (claim, other) = (putting.claim().clone(), there.session());
+    let taking = there
+        .reactor
+        .spawn(async move { Claims::default().take(&other, &claim, 100 << 20).await.unwrap() });
+    here.reactor.block_on(putting.run(&payload)).unwrap();
+    let taken = there.reactor.block_on(taking).unwrap();
+    assert!(taken.into_vec().unwrap() == bytes, "other bytes");
+    let info = redis.cli(&["INFO", "memory"]);
+    let peak = info.lines().find_map(|line| line.trim().strip_prefix("used_memory_peak:")).unwrap();
+    let peak: u64 = peak.parse().unwrap();
+    assert!(peak < 40 << 20, "Redis held {peak} bytes");
+    assert_eq!(redis.cli(&["KEYS", "cwasi:pay:*"]), "");
+}
+
+/// A caller whose call a peer has accepted, and how much of its payload that has taken.
+fn accepted_by_a_peer(taken: u64, then: impl FnOnce(&mut Redis, Peer, Claim)) -> CallError {
+    let mut redis = Redis::start(Kind::Redis7);
+    let peer = Peer::start(&target(&redis));
+    let mut instance = peer.listen("peer");
+    peer.announce("peer");
+    let (_node, mut worker) = Node::start("here", &target(&redis)).caller_kept();
+    let waiting = std::thread::spawn(move || worker.call(&chunks(MANY), PATIENCE));
+    let (_, call) = peer.next_call(&mut instance);
+    peer.accept(&call);
+    let claim = call.payload.claim.clone().unwrap();
+    let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
+    for index in 0..taken {
+        let word: (String, u64) =
+            redis::cmd("BLPOP").arg(&claim.key).arg(30).query(&mut connection).unwrap();
+        assert_eq!(word.1, index);
+        let key = format!("{}:{index}", claim.key);
+        let chunk: Vec<u8> = redis::cmd("GETDEL").arg(key).query(&mut connection).unwrap();
+        assert_eq!(chunk.len(), CHUNK_LEN as usize);
+    }
+    if taken == MANY {
+        let digest: (String, Vec<u8>) =
+            redis::cmd("BLPOP").arg(&claim.key).arg(30).query(&mut connection).unwrap();
+        assert_eq!(digest.1.len(), 32);
+    }
+    drop(instance);
+    then(&mut redis, peer, claim);
+    waiting.join().unwrap().unwrap_err()
+}
+
+#[test]
+fn a_callee_that_is_lost_before_it_has_all_of_a_payload_did_not_accept_it() {
+    for taken in [0, 2] {
+        let error = accepted_by_a_peer(taken, |redis, peer, _claim| {
+            drop(peer);
+            wait_for("the chunks to go", || redis.cli(&["KEYS", "cwasi:pay:*"]).is_empty());
+        });
+        assert!(matches!(error, CallError::Unreachable { .. }), "{error:?}");
+    }
+}
+
+#[test]
+fn a_callee_that_is_lost_when_it_has_all_of_a_payload_may_have_run_it() {
+    let error = accepted_by_a_peer(MANY, |_redis, peer, _claim| drop(peer));
+    assert!(matches!(error, CallError::Broken { .. }), "{error:?}");
+}
+
+#[test]
+fn redis_lost_while_a_payload_is_put_ends_the_call_as_not_accepted() {
+    let error = accepted_by_a_peer(2, |redis, peer, _claim| {
+        redis.stop();
+        std::thread::sleep(A_WHILE);
+        redis.restart();
+        drop(peer);
+    });
+    assert!(matches!(error, CallError::Unreachable { .. }), "{error:?}");
+}
+
+#[test]
+fn large_payloads_and_responses_go_on_after_a_restart_of_redis_and_run_once() {
+    let mut redis = Redis::start(Kind::Redis7);
+    let executions = Executions::default();
+    let instance = Instance::start(&executions);
+    let there = Node::start("there", &target(&redis));
+    there.serve(&instance);
+    let (_here, mut worker) = Node::start("here", &target(&redis)).caller_kept();
+    let bytes = chunks(MANY);
+    let calling = std::thread::spawn(move || {
+        let mut ends = Vec::new();
+        let mut answered_after_a_loss = 0;
+        while answered_after_a_loss < 3 {
+            let id = CallId(bytes16());
+            let end = worker.call_as(id, &bytes, PATIENCE).map(|answer| answer == bytes);
+            let lost = ends.iter().any(|(_, end): &(_, Result<_, _>)| end.is_err());
+            answered_after_a_loss += usize::from(lost && end.is_ok());
+            ends.push((id, end));
+        }
+        ends
+    });
+    // Until one of them is hit.
+    while !calling.is_finished() {
+        let before = executions.lock().unwrap().len();
+        wait_for("calls", || executions.lock().unwrap().len() > before || calling.is_finished());
+        if calling.is_finished() {
+            break;
+        }
+        redis.stop();
+        redis.restart();
+        std::thread::sleep(Duration::from_secs(4));
+    }
+    let counts = counts(&executions);
+    for (id, end) in calling.join().unwrap() {
+        let ran = counts.get(&id).copied().unwrap_or(0);
+        match end {
+            Ok(same) => assert!(same && ran == 1, "{ran} runs, the same bytes: {same}"),
+            Err(CallError::Broken { .. }) => assert!(ran <= 1, "{end:?}"),
+            Err(CallError::Unreachable { .. }) => assert_eq!(ran, 0, "{end:?}"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
