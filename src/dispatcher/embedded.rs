@@ -8,8 +8,6 @@ use super::call::check;
 use super::edges::{Edges, Ended};
 use super::selection::{self, Embedding};
 use crate::modes::{CallError, ModeKind};
-use crate::sys::clock::monotonic_ns;
-use crate::sys::seqpacket::Deadline;
 use crate::wire::control::{EmbeddedModule, ModeHint};
 
 /// Why a linked call is in this mode.
@@ -61,7 +59,7 @@ impl EmbeddedCalls {
         &mut self,
         target: &str,
         request_bytes: u64,
-        deadline: Deadline,
+        deadline: Option<Instant>,
     ) -> Result<Option<usize>, CallError> {
         let serves = |module: &Callee| module.dispatch && module.name == target;
         let Some(callee) = self.modules.iter().position(serves) else { return Ok(None) };
@@ -69,10 +67,12 @@ impl EmbeddedCalls {
             return Ok(None);
         }
         check(target, request_bytes, self.max_payload)?;
-        if deadline.is_some_and(|deadline| deadline <= monotonic_ns()) {
+        // The only look at the clock before the callee runs.
+        let started = Instant::now();
+        if deadline.is_some_and(|deadline| deadline <= started) {
             return Err(CallError::Timeout { target: target.to_owned() });
         }
-        self.running = Some(Running { callee, request_bytes, started: Instant::now() });
+        self.running = Some(Running { callee, request_bytes, started });
         Ok(Some(callee))
     }
 
@@ -175,7 +175,7 @@ mod tests {
         let mut calls = calls(ModeHint::Auto);
         let refused = calls.begin("callee", 11, None).unwrap_err();
         assert!(matches!(refused, CallError::TooLarge { .. }), "{refused}");
-        let late = calls.begin("callee", 1, Some(1)).unwrap_err();
+        let late = calls.begin("callee", 1, Some(Instant::now())).unwrap_err();
         assert!(matches!(late, CallError::Timeout { .. }), "{late}");
         for (response, fits) in [(Some(10), true), (Some(11), false), (None, true)] {
             calls.begin("callee", 4, None).unwrap();

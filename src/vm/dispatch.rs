@@ -80,7 +80,6 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
         payload_len: u64,
         deadline: Deadline,
     ) -> Result<Option<usize>, CallFailure> {
-        let deadline = deadline.map(to_monotonic);
         self.embedded.begin(target, payload_len, deadline).map_err(|error| failure(&error))
     }
 

@@ -7,13 +7,11 @@
 //!
 //! Pure: bytes out of names and types. Knows no engine.
 
-use std::borrow::Cow;
-
 use cwasi_abi::{export, import};
 use wasm_encoder::{
-    BlockType, CodeSection, ConstExpr, ElementSection, Elements, EntityType, ExportKind,
-    ExportSection, Function, FunctionSection, GlobalSection, GlobalType, ImportSection,
-    InstructionSink, Module, RefType, TableSection, TableType, TypeSection, ValType,
+    BlockType, CodeSection, ConstExpr, EntityType, ExportKind, ExportSection, Function,
+    FunctionSection, GlobalSection, GlobalType, ImportSection, InstructionSink, Module, RefType,
+    TableSection, TableType, TypeSection, ValType,
 };
 
 pub use cwasi_abi::HOME_EXPORT as HOME;
@@ -129,21 +127,22 @@ pub fn dispatch(callees: &[Option<&str>]) -> Vec<u8> {
     let begin_start = gate.import(GATE_HOST, BEGIN_START, i32s(START_PARAMS), i32s(1));
     let pass = gate.import(GATE_HOST, PASS, i32s(2), i32s(1));
     let end = gate.import(GATE_HOST, END, i32s(1), i32s(1));
-    let mut alloc = Vec::new();
-    let mut handle = Vec::new();
+    let mut served = Vec::new();
     for (index, callee) in callees.iter().enumerate() {
         let Some(callee) = callee else { continue };
         let from = instance_name(callee);
-        alloc.push((index, gate.import(&from, export::ALLOC, i32s(2), i32s(1))));
-        handle.push((index, gate.import(&from, export::HANDLE, i32s(3), i32s(1))));
+        let alloc = gate.import(&from, export::ALLOC, i32s(2), i32s(1));
+        let handle = gate.import(&from, export::HANDLE, i32s(3), i32s(1));
+        served.push(Callee {
+            index: count(index).cast_signed(),
+            alloc,
+            handle,
+            place: gate.place(),
+        });
     }
     let home = gate.home();
-    let places: Vec<_> = alloc.iter().map(|(index, alloc)| (*index, gate.place(*alloc))).collect();
-    let place = Indirect { table: gate.table(callees.len(), places), ty: gate.ty(vec![], i32s(1)) };
-    let alloc = Indirect { table: gate.table(callees.len(), alloc), ty: gate.ty(i32s(2), i32s(1)) };
-    let handle =
-        Indirect { table: gate.table(callees.len(), handle), ty: gate.ty(i32s(3), i32s(1)) };
-    let call = DispatchBody { params: CALL_PARAMS, begin, pass, end, place, alloc, handle, home };
+    let callees = &served;
+    let call = DispatchBody { params: CALL_PARAMS, begin, pass, end, callees, home };
     gate.function(import::REQUEST_DISPATCHER, i32s(CALL_PARAMS), i32s(1), &call.function());
     let start = DispatchBody { params: START_PARAMS, begin: begin_start, ..call };
     gate.function(import::DISPATCH_START, i32s(START_PARAMS), i32s(1), &start.function());
@@ -157,26 +156,33 @@ const START_PARAMS: u32 = 6;
 /// Index of the payload's length among either's.
 const PAYLOAD_LEN: u32 = 3;
 
+/// A module that is called, as its gate sees it.
+struct Callee {
+    /// Its place among the embedded modules.
+    index: i32,
+    alloc: u32,
+    handle: u32,
+    /// Global that keeps its `response_out`, 0 until that is allocated: nobody frees it, so there is one for all calls.
+    place: u32,
+}
+
 /// `request_dispatcher` or `dispatch_start` of a gate: a call from Wasm to Wasm, with leaf host functions that only
-/// move bytes.
-struct DispatchBody {
+/// move bytes. It has a branch for each callee: the engine takes longer for a call through a table.
+struct DispatchBody<'a> {
     /// How many there are.
     params: u32,
     begin: u32,
     pass: u32,
     end: u32,
-    /// Where a callee's `response_out` is.
-    place: Indirect,
-    alloc: Indirect,
-    handle: Indirect,
+    callees: &'a [Callee],
     home: Indirect,
 }
 
-impl DispatchBody {
+impl DispatchBody<'_> {
     fn function(&self) -> Function {
         let route = self.params;
-        let [callee, response_out, payload, errno] = [1, 2, 3, 4].map(|local| route + local);
-        let mut body = Function::new([(5, ValType::I32)]);
+        let [callee, payload, errno] = [1, 2, 3].map(|local| route + local);
+        let mut body = Function::new([(4, ValType::I32)]);
         let mut code = body.instructions();
         for index in 0..self.params {
             code.local_get(index);
@@ -185,18 +191,20 @@ impl DispatchBody {
         code.call(self.begin).local_tee(route).i32_const(0).i32_ge_s().if_(BlockType::Empty);
         code.local_get(route).return_().end();
         code.i32_const(-1).local_get(route).i32_sub().local_set(callee);
-        code.local_get(callee);
-        self.place.call(&mut code);
-        code.local_set(response_out);
-        code.local_get(PAYLOAD_LEN).if_(BlockType::Empty);
-        code.local_get(PAYLOAD_LEN).i32_const(PAYLOAD_ALIGN).local_get(callee);
-        self.alloc.call(&mut code);
-        code.local_set(payload).end();
-        code.local_get(response_out).local_get(payload).call(self.pass);
-        code.local_tee(errno).i32_eqz().if_(BlockType::Empty);
-        code.local_get(payload).local_get(PAYLOAD_LEN).local_get(response_out).local_get(callee);
-        self.handle.call(&mut code);
-        code.call(self.end).local_set(errno).end();
+        for Callee { index, alloc, handle, place } in self.callees {
+            code.local_get(callee).i32_const(*index).i32_eq().if_(BlockType::Empty);
+            code.global_get(*place).i32_eqz().if_(BlockType::Empty);
+            code.i32_const(RESPONSE_LEN).i32_const(RESPONSE_ALIGN).call(*alloc).global_set(*place);
+            code.end();
+            code.local_get(PAYLOAD_LEN).if_(BlockType::Empty);
+            code.local_get(PAYLOAD_LEN).i32_const(PAYLOAD_ALIGN).call(*alloc).local_set(payload);
+            code.end();
+            code.global_get(*place).local_get(payload).call(self.pass);
+            code.local_tee(errno).i32_eqz().if_(BlockType::Empty);
+            code.local_get(payload).local_get(PAYLOAD_LEN).global_get(*place).call(*handle);
+            code.call(self.end).local_set(errno).end();
+            code.end();
+        }
         code.i32_const(0);
         self.home.call(&mut code);
         code.local_get(errno).end();
@@ -232,7 +240,6 @@ struct Gate {
     tables: TableSection,
     globals: GlobalSection,
     exports: ExportSection,
-    elements: ElementSection,
     code: CodeSection,
     function_count: u32,
 }
@@ -268,16 +275,6 @@ impl Gate {
         self.tables.len() - 1
     }
 
-    /// A table with these functions at these places.
-    fn table(&mut self, len: usize, functions: Vec<(usize, u32)>) -> u32 {
-        let table = self.table_of(len);
-        for (index, function) in functions {
-            let at = ConstExpr::i32_const(count(index).cast_signed());
-            self.elements.active(Some(table), &at, Elements::Functions(Cow::Owned(vec![function])));
-        }
-        table
-    }
-
     /// The way back into the caller; called with index 0.
     fn home(&mut self) -> Indirect {
         let table = self.table_of(1);
@@ -285,18 +282,11 @@ impl Gate {
         Indirect { table, ty: self.ty(vec![], vec![]) }
     }
 
-    /// A function that gives a callee's `response_out`, which it has allocated there when first called: nobody
-    /// frees it, so there is one for all calls.
-    fn place(&mut self, alloc: u32) -> u32 {
+    /// A global that begins with 0.
+    fn place(&mut self) -> u32 {
         let ty = GlobalType { val_type: ValType::I32, mutable: true, shared: false };
         self.globals.global(ty, &ConstExpr::i32_const(0));
-        let kept = self.globals.len() - 1;
-        let mut body = Function::new([]);
-        let mut code = body.instructions();
-        code.global_get(kept).i32_eqz().if_(BlockType::Empty);
-        code.i32_const(RESPONSE_LEN).i32_const(RESPONSE_ALIGN).call(alloc).global_set(kept);
-        code.end().global_get(kept).end();
-        self.define(vec![], vec![ValType::I32], &body)
+        self.globals.len() - 1
     }
 
     fn function(
@@ -327,7 +317,6 @@ impl Gate {
             .section(&self.tables)
             .section(&self.globals)
             .section(&self.exports)
-            .section(&self.elements)
             .section(&self.code);
         module.finish()
     }
