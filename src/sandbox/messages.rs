@@ -1,5 +1,5 @@
-//! Worker → init, over the socketpair between the two. (Init → worker is the `Assignment` frame with the
-//! caller's connection as its descriptor.)
+//! Worker → init, over the socketpair between the two. (Init → worker are frames: `Assignment` with the
+//! caller's connection as its descriptor, `Part`, and `Line` with a connection that the worker may read from.)
 
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +17,9 @@ pub enum WorkerMessage {
         /// For the user.
         message: String,
     },
-    /// The assigned request was answered, or its caller is gone.
+    /// The assigned request was answered, or its caller is gone. Also after a request that the worker took itself when
+    /// init has others that wait.
     Done,
+    /// It took a request itself while init slept.
+    Took,
 }

@@ -12,12 +12,14 @@
 //!
 //! The shim speaks to them in `wire::control` messages only.
 
+mod board;
 pub mod builder;
 pub mod executor;
 pub mod init;
 mod messages;
 mod privileges;
 mod stderr;
+mod terms;
 pub mod worker;
 pub mod zygote;
 
@@ -48,6 +50,7 @@ pub const SYSTEM_CALLS: &[&str] = &[
     "getpid",
     "getppid",
     "getrandom",
+    "ioctl",
     "kill",
     "poll",
     "ppoll",
@@ -56,7 +59,9 @@ pub const SYSTEM_CALLS: &[&str] = &[
     "recvmsg",
     "rt_sigprocmask",
     "rt_sigreturn",
+    "sched_yield",
     "sendmsg",
+    "shutdown",
     "signalfd4",
     "socketpair",
     "wait4",

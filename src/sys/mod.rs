@@ -6,6 +6,8 @@
 //! - [`pool`]: segments that are used again.
 //! - [`image`]: memory that is brought back to what it was.
 //! - [`mapping`]: pages in use that are backed by memfds.
+//! - [`shared`]: memory of a process and its children.
+//! - [`watch`]: many descriptors of which few are ready.
 //! - [`process`]: forking single-threaded processes, descriptor tables, exits.
 //! - [`clock`]: `CLOCK_MONOTONIC`, comparable between processes.
 //! - [`random`]: the kernel's random bytes.
@@ -23,4 +25,5 @@ pub mod random;
 pub mod readiness;
 pub mod segment;
 pub mod seqpacket;
+pub mod shared;
 pub mod watch;

@@ -2,7 +2,7 @@
 //!
 //! All operations are non-blocking underneath and wait with `poll`, so that a deadline holds whoever
 //! shares the socket.
-#![expect(unsafe_code, reason = "descriptors that arrive as numbers must be owned")]
+#![expect(unsafe_code, reason = "descriptors that arrive as numbers must be owned; an ioctl")]
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -12,8 +12,9 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType,
-    UnixAddr, accept4, bind, connect, listen, recvmsg, sendmsg, socket, socketpair,
+    AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockFlag,
+    SockType, UnixAddr, accept4, bind, connect, listen, recvmsg, sendmsg, shutdown, socket,
+    socketpair,
 };
 
 use super::clock::monotonic_ns;
@@ -214,6 +215,22 @@ pub fn try_receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Option<Recei
     Ok(Some(Received { len: message.bytes, descriptors }))
 }
 
+/// Ends a connection for everybody who holds it, here and at its peer. What was sent before can still be read.
+pub fn end(fd: BorrowedFd<'_>) {
+    // It fails for what has ended already only.
+    let _ended = shutdown(fd.as_raw_fd(), Shutdown::Both);
+}
+
+/// Bytes of all messages that wait to be received; `None` when the kernel does not say.
+#[must_use]
+pub fn unread(fd: BorrowedFd<'_>) -> Option<usize> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY:
+    // - FIONREAD writes one int, to a place that lives until the call returns.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::FIONREAD, &raw mut bytes) };
+    usize::try_from(bytes).ok().filter(|_| result == 0)
+}
+
 /// Waits until one of `input` has a message (or an error, which the next call reports), or until there is room on
 /// `room`. The indices of the former; none when `deadline` passed, or when there is room only.
 ///
@@ -318,6 +335,21 @@ mod tests {
             assert_eq!(&buffer[..received.len], expected);
         }
         assert!(matches!(receive(b.as_fd(), &mut buffer, None), Err(SocketError::Closed)));
+    }
+
+    #[test]
+    fn what_waits_is_counted_and_an_end_is_everybodys() {
+        let (a, b) = pair().unwrap();
+        let copy = b.try_clone().unwrap();
+        assert_eq!(unread(b.as_fd()), Some(0));
+        send(a.as_fd(), &[b"one"], &[], None).unwrap();
+        send(a.as_fd(), &[b"three"], &[], None).unwrap();
+        assert_eq!(unread(copy.as_fd()), Some(8));
+        end(copy.as_fd());
+        let mut buffer = [0; 16];
+        assert!(matches!(receive(a.as_fd(), &mut buffer, None), Err(SocketError::Closed)));
+        assert!(matches!(send(a.as_fd(), &[b"x"], &[], None), Err(SocketError::Closed)));
+        assert_eq!(receive(b.as_fd(), &mut buffer, None).unwrap().len, 3);
     }
 
     #[test]

@@ -29,6 +29,32 @@ impl Watch {
         Ok(self.0.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, key))?)
     }
 
+    /// Watches `fd` beside others that watch it too: what comes wakes one of those that wait, its end wakes all.
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub fn add_beside(&self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()> {
+        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLEXCLUSIVE;
+        Ok(self.0.add(fd, EpollEvent::new(flags, key))?)
+    }
+
+    /// From now on watches `fd` for its end only.
+    ///
+    /// # Errors
+    /// When it was never added.
+    pub fn only_end(&self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()> {
+        Ok(self.0.modify(fd, &mut EpollEvent::new(EpollFlags::EPOLLRDHUP, key))?)
+    }
+
+    /// Waits at most `timeout_ms` (`None` = for ever) for the next of them; those that stay ready take turns.
+    #[must_use]
+    pub fn wait_one(&self, timeout_ms: Option<u16>) -> Option<u64> {
+        let mut events = [EpollEvent::empty()];
+        let timeout = timeout_ms.map_or(EpollTimeout::NONE, EpollTimeout::from);
+        let found = self.0.wait(&mut events, timeout).unwrap_or(0);
+        (found > 0).then(|| events[0].data())
+    }
+
     /// Ends the watching, before `fd` is closed: another process may hold what is behind it.
     pub fn remove(&self, fd: BorrowedFd<'_>) {
         // It fails for what was never added only.
@@ -79,6 +105,30 @@ mod tests {
         watch.add(ours.as_fd(), 7).unwrap();
         drop(theirs);
         assert_eq!(watch.ready(), [7]);
+    }
+
+    #[test]
+    fn what_comes_wakes_one_of_those_that_wait_and_an_end_all() {
+        let (ours, theirs) = pair().unwrap();
+        let copy = ours.try_clone().unwrap();
+        let watches = [Watch::new().unwrap(), Watch::new().unwrap()];
+        watches[0].add_beside(ours.as_fd(), 1).unwrap();
+        watches[1].add_beside(copy.as_fd(), 2).unwrap();
+        let ended = Watch::new().unwrap();
+        ended.add(ours.as_fd(), 3).unwrap();
+        ended.only_end(ours.as_fd(), 3).unwrap();
+        let woken = std::thread::scope(|scope| {
+            let waiting = watches.each_ref().map(|watch| scope.spawn(|| watch.wait_one(Some(500))));
+            // Both wait by now; were they late, both would find the message.
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            send(theirs.as_fd(), &[b"x"], &[], None).unwrap();
+            waiting.map(|thread| thread.join().unwrap())
+        });
+        assert_eq!(woken.iter().flatten().count(), 1, "{woken:?}");
+        assert!(ended.ready().is_empty());
+        drop(theirs);
+        assert_eq!(ended.ready(), [3]);
+        assert_eq!(watches.each_ref().map(|watch| watch.wait_one(Some(0))), [Some(1), Some(2)]);
     }
 
     #[test]

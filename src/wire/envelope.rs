@@ -1,6 +1,8 @@
 //! Envelopes (`proto/envelope.proto`): ids, deadline and caller identity beside a payload.
 
-pub use super::generated::envelope::{Assignment, Group, Hello, Join, Part, Request, Response};
+pub use super::generated::envelope::{
+    Assignment, Group, Hello, Join, Line, Part, Request, Response,
+};
 use super::ids::{CallId, Identity, RunId};
 
 impl Hello {

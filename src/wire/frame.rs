@@ -18,7 +18,7 @@
 
 use protobuf::Message;
 
-use super::envelope::{Assignment, Hello, Part, Request, Response};
+use super::envelope::{Assignment, Hello, Line, Part, Request, Response};
 
 /// Version of the frame layout.
 pub const FRAME_VERSION: u8 = 1;
@@ -49,6 +49,8 @@ pub enum Kind {
     Assignment = 4,
     /// [`Part`] and its payload.
     Part = 5,
+    /// [`Line`], without a payload.
+    Line = 6,
 }
 
 /// An envelope that frames carry.
@@ -71,6 +73,9 @@ impl Enveloped for Assignment {
 }
 impl Enveloped for Part {
     const KIND: Kind = Kind::Part;
+}
+impl Enveloped for Line {
+    const KIND: Kind = Kind::Line;
 }
 
 /// Where a frame's payload is.
@@ -214,6 +219,7 @@ pub fn decode(message: &[u8]) -> Result<Frame<'_>, FrameError> {
         3 => Kind::Response,
         4 => Kind::Assignment,
         5 => Kind::Part,
+        6 => Kind::Line,
         _ => return Err(FrameError::Kind { kind, flags }),
     };
     if !matches!(flags, 0 | FLAG_SEGMENT | FLAG_BOTH) || zero != 0 {

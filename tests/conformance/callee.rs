@@ -85,7 +85,7 @@ fn serve(mut receiver: Receiver, stop: &AtomicBool) {
                     busy = true;
                     answer(*incoming, pool.clone());
                 }
-                Event::Introduced | Event::Closed { .. } => busy = true,
+                Event::Introduced | Event::Refused | Event::Closed { .. } => busy = true,
             }
         }
         if !busy {

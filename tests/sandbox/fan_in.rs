@@ -16,6 +16,7 @@ use nix::unistd::Pid;
 use crate::bed::{Bed, descriptors_of, eventually};
 use crate::function::{Caller, Function, Outcome, launch};
 use crate::guests::guests;
+use crate::secondary::IDLE_DESCRIPTORS;
 
 /// Longer than any of these tests waits for a caller.
 pub const LONG_MS: u64 = 20_000;
@@ -286,7 +287,7 @@ fn five_hundred_parts_are_one_invocation_and_leave_nothing() {
     large_group(&mut callers, "first", PARTS);
     let settled = || {
         let now = held(&function);
-        (now[1] == 7 && now[2] == 0).then_some(now)
+        (now[1] == IDLE_DESCRIPTORS && now[2] == 0).then_some(now)
     };
     let before = eventually("nothing in the worker", settled);
     for round in 0..3 {

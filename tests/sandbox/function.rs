@@ -161,11 +161,22 @@ impl Caller {
         Self { connection, number: CALLERS.fetch_add(1, Ordering::Relaxed), next: 0 }
     }
 
+    /// Number of the next request.
+    pub fn next_number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// The call id of a request.
+    pub fn id(&self, number: u64) -> Vec<u8> {
+        [number.to_le_bytes(), self.number.to_le_bytes()].concat()
+    }
+
     /// Sends a request without waiting; returns its number.
     pub fn send(&mut self, payload: &[u8], timeout_ms: u64) -> u64 {
-        self.next += 1;
+        let number = self.next_number();
         let request = Request {
-            call_id: [self.next.to_le_bytes(), self.number.to_le_bytes()].concat(),
+            call_id: self.id(number),
             target: "f".into(),
             remaining_us: timeout_ms * 1000,
             attempt: 1,
@@ -177,9 +188,9 @@ impl Caller {
 
     /// Sends a part of a group without waiting; returns its number as a request.
     pub fn send_part(&mut self, join: &Join, payload: &[u8], timeout_ms: u64) -> u64 {
-        self.next += 1;
+        let number = self.next_number();
         let request = Request {
-            call_id: [self.next.to_le_bytes(), self.number.to_le_bytes()].concat(),
+            call_id: self.id(number),
             target: "f".into(),
             remaining_us: timeout_ms * 1000,
             attempt: 1,

@@ -25,16 +25,30 @@ fn errno(code: i32) -> Errno {
     Errno::from_code(code).unwrap()
 }
 
-/// What a worker holds between requests: stdio, broker, init, and copies of stdin and stdout to return to.
-fn idle_descriptors(function: &Function<'_>, worker: usize) -> Vec<(i32, PathBuf)> {
+/// What a worker holds between requests besides a connection for each caller: stdio, broker, init, copies of stdin and
+/// stdout to return to, what watches its callers and init.
+pub const IDLE_DESCRIPTORS: usize = 8;
+
+fn idle_descriptors(function: &Function<'_>, worker: usize, callers: usize) -> Vec<(i32, PathBuf)> {
     // One that died is replaced a moment after its caller has heard of it.
     let pid = eventually("a worker", || function.workers().get(worker).copied());
     let pid = Pid::from_raw(pid);
-    // The answer is there a moment before the worker lets go of the connection.
+    // A moment passes before it has what it is given, and lets go of what has ended.
     eventually("an idle worker", || {
         let held = descriptors_of(pid);
-        (held.len() == 7).then_some(held)
+        (held.len() == IDLE_DESCRIPTORS + callers).then_some(held)
     })
+}
+
+/// Waits until a worker runs an endless loop.
+fn until_it_runs(worker: i32) {
+    // Often in a row: an instance may still be in the making.
+    let mut seen = 0;
+    eventually("the worker runs", || {
+        let stat = std::fs::read_to_string(format!("/proc/{worker}/stat")).ok()?;
+        seen = if stat.rsplit(") ").next()?.starts_with('R') { seen + 1 } else { 0 };
+        (seen > 20).then_some(())
+    });
 }
 
 #[test]
@@ -220,13 +234,7 @@ fn a_killed_worker_is_the_running_requests_error_and_is_replaced() {
     let mut caller = function.caller();
     let first = function.workers()[0];
     caller.send(b"l", 20_000);
-    // Often in a row: an instance may still be in the making.
-    let mut seen = 0;
-    eventually("the worker runs", || {
-        let stat = std::fs::read_to_string(format!("/proc/{first}/stat")).ok()?;
-        seen = if stat.rsplit(") ").next()?.starts_with('R') { seen + 1 } else { 0 };
-        (seen > 20).then_some(())
-    });
+    until_it_runs(first);
     nix::sys::signal::kill(Pid::from_raw(first), Signal::SIGKILL).unwrap();
     let (code, message) = caller.receive().1.unwrap_err();
     assert_eq!(errno(code), Errno::Broken, "{message}");
@@ -287,12 +295,13 @@ fn a_sandbox_holds_only_the_descriptors_that_it_was_given() {
     let mut caller = function.caller();
     assert!(caller.call(b"e").is_ok());
     let init = function.container.descriptors();
-    // stdio, broker, receiver, signals, what watches workers and connections, one socket per worker, one connection
-    assert_eq!(init.len(), 3 + 2 + 1 + 2 + 2 + 1, "{init:?}");
+    // stdio, broker, receiver, signals, what watches workers and connections (those that workers read, and the
+    // others), one socket per worker, one connection
+    assert_eq!(init.len(), 3 + 2 + 1 + 3 + 2 + 1, "{init:?}");
     for worker in 0..2 {
-        let held = idle_descriptors(&function, worker);
+        let held = idle_descriptors(&function, worker, 1);
         let targets: Vec<_> = held.iter().map(|(_, path)| path.to_string_lossy()).collect();
-        assert_eq!(targets.iter().filter(|path| path.starts_with("socket:")).count(), 2);
+        assert_eq!(targets.iter().filter(|path| path.starts_with("socket:")).count(), 3);
     }
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", function.container.pid)).unwrap();
     assert!(maps.contains("reactor.so"), "loaded before the root was left");
@@ -334,7 +343,7 @@ fn the_documented_system_calls_are_enough_for_an_unprivileged_function() {
         assert!(caller.call_within(b"l", 50).is_ok() || id == "reactor");
         assert!(caller.call_within(b"p", 50).is_ok() || id == "reactor");
         assert!(caller.call(b"e").is_ok());
-        assert_eq!(idle_descriptors(&function, 0).len(), 7);
+        assert_eq!(idle_descriptors(&function, 0, 1).len(), IDLE_DESCRIPTORS + 1);
         function.container.signal(Signal::SIGTERM);
         assert_eq!(function.container.wait(), 143);
         function.container.delete();
@@ -396,17 +405,14 @@ fn leases_come_back_from_answers_ends_and_killed_workers() {
         eventually("a busy worker", || (pool.bytes() > 0).then_some(()));
         assert!(!pool.trim(), "the worker looks at it");
         let worker = Pid::from_raw(function.workers()[0]);
-        eventually("the payload's mapping", || {
-            let maps = std::fs::read_to_string(format!("/proc/{worker}/maps")).unwrap();
-            maps.contains("memfd:cwasi-pool").then_some(())
-        });
+        until_it_runs(worker.as_raw());
         nix::sys::signal::kill(worker, Signal::SIGKILL).unwrap();
         let ended = waiting.join().unwrap();
         assert!(matches!(ended, Err(CallError::Broken { .. })), "{ended:?}");
     });
     eventually("the killed worker's lease", nothing_is_lent);
     eventually("another worker", || (!function.workers().is_empty()).then_some(()));
-    assert_eq!(idle_descriptors(&function, 0).len(), 7);
+    assert_eq!(idle_descriptors(&function, 0, 1).len(), IDLE_DESCRIPTORS + 1);
 }
 
 #[test]

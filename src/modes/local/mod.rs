@@ -7,6 +7,7 @@
 //!
 //! - [`caller`]: the worker's side of a call ([`LocalMode`]).
 //! - [`receiver`]: the callee's side in its sandbox init.
+//! - [`lines`]: the callee's side in its workers.
 //! - [`answer`]: a callee's answer, from the worker or from init.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,10 +20,12 @@ use crate::wire::frame::{self, Enveloped, FrameError, INLINE_MAX, PayloadRef};
 
 pub mod answer;
 pub mod caller;
+pub mod lines;
 pub mod receiver;
 
 pub use answer::{Answer, respond};
 pub use caller::{Heard, LocalMode, LocalRoute};
+pub use lines::{Line, Lines};
 pub use receiver::{Incoming, Receiver};
 
 /// Why a frame could not be sent or a message is no acceptable frame.

@@ -2,6 +2,9 @@
 //!
 //! A connection is trusted to be introduced by a shim (only shims can reach the receiver's socket), and
 //! then not trusted at all: whatever it sends that is no request closes it.
+//!
+//! Connections may be *shared* with workers, which read requests from copies of them ([`super::lines`]); each message
+//! is read by one. Only init forgets a connection, and then it has ended for everybody.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,13 +15,17 @@ use crate::modes::{CallError, Payload};
 use crate::sys::seqpacket::{self, SocketError};
 use crate::sys::watch::Watch;
 use crate::wire::envelope::{Hello, Request};
-use crate::wire::frame::FRAME_MAX;
+use crate::wire::frame::{FRAME_MAX, HEADER_LEN};
 use crate::wire::ids::{CallId, Identity};
 
+use super::lines::Line;
 use super::{Answer, LocalError, open_frame, respond};
 
 /// Most connections of one receiver; further callers wait in the listener's backlog.
 pub const CONNECTIONS_MAX: usize = 4096;
+
+/// Bytes of the shortest request: its header and its id, with the id's tag and length.
+const REQUEST_MIN: usize = HEADER_LEN + 16 + 2;
 
 /// Number of a connection within its receiver; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,6 +57,8 @@ pub enum Event {
     Idle,
     /// The connection was introduced.
     Introduced,
+    /// A request that was answered already: it was not acceptable.
+    Refused,
     /// A request.
     Request(Box<Incoming>),
     /// The connection ended and was forgotten; requests that came over it need no answer.
@@ -64,6 +73,8 @@ struct Connection {
     fd: Rc<OwnedFd>,
     /// Who it is, and whether it is of our trust group: what its shim says.
     caller: Option<(Identity, bool)>,
+    /// Workers read from it too.
+    shared: bool,
 }
 
 /// Listener and connections of one secondary.
@@ -71,7 +82,12 @@ struct Connection {
 pub struct Receiver {
     listener: Option<OwnedFd>,
     connections: BTreeMap<ConnectionId, Connection>,
+    /// What only init reads, and the ends of the others.
     watch: Watch,
+    /// What workers read too.
+    shared: Watch,
+    /// How many these are.
+    shared_count: usize,
     next: u64,
     max_payload: u64,
     buffer: Vec<u8>,
@@ -90,6 +106,8 @@ impl Receiver {
             max_payload,
             buffer: vec![0; FRAME_MAX],
             watch: Watch::new()?,
+            shared: Watch::new()?,
+            shared_count: 0,
         })
     }
 
@@ -100,15 +118,83 @@ impl Receiver {
         self.listener.as_ref().filter(|_| room).map(AsFd::as_fd)
     }
 
-    /// To be polled for input: a connection has some.
+    /// To be polled for input: a connection that workers do not read has some, or a connection has ended.
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
     }
 
-    /// Connections that something came from.
+    /// Those connections.
     pub fn ready(&self) -> impl Iterator<Item = ConnectionId> {
         self.watch.ready().into_iter().map(ConnectionId)
+    }
+
+    /// To be polled for input: a connection that workers read too has some.
+    #[must_use]
+    pub fn shared_fd(&self) -> BorrowedFd<'_> {
+        self.shared.as_fd()
+    }
+
+    /// Those connections.
+    pub fn shared_ready(&self) -> impl Iterator<Item = ConnectionId> {
+        self.shared.ready().into_iter().map(ConnectionId)
+    }
+
+    /// How many connections workers read too.
+    #[must_use]
+    pub const fn shared_count(&self) -> usize {
+        self.shared_count
+    }
+
+    /// Lets workers read from an introduced connection, which they get as a [`Line`]. From now on only its end is
+    /// found by [`Self::ready`].
+    ///
+    /// # Errors
+    /// When the kernel watches no more; workers must not get it then.
+    pub fn share(&mut self, id: ConnectionId) -> io::Result<()> {
+        let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
+        self.shared.add(connection.fd.as_fd(), id.0)?;
+        self.watch.only_end(connection.fd.as_fd(), id.0)?;
+        connection.shared = true;
+        self.shared_count += 1;
+        Ok(())
+    }
+
+    /// What a worker needs to read from a connection; `None` when it is not introduced.
+    #[must_use]
+    pub fn line(&self, id: ConnectionId) -> Option<Line> {
+        let connection = self.connections.get(&id)?;
+        let (caller, lends) = connection.caller.as_ref()?;
+        let fd = Rc::clone(&connection.fd);
+        Some(Line { id, fd, caller: caller.function.clone(), lends: *lends })
+    }
+
+    /// Every connection that workers read.
+    pub fn lines(&self) -> impl Iterator<Item = Line> {
+        let shared = self.connections.iter().filter(|(_, connection)| connection.shared);
+        shared.filter_map(|(id, _)| self.line(*id))
+    }
+
+    /// Where answers to calls on a connection go; `None` when it has ended.
+    #[must_use]
+    pub fn reply_to(&self, id: ConnectionId) -> Option<Rc<OwnedFd>> {
+        self.connections.get(&id).map(|connection| Rc::clone(&connection.fd))
+    }
+
+    /// Most requests that wait on these connections: one for each of as many bytes as the shortest one has.
+    #[must_use]
+    pub fn waiting_max(&self, ids: &[ConnectionId]) -> usize {
+        let connections = ids.iter().filter_map(|id| self.connections.get(id));
+        let unread = connections.map(|connection| seqpacket::unread(connection.fd.as_fd()));
+        let requests = unread.map(|bytes| bytes.unwrap_or(usize::MAX).div_ceil(REQUEST_MIN));
+        requests.fold(0, usize::saturating_add)
+    }
+
+    /// Ends a connection for everybody who holds it; the next look at it finds that.
+    pub fn end(&self, id: ConnectionId) {
+        if let Some(connection) = self.connections.get(&id) {
+            seqpacket::end(connection.fd.as_fd());
+        }
     }
 
     /// Takes the connections that wait, and returns how many came.
@@ -122,8 +208,10 @@ impl Receiver {
             self.watch
                 .add(fd.as_fd(), self.next)
                 .map_err(|source| SocketError::Os { operation: "epoll_ctl", source })?;
-            self.connections
-                .insert(ConnectionId(self.next), Connection { fd: Rc::new(fd), caller: None });
+            self.connections.insert(
+                ConnectionId(self.next),
+                Connection { fd: Rc::new(fd), caller: None, shared: false },
+            );
             self.next += 1;
             taken += 1;
         }
@@ -156,49 +244,74 @@ impl Receiver {
             };
         };
         let reply_to = Rc::clone(&connection.fd);
-        let opened = open_frame::<Request>(message, received.descriptors, 0, self.max_payload);
-        match opened.and_then(|opened| opened.unless_lent(lends)) {
-            Ok(opened) => match opened.envelope.id() {
-                Some(call) => Event::Request(Box::new(Incoming {
-                    connection: id,
+        match open_request(message, received.descriptors, lends, self.max_payload) {
+            Opening::Request { id: call, request, payload } => {
+                let connection = id;
+                Event::Request(Box::new(Incoming {
+                    connection,
                     reply_to,
                     caller,
                     id: call,
-                    request: opened.envelope,
-                    payload: opened.payload,
+                    request,
+                    payload,
                     lends,
-                })),
-                None => self.close(id, bad_call_id()),
-            },
-            Err(fault) => self.refuse_or_close(id, message_id(&self.buffer[..received.len]), fault),
+                }))
+            }
+            Opening::Refused { id: call, error } => {
+                // The caller may be gone already; its connection then ends at the next look.
+                drop(respond(reply_to.as_fd(), call, &Answer::Error(error), Some(0)));
+                Event::Refused
+            }
+            Opening::Fault(fault) => self.close(id, fault),
         }
-    }
-
-    /// A payload above the limit is the caller's error; everything else malformed ends the connection.
-    fn refuse_or_close(
-        &mut self,
-        id: ConnectionId,
-        call: Option<CallId>,
-        fault: LocalError,
-    ) -> Event {
-        if let (LocalError::TooLarge { length, limit }, Some(call)) = (&fault, call)
-            && let Some(connection) = self.connections.get(&id)
-        {
-            let (length, limit) = (*length, *limit);
-            let error = CallError::too_large("payload", length, limit);
-            // The caller may be gone already; its connection then ends at the next look.
-            drop(respond(connection.fd.as_fd(), call, &Answer::Error(error), Some(0)));
-            return Event::Introduced;
-        }
-        self.close(id, fault)
     }
 
     fn close(&mut self, id: ConnectionId, fault: LocalError) -> Event {
         if let Some(connection) = self.connections.remove(&id) {
             self.watch.remove(connection.fd.as_fd());
+            if connection.shared {
+                self.shared.remove(connection.fd.as_fd());
+                self.shared_count -= 1;
+                // Workers hold it too.
+                seqpacket::end(connection.fd.as_fd());
+            }
         }
         let gone = matches!(fault, LocalError::Socket(SocketError::Closed));
         Event::Closed { fault: (!gone).then_some(fault) }
+    }
+}
+
+/// What a message on an introduced connection is.
+pub(super) enum Opening {
+    /// A request.
+    Request { id: CallId, request: Request, payload: Payload },
+    /// A request that is the caller's error.
+    Refused { id: CallId, error: CallError },
+    /// Nothing that may come there: the connection is to be ended.
+    Fault(LocalError),
+}
+
+/// Opens a message of a caller that lends to us only when `lends`. A payload above the limit is the caller's error;
+/// everything else malformed ends the connection.
+pub(super) fn open_request(
+    message: &[u8],
+    descriptors: Vec<OwnedFd>,
+    lends: bool,
+    max_payload: u64,
+) -> Opening {
+    let opened = open_frame::<Request>(message, descriptors, 0, max_payload);
+    match opened.and_then(|opened| opened.unless_lent(lends)) {
+        Ok(opened) => match opened.envelope.id() {
+            Some(id) => Opening::Request { id, request: opened.envelope, payload: opened.payload },
+            None => Opening::Fault(bad_call_id()),
+        },
+        Err(LocalError::TooLarge { length, limit }) => match message_id(message) {
+            Some(id) => {
+                Opening::Refused { id, error: CallError::too_large("payload", length, limit) }
+            }
+            None => Opening::Fault(LocalError::TooLarge { length, limit }),
+        },
+        Err(fault) => Opening::Fault(fault),
     }
 }
 

@@ -1,10 +1,12 @@
 //! Sandbox init: pid 1 of a function's container. Runs no guest code; forks, feeds, watches and replaces
 //! the workers that do, and reaps whatever else ends in the container.
 //!
-//! One hop through init per request buys exact bounds: one queue, one place that knows who runs what, so
-//! that a worker's death or a missed deadline is exactly one request's error.
+//! Free workers take requests themselves and say so on the [board](super::board). Init gives out those that nobody is
+//! free for: one queue with exact bounds. And it knows who runs what, so that a worker's death or a missed deadline is
+//! exactly one request's error.
 
 mod barrier;
+mod doing;
 mod handover;
 mod outbox;
 mod pool;
@@ -27,7 +29,8 @@ use crate::sys::seqpacket::{self, Deadline};
 use crate::vm::Module;
 use crate::wire::control::{self, FunctionLaunch, Role, SandboxMessage};
 
-use super::{stderr, worker};
+use super::stderr;
+use super::worker::{self, Seat};
 
 use self::signals::Signals;
 
@@ -98,14 +101,21 @@ impl<M: Module> Sandbox<M> {
     }
 }
 
-impl<M: Module> pool::Fork for &Sandbox<M> {
-    fn fork(&self) -> io::Result<(Pid, OwnedFd)> {
+impl<M: Module> Sandbox<M> {
+    /// Forks a worker: its pid and init's end of the socketpair. In the child it does not return.
+    fn fork_worker(&self, seat: Option<Seat<'_>>) -> io::Result<(Pid, OwnedFd)> {
         let (ours, theirs) = seqpacket::pair().map_err(io::Error::other)?;
         let init = getpid();
         match self.threads.fork()? {
             Fork::Parent(pid) => Ok((pid, ours)),
-            Fork::Child => worker::enter(self, init, theirs),
+            Fork::Child => worker::enter(self, init, theirs, seat),
         }
+    }
+}
+
+impl<M: Module> pool::Fork for &Sandbox<M> {
+    fn fork(&self, seat: Seat<'_>) -> io::Result<(Pid, OwnedFd)> {
+        self.fork_worker(Some(seat))
     }
 }
 

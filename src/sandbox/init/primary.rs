@@ -13,7 +13,6 @@ use crate::sys::seqpacket::{self, Deadline};
 use crate::vm::Module;
 use crate::wire::control::{self, SandboxMessage};
 
-use super::pool::Fork;
 use super::signals::{Ending, Signals, reap};
 use super::{EXIT_START_FAILED, Sandbox, poll_timeout};
 
@@ -26,7 +25,7 @@ enum Cause {
 
 /// Runs a primary and returns its exit code.
 pub fn run<M: Module>(sandbox: &Sandbox<M>, mut signals: Signals) -> i32 {
-    let (worker, socket) = match sandbox.fork() {
+    let (worker, socket) = match sandbox.fork_worker(None) {
         Ok(forked) => forked,
         Err(error) => return sandbox.start_failed(&format!("no worker can be forked: {error}")),
     };
@@ -97,7 +96,7 @@ impl Link {
                     self.start_failed = true;
                     sandbox.tell(&SandboxMessage::StartFailed { message });
                 }
-                Ok(WorkerMessage::Done) | Err(_) => {}
+                Ok(WorkerMessage::Done | WorkerMessage::Took) | Err(_) => {}
             }
         }
     }

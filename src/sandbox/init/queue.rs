@@ -48,6 +48,12 @@ impl<T> Queue<T> {
         self.waiting.push_front(waiting);
     }
 
+    /// How many items still fit.
+    #[must_use]
+    pub fn places(&self) -> usize {
+        self.capacity.saturating_sub(self.waiting.len())
+    }
+
     /// The item that waits longest.
     pub fn pop(&mut self) -> Option<Waiting<T>> {
         self.waiting.pop_front()

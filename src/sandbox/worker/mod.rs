@@ -7,6 +7,7 @@
 mod command;
 mod primary;
 mod replies;
+mod requests;
 mod secondary;
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,12 +18,14 @@ use nix::unistd::Pid;
 
 use crate::dispatcher::call::DEFAULT_TIMEOUT_MS;
 use crate::dispatcher::{BrokerClient, Dispatcher, EmbeddedCalls, Settings};
+use crate::modes::local::Line;
 use crate::sys::pool::SegmentPool;
 use crate::sys::process::{die_with_parent, exit_now, keep_only};
 use crate::sys::seqpacket;
 use crate::vm::{Context, FunctionCalls, Host, InstanceSpec, Module, StderrLog};
-use crate::wire::control::{self, FunctionLaunch, Role};
+use crate::wire::control::{self, FunctionLaunch};
 
+use super::board::Slot;
 use super::builder::EXIT_PANICKED;
 use super::init::{EXIT_START_FAILED, Sandbox};
 use super::messages::WorkerMessage;
@@ -41,21 +44,41 @@ struct Worker<'a, M> {
     spec: InstanceSpec,
 }
 
-/// The worker's life, in the child that init just forked. `socket` leads to init, whose pid is `parent`.
-pub fn enter<M: Module>(sandbox: &Sandbox<M>, parent: Pid, socket: OwnedFd) -> ! {
+/// What a secondary's worker begins with.
+#[derive(Debug)]
+pub struct Seat<'a> {
+    /// Where it says what it does.
+    pub slot: Slot<'a>,
+    /// Connections that it may read from.
+    pub lines: Vec<Line>,
+}
+
+/// The worker's life, in the child that init just forked. `socket` leads to init, whose pid is `parent`. Secondaries'
+/// workers have a seat.
+pub fn enter<M: Module>(
+    sandbox: &Sandbox<M>,
+    parent: Pid,
+    socket: OwnedFd,
+    seat: Option<Seat<'_>>,
+) -> ! {
     let _unnamed = nix::sys::prctl::set_name(c"cwasi-worker");
     // A panic must not unwind into init's frames, whose descriptors are closed here.
-    let code = catch_unwind(AssertUnwindSafe(|| live(sandbox, parent, socket)));
+    let code = catch_unwind(AssertUnwindSafe(|| live(sandbox, parent, socket, seat)));
     exit_now(code.unwrap_or(EXIT_PANICKED))
 }
 
-fn live<M: Module>(sandbox: &Sandbox<M>, parent: Pid, socket: OwnedFd) -> i32 {
-    match set_up(sandbox, parent, socket) {
-        Ok((broker, init)) => {
+fn live<M: Module>(
+    sandbox: &Sandbox<M>,
+    parent: Pid,
+    socket: OwnedFd,
+    seat: Option<Seat<'_>>,
+) -> i32 {
+    match set_up(sandbox, parent, socket, seat) {
+        Ok((broker, init, seat)) => {
             let worker = Worker::new(sandbox, broker, init);
-            match sandbox.launch.role {
-                Role::Primary => primary::run(worker),
-                Role::Secondary => secondary::run(worker),
+            match seat {
+                None => primary::run(worker),
+                Some(seat) => secondary::run(worker, seat),
             }
         }
         Err(error) => {
@@ -65,22 +88,34 @@ fn live<M: Module>(sandbox: &Sandbox<M>, parent: Pid, socket: OwnedFd) -> i32 {
     }
 }
 
-/// Leaves the worker with stdio, the broker and its socket to init.
-fn set_up<M>(
+/// Leaves the worker with stdio, the broker, its socket to init, and its callers' connections.
+fn set_up<'s, M>(
     sandbox: &Sandbox<M>,
     parent: Pid,
     socket: OwnedFd,
-) -> std::io::Result<(OwnedFd, OwnedFd)> {
+    seat: Option<Seat<'s>>,
+) -> std::io::Result<(OwnedFd, OwnedFd, Option<Seat<'s>>)> {
     die_with_parent(parent)?;
     SigSet::empty().thread_set_mask()?;
-    let broker = sandbox.broker.try_clone()?;
+    let mut given = vec![sandbox.broker.try_clone()?, socket];
+    let (slot, lines) = seat.map(|seat| (seat.slot, seat.lines)).unzip();
+    let mut callers = Vec::new();
+    for Line { id, fd, caller, lends } in lines.unwrap_or_default() {
+        given.push(fd.try_clone()?);
+        callers.push((id, caller, lends));
+        // Its number is closed below.
+        std::mem::forget(fd);
+    }
     // SAFETY:
     // - this process never returns into init's code, which owns the other descriptors.
-    let mut kept = unsafe { keep_only(vec![broker, socket]) }?.into_iter();
-    match (kept.next(), kept.next()) {
-        (Some(broker), Some(init)) => Ok((broker, init)),
-        _ => Err(std::io::ErrorKind::NotFound.into()),
-    }
+    let mut kept = unsafe { keep_only(given) }?.into_iter();
+    let (Some(broker), Some(init)) = (kept.next(), kept.next()) else {
+        return Err(std::io::ErrorKind::NotFound.into());
+    };
+    let lines = callers.into_iter().zip(kept);
+    let lines = lines.map(|((id, caller, lends), fd)| Line { id, fd: fd.into(), caller, lends });
+    let seat = slot.map(|slot| Seat { slot, lines: lines.collect() });
+    Ok((broker, init, seat))
 }
 
 impl<'a, M: Module> Worker<'a, M> {

@@ -2,6 +2,7 @@
 
 use std::iter;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 
 use cwasi_abi::{Errno, INLINE_MAX};
 
@@ -22,7 +23,7 @@ const TURN_NS: u64 = 10_000_000;
 #[derive(Debug)]
 pub struct Replies {
     id: CallId,
-    connection: OwnedFd,
+    connection: Rc<OwnedFd>,
     /// Of a group's further parts: call and index of its connection.
     others: Vec<(CallId, u32)>,
     /// Connections from index 1 on.
@@ -35,7 +36,12 @@ pub struct Replies {
 
 impl Replies {
     /// Of one call; `lends`: to it and all that will be added, answers may be lent.
-    pub fn new(id: CallId, connection: OwnedFd, lends: bool, pool: Option<&SegmentPool>) -> Self {
+    pub fn new(
+        id: CallId,
+        connection: Rc<OwnedFd>,
+        lends: bool,
+        pool: Option<&SegmentPool>,
+    ) -> Self {
         let pool = pool.filter(|_| lends).cloned();
         Self { id, connection, others: Vec::new(), more: Vec::new(), lends, pool }
     }

@@ -1,60 +1,41 @@
 //! A secondary's worker: one request after the other, each in an instance that was made before it came.
 
-use std::os::fd::AsFd;
-
-use crate::modes::local::{Answer, LocalError, Opened, open_frame};
+use crate::modes::local::Answer;
 use crate::modes::{CallError, Payload};
 use crate::sandbox::messages::WorkerMessage;
 use crate::sandbox::stderr;
 use crate::sys::clock::monotonic_ns;
-use crate::sys::seqpacket::{self, Deadline};
-use crate::vm::dispatch::from_monotonic;
 use crate::vm::reactor::{self, Handled, Input, Kept};
-use crate::vm::{Context, Instance, Module, VmError};
+use crate::vm::{Instance, Module, VmError};
 use crate::wire::control::{Entry, FunctionLaunch, Isolation};
-use crate::wire::envelope::{Assignment, Part};
-use crate::wire::frame::{self, FRAME_MAX};
 
-use super::Worker;
 use super::command::{self, Stdio};
-use super::replies::Replies;
+use super::requests::{Ended, Received, Requests, Task};
+use super::{Seat, Worker};
 
 /// Exit code when init is gone or speaks another language.
 const EXIT_NO_INIT: i32 = 1;
-/// How long a worker without requests keeps segments that nobody uses, in milliseconds.
-const POOL_IDLE_MS: u16 = 5000;
-
-/// A request, or a group of them, as it came from init.
-struct Task {
-    replies: Replies,
-    deadline: Deadline,
-    context: Context,
-    input: Received,
-}
-
-/// What the handler is to get.
-enum Received {
-    Whole(Payload),
-    Parts { expected: u32, parts: Vec<(u32, Payload)> },
-}
 
 /// Serves until init closes the socket; returns the exit code.
-pub fn run<M: Module>(mut worker: Worker<'_, M>) -> i32 {
+pub fn run<M: Module>(mut worker: Worker<'_, M>, seat: Seat<'_>) -> i32 {
     let stdio = match Stdio::new() {
         Ok(stdio) => stdio,
+        Err(error) => return worker.start_failed(&error),
+    };
+    let mut requests = match Requests::new(&worker, seat) {
+        Ok(requests) => requests,
         Err(error) => return worker.start_failed(&error),
     };
     let mut next = match Ready::ahead(&mut worker) {
         Ok(ready) => Ok(ready),
         Err(error) => return worker.start_failed(&error),
     };
+    requests.settle();
     if !worker.tell(&WorkerMessage::Ready) {
         return EXIT_NO_INIT;
     }
-    let mut buffer = vec![0; FRAME_MAX];
     loop {
-        tidy_until_work(&worker);
-        let task = match receive(&worker, &mut buffer) {
+        let task = match requests.next(&worker) {
             Ok(task) => task,
             Err(Ended::Init) => return 0,
             Err(Ended::Malformed(what)) => {
@@ -64,7 +45,7 @@ pub fn run<M: Module>(mut worker: Worker<'_, M>) -> i32 {
         };
         let used = serve(&mut worker, &stdio, next, &task);
         drop(task);
-        if !worker.tell(&WorkerMessage::Done) {
+        if !requests.done(&worker) {
             return EXIT_NO_INIT;
         }
         // Ahead of the next request; if that is here already, it waits no longer than it would anyway.
@@ -122,83 +103,6 @@ impl<I: Instance> Ready<I> {
         }
         Self::ahead(worker)
     }
-}
-
-enum Ended {
-    Init,
-    Malformed(String),
-}
-
-/// Makes ready what was lent and came back, until the next request is there or nothing is left of it.
-fn tidy_until_work<M: Module>(worker: &Worker<'_, M>) {
-    let Some(pool) = worker.spec.pool.as_ref() else { return };
-    while pool.bytes() > 0 && !pool.tidy_until(worker.init.as_fd(), POOL_IDLE_MS) {
-        pool.trim();
-    }
-}
-
-fn receive<M: Module>(worker: &Worker<'_, M>, buffer: &mut [u8]) -> Result<Task, Ended> {
-    let received =
-        seqpacket::receive(worker.init.as_fd(), buffer, None).map_err(|_closed| Ended::Init)?;
-    let malformed = |error: LocalError| Ended::Malformed(format!("assignment: {error}"));
-    let Opened { envelope, payload, mut extra } = open_frame::<Assignment>(
-        &buffer[..received.len],
-        received.descriptors,
-        1,
-        worker.launch.max_payload,
-    )
-    .map_err(malformed)?;
-    let request = envelope.request.get_or_default();
-    let (Some(id), Some(reply_to)) = (request.id(), extra.pop()) else {
-        return Err(Ended::Malformed("assignment without id or connection".to_owned()));
-    };
-    let deadline = (envelope.deadline_mono_ns > 0).then_some(envelope.deadline_mono_ns);
-    let context = Context {
-        invocation_id: id.to_string(),
-        deadline: deadline.map(from_monotonic),
-        attempt: request.attempt,
-        caller: envelope.caller.clone(),
-        traceparent: request.traceparent.clone(),
-        run: request.run_id().map(|run| run.0),
-        ..worker.context()
-    };
-    let mut replies = Replies::new(id, reply_to, envelope.lends, worker.spec.pool.as_ref());
-    let input = match envelope.group.as_ref() {
-        None => Received::Whole(payload),
-        Some(group) => {
-            let others = group.parts.saturating_sub(1);
-            let mut parts = vec![(group.number, payload)];
-            for _ in 0..others {
-                parts.push(receive_part(worker, buffer, &mut replies)?);
-            }
-            Received::Parts { expected: group.expected, parts }
-        }
-    };
-    Ok(Task { replies, deadline, context, input })
-}
-
-/// One more part of a group: its number and payload.
-fn receive_part<M: Module>(
-    worker: &Worker<'_, M>,
-    buffer: &mut [u8],
-    replies: &mut Replies,
-) -> Result<(u32, Payload), Ended> {
-    let received =
-        seqpacket::receive(worker.init.as_fd(), buffer, None).map_err(|_closed| Ended::Init)?;
-    let message = &buffer[..received.len];
-    let malformed = |error: LocalError| Ended::Malformed(format!("part: {error}"));
-    let part: Part = frame::decode(message)
-        .and_then(|frame| frame.open())
-        .map_err(|error| malformed(error.into()))?;
-    let brought = usize::from(!replies.knows(part.connection));
-    let mut opened =
-        open_frame::<Part>(message, received.descriptors, brought, worker.launch.max_payload)
-            .map_err(malformed)?;
-    let known = part.id().is_some_and(|id| replies.add(id, part.connection, opened.extra.pop()));
-    if !known {
-        return Err(Ended::Malformed("part without id or connection".to_owned()));
-    }
-    Ok((part.number, opened.payload))
 }
 
 /// Runs one request and answers it.
@@ -291,10 +195,4 @@ fn answer_handled(launch: &FunctionLaunch, task: &Task, handled: Handled<'_>) {
 fn too_large(launch: &FunctionLaunch, length: u64) -> CallError {
     let what = format!("response of {}", launch.identity.function);
     CallError::too_large(&what, length, launch.max_payload)
-}
-
-impl Task {
-    fn answer(&self, answer: &Answer) {
-        self.replies.send(answer, self.deadline);
-    }
 }

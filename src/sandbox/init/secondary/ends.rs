@@ -4,8 +4,9 @@ use nix::sys::signal::Signal;
 
 use crate::modes::CallError;
 use crate::modes::local::LocalError;
-use crate::sandbox::init::pool::Running;
+use crate::sandbox::init::doing::Doing;
 use crate::sandbox::init::signals::Ending;
+use crate::sandbox::init::work::Reply;
 use crate::sys::seqpacket::SocketError;
 use crate::vm::Module;
 
@@ -27,9 +28,21 @@ impl<M: Module> Secondary<'_, M> {
         }
     }
 
-    /// Answers instead of the worker that is gone.
-    pub(super) fn fail(&mut self, running: &Running, error: &CallError) {
-        running.replies().for_each(|reply| self.outbox.tell(reply, error.clone()));
+    /// Answers instead of the worker that is gone. A connection of which nobody knows whether that had taken a
+    /// request from it ends: every call that is out on it gets an error, and none waits for ever.
+    pub(super) fn fail(&mut self, doing: &Doing, error: &CallError) {
+        match doing {
+            Doing::Nothing => {}
+            Doing::Given(running) => {
+                running.replies().for_each(|reply| self.outbox.tell(reply, error.clone()));
+            }
+            Doing::Took { took, .. } => {
+                if let Some(reply_to) = self.receiver.reply_to(took.connection) {
+                    self.outbox.tell(&Reply { reply_to, id: took.id }, error.clone());
+                }
+            }
+            Doing::Taking(connection) => self.receiver.end(*connection),
+        }
     }
 
     pub(super) fn unreachable(&self, message: &str) -> CallError {

@@ -7,10 +7,11 @@ use crate::modes::local::receiver::ConnectionId;
 use crate::modes::{CallError, Payload};
 use crate::sandbox::init::barrier::{Barrier, Bounds, Group, Join, Part, Refusal, Refused};
 use crate::sandbox::init::work::{Parts, Reply, Work};
+use crate::sandbox::terms;
 use crate::vm::Module;
 use crate::wire::control::{FunctionLaunch, Partial};
 
-use super::{Secondary, caller_deadline};
+use super::Secondary;
 
 /// Groups that may wait in one instance.
 pub const GROUPS_MAX: usize = 1024;
@@ -45,10 +46,8 @@ impl<M: Module> Secondary<'_, M> {
         let function = &self.sandbox.launch.identity.function;
         let invalid = |message: String| CallError::Invalid { message };
         let Some(barrier) = &mut self.barrier else {
-            let message = format!(
-                "{function} takes no parts: set cwasi.fan-in there, or call it without a join key"
-            );
-            return self.outbox.tell(&Reply::to(&incoming), invalid(message));
+            let error = terms::takes_no_parts(&self.sandbox.launch);
+            return self.outbox.tell(&Reply::to(&incoming), error);
         };
         let Some(join) = join(&incoming) else {
             let message = format!(
@@ -76,7 +75,8 @@ impl<M: Module> Secondary<'_, M> {
         let patience = parts.values().map(|part| part.deadline).max();
         let calls = parts.into_iter().map(|(number, part)| (number, part.item)).collect();
         if let Some(parts) = Parts::of(expected, calls) {
-            let deadline = self.deadline(patience.filter(|at| *at < NEVER), now);
+            let patience = patience.filter(|at| *at < NEVER);
+            let deadline = terms::deadline(&self.sandbox.launch, patience, now);
             self.queue(Work::Group(parts), deadline);
         }
     }
@@ -128,7 +128,7 @@ fn part(incoming: Box<Incoming>, now: u64) -> Part<ConnectionId, Box<Incoming>> 
     Part {
         connection: incoming.connection,
         id: incoming.id,
-        deadline: caller_deadline(&incoming, now).unwrap_or(NEVER),
+        deadline: terms::caller_deadline(&incoming.request, now).unwrap_or(NEVER),
         len: incoming.payload.len(),
         descriptors: match &incoming.payload {
             Payload::Inline(_) => 0,

@@ -1,11 +1,13 @@
-//! A secondary: takes requests from its callers, hands them to free workers, answers for those that
-//! workers cannot answer.
+//! A secondary: lets its workers take requests from its callers, hands those that nobody is free for to the next
+//! free one, and answers for those that workers cannot answer.
 //!
+//! - [`lookout`]: what workers do by themselves, and when init reads what they read.
 //! - [`ends`]: the errors that callers get from init.
 //! - [`fan_in`]: calls that are parts of a group wait for each other.
 
 mod ends;
 mod fan_in;
+mod lookout;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,22 +15,24 @@ use std::os::fd::OwnedFd;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::Signal;
 
-use crate::dispatcher::call::DEFAULT_TIMEOUT_MS;
 use crate::modes::CallError;
 use crate::modes::local::receiver::{ConnectionId, Event};
 use crate::modes::local::{Incoming, Receiver};
-use crate::sandbox::stderr;
+use crate::sandbox::{stderr, terms};
 use crate::sys::clock::monotonic_ns;
 use crate::vm::Module;
 use crate::wire::control::SandboxMessage;
 
 use super::barrier::Barrier;
+use super::doing::{Doing, Lost};
 use super::outbox::Outbox;
-use super::pool::{Lost, Pool};
+use super::pool::Pool;
 use super::queue::{Queue, Waiting};
 use super::signals::{Signals, reap};
 use super::work::{Reply, Work};
 use super::{Sandbox, poll_timeout};
+
+use self::lookout::Lookout;
 
 /// Longest time for requests in flight after a stop signal, in nanoseconds.
 const DRAIN_NS: u64 = 10_000_000_000;
@@ -48,7 +52,10 @@ struct Stop {
 #[derive(Default)]
 struct Readiness {
     workers: Vec<usize>,
+    /// Those that init alone reads, or that have ended.
     connections: Vec<ConnectionId>,
+    /// Those that workers read too.
+    shared: Vec<ConnectionId>,
     listener: bool,
     signals: bool,
 }
@@ -63,6 +70,8 @@ pub struct Secondary<'a, M: Module> {
     queue: Queue<Work>,
     outbox: Outbox,
     pool: Pool<&'a Sandbox<M>>,
+    /// Only where workers take requests themselves.
+    lookout: Option<Lookout>,
     announced: bool,
     accepted: u64,
     last_request: u64,
@@ -87,6 +96,7 @@ impl<'a, M: Module> Secondary<'a, M> {
             queue: Queue::new(places),
             outbox: Outbox::default(),
             pool: Pool::new(sandbox, workers)?,
+            lookout: Lookout::of(launch),
             announced: false,
             accepted: 0,
             last_request: monotonic_ns(),
@@ -99,7 +109,7 @@ impl<'a, M: Module> Secondary<'a, M> {
     pub fn run(mut self) -> i32 {
         loop {
             let now = monotonic_ns();
-            if let Err(error) = self.pool.fork_due(now) {
+            if let Err(error) = self.pool.fork_due(now, || self.receiver.lines().collect()) {
                 self.complain(&format!("a worker cannot be forked: {error}"));
             }
             if let Some(code) = self.finished(now) {
@@ -130,12 +140,14 @@ impl<'a, M: Module> Secondary<'a, M> {
             if ready.listener {
                 self.accept();
             }
-            for connection in ready.connections {
+            for connection in ready.connections.into_iter().chain(ready.shared) {
                 self.read(connection);
             }
+            self.look_out();
             self.outbox.flush(monotonic_ns());
             self.expire();
             self.assign();
+            self.mind_gate();
         }
     }
 
@@ -168,21 +180,28 @@ impl<'a, M: Module> Secondary<'a, M> {
             input(self.pool.as_fd()),
             input(self.receiver.as_fd()),
         ];
+        let reads_shared = self.reads_shared();
         fds.extend(listener.map(input));
+        fds.extend(reads_shared.then(|| input(self.receiver.shared_fd())));
         fds.extend(unfed.iter().map(|(_, fd)| room(*fd)));
         // Whoever has room now is found by trying all of them.
         fds.extend(self.outbox.sockets().map(room));
-        let _interrupted = poll(&mut fds, poll_timeout(self.next_wakeup(now)));
+        let sleep = self.sleep();
+        let wakeup = [self.next_wakeup(now), sleep].into_iter().flatten().min();
+        let _interrupted = poll(&mut fds, poll_timeout(wakeup));
+        self.pool.board().set_asleep(false);
         let mut hits = fds.iter().map(|fd| fd.any().unwrap_or(false));
         let mut hit = || hits.next().unwrap_or(false);
         let (signals, workers, connections) = (hit(), hit(), hit());
         let listener = listener.is_some() && hit();
+        let shared = reads_shared && hit();
         let fed = unfed.iter().filter(|_| hit()).map(|(index, _)| *index);
         let said = workers.then(|| self.pool.ready()).into_iter().flatten();
         Readiness {
             signals,
             workers: said.chain(fed).collect(),
             connections: connections.then(|| self.receiver.ready()).into_iter().flatten().collect(),
+            shared: shared.then(|| self.receiver.shared_ready()).into_iter().flatten().collect(),
             listener,
         }
     }
@@ -223,8 +242,8 @@ impl<'a, M: Module> Secondary<'a, M> {
         if !drained && stop.until > now {
             return None;
         }
-        for running in self.pool.kill_all() {
-            self.fail(&running, &self.broken("it was stopped and had no more time"));
+        for doing in self.pool.kill_all() {
+            self.fail(&doing, &self.broken("it was stopped and had no more time"));
         }
         while let Some(waiting) = self.queue.pop() {
             waiting.item.refuse(&self.ending(), &mut self.outbox);
@@ -257,18 +276,19 @@ impl<'a, M: Module> Secondary<'a, M> {
     /// A worker ended: its request gets the error, and a start that never was ends the sandbox.
     fn worker_lost(&mut self, lost: Lost) -> Option<i32> {
         let how = lost.ending.describe();
-        if let Some(running) = &lost.running {
-            let error = if running.expired {
-                let id = running.reply.id;
-                self.complain(&format!(
-                    "call {id} did not end in time; its worker was killed for it"
-                ));
-                self.late()
-            } else {
-                self.complain(&format!("a worker was {how} while it served a request"));
-                if lost.unbegun { self.unreachable(&how) } else { self.fault(lost.ending, &how) }
-            };
-            self.fail(running, &error);
+        let expired = match &lost.doing {
+            Doing::Given(running) if running.expired => Some(running.reply.id),
+            Doing::Took { took, expired: true } => Some(took.id),
+            _ => None,
+        };
+        if let Some(id) = expired {
+            self.complain(&format!("call {id} did not end in time; its worker was killed for it"));
+            self.fail(&lost.doing, &self.late());
+        } else if !matches!(lost.doing, Doing::Nothing) {
+            self.complain(&format!("a worker was {how} while it served a request"));
+            let error =
+                if lost.unbegun { self.unreachable(&how) } else { self.fault(lost.ending, &how) };
+            self.fail(&lost.doing, &error);
         } else if lost.starting && !self.announced {
             return Some(self.sandbox.start_failed(&format!("a worker was {how}")));
         } else if self.stop.is_none() {
@@ -288,7 +308,8 @@ impl<'a, M: Module> Secondary<'a, M> {
         for _ in 0..MESSAGES_PER_TURN {
             match self.receiver.next_event(connection) {
                 Event::Request(incoming) => self.take(incoming),
-                Event::Introduced => {}
+                Event::Introduced => self.share(connection),
+                Event::Refused => {}
                 Event::Idle => return,
                 Event::Closed { fault } => {
                     self.queue.forget(&connection);
@@ -316,7 +337,8 @@ impl<'a, M: Module> Secondary<'a, M> {
             self.take_part(incoming, now);
             return;
         }
-        let deadline = self.deadline(caller_deadline(&incoming, now), now);
+        let caller = terms::caller_deadline(&incoming.request, now);
+        let deadline = terms::deadline(&self.sandbox.launch, caller, now);
         self.queue(Work::One(incoming), deadline);
     }
 
@@ -342,16 +364,6 @@ impl<'a, M: Module> Secondary<'a, M> {
         }
     }
 
-    /// The caller's deadline or the function's own limit, whichever is first.
-    fn deadline(&self, caller: Option<u64>, now: u64) -> u64 {
-        let own = self.sandbox.launch.timeout_ms.map(|ms| after_ms(now, ms));
-        match (caller, own) {
-            (Some(caller), Some(own)) => caller.min(own),
-            (Some(one), None) | (None, Some(one)) => one,
-            (None, None) => after_ms(now, DEFAULT_TIMEOUT_MS),
-        }
-    }
-
     fn expire(&mut self) {
         let now = monotonic_ns();
         self.pool.expire(now);
@@ -374,14 +386,4 @@ impl<'a, M: Module> Secondary<'a, M> {
             }
         }
     }
-}
-
-fn after_ms(now: u64, ms: u64) -> u64 {
-    now.saturating_add(ms.saturating_mul(1_000_000))
-}
-
-/// When the caller stops waiting; `None` = never.
-fn caller_deadline(incoming: &Incoming, now: u64) -> Option<u64> {
-    let remaining_us = incoming.request.remaining_us;
-    (remaining_us > 0).then(|| now.saturating_add(remaining_us.saturating_mul(1000)))
 }

@@ -1,0 +1,225 @@
+//! The callee's side in a worker: connections that its init accepted and shares with all workers. Whoever is free
+//! reads the next request; each is read by one of them, or by init.
+//!
+//! Init knows the connections and says who calls ([`Line`]); a worker forgets one when it has ended.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+
+use crate::modes::{CallError, Payload};
+use crate::sys::seqpacket::{self, SocketError};
+use crate::sys::watch::Watch;
+use crate::wire::envelope::Request;
+use crate::wire::ids::CallId;
+
+use super::LocalError;
+use super::receiver::{ConnectionId, Opening, open_request};
+
+/// Number of what is watched besides connections; no connection has it.
+const INIT: u64 = u64::MAX;
+
+/// A connection and who is at its other end.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Its number in the receiver.
+    pub id: ConnectionId,
+    /// The connection.
+    pub fd: Rc<OwnedFd>,
+    /// The caller's function.
+    pub caller: String,
+    /// Segments may be lent both ways.
+    pub lends: bool,
+}
+
+/// A request that was read.
+#[derive(Debug)]
+pub struct Arrived {
+    /// Where it came from, and where the answer goes.
+    pub line: Line,
+    /// Its id.
+    pub id: CallId,
+    /// Deadline, trace, attempt.
+    pub request: Request,
+    /// The user's bytes.
+    pub payload: Payload,
+}
+
+/// What has something to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// Init's socket.
+    Init,
+    /// A connection; somebody else may be faster.
+    Line(ConnectionId),
+}
+
+/// What one look at a connection brought.
+#[derive(Debug)]
+pub enum Taken {
+    /// Somebody else was faster, or it has ended and was forgotten.
+    Nothing,
+    /// A request.
+    Request(Box<Arrived>),
+    /// A request that is the caller's error.
+    Refused {
+        /// Where it came from.
+        fd: Rc<OwnedFd>,
+        /// The call.
+        id: CallId,
+        /// What is wrong with it.
+        error: CallError,
+    },
+    /// Something that may not come there. The connection has been ended for everybody.
+    Fault(LocalError),
+}
+
+/// The connections of one worker, and its socket to init.
+#[derive(Debug)]
+pub struct Lines {
+    watch: Watch,
+    lines: BTreeMap<ConnectionId, Line>,
+    max_payload: u64,
+}
+
+impl Lines {
+    /// No connections yet; payloads may have at most `max_payload` bytes.
+    ///
+    /// # Errors
+    /// When descriptors run out.
+    pub fn new(init: BorrowedFd<'_>, max_payload: u64) -> io::Result<Self> {
+        let watch = Watch::new()?;
+        watch.add(init, INIT)?;
+        Ok(Self { watch, lines: BTreeMap::new(), max_payload })
+    }
+
+    /// Reads from a connection too.
+    ///
+    /// # Errors
+    /// When the kernel watches no more: others read it.
+    pub fn add(&mut self, line: Line) -> io::Result<()> {
+        self.watch.add_beside(line.fd.as_fd(), line.id.0)?;
+        self.lines.insert(line.id, line);
+        Ok(())
+    }
+
+    /// To be polled for input.
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
+    }
+
+    /// Waits at most `timeout_ms` (`None` = for ever) until there is something to be read.
+    #[must_use]
+    pub fn wait(&self, timeout_ms: Option<u16>) -> Option<Ready> {
+        self.watch.wait_one(timeout_ms).map(|key| match key {
+            INIT => Ready::Init,
+            key => Ready::Line(ConnectionId(key)),
+        })
+    }
+
+    /// Reads the next request of a connection, if there still is one.
+    pub fn take(&mut self, id: ConnectionId, buffer: &mut [u8]) -> Taken {
+        let Some(line) = self.lines.get(&id) else { return Taken::Nothing };
+        let received = match seqpacket::try_receive(line.fd.as_fd(), buffer) {
+            Ok(Some(received)) => received,
+            Ok(None) => return Taken::Nothing,
+            Err(SocketError::Closed) => {
+                self.forget(id);
+                return Taken::Nothing;
+            }
+            Err(fault) => return self.end(id, fault.into()),
+        };
+        let message = &buffer[..received.len];
+        match open_request(message, received.descriptors, line.lends, self.max_payload) {
+            Opening::Request { id, request, payload } => {
+                let line = line.clone();
+                Taken::Request(Box::new(Arrived { line, id, request, payload }))
+            }
+            Opening::Refused { id, error } => Taken::Refused { fd: Rc::clone(&line.fd), id, error },
+            Opening::Fault(fault) => self.end(id, fault),
+        }
+    }
+
+    fn end(&mut self, id: ConnectionId, fault: LocalError) -> Taken {
+        if let Some(line) = self.forget(id) {
+            seqpacket::end(line.fd.as_fd());
+        }
+        Taken::Fault(fault)
+    }
+
+    fn forget(&mut self, id: ConnectionId) -> Option<Line> {
+        let line = self.lines.remove(&id)?;
+        self.watch.remove(line.fd.as_fd());
+        Some(line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::modes::local::send_frame;
+    use crate::wire::envelope::Hello;
+
+    fn line(number: u64, fd: OwnedFd) -> Line {
+        Line { id: ConnectionId(number), fd: Rc::new(fd), caller: "a".into(), lends: false }
+    }
+
+    fn request(id: u8) -> Request {
+        Request { call_id: vec![id; 16], ..Request::default() }
+    }
+
+    #[test]
+    fn each_request_is_read_by_one() {
+        let (_init, ours) = seqpacket::pair().unwrap();
+        let (caller, connection) = seqpacket::pair().unwrap();
+        let copy = connection.try_clone().unwrap();
+        let mut workers = [connection, copy].map(|fd| {
+            let mut lines = Lines::new(ours.as_fd(), 10).unwrap();
+            lines.add(line(3, fd)).unwrap();
+            lines
+        });
+        for id in 1..=3 {
+            send_frame(caller.as_fd(), &request(id), b"x", &[], None).unwrap();
+        }
+        let mut buffer = [0; 200];
+        let mut read = Vec::new();
+        for turn in [0, 1, 1] {
+            assert_eq!(workers[turn].wait(Some(0)), Some(Ready::Line(ConnectionId(3))));
+            match workers[turn].take(ConnectionId(3), &mut buffer) {
+                Taken::Request(arrived) => read.push(arrived.id.0[0]),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(read, [1, 2, 3]);
+        assert!(matches!(workers[0].take(ConnectionId(3), &mut buffer), Taken::Nothing));
+        drop(caller);
+        for lines in &mut workers {
+            assert!(lines.wait(Some(0)).is_some());
+            assert!(matches!(lines.take(ConnectionId(3), &mut buffer), Taken::Nothing));
+            assert!(lines.lines.is_empty() && lines.wait(Some(0)).is_none());
+        }
+    }
+
+    #[test]
+    fn a_fault_ends_the_connection_for_everybody_and_a_long_payload_does_not() {
+        let (init, ours) = seqpacket::pair().unwrap();
+        let (caller, connection) = seqpacket::pair().unwrap();
+        let others = connection.try_clone().unwrap();
+        let mut lines = Lines::new(ours.as_fd(), 10).unwrap();
+        lines.add(line(0, connection)).unwrap();
+        let mut buffer = [0; 200];
+        send_frame(caller.as_fd(), &request(1), &[0; 11], &[], None).unwrap();
+        assert!(matches!(lines.take(ConnectionId(0), &mut buffer), Taken::Refused { .. }));
+        send_frame(caller.as_fd(), &Hello::default(), b"", &[], None).unwrap();
+        assert!(matches!(lines.take(ConnectionId(0), &mut buffer), Taken::Fault(_)));
+        for end in [caller, others] {
+            let read = seqpacket::receive(end.as_fd(), &mut buffer, Some(0));
+            assert!(matches!(read, Err(SocketError::Closed)));
+        }
+        assert_eq!(lines.wait(Some(0)), None);
+        drop(init);
+        assert_eq!(lines.wait(Some(0)), Some(Ready::Init));
+    }
+}

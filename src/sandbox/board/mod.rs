@@ -1,0 +1,346 @@
+//! Who runs what: one slot for each worker in memory that it shares with init, and the rules by which requests get to
+//! workers without passing through init.
+//!
+//! Pure: atomics, no I/O, no clock. A slot is one word, its *phase* and the number of its *turn*, and what the turn is
+//! about. Who may change the phase, and to what:
+//!
+//! ```text
+//!              worker                    init
+//! Starting ──> Idle | Parked
+//! Making   ──> Idle | Parked         ──> Assigned       (an instance is being made; work may come all the same)
+//! Idle     ──> Taking | Parked       ──> Assigned       (waits for callers' connections and for init)
+//! Parked   ──> Idle                  ──> Assigned       (waits for init only: the gate is closed)
+//! Taking   ──> Running | Idle | Parked
+//! Running  ──> Making                ──> Expired        (took a request itself)
+//! Assigned ──> Making                ──> Expired | Making
+//! Expired  is killed
+//! ```
+//!
+//! Invariants:
+//! - Every change of a phase that both may change is a compare-and-swap, so one of them wins and the other knows.
+//! - A worker reads from a connection only in `Taking`, which it enters with the gate open: whoever closes the gate and
+//!   then finds nobody `Taking` is the only reader.
+//! - `Running` says whose request it is before the guest sees a byte of it.
+//! - A killed worker's turn is the one whose deadline passed: `Expired` is only reached from that very turn.
+//!
+//! All orderings are sequentially consistent: init closes the gate, or goes to sleep, and *then* looks at the slots;
+//! workers write their slot and *then* look at the gate, or at whether init sleeps. One of the two sees the other.
+
+use std::sync::atomic::Ordering::{Release, SeqCst};
+
+use crate::modes::local::receiver::ConnectionId;
+use crate::sys::shared::{SharedPages, Words};
+use crate::wire::ids::CallId;
+
+#[cfg(test)]
+mod tests;
+
+/// Words of the common page.
+const GATE: usize = 0;
+const SLEEP: usize = 1;
+/// Words of a slot.
+const STATE: usize = 0;
+const CONNECTION: usize = 1;
+const ID_LOW: usize = 2;
+const ID_HIGH: usize = 3;
+const DEADLINE: usize = 4;
+
+/// Values of the gate; a new page says closed.
+const CLOSED: u64 = 0;
+const OPEN: u64 = 1;
+const AWAKE: u64 = 0;
+const ASLEEP: u64 = 1;
+
+/// What a worker is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// Makes its first instance.
+    Starting = 0,
+    /// Makes the next one.
+    Making = 1,
+    /// Waits for a request from anybody.
+    Idle = 2,
+    /// Waits for a request from init.
+    Parked = 3,
+    /// Reads from a connection.
+    Taking = 4,
+    /// Runs what it read.
+    Running = 5,
+    /// Has been given work by init.
+    Assigned = 6,
+    /// Its deadline passed; it is being killed.
+    Expired = 7,
+}
+
+/// A slot's word at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen(u64);
+
+impl Seen {
+    const fn new(turn: u64, phase: Phase) -> Self {
+        Self(turn << 8 | phase as u64)
+    }
+
+    /// What the worker does. What no worker of ours writes is `Starting`, which gets no work.
+    #[must_use]
+    pub const fn phase(self) -> Phase {
+        match self.0 & 0xff {
+            1 => Phase::Making,
+            2 => Phase::Idle,
+            3 => Phase::Parked,
+            4 => Phase::Taking,
+            5 => Phase::Running,
+            6 => Phase::Assigned,
+            7 => Phase::Expired,
+            _ => Phase::Starting,
+        }
+    }
+
+    const fn turn(self) -> u64 {
+        self.0 >> 8
+    }
+
+    const fn with(self, phase: Phase) -> Self {
+        Self::new(self.turn(), phase)
+    }
+
+    const fn next(self, phase: Phase) -> Self {
+        Self::new(self.turn() + 1, phase)
+    }
+
+    /// True when both are of one turn.
+    #[must_use]
+    pub const fn same_turn(self, other: Self) -> bool {
+        self.turn() == other.turn()
+    }
+
+    /// True when its worker has begun a request since then.
+    #[must_use]
+    pub const fn is_later_than(self, before: Self) -> bool {
+        self.turn() > before.turn()
+    }
+
+    /// True when it can be given work, now or when its instance is there.
+    #[must_use]
+    pub const fn is_free(self) -> bool {
+        matches!(self.phase(), Phase::Idle | Phase::Parked | Phase::Making)
+    }
+
+    /// True when a request is in its hands.
+    #[must_use]
+    pub const fn is_busy(self) -> bool {
+        matches!(self.phase(), Phase::Taking | Phase::Running | Phase::Assigned | Phase::Expired)
+    }
+}
+
+/// A request that a worker took itself, as it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Took {
+    /// Where it came from.
+    pub connection: ConnectionId,
+    /// Its call.
+    pub id: CallId,
+    /// `CLOCK_MONOTONIC` nanoseconds.
+    pub deadline: u64,
+}
+
+/// What a worker is to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Its callers' connections and init.
+    Anybody,
+    /// Init.
+    Init,
+    /// Nothing: it is being killed.
+    End,
+}
+
+/// Init's view.
+#[derive(Debug)]
+pub struct Board(SharedPages);
+
+impl Board {
+    /// A board of `slots` slots whose gate is closed.
+    ///
+    /// # Errors
+    /// When memory or mappings run out.
+    pub fn new(slots: usize) -> std::io::Result<Self> {
+        Ok(Self(SharedPages::new(slots)?))
+    }
+
+    /// The pages, to be passed on.
+    #[must_use]
+    pub const fn pages(&self) -> &SharedPages {
+        &self.0
+    }
+
+    /// One worker's slot.
+    #[must_use]
+    pub fn slot(&self, index: usize) -> Option<Slot<'_>> {
+        Some(Slot { common: self.0.common(), own: self.0.own(index)? })
+    }
+
+    /// Lets workers read from connections, or no more. True when that changed it.
+    pub fn set_gate(&self, open: bool) -> bool {
+        let value = if open { OPEN } else { CLOSED };
+        self.0.common()[GATE].swap(value, SeqCst) != value
+    }
+
+    /// Says whether workers that begin a turn must wake init. Whoever says so looks at the slots afterwards.
+    pub fn set_asleep(&self, asleep: bool) {
+        self.0.common()[SLEEP].store(if asleep { ASLEEP } else { AWAKE }, SeqCst);
+    }
+}
+
+/// One worker's slot, for the worker and for init.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot<'a> {
+    common: &'a Words,
+    own: &'a Words,
+}
+
+/// The worker's part.
+impl Slot<'_> {
+    /// False while init alone gives out work.
+    #[must_use]
+    pub fn gate_is_open(&self) -> bool {
+        self.common[GATE].load(SeqCst) == OPEN
+    }
+
+    /// The worker has an instance and nothing to do: what it waits for now.
+    pub fn settle(&self) -> Wait {
+        // Terminates: each further round is one change of the gate, or work from init.
+        loop {
+            let seen = self.seen();
+            let open = self.gate_is_open();
+            let (phase, wait) =
+                if open { (Phase::Idle, Wait::Anybody) } else { (Phase::Parked, Wait::Init) };
+            match seen.phase() {
+                Phase::Assigned => return Wait::Init,
+                Phase::Expired => return Wait::End,
+                _ => {
+                    let settled = seen.phase() == phase || self.swap(seen, seen.with(phase));
+                    if settled && self.gate_is_open() == open {
+                        return wait;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Begins to read from a connection; false when it must not: init has work, or the gate is closed.
+    #[must_use]
+    pub fn take(&self, connection: ConnectionId) -> bool {
+        let seen = self.seen();
+        self.own[CONNECTION].store(connection.0, Release);
+        if seen.phase() != Phase::Idle || !self.swap(seen, seen.next(Phase::Taking)) {
+            return false;
+        }
+        let open = self.gate_is_open();
+        if !open {
+            self.put_back();
+        }
+        open
+    }
+
+    /// There was nothing to run.
+    pub fn put_back(&self) {
+        // Nobody else changes it while it is `Taking`.
+        self.own[STATE].store(self.seen().with(Phase::Idle).0, SeqCst);
+    }
+
+    /// Runs what it read; true when init sleeps and must be told.
+    #[must_use]
+    pub fn run(&self, id: CallId, deadline: u64) -> bool {
+        let [low, high] = halves(id);
+        self.own[ID_LOW].store(low, Release);
+        self.own[ID_HIGH].store(high, Release);
+        self.own[DEADLINE].store(deadline, Release);
+        self.own[STATE].store(self.seen().with(Phase::Running).0, SeqCst);
+        self.common[SLEEP].load(SeqCst) == ASLEEP
+    }
+
+    /// The turn is over, its callers have been answered. False when its deadline passed: it is being killed.
+    #[must_use]
+    pub fn rest(&self) -> bool {
+        let seen = self.seen();
+        match seen.phase() {
+            Phase::Running | Phase::Assigned => self.swap(seen, seen.with(Phase::Making)),
+            phase => phase != Phase::Expired,
+        }
+    }
+}
+
+/// Init's part.
+impl Slot<'_> {
+    /// The slot now.
+    #[must_use]
+    pub fn seen(&self) -> Seen {
+        Seen(self.own[STATE].load(SeqCst))
+    }
+
+    /// The request that the worker took itself, if it runs one or was killed while it ran it, and the moment of that.
+    #[must_use]
+    pub fn took(&self) -> Option<(Seen, Took)> {
+        let seen = self.seen();
+        if !matches!(seen.phase(), Phase::Running | Phase::Expired) {
+            return None;
+        }
+        let id = CallId(whole([self.own[ID_LOW].load(SeqCst), self.own[ID_HIGH].load(SeqCst)]));
+        let connection = ConnectionId(self.own[CONNECTION].load(SeqCst));
+        let took = Took { connection, id, deadline: self.own[DEADLINE].load(SeqCst) };
+        // Else it went on meanwhile, and these are no words of one turn.
+        (self.seen() == seen).then_some((seen, took))
+    }
+
+    /// The connection that it reads from, or read from last.
+    #[must_use]
+    pub fn connection(&self) -> ConnectionId {
+        ConnectionId(self.own[CONNECTION].load(SeqCst))
+    }
+
+    /// Gives a free worker a turn, before it is sent what to do.
+    #[must_use]
+    pub fn assign(&self) -> Option<Seen> {
+        let seen = self.seen();
+        let assigned = seen.next(Phase::Assigned);
+        (seen.is_free() && self.swap(seen, assigned)).then_some(assigned)
+    }
+
+    /// It could not be sent what to do; it is told to look again.
+    pub fn take_away(&self, assigned: Seen) {
+        self.swap(assigned, assigned.with(Phase::Making));
+    }
+
+    /// Ends a turn whose deadline passed; false when it ended by itself.
+    #[must_use]
+    pub fn expire(&self, seen: Seen) -> bool {
+        let runs = matches!(seen.phase(), Phase::Running | Phase::Assigned);
+        runs && self.swap(seen, seen.with(Phase::Expired))
+    }
+
+    /// Another worker gets the slot.
+    pub fn reset(&self) {
+        self.own[STATE].store(Seen::new(0, Phase::Starting).0, SeqCst);
+    }
+
+    /// True when its worker began a request.
+    #[must_use]
+    pub fn had_turns(&self) -> bool {
+        self.seen().turn() > 0
+    }
+
+    fn swap(&self, from: Seen, to: Seen) -> bool {
+        self.own[STATE].compare_exchange(from.0, to.0, SeqCst, SeqCst).is_ok()
+    }
+}
+
+fn halves(CallId(bytes): CallId) -> [u64; 2] {
+    let whole = u128::from_le_bytes(bytes);
+    [whole, whole >> 64].map(|half| u64::try_from(half & u128::from(u64::MAX)).unwrap_or(0))
+}
+
+fn whole([low, high]: [u64; 2]) -> [u8; 16] {
+    (u128::from(high) << 64 | u128::from(low)).to_le_bytes()
+}

@@ -1,0 +1,196 @@
+//! The protocol in every order of its steps, and with real threads.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What may happen to a slot, by the worker and by init.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Settle,
+    Take,
+    PutBack,
+    Run,
+    Rest,
+    Assign,
+    TakeAway,
+    Expire,
+    Gate(bool),
+    Sleep(bool),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    use Step::*;
+    prop_oneof![
+        Just(Settle),
+        Just(Take),
+        Just(PutBack),
+        Just(Run),
+        Just(Rest),
+        Just(Assign),
+        Just(TakeAway),
+        Just(Expire),
+        any::<bool>().prop_map(Gate),
+        any::<bool>().prop_map(Sleep),
+    ]
+}
+
+/// What a worker that keeps to the protocol may do, by what it knows itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Knows {
+    HasInstance,
+    Waits(Wait),
+    Reads,
+    Runs,
+    Ends,
+}
+
+proptest! {
+    #[test]
+    fn both_sides_agree_whatever_happens(steps in proptest::collection::vec(step(), 0..200)) {
+        let board = Board::new(1).unwrap();
+        let slot = board.slot(0).unwrap();
+        let (mut open, mut asleep) = (false, false);
+        let mut worker = Knows::HasInstance;
+        let mut given: Option<Seen> = None;
+        for step in steps {
+            let before = slot.seen();
+            match step {
+                Step::Gate(value) => {
+                    prop_assert_eq!(board.set_gate(value), value != open);
+                    open = value;
+                }
+                Step::Sleep(value) => {
+                    board.set_asleep(value);
+                    asleep = value;
+                }
+                Step::Settle if matches!(worker, Knows::HasInstance | Knows::Waits(_)) => {
+                    let wait = slot.settle();
+                    worker = if wait == Wait::End { Knows::Ends } else { Knows::Waits(wait) };
+                    let expected = match before.phase() {
+                        Phase::Assigned => Wait::Init,
+                        Phase::Expired => Wait::End,
+                        _ if open => Wait::Anybody,
+                        _ => Wait::Init,
+                    };
+                    prop_assert_eq!(wait, expected);
+                }
+                Step::Take if worker == Knows::Waits(Wait::Anybody) => {
+                    let taken = slot.take(ConnectionId(4));
+                    prop_assert_eq!(taken, open && before.phase() == Phase::Idle);
+                    worker = if taken { Knows::Reads } else { Knows::HasInstance };
+                }
+                Step::PutBack if worker == Knows::Reads => {
+                    slot.put_back();
+                    worker = Knows::HasInstance;
+                }
+                Step::Run if worker == Knows::Reads => {
+                    prop_assert_eq!(slot.run(CallId([5; 16]), 6), asleep);
+                    let took = Took { connection: ConnectionId(4), id: CallId([5; 16]), deadline: 6 };
+                    prop_assert_eq!(slot.took().unwrap().1, took);
+                    worker = Knows::Runs;
+                }
+                Step::Rest if worker == Knows::Runs || given.is_some() => {
+                    let rests = slot.rest();
+                    prop_assert_eq!(rests, before.phase() != Phase::Expired);
+                    worker = if rests { Knows::HasInstance } else { Knows::Ends };
+                    given = given.filter(|_| !rests);
+                }
+                Step::Assign => {
+                    let turn = slot.assign();
+                    prop_assert_eq!(turn.is_some(), before.is_free());
+                    given = turn.or(given);
+                }
+                Step::TakeAway => {
+                    if let Some(turn) = given.take_if(|turn| *turn == before) {
+                        slot.take_away(turn);
+                        prop_assert!(slot.seen().is_free());
+                    }
+                }
+                Step::Expire => {
+                    let late = given.or(slot.took().map(|(seen, _)| seen));
+                    let expires = late.is_some_and(|seen| slot.expire(seen));
+                    let runs = matches!(before.phase(), Phase::Running | Phase::Assigned);
+                    prop_assert_eq!(expires, runs);
+                }
+                Step::Settle | Step::Take | Step::PutBack | Step::Run | Step::Rest => {}
+            }
+            // Whoever reads from a connection entered with the gate open, and init sees that it reads.
+            prop_assert_eq!(worker == Knows::Reads, slot.seen().phase() == Phase::Taking);
+            if worker == Knows::Runs {
+                prop_assert!(matches!(slot.seen().phase(), Phase::Running | Phase::Expired));
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_a_worker_writes_is_some_phase(word: u64, id: [u8; 16]) {
+        let seen = Seen(word);
+        prop_assert!(!(seen.is_free() && seen.is_busy()));
+        prop_assert_eq!(seen.next(Phase::Assigned).phase(), Phase::Assigned);
+        prop_assert_eq!(whole(halves(CallId(id))), id);
+    }
+}
+
+/// Requests are numbers that whoever reads takes from a counter; each is to be run once.
+#[test]
+fn every_request_is_run_once_by_workers_or_init() {
+    const REQUESTS: u32 = 20_000;
+    let board = Board::new(3).unwrap();
+    let next = AtomicU32::new(0);
+    let (ran, alone) = (AtomicU32::new(0), AtomicBool::new(false));
+    let read = || next.fetch_update(SeqCst, SeqCst, |at| (at < REQUESTS).then_some(at + 1)).ok();
+    // Board is not shared between threads elsewhere; its words are atomics.
+    let words: Vec<_> = (0..3).map(|index| board.slot(index).unwrap()).collect();
+    board.set_gate(true);
+    std::thread::scope(|scope| {
+        for slot in &words {
+            scope.spawn(|| {
+                loop {
+                    match slot.settle() {
+                        Wait::Anybody if slot.take(ConnectionId(0)) => {
+                            assert!(!alone.load(SeqCst), "init is the only reader");
+                            match read() {
+                                Some(_) => drop(slot.run(CallId([0; 16]), 0)),
+                                None => return slot.put_back(),
+                            }
+                            ran.fetch_add(1, Relaxed);
+                            assert!(slot.rest());
+                        }
+                        Wait::Init if slot.seen().phase() == Phase::Assigned => {
+                            ran.fetch_add(1, Relaxed);
+                            assert!(slot.rest());
+                        }
+                        _ if next.load(SeqCst) == REQUESTS => return,
+                        _ => std::thread::yield_now(),
+                    }
+                }
+            });
+        }
+        // Init: closes the gate, waits until nobody reads, reads, gives, opens.
+        while next.load(SeqCst) < REQUESTS {
+            board.set_gate(false);
+            while words.iter().any(|slot| slot.seen().phase() == Phase::Taking) {
+                std::thread::yield_now();
+            }
+            alone.store(true, SeqCst);
+            if let Some(_request) = read() {
+                let mut free = words.iter().cycle();
+                // A worker that has left takes nothing any more; then init runs it itself.
+                let given =
+                    (0..1000).any(|_| free.next().is_some_and(|slot| slot.assign().is_some()));
+                if !given {
+                    ran.fetch_add(1, Relaxed);
+                }
+            }
+            alone.store(false, SeqCst);
+            board.set_gate(true);
+            std::thread::yield_now();
+        }
+        // Workers that were given the last ones run them before they see that there are no more.
+    });
+    let left = words.iter().filter(|slot| slot.seen().phase() == Phase::Assigned).count();
+    assert_eq!(ran.load(Relaxed) as usize + left, REQUESTS as usize);
+}

@@ -1,0 +1,34 @@
+//! What holds for a request whoever reads it: init or a worker.
+
+use crate::dispatcher::call::DEFAULT_TIMEOUT_MS;
+use crate::modes::CallError;
+use crate::wire::control::FunctionLaunch;
+use crate::wire::envelope::Request;
+
+/// The caller's deadline or the function's own limit, whichever is first; times in `CLOCK_MONOTONIC` nanoseconds.
+pub fn deadline(launch: &FunctionLaunch, caller: Option<u64>, now: u64) -> u64 {
+    let own = launch.timeout_ms.map(|ms| after_ms(now, ms));
+    match (caller, own) {
+        (Some(caller), Some(own)) => caller.min(own),
+        (Some(one), None) | (None, Some(one)) => one,
+        (None, None) => after_ms(now, DEFAULT_TIMEOUT_MS),
+    }
+}
+
+/// When the caller stops waiting; `None` = never.
+pub fn caller_deadline(request: &Request, now: u64) -> Option<u64> {
+    let remaining_us = request.remaining_us;
+    (remaining_us > 0).then(|| now.saturating_add(remaining_us.saturating_mul(1000)))
+}
+
+/// A function without `cwasi.fan-in` was called with a join key.
+pub fn takes_no_parts(launch: &FunctionLaunch) -> CallError {
+    let function = &launch.identity.function;
+    let message =
+        format!("{function} takes no parts: set cwasi.fan-in there, or call it without a join key");
+    CallError::Invalid { message }
+}
+
+fn after_ms(now: u64, ms: u64) -> u64 {
+    now.saturating_add(ms.saturating_mul(1_000_000))
+}

@@ -1,0 +1,284 @@
+//! Where a worker's requests come from: its callers' connections, which it shares with init and the other workers, and
+//! init, which has those that nobody was free for.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+
+use crate::modes::Payload;
+use crate::modes::local::lines::{Arrived, Ready, Taken};
+use crate::modes::local::receiver::ConnectionId;
+use crate::modes::local::{Answer, Line, Lines, LocalError, Opened, open_frame, respond};
+use crate::sandbox::board::{Slot, Wait};
+use crate::sandbox::messages::WorkerMessage;
+use crate::sandbox::{stderr, terms};
+use crate::sys::clock::monotonic_ns;
+use crate::sys::seqpacket::{self, Deadline, Received as Message, SocketError};
+use crate::vm::dispatch::from_monotonic;
+use crate::vm::{Context, Module};
+use crate::wire::envelope::{self, Assignment, Part, Request};
+use crate::wire::frame::{self, FRAME_MAX, Kind};
+use crate::wire::ids::CallId;
+
+use super::replies::Replies;
+use super::{Seat, Worker};
+
+/// How long a worker without requests keeps segments that nobody uses, in milliseconds.
+const POOL_IDLE_MS: u16 = 5000;
+/// How long a caller that sent what is no request may take to read that, in nanoseconds.
+const REFUSAL_NS: u64 = 10_000_000;
+
+/// A request, or a group of them.
+pub struct Task {
+    pub replies: Replies,
+    pub deadline: Deadline,
+    pub context: Context,
+    pub input: Received,
+}
+
+/// What the handler is to get.
+pub enum Received {
+    Whole(Payload),
+    Parts { expected: u32, parts: Vec<(u32, Payload)> },
+}
+
+/// Why there are no more requests.
+pub enum Ended {
+    Init,
+    Malformed(String),
+}
+
+/// A worker's requests.
+pub struct Requests<'s> {
+    slot: Slot<'s>,
+    lines: Lines,
+    buffer: Vec<u8>,
+    /// The one that was given last came from init.
+    assigned: bool,
+}
+
+impl<'s> Requests<'s> {
+    /// Those that come over the seat's connections, and from init.
+    ///
+    /// # Errors
+    /// When descriptors run out.
+    pub fn new<M: Module>(worker: &Worker<'_, M>, seat: Seat<'s>) -> io::Result<Self> {
+        let mut lines = Lines::new(worker.init.as_fd(), worker.launch.max_payload)?;
+        for line in seat.lines {
+            lines.add(line)?;
+        }
+        Ok(Self { slot: seat.slot, lines, buffer: vec![0; FRAME_MAX], assigned: false })
+    }
+
+    /// There is an instance for the first one.
+    pub fn settle(&self) {
+        let _told_later = self.slot.settle();
+    }
+
+    /// The request that was given last has been answered; false when init is gone, or the request's deadline was over
+    /// and init is about to end this process.
+    pub fn done<M: Module>(&self, worker: &Worker<'_, M>) -> bool {
+        // In this order: init closes the gate before it looks who is free.
+        let rests = self.slot.rest();
+        let asked = self.assigned || !self.slot.gate_is_open();
+        rests && (!asked || worker.tell(&WorkerMessage::Done))
+    }
+
+    /// The next request; there is an instance for it.
+    ///
+    /// # Errors
+    /// When there will be none.
+    pub fn next<M: Module>(&mut self, worker: &Worker<'_, M>) -> Result<Task, Ended> {
+        loop {
+            let ready = match self.slot.settle() {
+                Wait::Anybody => self.wait(worker),
+                Wait::Init => {
+                    tidy(worker, worker.init.as_fd());
+                    Some(Ready::Init)
+                }
+                Wait::End => return Err(Ended::Init),
+            };
+            let task = match ready {
+                Some(Ready::Init) => self.hear_init(worker)?,
+                Some(Ready::Line(id)) if self.slot.take(id) => self.take_line(worker, id),
+                // Init has something for this worker, or for those who ask it.
+                Some(Ready::Line(_)) | None => None,
+            };
+            if let Some(task) = task {
+                return Ok(task);
+            }
+        }
+    }
+
+    /// Waits for whatever comes first.
+    fn wait<M: Module>(&self, worker: &Worker<'_, M>) -> Option<Ready> {
+        let something_is_there = tidy(worker, self.lines.as_fd());
+        self.lines.wait(something_is_there.then_some(0))
+    }
+
+    /// Reads from a connection, in `Taking`.
+    fn take_line<M: Module>(&mut self, worker: &Worker<'_, M>, id: ConnectionId) -> Option<Task> {
+        match self.lines.take(id, &mut self.buffer) {
+            Taken::Request(arrived) if arrived.request.join.is_some() => {
+                refuse(&arrived.line.fd, arrived.id, terms::takes_no_parts(worker.launch));
+            }
+            Taken::Request(arrived) => return Some(self.begin(worker, *arrived)),
+            Taken::Refused { fd, id, error } => refuse(&fd, id, error),
+            Taken::Fault(fault) => {
+                let function = &worker.launch.identity.function;
+                stderr::try_line(&format!("{function}: a caller's connection was closed: {fault}"));
+            }
+            Taken::Nothing => {}
+        }
+        self.slot.put_back();
+        None
+    }
+
+    /// Says whose request this worker runs now.
+    fn begin<M: Module>(&mut self, worker: &Worker<'_, M>, arrived: Arrived) -> Task {
+        let Arrived { line, id, request, payload } = arrived;
+        let now = monotonic_ns();
+        let caller = terms::caller_deadline(&request, now);
+        let deadline = terms::deadline(worker.launch, caller, now);
+        if self.slot.run(id, deadline) {
+            // Without init there is no next request either.
+            let _told = worker.tell(&WorkerMessage::Took);
+        }
+        self.assigned = false;
+        let context = context(worker, &request, id, line.caller, Some(deadline));
+        let replies = Replies::new(id, line.fd, line.lends, worker.spec.pool.as_ref());
+        Task { replies, deadline: Some(deadline), context, input: Received::Whole(payload) }
+    }
+
+    /// What init says: work, or where else work comes from.
+    fn hear_init<M: Module>(&mut self, worker: &Worker<'_, M>) -> Result<Option<Task>, Ended> {
+        let message = receive(worker, &mut self.buffer)?;
+        let malformed = |error: LocalError| Ended::Malformed(format!("message of init: {error}"));
+        let kind = frame::decode(&self.buffer[..message.len]).map(|frame| frame.kind);
+        if kind.map_err(|error| malformed(error.into()))? == Kind::Line {
+            self.add_line(message).map_err(malformed)?;
+            return Ok(None);
+        }
+        self.assigned = true;
+        self.assignment(worker, message).map(Some)
+    }
+
+    /// One more connection, or none: init opened the gate.
+    fn add_line(&mut self, message: Message) -> Result<(), LocalError> {
+        let Message { len, descriptors } = message;
+        let extra = descriptors.len().min(1);
+        let message = &self.buffer[..len];
+        let Opened { envelope, mut extra, .. } =
+            open_frame::<envelope::Line>(message, descriptors, extra, 0)?;
+        let Some(fd) = extra.pop() else { return Ok(()) };
+        let id = ConnectionId(envelope.connection);
+        let line = Line { id, fd: Rc::new(fd), caller: envelope.caller, lends: envelope.lends };
+        self.lines.add(line).map_err(|source| {
+            LocalError::Socket(SocketError::Os { operation: "epoll_ctl", source })
+        })
+    }
+
+    fn assignment<M: Module>(
+        &mut self,
+        worker: &Worker<'_, M>,
+        message: Message,
+    ) -> Result<Task, Ended> {
+        let malformed = |error: LocalError| Ended::Malformed(format!("assignment: {error}"));
+        let Opened { mut envelope, payload, mut extra } = open_frame::<Assignment>(
+            &self.buffer[..message.len],
+            message.descriptors,
+            1,
+            worker.launch.max_payload,
+        )
+        .map_err(malformed)?;
+        let request = envelope.request.take().unwrap_or_default();
+        let (Some(id), Some(reply_to)) = (request.id(), extra.pop()) else {
+            return Err(Ended::Malformed("assignment without id or connection".to_owned()));
+        };
+        let deadline = (envelope.deadline_mono_ns > 0).then_some(envelope.deadline_mono_ns);
+        let context = context(worker, &request, id, envelope.caller, deadline);
+        let pool = worker.spec.pool.as_ref();
+        let mut replies = Replies::new(id, Rc::new(reply_to), envelope.lends, pool);
+        let input = match envelope.group.as_ref() {
+            None => Received::Whole(payload),
+            Some(group) => {
+                let others = group.parts.saturating_sub(1);
+                let mut parts = vec![(group.number, payload)];
+                for _ in 0..others {
+                    parts.push(receive_part(worker, &mut self.buffer, &mut replies)?);
+                }
+                Received::Parts { expected: group.expected, parts }
+            }
+        };
+        Ok(Task { replies, deadline, context, input })
+    }
+}
+
+/// Makes ready what was lent and came back, until `work` can be read, or nothing is left of it. True: it can be read.
+fn tidy<M: Module>(worker: &Worker<'_, M>, work: BorrowedFd<'_>) -> bool {
+    let Some(pool) = worker.spec.pool.as_ref() else { return false };
+    while pool.bytes() > 0 {
+        if pool.tidy_until(work, POOL_IDLE_MS) {
+            return true;
+        }
+        pool.trim();
+    }
+    false
+}
+
+fn receive<M: Module>(worker: &Worker<'_, M>, buffer: &mut [u8]) -> Result<Message, Ended> {
+    seqpacket::receive(worker.init.as_fd(), buffer, None).map_err(|_closed| Ended::Init)
+}
+
+/// Answers what is no acceptable request. A caller that does not read it sees its deadline.
+fn refuse(fd: &Rc<OwnedFd>, id: CallId, error: crate::modes::CallError) {
+    let until = monotonic_ns().saturating_add(REFUSAL_NS);
+    drop(respond(fd.as_fd(), id, &Answer::Error(error), Some(until)));
+}
+
+fn context<M: Module>(
+    worker: &Worker<'_, M>,
+    request: &Request,
+    id: CallId,
+    caller: String,
+    deadline: Deadline,
+) -> Context {
+    Context {
+        invocation_id: id.to_string(),
+        deadline: deadline.map(from_monotonic),
+        attempt: request.attempt,
+        caller,
+        traceparent: request.traceparent.clone(),
+        run: request.run_id().map(|run| run.0),
+        ..worker.context()
+    }
+}
+
+/// One more part of a group: its number and payload.
+fn receive_part<M: Module>(
+    worker: &Worker<'_, M>,
+    buffer: &mut [u8],
+    replies: &mut Replies,
+) -> Result<(u32, Payload), Ended> {
+    let received = receive(worker, buffer)?;
+    let message = &buffer[..received.len];
+    let malformed = |error: LocalError| Ended::Malformed(format!("part: {error}"));
+    let part: Part = frame::decode(message)
+        .and_then(|frame| frame.open())
+        .map_err(|error| malformed(error.into()))?;
+    let brought = usize::from(!replies.knows(part.connection));
+    let mut opened =
+        open_frame::<Part>(message, received.descriptors, brought, worker.launch.max_payload)
+            .map_err(malformed)?;
+    let known = part.id().is_some_and(|id| replies.add(id, part.connection, opened.extra.pop()));
+    if !known {
+        return Err(Ended::Malformed("part without id or connection".to_owned()));
+    }
+    Ok((part.number, opened.payload))
+}
+
+impl Task {
+    pub fn answer(&self, answer: &Answer) {
+        self.replies.send(answer, self.deadline);
+    }
+}

@@ -1,0 +1,326 @@
+//! Workers take requests from their callers themselves: whatever they do, and whenever they die, every call has one
+//! end, bounds hold, and nothing is kept of connections that have ended.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use cwasi::modes::local::{receive_frame, send_frame};
+use cwasi::sys::seqpacket;
+use cwasi::wire::control::{Entry, FunctionLaunch, Role};
+use cwasi::wire::envelope::{Hello, Request, Response};
+use cwasi::wire::frame::FRAME_MAX;
+use cwasi_abi::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::bed::{Bed, WAIT, descriptors_of, eventually};
+use crate::function::{Caller, Function, identity, launch};
+use crate::guests::guests;
+use crate::secondary::IDLE_DESCRIPTORS;
+
+/// Longest deadline of a call in milliseconds.
+const LONG_MS: u64 = 20_000;
+
+fn workers(concurrency: u32, queue: u32) -> FunctionLaunch {
+    let reactor = launch(Role::Secondary, &guests().reactor, Entry::Reactor);
+    FunctionLaunch { concurrency, queue, ..reactor }
+}
+
+fn end(function: &Function<'_>) {
+    function.container.delete();
+    function.container.wait();
+}
+
+fn errno(outcome: Result<Vec<u8>, (i32, String)>) -> Errno {
+    Errno::from_code(outcome.unwrap_err().0).unwrap()
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Answered,
+    Broken,
+    /// The connection ended before the call did.
+    Cut,
+}
+
+/// One call of `payload`, over a connection that is made again when it was cut.
+fn call(connection: &mut Option<Caller>, receiver: &Path, payload: &[u8]) -> Ended {
+    let caller = connection.get_or_insert_with(|| {
+        let connection = seqpacket::connect_to(receiver).unwrap();
+        let hello = Hello::of(&identity("tester"), "", "i");
+        send_frame(connection.as_fd(), &hello, b"", &[], None).unwrap();
+        Caller::over(connection)
+    });
+    let number = caller.next_number();
+    let request = Request {
+        call_id: caller.id(number),
+        remaining_us: LONG_MS * 1000,
+        attempt: 1,
+        ..Request::default()
+    };
+    let mut buffer = vec![0; FRAME_MAX];
+    let mut ended = Ended::Cut;
+    let sent = send_frame(caller.connection.as_fd(), &request, payload, &[], None);
+    while sent.is_ok() {
+        let Ok(answer) = receive_frame::<Response>(&caller.connection, &mut buffer, 100, None)
+        else {
+            break;
+        };
+        // Else the second answer to a call before, whose worker was killed when it had answered.
+        if answer.envelope.call_id == request.call_id {
+            let bytes = answer.payload.into_vec().unwrap();
+            ended = match Errno::from_code(answer.envelope.errno).unwrap() {
+                Errno::Ok => {
+                    assert_eq!(bytes, payload, "its own answer");
+                    Ended::Answered
+                }
+                Errno::Broken => Ended::Broken,
+                other => panic!("{other:?}: {}", String::from_utf8_lossy(&bytes)),
+            };
+            break;
+        }
+    }
+    if ended == Ended::Cut {
+        *connection = None;
+    }
+    ended
+}
+
+/// Many callers on few workers, which are killed all the time.
+#[test]
+fn every_call_has_one_end_whenever_workers_die() {
+    const CALLERS: usize = 12;
+    const CALLS: usize = 400;
+    let bed = Bed::new();
+    let function = Function::start(&bed, "killed", workers(3, 64));
+    let receiver = function.receiver.clone();
+    let (answered, broken, cut) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    let over = AtomicBool::new(false);
+    let mut kills = 0;
+    std::thread::scope(|scope| {
+        let (receiver, answered, broken, cut, over) = (&receiver, &answered, &broken, &cut, &over);
+        let callers: Vec<_> = (0..CALLERS)
+            .map(|caller| {
+                scope.spawn(move || {
+                    let mut connection = None;
+                    for number in 0..CALLS {
+                        let payload = format!("e{caller}/{number}");
+                        let counter = match call(&mut connection, receiver, payload.as_bytes()) {
+                            Ended::Answered => answered,
+                            Ended::Broken => broken,
+                            Ended::Cut => cut,
+                        };
+                        counter.fetch_add(1, Ordering::Relaxed);
+                        // Not always busy: some requests find workers that wait.
+                        if number % 16 == caller {
+                            std::thread::sleep(Duration::from_millis(3));
+                        }
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(move || {
+            callers.into_iter().for_each(|caller| caller.join().unwrap());
+            over.store(true, Ordering::Relaxed);
+        });
+        while !over.load(Ordering::Relaxed) {
+            let workers = function.workers();
+            // Those that die before they have served anything are replaced later and later.
+            if workers.len() == 3 {
+                let _gone = kill(Pid::from_raw(workers[kills % 3]), Signal::SIGKILL);
+                kills += 1;
+            }
+            std::thread::sleep(Duration::from_micros(9000 + 1300 * (kills as u64 % 7)));
+        }
+    });
+    let counts = [&answered, &broken, &cut].map(|counter| counter.load(Ordering::Relaxed));
+    assert_eq!(counts.iter().sum::<usize>(), CALLERS * CALLS, "{counts:?} with {kills} kills");
+    assert!(counts[0] > CALLERS * CALLS / 2, "{counts:?} with {kills} kills");
+    assert_eq!(call(&mut None, &receiver, b"e"), Ended::Answered);
+    end(&function);
+}
+
+#[test]
+fn without_a_queue_a_busy_function_refuses_all_and_then_serves_again() {
+    let bed = Bed::new();
+    let function = Function::start(&bed, "none", workers(1, 0));
+    let mut busy = function.caller();
+    let mut others: Vec<_> = (0..5).map(|_| function.caller()).collect();
+    for _ in 0..3 {
+        busy.send(b"l", 1000);
+        // It is taken, or it would be refused like these.
+        std::thread::sleep(Duration::from_millis(20));
+        let begun = Instant::now();
+        for caller in &mut others {
+            assert_eq!(errno(caller.call(b"e")), Errno::Overloaded);
+        }
+        // The deadline of the running request is what they would wait for otherwise.
+        assert!(begun.elapsed() < Duration::from_millis(900), "refused, not waited for");
+        assert_eq!(errno(busy.receive().1), Errno::Timeout);
+        eventually("a worker", || others[0].call(b"c").ok());
+    }
+    end(&function);
+}
+
+#[test]
+fn a_full_queue_is_exact_while_workers_get_on() {
+    const QUEUE: usize = 5;
+    const SENT: usize = 400;
+    let bed = Bed::new();
+    let function = Function::start(&bed, "exact", workers(1, u32::try_from(QUEUE).unwrap()));
+    let mut caller = function.caller();
+    for _ in 0..SENT {
+        // More at a time than may wait, each of them short.
+        caller.send(b"e", LONG_MS);
+    }
+    let mut numbers: Vec<_> = (0..SENT)
+        .map(|_| match caller.receive() {
+            (number, Ok(bytes)) => {
+                assert_eq!(bytes, b"e");
+                number
+            }
+            (number, outcome) => {
+                assert_eq!(errno(outcome), Errno::Overloaded);
+                number
+            }
+        })
+        .collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), SENT, "each has one end");
+    // The worker is stuck: one runs, QUEUE wait, all others are refused. An answer is there a moment before its worker
+    // is free for the next.
+    std::thread::sleep(Duration::from_millis(50));
+    caller.send(b"l", 1500);
+    std::thread::sleep(Duration::from_millis(50));
+    let waiting: Vec<_> = (0..QUEUE).map(|_| caller.send(b"e", LONG_MS)).collect();
+    let refused: Vec<_> = (0..7).map(|_| caller.send(b"e", LONG_MS)).collect();
+    for number in refused {
+        let (answered, outcome) = caller.receive();
+        assert_eq!((answered, errno(outcome)), (number, Errno::Overloaded));
+    }
+    assert_eq!(errno(caller.receive().1), Errno::Timeout);
+    for number in waiting {
+        let (answered, outcome) = caller.receive();
+        assert_eq!((answered, outcome), (number, Ok(b"e".to_vec())), "in their order");
+    }
+    end(&function);
+}
+
+#[test]
+fn one_callers_endless_request_holds_up_nobody_else() {
+    let bed = Bed::new();
+    let function = Function::start(&bed, "two", workers(2, 4));
+    let (mut one, mut two) = (function.caller(), function.caller());
+    let number = one.send(b"p", 700);
+    for _ in 0..200 {
+        assert_eq!(two.call(b"c"), Ok(b"1".to_vec()));
+    }
+    let (ended, outcome) = one.receive();
+    assert_eq!((ended, errno(outcome)), (number, Errno::Timeout));
+    assert_eq!(one.call(b"c"), Ok(b"1".to_vec()));
+    end(&function);
+}
+
+#[test]
+fn a_killed_workers_request_is_answered_for_it_and_what_waits_is_served() {
+    let bed = Bed::new();
+    let function = Function::start(&bed, "dies", workers(1, 4));
+    let (mut one, mut two) = (function.caller(), function.caller());
+    for _ in 0..10 {
+        let worker = Pid::from_raw(function.workers()[0]);
+        let number = one.send(b"p", LONG_MS);
+        // Init has queued this one or not yet; it is nobody's fault either way.
+        let waiting = two.send(b"e", LONG_MS);
+        eventually("the request runs", || {
+            let wait = std::fs::read_to_string(format!("/proc/{worker}/wchan")).ok()?;
+            let runs = wait.contains("poll") || wait.contains("hrtimer") || wait.contains("ep_");
+            runs.then_some(())
+        });
+        std::thread::sleep(Duration::from_millis(5));
+        kill(worker, Signal::SIGKILL).unwrap();
+        let (ended, outcome) = one.receive();
+        assert_eq!((ended, errno(outcome)), (number, Errno::Broken));
+        assert_eq!(two.receive(), (waiting, Ok(b"e".to_vec())));
+    }
+    end(&function);
+}
+
+#[test]
+fn workers_hold_the_connections_that_there_are_and_no_others() {
+    const CALLERS: usize = 20;
+    let bed = Bed::new();
+    let function = Function::start(&bed, "held", workers(3, 8));
+    let held = |expected: usize| {
+        eventually("descriptors of every worker", || {
+            let workers = function.workers();
+            let holds = |worker: &i32| descriptors_of_worker(*worker) == Some(expected);
+            (workers.len() == 3 && workers.iter().all(holds)).then_some(())
+        });
+    };
+    let before = function.container.descriptors().len();
+    for _ in 0..3 {
+        let mut callers: Vec<_> = (0..CALLERS).map(|_| function.caller()).collect();
+        for caller in &mut callers {
+            assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()));
+        }
+        held(IDLE_DESCRIPTORS + CALLERS);
+        // One that takes another's place has them all.
+        kill(Pid::from_raw(function.workers()[1]), Signal::SIGKILL).unwrap();
+        held(IDLE_DESCRIPTORS + CALLERS);
+        callers.truncate(CALLERS / 2);
+        held(IDLE_DESCRIPTORS + CALLERS / 2);
+        for caller in &mut callers {
+            assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()));
+        }
+        drop(callers);
+        held(IDLE_DESCRIPTORS);
+    }
+    eventually("descriptors of init", || {
+        (function.container.descriptors().len() == before).then_some(())
+    });
+    end(&function);
+}
+
+fn descriptors_of_worker(pid: i32) -> Option<usize> {
+    std::fs::metadata(format!("/proc/{pid}/fd")).ok()?;
+    Some(descriptors_of(Pid::from_raw(pid)).len())
+}
+
+#[test]
+fn more_connections_than_workers_share_are_served_all_the_same() {
+    const CALLERS: usize = 300;
+    let bed = Bed::new();
+    let function = Function::start(&bed, "more", workers(8, 400));
+    let mut callers: Vec<_> = (0..CALLERS).map(|_| function.caller()).collect();
+    for _ in 0..3 {
+        let sent: Vec<_> = callers.iter_mut().map(|caller| caller.send(b"e", LONG_MS)).collect();
+        for (caller, number) in callers.iter().zip(sent) {
+            assert_eq!(caller.receive(), (number, Ok(b"e".to_vec())));
+        }
+    }
+    let held = descriptors_of(Pid::from_raw(function.workers()[0])).len();
+    assert!(held <= IDLE_DESCRIPTORS + 1024 / 8, "{held} descriptors");
+    end(&function);
+}
+
+#[test]
+fn what_is_no_request_ends_its_connection_only() {
+    let bed = Bed::new();
+    let function = Function::start(&bed, "fault", workers(2, 8));
+    let mut other = function.caller();
+    for _ in 0..5 {
+        let mut liar = function.caller();
+        assert_eq!(liar.call(b"c"), Ok(b"1".to_vec()));
+        send_frame(liar.connection.as_fd(), &Hello::default(), b"", &[], None).unwrap();
+        let mut buffer = [0; 100];
+        let until = Some(cwasi::sys::clock::monotonic_ns() + WAIT.as_nanos() as u64);
+        let read = seqpacket::receive(liar.connection.as_fd(), &mut buffer, until);
+        assert!(matches!(read, Err(seqpacket::SocketError::Closed)), "{read:?}");
+        assert_eq!(other.call(b"c"), Ok(b"1".to_vec()));
+    }
+    end(&function);
+}
