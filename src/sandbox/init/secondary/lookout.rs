@@ -23,6 +23,9 @@ use super::Secondary;
 const TICK_NS: u64 = 1_000_000;
 /// Ticks without a request after which init sleeps. The first request after that wakes it.
 const QUIET_TICKS: u32 = 20;
+/// Most workers of a function whose workers read from connections: a message to a connection that hundreds wait on has
+/// to look for one that is not busy, and a fan-out to as many has no use for being a wake-up shorter.
+const WORKERS_MAX: u32 = 32;
 /// Most copies of connections that workers hold together; connections beyond are read by init alone.
 const COPIES_MAX: usize = 1024;
 /// Times that init lets workers that read at this moment go first.
