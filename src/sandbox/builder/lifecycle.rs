@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use libcgroups::common::{
     CgroupConfig, CgroupManager, ControllerOpt, FreezerState, create_cgroup_manager,
 };
-use libcontainer::container::Container;
+use libcontainer::container::{Container, ContainerStatus};
 use libcontainer::error::LibcontainerError;
 use libcontainer::oci_spec::runtime::LinuxResources;
 use nix::sys::signal::{Signal, kill};
@@ -43,10 +43,12 @@ pub fn start(request: &VerbRequest) -> Result<(), BuilderError> {
     Container::load(state_dir(request)).and_then(|mut container| container.start()).map_err(failed)
 }
 
-/// Freezes every process of the container.
+/// Freezes every process of the container, which runs: the shim may have started it without a builder.
 pub fn pause(request: &VerbRequest) -> Result<(), BuilderError> {
     let failed = failed(request, "paused");
-    Container::load(state_dir(request)).and_then(|mut container| container.pause()).map_err(failed)
+    let mut container = Container::load(state_dir(request)).map_err(failed)?;
+    container.set_status(ContainerStatus::Running).save().map_err(failed)?;
+    container.pause().map_err(failed)
 }
 
 /// Thaws them.

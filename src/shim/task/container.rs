@@ -85,6 +85,8 @@ pub struct Container {
     pub record: ContainerRecord,
     /// True when its processes do not end with its init: no pid namespace of its own.
     pub shares_pids: bool,
+    /// True when hooks run at its start.
+    pub has_start_hooks: bool,
     /// True when only libcontainer knows what its end takes.
     pub has_aftermath: bool,
     /// `None` for native containers.
@@ -111,6 +113,8 @@ pub struct Built {
     pub function: Option<Function>,
     /// No pid namespace of its own.
     pub shares_pids: bool,
+    /// Hooks run at its start.
+    pub has_start_hooks: bool,
     /// Hooks run at its end, or something beside cgroups and files has to be removed.
     pub has_aftermath: bool,
 }
@@ -127,6 +131,7 @@ impl Container {
             pid: record.pid,
             pidfd: PidFd::open(record.pid).ok(),
             shares_pids: built.shares_pids,
+            has_start_hooks: built.has_start_hooks,
             has_aftermath: built.has_aftermath,
             function: built.function,
             log: BundleLog::open(&record.bundle),

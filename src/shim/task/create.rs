@@ -143,6 +143,7 @@ impl Tasks {
             kept: prepared.kept,
             function,
             shares_pids: !has_own_pids(&spec),
+            has_start_hooks: has_start_hooks(&spec),
             has_aftermath: has_aftermath(&spec),
         };
         let (state, mut record) = (self.parts.state.clone(), record.clone());
@@ -310,6 +311,12 @@ fn has_own_pids(spec: &Spec) -> bool {
         .into_iter()
         .flatten()
         .any(|namespace| namespace.typ() == LinuxNamespaceType::Pid && namespace.path().is_none())
+}
+
+/// True when hooks run at the start of such a container in the host's namespaces; init runs the others itself.
+fn has_start_hooks(spec: &Spec) -> bool {
+    let hooks = spec.hooks().as_ref().and_then(|hooks| hooks.poststart().as_ref());
+    hooks.is_some_and(|hooks| !hooks.is_empty())
 }
 
 /// True when libcontainer does more at the end of such a container than to remove its cgroups and files.

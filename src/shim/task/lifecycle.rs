@@ -1,5 +1,10 @@
 //! The verbs that change a task after create: start, kill, delete, pause, resume, update; and its end.
 
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +22,7 @@ use tokio::sync::oneshot;
 use super::container::{Container, Function, Status};
 use super::create::blocking;
 use super::error::TaskError;
+use super::rootfs;
 use super::table::Tasks;
 use crate::shim::broker::Readiness;
 use crate::shim::publisher::timestamp;
@@ -29,6 +35,9 @@ use crate::wire::control::{Verb, VerbRequest};
 const READY_MAX: Duration = Duration::from_secs(60);
 /// Longest time a killed init may take to end.
 const END_MAX: Duration = Duration::from_secs(30);
+/// Where libcontainer's init waits, and what it is told; it only waits for the end of it.
+const START_SOCKET: &str = "notify.sock";
+const START_WORD: &[u8] = b"start container";
 /// Highest signal number.
 const SIGNAL_MAX: u32 = 64;
 /// Exit status of a task whose end was not seen.
@@ -70,7 +79,13 @@ impl Tasks {
     }
 
     async fn run_workload(&self, container: &Container) -> Result<(), TaskError> {
-        self.verb(container, Verb::Start).await?;
+        if container.has_start_hooks {
+            self.verb(container, Verb::Start).await?;
+        } else {
+            let state = self.parts.group.oci().join(&container.key);
+            let id = container.id.clone();
+            blocking(&container.id, move || start_word(&id, &state)).await?;
+        }
         let Some(function) = &container.function else { return Ok(()) };
         wait_ready(&container.id, function).await?;
         if let Some(record) = function.record.clone() {
@@ -108,6 +123,16 @@ impl Tasks {
         tracing::info!(container = container.id, status = exit.status, oom, "ended");
         // Last: whoever waits for it may delete the task at once.
         container.status.send_replace(Status::Stopped(exit));
+        self.unmount_ahead(&container).await;
+    }
+
+    /// Unmounts what nobody needs any more while containerd hears of the end; a delete waits for it and finds less to do.
+    async fn unmount_ahead(&self, container: &Container) {
+        if container.record.rootfs_mounted && !container.has_aftermath {
+            let rootfs = container.record.rootfs.clone();
+            // What stays mounted is tried again by the delete.
+            drop(tokio::task::spawn_blocking(move || rootfs::unmount(&rootfs)).await);
+        }
     }
 
     /// Withdraws the function and ends what init left behind; true when memory ran out.
@@ -294,6 +319,20 @@ impl Tasks {
         }
         Ok(Empty::new())
     }
+}
+
+/// Tells an init that waits in libcontainer to go on, as libcontainer's own `start` does. Its socket is in `state`, whose path
+/// may be too long for one.
+fn start_word(id: &str, state: &Path) -> Result<(), TaskError> {
+    let failed = |source: io::Error| TaskError::System {
+        id: id.to_owned(),
+        operation: "telling init to start",
+        source,
+    };
+    let directory = File::open(state).map_err(failed)?;
+    let socket = format!("/proc/self/fd/{}/{START_SOCKET}", directory.as_raw_fd());
+    let mut init = UnixStream::connect(socket).map_err(failed)?;
+    init.write_all(START_WORD).map_err(failed)
 }
 
 /// Waits for the sandbox's word about its start.
