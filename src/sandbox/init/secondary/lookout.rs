@@ -54,9 +54,10 @@ enum Verdict {
 
 impl Lookout {
     /// For a function whose workers take requests themselves: not where each request must be counted, or waits for
-    /// others, before anybody runs it.
+    /// others, before anybody runs it, and not where workers are many.
     pub fn of(launch: &FunctionLaunch) -> Option<Self> {
-        (launch.fan_in.is_none() && launch.max_requests == 0).then(|| Self {
+        let few = launch.concurrency <= WORKERS_MAX;
+        (few && launch.fan_in.is_none() && launch.max_requests == 0).then(|| Self {
             seen: Vec::new(),
             next: 0,
             quiet: 0,
