@@ -12,7 +12,7 @@ use crate::dispatcher::embedded::LinkedCall;
 use crate::dispatcher::{Dispatcher, EmbeddedCalls, Resolve, Ticket, TooMany};
 use crate::modes::{self, CallError, Payload};
 use crate::sys::clock::monotonic_ns;
-use crate::sys::segment::SegmentRef;
+use crate::sys::segment::{Segment, SegmentRef};
 use crate::wire::ids::RunId;
 
 /// The calls of one function, through its worker's dispatcher.
@@ -127,7 +127,14 @@ fn failure(error: &CallError) -> CallFailure {
 }
 
 /// A response as it arrived: its segment is mapped into the guest's memory, or copied once.
-struct Arrived(Payload);
+pub(super) struct Arrived(Payload);
+
+impl Arrived {
+    /// One that is shared memory.
+    pub(super) const fn of(segment: Segment) -> Self {
+        Self(Payload::Segment(segment))
+    }
+}
 
 impl Response for Arrived {
     fn len(&self) -> u64 {

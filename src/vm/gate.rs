@@ -27,14 +27,22 @@ pub const HOME_TABLE: &str = "home";
 pub const ENTER: &str = "enter";
 /// `()`: the static call that began last is over.
 pub const LEAVE: &str = "leave";
-/// `request_dispatcher`'s parameters `-> errno`, or `-1 - callee` when the callee is embedded.
+/// `request_dispatcher`'s parameters `-> errno`, or a [`route`] when the callee is embedded.
 pub const BEGIN: &str = "begin";
-/// `dispatch_start`'s parameters `-> errno`, or `-1 - callee` when the callee is embedded.
+/// `dispatch_start`'s parameters `-> errno`, or a [`route`] when the callee is embedded.
 pub const BEGIN_START: &str = "begin_start";
 /// `(response_out, payload_ptr) -> errno`: the payload is copied to where the callee allocated.
 pub const PASS: &str = "pass";
 /// `(status) -> errno`: the callee answered.
 pub const END: &str = "end";
+
+/// What [`BEGIN`] says when the embedded module `callee` serves the call, below zero; `in_pages` has it allocate whole
+/// pages for the payload.
+#[must_use]
+pub fn route(callee: usize, in_pages: bool) -> Option<i32> {
+    let callee = i32::try_from(callee).ok()?.checked_mul(2)?;
+    Some(-1 - (callee + i32::from(in_pages)))
+}
 
 /// A number that Wasm functions take and return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,8 +189,8 @@ struct DispatchBody<'a> {
 impl DispatchBody<'_> {
     fn function(&self) -> Function {
         let route = self.params;
-        let [callee, payload, errno] = [1, 2, 3].map(|local| route + local);
-        let mut body = Function::new([(4, ValType::I32)]);
+        let [callee, payload, errno, in_pages] = [1, 2, 3, 4].map(|local| route + local);
+        let mut body = Function::new([(5, ValType::I32)]);
         let mut code = body.instructions();
         for index in 0..self.params {
             code.local_get(index);
@@ -190,15 +198,19 @@ impl DispatchBody<'_> {
         // Not embedded, or not to be called at all: the host has dealt with it.
         code.call(self.begin).local_tee(route).i32_const(0).i32_ge_s().if_(BlockType::Empty);
         code.local_get(route).return_().end();
-        code.i32_const(-1).local_get(route).i32_sub().local_set(callee);
+        code.i32_const(-1).local_get(route).i32_sub().local_tee(callee);
+        code.i32_const(1).i32_and().local_set(in_pages);
+        code.local_get(callee).i32_const(1).i32_shr_u().local_set(callee);
         for Callee { index, alloc, handle, place } in self.callees {
             code.local_get(callee).i32_const(*index).i32_eq().if_(BlockType::Empty);
             code.global_get(*place).i32_eqz().if_(BlockType::Empty);
             code.i32_const(RESPONSE_LEN).i32_const(RESPONSE_ALIGN).call(*alloc).global_set(*place);
             code.end();
-            code.local_get(PAYLOAD_LEN).if_(BlockType::Empty);
+            code.local_get(in_pages).if_(BlockType::Empty);
+            alloc_pages(&mut code, *alloc, payload);
+            code.else_().local_get(PAYLOAD_LEN).if_(BlockType::Empty);
             code.local_get(PAYLOAD_LEN).i32_const(PAYLOAD_ALIGN).call(*alloc).local_set(payload);
-            code.end();
+            code.end().end();
             code.global_get(*place).local_get(payload).call(self.pass);
             code.local_tee(errno).i32_eqz().if_(BlockType::Empty);
             code.local_get(payload).local_get(PAYLOAD_LEN).global_get(*place).call(*handle);
@@ -212,6 +224,23 @@ impl DispatchBody<'_> {
     }
 }
 
+/// Whole pages for the payload, at the start of a huge one if they can fill it and there is room for that.
+fn alloc_pages(code: &mut InstructionSink<'_>, alloc: u32, payload: u32) {
+    let pages_at = |code: &mut InstructionSink<'_>, align: i32| {
+        // Payloads are far from 4 GiB (PAYLOAD_MAX): this does not wrap.
+        code.local_get(PAYLOAD_LEN).i32_const(PAGE - 1).i32_add().i32_const(-PAGE).i32_and();
+        code.i32_const(align).call(alloc).local_set(payload);
+    };
+    code.local_get(PAYLOAD_LEN).i32_const(HUGE).i32_ge_u().if_(BlockType::Empty);
+    pages_at(code, HUGE);
+    code.end();
+    code.local_get(payload).i32_eqz().if_(BlockType::Empty);
+    pages_at(code, PAGE);
+    code.end();
+}
+
+const PAGE: i32 = cwasi_abi::REGION_PAGE.cast_signed();
+const HUGE: i32 = cwasi_abi::HUGE_PAGE.cast_signed();
 #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "8 and 4")]
 const RESPONSE_LEN: i32 = cwasi_abi::ResponseRef::SIZE as i32;
 #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "8 and 4")]

@@ -69,7 +69,7 @@ fn measure(session: &mut Session, bed: &Bed<'_>, case: Case) -> Result<()> {
         verb: Verb::Call,
         targets: vec![INSIDE.to_owned()],
         size: case.size,
-        made: Made::Vector,
+        made: if case.size == 64 { Made::Vector } else { Made::InPlace },
         touch: case.touch,
         count: turns.block,
         branches: 1,
@@ -80,9 +80,14 @@ fn measure(session: &mut Session, bed: &Bed<'_>, case: Case) -> Result<()> {
     let measured =
         take(vec![Contestant { name: "ours", side: driver.side, order }, theirs], turns)?;
     let conditions = format!(
-        "{} payload, copied once into the callee's memory; {}; the callee's instance lives as long as the caller's, as embedded \
+        "{} payload, {}; {}; the callee's instance lives as long as the caller's, as embedded \
          functions do; everything on processor 0, the baseline's two processes too; {}",
         size_name(case.size),
+        if case.size == 64 {
+            "copied once into the callee's memory"
+        } else {
+            "made in a region, sealed inside the clock, mapped into the callee's memory"
+        },
         if case.touch { "callee reads all of it" } else { "callee reads nothing of it" },
         Session::turns_text(turns)
     );

@@ -4,15 +4,19 @@
 //! and the callee, which are never the same: embedding has no cycles.
 
 use std::cell::{Cell, OnceCell};
+use std::os::fd::AsFd;
 use std::rc::Rc;
 
-use cwasi_abi::{Errno, ResponseRef};
+use cwasi_abi::{Errno, REGION_PAGE, ResponseRef};
 use cwasi_host_functions::{
     self as host_functions, CallFailure, GuestMemory, GuestPtr, OtherMemory, Response, ResponseLost,
 };
 
 use super::imports::{Bound, Environment, start_parameters};
 use super::memory::RawMemory;
+use crate::sys::segment::{Segment, SegmentRef};
+use crate::vm::dispatch::Arrived;
+use crate::vm::gate;
 use crate::vm::reactor::ERROR_MESSAGE_MAX;
 
 /// The calls of embedded functions in one VM. Only the function itself makes them, so there is one at a time.
@@ -29,6 +33,8 @@ pub(super) struct Embedded {
 struct Pending {
     callee: usize,
     payload: (GuestPtr, u32),
+    /// The payload is shared memory of the caller, and the callee allocates whole pages for it.
+    in_pages: bool,
     answer_to: AnswerTo,
     response_out: GuestPtr,
 }
@@ -52,6 +58,11 @@ impl Embedded {
     /// The memory of the function itself, once it is there.
     pub(super) const fn caller(&self) -> Option<RawMemory> {
         self.caller
+    }
+
+    /// The embedded module whose memory this is.
+    pub(super) fn index_of(&self, memory: RawMemory) -> Option<usize> {
+        self.callees.iter().position(|callee| *callee == memory)
     }
 
     /// The embedded function that runs.
@@ -145,7 +156,7 @@ impl Bound<0> for Leave {
     }
 }
 
-/// `begin(target_ptr, target_len, payload_ptr, payload_len, outcome_out) -> errno or -1 - callee`
+/// `begin(target_ptr, target_len, payload_ptr, payload_len, outcome_out) -> errno or a route`
 pub(super) struct Begin;
 
 impl Bound<5> for Begin {
@@ -169,7 +180,7 @@ impl Bound<5> for Begin {
     }
 }
 
-/// `begin_start(target_ptr, target_len, payload_ptr, payload_len, options_ptr, handle_out) -> errno or -1 - callee`
+/// `begin_start(target_ptr, target_len, payload_ptr, payload_len, options_ptr, handle_out) -> errno or a route`
 pub(super) struct BeginStart;
 
 impl Bound<6> for BeginStart {
@@ -193,12 +204,12 @@ fn run_next(
     let Some(callee) = begun else { return Ok(Errno::Ok.code()) };
     env.host.enter_embedded(env.slot.program.name(callee));
     env.slot.links.borrow_mut().forget_result();
+    let in_pages = env.slot.regions.borrow().sealed(payload.0, u64::from(payload.1)).is_some();
     let mut embedded = env.slot.embedded.borrow_mut();
     embedded.settle();
     let response_out = GuestPtr(0);
-    embedded.pending = Some(Pending { callee, payload, answer_to, response_out });
-    let index = i32::try_from(callee).map_err(|_| Errno::Internal)?;
-    Ok(-1 - index)
+    embedded.pending = Some(Pending { callee, payload, in_pages, answer_to, response_out });
+    gate::route(callee, in_pages).ok_or(Errno::Internal)
 }
 
 /// `pass(response_out, payload_ptr) -> errno`
@@ -226,8 +237,9 @@ impl Bound<2> for Pass {
             let failure = outside("`cwasi_alloc`", response_out, ResponseRef::SIZE);
             return end(env, Err(failure));
         }
+        let shown = pending.in_pages && show(env, &pending, callee, GuestPtr(at));
         let payload = caller.slice(pending.payload.0, len)?;
-        if len > 0 && callee.write(GuestPtr(at), payload).is_err() {
+        if len > 0 && !shown && callee.write(GuestPtr(at), payload).is_err() {
             let failure = outside("`cwasi_alloc`", at, payload.len());
             return end(env, Err(failure));
         }
@@ -236,6 +248,35 @@ impl Bound<2> for Pass {
         }
         Ok(Errno::Ok.code())
     }
+}
+
+/// Maps the caller's payload to where the callee allocated pages for it; false when it is to be copied there.
+fn show(env: &Environment<'_>, pending: &Pending, mut callee: RawMemory, at: GuestPtr) -> bool {
+    let (ptr, len) = (pending.payload.0, u64::from(pending.payload.1));
+    let callers = env.slot.regions.borrow();
+    let (Some(shared), Some(room), Some(callees)) = (
+        callers.sealed(ptr, len),
+        pending.payload.1.checked_next_multiple_of(REGION_PAGE),
+        env.slot.embedded_regions.get(pending.callee),
+    ) else {
+        return false;
+    };
+    callees.borrow_mut().show(&mut callee, (at, room), &shared, len)
+}
+
+/// The callee's answer as shared memory, where it made it in a region.
+fn in_place(
+    env: &Environment<'_>,
+    callee: usize,
+    mut memory: RawMemory,
+    ptr: GuestPtr,
+    len: u32,
+) -> Option<Segment> {
+    let mut regions = env.slot.embedded_regions.get(callee)?.borrow_mut();
+    // What cannot be sealed or kept is copied out of the callee's memory.
+    let shared = regions.answer(&mut memory, ptr, len).ok()??;
+    let token = shared.token.map(AsFd::as_fd);
+    SegmentRef::of_known(shared.fd, u64::from(len), token).to_segment().ok()
 }
 
 /// `end(status) -> errno`
@@ -263,6 +304,9 @@ impl Bound<1> for End {
                 text.into_owned()
             };
             return end(env, Err(CallFailure { errno: Errno::Failed, message }));
+        }
+        if let Some(segment) = in_place(env, pending.callee, callee, ptr, place.len) {
+            return end(env, Ok(Box::new(Arrived::of(segment))));
         }
         let held = Rc::new(Held {
             memory: Cell::new(Some(callee)),

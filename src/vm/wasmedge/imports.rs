@@ -124,10 +124,9 @@ pub(super) const fn start_parameters(params: [u32; 6]) -> StartParameters {
     }
 }
 
-/// The regions of the guest whose memory this is; an embedded module has none.
+/// The regions of the guest whose memory this is.
 fn regions(slot: &Slot, memory: RawMemory) -> Option<RefMut<'_, Regions<RawMemory>>> {
-    let own = slot.embedded.borrow().caller() == Some(memory);
-    own.then(|| slot.regions.borrow_mut())
+    slot.regions_of(memory).map(|regions| regions.borrow_mut())
 }
 
 /// A host function of `i32`s.

@@ -19,8 +19,10 @@ pub(super) struct Slot {
     host: Cell<*mut Host>,
     /// Calls between linked modules.
     pub(super) links: RefCell<Links<RawMemory>>,
-    /// Regions of the function's own memory; embedded modules have none.
+    /// Regions of the function's own memory.
     pub(super) regions: RefCell<Regions<RawMemory>>,
+    /// Those of the embedded modules' memories, in their order.
+    pub(super) embedded_regions: Vec<RefCell<Regions<RawMemory>>>,
     /// Calls of embedded functions.
     pub(super) embedded: RefCell<Embedded>,
     pub(super) program: Rc<Program>,
@@ -29,10 +31,12 @@ pub(super) struct Slot {
 impl Slot {
     /// A slot; regions get their memory from `pool`, if there is one.
     pub(super) fn new(program: Rc<Program>, pool: Option<SegmentPool>) -> Self {
+        let regions = || RefCell::new(Regions::new(pool.clone()));
         Self {
             host: Cell::new(ptr::null_mut()),
             links: RefCell::default(),
-            regions: RefCell::new(Regions::new(pool)),
+            regions: regions(),
+            embedded_regions: program.embedded.iter().map(|_| regions()).collect(),
             embedded: RefCell::default(),
             program,
         }
@@ -52,7 +56,19 @@ impl Slot {
 
     /// Regions get their memory from `pool` from now on.
     pub(super) fn serve(&mut self, pool: Option<SegmentPool>) {
+        for regions in &mut self.embedded_regions {
+            *regions.get_mut() = Regions::new(pool.clone());
+        }
         *self.regions.get_mut() = Regions::new(pool);
+    }
+
+    /// The regions of the module whose memory this is; a gate has none.
+    pub(super) fn regions_of(&self, memory: RawMemory) -> Option<&RefCell<Regions<RawMemory>>> {
+        let embedded = self.embedded.borrow();
+        if embedded.caller() == Some(memory) {
+            return Some(&self.regions);
+        }
+        self.embedded_regions.get(embedded.index_of(memory)?)
     }
 
     /// Lends `host` to the host functions while `run` runs.

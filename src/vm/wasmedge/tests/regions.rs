@@ -303,7 +303,7 @@ fn bad_regions_are_errnos() {
 }
 
 #[test]
-fn what_is_embedded_has_no_regions() {
+fn what_is_embedded_has_regions_of_its_own() {
     let _turn = one_at_a_time();
     let share = r#"(import "cwasi" "region_share" (func $share (param i32 i32) (result i32)))"#;
     let library = build(&format!(
@@ -320,10 +320,95 @@ fn what_is_embedded_has_no_regions() {
     let module = load_embedding(&root, &[embed("library", &library, false)]).unwrap();
     let mut host = host();
     let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
-    let not_available = Errno::NotAvailable.code();
-    assert_eq!(instance.call("theirs", &[], &mut host), Ok(Some(not_available)));
-    assert_eq!(instance.call("ours", &[], &mut host), Ok(Some(0)));
-    assert_eq!(instance.call("theirs", &[], &mut host), Ok(Some(not_available)));
+    let before = mapped();
+    for export in ["theirs", "ours", "theirs"] {
+        assert_eq!(instance.call(export, &[], &mut host), Ok(Some(0)));
+    }
+    assert_eq!(mapped(), before + 2, "one each");
+}
+
+/// Has one module embedded, by the name that [`GUEST`] calls.
+#[derive(Default)]
+struct Inside;
+
+impl Dispatch for Inside {
+    fn call(
+        &mut self,
+        target: &str,
+        _: Outgoing<'_>,
+        _: Deadline,
+    ) -> Result<Box<dyn Response>, CallFailure> {
+        panic!("{target} is embedded")
+    }
+
+    fn embedded(
+        &mut self,
+        target: &str,
+        _: u64,
+        _: Deadline,
+    ) -> Result<Option<usize>, CallFailure> {
+        Ok((target == "echo").then_some(0))
+    }
+}
+
+/// How many of this process' mappings show payloads.
+fn mapped() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().filter(|line| line.contains("memfd:cwasi-p")).count()
+}
+
+#[test]
+fn a_region_goes_into_embedded_modules_without_a_copy_and_back() {
+    let _turn = one_at_a_time();
+    for pool in [None, Some(SegmentPool::new(64 << 20))] {
+        goes_into_embedded_modules(pool);
+    }
+}
+
+fn goes_into_embedded_modules(pool: Option<SegmentPool>) {
+    let callee = build(GUEST);
+    let root = build(&GUEST.replacen("(memory", r#"(func (export "cwasi.home")) (memory"#, 1));
+    let module = load_embedding(&root, &[embed("echo", &callee, true)]).unwrap();
+    let mut host = Host::new(Context::default(), Box::new(Inside), Box::new(Echo));
+    host.begin(Context::default());
+    // The pool keeps a mapping of each of its segments.
+    let kept = usize::from(pool.is_some());
+    let spec = InstanceSpec { pool: pool.clone(), ..InstanceSpec::default() };
+    let instance = module.instantiate(&spec, &mut host).unwrap();
+    let mut vm = Vm { instance, host, kept: Keeps::default(), _built: root };
+    let answer = |vm: &mut Vm| {
+        assert_eq!(vm.run("call", &[AT, LEN]), 0);
+        assert_eq!(vm.run("read", &[1024, 4]), 0);
+        let bytes = vm.instance.memory()[1024..1028].try_into().unwrap();
+        i32::from_le_bytes(bytes)
+    };
+    let before = mapped();
+    assert_eq!(vm.run("share", &[AT, PAGES * PAGE]), 0);
+    vm.run("fill", &[AT, LEN, 7]);
+    assert_eq!(answer(&mut vm), 7 * LEN, "an open region is copied");
+    assert_eq!(mapped(), before + kept + 1);
+    assert_eq!(vm.run("seal", &[AT, LEN]), 0);
+    assert_eq!(answer(&mut vm), 7 * LEN);
+    assert_eq!(mapped(), before + kept + 2, "the same pages in both memories");
+    assert_eq!(vm.run("sum", &[AT, LEN]), 7 * LEN, "what the callee wrote is its own");
+    vm.run("fill", &[AT, LEN, 9]);
+    assert_eq!(answer(&mut vm), 7 * LEN, "as it was sealed, whatever either has written since");
+    assert_eq!(mapped(), before + kept + 3);
+    // Memory grows behind shared pages of both, and the caller has its own after the call.
+    assert_eq!(vm.run("grow", &[1]), 32);
+    assert_eq!(vm.run("sum", &[AT, LEN]), 9 * LEN);
+    // Without a payload the callee answers a region, which is mapped where the caller reads it.
+    let at = AT + 2 * PAGES * PAGE;
+    assert_eq!(vm.run("call", &[0, 0]), 0);
+    assert_eq!(vm.run("read", &[at, PAGES * PAGE]), 0);
+    assert_eq!(vm.run("sum", &[at, PAGES * PAGE]), 7 * (PAGES * PAGE - 100));
+    assert_eq!(mapped(), before + 2 * kept + 5);
+    drop(vm);
+    assert_eq!(mapped(), before + 2 * kept, "mappings go with the VM");
+    drop(module);
+    if let Some(pool) = pool {
+        assert!(pool.trim(), "and so do the tokens");
+    }
 }
 
 /// Then `cwasi` is a gate, which hands most functions through and asks the host about the rest.
