@@ -4,7 +4,7 @@
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cwasi::modes::local::{receive_frame, send_frame};
 use cwasi::sys::seqpacket;
@@ -35,6 +35,25 @@ fn end(function: &Function<'_>) {
 
 fn errno(outcome: Result<Vec<u8>, (i32, String)>) -> Errno {
     Errno::from_code(outcome.unwrap_err().0).unwrap()
+}
+
+/// What a process does (a letter), and how many ticks of a processor (10 ms) it has had.
+fn doing(pid: i32) -> Option<(char, u64)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let [user, system] = [11, 12].map(|field: usize| fields[field].parse::<u64>().unwrap());
+    Some((fields[0].chars().next()?, user + system))
+}
+
+/// A worker that has answered is free: nothing makes it wait before it has said so.
+fn sleeps(worker: i32) {
+    eventually("a worker that waits", || (doing(worker)?.0 == 'S').then_some(()));
+}
+
+/// A worker runs an endless request: nothing else takes it so much time.
+fn spins(worker: i32) {
+    let before = doing(worker).unwrap().1;
+    eventually("the request runs", || (doing(worker)?.1 >= before + 2).then_some(()));
 }
 
 /// How a call ended.
@@ -150,15 +169,17 @@ fn without_a_queue_a_busy_function_refuses_all_and_then_serves_again() {
     let mut busy = function.caller();
     let mut others: Vec<_> = (0..5).map(|_| function.caller()).collect();
     for _ in 0..3 {
-        busy.send(b"l", 1000);
+        sleeps(function.workers()[0]);
+        // Long enough for a busy machine to refuse five calls meanwhile.
+        busy.send(b"l", 2000);
         // It is taken, or it would be refused like these.
-        std::thread::sleep(Duration::from_millis(20));
-        let begun = Instant::now();
+        spins(function.workers()[0]);
         for caller in &mut others {
             assert_eq!(errno(caller.call(b"e")), Errno::Overloaded);
         }
-        // The deadline of the running request is what they would wait for otherwise.
-        assert!(begun.elapsed() < Duration::from_millis(900), "refused, not waited for");
+        // Before the running one's end, which is what they would wait for otherwise.
+        let early = seqpacket::wait_any(&[busy.connection.as_fd()], None, Some(0)).unwrap();
+        assert!(early.is_empty(), "refused, not waited for");
         assert_eq!(errno(busy.receive().1), Errno::Timeout);
         eventually("a worker", || others[0].call(b"c").ok());
     }
@@ -192,10 +213,11 @@ fn a_full_queue_is_exact_while_workers_get_on() {
     numbers.dedup();
     assert_eq!(numbers.len(), SENT, "each has one end");
     // The worker is stuck: one runs, QUEUE wait, all others are refused. An answer is there a moment before its worker
-    // is free for the next.
-    std::thread::sleep(Duration::from_millis(50));
+    // is free: until then the next request is one of those that wait.
+    let worker = function.workers()[0];
+    sleeps(worker);
     caller.send(b"l", 1500);
-    std::thread::sleep(Duration::from_millis(50));
+    spins(worker);
     let waiting: Vec<_> = (0..QUEUE).map(|_| caller.send(b"e", LONG_MS)).collect();
     let refused: Vec<_> = (0..7).map(|_| caller.send(b"e", LONG_MS)).collect();
     for number in refused {
