@@ -33,14 +33,24 @@ fn secondary(scene: &Scene, id: &str, guest: &str, annotations: &[(&str, &str)])
     scene.start(run);
 }
 
-/// Polls until a call to `target` is answered with `end`.
-fn wait_for_end(scene: &Scene, target: &str, end: &str) {
+/// Starts a guest whose call keeps the one worker of `svc`, which has no place to wait in: again, when a look whether it
+/// does was in its way.
+fn keep_busy(scene: &Scene, guest: &str, args: &[&str]) -> Running {
+    let start = |tries: u32| {
+        let run = scene.guest(&format!("p-{tries}"), guest).args(args.iter().copied());
+        run.spawn(scene.containerd).unwrap()
+    };
     let mut tries = 0;
-    wait_for(&format!("{target} to answer {end}"), || {
+    let mut caller = start(tries);
+    wait_for("svc to be overloaded", || {
         tries += 1;
-        let outcome = probe(scene, &format!("try-{target}-{tries}"), &["calls", target, "x"]);
-        outcome.text().starts_with(end).then_some(())
+        if caller.has_ended() {
+            caller = start(tries);
+        }
+        let outcome = probe(scene, &format!("try-{tries}"), &["calls", "svc", "x"]);
+        outcome.text().starts_with("overloaded").then_some(())
     });
+    caller
 }
 
 fn daemons(scene: &Scene) -> Vec<Process> {
@@ -295,8 +305,7 @@ fn a_callee_killed_in_a_call_breaks_it_and_the_next_call_finds_another_instance(
     let scene = scene("killed");
     let function = [("cwasi.function", "svc"), ("cwasi.queue", "0")];
     secondary(&scene, "svc-1", "server", &function);
-    let caller = probe_in_background(&scene, "p", &["calls", "svc", "!block", "after"]);
-    wait_for_end(&scene, "svc", "overloaded");
+    let caller = keep_busy(&scene, "probe", &["calls", "svc", "!block", "after"]);
     secondary(&scene, "svc-2", "server", &function);
     let pid = nix::unistd::Pid::from_raw(scene.pid("svc-1"));
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
@@ -314,9 +323,7 @@ fn an_idempotent_call_whose_callee_is_killed_is_made_again() {
     let scene = scene("idempotent");
     let function = [("cwasi.function", "svc"), ("cwasi.queue", "0")];
     secondary(&scene, "svc-1", "server", &function);
-    let run = scene.guest("p", "caller").args(["svc", "idempotent", "!block"]);
-    let caller = run.spawn(scene.containerd).unwrap();
-    wait_for_end(&scene, "svc", "overloaded");
+    let caller = keep_busy(&scene, "caller", &["svc", "idempotent", "!block"]);
     // Says the payload instead of blocking.
     secondary(&scene, "svc-2", "actor", &function);
     scene.kill("svc-1", "KILL");

@@ -38,7 +38,10 @@ fn secondary(scene: &Scene, id: &str) -> Run {
     run.annotation("cwasi.function", id).annotation("cwasi.concurrency", "1")
 }
 
-/// Descriptors and mappings of memfds in the processes of a container.
+/// How the memfds of payloads and of pools are called; the library that stands in for LLVM is another one.
+const MEMFD: &str = "memfd:cwasi-p";
+
+/// Descriptors and mappings of payloads in the processes of a container.
 fn memfds(scene: &Scene, id: &str) -> usize {
     let init = scene.pid(id);
     let mut pids = vec![init];
@@ -46,10 +49,10 @@ fn memfds(scene: &Scene, id: &str) -> usize {
     let mut found = 0;
     for pid in pids {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-        found += maps.lines().filter(|line| line.contains("memfd:")).count();
+        found += maps.lines().filter(|line| line.contains(MEMFD)).count();
         let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
         let targets = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
-        found += targets.filter(|target| target.to_string_lossy().contains("memfd:")).count();
+        found += targets.filter(|target| target.to_string_lossy().contains(MEMFD)).count();
     }
     found
 }
