@@ -7,6 +7,7 @@
 //! - [`image`]: memory that is brought back to what it was.
 //! - [`mapping`]: pages in use that are backed by memfds.
 //! - [`shared`]: memory of a process and its children.
+//! - [`spin`]: waiting without sleeping.
 //! - [`watch`]: many descriptors of which few are ready.
 //! - [`process`]: forking single-threaded processes, descriptor tables, exits.
 //! - [`clock`]: `CLOCK_MONOTONIC`, comparable between processes.
@@ -26,4 +27,5 @@ pub mod readiness;
 pub mod segment;
 pub mod seqpacket;
 pub mod shared;
+pub mod spin;
 pub mod watch;

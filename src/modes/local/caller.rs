@@ -9,6 +9,7 @@ use crate::modes::{self, Call, CallError, Mode, ModeKind, Payload};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::pool::SegmentPool;
 use crate::sys::seqpacket::{self, Deadline, SocketError};
+use crate::sys::spin::Spin;
 use crate::wire::envelope::{Join, Request, Response};
 use crate::wire::frame::{self, FRAME_MAX};
 use crate::wire::ids::CallId;
@@ -43,13 +44,14 @@ pub struct LocalMode {
     buffer: Vec<u8>,
     max_response: u64,
     pool: Option<SegmentPool>,
+    spin: Spin,
 }
 
 impl LocalMode {
     /// A caller that takes responses of at most `max_response` bytes.
     #[must_use]
     pub fn new(max_response: u64) -> Self {
-        Self { buffer: vec![0; FRAME_MAX], max_response, pool: None }
+        Self { buffer: vec![0; FRAME_MAX], max_response, pool: None, spin: Spin::default() }
     }
 
     /// Lends segments of `pool` to callees of the own trust group.
@@ -113,7 +115,16 @@ impl LocalMode {
         target: &str,
         until: Deadline,
     ) -> Result<Option<Heard>, CallError> {
-        let received = match seqpacket::receive(route.connection.as_fd(), &mut self.buffer, until) {
+        let (fd, buffer) = (route.connection.as_fd(), &mut self.buffer);
+        let soon = match until {
+            Some(0) => Ok(None),
+            _ => self.spin.wait(|| seqpacket::try_receive(fd, buffer)),
+        };
+        let received = match soon.transpose() {
+            Some(received) => received,
+            None => seqpacket::receive(fd, buffer, until),
+        };
+        let received = match received {
             Ok(received) => received,
             Err(SocketError::Deadline) => return Ok(None),
             Err(error) => return Err(not_answered(error.into(), target)),

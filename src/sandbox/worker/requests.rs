@@ -1,6 +1,7 @@
 //! Where a worker's requests come from: its callers' connections, which it shares with init and the other workers, and
 //! init, which has those that nobody was free for.
 
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -14,6 +15,7 @@ use crate::sandbox::messages::WorkerMessage;
 use crate::sandbox::{stderr, terms};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::seqpacket::{self, Deadline, Received as Message, SocketError};
+use crate::sys::spin::Spin;
 use crate::vm::dispatch::from_monotonic;
 use crate::vm::{Context, Module};
 use crate::wire::envelope::{self, Assignment, Part, Request};
@@ -55,6 +57,7 @@ pub struct Requests<'s> {
     buffer: Vec<u8>,
     /// The one that was given last came from init.
     assigned: bool,
+    spin: Spin,
 }
 
 impl<'s> Requests<'s> {
@@ -67,7 +70,8 @@ impl<'s> Requests<'s> {
         for line in seat.lines {
             lines.add(line)?;
         }
-        Ok(Self { slot: seat.slot, lines, buffer: vec![0; FRAME_MAX], assigned: false })
+        let buffer = vec![0; FRAME_MAX];
+        Ok(Self { slot: seat.slot, lines, buffer, assigned: false, spin: Spin::default() })
     }
 
     /// There is an instance for the first one.
@@ -111,9 +115,13 @@ impl<'s> Requests<'s> {
     }
 
     /// Waits for whatever comes first.
-    fn wait<M: Module>(&self, worker: &Worker<'_, M>) -> Option<Ready> {
-        let something_is_there = tidy(worker, self.lines.as_fd());
-        self.lines.wait(something_is_there.then_some(0))
+    fn wait<M: Module>(&mut self, worker: &Worker<'_, M>) -> Option<Ready> {
+        if tidy(worker, self.lines.as_fd()) {
+            return self.lines.wait(Some(0));
+        }
+        let lines = &self.lines;
+        let soon = self.spin.wait(|| Ok::<_, Infallible>(lines.wait(Some(0)))).ok().flatten();
+        soon.or_else(|| lines.wait(None))
     }
 
     /// Reads from a connection, in `Taking`.

@@ -1,0 +1,123 @@
+//! Waiting without sleeping, for what comes within microseconds: to be woken costs more than that.
+//!
+//! The processor is not offered to others meanwhile: whoever else wants it would keep it for milliseconds. So the wait
+//! is short, and a waiter for whom it was in vain sleeps at once for a while, each time longer.
+
+use super::clock::monotonic_ns;
+
+/// Longest time to try before sleeping, in nanoseconds.
+const SPIN_NS: u64 = 50_000;
+/// After this many waits in a row that were too long, waits sleep at once ...
+const MISSES_MAX: u32 = 2;
+/// ... this many times at first, twice as many after each further miss ...
+const SKIPS_FIRST: u32 = 8;
+/// ... and at most this many times.
+const SKIPS_MAX: u32 = 1024;
+/// Pauses of the processor between two tries: its other thread has it for itself meanwhile.
+const PAUSES: u32 = 16;
+
+/// What one waiter has seen of its waits.
+#[derive(Debug, Default)]
+pub struct Spin {
+    misses: u32,
+    left: u32,
+    skips: u32,
+}
+
+impl Spin {
+    /// Tries until there is something, or sleeping is better.
+    ///
+    /// # Errors
+    /// The first of `attempt`'s.
+    pub fn wait<T, E>(
+        &mut self,
+        attempt: impl FnMut() -> Result<Option<T>, E>,
+    ) -> Result<Option<T>, E> {
+        self.wait_by(monotonic_ns, attempt)
+    }
+
+    fn wait_by<T, E>(
+        &mut self,
+        mut now: impl FnMut() -> u64,
+        mut attempt: impl FnMut() -> Result<Option<T>, E>,
+    ) -> Result<Option<T>, E> {
+        if self.left > 0 {
+            self.left -= 1;
+            return Ok(None);
+        }
+        let until = now().saturating_add(SPIN_NS);
+        loop {
+            let found = attempt()?;
+            // What was found late was no use to wait for: somebody else had this processor.
+            let late = now() >= until;
+            if late {
+                self.miss();
+            } else if found.is_some() {
+                (self.misses, self.skips) = (0, 0);
+            }
+            if late || found.is_some() {
+                return Ok(found);
+            }
+            (0..PAUSES).for_each(|_| std::hint::spin_loop());
+        }
+    }
+
+    fn miss(&mut self) {
+        self.misses = self.misses.saturating_add(1);
+        if self.misses >= MISSES_MAX {
+            self.skips = (self.skips * 2).clamp(SKIPS_FIRST, SKIPS_MAX);
+            self.left = self.skips;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::convert::Infallible;
+
+    use super::*;
+
+    /// Tries of one wait in which each takes `each_ns` and the one with number `after` finds something.
+    fn tries(spin: &mut Spin, each_ns: u64, after: Option<u32>) -> u32 {
+        let (clock, mut tries) = (Cell::new(0), 0);
+        let found = spin.wait_by(
+            || clock.get(),
+            || {
+                tries += 1;
+                clock.set(clock.get() + each_ns);
+                Ok::<_, Infallible>((Some(tries) == after).then_some(()))
+            },
+        );
+        assert_eq!(found.unwrap().is_some(), after.is_some_and(|after| after <= tries));
+        tries
+    }
+
+    #[test]
+    fn what_comes_soon_is_waited_for_and_what_does_not_only_now_and_then() {
+        let mut spin = Spin::default();
+        for _ in 0..100 {
+            assert_eq!(tries(&mut spin, 1000, Some(3)), 3);
+        }
+        let in_vain = (0..10_000).filter(|_| tries(&mut spin, 1000, None) > 0).count();
+        assert!((5..40).contains(&in_vain), "{in_vain}");
+        let found = (0..=SKIPS_MAX).filter(|_| tries(&mut spin, 1000, Some(1)) > 0).count();
+        assert!(found > 0, "it pays again");
+        assert_eq!(tries(&mut spin, 1000, Some(2)), 2);
+    }
+
+    #[test]
+    fn what_was_found_too_late_counts_as_in_vain() {
+        let mut spin = Spin::default();
+        for _ in 0..MISSES_MAX {
+            assert_eq!(tries(&mut spin, 10 * SPIN_NS, Some(1)), 1);
+        }
+        assert_eq!(tries(&mut spin, 1000, Some(1)), 0);
+    }
+
+    #[test]
+    fn errors_end_it() {
+        let mut spin = Spin::default();
+        assert_eq!(spin.wait(|| Err::<Option<()>, _>(7)), Err(7));
+    }
+}
