@@ -302,9 +302,28 @@ fn bad_regions_are_errnos() {
     assert_eq!(vm.run("share", &[end, 65_536]), 0);
 }
 
+/// Runs the test `name` of this module in a process of its own, where no other test maps and unmaps beside it.
+fn alone(name: &str, test: fn()) {
+    const CHILD: &str = "CWASI_TEST_ALONE";
+    if std::env::var_os(CHILD).is_some() {
+        return test();
+    }
+    let (_, module) = module_path!().split_once("::").unwrap();
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([&format!("{module}::{name}"), "--exact", "--nocapture"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
 #[test]
 fn what_is_embedded_has_regions_of_its_own() {
-    let _turn = one_at_a_time();
+    alone("what_is_embedded_has_regions_of_its_own", each_has_regions_of_its_own);
+}
+
+fn each_has_regions_of_its_own() {
     let share = r#"(import "cwasi" "region_share" (func $share (param i32 i32) (result i32)))"#;
     let library = build(&format!(
         r#"(module {share} (memory (export "memory") 1)
@@ -351,7 +370,7 @@ impl Dispatch for Inside {
     }
 }
 
-/// How many of this process' mappings show payloads.
+/// How many of this process' mappings show payloads: tests that count them are [`alone`].
 fn mapped() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().filter(|line| line.contains("memfd:cwasi-p")).count()
@@ -359,10 +378,11 @@ fn mapped() -> usize {
 
 #[test]
 fn a_region_goes_into_embedded_modules_without_a_copy_and_back() {
-    let _turn = one_at_a_time();
-    for pool in [None, Some(SegmentPool::new(64 << 20))] {
-        goes_into_embedded_modules(pool);
-    }
+    alone("a_region_goes_into_embedded_modules_without_a_copy_and_back", || {
+        for pool in [None, Some(SegmentPool::new(64 << 20))] {
+            goes_into_embedded_modules(pool);
+        }
+    });
 }
 
 fn goes_into_embedded_modules(pool: Option<SegmentPool>) {
