@@ -9,10 +9,11 @@
 //! - [`executor`]: what runs as the container's process, native or function.
 //! - [`init`]: pid 1 of a function's container; forks and watches its workers.
 //! - [`worker`]: runs guest code, one invocation at a time.
+//! - [`board`]: what workers do, in memory that they share with init.
 //!
 //! The shim speaks to them in `wire::control` messages only.
 
-mod board;
+pub mod board;
 pub mod builder;
 pub mod executor;
 pub mod init;

@@ -117,28 +117,3 @@ impl AsRawFd for Raised {
         self.0
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::io::Read as _;
-    use std::os::fd::AsFd;
-
-    use super::*;
-
-    #[test]
-    fn descriptors_arrive_at_their_numbers() {
-        let (mut reader, writer) = std::io::pipe().unwrap();
-        let pid = spawn(
-            Path::new("/bin/sh"),
-            &["-c", "echo out >&4; echo err >&3"],
-            &[(writer.as_fd(), 4), (writer.as_fd(), 3)],
-        )
-        .unwrap();
-        drop(writer);
-        let mut text = String::new();
-        reader.read_to_string(&mut text).unwrap();
-        assert_eq!(text, "out\nerr\n");
-        nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(pid), None).unwrap();
-        assert!(matches!(spawn::<&str>(Path::new("/no"), &[], &[]), Err(SpawnError::Os { .. })));
-    }
-}

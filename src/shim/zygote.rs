@@ -110,14 +110,16 @@ impl Zygote {
     /// # Errors
     /// When there is no such program.
     pub async fn start(reaper: &Reaper) -> Result<Self, ZygoteError> {
-        let zygote = Self {
-            program: find_program()?,
-            reaper: reaper.clone(),
-            control: Arc::new(Mutex::new(None)),
-            needs_llvm: AtomicBool::new(false),
-        };
+        let zygote = Self::of(find_program()?, reaper);
         zygote.connection().await?;
         Ok(zygote)
+    }
+
+    /// One that starts this program when there is something to do.
+    #[must_use]
+    pub fn of(program: PathBuf, reaper: &Reaper) -> Self {
+        let (reaper, control) = (reaper.clone(), Arc::new(Mutex::new(None)));
+        Self { program, reaper, control, needs_llvm: AtomicBool::new(false) }
     }
 
     /// The sandbox program, for other uses of it.
@@ -294,47 +296,4 @@ fn find_program() -> Result<PathBuf, ZygoteError> {
         .map(|directory| directory.join(PROGRAM))
         .find(|candidate| candidate.is_file())
         .ok_or(ZygoteError::NotInstalled { shim })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
-    use super::*;
-    use crate::wire::control::Verb;
-
-    /// A program in place of the sandbox's: a script that gets the zygote's descriptors and variables.
-    fn zygote(dir: &tempfile::TempDir, script: &str) -> Zygote {
-        let program = dir.path().join("zygote");
-        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
-        Zygote {
-            program,
-            reaper: Reaper::default(),
-            control: Arc::new(Mutex::new(None)),
-            needs_llvm: AtomicBool::new(false),
-        }
-    }
-
-    fn request() -> VerbRequest {
-        VerbRequest { container: "c".into(), root: "/nowhere".into(), verb: Verb::Start }
-    }
-
-    #[tokio::test]
-    async fn a_zygote_that_does_not_come_up_with_the_stand_in_gets_llvm() {
-        let dir = tempfile::tempdir().unwrap();
-        // Greets without the stand-in only, and ends at its first request.
-        let zygote =
-            zygote(&dir, "[ -z \"$LD_PRELOAD\" ] || exit 127; printf '!' >&3; read -r x <&3");
-        let error = zygote.run(&request(), &[]).await.unwrap_err();
-        assert!(matches!(error, ZygoteError::NoAnswer { .. }), "{error}");
-        assert!(zygote.needs_llvm.load(Ordering::Relaxed));
-    }
-
-    #[tokio::test]
-    async fn a_zygote_that_never_comes_up_is_an_error() {
-        let dir = tempfile::tempdir().unwrap();
-        let error = zygote(&dir, "exit 1").run(&request(), &[]).await.unwrap_err();
-        assert!(matches!(error, ZygoteError::Socket(SocketError::Closed)), "{error}");
-    }
 }

@@ -117,18 +117,44 @@ mod tests {
         let ended = Watch::new().unwrap();
         ended.add(ours.as_fd(), 3).unwrap();
         ended.only_end(ours.as_fd(), 3).unwrap();
-        let woken = std::thread::scope(|scope| {
-            let waiting = watches.each_ref().map(|watch| scope.spawn(|| watch.wait_one(Some(500))));
-            // Both wait by now; were they late, both would find the message.
-            std::thread::sleep(std::time::Duration::from_millis(100));
+        let (woken, found) = std::thread::scope(|scope| {
+            let (say, said) = std::sync::mpsc::channel();
+            let waiting = watches.each_ref().map(|watch| {
+                let say = say.clone();
+                scope.spawn(move || {
+                    say.send(nix::unistd::gettid()).unwrap();
+                    watch.wait_one(None)
+                })
+            });
+            said.iter().take(2).for_each(until_it_sleeps);
             send(theirs.as_fd(), &[b"x"], &[], None).unwrap();
-            waiting.map(|thread| thread.join().unwrap())
+            while !waiting.iter().any(|thread| thread.is_finished()) {
+                std::thread::sleep(POLL);
+            }
+            // The other, were it woken too, would end by now.
+            std::thread::sleep(20 * POLL);
+            let woken = waiting.iter().filter(|thread| thread.is_finished()).count();
+            let found = ended.ready();
+            drop(theirs);
+            (woken, (found, waiting.map(|thread| thread.join().unwrap())))
         });
-        assert_eq!(woken.iter().flatten().count(), 1, "{woken:?}");
-        assert!(ended.ready().is_empty());
-        drop(theirs);
+        assert_eq!((woken, found), (1, (vec![], [Some(1), Some(2)])));
         assert_eq!(ended.ready(), [3]);
         assert_eq!(watches.each_ref().map(|watch| watch.wait_one(Some(0))), [Some(1), Some(2)]);
+    }
+
+    /// Between two looks at what another thread does.
+    const POLL: std::time::Duration = std::time::Duration::from_millis(5);
+
+    /// Waits until a thread of this process waits.
+    fn until_it_sleeps(thread: nix::unistd::Pid) {
+        let sleeps = || {
+            let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
+            stat.rsplit_once(") ").unwrap().1.starts_with('S')
+        };
+        while !sleeps() {
+            std::thread::sleep(POLL);
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use cwasi::sys::clock::monotonic_ns;
 use cwasi::sys::segment::Segment;
 use cwasi_abi::{CALLS_IN_FLIGHT_MAX, INLINE_MAX};
 
+use crate::held::Held;
 use crate::{Bench, Caller, MAX_PAYLOAD};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -104,31 +105,43 @@ fn start<R: Resolve>(dispatcher: &mut Dispatcher<R>, payload: &[u8]) -> Ticket {
 
 type End = Result<Vec<u8>, CallError>;
 
+/// Calls whose end is not known yet, and their places.
+type Open = Vec<(usize, Ticket)>;
+
+/// The next end of the calls in `open`.
+fn next_end<R: Resolve>(dispatcher: &mut Dispatcher<R>, open: &mut Open) -> (usize, End) {
+    let left: Vec<_> = open.iter().map(|(_, ticket)| *ticket).collect();
+    let (index, end) = dispatcher.wait(&left, soon(PATIENCE)).expect("an end in time");
+    let (place, _) = open.remove(index);
+    (place, end.map(|payload| payload.into_vec().unwrap()))
+}
+
 /// The ends of all `tickets`, by their place, in the order in which they ended.
 fn ends<R: Resolve>(dispatcher: &mut Dispatcher<R>, tickets: &[Ticket]) -> Vec<(usize, End)> {
-    let mut open: Vec<_> = tickets.iter().copied().enumerate().collect();
-    let mut ends = Vec::new();
-    while !open.is_empty() {
-        let left: Vec<_> = open.iter().map(|(_, ticket)| *ticket).collect();
-        let (index, end) = dispatcher.wait(&left, soon(PATIENCE)).expect("an end in time");
-        let (place, _) = open.remove(index);
-        ends.push((place, end.map(|payload| payload.into_vec().unwrap())));
-    }
-    ends
+    let mut open: Open = tickets.iter().copied().enumerate().collect();
+    tickets.iter().map(|_| next_end(dispatcher, &mut open)).collect()
 }
 
 pub fn answers_come_in_any_order<B: Reachable>() {
     let bench = B::start();
     let mut dispatcher = dispatcher(&bench);
-    let tickets =
-        [&b"w-late"[..], b"e-early", b"w-last", b"r-12"].map(|it| start(&mut dispatcher, it));
-    let ends = ends(&mut dispatcher, &tickets);
-    let places: Vec<_> = ends.iter().map(|(place, _)| *place).collect();
-    assert_eq!(BTreeSet::from_iter(&places[..2]), BTreeSet::from([&1, &3]), "{places:?}");
-    for (place, end) in ends {
-        let expected = [&b"w-late"[..], b"e-early", b"w-last", b"21-r"][place];
-        assert_eq!(end.as_deref(), Ok(expected));
+    let (late, last) = (Held::new(b'w'), Held::new(b'w'));
+    let (late_payload, last_payload) = (late.payload().to_vec(), last.payload().to_vec());
+    let payloads = [&late_payload[..], b"e-early", &last_payload, b"r-12"];
+    let mut open: Open =
+        payloads.map(|it| start(&mut dispatcher, it)).into_iter().enumerate().collect();
+    let mut ends: Vec<_> = (0..2).map(|_| next_end(&mut dispatcher, &mut open)).collect();
+    let places: BTreeSet<_> = ends.iter().map(|(place, _)| *place).collect();
+    assert_eq!(places, BTreeSet::from([1, 3]));
+    for held in [last, late] {
+        held.release();
+        ends.push(next_end(&mut dispatcher, &mut open));
     }
+    let expected = [&late_payload[..], b"e-early", &last_payload, b"21-r"];
+    for (place, end) in &ends {
+        assert_eq!(end.as_deref(), Ok(expected[*place]));
+    }
+    assert_eq!([ends[2].0, ends[3].0], [2, 0]);
 }
 
 pub fn a_hundred_in_flight_end_each_with_its_own_answer<B: Reachable>() {
@@ -190,34 +203,46 @@ pub fn one_segment_goes_to_many_calls<B: Reachable>() {
 pub fn each_call_has_its_own_deadline<B: Reachable>() {
     let bench = B::start();
     let mut dispatcher = dispatcher(&bench);
-    let short = soon(Duration::from_millis(50));
+    let held = Held::new(b'w');
+    let payload = held.payload().to_vec();
+    // Time enough to be accepted.
+    let short = soon(Duration::from_secs(1));
     let late = dispatcher.start("callee", Outgoing::Bytes(b"n"), None, short).unwrap();
-    let good = start(&mut dispatcher, b"w");
-    let ends = ends(&mut dispatcher, &[late, good]);
-    assert!(matches!(&ends[0], (0, Err(CallError::Timeout { .. }))), "{ends:?}");
-    assert_eq!(ends[1], (1, Ok(b"w".to_vec())));
+    let good = start(&mut dispatcher, &payload);
+    let mut open = vec![(0, late), (1, good)];
+    let first = next_end(&mut dispatcher, &mut open);
+    assert!(matches!(first, (0, Err(CallError::Timeout { .. }))), "{first:?}");
+    held.release();
+    assert_eq!(next_end(&mut dispatcher, &mut open), (1, Ok(payload)));
 }
 
 pub fn a_wait_that_ends_early_loses_nothing<B: Reachable>() {
     let bench = B::start();
     let mut dispatcher = dispatcher(&bench);
-    let ticket = start(&mut dispatcher, b"w");
+    let held = Held::new(b'w');
+    let payload = held.payload().to_vec();
+    let ticket = start(&mut dispatcher, &payload);
     assert!(dispatcher.wait(&[ticket], Some(0)).is_none());
     assert!(dispatcher.wait(&[ticket], soon(Duration::from_millis(20))).is_none());
-    assert_eq!(ends(&mut dispatcher, &[ticket]), [(0, Ok(b"w".to_vec()))]);
+    held.release();
+    assert_eq!(ends(&mut dispatcher, &[ticket]), [(0, Ok(payload))]);
 }
 
 pub fn a_call_that_waits_works_among_calls_in_flight<B: Reachable>() {
     let bench = B::start();
     let mut dispatcher = dispatcher(&bench);
-    let tickets = [b"w1", b"e2", b"e3"].map(|payload| start(&mut dispatcher, payload));
+    let held = Held::new(b'w');
+    let payload = held.payload().to_vec();
+    let payloads = [&payload[..], b"e2", b"e3"];
+    let tickets = payloads.map(|payload| start(&mut dispatcher, payload));
     for _ in 0..20 {
         let answer = dispatcher.call("callee", Outgoing::Bytes(b"e-now"), soon(PATIENCE));
         assert_eq!(answer.unwrap().into_vec().unwrap(), b"e-now");
     }
+    held.release();
     let mut all = ends(&mut dispatcher, &tickets);
     all.sort_by_key(|(place, _)| *place);
-    let expected = [b"w1", b"e2", b"e3"].map(|payload| Ok(payload.to_vec()));
+    let expected = payloads.map(|payload| Ok(payload.to_vec()));
     assert_eq!(all.into_iter().map(|(_, end)| end).collect::<Vec<_>>(), expected);
 }
 
@@ -226,9 +251,11 @@ pub fn a_killed_callee_ends_each_call_once<B: Reachable>() {
     let mut dispatcher = dispatcher(&bench);
     let first = start(&mut dispatcher, b"e");
     assert_eq!(ends(&mut dispatcher, &[first]), [(0, Ok(b"e".to_vec()))]);
-    let tickets: Vec<_> = (0..20).map(|_| start(&mut dispatcher, b"n")).collect();
-    let accepted = dispatcher.wait(&tickets, soon(Duration::from_millis(100)));
-    assert!(accepted.is_none());
+    let held = Held::new(b'n');
+    let tickets: Vec<_> = (0..20).map(|_| start(&mut dispatcher, held.payload())).collect();
+    // None has ended, and all are sent, whatever their caller could not send at once.
+    assert!(dispatcher.wait(&tickets, soon(Duration::from_millis(20))).is_none());
+    held.until_arrived(20);
     bench.kill();
     let ends = ends(&mut dispatcher, &tickets);
     assert_eq!(ends.len(), 20);
@@ -239,10 +266,12 @@ pub fn what_an_invocation_leaves_is_forgotten_and_the_next_one_is_served<B: Reac
     let bench = B::start();
     let mut dispatcher = dispatcher(&bench);
     for _ in 0..3 {
-        for payload in [b"n", b"w", b"e"] {
+        let held = Held::new(b'w');
+        for payload in [&b"n"[..], held.payload(), b"e"] {
             start(&mut dispatcher, payload);
         }
         dispatcher.end();
+        held.release();
         let answer = dispatcher.call("callee", Outgoing::Bytes(b"e-next"), soon(PATIENCE));
         assert_eq!(answer.unwrap().into_vec().unwrap(), b"e-next");
     }

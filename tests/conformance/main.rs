@@ -8,6 +8,7 @@
 mod callee;
 mod embedded;
 mod fan;
+mod held;
 mod local;
 mod networked;
 mod suite;
@@ -49,7 +50,7 @@ pub trait Caller {
 ///
 /// - `e`: answers the payload; `r`: answers it reversed
 /// - `f`: fails with a message; `t`: traps; `o`: overloaded
-/// - `w`: waits 300 ms, then answers; `n`: never answers
+/// - `w`: waits until its test lets it answer the payload ([`held`]); `n`: never answers
 /// - `b`: answers more than the caller's limit
 /// - anything else, or nothing: answers an empty response
 pub fn callee(payload: &[u8]) -> Option<Result<Vec<u8>, CallError>> {
@@ -60,10 +61,14 @@ pub fn callee(payload: &[u8]) -> Option<Result<Vec<u8>, CallError>> {
         Some(b't') => Err(CallError::Trapped { message: "unreachable".to_owned() }),
         Some(b'o') => Err(CallError::Overloaded { message: "1 worker, queue of 0".to_owned() }),
         Some(b'w') => {
-            std::thread::sleep(std::time::Duration::from_millis(300));
+            held::arrive(payload);
+            held::until_released(payload);
             Ok(payload.to_vec())
         }
-        Some(b'n') => return None,
+        Some(b'n') => {
+            held::arrive(payload);
+            return None;
+        }
         Some(b'b') => Ok(vec![0; usize::try_from(MAX_PAYLOAD).unwrap() + 1]),
         _ => Ok(Vec::new()),
     };

@@ -20,7 +20,7 @@ use cwasi::sys::seqpacket;
 use cwasi::wire::control::ModeHint;
 use cwasi::wire::ids::{CallId, Identity};
 use cwasi::wire::network::Location;
-use cwasi_testbed::redis::Redis;
+use cwasi_testbed::redis::{Kind, Redis};
 use tokio::runtime::Runtime;
 
 /// Largest payload of every function here.
@@ -251,6 +251,35 @@ fn run(mut receiver: Receiver, stop: &AtomicBool, executions: &Executions) {
 
 fn shaped(payload: Vec<u8>) -> Payload {
     cwasi::modes::networked::claims::shaped(payload).unwrap()
+}
+
+/// A server, and a node that serves one instance of `b`.
+pub struct Served {
+    _node: Node,
+    pub instance: Instance,
+    pub executions: Executions,
+    pub redis: Redis,
+}
+
+impl Served {
+    pub fn start() -> Self {
+        let redis = Redis::start(Kind::Redis7);
+        let executions = Executions::default();
+        let instance = Instance::start(&executions);
+        let node = Node::start("there", &target(&redis));
+        node.serve(&instance);
+        Self { _node: node, instance, executions, redis }
+    }
+
+    /// Where calls of the instance are published.
+    pub fn channel(&self) -> String {
+        instance_channel(&self.instance.record.instance)
+    }
+
+    /// How many calls ran.
+    pub fn ran(&self) -> usize {
+        self.executions.lock().unwrap().len()
+    }
 }
 
 /// A node that follows no rules: a link, and what a test does with it.

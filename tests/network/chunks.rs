@@ -1,22 +1,25 @@
 //! Large payloads: put and taken at the same time, and what becomes of a call when either side, a chunk or Redis is
 //! lost in between.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
+use cwasi::modes::networked::Session;
 use cwasi::modes::networked::claims::{CHUNK_LEN, ClaimError, Claims, Putting, WINDOW};
-use cwasi::modes::networked::{Session, instance_channel};
 use cwasi::modes::{CallError, Payload};
 use cwasi::sys::random::bytes16;
 use cwasi::wire::ids::CallId;
 use cwasi::wire::network::{self, AnswerKind, Claim, encode};
 use cwasi_testbed::redis::{Kind, Redis};
 
-use crate::bed::{Executions, Instance, Node, PATIENCE, Peer, counts, target, wait_for};
+use crate::bed::{Node, PATIENCE, Peer, Served, counts, target, wait_for};
 use crate::faults::call;
 
 /// More chunks than lie in Redis at a time.
 const MANY: u64 = 2 * WINDOW;
-/// Far longer than a window takes.
+/// Between two looks.
+const A_MOMENT: Duration = Duration::from_millis(5);
+/// Longer than a chunk usually takes.
 const A_WHILE: Duration = Duration::from_millis(300);
 
 fn pattern(len: usize) -> Vec<u8> {
@@ -55,28 +58,20 @@ fn claim_of(count: u64) -> Claim {
 
 /// A node with an instance, and a peer that calls it with a claim; how that ended.
 struct Called {
-    redis: Redis,
-    executions: Executions,
-    instance: Instance,
-    _node: Node,
+    served: Served,
     peer: Peer,
 }
 
 impl Called {
     fn start() -> Self {
-        let redis = Redis::start(Kind::Redis7);
-        let executions = Executions::default();
-        let instance = Instance::start(&executions);
-        let node = Node::start("there", &target(&redis));
-        node.serve(&instance);
-        let peer = Peer::start(&target(&redis));
-        Self { redis, executions, instance, _node: node, peer }
+        let served = Served::start();
+        let peer = Peer::start(&target(&served.redis));
+        Self { served, peer }
     }
 
     fn call(&mut self, claim: Claim) {
         let (_, message) = call(network::Payload::of_claim(claim));
-        let channel = instance_channel(&self.instance.record.instance);
-        self.peer.publish(&channel, &encode(&message));
+        self.peer.publish(&self.served.channel(), &encode(&message));
         assert_eq!(self.peer.answer().0, AnswerKind::ANSWER_ACCEPTED);
     }
 
@@ -84,14 +79,14 @@ impl Called {
         let (kind, errno, text) = self.peer.answer();
         assert_eq!((kind, errno), (AnswerKind::ANSWER_ENDED, 10), "{text}");
         assert!(text.contains(words), "{text}");
-        assert!(self.executions.lock().unwrap().is_empty());
+        assert_eq!(self.served.ran(), 0);
     }
 
     fn nothing_is_left(&self, claim: &Claim) {
         let chunks = format!("{}:[0-9]*", claim.key);
         wait_for("the chunks to go", || {
-            self.redis.cli(&["KEYS", &chunks]).is_empty()
-                && self.redis.cli(&["EXISTS", &claim.key]) == "0"
+            let redis = &self.served.redis;
+            redis.cli(&["KEYS", &chunks]).is_empty() && redis.cli(&["EXISTS", &claim.key]) == "0"
         });
     }
 }
@@ -100,7 +95,7 @@ impl Called {
 fn a_sender_that_is_lost_between_chunks_leaves_nothing_and_nothing_runs() {
     let mut called = Called::start();
     let claim = claim_of(5);
-    put_by_hand(&called.redis, &claim, &[0, 1]);
+    put_by_hand(&called.served.redis, &claim, &[0, 1]);
     called.call(claim.clone());
     called.ends_unrun("chunk 2 of 5 did not come");
     called.nothing_is_left(&claim);
@@ -111,7 +106,7 @@ fn a_sender_that_is_lost_before_the_digest_leaves_nothing_and_nothing_runs() {
     let mut called = Called::start();
     let claim = claim_of(2);
     called.call(claim.clone());
-    put_by_hand(&called.redis, &claim, &[0, 1]);
+    put_by_hand(&called.served.redis, &claim, &[0, 1]);
     called.ends_unrun("chunk 2 of 2 did not come");
     called.nothing_is_left(&claim);
 }
@@ -120,7 +115,7 @@ fn a_sender_that_is_lost_before_the_digest_leaves_nothing_and_nothing_runs() {
 fn chunks_out_of_order_are_an_error_and_nothing_runs() {
     let mut called = Called::start();
     let claim = claim_of(3);
-    put_by_hand(&called.redis, &claim, &[1, 0, 2]);
+    put_by_hand(&called.served.redis, &claim, &[1, 0, 2]);
     called.call(claim.clone());
     called.ends_unrun("chunk 0 of 3 is missing");
     called.nothing_is_left(&claim);
@@ -130,8 +125,8 @@ fn chunks_out_of_order_are_an_error_and_nothing_runs() {
 fn a_list_that_is_lost_is_an_error_and_nothing_runs() {
     let mut called = Called::start();
     let claim = claim_of(3);
-    put_by_hand(&called.redis, &claim, &[0, 1, 2]);
-    called.redis.cli(&["DEL", &claim.key]);
+    put_by_hand(&called.served.redis, &claim, &[0, 1, 2]);
+    called.served.redis.cli(&["DEL", &claim.key]);
     called.call(claim.clone());
     called.ends_unrun("chunk 0 of 3 did not come");
     called.nothing_is_left(&claim);
@@ -144,12 +139,24 @@ fn a_payload_that_nobody_takes_waits_in_a_window_and_stops_when_it_is_not_wanted
     let (session, payload) = (peer.session(), Payload::Inline(chunks(MANY)));
     let mut putting = begin(&peer, &session, &payload);
     let (claim, complete) = (putting.claim().clone(), putting.complete());
-    let put =
-        peer.reactor.block_on(async { tokio::time::timeout(A_WHILE, putting.run(&payload)).await });
-    assert!(put.is_err(), "put all of it without anybody who took it");
-    let there: u64 = redis.cli(&["LLEN", &claim.key]).parse().unwrap();
-    assert!((WINDOW..WINDOW + 2).contains(&there), "{there} chunks are there");
-    assert!(!complete.load(std::sync::atomic::Ordering::Relaxed));
+    let there = || redis.cli(&["LLEN", &claim.key]).parse::<u64>().unwrap();
+    let put = peer.reactor.block_on(async {
+        let full = async {
+            let start = Instant::now();
+            while there() < WINDOW && start.elapsed() < PATIENCE {
+                tokio::time::sleep(A_MOMENT).await;
+            }
+            // It would go on by now.
+            tokio::time::sleep(A_WHILE).await;
+        };
+        tokio::select! {
+            put = putting.run(&payload) => Some(put),
+            () = full => None,
+        }
+    });
+    assert!(put.is_none(), "put all of it without anybody who took it");
+    assert!((WINDOW..WINDOW + 2).contains(&there()), "{} chunks are there", there());
+    assert!(!complete.load(Ordering::Relaxed));
     peer.reactor.block_on(putting.clear_away());
     assert_eq!(redis.cli(&["KEYS", "cwasi:pay:*"]), "");
 
@@ -245,38 +252,37 @@ fn redis_lost_while_a_payload_is_put_ends_the_call_as_not_accepted() {
 
 #[test]
 fn large_payloads_and_responses_go_on_after_a_restart_of_redis_and_run_once() {
-    let mut redis = Redis::start(Kind::Redis7);
-    let executions = Executions::default();
-    let instance = Instance::start(&executions);
-    let there = Node::start("there", &target(&redis));
-    there.serve(&instance);
-    let (_here, mut worker) = Node::start("here", &target(&redis)).caller_kept();
+    /// So that a failure ends the test.
+    const CALLS_MAX: usize = 2000;
+    let mut served = Served::start();
+    let (_here, mut worker) = Node::start("here", &target(&served.redis)).caller_kept();
     let bytes = chunks(MANY);
-    let calling = std::thread::spawn(move || {
-        let mut ends = Vec::new();
-        let mut answered_after_a_loss = 0;
-        while answered_after_a_loss < 3 {
-            let id = CallId(bytes16());
-            let end = worker.call_as(id, &bytes, PATIENCE).map(|answer| answer == bytes);
-            let lost = ends.iter().any(|(_, end): &(_, Result<_, _>)| end.is_err());
-            answered_after_a_loss += usize::from(lost && end.is_ok());
-            ends.push((id, end));
+    let lost = AtomicBool::new(false);
+    let ends = std::thread::scope(|scope| {
+        let calling = scope.spawn(|| {
+            let mut ends = Vec::new();
+            let mut answered_after_a_loss = 0;
+            while answered_after_a_loss < 3 && ends.len() < CALLS_MAX {
+                let id = CallId(bytes16());
+                let end = worker.call_as(id, &bytes, PATIENCE).map(|answer| answer == bytes);
+                lost.fetch_or(end.is_err(), Ordering::Relaxed);
+                let is_after = lost.load(Ordering::Relaxed) && end.is_ok();
+                answered_after_a_loss += usize::from(is_after);
+                ends.push((id, end));
+            }
+            ends
+        });
+        // Until one of them is hit.
+        while !lost.load(Ordering::Relaxed) {
+            let before = served.ran();
+            wait_for("calls", || served.ran() > before || lost.load(Ordering::Relaxed));
+            served.redis.stop();
+            served.redis.restart();
         }
-        ends
+        calling.join().unwrap()
     });
-    // Until one of them is hit.
-    while !calling.is_finished() {
-        let before = executions.lock().unwrap().len();
-        wait_for("calls", || executions.lock().unwrap().len() > before || calling.is_finished());
-        if calling.is_finished() {
-            break;
-        }
-        redis.stop();
-        redis.restart();
-        std::thread::sleep(Duration::from_secs(4));
-    }
-    let counts = counts(&executions);
-    for (id, end) in calling.join().unwrap() {
+    let counts = counts(&served.executions);
+    for (id, end) in ends {
         let ran = counts.get(&id).copied().unwrap_or(0);
         match end {
             Ok(same) => assert!(same && ran == 1, "{ran} runs, the same bytes: {same}"),

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use cwasi::modes::networked::Listener;
 use cwasi::modes::networked::claims::{CHUNK_LEN, Claims};
 use cwasi::modes::networked::session::Decision;
-use cwasi::modes::networked::{Listener, instance_channel};
 use cwasi::modes::{CallError, Payload};
 use cwasi::sys::random::bytes16;
 use cwasi::wire::ids::CallId;
@@ -14,7 +14,7 @@ use cwasi::wire::network::{
 };
 use cwasi_testbed::redis::{Kind, Redis};
 
-use crate::bed::{Executions, Instance, Node, PATIENCE, Peer, counts, identity, target, wait_for};
+use crate::bed::{Node, PATIENCE, Peer, Served, counts, identity, target, wait_for};
 
 const SHORT: Duration = Duration::from_secs(4);
 
@@ -91,19 +91,15 @@ impl Peer {
 
 #[test]
 fn a_stale_location_is_dropped_and_the_next_instance_serves() {
-    let redis = Redis::start(Kind::Redis7);
-    let executions = Executions::default();
-    let instance = Instance::start(&executions);
-    let node = Node::start("there", &target(&redis));
-    node.serve(&instance);
-    let peer = Peer::start(&target(&redis));
-    peer.announce("stale");
-    let mut worker = Node::start("here", &target(&redis)).caller_kept();
+    let served = Served::start();
+    let target = target(&served.redis);
+    Peer::start(&target).announce("stale");
+    let (_node, mut worker) = Node::start("here", &target).caller_kept();
     for _ in 0..4 {
-        assert_eq!(worker.1.call(b"x", PATIENCE), Ok(b"x".to_vec()));
+        assert_eq!(worker.call(b"x", PATIENCE), Ok(b"x".to_vec()));
     }
-    assert_eq!(redis.cli(&["EXISTS", "cwasi:at:stale"]), "0");
-    assert!(counts(&executions).values().all(|count| *count == 1));
+    assert_eq!(served.redis.cli(&["EXISTS", "cwasi:at:stale"]), "0");
+    assert!(counts(&served.executions).values().all(|count| *count == 1));
 }
 
 #[test]
@@ -132,13 +128,8 @@ fn an_instance_that_does_not_accept_is_given_up_for_good() {
 
 #[test]
 fn a_missing_or_altered_chunk_of_a_request_is_an_error_and_nothing_runs() {
-    let redis = Redis::start(Kind::Redis7);
-    let executions = Executions::default();
-    let instance = Instance::start(&executions);
-    let node = Node::start("there", &target(&redis));
-    node.serve(&instance);
-    let mut peer = Peer::start(&target(&redis));
-    let channel = instance_channel(&instance.record.instance);
+    let served = Served::start();
+    let mut peer = Peer::start(&target(&served.redis));
     let faults: [(&[&str], &str); 5] = [
         (&["DEL", "KEY:1"], "chunk 1 of 3 is missing"),
         (&["SET", "KEY:1", "short"], "a chunk has another length"),
@@ -150,15 +141,15 @@ fn a_missing_or_altered_chunk_of_a_request_is_an_error_and_nothing_runs() {
         let claim = peer.put(&three_chunks());
         let command: Vec<_> = command.iter().map(|word| word.replace("KEY", &claim.key)).collect();
         let command: Vec<_> = command.iter().map(String::as_str).collect();
-        redis.cli(&command);
+        served.redis.cli(&command);
         let (_, message) = call(network::Payload::of_claim(claim));
-        peer.publish(&channel, &encode(&message));
+        peer.publish(&served.channel(), &encode(&message));
         assert_eq!(peer.answer().0, AnswerKind::ANSWER_ACCEPTED);
         let (kind, errno, text) = peer.answer();
         assert_eq!((kind, errno), (AnswerKind::ANSWER_ENDED, 10), "{text}");
         assert!(text.contains(words), "{text}");
     }
-    assert!(executions.lock().unwrap().is_empty());
+    assert_eq!(served.ran(), 0);
 }
 
 #[test]
@@ -187,7 +178,8 @@ fn a_reply_after_the_deadline_reaches_nobody_and_leaves_nothing() {
     peer.announce("peer");
     let (_node, mut worker) = Node::start("here", &target(&redis)).caller_kept();
     let waiting = std::thread::spawn(move || {
-        let first = worker.call(b"late", Duration::from_millis(300));
+        // Time enough to be accepted.
+        let first = worker.call(b"late", Duration::from_secs(2));
         (first, worker)
     });
     let (_, late) = peer.next_call(&mut instance);
@@ -207,31 +199,23 @@ fn a_reply_after_the_deadline_reaches_nobody_and_leaves_nothing() {
 
 #[test]
 fn a_call_of_an_unknown_version_is_refused_in_words_and_not_run() {
-    let redis = Redis::start(Kind::Redis7);
-    let executions = Executions::default();
-    let instance = Instance::start(&executions);
-    let node = Node::start("there", &target(&redis));
-    node.serve(&instance);
-    let mut peer = Peer::start(&target(&redis));
+    let served = Served::start();
+    let mut peer = Peer::start(&target(&served.redis));
     let (_, mut message) = call(network::Payload::of_bytes(b"x".to_vec()));
     message.version = 7;
-    peer.publish(&instance_channel(&instance.record.instance), &encode(&message));
+    peer.publish(&served.channel(), &encode(&message));
     let (kind, errno, text) = peer.answer();
     assert_eq!((kind, errno), (AnswerKind::ANSWER_REFUSED, 10), "{text}");
     assert!(text.contains("version 7") && text.contains("speaks 2"), "{text}");
-    assert!(executions.lock().unwrap().is_empty());
+    assert_eq!(served.ran(), 0);
 }
 
 #[test]
 fn the_same_publication_twice_runs_once() {
-    let redis = Redis::start(Kind::Redis7);
-    let executions = Executions::default();
-    let instance = Instance::start(&executions);
-    let node = Node::start("there", &target(&redis));
-    node.serve(&instance);
-    let mut peer = Peer::start(&target(&redis));
+    let served = Served::start();
+    let mut peer = Peer::start(&target(&served.redis));
     let (_, message) = call(network::Payload::of_bytes(b"x".to_vec()));
-    let channel = instance_channel(&instance.record.instance);
+    let channel = served.channel();
     for _ in 0..3 {
         peer.publish(&channel, &encode(&message));
     }
@@ -243,18 +227,14 @@ fn the_same_publication_twice_runs_once() {
     assert_eq!(peer.answer().0, AnswerKind::ANSWER_ACCEPTED);
     assert_eq!(peer.answer().0, AnswerKind::ANSWER_ENDED);
     let ids = [&message, &other].map(|call| CallId::from_slice(&call.call_id).unwrap());
-    let ran: Vec<_> = executions.lock().unwrap().iter().map(|(id, _)| *id).collect();
+    let ran: Vec<_> = served.executions.lock().unwrap().iter().map(|(id, _)| *id).collect();
     assert_eq!(ran, ids);
 }
 
 #[test]
 fn redis_restarted_during_calls_ends_each_within_its_deadline_and_serves_again() {
-    let mut redis = Redis::start(Kind::Redis7);
-    let executions = Executions::default();
-    let instance = Instance::start(&executions);
-    let there = Node::start("there", &target(&redis));
-    there.serve(&instance);
-    let here = Node::start("here", &target(&redis));
+    let mut served = Served::start();
+    let here = Node::start("here", &target(&served.redis));
     let callers: Vec<_> = (0..4).map(|_| here.caller()).collect();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -271,14 +251,14 @@ fn redis_restarted_during_calls_ends_each_within_its_deadline_and_serves_again()
                 })
             })
             .collect();
-        wait_for("calls", || executions.lock().unwrap().len() > 20);
-        redis.stop();
+        wait_for("calls", || served.ran() > 20);
+        served.redis.stop();
         std::thread::sleep(Duration::from_millis(300));
-        redis.restart();
-        let before = executions.lock().unwrap().len();
-        wait_for("service after the restart", || executions.lock().unwrap().len() > before + 20);
+        served.redis.restart();
+        let before = served.ran();
+        wait_for("service after the restart", || served.ran() > before + 20);
         stop.store(true, Ordering::Relaxed);
-        let counts = counts(&executions);
+        let counts = counts(&served.executions);
         for caller in running {
             let (ends, _worker) = caller.join().unwrap();
             for (id, end) in ends {
@@ -291,5 +271,5 @@ fn redis_restarted_during_calls_ends_each_within_its_deadline_and_serves_again()
             }
         }
     });
-    assert!(counts(&executions).values().all(|count| *count == 1));
+    assert!(counts(&served.executions).values().all(|count| *count == 1));
 }

@@ -9,6 +9,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,45 @@ use serde_json::{Value, json};
 pub const WAIT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(5);
 
+/// How the cgroups of these tests begin; the test's process and a number follow.
+const CGROUPS: &str = "cwasi-test-";
+
 static NEXT: AtomicU32 = AtomicU32::new(0);
+static CLEARED: Once = Once::new();
+
+/// Ends and removes what tests have left whose process was killed.
+fn clear_away() {
+    for hierarchy in directories(Path::new("/sys/fs/cgroup")) {
+        for tree in directories(&hierarchy) {
+            let name = tree.file_name().unwrap().to_string_lossy().into_owned();
+            let pid = name.strip_prefix(CGROUPS).and_then(|rest| rest.split('-').next());
+            let is_left = |pid: &str| !Path::new("/proc").join(pid).exists();
+            if pid.is_some_and(is_left) {
+                remove(&tree);
+            }
+        }
+    }
+}
+
+/// Removes a cgroup with those below it, and kills what is in them. Another test's process may do the same.
+fn remove(cgroup: &Path) {
+    directories(cgroup).iter().for_each(|below| remove(below));
+    let _no_freezer = std::fs::write(cgroup.join("freezer.state"), "THAWED");
+    eventually("a cgroup to go", || {
+        let inside = std::fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
+        for pid in inside.lines().filter_map(|line| line.parse().ok()) {
+            let _gone = nix::sys::signal::kill(Pid::from_raw(pid), nix::sys::signal::SIGKILL);
+        }
+        let _busy = std::fs::remove_dir(cgroup);
+        (!cgroup.exists()).then_some(())
+    });
+}
+
+fn directories(path: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    directories.map(|entry| entry.path()).collect()
+}
 
 /// Polls until `probe` gives something.
 pub fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
@@ -49,8 +88,9 @@ pub struct Bed {
 
 impl Bed {
     pub fn new() -> Self {
-        let cgroup =
-            format!("/cwasi-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        CLEARED.call_once(clear_away);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let cgroup = format!("/{CGROUPS}{}-{number}", std::process::id());
         let dir = tempfile::tempdir().unwrap();
         let (zygote, control) = start_zygote();
         Self { dir, zygote, control, cgroup }

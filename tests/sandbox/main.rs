@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bed;
+mod board;
 mod direct;
 mod fan_in;
 mod function;

@@ -58,7 +58,7 @@ fn stop_signals_and_the_timeout_end_a_loop() {
         function.container.delete();
     }
     let mut function =
-        Function::start(&bed, "time", FunctionLaunch { timeout_ms: Some(50), ..primary("loop") });
+        Function::start(&bed, "time", FunctionLaunch { timeout_ms: Some(500), ..primary("loop") });
     assert_eq!(function.container.wait(), 137);
     assert!(function.container.errors().contains("cwasi.timeout"));
     function.container.delete();

@@ -7,6 +7,7 @@
 
 mod bench;
 mod commands;
+mod embedded_regions;
 mod embedding;
 mod endings;
 mod guests;
@@ -27,6 +28,7 @@ fn main() {
         commands::CASES,
         regions::CASES,
         parts::CASES,
+        embedded_regions::CASES,
         embedding::CASES,
         bench::CASES,
         segments::CASES,

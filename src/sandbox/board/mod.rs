@@ -78,6 +78,12 @@ pub enum Phase {
 pub struct Seen(u64);
 
 impl Seen {
+    /// What the first word of a slot's page says.
+    #[must_use]
+    pub const fn of(word: u64) -> Self {
+        Self(word)
+    }
+
     const fn new(turn: u64, phase: Phase) -> Self {
         Self(turn << 8 | phase as u64)
     }

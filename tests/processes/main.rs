@@ -1,0 +1,16 @@
+//! What starts processes, or ends with one, as far as it needs neither containers nor the engine.
+//!
+//! Has its own harness: each case runs in a forked process. Unit tests share one process, in which none starts another:
+//! between fork and exec a child holds whatever all of them have open, so that an end of a socket or of a lease comes
+//! too late for some other test, and a file that is being written cannot be executed.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+#[path = "../worker_life/harness.rs"]
+mod harness;
+mod holders;
+mod pages;
+mod starts;
+
+fn main() {
+    std::process::exit(harness::run(&[holders::CASES, pages::CASES, starts::CASES].concat()));
+}
