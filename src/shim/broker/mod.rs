@@ -2,7 +2,8 @@
 //!
 //! Runs in the daemon. A sandbox has no host paths: for a new callee it asks here, the shim applies policy,
 //! connects to the callee's receiver, says hello in the caller's true name and hands the connection over.
-//! What a sandbox sends is input like any other: bounded, and never trusted with an identity.
+//!
+//! Here are the answers; [`session`] is the conversation with one sandbox.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,48 +12,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cwasi_abi::Errno;
-use tokio::io::unix::AsyncFd;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use super::edges::Edges;
-use super::emit;
 use super::network::{self, Network};
 use crate::coordinator::registry::{Record, Registry, RegistryError};
 use crate::dispatcher::selection::{
     Embedding, Facts, Member, Remote, Selection, callee_of, may_call, may_lend, select,
 };
 use crate::sys::clock::monotonic_ns;
-use crate::sys::readiness;
-use crate::sys::seqpacket::{self, Received, SocketError};
-use crate::wire::control::{
-    self, CONTROL_MESSAGE_MAX, ModeHint, ResolveReply, ResolveRequest, SandboxMessage,
-};
+use crate::sys::seqpacket::{self, SocketError};
+use crate::wire::control::{ModeHint, ResolveReply, ResolveRequest};
 use crate::wire::envelope::Hello;
 use crate::wire::frame::{PayloadRef, encode_head};
 use crate::wire::ids::Identity;
 use crate::wire::network::Location;
 
-/// Questions of one sandbox that are answered at the same time.
-const QUESTIONS_MAX: usize = 32;
+mod session;
+
+pub use session::Readiness;
+use session::Session;
+
 /// Longest name that is looked for, in bytes.
 const TARGET_MAX: usize = 512;
-/// Messages that make no sense before a sandbox is not listened to any more.
-const MALFORMED_MAX: u32 = 16;
 /// Longest time a worker may take to take its answer, in nanoseconds.
 const REPLY_MAX_NS: u64 = 1_000_000_000;
-
-/// Whether a sandbox's workload runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Readiness {
-    /// Not said yet.
-    Waiting,
-    /// It runs; a secondary takes requests.
-    Ready,
-    /// It cannot run.
-    Failed(String),
-    /// The sandbox ended without a word.
-    Ended,
-}
 
 /// On whose behalf a sandbox speaks.
 #[derive(Clone, Debug)]
@@ -126,16 +110,7 @@ impl Broker {
         socket: OwnedFd,
         speaker: Speaker,
     ) -> std::io::Result<watch::Receiver<Readiness>> {
-        let socket = readiness::watch(socket)?;
-        let (readiness, told) = watch::channel(Readiness::Waiting);
-        let session = Session {
-            broker: self.clone(),
-            speaker: Arc::new(speaker),
-            questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
-            readiness,
-        };
-        tokio::spawn(session.run(socket));
-        Ok(told)
+        Session::start(self.clone(), socket, speaker)
     }
 
     /// Answers a question; with a connection when there is a route.
@@ -361,122 +336,25 @@ fn connect(speaker: &Speaker, receiver: &Path, lends: bool) -> Result<OwnedFd, S
     Ok(connection)
 }
 
-/// One sandbox's conversation.
-struct Session {
-    broker: Broker,
-    speaker: Arc<Speaker>,
-    questions: Arc<Semaphore>,
-    readiness: watch::Sender<Readiness>,
-}
-
-impl Session {
-    async fn run(self, socket: AsyncFd<OwnedFd>) {
-        let mut buffer = vec![0; CONTROL_MESSAGE_MAX];
-        let mut malformed = 0;
-        while malformed < MALFORMED_MAX {
-            let Ok(mut ready) = socket.readable().await else { break };
-            match seqpacket::try_receive(socket.get_ref().as_fd(), &mut buffer) {
-                Ok(None) => ready.clear_ready(),
-                Ok(Some(received)) => {
-                    if !self.take(&buffer[..received.len], received).await {
-                        malformed += 1;
-                    }
-                }
-                Err(SocketError::Truncated { .. }) => malformed += 1,
-                Err(_) => break,
-            }
-        }
-        if malformed >= MALFORMED_MAX {
-            tracing::error!(function = %self.speaker.identity, "sandbox sends nonsense; its questions stay unanswered");
-        }
-        self.readiness.send_if_modified(|readiness| {
-            let waiting = *readiness == Readiness::Waiting;
-            if waiting {
-                *readiness = Readiness::Ended;
-            }
-            waiting
-        });
-    }
-
-    /// Acts on one message; false when it makes no sense.
-    async fn take(&self, bytes: &[u8], mut received: Received) -> bool {
-        match control::decode::<SandboxMessage>(bytes) {
-            Ok(SandboxMessage::Ready) => self.tell(Readiness::Ready),
-            Ok(SandboxMessage::StartFailed { message }) => self.tell(Readiness::Failed(message)),
-            Ok(SandboxMessage::Edges(reports)) => {
-                self.broker.edges.add(&self.speaker.identity.function, reports);
-            }
-            Ok(SandboxMessage::Resolve(request)) => {
-                let Some(reply) = received.descriptors.pop() else { return false };
-                self.answer(request, reply).await;
-            }
-            Ok(SandboxMessage::Emit(request)) => {
-                let Some((reply, payload)) = emit::descriptors(received.descriptors) else {
-                    return false;
-                };
-                let Ok(permit) = Arc::clone(&self.questions).acquire_owned().await else {
-                    return true;
-                };
-                let (network, speaker) = (self.broker.network.clone(), Arc::clone(&self.speaker));
-                tokio::spawn(async move {
-                    emit::answer(network, &speaker, request, payload, reply).await;
-                    drop(permit);
-                });
-            }
-            Err(error) => {
-                tracing::warn!(function = %self.speaker.identity, %error, "unreadable message");
-                return false;
-            }
-        }
-        true
-    }
-
-    fn tell(&self, verdict: Readiness) {
-        self.readiness.send_if_modified(|readiness| {
-            let first = *readiness == Readiness::Waiting;
-            if first {
-                *readiness = verdict;
-            }
-            first
-        });
-    }
-
-    /// Answers on a thread of its own: the registry is files and the connection a system call.
-    async fn answer(&self, request: ResolveRequest, reply: OwnedFd) {
-        let Ok(permit) = Arc::clone(&self.questions).acquire_owned().await else { return };
-        let (broker, speaker) = (self.broker.clone(), Arc::clone(&self.speaker));
-        tokio::task::spawn_blocking(move || {
-            let (answer, connection) = broker.resolve(&speaker, &request);
-            let (caller, target) = (&speaker.identity, &request.target);
-            tracing::debug!(%caller, target, ?answer, "resolved");
-            let descriptors: Vec<_> = connection.iter().map(AsFd::as_fd).collect();
-            let deadline = Some(monotonic_ns() + REPLY_MAX_NS);
-            let bytes = control::encode(&answer);
-            if let Err(error) = seqpacket::send(reply.as_fd(), &[&bytes], &descriptors, deadline) {
-                tracing::debug!(%caller, target, %error, "nobody waits for the route any more");
-            }
-            drop(permit);
-        });
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::control::{self, CONTROL_MESSAGE_MAX, SandboxMessage};
     use crate::wire::frame::{FRAME_MAX, decode};
 
-    struct Bed {
+    /// A broker, and the sandbox's end of a conversation with it.
+    pub(super) struct Bed {
         dir: tempfile::TempDir,
         broker: Broker,
-        sandbox: OwnedFd,
-        readiness: watch::Receiver<Readiness>,
+        pub(super) sandbox: OwnedFd,
+        pub(super) readiness: watch::Receiver<Readiness>,
     }
 
     fn identity(function: &str) -> Identity {
         Identity { namespace: "n".into(), pod_namespace: String::new(), function: function.into() }
     }
 
-    fn bed() -> Bed {
+    pub(super) fn bed() -> Bed {
         let dir = tempfile::tempdir().unwrap();
         let edges = Edges::start(dir.path().join("edges.json"));
         let broker = Broker::new(Registry::new(dir.path()), edges, None);
@@ -590,31 +468,5 @@ mod tests {
             let ResolveReply::Unroutable { errno, message } = reply else { panic!("{reply:?}") };
             assert_eq!(errno, expected as i32, "{message}");
         }
-    }
-
-    #[tokio::test]
-    async fn the_first_word_about_readiness_counts_and_silence_is_an_end() {
-        let mut bed = bed();
-        for message in [SandboxMessage::Ready, SandboxMessage::StartFailed { message: "x".into() }]
-        {
-            let bytes = control::encode(&message);
-            seqpacket::send(bed.sandbox.as_fd(), &[&bytes], &[], None).unwrap();
-        }
-        let told = bed.readiness.wait_for(|readiness| *readiness != Readiness::Waiting).await;
-        assert_eq!(*told.unwrap(), Readiness::Ready);
-        let mut silent = self::bed();
-        drop(silent.sandbox);
-        let told = silent.readiness.wait_for(|readiness| *readiness != Readiness::Waiting).await;
-        assert_eq!(*told.unwrap(), Readiness::Ended);
-    }
-
-    #[tokio::test]
-    async fn nonsense_ends_the_conversation_after_a_few_messages() {
-        let mut bed = bed();
-        for _ in 0..MALFORMED_MAX {
-            seqpacket::send(bed.sandbox.as_fd(), &[b"{}"], &[], None).unwrap();
-        }
-        let told = bed.readiness.wait_for(|readiness| *readiness != Readiness::Waiting).await;
-        assert_eq!(*told.unwrap(), Readiness::Ended);
     }
 }
