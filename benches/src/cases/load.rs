@@ -105,7 +105,7 @@ fn measure(
     }
     let conditions = format!(
         "{} callers (processes of their own, one call after the other each) and one callee: ours with \
-         cwasi.concurrency={WORKERS} and a fresh instance for each request, HTTP's one single-threaded server; 64 B; {PARTS} \
+         cwasi.concurrency={WORKERS} and a fresh or renewed instance for each request, HTTP's one single-threaded server; 64 B; {PARTS} \
          parts of {} ms in turns, after one to warm up",
         ours.len(),
         order.count

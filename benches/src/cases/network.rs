@@ -63,7 +63,7 @@ fn measure(session: &mut Session, edge: &Bed<'_>, redis: &Redis, size: usize) ->
     let conditions = format!(
         "{} payload, callee reads all of it; ours between two nodes on this machine, each a containerd in a network of its own \
          with a cable to a Redis 7 with its default limits; the baseline is one message to a subscriber through another Redis 7 \
-         over loopback, without the limits that cut off subscribers of more than about 28 MiB; fresh instance for each \
+         over loopback, without the limits that cut off subscribers of more than about 28 MiB; a fresh or renewed instance for each \
          request, cwasi.concurrency={WORKERS}; {}",
         size_name(size),
         Session::turns_text(turns)

@@ -87,7 +87,7 @@ fn measure(session: &mut Session, bed: &Bed<'_>, touch: bool) -> Result<()> {
             conditions: format!(
                 "CPU time of all processes that take part (ours: functions, shim daemon, zygote; the baseline's: both), what \
                  making the payloads took subtracted; {block} payloads of 100 MiB a round, {rounds} rounds in turns; made in \
-                 place, fresh instance for each request; socket copy into fresh memory"
+                 place, a fresh or renewed instance for each request; socket copy into fresh memory"
             ),
         });
     }

@@ -102,7 +102,7 @@ impl Case {
             _ => "; Redis without its default limit, which would cut the subscriber off",
         };
         format!(
-            "{} payload {made}, {touch}; fresh instance for each request, cwasi.concurrency={WORKERS}; {}{limits}",
+            "{} payload {made}, {touch}; a fresh or renewed instance for each request, cwasi.concurrency={WORKERS}; {}{limits}",
             size_name(self.size),
             self.placement
         )
