@@ -1,11 +1,12 @@
 //! What the harness and those who do the work say to each other: one [`Order`] a line, one [`Answer`] a line.
 //!
 //! The driver guest and the native baselines understand the same lines and make the same [`payload`]s, so that the
-//! harness treats both alike. Runs in guests and in native processes; no I/O, no clock.
+//! harness treats both alike. Runs in guests and in native processes; no clock.
 
 pub mod payload;
 
 use std::fmt;
+use std::io::{self, BufRead, Write};
 use std::str::FromStr;
 
 /// First line of a driver, once orders can come.
@@ -181,9 +182,34 @@ impl FromStr for Answer {
     }
 }
 
+/// Takes the orders of `input` and answers each on `output`, until told to end or until nothing comes any more.
+///
+/// # Errors
+/// When an order cannot be read or an answer not be told.
+pub fn serve<E: fmt::Display>(
+    input: impl BufRead,
+    mut output: impl Write,
+    mut perform: impl FnMut(&Order) -> Result<Answer, E>,
+) -> io::Result<()> {
+    writeln!(output, "{READY}")?;
+    output.flush()?;
+    for order in input.lines() {
+        let order = order?;
+        if order == END {
+            break;
+        }
+        let answer = match order.parse() {
+            Ok(order) => perform(&order).map_err(|error| format!("{error:#}")),
+            Err(malformed) => Err(malformed.to_string()),
+        };
+        writeln!(output, "{}", line(answer))?;
+        output.flush()?;
+    }
+    Ok(())
+}
+
 /// The line for an answer or an error.
-#[must_use]
-pub fn line(answer: Result<Answer, String>) -> String {
+fn line(answer: Result<Answer, String>) -> String {
     match answer {
         Ok(answer) => answer.to_string(),
         Err(error) => format!("{ERROR} {}", error.replace('\n', " ")),
@@ -226,6 +252,21 @@ mod tests {
         let error = line(Err("two\nlines".to_owned())).parse::<Answer>();
         assert_eq!(error, Err(Malformed("two lines".to_owned())));
         assert!("1 2 ; 3".parse::<Answer>().is_err());
+    }
+
+    #[test]
+    fn each_order_is_answered_until_the_end() {
+        let orders = "call a 3 vector all 4 1\njump\nflood a 0 vector all 1 1\nend\ncall a 3 vector all 5 1\n";
+        let (mut said, mut seen) = (Vec::new(), Vec::new());
+        let performed = serve(orders.as_bytes(), &mut said, |order| {
+            seen.push(order.count);
+            if order.size == 0 { Err("nothing\nto send") } else { Ok(Answer::default()) }
+        });
+        assert!(performed.is_ok());
+        assert_eq!(seen, [4, 1]);
+        let empty = Answer::default();
+        let expected = format!("ready\n{empty}\nerror not an order: jump\nerror nothing to send\n");
+        assert_eq!(String::from_utf8(said).unwrap(), expected);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The client process of a baseline: takes orders, makes payloads, sends them, checks and times the answers.
 
-use std::io::{BufRead as _, Write as _};
+use std::io::{stdin, stdout};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use cwasi_bench_protocol::payload::fill;
-use cwasi_bench_protocol::{Answer, END, Order, READY, Verb, line};
+use cwasi_bench_protocol::{Answer, Order, Verb, serve};
 
 use super::server::end_with_parent;
 use super::{Kind, Peer, cpu_ns, http, http_wasmedge, memcpy, monotonic_ns, pubsub, uds};
@@ -55,19 +55,7 @@ pub fn run(peer: &Peer) -> Result<()> {
         Kind::Redis => Box::new(pubsub::Publisher::start(peer)?),
         Kind::Memcpy => Box::new(memcpy::Memcpy::new(peer.buffer)),
     };
-    let mut out = std::io::stdout();
-    writeln!(out, "{READY}")?;
-    for order in std::io::stdin().lock().lines() {
-        let order = order?;
-        if order == END {
-            break;
-        }
-        let answer = order
-            .parse::<Order>()
-            .context("an order")
-            .and_then(|order| perform(transport.as_mut(), &order));
-        writeln!(out, "{}", line(answer.map_err(|error| format!("{error:#}"))))?;
-    }
+    serve(stdin().lock(), stdout(), |order| perform(transport.as_mut(), order))?;
     Ok(())
 }
 

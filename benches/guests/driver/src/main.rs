@@ -6,22 +6,12 @@ mod calls;
 mod fan;
 mod made;
 
-use std::io::{BufRead as _, Write as _};
+use std::io::{stdin, stdout};
 
-use cwasi_bench_protocol::{Answer, END, Order, READY, Verb, line};
+use cwasi_bench_protocol::{Answer, Order, Verb, serve};
 
 fn main() -> std::io::Result<()> {
-    let mut out = std::io::stdout();
-    writeln!(out, "{READY}")?;
-    for order in std::io::stdin().lock().lines() {
-        let order = order?;
-        if order == END {
-            break;
-        }
-        let answer = order.parse().map_err(|error| format!("{error}")).and_then(|o| perform(&o));
-        writeln!(out, "{}", line(answer))?;
-    }
-    Ok(())
+    serve(stdin().lock(), stdout(), perform)
 }
 
 fn perform(order: &Order) -> Result<Answer, String> {

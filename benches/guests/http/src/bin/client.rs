@@ -1,30 +1,17 @@
 //! Takes the harness's orders, POSTs payloads to the server that its argument names, checks and times the answers.
 
-use std::io::{BufRead as _, Write as _};
+use std::io::{stdin, stdout};
 
 use bench_clock::monotonic_ns;
 use bench_http::{KEEP, TOUCH, receive, send};
 use cwasi_bench_protocol::payload::{Seen, fill};
-use cwasi_bench_protocol::{Answer, END, Order, READY, Verb, line};
+use cwasi_bench_protocol::{Answer, Order, Verb, serve};
 use wasmedge_wasi_socket::TcpStream;
 
 fn main() -> std::io::Result<()> {
     let address = std::env::args().nth(1).ok_or(std::io::ErrorKind::InvalidInput)?;
     let mut stream = TcpStream::connect(&address)?;
-    let mut out = std::io::stdout();
-    writeln!(out, "{READY}")?;
-    for order in std::io::stdin().lock().lines() {
-        let order = order?;
-        if order == END {
-            break;
-        }
-        let answer = order
-            .parse()
-            .map_err(|error| format!("{error}"))
-            .and_then(|order| perform(&order, &mut stream));
-        writeln!(out, "{}", line(answer))?;
-    }
-    Ok(())
+    serve(stdin().lock(), stdout(), |order| perform(order, &mut stream))
 }
 
 fn perform(order: &Order, stream: &mut TcpStream) -> Result<Answer, String> {
