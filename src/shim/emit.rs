@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use tokio::time::{Duration, Instant};
 
 use super::broker::Speaker;
-use super::network::{Caller, EVENT_MAX, Network};
+use super::network::{EVENT_MAX, Network};
 use crate::dispatcher::selection::callee_of;
 use crate::modes::{CallError, Payload};
 use crate::sys::segment::Segment;
@@ -57,15 +57,7 @@ async fn keep(
     }
     let segment = Segment::accept(payload, request.length)
         .map_err(|error| CallError::Invalid { message: error.to_string() })?;
-    let caller = Caller {
-        identity: speaker.identity.clone(),
-        workflow: speaker.workflow.clone(),
-        instance: speaker.instance.clone(),
-        hint: speaker.mode,
-        max_payload: speaker.max_payload,
-        callee: callee_of(&speaker.identity, &request.target),
-        passed_over: Vec::new(),
-    };
+    let caller = speaker.calling(callee_of(&speaker.identity, &request.target));
     let wait = Duration::from_micros(request.remaining_us).min(KEEP_MAX);
     let payload = Payload::Segment(segment);
     let (target, trace) = (&request.target, &request.traceparent);

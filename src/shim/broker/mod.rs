@@ -58,6 +58,20 @@ pub struct Speaker {
 }
 
 impl Speaker {
+    /// It as the caller of `callee` over the network.
+    #[must_use]
+    pub fn calling(&self, callee: Identity) -> network::Caller {
+        network::Caller {
+            identity: self.identity.clone(),
+            workflow: self.workflow.clone(),
+            instance: self.instance.clone(),
+            hint: self.mode,
+            max_payload: self.max_payload,
+            callee,
+            passed_over: Vec::new(),
+        }
+    }
+
     fn member(&self) -> Member<'_> {
         Member { identity: &self.identity, workflow: &self.workflow, trust: &self.trust }
     }
@@ -196,15 +210,8 @@ impl Broker {
         max_payload: u64,
         reason: String,
     ) -> (ResolveReply, Option<OwnedFd>) {
-        let caller = network::Caller {
-            identity: speaker.identity.clone(),
-            workflow: speaker.workflow.clone(),
-            instance: speaker.instance.clone(),
-            hint: speaker.mode,
-            max_payload: speaker.max_payload,
-            callee: callee.clone(),
-            passed_over: local.iter().map(|record| record.instance.clone()).collect(),
-        };
+        let passed_over = local.iter().map(|record| record.instance.clone()).collect();
+        let caller = network::Caller { passed_over, ..speaker.calling(callee.clone()) };
         let bridge = self.network.as_ref().map(|network| network.bridge(caller));
         match bridge {
             Some(Ok(connection)) => {
