@@ -340,3 +340,33 @@ fn created_event(request: &CreateTaskRequest, container: &Container) -> TaskCrea
     event.set_pid(container.api_pid());
     event
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn what_is_to_be_done_at_the_start_and_at_the_end_is_in_the_spec() {
+        let hook = json!([{ "path": "/bin/true" }]);
+        let table: [(Value, bool, bool); 7] = [
+            (json!({}), false, false),
+            (json!({ "hooks": {}, "linux": {} }), false, false),
+            (json!({ "hooks": { "poststart": [], "poststop": [] } }), false, false),
+            (json!({ "hooks": { "createContainer": hook, "prestart": hook } }), false, false),
+            (json!({ "hooks": { "poststart": hook } }), true, false),
+            (json!({ "hooks": { "poststop": hook } }), false, true),
+            (json!({ "linux": { "intelRdt": { "closID": "c" } } }), false, true),
+        ];
+        for (mut text, at_start, at_end) in table {
+            text["ociVersion"] = json!("1.0.2");
+            let spec: Spec = serde_json::from_value(text.clone()).unwrap();
+            assert_eq!(
+                (has_start_hooks(&spec), has_aftermath(&spec)),
+                (at_start, at_end),
+                "{text}"
+            );
+        }
+    }
+}
