@@ -218,7 +218,7 @@ fn a_caller_that_is_not_allowed_is_refused() {
 fn each_misbehaviour_is_its_own_requests_error_and_the_next_is_served() {
     let scene = scene("misbehave");
     for guest in ["server", "filter"] {
-        secondary(&scene, guest, guest, &[("cwasi.timeout", "700ms")]);
+        secondary(&scene, guest, guest, &[("cwasi.timeout", "2s")]);
         let orders = ["!trap", "!oob", "!recurse", "!loop", "!block", "!exit 3"];
         let wanted = ["trapped", "trapped", "trapped", "timeout", "timeout", "failed"];
         let mut args = vec!["calls", guest];
@@ -316,6 +316,45 @@ fn a_callee_killed_in_a_call_breaks_it_and_the_next_call_finds_another_instance(
     scene.wait_stopped("svc-1");
     assert_eq!(scene.remove("svc-1"), 137);
     assert_eq!(probe(&scene, "next", &["call", "svc", "x"]).success().text(), "x");
+}
+
+#[test]
+fn calls_of_a_paused_function_wait_for_its_resumption_or_their_deadline() {
+    let scene = scene("paused");
+    let (notes, log) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let server = scene.guest("server", "server").annotation("cwasi.role", "secondary");
+    scene.start(server.mount(log.path(), "/log", "rw"));
+    secondary(&scene, "hasty", "server", &[("cwasi.timeout", "2s")]);
+    // One that calls all the time, one that comes later, and one that waits for two seconds only.
+    let busy = scene.guest("busy", "probe").mount(notes.path(), "/out", "rw");
+    let busy = busy.args(["number", "server", "/out"]).spawn(scene.containerd).unwrap();
+    let ends = || {
+        let text = std::fs::read_to_string(notes.path().join("ended")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    wait_for("calls", || (ends().len() > 20).then_some(()));
+    let _paused = scene.ctr(["task", "pause", "server"]).success();
+    let before = ends().len();
+    let mut patient = probe_in_background(&scene, "patient", &["call", "server", "hello"]);
+    // Its request ends with the call that it makes, or a moment later by itself.
+    let hasty = probe(&scene, "through-hasty", &["calls", "hasty", "!call server x"]).success();
+    assert!(
+        !hasty.text().starts_with("ok") && hasty.text().contains("timeout"),
+        "{}",
+        hasty.text()
+    );
+    assert_eq!(scene.status("server").as_deref(), Some("PAUSED"));
+    assert!(!patient.has_ended() && ends().len() <= before + 1, "nobody answers");
+    let _resumed = scene.ctr(["task", "resume", "server"]).success();
+    assert_eq!(patient.finish().unwrap().success().text(), "hello");
+    wait_for("more calls", || (ends().len() > before + 20).then_some(()));
+    std::fs::write(notes.path().join("stop"), "").unwrap();
+    let _ended = busy.finish().unwrap().success();
+    let executed = std::fs::read_to_string(log.path().join("executed")).unwrap();
+    assert_eq!(executed.lines().count(), ends().len(), "each ran once");
+    for (number, end) in ends().iter().enumerate() {
+        assert_eq!(*end, format!("{number} ok"), "a call was lost");
+    }
 }
 
 #[test]

@@ -28,11 +28,6 @@ fn workers(concurrency: u32, queue: u32) -> FunctionLaunch {
     FunctionLaunch { concurrency, queue, ..reactor }
 }
 
-fn end(function: &Function<'_>) {
-    function.container.delete();
-    function.container.wait();
-}
-
 fn errno(outcome: Result<Vec<u8>, (i32, String)>) -> Errno {
     Errno::from_code(outcome.unwrap_err().0).unwrap()
 }
@@ -147,7 +142,7 @@ fn every_call_has_one_end_whenever_workers_die() {
     assert_eq!(counts.iter().sum::<usize>(), CALLERS * CALLS, "{counts:?} with {kills} kills");
     assert!(counts[0] > CALLERS * CALLS / 2, "{counts:?} with {kills} kills");
     assert_eq!(call(&mut None, &receiver, b"e"), Ended::Answered);
-    end(&function);
+    function.end();
 }
 
 #[test]
@@ -171,7 +166,7 @@ fn without_a_queue_a_busy_function_refuses_all_and_then_serves_again() {
         assert_eq!(errno(busy.receive().1), Errno::Broken);
         eventually("a worker", || others[0].call(b"c").ok());
     }
-    end(&function);
+    function.end();
 }
 
 #[test]
@@ -217,7 +212,7 @@ fn a_full_queue_is_exact_while_workers_get_on() {
         let (answered, outcome) = caller.receive();
         assert_eq!((answered, outcome), (number, Ok(b"e".to_vec())), "in their order");
     }
-    end(&function);
+    function.end();
 }
 
 #[test]
@@ -232,7 +227,7 @@ fn one_callers_endless_request_holds_up_nobody_else() {
     let (ended, outcome) = one.receive();
     assert_eq!((ended, errno(outcome)), (number, Errno::Timeout));
     assert_eq!(one.call(b"c"), Ok(b"1".to_vec()));
-    end(&function);
+    function.end();
 }
 
 #[test]
@@ -252,7 +247,7 @@ fn a_killed_workers_request_is_answered_for_it_and_what_waits_is_served() {
         assert_eq!((ended, errno(outcome)), (number, Errno::Broken));
         assert_eq!(two.receive(), (waiting, Ok(b"e".to_vec())));
     }
-    end(&function);
+    function.end();
 }
 
 #[test]
@@ -288,7 +283,7 @@ fn workers_hold_the_connections_that_there_are_and_no_others() {
     eventually("descriptors of init", || {
         (function.container.descriptors().len() == before).then_some(())
     });
-    end(&function);
+    function.end();
 }
 
 fn descriptors_of_worker(pid: i32) -> Option<usize> {
@@ -310,7 +305,7 @@ fn more_connections_than_workers_share_are_served_all_the_same() {
     }
     let held = descriptors_of(Pid::from_raw(function.workers()[0])).len();
     assert!(held <= IDLE_DESCRIPTORS + 1024 / 8, "{held} descriptors");
-    end(&function);
+    function.end();
 }
 
 #[test]
@@ -328,5 +323,5 @@ fn what_is_no_request_ends_its_connection_only() {
         assert!(matches!(read, Err(seqpacket::SocketError::Closed)), "{read:?}");
         assert_eq!(other.call(b"c"), Ok(b"1".to_vec()));
     }
-    end(&function);
+    function.end();
 }

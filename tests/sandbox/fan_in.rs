@@ -60,11 +60,6 @@ fn held(function: &Function<'_>) -> [usize; 3] {
     [function.container.descriptors().len(), descriptors_of(worker).len(), mapped]
 }
 
-fn end(function: &Function<'_>) {
-    function.container.delete();
-    function.container.wait();
-}
-
 #[test]
 fn groups_are_handled_once_with_their_parts_in_order() {
     let bed = Bed::new();
@@ -86,7 +81,7 @@ fn groups_are_handled_once_with_their_parts_in_order() {
             assert!(decoded(answers[&number].as_ref().unwrap()) == (3, group.clone()), "{number}");
         }
     }
-    end(&function);
+    function.end();
 }
 
 #[test]
@@ -104,7 +99,7 @@ fn each_call_may_say_how_many_there_are() {
     assert!(message.contains("an earlier one of `two` said 2"), "{message}");
     caller.send_part(&join("two", 2, 1), b"y", LONG_MS);
     assert_eq!(answers(&caller, 2).len(), 2);
-    end(&function);
+    function.end();
 }
 
 #[test]
@@ -119,7 +114,7 @@ fn calls_that_do_not_fit_are_told_so() {
     caller.send_part(&join("k", 0, 0), b"e", LONG_MS);
     let (errno, message) = failed(caller.receive().1);
     assert_eq!((errno, &message[..]), (Errno::InvalidArgument, "part 0 of `k` is here already"));
-    end(&function);
+    function.end();
     let plain = launch(Role::Secondary, &guests().reactor, Entry::Reactor);
     let function = Function::start(&bed, "plain", plain);
     let mut caller = function.caller();
@@ -127,7 +122,7 @@ fn calls_that_do_not_fit_are_told_so() {
     let (errno, message) = failed(caller.receive().1);
     assert_eq!(errno, Errno::InvalidArgument);
     assert!(message.contains("set cwasi.fan-in"), "{message}");
-    end(&function);
+    function.end();
 }
 
 #[test]
@@ -147,7 +142,7 @@ fn a_group_that_is_not_complete_in_time_fails_and_says_what_is_missing() {
     let (errno, message) = failed(one.receive().1);
     assert_eq!(errno, Errno::Timeout);
     assert!(message.contains("1 of 3 parts of `frame-8` arrived before"), "{message}");
-    end(&function);
+    function.end();
     let said = function.container.errors();
     assert_eq!(said.matches("parts of `frame-7`").count(), 1, "{said}");
 }
@@ -170,7 +165,7 @@ fn errors_reach_a_caller_with_more_parts_than_its_socket_holds() {
     for (_, outcome) in answers(&caller, PARTS as usize - 1) {
         assert!(failed(outcome).1.contains("599 of 600 parts"));
     }
-    end(&function);
+    function.end();
 }
 
 #[test]
@@ -184,7 +179,7 @@ fn a_partial_group_is_delivered_where_the_function_wants_it() {
         let parts = vec![(0, b"e".to_vec()), (2, b"z".to_vec())];
         assert_eq!(decoded(&outcome.unwrap()), (3, parts));
     }
-    end(&function);
+    function.end();
 }
 
 #[test]
@@ -210,7 +205,7 @@ fn a_caller_that_dies_takes_its_parts_with_it() {
     caller.send_part(&join("k", 0, 1), b"y", LONG_MS);
     let parts = vec![(0, b"again".to_vec()), (1, b"y".to_vec())];
     assert_eq!(decoded(&caller.receive().1.unwrap()), (2, parts));
-    end(&function);
+    function.end();
 }
 
 #[test]
@@ -237,7 +232,7 @@ fn faults_and_deadlines_of_the_handler_are_every_callers_error_once() {
             assert!(message.contains(text), "{message}");
         }
     }
-    end(&function);
+    function.end();
 }
 
 #[test]
@@ -256,7 +251,7 @@ fn a_killed_worker_is_every_callers_error_and_is_replaced() {
     one.send_part(&join("k", 0, 0), b"e", LONG_MS);
     two.send_part(&join("k", 0, 1), b"y", LONG_MS);
     assert!(one.receive().1.is_ok() && two.receive().1.is_ok());
-    end(&function);
+    function.end();
 }
 
 /// A group of `parts`, sent from all callers in turn; even parts are large. Returns the block's summary.
@@ -304,7 +299,7 @@ fn five_hundred_parts_are_one_invocation_and_leave_nothing() {
     let after = eventually("nothing in the worker", settled);
     assert_eq!(before, after);
     assert_eq!(function.workers().len(), 1);
-    end(&function);
+    function.end();
 }
 
 #[test]
@@ -321,7 +316,7 @@ fn every_part_can_be_large_and_have_a_caller_of_its_own() {
     for caller in &callers {
         assert_eq!(caller.receive().1.unwrap().len(), parts_header_len(PARTS as usize));
     }
-    end(&function);
+    function.end();
 }
 
 #[test]
@@ -341,7 +336,7 @@ fn a_large_answer_is_one_segment_for_all() {
         fstat(segment.as_fd()).unwrap().st_ino
     };
     assert_eq!(inode(&one), inode(&two));
-    end(&function);
+    function.end();
 }
 
 #[test]
@@ -359,7 +354,7 @@ fn a_caller_that_does_not_read_holds_up_no_other() {
     for (_, outcome) in answers(&slow, 11) {
         assert_eq!(decoded(&outcome.unwrap()).1.len(), 12);
     }
-    end(&function);
+    function.end();
 }
 
 #[test]

@@ -131,6 +131,12 @@ impl<'a> Function<'a> {
         seqpacket::connect_to(&self.receiver).ok()
     }
 
+    /// Removes it, whatever it does.
+    pub fn end(&self) {
+        self.container.delete();
+        self.container.wait();
+    }
+
     /// Pids of its workers, in the host's pid namespace.
     pub fn workers(&self) -> Vec<i32> {
         let pid = self.container.pid;
@@ -174,32 +180,26 @@ impl Caller {
 
     /// Sends a request without waiting; returns its number.
     pub fn send(&mut self, payload: &[u8], timeout_ms: u64) -> u64 {
-        let number = self.next_number();
-        let request = Request {
-            call_id: self.id(number),
-            target: "f".into(),
-            remaining_us: timeout_ms * 1000,
-            attempt: 1,
-            ..Request::default()
-        };
-        send_frame(self.connection.as_fd(), &request, payload, &[], soon()).unwrap();
-        self.next
+        self.send_as(Request::default(), payload, timeout_ms)
     }
 
     /// Sends a part of a group without waiting; returns its number as a request.
     pub fn send_part(&mut self, join: &Join, payload: &[u8], timeout_ms: u64) -> u64 {
+        let (run, join) = (vec![9; 16], Some(join.clone()).into());
+        self.send_as(Request { run, join, ..Request::default() }, payload, timeout_ms)
+    }
+
+    fn send_as(&mut self, what: Request, payload: &[u8], timeout_ms: u64) -> u64 {
         let number = self.next_number();
         let request = Request {
             call_id: self.id(number),
             target: "f".into(),
             remaining_us: timeout_ms * 1000,
             attempt: 1,
-            run: vec![9; 16],
-            join: Some(join.clone()).into(),
-            ..Request::default()
+            ..what
         };
         send_frame(self.connection.as_fd(), &request, payload, &[], soon()).unwrap();
-        self.next
+        number
     }
 
     /// The next answer.

@@ -8,6 +8,7 @@ mod direct;
 mod fan_in;
 mod function;
 mod guests;
+mod in_flight;
 mod native;
 mod nodes;
 mod primary;

@@ -96,8 +96,7 @@ fn parts_from_two_hosts_are_one_group() {
     let (errno, message) = failed(one.receive().1);
     assert_eq!(errno, Errno::InvalidArgument);
     assert!(message.contains("cwasi.fan-in=3"), "{message}");
-    function.container.delete();
-    function.container.wait();
+    function.end();
 }
 
 #[test]
@@ -112,8 +111,7 @@ fn a_part_from_another_host_reads_what_was_missing() {
     let (errno, message) = failed(caller.receive().1);
     assert_eq!(errno, Errno::Timeout);
     assert_eq!(message, "1 of 2 parts of `k` arrived in 300ms; missing: 0");
-    function.container.delete();
-    function.container.wait();
+    function.end();
 }
 
 #[test]
@@ -133,6 +131,5 @@ fn all_parts_of_one_worker_over_the_network_are_one_group() {
     let (expected, parts) = decoded(all.first().unwrap().as_ref().unwrap());
     assert_eq!((expected, parts.len()), (PARTS, PARTS as usize));
     assert!(parts.iter().all(|(number, bytes)| *bytes == number.to_le_bytes()));
-    function.container.delete();
-    function.container.wait();
+    function.end();
 }

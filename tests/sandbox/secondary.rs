@@ -82,8 +82,7 @@ fn each_fault_is_one_requests_error_and_the_next_is_served() {
         assert_eq!(errno(caller.call(b"o").unwrap_err().0), Errno::Trapped);
     }
     assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()));
-    function.container.delete();
-    function.container.wait();
+    function.end();
     let said = function.container.errors();
     assert_eq!(
         said.matches("did not end in time").count(),
@@ -119,8 +118,7 @@ fn a_payload_of_100_mib_comes_back_whole() {
         chunk[1] = u8::try_from(index % 251).unwrap();
     }
     assert!(function.caller().call(&payload).unwrap() == payload);
-    function.container.delete();
-    function.container.wait();
+    function.end();
 }
 
 #[test]
@@ -140,8 +138,7 @@ fn a_command_reads_stdin_and_answers_on_stdout() {
     assert_eq!((errno(code), message.contains("exit code 5")), (Errno::Failed, true), "{message}");
     assert_eq!(errno(caller.call(b"t").unwrap_err().0), Errno::Trapped);
     assert_eq!(caller.call(b"again"), Ok(b"got:again".to_vec()));
-    function.container.delete();
-    function.container.wait();
+    function.end();
     assert_eq!(function.container.output(), "", "responses only");
     assert!(function.container.errors().starts_with("err\n"), "stderr is the container's");
 }
@@ -157,8 +154,7 @@ fn a_response_above_the_limit_is_an_error() {
     assert_eq!(caller.call(&[b'a'; 996]).unwrap().len(), 1000);
     assert_eq!(errno(caller.call(&[b'a'; 997]).unwrap_err().0), Errno::PayloadTooLarge);
     assert_eq!(errno(caller.call(&[b'a'; 1001]).unwrap_err().0), Errno::PayloadTooLarge);
-    function.container.delete();
-    function.container.wait();
+    function.end();
 }
 
 #[test]
@@ -188,8 +184,7 @@ fn workers_and_queue_are_bounded_and_answer_at_once() {
     }
     timeouts.sort_unstable();
     assert_eq!((timeouts, served), (running.to_vec(), true));
-    function.container.delete();
-    function.container.wait();
+    function.end();
 }
 
 #[test]
@@ -216,8 +211,7 @@ fn waiting_requests_expire_and_leave_with_their_caller() {
     nix::sys::signal::kill(Pid::from_raw(function.workers()[0]), Signal::SIGKILL).unwrap();
     assert_eq!(errno(busy.receive().1.unwrap_err().0), Errno::Broken);
     assert_eq!(busy.call(b"c"), Ok(b"1".to_vec()));
-    function.container.delete();
-    function.container.wait();
+    function.end();
 }
 
 #[test]
@@ -241,8 +235,7 @@ fn a_killed_worker_is_the_running_requests_error_and_is_replaced() {
         (workers.len() == 1 && workers[0] != second[0]).then_some(())
     });
     assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()), "an idle worker's death is nobody's error");
-    function.container.delete();
-    function.container.wait();
+    function.end();
 }
 
 #[test]
@@ -296,8 +289,7 @@ fn a_sandbox_holds_only_the_descriptors_that_it_was_given() {
     }
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", function.container.pid)).unwrap();
     assert!(maps.contains("reactor.so"), "loaded before the root was left");
-    function.container.delete();
-    function.container.wait();
+    function.end();
 }
 
 #[test]
