@@ -5,6 +5,7 @@ PROFILE ?= debug
 VIDEO ?=
 CASE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
+PROGRAMS = containerd-shim-cwasi-v1 cwasi-shim cwasi-sandbox
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
 .PHONY: help setup build guests demo demo-two-nodes test bench bench-quick lint miri install clean
@@ -46,7 +47,7 @@ miri: ## Undefined behaviour in the guest SDK (installs a nightly toolchain for 
 install: setup ## Put the runtime where containerd finds it (PREFIX=/usr/local)
 	cargo build --release --bins
 	install -d '$(DESTDIR)$(PREFIX)/bin'
-	install -m 755 $(TARGET)/release/containerd-shim-cwasi-v1 $(TARGET)/release/cwasi-sandbox '$(DESTDIR)$(PREFIX)/bin/'
+	install -m 755 $(PROGRAMS:%=$(TARGET)/release/%) '$(DESTDIR)$(PREFIX)/bin/'
 
 clean: ## Remove what was built and run; keeps what set-up unpacked
 	cargo clean

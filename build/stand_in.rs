@@ -18,6 +18,8 @@ const NAME: &str = "llvm-stand-in.so";
 /// How LLVM's library, its symbols and their versions begin.
 const LIBRARY: &str = "libLLVM";
 const VERSION: &str = "LLVM_";
+/// `llvm::deallocate_buffer(void*, unsigned long, unsigned long)`.
+const AT_EXIT: &str = "_ZN4llvm17deallocate_bufferEPvmm";
 
 /// Writes the stand-in for the LLVM of the engine that is linked, or an empty file.
 pub fn write() {
@@ -49,11 +51,13 @@ fn build(engine: &Path, out: &Path) -> Option<()> {
         "aarch64" => "udf #0",
         _ => return None,
     };
-    // Whoever calls one of them ends at once, where a debugger shows which one it was.
-    let mut assembly = format!(".text\nnone: {trap}\n");
+    // Whoever calls one of them ends at once, where a debugger shows which one it was; but for the one that is called whenever
+    // a process ends, for maps that nothing was put into.
+    let mut assembly = format!(".text\nnone: {trap}\nnothing: ret\n");
     for symbol in symbols {
-        let line = ".globl {s}\n.type {s},%function\n.set {s},none\n".replace("{s}", &symbol);
-        assembly.write_str(&line).ok()?;
+        let place = if symbol == AT_EXIT { "nothing" } else { "none" };
+        let line = ".globl {s}\n.type {s},%function\n.set {s},{p}\n";
+        assembly.write_str(&line.replace("{s}", &symbol).replace("{p}", place)).ok()?;
     }
     assembly.push_str(".section .note.GNU-stack,\"\",%progbits\n");
     let (source, map) = (out.with_extension("s"), out.with_extension("map"));

@@ -1,6 +1,6 @@
-//! `containerd-shim-cwasi-v1`: launcher, shim daemon and clean-up, as containerd's command line asks.
+//! `containerd-shim-cwasi-v1`: launcher and clean-up, as containerd's command line asks.
 //!
-//! Links no engine: containerd executes this binary three times per container.
+//! containerd executes this binary twice per container, so it links neither the engine nor the daemon.
 
 use std::process::ExitCode;
 

@@ -1,8 +1,9 @@
-//! What the built programs link: the engine costs every process that loads it 12 ms and 7.5 MB, and
-//! containerd starts the shim program three times per container.
+//! What the built programs link: the engine costs every process that loads it 12 ms and 7.5 MB, containerd starts the
+//! launcher twice per container, and it waits for the daemon.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
+use std::os::fd::AsRawFd as _;
 use std::process::Command;
 
 fn needed(program: &str) -> String {
@@ -14,11 +15,35 @@ fn needed(program: &str) -> String {
 }
 
 #[test]
-fn the_shim_does_not_link_the_engine() {
-    let shim = needed(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"));
-    assert!(shim.contains("libc.so"), "{shim}");
-    assert!(!shim.contains("wasmedge") && !shim.contains("LLVM"), "{shim}");
-    assert!(!shim.contains("seccomp"), "the shim builds no container: {shim}");
+fn neither_launcher_nor_shim_link_the_engine() {
+    for program in
+        [env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), env!("CARGO_BIN_EXE_cwasi-shim")]
+    {
+        let shim = needed(program);
+        assert!(shim.contains("libc.so"), "{shim}");
+        assert!(!shim.contains("wasmedge") && !shim.contains("LLVM"), "{shim}");
+        assert!(!shim.contains("seccomp"), "the shim builds no container: {shim}");
+    }
+}
+
+#[test]
+fn the_launcher_has_nothing_of_the_daemon() {
+    let is_daemon = |program: &str| {
+        // What `shim::daemon` says when it cannot start.
+        let words = b"becoming the subreaper";
+        std::fs::read(program).unwrap().windows(words.len()).any(|window| window == words)
+    };
+    assert!(is_daemon(env!("CARGO_BIN_EXE_cwasi-shim")));
+    assert!(!is_daemon(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1")));
+}
+
+#[test]
+fn a_sandbox_process_without_llvm_ends_as_it_should() {
+    let stand_in = cwasi::shim::stand_in::file().expect("this machine's engine links LLVM");
+    let preload = format!("/proc/{}/fd/{}", std::process::id(), stand_in.as_raw_fd());
+    let mut sandbox = Command::new(env!("CARGO_BIN_EXE_cwasi-sandbox"));
+    let output = sandbox.arg("--version").env("LD_PRELOAD", preload).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
 }
 
 #[test]

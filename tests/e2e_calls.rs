@@ -55,7 +55,7 @@ fn keep_busy(scene: &Scene, guest: &str, args: &[&str]) -> Running {
 
 fn daemons(scene: &Scene) -> Vec<Process> {
     let mut all = descendants(scene.containerd.guard_pid());
-    all.retain(|process| process.command.contains("containerd-shim-cwasi-v1"));
+    all.retain(|process| process.command.contains("cwasi-shim"));
     all
 }
 

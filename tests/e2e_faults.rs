@@ -247,7 +247,7 @@ fn a_killed_shim_leaves_nothing_behind() {
     let run = scene.guest("server", "server").annotation("cwasi.role", "secondary");
     scene.start(run);
     let init = scene.pid("server");
-    for daemon in processes(&scene, "containerd-shim-cwasi-v1") {
+    for daemon in processes(&scene, "cwasi-shim") {
         // Gone in between is as good.
         let _sent = kill(Pid::from_raw(daemon.pid), Signal::SIGKILL);
     }

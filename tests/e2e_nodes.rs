@@ -32,7 +32,7 @@ fn call(scene: &Scene, id: &str, target: &str, word: &str) -> Outcome {
 
 fn kill_daemons(scene: &Scene) {
     let below = descendants(scene.containerd.guard_pid());
-    for process in below.iter().filter(|one| one.command.contains("containerd-shim-cwasi-v1")) {
+    for process in below.iter().filter(|one| one.command.contains("cwasi-shim")) {
         kill(Pid::from_raw(process.pid), Signal::SIGKILL).unwrap();
     }
 }

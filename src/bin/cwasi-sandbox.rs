@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Data plane of CWASI: runs containers and functions for the shim `containerd-shim-cwasi-v1`.
+/// Data plane of CWASI: runs containers and functions for the shim daemon `cwasi-shim`.
 #[derive(Debug, Parser)]
 #[command(name = "cwasi-sandbox", version)]
 struct Arguments {

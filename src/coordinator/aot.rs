@@ -102,7 +102,7 @@ impl AotCache {
         Self { dir: cache_dir.join("aot"), fingerprint: fingerprint.to_owned() }
     }
 
-    /// The compiled form of `module`, from the cache or made now.
+    /// The compiled form of `module`, from the cache or made now. Reads all of it, on the thread that polls.
     ///
     /// # Errors
     /// When the cache cannot be written or the compiler fails.
@@ -113,13 +113,13 @@ impl AotCache {
     ) -> Result<Artifact, AotError> {
         let key = format!("{}-{}", &module.digest, short_hash(&[&self.fingerprint]));
         let path = self.dir.join(format!("{key}.so"));
-        if self.is_good(&path).await? {
+        if Self::is_good(&path) {
             return Ok(Artifact { path, compiled: None });
         }
         self.prepare()?;
         let lock = self.lock(&key).await?;
         // Another process may have compiled it while we waited.
-        if self.is_good(&path).await? {
+        if Self::is_good(&path) {
             return Ok(Artifact { path, compiled: None });
         }
         let started = Instant::now();
@@ -182,22 +182,18 @@ impl AotCache {
     }
 
     /// True when the entry is there and its bytes are those that we wrote.
-    async fn is_good(&self, path: &Path) -> Result<bool, AotError> {
-        let path = path.to_owned();
-        blocking(move || {
-            let Ok(expected) = fs::read_to_string(path.with_extension("sha256")) else {
-                return Ok(false);
-            };
-            match digest_of(&path) {
-                Ok(found) if found == expected => Ok(true),
-                Ok(_) => {
-                    tracing::warn!(path = %path.display(), "damaged entry of the AOT cache is compiled again");
-                    Ok(false)
-                }
-                Err(_) => Ok(false),
+    fn is_good(path: &Path) -> bool {
+        let Ok(expected) = fs::read_to_string(path.with_extension("sha256")) else {
+            return false;
+        };
+        match digest_of(path) {
+            Ok(found) if found == expected => true,
+            Ok(_) => {
+                tracing::warn!(path = %path.display(), "damaged entry of the AOT cache is compiled again");
+                false
             }
-        })
-        .await
+            Err(_) => false,
+        }
     }
 }
 

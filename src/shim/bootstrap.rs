@@ -1,18 +1,20 @@
-//! The command line that containerd speaks to a shim binary: `start`, `delete`, `-info`, `-v`, and `serve`,
-//! our own word for "be the daemon".
+//! The command line that containerd speaks to a shim binary: `start`, `delete`, `-info`, `-v`.
+//!
+//! This program is executed twice per container and stays small: it links neither the reactor nor what the daemon alone needs,
+//! because the dynamic linker's work on the daemon's program takes longer than all that is done here.
 //!
 //! Our own instead of `containerd_shim::run`, because one daemon serves a group, its address and state live
 //! in our directory, and standard input may hold what that function would misread (`options`).
 
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use containerd_shim::Flags;
 use containerd_shim::protos::protobuf::Message as _;
 use containerd_shim::protos::types::introspection::{RuntimeInfo, RuntimeVersion};
 
-use super::{cleanup, daemon, group, launcher, options, state};
+use super::{cleanup, group, launcher, options, state};
 use crate::config::{NodeConfig, NodeConfigError};
 
 /// Variable in which containerd passes the address that takes events.
@@ -51,9 +53,6 @@ pub enum BootstrapError {
     /// `start`.
     #[error(transparent)]
     Launch(#[from] launcher::LaunchError),
-    /// The daemon.
-    #[error(transparent)]
-    Daemon(#[from] daemon::DaemonError),
     /// `delete`.
     #[error(transparent)]
     Cleanup(#[from] cleanup::CleanupError),
@@ -100,24 +99,31 @@ pub fn run(arguments: &[OsString]) -> Result<(), BootstrapError> {
             let response = cleanup::delete(&caller.namespace, &caller.id, &bundle)?;
             print(&response)
         }
-        // `-socket` names the group's directory here: the daemon listens on an inherited descriptor.
-        "serve" => Ok(daemon::run(&caller(&flags)?, Path::new(&flags.socket))?),
         other => Err(BootstrapError::Usage(format!("unknown action {other:?}"))),
     }
 }
 
 fn caller(flags: &Flags) -> Result<Caller, BootstrapError> {
-    if flags.namespace.is_empty() || flags.id.is_empty() {
-        return Err(BootstrapError::Usage("-namespace and -id are required".to_owned()));
+    Caller::of(flags)
+        .ok_or_else(|| BootstrapError::Usage("-namespace and -id are required".to_owned()))
+}
+
+impl Caller {
+    /// Who these flags name; `None` without a namespace or an id.
+    #[must_use]
+    pub fn of(flags: &Flags) -> Option<Self> {
+        if flags.namespace.is_empty() || flags.id.is_empty() {
+            return None;
+        }
+        Some(Self {
+            namespace: flags.namespace.clone(),
+            id: flags.id.clone(),
+            address: flags.address.clone(),
+            events_address: std::env::var(EVENTS_VARIABLE)
+                .unwrap_or_else(|_| format!("{}.ttrpc", flags.address)),
+            debug: flags.debug,
+        })
     }
-    Ok(Caller {
-        namespace: flags.namespace.clone(),
-        id: flags.id.clone(),
-        address: flags.address.clone(),
-        events_address: std::env::var(EVENTS_VARIABLE)
-            .unwrap_or_else(|_| format!("{}.ttrpc", flags.address)),
-        debug: flags.debug,
-    })
 }
 
 /// containerd starts us in the bundle; `-bundle` says it explicitly for `delete`.

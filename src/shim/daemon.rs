@@ -4,6 +4,7 @@
 //! directory), so that a launcher never hands out the address of a daemon that is about to go.
 #![expect(unsafe_code, reason = "takes the two descriptors that the launcher passes by number")]
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
@@ -50,6 +51,9 @@ const CLOSE_MAX: Duration = Duration::from_secs(1);
 /// A daemon that cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
+    /// Arguments that a launcher would not pass.
+    #[error("{0}; this program is started by containerd-shim-cwasi-v1")]
+    Usage(String),
     /// Not started by a launcher.
     #[error("descriptor {number} was not passed: {source}; this action is for the launcher only")]
     Inherited {
@@ -95,11 +99,18 @@ fn system(operation: &'static str) -> impl FnOnce(io::Error) -> DaemonError {
     move |source| DaemonError::System { operation, source }
 }
 
-/// Serves the group in `directory` until its last task is gone.
+/// Serves a group until its last task is gone. `arguments` are the launcher's, containerd's flags without an action: `-socket`
+/// names the group's directory, as the daemon listens on an inherited descriptor.
 ///
 /// # Errors
 /// When it cannot start; the launcher was told as well.
-pub fn run(caller: &Caller, directory: &Path) -> Result<(), DaemonError> {
+pub fn run(arguments: &[OsString]) -> Result<(), DaemonError> {
+    let flags =
+        containerd_shim::parse(arguments).map_err(|error| DaemonError::Usage(error.to_string()))?;
+    let caller = Caller::of(&flags);
+    let caller =
+        caller.ok_or_else(|| DaemonError::Usage("-namespace and -id are required".to_owned()))?;
+    let directory = Path::new(&flags.socket);
     // SAFETY:
     // - first thing in this process: nothing else has opened or owns these numbers.
     let inherited = unsafe { (take_inherited(LISTENER_FD), take_inherited(READY_FD)) };
@@ -108,20 +119,29 @@ pub fn run(caller: &Caller, directory: &Path) -> Result<(), DaemonError> {
     let ready = inherited.1.map_err(taken(READY_FD))?;
     // The first container of most daemons follows at once.
     cgroups::expect_a_move();
-    let mut ready = fs::File::from(ready);
-    match compose(caller, directory, listener) {
+    let mut report = Report(Some(fs::File::from(ready)));
+    match compose(&caller, directory, listener, &mut report) {
         Ok((runtime, daemon)) => {
-            // A launcher that was killed does not read it.
-            let _ = ready.write_all(READY.as_bytes());
-            drop(ready);
             let served = runtime.block_on(daemon.serve());
             // Threads that still block on something would keep the process; nothing of theirs matters now.
             runtime.shutdown_background();
             served
         }
         Err(error) => {
-            let _ = ready.write_all(error.to_string().as_bytes());
+            report.say(&error.to_string());
             Err(error)
+        }
+    }
+}
+
+/// What the launcher hears, once.
+struct Report(Option<fs::File>);
+
+impl Report {
+    fn say(&mut self, words: &str) {
+        if let Some(mut launcher) = self.0.take() {
+            // A launcher that was killed does not read it.
+            let _ = launcher.write_all(words.as_bytes());
         }
     }
 }
@@ -139,6 +159,7 @@ fn compose(
     caller: &Caller,
     directory: &Path,
     listener: OwnedFd,
+    report: &mut Report,
 ) -> Result<(tokio::runtime::Runtime, Daemon), DaemonError> {
     let not_ours = || DaemonError::Directory { path: directory.to_owned() };
     let id = directory.file_name().and_then(|name| name.to_str()).ok_or_else(not_ours)?;
@@ -154,7 +175,8 @@ fn compose(
         .build()
         .map_err(system("starting the reactor"))?;
     let listener = UnixListener::from(listener);
-    let daemon = runtime.block_on(Daemon::start(caller, &config, group, state, listener))?;
+    let daemon =
+        runtime.block_on(Daemon::start(caller, &config, group, state, listener, report))?;
     Ok((runtime, daemon))
 }
 
@@ -183,14 +205,18 @@ impl Daemon {
         group: GroupDir,
         state: StateDir,
         listener: UnixListener,
+        report: &mut Report,
     ) -> Result<Self, DaemonError> {
         let reaper = Reaper::start().map_err(system("watching children"))?;
-        let zygote = Arc::new(Zygote::start(&reaper).await?);
-        fs::create_dir_all(group.oci())
-            .map_err(StateError::io("create directory", &group.oci()))?;
-        let edges = Edges::start(group.edges());
+        let program = Zygote::program_file()?;
         let registry = Registry::new(state.root());
         let network = Network::start(config, &registry)?;
+        fs::create_dir_all(group.oci())
+            .map_err(StateError::io("create directory", &group.oci()))?;
+        // What a user can have set up wrongly has been looked at. The socket listens already: calls that come meanwhile wait.
+        report.say(READY);
+        let zygote = Arc::new(Zygote::start(program, &reaper).await?);
+        let edges = Edges::start(group.edges());
         let namespace = caller.namespace.as_str();
         let provisioner = Provisioner::new(config, &caller.address, namespace, &zygote, &reaper);
         let tasks = Arc::new(Tasks::new(Parts {

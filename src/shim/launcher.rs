@@ -7,7 +7,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _};
+use std::io::{self, BufRead as _, BufReader, PipeReader, Read as _};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -17,10 +17,12 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::bootstrap::Caller;
 use super::group::{self, GroupError};
-use super::spawn::{SpawnError, spawn};
+use super::spawn::{SpawnError, beside, spawn};
 use super::state::{self, GroupDir, Pointer, StateDir, StateError};
 use crate::config::NodeConfig;
 
+/// Name of the daemon's program.
+const PROGRAM: &str = "cwasi-shim";
 /// Descriptor on which the daemon finds its listening socket.
 pub const LISTENER_FD: i32 = 3;
 /// Descriptor on which the daemon says that it is ready, or why not.
@@ -87,13 +89,16 @@ pub fn start(caller: &Caller, bundle: &Path, config: &NodeConfig) -> Result<Stri
     let group_id = group::group_of_bundle(bundle, &caller.namespace, &caller.id)?;
     let group = state.group(&group_id);
     let _lock = lock(&group)?;
+    let daemon =
+        if answers(&group.socket()) { None } else { Some(spawn_daemon(caller, &group, config)?) };
+    // While a new daemon is loaded. It ends without tasks only after it had this lock.
     Pointer { state_dir: state.root().to_owned(), group: group_id }.write(bundle)?;
     state::write_file(&group.start_mark(&caller.namespace, &caller.id), b"")?;
-    if !answers(&group.socket()) {
-        start_daemon(caller, &group, config)?;
-    }
     let address = format!("unix://{}", group.socket().display());
     state::write_file(&bundle.join(ADDRESS_FILE), address.as_bytes())?;
+    if let Some(report) = daemon {
+        wait_ready(report, &group)?;
+    }
     Ok(address)
 }
 
@@ -128,7 +133,12 @@ pub fn answers(socket: &Path) -> bool {
     UnixStream::connect(socket).is_ok()
 }
 
-fn start_daemon(caller: &Caller, group: &GroupDir, config: &NodeConfig) -> Result<(), LaunchError> {
+/// Starts a daemon; returns where it says that it is ready, or why not.
+fn spawn_daemon(
+    caller: &Caller,
+    group: &GroupDir,
+    config: &NodeConfig,
+) -> Result<PipeReader, LaunchError> {
     state::write_json(&group.config(), config)?;
     let socket = group.socket();
     // A socket that nobody answers belongs to a daemon that was killed.
@@ -138,8 +148,8 @@ fn start_daemon(caller: &Caller, group: &GroupDir, config: &NodeConfig) -> Resul
     let log = OpenOptions::new().create(true).append(true).open(&log_path);
     let log = log.map_err(failed("open", &log_path))?;
     let null = File::open("/dev/null").map_err(failed("open", Path::new("/dev/null")))?;
-    let (mut ready, ready_writer) = io::pipe().map_err(failed("make a pipe for", group.path()))?;
-    let program = std::env::current_exe().map_err(failed("find", Path::new("/proc/self/exe")))?;
+    let (ready, ready_writer) = io::pipe().map_err(failed("make a pipe for", group.path()))?;
+    let program = beside(PROGRAM)?;
     let mut arguments: Vec<&OsStr> = Vec::new();
     for (flag, value) in [
         ("-namespace", OsStr::new(&caller.namespace)),
@@ -152,7 +162,6 @@ fn start_daemon(caller: &Caller, group: &GroupDir, config: &NodeConfig) -> Resul
     if caller.debug {
         arguments.push(OsStr::new("-debug"));
     }
-    arguments.push(OsStr::new("serve"));
     // Standard streams are replaced: containerd waits for the end of ours.
     let descriptors = [
         (null.as_fd(), 0),
@@ -162,18 +171,32 @@ fn start_daemon(caller: &Caller, group: &GroupDir, config: &NodeConfig) -> Resul
         (ready_writer.as_fd(), READY_FD),
     ];
     spawn(&program, &arguments, &descriptors)?;
-    drop(ready_writer);
-    let mut report = String::new();
-    let read = ready.by_ref().take(REPORT_MAX).read_to_string(&mut report);
-    read.map_err(failed("read the daemon's report in", group.path()))?;
-    if report == READY {
-        return Ok(());
+    Ok(ready)
+}
+
+/// Waits until a daemon is ready.
+fn wait_ready(ready: PipeReader, group: &GroupDir) -> Result<(), LaunchError> {
+    let mut report = Vec::new();
+    let mut ready = BufReader::new(ready.take(REPORT_MAX));
+    loop {
+        let read = ready.fill_buf().map_err(failed("read the daemon's report in", group.path()))?;
+        let len = read.len();
+        report.extend_from_slice(read);
+        // Its end of the pipe may stay open for a while: the daemon has other things to do.
+        if report == READY.as_bytes() {
+            return Ok(());
+        }
+        if len == 0 {
+            break;
+        }
+        ready.consume(len);
     }
-    state::remove_file(&socket)?;
+    state::remove_file(&group.socket())?;
+    let mut report = String::from_utf8_lossy(&report).into_owned();
     if report.is_empty() {
         "it ended without a word".clone_into(&mut report);
     }
-    Err(LaunchError::NotReady { report, log: log_path })
+    Err(LaunchError::NotReady { report, log: group.log() })
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Control plane: everything that runs in `containerd-shim-cwasi-v1`. Sole importer of `containerd_*`; never
+//! Control plane: everything that runs in `containerd-shim-cwasi-v1` and `cwasi-shim`. Sole importer of `containerd_*`; never
 //! loads the engine and never forks a container.
 //!
 //! - [`bootstrap`]: containerd's command line; [`launcher`] answers `start`, [`cleanup`] answers `delete`.

@@ -20,6 +20,17 @@ const ENVIRONMENT: [&str; 5] =
 /// A program that does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
+    /// It is not installed.
+    #[error(
+        "{program} is neither next to {} nor in PATH; install all binaries of the runtime",
+        this.display()
+    )]
+    NotInstalled {
+        /// Its name.
+        program: &'static str,
+        /// Where this program is.
+        this: PathBuf,
+    },
     /// An argument or variable holds a NUL byte.
     #[error("{} cannot be started: an argument holds a NUL byte", program.display())]
     Nul {
@@ -35,6 +46,23 @@ pub enum SpawnError {
         #[source]
         source: Errno,
     },
+}
+
+/// One of the runtime's programs: next to this one, else in `PATH`.
+///
+/// # Errors
+/// When it is in neither place.
+pub fn beside(program: &'static str) -> Result<PathBuf, SpawnError> {
+    let this = std::env::current_exe().unwrap_or_default();
+    let candidate = this.with_file_name(program);
+    if candidate.is_file() {
+        return Ok(candidate);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|directory| directory.join(program))
+        .find(|candidate| candidate.is_file())
+        .ok_or(SpawnError::NotInstalled { program, this })
 }
 
 /// Starts `program` with [`ENVIRONMENT`], the given arguments (without the program's name) and `descriptors`

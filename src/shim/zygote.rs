@@ -13,7 +13,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{Mutex, OnceCell, watch};
 
 use super::reaper::Reaper;
-use super::spawn::{SpawnError, spawn_with};
+use super::spawn::{SpawnError, beside, spawn_with};
 use super::stand_in::{self, STAND_IN_FD};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::readiness;
@@ -38,12 +38,6 @@ const STOP_MAX: Duration = Duration::from_secs(2);
 /// A verb that was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum ZygoteError {
-    /// The sandbox program is not installed.
-    #[error("{PROGRAM} is neither next to {} nor in PATH; install both binaries", shim.display())]
-    NotInstalled {
-        /// Where this program is.
-        shim: PathBuf,
-    },
     /// It does not start.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
@@ -105,12 +99,20 @@ struct Running {
 }
 
 impl Zygote {
-    /// Starts the zygote; it gets ready while others of the daemon's parts do.
+    /// The sandbox program, next to this one or in `PATH`.
     ///
     /// # Errors
     /// When there is no such program.
-    pub async fn start(reaper: &Reaper) -> Result<Self, ZygoteError> {
-        let zygote = Self::of(find_program()?, reaper);
+    pub fn program_file() -> Result<PathBuf, ZygoteError> {
+        Ok(beside(PROGRAM)?)
+    }
+
+    /// Starts the zygote from `program`; it gets ready while others of the daemon's parts do.
+    ///
+    /// # Errors
+    /// When it cannot be executed.
+    pub async fn start(program: PathBuf, reaper: &Reaper) -> Result<Self, ZygoteError> {
+        let zygote = Self::of(program, reaper);
         zygote.connection().await?;
         Ok(zygote)
     }
@@ -248,15 +250,20 @@ async fn send(
     bytes: Arc<Vec<u8>>,
     descriptors: Arc<Vec<OwnedFd>>,
 ) -> Result<OwnedFd, ZygoteError> {
-    let sending = move || {
+    let sending = move |deadline| {
         let (ours, theirs) = seqpacket::pair()?;
         let mut all = vec![theirs.as_fd()];
         all.extend(descriptors.iter().map(AsFd::as_fd));
-        let deadline = Some(monotonic_ns() + ACCEPT_MAX_NS);
-        seqpacket::send(control.socket.get_ref().as_fd(), &[&bytes], &all, deadline)?;
+        seqpacket::send(control.socket.get_ref().as_fd(), &[&bytes], &all, Some(deadline))?;
         Ok(ours)
     };
-    tokio::task::spawn_blocking(sending).await.map_err(|error| ZygoteError::Wait(error.into()))?
+    // There is room, as a rule, and another thread is not there at once while the node is busy.
+    match sending(monotonic_ns()) {
+        Err(SocketError::Deadline) => {}
+        sent => return Ok(sent?),
+    }
+    let waiting = move || Ok(sending(monotonic_ns() + ACCEPT_MAX_NS)?);
+    tokio::task::spawn_blocking(waiting).await.map_err(|error| ZygoteError::Wait(error.into()))?
 }
 
 /// Waits for a builder's answer.
@@ -282,18 +289,4 @@ async fn answer(reply: OwnedFd, container: &str) -> Result<VerbReply, ZygoteErro
         VerbReply::Failed { message } => Err(ZygoteError::Failed(message)),
         reply => Ok(reply),
     }
-}
-
-/// The sandbox program: next to this one, else in `PATH`.
-fn find_program() -> Result<PathBuf, ZygoteError> {
-    let shim = std::env::current_exe().unwrap_or_default();
-    let beside = shim.with_file_name(PROGRAM);
-    if beside.is_file() {
-        return Ok(beside);
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .map(|directory| directory.join(PROGRAM))
-        .find(|candidate| candidate.is_file())
-        .ok_or(ZygoteError::NotInstalled { shim })
 }

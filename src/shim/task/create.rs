@@ -7,6 +7,7 @@ use std::sync::Arc;
 use containerd_shim::api::{CreateTaskRequest, CreateTaskResponse};
 use containerd_shim::protos::events::task::{TaskCreate, TaskIO};
 use oci_spec::runtime::{LinuxNamespaceType, Spec};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::container::{Built, Container, Function};
@@ -23,8 +24,17 @@ use crate::shim::{cgroups, cleanup};
 use crate::sys::seqpacket;
 use crate::wire::control::{CreateSpec, Verb, VerbReply, VerbRequest, Workload};
 
-/// Everything that is opened for a container before its builder starts.
+/// A container that can be built.
 struct Prepared {
+    spec: Spec,
+    stdio: Stdio,
+    /// What the plan did.
+    note: String,
+    opened: Opened,
+}
+
+/// Everything that is opened for a container before its builder starts.
+struct Opened {
     workload: Workload,
     registration: Option<crate::coordinator::registry::Record>,
     ends: ContainerEnds,
@@ -113,34 +123,32 @@ impl Tasks {
         request: &CreateTaskRequest,
         record: &mut ContainerRecord,
     ) -> Result<(Container, oneshot::Receiver<Exit>), TaskError> {
-        let spec = self.mount(request, record).await?;
-        let stdio = Stdio {
-            stdin: request.stdin.clone(),
-            stdout: request.stdout.clone(),
-            stderr: request.stderr.clone(),
-        };
-        let planned = self.parts.provisioner.plan(&request.id, &record.bundle, &record.rootfs);
-        let provision = planned.await?;
-        let note = provision.plan.note.clone();
-        tracing::info!(container = request.id, note, "planned");
-        self.warn_of_another(&request.id, &provision.plan.workload);
-        let mut prepared = self.prepare(provision, &stdio, record).await?;
+        let (tasks, asked, mut draft) = (Arc::clone(self), request.clone(), record.clone());
+        let reactor = Handle::current();
+        // One thread does all that blocks: on a node without a free processor, each change of threads waits for one.
+        let prepared = blocking(&request.id, move || {
+            let prepared = tasks.prepare(&reactor, &asked, &mut draft);
+            Ok((prepared, draft))
+        });
+        let (prepared, draft) = prepared.await?;
+        *record = draft;
+        let Prepared { spec, stdio, note, mut opened } = prepared?;
         let key = container_key(&record.namespace, &record.id);
         let ticket = self.parts.reaper.ticket();
-        record.pid = self.run_builder(&key, record, &prepared).await?;
+        record.pid = self.run_builder(&key, record, &opened).await?;
         let exit = ticket.claim(record.pid);
         drop(ticket);
-        let function = self.listen(&request.id, &prepared.workload, prepared.broker)?;
+        let function = self.listen(&record.id, &opened.workload, opened.broker)?;
         let function = function.map(|(name, readiness)| Function {
             name,
             readiness,
-            record: prepared.registration,
+            record: opened.registration,
         });
-        prepared.kept.serve();
+        opened.kept.serve();
         let built = Built {
             key,
             stdio,
-            kept: prepared.kept,
+            kept: opened.kept,
             function,
             shares_pids: !has_own_pids(&spec),
             has_start_hooks: has_start_hooks(&spec),
@@ -160,59 +168,76 @@ impl Tasks {
         Ok((container, exit))
     }
 
+    /// All that comes before the builder. Blocks.
+    fn prepare(
+        &self,
+        reactor: &Handle,
+        request: &CreateTaskRequest,
+        record: &mut ContainerRecord,
+    ) -> Result<Prepared, TaskError> {
+        let spec = self.mount(request, record)?;
+        let stdio = Stdio {
+            stdin: request.stdin.clone(),
+            stdout: request.stdout.clone(),
+            stderr: request.stderr.clone(),
+        };
+        let provisioner = &self.parts.provisioner;
+        let provision = provisioner.plan(reactor, &request.id, &record.bundle, &record.rootfs)?;
+        let note = provision.plan.note.clone();
+        tracing::info!(container = request.id, note, "planned");
+        self.warn_of_another(&request.id, &provision.plan.workload);
+        let opened = self.open(provision, &stdio, record)?;
+        Ok(Prepared { spec, stdio, note, opened })
+    }
+
     /// Mounts the root file system, after writing down that it will be.
-    async fn mount(
+    fn mount(
         &self,
         request: &CreateTaskRequest,
         record: &mut ContainerRecord,
     ) -> Result<Spec, TaskError> {
-        let (state, mounts, draft) =
-            (self.parts.state.clone(), request.rootfs.clone(), record.clone());
-        let mounting = blocking(&request.id, move || {
-            let mut record = draft;
-            let spec = load_spec(&record.bundle).map_err(super::provision::ProvisionError::from)?;
-            if let Some(root) = spec.root().as_ref() {
-                record.rootfs = record.bundle.join(root.path());
-            }
-            state::write_json(&state.record(&record.namespace, &record.id), &record)?;
-            if !mounts.is_empty() {
-                rootfs::mount(&mounts, &record.rootfs)?;
-            }
-            Ok((spec, record.rootfs))
-        });
-        let (spec, path) = mounting.await?;
-        record.rootfs = path;
+        let spec = load_spec(&record.bundle).map_err(super::provision::ProvisionError::from)?;
+        if let Some(root) = spec.root().as_ref() {
+            record.rootfs = record.bundle.join(root.path());
+        }
+        self.write_down(record)?;
+        if !request.rootfs.is_empty() {
+            rootfs::mount(&request.rootfs, &record.rootfs)?;
+        }
         Ok(spec)
     }
 
+    fn write_down(&self, record: &ContainerRecord) -> Result<(), TaskError> {
+        let path = self.parts.state.record(&record.namespace, &record.id);
+        Ok(state::write_json(&path, record)?)
+    }
+
     /// Opens streams and sockets.
-    async fn prepare(
+    fn open(
         &self,
         provision: Provision,
         stdio: &Stdio,
         record: &mut ContainerRecord,
-    ) -> Result<Prepared, TaskError> {
+    ) -> Result<Opened, TaskError> {
         let Provision { plan, socket } = provision;
         if let Some(entry) = &plan.record {
             let (identity, instance) = (entry.identity.clone(), entry.instance.clone());
             record.registered = Some(RegisteredAs { identity, instance });
-            record.receiver = Some(socket.clone());
+            record.receiver = Some(socket);
         }
-        let (state, stdio, draft) = (self.parts.state.clone(), stdio.clone(), record.clone());
-        let id = record.id.clone();
-        blocking(&id.clone(), move || {
-            let failed = |source| TaskError::Socket { id: id.clone(), source };
-            state::write_json(&state.record(&draft.namespace, &draft.id), &draft)?;
-            let receiver = draft.receiver.as_deref().map(|path| receiver(path, &id)).transpose()?;
-            let broker = match &plan.workload {
-                Workload::Native => None,
-                Workload::Function(_) => Some(seqpacket::pair().map_err(failed)?),
-            };
-            let (ends, kept) = io::open(&stdio)?;
-            let (workload, registration) = (plan.workload, plan.record);
-            Ok(Prepared { workload, registration, ends, kept, broker, receiver })
-        })
-        .await
+        let id = record.id.as_str();
+        self.write_down(record)?;
+        let receiver = record.receiver.as_deref().map(|path| receiver(path, id)).transpose()?;
+        let broker = match &plan.workload {
+            Workload::Native => None,
+            Workload::Function(_) => {
+                let failed = |source| TaskError::Socket { id: id.to_owned(), source };
+                Some(seqpacket::pair().map_err(failed)?)
+            }
+        };
+        let (ends, kept) = io::open(stdio)?;
+        let (workload, registration) = (plan.workload, plan.record);
+        Ok(Opened { workload, registration, ends, kept, broker, receiver })
     }
 
     /// Has the container built; returns its init's pid.
@@ -220,18 +245,17 @@ impl Tasks {
         &self,
         key: &str,
         record: &ContainerRecord,
-        prepared: &Prepared,
+        opened: &Opened,
     ) -> Result<i32, TaskError> {
-        let spec =
-            CreateSpec { bundle: record.bundle.clone(), workload: prepared.workload.clone() };
+        let spec = CreateSpec { bundle: record.bundle.clone(), workload: opened.workload.clone() };
         let request = VerbRequest {
             container: key.to_owned(),
             root: self.parts.group.oci(),
             verb: Verb::Create(Box::new(spec)),
         };
-        let mut descriptors: Vec<BorrowedFd<'_>> = prepared.ends.in_order().to_vec();
-        descriptors.extend(prepared.broker.iter().map(|(_, theirs)| theirs.as_fd()));
-        descriptors.extend(prepared.receiver.iter().map(AsFd::as_fd));
+        let mut descriptors: Vec<BorrowedFd<'_>> = opened.ends.in_order().to_vec();
+        descriptors.extend(opened.broker.iter().map(|(_, theirs)| theirs.as_fd()));
+        descriptors.extend(opened.receiver.iter().map(AsFd::as_fd));
         match self.parts.zygote.run(&request, &descriptors).await? {
             VerbReply::Created { pid } => Ok(pid),
             other => Err(TaskError::NotStarted {
@@ -241,7 +265,6 @@ impl Tasks {
         }
     }
 
-    /// Serves the sandbox of a function.
     /// A fan-in has one instance, and nothing but missing parts would show that there are two.
     fn warn_of_another(&self, container: &str, workload: &Workload) {
         let Workload::Function(launch) = workload else { return };
@@ -257,6 +280,7 @@ impl Tasks {
         }
     }
 
+    /// Serves the sandbox of a function.
     fn listen(
         &self,
         id: &str,

@@ -146,8 +146,7 @@ impl TaskError {
                 Code::INVALID_ARGUMENT
             }
             Self::Ending => Code::UNAVAILABLE,
-            Self::Provision(ProvisionError::Thread(_))
-            | Self::Io(_)
+            Self::Io(_)
             | Self::Rootfs(_)
             | Self::Files(_)
             | Self::Registry(_)

@@ -82,9 +82,8 @@ impl Tasks {
         if container.has_start_hooks {
             self.verb(container, Verb::Start).await?;
         } else {
-            let state = self.parts.group.oci().join(&container.key);
-            let id = container.id.clone();
-            blocking(&container.id, move || start_word(&id, &state)).await?;
+            // A connection to a socket that listens, and a word that fits into it: nothing here waits.
+            start_word(&container.id, &self.parts.group.oci().join(&container.key))?;
         }
         let Some(function) = &container.function else { return Ok(()) };
         wait_ready(&container.id, function).await?;

@@ -1,8 +1,9 @@
-//! Asks the coordinator what a bundle needs, off the reactor's threads.
+//! Asks the coordinator what a bundle needs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use crate::config::NodeConfig;
@@ -23,9 +24,6 @@ pub enum ProvisionError {
     /// The coordinator says why.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// A thread of ours died.
-    #[error("the coordinator died while it planned: {0}")]
-    Thread(#[from] tokio::task::JoinError),
 }
 
 /// The coordinator with its stores.
@@ -77,35 +75,30 @@ impl Provisioner {
         }
     }
 
-    /// Plans one container; slow when its module has to be compiled.
+    /// Plans one container; slow when its module has to be compiled. Blocks: a module of many megabytes is read, checked and
+    /// hashed.
     ///
     /// # Errors
     /// What the user has to change.
-    pub async fn plan(
+    pub fn plan(
         &self,
+        reactor: &Handle,
         container: &str,
         bundle: &Path,
         rootfs: &Path,
     ) -> Result<Provision, ProvisionError> {
         let instance = hex::encode(&random::bytes16()[..8]);
         let socket = self.receivers.join(format!("{instance}.sock"));
-        let (provisioner, handle) = (self.clone(), tokio::runtime::Handle::current());
-        let (container, bundle, rootfs) =
-            (container.to_owned(), bundle.to_owned(), rootfs.to_owned());
-        // Reading, checking and hashing a module of many megabytes blocks.
-        let planning = tokio::task::spawn_blocking(move || {
-            let request = PlanRequest {
-                bundle: &bundle,
-                rootfs: &rootfs,
-                namespace: &provisioner.namespace,
-                container: &container,
-                instance: &instance,
-                socket: &socket,
-            };
-            let plan = handle.block_on(provisioner.coordinator.plan(&request));
-            plan.map(|plan| Provision { plan, socket })
-        });
-        Ok(planning.await??)
+        let request = PlanRequest {
+            bundle,
+            rootfs,
+            namespace: &self.namespace,
+            container,
+            instance: &instance,
+            socket: &socket,
+        };
+        let plan = reactor.block_on(self.coordinator.plan(&request))?;
+        Ok(Provision { plan, socket })
     }
 }
 

@@ -8,6 +8,8 @@ use containerd_shim::protos::api::Mount;
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 
+/// Bytes of a mount's options for which the library stays in the working directory: it leaves it when they come near a page.
+const SHORT_OPTIONS_MAX: usize = 2048;
 /// Mounts that may lie on one another.
 const STACKED_MAX: u32 = 64;
 
@@ -35,28 +37,35 @@ pub enum RootfsError {
     },
 }
 
-/// Mounts `mounts` on `rootfs` in their order. Runs on a thread of its own: the library may leave the shared
-/// working directory for a long list of overlay layers.
+/// Mounts `mounts` on `rootfs` in their order. A long list of overlay layers is mounted on a thread of its own: the library
+/// leaves the shared working directory for it.
 ///
 /// # Errors
 /// When one fails; the ones before it are undone.
 pub fn mount(mounts: &[Mount], rootfs: &Path) -> Result<(), RootfsError> {
     let made = std::fs::create_dir_all(rootfs);
     made.map_err(|source| RootfsError::Directory { path: rootfs.to_owned(), source })?;
-    let mounted = std::thread::scope(|scope| {
-        scope.spawn(|| mounts.iter().try_for_each(|one| mount_one(one, rootfs))).join()
-    });
-    let result = mounted.unwrap_or_else(|_| {
-        Err(RootfsError::Mount {
-            kind: "rootfs".to_owned(),
-            path: rootfs.to_owned(),
-            message: "the mounting thread panicked".to_owned(),
+    let mount_all = || mounts.iter().try_for_each(|one| mount_one(one, rootfs));
+    let result = if mounts.iter().all(has_short_options) {
+        mount_all()
+    } else {
+        let mounted = std::thread::scope(|scope| scope.spawn(mount_all).join());
+        mounted.unwrap_or_else(|_| {
+            Err(RootfsError::Mount {
+                kind: "rootfs".to_owned(),
+                path: rootfs.to_owned(),
+                message: "the mounting thread panicked".to_owned(),
+            })
         })
-    });
+    };
     if result.is_err() {
         unmount(rootfs);
     }
     result
+}
+
+fn has_short_options(mount: &Mount) -> bool {
+    mount.options.iter().map(|option| option.len() + 1).sum::<usize>() <= SHORT_OPTIONS_MAX
 }
 
 fn mount_one(one: &Mount, rootfs: &Path) -> Result<(), RootfsError> {
