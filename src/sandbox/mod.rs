@@ -26,7 +26,8 @@ pub mod zygote;
 
 /// System calls that a function's seccomp profile must allow. The profile is in force before init runs;
 /// containerd's default profile allows them all. The first line of each group is libcontainer's, between
-/// the profile and the start; `close_range` may be missing, then descriptors are closed one by one.
+/// the profile and the start; `close_range` may be missing, then descriptors are closed one by one, and so may
+/// `mincore` and `openat`, without which every request costs its worker a new instance.
 ///
 /// What a guest does with files and sockets comes on top (`openat`, `newfstatat`, `getdents64`, …).
 pub const SYSTEM_CALLS: &[&str] = &[
@@ -46,6 +47,7 @@ pub const SYSTEM_CALLS: &[&str] = &[
     "close_range",
     "dup2",
     "dup3",
+    "eventfd2",
     "fcntl",
     "futex",
     "getpid",

@@ -11,6 +11,7 @@ use std::ptr::NonNull;
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous};
 
 use super::mapping::page_len;
+use super::populated::Populated;
 
 /// Bytes beyond the image's own that stay in memory for whoever comes next, at most. Making such a page zero takes a
 /// fraction of the fault that would bring a new one.
@@ -63,6 +64,15 @@ impl Image {
     }
 }
 
+/// Whether there is a page, or only its address, where zeros are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    No,
+    /// Not in memory; it may be swapped out.
+    Perhaps,
+    Yes,
+}
+
 /// Memory of which an image was taken, with what was appended to it since.
 #[derive(Debug)]
 pub struct Imaged<'a> {
@@ -86,11 +96,11 @@ impl<'a> Imaged<'a> {
     }
 
     /// Brings back what the image shows, and makes inaccessible what was appended. `replaced`: other memory may have been
-    /// mapped over some of the pages.
+    /// mapped over some of the pages. `populated` is asked which pages there are.
     ///
     /// # Errors
     /// When mappings run out; then the memory is in no state to be used.
-    pub fn restore(&mut self, replaced: bool) -> io::Result<()> {
+    pub fn restore(&mut self, replaced: bool, populated: Option<&Populated>) -> io::Result<()> {
         if let Some(appended) = NonZeroUsize::new(self.len - self.image.len) {
             // As the owner reserved it.
             let flags = MapFlags::MAP_NORESERVE;
@@ -103,8 +113,11 @@ impl<'a> Imaged<'a> {
             let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
             self.map(0, len, access, MapFlags::empty())?;
         }
-        let resident = self.resident(len)?;
-        self.rewrite(&resident)
+        let pages = match populated.and_then(|populated| self.populated(populated).ok()) {
+            Some(pages) => pages,
+            None => self.resident(len)?,
+        };
+        self.rewrite(&pages)
     }
 
     fn map(
@@ -129,27 +142,30 @@ impl<'a> Imaged<'a> {
     /// As [`Self::restore`].
     pub fn settle(&mut self) -> io::Result<()> {
         let page = self.image.page;
-        self.rewrite(&vec![0; self.len / page])
+        self.rewrite(&vec![Held::Perhaps; self.len / page])
     }
 
-    /// Every page is written, or found to be zero, or given back: which of them the kernel says are in memory decides
-    /// what is faster, never what is in them afterwards.
-    fn rewrite(&mut self, resident: &[u8]) -> io::Result<()> {
+    /// Every page is written, or found to be zero, or given back, unless it is none yet: whether it is in memory decides
+    /// what is faster, never what is in it afterwards.
+    fn rewrite(&mut self, pages: &[Held]) -> io::Result<()> {
         let page = self.image.page;
         let mut images =
             self.image.pages.iter().zip(self.image.bytes.chunks_exact(page)).peekable();
         let mut left = KEPT_MAX / page;
         let mut gone = 0..0;
-        for (number, resident) in resident.iter().enumerate() {
+        for (number, held) in pages.iter().enumerate() {
             let at = number * page;
             let image = images.next_if(|(image, _)| **image as usize == number);
-            let kept = image.is_some() || (resident & 1 == 1 && left > 0);
-            if !kept {
+            let written = image.is_some() || (*held == Held::Yes && left > 0);
+            if !written && *held != Held::No {
                 gone.end = at + page;
                 continue;
             }
             self.give_back(gone)?;
             gone = at + page..at + page;
+            if !written {
+                continue;
+            }
             // SAFETY:
             // - inside the accessible part, which nobody refers to: the constructor's conditions.
             let bytes = unsafe {
@@ -169,13 +185,29 @@ impl<'a> Imaged<'a> {
         self.give_back(gone)
     }
 
-    /// Which of the first `len` bytes' pages are in memory, perhaps: one that was swapped out is not.
-    fn resident(&self, len: NonZeroUsize) -> io::Result<Vec<u8>> {
+    /// Which pages there are.
+    fn populated(&self, populated: &Populated) -> io::Result<Vec<Held>> {
+        let page = self.image.page;
+        let start = self.start.addr().get();
+        let mut pages = vec![Held::No; self.len / page];
+        populated.each(start..start + self.len, |found| {
+            let numbers = (found.start - start) / page..(found.end - start) / page;
+            pages.get_mut(numbers).unwrap_or_default().fill(Held::Yes);
+        })?;
+        Ok(pages)
+    }
+
+    /// Which of the first `len` bytes' pages are in memory. Of the others there may be some: swapped out.
+    fn resident(&self, len: NonZeroUsize) -> io::Result<Vec<Held>> {
         let mut resident = vec![0; len.get() / self.image.page];
         // SAFETY:
         // - whole mapped pages; one byte for each of them.
         let asked = unsafe { libc::mincore(self.start.as_ptr(), len.get(), resident.as_mut_ptr()) };
-        if asked == 0 { Ok(resident) } else { Err(io::Error::last_os_error()) }
+        if asked != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let held = |resident: u8| if resident & 1 == 1 { Held::Yes } else { Held::Perhaps };
+        Ok(resident.into_iter().map(held).collect())
     }
 
     /// These bytes become zero, and their pages the kernel's.
@@ -242,11 +274,11 @@ mod tests {
             unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr().cast(), self.1) }
         }
 
-        fn restore(&mut self, image: &Image, replaced: bool) {
+        fn restore(&mut self, image: &Image, replaced: bool, populated: Option<&Populated>) {
             // SAFETY:
             // - our reservation, to which nobody refers.
             let imaged = unsafe { Imaged::new(self.0.as_ptr().cast(), self.1, image) };
-            imaged.unwrap().restore(replaced).unwrap();
+            imaged.unwrap().restore(replaced, populated).unwrap();
             self.1 = image.len();
         }
     }
@@ -277,9 +309,11 @@ mod tests {
         let mut memory = Reserved::new();
         memory.bytes()[7] = 7;
         let image = Image::of(memory.bytes(), usize::MAX).unwrap();
-        memory.bytes().fill(0xee);
-        memory.restore(&image, false);
-        assert_eq!(Image::of(memory.bytes(), usize::MAX).unwrap(), image);
+        for populated in [None, Populated::open()] {
+            memory.bytes().fill(0xee);
+            memory.restore(&image, false, populated.as_ref());
+            assert_eq!(Image::of(memory.bytes(), usize::MAX).unwrap(), image);
+        }
         assert!(FIRST * page_len().unwrap() > KEPT_MAX);
     }
 
@@ -290,7 +324,9 @@ mod tests {
         fn whatever_was_written_is_gone(
             first in writes(FIRST),
             later in prop::collection::vec((writes(PAGES), 0..PAGES - FIRST, any::<bool>()), 1..4),
+            asks: bool,
         ) {
+            let populated = asks.then(Populated::open).flatten();
             let mut memory = Reserved::new();
             for (at, value) in first {
                 memory.bytes()[at] = value;
@@ -306,7 +342,7 @@ mod tests {
                         *byte = value;
                     }
                 }
-                memory.restore(&image, replaced);
+                memory.restore(&image, replaced, populated.as_ref());
                 prop_assert!(memory.bytes() == expected);
             }
             memory.grow(PAGES - FIRST);

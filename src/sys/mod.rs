@@ -5,9 +5,11 @@
 //! - [`huge`]: huge pages for them.
 //! - [`pool`]: segments that are used again.
 //! - [`image`]: memory that is brought back to what it was.
+//! - [`populated`]: which pages are there at all.
 //! - [`mapping`]: pages in use that are backed by memfds.
 //! - [`shared`]: memory of a process and its children.
 //! - [`spin`]: waiting without sleeping.
+//! - [`bell`]: waking one of several processes.
 //! - [`watch`]: many descriptors of which few are ready.
 //! - [`process`]: forking single-threaded processes, descriptor tables, exits.
 //! - [`clock`]: `CLOCK_MONOTONIC`, comparable between processes.
@@ -15,12 +17,14 @@
 //! - [`readiness`]: descriptors on tokio's reactor.
 //! - [`pidfd`]: signals without a race on process numbers.
 
+pub mod bell;
 pub mod clock;
 pub mod huge;
 pub mod image;
 pub mod mapping;
 pub mod pidfd;
 pub mod pool;
+pub mod populated;
 pub mod process;
 pub mod random;
 pub mod readiness;

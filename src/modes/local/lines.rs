@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 use crate::modes::{CallError, Payload};
+use crate::sys::bell::Bell;
 use crate::sys::seqpacket::{self, SocketError};
 use crate::sys::watch::Watch;
 use crate::wire::envelope::Request;
@@ -17,8 +18,9 @@ use crate::wire::ids::CallId;
 use super::LocalError;
 use super::receiver::{ConnectionId, Opening, open_request};
 
-/// Number of what is watched besides connections; no connection has it.
+/// Numbers of what is watched besides connections; no connection has them.
 const INIT: u64 = u64::MAX;
+const CALL: u64 = u64::MAX - 1;
 
 /// A connection and who is at its other end.
 #[derive(Clone, Debug)]
@@ -75,10 +77,13 @@ pub enum Taken {
     Fault(LocalError),
 }
 
-/// The connections of one worker, and its socket to init.
+/// The connections of one worker, its socket to init, and what calls it when it is in reserve.
 #[derive(Debug)]
 pub struct Lines {
     watch: Watch,
+    /// The connections' ends only.
+    reserve: Watch,
+    bell: Bell,
     lines: BTreeMap<ConnectionId, Line>,
     max_payload: u64,
 }
@@ -88,10 +93,12 @@ impl Lines {
     ///
     /// # Errors
     /// When descriptors run out.
-    pub fn new(init: BorrowedFd<'_>, max_payload: u64) -> io::Result<Self> {
-        let watch = Watch::new()?;
+    pub fn new(init: BorrowedFd<'_>, bell: Bell, max_payload: u64) -> io::Result<Self> {
+        let (watch, reserve) = (Watch::new()?, Watch::new()?);
         watch.add(init, INIT)?;
-        Ok(Self { watch, lines: BTreeMap::new(), max_payload })
+        reserve.add(init, INIT)?;
+        reserve.add_beside(bell.as_fd(), CALL)?;
+        Ok(Self { watch, reserve, bell, lines: BTreeMap::new(), max_payload })
     }
 
     /// Reads from a connection too.
@@ -100,6 +107,7 @@ impl Lines {
     /// When the kernel watches no more: others read it.
     pub fn add(&mut self, line: Line) -> io::Result<()> {
         self.watch.add_beside(line.fd.as_fd(), line.id.0)?;
+        self.reserve.add_end(line.fd.as_fd(), line.id.0)?;
         self.lines.insert(line.id, line);
         Ok(())
     }
@@ -117,6 +125,24 @@ impl Lines {
             INIT => Ready::Init,
             key => Ready::Line(ConnectionId(key)),
         })
+    }
+
+    /// Sleeps in reserve, until it is called (`None`), init has something, or a connection has ended.
+    #[must_use]
+    pub fn wait_in_reserve(&self) -> Option<Ready> {
+        match self.reserve.wait_one(None)? {
+            INIT => Some(Ready::Init),
+            CALL => {
+                self.bell.hear();
+                None
+            }
+            key => Some(Ready::Line(ConnectionId(key))),
+        }
+    }
+
+    /// Calls one of those that sleep in reserve.
+    pub fn call_reserve(&self) {
+        self.bell.ring();
     }
 
     /// Reads the next request of a connection, if there still is one.
@@ -152,6 +178,7 @@ impl Lines {
     fn forget(&mut self, id: ConnectionId) -> Option<Line> {
         let line = self.lines.remove(&id)?;
         self.watch.remove(line.fd.as_fd());
+        self.reserve.remove(line.fd.as_fd());
         Some(line)
     }
 }
@@ -176,7 +203,7 @@ mod tests {
         let (caller, connection) = seqpacket::pair().unwrap();
         let copy = connection.try_clone().unwrap();
         let mut workers = [connection, copy].map(|fd| {
-            let mut lines = Lines::new(ours.as_fd(), 10).unwrap();
+            let mut lines = Lines::new(ours.as_fd(), Bell::new().unwrap(), 10).unwrap();
             lines.add(line(3, fd)).unwrap();
             lines
         });
@@ -203,11 +230,35 @@ mod tests {
     }
 
     #[test]
+    fn whoever_is_in_reserve_is_called_and_told_of_ends_and_sleeps_through_requests() {
+        let (init, ours) = seqpacket::pair().unwrap();
+        let (caller, connection) = seqpacket::pair().unwrap();
+        let bell = Bell::new().unwrap();
+        let same = bell.share().unwrap().into();
+        let mut lines = Lines::new(ours.as_fd(), same, 10).unwrap();
+        lines.add(line(3, connection)).unwrap();
+        send_frame(caller.as_fd(), &request(1), b"x", &[], None).unwrap();
+        bell.ring();
+        assert_eq!(lines.wait_in_reserve(), None, "called, and by nothing else");
+        lines.call_reserve();
+        assert_eq!(lines.wait_in_reserve(), None);
+        seqpacket::send(init.as_fd(), &[b"x"], &[], None).unwrap();
+        assert_eq!(lines.wait_in_reserve(), Some(Ready::Init));
+        seqpacket::try_receive(ours.as_fd(), &mut [0; 9]).unwrap();
+        let mut buffer = [0; 200];
+        assert!(matches!(lines.take(ConnectionId(3), &mut buffer), Taken::Request(_)));
+        drop(caller);
+        assert_eq!(lines.wait_in_reserve(), Some(Ready::Line(ConnectionId(3))));
+        assert!(matches!(lines.take(ConnectionId(3), &mut buffer), Taken::Nothing));
+        assert!(lines.lines.is_empty());
+    }
+
+    #[test]
     fn a_fault_ends_the_connection_for_everybody_and_a_long_payload_does_not() {
         let (init, ours) = seqpacket::pair().unwrap();
         let (caller, connection) = seqpacket::pair().unwrap();
         let others = connection.try_clone().unwrap();
-        let mut lines = Lines::new(ours.as_fd(), 10).unwrap();
+        let mut lines = Lines::new(ours.as_fd(), Bell::new().unwrap(), 10).unwrap();
         lines.add(line(0, connection)).unwrap();
         let mut buffer = [0; 200];
         send_frame(caller.as_fd(), &request(1), &[0; 11], &[], None).unwrap();

@@ -23,6 +23,12 @@
 //! - `Running` says whose request it is before the guest sees a byte of it.
 //! - A killed worker's turn is the one whose deadline passed: `Expired` is only reached from that very turn.
 //!
+//! Who sleeps where: a message to a connection wakes somebody who sleeps on it, and so nobody should who is not needed.
+//! One worker, the *watcher*, sleeps on the connections; the others are its *reserve*, and sleep until they are called
+//! or init has something for them. A watcher that takes a request stays it when it will be back at once, and hands the
+//! watch on when the request is long or more wait: it calls one of the reserve. Should nobody watch although somebody
+//! could, init finds what waits at its next look: what these words say decides what is faster, not what is run.
+//!
 //! All orderings are sequentially consistent: init closes the gate, or goes to sleep, and *then* looks at the slots;
 //! workers write their slot and *then* look at the gate, or at whether init sleeps. One of the two sees the other.
 
@@ -38,6 +44,8 @@ mod tests;
 /// Words of the common page.
 const GATE: usize = 0;
 const SLEEP: usize = 1;
+const WATCHER: usize = 2;
+const RESERVE: usize = 3;
 /// Words of a slot.
 const STATE: usize = 0;
 const CONNECTION: usize = 1;
@@ -50,6 +58,8 @@ const CLOSED: u64 = 0;
 const OPEN: u64 = 1;
 const AWAKE: u64 = 0;
 const ASLEEP: u64 = 1;
+/// Nobody's number.
+const NOBODY: u64 = 0;
 
 /// What a worker is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,7 +194,7 @@ impl Board {
     /// One worker's slot.
     #[must_use]
     pub fn slot(&self, index: usize) -> Option<Slot<'_>> {
-        Some(Slot { common: self.0.common(), own: self.0.own(index)? })
+        Some(Slot { common: self.0.common(), own: self.0.own(index)?, number: index as u64 + 1 })
     }
 
     /// Lets workers read from connections, or no more. True when that changed it.
@@ -204,6 +214,8 @@ impl Board {
 pub struct Slot<'a> {
     common: &'a Words,
     own: &'a Words,
+    /// Never [`NOBODY`].
+    number: u64,
 }
 
 /// The worker's part.
@@ -278,6 +290,49 @@ impl Slot<'_> {
     }
 }
 
+/// Who watches, for the worker.
+impl Slot<'_> {
+    /// Becomes the watcher, unless somebody else is.
+    #[must_use]
+    pub fn watches(&self) -> bool {
+        let watcher = self.common[WATCHER].compare_exchange(NOBODY, self.number, SeqCst, SeqCst);
+        watcher.is_ok() || watcher == Err(self.number)
+    }
+
+    /// It will soon look again: nobody else need watch.
+    pub fn keep_watch(&self) {
+        self.common[WATCHER].store(self.number, SeqCst);
+    }
+
+    /// It looks no more for a while; true when one of the reserve must be called.
+    #[must_use]
+    pub fn hand_on(&self) -> bool {
+        self.common[WATCHER].store(NOBODY, SeqCst);
+        self.common[RESERVE].load(SeqCst) != 0
+    }
+
+    /// Joins the reserve before it sleeps; false when nobody watches.
+    #[must_use]
+    pub fn join_reserve(&self) -> bool {
+        self.common[RESERVE].fetch_or(self.bit(), SeqCst);
+        let watched = self.common[WATCHER].load(SeqCst) != NOBODY;
+        if !watched {
+            self.leave_reserve();
+        }
+        watched
+    }
+
+    /// It is awake again.
+    pub fn leave_reserve(&self) {
+        self.common[RESERVE].fetch_and(!self.bit(), SeqCst);
+    }
+
+    /// Workers that share a bit are called in vain now and then.
+    const fn bit(&self) -> u64 {
+        1 << (self.number % 64)
+    }
+}
+
 /// Init's part.
 impl Slot<'_> {
     /// The slot now.
@@ -328,6 +383,10 @@ impl Slot<'_> {
 
     /// Another worker gets the slot.
     pub fn reset(&self) {
+        self.leave_reserve();
+        // Who sleeps in reserve meanwhile is found by init's next look.
+        let _was_another =
+            self.common[WATCHER].compare_exchange(self.number, NOBODY, SeqCst, SeqCst);
         self.own[STATE].store(Seen::new(0, Phase::Starting).0, SeqCst);
     }
 

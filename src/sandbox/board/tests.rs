@@ -194,3 +194,26 @@ fn every_request_is_run_once_by_workers_or_init() {
     let left = words.iter().filter(|slot| slot.seen().phase() == Phase::Assigned).count();
     assert_eq!(ran.load(Relaxed) as usize + left, REQUESTS as usize);
 }
+
+/// Whoever sleeps in reserve is called, or somebody watches.
+#[test]
+fn one_watches_and_the_others_are_called() {
+    let board = Board::new(3).unwrap();
+    let [a, b, c] = [0, 1, 2].map(|index| board.slot(index).unwrap());
+    assert!(!a.join_reserve(), "nobody watches yet");
+    assert!(a.watches() && !b.watches() && a.watches());
+    assert!(b.join_reserve());
+    a.keep_watch();
+    assert!(!c.watches());
+    assert!(a.hand_on(), "somebody is there to be called");
+    b.leave_reserve();
+    assert!(b.watches() && !a.watches());
+    assert!(!b.hand_on(), "the reserve is empty");
+    assert!(c.watches());
+    assert!(a.join_reserve());
+    // Another one's turn: what a dead worker left is nobody's.
+    c.reset();
+    assert!(b.watches());
+    a.reset();
+    assert!(!b.hand_on());
+}

@@ -12,6 +12,7 @@ use crate::modes::local::{Line, LocalError, forward_frame, send_frame};
 use crate::sandbox::board::{Board, Phase, Seen, Slot};
 use crate::sandbox::messages::{WORKER_MESSAGE_MAX, WorkerMessage};
 use crate::sandbox::worker::Seat;
+use crate::sys::bell::Bell;
 use crate::sys::seqpacket::{self, SocketError};
 use crate::sys::watch::Watch;
 use crate::wire::control;
@@ -65,6 +66,8 @@ pub struct Pool<F> {
     places: Vec<Place>,
     /// What they do: a slot for each place.
     board: Board,
+    /// By which they call each other.
+    bell: Bell,
     /// Their sockets, under their numbers.
     watch: Watch,
     early_deaths: u32,
@@ -78,7 +81,8 @@ impl<F: Fork> Pool<F> {
     pub fn new(fork: F, count: usize) -> io::Result<Self> {
         let places: Vec<_> = (0..count.max(1)).map(|_| Place::Empty { not_before: 0 }).collect();
         let board = Board::new(places.len())?;
-        Ok(Self { fork, places, board, watch: Watch::new()?, early_deaths: 0 })
+        let (bell, watch) = (Bell::new()?, Watch::new()?);
+        Ok(Self { fork, places, board, bell, watch, early_deaths: 0 })
     }
 
     /// How many there are to be.
@@ -120,10 +124,10 @@ impl<F: Fork> Pool<F> {
     fn fork_at(&self, index: usize, lines: Vec<Line>) -> io::Result<(Pid, OwnedFd)> {
         let slot = self.board.slot(index).ok_or(io::ErrorKind::NotFound)?;
         slot.reset();
+        let seat = Seat { slot, lines, bell: self.bell.share()?.into() };
         // SAFETY:
         // - the child has a seat with this slot and never gets to the board or another slot (`Fork::fork`).
-        let forked =
-            unsafe { self.board.pages().pass_on(index, || self.fork.fork(Seat { slot, lines })) };
+        let forked = unsafe { self.board.pages().pass_on(index, || self.fork.fork(seat)) };
         let (pid, socket) = forked??;
         // Unwatched it would never be given work; it ends with its socket.
         self.watch.add(socket.as_fd(), u64::try_from(index).unwrap_or(u64::MAX))?;

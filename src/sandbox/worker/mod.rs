@@ -19,6 +19,7 @@ use nix::unistd::Pid;
 use crate::dispatcher::call::DEFAULT_TIMEOUT_MS;
 use crate::dispatcher::{BrokerClient, Dispatcher, EmbeddedCalls, Settings};
 use crate::modes::local::Line;
+use crate::sys::bell::Bell;
 use crate::sys::pool::SegmentPool;
 use crate::sys::process::{die_with_parent, exit_now, keep_only};
 use crate::sys::seqpacket;
@@ -51,6 +52,8 @@ pub struct Seat<'a> {
     pub slot: Slot<'a>,
     /// Connections that it may read from.
     pub lines: Vec<Line>,
+    /// The one of all workers, by which they call each other.
+    pub bell: Bell,
 }
 
 /// The worker's life, in the child that init just forked. `socket` leads to init, whose pid is `parent`. Secondaries'
@@ -98,24 +101,33 @@ fn set_up<'s, M>(
     die_with_parent(parent)?;
     SigSet::empty().thread_set_mask()?;
     let mut given = vec![sandbox.broker.try_clone()?, socket];
-    let (slot, lines) = seat.map(|seat| (seat.slot, seat.lines)).unzip();
     let mut callers = Vec::new();
-    for Line { id, fd, caller, lends } in lines.unwrap_or_default() {
-        given.push(fd.try_clone()?);
-        callers.push((id, caller, lends));
-        // Its number is closed below.
-        std::mem::forget(fd);
-    }
+    let slot = match seat {
+        None => None,
+        Some(Seat { slot, lines, bell }) => {
+            given.push(bell.share()?);
+            for Line { id, fd, caller, lends } in lines {
+                given.push(fd.try_clone()?);
+                callers.push((id, caller, lends));
+                // Its number is closed below.
+                std::mem::forget(fd);
+            }
+            // As is this one's.
+            std::mem::forget(bell);
+            Some(slot)
+        }
+    };
     // SAFETY:
     // - this process never returns into init's code, which owns the other descriptors.
     let mut kept = unsafe { keep_only(given) }?.into_iter();
     let (Some(broker), Some(init)) = (kept.next(), kept.next()) else {
         return Err(std::io::ErrorKind::NotFound.into());
     };
+    let Some((slot, bell)) = slot.zip(kept.next()) else { return Ok((broker, init, None)) };
     let lines = callers.into_iter().zip(kept);
     let lines = lines.map(|((id, caller, lends), fd)| Line { id, fd: fd.into(), caller, lends });
-    let seat = slot.map(|slot| Seat { slot, lines: lines.collect() });
-    Ok((broker, init, seat))
+    let seat = Seat { slot, lines: lines.collect(), bell: bell.into() };
+    Ok((broker, init, Some(seat)))
 }
 
 impl<'a, M: Module> Worker<'a, M> {

@@ -27,6 +27,10 @@ use super::{Seat, Worker};
 
 /// How long a worker without requests keeps segments that nobody uses, in milliseconds.
 const POOL_IDLE_MS: u16 = 5000;
+/// A worker that was away for less with its last request, in nanoseconds, will be back soon from the next. Longer than
+/// what it is away for when its caller goes on first, on the same processor; shorter than the time between two of
+/// init's looks, after which somebody else would get what came meanwhile.
+const SOON_NS: u64 = 300_000;
 /// How long a caller that sent what is no request may take to read that, in nanoseconds.
 const REFUSAL_NS: u64 = 10_000_000;
 
@@ -58,6 +62,9 @@ pub struct Requests<'s> {
     /// The one that was given last came from init.
     assigned: bool,
     spin: Spin,
+    /// When the one that was given last began, and how long it took, in nanoseconds.
+    began: u64,
+    took: Option<u64>,
 }
 
 impl<'s> Requests<'s> {
@@ -66,12 +73,14 @@ impl<'s> Requests<'s> {
     /// # Errors
     /// When descriptors run out.
     pub fn new<M: Module>(worker: &Worker<'_, M>, seat: Seat<'s>) -> io::Result<Self> {
-        let mut lines = Lines::new(worker.init.as_fd(), worker.launch.max_payload)?;
+        let max_payload = worker.launch.max_payload;
+        let mut lines = Lines::new(worker.init.as_fd(), seat.bell, max_payload)?;
         for line in seat.lines {
             lines.add(line)?;
         }
         let buffer = vec![0; FRAME_MAX];
-        Ok(Self { slot: seat.slot, lines, buffer, assigned: false, spin: Spin::default() })
+        let (slot, spin) = (seat.slot, Spin::default());
+        Ok(Self { slot, lines, buffer, assigned: false, spin, began: 0, took: None })
     }
 
     /// There is an instance for the first one.
@@ -81,7 +90,8 @@ impl<'s> Requests<'s> {
 
     /// The request that was given last has been answered; false when init is gone, or the request's deadline was over
     /// and init is about to end this process.
-    pub fn done<M: Module>(&self, worker: &Worker<'_, M>) -> bool {
+    pub fn done<M: Module>(&mut self, worker: &Worker<'_, M>) -> bool {
+        self.took = Some(monotonic_ns().saturating_sub(self.began));
         // In this order: init closes the gate before it looks who is free.
         let rests = self.slot.rest();
         let asked = self.assigned || !self.slot.gate_is_open();
@@ -105,23 +115,43 @@ impl<'s> Requests<'s> {
             let task = match ready {
                 Some(Ready::Init) => self.hear_init(worker)?,
                 Some(Ready::Line(id)) if self.slot.take(id) => self.take_line(worker, id),
-                // Init has something for this worker, or for those who ask it.
+                // Init has something for this worker, or for those who ask it; or it is to watch.
                 Some(Ready::Line(_)) | None => None,
             };
             if let Some(task) = task {
+                self.mind_watch();
                 return Ok(task);
             }
         }
     }
 
-    /// Waits for whatever comes first.
+    /// Waits for whatever comes first. One worker sleeps on the connections, the others until they are called.
     fn wait<M: Module>(&mut self, worker: &Worker<'_, M>) -> Option<Ready> {
         if tidy(worker, self.lines.as_fd()) {
             return self.lines.wait(Some(0));
         }
         let lines = &self.lines;
         let soon = self.spin.wait(|| Ok::<_, Infallible>(lines.wait(Some(0)))).ok().flatten();
-        soon.or_else(|| lines.wait(None))
+        if soon.is_some() {
+            return soon;
+        }
+        if self.slot.watches() || !self.slot.join_reserve() {
+            return lines.wait(None);
+        }
+        let called = lines.wait_in_reserve();
+        self.slot.leave_reserve();
+        called
+    }
+
+    /// Before the worker runs a request: whether another one is to watch meanwhile.
+    fn mind_watch(&mut self) {
+        self.began = monotonic_ns();
+        let soon = self.took.is_some_and(|took| took < SOON_NS);
+        if soon && self.lines.wait(Some(0)).is_none() {
+            self.slot.keep_watch();
+        } else if self.slot.hand_on() {
+            self.lines.call_reserve();
+        }
     }
 
     /// Reads from a connection, in `Taking`.

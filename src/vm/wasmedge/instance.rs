@@ -344,7 +344,8 @@ impl Instance for WasmEdgeInstance {
         let shared = self.around.slot.regions.borrow().lowest().is_some();
         let state = if shared { None } else { origin.of(&self.guest.instance) };
         self.renewing = state.map_or(Renewing::Never, |state| {
-            Renewing::Ready(Renewal::new(&self.guest.instance, state, *page_count))
+            let populated = origin.populated();
+            Renewing::Ready(Renewal::new(&self.guest.instance, state, *page_count, populated))
         });
     }
 

@@ -17,6 +17,7 @@ use super::handles::ModuleInstance;
 use super::memory::{extent, memory_bytes, page_count};
 use super::page_count::PageCount;
 use crate::sys::image::{Image, Imaged};
+use crate::sys::populated::Populated;
 use crate::vm::engine::InstanceSpec;
 
 /// Longest linear memory that is looked through, in bytes.
@@ -31,6 +32,8 @@ pub(super) struct Origin {
     /// What the first of them was made with.
     spec: OnceCell<InstanceSpec>,
     known: RefCell<Known>,
+    /// This process' pages; asked for with the first state, which workers have only.
+    populated: OnceCell<Option<Rc<Populated>>>,
 }
 
 #[derive(Debug)]
@@ -46,7 +49,12 @@ enum Known {
 impl Default for Origin {
     fn default() -> Self {
         let known = RefCell::new(Known::Nothing);
-        Self { hasher: RandomState::new(), spec: OnceCell::new(), known }
+        Self {
+            hasher: RandomState::new(),
+            spec: OnceCell::new(),
+            known,
+            populated: OnceCell::new(),
+        }
     }
 }
 
@@ -77,6 +85,11 @@ impl Origin {
             Known::State(state) => Some(Rc::clone(state)),
             _ => None,
         }
+    }
+
+    /// What to ask for the pages that a guest has brought into being.
+    pub(super) fn populated(&self) -> Option<Rc<Populated>> {
+        self.populated.get_or_init(|| Populated::open().map(Rc::new)).clone()
     }
 
     fn digest(&self, state: &State) -> u64 {
@@ -128,6 +141,7 @@ pub(super) struct Renewal {
     /// Those of the instance, in the order of the state's values.
     globals: Vec<*mut ffi::WasmEdge_GlobalInstanceContext>,
     page_count: Option<PageCount>,
+    populated: Option<Rc<Populated>>,
 }
 
 impl Renewal {
@@ -136,8 +150,9 @@ impl Renewal {
         instance: &ModuleInstance,
         state: Rc<State>,
         page_count: Option<PageCount>,
+        populated: Option<Rc<Populated>>,
     ) -> Self {
-        Self { globals: globals(instance), state, page_count }
+        Self { globals: globals(instance), state, page_count, populated }
     }
 
     /// Brings it back; false when that cannot be, and then `instance` must not be used. `lowest`: where regions began in
@@ -158,7 +173,8 @@ impl Renewal {
         // SAFETY:
         // - a linear memory as the engine makes it (`PagedMemory::window`), to which nobody refers.
         let imaged = unsafe { Imaged::new(start, len, image) };
-        let restored = imaged.is_some_and(|mut imaged| imaged.restore(replaced).is_ok());
+        let populated = self.populated.as_deref();
+        let restored = imaged.is_some_and(|mut imaged| imaged.restore(replaced, populated).is_ok());
         if !restored || !self.set_page_count(memory, len) {
             return false;
         }
