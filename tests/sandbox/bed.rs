@@ -228,9 +228,13 @@ fn start_zygote() -> (Child, OwnedFd) {
     command.arg("zygote");
     let number = theirs.as_raw_fd();
     // SAFETY:
-    // - between fork and exec only dup2 and fcntl run, which are async-signal-safe.
+    // - between fork and exec only signal, dup2 and fcntl run, which are async-signal-safe.
     unsafe {
         command.pre_exec(move || {
+            // Whoever runs tests in the background has them ignored, and so would every container.
+            for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
             let copied =
                 if number == 3 { libc::fcntl(3, libc::F_SETFD, 0) } else { libc::dup2(number, 3) };
             if copied < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
