@@ -1,6 +1,7 @@
 //! A function in its sandbox, as its shim and its callers see it.
+#![expect(unsafe_code, reason = "an ioctl")]
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +16,7 @@ use cwasi::wire::envelope::{Hello, Join, Request, Response};
 use cwasi::wire::frame::FRAME_MAX;
 use cwasi::wire::ids::Identity;
 
-use crate::bed::{Bed, Container, WAIT};
+use crate::bed::{Bed, Container, WAIT, eventually};
 
 /// Largest payload in these tests.
 pub const PAYLOAD_MAX: u64 = 128 << 20;
@@ -200,6 +201,19 @@ impl Caller {
         };
         send_frame(self.connection.as_fd(), &request, payload, &[], soon()).unwrap();
         number
+    }
+
+    /// Waits until everything that was sent has been read.
+    pub fn until_read(&self) {
+        eventually("requests that are read", || {
+            let mut unread: libc::c_int = 1;
+            // SAFETY:
+            // - TIOCOUTQ writes one int, to a place that lives until the call returns.
+            let asked = unsafe {
+                libc::ioctl(self.connection.as_raw_fd(), libc::TIOCOUTQ, &raw mut unread)
+            };
+            (asked == 0 && unread == 0).then_some(())
+        });
     }
 
     /// The next answer.

@@ -197,6 +197,8 @@ fn waiting_requests_expire_and_leave_with_their_caller() {
     let mut gone = function.caller();
     gone.send(b"e", 20_000);
     gone.send(b"e", 20_000);
+    // Else a later one could get their place.
+    gone.until_read();
     let mut late = function.caller();
     eventually("a full queue", || {
         let (code, _) = late.call_within(b"e", 1).unwrap_err();
@@ -246,6 +248,8 @@ fn a_stop_signal_finishes_what_is_in_flight() {
     caller.send(b"l", 3000);
     function.until_busy(1);
     caller.send(b"e", 20_000);
+    // Else the next one could get the place first.
+    caller.until_read();
     eventually("a full queue", || {
         let (code, _) = late.call_within(b"e", 1).unwrap_err();
         (errno(code) == Errno::Overloaded).then_some(())
