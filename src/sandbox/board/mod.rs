@@ -381,12 +381,18 @@ impl Slot<'_> {
         runs && self.swap(seen, seen.with(Phase::Expired))
     }
 
+    /// Its worker is gone, and watches no more; true when one of the reserve must be called in its place.
+    #[must_use]
+    pub fn vacate(&self) -> bool {
+        self.leave_reserve();
+        let watcher = self.common[WATCHER].compare_exchange(self.number, NOBODY, SeqCst, SeqCst);
+        // It may have been called and died before it watched.
+        let nobody = matches!(watcher, Ok(_) | Err(NOBODY));
+        nobody && self.common[RESERVE].load(SeqCst) != 0
+    }
+
     /// Another worker gets the slot.
     pub fn reset(&self) {
-        self.leave_reserve();
-        // Who sleeps in reserve meanwhile is found by init's next look.
-        let _was_another =
-            self.common[WATCHER].compare_exchange(self.number, NOBODY, SeqCst, SeqCst);
         self.own[STATE].store(Seen::new(0, Phase::Starting).0, SeqCst);
     }
 

@@ -211,9 +211,8 @@ fn one_watches_and_the_others_are_called() {
     assert!(!b.hand_on(), "the reserve is empty");
     assert!(c.watches());
     assert!(a.join_reserve());
-    // Another one's turn: what a dead worker left is nobody's.
-    c.reset();
+    assert!(c.vacate(), "a watcher that died is one that somebody is called for");
     assert!(b.watches());
-    a.reset();
+    assert!(!a.vacate(), "one of the reserve is not");
     assert!(!b.hand_on());
 }

@@ -351,6 +351,10 @@ impl<F: Fork> Pool<F> {
         let starting = !worker.started;
         let doing = Doing::of(worker.running.take(), slot);
         let proven = slot.had_turns();
+        // Its successor may be long in coming.
+        if slot.vacate() {
+            self.bell.ring();
+        }
         self.watch.remove(worker.socket.as_fd());
         self.early_deaths = if proven { 0 } else { self.early_deaths.saturating_add(1) };
         let wait = if proven { 0 } else { backoff_ns(self.early_deaths) };

@@ -157,6 +157,24 @@ fn a_worker_that_dies_before_it_has_all_parts_had_not_begun() {
 }
 
 #[test]
+fn when_the_watcher_dies_one_of_the_reserve_is_called() {
+    let sockets = Sockets::default();
+    let mut pool = Pool::new(&sockets, 3).unwrap();
+    pool.fork_due(0, Vec::new).unwrap();
+    let calls = Watch::new().unwrap();
+    calls.add(pool.bell.as_fd(), 0).unwrap();
+    assert!(pool.board().slot(0).unwrap().watches());
+    for number in [1, 2] {
+        assert!(pool.board().slot(number).unwrap().join_reserve());
+    }
+    pool.remove(pid(2), Ending::Exited(1), 0).unwrap();
+    assert_eq!(calls.wait_one(Some(0)), None, "there still is one who watches");
+    pool.remove(pid(1), Ending::Exited(1), 0).unwrap();
+    assert_eq!(calls.wait_one(Some(0)), Some(0));
+    assert!(pool.board().slot(2).unwrap().watches());
+}
+
+#[test]
 fn strangers_are_nobodys_workers() {
     let sockets = Sockets::default();
     let mut pool = Pool::new(&sockets, 1).unwrap();
