@@ -36,9 +36,11 @@ impl Function<'_> {
         self.until("workers that wait", workers, &[Phase::Idle, Phase::Parked]);
     }
 
-    /// Waits until as many workers run a request.
+    /// Waits until as many workers run a request, and have all of it.
     pub fn until_busy(&self, workers: usize) {
         self.until("busy workers", workers, &[Phase::Running, Phase::Assigned]);
+        // The board says "assigned" before init has sent the request, or the last part of it; then init sleeps.
+        eventually("init to sleep", || (self.container.status("State:") == "S").then_some(()));
     }
 
     fn until(&self, what: &str, workers: usize, phases: &[Phase]) {
