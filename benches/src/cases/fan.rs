@@ -7,6 +7,7 @@ use super::Group;
 use crate::bed::{Bed, TOUCH_ALL, TOUCH_NONE, stage};
 use crate::peers::{Kind, Peer};
 use crate::plan::{Effort, MIB, Turns};
+use crate::report::UDS_COPY_ONE;
 use crate::session::Session;
 use crate::turns::{Contestant, take};
 
@@ -146,10 +147,13 @@ fn measure_out(
     for peer in peers {
         contestants.push(session.contestant(&peer.servers(branches), &order)?);
     }
+    let one = session.contestant(&Peer::new(Kind::UdsCopy), &order)?;
+    contestants.push(Contestant { name: UDS_COPY_ONE, ..one });
     let measured = take(contestants, turns)?;
     let conditions = format!(
-        "one payload of 2 MiB, made in a region and sealed inside the clock, to {branches} callees at a time: workers of \
-         {functions} function(s), a process each, with an instance made ahead; callee reads {}; until the last of them; \
+        "one payload of 2 MiB, made in a region and sealed inside the clock, to {branches} callees at a time: requests to \
+         {functions} function(s), each in an instance of its own; as many of their worker processes (at most {WORKERS} each) take \
+         part as are awake: one that is done with a short request takes the next; callee reads {}; until the last of them; \
          baselines have {branches} server processes that wait: uds-copy writes to one after the other, HTTP posts to all at a \
          time; {}",
         if touch { "all of it" } else { "nothing of it" },

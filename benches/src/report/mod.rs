@@ -255,6 +255,8 @@ impl Default for Report {
     }
 }
 
+/// A fan-out of copies whose receivers are one process.
+pub const UDS_COPY_ONE: &str = "uds-copy-one";
 /// Baselines with entries of their own; others are told in the conditions of these.
 const LISTED: [&str; 5] = ["uds-copy", "uds-pingpong", "http-loopback", "redis", "runc"];
 
@@ -264,12 +266,16 @@ fn beside(ours: &Measured, baselines: &[Measured], baseline: &Measured) -> Strin
     let find = |name: &str| baselines.iter().find(|one| one.name == name);
     if baseline.name == "uds-copy" {
         text.push_str("; uds-copy receives into memory fresh for each request, as ours does");
-        if let Some(warm) = find("uds-copy-warm") {
+        for (name, how) in [
+            ("uds-copy-warm", "into a warm buffer"),
+            (UDS_COPY_ONE, "to one server process, one copy after the other,"),
+        ] {
+            let Some(other) = find(name) else { continue };
             let ratio = |part: fn(&Measured) -> &Rounds| {
-                Ratio::of(part(warm), part(ours)).map_or(f64::NAN, |ratio| ratio.value)
+                Ratio::of(part(other), part(ours)).map_or(f64::NAN, |ratio| ratio.value)
             };
             text.push_str(&format!(
-                ", into a warm buffer the ratios are {:.2} (delivery) and {:.2} (call)",
+                ", {how} the ratios are {:.2} (delivery) and {:.2} (call)",
                 ratio(|one| &one.delivery),
                 ratio(|one| &one.call)
             ));
