@@ -26,6 +26,7 @@ pub mod pidfd;
 pub mod pool;
 pub mod populated;
 pub mod process;
+pub mod processors;
 pub mod random;
 pub mod readiness;
 pub mod segment;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cwasi::modes::local::{receive_frame, send_frame};
+use cwasi::sandbox::board::READERS_MAX;
 use cwasi::sys::seqpacket;
 use cwasi::wire::control::{Entry, FunctionLaunch, Role};
 use cwasi::wire::envelope::{Hello, Request, Response};
@@ -305,6 +306,34 @@ fn more_connections_than_workers_share_are_served_all_the_same() {
     }
     let held = descriptors_of(Pid::from_raw(function.workers()[0])).len();
     assert!(held <= IDLE_DESCRIPTORS + 1024 / 8, "{held} descriptors");
+    function.end();
+}
+
+#[test]
+fn workers_that_read_no_connections_get_what_the_others_cannot_begin() {
+    const WORKERS: usize = READERS_MAX + 8;
+    let bed = Bed::new();
+    let function = Function::start(&bed, "many", workers(u32::try_from(WORKERS).unwrap(), 0));
+    let mut caller = function.caller();
+    function.until_idle(WORKERS);
+    for _ in 0..2 {
+        let running: Vec<_> = (0..WORKERS).map(|_| caller.send(b"p", 3000)).collect();
+        function.until_busy(WORKERS);
+        let refused = caller.send(b"e", LONG_MS);
+        let (number, outcome) = caller.receive();
+        assert_eq!((number, errno(outcome)), (refused, Errno::Overloaded));
+        let late = (0..WORKERS).map(|_| caller.receive());
+        let mut late: Vec<_> = late
+            .map(|(number, outcome)| {
+                assert_eq!(errno(outcome), Errno::Timeout);
+                number
+            })
+            .collect();
+        late.sort_unstable();
+        assert_eq!(late, running);
+        function.until_idle(WORKERS);
+        assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()));
+    }
     function.end();
 }
 

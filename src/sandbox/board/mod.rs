@@ -32,7 +32,7 @@
 //! All orderings are sequentially consistent: init closes the gate, or goes to sleep, and *then* looks at the slots;
 //! workers write their slot and *then* look at the gate, or at whether init sleeps. One of the two sees the other.
 
-use std::sync::atomic::Ordering::{Release, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
 use crate::modes::local::receiver::ConnectionId;
 use crate::sys::shared::{SharedPages, Words};
@@ -41,11 +41,16 @@ use crate::wire::ids::CallId;
 #[cfg(test)]
 mod tests;
 
+/// Workers that read from connections; those beyond get their work from init. A message passes all that wait on its
+/// connection, and more at a time than these begin at init's next look.
+pub const READERS_MAX: usize = 32;
+
 /// Words of the common page.
 const GATE: usize = 0;
 const SLEEP: usize = 1;
 const WATCHER: usize = 2;
 const RESERVE: usize = 3;
+const PLACE: usize = 4;
 /// Words of a slot.
 const STATE: usize = 0;
 const CONNECTION: usize = 1;
@@ -174,7 +179,10 @@ pub enum Wait {
 
 /// Init's view.
 #[derive(Debug)]
-pub struct Board(SharedPages);
+pub struct Board {
+    pages: SharedPages,
+    readers: usize,
+}
 
 impl Board {
     /// A board of `slots` slots whose gate is closed.
@@ -182,30 +190,37 @@ impl Board {
     /// # Errors
     /// When memory or mappings run out.
     pub fn new(slots: usize) -> std::io::Result<Self> {
-        Ok(Self(SharedPages::new(slots)?))
+        Ok(Self { pages: SharedPages::new(slots)?, readers: slots.min(READERS_MAX) })
     }
 
     /// The pages, to be passed on.
     #[must_use]
     pub const fn pages(&self) -> &SharedPages {
-        &self.0
+        &self.pages
+    }
+
+    /// How many workers read from connections: those of the first slots.
+    #[must_use]
+    pub const fn readers(&self) -> usize {
+        self.readers
     }
 
     /// One worker's slot.
     #[must_use]
     pub fn slot(&self, index: usize) -> Option<Slot<'_>> {
-        Some(Slot { common: self.0.common(), own: self.0.own(index)?, number: index as u64 + 1 })
+        let (common, own) = (self.pages.common(), self.pages.own(index)?);
+        Some(Slot { common, own, number: index as u64 + 1, readers: self.readers as u64 })
     }
 
     /// Lets workers read from connections, or no more. True when that changed it.
     pub fn set_gate(&self, open: bool) -> bool {
         let value = if open { OPEN } else { CLOSED };
-        self.0.common()[GATE].swap(value, SeqCst) != value
+        self.pages.common()[GATE].swap(value, SeqCst) != value
     }
 
     /// Says whether workers that begin a turn must wake init. Whoever says so looks at the slots afterwards.
     pub fn set_asleep(&self, asleep: bool) {
-        self.0.common()[SLEEP].store(if asleep { ASLEEP } else { AWAKE }, SeqCst);
+        self.pages.common()[SLEEP].store(if asleep { ASLEEP } else { AWAKE }, SeqCst);
     }
 }
 
@@ -216,6 +231,16 @@ pub struct Slot<'a> {
     own: &'a Words,
     /// Never [`NOBODY`].
     number: u64,
+    /// Those with numbers up to this one read.
+    readers: u64,
+}
+
+impl Slot<'_> {
+    /// Whether its worker reads from connections, or works for init only.
+    #[must_use]
+    pub const fn reads(&self) -> bool {
+        self.number <= self.readers
+    }
 }
 
 /// The worker's part.
@@ -231,7 +256,7 @@ impl Slot<'_> {
         // Terminates: each further round is one change of the gate, or work from init.
         loop {
             let seen = self.seen();
-            let open = self.gate_is_open();
+            let open = self.reads() && self.gate_is_open();
             let (phase, wait) =
                 if open { (Phase::Idle, Wait::Anybody) } else { (Phase::Parked, Wait::Init) };
             match seen.phase() {
@@ -239,7 +264,7 @@ impl Slot<'_> {
                 Phase::Expired => return Wait::End,
                 _ => {
                     let settled = seen.phase() == phase || self.swap(seen, seen.with(phase));
-                    if settled && self.gate_is_open() == open {
+                    if settled && (self.reads() && self.gate_is_open()) == open {
                         return wait;
                     }
                 }
@@ -304,9 +329,10 @@ impl Slot<'_> {
         self.common[WATCHER].store(self.number, SeqCst);
     }
 
-    /// It looks no more for a while; true when one of the reserve must be called.
+    /// It looks no more for a while, but runs a request on this processor; true when one of the reserve must be called.
     #[must_use]
-    pub fn hand_on(&self) -> bool {
+    pub fn hand_on(&self, processor: usize) -> bool {
+        self.common[PLACE].store(processor as u64, Relaxed);
         self.common[WATCHER].store(NOBODY, SeqCst);
         self.common[RESERVE].load(SeqCst) != 0
     }
@@ -322,12 +348,18 @@ impl Slot<'_> {
         watched
     }
 
+    /// The processor of the last one that handed the watch on.
+    #[must_use]
+    pub fn place(&self) -> usize {
+        usize::try_from(self.common[PLACE].load(Relaxed)).unwrap_or(usize::MAX)
+    }
+
     /// It is awake again.
     pub fn leave_reserve(&self) {
         self.common[RESERVE].fetch_and(!self.bit(), SeqCst);
     }
 
-    /// Workers that share a bit are called in vain now and then.
+    /// Each of those that read has its own.
     const fn bit(&self) -> u64 {
         1 << (self.number % 64)
     }
@@ -384,6 +416,9 @@ impl Slot<'_> {
     /// Its worker is gone, and watches no more; true when one of the reserve must be called in its place.
     #[must_use]
     pub fn vacate(&self) -> bool {
+        if !self.reads() {
+            return false;
+        }
         self.leave_reserve();
         let watcher = self.common[WATCHER].compare_exchange(self.number, NOBODY, SeqCst, SeqCst);
         // It may have been called and died before it watched.

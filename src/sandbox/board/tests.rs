@@ -205,14 +205,33 @@ fn one_watches_and_the_others_are_called() {
     assert!(b.join_reserve());
     a.keep_watch();
     assert!(!c.watches());
-    assert!(a.hand_on(), "somebody is there to be called");
+    assert!(a.hand_on(0), "somebody is there to be called");
     b.leave_reserve();
     assert!(b.watches() && !a.watches());
-    assert!(!b.hand_on(), "the reserve is empty");
+    assert!(!b.hand_on(0), "the reserve is empty");
     assert!(c.watches());
     assert!(a.join_reserve());
     assert!(c.vacate(), "a watcher that died is one that somebody is called for");
     assert!(b.watches());
     assert!(!a.vacate(), "one of the reserve is not");
-    assert!(!b.hand_on());
+    assert!(!b.hand_on(0));
+}
+
+/// Those beyond the readers wait for init, watch nothing, and are no part of the reserve.
+#[test]
+fn workers_beyond_the_readers_wait_for_init_only() {
+    let board = Board::new(READERS_MAX + 40).unwrap();
+    board.set_gate(true);
+    let [first, last, beyond] =
+        [0, READERS_MAX - 1, READERS_MAX + 39].map(|index| board.slot(index).unwrap());
+    assert_eq!((board.readers(), beyond.reads()), (READERS_MAX, false));
+    assert_eq!(
+        (first.settle(), last.settle(), beyond.settle()),
+        (Wait::Anybody, Wait::Anybody, Wait::Init)
+    );
+    assert!(!beyond.take(ConnectionId(1)) && beyond.assign().is_some());
+    assert!(first.watches() && last.join_reserve());
+    assert!(first.hand_on(7), "somebody is there to be called");
+    assert!(!beyond.vacate(), "its death is nothing to those");
+    assert_eq!((last.place(), last.watches()), (7, true));
 }

@@ -85,17 +85,12 @@ impl<F: Fork> Pool<F> {
         Ok(Self { fork, places, board, bell, watch, early_deaths: 0 })
     }
 
-    /// How many there are to be.
-    pub fn len(&self) -> usize {
-        self.places.len()
-    }
-
     /// What all of them see.
     pub const fn board(&self) -> &Board {
         &self.board
     }
 
-    /// Forks the workers whose time has come; they read from `lines`.
+    /// Forks the workers whose time has come; those that read do so from `lines`.
     ///
     /// # Errors
     /// The first refusal of the kernel; the worker is tried again after the backoff.
@@ -104,7 +99,8 @@ impl<F: Fork> Pool<F> {
             if !matches!(self.places[index], Place::Empty { not_before } if not_before <= now) {
                 continue;
             }
-            match self.fork_at(index, lines()) {
+            let lines = if index < self.board.readers() { lines() } else { Vec::new() };
+            match self.fork_at(index, lines) {
                 Ok((pid, socket)) => {
                     let unsent = VecDeque::new();
                     let worker = Worker { pid, socket, started: false, running: None, unsent };
@@ -132,6 +128,11 @@ impl<F: Fork> Pool<F> {
         // Unwatched it would never be given work; it ends with its socket.
         self.watch.add(socket.as_fd(), u64::try_from(index).unwrap_or(u64::MAX))?;
         Ok((pid, socket))
+    }
+
+    /// Those that read from connections.
+    fn readers(&self) -> impl Iterator<Item = (&Worker, Slot<'_>)> {
+        self.workers().filter(|(.., slot)| slot.reads()).map(|(_, worker, slot)| (worker, slot))
     }
 
     fn workers(&self) -> impl Iterator<Item = (usize, &Worker, Slot<'_>)> {
@@ -236,6 +237,14 @@ impl<F: Fork> Pool<F> {
         making
     }
 
+    /// True when a worker that reads from connections has nothing to do, or is still making its instance.
+    #[must_use]
+    pub fn has_free_reader(&self) -> bool {
+        self.readers().any(|(worker, slot)| {
+            worker.started && worker.running.is_none() && slot.seen().is_free()
+        })
+    }
+
     /// True when no worker has work.
     #[must_use]
     pub fn at_rest(&self) -> bool {
@@ -288,7 +297,7 @@ impl<F: Fork> Pool<F> {
         }
     }
 
-    /// Lets every worker read from a connection; false when not all of them can be told now.
+    /// Lets workers read from a connection; false when not all of them can be told now.
     pub fn share(&self, line: &Line) -> bool {
         let envelope = envelope::Line {
             connection: line.id.0,
@@ -296,7 +305,7 @@ impl<F: Fork> Pool<F> {
             lends: line.lends,
             ..envelope::Line::default()
         };
-        let told = self.workers().filter(|(_, worker, _)| {
+        let told = self.readers().filter(|(worker, _)| {
             let (socket, extra) = (worker.socket.as_fd(), [line.fd.as_fd()]);
             match send_frame(socket, &envelope, b"", &extra, Some(0)) {
                 // Its exit is on the way.
@@ -304,16 +313,16 @@ impl<F: Fork> Pool<F> {
                 Err(_no_room) => false,
             }
         });
-        told.count() == self.workers().count()
+        told.count() == self.readers().count()
     }
 
     /// Workers read from connections, or only init does.
     pub fn set_gate(&self, open: bool) {
         if self.board.set_gate(open) && open {
             let parked = |slot: &Slot<'_>| slot.seen().phase() == Phase::Parked;
-            self.workers()
-                .filter(|(_, _, slot)| parked(slot))
-                .for_each(|(_, worker, _)| look_again(worker));
+            self.readers()
+                .filter(|(_, slot)| parked(slot))
+                .for_each(|(worker, _)| look_again(worker));
         }
     }
 

@@ -14,6 +14,7 @@ use crate::sandbox::board::{Slot, Wait};
 use crate::sandbox::messages::WorkerMessage;
 use crate::sandbox::{stderr, terms};
 use crate::sys::clock::monotonic_ns;
+use crate::sys::processors::{self, Moves};
 use crate::sys::seqpacket::{self, Deadline, Received as Message, SocketError};
 use crate::sys::spin::Spin;
 use crate::vm::dispatch::from_monotonic;
@@ -31,6 +32,8 @@ const POOL_IDLE_MS: u16 = 5000;
 /// what it is away for when its caller goes on first, on the same processor; shorter than the time between two of
 /// init's looks, after which somebody else would get what came meanwhile.
 const SOON_NS: u64 = 300_000;
+/// As many requests without a sleep between them say that a move to another processor was worth it.
+const WORTH_MIN: u32 = 4;
 /// How long a caller that sent what is no request may take to read that, in nanoseconds.
 const REFUSAL_NS: u64 = 10_000_000;
 
@@ -65,6 +68,9 @@ pub struct Requests<'s> {
     /// When the one that was given last began, and how long it took, in nanoseconds.
     began: u64,
     took: Option<u64>,
+    moves: Moves,
+    /// Requests since the last move.
+    moved: Option<u32>,
 }
 
 impl<'s> Requests<'s> {
@@ -80,7 +86,8 @@ impl<'s> Requests<'s> {
         }
         let buffer = vec![0; FRAME_MAX];
         let (slot, spin) = (seat.slot, Spin::default());
-        Ok(Self { slot, lines, buffer, assigned: false, spin, began: 0, took: None })
+        let (moves, moved) = (Moves::default(), None);
+        Ok(Self { slot, lines, buffer, assigned: false, spin, began: 0, took: None, moves, moved })
     }
 
     /// There is an instance for the first one.
@@ -132,24 +139,47 @@ impl<'s> Requests<'s> {
         }
         let lines = &self.lines;
         let soon = self.spin.wait(|| Ok::<_, Infallible>(lines.wait(Some(0)))).ok().flatten();
+        // At least one look, so that nobody goes to sleep beside requests that wait.
+        let soon = soon.or_else(|| lines.wait(Some(0)));
         if soon.is_some() {
             return soon;
+        }
+        if let Some(requests) = self.moved.take() {
+            self.moves.judge(requests >= WORTH_MIN);
         }
         if self.slot.watches() || !self.slot.join_reserve() {
             return lines.wait(None);
         }
-        let called = lines.wait_in_reserve();
+        let ready = lines.wait_in_reserve();
         self.slot.leave_reserve();
-        called
+        if ready.is_none() {
+            self.part();
+        }
+        ready
+    }
+
+    /// After it was called: goes off the processor of the one that called it and has more requests before it.
+    fn part(&mut self) {
+        let here = processors::current().filter(|here| *here == self.slot.place());
+        let Some(here) = here.filter(|_| self.moves.may()) else { return };
+        if processors::leave(here) {
+            self.moved = Some(0);
+        } else {
+            self.moves.judge(false);
+        }
     }
 
     /// Before the worker runs a request: whether another one is to watch meanwhile.
     fn mind_watch(&mut self) {
         self.began = monotonic_ns();
+        self.moved = self.moved.map(|requests| requests.saturating_add(1));
+        if !self.slot.reads() {
+            return;
+        }
         let soon = self.took.is_some_and(|took| took < SOON_NS);
         if soon && self.lines.wait(Some(0)).is_none() {
             self.slot.keep_watch();
-        } else if self.slot.hand_on() {
+        } else if self.slot.hand_on(processors::current().unwrap_or(usize::MAX)) {
             self.lines.call_reserve();
         }
     }
@@ -178,6 +208,9 @@ impl<'s> Requests<'s> {
         let now = monotonic_ns();
         let caller = terms::caller_deadline(&request, now);
         let deadline = terms::deadline(worker.launch, caller, now);
+        if request.parting {
+            self.spin.expect();
+        }
         if self.slot.run(id, deadline) {
             // Without init there is no next request either.
             let _told = worker.tell(&WorkerMessage::Took);

@@ -3,15 +3,16 @@
 //!
 //! Requests wait in connections as long as workers get through them: then each is begun without init. Init reads them
 //! itself, and so bounds and times their waiting, when
-//! - every worker has been busy with the same request for a tick,
+//! - every worker that reads has been busy with the same request for a tick,
 //! - or more wait than the queue has places,
-//! - or a worker has been idle for a tick although something waits: it was not woken, or the one that was has died.
+//! - or one of them has been idle for a tick, and none has begun a request, although something waits: it was not woken,
+//!   or the one that was has died.
 //!
 //! While init has requests the gate is closed: workers take only what init gives them, so that what came first goes
 //! first.
 
 use crate::modes::local::receiver::ConnectionId;
-use crate::sandbox::board::{Phase, Seen};
+use crate::sandbox::board::{Phase, READERS_MAX, Seen};
 use crate::sys::clock::monotonic_ns;
 use crate::vm::Module;
 use crate::wire::control::FunctionLaunch;
@@ -23,9 +24,6 @@ use super::Secondary;
 const TICK_NS: u64 = 1_000_000;
 /// Ticks without a request after which init sleeps. The first request after that wakes it.
 const QUIET_TICKS: u32 = 20;
-/// Most workers of a function whose workers read from connections: a message to a connection that hundreds wait on has
-/// to look for one that is not busy, and a fan-out to as many has no use for being a wake-up shorter.
-const WORKERS_MAX: u32 = 32;
 /// Most copies of connections that workers hold together; connections beyond are read by init alone.
 const COPIES_MAX: usize = 1024;
 /// Times that init lets workers that read at this moment go first.
@@ -54,10 +52,9 @@ enum Verdict {
 
 impl Lookout {
     /// For a function whose workers take requests themselves: not where each request must be counted, or waits for
-    /// others, before anybody runs it, and not where workers are many.
+    /// others, before anybody runs it.
     pub fn of(launch: &FunctionLaunch) -> Option<Self> {
-        let few = launch.concurrency <= WORKERS_MAX;
-        (few && launch.fan_in.is_none() && launch.max_requests == 0).then(|| Self {
+        (launch.fan_in.is_none() && launch.max_requests == 0).then(|| Self {
             seen: Vec::new(),
             next: 0,
             quiet: 0,
@@ -70,17 +67,22 @@ impl Lookout {
     fn look(&mut self, seen: Vec<Seen>, waiting: impl FnOnce(usize) -> (bool, bool)) -> Verdict {
         let moved = seen != self.seen;
         let busy = seen.iter().any(|seen| seen.is_busy());
-        let idle = seen.iter().zip(&self.seen).any(|(now, before)| {
+        let readers = || seen.iter().zip(&self.seen).take(READERS_MAX);
+        let begun = readers().any(|(now, before)| now.is_later_than(*before));
+        let idle = readers().any(|(now, before)| {
             now == before && matches!(now.phase(), Phase::Idle | Phase::Parked)
         });
+        let stuck =
+            !self.seen.is_empty() && readers().all(|(now, before)| now == before && !now.is_free());
+        let free = seen.iter().filter(|seen| seen.is_free()).count();
         self.seen = seen;
         self.quiet = if moved || busy { 0 } else { self.quiet.saturating_add(1) };
-        let free = self.seen.iter().filter(|seen| seen.is_free()).count();
         match waiting(free) {
             (false, _) => Verdict::Leave,
-            (true, false) if idle => Verdict::Sweep,
-            (true, more) if more || free == 0 && !moved => Verdict::Read,
-            (true, _) => Verdict::Leave,
+            (true, true) => Verdict::Read,
+            (true, false) if idle && !begun => Verdict::Sweep,
+            (true, false) if stuck => Verdict::Read,
+            (true, false) => Verdict::Leave,
         }
     }
 }
@@ -88,9 +90,10 @@ impl Lookout {
 impl<M: Module> Secondary<'_, M> {
     /// Lets workers read from a connection, unless they hold too many already.
     pub(super) fn share(&mut self, id: ConnectionId) {
-        let copies = (self.receiver.shared_count() + 1).saturating_mul(self.pool.len());
+        let readers = self.pool.board().readers();
+        let copies = (self.receiver.shared_count() + 1).saturating_mul(readers);
         // One worker's connections are few enough whatever their number.
-        if self.lookout.is_none() || copies > COPIES_MAX.max(self.pool.len()) {
+        if self.lookout.is_none() || copies > COPIES_MAX.max(readers) {
             return;
         }
         let Some(line) = self.receiver.line(id) else { return };
@@ -173,7 +176,7 @@ impl<M: Module> Secondary<'_, M> {
     pub(super) fn mind_gate(&mut self) {
         let rest = self.queue.is_empty() && self.stop.is_none();
         let Some(lookout) = &mut self.lookout else { return };
-        if lookout.reading && rest && self.pool.idle().is_some() {
+        if lookout.reading && rest && self.pool.has_free_reader() {
             lookout.reading = false;
         }
         let open = rest && !lookout.reading;
@@ -243,9 +246,35 @@ mod tests {
     #[test]
     fn what_waits_beside_an_idle_worker_for_a_tick_is_swept_up() {
         let (board, mut lookout) = (two_idle(), lookout());
-        assert_eq!(lookout.look(seen(&board), |_| (true, false)), Verdict::Leave, "a first look");
         run(&board, 0);
+        assert_eq!(lookout.look(seen(&board), |_| (true, false)), Verdict::Leave, "a first look");
         assert_eq!(lookout.look(seen(&board), |_| (true, false)), Verdict::Sweep);
+    }
+
+    #[test]
+    fn what_waits_is_left_to_one_that_gets_on_while_others_rest() {
+        let (board, mut lookout) = (two_idle(), lookout());
+        assert_eq!(lookout.look(seen(&board), |_| (true, false)), Verdict::Leave, "a first look");
+        for _ in 0..3 {
+            run(&board, 0);
+            assert_eq!(lookout.look(seen(&board), |_| (true, false)), Verdict::Leave);
+            assert!(board.slot(0).unwrap().rest());
+            board.slot(0).unwrap().settle();
+        }
+    }
+
+    #[test]
+    fn when_all_that_read_are_busy_init_reads_for_the_others() {
+        let (board, mut lookout) = (Board::new(READERS_MAX + 1).unwrap(), lookout());
+        board.set_gate(true);
+        let all = || (0..=READERS_MAX).map(|index| board.slot(index).unwrap());
+        all().for_each(|slot| {
+            slot.settle();
+        });
+        (0..READERS_MAX).for_each(|index| run(&board, index));
+        let mut look = || lookout.look(all().map(|slot| slot.seen()).collect(), |_| (true, false));
+        assert_eq!(look(), Verdict::Leave, "a first look");
+        assert_eq!(look(), Verdict::Read);
     }
 
     #[test]
