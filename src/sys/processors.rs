@@ -9,9 +9,9 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::unistd::Pid;
 
 /// Turns until the next move after one that was in vain ...
-const TURNS_FIRST: u32 = 16;
-/// ... twice as many after each further one, and at most this many.
-const TURNS_MAX: u32 = 1 << 16;
+const TURNS_FIRST: u32 = 2;
+/// ... twice as many after each further one, and at most this many: a move costs less than a hundredth of these.
+const TURNS_MAX: u32 = 256;
 /// An answer that takes less, in nanoseconds, could be waited for without sleeping, were it not for the processor.
 const QUICK_NS: u64 = 150_000;
 /// As many of them in a row are no coincidence.
@@ -118,7 +118,9 @@ impl Parting {
                     self.end(true);
                 }
             }
-            State::Parted(_) => self.end(false),
+            State::Parted(0) => self.end(false),
+            // It was worth it, until something came in between.
+            State::Parted(_) => self.state = State::Together,
         }
         false
     }
@@ -167,7 +169,7 @@ mod tests {
     fn moves_in_vain_become_rare_and_one_that_pays_makes_them_usual() {
         let mut parting = Parting::default();
         let mut before = 0;
-        for _ in 0..8 {
+        for _ in 0..7 {
             let calls = until_announced(&mut parting);
             assert!(calls > before, "{calls} after {before}");
             before = calls;
@@ -175,6 +177,9 @@ mod tests {
             assert!(!parting.answered(false, 30_000));
         }
         until_announced(&mut parting);
+        parting.moved(true);
+        assert!(!parting.answered(true, 10_000) && !parting.answered(false, 10_000));
+        assert_eq!(until_announced(&mut parting), QUICK_MIN + 1, "something came in between");
         parting.moved(true);
         (0..WORTH_MIN).for_each(|_| assert!(!parting.answered(true, 10_000)));
         assert_eq!(until_announced(&mut parting), QUICK_MIN + 1);
