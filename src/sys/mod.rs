@@ -10,6 +10,7 @@
 //! - [`shared`]: memory of a process and its children.
 //! - [`spin`]: waiting without sleeping.
 //! - [`bell`]: waking one of several processes.
+//! - [`processors`]: getting off one that another process needs.
 //! - [`watch`]: many descriptors of which few are ready.
 //! - [`process`]: forking single-threaded processes, descriptor tables, exits.
 //! - [`clock`]: `CLOCK_MONOTONIC`, comparable between processes.

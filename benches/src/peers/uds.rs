@@ -207,6 +207,21 @@ mod tests {
     }
 
     #[test]
+    fn more_payloads_than_a_socket_holds_answers_go_to_one_server() {
+        over_a_pair(
+            |stream| serve_copies(Buffer::Warm, stream),
+            |stream| {
+                let bytes = bytes::Bytes::from_static(b"payload");
+                let payload = Payload { expected: bytes.len() as u64, bytes, touch: false };
+                let mut client = Copying { connections: vec![stream], _servers: Vec::new() };
+                assert!(client.call_all(&vec![&payload; 2000]).unwrap() > 0);
+                client.connections.clear();
+                assert!(client.call_all(&[&payload]).is_err(), "no server");
+            },
+        );
+    }
+
+    #[test]
     fn a_pingpong_comes_back() {
         over_a_pair(serve_pingpong, |mut stream| {
             stream.write_all(b"hello").unwrap();

@@ -251,12 +251,16 @@ impl Slot<'_> {
         self.common[GATE].load(SeqCst) == OPEN
     }
 
+    fn may_read(&self) -> bool {
+        self.reads() && self.gate_is_open()
+    }
+
     /// The worker has an instance and nothing to do: what it waits for now.
     pub fn settle(&self) -> Wait {
         // Terminates: each further round is one change of the gate, or work from init.
         loop {
             let seen = self.seen();
-            let open = self.reads() && self.gate_is_open();
+            let open = self.may_read();
             let (phase, wait) =
                 if open { (Phase::Idle, Wait::Anybody) } else { (Phase::Parked, Wait::Init) };
             match seen.phase() {
@@ -264,7 +268,7 @@ impl Slot<'_> {
                 Phase::Expired => return Wait::End,
                 _ => {
                     let settled = seen.phase() == phase || self.swap(seen, seen.with(phase));
-                    if settled && (self.reads() && self.gate_is_open()) == open {
+                    if settled && self.may_read() == open {
                         return wait;
                     }
                 }
