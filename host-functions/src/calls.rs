@@ -1,9 +1,9 @@
 //! Calls that a guest started and has not waited for yet, by handle.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use cwasi_abi::CALLS_IN_FLIGHT_MAX;
+use rustc_hash::FxHashMap;
 
 use crate::{CallNumber, Ended};
 
@@ -18,7 +18,7 @@ pub enum InFlight {
 /// Calls in flight. Handles start at 1 and are not used again soon, so that a stale one is noticed.
 #[derive(Default)]
 pub struct CallTable {
-    calls: BTreeMap<u32, InFlight>,
+    calls: FxHashMap<u32, InFlight>,
     last: u32,
 }
 

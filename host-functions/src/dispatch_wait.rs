@@ -35,20 +35,13 @@ pub fn dispatch_wait(
     }
     #[expect(clippy::cast_possible_truncation, reason = "4")]
     let bytes = memory.slice(handles, count * HANDLE_LEN as u32)?;
-    let handles: Vec<u32> = bytes
-        .chunks_exact(HANDLE_LEN)
-        .map(|handle| u32::from_le_bytes([handle[0], handle[1], handle[2], handle[3]]))
-        .collect();
-    if handles.iter().any(|handle| host.calls.get(*handle).is_none()) {
-        return Err(Errno::BadHandle);
-    }
+    let wanted = Wanted::of(host, bytes)?;
     if full(host).is_some() {
         return Err(Errno::TooManyHandles);
     }
     let until = (timeout_ms != WAIT_FOR_EVER)
         .then(|| Instant::now() + Duration::from_millis(u64::from(timeout_ms)));
-    let (index, ended) = first_ended(host, &handles, until).ok_or(Errno::Timeout)?;
-    host.calls.remove(handles[index]);
+    let (index, ended) = wanted.first_ended(host, until).ok_or(Errno::Timeout)?;
     let outcome = keep(host, ended);
     let index = u32::try_from(index).map_err(|_| Errno::Internal)?;
     memory.write(ready_out, &Ready { index, outcome }.to_bytes())
@@ -66,28 +59,52 @@ pub fn dispatch_forget(host: &mut Host, handle: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The first of `handles`, all of them known, whose call has ended until then.
-fn first_ended(host: &mut Host, handles: &[u32], until: Deadline) -> Option<(usize, Ended)> {
-    let over = |handle: &u32| matches!(host.calls.get(*handle), Some(InFlight::Ended(_)));
-    let over = handles.iter().position(over);
-    let before = &handles[..over.unwrap_or(handles.len())];
-    let flying: Vec<CallNumber> = before
-        .iter()
-        .filter_map(|handle| match host.calls.get(*handle) {
-            Some(InFlight::Flying(number)) => Some(*number),
-            _ => None,
-        })
-        .collect();
-    let until = if over.is_some() { Some(Instant::now()) } else { until };
-    if !flying.is_empty()
-        && let Some(first) = host.dispatch.wait(&flying, until)
-    {
-        return Some(first);
+/// The calls of which the first that ends is wanted: those under way, up to the first that was over when it was started.
+struct Wanted {
+    handles: Vec<u32>,
+    flying: Vec<CallNumber>,
+    over: bool,
+}
+
+impl Wanted {
+    /// Those behind `handles`, little-endian. One look at each: a fan-out asks again after every answer.
+    fn of(host: &Host, handles: &[u8]) -> Result<Self, Errno> {
+        let count = handles.len() / HANDLE_LEN;
+        let mut wanted = Self {
+            handles: Vec::with_capacity(count),
+            flying: Vec::with_capacity(count),
+            over: false,
+        };
+        for handle in handles.chunks_exact(HANDLE_LEN) {
+            let handle = u32::from_le_bytes([handle[0], handle[1], handle[2], handle[3]]);
+            let call = host.calls.get(handle).ok_or(Errno::BadHandle)?;
+            if wanted.over {
+                continue;
+            }
+            wanted.handles.push(handle);
+            match call {
+                InFlight::Flying(number) => wanted.flying.push(*number),
+                InFlight::Ended(_) => wanted.over = true,
+            }
+        }
+        Ok(wanted)
     }
-    let index = over?;
-    match host.calls.remove(handles[index])? {
-        InFlight::Ended(ended) => Some((index, ended)),
-        InFlight::Flying(_) => None,
+
+    /// The first that has ended until then, with its place; its handle is free.
+    fn first_ended(self, host: &mut Host, until: Deadline) -> Option<(usize, Ended)> {
+        let until = if self.over { Some(Instant::now()) } else { until };
+        if !self.flying.is_empty()
+            && let Some((index, ended)) = host.dispatch.wait(&self.flying, until)
+        {
+            host.calls.remove(*self.handles.get(index)?);
+            return Some((index, ended));
+        }
+        // Those before it are all under way.
+        let index = self.flying.len();
+        match host.calls.remove(*self.handles.get(index)?)? {
+            InFlight::Ended(ended) => Some((index, ended)),
+            InFlight::Flying(_) => None,
+        }
     }
 }
 

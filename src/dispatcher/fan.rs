@@ -86,16 +86,16 @@ impl<R: Resolve> Dispatcher<R> {
         tickets: &[Ticket],
         until: Deadline,
     ) -> Option<(usize, Result<Payload, CallError>)> {
+        let mut first = None;
         loop {
             self.launch_due();
-            let mut ended = tickets.iter().enumerate();
-            let taken = ended
-                .find_map(|(index, ticket)| self.flights.take(*ticket).map(|ended| (index, ended)));
-            if taken.is_some() {
-                return taken;
+            if let Some(taken) = self.take_first(tickets) {
+                return Some(taken);
             }
-            let flights = tickets.iter().filter_map(|ticket| self.flights.get(*ticket));
-            let first = flights.map(|flight| flight.deadline).min()?;
+            let first = match first {
+                Some(first) => first,
+                None => *first.insert(self.first_deadline(tickets)?),
+            };
             let stop = until.map_or(first, |until| until.min(first));
             match self.listen(Some(stop), None) {
                 Ok(true) => {}
@@ -113,6 +113,20 @@ impl<R: Resolve> Dispatcher<R> {
                 }
             }
         }
+    }
+
+    /// The first of `tickets` that is over.
+    fn take_first(&mut self, tickets: &[Ticket]) -> Option<(usize, Result<Payload, CallError>)> {
+        if !self.flights.any_ended() {
+            return None;
+        }
+        let mut tickets = tickets.iter().enumerate();
+        tickets.find_map(|(index, ticket)| Some((index, self.flights.take(*ticket)?)))
+    }
+
+    fn first_deadline(&self, tickets: &[Ticket]) -> Option<u64> {
+        let flights = tickets.iter().filter_map(|ticket| self.flights.get(*ticket));
+        flights.map(|flight| flight.deadline).min()
     }
 
     /// Nobody wants to know the end of this call; what has not been sent is not.

@@ -3,11 +3,12 @@
 //! Pure but for the payloads that it keeps. Every call is here under its ticket; one that is out is found by the
 //! id that its answer will carry, too.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::time::Instant;
 
 use cwasi_abi::{CALLS_IN_FLIGHT_MAX, INLINE_MAX};
+use rustc_hash::FxHashMap;
 
 use super::links::LinkId;
 use crate::modes::{CallError, Join, ModeKind, Outgoing, Payload};
@@ -104,10 +105,13 @@ pub struct Flight {
 /// Every call in flight.
 #[derive(Debug, Default)]
 pub struct Flights {
-    calls: BTreeMap<Ticket, Flight>,
-    by_id: HashMap<CallId, Ticket>,
+    /// Boxed: a call is taken out while it is sent.
+    calls: FxHashMap<Ticket, Box<Flight>>,
+    by_id: FxHashMap<CallId, Ticket>,
     due: VecDeque<Ticket>,
     last: u32,
+    /// How many are over and not taken.
+    ended: usize,
     /// The segment that was kept last: the calls of a fan-out share it.
     segment: Option<(u64, Weak<Segment>)>,
 }
@@ -171,35 +175,35 @@ impl Flights {
         }
         let ticket = Ticket(self.last);
         self.due.push_back(ticket);
-        self.calls.insert(ticket, flight);
+        self.calls.insert(ticket, Box::new(flight));
         ticket
     }
 
     /// Takes out the next call that is to be sent; [`Self::put_back`] follows.
-    pub fn next_due(&mut self) -> Option<(Ticket, Flight)> {
+    pub fn next_due(&mut self) -> Option<(Ticket, Box<Flight>)> {
         loop {
             let ticket = self.due.pop_front()?;
             let due = |flight: &Flight| matches!(flight.state, State::Due);
-            if self.calls.get(&ticket).is_some_and(due) {
+            if self.get(ticket).is_some_and(due) {
                 return self.calls.remove(&ticket).map(|flight| (ticket, flight));
             }
         }
     }
 
     /// Puts a call back that [`Self::next_due`] gave.
-    pub fn put_back(&mut self, ticket: Ticket, flight: Flight) {
+    pub fn put_back(&mut self, ticket: Ticket, flight: Box<Flight>) {
         self.calls.insert(ticket, flight);
     }
 
     /// A call.
     #[must_use]
     pub fn get(&self, ticket: Ticket) -> Option<&Flight> {
-        self.calls.get(&ticket)
+        self.calls.get(&ticket).map(|flight| &**flight)
     }
 
     /// A call, to be changed.
     pub fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Flight> {
-        self.calls.get_mut(&ticket)
+        self.calls.get_mut(&ticket).map(|flight| &mut **flight)
     }
 
     /// The call that an answer belongs to, if it is out on this connection.
@@ -207,7 +211,7 @@ impl Flights {
     pub fn answered(&self, id: CallId, link: LinkId) -> Option<Ticket> {
         let ticket = *self.by_id.get(&id)?;
         let out = |flight: &Flight| matches!(flight.state, State::Out(on) if on == link);
-        self.calls.get(&ticket).is_some_and(out).then_some(ticket)
+        self.get(ticket).is_some_and(out).then_some(ticket)
     }
 
     /// The calls that are out on a connection.
@@ -246,25 +250,38 @@ impl Flights {
         let Some(flight) = self.calls.get_mut(&ticket) else { return };
         self.by_id.remove(&flight.id);
         flight.payload = Kept::Bytes(Vec::new());
+        let over = matches!(flight.state, State::Ended(_));
         flight.state = State::Ended(ended);
+        self.ended += usize::from(!over);
         if flight.forgotten {
             self.calls.remove(&ticket);
+            self.ended -= 1;
         }
+    }
+
+    /// True when a call is over and was not taken.
+    #[must_use]
+    pub const fn any_ended(&self) -> bool {
+        self.ended > 0
     }
 
     /// Takes out a call that is over.
     pub fn take(&mut self, ticket: Ticket) -> Option<Result<Payload, CallError>> {
         let State::Ended(_) = self.calls.get(&ticket)?.state else { return None };
         match self.calls.remove(&ticket)?.state {
-            State::Ended(ended) => Some(ended),
+            State::Ended(ended) => {
+                self.ended -= 1;
+                Some(ended)
+            }
             State::Due | State::Out(_) => None,
         }
     }
 
     /// Takes out every call.
-    pub fn clear(&mut self) -> impl Iterator<Item = Flight> + use<> {
+    pub fn clear(&mut self) -> impl Iterator<Item = Box<Flight>> + use<> {
         self.by_id.clear();
         self.due.clear();
+        self.ended = 0;
         self.segment = None;
         std::mem::take(&mut self.calls).into_values()
     }
