@@ -8,6 +8,7 @@
 //! - What is sealed never changes: every callee of a region gets the same bytes.
 //! - As long as pages show leased memory, its token is kept here.
 
+use std::ops::Range;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use cwasi_abi::{Errno, HUGE_PAGE, INLINE_MAX, REGION_PAGE, REGIONS_MAX, RegionInfo};
@@ -20,8 +21,8 @@ use crate::{GuestPtr, Host, Level};
 pub struct Regions<M: PagedMemory> {
     known: Vec<Region<M>>,
     source: M::Source,
-    /// Where other memory has been mapped, whatever became of it.
-    lowest: Option<GuestPtr>,
+    /// Where other memory has been mapped, whatever became of it; what lies between is in it.
+    touched: Option<Range<u64>>,
 }
 
 #[derive(Debug)]
@@ -77,25 +78,28 @@ impl<M: PagedMemory> Regions<M> {
     /// No regions yet; their memory will come from `source`.
     #[must_use]
     pub const fn new(source: M::Source) -> Self {
-        Self { known: Vec::new(), source, lowest: None }
+        Self { known: Vec::new(), source, touched: None }
     }
 
     /// Forgets all of them, as if there had never been any. Their pages are ordinary memory again, or gone.
     pub fn forget(&mut self) {
         self.known.clear();
-        self.lowest = None;
+        self.touched = None;
     }
 
-    /// The first place in linear memory where other memory has been mapped, even if it is gone again or that failed.
+    /// Everything in linear memory where other memory has been mapped, even if it is gone again or that failed, and what
+    /// lies between.
     #[must_use]
-    pub const fn lowest(&self) -> Option<GuestPtr> {
-        self.lowest
+    pub fn touched(&self) -> Option<Range<u64>> {
+        self.touched.clone()
     }
 
     /// Remembers that other memory will be mapped there.
     fn touch(&mut self, pages: Pages) {
-        let start = pages.start().0;
-        self.lowest = Some(GuestPtr(self.lowest.map_or(start, |lowest| lowest.0.min(start))));
+        let start = u64::from(pages.start().0);
+        let end = start + u64::from(pages.byte_len());
+        let touched = self.touched.take().unwrap_or(start..end);
+        self.touched = Some(touched.start.min(start)..touched.end.max(end));
     }
 
     /// Makes `pages` a region; the same pages again make it a new one.

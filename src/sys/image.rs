@@ -6,6 +6,7 @@
 use std::ffi::c_void;
 use std::io;
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous};
@@ -30,20 +31,33 @@ pub struct Image {
 }
 
 impl Image {
-    /// The image of `memory`; `None` unless that is whole pages, with at most `max` bytes in those that are not zero.
+    /// The image of `memory`, private and of nothing else than this process'; `None` unless that is whole pages, with at
+    /// most `max` bytes in those that are not zero. `populated` is asked which pages there are: others need not be read.
     #[must_use]
-    pub fn of(memory: &[u8], max: usize) -> Option<Self> {
+    pub fn of(memory: &[u8], max: usize, populated: Option<&Populated>) -> Option<Self> {
         let page = page_len()?;
-        if !memory.len().is_multiple_of(page) || u32::try_from(memory.len() / page).is_err() {
+        let start = memory.as_ptr().addr();
+        let whole = start.is_multiple_of(page) && memory.len().is_multiple_of(page);
+        if !whole && !memory.is_empty() || u32::try_from(memory.len() / page).is_err() {
             return None;
         }
+        let mut there = Vec::new();
+        let asked = populated.map(|populated| {
+            populated.each(start..start + memory.len(), |found| {
+                there.push(found.start - start..found.end - start);
+            })
+        });
+        if !matches!(asked, Some(Ok(()))) {
+            there = std::iter::once(0..memory.len()).collect();
+        }
         let (mut pages, mut bytes) = (Vec::new(), Vec::new());
-        for (number, content) in (0..).zip(memory.chunks_exact(page)) {
+        for at in there.into_iter().flat_map(|range| range.step_by(page)) {
+            let content = &memory[at..at + page];
             if !is_zero(content) {
                 if bytes.len() + page > max {
                     return None;
                 }
-                pages.push(number);
+                pages.push(u32::try_from(at / page).ok()?);
                 bytes.extend_from_slice(content);
             }
         }
@@ -64,13 +78,13 @@ impl Image {
     }
 }
 
-/// Whether there is a page, or only its address, where zeros are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Held {
-    No,
-    /// Not in memory; it may be swapped out.
-    Perhaps,
-    Yes,
+/// Pages that there are, or may be: others are only addresses, where zeros are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Held {
+    /// Their numbers.
+    pages: Range<u32>,
+    /// False: they may be swapped out.
+    in_memory: bool,
 }
 
 /// Memory of which an image was taken, with what was appended to it since.
@@ -95,12 +109,16 @@ impl<'a> Imaged<'a> {
         (aligned && image.len <= len).then_some(Self { start, len, image })
     }
 
-    /// Brings back what the image shows, and makes inaccessible what was appended. `replaced`: other memory may have been
-    /// mapped over some of the pages. `populated` is asked which pages there are.
+    /// Brings back what the image shows, and makes inaccessible what was appended. `replaced`: whole pages over some of
+    /// which other memory may have been mapped. `populated` is asked which pages there are.
     ///
     /// # Errors
     /// When mappings run out; then the memory is in no state to be used.
-    pub fn restore(&mut self, replaced: bool, populated: Option<&Populated>) -> io::Result<()> {
+    pub fn restore(
+        &mut self,
+        replaced: Range<usize>,
+        populated: Option<&Populated>,
+    ) -> io::Result<()> {
         if let Some(appended) = NonZeroUsize::new(self.len - self.image.len) {
             // As the owner reserved it.
             let flags = MapFlags::MAP_NORESERVE;
@@ -108,16 +126,18 @@ impl<'a> Imaged<'a> {
             self.len = self.image.len;
         }
         let Some(len) = NonZeroUsize::new(self.len) else { return Ok(()) };
-        if replaced {
-            // As the owner makes it accessible.
+        let replaced_len = replaced.end.min(self.len).saturating_sub(replaced.start);
+        if let Some(len) = NonZeroUsize::new(replaced_len) {
+            // As the owner makes it accessible, but for the flag: with it these pages are not joined to those around them,
+            // and the next payload that is mapped there need not part them again.
             let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-            self.map(0, len, access, MapFlags::empty())?;
+            self.map(replaced.start, len, access, MapFlags::MAP_NORESERVE)?;
         }
-        let pages = match populated.and_then(|populated| self.populated(populated).ok()) {
-            Some(pages) => pages,
+        let held = match populated.and_then(|populated| self.populated(populated).ok()) {
+            Some(held) => held,
             None => self.resident(len)?,
         };
-        self.rewrite(&pages)
+        self.rewrite(&held)
     }
 
     fn map(
@@ -141,60 +161,73 @@ impl<'a> Imaged<'a> {
     /// # Errors
     /// As [`Self::restore`].
     pub fn settle(&mut self) -> io::Result<()> {
-        let page = self.image.page;
-        self.rewrite(&vec![Held::Perhaps; self.len / page])
+        let count = u32::try_from(self.len / self.image.page).unwrap_or(u32::MAX);
+        self.rewrite(&[Held { pages: 0..count, in_memory: false }])
     }
 
-    /// Every page is written, or found to be zero, or given back, unless it is none yet: whether it is in memory decides
-    /// what is faster, never what is in it afterwards.
-    fn rewrite(&mut self, pages: &[Held]) -> io::Result<()> {
+    /// Every page that is there is written, or found to be zero, or given back: whether it is in memory decides what is
+    /// faster, never what is in it afterwards. `held`: in ascending order.
+    fn rewrite(&mut self, held: &[Held]) -> io::Result<()> {
         let page = self.image.page;
-        let mut images =
-            self.image.pages.iter().zip(self.image.bytes.chunks_exact(page)).peekable();
+        // Another reference, so that pages can be written meanwhile.
+        let image = self.image;
+        let mut images = image.pages.iter().zip(image.bytes.chunks_exact(page)).peekable();
         let mut left = KEPT_MAX / page;
         let mut gone = 0..0;
-        for (number, held) in pages.iter().enumerate() {
-            let at = number * page;
-            let image = images.next_if(|(image, _)| **image as usize == number);
-            let written = image.is_some() || (*held == Held::Yes && left > 0);
-            if !written && *held != Held::No {
-                gone.end = at + page;
-                continue;
-            }
-            self.give_back(gone)?;
-            gone = at + page..at + page;
-            if !written {
-                continue;
-            }
-            // SAFETY:
-            // - inside the accessible part, which nobody refers to: the constructor's conditions.
-            let bytes = unsafe {
-                std::slice::from_raw_parts_mut(self.start.as_ptr().cast::<u8>().add(at), page)
-            };
-            match image {
-                Some((_, content)) => bytes.copy_from_slice(content),
-                None => {
-                    left -= 1;
-                    // A page that was only read is the kernel's one of zeros, and stays that.
-                    if !is_zero(bytes) {
-                        bytes.fill(0);
+        for Held { pages, in_memory } in held {
+            for number in pages.clone() {
+                while let Some((image, content)) = images.next_if(|(image, _)| **image < number) {
+                    self.page(*image).copy_from_slice(content);
+                }
+                let image = images.next_if(|(image, _)| **image == number);
+                let at = number as usize * page;
+                if image.is_none() && (!in_memory || left == 0) {
+                    if gone.end == at {
+                        gone.end += page;
+                    } else {
+                        self.give_back(std::mem::replace(&mut gone, at..at + page))?;
+                    }
+                    continue;
+                }
+                let bytes = self.page(number);
+                match image {
+                    Some((_, content)) => bytes.copy_from_slice(content),
+                    None => {
+                        left -= 1;
+                        // A page that was only read is the kernel's one of zeros, and stays that.
+                        if !is_zero(bytes) {
+                            bytes.fill(0);
+                        }
                     }
                 }
             }
         }
+        for (image, content) in images {
+            self.page(*image).copy_from_slice(content);
+        }
         self.give_back(gone)
+    }
+
+    /// A page of the image's part.
+    fn page(&mut self, number: u32) -> &mut [u8] {
+        let len = self.image.page;
+        let at = number as usize * len;
+        assert!(at < self.image.len, "page {number} is not of the image");
+        // SAFETY:
+        // - inside the accessible part, which nobody refers to: the constructor's conditions.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast::<u8>().add(at), len) }
     }
 
     /// Which pages there are.
     fn populated(&self, populated: &Populated) -> io::Result<Vec<Held>> {
         let page = self.image.page;
         let start = self.start.addr().get();
-        let mut pages = vec![Held::No; self.len / page];
+        let mut held = Vec::new();
+        let number = |at: usize| u32::try_from((at - start) / page).unwrap_or(u32::MAX);
         populated.each(start..start + self.len, |found| {
-            let numbers = (found.start - start) / page..(found.end - start) / page;
-            pages.get_mut(numbers).unwrap_or_default().fill(Held::Yes);
+            held.push(Held { pages: number(found.start)..number(found.end), in_memory: true });
         })?;
-        Ok(pages)
+        Ok(held)
     }
 
     /// Which of the first `len` bytes' pages are in memory. Of the others there may be some: swapped out.
@@ -206,12 +239,19 @@ impl<'a> Imaged<'a> {
         if asked != 0 {
             return Err(io::Error::last_os_error());
         }
-        let held = |resident: u8| if resident & 1 == 1 { Held::Yes } else { Held::Perhaps };
-        Ok(resident.into_iter().map(held).collect())
+        let mut held: Vec<Held> = Vec::new();
+        for (number, resident) in (0..).zip(resident) {
+            let in_memory = resident & 1 == 1;
+            match held.last_mut().filter(|last| last.in_memory == in_memory) {
+                Some(last) => last.pages.end = number + 1,
+                None => held.push(Held { pages: number..number + 1, in_memory }),
+            }
+        }
+        Ok(held)
     }
 
     /// These bytes become zero, and their pages the kernel's.
-    fn give_back(&mut self, bytes: std::ops::Range<usize>) -> io::Result<()> {
+    fn give_back(&mut self, bytes: Range<usize>) -> io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
@@ -268,13 +308,31 @@ mod tests {
             self.1 += len.get();
         }
 
+        /// Maps other memory over some pages, as a payload's is.
+        fn show(&mut self, pages: Range<usize>) {
+            let page = page_len().unwrap();
+            let Some(len) = NonZeroUsize::new(pages.len() * page) else { return };
+            let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+            let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED;
+            let at = self.0.addr().checked_add(pages.start * page);
+            // SAFETY:
+            // - inside what is accessible.
+            unsafe { mmap_anonymous(at, len, access, flags) }.unwrap();
+            self.bytes()[pages.start * page..pages.end * page].fill(0xcc);
+        }
+
         fn bytes(&mut self) -> &mut [u8] {
             // SAFETY:
             // - mapped, readable and writable.
             unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr().cast(), self.1) }
         }
 
-        fn restore(&mut self, image: &Image, replaced: bool, populated: Option<&Populated>) {
+        fn restore(
+            &mut self,
+            image: &Image,
+            replaced: Range<usize>,
+            populated: Option<&Populated>,
+        ) {
             // SAFETY:
             // - our reservation, to which nobody refers.
             let imaged = unsafe { Imaged::new(self.0.as_ptr().cast(), self.1, image) };
@@ -297,22 +355,26 @@ mod tests {
 
     #[test]
     fn only_whole_pages_have_an_image() {
-        assert!(Image::of(&[0; 100], 0).is_none());
-        let image = Image::of(&[], 0).unwrap();
+        assert!(Image::of(&[0; 100], 0, None).is_none());
+        let image = Image::of(&[], 0, None).unwrap();
         assert!(image.is_empty());
-        let image = Image::of(&vec![0; 4 * page_len().unwrap()], 0).unwrap();
-        assert_eq!((image.len(), image.pages.len()), (4 * page_len().unwrap(), 0));
+        let mut memory = Reserved::new();
+        let image = Image::of(memory.bytes(), 0, None).unwrap();
+        assert_eq!((image.len(), image.pages.len()), (FIRST * page_len().unwrap(), 0));
+        let bytes = memory.bytes();
+        assert!(Image::of(&bytes[..bytes.len() - 1], 0, None).is_none());
+        assert!(Image::of(&bytes[1..=page_len().unwrap()], 0, None).is_none());
     }
 
     #[test]
     fn more_pages_than_are_kept_become_zero_too() {
         let mut memory = Reserved::new();
         memory.bytes()[7] = 7;
-        let image = Image::of(memory.bytes(), usize::MAX).unwrap();
+        let image = Image::of(memory.bytes(), usize::MAX, None).unwrap();
         for populated in [None, Populated::open()] {
             memory.bytes().fill(0xee);
-            memory.restore(&image, false, populated.as_ref());
-            assert_eq!(Image::of(memory.bytes(), usize::MAX).unwrap(), image);
+            memory.restore(&image, 0..0, populated.as_ref());
+            assert_eq!(Image::of(memory.bytes(), usize::MAX, None).unwrap(), image);
         }
         assert!(FIRST * page_len().unwrap() > KEPT_MAX);
     }
@@ -323,7 +385,9 @@ mod tests {
         #[test]
         fn whatever_was_written_is_gone(
             first in writes(FIRST),
-            later in prop::collection::vec((writes(PAGES), 0..PAGES - FIRST, any::<bool>()), 1..4),
+            later in prop::collection::vec(
+                (writes(PAGES), 0..PAGES - FIRST, (0..FIRST, 0..FIRST), any::<bool>()), 1..4,
+            ),
             asks: bool,
         ) {
             let populated = asks.then(Populated::open).flatten();
@@ -332,17 +396,21 @@ mod tests {
                 memory.bytes()[at] = value;
             }
             let expected = memory.bytes().to_vec();
-            let image = Image::of(memory.bytes(), usize::MAX).unwrap();
-            for (writes, growth, replaced) in later {
+            let image = Image::of(memory.bytes(), usize::MAX, populated.as_ref()).unwrap();
+            for (writes, growth, (start, pages), shown) in later {
                 if growth > 0 {
                     memory.grow(growth);
                 }
+                let end = if shown { start + pages } else { start };
+                // What was appended goes anyway.
+                memory.show(start..end.min(FIRST + growth));
                 for (at, value) in writes {
                     if let Some(byte) = memory.bytes().get_mut(at) {
                         *byte = value;
                     }
                 }
-                memory.restore(&image, replaced, populated.as_ref());
+                let page = page_len().unwrap();
+                memory.restore(&image, start * page..end * page, populated.as_ref());
                 prop_assert!(memory.bytes() == expected);
             }
             memory.grow(PAGES - FIRST);

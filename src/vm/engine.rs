@@ -116,8 +116,9 @@ pub trait Instance {
     }
 
     /// Has [`Self::renew`] bring it back to the state that it is in. Called once, before the first request, and alike for
-    /// all instances of a module: the same was done in each of them, with the same [`InstanceSpec`].
-    fn remember(&mut self) {}
+    /// all instances of a module with the same `variant`: the same was done in each of them, with the same
+    /// [`InstanceSpec`].
+    fn remember(&mut self, _variant: u64) {}
 
     /// Brings it back to that state, so that the next request finds nothing of those before; false when this
     /// instance or its module does not allow that, and then it must not be used again.

@@ -38,7 +38,8 @@ fn nothing_accumulates() {
         assert!(worker.request_with(&payload).bytes().starts_with(LARGE.to_string().as_bytes()));
         assert_eq!(worker.request(LARGE.to_string().as_bytes()).bytes().len(), LARGE);
     };
-    round();
+    // Instances are renewed from the third of a kind on, with a descriptor for that.
+    (0..3).for_each(|_| round());
     let before = counted();
     assert_eq!(before[2], 0, "nothing stays mapped between requests");
     for _ in 0..REQUESTS / 2 {
@@ -89,7 +90,7 @@ fn no_lease_accumulates() {
         assert!(worker.request_with(&payload).bytes().starts_with(expected.as_bytes()));
         assert_eq!(worker.request(len.to_string().as_bytes()).bytes().len(), len);
     };
-    round(0);
+    (0..3).for_each(&mut round);
     assert!(pool.trim());
     let (before, memory) = (counted(), shared_memory());
     for number in 0..REQUESTS / 2 {

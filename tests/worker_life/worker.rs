@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use cwasi::modes::Payload;
 use cwasi::sys::segment::SegmentRef;
-use cwasi::vm::reactor::{self, Handled, Input, Kept};
+use cwasi::vm::reactor::{self, Ahead, Handled, Input, Kept};
 use cwasi::vm::wasmedge::{WasmEdgeInstance, WasmEdgeModule};
 use cwasi::vm::{Context, End, Entry, Host, Instance as _, InstanceSpec, Module as _};
 use cwasi_abi::Errno;
@@ -22,6 +22,9 @@ pub struct Worker {
     next: Option<(WasmEdgeInstance, Kept)>,
     /// The last one, and what was kept in it before its request.
     used: Option<(WasmEdgeInstance, Kept)>,
+    /// How long a place the next is asked for ahead of its request, and the last was.
+    ahead: Ahead,
+    asked: u64,
     /// Instances that served again.
     renewed: usize,
     lines: Lines,
@@ -40,7 +43,8 @@ impl Worker {
         let context = Context { function: name.to_owned(), ..Context::default() };
         let host = Host::new(context, Box::new(Callees), log);
         let spec = InstanceSpec { args, ..InstanceSpec::default() };
-        Self { module, spec, host, next: None, used: None, renewed: 0, lines }
+        let ahead = Ahead::within(None);
+        Self { module, spec, host, next: None, used: None, ahead, asked: 0, renewed: 0, lines }
     }
 
     pub fn spec_mut(&mut self) -> &mut InstanceSpec {
@@ -72,6 +76,7 @@ impl Worker {
     /// Makes the last instance the next one, if it can be.
     fn renew(&mut self) {
         if let Some((mut instance, kept)) = self.used.take()
+            && self.asked == self.ahead.len()
             && instance.renew()
         {
             self.renewed += 1;
@@ -84,9 +89,10 @@ impl Worker {
         let mut instance = self.module.instantiate(&self.spec, &mut self.host).unwrap();
         let mut kept = Kept::default();
         if self.module.check(&Entry::Reactor).is_ok() {
-            reactor::prepare(&mut instance, &mut kept, &mut self.host).unwrap();
+            reactor::prepare(&mut instance, &mut kept, self.ahead, &mut self.host).unwrap();
         }
-        instance.remember();
+        self.asked = self.ahead.len();
+        instance.remember(self.asked);
         (instance, kept)
     }
 
@@ -110,6 +116,7 @@ impl Worker {
         self.host.begin(context());
         let ended = reactor::handle_again(&mut instance, &mut kept, payload, &mut self.host).into();
         self.host.end();
+        self.ahead.learn(kept.needed());
         self.used = Some((instance, ahead));
         ended
     }

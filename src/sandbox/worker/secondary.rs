@@ -5,7 +5,7 @@ use crate::modes::{CallError, Payload};
 use crate::sandbox::messages::WorkerMessage;
 use crate::sandbox::stderr;
 use crate::sys::clock::monotonic_ns;
-use crate::vm::reactor::{self, Handled, Input, Kept};
+use crate::vm::reactor::{self, Ahead, Handled, Input, Kept};
 use crate::vm::{Instance, Module, VmError};
 use crate::wire::control::{Entry, FunctionLaunch, Isolation};
 
@@ -26,7 +26,8 @@ pub fn run<M: Module>(mut worker: Worker<'_, M>, seat: Seat<'_>) -> i32 {
         Ok(requests) => requests,
         Err(error) => return worker.start_failed(&error),
     };
-    let mut next = match Ready::ahead(&mut worker) {
+    let mut ahead = Ahead::within(worker.launch.memory_max);
+    let mut next = match Ready::fresh(&mut worker, &mut ahead) {
         Ok(ready) => Ok(ready),
         Err(error) => return worker.start_failed(&error),
     };
@@ -43,7 +44,7 @@ pub fn run<M: Module>(mut worker: Worker<'_, M>, seat: Seat<'_>) -> i32 {
                 return EXIT_NO_INIT;
             }
         };
-        let used = serve(&mut worker, &stdio, next, &task);
+        let used = serve(&mut worker, &stdio, next, &mut ahead, &task);
         drop(task);
         if !requests.done(&worker) {
             return EXIT_NO_INIT;
@@ -54,7 +55,7 @@ pub fn run<M: Module>(mut worker: Worker<'_, M>, seat: Seat<'_>) -> i32 {
             Used::Over(instance) => {
                 // After whoever waits for this processor with a request that is under way.
                 let _never_fails = nix::sched::sched_yield();
-                Ready::after(instance, &mut worker)
+                Ready::after(instance, &mut worker, &mut ahead)
             }
         };
     }
@@ -65,7 +66,9 @@ struct Ready<I> {
     instance: I,
     kept: Kept,
     /// What `kept` was before the first request.
-    ahead: Kept,
+    first: Kept,
+    /// What the guest was asked for ahead of it.
+    ahead: Ahead,
 }
 
 /// What is left of an instance, once its request is answered.
@@ -77,31 +80,52 @@ enum Used<I> {
 }
 
 impl<I: Instance> Ready<I> {
-    /// A fresh one.
-    fn ahead<M: Module<Instance = I>>(worker: &mut Worker<'_, M>) -> Result<Self, VmError> {
+    /// A fresh one. Where its guest does not survive being asked for a place ahead, no other is.
+    fn fresh<M: Module<Instance = I>>(
+        worker: &mut Worker<'_, M>,
+        ahead: &mut Ahead,
+    ) -> Result<Self, VmError> {
+        match Self::asked(worker, *ahead) {
+            Err(_) if !ahead.is_empty() => {
+                *ahead = Ahead::default();
+                Self::asked(worker, *ahead)
+            }
+            made => made,
+        }
+    }
+
+    fn asked<M: Module<Instance = I>>(
+        worker: &mut Worker<'_, M>,
+        ahead: Ahead,
+    ) -> Result<Self, VmError> {
         let mut instance = worker.module.instantiate(&worker.spec, &mut worker.host)?;
         let mut kept = Kept::default();
+        // An instance that is kept may have something in its last payload's place.
+        let renews = worker.launch.isolation == Isolation::Request;
+        let ahead = if renews { ahead } else { Ahead::default() };
         if worker.launch.entry == Entry::Reactor {
-            reactor::prepare(&mut instance, &mut kept, &mut worker.host)?;
+            reactor::prepare(&mut instance, &mut kept, ahead, &mut worker.host)?;
         }
-        if worker.launch.isolation == Isolation::Request {
-            instance.remember();
+        if renews {
+            instance.remember(ahead.len());
         }
-        Ok(Self { instance, kept, ahead: kept })
+        Ok(Self { instance, kept, first: kept, ahead })
     }
 
     /// One that is as a fresh one: `used` itself where that can be, which takes a fraction of making one.
     fn after<M: Module<Instance = I>>(
         used: Option<Self>,
         worker: &mut Worker<'_, M>,
+        ahead: &mut Ahead,
     ) -> Result<Self, VmError> {
         if let Some(mut ready) = used
+            && ready.ahead == *ahead
             && ready.instance.renew()
         {
-            ready.kept = ready.ahead;
+            ready.kept = ready.first;
             return Ok(ready);
         }
-        Self::ahead(worker)
+        Self::fresh(worker, ahead)
     }
 }
 
@@ -110,6 +134,7 @@ fn serve<M: Module>(
     worker: &mut Worker<'_, M>,
     stdio: &Stdio,
     ready: Result<Ready<M::Instance>, VmError>,
+    ahead: &mut Ahead,
     task: &Task,
 ) -> Used<M::Instance> {
     if task.deadline.is_some_and(|deadline| deadline <= monotonic_ns()) {
@@ -133,16 +158,11 @@ fn serve<M: Module>(
     }
     match (&worker.launch.entry, &task.input) {
         (Entry::Reactor, received) => {
-            let Ready { instance, kept, .. } = &mut ready;
             let input = match received {
                 Received::Whole(payload) => Input::Whole(payload),
                 Received::Parts { expected, parts } => Input::Parts { expected: *expected, parts },
             };
-            let handled = reactor::handle_again(instance, kept, input, &mut worker.host);
-            // After a trap or an exit a guest's memory is in no state that it knows.
-            reusable =
-                matches!(handled, Handled::Answered(_) | Handled::InPlace(_) | Handled::Failed(_));
-            answer_handled(worker.launch, task, handled);
+            reusable = handle(worker, &mut ready, ahead, input, task);
         }
         (Entry::Command { export }, Received::Whole(payload)) => {
             let done = command::run(
@@ -166,6 +186,38 @@ fn serve<M: Module>(
         Used::Kept(ready)
     } else {
         Used::Over(Some(ready))
+    }
+}
+
+/// Runs a reactor's handler and answers; false when its instance is in no state that it knows.
+fn handle<M: Module>(
+    worker: &mut Worker<'_, M>,
+    ready: &mut Ready<M::Instance>,
+    ahead: &mut Ahead,
+    input: Input<'_>,
+    task: &Task,
+) -> bool {
+    loop {
+        let Ready { instance, kept, .. } = ready;
+        let handled = reactor::handle_again(instance, kept, input, &mut worker.host);
+        if !kept.is_crowded() {
+            // After a trap or an exit.
+            let known =
+                matches!(handled, Handled::Answered(_) | Handled::InPlace(_) | Handled::Failed(_));
+            answer_handled(worker.launch, task, handled);
+            ahead.learn(kept.needed());
+            return known;
+        }
+        // Once: without a place nothing is crowded.
+        *ahead = Ahead::default();
+        match Ready::fresh(worker, ahead) {
+            Ok(fresh) => *ready = fresh,
+            Err(error) => {
+                let message = super::super::builder::chain(&error);
+                task.answer(&Answer::Error(CallError::Failed { message }));
+                return false;
+            }
+        }
     }
 }
 

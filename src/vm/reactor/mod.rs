@@ -3,10 +3,14 @@
 //!
 //! The guest is not trusted: every pointer that it returns is checked against its memory.
 
-use cwasi_abi::{HUGE_PAGE, INLINE_MAX, PAYLOAD_ALIGN, REGION_PAGE, ResponseRef, export};
+use cwasi_abi::{HUGE_PAGE, PAYLOAD_ALIGN, REGION_PAGE, ResponseRef, export};
 use cwasi_host_functions::Host;
 
 mod parts;
+mod place;
+
+pub use place::Ahead;
+use place::is_paged;
 
 use super::engine::{Instance, Stop, Trap, VmError};
 use crate::modes::Payload;
@@ -54,21 +58,48 @@ pub enum Handled<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Kept {
     response_out: Option<Range>,
+    /// Where the next payload goes, if it fits. Asked for last.
+    place: Option<Range>,
+    /// How long a block the last payload needed, in bytes.
+    needed: u64,
+    crowded: bool,
+}
+
+impl Kept {
+    /// How long a block the last payload needed, in bytes.
+    #[must_use]
+    pub const fn needed(&self) -> u64 {
+        self.needed
+    }
+
+    /// The last payload found no memory, and might have without the place that was asked for ahead of it. Its handler has
+    /// not run.
+    #[must_use]
+    pub const fn is_crowded(&self) -> bool {
+        self.crowded
+    }
 }
 
 /// Does ahead of an instance's first request what does not depend on it, which also brings the guest's stack and
-/// allocator into memory.
+/// allocator into memory. `ahead` says how long a place the request's payload will probably need.
 ///
 /// # Errors
 /// When the guest stopped instead; then the instance is of no use.
 pub fn prepare<I: Instance>(
     instance: &mut I,
     kept: &mut Kept,
+    ahead: Ahead,
     host: &mut Host,
 ) -> Result<(), VmError> {
-    match response_out(instance, kept, host) {
-        // Without memory for it now, the request will say so.
-        Ok(_) | Err(Fault::NoMemory { .. }) => Ok(()),
+    let asked = response_out(instance, kept, host).and_then(|_| {
+        if !ahead.is_empty() {
+            kept.place = Some(block(instance, ahead.len(), is_paged(ahead.len()), host)?);
+        }
+        Ok(())
+    });
+    match asked {
+        // Without memory for it now, the request will say so, or need less.
+        Ok(()) | Err(Fault::NoMemory { .. }) => Ok(()),
         Err(Fault::Stopped(Stop::Trapped(trap))) => {
             Err(VmError::Initialize { reason: trap.to_string() })
         }
@@ -107,10 +138,13 @@ pub fn handle_again<'a, 'i, I: Instance>(
         }
         Err(Fault::Stopped(Stop::Exited(code))) => Handled::Exited(code),
         Err(Fault::Stopped(Stop::Trapped(trap))) => Handled::Trapped(trap),
-        Err(Fault::NoMemory { length }) => Handled::Failed(format!(
-            "no memory in the guest for {length} bytes (its linear memory has {} bytes; cwasi.memory limits it)",
-            instance.memory().len()
-        )),
+        Err(Fault::NoMemory { length }) => {
+            kept.crowded = kept.place.is_some();
+            Handled::Failed(format!(
+                "no memory in the guest for {length} bytes (its linear memory has {} bytes; cwasi.memory limits it)",
+                instance.memory().len()
+            ))
+        }
     }
 }
 
@@ -130,6 +164,10 @@ struct Range {
 }
 
 impl Range {
+    const fn len(self) -> u64 {
+        (self.end - self.start) as u64
+    }
+
     /// Its first `len` bytes, or all of it.
     fn first(self, len: u64) -> Self {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
@@ -167,8 +205,8 @@ fn run<I: Instance>(
 ) -> Result<Returned, Fault> {
     let response_out = response_out(instance, kept, host)?;
     let (ptr, len) = match input {
-        Input::Whole(payload) => bring(instance, payload, host)?,
-        Input::Parts { expected, parts } => parts::bring(instance, expected, parts, host)?,
+        Input::Whole(payload) => bring(instance, kept, payload, host)?,
+        Input::Parts { expected, parts } => parts::bring(instance, kept, expected, parts, host)?,
     };
     let out = offset(response_out.start);
     let status = instance.call(export::HANDLE, &[ptr, len, out], host)?;
@@ -198,25 +236,56 @@ fn response_out<I: Instance>(
 /// The payload in linear memory: pointer and length, both 0 when it is empty.
 fn bring<I: Instance>(
     instance: &mut I,
+    kept: &mut Kept,
     payload: &Payload,
     host: &mut Host,
 ) -> Result<(i32, i32), Fault> {
     if payload.is_empty() {
         return Ok((0, 0));
     }
-    let (range, shown) = match payload {
-        Payload::Segment(segment) if payload.len() > INLINE_MAX as u64 => {
-            let block = alloc_pages(instance, payload.len(), host)?;
-            (block.first(payload.len()), instance.show(block.span(), segment))
-        }
-        _ => (alloc(instance, payload.len(), PAYLOAD_ALIGN as usize, host)?, false),
+    let segment = match payload {
+        Payload::Segment(segment) if is_paged(payload.len()) => Some(segment),
+        _ => None,
     };
+    let block = place(instance, kept, payload.len(), segment.is_some(), host)?;
+    let shown = segment.is_some_and(|segment| instance.show(block.span(), segment));
+    let range = block.first(payload.len());
     if !shown {
         payload
             .copy_to(&mut instance.memory_mut()[range.start..range.end])
             .map_err(|error| trap(export::ALLOC, format!("the payload cannot be read: {error}")))?;
     }
     Ok((offset(range.start), offset(range.end - range.start)))
+}
+
+/// A block for `length` bytes, of whole pages when it is `paged`: the one that was asked for ahead, if it is long enough.
+fn place<I: Instance>(
+    instance: &mut I,
+    kept: &mut Kept,
+    length: u64,
+    paged: bool,
+    host: &mut Host,
+) -> Result<Range, Fault> {
+    kept.needed = length;
+    // The guest owns it from now on.
+    if let Some(place) = kept.place.take_if(|place| length <= place.len()) {
+        return Ok(place);
+    }
+    block(instance, length, paged, host)
+}
+
+/// A block that was not asked for before.
+fn block<I: Instance>(
+    instance: &mut I,
+    length: u64,
+    paged: bool,
+    host: &mut Host,
+) -> Result<Range, Fault> {
+    if paged {
+        alloc_pages(instance, length, host)
+    } else {
+        alloc(instance, length, PAYLOAD_ALIGN as usize, host)
+    }
 }
 
 /// Whole pages for `length` bytes, at the start of a huge one if that helps; any block of that length from a guest

@@ -4,12 +4,11 @@
 //! small ones are copied behind the entries.
 
 use cwasi_abi::{
-    HUGE_PAGE, INLINE_MAX, PAYLOAD_ALIGN, PartEntry, REGION_PAGE, export, parts_head,
-    parts_header_len,
+    HUGE_PAGE, INLINE_MAX, PartEntry, REGION_PAGE, export, parts_head, parts_header_len,
 };
 use cwasi_host_functions::Host;
 
-use super::{Fault, Range, alloc, alloc_pages, offset, trap};
+use super::{Fault, Kept, Range, offset, place, trap};
 use crate::modes::Payload;
 use crate::sys::segment::Segment;
 use crate::vm::engine::Instance;
@@ -68,6 +67,7 @@ impl Plan {
 /// The parts in linear memory: pointer and length of their block.
 pub(super) fn bring<I: Instance>(
     instance: &mut I,
+    kept: &mut Kept,
     expected: u32,
     parts: &[(u32, Payload)],
     host: &mut Host,
@@ -75,11 +75,7 @@ pub(super) fn bring<I: Instance>(
     let huge = instance.aligns_huge_pages();
     let all = || parts.iter().fold(0, |sum: u64, (_, payload)| sum.saturating_add(payload.len()));
     let plan = Plan::of(parts, huge).ok_or_else(|| Fault::NoMemory { length: all() })?;
-    let block = if plan.mapped.is_empty() {
-        alloc(instance, plan.len, PAYLOAD_ALIGN as usize, host)?
-    } else {
-        alloc_pages(instance, plan.len, host)?
-    };
+    let block = place(instance, kept, plan.len, !plan.mapped.is_empty(), host)?.first(plan.len);
     let segments: Vec<(u32, &Segment)> = plan
         .mapped
         .iter()

@@ -1,5 +1,7 @@
 //! The protocol against a scripted guest that lies.
 
+use cwasi_abi::INLINE_MAX;
+
 use super::*;
 use crate::vm::engine::Stop;
 use cwasi_host_functions::{
@@ -175,6 +177,52 @@ fn a_place_is_asked_for_where_huge_pages_can_be_then_anywhere() {
     let anywhere = [(pages, REGION_PAGE), (len, PAYLOAD_ALIGN)];
     assert_eq!(wanted(true), [&[(pages, HUGE_PAGE)][..], &anywhere].concat());
     assert_eq!(wanted(false), anywhere);
+}
+
+/// Asks ahead for a place as long as `seen` needed, then runs `payload`.
+fn run_ahead(guest: &mut Scripted, seen: u64, payload: &[u8]) -> (Ended, Kept) {
+    let mut host = Host::new(Context::default(), Box::new(Nothing), Box::new(Nothing));
+    let (mut kept, mut ahead) = (Kept::default(), Ahead::within(None));
+    ahead.learn(seen);
+    prepare(guest, &mut kept, ahead, &mut host).unwrap();
+    let payload = Payload::Inline(payload.to_vec());
+    let ended = match handle_again(guest, &mut kept, &payload, &mut host) {
+        Handled::Answered(bytes) => Ended::Answered(bytes.to_vec()),
+        Handled::Failed(message) => Ended::Failed(message),
+        other => panic!("{other:?}"),
+    };
+    (ended, kept)
+}
+
+#[test]
+fn a_place_that_was_asked_for_ahead_takes_one_payload_that_fits() {
+    let mut guest = Scripted::new();
+    let (ended, mut kept) = run_ahead(&mut guest, 60, b"abc");
+    assert_eq!(ended, Ended::Answered(b"abc".to_vec()));
+    assert_eq!(guest.asked, [(8, 4), (64, 1)]);
+    assert_eq!((guest.handled, kept.needed(), kept.is_crowded()), (Some((64, 3)), 3, false));
+    // It is the guest's now.
+    guest.allocs = vec![128];
+    let mut host = Host::new(Context::default(), Box::new(Nothing), Box::new(Nothing));
+    let payload = Payload::Inline(b"abc".to_vec());
+    drop(handle_again(&mut guest, &mut kept, &payload, &mut host));
+    assert_eq!((guest.asked.last(), guest.handled), (Some(&(3, 1)), Some((128, 3))));
+}
+
+#[test]
+fn a_payload_that_does_not_fit_is_asked_for_and_may_be_crowded_out() {
+    let long = [7; 65];
+    let mut guest = Scripted { allocs: vec![8, 64, 128], ..Scripted::new() };
+    let (_, kept) = run_ahead(&mut guest, 60, &long);
+    assert_eq!(guest.asked, [(8, 4), (64, 1), (65, 1)]);
+    assert_eq!((guest.handled, kept.needed(), kept.is_crowded()), (Some((128, 65)), 65, false));
+    let mut guest = Scripted { allocs: vec![8, 64, 0], ..Scripted::new() };
+    let (ended, kept) = run_ahead(&mut guest, 60, &long);
+    assert!(matches!(ended, Ended::Failed(_)) && kept.is_crowded() && guest.handled.is_none());
+    // There was no place that could have taken it.
+    let mut guest = Scripted { allocs: vec![8, 0, 0], ..Scripted::new() };
+    let (ended, kept) = run_ahead(&mut guest, 60, &long);
+    assert!(matches!(ended, Ended::Failed(_)) && !kept.is_crowded());
 }
 
 #[test]

@@ -338,11 +338,11 @@ impl Instance for WasmEdgeInstance {
         self.memory().as_ptr().addr().is_multiple_of(HUGE_PAGE)
     }
 
-    fn remember(&mut self) {
+    fn remember(&mut self, variant: u64) {
         let Renewing::Origin(origin, page_count) = &self.renewing else { return };
         // Whoever shares memory before the first request would have to do so again.
-        let shared = self.around.slot.regions.borrow().lowest().is_some();
-        let state = if shared { None } else { origin.of(&self.guest.instance) };
+        let shared = self.around.slot.regions.borrow().touched().is_some();
+        let state = if shared { None } else { origin.of(&self.guest.instance, variant) };
         self.renewing = state.map_or(Renewing::Never, |state| {
             let populated = origin.populated();
             Renewing::Ready(Renewal::new(&self.guest.instance, state, *page_count, populated))
@@ -351,10 +351,10 @@ impl Instance for WasmEdgeInstance {
 
     fn renew(&mut self) -> bool {
         let Renewing::Ready(renewal) = &self.renewing else { return false };
-        let lowest = self.around.slot.regions.borrow().lowest().map(|lowest| lowest.0);
+        let touched = self.around.slot.regions.borrow().touched();
         // SAFETY:
         // - this instance, which is borrowed uniquely.
-        let renewed = unsafe { renewal.renew(&self.guest.instance, lowest) };
+        let renewed = unsafe { renewal.renew(&self.guest.instance, touched) };
         if renewed {
             self.around.slot.renew();
         } else {

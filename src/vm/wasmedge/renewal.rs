@@ -5,8 +5,9 @@
 //! random bytes or the time has other bytes in every instance, and so every request gets an instance of its own.
 #![expect(unsafe_code, reason = "C API, memory that guests use")]
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::hash::{BuildHasher as _, Hash, RandomState};
+use std::ops::Range;
 use std::rc::Rc;
 
 use cwasi_abi::{GLOBAL_EXPORT, export};
@@ -31,6 +32,8 @@ pub(super) struct Origin {
     hasher: RandomState,
     /// What the first of them was made with.
     spec: OnceCell<InstanceSpec>,
+    /// What was done in those that are known.
+    variant: Cell<u64>,
     known: RefCell<Known>,
     /// This process' pages; asked for with the first state, which workers have only.
     populated: OnceCell<Option<Rc<Populated>>>,
@@ -52,6 +55,7 @@ impl Default for Origin {
         Self {
             hasher: RandomState::new(),
             spec: OnceCell::new(),
+            variant: Cell::new(0),
             known,
             populated: OnceCell::new(),
         }
@@ -64,16 +68,21 @@ impl Origin {
         self.spec.get_or_init(|| spec.clone()) == spec
     }
 
-    /// The state that `instance` starts with, if it is worth being kept and others started with the same. `instance` is fresh.
-    pub(super) fn of(&self, instance: &ModuleInstance) -> Option<Rc<State>> {
+    /// The state that `instance` starts with, if it is worth being kept and others of this `variant` started with the same.
+    /// `instance` is fresh.
+    pub(super) fn of(&self, instance: &ModuleInstance, variant: u64) -> Option<Rc<State>> {
         let mut known = self.known.borrow_mut();
+        if self.variant.replace(variant) != variant && !matches!(*known, Known::Varies) {
+            *known = Known::Nothing;
+        }
         let digest = match &*known {
             Known::State(state) => return Some(Rc::clone(state)),
             Known::Varies => return None,
             Known::Nothing => None,
             Known::First(digest) => Some(*digest),
         };
-        *known = match (State::of(instance), digest) {
+        let populated = self.populated();
+        *known = match (State::of(instance, populated.as_deref()), digest) {
             (None, _) => Known::Varies,
             (Some(state), None) => Known::First(self.digest(&state)),
             (Some(state), Some(digest)) if self.digest(&state) == digest => {
@@ -113,7 +122,7 @@ impl Hash for State {
 }
 
 impl State {
-    fn of(instance: &ModuleInstance) -> Option<Self> {
+    fn of(instance: &ModuleInstance, populated: Option<&Populated>) -> Option<Self> {
         let memory = instance.memory(export::MEMORY);
         // SAFETY:
         // - owned by the live instance, in which no guest runs.
@@ -121,7 +130,7 @@ impl State {
         if bytes.len() > MEMORY_MAX {
             return None;
         }
-        let image = Image::of(bytes, IMAGE_MAX)?;
+        let image = Image::of(bytes, IMAGE_MAX, populated)?;
         let (start, len) = (bytes.as_ptr().cast_mut(), bytes.len());
         // SAFETY:
         // - a linear memory as the engine makes it (`PagedMemory::window`), to which nobody refers any more.
@@ -155,18 +164,23 @@ impl Renewal {
         Self { globals: globals(instance), state, page_count, populated }
     }
 
-    /// Brings it back; false when that cannot be, and then `instance` must not be used. `lowest`: where regions began in
-    /// its memory since.
+    /// Brings it back; false when that cannot be, and then `instance` must not be used. `touched`: where other memory has
+    /// been mapped into its own since.
     ///
     /// # Safety
     /// `instance` is the one that this was made for; no guest runs in it, and nobody refers to its memory.
-    pub(super) unsafe fn renew(&self, instance: &ModuleInstance, lowest: Option<u32>) -> bool {
+    pub(super) unsafe fn renew(
+        &self,
+        instance: &ModuleInstance,
+        touched: Option<Range<u64>>,
+    ) -> bool {
         let memory = instance.memory(export::MEMORY);
         // SAFETY:
         // - owned by the live instance.
         let (start, len) = unsafe { extent(memory) };
         let image = &self.state.image;
-        let replaced = lowest.is_some_and(|lowest| (lowest as usize) < image.len());
+        let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
+        let replaced = touched.map_or(0..0, |touched| place(touched.start)..place(touched.end));
         if len != image.len() && self.page_count.is_none() {
             return false;
         }

@@ -4,7 +4,9 @@ use cwasi_abi::REGION_PAGE;
 use proptest::prelude::*;
 
 use super::*;
+use crate::modes::Payload;
 use crate::sys::pool::SegmentPool;
+use crate::vm::reactor::{self, Ahead, Handled, Kept};
 
 /// Lets the host do to an instance whatever a guest can.
 const GUEST: &str = r#"(module
@@ -56,7 +58,7 @@ impl Guest {
 
     fn fresh(&mut self) -> WasmEdgeInstance {
         let mut instance = self.module.instantiate(&self.spec, &mut self.host).unwrap();
-        instance.remember();
+        instance.remember(0);
         instance
     }
 
@@ -169,6 +171,64 @@ fn what_was_grown_is_gone_and_grows_again_as_zeros() {
     let ended = instance.call("load", &[FIRST * WASM_PAGE], &mut guest.host);
     let Err(Stop::Trapped(trap)) = ended else { panic!("{ended:?}") };
     assert!(trap.to_string().contains("out of bounds memory access"), "{trap}");
+}
+
+/// A guest whose response is all of the payload's block, whatever of that its payload is.
+const WHOLE_BLOCK: &str = r#"(module
+    (memory (export "memory") 3)
+    (global $next (mut i32) (i32.const 65536))
+    (global $len (mut i32) (i32.const 0))
+    (func (export "cwasi_alloc") (param $len i32) (param $align i32) (result i32)
+        (local $at i32)
+        (local.set $at (i32.and
+            (i32.sub (i32.add (global.get $next) (local.get $align)) (i32.const 1))
+            (i32.sub (i32.const 0) (local.get $align))))
+        (global.set $next (i32.add (local.get $at) (local.get $len)))
+        (global.set $len (local.get $len))
+        (if (i32.gt_u (global.get $next) (i32.mul (memory.size) (i32.const 65536)))
+            (then (drop (memory.grow (i32.const 40)))))
+        (local.get $at))
+    (func (export "cwasi_handle") (param $at i32) (param $len i32) (param $out i32) (result i32)
+        (i32.store (local.get $out) (local.get $at))
+        (i32.store offset=4 (local.get $out) (global.get $len))
+        (i32.const 0)))"#;
+
+#[test]
+fn nothing_of_a_payload_is_left_in_its_place() {
+    let _turn = one_at_a_time();
+    const LONG: usize = 300_000;
+    let mut guest = Guest::new(WHOLE_BLOCK);
+    let mut ahead = Ahead::within(None);
+    ahead.learn(LONG as u64);
+    let mut fresh = || {
+        let mut instance = guest.module.instantiate(&guest.spec, &mut guest.host).unwrap();
+        let mut kept = Kept::default();
+        reactor::prepare(&mut instance, &mut kept, ahead, &mut guest.host).unwrap();
+        instance.remember(ahead.len());
+        (instance, kept)
+    };
+    drop(fresh());
+    let (mut instance, first) = fresh();
+    let mut request = |payload: &Payload| {
+        let mut kept = first;
+        let handled = reactor::handle_again(&mut instance, &mut kept, payload, &mut guest.host);
+        let Handled::Answered(block) = handled else { panic!("{handled:?}") };
+        assert_eq!(block.len() as u64, ahead.len(), "it was not asked again");
+        let block = block.to_vec();
+        assert!(instance.renew());
+        block
+    };
+    for round in 1..10 {
+        let long = Payload::Segment(Segment::copy_of(&vec![round; LONG]).unwrap());
+        let block = request(&long);
+        assert!(block[..LONG].iter().all(|byte| *byte == round));
+        assert!(block[LONG..].iter().all(|byte| *byte == 0));
+        for len in [1000, 10] {
+            let block = request(&Payload::Inline(vec![0xee; len]));
+            assert!(block[..len].iter().all(|byte| *byte == 0xee));
+            assert!(block[len..].iter().all(|byte| *byte == 0), "the payload before is there");
+        }
+    }
 }
 
 #[test]
