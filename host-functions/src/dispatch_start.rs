@@ -115,6 +115,7 @@ fn start<M: PagedMemory>(
         }
     }
     let payload = outgoing(regions, payload.0, bytes);
+    host.called = true;
     let started = host.dispatch.start(target, payload, join, deadline);
     started.map(Beginning::Started).map_err(|_too_many| Errno::TooManyHandles)
 }

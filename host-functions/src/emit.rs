@@ -24,6 +24,7 @@ pub fn emit(
             let deadline = host.context.deadline;
             let kept = checked(host, name, bytes)
                 .and_then(|target| host.dispatch.emit(target, bytes, deadline));
+            host.called = true;
             match kept {
                 Ok(()) => Outcome::default(),
                 Err(failure) => keep(host, Err(failure)),

@@ -258,6 +258,7 @@ pub struct Host {
     log: Box<dyn LogSink>,
     trap_message: Option<String>,
     running: bool,
+    called: bool,
     /// `caller` of the context that an embedded call's own hides.
     outer_caller: String,
 }
@@ -275,6 +276,7 @@ impl Host {
             log,
             trap_message: None,
             running: false,
+            called: false,
             outer_caller: String::new(),
         }
     }
@@ -287,6 +289,13 @@ impl Host {
         self.trap_message = None;
         self.dispatch.begin(&self.context);
         self.running = true;
+        self.called = false;
+    }
+
+    /// The invocation has called a function outside its VM, or the last one did: it may have waited.
+    #[must_use]
+    pub const fn has_called(&self) -> bool {
+        self.called
     }
 
     /// The invocation is over: frees what its guest left, forgets the calls that it did not wait for, refuses calls until the next [`Self::begin`].

@@ -157,6 +157,7 @@ fn call(
     target: &str,
     payload: Outgoing<'_>,
 ) -> Result<Box<dyn Response>, CallFailure> {
+    host.called = true;
     let response = host.dispatch.call(target, payload, host.context.deadline)?;
     if response.len() > PAYLOAD_MAX {
         return Err(too_large("response", response.len()));

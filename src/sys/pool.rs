@@ -132,19 +132,20 @@ impl SegmentPool {
         stock.lend(piece, bytes.len()).ok()
     }
 
-    /// Makes zero what nobody uses any more, and what comes back while this waits until `work` can be read; false when
-    /// that takes longer than `idle_ms` milliseconds.
+    /// Makes zero what nobody uses any more, and what comes back while this waits until some of `work` can be read; false
+    /// when that takes longer than `idle_ms` milliseconds.
     #[must_use]
-    pub fn tidy_until(&self, work: BorrowedFd<'_>, idle_ms: u16) -> bool {
+    pub fn tidy_until(&self, work: &[BorrowedFd<'_>], idle_ms: u16) -> bool {
+        let polled = || work.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN));
         loop {
-            self.tidy(|| ready(&mut [PollFd::new(work, PollFlags::POLLIN)], PollTimeout::ZERO));
+            self.tidy(|| ready(&mut polled().collect::<Vec<_>>(), PollTimeout::ZERO));
             let stock = self.stock();
-            let mut watched = stock.tokens();
-            watched.push(PollFd::new(work, PollFlags::POLLIN));
+            let mut watched: Vec<_> = polled().collect();
+            watched.extend(stock.tokens());
             if !ready(&mut watched, PollTimeout::from(idle_ms)) {
                 return false;
             }
-            if watched.last().and_then(PollFd::any).unwrap_or(true) {
+            if watched[..work.len()].iter().any(|fd| fd.any().unwrap_or(true)) {
                 return true;
             }
         }

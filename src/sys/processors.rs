@@ -25,6 +25,14 @@ pub fn current() -> Option<usize> {
     sched_getcpu().ok()
 }
 
+/// How many there are for this process; `None` where the kernel does not say.
+#[must_use]
+pub fn count() -> Option<usize> {
+    let all = sched_getaffinity(Pid::from_raw(0)).ok()?;
+    let set = (0..CpuSet::count()).filter(|index| all.is_set(*index).unwrap_or(false));
+    Some(set.count())
+}
+
 /// Goes on on another processor than `processor`; false where there is no other, or the system calls are not to be had.
 /// What it may run on stays as it was. Takes tens of microseconds: a thread of the kernel does it.
 pub fn leave(processor: usize) -> bool {

@@ -38,14 +38,6 @@ impl Watch {
         Ok(self.0.add(fd, EpollEvent::new(flags, key))?)
     }
 
-    /// Watches `fd` for its end only.
-    ///
-    /// # Errors
-    /// As [`Self::add`].
-    pub fn add_end(&self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()> {
-        Ok(self.0.add(fd, EpollEvent::new(EpollFlags::EPOLLRDHUP, key))?)
-    }
-
     /// From now on watches `fd` for its end only.
     ///
     /// # Errors

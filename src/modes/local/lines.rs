@@ -3,10 +3,13 @@
 //!
 //! Init knows the connections and says who calls ([`Line`]); a worker forgets one when it has ended.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::modes::{CallError, Payload};
 use crate::sys::bell::Bell;
@@ -77,14 +80,22 @@ pub enum Taken {
     Fault(LocalError),
 }
 
+/// As many connections are polled. One that is watched instead is in a list of each worker that watches it, and the kernel
+/// goes through all of them with every message and every answer.
+const POLLED_MAX: usize = 8;
+
 /// The connections of one worker, its socket to init, and what calls it when it is in reserve.
 #[derive(Debug)]
 pub struct Lines {
+    /// Init, and the connections when they are many.
     watch: Watch,
-    /// The connections' ends only.
+    watches_lines: bool,
+    /// Init and the bell.
     reserve: Watch,
     bell: Bell,
     lines: BTreeMap<ConnectionId, Line>,
+    /// Which of the connections is looked at first.
+    turn: Cell<usize>,
     max_payload: u64,
 }
 
@@ -98,7 +109,15 @@ impl Lines {
         watch.add(init, INIT)?;
         reserve.add(init, INIT)?;
         reserve.add_beside(bell.as_fd(), CALL)?;
-        Ok(Self { watch, reserve, bell, lines: BTreeMap::new(), max_payload })
+        Ok(Self {
+            watch,
+            watches_lines: false,
+            reserve,
+            bell,
+            lines: BTreeMap::new(),
+            turn: Cell::new(0),
+            max_payload,
+        })
     }
 
     /// Reads from a connection too.
@@ -106,38 +125,71 @@ impl Lines {
     /// # Errors
     /// When the kernel watches no more: others read it.
     pub fn add(&mut self, line: Line) -> io::Result<()> {
-        self.watch.add_beside(line.fd.as_fd(), line.id.0)?;
-        self.reserve.add_end(line.fd.as_fd(), line.id.0)?;
+        if self.watches_lines {
+            self.watch.add_beside(line.fd.as_fd(), line.id.0)?;
+        }
         self.lines.insert(line.id, line);
+        if !self.watches_lines && self.lines.len() > POLLED_MAX {
+            self.watches_lines = true;
+            for line in self.lines.values() {
+                self.watch.add_beside(line.fd.as_fd(), line.id.0)?;
+            }
+        }
         Ok(())
     }
 
     /// To be polled for input.
     #[must_use]
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.watch.as_fd()
+    pub fn as_fds(&self) -> Vec<BorrowedFd<'_>> {
+        let polled = (!self.watches_lines).then(|| self.lines.values().map(|line| line.fd.as_fd()));
+        std::iter::once(self.watch.as_fd()).chain(polled.into_iter().flatten()).collect()
     }
 
     /// Waits at most `timeout_ms` (`None` = for ever) until there is something to be read.
     #[must_use]
     pub fn wait(&self, timeout_ms: Option<u16>) -> Option<Ready> {
+        if self.watches_lines { self.watched(timeout_ms) } else { self.polled(timeout_ms) }
+    }
+
+    fn watched(&self, timeout_ms: Option<u16>) -> Option<Ready> {
         self.watch.wait_one(timeout_ms).map(|key| match key {
             INIT => Ready::Init,
             key => Ready::Line(ConnectionId(key)),
         })
     }
 
-    /// Sleeps in reserve, until it is called (`None`), init has something, or a connection has ended.
+    /// [`Self::watched`] of few connections. Those that stay ready take turns, with init.
+    fn polled(&self, timeout_ms: Option<u16>) -> Option<Ready> {
+        let input = |fd| PollFd::new(fd, PollFlags::POLLIN);
+        let mut fds: [_; 1 + POLLED_MAX] = std::array::from_fn(|_| input(self.watch.as_fd()));
+        for (fd, line) in fds[1..].iter_mut().zip(self.lines.values()) {
+            *fd = input(line.fd.as_fd());
+        }
+        let fds = &mut fds[..=self.lines.len().min(POLLED_MAX)];
+        let timeout = timeout_ms.map_or(PollTimeout::NONE, PollTimeout::from);
+        if poll(fds, timeout).unwrap_or(0) == 0 {
+            return None;
+        }
+        let first = self.turn.get() % fds.len();
+        let mut places = (first..fds.len()).chain(0..first);
+        // An error or an end is found by whoever reads.
+        let place = places.find(|place| fds[*place].any().unwrap_or(true))?;
+        self.turn.set(place + 1);
+        match place.checked_sub(1) {
+            None => self.watched(Some(0)),
+            Some(place) => self.lines.keys().nth(place).copied().map(Ready::Line),
+        }
+    }
+
+    /// Sleeps in reserve, until it is called, or init has something.
     #[must_use]
     pub fn wait_in_reserve(&self) -> Option<Ready> {
-        match self.reserve.wait_one(None)? {
-            INIT => Some(Ready::Init),
-            CALL => {
-                self.bell.hear();
-                None
-            }
-            key => Some(Ready::Line(ConnectionId(key))),
+        let key = self.reserve.wait_one(None)?;
+        if key == INIT {
+            return Some(Ready::Init);
         }
+        self.bell.hear();
+        None
     }
 
     /// Calls one of those that sleep in reserve.
@@ -177,8 +229,9 @@ impl Lines {
 
     fn forget(&mut self, id: ConnectionId) -> Option<Line> {
         let line = self.lines.remove(&id)?;
-        self.watch.remove(line.fd.as_fd());
-        self.reserve.remove(line.fd.as_fd());
+        if self.watches_lines {
+            self.watch.remove(line.fd.as_fd());
+        }
         Some(line)
     }
 }
@@ -230,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_in_reserve_is_called_and_told_of_ends_and_sleeps_through_requests() {
+    fn whoever_is_in_reserve_is_called_and_sleeps_through_requests_and_ends() {
         let (init, ours) = seqpacket::pair().unwrap();
         let (caller, connection) = seqpacket::pair().unwrap();
         let bell = Bell::new().unwrap();
@@ -248,9 +301,32 @@ mod tests {
         let mut buffer = [0; 200];
         assert!(matches!(lines.take(ConnectionId(3), &mut buffer), Taken::Request(_)));
         drop(caller);
-        assert_eq!(lines.wait_in_reserve(), Some(Ready::Line(ConnectionId(3))));
+        bell.ring();
+        assert_eq!(lines.wait_in_reserve(), None);
+        assert_eq!(lines.wait(Some(0)), Some(Ready::Line(ConnectionId(3))));
         assert!(matches!(lines.take(ConnectionId(3), &mut buffer), Taken::Nothing));
         assert!(lines.lines.is_empty());
+    }
+
+    #[test]
+    fn few_connections_and_many_take_turns_with_init() {
+        let (init, ours) = seqpacket::pair().unwrap();
+        let mut lines = Lines::new(ours.as_fd(), Bell::new().unwrap(), 10).unwrap();
+        seqpacket::send(init.as_fd(), &[b"x"], &[], None).unwrap();
+        let mut callers = Vec::new();
+        for number in 0..3 * POLLED_MAX as u64 {
+            let (caller, connection) = seqpacket::pair().unwrap();
+            send_frame(caller.as_fd(), &request(1), b"x", &[], None).unwrap();
+            callers.push(caller);
+            lines.add(line(number, connection)).unwrap();
+            let mut left: Vec<_> = lines.lines.keys().copied().map(Ready::Line).collect();
+            left.push(Ready::Init);
+            for _ in 0..left.len() {
+                let ready = lines.wait(Some(0)).unwrap();
+                left.retain(|other| *other != ready);
+            }
+            assert_eq!(left, [], "with {} connections", callers.len());
+        }
     }
 
     #[test]

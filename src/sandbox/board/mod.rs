@@ -26,8 +26,10 @@
 //! Who sleeps where: a message to a connection wakes somebody who sleeps on it, and so nobody should who is not needed.
 //! One worker, the *watcher*, sleeps on the connections; the others are its *reserve*, and sleep until they are called
 //! or init has something for them. A watcher that takes a request stays it when it will be back at once, and hands the
-//! watch on when the request is long or more wait: it calls one of the reserve. Should nobody watch although somebody
-//! could, init finds what waits at its next look: what these words say decides what is faster, not what is run.
+//! watch on when the request is long or more wait, as long as there are processors for more workers: it calls one of the
+//! reserve. Who takes a processor and who has been away with one request for long is what init saw at its last look.
+//! Should nobody watch although somebody could, init finds what waits at its next look: what these words say decides
+//! what is faster, not what is run.
 //!
 //! All orderings are sequentially consistent: init closes the gate, or goes to sleep, and *then* looks at the slots;
 //! workers write their slot and *then* look at the gate, or at whether init sleeps. One of the two sees the other.
@@ -41,8 +43,8 @@ use crate::wire::ids::CallId;
 #[cfg(test)]
 mod tests;
 
-/// Workers that read from connections; those beyond get their work from init. A message passes all that wait on its
-/// connection, and more at a time than these begin at init's next look.
+/// Workers that read from connections; those beyond get their work from init. A message passes all that watch its
+/// connection, and more requests at a time than these begin at init's next look.
 pub const READERS_MAX: usize = 32;
 
 /// Words of the common page.
@@ -51,6 +53,7 @@ const SLEEP: usize = 1;
 const WATCHER: usize = 2;
 const RESERVE: usize = 3;
 const PLACE: usize = 4;
+const LONG: usize = 5;
 /// Words of a slot.
 const STATE: usize = 0;
 const CONNECTION: usize = 1;
@@ -218,6 +221,21 @@ impl Board {
         self.pages.common()[GATE].swap(value, SeqCst) != value
     }
 
+    /// Says which workers, by the numbers of their slots, have had the same request for long. True when one of the reserve
+    /// must be called, because one of these was to watch.
+    pub fn set_long(&self, slots: impl Iterator<Item = usize>) -> bool {
+        let numbers =
+            slots.map(|index| index as u64 + 1).filter(|number| *number <= self.readers as u64);
+        let long = numbers.fold(0, |long, number| long | bit(number));
+        let common = self.pages.common();
+        common[LONG].store(long, Relaxed);
+        let watcher = common[WATCHER].load(SeqCst);
+        watcher != NOBODY
+            && long & bit(watcher) != 0
+            && common[WATCHER].compare_exchange(watcher, NOBODY, SeqCst, SeqCst).is_ok()
+            && common[RESERVE].load(SeqCst) != 0
+    }
+
     /// Says whether workers that begin a turn must wake init. Whoever says so looks at the slots afterwards.
     pub fn set_asleep(&self, asleep: bool) {
         self.pages.common()[SLEEP].store(if asleep { ASLEEP } else { AWAKE }, SeqCst);
@@ -344,12 +362,20 @@ impl Slot<'_> {
     /// Joins the reserve before it sleeps; false when nobody watches.
     #[must_use]
     pub fn join_reserve(&self) -> bool {
-        self.common[RESERVE].fetch_or(self.bit(), SeqCst);
+        self.common[RESERVE].fetch_or(bit(self.number), SeqCst);
         let watched = self.common[WATCHER].load(SeqCst) != NOBODY;
         if !watched {
             self.leave_reserve();
         }
         watched
+    }
+
+    /// How many of those that read are at work and get on: not in reserve, and not away for long.
+    #[must_use]
+    pub fn at_work(&self) -> usize {
+        let others = self.common[RESERVE].load(Relaxed) | self.common[LONG].load(Relaxed);
+        let others = u64::from(others.count_ones());
+        usize::try_from(self.readers.saturating_sub(others)).unwrap_or(0)
     }
 
     /// The processor of the last one that handed the watch on.
@@ -360,12 +386,7 @@ impl Slot<'_> {
 
     /// It is awake again.
     pub fn leave_reserve(&self) {
-        self.common[RESERVE].fetch_and(!self.bit(), SeqCst);
-    }
-
-    /// Each of those that read has its own.
-    const fn bit(&self) -> u64 {
-        1 << (self.number % 64)
+        self.common[RESERVE].fetch_and(!bit(self.number), SeqCst);
     }
 }
 
@@ -444,6 +465,11 @@ impl Slot<'_> {
     fn swap(&self, from: Seen, to: Seen) -> bool {
         self.own[STATE].compare_exchange(from.0, to.0, SeqCst, SeqCst).is_ok()
     }
+}
+
+/// Each of the numbers of those that read has its own.
+const fn bit(number: u64) -> u64 {
+    1 << (number % 64)
 }
 
 fn halves(CallId(bytes): CallId) -> [u64; 2] {

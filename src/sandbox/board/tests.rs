@@ -217,6 +217,24 @@ fn one_watches_and_the_others_are_called() {
     assert!(!b.hand_on(0));
 }
 
+/// Who is away for long takes no processor and does not watch.
+#[test]
+fn who_is_away_for_long_is_not_at_work() {
+    let board = Board::new(READERS_MAX + 1).unwrap();
+    let [a, b, c] = [0, 1, 2].map(|index| board.slot(index).unwrap());
+    assert_eq!(a.at_work(), READERS_MAX);
+    assert!(a.watches() && c.join_reserve());
+    assert!(!board.set_long([1, READERS_MAX].into_iter()), "the watcher gets on");
+    assert_eq!(a.at_work(), READERS_MAX - 2);
+    assert!(board.set_long([0].into_iter()), "somebody is there to be called");
+    assert_eq!(a.at_work(), READERS_MAX - 2);
+    assert!(b.watches(), "nobody did");
+    c.leave_reserve();
+    assert!(!board.set_long([1].into_iter()), "the reserve is empty");
+    assert!(!board.set_long(std::iter::empty()));
+    assert_eq!(a.at_work(), READERS_MAX);
+}
+
 /// Those beyond the readers wait for init, watch nothing, and are no part of the reserve.
 #[test]
 fn workers_beyond_the_readers_wait_for_init_only() {

@@ -316,6 +316,18 @@ impl<F: Fork> Pool<F> {
         told.count() == self.readers().count()
     }
 
+    /// Workers at these places have had the same request for long: somebody else watches.
+    pub fn note_long(&self, places: impl Iterator<Item = usize>) {
+        if self.board.set_long(places) {
+            self.bell.ring();
+        }
+    }
+
+    /// A connection has ended: wakes those that hold it and sleep in reserve, which look before they go back there.
+    pub fn unshare(&self) {
+        self.readers().for_each(|(worker, _)| look_again(worker));
+    }
+
     /// Workers read from connections, or only init does.
     pub fn set_gate(&self, open: bool) {
         if self.board.set_gate(open) && open {
@@ -404,7 +416,7 @@ impl<F: Fork> Pool<F> {
     }
 }
 
-/// Wakes a worker that waits for init only.
+/// Wakes a worker that waits for init, or sleeps in reserve.
 fn look_again(worker: &Worker) {
     // One without room for it has other messages to be woken by; one that is gone is noticed by its exit.
     let _unsent = send_frame(worker.socket.as_fd(), &envelope::Line::default(), b"", &[], Some(0));

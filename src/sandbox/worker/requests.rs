@@ -68,6 +68,10 @@ pub struct Requests<'s> {
     /// When the one that was given last began, and how long it took, in nanoseconds.
     began: u64,
     took: Option<u64>,
+    /// It called others: while it waited for them its processor was free.
+    called: bool,
+    /// How many of the workers can run at a time.
+    processors: usize,
     moves: Moves,
     /// Requests since the last move.
     moved: Option<u32>,
@@ -86,8 +90,21 @@ impl<'s> Requests<'s> {
         }
         let buffer = vec![0; FRAME_MAX];
         let (slot, spin) = (seat.slot, Spin::default());
+        let processors = processors::count().unwrap_or(usize::MAX);
         let (moves, moved) = (Moves::default(), None);
-        Ok(Self { slot, lines, buffer, assigned: false, spin, began: 0, took: None, moves, moved })
+        Ok(Self {
+            slot,
+            lines,
+            buffer,
+            assigned: false,
+            spin,
+            began: 0,
+            took: None,
+            called: false,
+            processors,
+            moves,
+            moved,
+        })
     }
 
     /// There is an instance for the first one.
@@ -99,6 +116,7 @@ impl<'s> Requests<'s> {
     /// and init is about to end this process.
     pub fn done<M: Module>(&mut self, worker: &Worker<'_, M>) -> bool {
         self.took = Some(monotonic_ns().saturating_sub(self.began));
+        self.called = worker.host.has_called();
         // In this order: init closes the gate before it looks who is free.
         let rests = self.slot.rest();
         let asked = self.assigned || !self.slot.gate_is_open();
@@ -114,7 +132,7 @@ impl<'s> Requests<'s> {
             let ready = match self.slot.settle() {
                 Wait::Anybody => self.wait(worker),
                 Wait::Init => {
-                    tidy(worker, worker.init.as_fd());
+                    tidy(worker, &[worker.init.as_fd()]);
                     Some(Ready::Init)
                 }
                 Wait::End => return Err(Ended::Init),
@@ -134,7 +152,7 @@ impl<'s> Requests<'s> {
 
     /// Waits for whatever comes first. One worker sleeps on the connections, the others until they are called.
     fn wait<M: Module>(&mut self, worker: &Worker<'_, M>) -> Option<Ready> {
-        if tidy(worker, self.lines.as_fd()) {
+        if tidy(worker, &self.lines.as_fds()) {
             return self.lines.wait(Some(0));
         }
         let lines = &self.lines;
@@ -177,7 +195,9 @@ impl<'s> Requests<'s> {
             return;
         }
         let soon = self.took.is_some_and(|took| took < SOON_NS);
-        if soon && self.lines.wait(Some(0)).is_none() {
+        // What waits would wait for a processor anyway.
+        let enough = soon && !self.called && self.slot.at_work() >= self.processors;
+        if enough || (soon && self.lines.wait(Some(0)).is_none()) {
             self.slot.keep_watch();
         } else if self.slot.hand_on(processors::current().unwrap_or(usize::MAX)) {
             self.lines.call_reserve();
@@ -285,8 +305,8 @@ impl<'s> Requests<'s> {
     }
 }
 
-/// Makes ready what was lent and came back, until `work` can be read, or nothing is left of it. True: it can be read.
-fn tidy<M: Module>(worker: &Worker<'_, M>, work: BorrowedFd<'_>) -> bool {
+/// Makes ready what was lent and came back, until some of `work` can be read, or nothing is left of it. True: it can be read.
+fn tidy<M: Module>(worker: &Worker<'_, M>, work: &[BorrowedFd<'_>]) -> bool {
     let Some(pool) = worker.spec.pool.as_ref() else { return false };
     while pool.bytes() > 0 {
         if pool.tidy_until(work, POOL_IDLE_MS) {

@@ -120,7 +120,7 @@ fn what_comes_back_is_made_zero_until_there_is_work() {
     let segment = pool.copy_of(&vec![7; 8 << 20]).unwrap();
     let file = File::from(segment.as_fd().try_clone_to_owned().unwrap());
     let mut bytes = vec![1; 8 << 20];
-    assert!(!pool.tidy_until(ours.as_fd(), 1), "nothing comes back");
+    assert!(!pool.tidy_until(&[ours.as_fd()], 1), "nothing comes back");
     std::thread::scope(|scope| {
         // Work comes when all is zero, and else too late.
         scope.spawn(|| {
@@ -134,12 +134,12 @@ fn what_comes_back_is_made_zero_until_there_is_work() {
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
-        assert!(pool.tidy_until(ours.as_fd(), u16::MAX));
+        assert!(pool.tidy_until(&[ours.as_fd()], u16::MAX));
     });
     assert_eq!(nix::unistd::read(&ours, &mut [0; 2]), Ok(1));
     drop(pool.copy_of(&vec![7; 8 << 20]).unwrap());
     nix::unistd::write(&theirs, b"w").unwrap();
-    assert!(pool.tidy_until(ours.as_fd(), u16::MAX));
+    assert!(pool.tidy_until(&[ours.as_fd()], u16::MAX));
     file.read_exact_at(&mut bytes, 0).unwrap();
     assert!(bytes.iter().all(|byte| *byte == 7), "work comes first");
 }

@@ -62,6 +62,13 @@ impl Lookout {
         })
     }
 
+    /// Who has the same request as at the last look.
+    fn long<'a>(&'a self, seen: &'a [Seen]) -> impl Iterator<Item = usize> + 'a {
+        let same = |(now, before): (&Seen, &Seen)| now == before && now.is_busy();
+        let both = seen.iter().zip(&self.seen).enumerate();
+        both.filter(move |(_, pair)| same(*pair)).map(|(index, _)| index)
+    }
+
     /// Takes the next look. `waiting` says whether requests wait, and whether they are more than may wait beside as many
     /// free workers.
     fn look(&mut self, seen: Vec<Seen>, waiting: impl FnOnce(usize) -> (bool, bool)) -> Verdict {
@@ -141,6 +148,7 @@ impl<M: Module> Secondary<'_, M> {
             self.last_request = now;
             self.pool.note_turns();
         }
+        self.pool.note_long(lookout.long(&seen));
         let mut ready: Vec<ConnectionId> = Vec::new();
         let (receiver, places) = (&self.receiver, self.queue.places());
         let verdict = lookout.look(seen, |free| {

@@ -312,6 +312,7 @@ impl<'a, M: Module> Secondary<'a, M> {
                 Event::Refused => {}
                 Event::Idle => return,
                 Event::Closed { fault } => {
+                    self.pool.unshare();
                     self.queue.forget(&connection);
                     if let Some(barrier) = &mut self.barrier {
                         barrier.forget(&connection);
