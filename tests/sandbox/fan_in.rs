@@ -1,6 +1,7 @@
 //! Fan-in at the receiver: parts wait for each other, the handler runs once, every caller gets the end.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use cwasi::modes::Payload;
 use cwasi::modes::local::receive_frame;
@@ -298,6 +299,28 @@ fn five_hundred_parts_are_one_invocation_and_leave_nothing() {
     }
     let after = eventually("nothing in the worker", settled);
     assert_eq!(before, after);
+    assert_eq!(function.workers().len(), 1);
+    function.end();
+}
+
+#[test]
+fn callers_that_come_and_go_do_not_disturb_a_group_on_its_way() {
+    const PARTS: u32 = 500;
+    let bed = Bed::new();
+    let function = Function::start(&bed, "quiet", merge(PARTS, LONG_MS, Partial::Fail));
+    let mut callers: Vec<_> = (0..3).map(|_| function.caller()).collect();
+    for round in 0..5 {
+        let visitors: Vec<_> = (0..100).map(|_| function.caller()).collect();
+        // They leave while the worker, which is slow to begin with, takes the parts.
+        let leaving = std::thread::spawn(|| {
+            for visitor in visitors {
+                std::thread::sleep(Duration::from_micros(300));
+                drop(visitor);
+            }
+        });
+        large_group(&mut callers, &format!("round-{round}"), PARTS);
+        leaving.join().unwrap();
+    }
     assert_eq!(function.workers().len(), 1);
     function.end();
 }

@@ -312,7 +312,10 @@ impl<'a, M: Module> Secondary<'a, M> {
                 Event::Refused => {}
                 Event::Idle => return,
                 Event::Closed { fault } => {
-                    self.pool.unshare();
+                    // Others are not shared, and their workers wait for parts only.
+                    if self.lookout.is_some() {
+                        self.pool.unshare();
+                    }
                     self.queue.forget(&connection);
                     if let Some(barrier) = &mut self.barrier {
                         barrier.forget(&connection);
