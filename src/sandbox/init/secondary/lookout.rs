@@ -241,6 +241,25 @@ mod tests {
     }
 
     #[test]
+    fn who_has_one_request_from_look_to_look_has_it_for_long() {
+        let (board, mut lookout) = (two_idle(), lookout());
+        let mut look = |long: &[usize]| {
+            let seen = seen(&board);
+            assert_eq!(lookout.long(&seen).collect::<Vec<_>>(), long);
+            lookout.look(seen, |_| (false, false));
+        };
+        run(&board, 0);
+        look(&[]);
+        run(&board, 1);
+        look(&[0]);
+        assert!(board.slot(0).unwrap().rest());
+        board.slot(0).unwrap().settle();
+        run(&board, 0);
+        look(&[1]);
+        look(&[0, 1]);
+    }
+
+    #[test]
     fn more_than_may_wait_is_read_at_once() {
         let (board, mut lookout) = (two_idle(), lookout());
         run(&board, 0);
