@@ -5,6 +5,7 @@
 #![expect(unsafe_code, reason = "closes every descriptor that it was not given")]
 
 mod command;
+mod pace;
 mod primary;
 mod replies;
 mod requests;

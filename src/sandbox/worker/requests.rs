@@ -14,7 +14,7 @@ use crate::sandbox::board::{Slot, Wait};
 use crate::sandbox::messages::WorkerMessage;
 use crate::sandbox::{stderr, terms};
 use crate::sys::clock::monotonic_ns;
-use crate::sys::processors::{self, Moves};
+use crate::sys::processors;
 use crate::sys::seqpacket::{self, Deadline, Received as Message, SocketError};
 use crate::sys::spin::Spin;
 use crate::vm::dispatch::from_monotonic;
@@ -23,17 +23,12 @@ use crate::wire::envelope::{self, Assignment, Part, Request};
 use crate::wire::frame::{self, FRAME_MAX, Kind};
 use crate::wire::ids::CallId;
 
+use super::pace::{Moving, Pace};
 use super::replies::Replies;
 use super::{Seat, Worker};
 
 /// How long a worker without requests keeps segments that nobody uses, in milliseconds.
 const POOL_IDLE_MS: u16 = 5000;
-/// A worker that was away for less with its last request, in nanoseconds, will be back soon from the next. Longer than
-/// what it is away for when its caller goes on first, on the same processor; shorter than the time between two of
-/// init's looks, after which somebody else would get what came meanwhile.
-const SOON_NS: u64 = 300_000;
-/// As many requests without a sleep between them say that a move to another processor was worth it.
-const WORTH_MIN: u32 = 4;
 /// How long a caller that sent what is no request may take to read that, in nanoseconds.
 const REFUSAL_NS: u64 = 10_000_000;
 
@@ -65,16 +60,8 @@ pub struct Requests<'s> {
     /// The one that was given last came from init.
     assigned: bool,
     spin: Spin,
-    /// When the one that was given last began, and how long it took, in nanoseconds.
-    began: u64,
-    took: Option<u64>,
-    /// It called others: while it waited for them its processor was free.
-    called: bool,
-    /// How many of the workers can run at a time.
-    processors: usize,
-    moves: Moves,
-    /// Requests since the last move.
-    moved: Option<u32>,
+    pace: Pace,
+    moving: Moving,
 }
 
 impl<'s> Requests<'s> {
@@ -89,22 +76,8 @@ impl<'s> Requests<'s> {
             lines.add(line)?;
         }
         let buffer = vec![0; FRAME_MAX];
-        let (slot, spin) = (seat.slot, Spin::default());
-        let processors = processors::count().unwrap_or(usize::MAX);
-        let (moves, moved) = (Moves::default(), None);
-        Ok(Self {
-            slot,
-            lines,
-            buffer,
-            assigned: false,
-            spin,
-            began: 0,
-            took: None,
-            called: false,
-            processors,
-            moves,
-            moved,
-        })
+        let (spin, pace, moving) = (Spin::default(), Pace::new(), Moving::default());
+        Ok(Self { slot: seat.slot, lines, buffer, assigned: false, spin, pace, moving })
     }
 
     /// There is an instance for the first one.
@@ -115,8 +88,7 @@ impl<'s> Requests<'s> {
     /// The request that was given last has been answered; false when init is gone, or the request's deadline was over
     /// and init is about to end this process.
     pub fn done<M: Module>(&mut self, worker: &Worker<'_, M>) -> bool {
-        self.took = Some(monotonic_ns().saturating_sub(self.began));
-        self.called = worker.host.has_called();
+        self.pace.end(worker.host.has_called());
         // In this order: init closes the gate before it looks who is free.
         let rests = self.slot.rest();
         let asked = self.assigned || !self.slot.gate_is_open();
@@ -162,42 +134,27 @@ impl<'s> Requests<'s> {
         if soon.is_some() {
             return soon;
         }
-        if let Some(requests) = self.moved.take() {
-            self.moves.judge(requests >= WORTH_MIN);
-        }
+        self.moving.sleeps();
         if self.slot.watches() || !self.slot.join_reserve() {
             return lines.wait(None);
         }
         let ready = lines.wait_in_reserve();
         self.slot.leave_reserve();
         if ready.is_none() {
-            self.part();
+            self.moving.called(self.slot);
         }
         ready
     }
 
-    /// After it was called: goes off the processor of the one that called it and has more requests before it.
-    fn part(&mut self) {
-        let here = processors::current().filter(|here| *here == self.slot.place());
-        let Some(here) = here.filter(|_| self.moves.may()) else { return };
-        if processors::leave(here) {
-            self.moved = Some(0);
-        } else {
-            self.moves.judge(false);
-        }
-    }
-
     /// Before the worker runs a request: whether another one is to watch meanwhile.
     fn mind_watch(&mut self) {
-        self.began = monotonic_ns();
-        self.moved = self.moved.map(|requests| requests.saturating_add(1));
+        self.pace.begin();
+        self.moving.begins();
         if !self.slot.reads() {
             return;
         }
-        let soon = self.took.is_some_and(|took| took < SOON_NS);
-        // What waits would wait for a processor anyway.
-        let enough = soon && !self.called && self.slot.at_work() >= self.processors;
-        if enough || (soon && self.lines.wait(Some(0)).is_none()) {
+        let returns = || self.pace.is_short() && self.lines.wait(Some(0)).is_none();
+        if self.pace.is_enough(self.slot) || returns() {
             self.slot.keep_watch();
         } else if self.slot.hand_on(processors::current().unwrap_or(usize::MAX)) {
             self.lines.call_reserve();
