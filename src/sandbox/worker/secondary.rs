@@ -94,6 +94,7 @@ impl<I: Instance> Ready<I> {
         }
     }
 
+    /// A fresh one whose guest was asked for a place, if there is to be one.
     fn asked<M: Module<Instance = I>>(
         worker: &mut Worker<'_, M>,
         ahead: Ahead,

@@ -111,6 +111,13 @@ impl<M: Module> Secondary<'_, M> {
         }
     }
 
+    /// A connection has ended, which workers may hold. Where none is shared they wait for parts, and hear of nothing else.
+    pub(super) fn unshare(&self) {
+        if self.lookout.is_some() {
+            self.pool.unshare();
+        }
+    }
+
     /// Whether init reads what workers read, now.
     pub(super) fn reads_shared(&self) -> bool {
         self.stop.is_some() || self.lookout.as_ref().is_some_and(|lookout| lookout.reading)

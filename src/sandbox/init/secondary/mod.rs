@@ -312,10 +312,7 @@ impl<'a, M: Module> Secondary<'a, M> {
                 Event::Refused => {}
                 Event::Idle => return,
                 Event::Closed { fault } => {
-                    // Others are not shared, and their workers wait for parts only.
-                    if self.lookout.is_some() {
-                        self.pool.unshare();
-                    }
+                    self.unshare();
                     self.queue.forget(&connection);
                     if let Some(barrier) = &mut self.barrier {
                         barrier.forget(&connection);
