@@ -14,11 +14,12 @@ use crate::{
     PagedMemory, Pages, PagesError, Response, Shared, SharedMemory,
 };
 
-pub(crate) struct FakeMemory(Vec<u8>);
+/// Its bytes, and what was shown in them last.
+pub(crate) struct FakeMemory(Vec<u8>, Vec<(u32, Vec<u8>)>);
 
 impl FakeMemory {
     pub(crate) fn of(len: usize) -> Self {
-        Self(vec![0; len])
+        Self(vec![0; len], Vec::new())
     }
 }
 
@@ -62,7 +63,16 @@ impl PagedMemory for FakeMemory {
         let target = &mut self.0[range(pages)];
         target.fill(0);
         target[..bytes.len()].copy_from_slice(&bytes);
+        let shown = target.to_vec();
+        let start = pages.start().0;
+        self.1.retain(|(at, _)| *at != start);
+        self.1.push((start, shown));
         Ok(())
+    }
+
+    fn is_as_shown(&self, (): &(), pages: Pages) -> bool {
+        let now = &self.0[range(pages)];
+        self.1.iter().any(|(at, shown)| *at == pages.start().0 && shown == now)
     }
 
     fn clear(&mut self, pages: Pages) -> Result<(), PagesError> {

@@ -152,6 +152,9 @@ pub trait PagedMemory: GuestMemory {
     /// When the system refuses.
     fn show(&mut self, pages: Pages, sealed: BorrowedFd<'_>) -> Result<(), PagesError>;
 
+    /// True when the guest has changed nothing in `pages` since [`Self::show`]; false also when the host cannot tell.
+    fn is_as_shown(&self, source: &Self::Source, pages: Pages) -> bool;
+
     /// Makes `pages` ordinary memory, zero.
     ///
     /// # Errors

@@ -51,7 +51,7 @@ enum Backing<M: PagedMemory> {
 struct Whole {
     fd: OwnedFd,
     len: u64,
-    /// The guest said so; whatever it has changed is its own.
+    /// The guest said so when it had changed nothing; what it has changed since is its own.
     goes_on: bool,
 }
 
@@ -138,7 +138,8 @@ impl<M: PagedMemory> Regions<M> {
         Ok(())
     }
 
-    /// Ends the writing of an open region, or has what is shown there go on as it came; false when there is neither.
+    /// Ends the writing of an open region, or has what is shown there go on as it came; false when there is neither, or
+    /// when the guest has changed what is shown: that is copied when it is sent.
     ///
     /// # Errors
     /// When the system refuses: the bytes are still there, but no region.
@@ -148,8 +149,8 @@ impl<M: PagedMemory> Regions<M> {
             if let Backing::Shown { whole: Some(whole), .. } = &mut region.backing
                 && whole.len == u64::from(len)
             {
-                whole.goes_on = true;
-                return Ok(true);
+                whole.goes_on = memory.is_as_shown(&self.source, region.pages);
+                return Ok(whole.goes_on);
             }
         }
         self.seal_open(memory, ptr, len)
@@ -325,7 +326,8 @@ pub fn region_share<M: PagedMemory>(
 /// send it without copying from here on.
 ///
 /// # Errors
-/// [`Errno::InvalidArgument`] when neither an open region of at least `len` bytes nor that starts there, or `len` is 0;
+/// [`Errno::InvalidArgument`] when neither an open region of at least `len` bytes nor that starts there, when the guest has
+/// changed what is shown, or `len` is 0;
 /// [`Errno::BadPointer`]; [`Errno::NotAvailable`]; [`Errno::Internal`], and then there is no such region any more.
 pub fn region_seal<M: PagedMemory>(
     host: &mut Host,

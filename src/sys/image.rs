@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous};
 
 use super::mapping::page_len;
-use super::populated::Populated;
+use super::populated::{Populated, Wanted};
 
 /// Bytes beyond the image's own that stay in memory for whoever comes next, at most. Making such a page zero takes a
 /// fraction of the fault that would bring a new one.
@@ -43,7 +43,7 @@ impl Image {
         }
         let mut there = Vec::new();
         let asked = populated.map(|populated| {
-            populated.each(start..start + memory.len(), |found| {
+            populated.each(start..start + memory.len(), Wanted::Present, |found| {
                 there.push(found.start - start..found.end - start);
             })
         });
@@ -224,7 +224,7 @@ impl<'a> Imaged<'a> {
         let start = self.start.addr().get();
         let mut held = Vec::new();
         let number = |at: usize| u32::try_from((at - start) / page).unwrap_or(u32::MAX);
-        populated.each(start..start + self.len, |found| {
+        populated.each(start..start + self.len, Wanted::Present, |found| {
             held.push(Held { pages: number(found.start)..number(found.end), in_memory: true });
         })?;
         Ok(held)

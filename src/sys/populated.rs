@@ -1,18 +1,28 @@
-//! Which pages of this process are there at all: in memory, or swapped out. Every other page is zero when it is read.
+//! What the kernel's page map says of this process' pages: which of them exist (every other page of anonymous memory is
+//! zero when it is read), and which of a private file mapping were written.
 //!
-//! Asks the kernel by `PAGEMAP_SCAN` (Linux 6.7 and later), which says it of ranges and in one step; where that is
-//! missing, or there is no `/proc`, callers do without.
+//! Asks by `PAGEMAP_SCAN` (Linux 6.7 and later), which answers with ranges and in one step. Older kernels have the map as
+//! a file of one number for each page, which is read for [`Populated::is_written`] only. Without `/proc` callers do
+//! without.
 #![expect(unsafe_code, reason = "an ioctl that fills memory")]
 
+use std::cell::OnceCell;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::rc::Rc;
 
 /// Ranges that one question brings; more are asked for again.
 const RANGES: usize = 32;
+/// Numbers of the map that are read at once.
+const ENTRIES: usize = 512;
+/// Bits of such a number (`Documentation/admin-guide/mm/pagemap.rst`).
+const ENTRY_FILE: u64 = 1 << 61;
+const ENTRY_THERE: u64 = 0b11 << 62;
 /// Kinds of pages (`linux/fs.h`).
+const FILE: u64 = 1 << 2;
 const PRESENT: u64 = 1 << 3;
 const SWAPPED: u64 = 1 << 4;
 /// The kernel's one page of zeros: only ever read.
@@ -55,7 +65,32 @@ nix::ioctl_readwrite!(
 
 /// This process' page map. A child of it must not use it: it goes on being the parent's.
 #[derive(Debug)]
-pub struct Populated(File);
+pub struct Populated {
+    map: File,
+    /// The kernel knows `PAGEMAP_SCAN`.
+    scans: bool,
+}
+
+/// Opened by the first process that asks, which then goes on using it: a worker.
+#[derive(Clone, Debug, Default)]
+pub struct LazyPopulated(Rc<OnceCell<Option<Rc<Populated>>>>);
+
+impl LazyPopulated {
+    /// `None` where the kernel cannot be asked.
+    #[must_use]
+    pub fn get(&self) -> Option<Rc<Populated>> {
+        self.0.get_or_init(|| Populated::open().map(Rc::new)).clone()
+    }
+}
+
+/// Pages that are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Those that exist.
+    Present,
+    /// Those that exist and are no file's: anonymous memory, and what was written in private mappings of files.
+    Anonymous,
+}
 
 impl Populated {
     /// Opens it; `None` where the kernel cannot be asked.
@@ -63,25 +98,64 @@ impl Populated {
     pub fn open() -> Option<Self> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
         let map = OpenOptions::new().read(true).custom_flags(flags).open("/proc/self/pagemap");
-        let this = Self(map.ok()?);
+        let mut this = Self { map: map.ok()?, scans: true };
         // Whatever lies there in a container's root file system: only the kernel's own file answers.
         let here = std::ptr::from_ref(&this).addr();
         let page = super::mapping::page_len()?;
-        let around = here / page * page;
+        let around = here / page * page..here / page * page + page;
         let mut found = false;
-        this.each(around..around + page, |_| found = true).ok()?;
+        this.scans = this.each(around.clone(), Wanted::Present, |_| found = true).is_ok();
+        if !this.scans {
+            found = this.is_written(around).ok()?;
+        }
         found.then_some(this)
     }
 
-    /// Calls `found` with each range of pages among `addresses` that are there, in ascending order, as addresses.
+    /// Whether a page among `addresses`, which are whole pages of private mappings of files, was written.
+    ///
+    /// # Errors
+    /// When the kernel does not say; then nothing is known.
+    pub fn is_written(&self, addresses: Range<usize>) -> io::Result<bool> {
+        if self.scans {
+            let mut written = false;
+            self.each(addresses, Wanted::Anonymous, |_| written = true)?;
+            return Ok(written);
+        }
+        let page = super::mapping::page_len().ok_or(io::ErrorKind::Unsupported)?;
+        let pages = addresses.start / page..addresses.end.div_ceil(page);
+        let mut numbers = [0; ENTRIES * size_of::<u64>()];
+        for first in pages.clone().step_by(ENTRIES) {
+            let count = ENTRIES.min(pages.end - first);
+            let bytes = &mut numbers[..count * size_of::<u64>()];
+            self.map.read_exact_at(bytes, (first * size_of::<u64>()) as u64)?;
+            let written = |number: &[u8; 8]| {
+                let number = u64::from_ne_bytes(*number);
+                number & ENTRY_THERE != 0 && number & ENTRY_FILE == 0
+            };
+            if bytes.as_chunks().0.iter().any(written) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Calls `found` with each range of pages among `addresses` that are `wanted`, in ascending order, as addresses.
     ///
     /// # Errors
     /// When the kernel does not say; then nothing is known.
     pub fn each(
         &self,
         addresses: Range<usize>,
+        wanted: Wanted,
         mut found: impl FnMut(Range<usize>),
     ) -> io::Result<()> {
+        if !self.scans {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let unwanted = match wanted {
+            Wanted::Present => ZEROS,
+            Wanted::Anonymous => ZEROS | FILE,
+        };
         let mut regions = [Region::default(); RANGES];
         let mut start = addresses.start as u64;
         let end = addresses.end as u64;
@@ -95,14 +169,14 @@ impl Populated {
                 regions: regions.as_mut_ptr().addr() as u64,
                 regions_len: RANGES as u64,
                 pages_max: 0,
-                kinds_inverted: ZEROS,
-                kinds_all: ZEROS,
+                kinds_inverted: unwanted,
+                kinds_all: unwanted,
                 kinds_any: PRESENT | SWAPPED,
                 kinds_told: PRESENT | SWAPPED,
             };
             // SAFETY:
             // - the kernel fills at most so many regions, which live longer than the call.
-            let filled = unsafe { pagemap_scan(self.0.as_raw_fd(), &raw mut question) }?;
+            let filled = unsafe { pagemap_scan(self.map.as_raw_fd(), &raw mut question) }?;
             let filled = usize::try_from(filled).unwrap_or(0).min(RANGES);
             for region in &regions[..filled] {
                 if let (Ok(start), Ok(end)) = (region.start.try_into(), region.end.try_into()) {
@@ -123,10 +197,11 @@ mod tests {
     use std::num::NonZeroUsize;
     use std::ptr::NonNull;
 
-    use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
     use super::*;
     use crate::sys::mapping::page_len;
+    use crate::sys::segment::Segment;
 
     /// More ranges than one question brings.
     const PAGES: usize = 4 * RANGES;
@@ -144,7 +219,7 @@ mod tests {
         let there = || {
             let mut numbers = Vec::new();
             let first = start.addr().get();
-            let found = populated.each(first..first + len.get(), |range| {
+            let found = populated.each(first..first + len.get(), Wanted::Present, |range| {
                 numbers.extend((range.start - first) / page..(range.end - first) / page);
             });
             found.unwrap();
@@ -166,5 +241,48 @@ mod tests {
         // SAFETY:
         // - our mapping, not used any more.
         unsafe { munmap(start.cast(), len.get()) }.unwrap();
+    }
+
+    #[test]
+    fn what_was_written_in_a_private_mapping_of_a_file_is_known_and_what_was_read_is_not() {
+        let page = page_len().unwrap();
+        let pages = ENTRIES + 100;
+        let memory = Segment::copy_of(&vec![7; pages * page]).unwrap();
+        let len = NonZeroUsize::new(pages * page).unwrap();
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let map = || {
+            // SAFETY:
+            // - a fresh mapping at an address of the kernel's choice.
+            let start =
+                unsafe { mmap(None, len, access, MapFlags::MAP_PRIVATE, memory.as_fd(), 0) };
+            start.unwrap().cast::<u8>()
+        };
+        let Some(scans) = Populated::open() else { return };
+        let reads = Populated { map: scans.map.try_clone().unwrap(), scans: false };
+        for number in [0, 17, ENTRIES - 1, ENTRIES, pages - 1] {
+            let start = map();
+            let first = start.addr().get();
+            let written = |range: Range<usize>| {
+                let range = first + range.start * page..first + range.end * page;
+                let answers = [&scans, &reads].map(|map| map.is_written(range.clone()).unwrap());
+                assert_eq!(answers[0], answers[1]);
+                answers[0]
+            };
+            assert!(!written(0..pages));
+            // SAFETY:
+            // - inside the mapping, to which nobody refers.
+            unsafe {
+                (0..pages).for_each(|page_at| {
+                    assert_eq!(start.add(page_at * page).read_volatile(), 7);
+                });
+                assert!(!written(0..pages), "only read");
+                start.add(number * page + 5).write_volatile(8);
+            }
+            assert!(written(0..pages) && written(number..number + 1));
+            assert!(!written(0..number) && !written(number + 1..pages));
+            // SAFETY:
+            // - our mapping, not used any more.
+            unsafe { munmap(start.cast(), len.get()) }.unwrap();
+        }
     }
 }

@@ -30,6 +30,7 @@ pub const CASES: &[Case] = &[
     ("what_is_embedded_has_regions_of_its_own", regions_of_its_own),
     ("a_region_goes_into_embedded_modules_without_a_copy_and_back", without_a_copy),
     ("and_so_does_one_of_a_pool", without_a_copy_from_a_pool),
+    ("a_sealed_region_is_copied_as_it_was_sealed_where_it_cannot_be_mapped", copied_as_sealed),
 ];
 
 /// A root that has one module embedded, and calls it by the name `echo`.
@@ -172,4 +173,23 @@ fn goes_into_embedded_modules(pool: Option<SegmentPool>) {
     if let Some(pool) = pool {
         assert!(pool.trim(), "and so do the tokens");
     }
+}
+
+/// The callee's allocator knows no pages.
+fn copied_as_sealed() {
+    let root = GUEST.replacen("(memory", r#"(func (export "cwasi.home")) (memory"#, 1);
+    let (whole, at) =
+        ("(global.set $next (i32.add (local.get $at) (local.get $n)))", "(local.get $at)");
+    let odd = "(global.set $next (i32.add (local.get $at) (i32.add (local.get $n) (i32.const 1))))";
+    let end = format!("{whole}\n        {at})");
+    assert!(GUEST.contains(&end));
+    let callee = GUEST.replace(&end, &format!("{odd} (i32.add (i32.const 1) {at}))"));
+    let module = load(&root, "echo", &callee, true);
+    let mut vm = Vm::new(&module, None);
+    assert_eq!(vm.run("share", &[AT, PAGES * PAGE]), 0);
+    vm.run("fill", &[AT, LEN, 7]);
+    assert_eq!(vm.run("seal", &[AT, LEN]), 0);
+    vm.run("fill", &[AT, LEN, 9]);
+    assert_eq!(vm.answer(), 7 * LEN);
+    assert_eq!(mapped(), 1, "the caller's");
 }

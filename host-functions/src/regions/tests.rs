@@ -194,9 +194,19 @@ fn nothing_is_shown_where_a_region_is_or_room_is_missing() {
     let answer = bench.regions.answer(&mut bench.memory, GuestPtr(PAGE), len).unwrap();
     assert!(answer.is_none(), "the guest may have changed it");
     bench.fill(1, 1, 9);
+    assert_eq!(bench.seal(PAGE, len), Err(Errno::InvalidArgument), "the guest has changed it");
+    assert_eq!(bench.send(PAGE, len), None, "and so it is copied");
+    bench.fill(1, 1, 5);
     assert_eq!(bench.seal(PAGE, len), Ok(()));
-    assert!(bench.send(PAGE, len) == Some(vec![5; len as usize]), "as it came");
+    bench.fill(1, 1, 9);
+    assert!(bench.send(PAGE, len) == Some(vec![5; len as usize]), "as it was sealed");
     assert!(bench.regions.answer(&mut bench.memory, GuestPtr(PAGE), len).unwrap().is_some());
+    assert_eq!(
+        bench.seal(PAGE, len),
+        Err(Errno::InvalidArgument),
+        "changed before it was sealed again"
+    );
+    assert_eq!(bench.send(PAGE, len), None);
     assert_eq!(bench.release(PAGE, LARGE * PAGE), Ok(()));
     assert_eq!(bench.memory.slice(GuestPtr(PAGE), 1), Ok(&[0][..]));
     assert_eq!(bench.release(PAGE, LARGE * PAGE), Err(Errno::InvalidArgument));

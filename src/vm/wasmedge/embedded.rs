@@ -237,10 +237,19 @@ impl Bound<2> for Pass {
             let failure = outside("`cwasi_alloc`", response_out, ResponseRef::SIZE);
             return end(env, Err(failure));
         }
-        let shown = pending.in_pages && show(env, &pending, callee, GuestPtr(at));
-        let payload = caller.slice(pending.payload.0, len)?;
-        if len > 0 && !shown && callee.write(GuestPtr(at), payload).is_err() {
-            let failure = outside("`cwasi_alloc`", at, payload.len());
+        let brought = if len == 0 {
+            Ok(())
+        } else if pending.in_pages {
+            bring_sealed(env, &pending, callee, GuestPtr(at))
+        } else {
+            let payload = caller.slice(pending.payload.0, len)?;
+            callee.write(GuestPtr(at), payload).map_err(|_errno| NotBrought::Outside)
+        };
+        if let Err(reason) = brought {
+            let failure = match reason {
+                NotBrought::Outside => outside("`cwasi_alloc`", at, len as usize),
+                NotBrought::Unreadable(message) => CallFailure { errno: Errno::Internal, message },
+            };
             return end(env, Err(failure));
         }
         if let Some(pending) = &mut env.slot.embedded.borrow_mut().pending {
@@ -248,6 +257,37 @@ impl Bound<2> for Pass {
         }
         Ok(Errno::Ok.code())
     }
+}
+
+/// Why a payload did not get into the callee's memory.
+enum NotBrought {
+    /// The callee allocated a block outside of it.
+    Outside,
+    Unreadable(String),
+}
+
+/// Maps the caller's sealed payload to the block that the callee allocated for it, or copies it there as it was sealed.
+fn bring_sealed(
+    env: &Environment<'_>,
+    pending: &Pending,
+    mut callee: RawMemory,
+    at: GuestPtr,
+) -> Result<(), NotBrought> {
+    if show(env, pending, callee, at) {
+        return Ok(());
+    }
+    let (ptr, len) = pending.payload;
+    let target = callee.slice_mut(at, len).map_err(|_errno| NotBrought::Outside)?;
+    let callers = env.slot.regions.borrow();
+    let unreadable = |error: &dyn std::fmt::Display| {
+        NotBrought::Unreadable(format!("the payload's region cannot be read: {error}"))
+    };
+    let shared = callers.sealed(ptr, u64::from(len));
+    let shared = shared.ok_or_else(|| unreadable(&"it is gone"))?;
+    let token = shared.token.map(AsFd::as_fd);
+    let segment = SegmentRef::of_known(shared.fd, u64::from(len), token);
+    let read = segment.to_segment().and_then(|segment| segment.read_exact_at(target, 0));
+    read.map_err(|error| unreadable(&error))
 }
 
 /// Maps the caller's payload to where the callee allocated pages for it; false when it is to be copied there.

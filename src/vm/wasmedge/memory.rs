@@ -13,6 +13,7 @@ use wasmedge_sys::ffi;
 use super::PAGE_LEN;
 use crate::sys::mapping::{MappingError, Open, Window, page_len};
 use crate::sys::pool::SegmentPool;
+use crate::sys::populated::{LazyPopulated, Populated};
 use crate::sys::segment::Segment;
 
 /// A memory of an instance that is alive as long as this is used, or none at all (null): that is empty.
@@ -52,13 +53,22 @@ impl OtherMemory for RawMemory {
     }
 }
 
+/// What regions need of their process.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RegionSource {
+    /// Where they get their memory; `None`: each from a fresh memfd.
+    pub(super) pool: Option<SegmentPool>,
+    /// Says what guests have changed.
+    pub(super) populated: LazyPopulated,
+}
+
 impl PagedMemory for RawMemory {
     type Open = Open;
     type Sealed = Sealed;
-    type Source = Option<SegmentPool>;
+    type Source = RegionSource;
 
-    fn share(&mut self, source: &Self::Source, pages: Pages) -> Result<Open, PagesError> {
-        self.window(pages)?.share(source.as_ref()).map_err(failed)
+    fn share(&mut self, source: &RegionSource, pages: Pages) -> Result<Open, PagesError> {
+        self.window(pages)?.share(source.pool.as_ref()).map_err(failed)
     }
 
     fn seal(&mut self, pages: Pages, open: Open, len: u32) -> Result<Sealed, PagesError> {
@@ -67,6 +77,15 @@ impl PagedMemory for RawMemory {
 
     fn show(&mut self, pages: Pages, sealed: BorrowedFd<'_>) -> Result<(), PagesError> {
         self.window(pages)?.show(sealed).map_err(failed)
+    }
+
+    fn is_as_shown(&self, source: &RegionSource, pages: Pages) -> bool {
+        // SAFETY:
+        // - alive: the constructor's condition.
+        let (base, _) = unsafe { extent(self.0) };
+        let start = base.addr() + pages.start().0 as usize;
+        let written = |map: &Populated| map.is_written(start..start + pages.byte_len() as usize);
+        source.populated.get().is_some_and(|map| matches!(written(&map), Ok(false)))
     }
 
     fn clear(&mut self, pages: Pages) -> Result<(), PagesError> {

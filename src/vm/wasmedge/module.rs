@@ -13,6 +13,7 @@ use super::instance::WasmEdgeInstance;
 use super::renewal::Origin;
 use super::surroundings::{Lent, Spares};
 use super::wasi::{self, Passed, WASI};
+use crate::sys::populated::LazyPopulated;
 use crate::vm::engine::{InstanceSpec, Module, VmError};
 use crate::vm::gate::{self, LinkedFunction};
 use crate::wire::control::{EmbeddedModule, Entry};
@@ -44,6 +45,8 @@ pub(super) struct Program {
     /// The function's `cwasi`, when it may dispatch to embedded modules.
     pub(super) dispatch: Option<Ast>,
     functions: Vec<Linked>,
+    /// The pages of the worker that runs it.
+    pub(super) populated: LazyPopulated,
 }
 
 /// One module's code, and the gates through which it calls embedded ones.
@@ -95,7 +98,8 @@ impl Program {
             dispatch = Some(interpreted(engine, &gate::dispatch(&callees))?);
         }
         let Loading { parts, functions, .. } = loading;
-        Ok(Self { root, embedded: parts, dispatch, functions })
+        let populated = LazyPopulated::default();
+        Ok(Self { root, embedded: parts, dispatch, functions, populated })
     }
 
     /// Whether everything that an instance passes on to its next request can be set back.
@@ -247,7 +251,8 @@ impl WasmEdgeModule {
     ) -> Result<Self, VmError> {
         let program = Rc::new(Program::load(&engine, artifact, embedded)?);
         let (wasi, embedded_wasi) = (Passed::default(), Passed::default());
-        let origin = program.is_renewable().then(Rc::default);
+        let origin = || Rc::new(Origin::new(program.populated.clone()));
+        let origin = program.is_renewable().then(origin);
         Ok(Self { engine, program, wasi, embedded_wasi, spares: Rc::default(), origin })
     }
 

@@ -18,7 +18,7 @@ use super::handles::ModuleInstance;
 use super::memory::{extent, memory_bytes, page_count};
 use super::page_count::PageCount;
 use crate::sys::image::{Image, Imaged};
-use crate::sys::populated::Populated;
+use crate::sys::populated::{LazyPopulated, Populated};
 use crate::vm::engine::InstanceSpec;
 
 /// Longest linear memory that is looked through, in bytes.
@@ -36,7 +36,7 @@ pub(super) struct Origin {
     variant: Cell<u64>,
     known: RefCell<Known>,
     /// This process' pages; asked for with the first state, which workers have only.
-    populated: OnceCell<Option<Rc<Populated>>>,
+    populated: LazyPopulated,
 }
 
 #[derive(Debug)]
@@ -49,20 +49,14 @@ enum Known {
     Varies,
 }
 
-impl Default for Origin {
-    fn default() -> Self {
-        let known = RefCell::new(Known::Nothing);
-        Self {
-            hasher: RandomState::new(),
-            spec: OnceCell::new(),
-            variant: Cell::new(0),
-            known,
-            populated: OnceCell::new(),
-        }
-    }
-}
-
 impl Origin {
+    /// Nothing is known yet; `populated` is asked for the pages that guests have brought into being.
+    pub(super) fn new(populated: LazyPopulated) -> Self {
+        let known = RefCell::new(Known::Nothing);
+        let hasher = RandomState::new();
+        Self { hasher, spec: OnceCell::new(), variant: Cell::new(0), known, populated }
+    }
+
     /// Whether an instance that is made with `spec` may start as the others do.
     pub(super) fn covers(&self, spec: &InstanceSpec) -> bool {
         self.spec.get_or_init(|| spec.clone()) == spec
@@ -98,7 +92,7 @@ impl Origin {
 
     /// What to ask for the pages that a guest has brought into being.
     pub(super) fn populated(&self) -> Option<Rc<Populated>> {
-        self.populated.get_or_init(|| Populated::open().map(Rc::new)).clone()
+        self.populated.get()
     }
 
     fn digest(&self, state: &State) -> u64 {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use cwasi_host_functions::{Host, Links, Regions};
 
 use super::embedded::Embedded;
-use super::memory::RawMemory;
+use super::memory::{RawMemory, RegionSource};
 use super::module::Program;
 use crate::sys::pool::SegmentPool;
 
@@ -31,7 +31,8 @@ pub(super) struct Slot {
 impl Slot {
     /// A slot; regions get their memory from `pool`, if there is one.
     pub(super) fn new(program: Rc<Program>, pool: Option<SegmentPool>) -> Self {
-        let regions = || RefCell::new(Regions::new(pool.clone()));
+        let source = RegionSource { pool, populated: program.populated.clone() };
+        let regions = || RefCell::new(Regions::new(source.clone()));
         Self {
             host: Cell::new(ptr::null_mut()),
             links: RefCell::default(),
@@ -56,10 +57,11 @@ impl Slot {
 
     /// Regions get their memory from `pool` from now on.
     pub(super) fn serve(&mut self, pool: Option<SegmentPool>) {
+        let source = RegionSource { pool, populated: self.program.populated.clone() };
         for regions in &mut self.embedded_regions {
-            *regions.get_mut() = Regions::new(pool.clone());
+            *regions.get_mut() = Regions::new(source.clone());
         }
-        *self.regions.get_mut() = Regions::new(pool);
+        *self.regions.get_mut() = Regions::new(source);
     }
 
     /// The regions of the module whose memory this is; a gate has none.

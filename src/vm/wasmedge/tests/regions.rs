@@ -398,6 +398,32 @@ fn a_response_goes_on_as_it_came() {
     }
 }
 
+/// Above what is copied, one changed byte anywhere is enough: the bytes that are sent are those that the guest sees.
+#[test]
+fn what_came_and_was_changed_is_copied_when_it_is_sent() {
+    let _turn = one_at_a_time();
+    let source = 16 * 65_536;
+    for pool in [None, Some(SegmentPool::new(1 << 20))] {
+        for at in [0, LEN / 2, LEN - 1] {
+            let mut vm = Vm::with(GUEST, pool.as_ref());
+            vm.run("fill", &[source, LEN, 7]);
+            vm.send(source, LEN);
+            assert_eq!(vm.run("read", &[AT, PAGES * PAGE]), 0);
+            assert_eq!(vm.run("sum", &[AT, LEN]), 7 * LEN);
+            vm.run("fill", &[AT + at, 1, 9]);
+            assert_eq!(vm.run("seal", &[AT, LEN]), Errno::InvalidArgument.code(), "{at}");
+            let (segment, bytes) = vm.send(AT, LEN);
+            let mut expected = sevens(LEN);
+            expected[usize::try_from(at).unwrap()] = 9;
+            assert!(segment.is_none() && bytes == expected, "{at}");
+            // Neither do others see it that were sealed before.
+            assert_eq!(vm.run("read", &[AT, PAGES * PAGE]), 0);
+            assert_eq!(vm.run("seal", &[AT, LEN]), 0);
+            assert!(vm.send(AT, LEN).0.unwrap().to_vec().unwrap() == expected);
+        }
+    }
+}
+
 /// The handler of an open region ends; what it wrote is seen by nobody.
 #[test]
 fn an_open_region_goes_back_with_its_instance() {
