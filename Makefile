@@ -29,7 +29,8 @@ demo: setup ## Real video through four functions, fanned out and in; VIDEO=path 
 demo-two-nodes: setup ## The same on two nodes, edge and cloud, then on one: equal results
 	@scripts/demo.sh --two-nodes
 
-test: setup ## Every test, end to end on a private containerd included
+test: ## Every test, end to end on a private containerd included
+	@scripts/setup.sh --languages
 	@scripts/test.sh
 
 bench: setup ## Everything beside sockets, HTTP, Redis and runc (CASE=part of a name): target/bench

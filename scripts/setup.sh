@@ -7,10 +7,12 @@
 # - WasmEdge 0.14.1 is Debian 13's package; Debian 12 gets Debian 13 as an extra source with a low priority.
 #   Set WASMEDGE_INCLUDE_DIR and WASMEDGE_LIB_DIR to use one from elsewhere.
 #
-# `setup.sh --check` only says what is missing (exit code 1 when something is).
+# `setup.sh --check` only says what is missing (exit code 1 when something is). `setup.sh --languages` also unpacks the
+# toolchains of the languages that docs/languages.md shows, which only the tests need.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/unpacked.sh"
+source "$CHECKOUT/scripts/languages.sh"
 
 WASMEDGE_VERSION=0.14.1
 RUST_TARGET=wasm32-wasip1
@@ -112,12 +114,25 @@ install_rust() {
 
 # ---- main ------------------------------------------------------------------------------------------
 
+check=; wants_languages=
+for argument in "$@"; do
+    case $argument in
+    --check) check=yes ;;
+    --languages)
+        wants_languages=yes
+        UNPACKED+=("${UNPACKED_FOR_LANGUAGES[@]}")
+        ;;
+    *) die "unknown argument $argument: use --check, --languages or none" ;;
+    esac
+done
 packages=$(missing_packages | tr '\n' ' ')
 unpack=$(missing_unpacked)
+languages=
+if [ -n "$wants_languages" ] && ! languages_are_there; then languages="Zig, node, AssemblyScript"; fi
 wasmedge=; wasmedge_is_there || wasmedge="WasmEdge $WASMEDGE_VERSION (libwasmedge-dev)"
 rust=; rust_is_there || rust="Rust $(rust_channel) with target $RUST_TARGET"
 
-if [ -z "$packages$unpack$wasmedge$rust" ]; then
+if [ -z "$packages$unpack$wasmedge$rust$languages" ]; then
     say "set-up: everything is there"
     exit 0
 fi
@@ -126,7 +141,8 @@ say "set-up is about to install:"
 [ -z "$wasmedge" ] || printf '      engine: %s\n' "$wasmedge" >&2
 [ -z "$rust" ] || printf '      toolchain: %s\n' "$rust" >&2
 [ -z "$unpack" ] || printf '      unpacked below %s, not installed: %s\n' "$STATE_DIR" "$(echo $unpack)" >&2
-[ "${1:-}" != --check ] || exit 1
+[ -z "$languages" ] || printf '      unpacked below %s, not installed: %s\n' "$LANGUAGES_DIR" "$languages" >&2
+[ -z "$check" ] || exit 1
 command -v apt-get >/dev/null || die "set-up knows Debian 12 and 13 only; elsewhere install the above yourself"
 if [ -n "$packages$wasmedge" ]; then
     [ "$(id -u)" = 0 ] || die "installing packages needs root: run scripts/setup.sh as root once"
@@ -142,4 +158,5 @@ fi
 [ -z "$wasmedge" ] || install_wasmedge
 [ -z "$rust" ] || install_rust
 [ -z "$unpack" ] || unpack_missing
+[ -z "$languages" ] || install_languages
 say "set-up: done"

@@ -92,7 +92,8 @@ unpack_row() {
         echo "$package $version" >>"$target.new/VERSION"
     done
     # Programs and their libraries only: no unit files, no documentation, no stress tests.
-    rm -rf "$target.new"/{debs,etc,lib,usr/share,usr/lib/systemd,usr/bin/containerd-stress}
+    rm -rf "$target.new"/{debs,etc,lib/systemd,usr/lib/systemd,usr/bin/containerd-stress} \
+        "$target.new"/usr/share/{bash-completion,doc,lintian,man,zsh}
     mv "$target.new" "$target"
 }
 

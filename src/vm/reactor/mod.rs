@@ -329,8 +329,11 @@ fn alloc<I: Instance>(
         .ok_or_else(|| outside(instance, export::ALLOC, ptr, length))
 }
 
-/// The range when it lies in `memory`.
+/// The range when it lies in `memory`; an empty one does, wherever it points.
 fn checked(memory: &[u8], ptr: u32, length: u64) -> Option<Range> {
+    if length == 0 {
+        return Some(Range { start: 0, end: 0 });
+    }
     let start = usize::try_from(ptr).ok()?;
     let end = start.checked_add(usize::try_from(length).ok()?)?;
     (end <= memory.len()).then_some(Range { start, end })

@@ -5,6 +5,7 @@
 //!   [`containerd`] starts such a guard and talks to it.
 //! - [`redis`] runs one private Redis or Valkey; [`nodes`] are two containerds in networks of their own
 //!   ([`link`]) with a Redis between them.
+//! - [`languages`] builds the functions that the documentation shows, from its text.
 //! - [`scene`] is one test's containerd namespace with its leak check ([`leaks`]); [`run`] is `ctr run`.
 //!
 //! Runs in test processes and in the `cwasi-testbed` program; never part of the product.
@@ -12,6 +13,7 @@
 pub mod containerd;
 pub mod guard;
 pub mod image;
+pub mod languages;
 pub mod leaks;
 pub mod link;
 pub mod nodes;

