@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use cwasi::coordinator::registry::{Record, Registry};
 use cwasi::modes::local::receiver::Event;
 use cwasi::modes::local::{Answer, LocalMode, LocalRoute, Receiver, respond};
-use cwasi::modes::networked::{Link, Listener, Target, instance_channel, locations};
+use cwasi::modes::networked::{Link, Listener, NetworkError, Target, instance_channel, locations};
 use cwasi::modes::{Call, CallError, Mode as _, Outgoing, Payload};
-use cwasi::shim::network::{Caller, Network};
+use cwasi::shim::network::{Caller, Listed, Network};
 use cwasi::sys::clock::monotonic_ns;
 use cwasi::sys::random::bytes16;
 use cwasi::sys::seqpacket;
@@ -25,6 +25,8 @@ use tokio::runtime::Runtime;
 
 /// Largest payload of every function here.
 pub const MAX_PAYLOAD: u64 = 8 << 20;
+/// Length of a large response to a small request.
+pub const GROWN: usize = 4 << 20;
 /// Far longer than anything here takes.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -78,6 +80,11 @@ impl Node {
 
     pub fn withdraw(&self, instance: &Instance) {
         self.reactor.as_ref().unwrap().block_on(self.network.withdraw(&instance.record));
+    }
+
+    /// Where a worker of this node would find function `name`.
+    pub fn locations(&self, name: &str) -> Result<Listed, NetworkError> {
+        self.reactor.as_ref().unwrap().block_on(self.network.locations(&identity(name)))
     }
 
     /// Ends everything of the node at once; nobody is told.
@@ -169,7 +176,8 @@ impl Worker {
     }
 }
 
-/// An instance of `b`: echoes, and notes what it ran. `slow…` takes 50 ms, `fail…` is an error.
+/// An instance of `b`: echoes, and notes what it ran. `slow…` takes 50 ms, `fail…` is an error, `grow…`
+/// answers [`GROWN`] bytes.
 pub struct Instance {
     pub record: Record,
     stop: Arc<AtomicBool>,
@@ -236,6 +244,8 @@ fn run(mut receiver: Receiver, stop: &AtomicBool, executions: &Executions) {
                 }
                 let answer = if payload.starts_with(b"fail") {
                     Answer::Error(CallError::Failed { message: "no such plate".into() })
+                } else if payload.starts_with(b"grow") {
+                    Answer::Response(shaped(vec![7; GROWN]))
                 } else {
                     Answer::Response(shaped(payload))
                 };

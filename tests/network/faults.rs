@@ -58,6 +58,19 @@ impl Peer {
         (answer.kind.unwrap(), answer.errno, text)
     }
 
+    /// The channel of the shim that accepts the next call, once it has; earlier ones may end unrun meanwhile.
+    pub fn accepted_by(&mut self) -> String {
+        loop {
+            let answers = &mut self.answers;
+            let next = async { tokio::time::timeout(PATIENCE, answers.next()).await };
+            let answer: Answer = parse(&self.reactor.block_on(next).unwrap().unwrap()).unwrap();
+            if answer.kind.unwrap() == AnswerKind::ANSWER_ACCEPTED {
+                return answer.from;
+            }
+            assert_eq!(answer.errno, 10, "an earlier call ended otherwise");
+        }
+    }
+
     /// The next call for an instance that this peer listens as.
     pub fn next_call(&self, listener: &mut Listener) -> (TryId, Call) {
         let next = async { tokio::time::timeout(PATIENCE, listener.next()).await };

@@ -9,5 +9,7 @@ mod bed;
 mod chunks;
 mod emits;
 mod faults;
+mod lost_data;
 mod many;
+mod memory;
 mod security;

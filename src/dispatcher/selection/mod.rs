@@ -10,6 +10,8 @@ mod policy;
 #[cfg(test)]
 mod tests;
 
+use std::time::Duration;
+
 use cwasi_abi::Errno;
 
 use crate::coordinator::registry::Record;
@@ -43,6 +45,11 @@ pub enum Remote<'a> {
     Away {
         /// What happened.
         reason: &'a str,
+    },
+    /// Redis listed instances a moment ago, and does not any more.
+    Vanished {
+        /// For how long.
+        since: Duration,
     },
     /// What Redis lists, this host's own instances included.
     Known(&'a [Location]),
@@ -191,6 +198,10 @@ fn networked<'a>(facts: &Facts<'a>) -> Result<Usable<'a, Location>, Out> {
         }
         Remote::Away { reason } => {
             return no(Errno::Unreachable, format!("Redis is away ({reason})"));
+        }
+        Remote::Vanished { since } => {
+            let why = "its instances on other hosts were not announced again";
+            return no(Errno::Unreachable, format!("{why} for {} s", since.as_secs()));
         }
         Remote::Known(all) => all,
     };

@@ -231,7 +231,10 @@ impl Bulk {
                 Some((head, len)) => {
                     self.start += len;
                     return match head {
-                        Head::Error(reason) => Err(NetworkError::Command { command, reason }),
+                        Head::Error(reason) => {
+                            let code = reason.split(' ').next().unwrap_or_default().to_owned();
+                            Err(NetworkError::refused(command, &code, reason))
+                        }
                         head => Ok(head),
                     };
                 }

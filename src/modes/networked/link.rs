@@ -17,9 +17,9 @@ use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo as _, TlsCertifica
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::backoff::Backoff;
 use super::bulk::{self, Dial, Pool};
 use super::session::{NetworkError, Session};
-use crate::sys::random::bytes16;
 
 /// Longest time for a connection to come up.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
@@ -250,15 +250,16 @@ struct Connected {
 
 impl Keeper {
     async fn keep(mut self) {
-        let mut pause = PAUSE_MIN;
-        let mut epoch = 0;
+        let mut backoff = Backoff::new(PAUSE_MIN, PAUSE_MAX);
+        let (mut epoch, mut again) = (0, false);
         while !self.state.is_closed() {
             epoch += 1;
-            let connected = timeout(CONNECT_MAX, self.connect(epoch)).await;
+            let connected = timeout(CONNECT_MAX, self.connect(epoch, again)).await;
             let reason = match connected {
                 Ok(Ok(connected)) => {
                     tracing::info!(epoch, "connected to Redis");
-                    pause = PAUSE_MIN;
+                    backoff.reset();
+                    again = true;
                     self.state.send_replace(State::Up(connected.session.clone()));
                     let reason = self.serve(connected).await;
                     tracing::warn!(epoch, reason, "connection to Redis lost");
@@ -270,12 +271,11 @@ impl Keeper {
             tracing::debug!(epoch, reason, "no Redis");
             self.state.send_replace(State::Down(reason.into()));
             self.subscribed.send_replace(Vec::new());
-            sleep(jittered(pause)).await;
-            pause = (pause * 2).min(PAUSE_MAX);
+            sleep(backoff.pause()).await;
         }
     }
 
-    async fn connect(&mut self, epoch: u64) -> Result<Connected, NetworkError> {
+    async fn connect(&mut self, epoch: u64, again: bool) -> Result<Connected, NetworkError> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_MAX))
             .set_response_timeout(Some(ANSWER_MAX));
@@ -286,7 +286,7 @@ impl Keeper {
             self.client.get_async_pubsub().await.map_err(NetworkError::of("connecting"))?;
         let (mut sink, stream) = pubsub.split();
         self.subscribe(&mut sink).await?;
-        Ok(Connected { session: Session::new(epoch, control, bulk), sink, stream })
+        Ok(Connected { session: Session::new(epoch, again, control, bulk), sink, stream })
     }
 
     /// Makes the subscriptions those that are wanted now.
@@ -359,9 +359,4 @@ async fn ping(session: Session, mut sink: PubSubSink) -> String {
             Err(_elapsed) => return format!("no answer within {PING_MAX:?}"),
         }
     }
-}
-
-/// Between half and all of a pause, so that shims do not return all at once.
-fn jittered(pause: Duration) -> Duration {
-    pause.mul_f64(0.5 + f64::from(bytes16()[0]) / 512.0)
 }

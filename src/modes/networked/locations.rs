@@ -14,6 +14,12 @@ use crate::wire::network::Location;
 pub const HEARTBEAT: Duration = Duration::from_secs(2);
 /// How long that is believed.
 pub const BELIEVED: Duration = Duration::from_secs(6);
+/// After this long, every shim that can reach Redis has announced its instances again.
+pub const ANNOUNCED_AGAIN: Duration = Duration::from_secs(3);
+/// Tells how old this database is: made with the first announcement, gone with everything else.
+const SINCE_KEY: &str = "cwasi:since";
+/// When that key expires. Databases that are older count as new for a moment, which only makes callers wait.
+const SINCE_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Most instances of one function that are looked at.
 pub const INSTANCES_MAX: usize = 256;
 
@@ -22,17 +28,55 @@ pub const INSTANCES_MAX: usize = 256;
 /// # Errors
 /// When Redis does not take it.
 pub async fn announce(session: &Session, location: &Location) -> Result<(), NetworkError> {
-    let set = instances_key(&location.identity);
+    let (key, set) = (location_key(&location.instance), instances_key(&location.identity));
     let mut cmd = redis::cmd("SET");
-    cmd.arg(location_key(&location.instance)).arg(location.encode());
-    cmd.arg("PX").arg(milliseconds(BELIEVED));
-    session.run::<()>("SET", &cmd).await?;
+    cmd.arg(&key).arg(location.encode()).arg("PX").arg(milliseconds(BELIEVED));
+    match session.run::<()>("SET", &cmd).await {
+        // What is there already can be kept without memory.
+        Err(error @ NetworkError::OutOfMemory { .. }) => {
+            let kept = expire(session, &key, BELIEVED).await?;
+            expire(session, &set, BELIEVED * 2).await?;
+            return if kept { Ok(()) } else { Err(error) };
+        }
+        told => told?,
+    }
     let mut cmd = redis::cmd("SADD");
     cmd.arg(&set).arg(&location.instance);
     session.run::<()>("SADD", &cmd).await?;
+    expire(session, &set, BELIEVED * 2).await?;
+    begin(session).await
+}
+
+/// Has a key expire; false when it does not exist.
+async fn expire(session: &Session, key: &str, after: Duration) -> Result<bool, NetworkError> {
     let mut cmd = redis::cmd("PEXPIRE");
-    cmd.arg(&set).arg(milliseconds(BELIEVED * 2));
-    session.run::<()>("PEXPIRE", &cmd).await
+    cmd.arg(key).arg(milliseconds(after));
+    session.run("PEXPIRE", &cmd).await
+}
+
+/// Notes when this database was first written to.
+async fn begin(session: &Session) -> Result<(), NetworkError> {
+    let mut cmd = redis::cmd("SET");
+    cmd.arg(SINCE_KEY).arg(1).arg("NX").arg("PX").arg(milliseconds(SINCE_KEPT));
+    session.run("SET", &cmd).await
+}
+
+/// How long ago this database was first written to: it was empty before, whatever shims had announced.
+///
+/// # Errors
+/// When Redis does not say.
+pub async fn age(session: &Session) -> Result<Duration, NetworkError> {
+    match begin(session).await {
+        // Then it is full, and not new.
+        Err(NetworkError::OutOfMemory { .. }) => return Ok(Duration::MAX),
+        begun => begun?,
+    }
+    let mut cmd = redis::cmd("PTTL");
+    cmd.arg(SINCE_KEY);
+    let left: i64 = session.run("PTTL", &cmd).await?;
+    // Negative: removed in between.
+    let left = u64::try_from(left).map_or(SINCE_KEPT, Duration::from_millis);
+    Ok(SINCE_KEPT.saturating_sub(left))
 }
 
 /// Says that an instance can no longer be called: by its own shim, or by a caller that nobody heard.

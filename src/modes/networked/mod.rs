@@ -3,6 +3,7 @@
 //! Runs in the shim daemon; guests and workers never see Redis. This module moves bytes and keeps names; who
 //! may call whom and what an answer means is the shim's ([`crate::shim::network`]). Sole importer of `redis`.
 //!
+//! - [`backoff`]: pauses between attempts.
 //! - [`link`]: the connections, kept up, with the channels that this daemon listens to.
 //! - [`session`]: commands on one set of connections; gone with it.
 //! - [`claims`]: large payloads as chunks that expire, put and taken at the same time.
@@ -20,11 +21,13 @@
 //! | `cwasi:pay:<random>:stop` | nobody wants the others |
 //! | `cwasi:fn:<identity>` | set: instances of a function |
 //! | `cwasi:at:<instance>` | location of one instance |
+//! | `cwasi:since` | expires so long after this database was first written to: tells how old it is |
 //! | `cwasi:ev:<identity>` | stream: messages for a function, group `cwasi` |
 //! | `cwasi:dead:<identity>` | stream: messages that its handler failed to handle |
 //!
 //! All of them begin with `cwasi:`, so `~cwasi:* &cwasi:*` is what an ACL user needs.
 
+pub mod backoff;
 mod bulk;
 pub mod claims;
 pub mod link;
@@ -33,6 +36,7 @@ mod resp;
 pub mod session;
 pub mod streams;
 
+pub use backoff::Backoff;
 pub use link::{Link, Listener, Target};
 pub use session::{NetworkError, Session};
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue};
+use tokio::time::Instant;
 
 use super::bulk::Pool;
 use super::try_key;
@@ -25,6 +26,22 @@ pub enum NetworkError {
         /// What happened to the last one.
         reason: String,
     },
+    /// `maxmemory` is reached, and nothing may be evicted.
+    #[error(
+        "Redis is out of memory and refuses {command}: raise its maxmemory, or free some of its memory"
+    )]
+    OutOfMemory {
+        /// Which command.
+        command: &'static str,
+    },
+    /// A command failed that may succeed later: Redis loads its data, cannot save it, or is a replica now.
+    #[error("Redis refuses {command} for now: {reason}")]
+    NotNow {
+        /// Which command.
+        command: &'static str,
+        /// Its words.
+        reason: String,
+    },
     /// A command failed.
     #[error("Redis refuses {command}: {reason}")]
     Command {
@@ -35,17 +52,53 @@ pub enum NetworkError {
     },
 }
 
+/// Codes of errors that end by themselves, or when an operator does something about Redis.
+const NOT_NOW: [&str; 7] =
+    ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "READONLY", "TRYAGAIN"];
+
 impl NetworkError {
     /// For `map_err`: a failed command, or a connection that broke under it.
     pub(super) fn of(command: &'static str) -> impl FnOnce(redis::RedisError) -> Self {
         move |error| {
             let reason = error.to_string();
             // Only an error that the server sent says that the command was not carried out.
-            if error.code().is_some() {
-                return Self::Command { command, reason };
+            match error.code() {
+                Some(code) => Self::refused(command, code, reason),
+                None => Self::Away { reason: format!("{command}: {reason}") },
             }
-            Self::Away { reason: format!("{command}: {reason}") }
         }
+    }
+
+    /// An error that the server sent, which begins with `code`.
+    pub(super) fn refused(command: &'static str, code: &str, reason: String) -> Self {
+        match code {
+            "OOM" => Self::OutOfMemory { command },
+            code if NOT_NOW.contains(&code) => Self::NotNow { command, reason },
+            _ => Self::Command { command, reason },
+        }
+    }
+
+    /// The command that the server said no to, and that was certainly not carried out.
+    #[must_use]
+    pub const fn refused_command(&self) -> Option<&'static str> {
+        match self {
+            Self::Away { .. } => None,
+            Self::OutOfMemory { command }
+            | Self::NotNow { command, .. }
+            | Self::Command { command, .. } => Some(*command),
+        }
+    }
+
+    /// True when the server said no.
+    #[must_use]
+    pub const fn is_refusal(&self) -> bool {
+        self.refused_command().is_some()
+    }
+
+    /// True when the same command may succeed a little later.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        !matches!(self, Self::Command { .. })
     }
 }
 
@@ -63,14 +116,24 @@ pub enum Decision {
 pub struct Session {
     /// Number of this set; never used twice by one link.
     pub epoch: u64,
+    /// When it connected.
+    pub since: Instant,
+    /// There was another one of this link before.
+    again: bool,
     control: MultiplexedConnection,
     /// For chunks, so that messages do not queue behind them.
     bulk: Pool,
 }
 
 impl Session {
-    pub(super) const fn new(epoch: u64, control: MultiplexedConnection, bulk: Pool) -> Self {
-        Self { epoch, control, bulk }
+    pub(super) fn new(epoch: u64, again: bool, control: MultiplexedConnection, bulk: Pool) -> Self {
+        Self { epoch, since: Instant::now(), again, control, bulk }
+    }
+
+    /// True when its link was never connected before.
+    #[must_use]
+    pub const fn is_first(&self) -> bool {
+        !self.again
     }
 
     pub(super) async fn run<T: FromRedisValue>(
@@ -120,19 +183,28 @@ impl Session {
     /// Exactly one of the two gets [`Decision::Ours`].
     ///
     /// # Errors
-    /// When Redis does not answer; then nobody here may act as if it had decided.
+    /// When Redis does not answer; then nobody here may act as if it had decided. After a refusal
+    /// ([`NetworkError::is_refusal`]) nobody had decided yet.
     pub async fn decide(&self, id: TryId, who: &str) -> Result<Decision, NetworkError> {
         let mut cmd = redis::cmd("SET");
         cmd.arg(try_key(id)).arg(who).arg("NX").arg("EX").arg(TRY_KEPT.as_secs());
-        let set: Option<String> = self.run("SET", &cmd).await?;
-        if set.is_some() {
+        let set: Result<Option<String>, _> = self.run("SET", &cmd).await;
+        if let Ok(Some(_)) = set {
             return Ok(Decision::Ours);
         }
+        let refused = match set {
+            // Without memory, Redis does not even look whether the key is there.
+            Err(error) if error.is_refusal() => Some(error),
+            set => set.map(|_| None)?,
+        };
         let mut cmd = redis::cmd("GET");
         cmd.arg(try_key(id));
-        // Removed in between: by the caller, whose try has ended.
         let who: Option<String> = self.run("GET", &cmd).await?;
-        Ok(Decision::Theirs(who.unwrap_or_default()))
+        match (who, refused) {
+            (None, Some(error)) => Err(error),
+            // Removed in between: by the caller, whose try has ended.
+            (who, _) => Ok(Decision::Theirs(who.unwrap_or_default())),
+        }
     }
 
     /// Removes the key of a try that has ended.

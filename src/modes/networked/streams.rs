@@ -53,7 +53,8 @@ pub async fn length(session: &Session, stream: &str) -> Result<u64, NetworkError
     session.run("XLEN", &cmd).await
 }
 
-/// Appends an entry. When this returns, Redis has it.
+/// Appends an entry. When this returns, Redis has it. The consumer group is made before the first one, so that entries
+/// which fill Redis' memory can be read.
 ///
 /// # Errors
 /// [`NetworkError::Away`]: it may have it all the same.
@@ -64,15 +65,26 @@ pub async fn append(
     payload: &[u8],
 ) -> Result<(), NetworkError> {
     let mut cmd = redis::cmd("XADD");
-    cmd.arg(stream).arg("*").arg(ENVELOPE).arg(envelope).arg(PAYLOAD).arg(payload);
-    session.run::<String>("XADD", &cmd).await.map(drop)
+    cmd.arg(stream).arg("NOMKSTREAM").arg("*");
+    cmd.arg(ENVELOPE).arg(envelope).arg(PAYLOAD).arg(payload);
+    if session.run::<Option<String>>("XADD", &cmd).await?.is_some() {
+        return Ok(());
+    }
+    make_group(session, stream).await?;
+    match session.run::<Option<String>>("XADD", &cmd).await? {
+        Some(_) => Ok(()),
+        None => {
+            let reason = "the stream was removed at the same moment".to_owned();
+            Err(NetworkError::NotNow { command: "XADD", reason })
+        }
+    }
 }
 
 /// Makes the consumer group, from the stream's beginning.
 ///
 /// # Errors
 /// When Redis refuses; that it is there already is fine.
-pub async fn make_group(session: &Session, stream: &str) -> Result<(), NetworkError> {
+async fn make_group(session: &Session, stream: &str) -> Result<(), NetworkError> {
     let mut cmd = redis::cmd("XGROUP");
     cmd.arg("CREATE").arg(stream).arg(GROUP).arg("0").arg("MKSTREAM");
     match session.run::<()>("XGROUP CREATE", &cmd).await {
@@ -81,7 +93,7 @@ pub async fn make_group(session: &Session, stream: &str) -> Result<(), NetworkEr
     }
 }
 
-/// Entries that nobody got yet, for `consumer`.
+/// Entries that nobody got yet, for `consumer`; none, and a new group, when Redis has lost it.
 ///
 /// # Errors
 /// When Redis does not say.
@@ -94,12 +106,14 @@ pub async fn next(
     let mut cmd = redis::cmd("XREADGROUP");
     cmd.arg("GROUP").arg(GROUP).arg(consumer).arg("COUNT").arg(count);
     cmd.arg("STREAMS").arg(stream).arg(">");
-    let reply: Option<StreamReadReply> = session.run("XREADGROUP", &cmd).await?;
+    let reply: Result<Option<StreamReadReply>, _> = session.run("XREADGROUP", &cmd).await;
+    let Some(reply) = or_make_group(session, stream, reply).await? else { return Ok(Vec::new()) };
     let keys = reply.map(|reply| reply.keys).unwrap_or_default();
     Ok(keys.into_iter().flat_map(|key| key.ids).map(entry).collect())
 }
 
-/// Entries that were delivered and neither handled nor [`keep`]t for `idle`.
+/// Entries that were delivered and neither handled nor [`keep`]t for `idle`; none, and a new group, when Redis has lost
+/// it.
 ///
 /// # Errors
 /// When Redis does not say.
@@ -113,8 +127,24 @@ pub async fn reclaim(
     let mut cmd = redis::cmd("XAUTOCLAIM");
     let idle_ms = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
     cmd.arg(stream).arg(GROUP).arg(consumer).arg(idle_ms).arg("0-0").arg("COUNT").arg(count);
-    let reply: StreamAutoClaimReply = session.run("XAUTOCLAIM", &cmd).await?;
+    let reply: Result<StreamAutoClaimReply, _> = session.run("XAUTOCLAIM", &cmd).await;
+    let Some(reply) = or_make_group(session, stream, reply).await? else { return Ok(Vec::new()) };
     Ok(reply.claimed.into_iter().map(entry).collect())
+}
+
+/// A reply, or a new group where Redis has none (`FLUSHALL`, a restart).
+async fn or_make_group<T>(
+    session: &Session,
+    stream: &str,
+    reply: Result<T, NetworkError>,
+) -> Result<Option<T>, NetworkError> {
+    match reply {
+        Err(NetworkError::Command { reason, .. }) if reason.contains("NOGROUP") => {
+            make_group(session, stream).await?;
+            Ok(None)
+        }
+        reply => reply.map(Some),
+    }
 }
 
 /// Says that an entry is still being handled.

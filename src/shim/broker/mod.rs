@@ -10,12 +10,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use cwasi_abi::Errno;
 use tokio::sync::watch;
 
 use super::edges::Edges;
-use super::network::{self, Network};
+use super::network::{self, Listed, Network};
 use crate::coordinator::registry::{Record, Registry, RegistryError};
 use crate::dispatcher::selection::{
     Embedding, Facts, Member, Remote, Selection, callee_of, may_call, may_lend, select,
@@ -243,7 +244,9 @@ impl Broker {
             return Elsewhere::Locations(Vec::new());
         }
         match tokio::runtime::Handle::current().block_on(network.locations(callee)) {
-            Ok(locations) => Elsewhere::Locations(locations),
+            Ok(Listed::At(locations)) => Elsewhere::Locations(locations),
+            Ok(Listed::Vanished(since)) => Elsewhere::Vanished(since),
+            Ok(Listed::Never) => Elsewhere::Locations(Vec::new()),
             Err(error) => Elsewhere::Away(error.to_string()),
         }
     }
@@ -271,6 +274,7 @@ struct Known<'a> {
 enum Elsewhere {
     NotConfigured,
     Away(String),
+    Vanished(Duration),
     Locations(Vec<Location>),
 }
 
@@ -279,6 +283,7 @@ impl Elsewhere {
         match self {
             Self::NotConfigured => Remote::NotConfigured,
             Self::Away(reason) => Remote::Away { reason },
+            Self::Vanished(since) => Remote::Vanished { since: *since },
             Self::Locations(locations) => Remote::Known(locations),
         }
     }

@@ -1,26 +1,33 @@
 //! A call that came over the network for one of this daemon's instances.
 //!
 //! The call is decided ([`Session::decide`]) before it is run, so one that its caller has given up, or that
-//! came twice, is dropped. From then on its end is published, whatever it is, as long as anybody waits.
+//! came twice, is dropped. From then on its end is published, whatever it is, as long as anybody waits. What its caller
+//! cancels keeps no place among the payloads that are taken and put; a function that runs already goes on.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use cwasi_abi::Errno;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::instance::Connection;
 use super::{Inner, Network};
 use crate::coordinator::registry::Record;
 use crate::dispatcher::selection::{may_call, refusal};
+use crate::modes::networked::claims::ClaimError;
 use crate::modes::networked::session::Decision;
-use crate::modes::networked::{NetworkError, Session};
+use crate::modes::networked::{Backoff, NetworkError, Session};
 use crate::modes::{CallError, Payload};
 use crate::wire::envelope::Request;
 use crate::wire::ids::CallId;
-use crate::wire::network::{self, Answer, AnswerKind, Call, TryId, check_version, encode, parse};
+use crate::wire::network::{
+    self, Answer, AnswerKind, Call, Claim, TryId, check_version, encode, parse,
+};
 
-/// Pause between two attempts to publish an end while Redis is away.
-const AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// First and longest pause between two attempts to publish an end while Redis does not take it.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// How long a call runs at most when its caller names no end.
 const FOREVER: Duration = Duration::from_secs(24 * 3600);
 /// How often one who puts a response looks whether the caller's shim is still there.
@@ -83,30 +90,42 @@ impl Delivery {
                 tracing::debug!(%call, "given up by its caller");
                 return;
             }
+            // Nobody has decided, so it does not run.
+            Err(error) if error.is_refusal() => {
+                let (target, message) = (self.call.target.clone(), self.said(&error));
+                let refusal = CallError::Unreachable { target, message };
+                return self.refuse_for_now(&session, error.is_transient(), &refusal).await;
+            }
             Err(error) => {
                 // Not known whether it was decided, so it must not run.
                 tracing::warn!(%call, %error, "call dropped");
                 return;
             }
         }
+        let cancelled = Cancellable::new(&self.inner, self.id);
         let payload = self.call.payload.take().unwrap_or_default();
         // Its caller need not know before the call runs, and learns it before the end: one connection, in order.
         let accepted = network::Payload::default();
         let telling = self.publish(&session, AnswerKind::ANSWER_ACCEPTED, 0, accepted);
-        let running = timeout_at(self.deadline, self.execute(&session, &connection, payload));
+        let running = self.execute(&session, &connection, payload, &cancelled);
+        let running = timeout_at(self.deadline, running);
         let (_told, ended) = tokio::join!(telling, running);
         let ended = ended.unwrap_or_else(|_elapsed| {
-            Err(CallError::Timeout { target: self.call.target.clone() })
+            Err(CallError::Timeout { target: self.call.target.clone() }.into())
         });
-        self.end(ended).await;
+        self.end(ended, &cancelled).await;
+    }
+
+    /// An error as the caller reads it.
+    fn said(&self, error: &dyn std::error::Error) -> String {
+        format!("node {}: {error}", self.inner.node)
     }
 
     /// Checks everything that can be checked before the call is accepted, and connects to the instance.
     fn admit(&self) -> Result<(CallId, Connection), CallError> {
-        let node = &self.inner.node;
         let unreachable =
             |message: String| CallError::Unreachable { target: self.call.target.clone(), message };
-        let refused = |error: &dyn std::error::Error| unreachable(format!("node {node}: {error}"));
+        let refused = |error: &dyn std::error::Error| unreachable(self.said(error));
         check_version(&self.call).map_err(|error| refused(&error))?;
         let id = self.call.id().map_err(|error| refused(&error))?;
         let caller = self.call.caller.get_or_default().identity();
@@ -130,15 +149,12 @@ impl Delivery {
         session: &Session,
         connection: &Connection,
         payload: network::Payload,
-    ) -> Result<Payload, CallError> {
+        cancelled: &Cancellable,
+    ) -> Result<Payload, Failure> {
         let target = self.call.target.clone();
-        let not_run = |message: String| CallError::Unreachable { target: target.clone(), message };
         let payload = match payload.claim.into_option() {
             None => Payload::Inline(payload.inline),
-            Some(claim) => {
-                let taken = self.inner.claims.take(session, &claim, self.record.max_payload).await;
-                taken.map_err(|error| not_run(format!("its payload cannot be fetched: {error}")))?
-            }
+            Some(claim) => self.take(session, &claim, cancelled).await?,
         };
         let remaining = self.deadline.saturating_duration_since(Instant::now());
         let request = Request {
@@ -152,37 +168,75 @@ impl Delivery {
             join: self.call.join.clone(),
             ..Request::default()
         };
-        connection.run(&self.record, &request, payload).await
+        Ok(connection.run(&self.record, &request, payload).await?)
+    }
+
+    /// Takes the call's payload, as long as its caller may still put it.
+    async fn take(
+        &self,
+        session: &Session,
+        claim: &Claim,
+        cancelled: &Cancellable,
+    ) -> Result<Payload, Failure> {
+        let not_run = |reason: &dyn std::fmt::Display, later| {
+            let message = format!("its payload cannot be fetched: {reason}");
+            let error = CallError::Unreachable { target: self.call.target.clone(), message };
+            Failure { error, later }
+        };
+        let reason = tokio::select! {
+            taken = self.inner.claims.take(session, claim, self.record.max_payload) => {
+                return taken.map_err(|error| not_run(&error, error.is_transient()));
+            }
+            () = cancelled.wait() => "its caller gave the call up",
+            () = self.abandoned(session) => "its caller's shim is gone",
+        };
+        tracing::debug!(call = %self.call, reason, "a request is not taken to its end");
+        self.inner.claims.refuse(session, claim).await;
+        Err(not_run(&reason, false))
     }
 
     /// Publishes the end until Redis took it or nobody waits any more.
-    async fn end(&self, ended: Result<Payload, CallError>) {
+    async fn end(&self, ended: Result<Payload, Failure>, cancelled: &Cancellable) {
+        let mut backoff = Backoff::new(PAUSE_MIN, PAUSE_MAX);
         while Instant::now() < self.deadline {
             let Ok(session) = self.inner.link.session(self.deadline).await else { return };
             let told = match &ended {
-                Err(error) => self.ended(&session, error.errno().code(), message_of(error)).await,
+                Err(failure) => self.failed(&session, failure).await,
                 Ok(Payload::Inline(bytes)) => {
-                    self.ended(&session, 0, network::Payload::of_bytes(bytes.clone())).await
+                    self.ended(&session, network::Payload::of_bytes(bytes.clone())).await
                 }
-                Ok(payload) => self.ended_with(&session, payload).await,
+                Ok(payload) => self.ended_with(&session, payload, cancelled).await,
             };
             if told != Told::Away {
                 return;
             }
-            sleep(AGAIN_AFTER).await;
+            sleep(backoff.pause()).await;
         }
         // A deadline that passed is told once: the caller may wait a little longer than we do.
-        if let (Err(error), Ok(session)) = (&ended, self.inner.link.session_now()) {
-            self.ended(&session, error.errno().code(), message_of(error)).await;
+        if let (Err(failure), Ok(session)) = (&ended, self.inner.link.session_now()) {
+            self.failed(&session, failure).await;
         }
     }
 
-    async fn ended(&self, session: &Session, errno: i32, payload: network::Payload) -> Told {
-        self.publish(session, AnswerKind::ANSWER_ENDED, errno, payload).await
+    async fn ended(&self, session: &Session, payload: network::Payload) -> Told {
+        self.publish(session, AnswerKind::ANSWER_ENDED, 0, payload).await
+    }
+
+    async fn failed(&self, session: &Session, failure: &Failure) -> Told {
+        let (errno, message) = (failure.error.errno().code(), message_of(&failure.error));
+        let kind = AnswerKind::ANSWER_ENDED;
+        let mut answer = Answer::of(&self.inner.replies, self.id, kind, errno, message);
+        answer.later = failure.later;
+        self.send(session, &answer).await
     }
 
     /// Publishes a large response, and puts its chunks while the caller's shim takes them.
-    async fn ended_with(&self, session: &Session, payload: &Payload) -> Told {
+    async fn ended_with(
+        &self,
+        session: &Session,
+        payload: &Payload,
+        cancelled: &Cancellable,
+    ) -> Told {
         let kept = self.deadline.saturating_duration_since(Instant::now());
         let mut putting = match self.inner.claims.begin(session, payload.len(), kept).await {
             Ok(putting) => putting,
@@ -192,20 +246,36 @@ impl Delivery {
             }
         };
         let claim = network::Payload::of_claim(putting.claim().clone());
-        let told = self.ended(session, 0, claim).await;
+        let told = self.ended(session, claim).await;
         if told != Told::Heard {
             return told;
         }
-        let put = tokio::select! {
-            put = putting.run(payload) => put.map_err(|error| error.to_string()),
-            () = self.abandoned(session) => Err("the caller's shim is gone".to_owned()),
-            () = sleep_until(self.deadline) => Err("the deadline has passed".to_owned()),
+        let reason = tokio::select! {
+            put = putting.run(payload) => match put {
+                Ok(()) => return Told::Heard,
+                Err(error @ ClaimError::Network(_)) => {
+                    tracing::warn!(%error, "a response is not put into Redis; trying again");
+                    putting.clear_away().await;
+                    return self.withdraw(session).await;
+                }
+                Err(error) => error.to_string(),
+            },
+            () = cancelled.wait() => "its caller gave the call up".to_owned(),
+            () = self.abandoned(session) => "the caller's shim is gone".to_owned(),
+            () = sleep_until(self.deadline) => "the deadline has passed".to_owned(),
         };
-        if let Err(reason) = put {
-            tracing::debug!(reason, "a response is not put to its end");
-            putting.clear_away().await;
-        }
+        tracing::debug!(reason, "a response is not put to its end");
+        putting.clear_away().await;
         Told::Heard
+    }
+
+    /// Tells the caller's shim that the announced response does not come, so that it takes the next one.
+    async fn withdraw(&self, session: &Session) -> Told {
+        let (kind, errno) = (AnswerKind::ANSWER_WITHDRAWN, Errno::Broken.code());
+        match self.publish(session, kind, errno, network::Payload::default()).await {
+            Told::Nobody => Told::Nobody,
+            Told::Heard | Told::Away => Told::Away,
+        }
     }
 
     /// Returns when nobody listens for our answers any more.
@@ -220,8 +290,18 @@ impl Delivery {
 
     async fn refuse(&self, error: &CallError) {
         let Ok(session) = self.inner.link.session_now() else { return };
+        self.refuse_for_now(&session, false, error).await;
+    }
+
+    /// Refuses the call; with `later`, the caller may try the same instance again.
+    async fn refuse_for_now(&self, session: &Session, later: bool, error: &CallError) {
         let kind = AnswerKind::ANSWER_REFUSED;
-        self.publish(&session, kind, error.errno().code(), message_of(error)).await;
+        let (from, errno) = (&self.inner.replies, error.errno().code());
+        let mut answer = Answer::of(from, self.id, kind, errno, message_of(error));
+        // The same in every version, and meant for the caller's.
+        answer.version = self.call.version;
+        answer.later = later;
+        self.send(session, &answer).await;
     }
 
     /// Sends one answer.
@@ -232,23 +312,65 @@ impl Delivery {
         errno: i32,
         payload: network::Payload,
     ) -> Told {
-        let mut answer = Answer::of(&self.inner.replies, self.id, kind, errno, payload);
-        if kind == AnswerKind::ANSWER_REFUSED {
-            // The same in every version, and meant for the caller's.
-            answer.version = self.call.version;
-        }
-        match session.publish(&self.call.reply_to, &encode(&answer)).await {
+        let answer = Answer::of(&self.inner.replies, self.id, kind, errno, payload);
+        self.send(session, &answer).await
+    }
+
+    async fn send(&self, session: &Session, answer: &Answer) -> Told {
+        match session.publish(&self.call.reply_to, &encode(answer)).await {
             Ok(0) => {
                 tracing::debug!(instance = self.record.instance, "the caller's shim is gone");
                 Told::Nobody
             }
             Ok(_) => Told::Heard,
-            Err(NetworkError::Command { command, reason }) => {
-                tracing::warn!(command, reason, "Redis does not take an answer");
+            Err(error @ NetworkError::Command { .. }) => {
+                tracing::warn!(%error, "an answer is not sent");
                 Told::Nobody
             }
-            Err(NetworkError::Away { .. }) => Told::Away,
+            Err(_) => Told::Away,
         }
+    }
+}
+
+/// How a call failed.
+struct Failure {
+    error: CallError,
+    /// It certainly did not run, and the same instance may run it a little later.
+    later: bool,
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        Self { error, later: false }
+    }
+}
+
+/// A call that its caller can cancel while this exists.
+struct Cancellable {
+    inner: Arc<Inner>,
+    id: TryId,
+    told: watch::Receiver<bool>,
+}
+
+impl Cancellable {
+    fn new(inner: &Arc<Inner>, id: TryId) -> Self {
+        let (sender, told) = watch::channel(false);
+        inner.cancellable().insert(id, sender);
+        Self { inner: Arc::clone(inner), id, told }
+    }
+
+    /// Returns when the caller has cancelled the call.
+    async fn wait(&self) {
+        let mut told = self.told.clone();
+        if told.wait_for(|cancelled| *cancelled).await.is_err() {
+            std::future::pending().await
+        }
+    }
+}
+
+impl Drop for Cancellable {
+    fn drop(&mut self) {
+        self.inner.cancellable().remove(&self.id);
     }
 }
 

@@ -7,15 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, oneshot};
-use tokio::time::{Instant, interval, sleep, timeout, timeout_at};
+use tokio::time::{Instant, interval, sleep, sleep_until, timeout, timeout_at};
 
+use super::calls::{PATIENCE, PAUSE_MAX, PAUSE_MIN};
 use super::instance::Connection;
 use super::{Caller, Inner, Network};
 use crate::coordinator::registry::Record;
 use crate::dispatcher::selection::{may_call, refusal};
 use crate::modes::networked::claims::shaped;
 use crate::modes::networked::streams::{self, Entry};
-use crate::modes::networked::{NetworkError, Session};
+use crate::modes::networked::{Backoff, NetworkError, Session};
 use crate::modes::{CallError, Payload};
 use crate::sys::random::bytes16;
 use crate::wire::envelope::Request;
@@ -84,11 +85,9 @@ impl Network {
             ..Event::default()
         };
         let unknown = |message: String| CallError::Broken { target: target.to_owned(), message };
-        match timeout_at(deadline, streams::append(&session, &stream, &encode(&event), &bytes))
-            .await
-        {
+        match timeout_at(deadline, append(&session, &stream, &encode(&event), &bytes)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error @ NetworkError::Command { .. })) => Err(unreachable(error)),
+            Ok(Err(error)) if error.is_refusal() => Err(unreachable(error)),
             Ok(Err(error)) => Err(unknown(format!("not known whether Redis has it: {error}"))),
             Err(_elapsed) => Err(unknown("Redis did not confirm it in time".to_owned())),
         }
@@ -120,6 +119,27 @@ impl Network {
                 _ = &mut stopped => return,
                 () = sleep(RECLAIM_EVERY) => {}
             }
+        }
+    }
+}
+
+/// Appends a message; waits a little while Redis refuses it for now.
+async fn append(
+    session: &Session,
+    stream: &str,
+    envelope: &[u8],
+    payload: &[u8],
+) -> Result<(), NetworkError> {
+    let until = Instant::now() + PATIENCE;
+    let mut backoff = Backoff::new(PAUSE_MIN, PAUSE_MAX);
+    loop {
+        let appended = streams::append(session, stream, envelope, payload).await;
+        let again = Instant::now() + backoff.pause();
+        match appended {
+            Err(error) if error.is_refusal() && error.is_transient() && again < until => {
+                sleep_until(again).await;
+            }
+            appended => return appended,
         }
     }
 }
@@ -166,17 +186,10 @@ impl Consumer {
         let mut entries = Vec::new();
         if reclaimed.elapsed() >= RECLAIM_EVERY {
             *reclaimed = Instant::now();
-            streams::make_group(session, &self.stream).await?;
             entries = streams::reclaim(session, &self.stream, node, RECLAIM_IDLE, room).await?;
         }
         if entries.is_empty() {
-            entries = match streams::next(session, &self.stream, node, room).await {
-                Err(NetworkError::Command { reason, .. }) if reason.contains("NOGROUP") => {
-                    streams::make_group(session, &self.stream).await?;
-                    Vec::new()
-                }
-                entries => entries?,
-            };
+            entries = streams::next(session, &self.stream, node, room).await?;
         }
         let count = entries.len();
         for entry in entries {

@@ -6,7 +6,8 @@
 //! knows that there is a network.
 //!
 //! - [`bridge`]: a worker's connection; requests in, responses out.
-//! - [`calls`]: one call: which instance, accepted or not, how it ended.
+//! - [`calls`]: one call: which instances, and how it ended.
+//! - [`tries`]: one publication of it: accepted or not, and what came back.
 //! - [`sending`]: its payload on the way there.
 //! - [`routes`]: locations of callees, looked up and kept for a moment.
 //! - [`replicas`]: this daemon's own instances: announced, heard, withdrawn.
@@ -22,32 +23,36 @@ mod instance;
 mod replicas;
 mod routes;
 mod sending;
+mod tries;
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 pub use bridge::Caller;
 pub use calls::Order;
 pub use events::{ATTEMPTS_MAX, EVENT_MAX};
+pub use routes::Listed;
 use routes::Routes;
 
 use crate::config::NodeConfig;
 use crate::coordinator::registry::Registry;
 use crate::modes::networked::claims::Claims;
 use crate::modes::networked::link::LinkError;
-use crate::modes::networked::{Link, Listener, NetworkError, Target, reply_channel};
+use crate::modes::networked::locations::ANNOUNCED_AGAIN;
+use crate::modes::networked::{Link, Listener, NetworkError, Session, Target, reply_channel};
 use crate::sys::random::bytes16;
 use crate::wire::ids::Identity;
-use crate::wire::network::{Answer, AnswerKind, Location, TryId, check_version, parse};
+use crate::wire::network::{Answer, AnswerKind, Payload, TryId, check_version, encode, parse};
 
 /// Calls for this daemon's instances that are under way at a time; more are refused, which is safe to retry.
 const DELIVERIES_MAX: usize = 1024;
-/// How long a look-up waits for Redis to come back.
+/// How long a look-up waits for Redis to come back, and how long for instances to be announced again.
 const LOOK_UP_MAX: Duration = Duration::from_secs(1);
+const VANISHED_MAX: Duration = ANNOUNCED_AGAIN;
 /// Answers of one try that wait: accepted and ended, and what a confused peer may add.
 const ANSWERS_MAX: usize = 4;
 
@@ -66,8 +71,9 @@ struct Inner {
     /// Where answers to our calls come.
     replies: String,
     pending: Mutex<HashMap<TryId, mpsc::Sender<Answer>>>,
+    /// Calls for our instances whose callers can still cancel them.
+    cancellable: Mutex<HashMap<TryId, watch::Sender<bool>>>,
     routes: Routes,
-    rotation: AtomicUsize,
     deliveries: Arc<Semaphore>,
     served: Mutex<HashMap<String, [oneshot::Sender<()>; 2]>>,
 }
@@ -97,8 +103,8 @@ impl Network {
             node: node.to_owned(),
             replies,
             pending: Mutex::default(),
+            cancellable: Mutex::default(),
             routes: Routes::default(),
-            rotation: AtomicUsize::new(0),
             deliveries: Arc::new(Semaphore::new(DELIVERIES_MAX)),
             served: Mutex::default(),
         };
@@ -107,14 +113,13 @@ impl Network {
         Ok(network)
     }
 
-    /// Where `callee` can be called.
+    /// Where `callee` can be called; waits for instances that may only have to be announced again.
     ///
     /// # Errors
     /// When Redis is away.
-    pub async fn locations(&self, callee: &Identity) -> Result<Vec<Location>, NetworkError> {
-        let patience = tokio::time::Instant::now() + LOOK_UP_MAX;
-        let session = self.inner.link.session(patience).await?;
-        self.inner.routes.of(&session, callee).await
+    pub async fn locations(&self, callee: &Identity) -> Result<Listed, NetworkError> {
+        let session = self.inner.link.session(Instant::now() + LOOK_UP_MAX).await?;
+        self.inner.routes.wait_for(&session, callee, Instant::now() + VANISHED_MAX).await
     }
 
     /// Hands answers to the calls that wait for them.
@@ -128,6 +133,12 @@ impl Network {
                 Ok((TryId::from_field(&answer.try_id)?, answer))
             });
             match answer {
+                Ok((id, answer))
+                    if answer.kind.enum_value() == Ok(AnswerKind::ANSWER_CANCELLED) =>
+                {
+                    tracing::debug!(from = answer.from, "a call is cancelled");
+                    self.inner.cancelled(id);
+                }
                 Ok((id, answer)) => self.hand_out(id, answer),
                 Err(error) => tracing::warn!(%error, "unreadable answer"),
             }
@@ -135,29 +146,30 @@ impl Network {
     }
 
     fn hand_out(&self, id: TryId, answer: Answer) {
-        let waiting = self.inner.waiting().get(&id).cloned();
-        let Some(waiting) = waiting else {
-            return self.clear_away(answer);
-        };
-        // Full or gone: the call has what it needs.
-        let _late = waiting.try_send(answer);
+        let waiting = self.inner.waiting();
+        if let Some(waiting) = waiting.get(&id) {
+            // Full: the call has what it needs.
+            let _late = waiting.try_send(answer);
+            return;
+        }
+        drop(waiting);
+        self.clear_away(id, answer);
     }
 
-    /// An answer that came too late for its call: nobody else would remove its chunks.
-    fn clear_away(&self, answer: Answer) {
-        let late = answer.kind.enum_value() == Ok(AnswerKind::ANSWER_ENDED);
-        tracing::debug!(late, "answer to a call that has ended");
-        let Some(claim) =
-            answer.payload.into_option().and_then(|payload| payload.claim.into_option())
-        else {
+    /// An answer that came too late for its call: nobody else would tell the callee's shim, or remove its chunks.
+    fn clear_away(&self, id: TryId, answer: Answer) {
+        let accepted = answer.kind.enum_value() == Ok(AnswerKind::ANSWER_ACCEPTED);
+        tracing::debug!(accepted, "answer to a call that has ended");
+        let claim = answer.payload.into_option().and_then(|payload| payload.claim.into_option());
+        if claim.is_none() && !accepted {
             return;
-        };
-        let inner = Arc::clone(&self.inner);
-        tokio::spawn(async move {
-            if let Ok(session) = inner.link.session_now() {
-                inner.claims.refuse(&session, &claim).await;
-            }
-        });
+        }
+        let Ok(session) = self.inner.link.session_now() else { return };
+        self.inner.cancel(&session, &answer.from, id);
+        if let Some(claim) = claim {
+            let inner = Arc::clone(&self.inner);
+            tokio::spawn(async move { inner.claims.refuse(&session, &claim).await });
+        }
     }
 }
 
@@ -165,6 +177,30 @@ impl Inner {
     fn waiting(&self) -> std::sync::MutexGuard<'_, HashMap<TryId, mpsc::Sender<Answer>>> {
         // Single insertions and removals: a panic elsewhere leaves it whole.
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cancellable(&self) -> std::sync::MutexGuard<'_, HashMap<TryId, watch::Sender<bool>>> {
+        // As above.
+        self.cancellable.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The caller of one of our instances wants nothing more of this call.
+    fn cancelled(&self, id: TryId) {
+        if let Some(told) = self.cancellable().get(&id) {
+            told.send_replace(true);
+        }
+    }
+
+    /// Tells the shim that listens to `callee` that nobody wants the payloads of this call any more.
+    fn cancel(&self, session: &Session, callee: &str, id: TryId) {
+        let kind = AnswerKind::ANSWER_CANCELLED;
+        let message = encode(&Answer::of(&self.replies, id, kind, 0, Payload::default()));
+        let (session, callee) = (session.clone(), callee.to_owned());
+        tokio::spawn(async move {
+            if let Err(error) = session.publish(&callee, &message).await {
+                tracing::debug!(%error, "a callee is not told that a call is cancelled");
+            }
+        });
     }
 }
 

@@ -35,7 +35,9 @@ impl Network {
         tokio::spawn(self.clone().consume_until(record.clone(), no_messages));
         tokio::spawn(self.clone().serve_until(record, stopped, told));
         if timeout(NOTE_MAX, announced).await.is_err() {
-            tracing::warn!("Redis is away: an instance is not announced to other nodes yet");
+            tracing::warn!(
+                "an instance is not announced to other nodes yet: Redis is away, or does not take it"
+            );
         }
     }
 
@@ -75,8 +77,9 @@ impl Network {
                 _ = &mut stopped => return,
                 session = self.inner.link.session_after(epoch) => {
                     epoch = session.epoch;
-                    announce(&session, &location).await;
-                    if let Some(told) = told.take() {
+                    if announce(&session, &location).await
+                        && let Some(told) = told.take()
+                    {
                         // The start may have waited long enough.
                         let _waiting = told.send(());
                     }
@@ -95,8 +98,11 @@ impl Network {
     }
 }
 
-async fn announce(session: &Session, location: &Location) {
-    if let Err(error) = locations::announce(session, location).await {
-        tracing::debug!(instance = location.instance, %error, "not announced");
+/// False when Redis did not take it; it is told again with the next heartbeat.
+async fn announce(session: &Session, location: &Location) -> bool {
+    let announced = locations::announce(session, location).await;
+    if let Err(error) = &announced {
+        tracing::warn!(instance = location.instance, %error, "not announced to other nodes");
     }
+    announced.is_ok()
 }

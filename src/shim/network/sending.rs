@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
 use super::Inner;
-use super::calls::{End, Order, Try};
+use super::calls::Order;
+use super::tries::{Again, End, Try};
 use crate::modes::networked::Session;
 use crate::modes::networked::claims::{ClaimError, Putting};
 use crate::modes::{CallError, Payload};
@@ -51,14 +52,16 @@ impl Sending {
 impl Try<'_> {
     pub(super) async fn run(mut self, mut sending: Sending) -> End {
         let message = encode(&self.message(sending.announced()));
-        match sending {
+        let end = match sending {
             Sending::Inline(_) => self.publish_and_wait(&message).await,
             Sending::Chunks(putting) => self.run_with(&message, *putting).await,
-        }
+        };
+        self.cancel();
+        end
     }
 
     /// Runs the try while its payload is put. Until all of that is there, the callee does not run it.
-    async fn run_with(mut self, message: &[u8], mut putting: Putting) -> End {
+    async fn run_with(&mut self, message: &[u8], mut putting: Putting) -> End {
         let (order, complete) = (self.order, putting.complete());
         let mut end = {
             let running = self.publish_and_wait(message);
@@ -72,7 +75,8 @@ impl Try<'_> {
                         // The callee says why.
                         Err(ClaimError::Unwanted) => moved = true,
                         Err(error) if !complete.load(Ordering::Acquire) => {
-                            break End::NotAccepted(order.unreachable(error));
+                            let again = Again::when(error.is_transient());
+                            break End::NotAccepted(again, order.unreachable(error));
                         }
                         _ => moved = true,
                     }
@@ -83,7 +87,8 @@ impl Try<'_> {
         if let End::Answered(Err(CallError::Broken { message, .. })) = &end
             && !complete
         {
-            end = End::NotAccepted(order.unreachable(message));
+            let again = Again::when(self.has_lost_redis());
+            end = End::NotAccepted(again, order.unreachable(message));
         }
         if !complete || !matches!(end, End::Answered(Ok(_))) {
             tokio::spawn(async move { putting.clear_away().await });

@@ -103,6 +103,18 @@ impl Default for Claims {
     }
 }
 
+impl ClaimError {
+    /// True when the same may succeed a little later.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        match self {
+            Self::Network(error) => error.is_transient(),
+            Self::Missing { .. } | Self::Late { .. } => true,
+            _ => false,
+        }
+    }
+}
+
 impl Claims {
     /// Prepares to put a payload of `length` bytes, whose chunks stay for `kept` (within bounds): after this,
     /// they can be announced.
@@ -154,13 +166,24 @@ impl Claims {
 
     /// Removes chunks that nobody needs any more, and tells whoever still puts them.
     pub async fn refuse(&self, session: &Session, claim: &Claim) {
-        let mut cmd = redis::cmd("SET");
-        cmd.arg(stop_key(&claim.key)).arg(1).arg("PX").arg(KEPT_MIN.as_millis());
-        if let Err(error) = session.run::<()>("SET", &cmd).await {
+        let stopped = stop(session, claim).await;
+        remove(session, claim).await;
+        // There is memory for it now, if that was missing.
+        let stopped = match stopped {
+            Err(error) if error.is_refusal() => stop(session, claim).await,
+            stopped => stopped,
+        };
+        if let Err(error) = stopped {
             tracing::debug!(claim.key, %error, "chunks that nobody wants are put");
         }
-        remove(session, claim).await;
     }
+}
+
+/// Tells whoever puts the chunks that nobody wants them.
+async fn stop(session: &Session, claim: &Claim) -> Result<(), NetworkError> {
+    let mut cmd = redis::cmd("SET");
+    cmd.arg(stop_key(&claim.key)).arg(1).arg("PX").arg(KEPT_MIN.as_millis());
+    session.run("SET", &cmd).await
 }
 
 async fn remove(session: &Session, claim: &Claim) {

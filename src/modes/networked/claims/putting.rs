@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use super::super::bulk::Bulk;
 use super::super::resp;
-use super::super::session::{NetworkError, Session};
+use super::super::session::Session;
 use super::{CHUNK_LEN, ClaimError, WINDOW, chunk_key, chunks, place, remove, stop_key};
 use crate::modes::Payload;
 use crate::sys::segment::SegmentError;
@@ -80,7 +80,9 @@ impl Putting {
         // Dropped when it is not put back: half a command could be on it.
         let Some(mut bulk) = self.bulk.take() else { return Ok(()) };
         let put = self.put(&mut bulk, payload).await;
-        if let Err(ClaimError::Network(NetworkError::Command { command: SET | RPUSH, .. })) = put {
+        if let Err(ClaimError::Network(error)) = &put
+            && matches!(error.refused_command(), Some(SET | RPUSH))
+        {
             // What Redis refused is not there.
             self.complete.store(false, Ordering::Release);
         }

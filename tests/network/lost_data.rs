@@ -1,0 +1,86 @@
+//! A Redis that has lost what shims announced (`FLUSHALL`, a restart without persistence): functions that exist are
+//! waited for, and a name that nobody ever announced is still no function.
+
+use std::time::Duration;
+
+use cwasi::modes::CallError;
+use cwasi::shim::network::Listed;
+use cwasi_testbed::redis::{Kind, Redis};
+
+use crate::bed::{Executions, Instance, Node, PATIENCE, Served, target, wait_for};
+
+/// Longer than shims take to announce their instances again.
+const WAIT: Duration = Duration::from_secs(10);
+
+fn is_listed(listed: &Listed) -> bool {
+    matches!(listed, Listed::At(locations) if locations.len() == 1)
+}
+
+#[test]
+fn after_flushall_known_and_unknown_names_are_waited_for() {
+    let served = Served::start();
+    let known = Node::start("known", &target(&served.redis));
+    let unknown = Node::start("unknown", &target(&served.redis));
+    let mut worker = known.caller();
+    assert_eq!(worker.call(b"x", WAIT), Ok(b"x".to_vec()));
+    // Several times: the next heartbeat may come at any moment after it.
+    for _ in 0..3 {
+        served.redis.cli(&["FLUSHALL"]);
+        assert_eq!(worker.call(b"x", WAIT), Ok(b"x".to_vec()));
+    }
+    served.redis.cli(&["FLUSHALL"]);
+    let listed = unknown.locations("b").unwrap();
+    assert!(is_listed(&listed), "{listed:?}");
+}
+
+#[test]
+fn after_a_restart_known_and_unknown_names_are_waited_for() {
+    let mut served = Served::start();
+    let known = Node::start("known", &target(&served.redis));
+    let mut worker = known.caller();
+    assert_eq!(worker.call(b"x", WAIT), Ok(b"x".to_vec()));
+    served.redis.restart();
+    let fresh = Node::start("fresh", &target(&served.redis));
+    let listed = fresh.locations("b").unwrap();
+    assert!(is_listed(&listed), "{listed:?}");
+    let ended = worker.call(b"x", WAIT);
+    // The first one may have been sent before the loss was noticed.
+    if ended != Ok(b"x".to_vec()) {
+        assert!(matches!(ended, Err(CallError::Broken { .. })), "{ended:?}");
+        assert_eq!(worker.call(b"x", WAIT), Ok(b"x".to_vec()));
+    }
+}
+
+#[test]
+fn a_function_that_is_gone_is_unreachable_and_one_that_never_was_is_none() {
+    let redis = Redis::start(Kind::Valkey8);
+    let executions = Executions::default();
+    let instance = Instance::start(&executions);
+    let node = Node::start("node", &target(&redis));
+    node.serve(&instance);
+    assert!(is_listed(&node.locations("b").unwrap()));
+    node.withdraw(&instance);
+    wait_for("the list to be read again", || !is_listed(&node.locations("b").unwrap()));
+    assert!(matches!(node.locations("b"), Ok(Listed::Vanished(_))));
+    assert_eq!(node.locations("nobody"), Ok(Listed::Never));
+    let mut worker = node.caller();
+    let ended = worker.call(b"x", WAIT);
+    assert!(matches!(ended, Err(CallError::Unreachable { .. })), "{ended:?}");
+    node.serve(&instance);
+    assert_eq!(worker.call(b"x", WAIT), Ok(b"x".to_vec()));
+}
+
+#[test]
+fn messages_are_handled_after_flushall_too() {
+    let redis = Redis::start(Kind::Redis7);
+    let executions = Executions::default();
+    let instance = Instance::start(&executions);
+    let node = Node::start("node", &target(&redis));
+    node.serve(&instance);
+    let handled = || executions.lock().unwrap().len();
+    for count in 1..4 {
+        node.emit(b"x", PATIENCE).unwrap();
+        wait_for("the message", || handled() == count);
+        redis.cli(&["FLUSHALL"]);
+    }
+}
