@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::error::Error;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -18,6 +19,7 @@ use libcontainer::workload::{
 };
 use nix::unistd::geteuid;
 
+use crate::sys::exec_filter;
 use crate::sys::process::{SingleThreaded, close_all_on_exec, exit_now, keep_only, reset_signals};
 use crate::vm::Module;
 use crate::wire::control::FunctionLaunch;
@@ -113,6 +115,8 @@ pub struct Function<M> {
     pub broker: OwnedFd,
     /// Listening receiver; secondaries only.
     pub receiver: Option<OwnedFd>,
+    /// True when this process can run no native code but what is mapped already.
+    pub is_filtered: bool,
 }
 
 impl<M> FunctionExecutor<M> {
@@ -155,10 +159,11 @@ impl<M: Module + 'static> Executor for FunctionExecutor<M> {
 
 /// Becomes the sandbox's init; returns the exit code.
 fn run<M: Module>(function: Function<M>, spec: &Spec) -> i32 {
+    let is_filtered = function.is_filtered;
     match enter(function) {
-        Ok(sandbox) => match privileges::give_up(spec) {
+        Ok(sandbox) => match lock_down(spec, is_filtered) {
             Ok(()) => sandbox.run(),
-            Err(error) => sandbox.start_failed(&chain(&error)),
+            Err(error) => sandbox.start_failed(&chain(&*error)),
         },
         Err(error) => {
             stderr::line(&format!("the sandbox's descriptors cannot be set up: {error}"));
@@ -167,9 +172,18 @@ fn run<M: Module>(function: Function<M>, spec: &Spec) -> i32 {
     }
 }
 
+/// Gives up what a function does not need.
+fn lock_down(spec: &Spec, is_filtered: bool) -> Result<(), Box<dyn Error>> {
+    privileges::give_up(spec)?;
+    if !is_filtered {
+        exec_filter::install()?;
+    }
+    Ok(())
+}
+
 /// Leaves stdio, the broker and the receiver, and nothing of libcontainer's or the host's.
 fn enter<M>(function: Function<M>) -> std::io::Result<Sandbox<M>> {
-    let Function { launch, module, threads, broker, receiver } = function;
+    let Function { launch, module, threads, broker, receiver, is_filtered: _ } = function;
     let mut keep = vec![broker];
     keep.extend(receiver);
     // SAFETY:

@@ -30,6 +30,9 @@ pub mod zygote;
 /// `mincore` and `openat`, without which every request costs its worker a new instance, and the two `sched_…affinity`,
 /// without which processes that call each other stay on one processor.
 ///
+/// The filter that keeps native code of the image out ([`exec_filter`](crate::sys::exec_filter)) is installed before the
+/// profile; in a container with hooks it comes later and needs `seccomp`.
+///
 /// What a guest does with files and sockets comes on top (`openat`, `newfstatat`, `getdents64`, …).
 pub const SYSTEM_CALLS: &[&str] = &[
     // libcontainer: tells the builder that it is ready, waits for the start

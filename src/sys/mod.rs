@@ -12,6 +12,7 @@
 //! - [`bell`]: waking one of several processes.
 //! - [`processors`]: getting off one that another process needs.
 //! - [`watch`]: many descriptors of which few are ready.
+//! - [`exec_filter`]: no native code but what is mapped already.
 //! - [`process`]: forking single-threaded processes, descriptor tables, exits.
 //! - [`clock`]: `CLOCK_MONOTONIC`, comparable between processes.
 //! - [`random`]: the kernel's random bytes.
@@ -20,6 +21,7 @@
 
 pub mod bell;
 pub mod clock;
+pub mod exec_filter;
 pub mod huge;
 pub mod image;
 pub mod mapping;

@@ -181,6 +181,12 @@ pub fn guests() -> &'static Guests {
     })
 }
 
+/// Native code of one more guest, beside the others.
+pub fn compiled(name: &str, wat: &str) -> PathBuf {
+    let dir = guests().reactor.parent().unwrap();
+    compile(dir, name, wat)
+}
+
 fn compile(dir: &Path, name: &str, wat: &str) -> PathBuf {
     let wasm = dir.join(format!("{name}.wasm"));
     let out = dir.join(format!("{name}.so"));

@@ -10,6 +10,7 @@ mod function;
 mod guests;
 mod in_flight;
 mod native;
+mod native_code;
 mod nodes;
 mod primary;
 mod secondary;

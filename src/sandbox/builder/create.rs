@@ -8,6 +8,7 @@ use libcontainer::syscall::syscall::SyscallType;
 use nix::unistd::Pid;
 
 use crate::sandbox::executor::{Function, FunctionExecutor, NativeExecutor};
+use crate::sys::exec_filter;
 use crate::sys::process::SingleThreaded;
 use crate::vm::{Engine, EngineOptions, Module, WasmEdge};
 use crate::wire::control::{
@@ -52,8 +53,14 @@ pub fn create(
     let builder = match &spec.workload {
         Workload::Native => builder.with_executor(NativeExecutor),
         Workload::Function(launch) => {
-            let function = load(threads, launch, descriptors.next(), descriptors.next());
-            builder.with_executor(FunctionExecutor::new(function?))
+            let mut function = load(threads, launch, descriptors.next(), descriptors.next())?;
+            // Everything that libcontainer does for the function from here on is under the filter too. Hooks are
+            // programs, so that with any it comes when they have run, before the function's first step.
+            if !prepared.has_hooks() {
+                exec_filter::install()?;
+                function.is_filtered = true;
+            }
+            builder.with_executor(FunctionExecutor::new(function))
         }
     };
     let container = builder
@@ -99,7 +106,8 @@ fn load(
         .and_then(|engine| engine.load_with(&launch.artifact, &launch.embedded))
         .map_err(failed)?;
     module.check(&launch.entry).map_err(failed)?;
-    Ok(Function { launch: launch.clone(), module, threads, broker, receiver })
+    let is_filtered = false;
+    Ok(Function { launch: launch.clone(), module, threads, broker, receiver, is_filtered })
 }
 
 /// Descriptors beside the reply socket.

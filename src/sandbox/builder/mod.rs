@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use libcontainer::error::LibcontainerError;
 use nix::unistd::getpid;
 
+use crate::sys::exec_filter::ExecFilterError;
 use crate::sys::process::{SingleThreaded, exit_now};
 use crate::sys::seqpacket;
 use crate::vm::VmError;
@@ -128,6 +129,9 @@ pub enum BuilderError {
         #[source]
         source: VmError,
     },
+    /// Native code of the image cannot be kept out.
+    #[error(transparent)]
+    ExecFilter(#[from] ExecFilterError),
     /// A panic.
     #[error("the builder panicked, the shim's log says where")]
     Panicked,

@@ -36,6 +36,7 @@ const COPIES: &str = ".specs";
 #[derive(Debug)]
 pub struct Prepared {
     directory: PathBuf,
+    has_hooks: bool,
 }
 
 impl Prepared {
@@ -43,6 +44,12 @@ impl Prepared {
     #[must_use]
     pub fn bundle(&self) -> &Path {
         &self.directory
+    }
+
+    /// True when libcontainer runs programs while it builds the container.
+    #[must_use]
+    pub const fn has_hooks(&self) -> bool {
+        self.has_hooks
     }
 }
 
@@ -55,7 +62,8 @@ impl Drop for Prepared {
 
 /// Removes the copy of a create that was killed before it could.
 pub fn forget(request: &VerbRequest) {
-    drop(Prepared { directory: request.root.join(COPIES).join(&request.container) });
+    let directory = request.root.join(COPIES).join(&request.container);
+    drop(Prepared { directory, has_hooks: false });
 }
 
 /// Checks the bundle's spec and writes libcontainer's copy of it.
@@ -79,7 +87,7 @@ pub fn prepare(
         spec.set_process(Some(process));
     }
     let directory = request.root.join(COPIES).join(&request.container);
-    let prepared = Prepared { directory };
+    let prepared = Prepared { directory, has_hooks: spec.hooks().is_some() };
     let copy = prepared.directory.join("config.json");
     std::fs::create_dir_all(&prepared.directory)
         .map_err(OciSpecError::from)

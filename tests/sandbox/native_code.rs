@@ -1,0 +1,126 @@
+//! Native code in an image, and the processes of a function.
+
+use std::path::Path;
+use std::process::Command;
+
+use cwasi::wire::control::{Entry, Role, SandboxMessage};
+use serde_json::json;
+
+use crate::bed::Bed;
+use crate::function::{Function, command, launch};
+use crate::guests::{compiled, guests};
+
+/// Looks up `some.host.test`; exits with the errno.
+const LOOK_UP: &str = r#"(module
+  (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+  (import "wasi_snapshot_preview1" "sock_getaddrinfo"
+    (func $look_up (param i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 100) "some.host.test")
+  (data (i32.const 200) "80")
+  (func (export "_start")
+    ;; one result: an addrinfo at 400, its address at 500, that one's data at 600
+    (i32.store (i32.const 300) (i32.const 400))
+    (i32.store offset=12 (i32.const 400) (i32.const 500))
+    (i32.store offset=4 (i32.const 500) (i32.const 26))
+    (i32.store offset=8 (i32.const 500) (i32.const 600))
+    (i32.store offset=16 (i32.const 400) (i32.const 700))
+    (i32.store offset=20 (i32.const 400) (i32.const 64))
+    (call $exit (call $look_up (i32.const 100) (i32.const 14) (i32.const 200) (i32.const 2)
+      (i32.const 320) (i32.const 300) (i32.const 1) (i32.const 360)))))"#;
+
+/// Leaves a mark when it is loaded.
+const PLANTED: &str = r#"#include <fcntl.h>
+__attribute__((constructor)) static void planted(void) { creat("/mark", 0600); }"#;
+
+/// An image in which glibc finds `library` as the service that looks up hosts and users.
+fn plant(rootfs: &Path) {
+    let libraries = rootfs.join(format!("lib/{}-linux-gnu", std::env::consts::ARCH));
+    std::fs::create_dir_all(&libraries).unwrap();
+    std::fs::create_dir_all(rootfs.join("etc")).unwrap();
+    std::fs::write(rootfs.join("etc/nsswitch.conf"), "hosts: evil\npasswd: evil\n").unwrap();
+    let source = rootfs.join("planted.c");
+    std::fs::write(&source, PLANTED).unwrap();
+    let out = libraries.join("libnss_evil.so.2");
+    let made = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&out, &source]).status();
+    assert!(made.unwrap().success());
+}
+
+#[test]
+fn an_image_cannot_load_code_into_a_worker() {
+    let bed = Bed::new();
+    let guest = compiled("look-up", LOOK_UP);
+    let bundle = bed.bundle("planted", &["/f.wasm"], |spec| {
+        let mounts = spec["mounts"].as_array_mut().unwrap();
+        mounts.retain(|mount| mount["destination"] != "/usr");
+    });
+    let rootfs = bundle.join("rootfs");
+    std::fs::remove_file(rootfs.join("lib")).unwrap();
+    plant(&rootfs);
+    let launch = launch(Role::Primary, &guest, command("_start"));
+    match Function::create_in(&bed, "planted", bundle, launch) {
+        Err(refused) => assert!(refused.contains("sock_getaddrinfo"), "{refused}"),
+        Ok(function) => {
+            function.container.start();
+            function.container.wait();
+            function.container.delete();
+        }
+    }
+    assert!(!rootfs.join("mark").exists(), "code of the image ran");
+}
+
+/// How many seccomp filters a process is under.
+fn filters(pid: i32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:")).unwrap();
+    line.trim().parse().unwrap()
+}
+
+#[test]
+fn every_process_of_a_function_is_filtered_and_no_native_one() {
+    let bed = Bed::new();
+    let own = filters(i32::try_from(std::process::id()).unwrap());
+    let launch = launch(Role::Secondary, &guests().reactor, Entry::Reactor);
+    let function = Function::create(&bed, "filtered", launch).unwrap();
+    // libcontainer's work in the container is done under the filter too.
+    assert_eq!(filters(function.container.pid.as_raw()), own + 1);
+    function.container.start();
+    assert_eq!(function.message(), SandboxMessage::Ready);
+    assert_eq!(function.caller().call(b"hello"), Ok(b"hello".to_vec()));
+    let workers = function.workers();
+    assert!(!workers.is_empty());
+    for worker in workers {
+        assert_eq!(filters(worker), own + 1);
+    }
+    function.end();
+    let native = bed.native("native", &["/bin/sleep", "1000"]);
+    native.start();
+    assert_eq!(filters(native.pid.as_raw()), own);
+    native.delete();
+    native.wait();
+}
+
+#[test]
+fn hooks_run_before_the_filter_comes() {
+    let bed = Bed::new();
+    let ran = bed.dir.path().join("ran");
+    let hook = |name: &str| {
+        let line = format!("cat >/dev/null; echo {name} >> {}", ran.display());
+        json!([{ "path": "/bin/sh", "args": ["sh", "-c", line] }])
+    };
+    let own = filters(i32::try_from(std::process::id()).unwrap());
+    let bundle = bed.bundle("hooks", &["/f.wasm"], |spec| {
+        spec["hooks"] = json!({
+            "createRuntime": hook("createRuntime"), "createContainer": hook("createContainer"),
+        });
+    });
+    let launch = launch(Role::Secondary, &guests().reactor, Entry::Reactor);
+    let function = Function::create_in(&bed, "hooks", bundle, launch).unwrap();
+    function.container.start();
+    assert_eq!(function.message(), SandboxMessage::Ready);
+    let text = std::fs::read_to_string(ran).unwrap();
+    assert_eq!(text, "createRuntime\ncreateContainer\n");
+    assert_eq!(filters(function.container.pid.as_raw()), own + 1);
+    assert!(function.workers().iter().all(|worker| filters(*worker) == own + 1));
+    function.end();
+}
