@@ -1,4 +1,5 @@
-//! Capabilities of a function: what a program of the same container would have after its exec.
+//! Privileges of a function: the capabilities that a program of the same container would have after its exec, and no
+//! way for one of its processes into another.
 //!
 //! A function never execs, and libcontainer relies on that last step: it leaves sets that the spec does
 //! not name as they are (containerd writes `{}` for "drop all") and keeps the others across `setuid`, so
@@ -23,6 +24,13 @@ pub enum PrivilegeError {
         #[source]
         source: CapsError,
     },
+    /// The way into init and workers for each other.
+    #[error("the process cannot be closed to the others of its function")]
+    Dumpable {
+        /// What the kernel says.
+        #[source]
+        source: nix::Error,
+    },
     /// The way back by programs with file capabilities.
     #[error("no_new_privs cannot be set")]
     NoNewPrivileges {
@@ -37,6 +45,9 @@ pub enum PrivilegeError {
 /// # Errors
 /// When the kernel refuses.
 pub fn give_up(spec: &Spec) -> Result<(), PrivilegeError> {
+    // All processes of a function have one user. A worker that was taken over must not trace the others, or write their
+    // memory. Inherited by every fork.
+    nix::sys::prctl::set_dumpable(false).map_err(|source| PrivilegeError::Dumpable { source })?;
     nix::sys::prctl::set_no_new_privs()
         .map_err(|source| PrivilegeError::NoNewPrivileges { source })?;
     let process = spec.process().as_ref();

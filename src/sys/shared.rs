@@ -1,16 +1,28 @@
 //! Pages that a process shares with the children that it forks: plain atomics, no pointers, no locks.
 //!
-//! Runs in sandbox init, which makes them, and in its workers, which get only those pages that they are to write.
+//! Runs in sandbox init, which makes them (the owner), and in its workers, which get only those pages that they are to
+//! read or write. Three kinds:
+//! - The owner's page: the owner writes it, every child reads it. It is a memfd sealed against future writing. The
+//!   owner's mapping was made before the seal and is not inherited; the children's was made after it, so no child can
+//!   make it writable, whatever code it runs.
+//! - The common page: every process writes it.
+//! - Own pages: one for each child, written by that child and the owner.
+//!
 //! Whoever reads a page that another process writes checks what it finds there.
 #![expect(unsafe_code, reason = "atomics in memory that other processes map")]
 
 use std::ffi::c_void;
 use std::io;
 use std::num::NonZeroUsize;
+use std::os::fd::AsFd;
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU64, fence};
 
-use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use nix::unistd::ftruncate;
 
 use super::mapping::page_len;
 
@@ -20,58 +32,129 @@ pub const WORDS: usize = 8;
 /// The words of one page, all zero at first.
 pub type Words = [AtomicU64; WORDS];
 
-/// Shared pages; the first is every child's, the others are a child's when it is to have them.
+/// Name of the owner's page in `/proc/<pid>/maps`.
+const OWNERS_NAME: &str = "cwasi-owner";
+/// The owner's page stays as long as it is, and no further mapping can write it.
+const SEALS: SealFlag = SealFlag::F_SEAL_FUTURE_WRITE
+    .union(SealFlag::F_SEAL_SHRINK)
+    .union(SealFlag::F_SEAL_GROW)
+    .union(SealFlag::F_SEAL_SEAL);
+
+/// The words of a page that this process may only read.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadOnly<'a>(&'a Words);
+
+impl ReadOnly<'_> {
+    /// A word, or 0 where there is none; ordered after everything that this process wrote before.
+    #[must_use]
+    pub fn load(&self, word: usize) -> u64 {
+        // A relaxed load between fences: no other atomic access is defined on memory that cannot be written.
+        fence(SeqCst);
+        let value = self.0.get(word).map_or(0, |word| word.load(Relaxed));
+        fence(Acquire);
+        value
+    }
+}
+
+/// One mapping that is this process's own until it is dropped.
+#[derive(Debug)]
+struct Mapping {
+    start: NonNull<c_void>,
+    len: NonZeroUsize,
+}
+
+impl Mapping {
+    fn advise(&self, at: usize, len: usize, advice: MmapAdvise) -> io::Result<()> {
+        if at.checked_add(len).is_none_or(|end| end > self.len.get()) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // SAFETY:
+        // - the bytes are inside the mapping, which stays as it is: the advice is for children to come.
+        unsafe { madvise(self.start.byte_add(at), len, advice) }?;
+        Ok(())
+    }
+
+    /// The words at the beginning of a page.
+    fn words(&self, at: usize) -> Option<&Words> {
+        at.checked_add(size_of::<Words>()).filter(|end| *end <= self.len.get())?;
+        // SAFETY:
+        // - the words are inside the mapping, which lives as long as `self`; a child that lacks the page does not come
+        //   here (the promise of `pass_on`'s caller).
+        // - `at` is a page's begin, so it is aligned, and zero is a valid atomic; all access is atomic, here and in the
+        //   processes that share it.
+        Some(unsafe { self.start.byte_add(at).cast::<Words>().as_ref() })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY:
+        // - the mapping is ours, and references to it cannot outlive `self`.
+        let _cannot_fail = unsafe { munmap(self.start, self.len.get()) };
+    }
+}
+
+/// Shared pages, as their owner has them.
 #[derive(Debug)]
 pub struct SharedPages {
-    start: NonNull<c_void>,
+    /// The owner's page, writable; no child has this mapping.
+    owners: Mapping,
+    /// The same page as children have it.
+    view: Mapping,
+    /// The common page, and own pages behind it.
+    others: Mapping,
     page_len: NonZeroUsize,
-    pages: usize,
 }
 
 impl SharedPages {
-    /// A common page and `own` pages of which no child gets one by itself.
+    /// An owner's page, a common page, and `own` pages of which no child gets one by itself.
     ///
     /// # Errors
-    /// When memory or mappings run out.
+    /// When memory, descriptors or mappings run out.
     pub fn new(own: usize) -> io::Result<Self> {
         let page_len = page_len().and_then(NonZeroUsize::new).ok_or(io::ErrorKind::Unsupported)?;
-        let pages = own.saturating_add(1);
-        let len = page_len.get().checked_mul(pages).and_then(NonZeroUsize::new);
-        let len = len.ok_or(io::ErrorKind::OutOfMemory)?;
+        let len = own.checked_add(1).and_then(|pages| page_len.get().checked_mul(pages));
+        let len = len.and_then(NonZeroUsize::new).ok_or(io::ErrorKind::OutOfMemory)?;
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY:
         // - a new mapping at an address of the kernel's choice.
         let start = unsafe { mmap_anonymous(None, len, access, MapFlags::MAP_SHARED) }?;
-        let shared = Self { start, page_len, pages };
-        for index in 0..own {
-            shared.advise(index, MmapAdvise::MADV_DONTFORK)?;
-        }
-        Ok(shared)
+        let others = Mapping { start, len };
+        others.advise(page_len.get(), len.get() - page_len.get(), MmapAdvise::MADV_DONTFORK)?;
+        let (owners, view) = owners_page(page_len)?;
+        Ok(Self { owners, view, others, page_len })
     }
 
-    /// The page that every child gets.
+    /// The owner's page. Only the owner has it: a child faults.
+    #[must_use]
+    pub fn owners(&self) -> &Words {
+        self.owners.words(0).expect("it is one page")
+    }
+
+    /// The owner's page, as every child reads it.
+    #[must_use]
+    pub fn view(&self) -> ReadOnly<'_> {
+        ReadOnly(self.view.words(0).expect("it is one page"))
+    }
+
+    /// The page that every process writes.
     #[must_use]
     pub fn common(&self) -> &Words {
-        self.words(0).expect("there is always one page")
+        self.others.words(0).expect("there is always one page")
     }
 
-    /// One of the other pages.
+    /// One of the own pages.
     #[must_use]
     pub fn own(&self, index: usize) -> Option<&Words> {
-        self.words(index.checked_add(1)?)
+        self.others.words(self.place(index)?)
     }
 
-    fn words(&self, page: usize) -> Option<&Words> {
-        let at = page.checked_mul(self.page_len.get()).filter(|_| page < self.pages)?;
-        // SAFETY:
-        // - the page is inside the mapping, which lives as long as `self`; a child that lacks it does not come here
-        //   (the promise of `pass_on`'s caller).
-        // - pages are aligned, longer than the words, and zero is a valid atomic; all access is atomic, here and in
-        //   the processes that share it.
-        Some(unsafe { self.start.byte_add(at).cast::<Words>().as_ref() })
+    /// Where an own page begins.
+    fn place(&self, index: usize) -> Option<usize> {
+        self.page_len.get().checked_mul(index.checked_add(1)?)
     }
 
-    /// Runs `fork` so that its child has the common page and this one, and no other.
+    /// Runs `fork` so that its child has the common page, this own page and the view of the owner's page, and no other.
     ///
     /// # Errors
     /// When the kernel splits no more mappings.
@@ -86,22 +169,26 @@ impl SharedPages {
     }
 
     fn advise(&self, index: usize, advice: MmapAdvise) -> io::Result<()> {
-        let page = index.checked_add(1).filter(|page| *page < self.pages);
-        let page = page.ok_or(io::ErrorKind::InvalidInput)?;
-        // SAFETY:
-        // - the page is inside the mapping, which stays as it is: the advice is for children to come.
-        unsafe {
-            let at = self.start.byte_add(page * self.page_len.get());
-            madvise(at, self.page_len.get(), advice)?;
-        }
-        Ok(())
+        let at = self.place(index).ok_or(io::ErrorKind::InvalidInput)?;
+        self.others.advise(at, self.page_len.get(), advice)
     }
 }
 
-impl Drop for SharedPages {
-    fn drop(&mut self) {
+/// The owner's page twice: writable, for the owner alone; and read-only, for its children.
+fn owners_page(page_len: NonZeroUsize) -> io::Result<(Mapping, Mapping)> {
+    let memory = memfd_create(OWNERS_NAME, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?;
+    ftruncate(&memory, i64::try_from(page_len.get()).map_err(io::Error::other)?)?;
+    let map = |access| {
         // SAFETY:
-        // - the mapping is ours, and references to it cannot outlive `self`.
-        let _cannot_fail = unsafe { munmap(self.start, self.pages * self.page_len.get()) };
-    }
+        // - a new mapping at an address of the kernel's choice, of a memfd that is as long and stays so.
+        let start =
+            unsafe { mmap(None, page_len, access, MapFlags::MAP_SHARED, memory.as_fd(), 0)? };
+        Ok::<_, io::Error>(Mapping { start, len: page_len })
+    };
+    let owners = map(ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)?;
+    owners.advise(0, page_len.get(), MmapAdvise::MADV_DONTFORK)?;
+    fcntl(&memory, FcntlArg::F_ADD_SEALS(SEALS))?;
+    // After the seal: what is mapped from now on cannot be made writable.
+    let view = map(ProtFlags::PROT_READ)?;
+    Ok((owners, view))
 }

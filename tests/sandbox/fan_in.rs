@@ -57,7 +57,7 @@ pub fn answers(caller: &Caller, count: usize) -> BTreeMap<u64, Outcome> {
 fn held(function: &Function<'_>) -> [usize; 3] {
     let worker = Pid::from_raw(function.workers()[0]);
     let maps = std::fs::read_to_string(format!("/proc/{worker}/maps")).unwrap();
-    let mapped = maps.lines().filter(|line| line.contains("memfd:cwasi")).count();
+    let mapped = maps.lines().filter(|line| line.contains("memfd:cwasi-p")).count();
     [function.container.descriptors().len(), descriptors_of(worker).len(), mapped]
 }
 

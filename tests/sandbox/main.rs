@@ -14,3 +14,4 @@ mod native_code;
 mod nodes;
 mod primary;
 mod secondary;
+mod taken_over;

@@ -31,13 +31,21 @@
 //! Should nobody watch although somebody could, init finds what waits at its next look: what these words say decides
 //! what is faster, not what is run.
 //!
+//! Who may write what, and what a worker that was taken over can do with it:
+//! - Init's page (the gate, whether init sleeps, who is away for long): init only. Workers cannot make it writable
+//!   ([`crate::sys::shared`]), nor reach init's mapping of it ([`super::privileges`]).
+//! - The common page (who watches, who is in reserve, the last processor): every worker. A wrong word there has requests
+//!   wait for init's look; it runs none, and neither ends nor prolongs one.
+//! - A slot: its worker, and init. A worker can lie about its own requests: it keeps one past its deadline, or has init
+//!   answer one that it runs. Another worker's slot is not in its memory.
+//!
 //! All orderings are sequentially consistent: init closes the gate, or goes to sleep, and *then* looks at the slots;
 //! workers write their slot and *then* look at the gate, or at whether init sleeps. One of the two sees the other.
 
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
 use crate::modes::local::receiver::ConnectionId;
-use crate::sys::shared::{SharedPages, Words};
+use crate::sys::shared::{ReadOnly, SharedPages, Words};
 use crate::wire::ids::CallId;
 
 #[cfg(test)]
@@ -47,13 +55,14 @@ mod tests;
 /// connection, and more requests at a time than these begin at init's next look.
 pub const READERS_MAX: usize = 32;
 
-/// Words of the common page.
+/// Words of init's page, which workers can only read.
 const GATE: usize = 0;
 const SLEEP: usize = 1;
-const WATCHER: usize = 2;
-const RESERVE: usize = 3;
-const PLACE: usize = 4;
-const LONG: usize = 5;
+const LONG: usize = 2;
+/// Words of the common page, which every worker writes.
+const WATCHER: usize = 0;
+const RESERVE: usize = 1;
+const PLACE: usize = 2;
 /// Words of a slot.
 const STATE: usize = 0;
 const CONNECTION: usize = 1;
@@ -211,14 +220,14 @@ impl Board {
     /// One worker's slot.
     #[must_use]
     pub fn slot(&self, index: usize) -> Option<Slot<'_>> {
-        let (common, own) = (self.pages.common(), self.pages.own(index)?);
-        Some(Slot { common, own, number: index as u64 + 1, readers: self.readers as u64 })
+        let (inits, common, own) = (self.pages.view(), self.pages.common(), self.pages.own(index)?);
+        Some(Slot { inits, common, own, number: index as u64 + 1, readers: self.readers as u64 })
     }
 
     /// Lets workers read from connections, or no more. True when that changed it.
     pub fn set_gate(&self, open: bool) -> bool {
         let value = if open { OPEN } else { CLOSED };
-        self.pages.common()[GATE].swap(value, SeqCst) != value
+        self.pages.owners()[GATE].swap(value, SeqCst) != value
     }
 
     /// Says which workers, by the numbers of their slots, have had the same request for long. True when one of the reserve
@@ -227,8 +236,8 @@ impl Board {
         let numbers =
             slots.map(|index| index as u64 + 1).filter(|number| *number <= self.readers as u64);
         let long = numbers.fold(0, |long, number| long | bit(number));
+        self.pages.owners()[LONG].store(long, Relaxed);
         let common = self.pages.common();
-        common[LONG].store(long, Relaxed);
         let watcher = common[WATCHER].load(SeqCst);
         watcher != NOBODY
             && long & bit(watcher) != 0
@@ -238,13 +247,14 @@ impl Board {
 
     /// Says whether workers that begin a turn must wake init. Whoever says so looks at the slots afterwards.
     pub fn set_asleep(&self, asleep: bool) {
-        self.pages.common()[SLEEP].store(if asleep { ASLEEP } else { AWAKE }, SeqCst);
+        self.pages.owners()[SLEEP].store(if asleep { ASLEEP } else { AWAKE }, SeqCst);
     }
 }
 
 /// One worker's slot, for the worker and for init.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot<'a> {
+    inits: ReadOnly<'a>,
     common: &'a Words,
     own: &'a Words,
     /// Never [`NOBODY`].
@@ -266,7 +276,7 @@ impl Slot<'_> {
     /// False while init alone gives out work.
     #[must_use]
     pub fn gate_is_open(&self) -> bool {
-        self.common[GATE].load(SeqCst) == OPEN
+        self.inits.load(GATE) == OPEN
     }
 
     fn may_read(&self) -> bool {
@@ -323,7 +333,7 @@ impl Slot<'_> {
         self.own[ID_HIGH].store(high, Release);
         self.own[DEADLINE].store(deadline, Release);
         self.own[STATE].store(self.seen().with(Phase::Running).0, SeqCst);
-        self.common[SLEEP].load(SeqCst) == ASLEEP
+        self.inits.load(SLEEP) == ASLEEP
     }
 
     /// The turn is over, its callers have been answered. False when its deadline passed: it is being killed.
@@ -373,7 +383,7 @@ impl Slot<'_> {
     /// How many of those that read are at work and get on: not in reserve, and not away for long.
     #[must_use]
     pub fn at_work(&self) -> usize {
-        let others = self.common[RESERVE].load(Relaxed) | self.common[LONG].load(Relaxed);
+        let others = self.common[RESERVE].load(Relaxed) | self.inits.load(LONG);
         let others = u64::from(others.count_ones());
         usize::try_from(self.readers.saturating_sub(others)).unwrap_or(0)
     }
