@@ -18,7 +18,7 @@ pub enum Errno {
     Timeout = 5,
     /// The callee's workers and queue are full.
     Overloaded = 6,
-    /// The callee trapped; the message says where.
+    /// The callee's code trapped, overflowed its stack or crashed; the message says how.
     Trapped = 7,
     /// The callee answered with an error or a non-zero exit code; the message is the callee's.
     Failed = 8,
@@ -26,7 +26,7 @@ pub enum Errno {
     PayloadTooLarge = 9,
     /// The callee could not be reached; the call was not accepted, a retry is safe.
     Unreachable = 10,
-    /// The callee died after it accepted the call; whether it ran is unknown.
+    /// The callee was killed, or ended, after it accepted the call; whether it ran is unknown.
     Broken = 11,
     /// No response is kept under that handle.
     BadHandle = 12,

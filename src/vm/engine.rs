@@ -31,6 +31,17 @@ pub struct InstanceSpec {
     pub pool: Option<SegmentPool>,
 }
 
+/// The error's text when a guest's `cwasi_alloc` has answered 0. It names `cwasi.memory` only where that is set.
+pub(super) fn no_memory(wanted: u64, linear_memory: usize, memory_max: Option<u64>) -> String {
+    let start = format!(
+        "no memory in the guest for {wanted} bytes: its linear memory has {linear_memory} bytes"
+    );
+    match memory_max {
+        Some(max) => format!("{start}, and cwasi.memory allows {max}"),
+        None => format!("{start}, and its `cwasi_alloc` answered 0"),
+    }
+}
+
 /// Loads native code.
 pub trait Engine {
     /// A loaded module.
@@ -86,6 +97,11 @@ pub trait Instance {
 
     /// The exported linear memory; empty when there is none.
     fn memory(&self) -> &[u8];
+
+    /// [`EngineOptions::memory_max`] of this instance's engine.
+    fn memory_max(&self) -> Option<u64> {
+        None
+    }
 
     /// The exported linear memory, for writing.
     fn memory_mut(&mut self) -> &mut [u8];

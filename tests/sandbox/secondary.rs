@@ -1,6 +1,6 @@
 //! Secondaries: every request its own instance, every fault its own request's error.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cwasi::modes::{Call, CallError, Mode as _, Outgoing, Payload};
 use cwasi::sandbox::SYSTEM_CALLS;
@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::json;
 
-use crate::bed::{Bed, descriptors_of, eventually};
+use crate::bed::{Bed, descriptors_of, eventually, read};
 use crate::function::{Function, command, launch};
 use crate::guests::guests;
 
@@ -76,6 +76,7 @@ fn each_fault_is_one_requests_error_and_the_next_is_served() {
         let (code, message) = caller.call_within(payload, timeout_ms).unwrap_err();
         assert_eq!(errno(code), expected, "{message}");
         assert!(message.contains(text), "{message}");
+        assert!(!message.contains("killed"), "that is errno 11: {message}");
         assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()));
     }
     for _ in 0..1000 {
@@ -227,7 +228,7 @@ fn a_killed_worker_is_the_running_requests_error_and_is_replaced() {
     nix::sys::signal::kill(Pid::from_raw(first), Signal::SIGKILL).unwrap();
     let (code, message) = caller.receive().1.unwrap_err();
     assert_eq!(errno(code), Errno::Broken, "{message}");
-    assert!(message.contains("signal 9"), "{message}");
+    assert!(message.contains("its worker was killed by signal 9"), "{message}");
     assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()));
     let second = function.workers();
     assert!(second.len() == 1 && second[0] != first);
@@ -419,6 +420,22 @@ fn a_worker_without_memory_is_one_requests_error() {
     assert_eq!(errno(code), Errno::Broken, "{message}");
     assert!(message.contains("memory"), "{message}");
     assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()));
+}
+
+#[test]
+fn the_hard_limit_of_descriptors_is_the_specifications() {
+    let bed = Bed::new();
+    let bundle = bed.bundle("nofile", &["/f.wasm"], |spec| {
+        spec["process"]["rlimits"] = json!([{ "type": "RLIMIT_NOFILE", "soft": 512, "hard": 700 }]);
+    });
+    let function = Function::create_in(&bed, "nofile", bundle, reactor()).unwrap();
+    function.container.start();
+    assert_eq!(function.message(), SandboxMessage::Ready);
+    let limits = read(Path::new(&format!("/proc/{}/limits", function.container.pid)));
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let limits: Vec<_> = line.split_whitespace().skip(3).take(2).collect();
+    assert_eq!(limits, ["700", "700"], "soft up to hard, and no further");
+    function.end();
 }
 
 #[test]

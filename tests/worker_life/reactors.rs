@@ -106,6 +106,7 @@ fn memory_limit() {
     let mut worker = Worker::of(load_with("actor", options), "actor", &[]);
     let Ended::Failed(message) = worker.request(&vec![0; 40 << 20]) else { panic!("it fits") };
     assert!(message.contains("no memory in the guest for 41943040 bytes"), "{message}");
+    assert!(message.ends_with("cwasi.memory allows 33554432"), "{message}");
     assert_eq!(worker.request(b"small").text(), "small");
 }
 

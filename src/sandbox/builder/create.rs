@@ -48,7 +48,7 @@ pub fn create(
         .validate_id()
         .and_then(|builder| builder.with_root_path(&request.root))
         .map_err(failed)?;
-    let prepared = prepare(request, &spec.bundle, &spec.workload)?;
+    let prepared = prepare(request, &spec.bundle)?;
     let builder = builder.with_stdin(stdin).with_stdout(stdout).with_stderr(stderr);
     let builder = match &spec.workload {
         Workload::Native => builder.with_executor(NativeExecutor),

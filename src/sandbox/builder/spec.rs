@@ -7,28 +7,18 @@
 //! - Capability sets that are not named (containerd writes `{}` for "drop all") stay as they are. So all
 //!   sets are named.
 //! - A relative root path is taken from the bundle, which the copy is not in.
-//!
-//! And one limit is raised: parts that wait for a fan-in are descriptors, for which containerd's default of 1024 is
-//! too few.
 
 use std::path::{Path, PathBuf};
 
 use libcontainer::oci_spec::OciSpecError;
-use libcontainer::oci_spec::runtime::{
-    Capabilities, LinuxNamespaceType, PosixRlimit, PosixRlimitBuilder, PosixRlimitType, Process,
-    Spec,
-};
-use nix::sys::resource::{Resource, getrlimit};
+use libcontainer::oci_spec::runtime::{Capabilities, LinuxNamespaceType, Process, Spec};
 
-use crate::wire::control::{VerbRequest, Workload};
+use crate::wire::control::VerbRequest;
 
 use super::BuilderError;
 
 /// Value of `HOME` that the executor replaces by the user's home directory.
 pub const HOME_OF_USER: &str = "cwasi:home-of-user";
-/// Descriptors that a function may have, where this process may have as many: connections, parts that wait, and, as the
-/// kernel counts them too, those that are on their way to its workers.
-pub const FUNCTION_DESCRIPTORS: u64 = 8192;
 /// Beside the containers in libcontainer's root; containerd's ids begin with a letter or digit.
 const COPIES: &str = ".specs";
 
@@ -67,11 +57,7 @@ pub fn forget(request: &VerbRequest) {
 }
 
 /// Checks the bundle's spec and writes libcontainer's copy of it.
-pub fn prepare(
-    request: &VerbRequest,
-    bundle: &Path,
-    workload: &Workload,
-) -> Result<Prepared, BuilderError> {
+pub fn prepare(request: &VerbRequest, bundle: &Path) -> Result<Prepared, BuilderError> {
     let path = bundle.join("config.json");
     let unreadable =
         |source: OciSpecError| BuilderError::Spec { path: path.clone(), source: Box::new(source) };
@@ -79,12 +65,7 @@ pub fn prepare(
     validate(&spec)?;
     spec.canonicalize_rootfs(bundle).map_err(unreadable)?;
     if let Some(process) = spec.process() {
-        let mut process = complete(process.clone());
-        if matches!(workload, Workload::Function(_)) {
-            let (_soft, own) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or_default();
-            raise_descriptors(&mut process, FUNCTION_DESCRIPTORS.min(own));
-        }
-        spec.set_process(Some(process));
+        spec.set_process(Some(complete(process.clone())));
     }
     let directory = request.root.join(COPIES).join(&request.container);
     let prepared = Prepared { directory, has_hooks: spec.hooks().is_some() };
@@ -132,22 +113,6 @@ fn complete(mut process: Process) -> Process {
     process
 }
 
-/// Lets the process have `wanted` descriptors, if it may not have as many anyway. Without a limit of its own it has
-/// this process'.
-fn raise_descriptors(process: &mut Process, wanted: u64) {
-    let raised = |limit: &PosixRlimit| match limit.typ() {
-        PosixRlimitType::RlimitNofile => PosixRlimitBuilder::default()
-            .typ(limit.typ())
-            .soft(limit.soft().max(wanted))
-            .hard(limit.hard().max(wanted))
-            .build()
-            .unwrap_or(*limit),
-        _ => *limit,
-    };
-    let limits = process.rlimits().as_ref().map(|limits| limits.iter().map(raised).collect());
-    process.set_rlimits(limits);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,25 +139,6 @@ mod tests {
         let sets = process.capabilities().clone().unwrap();
         assert_eq!(sets.bounding().as_ref().map(|set| set.len()), Some(1));
         assert_eq!(sets.inheritable().as_ref().map(|set| set.len()), Some(0));
-    }
-
-    #[test]
-    fn descriptors_are_raised_and_never_lowered() {
-        let limits = |given: &str| {
-            let mut process = completed("", given);
-            raise_descriptors(&mut process, 5000);
-            let all = process.rlimits().clone().unwrap_or_default();
-            all.iter().map(|one| (one.typ(), one.soft(), one.hard())).collect::<Vec<_>>()
-        };
-        let nofile = PosixRlimitType::RlimitNofile;
-        for (given, expected) in [
-            (r#","rlimits":[{"type":"RLIMIT_NOFILE","soft":1024,"hard":1024}]"#, (5000, 5000)),
-            (r#","rlimits":[{"type":"RLIMIT_NOFILE","soft":1024,"hard":9000}]"#, (5000, 9000)),
-            (r#","rlimits":[{"type":"RLIMIT_NOFILE","soft":7000,"hard":9000}]"#, (7000, 9000)),
-        ] {
-            assert_eq!(limits(given), [(nofile, expected.0, expected.1)]);
-        }
-        assert_eq!(limits(""), []);
     }
 
     #[test]

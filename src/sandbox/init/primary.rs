@@ -117,7 +117,7 @@ fn code<M>(sandbox: &Sandbox<M>, ending: Ending, cause: Option<Cause>) -> i32 {
             ending.code()
         }
         (None, Ending::Killed(_)) => {
-            stderr::line(&format!("{function} was {}", ending.describe()));
+            stderr::line(&format!("{function} {}", ending.describe()));
             ending.code()
         }
         (None, Ending::Exited(code)) => code,

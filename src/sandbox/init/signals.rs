@@ -39,22 +39,29 @@ impl Ending {
         }
     }
 
-    /// For people; says what usually causes it.
+    /// True when the process' own code raised the signal that ended it.
+    #[must_use]
+    pub const fn is_crash(self) -> bool {
+        use Signal::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV};
+        matches!(self, Self::Killed(SIGSEGV | SIGBUS | SIGILL | SIGFPE | SIGABRT))
+    }
+
+    /// For people, as the end of a sentence; says what usually causes it.
     #[must_use]
     pub fn describe(self) -> String {
-        match self {
-            Self::Exited(code) => format!("ended with exit code {code}"),
-            Self::Killed(signal) => {
-                let hint = match signal {
-                    Signal::SIGSEGV | Signal::SIGBUS => ", often a stack overflow",
-                    Signal::SIGKILL => ", often for memory",
-                    Signal::SIGSYS => ", a system call that the seccomp profile forbids",
-                    Signal::SIGABRT => ", the engine gave up",
-                    _ => "",
-                };
-                format!("killed by signal {} ({signal}{hint})", signal as i32)
-            }
-        }
+        let signal = match self {
+            Self::Exited(code) => return format!("ended with exit code {code}"),
+            Self::Killed(signal) => signal,
+        };
+        let verb = if self.is_crash() { "crashed with" } else { "was killed by" };
+        let hint = match signal {
+            Signal::SIGSEGV | Signal::SIGBUS => ", often a stack overflow",
+            Signal::SIGKILL => ", often for memory",
+            Signal::SIGSYS => ", a system call that the seccomp profile forbids",
+            Signal::SIGABRT => ", the engine gave up",
+            _ => "",
+        };
+        format!("{verb} signal {} ({signal}{hint})", signal as i32)
     }
 }
 
@@ -117,6 +124,18 @@ mod tests {
     fn codes_are_those_of_a_shell() {
         assert_eq!(Ending::Exited(7).code(), 7);
         assert_eq!(Ending::Killed(Signal::SIGSEGV).code(), 139);
-        assert!(Ending::Killed(Signal::SIGSEGV).describe().contains("stack overflow"));
+    }
+
+    #[test]
+    fn only_what_the_code_did_itself_is_a_crash() {
+        let crash = Ending::Killed(Signal::SIGSEGV);
+        assert!(crash.is_crash());
+        assert!(crash.describe().starts_with("crashed with signal 11"));
+        assert!(crash.describe().contains("stack overflow"));
+        for killed in [Signal::SIGKILL, Signal::SIGSYS, Signal::SIGTERM].map(Ending::Killed) {
+            assert!(!killed.is_crash());
+            assert!(killed.describe().starts_with("was killed by"));
+        }
+        assert!(!Ending::Exited(134).is_crash());
     }
 }

@@ -12,7 +12,7 @@ mod place;
 pub use place::Ahead;
 use place::is_paged;
 
-use super::engine::{Instance, Stop, Trap, VmError};
+use super::engine::{Instance, Stop, Trap, VmError, no_memory};
 use crate::modes::Payload;
 use crate::sys::segment::Segment;
 
@@ -140,10 +140,8 @@ pub fn handle_again<'a, 'i, I: Instance>(
         Err(Fault::Stopped(Stop::Trapped(trap))) => Handled::Trapped(trap),
         Err(Fault::NoMemory { length }) => {
             kept.crowded = kept.place.is_some();
-            Handled::Failed(format!(
-                "no memory in the guest for {length} bytes (its linear memory has {} bytes; cwasi.memory limits it)",
-                instance.memory().len()
-            ))
+            let linear_memory = instance.memory().len();
+            Handled::Failed(no_memory(length, linear_memory, instance.memory_max()))
         }
     }
 }

@@ -19,6 +19,7 @@ struct Scripted {
     response: ResponseRef,
     status: Result<i32, Stop>,
     handled: Option<(u32, u32)>,
+    memory_max: Option<u64>,
 }
 
 impl Scripted {
@@ -31,11 +32,16 @@ impl Scripted {
             response: ResponseRef { ptr: 64, len: 3 },
             status: Ok(0),
             handled: None,
+            memory_max: None,
         }
     }
 }
 
 impl Instance for Scripted {
+    fn memory_max(&self) -> Option<u64> {
+        self.memory_max
+    }
+
     fn call(&mut self, export: &str, params: &[i32], _: &mut Host) -> Result<Option<i32>, Stop> {
         if export == export::ALLOC {
             self.asked.push((params[0].cast_unsigned(), params[1].cast_unsigned()));
@@ -142,6 +148,10 @@ fn no_memory_is_an_error_of_the_call() {
     let mut guest = Scripted { allocs: vec![8, 0], ..Scripted::new() };
     let Ended::Failed(message) = run(&mut guest, b"abc") else { panic!("not failed") };
     assert!(message.contains("no memory in the guest for 3 bytes"), "{message}");
+    assert!(!message.contains("cwasi.memory"), "nothing limits it: {message}");
+    let mut guest = Scripted { allocs: vec![8, 0], memory_max: Some(65_536), ..Scripted::new() };
+    let Ended::Failed(message) = run(&mut guest, b"abc") else { panic!("not failed") };
+    assert!(message.ends_with("cwasi.memory allows 65536"), "{message}");
 }
 
 #[test]

@@ -16,6 +16,7 @@ use super::imports::{Bound, Environment, start_parameters};
 use super::memory::RawMemory;
 use crate::sys::segment::{Segment, SegmentRef};
 use crate::vm::dispatch::Arrived;
+use crate::vm::engine::no_memory;
 use crate::vm::gate;
 use crate::vm::reactor::ERROR_MESSAGE_MAX;
 
@@ -220,10 +221,8 @@ impl Bound<2> for Pass {
         let (pending, caller, mut callee) = pending(env)?;
         let len = pending.payload.1;
         if response_out == 0 || (at == 0 && len > 0) {
-            let message = format!(
-                "no memory in the guest for {len} bytes (its linear memory has {} bytes; cwasi.memory limits it)",
-                callee.bytes().len()
-            );
+            let limit = env.slot.program.memory_max;
+            let message = no_memory(u64::from(len), callee.bytes().len(), limit);
             return end(env, Err(CallFailure { errno: Errno::Failed, message }));
         }
         let size = callee.bytes().len();

@@ -322,6 +322,10 @@ impl Instance for WasmEdgeInstance {
         })
     }
 
+    fn memory_max(&self) -> Option<u64> {
+        self.around.slot.program.memory_max
+    }
+
     fn memory(&self) -> &[u8] {
         // SAFETY:
         // - owned by the live guest; only `&mut self` runs the guest.

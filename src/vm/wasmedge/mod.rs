@@ -53,6 +53,7 @@ pub struct WasmEdge {
 #[derive(Debug)]
 struct Shared {
     configure: Configure,
+    memory_max: Option<u64>,
     memory_pages_max: u32,
     /// `None`: a memory that grew stays as it is.
     page_count: Option<PageCount>,
@@ -69,7 +70,8 @@ impl WasmEdge {
         let memory_pages_max = u32::try_from(pages).expect("at most PAGES_MAX");
         let configure = Configure::new(memory_pages_max)?;
         let page_count = PageCount::find();
-        Ok(Self { shared: Rc::new(Shared { configure, memory_pages_max, page_count }) })
+        let memory_max = options.memory_max;
+        Ok(Self { shared: Rc::new(Shared { configure, memory_max, memory_pages_max, page_count }) })
     }
 }
 

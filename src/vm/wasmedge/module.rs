@@ -47,6 +47,8 @@ pub(super) struct Program {
     functions: Vec<Linked>,
     /// The pages of the worker that runs it.
     pub(super) populated: LazyPopulated,
+    /// [`EngineOptions::memory_max`](crate::vm::EngineOptions::memory_max).
+    pub(super) memory_max: Option<u64>,
 }
 
 /// One module's code, and the gates through which it calls embedded ones.
@@ -99,7 +101,8 @@ impl Program {
         }
         let Loading { parts, functions, .. } = loading;
         let populated = LazyPopulated::default();
-        Ok(Self { root, embedded: parts, dispatch, functions, populated })
+        let memory_max = engine.memory_max;
+        Ok(Self { root, embedded: parts, dispatch, functions, populated, memory_max })
     }
 
     /// Whether everything that an instance passes on to its next request can be set back.

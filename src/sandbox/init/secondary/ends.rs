@@ -1,7 +1,5 @@
 //! The errors that callers get from init instead of an answer.
 
-use nix::sys::signal::Signal;
-
 use crate::modes::CallError;
 use crate::modes::local::LocalError;
 use crate::sandbox::init::doing::Doing;
@@ -13,18 +11,15 @@ use crate::vm::Module;
 use super::Secondary;
 
 impl<M: Module> Secondary<'_, M> {
-    /// A fault of the guest's code is a trap; anything else happened to the worker.
-    pub(super) fn fault(&self, ending: Ending, how: &str) -> CallError {
+    /// A crash of the guest's code is a trap (errno 7). A worker that was killed, or ended, is a callee that died
+    /// (errno 11).
+    pub(super) fn fault(&self, ending: Ending) -> CallError {
         let function = &self.sandbox.launch.identity.function;
-        match ending {
-            Ending::Killed(
-                Signal::SIGSEGV
-                | Signal::SIGBUS
-                | Signal::SIGILL
-                | Signal::SIGFPE
-                | Signal::SIGABRT,
-            ) => CallError::Trapped { message: format!("{function} was {how}") },
-            _ => self.broken(how),
+        let how = ending.describe();
+        if ending.is_crash() {
+            CallError::Trapped { message: format!("{function} {how}") }
+        } else {
+            self.broken(&format!("its worker {how}"))
         }
     }
 

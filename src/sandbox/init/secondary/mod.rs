@@ -285,14 +285,17 @@ impl<'a, M: Module> Secondary<'a, M> {
             self.complain(&format!("call {id} did not end in time; its worker was killed for it"));
             self.fail(&lost.doing, &self.late());
         } else if !matches!(lost.doing, Doing::Nothing) {
-            self.complain(&format!("a worker was {how} while it served a request"));
-            let error =
-                if lost.unbegun { self.unreachable(&how) } else { self.fault(lost.ending, &how) };
+            self.complain(&format!("a worker {how} while it served a request"));
+            let error = if lost.unbegun {
+                self.unreachable(&format!("its worker {how} before it began"))
+            } else {
+                self.fault(lost.ending)
+            };
             self.fail(&lost.doing, &error);
         } else if lost.starting && !self.announced {
-            return Some(self.sandbox.start_failed(&format!("a worker was {how}")));
+            return Some(self.sandbox.start_failed(&format!("a worker {how}")));
         } else if self.stop.is_none() {
-            self.complain(&format!("a worker was {how}"));
+            self.complain(&format!("a worker {how}"));
         }
         None
     }
