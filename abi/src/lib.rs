@@ -109,6 +109,8 @@ pub mod export {
     pub const FREE: &str = "cwasi_free";
     /// `(payload_ptr, payload_len, response_out) -> status`, 0 = answered, anything else = failed.
     pub const HANDLE: &str = "cwasi_handle";
+    /// An immutable `i32` global, the offset of 8 bytes, 4-aligned: where each invocation tells its response.
+    pub const RESPONSE: &str = "cwasi_response";
     /// `()`, called once per instance before anything else when exported.
     pub const INITIALIZE: &str = "_initialize";
     /// `()`, one invocation of a WASI command.
@@ -212,6 +214,7 @@ mod tests {
             export::ALLOC,
             export::FREE,
             export::HANDLE,
+            export::RESPONSE,
             export::INITIALIZE,
             export::START,
             export::MEMORY,

@@ -38,7 +38,7 @@ pub use link::{
 pub use log::{Level, LogSink, log};
 pub use memory::{GuestMemory, GuestPtr};
 pub use pages::{PagedMemory, Pages, PagesError, Shared, SharedMemory, Token};
-pub use regions::{Regions, region_info, region_release, region_seal, region_share};
+pub use regions::{Regions, ShownIn, region_info, region_release, region_seal, region_share};
 pub use request_dispatcher::{begin_call, end_call, request_dispatcher};
 pub use response_read::response_read;
 pub use responses::{RESPONSES_MAX, ResponseTable};

@@ -43,7 +43,18 @@ enum Backing<M: PagedMemory> {
         tokens: Vec<Token>,
         /// All of it, when it is one.
         whole: Option<Whole>,
+        /// In the payload's block, which is the host's until the handler returns.
+        in_payload: bool,
     },
+}
+
+/// Whose block shared memory is shown in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShownIn {
+    /// The payload's, which the host has asked for.
+    Payload,
+    /// One of the guest's own, for a response.
+    Own,
 }
 
 /// Shared memory that came, to go on as it is.
@@ -178,11 +189,11 @@ impl<M: PagedMemory> Regions<M> {
             Backing::Sealed { sealed, len: sealed_len } if *sealed_len == len => {
                 Some(sealed.shared())
             }
-            Backing::Shown { tokens, whole: Some(Whole { fd, len: shown_len, goes_on: true }) }
-                if *shown_len == len =>
-            {
-                Some(Shared { fd: fd.as_fd(), token: tokens.first() })
-            }
+            Backing::Shown {
+                tokens,
+                whole: Some(Whole { fd, len: shown_len, goes_on: true }),
+                ..
+            } if *shown_len == len => Some(Shared { fd: fd.as_fd(), token: tokens.first() }),
             _ => None,
         })
     }
@@ -211,6 +222,7 @@ impl<M: PagedMemory> Regions<M> {
         (ptr, room): (GuestPtr, u32),
         shared: &Shared<'_>,
         len: u64,
+        block: ShownIn,
     ) -> bool {
         if !is_large(len) || memory.slice(ptr, room).is_err() {
             return false;
@@ -229,7 +241,8 @@ impl<M: PagedMemory> Regions<M> {
             // Without a descriptor to spare it is copied when it goes on.
             let fd = shared.fd.try_clone_to_owned().ok();
             let whole = fd.map(|fd| Whole { fd, len, goes_on: false });
-            self.set(pages, Backing::Shown { tokens, whole });
+            let in_payload = block == ShownIn::Payload || self.is_in_payload(pages);
+            self.set(pages, Backing::Shown { tokens, whole, in_payload });
         }
         shown
     }
@@ -265,9 +278,25 @@ impl<M: PagedMemory> Regions<M> {
             tokens.extend(shared.token.cloned());
         }
         if shown > 0 {
-            self.set(block, Backing::Shown { tokens, whole: None });
+            self.set(block, Backing::Shown { tokens, whole: None, in_payload: true });
         }
         shown
+    }
+
+    /// Makes what is shown in the payload's block ordinary memory, zero, where the guest has not released it.
+    pub fn unshow_payload(&mut self, memory: &mut M) {
+        // Where the system refuses, the pages still show it, and its token is kept.
+        self.known.retain(|region| {
+            let shown = matches!(region.backing, Backing::Shown { in_payload: true, .. });
+            !shown || memory.clear(region.pages).is_err()
+        });
+    }
+
+    /// True when `pages` show a payload, in its block.
+    fn is_in_payload(&self, pages: Pages) -> bool {
+        let in_payload =
+            |region: &Region<M>| matches!(region.backing, Backing::Shown { in_payload: true, .. });
+        self.known.iter().any(|region| region.pages == pages && in_payload(region))
     }
 
     /// True for a region that the guest shared: a response that is read into it becomes part of it.

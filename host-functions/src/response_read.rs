@@ -2,7 +2,7 @@
 
 use cwasi_abi::Errno;
 
-use crate::{GuestPtr, Host, PagedMemory, Regions};
+use crate::{GuestPtr, Host, PagedMemory, Regions, ShownIn};
 
 /// Puts a response at `ptr` and frees its handle; `len` is the room there. With `len` 0 the response is dropped
 /// unread. What came as shared memory and fits whole pages is shown there, anything else copied.
@@ -20,7 +20,9 @@ pub fn response_read<M: PagedMemory>(
     let response = host.responses.get(handle).ok_or(Errno::BadHandle)?;
     memory.slice(ptr, len)?;
     let shown = match (regions, response.shared()) {
-        (Some(regions), Some(shared)) => regions.show(memory, (ptr, len), &shared, response.len()),
+        (Some(regions), Some(shared)) => {
+            regions.show(memory, (ptr, len), &shared, response.len(), ShownIn::Own)
+        }
         _ => false,
     };
     if len == 0 || shown {

@@ -95,6 +95,22 @@ pub trait Instance {
     /// How the guest stopped before the export returned.
     fn call(&mut self, export: &str, params: &[i32], host: &mut Host) -> Result<Option<i32>, Stop>;
 
+    /// Whether it exports a function of that name.
+    fn exports(&self, _function: &str) -> bool {
+        false
+    }
+
+    /// What is in an exported immutable global of type `i32`; `None` when there is none of that name.
+    fn address(&self, _global: &str) -> Option<u32> {
+        None
+    }
+
+    /// Its guest takes no blocks back (`cwasi_free`), and its memory has grown to nearly what it may have; or that of a
+    /// module that is embedded in it.
+    fn is_nearly_full(&self) -> bool {
+        false
+    }
+
     /// The exported linear memory; empty when there is none.
     fn memory(&self) -> &[u8];
 
@@ -122,6 +138,9 @@ pub trait Instance {
     fn show_parts(&mut self, _block: (u32, u32), _parts: &[(u32, &Segment)]) -> usize {
         0
     }
+
+    /// Makes what [`Self::show`] and [`Self::show_parts`] have put there ordinary memory, zero, unless the guest has done so.
+    fn unshow(&mut self) {}
 
     /// The segment that an answer of `len` bytes at `ptr` is; `None` when it is to be copied.
     ///

@@ -87,6 +87,17 @@ pub fn instance_name(embedded: &str) -> String {
     format!("cwasi:embedded:{embedded}")
 }
 
+/// A module that can be dispatched to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Callee {
+    /// Its name.
+    pub name: String,
+    /// It exports [`export::FREE`].
+    pub frees: bool,
+    /// It exports [`export::RESPONSE`].
+    pub lends_response: bool,
+}
+
 /// The gate through which a module calls `functions` of the module `embedded`.
 #[must_use]
 pub fn link(embedded: &str, functions: &[LinkedFunction]) -> Vec<u8> {
@@ -118,7 +129,7 @@ pub fn link(embedded: &str, functions: &[LinkedFunction]) -> Vec<u8> {
 /// as they are, and `request_dispatcher` and `dispatch_start` in front of the host's. `callees` are the embedded modules in order;
 /// `None` is one that can only be linked.
 #[must_use]
-pub fn dispatch(callees: &[Option<&str>]) -> Vec<u8> {
+pub fn dispatch(callees: &[Option<Callee>]) -> Vec<u8> {
     let i32s = |count: u32| vec![ValType::I32; count as usize];
     let mut gate = Gate::default();
     // First, and one type for each: where the engine matches a function that is handed through, it takes the
@@ -135,18 +146,27 @@ pub fn dispatch(callees: &[Option<&str>]) -> Vec<u8> {
     let begin_start = gate.import(GATE_HOST, BEGIN_START, i32s(START_PARAMS), i32s(1));
     let pass = gate.import(GATE_HOST, PASS, i32s(2), i32s(1));
     let end = gate.import(GATE_HOST, END, i32s(1), i32s(1));
-    let mut served = Vec::new();
+    let mut served: Vec<Served> = Vec::new();
     for (index, callee) in callees.iter().enumerate() {
         let Some(callee) = callee else { continue };
-        let from = instance_name(callee);
-        let alloc = gate.import(&from, export::ALLOC, i32s(2), i32s(1));
-        let handle = gate.import(&from, export::HANDLE, i32s(3), i32s(1));
-        served.push(Callee {
+        let from = instance_name(&callee.name);
+        served.push(Served {
             index: count(index).cast_signed(),
-            alloc,
-            handle,
-            place: gate.place(),
+            alloc: gate.import(&from, export::ALLOC, i32s(2), i32s(1)),
+            handle: gate.import(&from, export::HANDLE, i32s(3), i32s(1)),
+            free: callee.frees.then(|| gate.import(&from, export::FREE, i32s(3), vec![])),
+            response: callee.lends_response.then(|| gate.import_i32(&from, export::RESPONSE)),
+            asked: Asked::default(),
         });
+    }
+    // Imported globals are numbered before those that are defined.
+    for callee in &mut served {
+        callee.asked = Asked {
+            response: gate.place(),
+            payload: gate.place(),
+            len: gate.place(),
+            align: gate.place(),
+        };
     }
     let home = gate.home();
     let callees = &served;
@@ -164,14 +184,90 @@ const START_PARAMS: u32 = 6;
 /// Index of the payload's length among either's.
 const PAYLOAD_LEN: u32 = 3;
 
-/// A module that is called, as its gate sees it.
-struct Callee {
+/// A module that is called, as its gate sees it: its functions.
+struct Served {
     /// Its place among the embedded modules.
     index: i32,
     alloc: u32,
     handle: u32,
-    /// Global that keeps its `response_out`, 0 until that is allocated: nobody frees it, so there is one for all calls.
-    place: u32,
+    free: Option<u32>,
+    /// The global that says where it wants to tell its response.
+    response: Option<u32>,
+    asked: Asked,
+}
+
+/// Globals with what a callee was asked for in its last call; 0 = nothing. It gets them back when it is called again:
+/// until then its response may lie there.
+#[derive(Clone, Copy, Default)]
+struct Asked {
+    response: u32,
+    payload: u32,
+    len: u32,
+    align: u32,
+}
+
+impl Served {
+    /// Gives back what the last call was asked for.
+    fn give_back(&self, code: &mut InstructionSink<'_>) {
+        let Some(free) = self.free else { return };
+        let Asked { response, payload, len, align } = self.asked;
+        code.global_get(payload).if_(BlockType::Empty);
+        code.global_get(payload).global_get(len).global_get(align).call(free);
+        code.i32_const(0).global_set(payload).end();
+        if self.response.is_none() {
+            code.global_get(response).if_(BlockType::Empty);
+            code.global_get(response).i32_const(RESPONSE_LEN).i32_const(RESPONSE_ALIGN).call(free);
+            code.i32_const(0).global_set(response).end();
+        }
+    }
+
+    /// Asks where the response is to be told.
+    fn ask_response(&self, code: &mut InstructionSink<'_>) {
+        if self.response.is_none() {
+            code.i32_const(RESPONSE_LEN).i32_const(RESPONSE_ALIGN).call(self.alloc);
+            code.global_set(self.asked.response);
+        }
+    }
+
+    /// Pushes where the response is to be told.
+    fn push_response(&self, code: &mut InstructionSink<'_>) {
+        code.global_get(self.response.unwrap_or(self.asked.response));
+    }
+
+    /// Asks for a block of `len`, which this pushes, unless there is one.
+    fn ask(
+        &self,
+        code: &mut InstructionSink<'_>,
+        align: i32,
+        len: impl Fn(&mut InstructionSink<'_>),
+    ) {
+        let asked = self.asked;
+        code.global_get(asked.payload).i32_eqz().if_(BlockType::Empty);
+        len(code);
+        code.global_set(asked.len).i32_const(align).global_set(asked.align);
+        code.global_get(asked.len).i32_const(align).call(self.alloc).global_set(asked.payload);
+        code.end();
+    }
+
+    /// Asks for whole pages for the payload, at the start of a huge one if it fills that, or any block for it.
+    fn ask_pages(&self, code: &mut InstructionSink<'_>) {
+        let pages = |code: &mut InstructionSink<'_>| {
+            // Payloads are far from 4 GiB (PAYLOAD_MAX): this does not wrap.
+            code.local_get(PAYLOAD_LEN).i32_const(PAGE - 1).i32_add().i32_const(-PAGE).i32_and();
+        };
+        code.local_get(PAYLOAD_LEN).i32_const(HUGE).i32_ge_u().if_(BlockType::Empty);
+        self.ask(code, HUGE, pages);
+        code.end();
+        self.ask(code, PAGE, pages);
+        self.ask_bytes(code);
+    }
+
+    /// Asks for a block for the payload.
+    fn ask_bytes(&self, code: &mut InstructionSink<'_>) {
+        self.ask(code, PAYLOAD_ALIGN, |code| {
+            code.local_get(PAYLOAD_LEN);
+        });
+    }
 }
 
 /// `request_dispatcher` or `dispatch_start` of a gate: a call from Wasm to Wasm, with leaf host functions that only
@@ -182,15 +278,15 @@ struct DispatchBody<'a> {
     begin: u32,
     pass: u32,
     end: u32,
-    callees: &'a [Callee],
+    callees: &'a [Served],
     home: Indirect,
 }
 
 impl DispatchBody<'_> {
     fn function(&self) -> Function {
         let route = self.params;
-        let [callee, payload, errno, in_pages] = [1, 2, 3, 4].map(|local| route + local);
-        let mut body = Function::new([(5, ValType::I32)]);
+        let [callee, errno, in_pages] = [1, 2, 3].map(|local| route + local);
+        let mut body = Function::new([(4, ValType::I32)]);
         let mut code = body.instructions();
         for index in 0..self.params {
             code.local_get(index);
@@ -201,20 +297,23 @@ impl DispatchBody<'_> {
         code.i32_const(-1).local_get(route).i32_sub().local_tee(callee);
         code.i32_const(1).i32_and().local_set(in_pages);
         code.local_get(callee).i32_const(1).i32_shr_u().local_set(callee);
-        for Callee { index, alloc, handle, place } in self.callees {
-            code.local_get(callee).i32_const(*index).i32_eq().if_(BlockType::Empty);
-            code.global_get(*place).i32_eqz().if_(BlockType::Empty);
-            code.i32_const(RESPONSE_LEN).i32_const(RESPONSE_ALIGN).call(*alloc).global_set(*place);
-            code.end();
+        for served in self.callees {
+            let payload = served.asked.payload;
+            code.local_get(callee).i32_const(served.index).i32_eq().if_(BlockType::Empty);
+            served.give_back(&mut code);
+            code.i32_const(0).global_set(payload);
+            served.ask_response(&mut code);
             code.local_get(in_pages).if_(BlockType::Empty);
-            alloc_pages(&mut code, *alloc, payload);
+            served.ask_pages(&mut code);
             code.else_().local_get(PAYLOAD_LEN).if_(BlockType::Empty);
-            code.local_get(PAYLOAD_LEN).i32_const(PAYLOAD_ALIGN).call(*alloc).local_set(payload);
+            served.ask_bytes(&mut code);
             code.end().end();
-            code.global_get(*place).local_get(payload).call(self.pass);
+            served.push_response(&mut code);
+            code.global_get(payload).call(self.pass);
             code.local_tee(errno).i32_eqz().if_(BlockType::Empty);
-            code.local_get(payload).local_get(PAYLOAD_LEN).global_get(*place).call(*handle);
-            code.call(self.end).local_set(errno).end();
+            code.global_get(payload).local_get(PAYLOAD_LEN);
+            served.push_response(&mut code);
+            code.call(served.handle).call(self.end).local_set(errno).end();
             code.end();
         }
         code.i32_const(0);
@@ -222,21 +321,6 @@ impl DispatchBody<'_> {
         code.local_get(errno).end();
         body
     }
-}
-
-/// Whole pages for the payload, at the start of a huge one if they can fill it and there is room for that.
-fn alloc_pages(code: &mut InstructionSink<'_>, alloc: u32, payload: u32) {
-    let pages_at = |code: &mut InstructionSink<'_>, align: i32| {
-        // Payloads are far from 4 GiB (PAYLOAD_MAX): this does not wrap.
-        code.local_get(PAYLOAD_LEN).i32_const(PAGE - 1).i32_add().i32_const(-PAGE).i32_and();
-        code.i32_const(align).call(alloc).local_set(payload);
-    };
-    code.local_get(PAYLOAD_LEN).i32_const(HUGE).i32_ge_u().if_(BlockType::Empty);
-    pages_at(code, HUGE);
-    code.end();
-    code.local_get(payload).i32_eqz().if_(BlockType::Empty);
-    pages_at(code, PAGE);
-    code.end();
 }
 
 const PAGE: i32 = cwasi_abi::REGION_PAGE.cast_signed();
@@ -271,6 +355,7 @@ struct Gate {
     exports: ExportSection,
     code: CodeSection,
     function_count: u32,
+    imported_globals: u32,
 }
 
 impl Gate {
@@ -292,6 +377,14 @@ impl Gate {
         self.function_count - 1
     }
 
+    /// An immutable global, by its number.
+    fn import_i32(&mut self, module: &str, name: &str) -> u32 {
+        let ty = GlobalType { val_type: ValType::I32, mutable: false, shared: false };
+        self.imports.import(module, name, EntityType::Global(ty));
+        self.imported_globals += 1;
+        self.imported_globals - 1
+    }
+
     fn table_of(&mut self, len: usize) -> u32 {
         let len = u64::from(count(len));
         self.tables.table(TableType {
@@ -311,11 +404,11 @@ impl Gate {
         Indirect { table, ty: self.ty(vec![], vec![]) }
     }
 
-    /// A global that begins with 0.
+    /// A global that begins with 0, by its number; the imported ones are all there.
     fn place(&mut self) -> u32 {
         let ty = GlobalType { val_type: ValType::I32, mutable: true, shared: false };
         self.globals.global(ty, &ConstExpr::i32_const(0));
-        self.globals.len() - 1
+        self.imported_globals + self.globals.len() - 1
     }
 
     fn function(
@@ -394,15 +487,19 @@ mod tests {
 
     #[test]
     fn a_dispatch_gate_hands_every_host_function_through() {
-        let text = valid(&dispatch(&[Some("a"), None, Some("b")]));
-        for (name, _) in import::SIGNATURES {
-            assert!(text.contains(&format!(r#"(export "{name}""#)), "{name} missing in {text}");
+        let callee = |name: &str, frees, lends_response| {
+            Some(Callee { name: name.to_owned(), frees, lends_response })
+        };
+        for (frees, lends) in [(false, false), (true, false), (false, true), (true, true)] {
+            let text =
+                valid(&dispatch(&[callee("a", frees, lends), None, callee("b", true, false)]));
+            for (name, _) in import::SIGNATURES {
+                assert!(text.contains(&format!(r#"(export "{name}""#)), "{name} missing in {text}");
+            }
+            let frees = 1 + usize::from(frees);
+            assert_eq!(text.matches(r#""cwasi_free""#).count(), frees, "{text}");
+            assert_eq!(text.matches(r#""cwasi_response""#).count(), usize::from(lends), "{text}");
         }
-        assert_eq!(
-            text.matches("(mut i32)").count(),
-            2,
-            "one response_out for each callee: {text}"
-        );
         valid(&dispatch(&[]));
     }
 }

@@ -16,12 +16,12 @@ const REACTOR: &str = r#"(module
     (local $ptr i32) (local $end i32) (local $size i32)
     (local.set $ptr (i32.and (i32.add (global.get $next) (i32.const 65535)) (i32.const -65536)))
     (local.set $end (i32.add (local.get $ptr) (local.get $len)))
-    (global.set $next (local.get $end))
     (local.set $size (i32.mul (memory.size) (i32.const 65536)))
     (if (i32.gt_u (local.get $end) (local.get $size))
       (then (if (i32.eq (i32.const -1) (memory.grow
           (i32.add (i32.div_u (i32.sub (local.get $end) (local.get $size)) (i32.const 65536)) (i32.const 1))))
         (then (return (i32.const 0))))))
+    (global.set $next (local.get $end))
     (local.get $ptr))
   (func $answer (param $out i32) (param $ptr i32) (param $len i32)
     (i32.store (local.get $out) (local.get $ptr))

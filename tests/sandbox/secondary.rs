@@ -6,7 +6,7 @@ use cwasi::modes::{Call, CallError, Mode as _, Outgoing, Payload};
 use cwasi::sandbox::SYSTEM_CALLS;
 use cwasi::sys::clock::monotonic_ns;
 use cwasi::sys::random::bytes16;
-use cwasi::wire::control::{Entry, FunctionLaunch, Role, SandboxMessage};
+use cwasi::wire::control::{Entry, FunctionLaunch, Isolation, Role, SandboxMessage};
 use cwasi::wire::ids::CallId;
 use cwasi_abi::Errno;
 use nix::sys::signal::Signal;
@@ -57,6 +57,45 @@ fn every_request_has_an_instance_of_its_own() {
     assert_eq!(function.container.wait(), 143);
     function.container.delete();
     assert!(bed.cgroups("s").is_empty());
+}
+
+/// Its guest never frees anything.
+#[test]
+fn an_instance_that_is_kept_is_replaced_when_its_memory_is_used_up() {
+    let bed = Bed::new();
+    let launch =
+        FunctionLaunch { isolation: Isolation::Instance, memory_max: Some(4 << 20), ..reactor() };
+    let function = Function::start(&bed, "kept", launch);
+    let mut caller = function.caller();
+    let mut counts = |expected: &[u8]| {
+        for count in expected {
+            assert_eq!(caller.call(b"c"), Ok(vec![*count]));
+        }
+    };
+    counts(b"12");
+    // One that no instance has memory for costs nobody what the instance knows.
+    let error = |payload: usize| {
+        let mut caller = function.caller();
+        let (code, message) = caller.call(&vec![b'e'; payload]).unwrap_err();
+        assert_eq!(errno(code), Errno::Failed);
+        assert!(message.contains("no memory in the guest for"), "{message}");
+        assert!(message.contains("cwasi.memory"), "{message}");
+    };
+    [5 << 20, 6 << 20, 5 << 20].into_iter().for_each(error);
+    counts(b"34");
+    // One that a fresh instance has memory for gets one.
+    let large = vec![b'e'; 2_300_000];
+    for _ in 0..5 {
+        assert!(function.caller().call(&large).unwrap() == large);
+    }
+    counts(b"23");
+    // And no request finds it full.
+    let payload = vec![b'e'; 100_000];
+    for _ in 0..200 {
+        assert!(function.caller().call(&payload).unwrap() == payload);
+    }
+    assert_eq!(function.workers().len(), 1, "one worker served them all");
+    function.end();
 }
 
 #[test]

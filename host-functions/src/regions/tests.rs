@@ -178,7 +178,7 @@ fn nothing_is_shown_where_a_region_is_or_room_is_missing() {
     let sealed = source.seal(Pages::new(GuestPtr(0), LARGE * PAGE).unwrap(), (), len).unwrap();
     let show = |bench: &mut Bench, ptr: u32, room: u32| {
         let at = (GuestPtr(ptr), room);
-        bench.regions.show(&mut bench.memory, at, &sealed.shared(), u64::from(len))
+        bench.regions.show(&mut bench.memory, at, &sealed.shared(), u64::from(len), ShownIn::Own)
     };
     assert!(!show(&mut bench, 0, len), "room ends before the page does");
     assert!(!show(&mut bench, 8, LARGE * PAGE), "not at the start of a page");

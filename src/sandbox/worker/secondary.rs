@@ -51,7 +51,7 @@ pub fn run<M: Module>(mut worker: Worker<'_, M>, seat: Seat<'_>) -> i32 {
         }
         // Ahead of the next request; if that is here already, it waits no longer than it would anyway.
         next = match used {
-            Used::Kept(again) => Ok(again),
+            Used::Kept(again) => again.again(&mut worker, &mut ahead),
             Used::Over(instance) => {
                 // After whoever waits for this processor with a request that is under way.
                 let _never_fails = nix::sched::sched_yield();
@@ -69,6 +69,8 @@ struct Ready<I> {
     first: Kept,
     /// What the guest was asked for ahead of it.
     ahead: Ahead,
+    /// The shortest payload that not even a fresh instance had memory for, in bytes.
+    too_long: Option<u64>,
 }
 
 /// What is left of an instance, once its request is answered.
@@ -110,7 +112,59 @@ impl<I: Instance> Ready<I> {
         if renews {
             instance.remember(ahead.len());
         }
-        Ok(Self { instance, kept, first: kept, ahead })
+        Ok(Self { instance, kept, first: kept, ahead, too_long: None })
+    }
+
+    /// This one, ready for another request; or a fresh one, where this one's guest does not survive that or fills its memory.
+    fn again<M: Module<Instance = I>>(
+        mut self,
+        worker: &mut Worker<'_, M>,
+        ahead: &mut Ahead,
+    ) -> Result<Self, VmError> {
+        if !self.kept.is_used() {
+            return Ok(self);
+        }
+        let host = &mut worker.host;
+        let prepared =
+            reactor::give_back(&mut self.instance, &mut self.kept, host).and_then(|()| {
+                reactor::prepare(&mut self.instance, &mut self.kept, Ahead::default(), host)
+            });
+        match prepared {
+            Ok(()) if !self.instance.is_nearly_full() => return Ok(self),
+            Ok(()) => {}
+            Err(error) => {
+                let function = &worker.launch.identity.function;
+                stderr::try_line(&format!("{function}: its instance is replaced: {error}"));
+            }
+        }
+        drop(self);
+        Self::fresh(worker, ahead)
+    }
+
+    /// Puts a fresh instance in its place, which has memory for a payload that needs a block of `needed` bytes; false when
+    /// a fresh one has not, and then nothing is changed.
+    fn replace<M: Module<Instance = I>>(
+        &mut self,
+        worker: &mut Worker<'_, M>,
+        ahead: &mut Ahead,
+        needed: u64,
+    ) -> Result<bool, VmError> {
+        // An instance that is not kept was asked for a place ahead: the fresh one is not.
+        if worker.launch.isolation == Isolation::Request {
+            *ahead = Ahead::default();
+            *self = Self::fresh(worker, ahead)?;
+            return Ok(true);
+        }
+        if self.too_long.is_some_and(|too_long| needed >= too_long) {
+            return Ok(false);
+        }
+        let mut fresh = Self::fresh(worker, ahead)?;
+        if reactor::reserve(&mut fresh.instance, &mut fresh.kept, needed, &mut worker.host)? {
+            *self = fresh;
+            return Ok(true);
+        }
+        self.too_long = Some(needed);
+        Ok(false)
     }
 
     /// One that is as a fresh one: `used` itself where that can be, which takes a fraction of making one.
@@ -190,7 +244,8 @@ fn serve<M: Module>(
     }
 }
 
-/// Runs a reactor's handler and answers; false when its instance is in no state that it knows.
+/// Runs a reactor's handler and answers; false when its instance is in no state that it knows. Where the guest has no
+/// memory for the payload, but a fresh one might, a fresh one gets it: once.
 fn handle<M: Module>(
     worker: &mut Worker<'_, M>,
     ready: &mut Ready<M::Instance>,
@@ -198,28 +253,48 @@ fn handle<M: Module>(
     input: Input<'_>,
     task: &Task,
 ) -> bool {
-    loop {
-        let Ready { instance, kept, .. } = ready;
-        let handled = reactor::handle_again(instance, kept, input, &mut worker.host);
-        if !kept.is_crowded() {
-            // After a trap or an exit.
-            let known =
-                matches!(handled, Handled::Answered(_) | Handled::InPlace(_) | Handled::Failed(_));
-            answer_handled(worker.launch, task, handled);
-            ahead.learn(kept.needed());
-            return known;
+    let handled =
+        reactor::handle_again(&mut ready.instance, &mut ready.kept, input, &mut worker.host);
+    let Some(needed) = ready.kept.crowded_out() else {
+        return conclude(worker.launch, task, handled, ready.kept, ahead);
+    };
+    let Handled::Failed(no_memory) = handled else { return false };
+    match ready.replace(worker, ahead, needed) {
+        Ok(true) => {
+            let handled = reactor::handle_again(
+                &mut ready.instance,
+                &mut ready.kept,
+                input,
+                &mut worker.host,
+            );
+            conclude(worker.launch, task, handled, ready.kept, ahead)
         }
-        // Once: without a place nothing is crowded.
-        *ahead = Ahead::default();
-        match Ready::fresh(worker, ahead) {
-            Ok(fresh) => *ready = fresh,
-            Err(error) => {
-                let message = super::super::builder::chain(&error);
-                task.answer(&Answer::Error(CallError::Failed { message }));
-                return false;
-            }
+        // The instance is as it was.
+        Ok(false) => {
+            task.answer(&Answer::Error(CallError::Failed { message: no_memory }));
+            true
+        }
+        Err(error) => {
+            let message = super::super::builder::chain(&error);
+            task.answer(&Answer::Error(CallError::Failed { message }));
+            false
         }
     }
+}
+
+/// Answers; false when the instance is in no state that it knows.
+fn conclude(
+    launch: &FunctionLaunch,
+    task: &Task,
+    handled: Handled<'_>,
+    kept: Kept,
+    ahead: &mut Ahead,
+) -> bool {
+    // After a trap or an exit.
+    let known = matches!(handled, Handled::Answered(_) | Handled::InPlace(_) | Handled::Failed(_));
+    answer_handled(launch, task, handled);
+    ahead.learn(kept.needed());
+    known
 }
 
 fn answer_handled(launch: &FunctionLaunch, task: &Task, handled: Handled<'_>) {

@@ -8,7 +8,8 @@ use cwasi_abi::{
 };
 use cwasi_host_functions::Host;
 
-use super::{Fault, Kept, Range, offset, place, trap};
+use super::blocks::{Range, offset, place};
+use super::{Fault, Kept, trap};
 use crate::modes::Payload;
 use crate::sys::segment::Segment;
 use crate::vm::engine::Instance;

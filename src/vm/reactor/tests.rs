@@ -1,6 +1,6 @@
 //! The protocol against a scripted guest that lies.
 
-use cwasi_abi::INLINE_MAX;
+use cwasi_abi::{HUGE_PAGE, INLINE_MAX, PAYLOAD_ALIGN, REGION_PAGE};
 
 use super::*;
 use crate::vm::engine::Stop;
@@ -210,7 +210,7 @@ fn a_place_that_was_asked_for_ahead_takes_one_payload_that_fits() {
     let (ended, mut kept) = run_ahead(&mut guest, 60, b"abc");
     assert_eq!(ended, Ended::Answered(b"abc".to_vec()));
     assert_eq!(guest.asked, [(8, 4), (64, 1)]);
-    assert_eq!((guest.handled, kept.needed(), kept.is_crowded()), (Some((64, 3)), 3, false));
+    assert_eq!((guest.handled, kept.needed(), kept.crowded_out()), (Some((64, 3)), 3, None));
     // It is the guest's now.
     guest.allocs = vec![128];
     let mut host = Host::new(Context::default(), Box::new(Nothing), Box::new(Nothing));
@@ -225,14 +225,15 @@ fn a_payload_that_does_not_fit_is_asked_for_and_may_be_crowded_out() {
     let mut guest = Scripted { allocs: vec![8, 64, 128], ..Scripted::new() };
     let (_, kept) = run_ahead(&mut guest, 60, &long);
     assert_eq!(guest.asked, [(8, 4), (64, 1), (65, 1)]);
-    assert_eq!((guest.handled, kept.needed(), kept.is_crowded()), (Some((128, 65)), 65, false));
+    assert_eq!((guest.handled, kept.needed(), kept.crowded_out()), (Some((128, 65)), 65, None));
     let mut guest = Scripted { allocs: vec![8, 64, 0], ..Scripted::new() };
     let (ended, kept) = run_ahead(&mut guest, 60, &long);
-    assert!(matches!(ended, Ended::Failed(_)) && kept.is_crowded() && guest.handled.is_none());
+    assert!(matches!(ended, Ended::Failed(_)) && guest.handled.is_none());
+    assert_eq!(kept.crowded_out(), Some(65));
     // There was no place that could have taken it.
     let mut guest = Scripted { allocs: vec![8, 0, 0], ..Scripted::new() };
     let (ended, kept) = run_ahead(&mut guest, 60, &long);
-    assert!(matches!(ended, Ended::Failed(_)) && !kept.is_crowded());
+    assert!(matches!(ended, Ended::Failed(_)) && kept.crowded_out().is_none());
 }
 
 #[test]

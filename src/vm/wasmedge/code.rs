@@ -20,16 +20,32 @@ use crate::vm::gate;
 /// First bytes of a shared object.
 const ELF_MAGIC: [u8; 4] = *b"\x7fELF";
 
+/// Parameters of `cwasi_free`.
+const FREE_PARAMS: u32 = 3;
+/// A memory is nearly full when less than one part of so many is left of what it may have.
+const PART_LEFT: u32 = 8;
+
 /// Loaded native code.
 #[derive(Debug)]
 pub(super) struct Code {
     pub(super) ast: Ast,
     pub(super) exports: Vec<Signature>,
     pub(super) imports: Vec<Import>,
-    /// Pages that its exported memory starts with; `None` when it exports none.
-    memory_pages: Option<u32>,
+    /// Pages of its exported memory; `None` when it exports none.
+    memory: Option<MemoryPages>,
+    /// It has a place of its own for the response ([`export::RESPONSE`]).
+    lends_response: bool,
     /// Memory and exported globals are all that its guests can change (`vm::state`).
     pub(super) exposes_state: bool,
+}
+
+/// How many pages a memory has.
+#[derive(Clone, Copy, Debug)]
+struct MemoryPages {
+    /// At first.
+    first: u32,
+    /// At most.
+    max: u32,
 }
 
 /// Something that a module imports.
@@ -62,9 +78,14 @@ impl Code {
             LoadFault::Vm(error) => error,
             LoadFault::Code(code) => bad(code.to_string()),
         })?;
-        let Exports { functions, memory_pages, state } = exports(&ast);
+        let Exports { functions, memory, state, lends_response } = exports(&ast);
         let imports = imports(&ast);
-        let code = Self { ast, exports: functions, imports, memory_pages, exposes_state: state };
+        let memory = memory.map(|MemoryPages { first, max }| MemoryPages {
+            first,
+            max: max.min(engine.memory_pages_max),
+        });
+        let code =
+            Self { ast, exports: functions, imports, memory, lends_response, exposes_state: state };
         code.check_memory(engine)?;
         Ok(code)
     }
@@ -74,7 +95,24 @@ impl Code {
     }
 
     pub(super) const fn has_memory(&self) -> bool {
-        self.memory_pages.is_some()
+        self.memory.is_some()
+    }
+
+    /// True when it exports [`export::RESPONSE`], an immutable `i32`.
+    pub(super) const fn lends_response(&self) -> bool {
+        self.lends_response
+    }
+
+    /// True when it takes blocks back.
+    pub(super) fn frees(&self) -> bool {
+        self.exports_function(export::FREE, FREE_PARAMS, 0)
+    }
+
+    /// True when nobody takes back what is allocated in its memory, and `pages` of that are nearly all.
+    pub(super) fn is_nearly_full(&self, pages: u32) -> bool {
+        let Some(MemoryPages { max, .. }) = self.memory else { return false };
+        let allocates = self.exports.iter().any(|function| function.name == export::ALLOC);
+        allocates && !self.frees() && pages > max - max / PART_LEFT
     }
 
     pub(super) fn initializes(&self) -> bool {
@@ -98,11 +136,13 @@ impl Code {
 
     /// A memory that starts larger than allowed would be made smaller silently by the engine.
     fn check_memory(&self, engine: &Shared) -> Result<(), VmError> {
-        match self.memory_pages {
-            Some(pages) if pages > engine.memory_pages_max => Err(VmError::Memory {
-                needed: u64::from(pages) * PAGE_LEN,
-                limit: u64::from(engine.memory_pages_max) * PAGE_LEN,
-            }),
+        match self.memory {
+            Some(MemoryPages { first, .. }) if first > engine.memory_pages_max => {
+                Err(VmError::Memory {
+                    needed: u64::from(first) * PAGE_LEN,
+                    limit: u64::from(engine.memory_pages_max) * PAGE_LEN,
+                })
+            }
             _ => Ok(()),
         }
     }
@@ -113,9 +153,10 @@ impl Code {
 struct Exports {
     functions: Vec<Signature>,
     /// Pages of the memory called `memory`.
-    memory_pages: Option<u32>,
+    memory: Option<MemoryPages>,
     /// Its state is there.
     state: bool,
+    lends_response: bool,
 }
 
 fn exports(ast: &Ast) -> Exports {
@@ -140,7 +181,16 @@ fn exports(ast: &Ast) -> Exports {
             found.state |= name == STATE_EXPORT;
             let memory = ffi::WasmEdge_ExportTypeGetMemoryType(ast.raw(), item);
             if !memory.is_null() && name == export::MEMORY {
-                found.memory_pages = Some(ffi::WasmEdge_MemoryTypeGetLimit(memory).Min);
+                let limit = ffi::WasmEdge_MemoryTypeGetLimit(memory);
+                let max = if limit.HasMax { limit.Max } else { u32::MAX };
+                found.memory = Some(MemoryPages { first: limit.Min, max });
+            }
+            let global = ffi::WasmEdge_ExportTypeGetGlobalType(ast.raw(), item);
+            if !global.is_null() && name == export::RESPONSE {
+                found.lends_response =
+                    ffi::WasmEdge_ValTypeIsI32(ffi::WasmEdge_GlobalTypeGetValType(global))
+                        && ffi::WasmEdge_GlobalTypeGetMutability(global)
+                            == ffi::WasmEdge_Mutability_Const;
             }
         }
     }

@@ -9,7 +9,8 @@ use std::rc::Rc;
 
 use cwasi_abi::{Errno, REGION_PAGE, ResponseRef};
 use cwasi_host_functions::{
-    self as host_functions, CallFailure, GuestMemory, GuestPtr, OtherMemory, Response, ResponseLost,
+    self as host_functions, CallFailure, GuestMemory, GuestPtr, OtherMemory, Response,
+    ResponseLost, ShownIn,
 };
 
 use super::imports::{Bound, Environment, start_parameters};
@@ -208,6 +209,12 @@ fn run_next(
     let in_pages = env.slot.regions.borrow().sealed(payload.0, u64::from(payload.1)).is_some();
     let mut embedded = env.slot.embedded.borrow_mut();
     embedded.settle();
+    // The gate gives back what the callee was asked for in its last call.
+    if let (Some(mut memory), Some(regions)) =
+        (embedded.callees.get(callee).copied(), env.slot.embedded_regions.get(callee))
+    {
+        regions.borrow_mut().unshow_payload(&mut memory);
+    }
     let response_out = GuestPtr(0);
     embedded.pending = Some(Pending { callee, payload, in_pages, answer_to, response_out });
     gate::route(callee, in_pages).ok_or(Errno::Internal)
@@ -300,7 +307,7 @@ fn show(env: &Environment<'_>, pending: &Pending, mut callee: RawMemory, at: Gue
     ) else {
         return false;
     };
-    callees.borrow_mut().show(&mut callee, (at, room), &shared, len)
+    callees.borrow_mut().show(&mut callee, (at, room), &shared, len, ShownIn::Payload)
 }
 
 /// The callee's answer as shared memory, where it made it in a region.

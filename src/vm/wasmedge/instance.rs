@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 use std::rc::Rc;
 
 use cwasi_abi::{IMPORT_MODULE, export};
-use cwasi_host_functions::{GuestPtr, Host, PagesError, Shared};
+use cwasi_host_functions::{GuestPtr, Host, PagesError, Shared, ShownIn};
 use wasmedge_sys::ffi;
 
 use super::handles::{Code, Executor, LoadFault, ModuleInstance, Store, check};
@@ -33,6 +33,8 @@ pub struct WasmEdgeInstance {
     embedded: Vec<Placed>,
     wasi: Rc<ModuleInstance>,
     renewing: Renewing,
+    /// How many pages each memory had before the first request: of the embedded modules, then the guest's own.
+    first_pages: Vec<u32>,
     around: Lent,
 }
 
@@ -85,8 +87,10 @@ impl WasmEdgeInstance {
         let origin = module.origin.as_ref().filter(|origin| origin.covers(spec));
         let renewing = origin
             .map_or(Renewing::Never, |origin| Renewing::Origin(Rc::clone(origin), page_count));
-        let mut this = Self { guest, embedded, wasi, renewing, around };
+        let first_pages = Vec::new();
+        let mut this = Self { guest, embedded, wasi, renewing, first_pages, around };
         this.initialize(host)?;
+        this.first_pages = this.pages();
         Ok(this)
     }
 
@@ -106,6 +110,15 @@ impl WasmEdgeInstance {
             self.initialize_root(host)?;
         }
         Ok(())
+    }
+
+    /// How many pages each memory has: of the embedded modules, then the guest's own.
+    fn pages(&self) -> Vec<u32> {
+        // SAFETY:
+        // - a memory of a live instance, or null.
+        let pages =
+            |placed: &Placed| unsafe { memory::pages_of(placed.instance.memory(export::MEMORY)) };
+        self.embedded.iter().chain([&self.guest]).map(pages).collect()
     }
 
     /// What is in the exported mutable globals.
@@ -326,6 +339,31 @@ impl Instance for WasmEdgeInstance {
         self.around.slot.program.memory_max
     }
 
+    fn exports(&self, function: &str) -> bool {
+        !self.guest.instance.function(function).is_null()
+    }
+
+    fn address(&self, global: &str) -> Option<u32> {
+        let lends = self.around.slot.program.root.code.lends_response();
+        (lends && global == export::RESPONSE).then(|| {
+            // SAFETY:
+            // - an exported global of the live instance, of type `i32`: `lends_response`.
+            let value = unsafe {
+                ffi::WasmEdge_ValueGetI32(ffi::WasmEdge_GlobalInstanceGetValue(
+                    self.guest.instance.global(global),
+                ))
+            };
+            value.cast_unsigned()
+        })
+    }
+
+    fn is_nearly_full(&self) -> bool {
+        let program = &self.around.slot.program;
+        let parts = program.embedded.iter().chain([&program.root]);
+        let mut pages = self.pages().into_iter().zip(&self.first_pages).zip(parts);
+        pages.any(|((pages, first), part)| pages > *first && part.code.is_nearly_full(pages))
+    }
+
     fn memory(&self) -> &[u8] {
         // SAFETY:
         // - owned by the live guest; only `&mut self` runs the guest.
@@ -370,7 +408,8 @@ impl Instance for WasmEdgeInstance {
     fn show(&mut self, (ptr, room): (u32, u32), segment: &Segment) -> bool {
         let mut memory = self.raw_memory();
         let mut regions = self.around.slot.regions.borrow_mut();
-        regions.show(&mut memory, (GuestPtr(ptr), room), &memory::shared(segment), segment.len())
+        let (at, shared) = ((GuestPtr(ptr), room), memory::shared(segment));
+        regions.show(&mut memory, at, &shared, segment.len(), ShownIn::Payload)
     }
 
     fn show_parts(&mut self, (ptr, len): (u32, u32), parts: &[(u32, &Segment)]) -> usize {
@@ -378,6 +417,11 @@ impl Instance for WasmEdgeInstance {
         let mut regions = self.around.slot.regions.borrow_mut();
         let parts = parts.iter().map(|(at, segment)| (*at, memory::shared(segment), segment.len()));
         regions.show_parts(&mut memory, (GuestPtr(ptr), len), parts)
+    }
+
+    fn unshow(&mut self) {
+        let mut memory = self.raw_memory();
+        self.around.slot.regions.borrow_mut().unshow_payload(&mut memory);
     }
 
     fn answer(&mut self, (ptr, len): (u32, u32)) -> Result<Option<Segment>, PagesError> {

@@ -198,6 +198,19 @@ pub(super) unsafe fn extent(memory: *mut ffi::WasmEdge_MemoryInstanceContext) ->
     if base.is_null() { NOTHING } else { (base, len) }
 }
 
+/// Wasm pages of a linear memory; 0 for a null pointer.
+///
+/// # Safety
+/// The memory instance is alive, if it is one.
+pub(super) unsafe fn pages_of(memory: *const ffi::WasmEdge_MemoryInstanceContext) -> u32 {
+    if memory.is_null() {
+        return 0;
+    }
+    // SAFETY:
+    // - alive, says the caller.
+    unsafe { page_count(memory) }
+}
+
 /// Wasm pages of a linear memory.
 ///
 /// # Safety

@@ -92,8 +92,15 @@ impl Program {
             loading.parts.push(part);
         }
         let root = loading.part("", artifact)?;
-        let callees: Vec<Option<&str>> =
-            embedded.iter().map(|module| module.dispatch.then_some(module.name.as_str())).collect();
+        let callee = |(module, part): (&EmbeddedModule, &Part)| {
+            module.dispatch.then(|| gate::Callee {
+                name: module.name.clone(),
+                frees: part.code.frees(),
+                lends_response: part.code.lends_response(),
+            })
+        };
+        let callees: Vec<Option<gate::Callee>> =
+            embedded.iter().zip(&loading.parts).map(callee).collect();
         let mut dispatch = None;
         if callees.iter().any(Option::is_some) && root.code.imports_from(IMPORT_MODULE) {
             needs_home(&root.code, artifact)?;
@@ -238,6 +245,12 @@ fn check_reactor(code: &Code, name: &str) -> Result<(), VmError> {
                 "a function `{name}` with {params} i32 parameters and one i32 result"
             )));
         }
+    }
+    if code.exports.iter().any(|function| function.name == export::FREE) && !code.frees() {
+        return Err(missing(format!(
+            "`{}` with three i32 parameters and no result, but another function of that name",
+            export::FREE
+        )));
     }
     if code.has_memory() {
         Ok(())

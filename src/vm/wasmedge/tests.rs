@@ -276,5 +276,6 @@ fn an_export_that_does_not_exist_is_a_trap() {
 }
 
 mod embedding;
+mod ownership;
 mod regions;
 mod renewal;

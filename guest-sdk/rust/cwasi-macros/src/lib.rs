@@ -94,12 +94,9 @@ fn exports(name: &str) -> TokenStream {
             }}
 
             #[allow(unsafe_code)]
-            #[unsafe(export_name = "cwasi_free")]
-            unsafe extern "C" fn __cwasi_free(ptr: u32, len: u32, align: u32) {{
-                // SAFETY:
-                // - the host passes on what `cwasi_alloc` returned.
-                unsafe {{ ::cwasi::export::free({name}, ptr, len, align) }}
-            }}
+            #[unsafe(export_name = "cwasi_response")]
+            static __CWASI_RESPONSE: ::cwasi::export::ResponsePlace =
+                ::cwasi::export::ResponsePlace::new();
 
             #[allow(unsafe_code)]
             #[unsafe(export_name = "cwasi_handle")]

@@ -3,10 +3,13 @@
 //! The module is a reactor: `_initialize` runs once per instance, before anything else. It calls
 //! `__wasm_call_ctors`, which also tells the linker not to wrap every export of the `cdylib` in
 //! constructors and destructors of its own.
+//!
+//! It exports no `cwasi_free`: the payload's block is taken over by the handler, which frees it, and the response is told
+//! in a place of the module's own.
 #![expect(unsafe_code, reason = "memory that the host fills")]
 
-use std::alloc::{Layout, alloc as allocate, dealloc};
-use std::cell::{Cell, RefCell};
+use std::alloc::{Layout, alloc as allocate};
+use std::cell::{Cell, RefCell, UnsafeCell};
 use std::panic;
 use std::ptr::NonNull;
 
@@ -15,6 +18,29 @@ use cwasi_abi::{PAYLOAD_ALIGN, REGION_PAGE, ResponseRef};
 use crate::block::Block;
 use crate::handler::{Body, Handler, Payload};
 use crate::imports;
+
+/// Where the host has each invocation tell its response.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct ResponsePlace(UnsafeCell<ResponseRef>);
+
+// SAFETY:
+// - a guest has one thread; only its address is used here.
+unsafe impl Sync for ResponsePlace {}
+
+impl ResponsePlace {
+    /// A place.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(UnsafeCell::new(ResponseRef { ptr: 0, len: 0 }))
+    }
+}
+
+impl Default for ResponsePlace {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 /// Status of an invocation that ended with a response.
 const ANSWERED: i32 = 0;
@@ -62,24 +88,11 @@ pub fn alloc<I, H: Handler<I>>(_: H, len: u32, align: u32) -> u32 {
     block
 }
 
-/// Frees a block.
-///
-/// # Safety
-/// `ptr` came from [`alloc`] with the same `len` and `align` and is not used any more.
-pub unsafe fn free<I, H: Handler<I>>(_: H, ptr: u32, len: u32, align: u32) {
-    let Some(layout) = layout::<I, H>(len, align) else { return };
-    if layout.size() > 0 {
-        // SAFETY:
-        // - the caller guarantees a block of that layout.
-        unsafe { dealloc(pointer(ptr), layout) }
-    }
-}
-
 /// One invocation.
 ///
 /// # Safety
 /// `ptr` is the block that [`alloc`] made last, `len` bytes of it filled by the host (anything when `len` is 0);
-/// `response_out` one for a [`ResponseRef`]. The payload's block belongs to this call.
+/// `response_out` is a place for a [`ResponseRef`]. The payload's block belongs to this call.
 pub unsafe fn handle<I>(handler: impl Handler<I>, ptr: u32, len: u32, response_out: u32) -> i32 {
     let payload = match (LAST.take(), NonNull::new(pointer(ptr))) {
         (Some((last, layout)), Some(start)) if last == ptr && len > 0 => {
