@@ -9,6 +9,7 @@ mod fan_in;
 mod function;
 mod guests;
 mod in_flight;
+mod mounts;
 mod native;
 mod native_code;
 mod nodes;

@@ -5,9 +5,11 @@
 //! this order: this builder, libcontainer's intermediate process, the container's init. Every other verb
 //! makes one child, the builder.
 
+mod cgroup_mounts;
 mod create;
 mod diagnostics;
 mod lifecycle;
+mod propagation;
 mod spec;
 
 use std::error::Error;
@@ -51,6 +53,17 @@ pub enum BuilderError {
         /// The file.
         path: PathBuf,
         /// What the parser says.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// A bind mount's source cannot be prepared.
+    #[error("{operation} {path} failed", path = path.display())]
+    Mount {
+        /// What was done, as a participle.
+        operation: &'static str,
+        /// The source, or its place among the staged ones.
+        path: PathBuf,
+        /// What the system says.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },

@@ -7,6 +7,7 @@
 //! - Capability sets that are not named (containerd writes `{}` for "drop all") stay as they are. So all
 //!   sets are named.
 //! - A relative root path is taken from the bundle, which the copy is not in.
+//! - Mounts: [`propagation`], [`cgroup_mounts`].
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +16,7 @@ use libcontainer::oci_spec::runtime::{Capabilities, LinuxNamespaceType, Process,
 
 use crate::wire::control::VerbRequest;
 
-use super::BuilderError;
+use super::{BuilderError, cgroup_mounts, propagation};
 
 /// Value of `HOME` that the executor replaces by the user's home directory.
 pub const HOME_OF_USER: &str = "cwasi:home-of-user";
@@ -67,6 +68,8 @@ pub fn prepare(request: &VerbRequest, bundle: &Path) -> Result<Prepared, Builder
     if let Some(process) = spec.process() {
         spec.set_process(Some(complete(process.clone())));
     }
+    cgroup_mounts::apply(&mut spec).map_err(unreadable)?;
+    propagation::apply(&mut spec, &request.root)?;
     let directory = request.root.join(COPIES).join(&request.container);
     let prepared = Prepared { directory, has_hooks: spec.hooks().is_some() };
     let copy = prepared.directory.join("config.json");

@@ -1,0 +1,188 @@
+//! Mount propagation as runc does it. libcontainer refuses the recursive values of `rootfsPropagation` (which are the
+//! ones that Kubernetes writes) and ignores `rprivate`, `rslave`, `rshared` of a mount.
+//!
+//! libcontainer clones a bind mount's source, and a clone keeps its source's propagation. So this process enters a mount
+//! namespace of its own, clones each source to a staging directory there, gives the clone the wanted propagation, and
+//! names it as the source. The namespace ends with this process.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use libcontainer::oci_spec::runtime::{Mount, Spec};
+use libcontainer::rootfs::utils::is_bind;
+use libcontainer::syscall::Syscall;
+use libcontainer::syscall::linux::{MOVE_MOUNT_F_EMPTY_PATH, MOVE_MOUNT_T_EMPTY_PATH};
+use libcontainer::syscall::syscall::create_syscall;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+use super::BuilderError;
+
+/// Beside the containers in libcontainer's root: empty but in the mount namespaces of builders. Nothing is ever removed
+/// from it there, because it shows the hosts' directories.
+const STAGING: &str = ".mounts";
+
+/// Propagation by its name in a specification. An unbindable mount could not be staged; a private one is as isolated.
+const PROPAGATIONS: [(&str, MsFlags); 4] = [
+    ("shared", MsFlags::MS_SHARED),
+    ("slave", MsFlags::MS_SLAVE),
+    ("private", MsFlags::MS_PRIVATE),
+    ("unbindable", MsFlags::MS_PRIVATE),
+];
+
+/// A clone of a bind mount's source.
+struct Clone {
+    tree: OwnedFd,
+    is_directory: bool,
+    /// `None`: as the source's.
+    propagation: Option<MsFlags>,
+}
+
+/// Stages the bind mounts of `spec` whose propagation matters, below libcontainer's `root`.
+///
+/// # Errors
+/// When a source is not there or the kernel refuses.
+pub fn apply(spec: &mut Spec, root: &Path) -> Result<(), BuilderError> {
+    let shared = root_propagation(spec) == Some("shared".to_owned());
+    let mut mounts = spec.mounts().clone().unwrap_or_default();
+    let staged = |mount: &&mut Mount| is_bind(mount) && (shared || propagation(mount).is_some());
+    let staged: Vec<&mut Mount> = mounts.iter_mut().filter(staged).collect();
+    if staged.is_empty() {
+        return Ok(());
+    }
+    let syscall = create_syscall();
+    // In the host's namespace: only there is a clone a peer of its source.
+    let clones =
+        staged.iter().map(|mount| clone(&*syscall, mount)).collect::<Result<Vec<_>, _>>()?;
+    let directory = enter(root)?;
+    for (number, (mount, clone)) in staged.into_iter().zip(clones).enumerate() {
+        let place = directory.join(number.to_string());
+        attach(&*syscall, &clone, &place)?;
+        mount.set_source(Some(place));
+    }
+    spec.set_mounts(Some(mounts));
+    Ok(())
+}
+
+/// Writes the root's propagation as libcontainer knows it: it is always recursive there.
+fn root_propagation(spec: &mut Spec) -> Option<String> {
+    let linux = spec.linux().clone()?;
+    let given = linux.rootfs_propagation().clone()?;
+    let plain = given.strip_prefix('r').unwrap_or(&given).to_owned();
+    let mut linux = linux;
+    linux.set_rootfs_propagation(Some(plain.clone()));
+    spec.set_linux(Some(linux));
+    Some(plain)
+}
+
+/// The last propagation among a mount's options.
+fn propagation(mount: &Mount) -> Option<MsFlags> {
+    let options = mount.options().as_ref()?;
+    options.iter().rev().find_map(|option| {
+        PROPAGATIONS.iter().find_map(|(name, flag)| match option.strip_prefix('r') {
+            _ if option == name => Some(*flag),
+            Some(recursive) if recursive == *name => Some(*flag | MsFlags::MS_REC),
+            _ => None,
+        })
+    })
+}
+
+fn clone(syscall: &dyn Syscall, mount: &Mount) -> Result<Clone, BuilderError> {
+    let given = mount.source().clone().unwrap_or_default();
+    let source = fs::canonicalize(&given).map_err(failed("finding", &given))?;
+    let text = source.to_str().ok_or(nix::Error::EINVAL).map_err(failed("naming", &given))?;
+    let options = mount.options().as_deref().unwrap_or_default();
+    let recursive = options.iter().any(|option| option == "rbind");
+    let mut flags = libc::OPEN_TREE_CLOEXEC | libc::OPEN_TREE_CLONE;
+    if recursive {
+        flags |= libc::AT_RECURSIVE.cast_unsigned();
+    }
+    let tree = syscall
+        .open_tree(libc::AT_FDCWD, Some(text), flags)
+        .map_err(failed("cloning the mount of", &given))?;
+    Ok(Clone { tree, is_directory: source.is_dir(), propagation: propagation(mount) })
+}
+
+/// Enters a mount namespace that receives the host's mounts and sends it none, and makes the staging directory there.
+fn enter(root: &Path) -> Result<PathBuf, BuilderError> {
+    let directory = root.join(STAGING);
+    let none = None::<&str>;
+    fs::create_dir_all(&directory).map_err(failed("making", &directory))?;
+    unshare(CloneFlags::CLONE_NEWNS).map_err(failed("a mount namespace for", &directory))?;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)
+        .map_err(failed("leaving the host's mounts for", &directory))?;
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount(Some("cwasi-mounts"), &directory, Some("tmpfs"), flags, Some("mode=700"))
+        .map_err(failed("mounting", &directory))?;
+    Ok(directory)
+}
+
+fn attach(syscall: &dyn Syscall, clone: &Clone, place: &Path) -> Result<(), BuilderError> {
+    let none = None::<&str>;
+    if clone.is_directory {
+        fs::create_dir(place).map_err(failed("making", place))?;
+    } else {
+        File::create(place).map_err(failed("making", place))?;
+    }
+    let target = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(place);
+    let target = target.map_err(failed("opening", place))?;
+    let flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
+    syscall
+        .move_mount(clone.tree.as_fd(), None, target.as_fd(), None, flags)
+        .map_err(failed("mounting", place))?;
+    if let Some(propagation) = clone.propagation {
+        mount(none, place, none, propagation, none).map_err(failed("the propagation of", place))?;
+    }
+    Ok(())
+}
+
+fn failed<E>(operation: &'static str, path: &Path) -> impl FnOnce(E) -> BuilderError
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    move |source| BuilderError::Mount { operation, path: path.to_owned(), source: Box::new(source) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mount_with(options: &str) -> Mount {
+        let text =
+            format!(r#"{{"destination":"/d","source":"/s","type":"bind","options":[{options}]}}"#);
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn the_last_propagation_counts_and_other_options_are_none() {
+        let (private, slave) = (MsFlags::MS_PRIVATE, MsFlags::MS_SLAVE);
+        for (options, expected) in [
+            (r#""rbind","ro""#, None),
+            (r#""rbind","rprivate""#, Some(private | MsFlags::MS_REC)),
+            (r#""bind","private""#, Some(private)),
+            (r#""rprivate","slave""#, Some(slave)),
+            (r#""rshared""#, Some(MsFlags::MS_SHARED | MsFlags::MS_REC)),
+            (r#""runbindable""#, Some(private | MsFlags::MS_REC)),
+            (r#""relatime","rro""#, None),
+        ] {
+            assert_eq!(propagation(&mount_with(options)), expected, "{options}");
+        }
+    }
+
+    #[test]
+    fn the_roots_propagation_loses_its_recursion() {
+        for (given, expected) in
+            [("rslave", "slave"), ("rshared", "shared"), ("private", "private")]
+        {
+            let mut spec = Spec::default();
+            let mut linux = spec.linux().clone().unwrap();
+            linux.set_rootfs_propagation(Some(given.into()));
+            spec.set_linux(Some(linux));
+            assert_eq!(root_propagation(&mut spec).as_deref(), Some(expected));
+            let linux = spec.linux().as_ref().unwrap();
+            assert_eq!(linux.rootfs_propagation().as_deref(), Some(expected));
+        }
+    }
+}
