@@ -15,7 +15,7 @@ const MIB: f64 = 1_048_576.0;
 /// Everything of ours in a test bed: shims, zygotes, inits and workers, but not containerd.
 #[must_use]
 pub fn ours(scene: &Scene) -> Vec<i32> {
-    let containerd = scene.containerd.ready().containerd_pid;
+    let containerd = scene.containerd.ready().containerd_pid();
     let below = descendants(scene.containerd.guard_pid());
     below.iter().map(|one| one.pid).filter(|pid| *pid != containerd).collect()
 }

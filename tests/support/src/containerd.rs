@@ -3,14 +3,21 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::guard::Ready;
 use crate::place::Slot;
 
 /// Name of this crate's program, beside the runtime's programs.
 const PROGRAM: &str = "cwasi-testbed";
+/// Longest wait for a restarted containerd's first answer.
+const RESTART_MAX: Duration = Duration::from_secs(60);
+/// Between two looks.
+const POLL: Duration = Duration::from_millis(20);
 
 /// A private containerd that lives as long as this value and this process.
 #[derive(Debug)]
@@ -93,6 +100,30 @@ impl Containerd {
             .env("TMPDIR", self.ready.temporary())
             .stdin(Stdio::null());
         command
+    }
+
+    /// Kills containerd with SIGKILL and returns once its successor answers.
+    ///
+    /// # Errors
+    /// When it cannot be killed, or none comes.
+    pub fn restart(&self) -> Result<()> {
+        let before = self.ready.containerd_pid();
+        std::fs::write(self.ready.restart_file(), "").context("announce the restart")?;
+        kill(Pid::from_raw(before), Signal::SIGKILL).context("kill containerd")?;
+        let start = Instant::now();
+        while self.ready.containerd_pid() == before || !self.answers()? {
+            if start.elapsed() > RESTART_MAX {
+                bail!("containerd did not come back within {RESTART_MAX:?}");
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    fn answers(&self) -> Result<bool> {
+        let mut version = self.ctr("default");
+        version.arg("version").stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(version.status().context("run ctr version")?.success())
     }
 
     /// Takes everything down and waits until it is gone.

@@ -37,13 +37,31 @@ pub struct Ready {
     pub dir: PathBuf,
     /// Folder with `ctr` of the same version.
     pub bin_dir: PathBuf,
-    /// containerd's own process.
-    pub containerd_pid: i32,
     /// Its cable, when it lives in a network of its own.
     pub link: Option<Link>,
 }
 
 impl Ready {
+    /// containerd's own process; another one after a restart.
+    ///
+    /// # Panics
+    /// When the guard is gone.
+    #[must_use]
+    pub fn containerd_pid(&self) -> i32 {
+        let text = fs::read_to_string(self.pid_file()).expect("the guard writes containerd's pid");
+        text.parse().expect("a process id")
+    }
+
+    fn pid_file(&self) -> PathBuf {
+        self.dir.join("containerd.pid")
+    }
+
+    /// Exists while a test restarts containerd: its end is expected, and the guard starts another one.
+    #[must_use]
+    pub(crate) fn restart_file(&self) -> PathBuf {
+        self.dir.join("restart")
+    }
+
     /// containerd's socket.
     #[must_use]
     pub fn address(&self) -> PathBuf {
@@ -88,7 +106,7 @@ pub fn serve(slot: Slot, programs: &Path, linked: bool) -> Result<()> {
     let ready = start(slot, programs, link)?;
     let outcome = wait_ready(&ready).and_then(|()| {
         writeln!(std::io::stdout(), "{}", serde_json::to_string(&ready)?)?;
-        watch(&ready)
+        watch(&ready, programs)
     });
     let removed = take_down(&ready);
     outcome.and(removed)
@@ -113,16 +131,23 @@ pub fn outlive_terminal_signals() -> Result<()> {
 
 fn start(slot: Slot, programs: &Path, link: Option<Link>) -> Result<Ready> {
     let bin_dir = slot.bin_dir()?;
-    let runc_dir = place::runc_dir()?;
     let dir = place::short_dir()?;
     for name in ["tmp", "fifo"] {
         fs::create_dir(dir.join(name))?;
     }
     fs::write(dir.join("containerd.toml"), containerd_config(slot, &dir))?;
     fs::write(dir.join("cwasi.toml"), cwasi_config(&dir))?;
-    let mut path = vec![programs.to_owned(), bin_dir.clone(), runc_dir];
+    let ready = Ready { dir, bin_dir, link };
+    spawn_containerd(&ready, programs)?;
+    Ok(ready)
+}
+
+/// Starts containerd and notes its pid.
+fn spawn_containerd(ready: &Ready, programs: &Path) -> Result<()> {
+    let (dir, bin_dir) = (&ready.dir, &ready.bin_dir);
+    let mut path = vec![programs.to_owned(), bin_dir.clone(), place::runc_dir()?];
     path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
-    let log = fs::File::create(dir.join("containerd.log"))?;
+    let log = fs::File::options().create(true).append(true).open(ready.log())?;
     // Not waited for through `Child`: `reap` waits for every child of this process.
     let child = Command::new(bin_dir.join("containerd"))
         .arg("--config")
@@ -135,7 +160,10 @@ fn start(slot: Slot, programs: &Path, link: Option<Link>) -> Result<Ready> {
         .stderr(log)
         .spawn()
         .with_context(|| format!("start {}/containerd", bin_dir.display()))?;
-    Ok(Ready { dir, bin_dir, containerd_pid: i32::try_from(child.id())?, link })
+    // Replaced as a whole: a test that waits for another pid never reads half of one.
+    let written = dir.join("containerd.pid.new");
+    fs::write(&written, child.id().to_string())?;
+    fs::rename(written, ready.pid_file()).context("note containerd's pid")
 }
 
 /// Everything private; no CRI, NRI or `/opt` plug-in, which would touch the machine.
@@ -182,7 +210,7 @@ fn wait_ready(ready: &Ready) -> Result<()> {
         if answers {
             return Ok(());
         }
-        let ended = processes::read(ready.containerd_pid).is_none_or(|one| one.state == 'Z');
+        let ended = processes::read(ready.containerd_pid()).is_none_or(|one| one.state == 'Z');
         if ended || start.elapsed() > READY_MAX {
             bail!("containerd did not start:\n{}", log_tail(&ready.log()));
         }
@@ -200,8 +228,8 @@ pub fn log_tail(path: &Path) -> String {
     lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
-/// Reaps orphans until stdin ends.
-fn watch(ready: &Ready) -> Result<()> {
+/// Reaps orphans until stdin ends; starts containerd anew when a test has killed it.
+fn watch(ready: &Ready, programs: &Path) -> Result<()> {
     let stdin = std::io::stdin();
     loop {
         let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
@@ -211,9 +239,11 @@ fn watch(ready: &Ready) -> Result<()> {
             Ok(_) => return Ok(()),
             Err(error) => return Err(error).context("poll stdin"),
         }
-        // A test restarts containerd on purpose by writing its new pid here.
-        if reap().contains(&ready.containerd_pid) && !ready.dir.join("restarting").exists() {
-            bail!("containerd ended on its own:\n{}", log_tail(&ready.log()));
+        if reap().contains(&ready.containerd_pid()) {
+            if fs::remove_file(ready.restart_file()).is_err() {
+                bail!("containerd ended on its own:\n{}", log_tail(&ready.log()));
+            }
+            spawn_containerd(ready, programs)?;
         }
     }
 }

@@ -32,8 +32,9 @@ fn shared_files() -> Vec<PathBuf> {
 #[must_use]
 pub fn find(ready: &Ready, guard_pid: i32, namespace: &str) -> Vec<String> {
     let mut found = Vec::new();
+    let containerd = ready.containerd_pid();
     for process in processes::descendants(guard_pid) {
-        if process.pid != ready.containerd_pid {
+        if process.pid != containerd {
             found.push(format!("process {} ({}) {}", process.pid, process.state, process.command));
         }
     }

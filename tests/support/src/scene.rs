@@ -333,7 +333,7 @@ impl Scene {
     /// Kills every sandbox and shim: a failed test may have left them hanging.
     fn kill_everything(&self) {
         for process in processes::descendants(self.containerd.guard_pid()) {
-            if process.pid != self.containerd.ready().containerd_pid {
+            if process.pid != self.containerd.ready().containerd_pid() {
                 // Gone in between is as good.
                 let _gone = kill(Pid::from_raw(process.pid), Signal::SIGKILL);
             }

@@ -1,0 +1,66 @@
+//! The fault suite: callers call secondaries on a real containerd while workers, inits, zygotes, shims and containerd
+//! itself are killed, and what must be restarted by its owner is. Every call is accounted for, from both sides
+//! ([`account`]), and at the end nothing is left.
+//!
+//! `CWASI_SOAK_SECONDS` is the time for the three containerds together (60), `CWASI_SOAK_SEED` the seed of the faults; it
+//! is printed. The tables go to `target/soak`. `make soak MINUTES=n` runs it for longer.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+mod account;
+mod bed;
+mod callers;
+mod faults;
+
+use std::time::{Duration, Instant};
+
+use account::Account;
+use bed::Bed;
+use cwasi_testbed::place::Slot;
+use faults::{Faults, Random};
+
+/// For the three containerds together.
+const SECONDS: u64 = 60;
+
+fn from_env(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}
+
+fn soak(slot: Slot) {
+    let seed = from_env("CWASI_SOAK_SEED").unwrap_or_else(|| u64::from(std::process::id()));
+    let seconds = from_env("CWASI_SOAK_SECONDS").unwrap_or(SECONDS) / Slot::ALL.len() as u64;
+    println!("{}: {seconds} s of faults, CWASI_SOAK_SEED={seed}", slot.name());
+    let bed = Bed::open(slot, seed);
+    let mut faults = Faults::new(&bed, Random::new(seed));
+    let callers = std::thread::scope(|scope| {
+        let end = Instant::now() + Duration::from_secs(seconds);
+        let runners = callers::start(scope, &bed, end);
+        while Instant::now() < end {
+            faults.step();
+        }
+        runners.into_iter().flat_map(|runner| runner.join().unwrap()).collect::<Vec<_>>()
+    });
+    let account = Account::read(bed.notes(), &callers, &bed.killed());
+    let table = account.table(slot.name(), seed, seconds, faults.counts());
+    println!("{table}");
+    bed.keep(&format!("{}-{seed}.txt", slot.name()), &table);
+    assert!(account.wrong.is_empty(), "CWASI_SOAK_SEED={seed}\n{}", account.wrong.join("\n"));
+    assert!(account.answered() > 0, "no call was answered");
+    bed.clear();
+}
+
+#[test]
+fn every_call_is_accounted_for_on_containerd_1_6() {
+    soak(Slot::V1_6);
+}
+
+#[test]
+fn every_call_is_accounted_for_on_containerd_1_7() {
+    soak(Slot::V1_7);
+}
+
+#[test]
+fn every_call_is_accounted_for_on_containerd_2() {
+    soak(Slot::V2);
+}
