@@ -5,11 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cwasi_testbed::nodes::Nodes;
+use cwasi_testbed::numbered::Numbered;
 use cwasi_testbed::processes::descendants;
-use cwasi_testbed::run::{Outcome, Run, Running};
+use cwasi_testbed::run::{Outcome, Run};
 use cwasi_testbed::scene::{Scene, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -34,81 +35,6 @@ fn kill_daemons(scene: &Scene) {
     let below = descendants(scene.containerd.guard_pid());
     for process in below.iter().filter(|one| one.command.contains("cwasi-shim")) {
         kill(Pid::from_raw(process.pid), Signal::SIGKILL).unwrap();
-    }
-}
-
-/// Calls that a caller numbers and callees note: who ran what, and how it ended.
-struct Numbered {
-    dir: tempfile::TempDir,
-}
-
-impl Numbered {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join("caller")).unwrap();
-        Self { dir }
-    }
-
-    fn log(&self, name: &str) -> PathBuf {
-        let dir = self.dir.path().join(name);
-        fs::create_dir_all(&dir).unwrap();
-        dir
-    }
-
-    /// A callee that notes what it runs below `name`.
-    fn callee(&self, scene: &Scene, name: &str) {
-        scene.start(secondary(scene, name, "server").mount(&self.log(name), "/log", "rw"));
-    }
-
-    fn caller(&self, scene: &Scene) -> Running {
-        let run = scene.guest("numbers", "probe").mount(&self.log("caller"), "/out", "rw");
-        run.args(["number", "server", "/out"]).spawn(scene.containerd).unwrap()
-    }
-
-    fn executed(&self, name: &str) -> Vec<(u64, String)> {
-        let text = fs::read_to_string(self.log(name).join("executed")).unwrap_or_default();
-        let line = |line: &str| {
-            let (number, id) = line.split_once(' ')?;
-            Some((number.parse().ok()?, id.to_owned()))
-        };
-        text.lines().filter_map(line).collect()
-    }
-
-    /// Waits until `name` has run `more` calls from now on.
-    fn wait_for_more(&self, name: &str, more: usize) {
-        let before = self.executed(name).len();
-        wait_for(&format!("{more} more calls of {name}"), || {
-            (self.executed(name).len() >= before + more).then_some(())
-        });
-    }
-
-    /// Stops the caller; how every call ended, by its number.
-    fn finish(&self, caller: Running) -> BTreeMap<u64, String> {
-        fs::write(self.log("caller").join("stop"), "").unwrap();
-        let outcome = caller.finish().unwrap();
-        assert_eq!(outcome.code, 0, "{}", outcome.stderr);
-        let text = fs::read_to_string(self.log("caller").join("ended")).unwrap();
-        let line = |line: &str| {
-            let (number, end) = line.split_once(' ').unwrap();
-            (number.parse().unwrap(), end.to_owned())
-        };
-        text.lines().map(line).collect()
-    }
-
-    /// Checks that ends and executions agree: every answered call ran once, none ran twice, and at most
-    /// `unknown` calls ended without anybody knowing.
-    fn check(&self, callees: &[&str], ends: &BTreeMap<u64, String>, unknown: usize) {
-        let executed: Vec<_> = callees.iter().flat_map(|name| self.executed(name)).collect();
-        let numbers: BTreeSet<_> = executed.iter().map(|(number, _)| *number).collect();
-        let ids: BTreeSet<_> = executed.iter().map(|(_, id)| id).collect();
-        assert_eq!(numbers.len(), executed.len(), "a call ran twice");
-        assert_eq!(ids.len(), executed.len(), "a call id ran twice");
-        let others: Vec<_> = ends.iter().filter(|(_, end)| *end != "ok").collect();
-        assert!(others.iter().all(|(_, end)| *end == "broken"), "{others:?}");
-        assert!(others.len() <= unknown, "{others:?}");
-        let answered = ends.iter().filter(|(_, end)| *end == "ok");
-        assert!(answered.into_iter().all(|(number, _)| numbers.contains(number)));
-        assert!(executed.len() <= ends.len() && executed.len() + others.len() >= ends.len());
     }
 }
 
@@ -175,11 +101,12 @@ fn payloads_of_every_size_come_back_from_the_other_node_unchanged() {
 #[test]
 fn calls_move_to_a_callee_that_starts_here_and_back_when_it_is_killed() {
     let nodes = nodes("move");
-    let numbered = Numbered::new();
-    numbered.callee(&nodes.cloud, "server-c");
-    let caller = numbered.caller(&nodes.edge);
+    let numbered = Numbered::default();
+    nodes.cloud.start(numbered.noting("server-c", secondary(&nodes.cloud, "server-c", "server")));
+    let caller = numbered.calling(nodes.edge.guest("numbers", "probe"), "server");
+    let caller = caller.spawn(nodes.edge.containerd).unwrap();
     numbered.wait_for_more("server-c", 20);
-    numbered.callee(&nodes.edge, "server-e");
+    nodes.edge.start(numbered.noting("server-e", secondary(&nodes.edge, "server-e", "server")));
     numbered.wait_for_more("server-e", 20);
     let there = numbered.executed("server-c").len();
     numbered.wait_for_more("server-e", 100);
@@ -248,12 +175,12 @@ fn redis_stopped_and_started_again_is_served_again() {
     assert!(ended.stderr.contains("Redis is away"), "{}", ended.stderr);
     assert!(!ended.stderr.contains("secret"), "{}", ended.stderr);
     nodes.redis.restart();
-    let mut tries = 0;
-    wait_for("service after the restart", || {
-        tries += 1;
-        let ended = call(&nodes.edge, &format!("again-{tries}"), "server", "x");
-        (ended.code == 0).then_some(())
-    });
+    // It has forgotten every location: calls wait until they are announced again, by callers that never knew one, too.
+    assert_eq!(call(&nodes.edge, "restarted", "server", "x").success().text(), "x");
+    nodes.redis.cli(&["-a", "secret-of-the-nodes", "--no-auth-warning", "FLUSHALL"]);
+    assert_eq!(call(&nodes.edge, "flushed", "server", "x").success().text(), "x");
+    let nobody = call(&nodes.edge, "nobody", "nobody", "x");
+    assert_eq!(nobody.code, 3, "{}", nobody.stderr);
 }
 
 #[test]
@@ -278,11 +205,11 @@ fn the_password_of_redis_is_nowhere_to_be_read() {
 #[test]
 fn messages_are_kept_until_their_function_runs_on_any_node() {
     let nodes = nodes("emit");
-    let numbered = Numbered::new();
+    let numbered = Numbered::default();
     let sent = nodes.edge.guest("sender", "probe");
     let sent = nodes.edge.run(sent.args(["emit", "server", "!record 1", "!record 2", "!record 3"]));
     assert_eq!(sent.success().text(), "kept\nkept\nkept\n");
-    numbered.callee(&nodes.cloud, "server-c");
+    nodes.cloud.start(numbered.noting("server-c", secondary(&nodes.cloud, "server-c", "server")));
     wait_for("the messages", || (numbered.executed("server-c").len() == 3).then_some(()));
     let numbers: BTreeSet<_> =
         numbered.executed("server-c").into_iter().map(|(number, _)| number).collect();

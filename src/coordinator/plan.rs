@@ -122,6 +122,8 @@ pub struct PlanRequest<'a> {
     pub namespace: &'a str,
     /// Container id.
     pub container: &'a str,
+    /// Id of the shim's group.
+    pub group: &'a str,
     /// Id for this instance, unique on this host.
     pub instance: &'a str,
     /// Where its receiver will listen.
@@ -285,10 +287,17 @@ pub(crate) fn function_name(
         .map_err(|problem| PlanError::Name { name: name.to_owned(), problem })
 }
 
+/// The group whose instances are nearest to each other; empty for a container that is alone in its shim.
+fn group(request: &PlanRequest<'_>, annotations: &FunctionSpec) -> String {
+    let alone = annotations.pod.is_empty() && annotations.workflow.is_empty();
+    if alone { String::new() } else { request.group.to_owned() }
+}
+
 fn record(request: &PlanRequest<'_>, annotations: &FunctionSpec, identity: &Identity) -> Record {
     Record {
         identity: identity.clone(),
         instance: request.instance.to_owned(),
+        group: group(request, annotations),
         workflow: annotations.workflow.clone(),
         trust: annotations.trust.clone(),
         allow: annotations.allow.clone(),
@@ -311,6 +320,7 @@ fn launch(
     let env = spec.process().as_ref().and_then(|process| process.env().clone()).unwrap_or_default();
     FunctionLaunch {
         identity,
+        group: group(request, &annotations),
         workflow: annotations.workflow,
         trust: annotations.trust,
         instance: request.instance.to_owned(),

@@ -27,14 +27,16 @@ pub struct RegistryError {
     source: io::Error,
 }
 
-/// One callable instance.
+/// One callable instance. Shims of other versions read it, too: fields are only ever added.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Record {
     /// Who it is.
     pub identity: Identity,
     /// Its id, unique on this host.
     pub instance: String,
+    /// Its pod or workflow on this host, by the id of their shim; empty when it has neither.
+    #[serde(default)]
+    pub group: String,
     /// Workflow, empty when there is none.
     pub workflow: String,
     /// Trust group, empty when there is none.
@@ -205,6 +207,7 @@ mod tests {
                 function: function.into(),
             },
             instance: instance.into(),
+            group: String::new(),
             workflow: String::new(),
             trust: String::new(),
             allow: Vec::new(),
@@ -229,6 +232,14 @@ mod tests {
         registry.remove(&one.identity, "1").unwrap();
         registry.remove(&one.identity, "2").unwrap();
         assert!(!registry.folder(&one.identity).exists());
+    }
+
+    #[test]
+    fn records_of_other_versions_can_be_read() {
+        let mut json = serde_json::to_value(record("f", "1")).unwrap();
+        json["colour"] = "red".into();
+        json.as_object_mut().unwrap().remove("group");
+        assert_eq!(serde_json::from_value::<Record>(json).unwrap(), record("f", "1"));
     }
 
     #[test]

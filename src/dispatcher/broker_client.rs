@@ -67,6 +67,7 @@ impl Resolve for BrokerClient {
             target: target.to_owned(),
             avoid: question.avoid.to_vec(),
             held: question.held.to_vec(),
+            nearer: question.nearer,
         };
         let (reply, mut descriptors) = self
             .exchange(&SandboxMessage::Resolve(request), &[], deadline)
@@ -83,10 +84,11 @@ impl Resolve for BrokerClient {
             })
         };
         match reply {
-            ResolveReply::Local { instance, reason, max_payload, instances, lends } => {
+            ResolveReply::Local { instance, reason, max_payload, instances, nearest, lends } => {
                 let connection = connection()?;
                 let local = LocalRoute { instance, connection, max_request: max_payload, lends };
-                Ok(Resolved { route: Some(Route::Local { local, reason }), instances })
+                let route = Route::Local { local, reason, nearest };
+                Ok(Resolved { route: Some(route), instances })
             }
             ResolveReply::Networked { reason, max_payload } => {
                 // The shim knows which instance; none of them is to be avoided by name.

@@ -43,8 +43,10 @@ pub struct Question<'a> {
     pub target: &'a str,
     /// Instances that did not accept a call just now: others first.
     pub avoid: &'a [String],
-    /// Instances that there are connections to already, all of them busy: only others.
+    /// Instances that there are connections to already: only others.
     pub held: &'a [String],
+    /// Only an instance of the caller's own group.
+    pub nearer: bool,
 }
 
 /// Answers a [`Question`].

@@ -17,26 +17,32 @@ use super::links::{LinkId, Pick};
 const MESSAGES_PER_TURN: usize = cwasi_abi::CALLS_IN_FLIGHT_MAX;
 
 impl<R: Resolve> Dispatcher<R> {
-    /// The connection that a call of `target` takes: one without calls out if there is an instance for it.
+    /// The connection that a call of `target` takes: one to the caller's own group if that has an instance, and one
+    /// without calls out if there is an instance for it.
     pub(super) fn link(
         &mut self,
         target: &str,
         avoid: &[String],
         deadline: Deadline,
     ) -> Result<LinkId, CallError> {
-        let (spare, held) = match self.links.pick(target) {
+        let (spare, held, nearer) = match self.links.pick(target) {
             Pick::Take(link) => return Ok(link),
-            Pick::Busy(link) => (Some(link), self.links.held(target)),
-            Pick::Unknown => (None, Vec::new()),
+            Pick::Busy(link) => (Some(link), self.links.held(target), false),
+            Pick::Far(link) => (Some(link), self.links.held(target), true),
+            Pick::Unknown => (None, Vec::new(), false),
         };
-        let question = Question { target, avoid, held: &held };
+        let question = Question { target, avoid, held: &held, nearer };
         match (self.resolver.resolve(&question, deadline), spare) {
             (Ok(Resolved { route: Some(route), instances }), _) => {
                 Ok(self.links.add(target, route, instances))
             }
             // No other instance, or none that takes a connection: these serve for a while.
             (_, Some(spare)) => {
-                self.links.count(target, held.len());
+                if nearer {
+                    self.links.looked(target);
+                } else {
+                    self.links.count(target, held.len());
+                }
                 Ok(spare)
             }
             (Err(error), None) => Err(error),

@@ -13,6 +13,8 @@ use crate::modes::local::LocalRoute;
 pub const ROUTES_MAX: usize = 256;
 /// Most instances of one callee that one worker spreads its calls over.
 pub const INSTANCES_MAX: usize = 16;
+/// How often a worker that calls instances outside its own group asks whether its group has one.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long the shim's word about the number of instances is believed, while all known ones are busy.
 const COUNT_BELIEVED: Duration = Duration::from_secs(1);
 
@@ -25,6 +27,8 @@ pub enum Route {
         local: LocalRoute,
         /// Why this mode.
         reason: String,
+        /// The callee is of the caller's own group, or the caller has none.
+        nearest: bool,
     },
     /// Networked buffer, by way of the shim.
     Networked {
@@ -51,6 +55,11 @@ impl Route {
         match self {
             Self::Local { reason, .. } | Self::Networked { reason, .. } => reason,
         }
+    }
+
+    /// True when an instance of the caller's own group would be nearer. A bridge's shim looks by itself.
+    const fn is_far(&self) -> bool {
+        matches!(self, Self::Local { nearest: false, .. })
     }
 
     /// Where requests go.
@@ -85,6 +94,8 @@ struct Callee {
     /// How many instances can be reached, as the shim said last.
     instances: usize,
     counted: Instant,
+    /// When the shim was asked last for an instance of the caller's own group.
+    looked: Instant,
 }
 
 /// What a call that looks for a connection finds.
@@ -94,6 +105,8 @@ pub enum Pick {
     Take(LinkId),
     /// This one at worst: calls are out on all that are known, and there may be others.
     Busy(LinkId),
+    /// This one at worst: by now the caller's own group may have an instance.
+    Far(LinkId),
     /// None: ask.
     Unknown,
 }
@@ -115,6 +128,9 @@ impl Links {
         let idlest = known.filter(|(_, link)| !link.retired).min_by_key(|(_, link)| link.out);
         match idlest {
             None => Pick::Unknown,
+            Some((id, link)) if link.route.is_far() && callee.looked.elapsed() >= LOOK_EVERY => {
+                Pick::Far(id)
+            }
             Some((id, link)) if link.out > 0 && Self::can_spread(callee, link) => Pick::Busy(id),
             Some((id, _)) => Pick::Take(id),
         }
@@ -155,6 +171,9 @@ impl Links {
                 !callee.links.is_empty()
             });
         }
+        if matches!(route, Route::Local { nearest: true, .. }) {
+            self.retire_far(target);
+        }
         self.last += 1;
         let id = LinkId(self.last);
         let target: Rc<str> = target.into();
@@ -162,6 +181,7 @@ impl Links {
             links: Vec::new(),
             instances,
             counted: Instant::now(),
+            looked: Instant::now(),
         });
         callee.links.push(id);
         self.links.insert(id, Link { target: Rc::clone(&target), route, out: 0, retired: false });
@@ -174,6 +194,23 @@ impl Links {
         if let Some(callee) = self.callees.get_mut(target) {
             callee.instances = instances;
             callee.counted = Instant::now();
+        }
+    }
+
+    /// The shim knows no nearer instance of `target`.
+    pub fn looked(&mut self, target: &str) {
+        if let Some(callee) = self.callees.get_mut(target) {
+            callee.looked = Instant::now();
+        }
+    }
+
+    /// The caller's own group has an instance: calls of `target` leave it no more.
+    fn retire_far(&mut self, target: &str) {
+        let Some(callee) = self.callees.get(target) else { return };
+        let is_far = |id: &LinkId| self.links.get(id).is_some_and(|link| link.route.is_far());
+        let far: Vec<_> = callee.links.iter().copied().filter(is_far).collect();
+        for id in far {
+            self.retire(id);
         }
     }
 
@@ -260,7 +297,7 @@ mod tests {
         let connection = pair().unwrap().0;
         let local =
             LocalRoute { instance: instance.into(), connection, max_request: 1, lends: false };
-        Route::Local { local, reason: String::new() }
+        Route::Local { local, reason: String::new(), nearest: true }
     }
 
     fn age(links: &mut Links, target: &str) {
@@ -299,7 +336,7 @@ mod tests {
             links.sent(link);
         }
         assert_eq!(links.pick("b"), Pick::Take(first), "no more than these");
-        let Route::Local { local: bridge, reason } = route("") else { panic!("a local route") };
+        let Route::Local { local: bridge, reason, .. } = route("") else { panic!("a local route") };
         let bridge = links.add("far", Route::Networked { bridge, reason }, 3);
         links.sent(bridge);
         age(&mut links, "far");
@@ -308,13 +345,42 @@ mod tests {
     }
 
     #[test]
+    fn a_route_out_of_the_group_is_looked_over_and_left_when_the_group_has_an_instance() {
+        let far = |instance| {
+            let Route::Local { local, reason, .. } = route(instance) else {
+                panic!("a local route")
+            };
+            Route::Local { local, reason, nearest: false }
+        };
+        let look = |links: &mut Links| {
+            let past = Instant::now().checked_sub(LOOK_EVERY).unwrap();
+            links.callees.get_mut("b").unwrap().looked = past;
+        };
+        let mut links = Links::default();
+        let (idle, busy) = (links.add("b", far("1"), 2), links.add("b", far("2"), 2));
+        links.sent(busy);
+        assert_eq!(links.pick("b"), Pick::Take(idle), "it has just been asked");
+        look(&mut links);
+        assert_eq!(links.pick("b"), Pick::Far(idle));
+        links.looked("b");
+        assert_eq!(links.pick("b"), Pick::Take(idle), "there is none");
+        let own = links.add("b", route("3"), 1);
+        assert_eq!(links.pick("b"), Pick::Take(own));
+        assert!(links.route(idle).is_none() && links.route(busy).is_some(), "its call goes on");
+        links.done(busy);
+        assert!(links.route(busy).is_none());
+        look(&mut links);
+        assert_eq!(links.pick("b"), Pick::Take(own), "nothing is nearer");
+    }
+
+    #[test]
     fn segments_are_lent_where_every_known_instance_takes_them() {
         let lending = |instance: &str| {
-            let Route::Local { mut local, reason } = route(instance) else {
+            let Route::Local { mut local, reason, nearest } = route(instance) else {
                 panic!("a local route")
             };
             local.lends = true;
-            Route::Local { local, reason }
+            Route::Local { local, reason, nearest }
         };
         let mut links = Links::default();
         assert!(!links.lends("b"), "nobody is known");

@@ -218,7 +218,8 @@ impl Daemon {
         let zygote = Arc::new(Zygote::start(program, &reaper).await?);
         let edges = Edges::start(group.edges());
         let namespace = caller.namespace.as_str();
-        let provisioner = Provisioner::new(config, &caller.address, namespace, &zygote, &reaper);
+        let provisioner =
+            Provisioner::new(config, &caller.address, namespace, group.id(), &zygote, &reaper);
         let tasks = Arc::new(Tasks::new(Parts {
             namespace: namespace.to_owned(),
             state: state.clone(),

@@ -92,6 +92,8 @@ pub enum Workload {
 pub struct FunctionLaunch {
     /// Who it is.
     pub identity: Identity,
+    /// Its pod or workflow on this host, by the id of their shim; empty when it has neither.
+    pub group: String,
     /// Workflow name, empty when there is none.
     pub workflow: String,
     /// Trust group, empty when there is none.
@@ -313,8 +315,10 @@ pub struct ResolveRequest {
     pub target: String,
     /// Instances that did not answer this caller; the shim tries others first.
     pub avoid: Vec<String>,
-    /// Instances that this worker has connections to, all of them busy with its calls: only others will do.
+    /// Instances that this worker has connections to: only others will do.
     pub held: Vec<String>,
+    /// Only an instance of the caller's own group will do: those that are held are not.
+    pub nearer: bool,
 }
 
 /// Answer: a route, or an errno with its reasons.
@@ -330,12 +334,14 @@ pub enum ResolveReply {
         reason: String,
         /// Largest payload that the callee takes, in bytes.
         max_payload: u64,
-        /// How many instances this host has for the caller.
+        /// How many instances of the kind that it takes first the caller has on this host.
         instances: usize,
+        /// No instance that starts later would be nearer: it is of the caller's own group, or the caller has none.
+        nearest: bool,
         /// The callee is of the caller's trust group: segments may be lent.
         lends: bool,
     },
-    /// Every instance on this host is one that the worker holds.
+    /// Every instance on this host that would do is one that the worker holds.
     NoOther {
         /// How many there are.
         instances: usize,
@@ -420,13 +426,14 @@ mod tests {
             target: "b".into(),
             avoid: vec!["i1".into()],
             held: vec!["i2".into()],
+            nearer: true,
         });
         assert_eq!(decode::<SandboxMessage>(&encode(&message)).unwrap(), message);
     }
 
     #[test]
     fn unknown_fields_are_refused() {
-        let bytes = br#"{"resolve":{"target":"b","avoid":[],"held":[],"more":1}}"#;
+        let bytes = br#"{"resolve":{"target":"b","avoid":[],"held":[],"nearer":false,"more":1}}"#;
         assert!(decode::<SandboxMessage>(bytes).is_err());
     }
 }

@@ -65,7 +65,8 @@ impl Resolve for ToReceiver {
             CallError::Unreachable { target, message: error.to_string() }
         })?;
         let local = introduced(connection, false);
-        Ok(Resolved { route: Some(Route::Local { local, reason: String::new() }), instances: 1 })
+        let route = Route::Local { local, reason: String::new(), nearest: true };
+        Ok(Resolved { route: Some(route), instances: 1 })
     }
 
     fn report(&mut self, _: Vec<EdgeReport>) {}

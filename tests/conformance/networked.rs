@@ -77,6 +77,7 @@ impl<S: Server> Bench for Networked<S> {
         let record = Record {
             identity: identity("callee"),
             instance: "0123456789abcdef".to_owned(),
+            group: String::new(),
             workflow: String::new(),
             trust: String::new(),
             allow: Vec::new(),

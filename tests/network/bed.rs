@@ -220,6 +220,7 @@ fn record(instance: &str, socket: PathBuf) -> Record {
     Record {
         identity: identity("b"),
         instance: instance.into(),
+        group: String::new(),
         workflow: String::new(),
         trust: String::new(),
         allow: Vec::new(),

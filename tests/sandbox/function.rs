@@ -33,6 +33,7 @@ pub fn identity(function: &str) -> Identity {
 pub fn launch(role: Role, artifact: &Path, entry: Entry) -> FunctionLaunch {
     FunctionLaunch {
         identity: identity("f"),
+        group: String::new(),
         trust: String::new(),
         workflow: String::new(),
         instance: "0123456789abcdef".into(),

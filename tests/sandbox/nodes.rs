@@ -59,6 +59,7 @@ impl Node {
         let record = Record {
             identity: identity("f"),
             instance: "0123456789abcdef".into(),
+            group: String::new(),
             workflow: String::new(),
             trust: String::new(),
             allow: Vec::new(),

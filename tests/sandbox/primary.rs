@@ -106,6 +106,7 @@ fn a_guest_calls_then_allocates_copies_and_calls_again() {
         reason: "same host".into(),
         max_payload: 1 << 20,
         instances: 1,
+        nearest: true,
         lends: false,
     };
     seqpacket::send(

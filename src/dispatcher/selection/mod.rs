@@ -5,6 +5,9 @@
 //!
 //! `auto` takes the first mode that can serve, in the order embedded, local, networked; a mode whose
 //! instances all just failed this caller comes after one with others. Any other hint forces its mode or fails.
+//!
+//! Of the instances on this host, those of the caller's own group (its pod, or its workflow outside pods) come first.
+//! Calls are spread over these only: an instance of another pod may be of another version.
 
 mod policy;
 #[cfg(test)]
@@ -62,6 +65,8 @@ pub struct Facts<'a> {
     pub caller: &'a Identity,
     /// Who is called.
     pub callee: &'a Identity,
+    /// The caller's group; empty when it has none.
+    pub group: &'a str,
     /// The caller's `cwasi.mode`.
     pub hint: ModeHint,
     /// In the caller's VM?
@@ -72,6 +77,10 @@ pub struct Facts<'a> {
     pub remote: Remote<'a>,
     /// Instances that did not answer this caller just now.
     pub avoid: &'a [String],
+    /// Instances that this caller has connections to: only others will do.
+    pub held: &'a [String],
+    /// Only an instance of the caller's own group will do.
+    pub nearer: bool,
     /// Other functions in the callee's scope on this host, for the message.
     pub beside: &'a [String],
     /// Spreads callers over instances: any number that changes from question to question.
@@ -90,8 +99,15 @@ pub enum Selection<'a> {
     Local {
         /// At least one.
         candidates: Vec<&'a Record>,
+        /// How many instances there are of the kind that comes first.
+        instances: usize,
         /// Why this mode.
         reason: String,
+    },
+    /// Every instance on this host that would do is held by the caller.
+    NoOther {
+        /// How many there are of the kind that comes first.
+        instances: usize,
     },
     /// Networked buffer: try these instances in this order.
     Networked {
@@ -135,10 +151,13 @@ pub fn select<'a>(facts: &Facts<'a>) -> Selection<'a> {
         return Selection::Embedded { reason };
     }
     let here = admitted(facts.hint, ModeKind::Local).and_then(|()| local(facts));
+    if facts.nearer {
+        return here.map_or(Selection::NoOther { instances: 0 }, |here| here.local(facts));
+    }
     let away = admitted(facts.hint, ModeKind::Networked).and_then(|()| networked(facts));
     match (here, away) {
         (Ok(here), Ok(away)) if !here.fresh && away.fresh => away.networked(),
-        (Ok(here), _) => here.local(),
+        (Ok(here), _) => here.local(facts),
         (_, Ok(away)) => away.networked(),
         (Err(here), Err(away)) => unroutable(facts, inside.err(), here, away),
     }
@@ -185,9 +204,18 @@ fn local<'a>(facts: &Facts<'a>) -> Result<Usable<'a, Record>, Out> {
         let why = format!("no instance on this host ({beside})");
         return Err(Out { errno: Errno::NoSuchFunction, why });
     }
-    let usable = usable(facts, facts.local, |record| (&record.instance, &record.allow))?;
-    let reason = counted("callee on this host", usable.candidates.len());
-    Ok(Usable { reason, ..usable })
+    let mut usable = usable(facts, facts.local, |record| (&record.instance, &record.allow))?;
+    // Stable: within a kind, instances keep their turn.
+    let failed = |record: &Record| facts.avoid.contains(&record.instance);
+    usable.candidates.sort_by_key(|record| (failed(record), !facts.is_own(record)));
+    Ok(usable)
+}
+
+impl Facts<'_> {
+    /// True for an instance of the caller's own group.
+    fn is_own(&self, record: &Record) -> bool {
+        !self.group.is_empty() && record.group == self.group
+    }
 }
 
 fn networked<'a>(facts: &Facts<'a>) -> Result<Usable<'a, Location>, Out> {
@@ -244,8 +272,24 @@ fn usable<'a, T>(
 }
 
 impl<'a> Usable<'a, Record> {
-    fn local(self) -> Selection<'a> {
-        Selection::Local { candidates: self.candidates, reason: self.reason }
+    fn local(self, facts: &Facts<'_>) -> Selection<'a> {
+        let mut candidates = self.candidates;
+        // One that is held serves: the caller is not sent out of its group because others of that do not.
+        let holds =
+            |record: &&Record| facts.is_own(record) && facts.held.contains(&record.instance);
+        let own = candidates.first().is_some_and(|first| facts.is_own(first))
+            || candidates.iter().any(holds);
+        let same = |record: &&Record| facts.is_own(record) == own;
+        let instances = candidates.iter().copied().filter(same).count();
+        if facts.nearer || !facts.held.is_empty() {
+            candidates.retain(|record| same(record) && !facts.held.contains(&record.instance));
+        }
+        let nearer = own && self.fresh;
+        if candidates.is_empty() || (facts.nearer && !nearer) {
+            return Selection::NoOther { instances };
+        }
+        let whose = if own { "callee in the caller's own group" } else { "callee on this host" };
+        Selection::Local { candidates, instances, reason: counted(whose, instances) }
     }
 }
 

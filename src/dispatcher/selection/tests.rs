@@ -12,10 +12,14 @@ fn allow(allowed: bool) -> Vec<String> {
     vec![if allowed { "a" } else { "z" }.to_owned()]
 }
 
+/// Instances 0 to 2 are of the caller's own group.
+const OWN: std::ops::Range<usize> = 0..3;
+
 fn record(instance: usize, allowed: bool) -> Record {
     Record {
         identity: identity("b"),
         instance: instance.to_string(),
+        group: if OWN.contains(&instance) { "own" } else { "other" }.into(),
         workflow: String::new(),
         trust: String::new(),
         allow: allow(allowed),
@@ -50,6 +54,10 @@ struct Case {
     net: Net,
     avoid: Vec<usize>,
     rotation: usize,
+    /// The caller has a group.
+    grouped: bool,
+    held: Vec<usize>,
+    nearer: bool,
 }
 
 fn hints() -> impl Strategy<Value = ModeHint> {
@@ -77,15 +85,20 @@ fn instances() -> impl Strategy<Value = Vec<(usize, bool)>> {
 
 fn cases() -> impl Strategy<Value = Case> {
     let net = prop_oneof![1 => Just(Net::Off), 1 => Just(Net::Away), 4 => instances().prop_map(Net::Known)];
-    let avoid = prop::collection::vec(0..6_usize, 0..4);
-    (hints(), embeddings(), instances(), net, avoid, any::<usize>()).prop_map(
-        |(hint, embedding, local, net, avoid, rotation)| Case {
+    let some = || prop::collection::vec(0..6_usize, 0..4);
+    let held = prop_oneof![2 => Just(Vec::new()), 1 => some()];
+    let group = (any::<bool>(), held, prop::bool::weighted(0.2));
+    (hints(), embeddings(), instances(), net, some(), any::<usize>(), group).prop_map(
+        |(hint, embedding, local, net, avoid, rotation, (grouped, held, nearer))| Case {
             hint,
             embedding,
             local,
             net,
             avoid,
             rotation,
+            grouped,
+            held,
+            nearer,
         },
     )
 }
@@ -124,6 +137,34 @@ impl Case {
     fn fresh(&self, ids: &[usize]) -> bool {
         ids.iter().any(|id| !self.avoid.contains(id))
     }
+
+    fn is_own(&self, id: usize) -> bool {
+        self.grouped && OWN.contains(&id)
+    }
+
+    /// Checks the order of instances on this host, and how many there are of the kind that comes first.
+    fn check_local(&self, ids: &[usize], instances: usize, open: &[usize]) {
+        let own: Vec<_> = open.iter().copied().filter(|id| self.is_own(*id)).collect();
+        let stays = self.fresh(&own) || own.iter().any(|id| self.held.contains(id));
+        if stays {
+            assert!(self.is_own(ids[0]), "an instance of its own group serves the caller");
+        }
+        let kind = open.iter().filter(|id| self.is_own(**id) == self.is_own(ids[0])).count();
+        assert_eq!(instances, kind);
+        if self.held.is_empty() && !self.nearer {
+            let mut all = ids.to_vec();
+            all.sort_unstable();
+            assert_eq!(all, open, "every instance can be tried");
+            assert!(!self.avoid.contains(&ids[0]) || !self.fresh(open));
+            return;
+        }
+        assert!(ids.iter().all(|id| !self.held.contains(id) && open.contains(id)));
+        assert!(
+            ids.iter().all(|id| self.is_own(*id) == self.is_own(ids[0])),
+            "spread over one kind"
+        );
+        assert!(!self.nearer || self.is_own(ids[0]) && self.fresh(&own));
+    }
 }
 
 fn sorted<'a>(ids: impl Iterator<Item = &'a String>) -> Vec<usize> {
@@ -149,22 +190,24 @@ proptest! {
             Net::Known(_) => Remote::Known(&known),
         };
         let avoid: Vec<_> = case.avoid.iter().map(usize::to_string).collect();
+        let held: Vec<_> = case.held.iter().map(usize::to_string).collect();
         let facts = Facts {
             caller: &caller, callee: &callee, hint: case.hint, embedding: case.embedding, local: &local, remote,
-            avoid: &avoid, beside: &[], rotation: case.rotation,
+            group: if case.grouped { "own" } else { "" }, avoid: &avoid, held: &held, nearer: case.nearer,
+            beside: &[], rotation: case.rotation,
         };
         let expected = case.expected();
         match select(&facts) {
             Selection::Embedded { .. } => prop_assert!(expected.embedded),
-            Selection::Local { candidates, .. } => {
+            Selection::Local { candidates, instances, .. } => {
                 prop_assert!(!expected.embedded);
-                prop_assert_eq!(sorted(candidates.iter().map(|one| &one.instance)), expected.local.clone());
-                prop_assert!(case.fresh(&expected.local) || !case.fresh(&expected.networked));
-                let first: usize = candidates[0].instance.parse().unwrap();
-                prop_assert!(!case.avoid.contains(&first) || !case.fresh(&expected.local));
+                prop_assert!(case.nearer || case.fresh(&expected.local) || !case.fresh(&expected.networked));
+                let ids: Vec<usize> = candidates.iter().map(|one| one.instance.parse().unwrap()).collect();
+                case.check_local(&ids, instances, &expected.local);
             }
+            Selection::NoOther { .. } => prop_assert!(!expected.embedded && (case.nearer || !case.held.is_empty())),
             Selection::Networked { candidates, .. } => {
-                prop_assert!(!expected.embedded);
+                prop_assert!(!expected.embedded && !case.nearer);
                 prop_assert_eq!(sorted(candidates.iter().map(|one| &one.instance)), expected.networked.clone());
                 prop_assert!(!case.fresh(&expected.local));
                 prop_assert!(expected.local.is_empty() || case.fresh(&expected.networked));
@@ -241,7 +284,10 @@ fn errors_name_why_each_mode_is_out() {
             embedding,
             local: &[],
             remote,
+            group: "",
             avoid: &[],
+            held: &[],
+            nearer: false,
             beside: &[],
             rotation: 0,
         };

@@ -44,6 +44,8 @@ const REPLY_MAX_NS: u64 = 1_000_000_000;
 pub struct Speaker {
     /// Its function.
     pub identity: Identity,
+    /// Its pod or workflow on this host; empty when it has neither.
+    pub group: String,
     /// Its workflow.
     pub workflow: String,
     /// Its trust group.
@@ -147,7 +149,8 @@ impl Broker {
             }
         };
         let mut avoid = request.avoid.clone();
-        let known = Known { local: &local, beside: &beside, held: &request.held };
+        let (held, nearer) = (&request.held, request.nearer);
+        let known = Known { local: &local, beside: &beside, held, nearer };
         let first = self.choose(speaker, &callee, known, &mut avoid);
         match first {
             // Nobody here took the connection: perhaps somebody elsewhere does.
@@ -169,17 +172,24 @@ impl Broker {
         known: Known<'_>,
         avoid: &mut Vec<String>,
     ) -> (ResolveReply, Option<OwnedFd>) {
-        let Known { local, beside, held } = known;
-        let remote = self.remote(speaker, callee, local, avoid);
+        let Known { local, beside, held, nearer } = known;
+        let remote = if nearer {
+            Elsewhere::Locations(Vec::new())
+        } else {
+            self.remote(speaker, callee, local, avoid)
+        };
         let tried = avoid.clone();
         let facts = Facts {
             caller: &speaker.identity,
             callee,
+            group: &speaker.group,
             hint: speaker.mode,
             embedding: embedding(speaker, callee),
             local,
             remote: remote.as_fact(),
             avoid: &tried,
+            held,
+            nearer,
             beside,
             rotation: self.rotation.fetch_add(1, Ordering::Relaxed),
         };
@@ -188,12 +198,8 @@ impl Broker {
             Selection::Embedded { .. } => {
                 unroutable(Errno::Internal, format!("{callee} is embedded; its caller knows that"))
             }
-            Selection::Local { mut candidates, reason } => {
-                let instances = candidates.len();
-                candidates.retain(|record| !held.contains(&record.instance));
-                if candidates.is_empty() {
-                    return (ResolveReply::NoOther { instances }, None);
-                }
+            Selection::NoOther { instances } => (ResolveReply::NoOther { instances }, None),
+            Selection::Local { candidates, instances, reason } => {
                 connect_first(speaker, callee, &candidates, (reason, instances), avoid)
             }
             Selection::Networked { candidates, reason } => {
@@ -268,6 +274,8 @@ struct Known<'a> {
     beside: &'a [String],
     /// Instances that the caller has connections to, and wants no others of.
     held: &'a [String],
+    /// It wants one of its own group.
+    nearer: bool,
 }
 
 /// What was found out about other hosts.
@@ -315,7 +323,15 @@ fn connect_first(
             Ok(connection) => {
                 let instance = record.instance.clone();
                 let max_payload = record.max_payload;
-                let reply = ResolveReply::Local { instance, reason, max_payload, instances, lends };
+                let nearest = speaker.group.is_empty() || speaker.group == record.group;
+                let reply = ResolveReply::Local {
+                    instance,
+                    reason,
+                    max_payload,
+                    instances,
+                    nearest,
+                    lends,
+                };
                 return (reply, Some(connection));
             }
             Err(SocketError::Deadline) => full = true,
@@ -374,6 +390,7 @@ mod tests {
         let speaker = Speaker {
             identity: identity("a"),
             trust: String::new(),
+            group: "own".into(),
             workflow: "w".into(),
             instance: "1".into(),
             mode: ModeHint::Auto,
@@ -387,10 +404,16 @@ mod tests {
     impl Bed {
         /// Registers an instance of `b`; whoever keeps the listener takes its connections.
         fn register(&self, instance: &str) -> OwnedFd {
+            self.register_in(instance, "")
+        }
+
+        /// An instance of `b` in a group.
+        fn register_in(&self, instance: &str, group: &str) -> OwnedFd {
             let socket = self.dir.path().join(instance);
             let record = Record {
                 identity: identity("b"),
                 instance: instance.into(),
+                group: group.into(),
                 workflow: String::new(),
                 trust: String::new(),
                 allow: Vec::new(),
@@ -413,7 +436,7 @@ mod tests {
         ) -> (ResolveReply, Vec<OwnedFd>) {
             let (ours, theirs) = seqpacket::pair().unwrap();
             let (avoid, held) = (Vec::new(), held.iter().map(|one| (*one).to_owned()).collect());
-            let request = ResolveRequest { target: target.into(), avoid, held };
+            let request = ResolveRequest { target: target.into(), avoid, held, nearer: false };
             let question = control::encode(&SandboxMessage::Resolve(request));
             seqpacket::send(self.sandbox.as_fd(), &[&question], &[theirs.as_fd()], None).unwrap();
             let receiving = tokio::task::spawn_blocking(move || {
@@ -461,6 +484,29 @@ mod tests {
         let (reply, descriptors) = bed.resolve_beside("b", &["1", "2"]).await;
         assert_eq!(reply, ResolveReply::NoOther { instances: 2 });
         assert!(descriptors.is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_instance_of_the_own_group_comes_first_and_its_dead_one_does_not_end_the_call() {
+        let bed = bed();
+        let _others = [bed.register_in("1", "other"), bed.register_in("2", "other")];
+        let own = bed.register_in("3", "own");
+        for _ in 0..4 {
+            let (reply, _) = bed.resolve("b").await;
+            let ResolveReply::Local { instance, instances: 1, nearest: true, .. } = reply else {
+                panic!("{reply:?}")
+            };
+            assert_eq!(instance, "3");
+        }
+        let (reply, _) = bed.resolve_beside("b", &["3"]).await;
+        assert_eq!(
+            reply,
+            ResolveReply::NoOther { instances: 1 },
+            "calls are spread over the group"
+        );
+        drop(own);
+        let (reply, _) = bed.resolve("b").await;
+        assert!(matches!(reply, ResolveReply::Local { nearest: false, .. }), "{reply:?}");
     }
 
     #[tokio::test]

@@ -17,6 +17,7 @@ use super::provision::Provision;
 use super::table::Tasks;
 use super::{NO_CHECKPOINT, NO_TERMINAL, rootfs};
 use crate::coordinator::plan::load_spec;
+use crate::coordinator::registry::Record;
 use crate::shim::broker::Speaker;
 use crate::shim::reaper::Exit;
 use crate::shim::state::{self, ContainerRecord, RegisteredAs, container_key};
@@ -274,7 +275,9 @@ impl Tasks {
         let function = &launch.identity;
         // What cannot be read now is no reason against the start.
         let others = self.parts.broker.registry().instances(function).unwrap_or_default();
-        if let Some(other) = others.first() {
+        // One of another pod has callers of its own.
+        let meets = |other: &&Record| other.group.is_empty() || other.group == launch.group;
+        if let Some(other) = others.iter().find(meets) {
             let other = &other.container;
             tracing::warn!(container, %function, other, "a function with cwasi.fan-in has another instance: parts that go to different ones do not meet");
         }
@@ -292,6 +295,7 @@ impl Tasks {
         };
         let speaker = Speaker {
             identity: launch.identity.clone(),
+            group: launch.group.clone(),
             workflow: launch.workflow.clone(),
             trust: launch.trust.clone(),
             instance: launch.instance.clone(),

@@ -31,6 +31,7 @@ pub enum ProvisionError {
 pub struct Provisioner {
     coordinator: Arc<Coordinator<ContentStore, Compiler>>,
     namespace: String,
+    group: String,
     receivers: PathBuf,
 }
 
@@ -44,12 +45,13 @@ pub struct Provision {
 }
 
 impl Provisioner {
-    /// A coordinator for this node and namespace.
+    /// A coordinator for this node, namespace and group.
     #[must_use]
     pub fn new(
         node: &NodeConfig,
         containerd: &str,
         namespace: &str,
+        group: &str,
         zygote: &Arc<Zygote>,
         reaper: &Reaper,
     ) -> Self {
@@ -71,6 +73,7 @@ impl Provisioner {
                 trust_groups: node.trust_groups.clone(),
             }),
             namespace: namespace.to_owned(),
+            group: group.to_owned(),
             receivers: node.state_dir.join("r"),
         }
     }
@@ -94,6 +97,7 @@ impl Provisioner {
             rootfs,
             namespace: &self.namespace,
             container,
+            group: &self.group,
             instance: &instance,
             socket: &socket,
         };

@@ -6,6 +6,7 @@
 //! - [`redis`] runs one private Redis or Valkey; [`nodes`] are two containerds in networks of their own
 //!   ([`link`]) with a Redis between them.
 //! - [`languages`] builds the functions that the documentation shows, from its text.
+//! - [`numbered`] are calls whose ends and executions are compared.
 //! - [`scene`] is one test's containerd namespace with its leak check ([`leaks`]); [`run`] is `ctr run`.
 //!
 //! Runs in test processes and in the `cwasi-testbed` program; never part of the product.
@@ -17,6 +18,7 @@ pub mod languages;
 pub mod leaks;
 pub mod link;
 pub mod nodes;
+pub mod numbered;
 pub mod place;
 pub mod processes;
 pub mod redis;
