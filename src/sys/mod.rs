@@ -13,6 +13,7 @@
 //! - [`processors`]: getting off one that another process needs.
 //! - [`watch`]: many descriptors of which few are ready.
 //! - [`exec_filter`]: no native code but what is mapped already.
+//! - [`device_filter`]: which devices a cgroup v2 may use.
 //! - [`process`]: forking single-threaded processes, descriptor tables, exits.
 //! - [`clock`]: `CLOCK_MONOTONIC`, comparable between processes.
 //! - [`random`]: the kernel's random bytes.
@@ -21,6 +22,7 @@
 
 pub mod bell;
 pub mod clock;
+pub mod device_filter;
 pub mod exec_filter;
 pub mod huge;
 pub mod image;

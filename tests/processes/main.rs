@@ -5,6 +5,7 @@
 //! too late for some other test, and a file that is being written cannot be executed.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod devices;
 #[path = "../worker_life/harness.rs"]
 mod harness;
 mod holders;
@@ -12,5 +13,7 @@ mod pages;
 mod starts;
 
 fn main() {
-    std::process::exit(harness::run(&[holders::CASES, pages::CASES, starts::CASES].concat()));
+    std::process::exit(harness::run(
+        &[devices::CASES, holders::CASES, pages::CASES, starts::CASES].concat(),
+    ));
 }

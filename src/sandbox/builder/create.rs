@@ -2,12 +2,14 @@
 
 use std::os::fd::OwnedFd;
 
+use libcontainer::container::Container;
 use libcontainer::container::builder::ContainerBuilder;
 use libcontainer::error::LibcontainerError;
 use libcontainer::syscall::syscall::SyscallType;
 use nix::unistd::Pid;
 
 use crate::sandbox::executor::{Function, FunctionExecutor, NativeExecutor};
+use crate::sys::device_filter::DeviceFilter;
 use crate::sys::exec_filter;
 use crate::sys::process::SingleThreaded;
 use crate::vm::{Engine, EngineOptions, Module, WasmEdge};
@@ -16,7 +18,7 @@ use crate::wire::control::{
 };
 
 use super::spec::prepare;
-use super::{BuilderError, chain};
+use super::{BuilderError, chain, devices};
 
 /// How libcontainer prints that a process of the container ended while another waited for it.
 const CHANNEL_BROKEN: &str = "BrokenChannel";
@@ -63,16 +65,33 @@ pub fn create(
             builder.with_executor(FunctionExecutor::new(function))
         }
     };
-    let container = builder
+    let mut container = builder
         .as_init(prepared.bundle())
         .with_systemd(false)
         .with_detach(true)
         .as_sibling(true)
         .build()
         .map_err(|source| not_built(&request.container, source))?;
+    if let Some(filter) = prepared.devices()
+        && let Err(error) = restrict(&container, filter)
+    {
+        // Its workload must not start without the rules.
+        drop(container.delete(true));
+        return Err(error);
+    }
     // libcontainer's nix is an older one with a type of its own.
     let pid = container.pid().map(|pid| Pid::from_raw(pid.as_raw()));
     pid.ok_or_else(|| BuilderError::NoPid { id: request.container.clone() })
+}
+
+/// Puts the container's device rules in force.
+fn restrict(container: &Container, filter: &DeviceFilter) -> Result<(), BuilderError> {
+    let failed = |source| BuilderError::Container {
+        id: container.id().to_owned(),
+        done: "found again",
+        source: Box::new(source),
+    };
+    devices::attach(filter, &container.spec().map_err(failed)?.cgroup_path)
 }
 
 /// What libcontainer's processes say when they can, and what it means when they cannot.

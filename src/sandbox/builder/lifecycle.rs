@@ -59,8 +59,10 @@ pub fn resume(request: &VerbRequest) -> Result<(), BuilderError> {
 
 /// Writes new limits to the container's cgroup.
 pub fn update(request: &VerbRequest, resources: &str) -> Result<(), BuilderError> {
-    let resources: LinuxResources = serde_json::from_str(resources)
+    let mut resources: LinuxResources = serde_json::from_str(resources)
         .map_err(|source| BuilderError::Resources { id: request.container.clone(), source })?;
+    // Device rules are those of the create, as with runc: Kubernetes repeats them with each update.
+    resources.set_devices(None);
     let failed = failed(request, "updated");
     let container = Container::load(state_dir(request)).map_err(failed)?;
     let path = container.spec().map_err(failed)?.cgroup_path;

@@ -7,6 +7,7 @@
 
 mod cgroup_mounts;
 mod create;
+mod devices;
 mod diagnostics;
 mod lifecycle;
 mod propagation;
@@ -64,6 +65,15 @@ pub enum BuilderError {
         /// The source, or its place among the staged ones.
         path: PathBuf,
         /// What the system says.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// The container's device rules cannot be enforced.
+    #[error("{operation}")]
+    Devices {
+        /// What cannot be done.
+        operation: &'static str,
+        /// Why.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },

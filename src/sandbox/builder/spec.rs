@@ -14,9 +14,10 @@ use std::path::{Path, PathBuf};
 use libcontainer::oci_spec::OciSpecError;
 use libcontainer::oci_spec::runtime::{Capabilities, LinuxNamespaceType, Process, Spec};
 
+use crate::sys::device_filter::DeviceFilter;
 use crate::wire::control::VerbRequest;
 
-use super::{BuilderError, cgroup_mounts, propagation};
+use super::{BuilderError, cgroup_mounts, devices, propagation};
 
 /// Value of `HOME` that the executor replaces by the user's home directory.
 pub const HOME_OF_USER: &str = "cwasi:home-of-user";
@@ -28,6 +29,7 @@ const COPIES: &str = ".specs";
 pub struct Prepared {
     directory: PathBuf,
     has_hooks: bool,
+    devices: Option<DeviceFilter>,
 }
 
 impl Prepared {
@@ -42,6 +44,12 @@ impl Prepared {
     pub const fn has_hooks(&self) -> bool {
         self.has_hooks
     }
+
+    /// To be put in force when the container's cgroup is there.
+    #[must_use]
+    pub const fn devices(&self) -> Option<&DeviceFilter> {
+        self.devices.as_ref()
+    }
 }
 
 impl Drop for Prepared {
@@ -54,7 +62,7 @@ impl Drop for Prepared {
 /// Removes the copy of a create that was killed before it could.
 pub fn forget(request: &VerbRequest) {
     let directory = request.root.join(COPIES).join(&request.container);
-    drop(Prepared { directory, has_hooks: false });
+    drop(Prepared { directory, has_hooks: false, devices: None });
 }
 
 /// Checks the bundle's spec and writes libcontainer's copy of it.
@@ -71,7 +79,8 @@ pub fn prepare(request: &VerbRequest, bundle: &Path) -> Result<Prepared, Builder
     cgroup_mounts::apply(&mut spec).map_err(unreadable)?;
     propagation::apply(&mut spec, &request.root)?;
     let directory = request.root.join(COPIES).join(&request.container);
-    let prepared = Prepared { directory, has_hooks: spec.hooks().is_some() };
+    let devices = devices::filter(&spec)?;
+    let prepared = Prepared { directory, has_hooks: spec.hooks().is_some(), devices };
     let copy = prepared.directory.join("config.json");
     std::fs::create_dir_all(&prepared.directory)
         .map_err(OciSpecError::from)

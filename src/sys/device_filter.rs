@@ -1,0 +1,282 @@
+//! Which devices the processes of a cgroup v2 may use: an eBPF program, as cgroup v2 has no file for it.
+//!
+//! Rules are in force in their order, and the last one that says something about an access decides about it: for each of
+//! read, write and mknod by itself, as the devices controller of cgroup v1 and the OCI specification have it.
+#![expect(unsafe_code, reason = "the bpf system call has no wrapper")]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+/// Reading a device; accesses are added.
+pub const READ: u32 = 2;
+/// Writing it.
+pub const WRITE: u32 = 4;
+/// Making it with mknod.
+pub const MKNOD: u32 = 1;
+
+/// Commands, program and attach types of `linux/bpf.h`.
+const BPF_PROG_LOAD: libc::c_int = 5;
+const BPF_PROG_ATTACH: libc::c_int = 8;
+const BPF_PROG_TYPE_CGROUP_DEVICE: u32 = 15;
+const BPF_CGROUP_DEVICE: u32 = 6;
+/// Programs of the cgroups above stay in force.
+const BPF_F_ALLOW_MULTI: u32 = 2;
+/// Any but a GPL name: the program calls no helper that needs one.
+const LICENSE: &std::ffi::CStr = c"Apache-2.0";
+
+/// What kind of device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Kind {
+    /// A block device.
+    Block = 1,
+    /// A character device.
+    Char = 2,
+}
+
+/// One rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Allow or deny.
+    pub allow: bool,
+    /// For devices of this kind.
+    pub kind: Kind,
+    /// With this major number; `None` = any.
+    pub major: Option<u32>,
+    /// With this minor number; `None` = any.
+    pub minor: Option<u32>,
+    /// [`READ`], [`WRITE`] and [`MKNOD`] that it speaks about.
+    pub access: u32,
+}
+
+/// Instructions for the kernel, which reads `struct bpf_insn`s.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program(Vec<u8>);
+
+/// A program that the kernel has taken.
+#[derive(Debug)]
+pub struct DeviceFilter(OwnedFd);
+
+// Opcodes: class, operation, source.
+const LOAD_WORD: u8 = 0x61;
+const AND_32: u8 = 0x54;
+const SHIFT_RIGHT_32: u8 = 0x74;
+const MOVE_32: u8 = 0xb4;
+const JUMP: u8 = 0x05;
+const JUMP_IF_NOT: u8 = 0x55;
+const JUMP_IF_BITS: u8 = 0x45;
+const EXIT: u8 = 0x95;
+
+// Registers: the result; the context; from that kind, access that is not decided yet, major and minor.
+const RESULT: u8 = 0;
+const CONTEXT: u8 = 1;
+const KIND: u8 = 2;
+const ACCESS: u8 = 3;
+const MAJOR: u8 = 4;
+const MINOR: u8 = 5;
+
+impl Program {
+    /// The program of `rules`; `default` is for what they say nothing about.
+    #[must_use]
+    pub fn new(default: bool, rules: &[Rule]) -> Self {
+        let mut program = Self(Vec::new());
+        // struct bpf_cgroup_dev_ctx { u32 access_type; u32 major; u32 minor; }
+        program.load(KIND, 0).push(AND_32, KIND, 0, 0xffff);
+        program.load(ACCESS, 0).push(SHIFT_RIGHT_32, ACCESS, 0, 16);
+        program.load(MAJOR, 4).load(MINOR, 8);
+        // The last rule that matches decides, so it is asked first.
+        rules.iter().rev().for_each(|rule| program.rule(rule));
+        program.exit(default);
+        program
+    }
+
+    /// As the kernel reads them.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn rule(&mut self, rule: &Rule) {
+        let access = rule.access.cast_signed();
+        let mut body = Self(Vec::new());
+        if rule.allow {
+            // What is left after this rule is for those before it.
+            body.push(AND_32, ACCESS, 0, !access).push(JUMP_IF_NOT, ACCESS, 2, 0).exit(true);
+        } else {
+            body.push(JUMP_IF_BITS, ACCESS, 1, access).push(JUMP, 0, 2, 0).exit(false);
+        }
+        let numbers = [(MINOR, rule.minor), (MAJOR, rule.major), (KIND, Some(rule.kind as u32))];
+        // From the end: each test jumps over all that follows it.
+        for (register, wanted) in numbers {
+            if let Some(wanted) = wanted {
+                let over = i16::try_from(body.0.len() / 8).expect("seven instructions at most");
+                let mut tested = Self(Vec::new());
+                tested.push(JUMP_IF_NOT, register, over, wanted.cast_signed());
+                tested.0.append(&mut body.0);
+                body = tested;
+            }
+        }
+        self.0.append(&mut body.0);
+    }
+
+    fn load(&mut self, register: u8, offset: i16) -> &mut Self {
+        self.push(LOAD_WORD, register | CONTEXT << 4, offset, 0)
+    }
+
+    fn exit(&mut self, result: bool) {
+        self.push(MOVE_32, RESULT, 0, i32::from(result)).push(EXIT, 0, 0, 0);
+    }
+
+    /// One instruction of eight bytes.
+    fn push(&mut self, code: u8, registers: u8, offset: i16, immediate: i32) -> &mut Self {
+        self.0.extend([code, registers]);
+        self.0.extend(offset.to_ne_bytes());
+        self.0.extend(immediate.to_ne_bytes());
+        self
+    }
+}
+
+/// The beginning of `union bpf_attr` for `BPF_PROG_LOAD`; the kernel takes the rest for zero.
+#[repr(C)]
+struct Load {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+}
+
+/// The same for `BPF_PROG_ATTACH`.
+#[repr(C)]
+struct Attach {
+    target_fd: u32,
+    attach_bpf_fd: u32,
+    attach_type: u32,
+    attach_flags: u32,
+}
+
+impl DeviceFilter {
+    /// Gives the kernel a program.
+    ///
+    /// # Errors
+    /// When it does not take it: without `CAP_BPF`, or with more rules than a program may have.
+    pub fn load(program: &Program) -> io::Result<Self> {
+        let attributes = Load {
+            prog_type: BPF_PROG_TYPE_CGROUP_DEVICE,
+            insn_cnt: u32::try_from(program.0.len() / 8).unwrap_or(u32::MAX),
+            insns: program.0.as_ptr().expose_provenance() as u64,
+            license: LICENSE.as_ptr().expose_provenance() as u64,
+        };
+        // SAFETY:
+        // - the instructions and the license live until the call has returned, and the kernel copies both.
+        let fd = unsafe { bpf(BPF_PROG_LOAD, &attributes) }?;
+        // SAFETY:
+        // - the kernel has just made this descriptor for us (close-on-exec).
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Puts it in force for a cgroup and those below it, beside what is in force already. It stays when `self` is gone.
+    ///
+    /// # Errors
+    /// When the directory is no cgroup of version 2.
+    pub fn attach(&self, cgroup: &Path) -> io::Result<()> {
+        let cgroup = File::open(cgroup)?;
+        let number = |fd: i32| u32::try_from(fd).unwrap_or(u32::MAX);
+        let attributes = Attach {
+            target_fd: number(cgroup.as_raw_fd()),
+            attach_bpf_fd: number(self.0.as_raw_fd()),
+            attach_type: BPF_CGROUP_DEVICE,
+            attach_flags: BPF_F_ALLOW_MULTI,
+        };
+        // SAFETY:
+        // - there are no addresses among the attributes.
+        unsafe { bpf(BPF_PROG_ATTACH, &attributes) }.map(drop)
+    }
+}
+
+/// The system call.
+///
+/// # Safety
+/// Every address in `attributes` is good for what `command` does with it.
+unsafe fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<libc::c_int> {
+    let address: *const T = attributes;
+    // SAFETY:
+    // - `attributes` is as long as is said, and lives until the call has returned;
+    // - the addresses in it are the caller's promise.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, address, size_of::<T>()) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    libc::c_int::try_from(result).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    /// What the program says, run by an interpreter.
+    fn says(program: &Program, kind: Kind, major: u32, minor: u32, access: u32) -> bool {
+        let context = [access << 16 | kind as u32, major, minor];
+        let mut context: Vec<u8> = context.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let machine = rbpf::EbpfVmRaw::new(Some(program.bytes())).unwrap();
+        machine.execute_program(&mut context).unwrap() == 1
+    }
+
+    /// The same by the words of the specification.
+    fn means(default: bool, rules: &[Rule], kind: Kind, numbers: (u32, u32), access: u32) -> bool {
+        [READ, WRITE, MKNOD].into_iter().filter(|bit| access & bit != 0).all(|bit| {
+            let speaks = |rule: &&Rule| {
+                rule.kind == kind
+                    && rule.major.is_none_or(|major| major == numbers.0)
+                    && rule.minor.is_none_or(|minor| minor == numbers.1)
+                    && rule.access & bit != 0
+            };
+            rules.iter().rev().find(speaks).map_or(default, |rule| rule.allow)
+        })
+    }
+
+    fn kinds() -> impl Strategy<Value = Kind> {
+        prop_oneof![Just(Kind::Block), Just(Kind::Char)]
+    }
+
+    fn rules() -> impl Strategy<Value = Rule> {
+        let number = || proptest::option::of(0..3_u32);
+        (any::<bool>(), kinds(), number(), number(), 0..8_u32).prop_map(
+            |(allow, kind, major, minor, access)| Rule { allow, kind, major, minor, access },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn the_program_says_what_the_rules_mean(
+            default: bool,
+            rules in vec(rules(), 0..12),
+            kind in kinds(),
+            numbers in (0..4_u32, 0..4_u32),
+            access in 1..8_u32,
+        ) {
+            let program = Program::new(default, &rules);
+            let said = says(&program, kind, numbers.0, numbers.1, access);
+            prop_assert_eq!(said, means(default, &rules, kind, numbers, access));
+        }
+    }
+
+    #[test]
+    fn large_numbers_are_compared_whole() {
+        let rule = |major| Rule {
+            allow: true,
+            kind: Kind::Char,
+            major: Some(major),
+            minor: None,
+            access: READ,
+        };
+        let program = Program::new(false, &[rule(u32::MAX)]);
+        assert!(!says(&program, Kind::Char, 0xffff, 0, READ));
+        let program = Program::new(false, &[rule(511)]);
+        assert!(says(&program, Kind::Char, 511, 9, READ));
+        assert!(!says(&program, Kind::Char, 511, 9, READ | WRITE));
+    }
+}
