@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use cwasi::vm::compile::{CPU_SECONDS_MAX, Limits, MEMORY_MAX, end_with_stdin};
 
 /// Data plane of CWASI: runs containers and functions for the shim daemon `cwasi-shim`.
 #[derive(Debug, Parser)]
@@ -19,6 +20,15 @@ enum Command {
     Zygote,
     /// Compile a WebAssembly core module to native code. Limits its own CPU time and memory.
     Compile {
+        /// Begin when a byte comes on stdin, and end at once when stdin ends: for the shim.
+        #[arg(long)]
+        supervised: bool,
+        /// Most memory in bytes.
+        #[arg(long, default_value_t = MEMORY_MAX)]
+        memory: u64,
+        /// Most CPU seconds.
+        #[arg(long, default_value_t = CPU_SECONDS_MAX)]
+        cpu_seconds: u64,
         /// The module.
         wasm: PathBuf,
         /// Where the native code goes; appears whole or not at all.
@@ -39,6 +49,12 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
     match &arguments.command {
         Command::Zygote => Ok(cwasi::sandbox::zygote::run()?),
-        Command::Compile { wasm, out } => Ok(cwasi::vm::compile(wasm, out)?),
+        Command::Compile { supervised, memory, cpu_seconds, wasm, out } => {
+            if *supervised {
+                end_with_stdin()?;
+            }
+            let limits = Limits { memory: *memory, cpu_seconds: *cpu_seconds };
+            Ok(cwasi::vm::compile(wasm, out, limits)?)
+        }
     }
 }

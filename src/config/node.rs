@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::compile::CompileConfig;
+
 /// Variable that names a configuration file.
 pub const CONFIG_VARIABLE: &str = "CWASI_CONFIG";
 /// Configuration file of a node that says nothing else.
@@ -78,6 +80,8 @@ pub struct NodeConfig {
     pub redis_url: Option<RedisUrl>,
     /// Certificates that a `rediss://` server may be signed by, as a PEM file; `None` = the system's.
     pub redis_ca: Option<PathBuf>,
+    /// Limits of compiling modules.
+    pub compile: CompileConfig,
 }
 
 impl Default for NodeConfig {
@@ -90,6 +94,7 @@ impl Default for NodeConfig {
             log: "info".to_owned(),
             redis_url: None,
             redis_ca: None,
+            compile: CompileConfig::default(),
         }
     }
 }
@@ -138,6 +143,7 @@ impl NodeConfig {
                 return Err(invalid(format!("{key} = {dir:?} must be an absolute path")));
             }
         }
+        config.compile.validate().map_err(invalid)?;
         if config.state_dir.as_os_str().len() > STATE_DIR_MAX {
             return Err(invalid(format!(
                 "state_dir = {:?} is longer than {STATE_DIR_MAX} bytes; socket paths below it would not fit",
@@ -166,11 +172,26 @@ mod tests {
     }
 
     #[test]
+    fn sizes_are_words_or_numbers_and_survive_the_groups_copy() {
+        let body = "[compile]\njobs = 3\nmemory = \"1GiB\"\nfunction_size = 4096";
+        let config = NodeConfig::load(Some(body), None).unwrap();
+        let compile = &config.compile;
+        assert_eq!((compile.jobs, compile.memory, compile.function_size), (3, 1 << 30, 4096));
+        let copy = serde_json::to_string(&config).unwrap();
+        assert_eq!(serde_json::from_str::<NodeConfig>(&copy).unwrap(), config);
+    }
+
+    #[test]
     fn bad_documents_say_what_to_do() {
         for (body, part) in [
             ("stat_dir = \"/x\"", "state_dir"),
             ("state_dir = \"x\"", "absolute"),
             ("redis_url = \"h:6379\"", "redis://"),
+            ("[compile]\ncpus = 1", "unknown field `cpus`"),
+            ("[compile]\nmemory = \"much\"", "`much` is no size such as"),
+            ("[compile]\nmemory = 0", "larger than zero"),
+            ("[compile]\nlocals = 0", "compile.locals must be larger than zero"),
+            ("[compile]\ncgroup = \"../x\"", "compile.cgroup"),
         ] {
             let error = NodeConfig::load(Some(body), None).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");

@@ -6,6 +6,7 @@ use super::aot::{AotCache, Artifact, CompileChild};
 use super::embedding::Embedding;
 use super::module::{CheckedModule, ModuleError};
 use super::plan::PlanError;
+use super::progress::Progress;
 use crate::wire::control::EmbeddedModule;
 
 /// What a sandbox loads.
@@ -30,6 +31,7 @@ pub(super) async fn compile(
     root: CheckedModule,
     origin: &str,
     embedding: Embedding,
+    progress: &impl Progress,
 ) -> Result<Compiled, PlanError> {
     let mut embedded = Vec::with_capacity(embedding.modules.len());
     let mut names = Vec::new();
@@ -37,7 +39,7 @@ pub(super) async fn compile(
         let dispatch = found.is_reactor();
         let origin = format!("the module of image {}", found.grant.image.name);
         let module = ready_to_embed(found.module, &origin, false)?;
-        let Artifact { path, .. } = cache.artifact(&module, compiler).await?;
+        let Artifact { path, .. } = cache.artifact(&module, &origin, compiler, progress).await?;
         let digest = module.digest;
         names.push(found.name.clone());
         let reason = found.grant.reason;
@@ -51,7 +53,7 @@ pub(super) async fn compile(
     }
     let calls = embedded.iter().any(|module| module.dispatch);
     let root = ready_to_embed(root, origin, calls)?;
-    let artifact = cache.artifact(&root, compiler).await?;
+    let artifact = cache.artifact(&root, origin, compiler, progress).await?;
     let mut note = match artifact.compiled {
         Some(took) => format!("compiled {origin} in {:.1} s", took.as_secs_f64()),
         None => format!("loaded {origin} from the AOT cache"),

@@ -6,20 +6,26 @@
 //! - [`module`]: what a module must be before anything loads it.
 //! - [`embedding`]: which other modules belong into its VM; [`trust`]: which may.
 //! - [`home`]: what a module needs to come back from an embedded one.
-//! - [`aot`]: the cache of compiled modules.
+//! - [`aot`]: the cache of compiled modules; `limits`: what a module may consist of to be compiled; `compile_slots`: how many
+//!   are compiled at once.
+//! - [`progress`]: what the user hears meanwhile.
 //! - [`registry`]: which functions can be called on this host.
 
 pub mod aot;
+mod compile_slots;
 mod compiled;
 pub mod embedding;
 pub mod home;
 pub mod images;
+mod limits;
 mod locate;
 pub mod module;
 pub mod plan;
+pub mod progress;
 pub mod registry;
 pub mod trust;
 
-pub use aot::{AotCache, AotError, CompileChild};
+pub use aot::{AotCache, AotError, CompileChild, CompileJob};
 pub use images::{ImageModule, ImageStore};
 pub use plan::{Coordinator, Plan, PlanError, PlanRequest};
+pub use progress::Progress;

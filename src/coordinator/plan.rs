@@ -12,6 +12,7 @@ use super::embedding::{EmbeddingError, discover};
 use super::images::ImageStore;
 use super::locate::find_module;
 use super::module::{self, CheckedModule, ModuleError};
+use super::progress::Progress;
 use super::registry::Record;
 use crate::config::annotations::{AnnotationError, FunctionSpec};
 use crate::wire::control::{Entry, FunctionLaunch, Isolation, Role, Workload};
@@ -160,11 +161,16 @@ pub struct Coordinator<S, C> {
 }
 
 impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
-    /// Plans one container. Slow when the module has to be compiled; touches nothing but the cache.
+    /// Plans one container. Slow when the module has to be compiled; touches nothing but the cache. Dropped, it ends the
+    /// compiler.
     ///
     /// # Errors
     /// What the user has to change.
-    pub async fn plan(&self, request: &PlanRequest<'_>) -> Result<Plan, PlanError> {
+    pub async fn plan(
+        &self,
+        request: &PlanRequest<'_>,
+        progress: &impl Progress,
+    ) -> Result<Plan, PlanError> {
         let spec = load_spec(request.bundle)?;
         let annotations = function_spec(&spec)?;
         let Some(found) = find_module(&self.images, &spec, request).await? else {
@@ -195,7 +201,8 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
             tracing::warn!(container, function, reason, "not embedded, called elsewhere");
         }
         let compiled =
-            compile(&self.cache, &self.compiler, module, &found.origin, embedding).await?;
+            compile(&self.cache, &self.compiler, module, &found.origin, embedding, progress)
+                .await?;
         let note = compiled.note.clone();
         let record =
             (annotations.role == Role::Secondary).then(|| record(request, &annotations, &identity));

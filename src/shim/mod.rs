@@ -5,12 +5,15 @@
 //! - [`group`], [`options`], [`state`]: which daemon, with which configuration, and what is on disk.
 //! - [`daemon`]: composition of [`reaper`], [`zygote`], [`publisher`], [`broker`], [`edges`] and [`task`].
 //! - [`stand_in`]: what a zygote loads instead of LLVM; [`spawn`] starts it.
+//! - [`compiler`]: compiles modules in processes of their own, each with its [`compile_cgroup`].
 //! - [`content`]: modules from containerd's content store.
 
 pub mod bootstrap;
 pub mod broker;
 pub mod cgroups;
 pub mod cleanup;
+pub mod compile_cgroup;
+pub mod compiler;
 pub mod content;
 pub mod daemon;
 pub mod edges;

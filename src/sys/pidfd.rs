@@ -5,7 +5,11 @@
 )]
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// A reference to one process.
 #[derive(Debug)]
@@ -42,6 +46,22 @@ impl PidFd {
             libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), signal, info, 0)
         };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Waits until it has ended; false when it has not after `longest`. Blocks the thread.
+    #[must_use]
+    pub fn wait(&self, longest: Duration) -> bool {
+        let deadline = Instant::now() + longest;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+            match poll(&mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)], left) {
+                Ok(1..) => return true,
+                Err(Errno::EINTR) => {}
+                Ok(_) if Instant::now() < deadline => {}
+                Ok(_) | Err(_) => return false,
+            }
+        }
     }
 }
 

@@ -15,6 +15,14 @@ pub const FIRST_DESCRIPTOR: RawFd = 3;
 /// Most descriptors that are closed one by one where `close_range` is not available.
 const CLOSE_ONE_BY_ONE_MAX: RawFd = 1 << 20;
 
+/// Nice value of work in the background: a tenth of the weight of a process with 0.
+const BACKGROUND_NICE: libc::c_int = 10;
+/// ioprio_set(2): one process, the best-effort class, its lowest level.
+const IOPRIO_WHO_PROCESS: libc::c_long = 1;
+const IOPRIO_CLASS_BE: libc::c_long = 2;
+const IOPRIO_CLASS_SHIFT: u32 = 13;
+const IOPRIO_LOWEST: libc::c_long = 7;
+
 /// Which side of a fork this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fork {
@@ -170,6 +178,29 @@ pub fn die_with_parent(parent: Pid) -> io::Result<()> {
     if getppid() != parent {
         exit_now(128 + libc::SIGKILL);
     }
+    Ok(())
+}
+
+/// Has this process take what other processes leave of processors and disks: for long work that nobody waits for
+/// interactively. Threads made afterwards do the same.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn yield_to_others() -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY:
+    // - `parameters` lives for the call; 0 means this process.
+    Errno::result(unsafe {
+        libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters)
+    })?;
+    // SAFETY:
+    // - plain integers; 0 means this process.
+    Errno::result(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, BACKGROUND_NICE) })?;
+    let (target, priority) =
+        (IOPRIO_WHO_PROCESS, IOPRIO_CLASS_BE << IOPRIO_CLASS_SHIFT | IOPRIO_LOWEST);
+    // SAFETY:
+    // - plain integers; 0 means this process.
+    Errno::result(unsafe { libc::syscall(libc::SYS_ioprio_set, target, 0, priority) })?;
     Ok(())
 }
 

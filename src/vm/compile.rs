@@ -5,7 +5,7 @@
 //! linker, so all workers and containers of a function share its pages.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use nix::sys::resource::{Resource, setrlimit};
@@ -14,14 +14,22 @@ use wasmedge_sdk::{Compiler, CompilerOptimizationLevel, CompilerOutputFormat};
 use wasmparser::{Parser, Payload};
 
 use super::state::{self, ReservedName};
+use crate::sys::process::{exit_now, yield_to_others};
 
-/// Most CPU seconds of one compilation; the kernel kills the process then. (About 16 s per MB of Wasm
-/// are used; a module of 9 MB took 147 s.)
+/// Most CPU seconds of one compilation, unless its caller says otherwise; the kernel kills the process then. (About 16 s per
+/// MB of Wasm are used; a module of 9 MB took 147 s.)
 pub const CPU_SECONDS_MAX: u64 = 1200;
-/// Most address space of one compilation in bytes.
-pub const ADDRESS_SPACE_MAX: u64 = 8 << 30;
+/// Most memory of one compilation in bytes, unless its caller says otherwise.
+pub const MEMORY_MAX: u64 = 8 << 30;
+/// Address space of a compiler that is not memory of its own: libraries, and what allocators reserve. In bytes.
+const ADDRESS_SPACE_MORE: u64 = 512 << 20;
+/// Seconds between the signal that says why a compiler ends (`SIGXCPU`) and the one that nothing survives.
+const CPU_SECONDS_MORE: u64 = 2;
 /// Largest module that is compiled, in bytes.
 pub const MODULE_MAX: u64 = 256 << 20;
+
+/// Exit code of a compiler whose daemon is gone.
+const EXIT_ABANDONED: i32 = 3;
 
 /// Custom section in which the engine looks for native code, wherever a module comes from.
 const NATIVE_SECTION: &str = "wasmedge";
@@ -83,15 +91,49 @@ pub enum CompileError {
     },
 }
 
+/// What a compilation may use.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Memory in bytes.
+    pub memory: u64,
+    /// Processor time in seconds.
+    pub cpu_seconds: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { memory: MEMORY_MAX, cpu_seconds: CPU_SECONDS_MAX }
+    }
+}
+
+/// Waits for a byte on stdin; from then on this process ends at once when stdin does. So a compiler begins when its daemon
+/// has put it into its cgroup, and does not outlive the daemon.
+///
+/// # Errors
+/// When stdin ends before, or a thread cannot be started.
+pub fn end_with_stdin() -> io::Result<()> {
+    let mut stdin = io::stdin();
+    stdin.read_exact(&mut [0])?;
+    std::thread::Builder::new().name("supervisor".to_owned()).spawn(move || {
+        // Ends with whatever stdin ends with.
+        let _ended = io::copy(&mut stdin, &mut io::sink());
+        exit_now(EXIT_ABANDONED)
+    })?;
+    Ok(())
+}
+
 /// Compiles `wasm` to native code in `out`, which appears whole or not at all. Limits this process' CPU
-/// time and address space first, for good: call it only in a process that does nothing else.
+/// time and address space first, and has it yield to others, for good: call it only in a process that does nothing else.
 ///
 /// # Errors
 /// When the module is refused or the file cannot be written. A limit ends the process by a signal or abort.
-pub fn compile(wasm: &Path, out: &Path) -> Result<(), CompileError> {
-    limit(Resource::RLIMIT_CPU, CPU_SECONDS_MAX, wasm)?;
-    limit(Resource::RLIMIT_AS, ADDRESS_SPACE_MAX, wasm)?;
-    limit(Resource::RLIMIT_CORE, 0, wasm)?;
+pub fn compile(wasm: &Path, out: &Path, limits: Limits) -> Result<(), CompileError> {
+    yield_to_others().map_err(os("lower priority for", wasm))?;
+    let Limits { memory, cpu_seconds } = limits;
+    limit(Resource::RLIMIT_CPU, cpu_seconds, cpu_seconds.saturating_add(CPU_SECONDS_MORE), wasm)?;
+    let address_space = memory.saturating_add(ADDRESS_SPACE_MORE);
+    limit(Resource::RLIMIT_AS, address_space, address_space, wasm)?;
+    limit(Resource::RLIMIT_CORE, 0, 0, wasm)?;
     compile_unlimited(wasm, out)
 }
 
@@ -168,8 +210,8 @@ fn parts(out: &Path) -> Result<(&Path, &str), CompileError> {
     Ok((directory, name))
 }
 
-fn limit(resource: Resource, max: u64, wasm: &Path) -> Result<(), CompileError> {
-    setrlimit(resource, max, max).map_err(|errno| os("limit for", wasm)(errno.into()))
+fn limit(resource: Resource, soft: u64, hard: u64, wasm: &Path) -> Result<(), CompileError> {
+    setrlimit(resource, soft, hard).map_err(|errno| os("limit for", wasm)(errno.into()))
 }
 
 fn os(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CompileError {

@@ -5,10 +5,12 @@ use std::io::Read as _;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 use cwasi::shim::reaper::Reaper;
 use cwasi::shim::spawn::{SpawnError, spawn};
 use cwasi::shim::zygote::{Zygote, ZygoteError};
+use cwasi::sys::pidfd::PidFd;
 use cwasi::sys::seqpacket::SocketError;
 use cwasi::wire::control::{Verb, VerbRequest};
 
@@ -16,6 +18,7 @@ use crate::harness::Case;
 
 pub const CASES: &[Case] = &[
     ("descriptors_arrive_at_their_numbers", descriptors),
+    ("the_end_of_a_process_that_was_killed_is_seen", end_is_seen),
     ("a_zygote_that_does_not_come_up_with_the_stand_in_gets_llvm", without_the_stand_in),
     ("a_zygote_that_never_comes_up_is_an_error", never),
 ];
@@ -34,6 +37,16 @@ fn descriptors() {
     assert_eq!(text, "out\nerr\n");
     nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(pid), None).unwrap();
     assert!(matches!(spawn::<&str>(Path::new("/no"), &[], &[]), Err(SpawnError::Os { .. })));
+}
+
+fn end_is_seen() {
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let pid = spawn::<&str>(Path::new("/bin/cat"), &[], &[(reader.as_fd(), 0)]).unwrap();
+    let process = PidFd::open(pid).unwrap();
+    assert!(!process.wait(Duration::ZERO));
+    process.signal(nix::libc::SIGKILL).unwrap();
+    assert!(process.wait(Duration::from_secs(10)));
+    nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(pid), None).unwrap();
 }
 
 /// What a verb ends with where a script is in place of the sandbox's program, with its descriptors and variables.

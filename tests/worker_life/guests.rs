@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use cwasi::vm::compile::Limits;
 use cwasi::vm::{Engine as _, EngineOptions, WasmEdge, wasmedge::WasmEdgeModule};
 use nix::sys::wait::WaitStatus;
 use tempfile::TempDir;
@@ -50,7 +51,9 @@ fn artifact(name: &str) -> PathBuf {
             _ => target_dir().join(TARGET).join(format!("release/{name}.wasm")),
         };
         let output = tempfile::tempfile().unwrap();
-        let end = in_child(&output, || cwasi::vm::compile(&wasm, &artifact).unwrap()).wait(COMPILE);
+        let end =
+            in_child(&output, || cwasi::vm::compile(&wasm, &artifact, Limits::default()).unwrap())
+                .wait(COMPILE);
         assert!(matches!(end, Some(WaitStatus::Exited(_, 0))), "{name}: {end:?}");
     }
     artifact

@@ -107,6 +107,8 @@ pub struct Built {
     pub key: String,
     /// Its streams.
     pub stdio: Stdio,
+    /// containerd's log for this container.
+    pub log: BundleLog,
     /// The daemon's ends of them.
     pub kept: KeptEnds,
     /// `None` for native containers.
@@ -134,7 +136,7 @@ impl Container {
             has_start_hooks: built.has_start_hooks,
             has_aftermath: built.has_aftermath,
             function: built.function,
-            log: BundleLog::open(&record.bundle),
+            log: built.log,
             status: watch::channel(Status::Created).0,
             verbs: tokio::sync::Mutex::new(()),
             kept: Mutex::new(built.kept),

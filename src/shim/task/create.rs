@@ -8,11 +8,12 @@ use containerd_shim::api::{CreateTaskRequest, CreateTaskResponse};
 use containerd_shim::protos::events::task::{TaskCreate, TaskIO};
 use oci_spec::runtime::{LinuxNamespaceType, Spec};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
-use super::container::{Built, Container, Function};
+use super::container::{Built, BundleLog, Container, Function};
 use super::error::TaskError;
 use super::io::{self, ContainerEnds, KeptEnds, Stdio};
+use super::progress::StartProgress;
 use super::provision::Provision;
 use super::table::Tasks;
 use super::{NO_CHECKPOINT, NO_TERMINAL, rootfs};
@@ -29,8 +30,7 @@ use crate::wire::control::{CreateSpec, Verb, VerbReply, VerbRequest, Workload};
 struct Prepared {
     spec: Spec,
     stdio: Stdio,
-    /// What the plan did.
-    note: String,
+    log: BundleLog,
     opened: Opened,
 }
 
@@ -66,7 +66,7 @@ impl Tasks {
         let mark = self.parts.group.start_mark(&self.parts.namespace, &request.id);
         state::remove_file(&mark)?;
         let mut record = self.new_record(&request);
-        let built = self.build(&request, &mut record).await;
+        let built = self.build(&request, &mut record, reservation.cancelled()).await;
         let (container, exit) = match built {
             Ok(built) => built,
             Err(error) => {
@@ -123,17 +123,18 @@ impl Tasks {
         self: &Arc<Self>,
         request: &CreateTaskRequest,
         record: &mut ContainerRecord,
+        cancelled: watch::Receiver<bool>,
     ) -> Result<(Container, oneshot::Receiver<Exit>), TaskError> {
         let (tasks, asked, mut draft) = (Arc::clone(self), request.clone(), record.clone());
         let reactor = Handle::current();
         // One thread does all that blocks: on a node without a free processor, each change of threads waits for one.
         let prepared = blocking(&request.id, move || {
-            let prepared = tasks.prepare(&reactor, &asked, &mut draft);
+            let prepared = tasks.prepare(&reactor, &asked, &mut draft, cancelled);
             Ok((prepared, draft))
         });
         let (prepared, draft) = prepared.await?;
         *record = draft;
-        let Prepared { spec, stdio, note, mut opened } = prepared?;
+        let Prepared { spec, stdio, log, mut opened } = prepared?;
         let key = container_key(&record.namespace, &record.id);
         let ticket = self.parts.reaper.ticket();
         record.pid = self.run_builder(&key, record, &opened).await?;
@@ -149,6 +150,7 @@ impl Tasks {
         let built = Built {
             key,
             stdio,
+            log,
             kept: opened.kept,
             function,
             shares_pids: !has_own_pids(&spec),
@@ -163,9 +165,6 @@ impl Tasks {
             Ok(Container::new(built, record))
         });
         let container = finishing.await?;
-        if note.starts_with("compiled") {
-            container.log.line("info", &container.id, &note);
-        }
         Ok((container, exit))
     }
 
@@ -175,6 +174,7 @@ impl Tasks {
         reactor: &Handle,
         request: &CreateTaskRequest,
         record: &mut ContainerRecord,
+        cancelled: watch::Receiver<bool>,
     ) -> Result<Prepared, TaskError> {
         let spec = self.mount(request, record)?;
         let stdio = Stdio {
@@ -182,13 +182,17 @@ impl Tasks {
             stdout: request.stdout.clone(),
             stderr: request.stderr.clone(),
         };
-        let provisioner = &self.parts.provisioner;
-        let provision = provisioner.plan(reactor, &request.id, &record.bundle, &record.rootfs)?;
-        let note = provision.plan.note.clone();
-        tracing::info!(container = request.id, note, "planned");
+        // The user who waits for the plan reads there what it does. The ends stay open from here on: with the last writer's
+        // end a reader would see the end of the output.
+        let (ends, kept) = io::open(&stdio)?;
+        let progress = StartProgress::new(&request.id, &record.bundle, &ends.stderr());
+        let (bundle, rootfs) = (&record.bundle, &record.rootfs);
+        let planning = self.parts.provisioner.plan(&request.id, bundle, rootfs, &progress);
+        let provision = reactor.block_on(unless_cancelled(&request.id, cancelled, planning))??;
+        tracing::info!(container = request.id, note = provision.plan.note, "planned");
         self.warn_of_another(&request.id, &provision.plan.workload);
-        let opened = self.open(provision, &stdio, record)?;
-        Ok(Prepared { spec, stdio, note, opened })
+        let opened = self.open(provision, ends, kept, record)?;
+        Ok(Prepared { spec, stdio, log: progress.into_log(), opened })
     }
 
     /// Mounts the root file system, after writing down that it will be.
@@ -213,11 +217,12 @@ impl Tasks {
         Ok(state::write_json(&path, record)?)
     }
 
-    /// Opens streams and sockets.
+    /// Opens sockets.
     fn open(
         &self,
         provision: Provision,
-        stdio: &Stdio,
+        ends: ContainerEnds,
+        kept: KeptEnds,
         record: &mut ContainerRecord,
     ) -> Result<Opened, TaskError> {
         let Provision { plan, socket } = provision;
@@ -236,7 +241,6 @@ impl Tasks {
                 Some(seqpacket::pair().map_err(failed)?)
             }
         };
-        let (ends, kept) = io::open(stdio)?;
         let (workload, registration) = (plan.workload, plan.record);
         Ok(Opened { workload, registration, ends, kept, broker, receiver })
     }
@@ -308,6 +312,21 @@ impl Tasks {
             TaskError::System { id: id.to_owned(), operation: "watching its broker", source }
         })?;
         Ok(Some((name, readiness)))
+    }
+}
+
+/// `work`, dropped when the creation of task `id` is cancelled: with a plan goes the compiler that it waits for.
+async fn unless_cancelled<T>(
+    id: &str,
+    mut cancelled: watch::Receiver<bool>,
+    work: impl Future<Output = T>,
+) -> Result<T, TaskError> {
+    tokio::select! {
+        done = work => Ok(done),
+        // The sender lives in the table for as long as the task is being created.
+        _ = cancelled.wait_for(|cancelled| *cancelled) => {
+            Err(TaskError::Cancelled { id: id.to_owned() })
+        }
     }
 }
 

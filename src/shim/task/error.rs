@@ -67,6 +67,12 @@ pub enum TaskError {
         /// What is wrong with it.
         problem: String,
     },
+    /// It was killed or deleted before it was there.
+    #[error("task {id} was killed or deleted while it was being created")]
+    Cancelled {
+        /// Task.
+        id: String,
+    },
     /// The daemon ends.
     #[error("the shim of this group is ending; try again")]
     Ending,
@@ -145,6 +151,7 @@ impl TaskError {
             Self::Invalid { .. } | Self::Provision(ProvisionError::Plan(_)) => {
                 Code::INVALID_ARGUMENT
             }
+            Self::Cancelled { .. } => Code::CANCELLED,
             Self::Ending => Code::UNAVAILABLE,
             Self::Io(_)
             | Self::Rootfs(_)
@@ -181,7 +188,7 @@ mod tests {
     #[test]
     fn every_kind_of_error_has_the_status_that_containerd_expects() {
         let io = || std::io::Error::from_raw_os_error(libc::EIO);
-        let full = AotError::Full { digest: id(), path: "/c".into(), free: 1, message: id() };
+        let full = AotError::Full { origin: id(), path: "/c".into(), free: 1, message: id() };
         let full = PlanError::from(full);
         let table = [
             (TaskError::NotFound { id: id() }, Code::NOT_FOUND),
@@ -197,6 +204,7 @@ mod tests {
             (TaskError::Invalid { id: id(), problem: id() }, Code::INVALID_ARGUMENT),
             (TaskError::Provision(PlanError::NoCommand.into()), Code::INVALID_ARGUMENT),
             (TaskError::Provision(full.into()), Code::RESOURCE_EXHAUSTED),
+            (TaskError::Cancelled { id: id() }, Code::CANCELLED),
             (TaskError::Ending, Code::UNAVAILABLE),
             (
                 TaskError::Io(IoError::Open { stream: "stdout", path: id(), source: io() }),

@@ -74,6 +74,12 @@ impl ContainerEnds {
     pub fn in_order(&self) -> [BorrowedFd<'_>; 3] {
         [self.stdin.as_fd(), self.stdout.as_fd(), self.stderr.as_fd()]
     }
+
+    /// Where the container's errors go.
+    #[must_use]
+    pub fn stderr(&self) -> BorrowedFd<'_> {
+        self.stderr.as_fd()
+    }
 }
 
 /// The daemon's ends.

@@ -170,6 +170,13 @@ impl Tasks {
     /// # Errors
     /// [`TaskError::Ended`] when it has ended.
     pub async fn kill(&self, request: &KillRequest) -> Result<Empty, TaskError> {
+        let deadly = [libc::SIGTERM, libc::SIGKILL].map(libc::c_int::unsigned_abs);
+        if deadly.contains(&request.signal) && self.cancel_creation(&request.id).await {
+            tracing::info!(container = request.id, "killed while it was being created");
+            if matches!(self.find(&request.id), Err(TaskError::NotFound { .. })) {
+                return Ok(Empty::new());
+            }
+        }
         let container = self.find_init(&request.id, &request.exec_id)?;
         let signal = i32::try_from(request.signal).ok();
         let Some(signal) = signal.filter(|_| (1..=SIGNAL_MAX).contains(&request.signal)) else {
@@ -199,11 +206,15 @@ impl Tasks {
         Ok(Empty::new())
     }
 
-    /// Removes a task that has ended, or one that was never started.
+    /// Removes a task that has ended, or one that was never started. One that is being created ends as not found, or is
+    /// removed when it was finished in that moment: containerd deletes a task whose creation it does not wait for any more.
     ///
     /// # Errors
     /// When it still runs.
     pub async fn delete(&self, request: &DeleteRequest) -> Result<DeleteResponse, TaskError> {
+        if self.cancel_creation(&request.id).await {
+            tracing::info!(container = request.id, "deleted while it was being created");
+        }
         let container = self.find_init(&request.id, &request.exec_id)?;
         let exit = self.end_for_delete(&container).await?;
         let _verbs = container.verbs.lock().await;

@@ -5,7 +5,8 @@
 //!
 //! - [`table`]: which tasks there are; [`container`]: one of them.
 //! - [`create`], [`lifecycle`], [`inspect`]: the verbs.
-//! - [`provision`]: asks the coordinator what to run; [`rootfs`], [`io`]: what a container stands on.
+//! - [`provision`]: asks the coordinator what to run; [`progress`]: what the user hears meanwhile;
+//!   [`rootfs`], [`io`]: what a container stands on.
 //! - [`error`]: the only mapping from our errors to ttrpc statuses.
 
 pub mod container;
@@ -14,6 +15,7 @@ pub mod error;
 pub mod inspect;
 pub mod io;
 pub mod lifecycle;
+pub mod progress;
 pub mod provision;
 pub mod rootfs;
 pub mod table;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::container::Container;
 use super::error::TaskError;
@@ -44,9 +44,14 @@ pub struct Tasks {
 
 #[derive(Default)]
 struct Table {
-    /// `None` while a container is being created.
-    slots: HashMap<String, Option<Arc<Container>>>,
+    slots: HashMap<String, Slot>,
     closed: bool,
+}
+
+enum Slot {
+    /// Being created. The value becomes true when the creation is cancelled; its [`Reservation`] holds the receiver.
+    Creating(Arc<watch::Sender<bool>>),
+    Created(Arc<Container>),
 }
 
 impl Tasks {
@@ -66,8 +71,24 @@ impl Tasks {
     /// # Errors
     /// When there is none, or it is still being created.
     pub fn find(&self, id: &str) -> Result<Arc<Container>, TaskError> {
-        let found = self.table().slots.get(id).cloned().flatten();
-        found.ok_or_else(|| TaskError::NotFound { id: id.to_owned() })
+        match self.table().slots.get(id) {
+            Some(Slot::Created(container)) => Ok(Arc::clone(container)),
+            Some(Slot::Creating(_)) | None => Err(TaskError::NotFound { id: id.to_owned() }),
+        }
+    }
+
+    /// Cancels the creation of a task and waits for its end; false when no such creation was under way. A creation that is
+    /// past its slow part succeeds all the same: look for the task again.
+    ///
+    /// The wait ends, because each step of a creation has a bound, and the unbounded one, compiling, is cancelled.
+    pub async fn cancel_creation(&self, id: &str) -> bool {
+        let creation = match self.table().slots.get(id) {
+            Some(Slot::Creating(cancelled)) => Arc::clone(cancelled),
+            Some(Slot::Created(_)) | None => return false,
+        };
+        creation.send_replace(true);
+        creation.closed().await;
+        true
     }
 
     /// The task's init; additional processes cannot exist yet.
@@ -94,8 +115,9 @@ impl Tasks {
         if table.slots.contains_key(id) {
             return Err(TaskError::Exists { id: id.to_owned() });
         }
-        table.slots.insert(id.to_owned(), None);
-        Ok(Reservation { tasks: Arc::clone(self), id: Some(id.to_owned()) })
+        let (sender, cancelled) = watch::channel(false);
+        table.slots.insert(id.to_owned(), Slot::Creating(Arc::new(sender)));
+        Ok(Reservation { tasks: Arc::clone(self), id: Some(id.to_owned()), cancelled })
     }
 
     /// Forgets a deleted task.
@@ -132,13 +154,21 @@ impl Tasks {
 pub struct Reservation {
     tasks: Arc<Tasks>,
     id: Option<String>,
+    /// Dropped last: whoever cancelled the creation waits for that.
+    cancelled: watch::Receiver<bool>,
 }
 
 impl Reservation {
+    /// Becomes true when the creation is cancelled.
+    #[must_use]
+    pub fn cancelled(&self) -> watch::Receiver<bool> {
+        self.cancelled.clone()
+    }
+
     /// The container exists.
     pub fn fulfil(mut self, container: &Arc<Container>) {
         if let Some(id) = self.id.take() {
-            self.tasks.table().slots.insert(id, Some(Arc::clone(container)));
+            self.tasks.table().slots.insert(id, Slot::Created(Arc::clone(container)));
         }
     }
 }

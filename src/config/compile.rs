@@ -1,0 +1,176 @@
+//! `[compile]` of the node's configuration: what compiling modules may cost this node.
+//!
+//! The compiler reads untrusted input and takes a multiple of a module's size in memory and time, so both have limits,
+//! and so has what a module consists of: a few bytes of WebAssembly can stand for gigabytes in the compiler.
+
+use std::path::{Component, Path};
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::values;
+
+/// Largest size that can be set, in bytes.
+const SIZE_MAX: u64 = 1 << 40;
+/// Bytes of a MiB.
+const MIB: u64 = 1 << 20;
+
+/// Limits of compiling modules. Sizes are written as `"512MiB"` or as a number of bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CompileConfig {
+    /// Most compilers at once, over all shims that share the cache; 0 = half of the processors, at least one.
+    pub jobs: usize,
+    /// Memory of one compiler: for any module, and for each MiB of it.
+    #[serde(deserialize_with = "size")]
+    pub memory: u64,
+    /// See `memory`.
+    #[serde(deserialize_with = "size")]
+    pub memory_per_mib: u64,
+    /// Memory of all compilers together, and so of each; 0 = half of the machine's.
+    #[serde(deserialize_with = "size_or_zero")]
+    pub memory_total: u64,
+    /// Processor time of one compiler in seconds: for any module, and for each MiB of it.
+    pub cpu_seconds: u64,
+    /// See `cpu_seconds`.
+    pub cpu_seconds_per_mib: u64,
+    /// Cgroup of the compilers, below the root of each hierarchy; empty = none of their own.
+    pub cgroup: String,
+    /// Most functions of a module.
+    pub functions: u64,
+    /// Most types of a module.
+    pub types: u64,
+    /// Most local variables of all functions of a module together.
+    pub locals: u64,
+    /// Largest body of one function in bytes.
+    #[serde(deserialize_with = "size")]
+    pub function_size: u64,
+}
+
+impl Default for CompileConfig {
+    fn default() -> Self {
+        Self {
+            jobs: 0,
+            memory: 512 * MIB,
+            memory_per_mib: 256 * MIB,
+            memory_total: 0,
+            cpu_seconds: 120,
+            cpu_seconds_per_mib: 60,
+            cgroup: "cwasi-compile".to_owned(),
+            functions: 100_000,
+            types: 10_000,
+            locals: 1_000_000,
+            function_size: 4 * MIB,
+        }
+    }
+}
+
+/// What one compiler may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompilerLimits {
+    /// Memory in bytes.
+    pub memory: u64,
+    /// Processor time in seconds.
+    pub cpu_seconds: u64,
+}
+
+impl CompileConfig {
+    /// Most compilers at once on a machine with this many processors.
+    #[must_use]
+    pub fn jobs_for(&self, processors: usize) -> usize {
+        if self.jobs == 0 { (processors / 2).max(1) } else { self.jobs }
+    }
+
+    /// Most memory of all compilers together on a machine with `memory` bytes.
+    #[must_use]
+    pub fn memory_total_for(&self, memory: u64) -> u64 {
+        if self.memory_total == 0 { memory / 2 } else { self.memory_total }
+    }
+
+    /// What the compiler of a module of `length` bytes may use, where all have `memory_total` bytes.
+    #[must_use]
+    pub fn limits_for(&self, length: u64, memory_total: u64) -> CompilerLimits {
+        let scaled = |base: u64, per_mib: u64| {
+            let more = u128::from(length) * u128::from(per_mib) / u128::from(MIB);
+            base.saturating_add(u64::try_from(more).unwrap_or(u64::MAX))
+        };
+        CompilerLimits {
+            memory: scaled(self.memory, self.memory_per_mib).min(memory_total),
+            cpu_seconds: scaled(self.cpu_seconds, self.cpu_seconds_per_mib),
+        }
+    }
+
+    /// What is wrong with it.
+    ///
+    /// # Errors
+    /// For the user.
+    pub(super) fn validate(&self) -> Result<(), String> {
+        let inside =
+            Path::new(&self.cgroup).components().all(|c| matches!(c, Component::Normal(_)));
+        if !inside {
+            let cgroup = &self.cgroup;
+            return Err(format!(
+                "compile.cgroup = {cgroup:?} must be a path below the roots of the cgroup hierarchies, such as \"cwasi-compile\", or empty"
+            ));
+        }
+        let limits = [
+            ("cpu_seconds", self.cpu_seconds),
+            ("functions", self.functions),
+            ("types", self.types),
+            ("locals", self.locals),
+        ];
+        match limits.iter().find(|(_, value)| *value == 0) {
+            Some((key, _)) => Err(format!("compile.{key} must be larger than zero")),
+            None => Ok(()),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Size {
+    Bytes(u64),
+    Text(String),
+}
+
+fn size_or_zero<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let text = match Size::deserialize(deserializer)? {
+        Size::Bytes(0) => return Ok(0),
+        Size::Bytes(bytes) => bytes.to_string(),
+        Size::Text(text) => text,
+    };
+    values::size(&text, SIZE_MAX)
+        .map_err(|problem| serde::de::Error::custom(format!("`{text}` {problem}")))
+}
+
+fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    match size_or_zero(deserializer)? {
+        0 => Err(serde::de::Error::custom("must be larger than zero")),
+        bytes => Ok(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_grow_with_the_module_up_to_what_all_have() {
+        let config = CompileConfig::default();
+        let small = config.limits_for(1_700, 64 << 30);
+        assert_eq!((small.memory >> 20, small.cpu_seconds), (512, 120));
+        let large = config.limits_for(9 << 20, 64 << 30);
+        assert_eq!((large.memory >> 20, large.cpu_seconds), (512 + 9 * 256, 120 + 9 * 60));
+        assert_eq!(config.limits_for(9 << 20, 1 << 30).memory, 1 << 30);
+        let config = CompileConfig { memory_per_mib: u64::MAX, ..config };
+        assert_eq!(config.limits_for(1 << 40, u64::MAX).memory, u64::MAX);
+    }
+
+    #[test]
+    fn defaults_depend_on_the_machine() {
+        let config = CompileConfig::default();
+        assert_eq!([1, 2, 3, 8].map(|processors| config.jobs_for(processors)), [1, 1, 1, 4]);
+        assert_eq!(config.memory_total_for(8 << 30), 4 << 30);
+        let config = CompileConfig { jobs: 3, memory_total: 1, ..config };
+        assert_eq!((config.jobs_for(8), config.memory_total_for(8 << 30)), (3, 1));
+    }
+}

@@ -1,0 +1,132 @@
+//! Static limits: what a module consists of, before the compiler sees it.
+//!
+//! The compiler's memory and time grow with functions, types and local variables, not with bytes: 1.7 kB that declare ten
+//! million locals took 2.9 GB. What these limits let through is bounded by those of the compiler's process.
+
+use wasmparser::{BinaryReaderError, FunctionBody, Parser, Payload};
+
+use crate::config::CompileConfig;
+use crate::config::node::CONFIG_FILE;
+
+/// A module has too much of something.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "it has {what} {value}, more than this node compiles ({limit}); if the module is meant to be so, raise `{key}` under [compile] in the node's configuration ({CONFIG_FILE})"
+)]
+pub struct LimitExceeded {
+    what: &'static str,
+    value: u64,
+    limit: u64,
+    key: &'static str,
+}
+
+/// What counts.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Size {
+    functions: u64,
+    types: u64,
+    locals: u64,
+    largest_function: u64,
+}
+
+/// Checks a valid module.
+///
+/// # Errors
+/// The first limit that it exceeds.
+pub fn check(wasm: &[u8], limits: &CompileConfig) -> Result<(), LimitExceeded> {
+    // What cannot be read here is no valid module, and the compiler refuses it.
+    let size = Size::read(wasm).unwrap_or_default();
+    let table = [
+        ("functions:", size.functions, limits.functions, "functions"),
+        ("types:", size.types, limits.types, "types"),
+        ("local variables in all its functions:", size.locals, limits.locals, "locals"),
+        ("a function of bytes:", size.largest_function, limits.function_size, "function_size"),
+    ];
+    match table.into_iter().find(|(_, value, limit, _)| value > limit) {
+        Some((what, value, limit, key)) => Err(LimitExceeded { what, value, limit, key }),
+        None => Ok(()),
+    }
+}
+
+impl Size {
+    fn read(wasm: &[u8]) -> Result<Self, BinaryReaderError> {
+        let mut size = Self::default();
+        for payload in Parser::new(0).parse_all(wasm) {
+            match payload? {
+                Payload::TypeSection(section) => size.types += u64::from(section.count()),
+                Payload::FunctionSection(section) => size.functions += u64::from(section.count()),
+                Payload::CodeSectionEntry(body) => size.body(&body)?,
+                _ => {}
+            }
+        }
+        Ok(size)
+    }
+
+    fn body(&mut self, body: &FunctionBody<'_>) -> Result<(), BinaryReaderError> {
+        let range = body.range();
+        self.largest_function = self.largest_function.max(range.end - range.start);
+        for group in body.get_locals_reader()? {
+            self.locals += u64::from(group?.0);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wasm_encoder::{CodeSection, Function, FunctionSection, Module, TypeSection, ValType};
+
+    use super::*;
+
+    fn module(functions: u32, locals: u32) -> Vec<u8> {
+        let mut types = TypeSection::new();
+        types.ty().function([], []);
+        let (mut declared, mut code) = (FunctionSection::new(), CodeSection::new());
+        for _ in 0..functions {
+            declared.function(0);
+            let mut body = Function::new([(locals, ValType::I64)]);
+            body.instructions().end();
+            code.function(&body);
+        }
+        let mut module = Module::new();
+        module.section(&types).section(&declared).section(&code);
+        module.finish()
+    }
+
+    #[test]
+    fn ten_million_locals_in_few_bytes_are_refused_with_the_setting_that_allows_them() {
+        let bomb = module(200, 50_000);
+        assert!(bomb.len() < 2_000, "{}", bomb.len());
+        let mut limits = CompileConfig::default();
+        let error = check(&bomb, &limits).unwrap_err().to_string();
+        for part in ["10000000", "1000000", "`locals`", "[compile]", CONFIG_FILE] {
+            assert!(error.contains(part), "{part} missing in: {error}");
+        }
+        limits.locals = 10_000_000;
+        assert_eq!(check(&bomb, &limits), Ok(()));
+    }
+
+    #[test]
+    fn each_limit_counts_what_it_names() {
+        let bytes = module(3, 5);
+        let size = Size { functions: 3, types: 1, locals: 15, largest_function: 4 };
+        assert_eq!(Size::read(&bytes).unwrap(), size);
+        let all = CompileConfig {
+            functions: 3,
+            types: 1,
+            locals: 15,
+            function_size: 4,
+            ..CompileConfig::default()
+        };
+        assert_eq!(check(&bytes, &all), Ok(()));
+        let less = |key: &str| match key {
+            "functions" => CompileConfig { functions: 2, ..all.clone() },
+            "types" => CompileConfig { types: 0, ..all.clone() },
+            "locals" => CompileConfig { locals: 14, ..all.clone() },
+            _ => CompileConfig { function_size: 3, ..all.clone() },
+        };
+        for key in ["functions", "types", "locals", "function_size"] {
+            assert_eq!(check(&bytes, &less(key)).unwrap_err().key, key);
+        }
+    }
+}

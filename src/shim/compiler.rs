@@ -1,0 +1,204 @@
+//! Compiles modules: `cwasi-sandbox compile`, each time in a process of its own with limits of its own.
+//!
+//! The process has a cgroup where one can be made, a limit of address space and processor time in any case, and yields to
+//! whatever else the node does. It ends with the future that waits for it: its end is seen before the future is gone. It
+//! also ends with this daemon, because it watches the pipe that is its stdin.
+
+use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use super::compile_cgroup::{CompileCgroups, JobCgroup};
+use super::reaper::{Exit, Reaper};
+use super::spawn::spawn;
+use super::zygote::Zygote;
+use crate::config::node::CONFIG_FILE;
+use crate::config::{CompileConfig, CompilerLimits, NodeConfig};
+use crate::coordinator::{CompileChild, CompileJob};
+use crate::sys::pidfd::PidFd;
+
+/// Longest message of the compiler that is shown, in bytes.
+const MESSAGE_MAX: u64 = 16 * 1024;
+/// Longest wait for a compiler that was killed: its memory is given back meanwhile.
+const KILL_MAX: Duration = Duration::from_secs(10);
+/// Where the kernel says how much memory there is.
+const MEMINFO: &str = "/proc/meminfo";
+/// What the compiler, its libraries and its host language say when they get no memory.
+const OUT_OF_MEMORY: [&str; 4] =
+    ["out of memory", "bad_alloc", "memory allocation of", "Cannot allocate memory"];
+/// Added to a signal's number to make an exit status, as the reaper does.
+const SIGNAL_BASE: i32 = 128;
+
+/// Starts compilers.
+#[derive(Clone, Debug)]
+pub struct Compiler {
+    zygote: Arc<Zygote>,
+    reaper: Reaper,
+    config: CompileConfig,
+    /// Most memory of all compilers of the node together, in bytes.
+    memory_total: u64,
+    cgroups: Arc<CompileCgroups>,
+}
+
+impl Compiler {
+    /// A compiler with this node's limits.
+    #[must_use]
+    pub fn new(node: &NodeConfig, zygote: &Arc<Zygote>, reaper: &Reaper) -> Self {
+        let memory_total = node.compile.memory_total_for(machine_memory());
+        Self {
+            zygote: Arc::clone(zygote),
+            reaper: reaper.clone(),
+            config: node.compile.clone(),
+            memory_total,
+            cgroups: Arc::new(CompileCgroups::new(
+                &node.compile.cgroup,
+                &node.cache_dir,
+                memory_total,
+            )),
+        }
+    }
+}
+
+impl CompileChild for Compiler {
+    async fn compile(&self, job: &CompileJob<'_>) -> Result<(), String> {
+        let limits = self.config.limits_for(job.length, self.memory_total);
+        // Dropped after the process.
+        let cgroup = self.cgroups.make(job.slot, limits.memory);
+        let no_pipe = |error: std::io::Error| format!("no pipe: {error}");
+        let (control, mut lifeline) = std::io::pipe().map_err(no_pipe)?;
+        let (output, writer) = std::io::pipe().map_err(no_pipe)?;
+        let ticket = self.reaper.ticket();
+        let pid = self.start(job, limits, &control, &writer)?;
+        let process = Process { pidfd: PidFd::open(pid).ok() };
+        let exit = ticket.claim(pid);
+        drop((control, writer, ticket));
+        if let Some(cgroup) = &cgroup {
+            cgroup.take(pid);
+        }
+        // It waits for this word; one that died before does not read it, and its exit says so.
+        let _died = lifeline.write_all(b"\n");
+        let message = tokio::task::spawn_blocking(move || read_message(output));
+        let message = message.await.unwrap_or_default();
+        let exit = exit.await.map_err(|_| "the compiler's end was not seen".to_owned())?;
+        drop(process);
+        verdict(exit, &message, limits, cgroup.as_ref())
+    }
+}
+
+impl Compiler {
+    fn start(
+        &self,
+        job: &CompileJob<'_>,
+        limits: CompilerLimits,
+        control: &PipeReader,
+        output: &PipeWriter,
+    ) -> Result<i32, String> {
+        let memory = format!("--memory={}", limits.memory);
+        let cpu_seconds = format!("--cpu-seconds={}", limits.cpu_seconds);
+        let arguments = [
+            "compile".as_ref(),
+            "--supervised".as_ref(),
+            memory.as_ref(),
+            cpu_seconds.as_ref(),
+            job.wasm.as_os_str(),
+            job.out.as_os_str(),
+        ];
+        let descriptors = [(control.as_fd(), 0), (output.as_fd(), 1), (output.as_fd(), 2)];
+        spawn(self.zygote.program(), &arguments, &descriptors).map_err(|error| error.to_string())
+    }
+}
+
+/// A compiler's process; ends when dropped.
+struct Process {
+    /// `None` when it ended before it could be opened.
+    pidfd: Option<PidFd>,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let Some(pidfd) = &self.pidfd else { return };
+        // One that has ended takes no signal.
+        if pidfd.signal(libc::SIGKILL).is_ok() && !pidfd.wait(KILL_MAX) {
+            tracing::error!("a compiler that was killed does not end");
+        }
+    }
+}
+
+fn read_message(output: PipeReader) -> String {
+    let mut text = Vec::new();
+    let mut limited = output.take(MESSAGE_MAX);
+    let read = limited.read_to_end(&mut text);
+    // What is beyond the limit is read too, or the compiler would wait for ever.
+    let drained = std::io::copy(&mut limited.into_inner(), &mut std::io::sink());
+    let _ = (read, drained);
+    String::from_utf8_lossy(&text).trim().to_owned()
+}
+
+/// What a compiler's end means; a limit is named with its setting.
+fn verdict(
+    exit: Exit,
+    message: &str,
+    limits: CompilerLimits,
+    cgroup: Option<&JobCgroup>,
+) -> Result<(), String> {
+    if exit.status == 0 {
+        return Ok(());
+    }
+    let out_of_memory = cgroup.is_some_and(JobCgroup::ran_out_of_memory)
+        || OUT_OF_MEMORY.iter().any(|words| message.contains(words));
+    if out_of_memory {
+        let mib = limits.memory >> 20;
+        return Err(format!(
+            "the compiler needs more than its {mib} MiB of memory: raise memory, memory_per_mib or memory_total under [compile] in the node's configuration ({CONFIG_FILE})"
+        ));
+    }
+    if exit.status == SIGNAL_BASE + Signal::SIGXCPU as i32 {
+        let seconds = limits.cpu_seconds;
+        return Err(format!(
+            "the compiler needs more than its {seconds} s of processor time: raise cpu_seconds or cpu_seconds_per_mib under [compile] in the node's configuration ({CONFIG_FILE})"
+        ));
+    }
+    Err(format!("the compiler ended with status {}: {message}", exit.status))
+}
+
+/// Memory of this machine in bytes; as good as unlimited when the kernel does not say.
+fn machine_memory() -> u64 {
+    let text = std::fs::read_to_string(MEMINFO).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.map_or(u64::MAX, |kib| kib.saturating_mul(1024))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    #[test]
+    fn a_limit_that_ended_the_compiler_is_named_with_its_setting() {
+        let limits = CompilerLimits { memory: 512 << 20, cpu_seconds: 120 };
+        let says = |status, message: &str| {
+            let exit = Exit { status, at: SystemTime::UNIX_EPOCH };
+            verdict(exit, message, limits, None)
+        };
+        assert_eq!(says(0, ""), Ok(()));
+        for (status, message, part) in [
+            (134, "LLVM ERROR: out of memory", "512 MiB of memory: raise memory,"),
+            (134, "what():  std::bad_alloc", "512 MiB"),
+            (152, "", "120 s of processor time: raise cpu_seconds"),
+            (1, "loading failed", "status 1: loading failed"),
+        ] {
+            let error = says(status, message).unwrap_err();
+            assert!(error.contains(part), "{part} missing in: {error}");
+        }
+    }
+
+    #[test]
+    fn the_machine_has_memory() {
+        assert!((1 << 20..u64::MAX).contains(&machine_memory()));
+    }
+}

@@ -1,0 +1,107 @@
+//! What a container's planning tells the user: on the container's stderr, in containerd's log and in the daemon's.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::os::fd::{AsFd, AsRawFd as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use nix::fcntl::OFlag;
+
+use super::container::BundleLog;
+use crate::coordinator::Progress;
+
+/// Tells what happens before a container exists. Never waits: a line for which its reader leaves no room is dropped.
+#[derive(Debug)]
+pub struct StartProgress {
+    container: String,
+    stderr: Option<File>,
+    log: BundleLog,
+}
+
+impl StartProgress {
+    /// For a container whose end of stderr is `stderr`; it stays the container's own.
+    #[must_use]
+    pub fn new(container: &str, bundle: &Path, stderr: &impl AsFd) -> Self {
+        // Another description of the same file: the container's own must not become non-blocking.
+        let path = format!("/proc/self/fd/{}", stderr.as_fd().as_raw_fd());
+        let mut options = OpenOptions::new();
+        options.append(true).custom_flags(OFlag::O_NONBLOCK.bits());
+        Self {
+            container: container.to_owned(),
+            stderr: options.open(path).ok(),
+            log: BundleLog::open(bundle),
+        }
+    }
+
+    /// containerd's log, which the container keeps.
+    #[must_use]
+    pub fn into_log(self) -> BundleLog {
+        self.log
+    }
+
+    fn line(&self, line: &str) {
+        if let Some(mut stderr) = self.stderr.as_ref() {
+            // One that does not fit is dropped; the logs have it.
+            let _dropped = stderr.write_all(line.as_bytes());
+        }
+    }
+}
+
+impl Progress for StartProgress {
+    fn info(&self, text: &str) {
+        tracing::info!(container = self.container, "{text}");
+        self.log.line("info", &self.container, text);
+        self.line(&format!("cwasi: {text}\n"));
+    }
+
+    fn warn(&self, text: &str) {
+        tracing::warn!(container = self.container, "{text}");
+        self.log.line("warning", &self.container, text);
+        self.line(&format!("cwasi: warning: {text}\n"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::*;
+    use crate::shim::task::io::{Stdio, open};
+
+    #[test]
+    fn lines_reach_a_fifo_that_blocks_for_its_container_and_are_dropped_when_it_is_full() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["err", "log"] {
+            mkfifo(&dir.path().join(name), Mode::S_IRWXU).unwrap();
+        }
+        let reads = |name: &str| {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).custom_flags(OFlag::O_NONBLOCK.bits());
+            options.open(dir.path().join(name)).unwrap()
+        };
+        let (mut err, mut log) = (reads("err"), reads("log"));
+        let stderr = dir.path().join("err").display().to_string();
+        let (ends, _kept) = open(&Stdio { stderr, ..Stdio::default() }).unwrap();
+        let progress = StartProgress::new("c", dir.path(), &ends.stderr());
+        progress.info("compiling m");
+        progress.warn("odd");
+        let mut text = [0; 100];
+        let mut next = |file: &mut File| {
+            let len = file.read(&mut text).unwrap();
+            String::from_utf8_lossy(&text[..len]).into_owned()
+        };
+        assert_eq!(next(&mut err), "cwasi: compiling m\ncwasi: warning: odd\n");
+        let logged = next(&mut log);
+        assert!(logged.contains("level=info runtime=cwasi container=c msg=\"compiling m\""));
+        // Nobody reads: a test that hangs here has found what it looks for.
+        for _ in 0..10_000 {
+            progress.info("a line that is repeated until the pipe is full");
+        }
+        let flags = nix::fcntl::fcntl(ends.stderr(), nix::fcntl::FcntlArg::F_GETFL).unwrap();
+        assert!(!OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK));
+    }
+}
