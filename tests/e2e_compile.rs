@@ -197,7 +197,8 @@ fn who_waits_for_the_same_module_goes_on_when_its_compiler_is_ended() {
     wait_for("the second to wait", || {
         bench.log().contains("is being compiled for another container").then_some(())
     });
-    assert_eq!(bench.compilers(), [compiler]);
+    let pids: Vec<i32> = bench.compilers().iter().map(|one| one.pid).collect();
+    assert_eq!(pids, [compiler.pid]);
     drop(first);
     let outcome = second.finish().unwrap().success();
     assert!(outcome.stderr.contains("cwasi: waiting: /m.wasm"), "{}", outcome.stderr);
@@ -228,4 +229,29 @@ fn compiling_is_told_on_stderr_and_in_containerds_log_and_only_the_first_time() 
     });
     let again = bench.scene.run(bench.scene.image(&image, "again")).success();
     assert_eq!(again.stderr, "");
+}
+
+#[test]
+fn a_module_that_is_command_and_reactor_is_warned_about() {
+    let bench = Bench::new("compile-both");
+    bench.limits("");
+    let module = wat::parse_str(
+        r#"(module (memory (export "memory") 1) (func (export "_start"))
+            (func (export "cwasi_alloc") (param i32 i32) (result i32) (i32.const 8))
+            (func (export "cwasi_handle") (param i32 i32 i32) (result i32) (i32.const 0)))"#,
+    );
+    let image = bench.scene.import_module("both", &module.unwrap());
+    let primary = bench.scene.run(bench.scene.image(&image, "primary")).success();
+    let part = "cwasi: warning: /m.wasm in the root file system exports both `_start` and `cwasi_handle`: as a primary";
+    assert!(primary.stderr.contains(part), "{}", primary.stderr);
+    let named =
+        bench.scene.run(bench.scene.image(&image, "named").args(["/m.wasm#_start"])).success();
+    assert_eq!(named.stderr, "");
+    bench.scene.start(bench.scene.image(&image, "secondary").annotation("cwasi.role", "secondary"));
+    wait_for("containerd's log", || {
+        let log = bench.log();
+        let part = "as a secondary it is a reactor, `_start` does not run";
+        let mut lines = log.lines().filter(|line| line.contains("level=warning runtime=cwasi"));
+        lines.any(|line| line.contains(part) && line.contains("container=secondary")).then_some(())
+    });
 }

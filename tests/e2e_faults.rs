@@ -69,6 +69,15 @@ fn a_module_without_the_wanted_import_or_entry_is_refused_in_words() {
     let outcome = scene.run(scene.image(&image, "import"));
     assert_ne!(outcome.code, 0);
     assert!(outcome.stderr.contains("nowhere"), "{}", outcome.stderr);
+    let abort = wat::parse_str(
+        r#"(module (import "env" "abort" (func (param i32 i32 i32 i32))) (memory (export "memory") 1)
+            (func (export "_start")))"#,
+    );
+    let image = scene.import_module("abort", &abort.unwrap());
+    let outcome = scene.run(scene.image(&image, "abort"));
+    assert_ne!(outcome.code, 0);
+    assert!(outcome.stderr.contains("--use abort="), "{}", outcome.stderr);
+    assert!(!outcome.stderr.contains("pull its image"), "{}", outcome.stderr);
     let entry = wat::parse_str(r#"(module (memory (export "memory") 1))"#);
     let image = scene.import_module("entry", &entry.unwrap());
     let outcome = scene.run(scene.image(&image, "entry"));

@@ -6,12 +6,15 @@ use cwasi_abi::export;
 
 use super::images::ImageStore;
 use super::module::{self, CheckedModule};
+use super::toolchain;
 use super::trust::{Caller, Deployment, Grant, Image, Known, judge};
 use crate::config::annotations::{EMBED_MAX, Embed, FunctionSpec};
 use crate::wire::ids::Identity;
 
 /// Most problems that one message lists.
 const PROBLEMS_MAX: usize = 16;
+/// Most imports that one problem lists.
+const IMPORTS_MAX: usize = 8;
 
 /// Modules cannot be embedded, each with what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -112,11 +115,26 @@ impl<S: ImageStore> Walk<'_, S> {
     /// Everything that `root` imports.
     async fn imports_of(&mut self, root: &CheckedModule) {
         for (name, imports) in &root.foreign {
-            let imported: Vec<&str> = imports.values().map(String::as_str).collect();
             if let Err(why) = self.embed(name).await {
-                self.problems.push(format!("{}: {why}", imported.join(", ")));
+                self.problems.extend(self.explained(name, imports, &why));
             }
         }
+    }
+
+    /// Why `imports` of the module `name` are not provided: for those of a toolchain what to do about it, one line for each
+    /// advice, else `why`. Whoever names the module in `cwasi.embed` means another module.
+    fn explained(&self, name: &str, imports: &BTreeMap<String, String>, why: &str) -> Vec<String> {
+        let is_wished = self.wishes.iter().any(|wish| wish.module == name);
+        let mut by_advice: Vec<(&str, Vec<&str>)> = Vec::new();
+        for (import, text) in imports {
+            let hint = if is_wished { None } else { toolchain::hint(name, import) };
+            let advice = hint.unwrap_or(why);
+            match by_advice.iter_mut().find(|(known, _)| *known == advice) {
+                Some((_, texts)) => texts.push(text),
+                None => by_advice.push((advice, vec![text])),
+            }
+        }
+        by_advice.into_iter().map(|(advice, texts)| format!("{}: {advice}", some(&texts))).collect()
     }
 
     /// What `cwasi.embed` names and nobody imports is there to be called.
@@ -182,9 +200,9 @@ impl<S: ImageStore> Walk<'_, S> {
                     None => why,
                     Some(open) => {
                         let imports = open.found.module.foreign.get(&name);
-                        let texts: Vec<&str> =
-                            imports.into_iter().flatten().map(|(_, text)| text.as_str()).collect();
-                        format!("{}, by way of {}: {why}", texts.join(", "), way(&path))
+                        let empty = BTreeMap::new();
+                        let all = self.explained(&name, imports.unwrap_or(&empty), &why);
+                        format!("by way of {}: {}", way(&path), all.join("; "))
                     }
                 })?;
                 let left = found.module.foreign.keys().rev().cloned().collect();
@@ -210,6 +228,15 @@ impl<S: ImageStore> Walk<'_, S> {
         let origin = format!("the module of image {}", grant.image.name);
         let module = module::check(&bytes, &origin).map_err(|error| error.to_string())?;
         Ok(Found { name: name.to_owned(), module, grant })
+    }
+}
+
+/// The first of these imports, and how many more there are.
+fn some(texts: &[&str]) -> String {
+    let shown = texts.iter().take(IMPORTS_MAX).copied().collect::<Vec<_>>().join(", ");
+    match texts.len().saturating_sub(IMPORTS_MAX) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }
 

@@ -4,7 +4,7 @@
 //!
 //! - [`plan`]: bundle → [`plan::Plan`], the one way in.
 //! - [`module`]: what a module must be before anything loads it.
-//! - [`embedding`]: which other modules belong into its VM; [`trust`]: which may.
+//! - [`embedding`]: which other modules belong into its VM; [`trust`]: which may; `toolchain`: imports that no module provides.
 //! - [`home`]: what a module needs to come back from an embedded one.
 //! - [`aot`]: the cache of compiled modules; `limits`: what a module may consist of to be compiled; `compile_slots`: how many
 //!   are compiled at once.
@@ -23,6 +23,7 @@ pub mod module;
 pub mod plan;
 pub mod progress;
 pub mod registry;
+mod toolchain;
 pub mod trust;
 
 pub use aot::{AotCache, AotError, CompileChild, CompileJob};

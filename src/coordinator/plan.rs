@@ -10,7 +10,7 @@ use super::aot::{AotCache, AotError, CompileChild};
 use super::compiled::{Compiled, compile};
 use super::embedding::{EmbeddingError, discover};
 use super::images::ImageStore;
-use super::locate::find_module;
+use super::locate::{Found, find_module};
 use super::module::{self, CheckedModule, ModuleError};
 use super::progress::Progress;
 use super::registry::Record;
@@ -182,6 +182,11 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
                 "native code in the module's custom section `wasmedge` was dropped");
         }
         let entry = entry(&module, annotations.role, found.export.as_deref(), &found.origin)?;
+        if found.export.is_none()
+            && let Some(doubt) = doubt(&module, annotations.role, &found)
+        {
+            progress.warn(&doubt);
+        }
         if annotations.isolation == Isolation::Instance && entry != Entry::Reactor {
             return Err(PlanError::Isolation { origin: found.origin });
         }
@@ -279,6 +284,25 @@ fn entry(
         return Err(missing(wanted, ": it is a reactor, start it with cwasi.role=secondary"));
     }
     Err(missing(wanted, ""))
+}
+
+/// What to tell the user of a module that can be started in two ways, when nothing says which is meant.
+fn doubt(module: &CheckedModule, role: Role, found: &Found) -> Option<String> {
+    use cwasi_abi::export::{HANDLE, START};
+    if !(module.has_export(START) && module.is_reactor()) {
+        return None;
+    }
+    let Found { origin, command, .. } = found;
+    Some(match role {
+        Role::Secondary => format!(
+            "{origin} exports both `{START}` and `{HANDLE}`: as a secondary it is a reactor, `{START}` does not run, nor what it \
+             initialises; link it as a reactor, or name {command}#{START} to have it run as a command for each request"
+        ),
+        Role::Primary => format!(
+            "{origin} exports both `{START}` and `{HANDLE}`: as a primary it is a command, `{START}` runs and no request comes to \
+             `{HANDLE}`; start it with cwasi.role=secondary for that, or name {command}#{START} if this is meant"
+        ),
+    })
 }
 
 pub(crate) fn function_name(

@@ -104,13 +104,42 @@ async fn every_unresolved_import_is_told_with_its_candidate() {
     assert_eq!(error.problems.len(), 3, "{error}");
     let text = error.to_string();
     for part in [
-        r#"`(import "deep" "d" (func))`: `(import "stranger" "s" (func (param i32)))`, by way of deep"#,
+        r#"`(import "deep" "d" (func))`: by way of deep: `(import "stranger" "s" (func (param i32)))`: "#,
         "the image reg/stranger has that name",
         r#"`(import "nobody" "n" (func (result f32)))`: no function or image of that name"#,
         "reserved for the runtime",
     ] {
         assert!(text.contains(part), "{part} missing in {text}");
     }
+}
+
+#[tokio::test]
+async fn imports_of_a_toolchain_get_their_own_advice() {
+    let root = r#"(module (import "env" "abort" (func (param i32 i32 i32 i32)))
+        (import "env" "sqlite3_open" (func)) (import "env" "sqlite3_close" (func))
+        (import "wasi_unstable" "fd_write" (func)))"#;
+    let error = found(root, &[]).await.unwrap_err();
+    assert_eq!(error.problems.len(), 3, "{error}");
+    let text = error.to_string();
+    for part in [
+        r#"`(import "env" "abort" (func (param i32 i32 i32 i32)))`: AssemblyScript"#,
+        r#"`(import "env" "sqlite3_close" (func))`, `(import "env" "sqlite3_open" (func))`: the linker"#,
+        r#"`(import "wasi_unstable" "fd_write" (func))`: it is WASI's preview 0"#,
+    ] {
+        assert!(text.contains(part), "{part} missing in {text}");
+    }
+    assert!(!text.contains("pull its image"), "{text}");
+    // Named by the deployment, `env` is a module like any other.
+    let error = found(root, &["env=reg/env"]).await.unwrap_err().to_string();
+    assert!(error.contains("cwasi.embed names the image reg/env"), "{error}");
+    assert!(!error.contains("AssemblyScript"), "{error}");
+}
+
+#[tokio::test]
+async fn of_many_missing_imports_some_are_shown() {
+    let imports: String = (10..30).map(|n| format!(r#"(import "env" "f{n}" (func))"#)).collect();
+    let error = found(&format!("(module {imports})"), &[]).await.unwrap_err().to_string();
+    assert!(error.contains(r#"`(import "env" "f17" (func))` and 12 more: the linker"#), "{error}");
 }
 
 #[tokio::test]
