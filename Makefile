@@ -52,8 +52,7 @@ miri: ## Undefined behaviour in the guest SDK (installs a nightly toolchain for 
 
 install: setup ## Put the runtime where containerd finds it (PREFIX=/usr/local)
 	cargo build --release --bins
-	install -d '$(DESTDIR)$(PREFIX)/bin'
-	install -m 755 $(PROGRAMS:%=$(TARGET)/release/%) '$(DESTDIR)$(PREFIX)/bin/'
+	@scripts/install.sh '$(TARGET)/release' '$(DESTDIR)$(PREFIX)/bin' $(PROGRAMS)
 
 clean: ## Remove what was built and run; keeps what set-up unpacked
 	cargo clean

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 use std::os::fd::AsRawFd as _;
+use std::path::Path;
 use std::process::Command;
 
 fn needed(program: &str) -> String {
@@ -44,6 +45,37 @@ fn a_sandbox_process_without_llvm_ends_as_it_should() {
     let mut sandbox = Command::new(env!("CARGO_BIN_EXE_cwasi-sandbox"));
     let output = sandbox.arg("--version").env("LD_PRELOAD", preload).output().unwrap();
     assert!(output.status.success(), "{output:?}");
+}
+
+/// Address of a function of ours in a file with symbols.
+fn address_of(file: &Path, function: &str) -> String {
+    let output = Command::new("nm").arg("--demangle").arg(file).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = text.lines().find(|line| line.contains(function));
+    line.expect("the symbols have it").split(' ').next().unwrap().to_owned()
+}
+
+#[test]
+fn installed_programs_are_stripped_and_find_their_symbols() {
+    let dir = tempfile::tempdir().unwrap();
+    let built = Path::new(env!("CARGO_BIN_EXE_cwasi-shim"));
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/install.sh");
+    let mut install = Command::new(script);
+    install.arg(built.parent().unwrap()).arg(dir.path()).arg("cwasi-shim");
+    assert!(install.status().unwrap().success());
+    let installed = dir.path().join("cwasi-shim");
+    let sections = Command::new("readelf").arg("--sections").arg("--wide").arg(&installed).output();
+    let sections = String::from_utf8(sections.unwrap().stdout).unwrap();
+    assert!(!sections.contains(".symtab") && !sections.contains(".debug_"), "{sections}");
+    let size = |path: &Path| std::fs::metadata(path).unwrap().len();
+    assert!(size(&installed) < size(built) / 2);
+    let function = "cwasi::shim::daemon::compose";
+    let address = address_of(&dir.path().join(".debug/cwasi-shim.debug"), function);
+    let mut addr2line = Command::new("addr2line");
+    let found = addr2line.args(["--functions", "--demangle", "--exe"]).arg(&installed).arg(address);
+    let found = String::from_utf8(found.output().unwrap().stdout).unwrap();
+    assert!(found.contains(function) && found.contains("daemon.rs"), "{found}");
+    assert!(Command::new(installed).output().unwrap().status.code().is_some_and(|code| code == 1));
 }
 
 #[test]
