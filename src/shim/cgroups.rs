@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -16,6 +16,8 @@ use nix::unistd::Pid;
 const KILL_ROUNDS: u32 = 200;
 /// Pause between two rounds.
 const ROUND_PAUSE: Duration = Duration::from_millis(10);
+/// Where cgroup v2 is mounted when it has the controllers.
+const UNIFIED: &str = "/sys/fs/cgroup";
 /// Deepest nesting of cgroups that is followed.
 const DEPTH_MAX: u32 = 16;
 
@@ -29,6 +31,41 @@ pub fn of_process(pid: i32) -> Vec<PathBuf> {
     let mut theirs = parse(&read(format!("/proc/{pid}/cgroup")), &mounts);
     theirs.retain(|directory| !own.contains(directory));
     theirs
+}
+
+/// Directories of the cgroups that libcontainer will make for a container whose specification asks for `path`; none that
+/// holds a process already, which is somebody else's.
+#[must_use]
+pub fn to_be_made(path: &Path) -> Vec<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mut directories = planned(path, &mounts);
+    directories.retain(|directory| processes(std::slice::from_ref(directory)).is_empty());
+    directories
+}
+
+/// A directory for each hierarchy that libcontainer uses: cgroup v2 where it is mounted at the root, else every v1
+/// hierarchy with controllers.
+fn planned(path: &Path, mountinfo: &str) -> Vec<PathBuf> {
+    let relative = path.strip_prefix("/").unwrap_or(path);
+    let mut parts = relative.components();
+    if relative.as_os_str().is_empty() || !parts.all(|part| matches!(part, Component::Normal(_))) {
+        return Vec::new();
+    }
+    let points = mountinfo.lines().filter_map(|line| {
+        let (mount, system) = line.split_once(" - ")?;
+        let point = mount.split(' ').nth(4)?;
+        let mut system = system.split(' ');
+        let is_used = match system.next()? {
+            "cgroup2" => point == UNIFIED,
+            "cgroup" => {
+                let options = system.nth(1).unwrap_or_default();
+                !options.split(',').any(|option| option.starts_with("name="))
+            }
+            _ => false,
+        };
+        is_used.then_some(point)
+    });
+    points.map(|point| Path::new(point).join(relative)).collect()
 }
 
 /// Lets the kernel prepare for a process that is about to be moved into a new cgroup; returns at once.
@@ -228,6 +265,18 @@ mod tests {
         let v2 = "31 30 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw";
         assert_eq!(parse("0::/k/p", v2), [PathBuf::from("/sys/fs/cgroup/k/p")]);
         assert!(parse("0::/../../x", v2).is_empty());
+    }
+
+    #[test]
+    fn what_will_be_made_is_known_before_and_is_never_a_root() {
+        let made = planned(Path::new("/default/a"), HYBRID);
+        let expected = ["/sys/fs/cgroup/cpu,cpuacct/default/a", "/sys/fs/cgroup/memory/default/a"];
+        assert_eq!(made, expected.map(PathBuf::from));
+        let v2 = "31 30 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw";
+        assert_eq!(planned(Path::new(":youki:a"), v2), [PathBuf::from("/sys/fs/cgroup/:youki:a")]);
+        for root in ["", "/", "/..", "/a/../..", "."] {
+            assert!(planned(Path::new(root), HYBRID).is_empty(), "{root}");
+        }
     }
 
     #[test]

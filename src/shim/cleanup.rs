@@ -1,7 +1,9 @@
 //! `delete`, and removing what is left of a container: also when the daemon was killed.
 //!
 //! `delete` runs in a process of its own, whenever containerd lost the connection to a daemon: after a normal
-//! end there is nothing left to do. Everything it needs is in the container's record.
+//! end there is nothing left to do. Everything it needs is in the container's record, which says what is about to be made
+//! before it is made. A daemon that lives removes its containers itself, also one that it is still creating; of a dead
+//! one, first whoever might still make something for the container is ended ([`session`]).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,6 +16,7 @@ use containerd_shim::protos::ttrpc::{self, Code, context};
 
 use super::launcher::{self, LaunchError};
 use super::publisher::timestamp;
+use super::session::{self, Stat};
 use super::state::{self, ContainerRecord, GroupDir, Pointer, StateDir, StateError, container_key};
 use super::{cgroups, task::rootfs};
 use crate::config::{NodeConfig, NodeConfigError};
@@ -28,6 +31,8 @@ const DAEMON_MAX: Duration = Duration::from_secs(10);
 const DAEMON_PAUSE: Duration = Duration::from_millis(50);
 /// Longest time for one question to a daemon.
 const CALL_MAX: Duration = Duration::from_secs(5);
+/// How the name of a group's directory begins while it is removed; ids are hexadecimal.
+const GRAVE: char = '.';
 /// Groups that have ended whose edges are kept.
 const EDGES_KEPT: usize = 64;
 
@@ -55,55 +60,72 @@ pub fn delete(namespace: &str, id: &str, bundle: &Path) -> Result<Vec<u8>, Clean
         Some(pointer) => StateDir::new(&pointer.state_dir),
         None => StateDir::new(&NodeConfig::load(None, None)?.state_dir),
     };
-    let record: Option<ContainerRecord> = state::read_json(&state.record(namespace, id))?;
+    let path = state.record(namespace, id);
+    let record: Option<ContainerRecord> = state::read_json(&path)?;
     let group = record.as_ref().map(|record| record.group.clone());
     let group = group.or(pointer.map(|pointer| pointer.group)).map(|id| state.group(&id));
-    if let Some(group) = &group {
-        state::remove_file(&group.start_mark(namespace, id))?;
-    }
     let mut response = DeleteResponse::new();
     response.set_exit_status(STATUS_KILLED);
     response.set_exited_at(timestamp(SystemTime::now()));
-    if let Some(record) = record {
-        response.set_pid(u32::try_from(record.pid).unwrap_or(0));
-        let asked = group.as_ref().is_some_and(|group| ask_daemon(group, &record));
-        if !asked {
+    if let Some(group) = &group {
+        let mark = group.start_mark(namespace, id);
+        // After a normal end there is neither. `Create` writes the record before it removes the mark.
+        let is_left = record.is_some() || mark.exists();
+        let answer = if is_left { ask_daemon(group, id) } else { Answer::Unknown };
+        state::remove_file(&mark)?;
+        // It may have been written since.
+        let record = if is_left { state::read_json::<ContainerRecord>(&path)? } else { None };
+        if let Some(record) = record.filter(|_| answer == Answer::Unknown) {
+            if !session::end_orphans(record.shim_pid, record.shim_started) {
+                tracing::error!(container = id, "what its shim left running cannot be killed");
+            }
             remove(&state, &record);
         }
     }
+    response.set_pid(record.map_or(0, |record| u32::try_from(record.pid).unwrap_or(0)));
     if let Some(group) = group {
         remove_dead_group(&state, &group)?;
     }
     Ok(response.write_to_bytes().expect("a message without required fields can always be written"))
 }
 
-/// Has a daemon that still lives remove the container; false when it does not.
-fn ask_daemon(group: &GroupDir, record: &ContainerRecord) -> bool {
+/// What a daemon says about a container that is to be deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// It has deleted it, or will as soon as it can.
+    Deletes,
+    /// It has no such container, or there is no daemon: what the record names, if it is still there, is a leftover.
+    Unknown,
+}
+
+/// Has a daemon that still lives remove the container, once it has created it.
+fn ask_daemon(group: &GroupDir, id: &str) -> Answer {
     let Ok(client) = Client::connect(&format!("unix://{}", group.socket().display())) else {
-        return false;
+        return Answer::Unknown;
     };
     let client = TaskClient::new(client);
     let mut kill = KillRequest::new();
-    kill.set_id(record.id.clone());
+    kill.set_id(id.to_owned());
     kill.set_signal(libc::SIGKILL.unsigned_abs());
     kill.set_all(true);
     let mut delete = DeleteRequest::new();
-    delete.set_id(record.id.clone());
+    delete.set_id(id.to_owned());
     let deadline = Instant::now() + DAEMON_MAX;
     while Instant::now() < deadline {
         // Whether it was killed shows in whether it can be deleted.
         let _ = client.kill(context::with_duration(CALL_MAX), &kill);
         match client.delete(context::with_duration(CALL_MAX), &delete) {
-            Ok(_) => return true,
+            Ok(_) => return Answer::Deletes,
             Err(ttrpc::Error::RpcStatus(status)) if status.code() == Code::NOT_FOUND => {
-                // Gone from the daemon's table: what its record names, if it is still there, is a leftover.
-                return false;
+                return Answer::Unknown;
             }
             Err(ttrpc::Error::RpcStatus(_)) => std::thread::sleep(DAEMON_PAUSE),
-            Err(_) => return false,
+            // It died, or it is silent for so long because it still creates the container.
+            Err(_) if !launcher::answers(&group.socket()) => return Answer::Unknown,
+            Err(_) => {}
         }
     }
-    false
+    Answer::Deletes
 }
 
 /// Ends and removes everything that a record names. Never fails: what cannot be removed is logged.
@@ -130,7 +152,7 @@ pub fn remove(state: &StateDir, record: &ContainerRecord) {
 
 /// Kills the init that the record means, and no later process with its number.
 fn kill_init(record: &ContainerRecord) {
-    let is_init = || start_time(record.pid) == Some(record.pid_started);
+    let is_init = || Stat::of(record.pid).is_some_and(|stat| stat.started == record.pid_started);
     if record.pid <= 0 || record.pid_started == 0 || !is_init() {
         return;
     }
@@ -161,25 +183,42 @@ fn logged(result: Result<(), StateError>) {
     }
 }
 
-/// Start time of a process in clock ticks after boot: field 22 of its `stat`.
-#[must_use]
-pub fn start_time(pid: i32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything, so count from behind it; the state is field 3.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
-}
-
 /// Removes a group whose daemon is dead and whose last container is gone.
 fn remove_dead_group(state: &StateDir, group: &GroupDir) -> Result<(), CleanupError> {
     if !group.path().exists() {
         return Ok(());
     }
     let _lock = launcher::lock(group)?;
-    if launcher::answers(&group.socket()) || has_containers(state, group) {
-        return Ok(());
-    }
-    remove_group(state, group);
+    remove_if_dead(state, group);
     Ok(())
+}
+
+/// Removes a group without a daemon and without containers. Call it with the group's lock held.
+pub fn remove_if_dead(state: &StateDir, group: &GroupDir) {
+    if !launcher::answers(&group.socket()) && !has_containers(state, group) {
+        remove_group(state, group);
+    }
+}
+
+/// Removes groups that have never had a daemon, because their launchers were killed, and what is left of groups whose
+/// removal was interrupted. Blocks.
+pub fn sweep(state: &StateDir) {
+    let groups = fs::read_dir(state.root().join("g")).into_iter().flatten().flatten();
+    for entry in groups {
+        let Some(group) = entry.file_name().to_str().map(|id| state.group(id)) else { continue };
+        if group.id().starts_with(GRAVE) {
+            // Whoever removes it at this moment finds less to do.
+            let _removed = fs::remove_dir_all(group.path());
+            continue;
+        }
+        // A launcher at work holds the lock, also while it waits for its daemon to say who it is.
+        if !group.pid().exists()
+            && let Some(_lock) = launcher::try_lock(&group)
+            && !group.pid().exists()
+        {
+            remove_if_dead(state, &group);
+        }
+    }
 }
 
 /// Removes a group's directory; what its edges did is kept. Call it with the group's lock held.
@@ -190,7 +229,8 @@ pub fn remove_group(state: &StateDir, group: &GroupDir) {
         forget_old_edges(&state.root().join("edges"));
     }
     // Out of the way in one step: a launcher may make the group's directory anew while this one is emptied.
-    let grave = group.path().with_file_name(format!(".{}.{}", group.id(), std::process::id()));
+    let grave =
+        group.path().with_file_name(format!("{GRAVE}{}.{}", group.id(), std::process::id()));
     let removed = fs::rename(group.path(), &grave).and_then(|()| fs::remove_dir_all(&grave));
     if let Err(error) = removed {
         tracing::warn!(path = %grave.display(), %error, "group directory stays");
@@ -243,15 +283,11 @@ mod tests {
             pid: 0,
             pid_started: 0,
             cgroups: Vec::new(),
+            shim_pid: 0,
+            shim_started: 0,
             registered: Some(RegisteredAs { identity, instance: "1".into() }),
             receiver: Some(dir.join("r/1.sock")),
         }
-    }
-
-    #[test]
-    fn the_own_process_has_a_start_time_and_a_gone_one_has_none() {
-        assert!(start_time(i32::try_from(std::process::id()).unwrap()).unwrap() > 0);
-        assert_eq!(start_time(i32::MAX), None);
     }
 
     #[test]
@@ -290,6 +326,21 @@ mod tests {
         }
         assert_eq!(fs::read_dir(dir.path().join("edges")).unwrap().count(), EDGES_KEPT);
         assert_eq!(fs::read_dir(dir.path().join("g")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_group_that_never_had_a_daemon_is_swept_up_unless_a_launcher_is_at_work() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path());
+        let [killed, busy, served, half] =
+            ["killed", "busy", "served", ".half.7"].map(|id| state.group(id));
+        drop(launcher::lock(&killed).unwrap());
+        state::write_file(&half.pid(), b"1").unwrap();
+        let _held = launcher::lock(&busy).unwrap();
+        state::write_file(&served.pid(), b"1").unwrap();
+        sweep(&state);
+        let left = [killed, busy, served, half].map(|group| group.path().exists());
+        assert_eq!(left, [false, true, true, false]);
     }
 
     #[test]

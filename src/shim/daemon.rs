@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use super::launcher::{self, LISTENER_FD, LaunchError, READY, READY_FD};
 use super::network::Network;
 use super::publisher::Publisher;
 use super::reaper::Reaper;
+use super::session::Stat;
 use super::state::{self, GroupDir, StateDir, StateError};
 use super::task::TaskService;
 use super::task::provision::Provisioner;
@@ -220,8 +222,11 @@ impl Daemon {
         let namespace = caller.namespace.as_str();
         let provisioner =
             Provisioner::new(config, &caller.address, namespace, group.id(), &zygote, &reaper);
+        let pid = nix::unistd::getpid().as_raw();
         let tasks = Arc::new(Tasks::new(Parts {
             namespace: namespace.to_owned(),
+            pid,
+            started: Stat::of(pid).map_or(0, |stat| stat.started),
             state: state.clone(),
             group: group.clone(),
             reaper,
@@ -236,6 +241,9 @@ impl Daemon {
         server.start().await?;
         let watched = |kind| signal(kind).map_err(system("watching signals"));
         tracing::info!(group = group.id(), namespace, "serving");
+        let swept = state.clone();
+        // Nobody waits for it.
+        drop(tokio::task::spawn_blocking(move || cleanup::sweep(&swept)));
         Ok(Self {
             group,
             state,
@@ -292,11 +300,16 @@ impl Daemon {
     }
 }
 
-/// True while a launcher has answered a start whose `Create` has not come yet.
+/// True while a launcher has answered a start whose `Create` has not come yet. containerd removes the bundle, which the
+/// mark names, when it gives a start up.
 fn start_under_way(group: &GroupDir) -> bool {
     let marks = fs::read_dir(group.starts()).into_iter().flatten().flatten();
-    marks.filter_map(|mark| mark.metadata().ok()?.modified().ok()).any(|made| {
-        // A clock that was set back makes a mark young again, for a minute at most.
-        SystemTime::now().duration_since(made).is_ok_and(|age| age < START_MAX)
-    })
+    marks.filter_map(|mark| Some((mark.path(), mark.metadata().ok()?.modified().ok()?))).any(
+        |(mark, made)| {
+            // A clock that was set back makes a mark young again, for a minute at most.
+            SystemTime::now().duration_since(made).is_ok_and(|age| age < START_MAX)
+                && fs::read(mark)
+                    .is_ok_and(|bundle| Path::new(&OsString::from_vec(bundle)).exists())
+        },
+    )
 }

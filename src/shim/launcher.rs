@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, PipeReader, Read as _};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{Flock, FlockArg};
 
 use super::bootstrap::Caller;
+use super::cleanup;
 use super::group::{self, GroupError};
 use super::spawn::{SpawnError, beside, spawn};
 use super::state::{self, GroupDir, Pointer, StateDir, StateError};
@@ -33,6 +35,8 @@ pub const READY: &str = "ready";
 const LOCK_TRIES: u32 = 16;
 /// Longest report of a daemon that did not start, in bytes.
 const REPORT_MAX: u64 = 64 * 1024;
+/// Bytes of the end of a log that stand for the report of a daemon that ended without one.
+const LOG_TAIL_MAX: usize = 2 * 1024;
 /// File in the bundle where containerd 1.x looks for the address after a restart.
 const ADDRESS_FILE: &str = "address";
 
@@ -66,12 +70,10 @@ pub enum LaunchError {
         path: PathBuf,
     },
     /// The daemon ended before it was ready.
-    #[error("the shim daemon did not start: {report} (its log: {})", log.display())]
+    #[error("the shim daemon did not start: {report}")]
     NotReady {
-        /// What it said.
+        /// What it said, or the end of its log.
         report: String,
-        /// Where it logs.
-        log: PathBuf,
     },
 }
 
@@ -83,21 +85,37 @@ fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Lau
 /// Answers `start`: the address of the group's daemon.
 ///
 /// # Errors
-/// When there is none and none can be started.
+/// When there is none and none can be started; then nothing of the start is left.
 pub fn start(caller: &Caller, bundle: &Path, config: &NodeConfig) -> Result<String, LaunchError> {
     let state = StateDir::new(&config.state_dir);
     let group_id = group::group_of_bundle(bundle, &caller.namespace, &caller.id)?;
     let group = state.group(&group_id);
     let _lock = lock(&group)?;
+    let started = start_locked(caller, bundle, config, &group);
+    if started.is_err() {
+        // containerd asks for no `delete` after a start that failed.
+        drop(state::remove_file(&group.start_mark(&caller.namespace, &caller.id)));
+        cleanup::remove_if_dead(&state, &group);
+    }
+    started
+}
+
+fn start_locked(
+    caller: &Caller,
+    bundle: &Path,
+    config: &NodeConfig,
+    group: &GroupDir,
+) -> Result<String, LaunchError> {
     let daemon =
-        if answers(&group.socket()) { None } else { Some(spawn_daemon(caller, &group, config)?) };
+        if answers(&group.socket()) { None } else { Some(spawn_daemon(caller, group, config)?) };
     // While a new daemon is loaded. It ends without tasks only after it had this lock.
-    Pointer { state_dir: state.root().to_owned(), group: group_id }.write(bundle)?;
-    state::write_file(&group.start_mark(&caller.namespace, &caller.id), b"")?;
+    Pointer { state_dir: config.state_dir.clone(), group: group.id().to_owned() }.write(bundle)?;
+    let mark = group.start_mark(&caller.namespace, &caller.id);
+    state::write_file(&mark, bundle.as_os_str().as_bytes())?;
     let address = format!("unix://{}", group.socket().display());
     state::write_file(&bundle.join(ADDRESS_FILE), address.as_bytes())?;
     if let Some(report) = daemon {
-        wait_ready(report, &group)?;
+        wait_ready(report, group)?;
     }
     Ok(address)
 }
@@ -110,21 +128,37 @@ pub fn lock(group: &GroupDir) -> Result<Flock<File>, LaunchError> {
     let path = group.lock();
     for _ in 0..LOCK_TRIES {
         fs::create_dir_all(group.path()).map_err(failed("create directory", group.path()))?;
-        let opened = OpenOptions::new().create(true).write(true).truncate(false).open(&path);
-        let file = match opened {
+        let file = match open_lock(group) {
             // An ending daemon removed the directory between the two calls.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             other => other.map_err(failed("open", &path))?,
         };
         let lock = Flock::lock(file, FlockArg::LockExclusive)
             .map_err(|(_, errno)| failed("lock", &path)(errno.into()))?;
-        let held = lock.metadata().map_err(failed("examine", &path))?;
-        match fs::metadata(&path) {
-            Ok(named) if named.ino() == held.ino() && named.dev() == held.dev() => return Ok(lock),
-            _ => {}
+        if is_named(&lock, &path) {
+            return Ok(lock);
         }
     }
     Err(LaunchError::Contended { path })
+}
+
+/// Takes the lock of a group that is there, if nobody else has it.
+#[must_use]
+pub fn try_lock(group: &GroupDir) -> Option<Flock<File>> {
+    let lock = Flock::lock(open_lock(group).ok()?, FlockArg::LockExclusiveNonblock).ok()?;
+    is_named(&lock, &group.lock()).then_some(lock)
+}
+
+fn open_lock(group: &GroupDir) -> io::Result<File> {
+    OpenOptions::new().create(true).write(true).truncate(false).open(group.lock())
+}
+
+/// True while the lock is the one under its name: its directory may have been removed since it was opened.
+fn is_named(lock: &File, path: &Path) -> bool {
+    let same = |held: fs::Metadata, named: fs::Metadata| {
+        named.ino() == held.ino() && named.dev() == held.dev()
+    };
+    lock.metadata().and_then(|held| Ok(same(held, fs::metadata(path)?))).unwrap_or(false)
 }
 
 /// True when a daemon listens there.
@@ -194,9 +228,16 @@ fn wait_ready(ready: PipeReader, group: &GroupDir) -> Result<(), LaunchError> {
     state::remove_file(&group.socket())?;
     let mut report = String::from_utf8_lossy(&report).into_owned();
     if report.is_empty() {
-        "it ended without a word".clone_into(&mut report);
+        report = format!("it ended without a word; its log ends with: {}", log_tail(group));
     }
-    Err(LaunchError::NotReady { report, log: group.log() })
+    Err(LaunchError::NotReady { report })
+}
+
+/// The last lines of the daemon's log, which goes with the group.
+fn log_tail(group: &GroupDir) -> String {
+    let log = fs::read(group.log()).unwrap_or_default();
+    let tail = &log[log.len().saturating_sub(LOG_TAIL_MAX)..];
+    String::from_utf8_lossy(tail).trim().to_owned()
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ pub mod network;
 pub mod options;
 pub mod publisher;
 pub mod reaper;
+pub mod session;
 pub mod spawn;
 pub mod stand_in;
 pub mod state;

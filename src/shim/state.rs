@@ -218,8 +218,14 @@ pub struct ContainerRecord {
     pub pid: i32,
     /// Its start time in clock ticks after boot: tells it from a later process with the same number.
     pub pid_started: u64,
-    /// Its cgroups: directories in the cgroup file systems, never a root.
+    /// Its cgroups: directories in the cgroup file systems, never a root. Before it exists those that are about to be made.
     pub cgroups: Vec<PathBuf>,
+    /// The daemon that made it, and with it the session of all that made it; 0 in records of older versions.
+    #[serde(default)]
+    pub shim_pid: i32,
+    /// Start time of the daemon, in the unit of `pid_started`.
+    #[serde(default)]
+    pub shim_started: u64,
     /// Function in the registry, when it is a secondary.
     pub registered: Option<RegisteredAs>,
     /// Receiver socket, when it is a secondary.

@@ -21,6 +21,7 @@ use crate::coordinator::plan::load_spec;
 use crate::coordinator::registry::Record;
 use crate::shim::broker::Speaker;
 use crate::shim::reaper::Exit;
+use crate::shim::session::Stat;
 use crate::shim::state::{self, ContainerRecord, RegisteredAs, container_key};
 use crate::shim::{cgroups, cleanup};
 use crate::sys::seqpacket;
@@ -62,9 +63,6 @@ impl Tasks {
         }
         let reservation = self.reserve(&request.id)?;
         cgroups::expect_a_move();
-        // The reservation keeps the daemon alive from here on.
-        let mark = self.parts.group.start_mark(&self.parts.namespace, &request.id);
-        state::remove_file(&mark)?;
         let mut record = self.new_record(&request);
         let built = self.build(&request, &mut record, reservation.cancelled()).await;
         let (container, exit) = match built {
@@ -96,6 +94,8 @@ impl Tasks {
             pid: 0,
             pid_started: 0,
             cgroups: Vec::new(),
+            shim_pid: self.parts.pid,
+            shim_started: self.parts.started,
             registered: None,
             receiver: None,
         }
@@ -159,8 +159,12 @@ impl Tasks {
         };
         let (state, mut record) = (self.parts.state.clone(), record.clone());
         let finishing = blocking(&request.id, move || {
-            record.pid_started = cleanup::start_time(record.pid).unwrap_or(0);
-            record.cgroups = cgroups::of_process(record.pid);
+            record.pid_started = Stat::of(record.pid).map_or(0, |stat| stat.started);
+            let joined = cgroups::of_process(record.pid);
+            // An init that has ended already is in none.
+            if !joined.is_empty() {
+                record.cgroups = joined;
+            }
             state::write_json(&state.record(&record.namespace, &record.id), &record)?;
             Ok(Container::new(built, record))
         });
@@ -191,6 +195,7 @@ impl Tasks {
         let provision = reactor.block_on(unless_cancelled(&request.id, cancelled, planning))??;
         tracing::info!(container = request.id, note = provision.plan.note, "planned");
         self.warn_of_another(&request.id, &provision.plan.workload);
+        record.cgroups = cgroups::to_be_made(&cgroups_path(&spec, record));
         let opened = self.open(provision, ends, kept, record)?;
         Ok(Prepared { spec, stdio, log: progress.into_log(), opened })
     }
@@ -206,6 +211,8 @@ impl Tasks {
             record.rootfs = record.bundle.join(root.path());
         }
         self.write_down(record)?;
+        // The record and the reservation stand for the start from here on.
+        state::remove_file(&self.parts.group.start_mark(&record.namespace, &record.id))?;
         if !request.rootfs.is_empty() {
             rootfs::mount(&request.rootfs, &record.rootfs)?;
         }
@@ -349,6 +356,15 @@ fn receiver(path: &Path, id: &str) -> Result<OwnedFd, TaskError> {
             .map_err(state::StateError::io("create directory", parent))?;
     }
     seqpacket::listener(path).map_err(|source| TaskError::Socket { id: id.to_owned(), source })
+}
+
+/// Where libcontainer puts the container's cgroups within each hierarchy.
+fn cgroups_path(spec: &Spec, record: &ContainerRecord) -> PathBuf {
+    let asked = spec.linux().as_ref().and_then(|linux| linux.cgroups_path().clone());
+    // As libcontainer names them when nobody does.
+    asked.unwrap_or_else(|| {
+        PathBuf::from(format!(":youki:{}", container_key(&record.namespace, &record.id)))
+    })
 }
 
 /// True when the container gets a new pid namespace: then the kernel ends its processes with its init.

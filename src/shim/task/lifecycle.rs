@@ -220,9 +220,8 @@ impl Tasks {
         let _verbs = container.verbs.lock().await;
         // Two deletes at once: the second finds nothing left.
         self.find(&container.id)?;
-        // A builder costs milliseconds, and there is nothing that it alone could do for most containers. One whose init
-        // ended before its cgroups were read needs it: libcontainer knows where they are.
-        if (container.has_aftermath || container.record.cgroups.is_empty())
+        // A builder costs milliseconds, and there is nothing that it alone could do for most containers.
+        if container.has_aftermath
             && let Err(error) = self.verb(&container, Verb::Delete).await
         {
             tracing::warn!(container = container.id, %error, "cleaning up without the builder");

@@ -18,6 +18,10 @@ use crate::shim::zygote::Zygote;
 pub struct Parts {
     /// containerd namespace.
     pub namespace: String,
+    /// This daemon, which is its session too.
+    pub pid: i32,
+    /// Its start in clock ticks after boot.
+    pub started: u64,
     /// Our state.
     pub state: StateDir,
     /// This group's.

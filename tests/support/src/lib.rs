@@ -7,13 +7,15 @@
 //!   ([`link`]) with a Redis between them.
 //! - [`languages`] builds the functions that the documentation shows, from its text.
 //! - [`numbered`] are calls whose ends and executions are compared.
-//! - [`scene`] is one test's containerd namespace with its leak check ([`leaks`]); [`run`] is `ctr run`.
+//! - [`scene`] is one test's containerd namespace with its leak check ([`leaks`]); [`run`] is `ctr run`;
+//!   [`kills`] interrupts starts.
 //!
 //! Runs in test processes and in the `cwasi-testbed` program; never part of the product.
 
 pub mod containerd;
 pub mod guard;
 pub mod image;
+pub mod kills;
 pub mod languages;
 pub mod leaks;
 pub mod link;

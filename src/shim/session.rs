@@ -1,0 +1,117 @@
+//! What a killed daemon leaves running: its zygote, builders, libcontainer's intermediate processes, compilers.
+//!
+//! Runs in `delete`. A daemon begins a session, and whatever it starts stays in it. Inits alone begin sessions of their
+//! own, and by then they are in their container's cgroups. So once nobody of the dead daemon's session is left, nobody
+//! makes another process, cgroup or file for one of its containers, and what a record names can be removed for good.
+//!
+//! The kernel gives a session's number to no other process while the session has members.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::sys::pidfd::PidFd;
+
+/// How the programs that run in a daemon's session begin, beside the daemon itself; hooks of a container are others'.
+const PROGRAM: &str = "cwasi-sandbox";
+/// Looks at the processes before those that are left are given up.
+const ROUNDS: u32 = 200;
+/// Pause between two looks.
+const ROUND_PAUSE: Duration = Duration::from_millis(10);
+
+/// What `/proc/<pid>/stat` says about a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// It has ended and waits for its parent.
+    pub is_zombie: bool,
+    /// Number of its session.
+    pub session: i32,
+    /// Its start in clock ticks after boot: tells it from a later process with the same number.
+    pub started: u64,
+}
+
+impl Stat {
+    /// Of a process; `None` when there is none with this number.
+    #[must_use]
+    pub fn of(pid: i32) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        // The name in parentheses may hold anything, so count from behind it; the state is field 3.
+        let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+        let is_zombie = matches!(fields.next()?, "Z" | "X");
+        let session = fields.nth(2)?.parse().ok()?;
+        Some(Self { is_zombie, session, started: fields.nth(15)?.parse().ok()? })
+    }
+}
+
+/// Ends what is left of the session of a daemon, if the daemon itself has ended; false when some of it stays.
+#[must_use]
+pub fn end_orphans(daemon: i32, started: u64) -> bool {
+    let is_dead = match Stat::of(daemon) {
+        None => true,
+        // A later process has the number, so the session has no members.
+        Some(stat) if stat.started != started => return true,
+        Some(stat) => stat.is_zombie,
+    };
+    if daemon <= 0 || !is_dead {
+        return true;
+    }
+    for _ in 0..ROUNDS {
+        let orphans = orphans(daemon);
+        if orphans.is_empty() {
+            return true;
+        }
+        for pid in orphans {
+            // Looked at again: the number cannot change hands any more once it is open.
+            if let Ok(orphan) = PidFd::open(pid)
+                && is_orphan(pid, daemon)
+            {
+                // It may have ended by itself.
+                let _ = orphan.signal(libc::SIGKILL);
+            }
+        }
+        std::thread::sleep(ROUND_PAUSE);
+    }
+    false
+}
+
+fn orphans(daemon: i32) -> Vec<i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter(|pid| is_orphan(*pid, daemon)).collect()
+}
+
+fn is_orphan(pid: i32, daemon: i32) -> bool {
+    Stat::of(pid).is_some_and(|stat| stat.session == daemon && !stat.is_zombie) && is_ours(pid)
+}
+
+fn is_ours(pid: i32) -> bool {
+    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    // A program that was replaced since has " (deleted)" behind its name.
+    program.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PROGRAM))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stat_is_read_whatever_the_name_is() {
+        let text = "7 (a) b) Z 1 7 5 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 12345 0 0";
+        let stat = Stat { is_zombie: true, session: 5, started: 12345 };
+        assert_eq!(Stat::parse(text), Some(stat));
+        assert_eq!(Stat::parse("7 (a"), None);
+        let own = Stat::of(i32::try_from(std::process::id()).unwrap()).unwrap();
+        assert!(own.started > 0 && !own.is_zombie);
+        assert_eq!(Stat::of(i32::MAX), None);
+    }
+
+    #[test]
+    fn a_living_daemon_keeps_its_session_and_another_program_is_nobodys() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let started = Stat::of(own).unwrap().started;
+        assert!(end_orphans(own, started) && end_orphans(own, started + 1) && end_orphans(0, 0));
+        assert!(!is_ours(own));
+    }
+}

@@ -1,0 +1,81 @@
+//! Starts of containers that are interrupted at swept moments, and the check that nothing of them is left.
+//!
+//! A count says how many moments of a start are tried: few in the tests, many in a soak.
+
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::processes;
+use crate::run::Running;
+use crate::scene::{Scene, wait_for};
+
+/// Who is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Victim {
+    /// The shim daemon of the container.
+    Shim,
+    /// The client that asked containerd for it.
+    Client,
+}
+
+/// How long after its begin a start is interrupted at most. On a quiet machine a start takes a third of that.
+const SPAN: Duration = Duration::from_millis(300);
+
+/// Starts `count` containers one after the other, and kills `victim` a little later in each start than in the one before.
+/// Each container is then removed as its user would.
+///
+/// # Panics
+/// When something is left of a container that is removed.
+pub fn interrupt_starts(scene: &Scene, victim: Victim, count: u32) {
+    let phase = std::process::id() % 100;
+    for round in 0..count {
+        // Other moments in each run of the tests.
+        let moment = SPAN * (100 * round + phase) / (100 * count);
+        let id = format!("{victim:?}-{round}").to_lowercase();
+        let run = scene.guest(&id, "server").annotation("cwasi.role", "secondary");
+        let starting = Running::start(run.command(scene.containerd, true), None)
+            .unwrap_or_else(|error| panic!("{error:#}"));
+        let victims = victims(scene, victim, &starting, &id);
+        std::thread::sleep(moment);
+        for pid in victims {
+            // It may have ended by itself.
+            let _gone = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        let _interrupted = starting.finish().unwrap_or_else(|error| panic!("{error:#}"));
+        discard(scene, &id);
+        let mut left = scene.leftovers();
+        // What a killed launcher made goes with the next daemon.
+        left.retain(|line| !line.contains("/cwasi/g/"));
+        assert!(left.is_empty(), "{id}, {moment:?}: left behind:\n  {}", left.join("\n  "));
+        let next = format!("{id}-next");
+        scene.secondary(&next, "server");
+        scene.remove(&next);
+        let left = scene.leftovers();
+        assert!(left.is_empty(), "{id}, {moment:?}: left for ever:\n  {}", left.join("\n  "));
+    }
+}
+
+/// The processes to be killed, once they exist.
+fn victims(scene: &Scene, victim: Victim, starting: &Running, id: &str) -> Vec<i32> {
+    match victim {
+        Victim::Client => vec![i32::try_from(starting.pid()).expect("process ids are below 2^22")],
+        Victim::Shim => wait_for(&format!("the shim of {id}"), || {
+            let mut all = processes::descendants(scene.containerd.guard_pid());
+            all.retain(|one| one.command.contains("cwasi-shim -") && one.state != 'Z');
+            (!all.is_empty()).then(|| all.iter().map(|one| one.pid).collect())
+        }),
+    }
+}
+
+/// Removes what there is of a container: `ctr` refuses what is not there.
+fn discard(scene: &Scene, id: &str) {
+    let _no_task = scene.ctr(["task", "rm", "--force", id]);
+    let _no_container = scene.ctr(["container", "rm", id]);
+    // `ctr` leaves its FIFOs where it did not see the end of the task: with any runtime.
+    for fifos in std::fs::read_dir(scene.containerd.ready().fifos()).into_iter().flatten().flatten()
+    {
+        let _gone = std::fs::remove_dir_all(fifos.path());
+    }
+}
