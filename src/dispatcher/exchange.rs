@@ -13,6 +13,8 @@ use super::edges::Ended;
 use super::flights::{Flight, State, Ticket};
 use super::links::{LinkId, Pick};
 
+/// How long after its deadline a call waits for the callee to say why it is late, in nanoseconds.
+const REASON_WAIT_NS: u64 = 50_000_000;
 /// Most answers that are taken from one connection before the others have their turn.
 const MESSAGES_PER_TURN: usize = cwasi_abi::CALLS_IN_FLIGHT_MAX;
 
@@ -56,11 +58,16 @@ impl<R: Resolve> Dispatcher<R> {
     pub(super) fn exchange(&mut self, link: LinkId, call: &Call<'_>) -> Result<Payload, CallError> {
         self.send(link, call)?;
         self.links.sent(link);
+        let mut until = call.deadline;
         let ended = loop {
             let Some(route) = self.links.route(link) else { break Err(closed(call.target)) };
-            match self.local.receive(route.connection(), call.target, call.deadline) {
+            match self.local.receive(route.connection(), call.target, until) {
                 Ok(Some(heard)) if heard.id == call.id => break heard.ended,
                 Ok(Some(heard)) => self.heard(link, heard),
+                // The callee's init has the same deadline, and may know why it passed.
+                Ok(None) if until == call.deadline => {
+                    until = until.map(|deadline| deadline.saturating_add(REASON_WAIT_NS));
+                }
                 Ok(None) => break Err(timeout(call.target)),
                 Err(error) => {
                     self.lose(link, &error);
@@ -202,4 +209,68 @@ pub(super) fn timeout(target: &str) -> CallError {
 fn closed(target: &str) -> CallError {
     let message = "its connection closed before the answer".to_owned();
     CallError::Broken { target: target.to_owned(), message }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd as _, OwnedFd};
+    use std::time::Duration;
+
+    use super::super::links::Route;
+    use super::*;
+    use crate::dispatcher::Settings;
+    use crate::modes::Outgoing;
+    use crate::modes::local::{Answer, LocalRoute, receive_frame, respond};
+    use crate::sys::seqpacket;
+    use crate::wire::control::EdgeReport;
+    use crate::wire::envelope::Request;
+    use crate::wire::frame::FRAME_MAX;
+
+    struct Only(Option<Route>);
+
+    impl Resolve for Only {
+        fn resolve(&mut self, _: &Question<'_>, _: Deadline) -> Result<Resolved, CallError> {
+            Ok(Resolved { route: self.0.take(), instances: 1 })
+        }
+
+        fn report(&mut self, _: Vec<EdgeReport>) {}
+    }
+
+    fn dispatcher(connection: OwnedFd) -> Dispatcher<Only> {
+        let local = LocalRoute { instance: "i".into(), connection, max_request: 64, lends: false };
+        let route = Route::Local { local, reason: String::new(), nearest: true };
+        let settings = Settings { caller: "caller".into(), max_payload: 64, timeout_ms: 60_000 };
+        Dispatcher::new(settings, Only(Some(route)))
+    }
+
+    /// How a call ends whose callee answers when its deadline has passed.
+    fn call_answered_late(why: &str) -> Result<Payload, CallError> {
+        let (ours, theirs) = seqpacket::pair().unwrap();
+        let deadline = monotonic_ns() + 20_000_000;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut buffer = vec![0; FRAME_MAX];
+                let opened = receive_frame::<Request>(&theirs, &mut buffer, 64, None).unwrap();
+                while monotonic_ns() <= deadline {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                let answer = Answer::Error(CallError::Late { message: why.to_owned() });
+                let id = opened.envelope.id().unwrap();
+                // The caller may have gone.
+                drop(respond(theirs.as_fd(), id, &answer, Some(0)));
+            });
+            dispatcher(ours).call("callee", Outgoing::Bytes(b"x"), Some(deadline))
+        })
+    }
+
+    #[test]
+    fn a_callee_may_still_say_why_it_is_late() {
+        // On a busy machine the reason may be late, too.
+        let told = (0..50).any(|_| match call_answered_late("why") {
+            Err(CallError::Late { message }) => message == "why",
+            Err(CallError::Timeout { .. }) => false,
+            other => panic!("{other:?}"),
+        });
+        assert!(told);
+    }
 }

@@ -185,10 +185,10 @@ pub enum CallError {
         /// The callee.
         target: String,
     },
-    /// The parts that are handled together did not all come in time.
+    /// The deadline passed, and it is known why.
     #[error("{message}")]
-    Incomplete {
-        /// Which of them are missing.
+    Late {
+        /// Which parts are missing, or which output nobody reads.
         message: String,
     },
     /// Workers and queue full.
@@ -262,7 +262,7 @@ impl CallError {
             Self::Invalid { .. } => Errno::InvalidArgument,
             Self::NoSuchFunction { .. } => Errno::NoSuchFunction,
             Self::Refused { .. } => Errno::Refused,
-            Self::Timeout { .. } | Self::Incomplete { .. } => Errno::Timeout,
+            Self::Timeout { .. } | Self::Late { .. } => Errno::Timeout,
             Self::Overloaded { .. } => Errno::Overloaded,
             Self::Trapped { .. } => Errno::Trapped,
             Self::Failed { .. } => Errno::Failed,
@@ -292,7 +292,7 @@ impl CallError {
             Some(Errno::NoSuchFunction) => Self::NoSuchFunction { message },
             Some(Errno::Refused) => Self::Refused { message },
             Some(Errno::Timeout) if message.ends_with(LATE) => Self::Timeout { target },
-            Some(Errno::Timeout) => Self::Incomplete { message },
+            Some(Errno::Timeout) => Self::Late { message },
             Some(Errno::Overloaded) => Self::Overloaded { message },
             Some(Errno::Trapped) => Self::Trapped { message },
             Some(Errno::PayloadTooLarge) => Self::TooLarge { message },

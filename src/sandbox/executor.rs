@@ -25,6 +25,7 @@ use crate::vm::Module;
 use crate::wire::control::FunctionLaunch;
 
 use super::builder::{Diagnostics, EXIT_PANICKED, HOME_OF_USER, chain};
+use super::function_log::FunctionLog;
 use super::init::{EXIT_START_FAILED, Sandbox};
 use super::{privileges, stderr};
 
@@ -113,6 +114,8 @@ pub struct Function<M> {
     pub threads: SingleThreaded,
     /// Socket to the shim.
     pub broker: OwnedFd,
+    /// Its stderr, opened so that writes do not wait.
+    pub log: OwnedFd,
     /// Listening receiver; secondaries only.
     pub receiver: Option<OwnedFd>,
     /// True when this process can run no native code but what is mapped already.
@@ -181,16 +184,17 @@ fn lock_down(spec: &Spec, is_filtered: bool) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Leaves stdio, the broker and the receiver, and nothing of libcontainer's or the host's.
+/// Leaves stdio, the broker, the log and the receiver, and nothing of libcontainer's or the host's.
 fn enter<M>(function: Function<M>) -> std::io::Result<Sandbox<M>> {
-    let Function { launch, module, threads, broker, receiver, is_filtered: _ } = function;
-    let mut keep = vec![broker];
+    let Function { launch, module, threads, broker, log, receiver, is_filtered: _ } = function;
+    let mut keep = vec![broker, log];
     keep.extend(receiver);
     // SAFETY:
     // - this process never returns to libcontainer, which owns the other descriptors; the diagnostics,
     //   which own one too, were stopped.
     let mut kept = unsafe { keep_only(keep) }?.into_iter();
     let broker = kept.next().ok_or(std::io::ErrorKind::NotFound)?;
+    stderr::install(FunctionLog::new(kept.next().ok_or(std::io::ErrorKind::NotFound)?)?);
     Ok(Sandbox { launch, module, threads, broker, receiver: kept.next() })
 }
 

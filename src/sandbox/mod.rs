@@ -10,12 +10,14 @@
 //! - [`init`]: pid 1 of a function's container; forks and watches its workers.
 //! - [`worker`]: runs guest code, one invocation at a time.
 //! - [`board`]: what workers do, in memory that they share with init.
+//! - [`stderr`]: lines of the runtime and of guests' `log`; [`function_log`] drops those that nobody reads.
 //!
 //! The shim speaks to them in `wire::control` messages only.
 
 pub mod board;
 pub mod builder;
 pub mod executor;
+mod function_log;
 pub mod init;
 mod messages;
 mod privileges;

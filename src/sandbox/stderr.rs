@@ -1,32 +1,44 @@
-//! Lines of the host on a function's stderr, beside what its guest writes there. The `eprintln!` of std
-//! panics when nobody reads any more and waits when nobody reads fast enough; init may do neither.
+//! Lines of the host on this process's stderr. The `eprintln!` of std panics when nobody reads any more and waits when
+//! nobody reads fast enough; processes of a function may do neither, and write to the function's log.
 
-use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::cell::RefCell;
+use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
+use std::rc::Rc;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use super::function_log::{FunctionLog, LAST_LINE_WAIT_MS, host_line, wait_for_room};
 
-/// Longest line in bytes, its end included: a pipe that is writable takes that much at once (`PIPE_BUF`).
-const LINE_MAX: usize = 4096;
+thread_local! {
+    /// Where lines go once this process is one of a function's, which have one thread each.
+    static LOG: RefCell<Option<Rc<FunctionLog>>> = const { RefCell::new(None) };
+}
 
-/// Writes a line unless stderr would make us wait: for init, and
-/// for workers that have an answer to give.
+/// From now on this process is one of a function's.
+pub fn install(log: FunctionLog) {
+    LOG.set(Some(Rc::new(log)));
+}
+
+/// The function's log, in one of its processes.
+pub fn log() -> Option<Rc<FunctionLog>> {
+    LOG.with_borrow(Clone::clone)
+}
+
+/// Writes a line, or has it counted as dropped when nobody reads.
 pub fn try_line(text: &str) {
-    let stderr = io::stderr();
-    let mut fds = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
-    if matches!(poll(&mut fds, PollTimeout::ZERO), Ok(ready) if ready > 0) {
-        line(text);
+    match log() {
+        Some(log) => log.line(text),
+        None => line(text),
     }
 }
 
-/// Writes a line and waits until somebody takes it: for last words.
+/// Writes a line and waits a moment for somebody who takes it: for last words.
 pub fn line(text: &str) {
-    const PREFIX: &str = "cwasi: ";
-    let mut line = String::with_capacity(PREFIX.len() + text.len() + 1);
-    line.push_str(PREFIX);
-    line.push_str(text);
-    line.truncate(line.floor_char_boundary(LINE_MAX - 1));
-    line.push('\n');
-    // Without a reader there is nobody to be told.
-    let _unread = io::stderr().write_all(line.as_bytes());
+    match log() {
+        Some(log) => log.last_line(text),
+        None if wait_for_room(io::stderr().as_fd(), LAST_LINE_WAIT_MS) => {
+            // Without a reader there is nobody to be told.
+            let _unread = io::stderr().write_all(host_line(text).as_bytes());
+        }
+        None => {}
+    }
 }

@@ -22,6 +22,7 @@
 
 pub mod bell;
 pub mod clock;
+pub mod counter;
 pub mod device_filter;
 pub mod exec_filter;
 pub mod huge;

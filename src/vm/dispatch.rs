@@ -1,11 +1,10 @@
-//! The dispatcher and the log as host functions see them.
+//! The dispatcher as host functions see it.
 
-use std::io::Write as _;
 use std::time::Instant;
 
 use cwasi_host_functions::{
-    CallFailure, CallNumber, Context, Deadline, Dispatch, Ended, Join, Level, LinkEnded, LogSink,
-    Outgoing, Response, ResponseLost, Shared, Started, TooManyCalls,
+    CallFailure, CallNumber, Context, Deadline, Dispatch, Ended, Join, LinkEnded, Outgoing,
+    Response, ResponseLost, Shared, Started, TooManyCalls,
 };
 
 use crate::dispatcher::embedded::LinkedCall;
@@ -166,16 +165,4 @@ pub fn from_monotonic(deadline_ns: u64) -> Instant {
     let left = deadline_ns.saturating_sub(monotonic_ns());
     let now = Instant::now();
     now.checked_add(std::time::Duration::from_nanos(left)).unwrap_or(now)
-}
-
-/// Guests' log lines on the function's stderr: `LEVEL function: message`.
-#[derive(Debug, Default)]
-pub struct StderrLog;
-
-impl LogSink for StderrLog {
-    fn log(&mut self, level: Level, context: &Context, message: &str) {
-        let line = format!("{} {}: {message}\n", level.name(), context.function);
-        // A function whose stderr is gone has nobody who could read why.
-        let _gone = std::io::stderr().write_all(line.as_bytes());
-    }
 }

@@ -38,8 +38,8 @@ pub mod wasmedge;
 
 pub use crate::wire::control::Entry;
 pub use compile::{CompileError, compile};
-pub use cwasi_host_functions::{Context, Host};
-pub use dispatch::{FunctionCalls, StderrLog};
+pub use cwasi_host_functions::{Context, Host, Level, LogSink};
+pub use dispatch::FunctionCalls;
 pub use engine::{End, Engine, EngineOptions, Instance, InstanceSpec, Module, Stop, Trap, VmError};
 pub use reactor::Handled;
 pub use wasmedge::WasmEdge;

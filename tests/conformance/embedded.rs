@@ -10,12 +10,19 @@ use cwasi::modes::{Call, CallError, Outgoing, Payload};
 use cwasi::sys::seqpacket::Deadline;
 use cwasi::vm::compile::compile_unlimited;
 use cwasi::vm::{
-    Context, Engine, EngineOptions, FunctionCalls, Handled, Host, InstanceSpec, Module, StderrLog,
-    WasmEdge, dispatch::from_monotonic, reactor,
+    Context, Engine, EngineOptions, FunctionCalls, Handled, Host, InstanceSpec, Level, LogSink,
+    Module, WasmEdge, dispatch::from_monotonic, reactor,
 };
 use cwasi::wire::control::{EdgeReport, EmbeddedModule, ModeHint};
 
 use crate::{Bench, Caller, MAX_PAYLOAD, bytes};
+
+/// Callees say nothing.
+struct NoLog;
+
+impl LogSink for NoLog {
+    fn log(&mut self, _: Level, _: &Context, _: &str) {}
+}
 
 /// Passes its payload on to `callee` and answers with the errno as a byte and what came back behind it.
 const CALLER: &str = r#"(module
@@ -156,7 +163,7 @@ fn live(caller: &Path, orders: &Receiver<Order>, answers: &Sender<Result<Vec<u8>
         Dispatcher::new(settings, Nowhere),
         EmbeddedCalls::new(ModeHint::Auto, MAX_PAYLOAD, &embedded),
     );
-    let mut host = Host::new(Context::default(), Box::new(calls), Box::new(StderrLog));
+    let mut host = Host::new(Context::default(), Box::new(calls), Box::new(NoLog));
     let engine = WasmEdge::new(EngineOptions::default()).unwrap();
     let module = engine.load_with(caller, &embedded).unwrap();
     for order in orders {

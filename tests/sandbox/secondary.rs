@@ -25,9 +25,9 @@ fn errno(code: i32) -> Errno {
     Errno::from_code(code).unwrap()
 }
 
-/// What a worker holds between requests besides a connection for each caller: stdio, broker, init, the workers' bell,
+/// What a worker holds between requests besides a connection for each caller: stdio, broker, init, the log, the workers' bell,
 /// copies of stdin and stdout to return to, what watches its callers and init, as the watcher and in reserve.
-pub const IDLE_DESCRIPTORS: usize = 10;
+pub const IDLE_DESCRIPTORS: usize = 11;
 
 fn idle_descriptors(function: &Function<'_>, worker: usize, callers: usize) -> Vec<(i32, PathBuf)> {
     // One that died is replaced a moment after its caller has heard of it.
@@ -323,9 +323,9 @@ fn a_sandbox_holds_only_the_descriptors_that_it_was_given() {
     let mut caller = function.caller();
     assert!(caller.call(b"e").is_ok());
     let init = function.container.descriptors();
-    // stdio, broker, receiver, signals, what watches workers and connections (those that workers read, and the
+    // stdio, broker, log, receiver, signals, what watches workers and connections (those that workers read, and the
     // others), the workers' bell, one socket per worker, one connection
-    assert_eq!(init.len(), 3 + 2 + 1 + 3 + 1 + 2 + 1, "{init:?}");
+    assert_eq!(init.len(), 3 + 3 + 1 + 3 + 1 + 2 + 1, "{init:?}");
     for worker in 0..2 {
         let held = idle_descriptors(&function, worker, 1);
         let targets: Vec<_> = held.iter().map(|(_, path)| path.to_string_lossy()).collect();

@@ -7,8 +7,7 @@ use cwasi::sys::pool::SegmentPool;
 use cwasi::vm::compile::compile_unlimited;
 use cwasi::vm::wasmedge::{WasmEdgeInstance, WasmEdgeModule};
 use cwasi::vm::{
-    Context, Engine as _, EngineOptions, Host, Instance as _, InstanceSpec, Module as _, StderrLog,
-    WasmEdge,
+    Context, Engine as _, EngineOptions, Host, Instance as _, InstanceSpec, Module as _, WasmEdge,
 };
 use cwasi::wire::control::EmbeddedModule;
 use cwasi_abi::REGION_PAGE;
@@ -16,6 +15,7 @@ use cwasi_host_functions::{CallFailure, Deadline, Dispatch, Outgoing, Response};
 use tempfile::TempDir;
 
 use crate::harness::Case;
+use crate::worker::Lines;
 
 const PAGE: i32 = REGION_PAGE.cast_signed();
 /// A region here: above what is copied anyway.
@@ -91,7 +91,7 @@ struct Vm {
 
 impl Vm {
     fn new(module: &WasmEdgeModule, pool: Option<SegmentPool>) -> Self {
-        let mut host = Host::new(Context::default(), Box::new(Inside), Box::new(StderrLog));
+        let mut host = Host::new(Context::default(), Box::new(Inside), Box::new(Lines::default()));
         host.begin(Context::default());
         let spec = InstanceSpec { pool, ..InstanceSpec::default() };
         let instance = module.instantiate(&spec, &mut host).unwrap();

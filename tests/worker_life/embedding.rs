@@ -9,11 +9,12 @@ use cwasi::sys::seqpacket::Deadline;
 use cwasi::vm::compile::compile_unlimited;
 use cwasi::vm::{
     Context, Engine as _, EngineOptions, FunctionCalls, Host, Instance as _, InstanceSpec,
-    Module as _, StderrLog, WasmEdge,
+    Module as _, WasmEdge,
 };
 use cwasi::wire::control::{EdgeReport, EmbeddedModule, ModeHint};
 
 use crate::harness::Case;
+use crate::worker::Lines;
 
 /// Batches per way, and calls per batch.
 const BATCHES: usize = 300;
@@ -91,7 +92,7 @@ fn times() {
         Settings { caller: "caller".into(), max_payload: PAYLOAD_MAX, timeout_ms: 60_000 };
     let calls = EmbeddedCalls::new(ModeHint::Auto, PAYLOAD_MAX, &embedded);
     let calls = FunctionCalls::new(Dispatcher::new(settings, Nowhere), calls);
-    let mut host = Host::new(Context::default(), Box::new(calls), Box::new(StderrLog));
+    let mut host = Host::new(Context::default(), Box::new(calls), Box::new(Lines::default()));
     let engine = WasmEdge::new(EngineOptions::default()).unwrap();
     let module = engine.load_with(&caller, &embedded).unwrap();
     let mut made = Vec::with_capacity(BATCHES);

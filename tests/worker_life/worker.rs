@@ -248,7 +248,7 @@ impl Dispatch for Callees {
 
 /// Log lines of a guest.
 #[derive(Clone, Default)]
-struct Lines(Rc<RefCell<Vec<String>>>);
+pub struct Lines(Rc<RefCell<Vec<String>>>);
 
 impl LogSink for Lines {
     fn log(&mut self, level: Level, context: &Context, message: &str) {

@@ -1,6 +1,6 @@
 //! `create`: everything of a container up to, and without, its workload.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 
 use libcontainer::container::Container;
 use libcontainer::container::builder::ContainerBuilder;
@@ -9,6 +9,7 @@ use libcontainer::syscall::syscall::SyscallType;
 use nix::unistd::Pid;
 
 use crate::sandbox::executor::{Function, FunctionExecutor, NativeExecutor};
+use crate::sandbox::function_log;
 use crate::sys::device_filter::DeviceFilter;
 use crate::sys::exec_filter;
 use crate::sys::process::SingleThreaded;
@@ -51,11 +52,14 @@ pub fn create(
         .and_then(|builder| builder.with_root_path(&request.root))
         .map_err(failed)?;
     let prepared = prepare(request, &spec.bundle)?;
-    let builder = builder.with_stdin(stdin).with_stdout(stdout).with_stderr(stderr);
     let builder = match &spec.workload {
         Workload::Native => builder.with_executor(NativeExecutor),
         Workload::Function(launch) => {
-            let mut function = load(threads, launch, descriptors.next(), descriptors.next())?;
+            let log = function_log::open(stderr.as_fd()).map_err(|source| {
+                BuilderError::Stderr { function: launch.identity.function.clone(), source }
+            })?;
+            let (broker, receiver) = (descriptors.next(), descriptors.next());
+            let mut function = load(threads, launch, log, broker, receiver)?;
             // Everything that libcontainer does for the function from here on is under the filter too. Hooks are
             // programs, so that with any it comes when they have run, before the function's first step.
             if !prepared.has_hooks() {
@@ -65,6 +69,7 @@ pub fn create(
             builder.with_executor(FunctionExecutor::new(function))
         }
     };
+    let builder = builder.with_stdin(stdin).with_stdout(stdout).with_stderr(stderr);
     let mut container = builder
         .as_init(prepared.bundle())
         .with_systemd(false)
@@ -109,6 +114,7 @@ fn not_built(id: &str, source: LibcontainerError) -> BuilderError {
 fn load(
     threads: SingleThreaded,
     launch: &FunctionLaunch,
+    log: OwnedFd,
     broker: Option<OwnedFd>,
     receiver: Option<OwnedFd>,
 ) -> Result<Function<<WasmEdge as Engine>::Module>, BuilderError> {
@@ -126,7 +132,7 @@ fn load(
         .map_err(failed)?;
     module.check(&launch.entry).map_err(failed)?;
     let is_filtered = false;
-    Ok(Function { launch: launch.clone(), module, threads, broker, receiver, is_filtered })
+    Ok(Function { launch: launch.clone(), module, threads, broker, log, receiver, is_filtered })
 }
 
 /// Descriptors beside the reply socket.

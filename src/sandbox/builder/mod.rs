@@ -155,6 +155,15 @@ pub enum BuilderError {
     /// Native code of the image cannot be kept out.
     #[error(transparent)]
     ExecFilter(#[from] ExecFilterError),
+    /// The function's stderr cannot be opened for its log.
+    #[error("the stderr of function {function} cannot be opened")]
+    Stderr {
+        /// Name of the function.
+        function: String,
+        /// What the file system says.
+        #[source]
+        source: std::io::Error,
+    },
     /// A panic.
     #[error("the builder panicked, the shim's log says where")]
     Panicked,

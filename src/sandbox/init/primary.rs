@@ -6,6 +6,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::sandbox::function_log::{full_stream, unread};
 use crate::sandbox::messages::{WORKER_MESSAGE_MAX, WorkerMessage};
 use crate::sandbox::stderr;
 use crate::sys::clock::monotonic_ns;
@@ -111,8 +112,9 @@ fn code<M>(sandbox: &Sandbox<M>, ending: Ending, cause: Option<Cause>) -> i32 {
         (Some(Cause::Stopped(signal)), Ending::Killed(_)) => 128 + signal as i32,
         (Some(Cause::OutOfTime), _) => {
             let limit_ms = sandbox.launch.timeout_ms.unwrap_or(0);
+            let why = full_stream(true).map(unread).unwrap_or_default();
             stderr::line(&format!(
-                "{function} did not end within {limit_ms} ms (cwasi.timeout), killed"
+                "{function} did not end within {limit_ms} ms (cwasi.timeout), killed{why}"
             ));
             ending.code()
         }

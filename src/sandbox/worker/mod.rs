@@ -24,11 +24,12 @@ use crate::sys::bell::Bell;
 use crate::sys::pool::SegmentPool;
 use crate::sys::process::{die_with_parent, exit_now, keep_only};
 use crate::sys::seqpacket;
-use crate::vm::{Context, FunctionCalls, Host, InstanceSpec, Module, StderrLog};
+use crate::vm::{Context, FunctionCalls, Host, InstanceSpec, Module};
 use crate::wire::control::{self, FunctionLaunch};
 
 use super::board::Slot;
 use super::builder::EXIT_PANICKED;
+use super::function_log::GuestLog;
 use super::init::{EXIT_START_FAILED, Sandbox};
 use super::messages::WorkerMessage;
 use super::stderr;
@@ -92,7 +93,7 @@ fn live<M: Module>(
     }
 }
 
-/// Leaves the worker with stdio, the broker, its socket to init, and its callers' connections.
+/// Leaves the worker with stdio, the broker, its socket to init, the function's log, and its callers' connections.
 fn set_up<'s, M>(
     sandbox: &Sandbox<M>,
     parent: Pid,
@@ -101,7 +102,8 @@ fn set_up<'s, M>(
 ) -> std::io::Result<(OwnedFd, OwnedFd, Option<Seat<'s>>)> {
     die_with_parent(parent)?;
     SigSet::empty().thread_set_mask()?;
-    let mut given = vec![sandbox.broker.try_clone()?, socket];
+    let log = stderr::log().ok_or(std::io::ErrorKind::NotFound)?;
+    let mut given = vec![sandbox.broker.try_clone()?, socket, log.share()?];
     let mut callers = Vec::new();
     let slot = match seat {
         None => None,
@@ -121,9 +123,12 @@ fn set_up<'s, M>(
     // SAFETY:
     // - this process never returns into init's code, which owns the other descriptors.
     let mut kept = unsafe { keep_only(given) }?.into_iter();
-    let (Some(broker), Some(init)) = (kept.next(), kept.next()) else {
+    let (Some(broker), Some(init), Some(fd)) = (kept.next(), kept.next(), kept.next()) else {
         return Err(std::io::ErrorKind::NotFound.into());
     };
+    stderr::install(log.in_worker(fd));
+    // The number that it had was closed with the others.
+    std::mem::forget(log);
     let Some((slot, bell)) = slot.zip(kept.next()) else { return Ok((broker, init, None)) };
     let lines = callers.into_iter().zip(kept);
     let lines = lines.map(|((id, caller, lends), fd)| Line { id, fd: fd.into(), caller, lends });
@@ -148,7 +153,7 @@ impl<'a, M: Module> Worker<'a, M> {
             workflow: launch.workflow.clone(),
             ..Context::default()
         };
-        let host = Host::new(context, Box::new(calls), Box::new(StderrLog));
+        let host = Host::new(context, Box::new(calls), Box::new(GuestLog(stderr::log())));
         let spec = InstanceSpec {
             args: launch.args.clone(),
             env: launch.env.clone(),

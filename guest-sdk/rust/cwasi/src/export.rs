@@ -13,7 +13,7 @@ use std::cell::{Cell, RefCell, UnsafeCell};
 use std::panic;
 use std::ptr::NonNull;
 
-use cwasi_abi::{PAYLOAD_ALIGN, REGION_PAGE, ResponseRef};
+use cwasi_abi::{log_level, PAYLOAD_ALIGN, REGION_PAGE, ResponseRef};
 
 use crate::block::Block;
 use crate::handler::{Body, Handler, Payload};
@@ -67,10 +67,11 @@ pub fn initialize() {
     unsafe {
         __wasm_call_ctors();
     }
-    let print = panic::take_hook();
-    panic::set_hook(Box::new(move |info| {
-        imports::trap_message(&info.to_string());
-        print(info);
+    panic::set_hook(Box::new(|info| {
+        let text = info.to_string();
+        imports::trap_message(&text);
+        // Not printed: that would wait for a reader of stderr.
+        imports::log(log_level::ERROR, &text);
     }));
 }
 

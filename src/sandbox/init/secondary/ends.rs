@@ -53,6 +53,11 @@ impl<M: Module> Secondary<'_, M> {
         CallError::Timeout { target: self.sandbox.launch.identity.function.clone() }
     }
 
+    /// Late, and this may be the reason.
+    pub(super) fn late_because(&self, why: &str) -> CallError {
+        CallError::Late { message: format!("{}{why}", self.late()) }
+    }
+
     pub(super) fn broken(&self, message: &str) -> CallError {
         let target = self.sandbox.launch.identity.function.clone();
         CallError::Broken { target, message: message.to_owned() }

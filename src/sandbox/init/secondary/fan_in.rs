@@ -95,7 +95,7 @@ impl<M: Module> Secondary<'_, M> {
                 Partial::Fail => {
                     self.complain(&text);
                     for part in group.into_parts().into_values() {
-                        let error = CallError::Incomplete { message: text.clone() };
+                        let error = CallError::Late { message: text.clone() };
                         self.outbox.tell(&Reply::to(&part.item), error);
                     }
                 }
@@ -104,7 +104,7 @@ impl<M: Module> Secondary<'_, M> {
         while let Some((part, message)) =
             self.barrier.as_mut().and_then(|barrier| barrier.pop_given_up(now))
         {
-            self.outbox.tell(&Reply::to(&part.item), CallError::Incomplete { message });
+            self.outbox.tell(&Reply::to(&part.item), CallError::Late { message });
         }
     }
 

@@ -18,10 +18,11 @@ use nix::sys::signal::Signal;
 use crate::modes::CallError;
 use crate::modes::local::receiver::{ConnectionId, Event};
 use crate::modes::local::{Incoming, Receiver};
+use crate::sandbox::function_log::{full_stream, unread};
 use crate::sandbox::{stderr, terms};
 use crate::sys::clock::monotonic_ns;
 use crate::vm::Module;
-use crate::wire::control::SandboxMessage;
+use crate::wire::control::{Entry, SandboxMessage};
 
 use super::barrier::Barrier;
 use super::doing::{Doing, Lost};
@@ -183,6 +184,9 @@ impl<'a, M: Module> Secondary<'a, M> {
         let reads_shared = self.reads_shared();
         fds.extend(listener.map(input));
         fds.extend(reads_shared.then(|| input(self.receiver.shared_fd())));
+        // When a reader comes it learns what it missed.
+        let untold = stderr::log().filter(|log| log.wants_room());
+        fds.extend(untold.iter().map(|log| room(log.as_fd())));
         fds.extend(unfed.iter().map(|(_, fd)| room(*fd)));
         // Whoever has room now is found by trying all of them.
         fds.extend(self.outbox.sockets().map(room));
@@ -195,6 +199,9 @@ impl<'a, M: Module> Secondary<'a, M> {
         let (signals, workers, connections) = (hit(), hit(), hit());
         let listener = listener.is_some() && hit();
         let shared = reads_shared && hit();
+        if let Some(log) = untold.as_ref().filter(|_| hit()) {
+            log.tell_dropped();
+        }
         let fed = unfed.iter().filter(|_| hit()).map(|(index, _)| *index);
         let said = workers.then(|| self.pool.ready()).into_iter().flatten();
         Readiness {
@@ -282,8 +289,16 @@ impl<'a, M: Module> Secondary<'a, M> {
             _ => None,
         };
         if let Some(id) = expired {
-            self.complain(&format!("call {id} did not end in time; its worker was killed for it"));
-            self.fail(&lost.doing, &self.late());
+            let stuck = full_stream(self.sandbox.launch.entry == Entry::Reactor).map(unread);
+            let why = stuck.as_deref().unwrap_or_default();
+            self.complain(&format!(
+                "call {id} did not end in time; its worker was killed for it{why}"
+            ));
+            let error = match stuck {
+                Some(why) => self.late_because(&why),
+                None => self.late(),
+            };
+            self.fail(&lost.doing, &error);
         } else if !matches!(lost.doing, Doing::Nothing) {
             self.complain(&format!("a worker {how} while it served a request"));
             let error = if lost.unbegun {

@@ -23,6 +23,10 @@ fn act(payload: Vec<u8>) -> Result<Vec<u8>, String> {
         "nap" => Ok(nap(argument, payload)),
         "fan" => fan(argument, &payload).map_err(|error| error.to_string()),
         "log" => Ok(log(&payload)),
+        "print" => {
+            println!("{}", String::from_utf8_lossy(&payload));
+            Ok(payload)
+        }
         "context" => Ok(context().into_bytes()),
         "hog" => Ok(hog().into_bytes()),
         other => Err(format!("actor knows no {other:?}")),

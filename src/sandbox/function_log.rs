@@ -1,0 +1,319 @@
+//! A function's log: lines of its guests' `log` and of the runtime on the function's stderr, beside what a guest writes
+//! there itself.
+//!
+//! Runs in init and in its workers. A line that does not fit into stderr's pipe is dropped and counted: a function must not
+//! hang because nobody reads its log. When there is room again, a line says how many were dropped. A worker waits a moment
+//! for a reader that is only slow, and not again before a line has fitted; init never waits. The log writes through
+//! an open file of its own that does not block; the guest's stderr is another one of the same pipe, and does.
+
+use std::cell::{Cell, RefCell};
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::sys::counter::SharedCounter;
+use crate::vm::{Context, Level, LogSink};
+
+/// Longest line of the runtime in bytes, its end included: a pipe takes that much whole or not at all (`PIPE_BUF`).
+pub const LINE_MAX: usize = 4096;
+/// How long a worker waits for a reader that took the lines before, in milliseconds.
+const READER_WAIT_MS: u16 = 50;
+/// How long the last line of a process waits for room, in milliseconds.
+pub const LAST_LINE_WAIT_MS: u16 = 1000;
+
+/// A line of the runtime: `cwasi: text`, cut to [`LINE_MAX`].
+pub fn host_line(text: &str) -> String {
+    const PREFIX: &str = "cwasi: ";
+    let mut line = String::with_capacity(PREFIX.len() + text.len() + 1);
+    line.push_str(PREFIX);
+    line.push_str(text);
+    line.truncate(line.floor_char_boundary(LINE_MAX - 1));
+    line.push('\n');
+    line
+}
+
+/// Opens a function's stderr once more, so that writes through the new descriptor do not wait.
+///
+/// # Errors
+/// When `/proc` is not there, or nobody has the pipe open for reading.
+pub fn open(stderr: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let mut options = OpenOptions::new();
+    options.append(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    options.open(format!("/proc/self/fd/{}", stderr.as_raw_fd())).map(Into::into)
+}
+
+/// The log of one process of a function.
+#[derive(Debug)]
+pub struct FunctionLog {
+    file: File,
+    is_pipe: bool,
+    /// Nobody will ever read it.
+    is_broken: Cell<bool>,
+    /// The last line fitted.
+    is_read: Cell<bool>,
+    /// How long a line waits for room when the one before has fitted, in milliseconds.
+    wait_ms: u16,
+    /// The end of a line that the pipe had no room for. Only lines of guests are that long.
+    rest: RefCell<Vec<u8>>,
+    /// Lines that were dropped and not told yet, in any process of the function.
+    dropped: Rc<SharedCounter>,
+}
+
+impl FunctionLog {
+    /// The log behind what [`open`] opened.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn new(fd: OwnedFd) -> io::Result<Self> {
+        Ok(Self::over(fd, Rc::new(SharedCounter::new()?), 0))
+    }
+
+    /// The same log in a forked process, which has it under another number.
+    #[must_use]
+    pub fn in_worker(&self, fd: OwnedFd) -> Self {
+        Self::over(fd, Rc::clone(&self.dropped), READER_WAIT_MS)
+    }
+
+    fn over(fd: OwnedFd, dropped: Rc<SharedCounter>, wait_ms: u16) -> Self {
+        let file = File::from(fd);
+        let is_pipe = fcntl(&file, FcntlArg::F_GETPIPE_SZ).is_ok();
+        let (is_broken, is_read) = (Cell::new(false), Cell::new(true));
+        Self { file, is_pipe, is_broken, is_read, wait_ms, rest: RefCell::default(), dropped }
+    }
+
+    /// Another descriptor of it, to be passed on.
+    ///
+    /// # Errors
+    /// When descriptors run out.
+    pub fn share(&self) -> io::Result<OwnedFd> {
+        self.file.as_fd().try_clone_to_owned()
+    }
+
+    /// A line of the runtime.
+    pub fn line(&self, text: &str) {
+        self.write(host_line(text).as_bytes());
+    }
+
+    /// The last line of a process: waits a moment for room.
+    pub fn last_line(&self, text: &str) {
+        // Without room the line is dropped.
+        let _has_room = wait_for_room(self.file.as_fd(), LAST_LINE_WAIT_MS);
+        self.line(text);
+    }
+
+    /// To be polled for room, while [`Self::wants_room`].
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// True while lines were dropped that can be told when there is room.
+    #[must_use]
+    pub fn wants_room(&self) -> bool {
+        self.is_pipe && !self.is_broken.get() && self.dropped.load(Relaxed) > 0
+    }
+
+    /// Says how many lines were dropped, if there is room for that; else it stays to be said.
+    pub fn tell_dropped(&self) {
+        let count = self.dropped.swap(0, Relaxed);
+        if count == 0 {
+            return;
+        }
+        let lines = if count == 1 { "line" } else { "lines" };
+        let text = format!("{count} log {lines} dropped: nobody read this function's stderr");
+        if self.try_write(host_line(&text).as_bytes()).is_err() {
+            self.dropped.fetch_add(count, Relaxed);
+        }
+    }
+
+    /// Writes a line, or counts it.
+    fn write(&self, line: &[u8]) {
+        if self.put(line) {
+            self.is_read.set(true);
+            return;
+        }
+        let waits = self.is_read.replace(false) && self.wait_ms > 0;
+        if waits && wait_for_room(self.file.as_fd(), self.wait_ms) && self.put(line) {
+            self.is_read.set(true);
+        } else {
+            self.dropped.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Writes a line behind everything that comes before it; false when there is no room.
+    fn put(&self, line: &[u8]) -> bool {
+        if self.write_rest() && self.dropped.load(Relaxed) > 0 {
+            self.tell_dropped();
+        }
+        // Otherwise there is no room, or a reader would take this line for one that came before those that it missed.
+        let is_next = self.rest.borrow().is_empty() && self.dropped.load(Relaxed) == 0;
+        let written = is_next.then(|| self.try_write(line).ok()).flatten();
+        if let Some(len) = written {
+            self.rest.borrow_mut().extend(&line[len..]);
+        }
+        written.is_some()
+    }
+
+    /// The end of the line before; false when there is no room for it yet.
+    fn write_rest(&self) -> bool {
+        let mut rest = self.rest.borrow_mut();
+        if !rest.is_empty() {
+            let len = self.try_write(&rest).unwrap_or(0);
+            rest.drain(..len);
+        }
+        rest.is_empty()
+    }
+
+    /// Writes what there is room for: all of it, up to [`LINE_MAX`] bytes.
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match (&self.file).write(bytes) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.is_broken.set(error.kind() == ErrorKind::BrokenPipe);
+                    return Err(error);
+                }
+                written => return written,
+            }
+        }
+    }
+}
+
+/// Waits until a write would not wait, for a bounded time; false when it would still.
+#[must_use]
+pub fn wait_for_room(fd: BorrowedFd<'_>, wait_ms: u16) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::POLLOUT)];
+    poll(&mut fds, PollTimeout::from(wait_ms)).is_ok_and(|ready| ready > 0)
+}
+
+/// Which of the function's own output streams has no room now, so that a guest's write to it waits for a reader.
+#[must_use]
+pub fn full_stream(with_stdout: bool) -> Option<&'static str> {
+    let (stdout, stderr) = (io::stdout(), io::stderr());
+    let stdout = with_stdout.then(|| ("stdout", stdout.as_fd()));
+    let mut streams = stdout.into_iter().chain([("stderr", stderr.as_fd())]);
+    streams.find(|(_, fd)| is_full(*fd)).map(|(name, _)| name)
+}
+
+/// For an error: why an invocation may not have ended.
+pub fn unread(stream: &str) -> String {
+    format!("; its {stream} is full and nobody reads it, so it may have waited in a write")
+}
+
+fn is_full(fd: BorrowedFd<'_>) -> bool {
+    !wait_for_room(fd, 0)
+}
+
+/// Lines of guests: `LEVEL function: message`.
+#[derive(Clone, Debug)]
+pub struct GuestLog(pub Option<Rc<FunctionLog>>);
+
+impl LogSink for GuestLog {
+    fn log(&mut self, level: Level, context: &Context, message: &str) {
+        let line = format!("{} {}: {message}\n", level.name(), context.function);
+        if let Some(log) = &self.0 {
+            log.write(line.as_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use super::*;
+
+    /// A log over a pipe whose other writers block, and the pipe's end.
+    fn log() -> (FunctionLog, io::PipeReader, io::PipeWriter) {
+        let (reader, writer) = io::pipe().unwrap();
+        let log = FunctionLog::new(open(writer.as_fd()).unwrap()).unwrap();
+        (log, reader, writer)
+    }
+
+    fn read_all(log: FunctionLog, mut reader: io::PipeReader, writer: io::PipeWriter) -> String {
+        drop((log, writer));
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    #[test]
+    fn lines_without_a_reader_are_dropped_and_counted_and_told_when_one_comes() {
+        let (log, mut reader, writer) = log();
+        for number in 0..5000 {
+            log.line(&format!("line {number} of many that nobody reads for a while"));
+        }
+        assert!(log.wants_room() && is_full(writer.as_fd()));
+        let mut first = vec![0; 32 * 1024];
+        reader.read_exact(&mut first).unwrap();
+        log.line("after");
+        assert!(!log.wants_room());
+        let text = String::from_utf8(first).unwrap() + &read_all(log, reader, writer);
+        let lines: Vec<_> = text.lines().collect();
+        let [.., told, last] = &lines[..] else { panic!("{text}") };
+        assert_eq!(*last, "cwasi: after");
+        let kept = lines.len() - 2;
+        let expected =
+            format!("cwasi: {} log lines dropped: nobody read this function's stderr", 5000 - kept);
+        assert_eq!(*told, expected);
+        assert!(lines[..kept].iter().all(|line| line.ends_with("for a while")), "all are whole");
+    }
+
+    #[test]
+    fn a_long_line_that_fits_only_in_part_is_completed_before_the_next() {
+        let (log, mut reader, writer) = log();
+        let long = format!("{}\n", "x".repeat(16_384));
+        let mut written = 0;
+        while log.dropped.load(Relaxed) == 0 {
+            log.write(long.as_bytes());
+            written += 1;
+        }
+        let mut start = vec![0; 48 * 1024];
+        reader.read_exact(&mut start).unwrap();
+        log.line("after");
+        let text = String::from_utf8(start).unwrap() + &read_all(log, reader, writer);
+        let whole = text.lines().filter(|line| line.len() == 16_384).count();
+        assert_eq!(
+            (whole, text.lines().count()),
+            (written - 1, written + 1),
+            "count and last line"
+        );
+    }
+
+    #[test]
+    fn a_slow_reader_misses_nothing() {
+        let (log, mut reader, writer) = log();
+        let fd = log.share().unwrap();
+        let patient = FunctionLog::over(fd, Rc::clone(&log.dropped), u16::MAX);
+        let reading = std::thread::spawn(move || {
+            let mut text = Vec::new();
+            let mut chunk = vec![0; 4096];
+            while let Ok(len @ 1..) = reader.read(&mut chunk) {
+                text.extend(&chunk[..len]);
+                std::thread::yield_now();
+            }
+            text
+        });
+        for number in 0..5000 {
+            patient.line(&format!("line {number} of many that somebody reads slowly"));
+        }
+        drop((log, patient, writer));
+        let text = String::from_utf8(reading.join().unwrap()).unwrap();
+        assert_eq!(text.lines().count(), 5000);
+        assert!(text.lines().last().unwrap().starts_with("cwasi: line 4999"));
+    }
+
+    #[test]
+    fn without_any_reader_nothing_is_waited_for() {
+        let (log, reader, _writer) = log();
+        drop(reader);
+        log.line("lost");
+        assert!(!log.wants_room(), "a poll would return at once, for ever");
+    }
+}

@@ -1,0 +1,90 @@
+//! End to end on a real containerd: a function whose output nobody reads.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+
+use cwasi_testbed::scene::{Scene, wait_for};
+
+/// More log lines than a pipe holds, several times over.
+const GREETINGS: usize = 6000;
+
+fn scene(name: &str) -> Scene {
+    Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
+}
+
+/// A stream of a container that `ctr run --detach` has left without a reader.
+fn fifo(scene: &Scene, name: &str) -> PathBuf {
+    let folders = std::fs::read_dir(scene.containerd.ready().fifos()).unwrap();
+    let mut paths = folders.map(|folder| folder.unwrap().path().join(name));
+    paths.find(|path| path.exists()).unwrap()
+}
+
+/// Begins to read, and reads until `enough` of it has come.
+fn read_until<T>(path: &PathBuf, enough: impl Fn(&str) -> Option<T>) -> (String, T) {
+    let mut reader: File =
+        OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path).unwrap();
+    let mut text = String::new();
+    let mut chunk = vec![0; 4096];
+    let found = wait_for("the log", || {
+        match reader.read(&mut chunk) {
+            Ok(len) => text.push_str(std::str::from_utf8(&chunk[..len]).unwrap()),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}"),
+        }
+        enough(&text)
+    });
+    (text, found)
+}
+
+#[test]
+fn a_function_whose_log_nobody_reads_serves_on_and_says_how_much_was_lost() {
+    let scene = scene("log");
+    scene.secondary("greeter", "greeter");
+    let calls = ["repeat".into(), "greeter".into(), GREETINGS.to_string(), "Ada".into()];
+    let outcome = scene.run(scene.guest("p", "probe").args(calls)).success();
+    assert_eq!(outcome.text(), format!("ok {GREETINGS}\n"));
+    let dropped = |text: &str| {
+        let said = text.lines().find_map(|line| {
+            line.strip_suffix(" log lines dropped: nobody read this function's stderr")
+        })?;
+        said.strip_prefix("cwasi: ")?.parse::<usize>().ok()
+    };
+    // No further call is needed for that.
+    let (text, dropped) = read_until(&fifo(&scene, "greeter-stderr"), dropped);
+    let kept = text.lines().filter(|line| line.starts_with("INFO greeter: greeting Ada for "));
+    let kept = kept.count();
+    assert_eq!((kept > 0, kept + dropped), (true, GREETINGS), "each line was kept or counted");
+    // With a reader, all is as ever.
+    let outcome = scene.run(scene.guest("q", "probe").args(["repeat", "greeter", "3", "Grace"]));
+    assert_eq!(outcome.success().text(), "ok 3\n");
+    let whole = |text: &str| {
+        (text.matches("greeting Grace for ").count() == 3 && text.ends_with('\n')).then_some(())
+    };
+    let (text, ()) = read_until(&fifo(&scene, "greeter-stderr"), whole);
+    assert!(!text.contains("dropped"), "{text}");
+}
+
+#[test]
+fn a_call_that_dies_in_a_write_that_nobody_reads_says_so() {
+    let scene = scene("full");
+    let printer = scene.guest("printer", "actor").args(["print"]);
+    let printer = printer.annotation("cwasi.role", "secondary");
+    let printer = printer.annotation("cwasi.function", "printer");
+    scene.start(printer.annotation("cwasi.timeout", "2s"));
+    let call = |id: &str, payload: &str| {
+        scene.run(scene.guest(id, "probe").args(["call", "printer", payload]))
+    };
+    let _fits = call("small", "one line").success();
+    // Its own output waits for a reader, as with any runtime.
+    let outcome = call("large", &"x".repeat(100_000));
+    assert_eq!(outcome.code, 5, "{}", outcome.stderr);
+    for part in ["did not end before its deadline", "stdout is full and nobody reads it"] {
+        assert!(outcome.stderr.contains(part), "{}", outcome.stderr);
+    }
+    let all = |text: &str| (text.len() > 60_000).then_some(());
+    let _read = read_until(&fifo(&scene, "printer-stdout"), all);
+    let _served = call("again", "another line").success();
+}
