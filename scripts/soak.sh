@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The fault suite (tests/e2e_soak) for longer than `make test` runs it, on all three containerds one after the other.
+# The fault suite (tests/e2e_soak) for longer than `make test` runs it, on all three containerds one after the other; then
+# starts that are interrupted (tests/e2e_interrupted), as many for each containerd and victim as there are minutes.
 #
 #   soak.sh MINUTES [SEED]   the seed of a run that failed repeats its faults, though not the moments at which they strike
 #
@@ -8,11 +9,11 @@ set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 minutes=${1:?usage: soak.sh MINUTES [SEED]}
 [[ $minutes =~ ^[0-9]+$ ]] || die "MINUTES=$minutes is no whole number"
-export CWASI_SOAK_SECONDS=$((minutes * 60))
+export CWASI_SOAK_SECONDS=$((minutes * 60)) CWASI_KILLS=$((minutes + 1))
 [ -z "${2:-}" ] || export CWASI_SOAK_SEED=$2
 say "faults for $minutes minutes"
 rm -rf "$TARGET_DIR/soak"
 code=0
-"$CHECKOUT/scripts/test.sh" e2e_soak || code=$?
+"$CHECKOUT/scripts/test.sh" e2e_soak e2e_interrupted || code=$?
 cat "$TARGET_DIR"/soak/*.txt
 exit "$code"
