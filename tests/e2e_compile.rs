@@ -207,6 +207,28 @@ fn who_waits_for_the_same_module_goes_on_when_its_compiler_is_ended() {
 }
 
 #[test]
+fn compilers_of_all_shims_share_the_nodes_jobs() {
+    let bench = Bench::new("compile-jobs");
+    bench.limits(&format!("{GENEROUS}\njobs = 1"));
+    let [one, other] = [SLOW, SLOW - 1]
+        .map(|functions| bench.scene.import_module(&format!("jobs-{functions}"), &bomb(functions)));
+    let first = bench.spawn("one", &one);
+    let compiler = bench.wait_for_compiler();
+    let second = bench.spawn("other", &other);
+    wait_for("the second to wait", || {
+        bench.log().contains("as many compilers run on this node as may (jobs = 1)").then_some(())
+    });
+    let pids: Vec<i32> = bench.compilers().iter().map(|one| one.pid).collect();
+    assert_eq!(pids, [compiler.pid]);
+    drop(first);
+    wait_for("the second's compiler", || {
+        bench.compilers().iter().any(|one| one.pid != compiler.pid).then_some(())
+    });
+    drop(second);
+    bench.wait_for_no_leftovers();
+}
+
+#[test]
 fn compiling_is_told_on_stderr_and_in_containerds_log_and_only_the_first_time() {
     let bench = Bench::new("compile-told");
     bench.limits("");
