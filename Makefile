@@ -4,13 +4,14 @@ PREFIX ?= /usr/local
 PROFILE ?= debug
 VIDEO ?=
 CASE ?=
+TEST ?=
 MINUTES ?= 30
 SEED ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 PROGRAMS = containerd-shim-cwasi-v1 cwasi-shim cwasi-sandbox
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
-.PHONY: help setup build guests demo demo-two-nodes test soak bench bench-quick lint miri install clean
+.PHONY: help setup build guests demo demo-two-nodes test test-vm soak bench bench-quick lint miri install clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -37,6 +38,9 @@ test: ## Every test, end to end on a private containerd included
 
 soak: setup ## The fault suite for MINUTES=n (30) on three containerds, SEED=n to repeat one: target/soak
 	@scripts/soak.sh $(MINUTES) $(SEED)
+
+test-vm: setup ## Tests in virtual machines with cgroup v2 (QEMU without KVM, minutes; TEST=name for one)
+	@scripts/vm.sh $(TEST)
 
 bench: setup ## Everything beside sockets, HTTP, Redis and runc (CASE=part of a name): target/bench
 	@scripts/bench.sh run $(if $(CASE),--case '$(CASE)')

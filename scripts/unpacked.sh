@@ -18,6 +18,12 @@ UNPACKED=(
     "valkey-8 trixie 8. valkey-server valkey-tools libjemalloc2 liblzf1"
 )
 
+# What only the tests in virtual machines need (scripts/vm.sh); the kernel's package depends on its version.
+QEMU_ROW="qemu trixie 1:10.0 qemu-system-x86 qemu-system-data seabios libaio1t64 libcapstone5 libdaxctl1 libfdt1 libfuse3-4
+    libgnutls30t64 libhogweed6t64 libibverbs1 libndctl6 libnettle8t64 libnl-3-200 libnl-route-3-200 libpmem1 librdmacm1t64
+    libslirp0 libunistring5 liburing2 libvdeplug2t64"
+KERNEL_PACKAGE=linux-image-cloud-amd64
+
 missing_unpacked() {
     local folder
     for row in "${UNPACKED[@]}"; do
@@ -91,6 +97,10 @@ unpack_row() {
         dpkg-deb -x "$target.new"/debs/"$package"_*.deb "$target.new"
         echo "$package $version" >>"$target.new/VERSION"
     done
+    if [ -d "$target.new/usr/share/seabios" ]; then
+        mkdir "$target.new/firmware"
+        cp -L "$target.new"/usr/share/{qemu,seabios}/*.bin "$target.new/firmware/"
+    fi
     # Programs and their libraries only: no unit files, no documentation, no stress tests.
     rm -rf "$target.new"/{debs,etc,lib/systemd,usr/lib/systemd,usr/bin/containerd-stress} \
         "$target.new"/usr/share/{bash-completion,doc,lintian,man,zsh}
@@ -107,4 +117,17 @@ unpack_missing() {
     done
     # Lists and archives are of no use any more.
     rm -rf "$APT_PRIVATE"
+}
+
+unpack_for_vm() {
+    [ ! -e "$STATE_DIR/qemu/VERSION" ] || [ ! -e "$STATE_DIR/kernel/VERSION" ] || return 0
+    local version kernel
+    private_apt_update
+    version=$(version_in_suite "$KERNEL_PACKAGE" trixie 6.12)
+    kernel=$(private_apt apt-cache show "$KERNEL_PACKAGE=$version" | sed -nE 's/^Depends: (linux-image-[^ ,]+).*/\1/p')
+    [ -n "$kernel" ] || die "Debian trixie on $(archive_uri) has no $KERNEL_PACKAGE"
+    # shellcheck disable=SC2086 # fields of the row
+    unpack_row $QEMU_ROW
+    unpack_row kernel trixie - "$kernel"
+    rm -rf "$STATE_DIR/kernel/usr" "$APT_PRIVATE"
 }

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# Runs tests/vm/NAME.sh as root in a machine of its own: QEMU without KVM, Debian 13's cloud kernel, cgroup v2, no systemd.
+# The machine has the runtime of target/debug (PROFILE=release: target/release), containerd 1.7, runc and busybox, in memory.
+#
+#   vm.sh NAME…         each test in a machine of its own; without a name, all of tests/vm
+#
+# Booting takes about half a minute. A machine that has not ended after VM_SECONDS (300) is killed. Its console is
+# .cwasi/vm/NAME.log.
+set -euo pipefail
+source "$(dirname "$0")/lib.sh"
+source "$CHECKOUT/scripts/unpacked.sh"
+
+PROGRAMS_DIR=$TARGET_DIR/${PROFILE:-debug}
+VM_DIR=$STATE_DIR/vm
+VM_SECONDS=${VM_SECONDS:-300}
+QEMU=$STATE_DIR/qemu
+KERNEL=$STATE_DIR/kernel
+# The last word of a machine whose test has passed.
+PASSED="vm-test: passed"
+
+# Copies programs with the libraries that they load, where they are on this machine.
+add_programs() {
+    local root=$1 program
+    shift
+    for program in "$@"; do
+        install -D -m 755 "$program" "$root/usr/bin/$(basename "$program")"
+        ldd "$program" 2>/dev/null | grep -oE '/[^ ]+' | while read -r library; do
+            [ -e "$root$library" ] || install -D -m 755 "$(realpath "$library")" "$root$library"
+        done
+    done
+}
+
+# The machine's first file system: everything that it has.
+make_root() {
+    local root=$1 name=$2 applet
+    mkdir -p "$root"/{proc,sys,dev,run,tmp,var,etc,rootfs/bin,rootfs/proc,rootfs/sys,rootfs/dev,rootfs/run}
+    install -m 755 "$STATE_DIR/busybox/bin/busybox" "$root/rootfs/bin/busybox"
+    install -D -m 755 "$STATE_DIR/busybox/bin/busybox" "$root/bin/busybox"
+    for applet in sh mount switch_root mkdir cp cat echo grep sleep touch rm chmod ls poweroff seq printf env; do
+        ln -s busybox "$root/bin/$applet"
+    done
+    add_programs "$root" "$PROGRAMS_DIR"/{containerd-shim-cwasi-v1,cwasi-shim,cwasi-sandbox} \
+        "$STATE_DIR"/containerd-1.7/usr/bin/{containerd,ctr,containerd-shim-runc-v2} "$STATE_DIR/runc/usr/sbin/runc"
+    install -m 755 "$CHECKOUT/tests/vm/init" "$root/init"
+    install -m 644 "$CHECKOUT/tests/vm/$name.sh" "$root/test.sh"
+}
+
+run_test() {
+    local name=$1 root log
+    root=$(mktemp -d "$VM_DIR/root.XXXXXX")
+    log=$VM_DIR/$name.log
+    [ -e "$CHECKOUT/tests/vm/$name.sh" ] || die "there is no tests/vm/$name.sh"
+    make_root "$root" "$name"
+    (cd "$root" && find . | "$STATE_DIR/busybox/bin/busybox" cpio -o -H newc 2>/dev/null) >"$VM_DIR/$name.cpio"
+    rm -rf "$root"
+    say "machine for $name: console in $log"
+    LD_LIBRARY_PATH=$QEMU/usr/lib/x86_64-linux-gnu timeout --kill-after=5 "$VM_SECONDS" \
+        "$QEMU/usr/bin/qemu-system-x86_64" -L "$QEMU/firmware" -accel tcg,thread=multi -cpu max -smp 2 -m 3G -nic none \
+        -kernel "$KERNEL"/boot/vmlinuz-* -initrd "$VM_DIR/$name.cpio" -append 'console=ttyS0 quiet panic=-1' -no-reboot \
+        -display none -monitor none -serial "file:$log" </dev/null || say "the machine was ended after $VM_SECONDS s"
+    rm -f "$VM_DIR/$name.cpio"
+    if ! grep -q "^$PASSED" "$log"; then
+        tail -n 40 "$log" >&2
+        die "$name failed in its machine"
+    fi
+    grep '^vm-test:' "$log" >&2
+}
+
+[ -e "$PROGRAMS_DIR/cwasi-sandbox" ] || die "$PROGRAMS_DIR has no runtime: make build"
+mkdir -p "$VM_DIR"
+unpack_for_vm
+if [ $# = 0 ]; then
+    set -- $(basename -s .sh -a "$CHECKOUT"/tests/vm/*.sh)
+fi
+for name in "$@"; do
+    run_test "$name"
+done
