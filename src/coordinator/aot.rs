@@ -404,6 +404,7 @@ mod tests {
             exports: Vec::new(),
             foreign: std::collections::BTreeMap::new(),
             dropped_native: false,
+            opens_files: false,
         }
     }
 

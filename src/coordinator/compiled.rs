@@ -20,6 +20,8 @@ pub(super) struct Compiled {
     pub(super) embedded: Vec<EmbeddedModule>,
     /// Functions that were to be embedded and are not.
     pub(super) not_embedded: BTreeMap<String, String>,
+    /// True when one of them can open files.
+    pub(super) opens_files: bool,
     /// For the log: compiled now or loaded.
     pub(super) note: String,
 }
@@ -33,10 +35,12 @@ pub(super) async fn compile(
     embedding: Embedding,
     progress: &impl Progress,
 ) -> Result<Compiled, PlanError> {
+    let mut opens_files = root.opens_files;
     let mut embedded = Vec::with_capacity(embedding.modules.len());
     let mut names = Vec::new();
     for found in embedding.modules {
         let dispatch = found.is_reactor();
+        opens_files |= found.module.opens_files;
         let origin = format!("the module of image {}", found.grant.image.name);
         let module = ready_to_embed(found.module, &origin, false)?;
         let Artifact { path, .. } = cache.artifact(&module, &origin, compiler, progress).await?;
@@ -62,7 +66,7 @@ pub(super) async fn compile(
         note = format!("{note}, embedded {}", names.join(", "));
     }
     let not_embedded = embedding.refused;
-    Ok(Compiled { artifact, digest: root.digest, embedded, not_embedded, note })
+    Ok(Compiled { artifact, digest: root.digest, embedded, not_embedded, opens_files, note })
 }
 
 /// Modules that call others in their VM need a way home.

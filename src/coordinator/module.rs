@@ -99,6 +99,8 @@ pub struct CheckedModule {
     pub foreign: BTreeMap<String, BTreeMap<String, String>>,
     /// True when native code was dropped from it.
     pub dropped_native: bool,
+    /// True when it can open files.
+    pub opens_files: bool,
 }
 
 impl CheckedModule {
@@ -159,6 +161,7 @@ pub fn check(bytes: &[u8], origin: &str) -> Result<CheckedModule, ModuleError> {
         exports: read.exports,
         foreign: read.foreign,
         dropped_native: read.dropped_native,
+        opens_files: read.opens_files,
     })
 }
 
@@ -172,12 +175,16 @@ struct Read {
     /// The module without its native section, when it had one.
     clean: Option<Vec<u8>>,
     dropped_native: bool,
+    opens_files: bool,
 }
 
 impl Read {
     fn import(&mut self, import: Import<'_>, types: &[FuncType]) {
         match import.module {
-            WASI_MODULE => {}
+            // Whatever else acts on files needs a descriptor from it, or a directory as it does.
+            WASI_MODULE => {
+                self.opens_files |= import.name.starts_with("path_") || import.name == "fd_readdir";
+            }
             IMPORT_MODULE if import::parameters(import.name).is_some() => {}
             IMPORT_MODULE => {
                 self.unresolved.insert(import_text(&import, types), ());

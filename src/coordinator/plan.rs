@@ -15,7 +15,7 @@ use super::module::{self, CheckedModule, ModuleError};
 use super::progress::Progress;
 use super::registry::Record;
 use crate::config::annotations::{AnnotationError, FunctionSpec};
-use crate::wire::control::{Entry, FunctionLaunch, Isolation, Role, Workload};
+use crate::wire::control::{Entry, Files, FunctionLaunch, Isolation, Role, Workload};
 use crate::wire::ids::Identity;
 
 /// Why a container cannot be started.
@@ -365,7 +365,8 @@ fn launch(
         not_embedded: compiled.not_embedded,
         args: args(spec).to_vec(),
         env,
-        preopens: preopens(spec.mounts().as_deref().unwrap_or_default()),
+        preopens: preopens(spec),
+        files: compiled.opens_files.then(|| files(spec)),
         concurrency: annotations.concurrency,
         queue: annotations.queue,
         timeout_ms: annotations.timeout.map(milliseconds),
@@ -390,21 +391,31 @@ fn pool_max(spec: &Spec, annotations: &FunctionSpec) -> u64 {
     share.unwrap_or(u64::MAX).min(POOL_MAX) / u64::from(annotations.concurrency.max(1))
 }
 
-/// Mounts that the guest may open: directories that somebody asked for, not the container's plumbing.
-fn preopens(mounts: &[Mount]) -> Vec<PathBuf> {
+/// Mounts that the guest may open: what somebody asked for, not the container's plumbing.
+fn guest_mounts(spec: &Spec) -> impl Iterator<Item = &Mount> {
     let plumbing = |mount: &Mount| {
         let at = mount.destination();
         ["/proc", "/sys", "/dev"].iter().any(|top| at.starts_with(top))
-            || (at == Path::new("/run") && mount.typ().as_deref() == Some("tmpfs"))
+            || (at == Path::new("/run") && is_tmpfs(mount))
     };
-    let is_dir = |mount: &Mount| match (mount.typ().as_deref(), mount.source()) {
-        (Some("tmpfs"), _) => true,
-        (_, Some(source)) => source.is_dir(),
-        _ => false,
+    spec.mounts().as_deref().unwrap_or_default().iter().filter(move |mount| !plumbing(mount))
+}
+
+fn is_tmpfs(mount: &Mount) -> bool {
+    mount.typ().as_deref() == Some("tmpfs")
+}
+
+/// The directories among them.
+fn preopens(spec: &Spec) -> Vec<PathBuf> {
+    let is_dir = |mount: &&Mount| {
+        is_tmpfs(mount) || mount.source().as_ref().is_some_and(|source| source.is_dir())
     };
-    mounts
-        .iter()
-        .filter(|mount| !plumbing(mount) && is_dir(mount))
-        .map(|mount| mount.destination().clone())
-        .collect()
+    guest_mounts(spec).filter(is_dir).map(|mount| mount.destination().clone()).collect()
+}
+
+/// What is shown beside them. A tmpfs is in one place only: mounted again it would be another one.
+fn files(spec: &Spec) -> Files {
+    let cwd = spec.process().as_ref().map_or_else(|| "/".into(), |process| process.cwd().clone());
+    let shown = guest_mounts(spec).filter(|mount| !is_tmpfs(mount));
+    Files { cwd, mounts: shown.map(|mount| mount.destination().clone()).collect() }
 }

@@ -7,6 +7,7 @@
 //! - [`zygote`]: has the engine loaded and forks a builder per request of the shim.
 //! - [`builder`]: does one thing with one container, answers the shim and ends.
 //! - [`executor`]: what runs as the container's process, native or function.
+//! - `files`: what guests may open.
 //! - [`init`]: pid 1 of a function's container; forks and watches its workers.
 //! - [`worker`]: runs guest code, one invocation at a time.
 //! - [`board`]: what workers do, in memory that they share with init.
@@ -17,6 +18,7 @@
 pub mod board;
 pub mod builder;
 pub mod executor;
+mod files;
 mod function_log;
 pub mod init;
 mod messages;

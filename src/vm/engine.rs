@@ -24,9 +24,9 @@ pub struct InstanceSpec {
     pub args: Vec<String>,
     /// Environment as `KEY=value`.
     pub env: Vec<String>,
-    /// Directories that the guest may open, under the same path. Entries that are no directories are left
-    /// out (mounted files such as `/etc/hosts` cannot be preopened).
-    pub preopens: Vec<PathBuf>,
+    /// Directories that the guest may open. Entries that are no directories are left out (mounted files such as
+    /// `/etc/hosts` cannot be preopened).
+    pub preopens: Vec<Preopen>,
     /// Where regions get their memory; `None`: each from a fresh memfd.
     pub pool: Option<SegmentPool>,
 }
@@ -39,6 +39,25 @@ pub(super) fn no_memory(wanted: u64, linear_memory: usize, memory_max: Option<u6
     match memory_max {
         Some(max) => format!("{start}, and cwasi.memory allows {max}"),
         None => format!("{start}, and its `cwasi_alloc` answered 0"),
+    }
+}
+
+/// A directory that a guest may open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preopen {
+    /// What the guest calls it.
+    pub name: PathBuf,
+    /// Where it is.
+    pub path: PathBuf,
+    /// A directory that `path`, which begins at its root then, must not lead out of, whatever symbolic links there are.
+    pub inside: Option<PathBuf>,
+}
+
+impl<T: Into<PathBuf>> From<T> for Preopen {
+    /// One that the guest calls by its path.
+    fn from(path: T) -> Self {
+        let path = path.into();
+        Self { name: path.clone(), path, inside: None }
     }
 }
 

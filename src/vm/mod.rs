@@ -14,7 +14,7 @@
 //! A fresh instance per request is made ahead of it and runs once:
 //!
 //! ```no_run
-//! # use cwasi::vm::{Engine, Entry, InstanceSpec, Module, Instance, WasmEdge, EngineOptions, Host, Context};
+//! # use cwasi::vm::{Engine, Entry, InstanceSpec, Module, Preopen, Instance, WasmEdge, EngineOptions, Host, Context};
 //! # use cwasi::modes::Payload;
 //! # fn example(mut host: Host, spec: InstanceSpec, context: Context, payload: Payload) -> Result<(), cwasi::vm::VmError> {
 //! let engine = WasmEdge::new(EngineOptions { memory_max: None })?;
@@ -40,7 +40,9 @@ pub use crate::wire::control::Entry;
 pub use compile::{CompileError, compile};
 pub use cwasi_host_functions::{Context, Host, Level, LogSink};
 pub use dispatch::FunctionCalls;
-pub use engine::{End, Engine, EngineOptions, Instance, InstanceSpec, Module, Stop, Trap, VmError};
+pub use engine::{
+    End, Engine, EngineOptions, Instance, InstanceSpec, Module, Preopen, Stop, Trap, VmError,
+};
 pub use reactor::Handled;
 pub use wasmedge::WasmEdge;
 

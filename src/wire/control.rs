@@ -122,6 +122,8 @@ pub struct FunctionLaunch {
     pub env: Vec<String>,
     /// Directories that the guest may open: paths inside the container, as the guest sees them too.
     pub preopens: Vec<PathBuf>,
+    /// What else it may open; `None` when neither its module nor what is embedded in it can open anything.
+    pub files: Option<Files>,
     /// Worker processes; 1 for primaries.
     pub concurrency: u32,
     /// Requests that may wait for a worker before callers get `Overloaded`.
@@ -140,6 +142,21 @@ pub struct FunctionLaunch {
     pub idle_ms: Option<u64>,
     /// Calls are parts of groups, each handled once; `None` = every call is handled alone.
     pub fan_in: Option<FanIn>,
+}
+
+/// Where a sandbox has the files that its guest may open beside its mounts: the image's, read-only, with the mounted
+/// directories and files in their places. In a directory of its own, because the container's root leads to `/proc`, and
+/// with it to the memory of the processes that run the guest.
+pub const FILES_DIR: &str = "/dev/cwasi/files";
+
+/// Files that a guest may open beside its mounts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Files {
+    /// Its working directory.
+    pub cwd: PathBuf,
+    /// Mounts, of files too, that are shown in [`FILES_DIR`]: their places in the container.
+    pub mounts: Vec<PathBuf>,
 }
 
 /// How the parts of a group wait for each other (`cwasi.fan-in`).

@@ -48,6 +48,7 @@ pub fn launch(role: Role, artifact: &Path, entry: Entry) -> FunctionLaunch {
         args: vec!["f".into()],
         env: Vec::new(),
         preopens: Vec::new(),
+        files: None,
         concurrency: 1,
         queue: 8,
         timeout_ms: None,

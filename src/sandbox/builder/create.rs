@@ -51,7 +51,11 @@ pub fn create(
         .validate_id()
         .and_then(|builder| builder.with_root_path(&request.root))
         .map_err(failed)?;
-    let prepared = prepare(request, &spec.bundle)?;
+    let files = match &spec.workload {
+        Workload::Function(launch) => launch.files.as_ref(),
+        Workload::Native => None,
+    };
+    let prepared = prepare(request, &spec.bundle, files)?;
     let builder = match &spec.workload {
         Workload::Native => builder.with_executor(NativeExecutor),
         Workload::Function(launch) => {

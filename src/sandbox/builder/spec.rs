@@ -7,15 +7,19 @@
 //! - Capability sets that are not named (containerd writes `{}` for "drop all") stay as they are. So all
 //!   sets are named.
 //! - A relative root path is taken from the bundle, which the copy is not in.
+//!
+//! And one thing is added: a view of the image's files for guests that can open files ([`FILES_DIR`]).
 //! - Mounts: [`propagation`], [`cgroup_mounts`].
 
 use std::path::{Path, PathBuf};
 
 use libcontainer::oci_spec::OciSpecError;
-use libcontainer::oci_spec::runtime::{Capabilities, LinuxNamespaceType, Process, Spec};
+use libcontainer::oci_spec::runtime::{
+    Capabilities, LinuxNamespaceType, Mount, MountBuilder, Process, Spec,
+};
 
 use crate::sys::device_filter::DeviceFilter;
-use crate::wire::control::VerbRequest;
+use crate::wire::control::{FILES_DIR, Files, VerbRequest};
 
 use super::{BuilderError, cgroup_mounts, devices, propagation};
 
@@ -65,8 +69,12 @@ pub fn forget(request: &VerbRequest) {
     drop(Prepared { directory, has_hooks: false, devices: None });
 }
 
-/// Checks the bundle's spec and writes libcontainer's copy of it.
-pub fn prepare(request: &VerbRequest, bundle: &Path) -> Result<Prepared, BuilderError> {
+/// Checks the bundle's spec and writes libcontainer's copy of it; `files` are what a guest may open.
+pub fn prepare(
+    request: &VerbRequest,
+    bundle: &Path,
+    files: Option<&Files>,
+) -> Result<Prepared, BuilderError> {
     let path = bundle.join("config.json");
     let unreadable =
         |source: OciSpecError| BuilderError::Spec { path: path.clone(), source: Box::new(source) };
@@ -75,6 +83,9 @@ pub fn prepare(request: &VerbRequest, bundle: &Path) -> Result<Prepared, Builder
     spec.canonicalize_rootfs(bundle).map_err(unreadable)?;
     if let Some(process) = spec.process() {
         spec.set_process(Some(complete(process.clone())));
+    }
+    if let Some(files) = files {
+        show(&mut spec, files).map_err(unreadable)?;
     }
     cgroup_mounts::apply(&mut spec).map_err(unreadable)?;
     propagation::apply(&mut spec, &request.root)?;
@@ -98,6 +109,34 @@ fn validate(spec: &Spec) -> Result<(), BuilderError> {
     if spec.process().as_ref().is_some_and(|process| process.terminal() == Some(true)) {
         return Err(BuilderError::Terminal);
     }
+    Ok(())
+}
+
+/// Mounts the image's files once more, read-only and without what is mounted in them, and the guest's mounts there.
+/// Nothing is shown where `/dev` is no tmpfs: a directory would be made in the image, or on the host.
+fn show(spec: &mut Spec, files: &Files) -> Result<(), OciSpecError> {
+    let mut mounts = spec.mounts().clone().unwrap_or_default();
+    let Some(root) = spec.root().as_ref().map(|root| root.path().clone()) else { return Ok(()) };
+    let dev = mounts.iter().rfind(|mount| mount.destination() == Path::new("/dev"));
+    if dev.is_none_or(|mount| mount.typ().as_deref() != Some("tmpfs")) {
+        return Ok(());
+    }
+    let place =
+        |inside: &Path| Path::new(FILES_DIR).join(inside.strip_prefix("/").unwrap_or(inside));
+    let again: Vec<Mount> = mounts
+        .iter()
+        .filter(|mount| files.mounts.contains(mount.destination()))
+        .cloned()
+        .map(|mut mount| {
+            mount.set_destination(place(mount.destination()));
+            mount
+        })
+        .collect();
+    let options = ["bind", "ro", "nosuid", "nodev", "noexec"].map(str::to_owned).to_vec();
+    let image = MountBuilder::default().destination(FILES_DIR).typ("bind").source(root);
+    mounts.push(image.options(options).build()?);
+    mounts.extend(again);
+    spec.set_mounts(Some(mounts));
     Ok(())
 }
 

@@ -29,6 +29,7 @@ use crate::wire::control::{self, FunctionLaunch};
 
 use super::board::Slot;
 use super::builder::EXIT_PANICKED;
+use super::files;
 use super::function_log::GuestLog;
 use super::init::{EXIT_START_FAILED, Sandbox};
 use super::messages::WorkerMessage;
@@ -156,8 +157,8 @@ impl<'a, M: Module> Worker<'a, M> {
         let host = Host::new(context, Box::new(calls), Box::new(GuestLog(stderr::log())));
         let spec = InstanceSpec {
             args: launch.args.clone(),
-            env: launch.env.clone(),
-            preopens: launch.preopens.clone(),
+            env: files::environment(launch),
+            preopens: files::preopens(launch),
             pool,
         };
         Self { launch, module: &sandbox.module, init, host, spec }

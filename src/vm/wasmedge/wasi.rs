@@ -3,14 +3,22 @@
 
 use std::cell::RefCell;
 use std::ffi::CString;
-use std::path::Path;
+use std::fs::File;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+
 use super::handles::ModuleInstance;
-use crate::vm::engine::{InstanceSpec, VmError};
+use crate::vm::engine::{InstanceSpec, Preopen, VmError};
 
 /// Module name of WASI preview 1.
 pub(super) const WASI: &str = "wasi_snapshot_preview1";
+
+/// A guest's name for its working directory.
+pub(super) const CURRENT: &str = ".";
 
 /// Functions after which a WASI is as it was: they read what it was made of, or act on the process' own stdio and
 /// clocks. All others may open, close, move or change descriptors that it keeps.
@@ -62,10 +70,31 @@ pub(super) fn fresh(spec: &InstanceSpec) -> Result<ModuleInstance, VmError> {
     let args = c_strings("argument", &spec.args)?;
     let env = c_strings("environment variable", &spec.env)?;
     let mut preopens = Vec::new();
-    for path in spec.preopens.iter().filter(|path| path.is_dir()) {
-        preopens.push(preopen(path)?);
+    // Open until the engine has opened them too.
+    let mut held = Vec::new();
+    for preopen in &spec.preopens {
+        if let Some(path) = path_of(preopen, &mut held) {
+            preopens.push(argument(&preopen.name, &path)?);
+        }
     }
     ModuleInstance::wasi(&args, &env, &preopens)
+}
+
+/// Where the engine finds the directory; `None` when there is none.
+fn path_of(preopen: &Preopen, held: &mut Vec<OwnedFd>) -> Option<PathBuf> {
+    let Some(inside) = &preopen.inside else {
+        return preopen.path.is_dir().then(|| preopen.path.clone());
+    };
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let root = File::options().read(true).custom_flags(flags.bits()).open(inside).ok()?;
+    let how = OpenHow::new()
+        .flags(flags)
+        .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    let directory = openat2(&root, &preopen.path, how).ok()?;
+    // The engine does not follow a link at a path's end.
+    let path = format!("/proc/self/fd/{}/.", directory.as_raw_fd()).into();
+    held.push(directory);
+    Some(path)
 }
 
 fn c_strings(what: &str, texts: &[String]) -> Result<Vec<CString>, VmError> {
@@ -81,22 +110,24 @@ fn c_strings(what: &str, texts: &[String]) -> Result<Vec<CString>, VmError> {
 }
 
 /// `guest:host`, the engine's way to name a directory.
-fn preopen(path: &Path) -> Result<CString, VmError> {
+fn argument(name: &Path, path: &Path) -> Result<CString, VmError> {
     let refused = |reason: &str| VmError::Spec {
-        what: format!("directory {}", path.display()),
+        what: format!("directory {}", name.display()),
         reason: reason.into(),
     };
-    let text = path.to_str().ok_or_else(|| refused("its path is not UTF-8"))?;
-    if text.split('/').any(|component| component.starts_with('.')) {
+    let (Some(name), Some(path)) = (name.to_str(), path.to_str()) else {
+        return Err(refused("its path is not UTF-8"));
+    };
+    if name != CURRENT && name.split('/').any(|component| component.starts_with('.')) {
         // `/tmp/.cache` would appear to the guest as `/tmp`.
         return Err(refused(
             "a part of its path begins with a dot, which the engine would show to the guest under another name; mount it elsewhere",
         ));
     }
-    if text.contains(':') {
+    if name.contains(':') || path.contains(':') {
         return Err(refused("its path contains a colon, which the engine takes for a separator"));
     }
-    CString::new(format!("{text}:{text}")).map_err(|_| refused("its path contains a zero byte"))
+    CString::new(format!("{name}:{path}")).map_err(|_| refused("its path contains a zero byte"))
 }
 
 #[cfg(test)]
