@@ -171,6 +171,31 @@ impl Worker {
         self.mode.call(&mut self.route, &call).map(|payload| payload.into_vec().unwrap())
     }
 
+    /// Sends a call, and does not wait for its end.
+    pub fn start(&mut self, payload: &[u8], wait: Duration) -> CallId {
+        let id = CallId(bytes16());
+        let deadline = Some(monotonic_ns() + u64::try_from(wait.as_nanos()).unwrap());
+        let call = Call {
+            id,
+            target: "b",
+            payload: Outgoing::Bytes(payload),
+            deadline,
+            traceparent: "",
+            attempt: 1,
+            run: None,
+            join: None,
+        };
+        assert_eq!(self.mode.send(&self.route, &call, deadline), Ok(true), "there is room");
+        id
+    }
+
+    /// The end of any call that was [started](Self::start).
+    pub fn ended(&mut self, wait: Duration) -> (CallId, Result<Vec<u8>, CallError>) {
+        let deadline = Some(monotonic_ns() + u64::try_from(wait.as_nanos()).unwrap());
+        let heard = self.mode.receive(&self.route, "b", deadline).unwrap().unwrap();
+        (heard.id, heard.ended.map(|payload| payload.into_vec().unwrap()))
+    }
+
     pub fn call(&mut self, payload: &[u8], wait: Duration) -> Result<Vec<u8>, CallError> {
         self.call_as(CallId(bytes16()), payload, wait)
     }

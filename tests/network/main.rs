@@ -8,8 +8,10 @@
 mod bed;
 mod chunks;
 mod emits;
+mod failover;
 mod faults;
 mod lost_data;
 mod many;
 mod memory;
 mod security;
+mod slow_callers;

@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::backoff::Backoff;
 use super::bulk::{self, Dial, Pool};
+use super::locations;
 use super::session::{NetworkError, Session};
 
 /// Longest time for a connection to come up.
@@ -286,7 +287,12 @@ impl Keeper {
             self.client.get_async_pubsub().await.map_err(NetworkError::of("connecting"))?;
         let (mut sink, stream) = pubsub.split();
         self.subscribe(&mut sink).await?;
-        Ok(Connected { session: Session::new(epoch, again, control, bulk), sink, stream })
+        let session = Session::new(epoch, again, control, bulk);
+        // The name may lead to the master at the next attempt. Without memory, much works all the same.
+        if let Err(error @ NetworkError::Replica { .. }) = locations::begin(&session).await {
+            return Err(error);
+        }
+        Ok(Connected { session, sink, stream })
     }
 
     /// Makes the subscriptions those that are wanted now.
@@ -310,6 +316,7 @@ impl Keeper {
     /// Hands out messages until the connections end; returns why they did.
     async fn serve(&mut self, connected: Connected) -> String {
         let Connected { session, mut sink, mut stream } = connected;
+        let demoted = session.clone();
         let pinging = ping(session, sink.clone());
         tokio::pin!(pinging);
         loop {
@@ -327,6 +334,7 @@ impl Keeper {
                     }
                 }
                 reason = &mut pinging => return reason,
+                () = demoted.demoted() => return "it is a replica now".to_owned(),
             }
         }
     }

@@ -55,7 +55,7 @@ async fn expire(session: &Session, key: &str, after: Duration) -> Result<bool, N
 }
 
 /// Notes when this database was first written to.
-async fn begin(session: &Session) -> Result<(), NetworkError> {
+pub(super) async fn begin(session: &Session) -> Result<(), NetworkError> {
     let mut cmd = redis::cmd("SET");
     cmd.arg(SINCE_KEY).arg(1).arg("NX").arg("PX").arg(milliseconds(SINCE_KEPT));
     session.run("SET", &cmd).await

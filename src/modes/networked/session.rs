@@ -3,10 +3,12 @@
 //! A session ends with its connections and is never repaired: what was published on it and not answered when
 //! it ended may have reached somebody or not, which its user has to say (`unknown`).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::bulk::Pool;
@@ -34,7 +36,13 @@ pub enum NetworkError {
         /// Which command.
         command: &'static str,
     },
-    /// A command failed that may succeed later: Redis loads its data, cannot save it, or is a replica now.
+    /// Another server is the master now.
+    #[error("Redis is a read-only replica and refuses {command}: redis_url has to name the master")]
+    Replica {
+        /// Which command.
+        command: &'static str,
+    },
+    /// A command failed that may succeed later: Redis loads its data, or cannot save it.
     #[error("Redis refuses {command} for now: {reason}")]
     NotNow {
         /// Which command.
@@ -53,8 +61,7 @@ pub enum NetworkError {
 }
 
 /// Codes of errors that end by themselves, or when an operator does something about Redis.
-const NOT_NOW: [&str; 7] =
-    ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "READONLY", "TRYAGAIN"];
+const NOT_NOW: [&str; 6] = ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "TRYAGAIN"];
 
 impl NetworkError {
     /// For `map_err`: a failed command, or a connection that broke under it.
@@ -73,6 +80,7 @@ impl NetworkError {
     pub(super) fn refused(command: &'static str, code: &str, reason: String) -> Self {
         match code {
             "OOM" => Self::OutOfMemory { command },
+            "READONLY" => Self::Replica { command },
             code if NOT_NOW.contains(&code) => Self::NotNow { command, reason },
             _ => Self::Command { command, reason },
         }
@@ -84,6 +92,7 @@ impl NetworkError {
         match self {
             Self::Away { .. } => None,
             Self::OutOfMemory { command }
+            | Self::Replica { command }
             | Self::NotNow { command, .. }
             | Self::Command { command, .. } => Some(*command),
         }
@@ -121,13 +130,16 @@ pub struct Session {
     /// There was another one of this link before.
     again: bool,
     control: MultiplexedConnection,
+    /// Told when the server is no master any more, though its connections are fine.
+    demoted: Arc<Notify>,
     /// For chunks, so that messages do not queue behind them.
     bulk: Pool,
 }
 
 impl Session {
     pub(super) fn new(epoch: u64, again: bool, control: MultiplexedConnection, bulk: Pool) -> Self {
-        Self { epoch, since: Instant::now(), again, control, bulk }
+        let demoted = Arc::default();
+        Self { epoch, since: Instant::now(), again, control, demoted, bulk }
     }
 
     /// True when its link was never connected before.
@@ -142,7 +154,16 @@ impl Session {
         cmd: &Cmd,
     ) -> Result<T, NetworkError> {
         let mut connection = self.control.clone();
-        cmd.query_async(&mut connection).await.map_err(NetworkError::of(command))
+        let answer = cmd.query_async(&mut connection).await.map_err(NetworkError::of(command));
+        if let Err(NetworkError::Replica { .. }) = answer {
+            self.demoted.notify_one();
+        }
+        answer
+    }
+
+    /// Returns when the server has refused a write because it is a replica now.
+    pub(super) async fn demoted(&self) {
+        self.demoted.notified().await;
     }
 
     pub(super) const fn bulk(&self) -> &Pool {

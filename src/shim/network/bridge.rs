@@ -15,7 +15,6 @@ use super::{Network, Order};
 use crate::dispatcher::selection::may_call;
 use crate::modes::local::{Answer, LocalError, Opened, open_frame, respond};
 use crate::modes::{CallError, Payload};
-use crate::sys::clock::monotonic_ns;
 use crate::sys::readiness;
 use crate::sys::seqpacket::{self, SocketError};
 use crate::wire::control::ModeHint;
@@ -26,8 +25,6 @@ use crate::wire::ids::{CallId, Identity};
 /// Calls over one connection that are under way, given-up ones included; further requests wait in the socket, and
 /// then in their worker.
 const CALLS_MAX: usize = cwasi_abi::CALLS_IN_FLIGHT_MAX;
-/// Longest time that a worker may take to take a response, in nanoseconds.
-const RESPOND_MAX_NS: u64 = 1_000_000_000;
 /// How long a call waits whose caller says "for ever".
 const FOREVER: Duration = Duration::from_secs(24 * 3600);
 
@@ -132,7 +129,7 @@ impl Bridge {
                 Ok(payload) => Answer::Response(payload),
                 Err(error) => Answer::Error(error),
             };
-            send(&socket, order.id, &answer).await;
+            send(&socket, order.id, &answer, order.deadline).await;
             drop(permit);
         });
         true
@@ -184,14 +181,14 @@ fn order(id: CallId, opened: Opened<Request>, caller: &Caller) -> Order {
     }
 }
 
-/// Writes an answer, on a thread that may wait when the socket is full.
-async fn send(socket: &Arc<AsyncFd<OwnedFd>>, id: CallId, answer: &Answer) {
+/// Writes an answer. A worker that computes takes it when it waits for it: until its call's deadline the answer waits
+/// here, and holds up nobody but this worker, whose answers are bounded with its calls ([`CALLS_MAX`]).
+async fn send(socket: &AsyncFd<OwnedFd>, id: CallId, answer: &Answer, deadline: Instant) {
     match respond(socket.get_ref().as_fd(), id, answer, Some(0)) {
         Err(LocalError::Socket(SocketError::Deadline)) => {}
         // Sent, or the worker is gone.
         _ => return,
     }
-    let deadline = Instant::now() + Duration::from_nanos(RESPOND_MAX_NS);
     while Instant::now() < deadline {
         if let Ok(Ok(mut ready)) = tokio::time::timeout_at(deadline, socket.writable()).await {
             ready.clear_ready();
@@ -201,5 +198,5 @@ async fn send(socket: &Arc<AsyncFd<OwnedFd>>, id: CallId, answer: &Answer) {
             _ => return,
         }
     }
-    tracing::debug!(now = monotonic_ns(), "a worker does not take its response");
+    tracing::debug!(call = %id, "a worker does not take its response");
 }
