@@ -115,6 +115,42 @@ fn the_memory_limit_holds_and_the_cgroup_is_the_asked_one() {
 }
 
 #[test]
+fn each_worker_that_memory_kills_is_an_event() {
+    let scene = scene("oom-events");
+    let events = scene.containerd.ready().dir.join("oom-events");
+    let mut command = scene.containerd.ctr(&scene.namespace);
+    command.arg("events").stdout(std::fs::File::create(&events).unwrap());
+    let mut listener = Listener(command.spawn().unwrap());
+    let eater = scene.guest("eater", "probe").args(["alloc", "512"]);
+    let eater = eater.annotation("cwasi.role", "secondary").annotation("cwasi.function", "eater");
+    scene.start(eater.flag("--memory-limit").flag("100663296"));
+    for kills in 1..=2 {
+        let outcome = scene.run(scene.guest("caller", "probe").args(["call", "eater", "x"]));
+        assert_ne!(outcome.code, 0, "{}", outcome.text());
+        wait_for("an event for each kill", || {
+            let text = std::fs::read_to_string(&events).unwrap();
+            (text.matches("/tasks/oom").count() == kills).then_some(())
+        });
+    }
+    assert_eq!(scene.status("eater").as_deref(), Some("RUNNING"));
+    scene.remove("eater");
+    listener.0.kill().unwrap();
+    listener.0.wait().unwrap();
+    assert_eq!(std::fs::read_to_string(&events).unwrap().matches("/tasks/oom").count(), 2);
+}
+
+/// `ctr events`, ended with its test.
+struct Listener(std::process::Child);
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // It may have been ended already.
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+#[test]
 fn a_detached_task_answers_ctr_task_as_with_runc() {
     let scene = scene("task");
     // Not `block`: the engine tells a guest's `poll_oneoff` that the freezer interrupted it.

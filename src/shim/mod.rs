@@ -4,6 +4,7 @@
 //! - [`bootstrap`]: containerd's command line; [`launcher`] answers `start`, [`cleanup`] answers `delete`.
 //! - [`group`], [`options`], [`state`]: which daemon, with which configuration, and what is on disk.
 //! - [`daemon`]: composition of [`reaper`], [`zygote`], [`publisher`], [`broker`], [`edges`] and [`task`].
+//! - [`oom`]: processes that were killed for want of memory.
 //! - [`stand_in`]: what a zygote loads instead of LLVM; [`spawn`] starts it.
 //! - [`compiler`]: compiles modules in processes of their own, each with its [`compile_cgroup`].
 //! - [`content`]: modules from containerd's content store.
@@ -21,6 +22,7 @@ pub mod emit;
 pub mod group;
 pub mod launcher;
 pub mod network;
+pub mod oom;
 pub mod options;
 pub mod publisher;
 pub mod reaper;

@@ -4,6 +4,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// Lets the current runtime watch `fd`.
@@ -15,4 +16,14 @@ pub fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // - an OwnedFd is open and keeps its number until it is dropped, which AsyncFd does after deregistering.
     // - AsyncFd lends it as `&OwnedFd` only, so nobody can replace or close it before.
     unsafe { AsyncFd::register(fd) }.map_err(io::Error::from)
+}
+
+/// The same for priority data, by which files of cgroup v2 tell that they have changed.
+///
+/// # Errors
+/// When the reactor takes no more descriptors, or the file tells nothing.
+pub fn watch_priority(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY:
+    // - as above.
+    unsafe { AsyncFd::register_with_interest(fd, Interest::PRIORITY) }.map_err(io::Error::from)
 }

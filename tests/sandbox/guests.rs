@@ -80,7 +80,7 @@ const REACTOR: &str = r#"(module
     (call $answer (local.get $out) (local.get $ptr) (local.get $len))
     (i32.const 0)))"#;
 
-/// A command: "x…" exits with 5, "t…" traps, anything else is written back after "got:".
+/// A command: "x…" says "err" on stdout and exits with 5, "t…" traps, anything else is written back after "got:".
 const COMMAND: &str = r#"(module
   (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
   (import "wasi_snapshot_preview1" "fd_read" (func $read (param i32 i32 i32 i32) (result i32)))
@@ -104,7 +104,9 @@ const COMMAND: &str = r#"(module
         (then
           (local.set $first (i32.const 0))
           (if (local.get $len) (then
-            (if (i32.eq (i32.load8_u (i32.const 65536)) (i32.const 0x78)) (then (call $exit (i32.const 5))))
+            (if (i32.eq (i32.load8_u (i32.const 65536)) (i32.const 0x78)) (then
+              (call $put (i32.const 1) (i32.const 200) (i32.const 4))
+              (call $exit (i32.const 5))))
             (if (i32.eq (i32.load8_u (i32.const 65536)) (i32.const 0x74)) (then unreachable))))
           (call $put (i32.const 2) (i32.const 200) (i32.const 4))
           (call $put (i32.const 1) (i32.const 100) (i32.const 4))))

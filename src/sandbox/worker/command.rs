@@ -20,6 +20,9 @@ use crate::wire::frame::INLINE_MAX;
 /// that crosses the limit is seen to have crossed it.
 const RESPONSE_SLACK: u64 = 16 << 20;
 
+/// Bytes of a failed command's stdout that its caller gets.
+const TAIL_MAX: u64 = 1024;
+
 /// The container's own stdin and stdout, to return to after each request.
 #[derive(Debug)]
 pub struct Stdio {
@@ -74,7 +77,13 @@ pub fn run<I: Instance>(
     match end {
         End::Exited(0) => {}
         End::Exited(code) => {
-            return Err(CallError::Failed { message: format!("{function}: exit code {code}") });
+            let said = tail(&mut output).map_err(internal)?;
+            let message = if said.is_empty() {
+                format!("{function}: exit code {code}")
+            } else {
+                format!("{function}: exit code {code}: {said}")
+            };
+            return Err(CallError::Failed { message });
         }
         End::Trapped(trap) => {
             stderr::try_line(&format!("{function}: {trap}"));
@@ -88,6 +97,15 @@ pub fn run<I: Instance>(
         return Err(CallError::too_large(&what, written, launch.max_payload));
     }
     response(output, written).map_err(internal)
+}
+
+/// The end of what a command that failed has written to stdout: often the reason.
+fn tail(output: &mut File) -> Result<String, StdioError> {
+    let written = output.stream_position().map_err(os("lseek"))?;
+    let start = written.saturating_sub(TAIL_MAX);
+    let mut bytes = vec![0; usize::try_from(written - start).unwrap_or(0)];
+    output.read_exact_at(&mut bytes, start).map_err(os("read"))?;
+    Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
 /// The first `written` bytes: small ones travel in the frame, large ones as the memfd itself.

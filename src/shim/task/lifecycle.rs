@@ -25,6 +25,7 @@ use super::error::TaskError;
 use super::rootfs;
 use super::table::Tasks;
 use crate::shim::broker::Readiness;
+use crate::shim::oom::OomKills;
 use crate::shim::publisher::timestamp;
 use crate::shim::reaper::Exit;
 use crate::shim::zygote::ZygoteError;
@@ -38,6 +39,8 @@ const END_MAX: Duration = Duration::from_secs(30);
 /// Where libcontainer's init waits, and what it is told; it only waits for the end of it.
 const START_SOCKET: &str = "notify.sock";
 const START_WORD: &[u8] = b"start container";
+/// Events for kills that were seen at once.
+const OOM_EVENTS_MAX: u64 = 100;
 /// Highest signal number.
 const SIGNAL_MAX: u32 = 64;
 /// Exit status of a task whose end was not seen.
@@ -102,16 +105,20 @@ impl Tasks {
     /// Tells everybody when the container's init has ended; one per container.
     pub async fn watch(&self, container: Arc<Container>, exit: oneshot::Receiver<Exit>) {
         let unseen = |_| Exit { status: STATUS_UNKNOWN, at: std::time::SystemTime::now() };
-        let exit = exit.await.unwrap_or_else(unseen);
+        let mut kills = OomKills::watch(&container.record.cgroups);
+        tokio::pin!(exit);
+        let exit = loop {
+            tokio::select! {
+                exit = &mut exit => break exit.unwrap_or_else(unseen),
+                new = kills.next() => self.tell_oom(&container, &kills, new),
+            }
+        };
         // A start under way tells its event first.
         let _verbs = container.verbs.lock().await;
-        let oom = self.after_end(&container).await;
+        self.after_end(&container).await;
         self.parts.broker.edges().write_now().await;
-        if oom {
-            let mut event = TaskOOM::new();
-            event.set_container_id(container.id.clone());
-            self.parts.publisher.publish(event);
-        }
+        let new = kills.since();
+        self.tell_oom(&container, &kills, new);
         let mut event = TaskExit::new();
         event.set_container_id(container.id.clone());
         event.set_id(container.id.clone());
@@ -119,10 +126,31 @@ impl Tasks {
         event.set_exit_status(api_status(exit));
         event.set_exited_at(timestamp(exit.at));
         self.parts.publisher.publish(event);
-        tracing::info!(container = container.id, status = exit.status, oom, "ended");
+        let oom_kills = kills.total();
+        tracing::info!(container = container.id, status = exit.status, oom_kills, "ended");
+        // The cgroups are removed with the container.
+        drop(kills);
         // Last: whoever waits for it may delete the task at once.
         container.status.send_replace(Status::Stopped(exit));
         self.unmount_ahead(&container).await;
+    }
+
+    /// Tells of `new` processes that were killed for want of memory: an event for each, and a line.
+    fn tell_oom(&self, container: &Container, kills: &OomKills, new: u64) {
+        if new == 0 {
+            return;
+        }
+        for _ in 0..new.min(OOM_EVENTS_MAX) {
+            let mut event = TaskOOM::new();
+            event.set_container_id(container.id.clone());
+            self.parts.publisher.publish(event);
+        }
+        let total = kills.total();
+        tracing::warn!(container = container.id, new, total, "killed for want of memory");
+        let line = format!(
+            "{new} processes killed for want of memory, {total} so far: raise the container's memory limit"
+        );
+        container.log.line("warning", &container.id, &line);
     }
 
     /// Unmounts what nobody needs any more while containerd hears of the end; a delete waits for it and finds less to do.
@@ -134,8 +162,8 @@ impl Tasks {
         }
     }
 
-    /// Withdraws the function and ends what init left behind; true when memory ran out.
-    async fn after_end(&self, container: &Container) -> bool {
+    /// Withdraws the function and ends what init left behind.
+    async fn after_end(&self, container: &Container) {
         let (record, shares_pids) = (container.record.clone(), container.shares_pids);
         let registry = self.parts.broker.registry().clone();
         let id = container.id.clone();
@@ -148,9 +176,8 @@ impl Tasks {
             if shares_pids && !cgroups::kill_all(&record.cgroups) {
                 tracing::error!(container = id, "some of its processes cannot be killed");
             }
-            cgroups::oom_kills(&record.cgroups) > 0
         });
-        ending.await.unwrap_or(false)
+        drop(ending.await);
     }
 
     /// Waits for the end of a task.

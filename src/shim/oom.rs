@@ -1,0 +1,130 @@
+//! Tells when the kernel has killed a process of a container for want of memory.
+//!
+//! Runs in the daemon: a descriptor or two per container on tokio's reactor, nothing while nothing happens.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::cgroups;
+use crate::sys::readiness;
+
+/// cgroup v1 tells before it has counted: looks that follow, and the pause between two.
+const LOOKS: u32 = 40;
+const LOOK_PAUSE: Duration = Duration::from_millis(50);
+
+/// The kills of one container.
+#[derive(Debug)]
+pub struct OomKills {
+    directories: Vec<PathBuf>,
+    told: u64,
+    event: Option<Event>,
+}
+
+#[derive(Debug)]
+enum Event {
+    /// An eventfd, registered with the file that it stands for.
+    V1(AsyncFd<OwnedFd>),
+    /// `memory.events`, which has priority data when one of its numbers has changed.
+    V2(AsyncFd<OwnedFd>),
+}
+
+impl OomKills {
+    /// Watches the container with these cgroups. Where the kernel offers no event, kills are counted at its end only.
+    #[must_use]
+    pub fn watch(directories: &[PathBuf]) -> Self {
+        let told = cgroups::oom_kills(directories);
+        let event = directories.iter().find_map(|directory| {
+            let opened = Event::open(directory);
+            opened.inspect_err(|error| {
+                tracing::debug!(%error, path = %directory.display(), "no event for want of memory");
+            })
+            .ok()
+            .flatten()
+        });
+        Self { directories: directories.to_owned(), told, event }
+    }
+
+    /// Waits for kills; returns how many there were since the last time.
+    pub async fn next(&mut self) -> u64 {
+        loop {
+            let seen = match &mut self.event {
+                Some(event) => event.wait().await,
+                None => std::future::pending().await,
+            };
+            if let Err(error) = seen {
+                tracing::debug!(%error, "kills for want of memory are counted at the end");
+                self.event = None;
+                continue;
+            }
+            for _ in 0..LOOKS {
+                match self.since() {
+                    // Less than a limit, or another container of the same parent.
+                    0 => tokio::time::sleep(LOOK_PAUSE).await,
+                    kills => return kills,
+                }
+            }
+        }
+    }
+
+    /// How many there were since the last time.
+    #[must_use]
+    pub fn since(&mut self) -> u64 {
+        let kills = cgroups::oom_kills(&self.directories);
+        let new = kills.saturating_sub(self.told);
+        self.told = self.told.max(kills);
+        new
+    }
+
+    /// How many there were in all.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.told
+    }
+}
+
+impl Event {
+    /// `None`: the directory has nothing to do with memory.
+    fn open(directory: &Path) -> io::Result<Option<Self>> {
+        let (v1, v2) = (directory.join("memory.oom_control"), directory.join("memory.events"));
+        if v2.exists() {
+            let file = readiness::watch_priority(File::open(v2)?.into())?;
+            return Ok(Some(Self::V2(file)));
+        }
+        if !v1.exists() {
+            return Ok(None);
+        }
+        let control = File::open(v1)?;
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let event = EventFd::from_value_and_flags(0, flags)?;
+        let words = format!("{} {}", event.as_fd().as_raw_fd(), control.as_raw_fd());
+        fs::write(directory.join("cgroup.event_control"), words)?;
+        Ok(Some(Self::V1(readiness::watch(event.into())?)))
+    }
+
+    async fn wait(&mut self) -> io::Result<()> {
+        match self {
+            Self::V1(event) => {
+                let mut ready = event.readable().await?;
+                let mut count = [0; 8];
+                let taken = ready.try_io(|event| Ok(nix::unistd::read(event, &mut count)?));
+                // Empty again: it is waited for anew.
+                taken.map_or(Ok(()), |taken| taken.map(drop))
+            }
+            Self::V2(events) => {
+                let mut ready = events.ready(Interest::PRIORITY).await?;
+                ready.clear_ready();
+                // Reading it is what the kernel waits for before it tells the next change.
+                let mut text = [0; 4096];
+                nix::sys::uio::pread(events.get_ref(), &mut text, 0)?;
+                Ok(())
+            }
+        }
+    }
+}
