@@ -42,10 +42,12 @@ soak: setup ## The fault suite for MINUTES=n (30) on three containerds, SEED=n t
 test-vm: setup ## Tests in virtual machines with cgroup v2 (QEMU without KVM, minutes; TEST=name for one)
 	@scripts/vm.sh $(TEST)
 
-bench: setup ## Everything beside sockets, HTTP, Redis and runc (CASE=part of a name): target/bench
+bench: ## Everything beside sockets, HTTP, Redis and runc (CASE=part of a name): target/bench
+	@scripts/setup.sh --languages
 	@scripts/bench.sh run $(if $(CASE),--case '$(CASE)')
 
-bench-quick: setup ## The same, less of it, in less than 5 minutes
+bench-quick: ## The same, less of it, in less than 5 minutes
+	@scripts/setup.sh --languages
 	@scripts/bench.sh quick $(if $(CASE),--case '$(CASE)')
 
 lint: setup ## Format and clippy, warnings denied

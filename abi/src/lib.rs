@@ -101,6 +101,10 @@ pub const STATE_EXPORT: &str = "cwasi.state";
 /// Under this name and a number from 0 on the compiler exports each mutable global of such a module.
 pub const GLOBAL_EXPORT: &str = "cwasi.global.";
 
+/// Under this name one of these is exported that is 0 as long as the module has called no function of WASI that leaves something
+/// behind; only where the module imports such functions.
+pub const WASI_CALLED_EXPORT: &str = "cwasi.wasi";
+
 /// Names of the functions that a guest exports.
 pub mod export {
     /// `(len, align) -> ptr`, 0 when out of memory.

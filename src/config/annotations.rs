@@ -258,11 +258,11 @@ impl FunctionSpec {
         }
         let secondary =
             self.role == Role::Secondary || values.get("cwasi.secondary.function") == Some(&"true");
-        if self.isolation == Isolation::Instance && !secondary {
-            problems.push(
-                "cwasi.isolation=instance needs cwasi.role=secondary: a primary runs once"
-                    .to_owned(),
-            );
+        if self.isolation != Isolation::Request && !secondary {
+            problems.push(format!(
+                "cwasi.isolation={} needs cwasi.role=secondary: a primary runs once",
+                self.isolation
+            ));
         }
         for key in SECONDARY_ONLY.iter().filter(|key| !secondary && values.contains_key(*key)) {
             problems.push(format!("{key} needs cwasi.role=secondary: a primary is not called"));
@@ -353,8 +353,9 @@ fn milliseconds(duration: Duration) -> u64 {
 fn isolation(value: &str) -> Result<Isolation, String> {
     match value {
         "request" => Ok(Isolation::Request),
+        "snapshot" => Ok(Isolation::Snapshot),
         "instance" => Ok(Isolation::Instance),
-        _ => Err("must be request or instance".to_owned()),
+        _ => Err("must be request, snapshot or instance".to_owned()),
     }
 }
 
@@ -487,7 +488,10 @@ mod tests {
     #[test]
     fn roles_do_not_contradict() {
         assert_eq!(problems(&[("cwasi.concurrency", "2")]).len(), 1);
-        assert_eq!(problems(&[("cwasi.isolation", "instance")]).len(), 1);
+        for isolation in ["instance", "snapshot"] {
+            let problems = problems(&[("cwasi.isolation", isolation)]);
+            assert!(matches!(&problems[..], [one] if one.to_string().contains(isolation)));
+        }
         assert_eq!(
             problems(&[("cwasi.role", "primary"), ("cwasi.secondary.function", "true")]).len(),
             1

@@ -80,11 +80,13 @@ pub enum PlanError {
     },
     /// A command's instance cannot be used again.
     #[error(
-        "{origin} is a command, whose instance ends with each request: cwasi.isolation=instance needs a reactor (cwasi_handle)"
+        "{origin} is a command, whose instance ends with each request: cwasi.isolation={isolation} needs a reactor (cwasi_handle)"
     )]
     Isolation {
         /// Where the module came from.
         origin: String,
+        /// What was asked for.
+        isolation: Isolation,
     },
     /// A command's stdin has no place for several payloads.
     #[error(
@@ -187,8 +189,9 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         {
             progress.warn(&doubt);
         }
-        if annotations.isolation == Isolation::Instance && entry != Entry::Reactor {
-            return Err(PlanError::Isolation { origin: found.origin });
+        if annotations.isolation != Isolation::Request && entry != Entry::Reactor {
+            let isolation = annotations.isolation;
+            return Err(PlanError::Isolation { origin: found.origin, isolation });
         }
         if annotations.fan_in.is_some() && entry != Entry::Reactor {
             return Err(PlanError::FanIn { origin: found.origin });

@@ -22,4 +22,9 @@ pub enum WorkerMessage {
     Done,
     /// It took a request itself while init slept.
     Took,
+    /// Instances are made anew for each request.
+    NotRenewed {
+        /// For the user.
+        message: String,
+    },
 }

@@ -1,9 +1,13 @@
 //! Memory that is brought back to what it was: an image of it, taken once, and the pages that were changed since.
 //!
+//! A small image is written as a whole each time. A large one is mapped into the memory (`image_file`), and what is written
+//! are pages that were written since.
+//!
 //! Runs in workers. Whoever ran in the memory between image and restoration finds nothing of what it left there.
 #![expect(unsafe_code, reason = "mmap and madvise over memory that is in use")]
 
 use std::ffi::c_void;
+use std::hash::{Hash, Hasher};
 use std::io;
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -11,6 +15,7 @@ use std::ptr::NonNull;
 
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous};
 
+use super::image_file::ImageFile;
 use super::mapping::page_len;
 use super::populated::{Populated, Wanted};
 
@@ -18,16 +23,27 @@ use super::populated::{Populated, Wanted};
 /// fraction of the fault that would bring a new one.
 const KEPT_MAX: usize = 1 << 20;
 
+/// Longest image that is written as a whole, in bytes.
+const COPIED_MAX: usize = 256 << 10;
+
 /// What was in a memory that is not zero, page by page.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug)]
 pub struct Image {
     /// Length of the memory in bytes.
     len: usize,
     page: usize,
     /// Numbers of the pages, ascending.
     pages: Vec<u32>,
-    /// What is in them, one after the other.
+    /// What is in them, one after the other; empty when that is in a file.
     bytes: Vec<u8>,
+    file: Option<ImageFile>,
+}
+
+/// Of an image that is not in a file.
+impl Hash for Image {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        (self.len, &self.pages, &self.bytes).hash(hasher);
+    }
 }
 
 impl Image {
@@ -62,7 +78,19 @@ impl Image {
             }
         }
         bytes.shrink_to_fit();
-        Some(Self { len: memory.len(), page, pages, bytes })
+        Some(Self { len: memory.len(), page, pages, bytes, file: None })
+    }
+
+    /// Puts it into a file, if it is so large that it is to be mapped. Then [`Imaged::restore`] needs to ask which pages there are.
+    ///
+    /// # Errors
+    /// When memory, mappings or descriptors run out.
+    pub fn settle(&mut self) -> io::Result<()> {
+        if self.file.is_none() && self.bytes.len() > COPIED_MAX {
+            self.file = ImageFile::new(self.page, &self.pages, &self.bytes)?;
+            (self.pages, self.bytes) = (Vec::new(), Vec::new());
+        }
+        Ok(())
     }
 
     /// Length of the memory in bytes.
@@ -132,11 +160,18 @@ impl<'a> Imaged<'a> {
             // and the next payload that is mapped there need not part them again.
             let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
             self.map(replaced.start, len, access, MapFlags::MAP_NORESERVE)?;
+            self.show_file(replaced.start..replaced.start + replaced_len)?;
         }
-        let held = match populated.and_then(|populated| self.populated(populated).ok()) {
-            Some(held) => held,
-            None => self.resident(len)?,
-        };
+        if let Some(file) = &self.image.file {
+            let populated = populated.ok_or(io::ErrorKind::Unsupported)?;
+            let written = self.populated(populated, Wanted::Anonymous)?;
+            return self.rewrite_written(file, &written);
+        }
+        let held =
+            match populated.and_then(|populated| self.populated(populated, Wanted::Present).ok()) {
+                Some(held) => held,
+                None => self.resident(len)?,
+            };
         self.rewrite(&held)
     }
 
@@ -155,14 +190,50 @@ impl<'a> Imaged<'a> {
         Ok(())
     }
 
-    /// Gives back all pages that the image does not show. Reading them for the image brought them into memory, and
-    /// [`Self::restore`] would look at them every time.
+    /// Begins: gives back all pages that the image does not show, because reading them for the image brought them into memory, and
+    /// [`Self::restore`] would look at them every time; and maps the image, if it is in a file.
     ///
     /// # Errors
     /// As [`Self::restore`].
     pub fn settle(&mut self) -> io::Result<()> {
+        if self.image.file.is_some() {
+            self.give_back(0..self.len)?;
+            return self.show_file(0..self.len);
+        }
         let count = u32::try_from(self.len / self.image.page).unwrap_or(u32::MAX);
         self.rewrite(&[Held { pages: 0..count, in_memory: false }])
+    }
+
+    /// Shows the image's file in these bytes, which are whole pages.
+    fn show_file(&mut self, bytes: Range<usize>) -> io::Result<()> {
+        let Some(file) = &self.image.file else { return Ok(()) };
+        let number = |at: usize| u32::try_from(at / self.image.page).unwrap_or(u32::MAX);
+        // SAFETY:
+        // - inside the accessible part, which is ours to change, and nobody refers to it: the constructor's conditions.
+        unsafe { file.show(self.start, number(bytes.start)..number(bytes.end)) }
+    }
+
+    /// [`Self::rewrite`] of a mapped image: `written` pages only; all others show the file, or nothing.
+    fn rewrite_written(&mut self, file: &ImageFile, written: &[Held]) -> io::Result<()> {
+        let page = self.image.page;
+        let mut left = KEPT_MAX / page;
+        let mut gone = 0..0;
+        for number in written.iter().flat_map(|held| held.pages.clone()) {
+            if let Some(content) = file.content(number) {
+                self.page(number).copy_from_slice(content);
+            } else if left > 0 {
+                left -= 1;
+                self.page(number).fill(0);
+            } else {
+                let at = number as usize * page;
+                if gone.end == at {
+                    gone.end += page;
+                } else {
+                    self.give_back(std::mem::replace(&mut gone, at..at + page))?;
+                }
+            }
+        }
+        self.give_back(gone)
     }
 
     /// Every page that is there is written, or found to be zero, or given back: whether it is in memory decides what is
@@ -219,12 +290,12 @@ impl<'a> Imaged<'a> {
     }
 
     /// Which pages there are.
-    fn populated(&self, populated: &Populated) -> io::Result<Vec<Held>> {
+    fn populated(&self, populated: &Populated, wanted: Wanted) -> io::Result<Vec<Held>> {
         let page = self.image.page;
         let start = self.start.addr().get();
         let mut held = Vec::new();
         let number = |at: usize| u32::try_from((at - start) / page).unwrap_or(u32::MAX);
-        populated.each(start..start + self.len, Wanted::Present, |found| {
+        populated.each(start..start + self.len, wanted, |found| {
             held.push(Held { pages: number(found.start)..number(found.end), in_memory: true });
         })?;
         Ok(held)
@@ -339,6 +410,13 @@ mod tests {
             imaged.unwrap().restore(replaced, populated).unwrap();
             self.1 = image.len();
         }
+
+        fn settle(&mut self, image: &Image) {
+            // SAFETY:
+            // - our reservation, to which nobody refers.
+            let imaged = unsafe { Imaged::new(self.0.as_ptr().cast(), self.1, image) };
+            imaged.unwrap().settle().unwrap();
+        }
     }
 
     impl Drop for Reserved {
@@ -374,7 +452,11 @@ mod tests {
         for populated in [None, Populated::open()] {
             memory.bytes().fill(0xee);
             memory.restore(&image, 0..0, populated.as_ref());
-            assert_eq!(Image::of(memory.bytes(), usize::MAX, None).unwrap(), image);
+            let now = Image::of(memory.bytes(), usize::MAX, None).unwrap();
+            assert!(
+                (now.len, now.pages, now.bytes)
+                    == (image.len, image.pages.clone(), image.bytes.clone())
+            );
         }
         assert!(FIRST * page_len().unwrap() > KEPT_MAX);
     }
@@ -396,7 +478,13 @@ mod tests {
                 memory.bytes()[at] = value;
             }
             let expected = memory.bytes().to_vec();
-            let image = Image::of(memory.bytes(), usize::MAX, populated.as_ref()).unwrap();
+            let mut image = Image::of(memory.bytes(), usize::MAX, populated.as_ref()).unwrap();
+            if asks && populated.as_ref().is_some_and(Populated::scans) {
+                // Large ones become files.
+                image.settle().unwrap();
+            }
+            memory.settle(&image);
+            prop_assert!(memory.bytes() == expected);
             for (writes, growth, (start, pages), shown) in later {
                 if growth > 0 {
                     memory.grow(growth);

@@ -111,6 +111,12 @@ impl Populated {
         found.then_some(this)
     }
 
+    /// True when [`Self::each`] answers.
+    #[must_use]
+    pub const fn scans(&self) -> bool {
+        self.scans
+    }
+
     /// Whether a page among `addresses`, which are whole pages of private mappings of files, was written.
     ///
     /// # Errors

@@ -169,15 +169,21 @@ pub trait Instance {
         Ok(None)
     }
 
-    /// Has [`Self::renew`] bring it back to the state that it is in. Called once, before the first request, and alike for
-    /// all instances of a module with the same `variant`: the same was done in each of them, with the same
-    /// [`InstanceSpec`].
-    fn remember(&mut self, _variant: u64) {}
+    /// Has [`Self::renew`] bring it back to the state that it is in. Called once, before the first request. With
+    /// [`Start::Alike`] nothing comes of it unless other instances of the module with the same variant started with the
+    /// same bytes.
+    fn remember(&mut self, _start: Start) {}
 
     /// Brings it back to that state, so that the next request finds nothing of those before; false when this
     /// instance or its module does not allow that, and then it must not be used again.
     fn renew(&mut self) -> bool {
         false
+    }
+
+    /// Why [`Self::renew`] answers false, where that is the module's and not this one instance's: a trap or an exit of its
+    /// guest is not told.
+    fn not_renewed(&self) -> Option<NotRenewed> {
+        None
     }
 
     /// Runs a WASI command to its end.
@@ -188,6 +194,49 @@ pub trait Instance {
             Err(Stop::Trapped(trap)) => End::Trapped(trap),
         }
     }
+}
+
+/// Which state an instance is brought back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// The one that all fresh instances have in which the same was done: those of the same variant, which a number names.
+    Alike(u64),
+    /// Its own, whatever time and random numbers have made of it.
+    Snapshot,
+}
+
+/// Why instances of a module are not brought back to an earlier state, but made anew for each request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotRenewed {
+    /// Other modules' state is not set back.
+    #[error("it embeds other modules")]
+    Embeds,
+    /// The compiler has not exposed its state.
+    #[error(
+        "its code changes more than one exported memory and globals of numbers (tables, segments, other memories)"
+    )]
+    State,
+    /// Its instances start with different bytes.
+    #[error(
+        "its instances start with different bytes, because it reads the time or random numbers in `_initialize`; with cwasi.isolation=snapshot all requests of a worker start from the same bytes"
+    )]
+    Varies,
+    /// There is too much to remember.
+    #[error(
+        "its memory has too many bytes that are not zero when it starts: more than 32 MiB, or 2 MiB where the kernel does not say which pages a request has written"
+    )]
+    TooLarge,
+    /// A WASI may keep what it did.
+    #[error("it opens or closes files while it starts")]
+    OpensAtStart,
+    /// A WASI may keep what a request did.
+    #[error(
+        "a request opened, closed or moved in a file, or called another function of WASI that leaves something"
+    )]
+    Opens,
+    /// It had shared memory before its first request.
+    #[error("it makes regions while it starts")]
+    SharesAtStart,
 }
 
 /// How a command ended.

@@ -8,7 +8,7 @@ use std::fs;
 pub const ENGINE_VERSION: &str = "0.14.1";
 
 /// How the compiler is called; changes whenever [`compile`](super::compile()) calls it differently, or with other bytes.
-pub const COMPILER_OPTIONS: &str = "wasmedge native O2 default-proposals host-cpu 2";
+pub const COMPILER_OPTIONS: &str = "wasmedge native O2 default-proposals host-cpu 3";
 
 /// Lines of `/proc/cpuinfo` that name what the CPU can do: x86-64 and AArch64.
 const FEATURE_KEYS: [&str; 2] = ["flags", "Features"];

@@ -8,7 +8,7 @@
 //! - [`wasmedge`]: the engine that we use; with [`compile`] the sole importer of `wasmedge_*`.
 //! - [`dispatch`]: the dispatcher as host functions see it.
 //! - [`gate`]: what stands between modules of one VM.
-//! - `state`: what guests of a module can change.
+//! - `state`: what guests of a module can change; `wasi_calls`: what they can leave in a WASI.
 //! - [`fingerprint`]: what native code depends on; for the control plane, which must not link the engine.
 //!
 //! A fresh instance per request is made ahead of it and runs once:
@@ -34,6 +34,7 @@ pub mod fingerprint;
 pub mod gate;
 pub mod reactor;
 mod state;
+mod wasi_calls;
 pub mod wasmedge;
 
 pub use crate::wire::control::Entry;
@@ -41,7 +42,8 @@ pub use compile::{CompileError, compile};
 pub use cwasi_host_functions::{Context, Host, Level, LogSink};
 pub use dispatch::FunctionCalls;
 pub use engine::{
-    End, Engine, EngineOptions, Instance, InstanceSpec, Module, Preopen, Stop, Trap, VmError,
+    End, Engine, EngineOptions, Instance, InstanceSpec, Module, NotRenewed, Preopen, Start, Stop,
+    Trap, VmError,
 };
 pub use reactor::Handled;
 pub use wasmedge::WasmEdge;

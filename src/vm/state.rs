@@ -7,12 +7,16 @@
 //!
 //! Pure: bytes in, bytes out. Runs where modules are compiled, because it reads untrusted code.
 
-use cwasi_abi::{GLOBAL_EXPORT, HOME_EXPORT, RESERVED_EXPORTS, STATE_EXPORT, export};
+use cwasi_abi::{
+    GLOBAL_EXPORT, HOME_EXPORT, RESERVED_EXPORTS, STATE_EXPORT, WASI_CALLED_EXPORT, export,
+};
 use wasm_encoder::{ConstExpr, Encode, GlobalType, Module, RawSection, SectionId, ValType};
 use wasmparser::{
     BinaryReader, BinaryReaderError, ExternalKind, GlobalSectionReader, MemoryType, Operator,
     Parser, Payload, TypeRef, Validator, WasmFeatures,
 };
+
+use super::wasi_calls;
 
 /// Most globals that are set before each request.
 const GLOBALS_MAX: usize = 64;
@@ -39,7 +43,12 @@ pub fn expose(wasm: &[u8]) -> Result<Option<Vec<u8>>, ReservedName> {
     if !found.resettable() || !is_valid(wasm) {
         return Ok(None);
     }
-    Ok(rewritten(wasm, &found).ok())
+    Ok(match wasi_calls::note(wasm) {
+        Some((noting, called)) if is_valid(&noting) => {
+            Found::read(&noting).and_then(|found| rewritten(&noting, &found, Some(called))).ok()
+        }
+        _ => rewritten(wasm, &found, None).ok(),
+    })
 }
 
 /// Whether it is valid without what came after version 2.0, whose state is not looked for here.
@@ -133,14 +142,22 @@ const fn changes_tables_or_segments(operator: &Operator<'_>) -> bool {
     )
 }
 
-/// `wasm` with one more global, and the exports.
-fn rewritten(wasm: &[u8], found: &Found) -> Result<Vec<u8>, BinaryReaderError> {
+/// `wasm` with one more global, and the exports. `called`: the global that notes calls of WASI.
+fn rewritten(
+    wasm: &[u8],
+    found: &Found,
+    called: Option<u32>,
+) -> Result<Vec<u8>, BinaryReaderError> {
     let (mark, mut exports) = (marker(), Vec::new());
     export_global(STATE_EXPORT, found.globals.unwrap_or(0), &mut exports);
+    if let Some(called) = called {
+        export_global(WASI_CALLED_EXPORT, called, &mut exports);
+    }
     for (number, index) in found.mutable.iter().enumerate() {
         export_global(&format!("{GLOBAL_EXPORT}{number}"), *index, &mut exports);
     }
-    let added = u32::try_from(found.mutable.len()).unwrap_or(u32::MAX) + 1;
+    let added =
+        u32::try_from(found.mutable.len()).unwrap_or(u32::MAX) + 1 + u32::from(called.is_some());
     let mut module = Module::new();
     for payload in Parser::new(0).parse_all(wasm) {
         let Some((id, range)) = payload?.as_section() else { continue };

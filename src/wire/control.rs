@@ -5,6 +5,7 @@
 //! in the order that its documentation gives.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -189,8 +190,20 @@ pub enum Isolation {
     /// For one request.
     #[default]
     Request,
+    /// For one request, which finds what the worker's first instance was when it had started.
+    Snapshot,
     /// As long as its worker, unless it traps or exits.
     Instance,
+}
+
+impl fmt::Display for Isolation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Request => "request",
+            Self::Snapshot => "snapshot",
+            Self::Instance => "instance",
+        })
+    }
 }
 
 /// A module that is loaded into its caller's VM.

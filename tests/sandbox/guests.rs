@@ -80,6 +80,25 @@ const REACTOR: &str = r#"(module
     (call $answer (local.get $out) (local.get $ptr) (local.get $len))
     (i32.const 0)))"#;
 
+/// [`REACTOR`], whose `_initialize` draws eight random bytes, with which "n" is answered.
+fn random() -> String {
+    REACTOR
+        .replacen(
+            "(memory ",
+            r#"(import "wasi_snapshot_preview1" "random_get" (func $random (param i32 i32) (result i32)))
+            (func (export "_initialize") (drop (call $random (i32.const 900) (i32.const 8))))
+            (memory "#,
+            1,
+        )
+        .replacen(
+            r#";; "c""#,
+            r#"(if (i32.eq (local.get $how) (i32.const 0x6e))
+                (then (call $answer (local.get $out) (i32.const 900) (i32.const 8)) (return (i32.const 0))))
+            ;; "c""#,
+            1,
+        )
+}
+
 /// A command: "x…" says "err" on stdout and exits with 5, "t…" traps, anything else is written back after "got:".
 const COMMAND: &str = r#"(module
   (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
@@ -162,6 +181,7 @@ const CALLER: &str = r#"(module
 pub struct Guests {
     _dir: tempfile::TempDir,
     pub reactor: PathBuf,
+    pub random: PathBuf,
     pub command: PathBuf,
     pub primary: PathBuf,
     pub caller: PathBuf,
@@ -175,6 +195,7 @@ pub fn guests() -> &'static Guests {
         let build = |name: &str, wat: &str| compile(dir.path(), name, wat);
         Guests {
             reactor: build("reactor", REACTOR),
+            random: build("random", &random()),
             command: build("command", COMMAND),
             primary: build("primary", PRIMARY),
             caller: build("caller", CALLER),

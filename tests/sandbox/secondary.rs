@@ -26,8 +26,9 @@ fn errno(code: i32) -> Errno {
 }
 
 /// What a worker holds between requests besides a connection for each caller: stdio, broker, init, the log, the workers' bell,
-/// copies of stdin and stdout to return to, what watches its callers and init, as the watcher and in reserve.
-pub const IDLE_DESCRIPTORS: usize = 11;
+/// copies of stdin and stdout to return to, what watches its callers and init, as the watcher and in reserve, and the page map by
+/// which instances are renewed.
+pub const IDLE_DESCRIPTORS: usize = 12;
 
 fn idle_descriptors(function: &Function<'_>, worker: usize, callers: usize) -> Vec<(i32, PathBuf)> {
     // One that died is replaced a moment after its caller has heard of it.
@@ -57,6 +58,38 @@ fn every_request_has_an_instance_of_its_own() {
     assert_eq!(function.container.wait(), 143);
     function.container.delete();
     assert!(bed.cgroups("s").is_empty());
+}
+
+/// What `_initialize` has made of random numbers, as each request sees it, and what the function's stderr says.
+fn draws(bed: &Bed, id: &str, isolation: Isolation) -> (Vec<Vec<u8>>, String) {
+    let launch = launch(Role::Secondary, &guests().random, Entry::Reactor);
+    let launch = FunctionLaunch { isolation, concurrency: 2, ..launch };
+    let mut function = Function::start(bed, id, launch);
+    let mut caller = function.caller();
+    let drawn = (0..40)
+        .map(|_| {
+            assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()));
+            caller.call(b"n").unwrap()
+        })
+        .collect();
+    function.end();
+    (drawn, function.container.errors())
+}
+
+#[test]
+fn requests_start_from_bytes_of_their_own_or_from_their_workers_snapshot() {
+    let bed = Bed::new();
+    let different =
+        |drawn: &[Vec<u8>]| drawn.iter().collect::<std::collections::BTreeSet<_>>().len();
+    let (drawn, said) = draws(&bed, "request", Isolation::Request);
+    assert_eq!(different(&drawn), drawn.len());
+    let line = "each request gets an instance made anew: its instances start with different bytes";
+    assert_eq!(said.matches(line).count(), 1, "once, and how to change it: {said}");
+    assert!(said.contains("cwasi.isolation=snapshot"), "{said}");
+    let (drawn, said) = draws(&bed, "snapshot", Isolation::Snapshot);
+    // A worker takes one when it starts, and others when it learns how long payloads are.
+    assert!(different(&drawn) <= 4, "{drawn:?}");
+    assert_eq!(said, "");
 }
 
 /// Its guest never frees anything.
@@ -374,7 +407,8 @@ fn the_documented_system_calls_are_enough_for_an_unprivileged_function() {
             assert_eq!(caller.call_within(payload, within).is_ok(), id != "reactor");
         }
         assert!(caller.call(b"e").is_ok());
-        assert_eq!(idle_descriptors(&function, 0, 1).len(), IDLE_DESCRIPTORS + 1);
+        // Who is not root has no page map: the file is root's.
+        assert_eq!(idle_descriptors(&function, 0, 0).len(), IDLE_DESCRIPTORS);
         function.container.signal(Signal::SIGTERM);
         assert_eq!(function.container.wait(), 143);
         function.container.delete();

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use cwasi::modes::Payload;
 use cwasi::sys::segment::Segment;
+use cwasi::vm::wasmedge::WasmEdgeModule;
 
+use crate::guests::{built_languages, load, load_file};
 use crate::harness::Case;
 use crate::worker::Worker;
 
@@ -14,8 +16,49 @@ const REQUESTS: usize = 2000;
 /// Payload lengths, and how many requests have each.
 const PAYLOADS: [(usize, usize); 3] = [(65_537, 200), (2 << 20, 40), (100 << 20, 5)];
 
-pub const CASES: &[Case] =
-    &[("times_of_a_fresh_instance", times), ("times_of_large_payloads", large_payloads)];
+pub const CASES: &[Case] = &[
+    ("times_of_a_fresh_instance", times),
+    ("times_of_large_payloads", large_payloads),
+    ("times_of_languages", languages),
+];
+
+/// Requests per language.
+const LANGUAGE_REQUESTS: usize = 200;
+
+/// The functions of docs/languages.md that `cargo test --test e2e_languages` has built, as a worker runs them back to back:
+/// each request calls `reverse`.
+fn languages() {
+    println!("{LANGUAGE_REQUESTS} requests of 64 bytes, from one to the next; p50 / p99 in µs");
+    println!(
+        "{:<10} {:>18} {:>18} {:>8} {:>18} {:>8}",
+        "guest", "fresh", "request", "renewed", "snapshot", "renewed"
+    );
+    let of = |name: &str, load: &dyn Fn() -> WasmEdgeModule, args: &[&str]| {
+        let shown = [None, Some(false), Some(true)].map(|renewing| {
+            let mut worker = Worker::of(load(), name, args);
+            worker.takes_snapshots(renewing == Some(true));
+            let mut times = Vec::with_capacity(LANGUAGE_REQUESTS);
+            for number in 0..LANGUAGE_REQUESTS + 4 {
+                let started = Instant::now();
+                if renewing.is_none() {
+                    worker.forget();
+                }
+                let payload = Payload::Inline(vec![7; 64]);
+                assert_eq!(worker.request_with(&payload).bytes(), [7; 64]);
+                if number >= 4 {
+                    times.push(started.elapsed());
+                }
+            }
+            (shown(&mut times), worker.renewed())
+        });
+        let [(fresh, _), (request, renewed), (snapshot, snapshots)] = shown;
+        println!("{name:<10} {fresh:>18} {request:>18} {renewed:>8} {snapshot:>18} {snapshots:>8}");
+    };
+    of("rust", &|| load("actor"), &["chain", "reverse"]);
+    for (name, module) in built_languages() {
+        of(&name, &|| load_file(&name, &module), &[]);
+    }
+}
 
 /// A request's payload from a segment that is there to the guest's answer, in turns: `reader` has it mapped,
 /// `actor` copied into a vector.

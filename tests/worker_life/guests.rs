@@ -17,7 +17,7 @@ use crate::harness::in_child;
 pub const DEEP: &str = "deep";
 const TARGET: &str = "wasm32-wasip1";
 /// Longest compilation of a guest.
-const COMPILE: Duration = Duration::from_secs(120);
+const COMPILE: Duration = Duration::from_secs(240);
 
 /// Native code of this run.
 static ARTIFACTS: OnceLock<TempDir> = OnceLock::new();
@@ -50,13 +50,39 @@ fn artifact(name: &str) -> PathBuf {
             DEEP => assembled(name, include_str!("deep.wat")),
             _ => target_dir().join(TARGET).join(format!("release/{name}.wasm")),
         };
-        let output = tempfile::tempfile().unwrap();
-        let end =
-            in_child(&output, || cwasi::vm::compile(&wasm, &artifact, Limits::default()).unwrap())
-                .wait(COMPILE);
-        assert!(matches!(end, Some(WaitStatus::Exited(_, 0))), "{name}: {end:?}");
+        compiled(&wasm, &artifact);
     }
     artifact
+}
+
+/// Name and module of each function that is in `target/languages`, or in the folder that `CWASI_LANGUAGES` names.
+pub fn built_languages() -> Vec<(String, PathBuf)> {
+    let folder = std::env::var_os("CWASI_LANGUAGES").map(PathBuf::from);
+    let folder = folder.unwrap_or_else(|| target_dir().with_file_name("languages"));
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let built = entries.map(|entry| {
+        (entry.file_name().to_string_lossy().into_owned(), entry.path().join("next.wasm"))
+    });
+    let mut built: Vec<_> = built.filter(|(_, module)| module.exists()).collect();
+    built.sort();
+    built
+}
+
+/// The guest in this file, loaded.
+pub fn load_file(name: &str, wasm: &Path) -> WasmEdgeModule {
+    let artifact = ARTIFACTS.get().unwrap().path().join(format!("{name}.so"));
+    compiled(wasm, &artifact);
+    WasmEdge::new(EngineOptions::default()).unwrap().load(&artifact).unwrap()
+}
+
+/// Compiles, unless that was done.
+fn compiled(wasm: &Path, artifact: &Path) {
+    if !artifact.exists() {
+        let output = tempfile::tempfile().unwrap();
+        let compile = || cwasi::vm::compile(wasm, artifact, Limits::default()).unwrap();
+        let end = in_child(&output, compile).wait(COMPILE);
+        assert!(matches!(end, Some(WaitStatus::Exited(_, 0))), "{}: {end:?}", wasm.display());
+    }
 }
 
 /// A module from its text.

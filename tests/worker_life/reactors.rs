@@ -25,8 +25,10 @@ fn fresh_instances() {
     for _ in 0..20 {
         assert_eq!(worker.request(b"!served").text(), "1");
     }
-    // It has a function of WASI's that can leave a descriptor.
-    assert_eq!(worker.renewed(), 0);
+    // It imports functions of WASI's that can leave a descriptor, and has called none.
+    assert_eq!(worker.renewed(), 18);
+    // The next guest is compiled with a limit of address space, in a fork: no memory of this one may be reserved then.
+    drop(worker);
     let mut worker = Worker::new("reader", &[]);
     for number in 0..20 {
         let len = number * 30_000;

@@ -8,7 +8,7 @@ use cwasi::modes::Payload;
 use cwasi::sys::segment::SegmentRef;
 use cwasi::vm::reactor::{self, Ahead, Handled, Input, Kept};
 use cwasi::vm::wasmedge::{WasmEdgeInstance, WasmEdgeModule};
-use cwasi::vm::{Context, End, Entry, Host, Instance as _, InstanceSpec, Module as _};
+use cwasi::vm::{Context, End, Entry, Host, Instance as _, InstanceSpec, Module as _, Start};
 use cwasi_abi::Errno;
 use cwasi_host_functions::{CallFailure, Deadline, Dispatch, Level, LogSink, Outgoing, Response};
 
@@ -27,6 +27,8 @@ pub struct Worker {
     asked: u64,
     /// Instances that served again.
     renewed: usize,
+    /// Requests start from the snapshot of an instance, as with `cwasi.isolation=snapshot`.
+    snapshots: bool,
     lines: Lines,
 }
 
@@ -44,7 +46,14 @@ impl Worker {
         let host = Host::new(context, Box::new(Callees), log);
         let spec = InstanceSpec { args, ..InstanceSpec::default() };
         let ahead = Ahead::within(None);
-        Self { module, spec, host, next: None, used: None, ahead, asked: 0, renewed: 0, lines }
+        let (next, used) = (None, None);
+        let (asked, renewed, snapshots) = (0, 0, false);
+        Self { module, spec, host, next, used, ahead, asked, renewed, snapshots, lines }
+    }
+
+    /// From the next instance on.
+    pub fn takes_snapshots(&mut self, snapshots: bool) {
+        self.snapshots = snapshots;
     }
 
     pub fn spec_mut(&mut self) -> &mut InstanceSpec {
@@ -92,7 +101,10 @@ impl Worker {
             reactor::prepare(&mut instance, &mut kept, self.ahead, &mut self.host).unwrap();
         }
         self.asked = self.ahead.len();
-        instance.remember(self.asked);
+        instance.remember(match self.snapshots {
+            true => Start::Snapshot,
+            false => Start::Alike(self.asked),
+        });
         (instance, kept)
     }
 

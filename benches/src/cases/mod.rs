@@ -2,6 +2,7 @@
 
 mod embedded;
 mod fan;
+mod languages;
 mod load;
 mod memory;
 mod network;
@@ -27,11 +28,12 @@ pub struct Group {
 }
 
 /// All groups, in the order in which they run.
-pub const GROUPS: [Group; 9] = [
+pub const GROUPS: [Group; 10] = [
     sequential::GROUP,
     fan::OUT,
     fan::IN,
     embedded::GROUP,
+    languages::GROUP,
     network::GROUP,
     processor::GROUP,
     starts::GROUP,

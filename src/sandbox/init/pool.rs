@@ -71,6 +71,8 @@ pub struct Pool<F> {
     /// Their sockets, under their numbers.
     watch: Watch,
     early_deaths: u32,
+    /// The user knows that workers make instances anew for each request.
+    not_renewed_told: bool,
 }
 
 impl<F: Fork> Pool<F> {
@@ -82,7 +84,8 @@ impl<F: Fork> Pool<F> {
         let places: Vec<_> = (0..count.max(1)).map(|_| Place::Empty { not_before: 0 }).collect();
         let board = Board::new(places.len())?;
         let (bell, watch) = (Bell::new()?, Watch::new()?);
-        Ok(Self { fork, places, board, bell, watch, early_deaths: 0 })
+        let not_renewed_told = false;
+        Ok(Self { fork, places, board, bell, watch, early_deaths: 0, not_renewed_told })
     }
 
     /// What all of them see.
@@ -192,6 +195,11 @@ impl<F: Fork> Pool<F> {
                 Ok(WorkerMessage::Ready) => worker.started = true,
                 Ok(WorkerMessage::Done | WorkerMessage::Took) => {}
                 Ok(WorkerMessage::StartFailed { message }) => failed = Some(message),
+                Ok(WorkerMessage::NotRenewed { message }) => {
+                    if !std::mem::replace(&mut self.not_renewed_told, true) {
+                        crate::sandbox::stderr::try_line(&message);
+                    }
+                }
                 // Our own fork of our own binary: cannot happen unless the guest broke out; not trusted on.
                 Err(_malformed) => {
                     let _gone = kill(worker.pid, Signal::SIGKILL);

@@ -97,7 +97,10 @@ impl Link {
                     self.start_failed = true;
                     sandbox.tell(&SandboxMessage::StartFailed { message });
                 }
-                Ok(WorkerMessage::Done | WorkerMessage::Took) | Err(_) => {}
+                Ok(
+                    WorkerMessage::Done | WorkerMessage::Took | WorkerMessage::NotRenewed { .. },
+                )
+                | Err(_) => {}
             }
         }
     }

@@ -24,7 +24,7 @@ use crate::sys::bell::Bell;
 use crate::sys::pool::SegmentPool;
 use crate::sys::process::{die_with_parent, exit_now, keep_only};
 use crate::sys::seqpacket;
-use crate::vm::{Context, FunctionCalls, Host, InstanceSpec, Module};
+use crate::vm::{Context, FunctionCalls, Host, InstanceSpec, Module, NotRenewed};
 use crate::wire::control::{self, FunctionLaunch};
 
 use super::board::Slot;
@@ -46,6 +46,8 @@ struct Worker<'a, M> {
     init: OwnedFd,
     host: Host,
     spec: InstanceSpec,
+    /// It has told init that it makes instances anew.
+    not_renewed_told: bool,
 }
 
 /// What a secondary's worker begins with.
@@ -161,7 +163,8 @@ impl<'a, M: Module> Worker<'a, M> {
             preopens: files::preopens(launch),
             pool,
         };
-        Self { launch, module: &sandbox.module, init, host, spec }
+        let module = &sandbox.module;
+        Self { launch, module, init, host, spec, not_renewed_told: false }
     }
 
     /// The context of an invocation.
@@ -177,6 +180,16 @@ impl<'a, M: Module> Worker<'a, M> {
     /// Tells init; false when init is gone, and then this process is about to go too.
     fn tell(&self, message: &WorkerMessage) -> bool {
         seqpacket::send(self.init.as_fd(), &[&control::encode(message)], &[], None).is_ok()
+    }
+
+    /// Tells init why it makes instances anew, once.
+    fn tell_not_renewed(&mut self, reason: NotRenewed) {
+        if !std::mem::replace(&mut self.not_renewed_told, true) {
+            let function = &self.launch.identity.function;
+            let message = format!("{function}: each request gets an instance made anew: {reason}");
+            // Without init there is no next request.
+            let _told = self.tell(&WorkerMessage::NotRenewed { message });
+        }
     }
 
     /// Tells init that there will be no instance; returns the exit code.

@@ -6,7 +6,7 @@ use crate::sandbox::messages::WorkerMessage;
 use crate::sandbox::stderr;
 use crate::sys::clock::monotonic_ns;
 use crate::vm::reactor::{self, Ahead, Handled, Input, Kept};
-use crate::vm::{Instance, Module, VmError};
+use crate::vm::{Instance, Module, Start, VmError};
 use crate::wire::control::{Entry, FunctionLaunch, Isolation};
 
 use super::command::{self, Stdio};
@@ -104,13 +104,15 @@ impl<I: Instance> Ready<I> {
         let mut instance = worker.module.instantiate(&worker.spec, &mut worker.host)?;
         let mut kept = Kept::default();
         // An instance that is kept may have something in its last payload's place.
-        let renews = worker.launch.isolation == Isolation::Request;
+        let renews = worker.launch.isolation != Isolation::Instance;
         let ahead = if renews { ahead } else { Ahead::default() };
         if worker.launch.entry == Entry::Reactor {
             reactor::prepare(&mut instance, &mut kept, ahead, &mut worker.host)?;
         }
-        if renews {
-            instance.remember(ahead.len());
+        match worker.launch.isolation {
+            Isolation::Request => instance.remember(Start::Alike(ahead.len())),
+            Isolation::Snapshot => instance.remember(Start::Snapshot),
+            Isolation::Instance => {}
         }
         Ok(Self { instance, kept, first: kept, ahead, too_long: None })
     }
@@ -150,7 +152,7 @@ impl<I: Instance> Ready<I> {
         needed: u64,
     ) -> Result<bool, VmError> {
         // An instance that is not kept was asked for a place ahead: the fresh one is not.
-        if worker.launch.isolation == Isolation::Request {
+        if worker.launch.isolation != Isolation::Instance {
             *ahead = Ahead::default();
             *self = Self::fresh(worker, ahead)?;
             return Ok(true);
@@ -175,10 +177,14 @@ impl<I: Instance> Ready<I> {
     ) -> Result<Self, VmError> {
         if let Some(mut ready) = used
             && ready.ahead == *ahead
-            && ready.instance.renew()
         {
-            ready.kept = ready.first;
-            return Ok(ready);
+            if ready.instance.renew() {
+                ready.kept = ready.first;
+                return Ok(ready);
+            }
+            if let Some(reason) = ready.instance.not_renewed() {
+                worker.tell_not_renewed(reason);
+            }
         }
         Self::fresh(worker, ahead)
     }

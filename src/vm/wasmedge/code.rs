@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 
-use cwasi_abi::{STATE_EXPORT, export};
+use cwasi_abi::{STATE_EXPORT, WASI_CALLED_EXPORT, export};
 use wasmedge_sys::ffi;
 
 use super::handles::{Ast, LoadFault, text_of};
@@ -37,6 +37,8 @@ pub(super) struct Code {
     lends_response: bool,
     /// Memory and exported globals are all that its guests can change (`vm::state`).
     pub(super) exposes_state: bool,
+    /// One of those globals notes its calls of WASI (`vm::wasi_calls`).
+    pub(super) notes_wasi: bool,
 }
 
 /// How many pages a memory has.
@@ -78,14 +80,21 @@ impl Code {
             LoadFault::Vm(error) => error,
             LoadFault::Code(code) => bad(code.to_string()),
         })?;
-        let Exports { functions, memory, state, lends_response } = exports(&ast);
+        let Exports { functions, memory, state, notes_wasi, lends_response } = exports(&ast);
         let imports = imports(&ast);
         let memory = memory.map(|MemoryPages { first, max }| MemoryPages {
             first,
             max: max.min(engine.memory_pages_max),
         });
-        let code =
-            Self { ast, exports: functions, imports, memory, lends_response, exposes_state: state };
+        let code = Self {
+            ast,
+            exports: functions,
+            imports,
+            memory,
+            lends_response,
+            exposes_state: state,
+            notes_wasi,
+        };
         code.check_memory(engine)?;
         Ok(code)
     }
@@ -156,6 +165,7 @@ struct Exports {
     memory: Option<MemoryPages>,
     /// Its state is there.
     state: bool,
+    notes_wasi: bool,
     lends_response: bool,
 }
 
@@ -179,6 +189,7 @@ fn exports(ast: &Ast) -> Exports {
                 continue;
             }
             found.state |= name == STATE_EXPORT;
+            found.notes_wasi |= name == WASI_CALLED_EXPORT;
             let memory = ffi::WasmEdge_ExportTypeGetMemoryType(ast.raw(), item);
             if !memory.is_null() && name == export::MEMORY {
                 let limit = ffi::WasmEdge_MemoryTypeGetLimit(memory);

@@ -16,7 +16,7 @@ use super::renewal::{Origin, Renewal};
 use super::surroundings::{Lent, Surroundings};
 use crate::sys::huge::HUGE_PAGE;
 use crate::sys::segment::{Segment, SegmentError, SegmentRef};
-use crate::vm::engine::{Instance, InstanceSpec, Stop, Trap, VmError};
+use crate::vm::engine::{Instance, InstanceSpec, NotRenewed, Start, Stop, Trap, VmError};
 use crate::vm::gate;
 
 /// What the engine says when a function that does not exist is called.
@@ -45,8 +45,9 @@ enum Renewing {
     Origin(Rc<Origin>, Option<PageCount>),
     /// It can.
     Ready(Renewal),
-    /// Its guest stopped instead of returning, or its module does not allow that.
-    Never,
+    /// It cannot; with the reason, if that is its module's. Without: its guest stopped instead of returning, or there is
+    /// nothing yet that it is known to have started with.
+    Never(Option<NotRenewed>),
 }
 
 /// One module's instance, with the gates that it imports.
@@ -84,9 +85,11 @@ impl WasmEdgeInstance {
             .borrow_mut()
             .set_memories(memory_of(&guest), embedded.iter().map(memory_of).collect());
         let page_count = module.engine.page_count;
-        let origin = module.origin.as_ref().filter(|origin| origin.covers(spec));
-        let renewing = origin
-            .map_or(Renewing::Never, |origin| Renewing::Origin(Rc::clone(origin), page_count));
+        let renewing = match &module.origin {
+            Ok(origin) if origin.covers(spec) => Renewing::Origin(Rc::clone(origin), page_count),
+            Ok(_) => Renewing::Never(None),
+            Err(reason) => Renewing::Never(Some(*reason)),
+        };
         let first_pages = Vec::new();
         let mut this = Self { guest, embedded, wasi, renewing, first_pages, around };
         this.initialize(host)?;
@@ -325,7 +328,7 @@ impl Instance for WasmEdgeInstance {
             .collect();
         let called = self.around.slot.lend(host, || self.invoke(function, &values));
         if called.is_err() {
-            self.renewing = Renewing::Never;
+            self.renewing = Renewing::Never(None);
         }
         called.map_err(|code| {
             if code.is_exit() && self.around.slot.running().is_empty() {
@@ -380,15 +383,24 @@ impl Instance for WasmEdgeInstance {
         self.memory().as_ptr().addr().is_multiple_of(HUGE_PAGE)
     }
 
-    fn remember(&mut self, variant: u64) {
+    fn remember(&mut self, start: Start) {
         let Renewing::Origin(origin, page_count) = &self.renewing else { return };
-        // Whoever shares memory before the first request would have to do so again.
-        let shared = self.around.slot.regions.borrow().touched().is_some();
-        let state = if shared { None } else { origin.of(&self.guest.instance, variant) };
-        self.renewing = state.map_or(Renewing::Never, |state| {
-            let populated = origin.populated();
-            Renewing::Ready(Renewal::new(&self.guest.instance, state, *page_count, populated))
-        });
+        // It would have to share memory again before each request.
+        if self.around.slot.regions.borrow().touched().is_some() {
+            self.renewing = Renewing::Never(Some(NotRenewed::SharesAtStart));
+            return;
+        }
+        let guest = &self.guest.instance;
+        let state = match start {
+            Start::Alike(variant) => origin.of(guest, variant),
+            Start::Snapshot => origin.snapshot(guest).map(Some),
+        };
+        let renewal = |state| Renewal::new(guest, state, *page_count, origin.populated());
+        self.renewing = match state.map(|state| state.and_then(renewal)) {
+            Ok(Some(renewal)) => Renewing::Ready(renewal),
+            Ok(None) => Renewing::Never(None),
+            Err(reason) => Renewing::Never(Some(reason)),
+        };
     }
 
     fn renew(&mut self) -> bool {
@@ -396,13 +408,18 @@ impl Instance for WasmEdgeInstance {
         let touched = self.around.slot.regions.borrow().touched();
         // SAFETY:
         // - this instance, which is borrowed uniquely.
-        let renewed = unsafe { renewal.renew(&self.guest.instance, touched) };
-        if renewed {
-            self.around.slot.renew();
-        } else {
-            self.renewing = Renewing::Never;
+        match unsafe { renewal.renew(&self.guest.instance, touched) } {
+            Ok(()) => self.around.slot.renew(),
+            Err(reason) => self.renewing = Renewing::Never(reason),
         }
-        renewed
+        matches!(self.renewing, Renewing::Ready(_))
+    }
+
+    fn not_renewed(&self) -> Option<NotRenewed> {
+        match &self.renewing {
+            Renewing::Never(reason) => *reason,
+            _ => None,
+        }
     }
 
     fn show(&mut self, (ptr, room): (u32, u32), segment: &Segment) -> bool {

@@ -14,7 +14,7 @@ use super::renewal::Origin;
 use super::surroundings::{Lent, Spares};
 use super::wasi::{self, Passed, WASI};
 use crate::sys::populated::LazyPopulated;
-use crate::vm::engine::{InstanceSpec, Module, VmError};
+use crate::vm::engine::{InstanceSpec, Module, NotRenewed, VmError};
 use crate::vm::gate::{self, LinkedFunction};
 use crate::wire::control::{EmbeddedModule, Entry};
 
@@ -31,8 +31,8 @@ pub struct WasmEdgeModule {
     wasi: Passed,
     embedded_wasi: Passed,
     spares: Rc<Spares>,
-    /// `None` when instances cannot be brought back to it.
-    pub(super) origin: Option<Rc<Origin>>,
+    /// What instances are brought back to, or why they cannot be.
+    pub(super) origin: Result<Rc<Origin>, NotRenewed>,
 }
 
 /// All code of one VM.
@@ -112,12 +112,14 @@ impl Program {
         Ok(Self { root, embedded: parts, dispatch, functions, populated, memory_max })
     }
 
-    /// Whether everything that an instance passes on to its next request can be set back.
-    fn is_renewable(&self) -> bool {
+    /// Why not everything that an instance passes on to its next request can be set back, if it cannot.
+    fn not_renewed(&self) -> Option<NotRenewed> {
         let code = &self.root.code;
-        self.embedded.is_empty()
-            && code.exposes_state
-            && wasi::is_stateless(code.imported_from(WASI))
+        if !self.embedded.is_empty() {
+            return Some(NotRenewed::Embeds);
+        }
+        let wasi = code.notes_wasi || wasi::is_stateless(code.imported_from(WASI));
+        (!code.exposes_state || !wasi).then_some(NotRenewed::State)
     }
 
     /// Name of an embedded module.
@@ -267,8 +269,10 @@ impl WasmEdgeModule {
     ) -> Result<Self, VmError> {
         let program = Rc::new(Program::load(&engine, artifact, embedded)?);
         let (wasi, embedded_wasi) = (Passed::default(), Passed::default());
-        let origin = || Rc::new(Origin::new(program.populated.clone()));
-        let origin = program.is_renewable().then(origin);
+        let origin = match program.not_renewed() {
+            None => Ok(Rc::new(Origin::new(program.populated.clone()))),
+            Some(reason) => Err(reason),
+        };
         Ok(Self { engine, program, wasi, embedded_wasi, spares: Rc::default(), origin })
     }
 

@@ -13,37 +13,16 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 
 use super::handles::ModuleInstance;
 use crate::vm::engine::{InstanceSpec, Preopen, VmError};
+use crate::vm::wasi_calls;
 
-/// Module name of WASI preview 1.
-pub(super) const WASI: &str = "wasi_snapshot_preview1";
+pub(super) use crate::vm::wasi_calls::WASI;
 
 /// A guest's name for its working directory.
 pub(super) const CURRENT: &str = ".";
 
-/// Functions after which a WASI is as it was: they read what it was made of, or act on the process' own stdio and
-/// clocks. All others may open, close, move or change descriptors that it keeps.
-const STATELESS: [&str; 15] = [
-    "args_get",
-    "args_sizes_get",
-    "clock_res_get",
-    "clock_time_get",
-    "environ_get",
-    "environ_sizes_get",
-    "fd_fdstat_get",
-    "fd_filestat_get",
-    "fd_prestat_dir_name",
-    "fd_prestat_get",
-    "fd_read",
-    "fd_write",
-    // What it sets is read after the next `proc_exit` only.
-    "proc_exit",
-    "random_get",
-    "sched_yield",
-];
-
 /// True when a guest that imports only these functions of WASI cannot change what the next one sees.
 pub(super) fn is_stateless<'a>(mut imports: impl Iterator<Item = &'a str>) -> bool {
-    imports.all(|name| STATELESS.contains(&name))
+    imports.all(wasi_calls::is_harmless)
 }
 
 /// A WASI that guests of one module use one after the other.
@@ -133,17 +112,6 @@ fn argument(name: &Path, path: &Path) -> Result<CString, VmError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn whoever_can_keep_a_descriptor_open_is_not_stateless() {
-        assert!(is_stateless([].into_iter()));
-        assert!(is_stateless(["environ_get", "fd_write", "proc_exit"].into_iter()));
-        for name in
-            ["path_open", "fd_close", "fd_renumber", "fd_seek", "sock_accept", "poll_oneoff"]
-        {
-            assert!(!is_stateless(["fd_write", name].into_iter()), "{name}");
-        }
-    }
 
     #[test]
     fn one_is_passed_on_as_long_as_it_is_made_for_the_same() {

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::modes::Payload;
 use crate::sys::pool::SegmentPool;
+use crate::vm::engine::{NotRenewed, Start};
 use crate::vm::reactor::{self, Ahead, Handled, Kept};
 
 /// Lets the host do to an instance whatever a guest can.
@@ -58,7 +59,7 @@ impl Guest {
 
     fn fresh(&mut self) -> WasmEdgeInstance {
         let mut instance = self.module.instantiate(&self.spec, &mut self.host).unwrap();
-        instance.remember(0);
+        instance.remember(Start::Alike(0));
         instance
     }
 
@@ -204,7 +205,7 @@ fn nothing_of_a_payload_is_left_in_its_place() {
         let mut instance = guest.module.instantiate(&guest.spec, &mut guest.host).unwrap();
         let mut kept = Kept::default();
         reactor::prepare(&mut instance, &mut kept, ahead, &mut guest.host).unwrap();
-        instance.remember(ahead.len());
+        instance.remember(Start::Alike(ahead.len()));
         (instance, kept)
     };
     drop(fresh());
@@ -264,34 +265,123 @@ fn modules_that_can_leave_something_elsewhere_are_not_renewed() {
             r#"(module (import "wasi_snapshot_preview1" "{name}" (func $f (param {params}) (result i32))) {memory}"#
         )
     };
-    for (wat, renewed) in [
-        (format!("(module {memory})"), true),
+    let initialize = |body: &str| format!(r#"(func (export "_initialize") {body}))"#);
+    for (wat, expected) in [
+        (format!("(module {memory})"), None),
         (
             format!(
                 "(module {memory} (table 1 funcref) (func (table.set (i32.const 0) (ref.null func))))"
             ),
-            false,
+            Some(NotRenewed::State),
         ),
-        (format!(r#"(module {memory} (data $d "x") (func (data.drop $d)))"#), false),
-        (wasi("fd_close", "i32") + ")", false),
-        (wasi("random_get", "i32 i32") + ")", true),
+        (
+            format!(r#"(module {memory} (data $d "x") (func (data.drop $d)))"#),
+            Some(NotRenewed::State),
+        ),
+        // Imported, as by most C libraries, and not called.
+        (wasi("fd_close", "i32") + ")", None),
+        (
+            wasi("fd_close", "i32") + &initialize("(drop (call $f (i32.const 1)))"),
+            Some(NotRenewed::OpensAtStart),
+        ),
+        (wasi("random_get", "i32 i32") + ")", None),
         // Every instance starts with other bytes.
         (
             wasi("random_get", "i32 i32")
-                + r#"(func (export "_initialize") (drop (call $f (i32.const 0) (i32.const 8)))))"#,
-            false,
+                + &initialize("(drop (call $f (i32.const 0) (i32.const 8)))"),
+            Some(NotRenewed::Varies),
         ),
-        // Writing it would take longer than making a new one.
+        // Nothing keeps more than that.
         (
-            r#"(module (memory (export "memory") 100) (func (export "_initialize")
-            (memory.fill (i32.const 0) (i32.const 1) (i32.const 6000000))))"#
+            r#"(module (memory (export "memory") 600) (func (export "_initialize")
+            (memory.fill (i32.const 0) (i32.const 1) (i32.const 36000000))))"#
                 .to_owned(),
-            false,
+            Some(NotRenewed::TooLarge),
         ),
     ] {
         let mut guest = Guest::new(&wat);
         for number in 0..4 {
-            assert_eq!(guest.fresh().renew(), renewed && number > 0, "{wat}");
+            let mut instance = guest.fresh();
+            assert_eq!(instance.renew(), expected.is_none() && number > 0, "{wat}");
+            if number > 0 {
+                assert_eq!(instance.not_renewed(), expected, "{wat}");
+            }
+        }
+    }
+}
+
+/// The C library's way: it imports what a request hardly ever calls.
+#[test]
+fn a_request_that_leaves_something_in_wasi_is_its_instances_last() {
+    let _turn = one_at_a_time();
+    let wat = r#"(module
+        (import "wasi_snapshot_preview1" "fd_close" (func $close (param i32) (result i32)))
+        (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+        (import "wasi_snapshot_preview1" "fd_fdstat_set_flags" (func $flags (param i32 i32) (result i32)))
+        (memory (export "memory") 1)
+        (func (export "flags") (param i32) (result i32) (call $flags (local.get 0) (i32.const 4)))
+        (func (export "close") (result i32) (call $close (i32.const 2)))
+        (func (export "write") (result i32)
+            (call $write (i32.const 2) (i32.const 0) (i32.const 0) (i32.const 8))))"#;
+    let mut guest = Guest::new(wat);
+    let mut instance = guest.renewable();
+    for _ in 0..3 {
+        assert_eq!(guest.call(&mut instance, "write", &[]), 0);
+        assert!(instance.renew());
+    }
+    assert_eq!(guest.call(&mut instance, "close", &[]), 0);
+    assert_eq!(guest.call(&mut instance, "write", &[]), 8, "it is closed");
+    assert!(!instance.renew());
+    assert_eq!(instance.not_renewed(), Some(NotRenewed::Opens));
+    let mut next = guest.fresh();
+    assert_eq!(guest.call(&mut next, "write", &[]), 0, "and open for the next one");
+    assert!(next.renew());
+    // No descriptor: an error, and noted all the same.
+    assert_ne!(guest.call(&mut next, "flags", &[3]), 0);
+    assert!(!next.renew());
+}
+
+/// `cwasi.isolation=snapshot`: what time and random numbers have made of an instance is what each request finds, however large
+/// that is, and whatever the requests before it did.
+#[test]
+fn a_snapshot_is_gone_back_to_byte_for_byte() {
+    let _turn = one_at_a_time();
+    let random = r#"(import "wasi_snapshot_preview1" "random_get" (func $random (param i32 i32) (result i32)))"#;
+    let start = |len: u32| {
+        format!(
+            "(drop (call $random (i32.const 150000) (i32.const {len})))\n(global.set $a (i32.const 11))"
+        )
+    };
+    for len in [100, 3_000_000] {
+        let guest_text = GUEST
+            .replace(r#"(memory (export "memory") 3 40)"#, r#"(memory (export "memory") 60 100)"#)
+            .replacen("(import", &format!("{random} (import"), 1)
+            .replace(
+                "(global.set $a (i32.const 11)) (drop (memory.grow (i32.const 1)))",
+                &start(len),
+            );
+        for pool in [None, Some(SegmentPool::new(64 << 20))] {
+            let mut guest = Guest::new(&guest_text);
+            guest.spec.pool = pool;
+            let mut instance = guest.module.instantiate(&guest.spec, &mut guest.host).unwrap();
+            let expected = everything(&instance);
+            instance.remember(Start::Snapshot);
+            assert!(everything(&instance) == expected);
+            let config = ProptestConfig::with_cases(30);
+            let mut runner = proptest::test_runner::TestRunner::new(config);
+            let both = std::cell::RefCell::new((&mut guest, &mut instance));
+            let ran = runner.run(&deeds(), |deeds| {
+                let (guest, instance) = &mut *both.borrow_mut();
+                deeds.iter().for_each(|deed| perform(guest, instance, deed));
+                prop_assert!(instance.renew());
+                prop_assert!(everything(instance) == expected, "{deeds:?}");
+                Ok(())
+            });
+            ran.unwrap();
+            assert!(
+                everything(&guest.module.instantiate(&guest.spec, &mut guest.host).unwrap())
+                    != expected
+            );
         }
     }
 }

@@ -1,0 +1,116 @@
+//! A large image as a file: mapped into the memory that it is of, where only pages that were written are brought back.
+//!
+//! The memory shows the file's pages, private, until it is written to. Which pages were, the kernel's page map says.
+#![expect(unsafe_code, reason = "mmap over memory that is in use")]
+
+use std::ffi::c_void;
+use std::io;
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::ptr::NonNull;
+
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::segment::{Segment, SegmentError};
+
+/// Pages between two others that are taken into the file though they are zero: each run is a mapping of its own.
+const GAP_MAX: u32 = 16;
+
+/// Pages one after the other, in the memory and in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    /// Number of the first one in the memory.
+    first: u32,
+    /// How many.
+    pages: u32,
+    /// Number of the first one in the file.
+    at: u32,
+}
+
+/// Pages of a memory in a file.
+#[derive(Debug)]
+pub(super) struct ImageFile {
+    page: usize,
+    /// Ascending.
+    runs: Vec<Run>,
+    segment: Segment,
+    /// All of the file, to be read.
+    bytes: NonNull<c_void>,
+    len: NonZeroUsize,
+}
+
+impl ImageFile {
+    /// `contents` of the pages with these `numbers`, which ascend, one after the other; `None` when there are none.
+    pub(super) fn new(page: usize, numbers: &[u32], contents: &[u8]) -> io::Result<Option<Self>> {
+        let mut runs: Vec<Run> = Vec::new();
+        let mut bytes = Vec::new();
+        for (number, content) in numbers.iter().zip(contents.chunks_exact(page)) {
+            let at = u32::try_from(bytes.len() / page).map_err(io::Error::other)?;
+            match runs.last_mut() {
+                Some(run) if number - (run.first + run.pages) <= GAP_MAX => {
+                    let gap = number - (run.first + run.pages);
+                    bytes.resize(bytes.len() + gap as usize * page, 0);
+                    run.pages += gap + 1;
+                }
+                _ => runs.push(Run { first: *number, pages: 1, at }),
+            }
+            bytes.extend_from_slice(content);
+        }
+        let Some(len) = NonZeroUsize::new(bytes.len()) else { return Ok(None) };
+        let segment =
+            Segment::copy_of(&bytes).map_err(|error: SegmentError| io::Error::other(error))?;
+        let access = ProtFlags::PROT_READ;
+        // SAFETY:
+        // - a fresh mapping at an address of the kernel's choice, of a file that never changes.
+        let bytes = unsafe { mmap(None, len, access, MapFlags::MAP_SHARED, segment.as_fd(), 0) }?;
+        Ok(Some(Self { page, runs, segment, bytes, len }))
+    }
+
+    /// What the image shows at this page; `None` where that is not in the file, and zero.
+    pub(super) fn content(&self, number: u32) -> Option<&[u8]> {
+        let after = self.runs.partition_point(|run| run.first <= number);
+        let run = self.runs[..after].last()?;
+        let inside = number - run.first;
+        if inside >= run.pages {
+            return None;
+        }
+        let start = (run.at + inside) as usize * self.page;
+        // SAFETY:
+        // - mapped as long as this lives, and sealed: nobody writes there.
+        let bytes: &[u8] =
+            unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.len.get()) };
+        bytes.get(start..start + self.page)
+    }
+
+    /// Shows the file's pages in those of the memory at `start` whose numbers are among `pages`.
+    ///
+    /// # Safety
+    /// These pages of the memory are the caller's to replace, and nobody refers to them.
+    pub(super) unsafe fn show(&self, start: NonNull<c_void>, pages: Range<u32>) -> io::Result<()> {
+        for run in &self.runs {
+            let first = run.first.max(pages.start);
+            let end = (run.first + run.pages).min(pages.end);
+            let Some(len) = NonZeroUsize::new(end.saturating_sub(first) as usize * self.page)
+            else {
+                continue;
+            };
+            let address = start.addr().checked_add(first as usize * self.page);
+            let offset = (run.at + first - run.first) as usize * self.page;
+            let offset = i64::try_from(offset).map_err(io::Error::other)?;
+            let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+            let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_FIXED | MapFlags::MAP_NORESERVE;
+            // SAFETY:
+            // - the caller's condition; the file is that long and cannot shrink.
+            unsafe { mmap(address, len, access, flags, self.segment.as_fd(), offset) }?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for ImageFile {
+    fn drop(&mut self) {
+        // SAFETY:
+        // - our mapping, and nobody refers to it any more. Memory that shows the file has mappings of its own.
+        let _unmapped = unsafe { munmap(self.bytes, self.len.get()) };
+    }
+}
