@@ -142,6 +142,15 @@ impl Payload {
         }
     }
 
+    /// To be sent on.
+    #[must_use]
+    pub fn outgoing(&self) -> Outgoing<'_> {
+        match self {
+            Self::Inline(bytes) => Outgoing::Bytes(bytes),
+            Self::Segment(segment) => Outgoing::Segment(SegmentRef::from(segment)),
+        }
+    }
+
     /// All bytes.
     ///
     /// # Errors

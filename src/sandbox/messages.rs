@@ -1,10 +1,20 @@
-//! Worker → init, over the socketpair between the two. (Init → worker are frames: `Assignment` with the
+//! Worker → init, over the socketpair between the two; besides, `Undelivered` frames. (Init → worker are frames: `Assignment` with the
 //! caller's connection as its descriptor, `Part`, and `Line` with a connection that the worker may read from.)
 
 use serde::{Deserialize, Serialize};
 
-/// Longest message in bytes.
+use crate::wire::frame::FRAME_VERSION;
+
+/// Longest message in bytes; frames are longer.
 pub const WORKER_MESSAGE_MAX: usize = 8 * 1024;
+/// What a caller reads whose payload or response could not be sent between processes of this host.
+pub const TOO_MANY_DESCRIPTORS: &str = "too many descriptors are on their way between functions of this host: raise RLIMIT_NOFILE, or call fewer at a time";
+
+/// True for an `Undelivered` frame; false for a [`WorkerMessage`], whose text begins with another byte.
+#[must_use]
+pub fn is_frame(message: &[u8]) -> bool {
+    message.first() == Some(&FRAME_VERSION)
+}
 
 /// What a worker tells its init.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -231,6 +231,13 @@ pub fn unread(fd: BorrowedFd<'_>) -> Option<usize> {
     usize::try_from(bytes).ok().filter(|_| result == 0)
 }
 
+/// True when a message could be sent now, as far as the peer's reading goes.
+#[must_use]
+pub fn has_room(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::POLLOUT)];
+    poll(&mut fds, PollTimeout::ZERO).unwrap_or(0) > 0
+}
+
 /// Waits until one of `input` has a message (or an error, which the next call reports), or until there is room on
 /// `room`. The indices of the former; none when `deadline` passed, or when there is room only.
 ///

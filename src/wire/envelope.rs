@@ -1,7 +1,7 @@
 //! Envelopes (`proto/envelope.proto`): ids, deadline and caller identity beside a payload.
 
 pub use super::generated::envelope::{
-    Assignment, Group, Hello, Join, Line, Part, Request, Response,
+    Assignment, Group, Hello, Join, Line, Part, Request, Response, Undelivered,
 };
 use super::ids::{CallId, Identity, RunId};
 
@@ -59,6 +59,14 @@ impl Response {
 }
 
 impl Part {
+    /// The call's id; `None` when it has not 16 bytes.
+    #[must_use]
+    pub fn id(&self) -> Option<CallId> {
+        CallId::from_slice(&self.call_id)
+    }
+}
+
+impl Undelivered {
     /// The call's id; `None` when it has not 16 bytes.
     #[must_use]
     pub fn id(&self) -> Option<CallId> {

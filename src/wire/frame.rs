@@ -18,7 +18,7 @@
 
 use protobuf::Message;
 
-use super::envelope::{Assignment, Hello, Line, Part, Request, Response};
+use super::envelope::{Assignment, Hello, Line, Part, Request, Response, Undelivered};
 
 /// Version of the frame layout.
 pub const FRAME_VERSION: u8 = 1;
@@ -51,6 +51,8 @@ pub enum Kind {
     Part = 5,
     /// [`Line`], without a payload.
     Line = 6,
+    /// [`Undelivered`] and its payload.
+    Undelivered = 7,
 }
 
 /// An envelope that frames carry.
@@ -76,6 +78,9 @@ impl Enveloped for Part {
 }
 impl Enveloped for Line {
     const KIND: Kind = Kind::Line;
+}
+impl Enveloped for Undelivered {
+    const KIND: Kind = Kind::Undelivered;
 }
 
 /// Where a frame's payload is.
@@ -220,6 +225,7 @@ pub fn decode(message: &[u8]) -> Result<Frame<'_>, FrameError> {
         4 => Kind::Assignment,
         5 => Kind::Part,
         6 => Kind::Line,
+        7 => Kind::Undelivered,
         _ => return Err(FrameError::Kind { kind, flags }),
     };
     if !matches!(flags, 0 | FLAG_SEGMENT | FLAG_BOTH) || zero != 0 {

@@ -85,7 +85,11 @@ fn serve(mut receiver: Receiver, stop: &AtomicBool) {
                     busy = true;
                     answer(*incoming, pool.clone());
                 }
-                Event::Introduced | Event::Refused | Event::Closed { .. } => busy = true,
+                Event::Refused { reply_to, id, error } => {
+                    busy = true;
+                    drop(respond(reply_to.as_fd(), id, &Answer::Error(error), None));
+                }
+                Event::Introduced | Event::Closed { .. } => busy = true,
             }
         }
         if !busy {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cwasi::modes::local::{LocalMode, LocalRoute, receive_frame, send_frame};
+use cwasi::modes::local::{LocalError, LocalMode, LocalRoute, receive_frame, send_frame};
 use cwasi::sys::clock::monotonic_ns;
 use cwasi::sys::pool::SegmentPool;
 use cwasi::sys::seqpacket;
@@ -193,6 +193,20 @@ impl Caller {
     }
 
     fn send_as(&mut self, what: Request, payload: &[u8], timeout_ms: u64) -> u64 {
+        self.try_send_as(what, payload, timeout_ms).unwrap()
+    }
+
+    /// Sends a request without waiting, unless the connection has ended.
+    pub fn try_send(&mut self, payload: &[u8], timeout_ms: u64) -> Option<u64> {
+        self.try_send_as(Request::default(), payload, timeout_ms).ok()
+    }
+
+    fn try_send_as(
+        &mut self,
+        what: Request,
+        payload: &[u8],
+        timeout_ms: u64,
+    ) -> Result<u64, LocalError> {
         let number = self.next_number();
         let request = Request {
             call_id: self.id(number),
@@ -201,8 +215,8 @@ impl Caller {
             attempt: 1,
             ..what
         };
-        send_frame(self.connection.as_fd(), &request, payload, &[], soon()).unwrap();
-        number
+        send_frame(self.connection.as_fd(), &request, payload, &[], soon())?;
+        Ok(number)
     }
 
     /// Waits until everything that was sent has been read.

@@ -9,6 +9,7 @@ mod fan_in;
 mod function;
 mod guests;
 mod in_flight;
+mod late_readers;
 mod mounts;
 mod native;
 mod native_code;

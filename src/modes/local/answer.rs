@@ -2,12 +2,12 @@
 
 use std::os::fd::BorrowedFd;
 
-use crate::modes::{CallError, Payload};
-use crate::sys::seqpacket::Deadline;
+use crate::modes::{CallError, Outgoing, Payload};
+use crate::sys::seqpacket::{Deadline, SocketError};
 use crate::wire::envelope::Response;
 use crate::wire::ids::CallId;
 
-use super::{LocalError, forward_frame, send_frame};
+use super::{LocalError, send_as_is};
 
 /// Longest error message that travels to a caller, in bytes.
 pub const ERROR_MESSAGE_MAX: usize = 4 * 1024;
@@ -31,18 +31,41 @@ pub fn respond(
     answer: &Answer,
     deadline: Deadline,
 ) -> Result<(), LocalError> {
-    let mut response = Response { call_id: id.0.to_vec(), ..Response::default() };
     match answer {
-        Answer::Response(payload) => forward_frame(fd, &response, payload, &[], deadline),
+        Answer::Response(payload) => respond_with(fd, id, 0, payload.outgoing(), deadline),
         Answer::Error(error) => {
-            response.errno = error.errno().code();
-            let message = error.wire_message();
-            send_frame(fd, &response, clip(&message).as_bytes(), &[], deadline)
+            let text = error_text(error);
+            let content = Outgoing::Bytes(text.as_bytes());
+            respond_with(fd, id, error.errno().code(), content, deadline)
         }
     }
 }
 
-/// `message` cut to [`ERROR_MESSAGE_MAX`] bytes at a character boundary.
-fn clip(message: &str) -> &str {
-    &message[..message.floor_char_boundary(ERROR_MESSAGE_MAX)]
+/// [`respond`] with the errno of the guest ABI, and the response or the error's text.
+///
+/// # Errors
+/// As [`respond`].
+pub fn respond_with(
+    fd: BorrowedFd<'_>,
+    id: CallId,
+    errno: i32,
+    content: Outgoing<'_>,
+    deadline: Deadline,
+) -> Result<(), LocalError> {
+    let response = Response { call_id: id.0.to_vec(), errno, ..Response::default() };
+    send_as_is(fd, &response, content, &[], deadline)
+}
+
+/// True when the answer was not written because the caller has not read others yet.
+#[must_use]
+pub const fn found_no_room(sent: &Result<(), LocalError>) -> bool {
+    matches!(sent, Err(LocalError::Socket(SocketError::Deadline)))
+}
+
+/// The text of an error that travels to a caller: at most [`ERROR_MESSAGE_MAX`] bytes.
+#[must_use]
+pub fn error_text(error: &CallError) -> String {
+    let mut text = error.wire_message();
+    text.truncate(text.floor_char_boundary(ERROR_MESSAGE_MAX));
+    text
 }

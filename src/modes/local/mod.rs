@@ -23,7 +23,7 @@ pub mod caller;
 pub mod lines;
 pub mod receiver;
 
-pub use answer::{Answer, respond};
+pub use answer::{Answer, error_text, found_no_room, respond, respond_with};
 pub use caller::{Heard, LocalMode, LocalRoute};
 pub use lines::{Line, Lines};
 pub use receiver::{Incoming, Receiver};
@@ -142,9 +142,23 @@ pub fn forward_frame<E: Enveloped>(
     extra: &[BorrowedFd<'_>],
     deadline: Deadline,
 ) -> Result<(), LocalError> {
+    send_as_is(fd, envelope, payload.outgoing(), extra, deadline)
+}
+
+/// Sends one frame with a payload that the peer may have as it is.
+///
+/// # Errors
+/// As [`send_frame`].
+pub fn send_as_is<E: Enveloped>(
+    fd: BorrowedFd<'_>,
+    envelope: &E,
+    payload: Outgoing<'_>,
+    extra: &[BorrowedFd<'_>],
+    deadline: Deadline,
+) -> Result<(), LocalError> {
     match payload {
-        Payload::Inline(bytes) => send_frame(fd, envelope, bytes, extra, deadline),
-        Payload::Segment(segment) => send_segment(fd, envelope, segment.into(), extra, deadline),
+        Outgoing::Bytes(bytes) => send_frame(fd, envelope, bytes, extra, deadline),
+        Outgoing::Segment(segment) => send_segment(fd, envelope, segment, extra, deadline),
     }
 }
 

@@ -19,7 +19,7 @@ use crate::wire::frame::{FRAME_MAX, HEADER_LEN};
 use crate::wire::ids::{CallId, Identity};
 
 use super::lines::Line;
-use super::{Answer, LocalError, open_frame, respond};
+use super::{LocalError, open_frame};
 
 /// Most connections of one receiver; further callers wait in the listener's backlog.
 pub const CONNECTIONS_MAX: usize = 4096;
@@ -57,8 +57,15 @@ pub enum Event {
     Idle,
     /// The connection was introduced.
     Introduced,
-    /// A request that was answered already: it was not acceptable.
-    Refused,
+    /// A request that is not acceptable.
+    Refused {
+        /// Where its error goes.
+        reply_to: Rc<OwnedFd>,
+        /// The call.
+        id: CallId,
+        /// What is wrong with it.
+        error: CallError,
+    },
     /// A request.
     Request(Box<Incoming>),
     /// The connection ended and was forgotten; requests that came over it need no answer.
@@ -257,11 +264,7 @@ impl Receiver {
                     lends,
                 }))
             }
-            Opening::Refused { id: call, error } => {
-                // The caller may be gone already; its connection then ends at the next look.
-                drop(respond(reply_to.as_fd(), call, &Answer::Error(error), Some(0)));
-                Event::Refused
-            }
+            Opening::Refused { id: call, error } => Event::Refused { reply_to, id: call, error },
             Opening::Fault(fault) => self.close(id, fault),
         }
     }

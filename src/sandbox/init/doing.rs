@@ -2,8 +2,10 @@
 
 use std::iter;
 
+use crate::modes::Payload;
 use crate::modes::local::receiver::ConnectionId;
 use crate::sandbox::board::{Phase, Seen, Slot, Took};
+use crate::wire::envelope::Undelivered;
 
 use super::signals::Ending;
 use super::work::Reply;
@@ -79,4 +81,6 @@ pub struct Lost {
     pub unbegun: bool,
     /// It had not even made its first instance.
     pub starting: bool,
+    /// Answers for which their callers had no room.
+    pub undelivered: Vec<(Undelivered, Payload)>,
 }

@@ -65,6 +65,7 @@ pub fn rest(work: Work) -> (Reply, Vec<Reply>, VecDeque<Unsent>) {
             call_id: incoming.id.0.to_vec(),
             number,
             connection: u32::try_from(index).unwrap_or(u32::MAX),
+            connection_number: incoming.connection.0,
             ..Part::default()
         };
         others.push(Reply::to(&incoming));

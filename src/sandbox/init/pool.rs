@@ -8,15 +8,17 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::modes::local::{Line, LocalError, forward_frame, send_frame};
+use crate::modes::Payload;
+use crate::modes::local::{Line, LocalError, forward_frame, open_frame, send_frame};
 use crate::sandbox::board::{Board, Phase, Seen, Slot};
-use crate::sandbox::messages::{WORKER_MESSAGE_MAX, WorkerMessage};
+use crate::sandbox::messages::{WorkerMessage, is_frame};
 use crate::sandbox::worker::Seat;
 use crate::sys::bell::Bell;
 use crate::sys::seqpacket::{self, SocketError};
 use crate::sys::watch::Watch;
 use crate::wire::control;
-use crate::wire::envelope::{self, Assignment, Request};
+use crate::wire::envelope::{self, Assignment, Request, Undelivered};
+use crate::wire::frame::FRAME_MAX;
 
 use super::doing::{Doing, Lost, Running};
 use super::handover::{self, Unsent};
@@ -70,9 +72,43 @@ pub struct Pool<F> {
     bell: Bell,
     /// Their sockets, under their numbers.
     watch: Watch,
+    buffer: Vec<u8>,
     early_deaths: u32,
     /// The user knows that workers make instances anew for each request.
     not_renewed_told: bool,
+}
+
+/// What a worker said.
+#[derive(Debug, Default)]
+pub struct Said {
+    /// It could not make its first instance.
+    pub failed: Option<String>,
+    /// Answers for which their callers have no room.
+    pub undelivered: Vec<(Undelivered, Payload)>,
+    /// It has its first instance.
+    ready: bool,
+    /// It makes instances anew for each request, and why.
+    not_renewed: Option<String>,
+}
+
+/// What no worker of ours says.
+struct Malformed;
+
+impl Said {
+    fn take(&mut self, message: &[u8], descriptors: Vec<OwnedFd>) -> Result<(), Malformed> {
+        if is_frame(message) {
+            let opened = open_frame(message, descriptors, 0, u64::MAX).map_err(|_| Malformed)?;
+            self.undelivered.push((opened.envelope, opened.payload));
+            return Ok(());
+        }
+        match control::decode(message).map_err(|_| Malformed)? {
+            WorkerMessage::Ready => self.ready = true,
+            WorkerMessage::Done | WorkerMessage::Took => {}
+            WorkerMessage::StartFailed { message } => self.failed = Some(message),
+            WorkerMessage::NotRenewed { message } => self.not_renewed = Some(message),
+        }
+        Ok(())
+    }
 }
 
 impl<F: Fork> Pool<F> {
@@ -84,8 +120,8 @@ impl<F: Fork> Pool<F> {
         let places: Vec<_> = (0..count.max(1)).map(|_| Place::Empty { not_before: 0 }).collect();
         let board = Board::new(places.len())?;
         let (bell, watch) = (Bell::new()?, Watch::new()?);
-        let not_renewed_told = false;
-        Ok(Self { fork, places, board, bell, watch, early_deaths: 0, not_renewed_told })
+        let (buffer, not_renewed_told) = (vec![0; FRAME_MAX], false);
+        Ok(Self { fork, places, board, bell, watch, buffer, early_deaths: 0, not_renewed_told })
     }
 
     /// What all of them see.
@@ -183,34 +219,33 @@ impl<F: Fork> Pool<F> {
         Ok(())
     }
 
-    /// Reads what a worker says; the text of a failed start is returned.
-    pub fn read(&mut self, index: usize) -> Option<String> {
-        let seen = self.board.slot(index)?.seen();
-        let Some(Place::Taken(worker)) = self.places.get_mut(index) else { return None };
-        let mut failed = None;
-        let mut buffer = [0; WORKER_MESSAGE_MAX];
+    /// Reads what a worker says.
+    pub fn read(&mut self, index: usize) -> Said {
+        let mut said = Said::default();
+        let Some(slot) = self.board.slot(index) else { return said };
+        let Some(Place::Taken(worker)) = self.places.get_mut(index) else { return said };
+        let buffer = &mut self.buffer;
         // An ended worker is noticed by its exit, not by its socket.
-        while let Ok(Some(received)) = seqpacket::try_receive(worker.socket.as_fd(), &mut buffer) {
-            match control::decode::<WorkerMessage>(&buffer[..received.len]) {
-                Ok(WorkerMessage::Ready) => worker.started = true,
-                Ok(WorkerMessage::Done | WorkerMessage::Took) => {}
-                Ok(WorkerMessage::StartFailed { message }) => failed = Some(message),
-                Ok(WorkerMessage::NotRenewed { message }) => {
-                    if !std::mem::replace(&mut self.not_renewed_told, true) {
-                        crate::sandbox::stderr::try_line(&message);
-                    }
-                }
-                // Our own fork of our own binary: cannot happen unless the guest broke out; not trusted on.
-                Err(_malformed) => {
-                    let _gone = kill(worker.pid, Signal::SIGKILL);
-                }
+        while let Ok(Some(received)) = seqpacket::try_receive(worker.socket.as_fd(), buffer) {
+            let message = &buffer[..received.len];
+            // Our own fork of our own binary: cannot happen unless the guest broke out; not trusted on.
+            if said.take(message, received.descriptors).is_err() {
+                let _gone = kill(worker.pid, Signal::SIGKILL);
             }
         }
-        // A message may be about an earlier turn; the slot says whether this one is over.
+        worker.started |= said.ready;
+        if let Some(message) = said.not_renewed.take()
+            && !std::mem::replace(&mut self.not_renewed_told, true)
+        {
+            crate::sandbox::stderr::try_line(&message);
+        }
+        // A message may be about an earlier turn; the slot says whether this one is over. It is asked after the last
+        // message was read: there may be no other.
+        let seen = slot.seen();
         if worker.running.as_ref().is_some_and(|running| running.is_over(seen)) {
             worker.running = None;
         }
-        failed
+        said
     }
 
     /// True when every worker is there and has its first instance.
@@ -282,6 +317,7 @@ impl<F: Fork> Pool<F> {
             deadline_mono_ns: deadline,
             group: handover::group(&work).into(),
             lends: work.calls().all(|incoming| incoming.lends),
+            connection: first.connection.0,
             ..Assignment::default()
         };
         let connection = [first.reply_to.as_fd()];
@@ -372,7 +408,7 @@ impl<F: Fork> Pool<F> {
     pub fn remove(&mut self, pid: Pid, ending: Ending, now: u64) -> Option<Lost> {
         let index = self.workers().find(|(_, worker, _)| worker.pid == pid)?.0;
         // It may have said "done" with its last breath.
-        let _failed = self.read(index);
+        let undelivered = self.read(index).undelivered;
         let slot = self.board.slot(index)?;
         let place = self.places.get_mut(index)?;
         let Place::Taken(worker) = place else { return None };
@@ -388,7 +424,7 @@ impl<F: Fork> Pool<F> {
         self.early_deaths = if proven { 0 } else { self.early_deaths.saturating_add(1) };
         let wait = if proven { 0 } else { backoff_ns(self.early_deaths) };
         *place = Place::Empty { not_before: now.saturating_add(wait) };
-        Some(Lost { ending, doing, unbegun, starting })
+        Some(Lost { ending, doing, unbegun, starting, undelivered })
     }
 
     /// Ends every worker and gives back what they were doing.

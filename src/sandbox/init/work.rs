@@ -68,7 +68,7 @@ impl Work {
 
     /// Tells every caller that it will not run.
     pub fn refuse(&self, error: &CallError, outbox: &mut Outbox) {
-        self.calls().for_each(|incoming| outbox.tell(&Reply::to(incoming), error.clone()));
+        self.calls().for_each(|incoming| outbox.tell(&Reply::to(incoming), error));
     }
 }
 

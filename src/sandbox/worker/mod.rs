@@ -13,6 +13,7 @@ mod secondary;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 
 use nix::sys::signal::SigSet;
 use nix::unistd::Pid;
@@ -43,7 +44,7 @@ struct Worker<'a, M> {
     launch: &'a FunctionLaunch,
     module: &'a M,
     /// Init's other end is the worker's slot.
-    init: OwnedFd,
+    init: Rc<OwnedFd>,
     host: Host,
     spec: InstanceSpec,
     /// It has told init that it makes instances anew.
@@ -164,7 +165,7 @@ impl<'a, M: Module> Worker<'a, M> {
             pool,
         };
         let module = &sandbox.module;
-        Self { launch, module, init, host, spec, not_renewed_told: false }
+        Self { launch, module, init: Rc::new(init), host, spec, not_renewed_told: false }
     }
 
     /// The context of an invocation.

@@ -1,4 +1,7 @@
 //! Where the end of an invocation goes: to its caller, or to the callers of all parts of a group.
+//!
+//! A worker never waits for a caller to read. What a caller's connection has no room for goes to init, which waits with
+//! its [outbox](crate::sandbox::init) and bounds what waits there.
 
 use std::iter;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -6,44 +9,60 @@ use std::rc::Rc;
 
 use cwasi_abi::{Errno, INLINE_MAX};
 
-use crate::modes::local::{Answer, LocalError, respond, send_payload};
-use crate::modes::{Outgoing, Payload};
+use crate::modes::local::receiver::ConnectionId;
+use crate::modes::local::{
+    Answer, LocalError, error_text, found_no_room, respond_with, send_as_is,
+};
+use crate::modes::{CallError, Outgoing, Payload};
+use crate::sandbox::messages::TOO_MANY_DESCRIPTORS;
 use crate::sandbox::stderr;
 use crate::sys::clock::monotonic_ns;
 use crate::sys::pool::SegmentPool;
 use crate::sys::segment::{Segment, SegmentError};
-use crate::sys::seqpacket::{Deadline, SocketError};
-use crate::wire::envelope::Response;
+use crate::sys::seqpacket::Deadline;
+use crate::wire::envelope::Undelivered;
 use crate::wire::ids::CallId;
 
-/// How long one caller that does not read is waited for before the others have their turn, in nanoseconds.
-const TURN_NS: u64 = 10_000_000;
+/// How long a worker tries to hand a segment to init while too many descriptors are on their way, in nanoseconds.
+const HAND_OVER_MAX_NS: u64 = 100_000_000;
+
+/// A caller's connection.
+#[derive(Debug)]
+pub struct Destination {
+    /// Its number in the receiver, by which init knows it.
+    pub connection: ConnectionId,
+    /// The connection.
+    pub fd: Rc<OwnedFd>,
+}
 
 /// The calls that one invocation answers.
 #[derive(Debug)]
 pub struct Replies {
     id: CallId,
-    connection: Rc<OwnedFd>,
+    caller: Destination,
     /// Of a group's further parts: call and index of its connection.
     others: Vec<(CallId, u32)>,
     /// Connections from index 1 on.
-    more: Vec<OwnedFd>,
+    more: Vec<Destination>,
     /// Whether the answer may be lent to every caller.
     lends: bool,
     /// What it is lent from.
     pool: Option<SegmentPool>,
+    /// Takes what callers have no room for.
+    init: Rc<OwnedFd>,
 }
 
 impl Replies {
     /// Of one call; `lends`: to it and all that will be added, answers may be lent.
     pub fn new(
         id: CallId,
-        connection: Rc<OwnedFd>,
+        caller: Destination,
         lends: bool,
         pool: Option<&SegmentPool>,
+        init: Rc<OwnedFd>,
     ) -> Self {
         let pool = pool.filter(|_| lends).cloned();
-        Self { id, connection, others: Vec::new(), more: Vec::new(), lends, pool }
+        Self { id, caller, others: Vec::new(), more: Vec::new(), lends, pool, init }
     }
 
     /// Whether the answer may be a leased segment.
@@ -53,98 +72,112 @@ impl Replies {
 
     /// True when the connection of this index is here.
     pub fn knows(&self, index: u32) -> bool {
-        self.connection(index).is_some()
+        self.destination(index).is_some()
     }
 
     /// Adds a call over the connection of this index, which comes with it when it is a new one; false when there
     /// is no such connection.
-    pub fn add(&mut self, id: CallId, index: u32, brought: Option<OwnedFd>) -> bool {
+    pub fn add(&mut self, id: CallId, index: u32, brought: Option<Destination>) -> bool {
         self.more.extend(brought);
         self.others.push((id, index));
         self.knows(index)
     }
 
-    fn connection(&self, index: u32) -> Option<BorrowedFd<'_>> {
+    fn destination(&self, index: u32) -> Option<&Destination> {
         match usize::try_from(index).ok()?.checked_sub(1) {
-            None => Some(self.connection.as_fd()),
-            Some(index) => self.more.get(index).map(AsFd::as_fd),
+            None => Some(&self.caller),
+            Some(index) => self.more.get(index),
         }
     }
 
-    fn all(&self) -> impl Iterator<Item = (BorrowedFd<'_>, CallId)> {
+    fn all(&self) -> impl Iterator<Item = (&Destination, CallId)> {
         let others = self.others.iter();
-        let others = others.filter_map(|(id, index)| Some((self.connection(*index)?, *id)));
-        iter::once((self.connection.as_fd(), self.id)).chain(others)
+        let others = others.filter_map(|(id, index)| Some((self.destination(*index)?, *id)));
+        iter::once((&self.caller, self.id)).chain(others)
     }
 
-    /// Sends the end to everybody.
+    /// Sends the end to everybody. Nobody waits for it after `deadline`.
     pub fn send(&self, answer: &Answer, deadline: Deadline) {
         match answer {
             Answer::Response(Payload::Segment(segment))
                 if segment.token().is_some() && !self.lends =>
             {
                 match segment.sealed_copy() {
-                    Ok(copy) => {
-                        self.send_as_is(&Answer::Response(Payload::Segment(copy)), deadline)
-                    }
+                    Ok(copy) => self.send_as_is(0, Outgoing::Segment((&copy).into()), deadline),
                     Err(error) => report(Err(error.into())),
                 }
             }
-            answer => self.send_as_is(answer, deadline),
-        }
-    }
-
-    fn send_as_is(&self, answer: &Answer, deadline: Deadline) {
-        if self.others.is_empty() {
-            return report(respond(self.connection.as_fd(), self.id, answer, deadline));
-        }
-        let mut left: Vec<_> = self.all().collect();
-        let mut turn = Some(0);
-        // Until the deadline: a caller that reads late finds its answer, and holds up nobody but this worker.
-        while !left.is_empty() {
-            left.retain(|(fd, id)| match respond(*fd, *id, answer, turn) {
-                Err(LocalError::Socket(SocketError::Deadline)) => true,
-                sent => {
-                    report(sent);
-                    false
-                }
-            });
-            let now = monotonic_ns();
-            if deadline.is_some_and(|deadline| deadline <= now) {
-                return;
+            Answer::Response(payload) => self.send_as_is(0, payload.outgoing(), deadline),
+            Answer::Error(error) => {
+                let text = error_text(error);
+                let content = Outgoing::Bytes(text.as_bytes());
+                self.send_as_is(error.errno().code(), content, deadline);
             }
-            turn = Some(now.saturating_add(TURN_NS));
         }
     }
 
     /// Sends a response straight from linear memory to the socket or segment; one segment for all callers.
     pub fn send_bytes(&self, bytes: &[u8], deadline: Deadline) {
-        if !self.others.is_empty() {
-            let payload = match bytes.len() {
-                ..=INLINE_MAX => Ok(Payload::Inline(bytes.to_vec())),
-                _ => self.copy_of(bytes).map(Payload::Segment),
-            };
-            return match payload {
-                Ok(payload) => self.send(&Answer::Response(payload), deadline),
-                Err(error) => report(Err(error.into())),
-            };
+        if bytes.len() <= INLINE_MAX {
+            return self.send_as_is(Errno::Ok.code(), Outgoing::Bytes(bytes), deadline);
         }
-        let response = Response {
-            call_id: self.id.0.to_vec(),
-            errno: Errno::Ok.code(),
-            ..Response::default()
-        };
-        let (fd, bytes) = (self.connection.as_fd(), Outgoing::Bytes(bytes));
-        report(send_payload(fd, &response, bytes, self.pool.as_ref(), deadline));
+        match self.copy_of(bytes) {
+            Ok(segment) => self.send(&Answer::Response(Payload::Segment(segment)), deadline),
+            Err(error) => report(Err(error.into())),
+        }
     }
 
     fn copy_of(&self, bytes: &[u8]) -> Result<Segment, SegmentError> {
         let lent = self.pool.as_ref().and_then(|pool| pool.copy_of(bytes));
         lent.map_or_else(|| Segment::copy_of(bytes), Ok)
     }
+
+    fn send_as_is(&self, errno: i32, content: Outgoing<'_>, deadline: Deadline) {
+        for (destination, id) in self.all() {
+            let sent = respond_with(destination.fd.as_fd(), id, errno, content, Some(0));
+            if found_no_room(&sent) {
+                self.hand_over(destination.connection, id, errno, content, deadline);
+            } else {
+                report(sent);
+            }
+        }
+    }
+
+    /// Lets init send an answer when its caller has read others.
+    fn hand_over(
+        &self,
+        connection: ConnectionId,
+        id: CallId,
+        errno: i32,
+        content: Outgoing<'_>,
+        deadline: Deadline,
+    ) {
+        let undelivered = Undelivered {
+            call_id: id.0.to_vec(),
+            errno,
+            connection: connection.0,
+            deadline_mono_ns: deadline.unwrap_or(0),
+            ..Undelivered::default()
+        };
+        // Init reads always. Only descriptors may have to wait, for other processes of this user.
+        let until = monotonic_ns().saturating_add(HAND_OVER_MAX_NS);
+        let until = matches!(content, Outgoing::Segment(_)).then_some(until);
+        let sent = send_as_is(self.init(), &undelivered, content, &[], until);
+        if !found_no_room(&sent) {
+            return report(sent);
+        }
+        let error = CallError::Internal { message: TOO_MANY_DESCRIPTORS.to_owned() };
+        let text = error_text(&error);
+        let undelivered = Undelivered { errno: error.errno().code(), ..undelivered };
+        report(send_as_is(self.init(), &undelivered, Outgoing::Bytes(text.as_bytes()), &[], None));
+    }
+
+    fn init(&self) -> BorrowedFd<'_> {
+        self.init.as_fd()
+    }
 }
 
-/// A caller that is gone or reads no more needs no answer; a fault of ours is said.
+/// A caller that is gone needs no answer; a fault of ours is said.
 fn report(result: Result<(), LocalError>) {
     match result {
         Ok(()) | Err(LocalError::Socket(_)) => {}

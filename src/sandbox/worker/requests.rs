@@ -3,13 +3,13 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 
-use crate::modes::Payload;
 use crate::modes::local::lines::{Arrived, Ready, Taken};
 use crate::modes::local::receiver::ConnectionId;
-use crate::modes::local::{Answer, Line, Lines, LocalError, Opened, open_frame, respond};
+use crate::modes::local::{Answer, Line, Lines, LocalError, Opened, open_frame};
+use crate::modes::{CallError, Payload};
 use crate::sandbox::board::{Slot, Wait};
 use crate::sandbox::messages::WorkerMessage;
 use crate::sandbox::{stderr, terms};
@@ -24,13 +24,11 @@ use crate::wire::frame::{self, FRAME_MAX, Kind};
 use crate::wire::ids::CallId;
 
 use super::pace::{Moving, Pace};
-use super::replies::Replies;
+use super::replies::{Destination, Replies};
 use super::{Seat, Worker};
 
 /// How long a worker without requests keeps segments that nobody uses, in milliseconds.
 const POOL_IDLE_MS: u16 = 5000;
-/// How long a caller that sent what is no request may take to read that, in nanoseconds.
-const REFUSAL_NS: u64 = 10_000_000;
 
 /// A request, or a group of them.
 pub struct Task {
@@ -165,10 +163,17 @@ impl<'s> Requests<'s> {
     fn take_line<M: Module>(&mut self, worker: &Worker<'_, M>, id: ConnectionId) -> Option<Task> {
         match self.lines.take(id, &mut self.buffer) {
             Taken::Request(arrived) if arrived.request.join.is_some() => {
-                refuse(&arrived.line.fd, arrived.id, terms::takes_no_parts(worker.launch));
+                refuse(
+                    worker,
+                    arrived.line.into(),
+                    arrived.id,
+                    terms::takes_no_parts(worker.launch),
+                );
             }
             Taken::Request(arrived) => return Some(self.begin(worker, *arrived)),
-            Taken::Refused { fd, id, error } => refuse(&fd, id, error),
+            Taken::Refused { fd, id: call, error } => {
+                refuse(worker, Destination { connection: id, fd }, call, error);
+            }
             Taken::Fault(fault) => {
                 let function = &worker.launch.identity.function;
                 stderr::try_line(&format!("{function}: a caller's connection was closed: {fault}"));
@@ -193,8 +198,10 @@ impl<'s> Requests<'s> {
             let _told = worker.tell(&WorkerMessage::Took);
         }
         self.assigned = false;
-        let context = context(worker, &request, id, line.caller, Some(deadline));
-        let replies = Replies::new(id, line.fd, line.lends, worker.spec.pool.as_ref());
+        let Line { id: connection, fd, caller, lends } = line;
+        let context = context(worker, &request, id, caller, Some(deadline));
+        let (pool, init) = (worker.spec.pool.as_ref(), Rc::clone(&worker.init));
+        let replies = Replies::new(id, Destination { connection, fd }, lends, pool, init);
         Task { replies, deadline: Some(deadline), context, input: Received::Whole(payload) }
     }
 
@@ -246,7 +253,10 @@ impl<'s> Requests<'s> {
         let deadline = (envelope.deadline_mono_ns > 0).then_some(envelope.deadline_mono_ns);
         let context = context(worker, &request, id, envelope.caller, deadline);
         let pool = worker.spec.pool.as_ref();
-        let mut replies = Replies::new(id, Rc::new(reply_to), envelope.lends, pool);
+        let caller =
+            Destination { connection: ConnectionId(envelope.connection), fd: Rc::new(reply_to) };
+        let init = Rc::clone(&worker.init);
+        let mut replies = Replies::new(id, caller, envelope.lends, pool, init);
         let input = match envelope.group.as_ref() {
             None => Received::Whole(payload),
             Some(group) => {
@@ -278,10 +288,10 @@ fn receive<M: Module>(worker: &Worker<'_, M>, buffer: &mut [u8]) -> Result<Messa
     seqpacket::receive(worker.init.as_fd(), buffer, None).map_err(|_closed| Ended::Init)
 }
 
-/// Answers what is no acceptable request. A caller that does not read it sees its deadline.
-fn refuse(fd: &Rc<OwnedFd>, id: CallId, error: crate::modes::CallError) {
-    let until = monotonic_ns().saturating_add(REFUSAL_NS);
-    drop(respond(fd.as_fd(), id, &Answer::Error(error), Some(until)));
+/// Answers what is no acceptable request.
+fn refuse<M: Module>(worker: &Worker<'_, M>, caller: Destination, id: CallId, error: CallError) {
+    let replies = Replies::new(id, caller, false, None, Rc::clone(&worker.init));
+    replies.send(&Answer::Error(error), None);
 }
 
 fn context<M: Module>(
@@ -318,11 +328,21 @@ fn receive_part<M: Module>(
     let mut opened =
         open_frame::<Part>(message, received.descriptors, brought, worker.launch.max_payload)
             .map_err(malformed)?;
-    let known = part.id().is_some_and(|id| replies.add(id, part.connection, opened.extra.pop()));
+    let brought = opened.extra.pop().map(|fd| Destination {
+        connection: ConnectionId(part.connection_number),
+        fd: Rc::new(fd),
+    });
+    let known = part.id().is_some_and(|id| replies.add(id, part.connection, brought));
     if !known {
         return Err(Ended::Malformed("part without id or connection".to_owned()));
     }
     Ok((part.number, opened.payload))
+}
+
+impl From<Line> for Destination {
+    fn from(line: Line) -> Self {
+        Self { connection: line.id, fd: line.fd }
+    }
 }
 
 impl Task {

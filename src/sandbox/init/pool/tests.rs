@@ -77,11 +77,11 @@ fn workers_are_idle_once_they_said_so() {
     pool.fork_due(0, Vec::new).unwrap();
     assert!(pool.idle().is_none() && !pool.complete());
     ready(&pool, &sockets, 1);
-    assert_eq!(pool.read(1), None);
+    assert_eq!(pool.read(1).failed, None);
     assert_eq!(pool.idle(), Some(1));
     assert!(!pool.complete());
     sockets.say(0, &WorkerMessage::StartFailed { message: "no".into() });
-    assert_eq!(pool.read(0).as_deref(), Some("no"));
+    assert_eq!(pool.read(0).failed.as_deref(), Some("no"));
 }
 
 /// A group of `count` parts that came over two connections, more than a socket holds.
@@ -115,7 +115,7 @@ fn a_group_goes_to_its_worker_as_fast_as_that_takes_it() {
     let mut pool = Pool::new(&sockets, 1).unwrap();
     pool.fork_due(0, Vec::new).unwrap();
     ready(&pool, &sockets, 0);
-    assert_eq!(pool.read(0), None);
+    assert_eq!(pool.read(0).failed, None);
     pool.assign(0, group(PARTS), u64::MAX).unwrap();
     assert!(pool.idle().is_none() && pool.unfed().next().is_some(), "more is to be sent");
     let mut buffer = vec![0; FRAME_MAX];
@@ -148,7 +148,7 @@ fn a_worker_that_dies_before_it_has_all_parts_had_not_begun() {
     let mut pool = Pool::new(&sockets, 1).unwrap();
     pool.fork_due(0, Vec::new).unwrap();
     ready(&pool, &sockets, 0);
-    assert_eq!(pool.read(0), None);
+    assert_eq!(pool.read(0).failed, None);
     pool.assign(0, group(40), u64::MAX).unwrap();
     sockets.0.borrow_mut().clear();
     pool.feed(0).unwrap();
@@ -193,7 +193,7 @@ fn a_done_of_an_earlier_turn_ends_no_later_one() {
     let mut pool = Pool::new(&sockets, 1).unwrap();
     pool.fork_due(0, Vec::new).unwrap();
     ready(&pool, &sockets, 0);
-    assert_eq!(pool.read(0), None);
+    assert_eq!(pool.read(0).failed, None);
     pool.set_gate(true);
     let worker = || pool.board().slot(0).unwrap();
     let _anybody = worker().settle();
@@ -203,11 +203,11 @@ fn a_done_of_an_earlier_turn_ends_no_later_one() {
     assert!(worker().rest());
     sockets.say(0, &WorkerMessage::Done);
     pool.assign(0, one_call(), 60).unwrap();
-    assert_eq!(pool.read(0), None);
+    assert_eq!(pool.read(0).failed, None);
     assert!(pool.idle().is_none() && pool.next_wakeup() == Some(60), "it has the second one");
     assert!(pool.board().slot(0).unwrap().rest());
     sockets.say(0, &WorkerMessage::Done);
-    assert_eq!(pool.read(0), None);
+    assert_eq!(pool.read(0).failed, None);
     assert!(pool.idle() == Some(0) && pool.at_rest());
     let lost = pool.remove(pid(1), Ending::Exited(1), 0).unwrap();
     assert!(matches!(lost.doing, Doing::Nothing) && !lost.starting);
@@ -219,7 +219,7 @@ fn only_the_turn_whose_deadline_passed_is_killed_for_it() {
     let mut pool = Pool::new(&sockets, 1).unwrap();
     pool.fork_due(0, Vec::new).unwrap();
     ready(&pool, &sockets, 0);
-    assert_eq!(pool.read(0), None);
+    assert_eq!(pool.read(0).failed, None);
     pool.assign(0, one_call(), 10).unwrap();
     assert!(pool.board().slot(0).unwrap().rest(), "it was in time");
     pool.expire(11);
@@ -228,7 +228,7 @@ fn only_the_turn_whose_deadline_passed_is_killed_for_it() {
     let _anybody = worker.settle();
     assert!(worker.take(ConnectionId(3)) && !worker.run(CallId([7; 16]), 20));
     pool.expire(19);
-    assert_eq!(pool.read(0), None);
+    assert_eq!(pool.read(0).failed, None);
     pool.expire(20);
     assert!(!pool.board().slot(0).unwrap().rest(), "it is late");
     let lost = pool.remove(pid(1), Ending::Exited(1), 0).unwrap();

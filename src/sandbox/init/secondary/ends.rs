@@ -5,6 +5,7 @@ use crate::modes::local::LocalError;
 use crate::sandbox::init::doing::Doing;
 use crate::sandbox::init::signals::Ending;
 use crate::sandbox::init::work::Reply;
+use crate::sandbox::messages::TOO_MANY_DESCRIPTORS;
 use crate::sys::seqpacket::SocketError;
 use crate::vm::Module;
 
@@ -29,11 +30,11 @@ impl<M: Module> Secondary<'_, M> {
         match doing {
             Doing::Nothing => {}
             Doing::Given(running) => {
-                running.replies().for_each(|reply| self.outbox.tell(reply, error.clone()));
+                running.replies().for_each(|reply| self.outbox.tell(reply, error));
             }
             Doing::Took { took, .. } => {
                 if let Some(reply_to) = self.receiver.reply_to(took.connection) {
-                    self.outbox.tell(&Reply { reply_to, id: took.id }, error.clone());
+                    self.outbox.tell(&Reply { reply_to, id: took.id }, error);
                 }
             }
             Doing::Taking(connection) => self.receiver.end(*connection),
@@ -67,10 +68,9 @@ impl<M: Module> Secondary<'_, M> {
 /// A request that no worker has got.
 pub(super) fn not_handed(error: &LocalError) -> CallError {
     match error {
-        LocalError::Socket(SocketError::Deadline) => CallError::Overloaded {
-            message: "too many descriptors are on their way between functions of this host: raise RLIMIT_NOFILE, or call fewer at a time"
-                .to_owned(),
-        },
+        LocalError::Socket(SocketError::Deadline) => {
+            CallError::Overloaded { message: TOO_MANY_DESCRIPTORS.to_owned() }
+        }
         error => CallError::Internal {
             message: format!("request cannot be handed to a worker: {error}"),
         },

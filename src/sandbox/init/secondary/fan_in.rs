@@ -35,7 +35,7 @@ pub(super) fn barrier(launch: &FunctionLaunch) -> Option<Barrier<ConnectionId, B
 }
 
 /// Descriptors that parts may hold: half of all, the other half is for connections.
-fn descriptors_max() -> usize {
+pub(super) fn descriptors_max() -> usize {
     let (soft, _hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or_default();
     usize::try_from(soft / 2).unwrap_or(usize::MAX)
 }
@@ -47,13 +47,13 @@ impl<M: Module> Secondary<'_, M> {
         let invalid = |message: String| CallError::Invalid { message };
         let Some(barrier) = &mut self.barrier else {
             let error = terms::takes_no_parts(&self.sandbox.launch);
-            return self.outbox.tell(&Reply::to(&incoming), error);
+            return self.outbox.tell(&Reply::to(&incoming), &error);
         };
         let Some(join) = join(&incoming) else {
             let message = format!(
                 "{function} has cwasi.fan-in: call it with a join key, as one part of a group"
             );
-            return self.outbox.tell(&Reply::to(&incoming), invalid(message));
+            return self.outbox.tell(&Reply::to(&incoming), &invalid(message));
         };
         match barrier.place(join, part(incoming, now), now) {
             Ok(None) => {}
@@ -63,7 +63,7 @@ impl<M: Module> Secondary<'_, M> {
                     Refusal::Contradiction(message) => invalid(message),
                     Refusal::Full(message) => CallError::Overloaded { message },
                 };
-                self.outbox.tell(&Reply::to(&part.item), error);
+                self.outbox.tell(&Reply::to(&part.item), &error);
             }
         }
     }
@@ -96,7 +96,7 @@ impl<M: Module> Secondary<'_, M> {
                     self.complain(&text);
                     for part in group.into_parts().into_values() {
                         let error = CallError::Late { message: text.clone() };
-                        self.outbox.tell(&Reply::to(&part.item), error);
+                        self.outbox.tell(&Reply::to(&part.item), &error);
                     }
                 }
             }
@@ -104,7 +104,7 @@ impl<M: Module> Secondary<'_, M> {
         while let Some((part, message)) =
             self.barrier.as_mut().and_then(|barrier| barrier.pop_given_up(now))
         {
-            self.outbox.tell(&Reply::to(&part.item), CallError::Late { message });
+            self.outbox.tell(&Reply::to(&part.item), &CallError::Late { message });
         }
     }
 
@@ -112,7 +112,8 @@ impl<M: Module> Secondary<'_, M> {
     pub(super) fn refuse_parts(&mut self) {
         let waiting = self.barrier.as_mut().map(Barrier::drain).unwrap_or_default();
         for part in waiting {
-            self.outbox.tell(&Reply::to(&part.item), self.ending());
+            let ending = self.ending();
+            self.outbox.tell(&Reply::to(&part.item), &ending);
         }
     }
 }

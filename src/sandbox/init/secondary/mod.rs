@@ -15,18 +15,19 @@ use std::os::fd::OwnedFd;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::Signal;
 
-use crate::modes::CallError;
 use crate::modes::local::receiver::{ConnectionId, Event};
 use crate::modes::local::{Incoming, Receiver};
+use crate::modes::{CallError, Payload};
 use crate::sandbox::function_log::{full_stream, unread};
 use crate::sandbox::{stderr, terms};
 use crate::sys::clock::monotonic_ns;
 use crate::vm::Module;
 use crate::wire::control::{Entry, SandboxMessage};
+use crate::wire::envelope::Undelivered;
 
 use super::barrier::Barrier;
 use super::doing::{Doing, Lost};
-use super::outbox::Outbox;
+use super::outbox::{Bounds, Outbox};
 use super::pool::Pool;
 use super::queue::{Queue, Waiting};
 use super::signals::{Signals, reap};
@@ -57,6 +58,8 @@ struct Readiness {
     connections: Vec<ConnectionId>,
     /// Those that workers read too.
     shared: Vec<ConnectionId>,
+    /// Callers that have room for answers, as the outbox numbers them.
+    room: Vec<usize>,
     listener: bool,
     signals: bool,
 }
@@ -95,7 +98,7 @@ impl<'a, M: Module> Secondary<'a, M> {
             receiver: Receiver::new(listener, launch.max_payload)?,
             barrier: fan_in::barrier(launch),
             queue: Queue::new(places),
-            outbox: Outbox::default(),
+            outbox: Outbox::new(Bounds::within(launch.memory_max, fan_in::descriptors_max() / 2)),
             pool: Pool::new(sandbox, workers)?,
             lookout: Lookout::of(launch),
             announced: false,
@@ -123,7 +126,9 @@ impl<'a, M: Module> Secondary<'a, M> {
                 self.stop_for(signal);
             }
             for index in ready.workers {
-                if let Some(message) = self.pool.read(index)
+                let said = self.pool.read(index);
+                self.hold(said.undelivered);
+                if let Some(message) = said.failed
                     && let Some(code) = self.worker_failed(&message)
                 {
                     return code;
@@ -145,7 +150,10 @@ impl<'a, M: Module> Secondary<'a, M> {
                 self.read(connection);
             }
             self.look_out();
-            self.outbox.flush(monotonic_ns());
+            self.outbox.flush(&ready.room, monotonic_ns());
+            if let Some(complaint) = self.outbox.take_complaint() {
+                self.complain(&complaint);
+            }
             self.expire();
             self.assign();
             self.mind_gate();
@@ -188,8 +196,8 @@ impl<'a, M: Module> Secondary<'a, M> {
         let untold = stderr::log().filter(|log| log.wants_room());
         fds.extend(untold.iter().map(|log| room(log.as_fd())));
         fds.extend(unfed.iter().map(|(_, fd)| room(*fd)));
-        // Whoever has room now is found by trying all of them.
-        fds.extend(self.outbox.sockets().map(room));
+        let callers: Vec<_> = self.outbox.sockets().collect();
+        fds.extend(callers.iter().map(|(_, fd)| room(*fd)));
         let sleep = self.sleep();
         let wakeup = [self.next_wakeup(now), sleep].into_iter().flatten().min();
         let _interrupted = poll(&mut fds, poll_timeout(wakeup));
@@ -202,11 +210,13 @@ impl<'a, M: Module> Secondary<'a, M> {
         if let Some(log) = untold.as_ref().filter(|_| hit()) {
             log.tell_dropped();
         }
-        let fed = unfed.iter().filter(|_| hit()).map(|(index, _)| *index);
+        let fed: Vec<_> = unfed.iter().filter(|_| hit()).map(|(index, _)| *index).collect();
+        let room = callers.iter().filter(|_| hit()).map(|(index, _)| *index).collect();
         let said = workers.then(|| self.pool.ready()).into_iter().flatten();
         Readiness {
             signals,
             workers: said.chain(fed).collect(),
+            room,
             connections: connections.then(|| self.receiver.ready()).into_iter().flatten().collect(),
             shared: shared.then(|| self.receiver.shared_ready()).into_iter().flatten().collect(),
             listener,
@@ -226,7 +236,8 @@ impl<'a, M: Module> Secondary<'a, M> {
     fn idle_at(&self) -> Option<u64> {
         let idle_ms = self.sandbox.launch.idle_ms?;
         let no_parts = self.barrier.as_ref().is_none_or(Barrier::is_empty);
-        (self.announced && no_parts && self.queue.is_empty() && self.pool.at_rest())
+        let nothing = no_parts && self.queue.is_empty() && self.outbox.is_empty();
+        (self.announced && nothing && self.pool.at_rest())
             .then(|| self.last_request.saturating_add(idle_ms.saturating_mul(1_000_000)))
     }
 
@@ -280,8 +291,19 @@ impl<'a, M: Module> Secondary<'a, M> {
         Some(self.sandbox.start_failed(message))
     }
 
+    /// Takes over the answers for which their callers have no room. Who has gone needs none.
+    fn hold(&mut self, undelivered: Vec<(Undelivered, Payload)>) {
+        for (envelope, payload) in undelivered {
+            let reply_to = self.receiver.reply_to(ConnectionId(envelope.connection));
+            let Some((reply_to, id)) = reply_to.zip(envelope.id()) else { continue };
+            let until = Some(envelope.deadline_mono_ns).filter(|until| *until > 0);
+            self.outbox.hold(&Reply { reply_to, id }, envelope.errno, payload, until);
+        }
+    }
+
     /// A worker ended: its request gets the error, and a start that never was ends the sandbox.
-    fn worker_lost(&mut self, lost: Lost) -> Option<i32> {
+    fn worker_lost(&mut self, mut lost: Lost) -> Option<i32> {
+        self.hold(std::mem::take(&mut lost.undelivered));
         let how = lost.ending.describe();
         let expired = match &lost.doing {
             Doing::Given(running) if running.expired => Some(running.reply.id),
@@ -327,7 +349,9 @@ impl<'a, M: Module> Secondary<'a, M> {
             match self.receiver.next_event(connection) {
                 Event::Request(incoming) => self.take(incoming),
                 Event::Introduced => self.share(connection),
-                Event::Refused => {}
+                Event::Refused { reply_to, id, error } => {
+                    self.outbox.tell(&Reply { reply_to, id }, &error);
+                }
                 Event::Idle => return,
                 Event::Closed { fault } => {
                     self.unshare();
@@ -347,7 +371,8 @@ impl<'a, M: Module> Secondary<'a, M> {
     /// Gives a request its place, or its refusal.
     fn take(&mut self, incoming: Box<Incoming>) {
         if self.stop.is_some() {
-            self.outbox.tell(&Reply::to(&incoming), self.ending());
+            let ending = self.ending();
+            self.outbox.tell(&Reply::to(&incoming), &ending);
             return;
         }
         let now = monotonic_ns();
