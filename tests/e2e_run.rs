@@ -275,3 +275,77 @@ fn a_native_program_has_no_variable_of_ours() {
     let text = scene.run(run).success().text();
     assert!(text.contains("PATH=") && !text.contains("LD_PRELOAD"), "{text}");
 }
+
+/// Connects to 127.0.0.1 on a port that it may not reach, then on one that it may, which it sends "hello". With
+/// `by_name` it looks `localhost` up in between. Exits with 7, or with what went wrong.
+fn connecting_guest(denied: u16, allowed: u16, by_name: bool) -> Vec<u8> {
+    let look_up = if by_name { "(call $look_up)" } else { "" };
+    let text = format!(
+        r#"(module
+  (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+  (import "wasi_snapshot_preview1" "sock_open" (func $open (param i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "sock_connect" (func $connect (param i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "sock_listen" (func $listen (param i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "sock_send" (func $send (param i32 i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "sock_getaddrinfo"
+    (func $get (param i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 32) "\7f\00\00\01")
+  (data (i32.const 100) "localhost")
+  (data (i32.const 300) "hello")
+  (func $to (param $port i32) (result i32)
+    (if (call $open (i32.const 1) (i32.const 2) (i32.const 16)) (then (call $exit (i32.const 99))))
+    (i32.store (i32.const 0) (i32.const 32))
+    (i32.store (i32.const 4) (i32.const 4))
+    (call $connect (i32.load (i32.const 16)) (i32.const 0) (local.get $port)))
+  (func $look_up
+    (i32.store (i32.const 400) (i32.const 404))
+    (i32.store8 (i32.const 522) (i32.const 1))
+    (i32.store (i32.const 416) (i32.const 440))
+    (i32.store (i32.const 444) (i32.const 26))
+    (i32.store (i32.const 448) (i32.const 460))
+    (if (call $get (i32.const 100) (i32.const 9) (i32.const 0) (i32.const 0)
+        (i32.const 520) (i32.const 400) (i32.const 1) (i32.const 516))
+      (then (call $exit (i32.const 98))))
+    (if (i32.ne (i32.load (i32.const 462)) (i32.const 0x0100007f)) (then (call $exit (i32.const 97)))))
+  (func (export "_start")
+    (if (i32.ne (call $to (i32.const {denied})) (i32.const 2)) (then (call $exit (i32.const 96))))
+    {look_up}
+    (if (call $to (i32.const {allowed})) (then (call $exit (i32.const 95))))
+    (if (i32.ne (call $listen (i32.load (i32.const 16)) (i32.const 1)) (i32.const 2))
+      (then (call $exit (i32.const 94))))
+    (i32.store (i32.const 48) (i32.const 300))
+    (i32.store (i32.const 52) (i32.const 5))
+    (if (call $send (i32.load (i32.const 16)) (i32.const 48) (i32.const 1) (i32.const 0) (i32.const 56))
+      (then (call $exit (i32.const 93))))
+    (call $exit (i32.const 7))))"#
+    );
+    wat::parse_str(text).expect("the text is a module")
+}
+
+#[test]
+fn sockets_reach_what_the_annotation_allows_and_nothing_else() {
+    let scene = scene("network");
+    let listen = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = |listener: &std::net::TcpListener| listener.local_addr().unwrap().port();
+    for (host, by_name) in [("127.0.0.1", false), ("localhost", true)] {
+        let (allowed, denied) = (listen(), listen());
+        denied.set_nonblocking(true).unwrap();
+        let guest = connecting_guest(port(&denied), port(&allowed), by_name);
+        let image = scene.import_module(&format!("connects-{by_name}"), &guest);
+        let run = |id: &str| scene.image(&image, id).flag("--net-host");
+        // By default there are no sockets at all.
+        let outcome = scene.run(run(&format!("default-{by_name}")));
+        assert_ne!(outcome.code, 0);
+        assert!(outcome.stderr.contains("cwasi.network"), "{}", outcome.stderr);
+        let entry = format!("{host}:{}", port(&allowed));
+        let id = format!("allowed-{by_name}");
+        let outcome = scene.run(run(&id).annotation("cwasi.network", &entry));
+        assert_eq!(outcome.code, 7, "{host}: {}", outcome.stderr);
+        let mut text = String::new();
+        let (mut connection, _) = allowed.accept().unwrap();
+        std::io::Read::read_to_string(&mut connection, &mut text).unwrap();
+        assert_eq!(text, "hello");
+        assert!(denied.accept().is_err(), "the other server saw something");
+    }
+}

@@ -12,6 +12,7 @@ use super::embed;
 pub use super::embed::{EMBED_MAX, Embed};
 use super::values;
 use crate::wire::control::{FanIn, Isolation, ModeHint, Partial, Role};
+use crate::wire::egress::{ENTRIES_MAX, Entry};
 
 /// Most workers of one function.
 pub const CONCURRENCY_MAX: u64 = 256;
@@ -45,7 +46,7 @@ pub const CRI_SANDBOX_NAMESPACE: &str = "io.kubernetes.cri.sandbox-namespace";
 pub const CRI_IMAGE_NAME: &str = "io.kubernetes.cri.image-name";
 
 /// Every key, in the order of `docs/annotations.md`.
-pub const KEYS: [&str; 19] = [
+pub const KEYS: [&str; 20] = [
     "cwasi.role",
     "cwasi.secondary.function",
     "cwasi.function",
@@ -60,6 +61,7 @@ pub const KEYS: [&str; 19] = [
     "cwasi.timeout",
     "cwasi.max-payload",
     "cwasi.memory",
+    "cwasi.network",
     FAN_IN,
     FAN_IN_TIMEOUT,
     FAN_IN_PARTIAL,
@@ -112,6 +114,8 @@ pub struct FunctionSpec {
     pub max_payload: u64,
     /// Most linear memory in bytes.
     pub memory: Option<u64>,
+    /// Destinations on the network; empty = no sockets.
+    pub network: Vec<Entry>,
     /// Exit after this many requests; 0 = never.
     pub max_requests: u64,
     /// Exit after this long without a request.
@@ -142,6 +146,7 @@ impl Default for FunctionSpec {
             timeout: None,
             max_payload: MAX_PAYLOAD_DEFAULT,
             memory: None,
+            network: Vec::new(),
             max_requests: 0,
             idle: None,
             fan_in: None,
@@ -218,6 +223,7 @@ impl FunctionSpec {
             "cwasi.timeout" => self.timeout = Some(values::duration(value)?),
             "cwasi.max-payload" => self.max_payload = values::size(value, PAYLOAD_MAX)?,
             "cwasi.memory" => self.memory = Some(values::size(value, MEMORY_MAX)?),
+            "cwasi.network" => self.network = network(value)?,
             "cwasi.max-requests" => self.max_requests = values::number(value, 1, u64::MAX)?,
             "cwasi.idle" => self.idle = Some(values::duration(value)?),
             "cwasi.trust" => self.trust = values::name(value)?,
@@ -379,6 +385,19 @@ fn allow(value: &str) -> Result<Vec<String>, String> {
     Ok(entries)
 }
 
+fn network(value: &str) -> Result<Vec<Entry>, String> {
+    let entries = values::list(value)?;
+    if entries.len() > ENTRIES_MAX {
+        return Err(format!("has more than {ENTRIES_MAX} entries"));
+    }
+    let entry = |text: String| {
+        text.parse::<Entry>().map_err(|error| {
+            format!("has the entry `{text}`, which {error}; entries are name:443, *.domain:443, 10.0.0.0/8:443")
+        })
+    };
+    entries.into_iter().map(entry).collect()
+}
+
 fn small(value: &str, min: u64, max: u64) -> Result<u32, String> {
     let number = values::number(value, min, max)?;
     u32::try_from(number).map_err(|_| format!("is no whole number from {min} to {max}"))
@@ -483,6 +502,22 @@ mod tests {
             1,
             "a primary is not called"
         );
+    }
+
+    #[test]
+    fn destinations_are_read_or_all_refused_ones_named() {
+        let spec = parse(&[("cwasi.network", "db:5432, 10.0.0.0/8")]).unwrap();
+        let shown: Vec<_> = spec.network.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["db:5432", "10.0.0.0/8:*"]);
+        for (value, part) in [
+            ("", "without empty entries"),
+            ("db", "entry `db`, which has no port"),
+            ("10.1.0.0/8", "the network is 10.0.0.0/8"),
+            ("db:1,".repeat(65).trim_end_matches(','), "more than 64"),
+        ] {
+            let found = problems(&[("cwasi.network", value)]).join("");
+            assert!(found.contains(part), "{part} missing in: {found}");
+        }
     }
 
     #[test]

@@ -403,6 +403,7 @@ mod tests {
             digest: hex::encode(Sha256::digest(bytes)),
             exports: Vec::new(),
             foreign: std::collections::BTreeMap::new(),
+            sockets: Vec::new(),
             dropped_native: false,
             opens_files: false,
         }

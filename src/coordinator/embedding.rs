@@ -227,6 +227,9 @@ impl<S: ImageStore> Walk<'_, S> {
         let bytes = self.store.module(&grant.image, grant.path.as_deref()).await?;
         let origin = format!("the module of image {}", grant.image.name);
         let module = module::check(&bytes, &origin).map_err(|error| error.to_string())?;
+        if let Some(name) = module.sockets.first() {
+            return Err(format!("{origin} imports {name}: embedded modules get no sockets"));
+        }
         Ok(Found { name: name.to_owned(), module, grant })
     }
 }

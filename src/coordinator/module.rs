@@ -16,6 +16,7 @@ use wasmparser::{
 };
 
 use super::home::append_home;
+use crate::wire::egress::needs_egress;
 
 /// Largest module in bytes.
 pub const MODULE_MAX: u64 = 128 << 20;
@@ -97,6 +98,8 @@ pub struct CheckedModule {
     pub exports: Vec<String>,
     /// What it imports from modules that are not the host's: the import as text, by module and name.
     pub foreign: BTreeMap<String, BTreeMap<String, String>>,
+    /// Socket functions that it imports and that need `cwasi.network`, the first few of them.
+    pub sockets: Vec<String>,
     /// True when native code was dropped from it.
     pub dropped_native: bool,
     /// True when it can open files.
@@ -160,6 +163,7 @@ pub fn check(bytes: &[u8], origin: &str) -> Result<CheckedModule, ModuleError> {
         bytes,
         exports: read.exports,
         foreign: read.foreign,
+        sockets: read.sockets,
         dropped_native: read.dropped_native,
         opens_files: read.opens_files,
     })
@@ -169,6 +173,7 @@ pub fn check(bytes: &[u8], origin: &str) -> Result<CheckedModule, ModuleError> {
 struct Read {
     exports: Vec<String>,
     foreign: BTreeMap<String, BTreeMap<String, String>>,
+    sockets: Vec<String>,
     unresolved: BTreeMap<String, ()>,
     /// An exported name that is ours.
     reserved: Option<String>,
@@ -181,6 +186,11 @@ struct Read {
 impl Read {
     fn import(&mut self, import: Import<'_>, types: &[FuncType]) {
         match import.module {
+            WASI_MODULE if needs_egress(import.name) => {
+                if self.sockets.len() < IMPORTS_SHOWN {
+                    self.sockets.push(import.name.to_owned());
+                }
+            }
             // Whatever else acts on files needs a descriptor from it, or a directory as it does.
             WASI_MODULE => {
                 self.opens_files |= import.name.starts_with("path_") || import.name == "fd_readdir";
@@ -347,6 +357,14 @@ mod tests {
         assert_eq!(foreign["fn_utils"]["f"], text);
         assert_eq!(foreign["fn_utils"]["m"], "`fn_utils.m`");
         assert_eq!(foreign["geo"]["g"], r#"`(import "geo" "g" (func))`"#);
+    }
+
+    #[test]
+    fn sockets_beyond_the_standard_are_named() {
+        let sockets = |name| check(&module(Some((WASI_MODULE, name)), false), "m").unwrap().sockets;
+        assert_eq!(sockets("sock_open"), ["sock_open"]);
+        assert_eq!(sockets("sock_send"), [""; 0]);
+        assert_eq!(sockets("fd_write"), [""; 0]);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::progress::Progress;
 use super::registry::Record;
 use crate::config::annotations::{AnnotationError, FunctionSpec};
 use crate::wire::control::{Entry, Files, FunctionLaunch, Isolation, Role, Workload};
+use crate::wire::egress::{Egress, Entry as Destination, HOSTS_FILE, RESOLVER_FILE};
 use crate::wire::ids::Identity;
 
 /// Why a container cannot be started.
@@ -95,6 +96,17 @@ pub enum PlanError {
     FanIn {
         /// Where the module came from.
         origin: String,
+    },
+    /// Sockets without a destination.
+    #[error(
+        "{origin} imports socket functions ({imports}), and functions reach no network by default: allow its \
+         destinations with the annotation cwasi.network=host:port,… or build it without sockets"
+    )]
+    Sockets {
+        /// Where the module came from.
+        origin: String,
+        /// Which ones.
+        imports: String,
     },
     /// No usable name.
     #[error(
@@ -195,6 +207,10 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         }
         if annotations.fan_in.is_some() && entry != Entry::Reactor {
             return Err(PlanError::FanIn { origin: found.origin });
+        }
+        if annotations.network.is_empty() && !module.sockets.is_empty() {
+            let imports = module.sockets.join(", ");
+            return Err(PlanError::Sockets { origin: found.origin, imports });
         }
         let name = function_name(&annotations, &found.command)?;
         let identity = Identity {
@@ -379,7 +395,18 @@ fn launch(
         max_requests: annotations.max_requests,
         idle_ms: annotations.idle.map(milliseconds),
         fan_in: annotations.fan_in,
+        egress: egress(spec, annotations.network),
     }
+}
+
+/// Names are looked up in files that the operator mounted, never in those of an image.
+fn egress(spec: &Spec, entries: Vec<Destination>) -> Option<Egress> {
+    let mounts = spec.mounts().as_deref().unwrap_or_default();
+    // The file itself or a directory that it is in.
+    let is_mounted =
+        |path: &str| mounts.iter().any(|mount| Path::new(path).starts_with(mount.destination()));
+    let (trusts_hosts, trusts_resolver) = (is_mounted(HOSTS_FILE), is_mounted(RESOLVER_FILE));
+    (!entries.is_empty()).then_some(Egress { entries, trusts_hosts, trusts_resolver })
 }
 
 /// What each worker may keep for segments that it lends; nothing in a function that has no group to lend to.
@@ -421,4 +448,26 @@ fn files(spec: &Spec) -> Files {
     let cwd = spec.process().as_ref().map_or_else(|| "/".into(), |process| process.cwd().clone());
     let shown = guest_mounts(spec).filter(|mount| !is_tmpfs(mount));
     Files { cwd, mounts: shown.map(|mount| mount.destination().clone()).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_from_mounted_files_only() {
+        let plan = |mounts: &[&str]| {
+            let mounts: Vec<_> =
+                mounts.iter().map(|path| serde_json::json!({ "destination": path })).collect();
+            let spec = serde_json::json!({ "ociVersion": "1.0.2", "mounts": mounts });
+            let spec: Spec = serde_json::from_value(spec).unwrap();
+            let egress = egress(&spec, vec!["db:80".parse().unwrap()]).unwrap();
+            (egress.trusts_hosts, egress.trusts_resolver)
+        };
+        assert_eq!(plan(&["/proc", "/etc/hostname"]), (false, false));
+        assert_eq!(plan(&["/etc/hosts"]), (true, false));
+        assert_eq!(plan(&["/proc", "/etc/resolv.conf"]), (false, true));
+        assert_eq!(plan(&["/etc"]), (true, true));
+        assert!(egress(&Spec::default(), Vec::new()).is_none());
+    }
 }

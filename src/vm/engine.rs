@@ -7,14 +7,17 @@ use cwasi_abi::export;
 use crate::sys::pool::SegmentPool;
 use crate::sys::segment::Segment;
 use crate::wire::control::{EmbeddedModule, Entry};
+use crate::wire::egress::Egress;
 use cwasi_host_functions::{Host, PagesError};
 
 /// What an engine is told once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EngineOptions {
     /// Most linear memory of an instance in bytes, rounded down to Wasm pages; `None` = what the module
     /// declares, at most 4 GiB.
     pub memory_max: Option<u64>,
+    /// Where a function's sockets may lead; `None` = it gets none. Embedded modules get none anyway.
+    pub egress: Option<Egress>,
 }
 
 /// What one instance sees of the world.

@@ -8,6 +8,7 @@
 //! - [`wasmedge`]: the engine that we use; with [`compile`] the sole importer of `wasmedge_*`.
 //! - [`dispatch`]: the dispatcher as host functions see it.
 //! - [`gate`]: what stands between modules of one VM.
+//! - `sockets`: which destinations guests' sockets may have.
 //! - `state`: what guests of a module can change; `wasi_calls`: what they can leave in a WASI.
 //! - [`fingerprint`]: what native code depends on; for the control plane, which must not link the engine.
 //!
@@ -17,7 +18,7 @@
 //! # use cwasi::vm::{Engine, Entry, InstanceSpec, Module, Preopen, Instance, WasmEdge, EngineOptions, Host, Context};
 //! # use cwasi::modes::Payload;
 //! # fn example(mut host: Host, spec: InstanceSpec, context: Context, payload: Payload) -> Result<(), cwasi::vm::VmError> {
-//! let engine = WasmEdge::new(EngineOptions { memory_max: None })?;
+//! let engine = WasmEdge::new(EngineOptions::default())?;
 //! let module = engine.load(std::path::Path::new("/var/lib/cwasi/aot/0123.so"))?;
 //! module.check(&Entry::Reactor)?;
 //! let mut next = module.instantiate(&spec, &mut host)?; // ahead
@@ -33,6 +34,7 @@ pub mod engine;
 pub mod fingerprint;
 pub mod gate;
 pub mod reactor;
+mod sockets;
 mod state;
 mod wasi_calls;
 pub mod wasmedge;

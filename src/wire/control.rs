@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use super::egress::Egress;
 use super::ids::Identity;
 
 /// Longest control message in bytes (an OCI process with a large environment fits).
@@ -143,6 +144,8 @@ pub struct FunctionLaunch {
     pub idle_ms: Option<u64>,
     /// Calls are parts of groups, each handled once; `None` = every call is handled alone.
     pub fan_in: Option<FanIn>,
+    /// Destinations on the network; `None` = none, and no sockets.
+    pub egress: Option<Egress>,
 }
 
 /// Where a sandbox has the files that its guest may open beside its mounts: the image's, read-only, with the mounted

@@ -58,6 +58,7 @@ pub fn launch(role: Role, artifact: &Path, entry: Entry) -> FunctionLaunch {
         max_requests: 0,
         idle_ms: None,
         fan_in: None,
+        egress: None,
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use cwasi::wire::control::{Entry, Role, SandboxMessage};
+use cwasi::wire::egress::Egress;
 use serde_json::json;
 
 use crate::bed::Bed;
@@ -50,23 +51,45 @@ fn plant(rootfs: &Path) {
 fn an_image_cannot_load_code_into_a_worker() {
     let bed = Bed::new();
     let guest = compiled("look-up", LOOK_UP);
+    let hosts = bed.dir.path().join("hosts");
+    std::fs::write(&hosts, "192.0.2.1 some.host.test\n").unwrap();
     let bundle = bed.bundle("planted", &["/f.wasm"], |spec| {
         let mounts = spec["mounts"].as_array_mut().unwrap();
         mounts.retain(|mount| mount["destination"] != "/usr");
+        mounts.push(json!({
+            "destination": "/etc/hosts", "type": "bind", "source": hosts, "options": ["bind", "ro"],
+        }));
     });
     let rootfs = bundle.join("rootfs");
     std::fs::remove_file(rootfs.join("lib")).unwrap();
     plant(&rootfs);
-    let launch = launch(Role::Primary, &guest, command("_start"));
-    match Function::create_in(&bed, "planted", bundle, launch) {
-        Err(refused) => assert!(refused.contains("sock_getaddrinfo"), "{refused}"),
-        Ok(function) => {
-            function.container.start();
-            function.container.wait();
-            function.container.delete();
-        }
-    }
+    let mut launch = launch(Role::Primary, &guest, command("_start"));
+    let entries = vec!["some.host.test:80".parse().unwrap()];
+    launch.egress = Some(Egress { entries, trusts_hosts: true, trusts_resolver: false });
+    let function = Function::create_in(&bed, "planted", bundle, launch).unwrap();
+    function.container.start();
+    assert_eq!(function.container.wait(), 0, "the name is found");
+    function.container.delete();
     assert!(!rootfs.join("mark").exists(), "code of the image ran");
+}
+
+#[test]
+fn sockets_need_destinations_and_the_engines_types() {
+    let bed = Bed::new();
+    let refusal = |name: &str, guest: &str, egress: Option<Egress>| {
+        let mut launch = launch(Role::Primary, &compiled(name, guest), command("_start"));
+        launch.egress = egress;
+        Function::create(&bed, name, launch).err().unwrap()
+    };
+    let refused = refusal("no-network", LOOK_UP, None);
+    assert!(refused.contains("sock_getaddrinfo") && refused.contains("cwasi.network"), "{refused}");
+    // The engine would take it for one with three parameters, and read what nobody passed.
+    let other_type = r#"(module
+      (import "wasi_snapshot_preview1" "sock_connect" (func))
+      (memory (export "memory") 1) (func (export "_start")))"#;
+    let all = Egress { entries: vec!["*:*".parse().unwrap()], ..Egress::default() };
+    let refused = refusal("other-type", other_type, Some(all));
+    assert!(refused.contains("sock_connect") && refused.contains("type"), "{refused}");
 }
 
 /// How many seccomp filters a process is under.

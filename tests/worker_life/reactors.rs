@@ -100,8 +100,8 @@ fn calls_on() {
 }
 
 fn memory_limit() {
-    let options = EngineOptions { memory_max: Some(32 << 20) };
-    let mut worker = Worker::of(load_with("actor", options), "actor", &["hog"]);
+    let options = EngineOptions { memory_max: Some(32 << 20), ..Default::default() };
+    let mut worker = Worker::of(load_with("actor", options.clone()), "actor", &["hog"]);
     let text = worker.request(b"").text();
     let got: u32 = text.trim_start_matches("got ").trim_end_matches(" MiB").parse().unwrap();
     assert!((20..32).contains(&got), "{text}");

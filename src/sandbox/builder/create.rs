@@ -131,7 +131,8 @@ fn load(
             got: 3,
         });
     };
-    let module = WasmEdge::new(EngineOptions { memory_max: launch.memory_max })
+    let options = EngineOptions { memory_max: launch.memory_max, egress: launch.egress.clone() };
+    let module = WasmEdge::new(options)
         .and_then(|engine| engine.load_with(&launch.artifact, &launch.embedded))
         .map_err(failed)?;
     module.check(&launch.entry).map_err(failed)?;

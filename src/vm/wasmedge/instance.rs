@@ -13,6 +13,7 @@ use super::memory::{self, RawMemory};
 use super::module::{Part, WasmEdgeModule};
 use super::page_count::PageCount;
 use super::renewal::{Origin, Renewal};
+use super::sockets::Wasi;
 use super::surroundings::{Lent, Surroundings};
 use crate::sys::huge::HUGE_PAGE;
 use crate::sys::segment::{Segment, SegmentError, SegmentRef};
@@ -31,7 +32,7 @@ pub struct WasmEdgeInstance {
     guest: Placed,
     /// Each after what it imports.
     embedded: Vec<Placed>,
-    wasi: Rc<ModuleInstance>,
+    wasi: Rc<Wasi>,
     renewing: Renewing,
     /// How many pages each memory had before the first request: of the embedded modules, then the guest's own.
     first_pages: Vec<u32>,

@@ -21,6 +21,7 @@ mod page_count;
 mod renewal;
 mod signature;
 mod slot;
+mod sockets;
 mod surroundings;
 mod wasi;
 
@@ -32,6 +33,7 @@ use wasmedge_sys::ffi;
 
 use super::engine::{Engine, EngineOptions, VmError};
 use crate::wire::control::EmbeddedModule;
+use crate::wire::egress::Egress;
 use handles::Configure;
 use page_count::PageCount;
 
@@ -55,6 +57,8 @@ struct Shared {
     configure: Configure,
     memory_max: Option<u64>,
     memory_pages_max: u32,
+    /// Destinations of a function's sockets; `None` = it gets none.
+    egress: Option<Egress>,
     /// `None`: a memory that grew stays as it is.
     page_count: Option<PageCount>,
 }
@@ -70,8 +74,9 @@ impl WasmEdge {
         let memory_pages_max = u32::try_from(pages).expect("at most PAGES_MAX");
         let configure = Configure::new(memory_pages_max)?;
         let page_count = PageCount::find();
-        let memory_max = options.memory_max;
-        Ok(Self { shared: Rc::new(Shared { configure, memory_max, memory_pages_max, page_count }) })
+        let EngineOptions { memory_max, egress } = options;
+        let shared = Shared { configure, memory_max, memory_pages_max, egress, page_count };
+        Ok(Self { shared: Rc::new(shared) })
     }
 }
 

@@ -11,12 +11,15 @@ use super::code::{Code, Import};
 use super::handles::{Ast, LoadFault, ModuleInstance};
 use super::instance::WasmEdgeInstance;
 use super::renewal::Origin;
+use super::signature::Signature;
+use super::sockets::Wasi;
 use super::surroundings::{Lent, Spares};
 use super::wasi::{self, Passed, WASI};
 use crate::sys::populated::LazyPopulated;
 use crate::vm::engine::{InstanceSpec, Module, NotRenewed, VmError};
 use crate::vm::gate::{self, LinkedFunction};
 use crate::wire::control::{EmbeddedModule, Entry};
+use crate::wire::egress::{Egress, SOCKET_EXTENSIONS, SOCKET_FUNCTIONS, is_socket_function};
 
 /// Parameters of `cwasi_alloc`.
 const ALLOC_PARAMS: u32 = 2;
@@ -143,7 +146,7 @@ struct Loading<'a> {
 impl Loading<'_> {
     fn part(&mut self, name: &str, artifact: &Path) -> Result<Part, VmError> {
         let code = Code::load(self.engine, artifact)?;
-        self.check_imports(&code)?;
+        self.check_imports(&code, name.is_empty())?;
         let caller = (!name.is_empty()).then_some(self.parts.len());
         let mut links = Vec::new();
         for callee in 0..self.parts.len() {
@@ -176,23 +179,28 @@ impl Loading<'_> {
     }
 
     /// Everything that a module imports must be WASI's, ours or an embedded module's, told all at once.
-    fn check_imports(&self, code: &Code) -> Result<(), VmError> {
+    fn check_imports(&self, code: &Code, is_root: bool) -> Result<(), VmError> {
         let wrong: Vec<String> = code
             .imports
             .iter()
             .filter_map(|import| {
-                let reason = self.check_import(import).err()?;
+                let reason = self.check_import(import, is_root).err()?;
                 Some(format!("`{}.{}` ({reason})", import.module, import.name))
             })
             .collect();
         if wrong.is_empty() { Ok(()) } else { Err(VmError::Imports { imports: wrong }) }
     }
 
-    fn check_import(&self, Import { module, name, function }: &Import) -> Result<(), String> {
+    fn check_import(
+        &self,
+        Import { module, name, function }: &Import,
+        is_root: bool,
+    ) -> Result<(), String> {
         let Some(function) = function else {
             return Err("only functions can be imported".into());
         };
         match module.as_str() {
+            WASI if is_socket_function(name) => self.check_socket(name, function, is_root),
             WASI if self.wasi.function(name).is_null() => Err("not part of WASI preview 1".into()),
             WASI => Ok(()),
             IMPORT_MODULE => match import::parameters(name) {
@@ -216,6 +224,27 @@ impl Loading<'_> {
                     Some(_) => Ok(()),
                 }
             }
+        }
+    }
+}
+
+impl Loading<'_> {
+    fn check_socket(&self, name: &str, function: &Signature, is_root: bool) -> Result<(), String> {
+        let is_in = |table: &[(&str, &[u32])]| {
+            table.iter().any(|(known, params)| {
+                *known == name && params.iter().any(|count| function.is(name, *count, 1))
+            })
+        };
+        if is_in(&SOCKET_FUNCTIONS) {
+            Ok(())
+        } else if !is_in(&SOCKET_EXTENSIONS) {
+            Err("no socket function of the engine has this name and type".into())
+        } else if !is_root {
+            Err("embedded modules get no sockets".into())
+        } else if self.engine.egress.is_none() {
+            Err("sockets need destinations: the annotation cwasi.network".into())
+        } else {
+            Ok(())
         }
     }
 }
@@ -282,14 +311,15 @@ impl WasmEdgeModule {
     }
 
     /// A WASI for one more instance, as new.
-    pub(super) fn wasi(&self, spec: &InstanceSpec) -> Result<Rc<ModuleInstance>, VmError> {
-        self.passed_or_fresh(&self.wasi, spec, std::slice::from_ref(&self.program.root))
+    pub(super) fn wasi(&self, spec: &InstanceSpec) -> Result<Rc<Wasi>, VmError> {
+        let parts = std::slice::from_ref(&self.program.root);
+        self.passed_or_fresh(&self.wasi, spec, parts, self.engine.egress.as_ref())
     }
 
     /// The WASI of the modules embedded in one more instance: without arguments, variables and directories.
-    pub(super) fn embedded_wasi(&self) -> Result<Rc<ModuleInstance>, VmError> {
+    pub(super) fn embedded_wasi(&self) -> Result<Rc<Wasi>, VmError> {
         let nothing = InstanceSpec::default();
-        self.passed_or_fresh(&self.embedded_wasi, &nothing, &self.program.embedded)
+        self.passed_or_fresh(&self.embedded_wasi, &nothing, &self.program.embedded, None)
     }
 
     fn passed_or_fresh(
@@ -297,9 +327,14 @@ impl WasmEdgeModule {
         passed: &Passed,
         spec: &InstanceSpec,
         parts: &[Part],
-    ) -> Result<Rc<ModuleInstance>, VmError> {
+        egress: Option<&Egress>,
+    ) -> Result<Rc<Wasi>, VmError> {
         let imports = parts.iter().flat_map(|part| part.code.imported_from(WASI));
-        if wasi::is_stateless(imports) { passed.get(spec) } else { Ok(Rc::new(wasi::fresh(spec)?)) }
+        if wasi::is_stateless(imports) {
+            passed.get(spec)
+        } else {
+            Ok(Rc::new(wasi::fresh(spec, egress)?))
+        }
     }
 }
 

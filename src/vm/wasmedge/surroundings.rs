@@ -11,6 +11,7 @@ use super::handles::{Executor, ModuleInstance};
 use super::imports;
 use super::module::WasmEdgeModule;
 use super::slot::Slot;
+use super::sockets::Wasi;
 use super::wasi::WASI;
 use crate::vm::engine::{InstanceSpec, VmError};
 use crate::vm::gate;
@@ -34,7 +35,7 @@ pub(super) struct Imports {
     /// The host functions under the name that a dispatch gate imports.
     pub(super) gate_host: Option<(ModuleInstance, ModuleInstance)>,
     /// Embedded modules get nothing of the container: no arguments, no variables, no directories.
-    pub(super) embedded_wasi: Option<Rc<ModuleInstance>>,
+    pub(super) embedded_wasi: Option<Rc<Wasi>>,
 }
 
 impl Surroundings {

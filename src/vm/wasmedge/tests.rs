@@ -214,7 +214,9 @@ fn memory_is_limited() {
     let grow = r#"(module (memory (export "memory") 2)
         (func (export "grow") (param i32) (result i32) (memory.grow (local.get 0))))"#;
     let built = build(grow);
-    let limited = |memory_max| WasmEdge::new(EngineOptions { memory_max: Some(memory_max) });
+    let limited = |memory_max| {
+        WasmEdge::new(EngineOptions { memory_max: Some(memory_max), ..Default::default() })
+    };
     let mut host = host();
     let module = limited(4 * PAGE_LEN + 5).unwrap().load(&built.artifact).unwrap();
     let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();

@@ -12,8 +12,10 @@ use std::rc::Rc;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 
 use super::handles::ModuleInstance;
+use super::sockets::Wasi;
 use crate::vm::engine::{InstanceSpec, Preopen, VmError};
 use crate::vm::wasi_calls;
+use crate::wire::egress::Egress;
 
 pub(super) use crate::vm::wasi_calls::WASI;
 
@@ -27,16 +29,17 @@ pub(super) fn is_stateless<'a>(mut imports: impl Iterator<Item = &'a str>) -> bo
 
 /// A WASI that guests of one module use one after the other.
 #[derive(Debug, Default)]
-pub(super) struct Passed(RefCell<Option<(InstanceSpec, Rc<ModuleInstance>)>>);
+pub(super) struct Passed(RefCell<Option<(InstanceSpec, Rc<Wasi>)>>);
 
 impl Passed {
     /// The one that serves `spec`, made when there is none.
-    pub(super) fn get(&self, spec: &InstanceSpec) -> Result<Rc<ModuleInstance>, VmError> {
+    pub(super) fn get(&self, spec: &InstanceSpec) -> Result<Rc<Wasi>, VmError> {
         let mut kept = self.0.borrow_mut();
         match &*kept {
             Some((made_for, wasi)) if made_for == spec => Ok(Rc::clone(wasi)),
             _ => {
-                let wasi = Rc::new(fresh(spec)?);
+                // Nothing in it has to do with sockets.
+                let wasi = Rc::new(fresh(spec, None)?);
                 *kept = Some((spec.clone(), Rc::clone(&wasi)));
                 Ok(wasi)
             }
@@ -44,8 +47,8 @@ impl Passed {
     }
 }
 
-/// A WASI of nobody else's.
-pub(super) fn fresh(spec: &InstanceSpec) -> Result<ModuleInstance, VmError> {
+/// A WASI of nobody else's, whose sockets reach what `egress` allows.
+pub(super) fn fresh(spec: &InstanceSpec, egress: Option<&Egress>) -> Result<Wasi, VmError> {
     let args = c_strings("argument", &spec.args)?;
     let env = c_strings("environment variable", &spec.env)?;
     let mut preopens = Vec::new();
@@ -56,7 +59,7 @@ pub(super) fn fresh(spec: &InstanceSpec) -> Result<ModuleInstance, VmError> {
             preopens.push(argument(&preopen.name, &path)?);
         }
     }
-    ModuleInstance::wasi(&args, &env, &preopens)
+    Wasi::new(ModuleInstance::wasi(&args, &env, &preopens)?, egress)
 }
 
 /// Where the engine finds the directory; `None` when there is none.

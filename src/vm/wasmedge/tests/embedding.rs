@@ -450,7 +450,9 @@ fn every_memory_is_limited() {
         (func (export "grow") (param i32) (result i32) (call $grow (local.get 0)))
         (func (export "own") (param i32) (result i32) (memory.grow (local.get 0))))"#,
     );
-    let engine = WasmEdge::new(EngineOptions { memory_max: Some(3 * PAGE_LEN) }).unwrap();
+    let engine =
+        WasmEdge::new(EngineOptions { memory_max: Some(3 * PAGE_LEN), ..Default::default() })
+            .unwrap();
     let module = engine.load_with(&root.artifact, &[embed("library", &library, false)]).unwrap();
     let mut host = host();
     let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();

@@ -1,0 +1,202 @@
+//! One question to the container's name servers: over UDP, and over TCP when the answer does not fit.
+//!
+//! What comes back is checked against the question, and only what answers it is taken: records of the name itself or of
+//! the names that it is an alias of, in one answer.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+use simple_dns::rdata::RData;
+use simple_dns::{CLASS, Name, Packet, PacketFlag, Question, RCODE, TYPE};
+
+use crate::sys::random;
+
+const PORT: u16 = 53;
+/// Longest answer over UDP in bytes, and longest that is read over TCP.
+const DATAGRAM_MAX: usize = 4096;
+const STREAM_MAX: usize = 16 * 1024;
+/// Most addresses that one answer gives.
+pub const ADDRESSES_MAX: usize = 32;
+/// Most aliases that are followed in one answer.
+const ALIASES_MAX: usize = 8;
+/// Most datagrams that are looked at for one answer: others can send them too.
+const DATAGRAMS_MAX: usize = 16;
+
+/// Which addresses are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// IPv4.
+    A,
+    /// IPv6.
+    Aaaa,
+}
+
+/// What a name server says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// These; none when the name has none of this kind.
+    Addresses(Vec<IpAddr>),
+    /// There is no such name.
+    NoSuchName,
+    /// It cannot say now, or said nothing that can be read.
+    Failed,
+}
+
+/// Asks one server, for as long as `timeout`.
+pub fn ask(server: IpAddr, name: &str, kind: Kind, timeout: Duration) -> Answer {
+    ask_at(SocketAddr::new(server, PORT), name, kind, timeout)
+}
+
+fn ask_at(server: SocketAddr, name: &str, kind: Kind, timeout: Duration) -> Answer {
+    let end = Instant::now() + timeout;
+    let [high, low, ..] = random::bytes16();
+    let id = u16::from_be_bytes([high, low]);
+    let Some(question) = question(id, name, kind) else { return Answer::NoSuchName };
+    let by_datagram = datagram(server, &question, end, |bytes| read(bytes, id, name, kind));
+    match by_datagram {
+        Ok(Reading::Answer(answer)) => answer,
+        Ok(Reading::Truncated) => {
+            let bytes = stream(server, &question, end).unwrap_or_default();
+            match read(&bytes, id, name, kind) {
+                Reading::Answer(answer) => answer,
+                Reading::Truncated | Reading::NotOurs => Answer::Failed,
+            }
+        }
+        Ok(Reading::NotOurs) | Err(_) => Answer::Failed,
+    }
+}
+
+fn question(id: u16, name: &str, kind: Kind) -> Option<Vec<u8>> {
+    let mut packet = Packet::new_query(id);
+    packet.set_flags(PacketFlag::RECURSION_DESIRED);
+    let name = Name::new(name).ok()?;
+    packet.questions.push(Question::new(name, kind.record().into(), CLASS::IN.into(), false));
+    packet.build_bytes_vec().ok()
+}
+
+impl Kind {
+    const fn record(self) -> TYPE {
+        match self {
+            Self::A => TYPE::A,
+            Self::Aaaa => TYPE::AAAA,
+        }
+    }
+}
+
+/// A message of a name server.
+#[derive(Debug, PartialEq, Eq)]
+enum Reading {
+    Answer(Answer),
+    Truncated,
+    /// It answers another question.
+    NotOurs,
+}
+
+/// Reads a message that may come from anybody.
+fn read(bytes: &[u8], id: u16, name: &str, kind: Kind) -> Reading {
+    let Ok(packet) = Packet::parse(bytes) else { return Reading::NotOurs };
+    let asked = packet.questions.first().is_some_and(|question| {
+        is_name(&question.qname, name) && question.qtype == kind.record().into()
+    });
+    if packet.id() != id || !packet.has_flags(PacketFlag::RESPONSE) || !asked {
+        return Reading::NotOurs;
+    }
+    if packet.has_flags(PacketFlag::TRUNCATION) {
+        return Reading::Truncated;
+    }
+    Reading::Answer(match packet.rcode() {
+        RCODE::NoError => Answer::Addresses(addresses(&packet, name, kind)),
+        RCODE::NameError => Answer::NoSuchName,
+        _ => Answer::Failed,
+    })
+}
+
+fn addresses(packet: &Packet<'_>, name: &str, kind: Kind) -> Vec<IpAddr> {
+    let records = || packet.answers.iter().filter(|record| record.class == CLASS::IN);
+    let mut owner = name.to_owned();
+    for _ in 0..ALIASES_MAX {
+        let alias = records().find_map(|record| match &record.rdata {
+            RData::CNAME(target) if is_name(&record.name, &owner) => Some(target.0.to_string()),
+            _ => None,
+        });
+        let Some(alias) = alias else { break };
+        owner = alias;
+    }
+    let address = |rdata: &RData<'_>| match (rdata, kind) {
+        (RData::A(a), Kind::A) => Some(IpAddr::from(Ipv4Addr::from(a.address))),
+        (RData::AAAA(aaaa), Kind::Aaaa) => Some(IpAddr::from(Ipv6Addr::from(aaaa.address))),
+        _ => None,
+    };
+    records()
+        .filter(|record| is_name(&record.name, &owner))
+        .filter_map(|record| address(&record.rdata))
+        .take(ADDRESSES_MAX)
+        .collect()
+}
+
+fn is_name(name: &Name<'_>, text: &str) -> bool {
+    let shown = name.to_string();
+    shown.trim_end_matches('.').eq_ignore_ascii_case(text.trim_end_matches('.'))
+}
+
+/// What is left until `end`; an error when that is nothing.
+fn left(end: Instant) -> io::Result<Duration> {
+    let left = end.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+fn datagram(
+    server: SocketAddr,
+    question: &[u8],
+    end: Instant,
+    read: impl Fn(&[u8]) -> Reading,
+) -> io::Result<Reading> {
+    let any = match server {
+        SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    // From here on the kernel drops what comes from others.
+    socket.connect(server)?;
+    socket.send(question)?;
+    let mut buffer = [0; DATAGRAM_MAX];
+    for _ in 0..DATAGRAMS_MAX {
+        socket.set_read_timeout(Some(left(end)?))?;
+        let len = socket.recv(&mut buffer)?;
+        match read(&buffer[..len]) {
+            Reading::NotOurs => {}
+            reading => return Ok(reading),
+        }
+    }
+    Ok(Reading::NotOurs)
+}
+
+fn stream(server: SocketAddr, question: &[u8], end: Instant) -> io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect_timeout(&server, left(end)?)?;
+    stream.set_write_timeout(Some(left(end)?))?;
+    let len = u16::try_from(question.len()).map_err(io::Error::other)?;
+    stream.write_all(&[&len.to_be_bytes(), question].concat())?;
+    let mut len = [0; 2];
+    read_until(&mut stream, &mut len, end)?;
+    let mut bytes = vec![0; usize::from(u16::from_be_bytes(len)).min(STREAM_MAX)];
+    read_until(&mut stream, &mut bytes, end)?;
+    Ok(bytes)
+}
+
+/// Fills `buffer`, however slowly its bytes come, until `end`.
+fn read_until(stream: &mut TcpStream, buffer: &mut [u8], end: Instant) -> io::Result<()> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        stream.set_read_timeout(Some(left(end)?))?;
+        match stream.read(&mut buffer[filled..])? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            len => filled += len,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "dns/tests.rs"]
+mod tests;
