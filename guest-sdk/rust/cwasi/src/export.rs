@@ -13,7 +13,7 @@ use std::cell::{Cell, RefCell, UnsafeCell};
 use std::panic;
 use std::ptr::NonNull;
 
-use cwasi_abi::{log_level, PAYLOAD_ALIGN, REGION_PAGE, ResponseRef};
+use cwasi_abi::{PAYLOAD_ALIGN, REGION_PAGE, ResponseRef, log_level};
 
 use crate::block::Block;
 use crate::handler::{Body, Handler, Payload};
