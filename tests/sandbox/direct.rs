@@ -354,3 +354,74 @@ fn what_is_no_request_ends_its_connection_only() {
     }
     function.end();
 }
+
+/// Stops a process and lets it go on when dropped.
+struct Stopped(Pid);
+
+impl Stopped {
+    fn new(pid: Pid) -> Self {
+        kill(pid, Signal::SIGSTOP).unwrap();
+        eventually("a process that is stopped", || {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            stat.rsplit_once(") ").unwrap().1.starts_with('T').then_some(())
+        });
+        Self(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ended = kill(self.0, Signal::SIGCONT);
+    }
+}
+
+/// Waits until init looks no more at what workers do: it is awake every millisecond while it does.
+fn until_init_sleeps(function: &Function<'_>) {
+    let switches = || function.container.status("voluntary_ctxt_switches:");
+    eventually("init that sleeps for long", || {
+        let before = switches();
+        std::thread::sleep(Duration::from_millis(30));
+        (switches() == before).then_some(())
+    });
+}
+
+/// Every caller calls while one worker after the other is stopped; before its calls init sleeps, or not.
+fn calls_beside_a_stopped_worker(function: &Function<'_>, init_sleeps: bool) {
+    let mut callers: Vec<_> = (0..3).map(|_| function.caller()).collect();
+    for caller in &mut callers {
+        assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()));
+    }
+    for worker in function.workers() {
+        function.until_idle(4);
+        let stopped = Stopped::new(Pid::from_raw(worker));
+        for _ in 0..3 {
+            if init_sleeps {
+                until_init_sleeps(function);
+            }
+            let sent: Vec<_> = callers.iter_mut().map(|caller| caller.send(b"c", 5000)).collect();
+            for (caller, number) in callers.iter().zip(sent) {
+                assert_eq!(caller.receive(), (number, Ok(b"1".to_vec())), "{worker} is stopped");
+            }
+        }
+        drop(stopped);
+    }
+}
+
+#[test]
+fn calls_are_answered_whichever_worker_is_stopped() {
+    let bed = Bed::new();
+    let function = Function::start(&bed, "stopped", workers(4, 8));
+    for init_sleeps in [false, true] {
+        calls_beside_a_stopped_worker(&function, init_sleeps);
+    }
+    function.end();
+}
+
+#[test]
+fn init_gives_no_work_to_a_stopped_worker() {
+    let bed = Bed::new();
+    let launch = FunctionLaunch { max_requests: 1000, ..workers(4, 8) };
+    let function = Function::start(&bed, "counted", launch);
+    calls_beside_a_stopped_worker(&function, false);
+    function.end();
+}

@@ -245,6 +245,14 @@ impl Board {
             && common[RESERVE].load(SeqCst) != 0
     }
 
+    /// Has the watcher watch no more; true when one of the reserve must be called in its place.
+    #[must_use]
+    pub fn depose_watcher(&self) -> bool {
+        let common = self.pages.common();
+        common[WATCHER].store(NOBODY, SeqCst);
+        common[RESERVE].load(SeqCst) != 0
+    }
+
     /// Says whether workers that begin a turn must wake init. Whoever says so looks at the slots afterwards.
     pub fn set_asleep(&self, asleep: bool) {
         self.pages.owners()[SLEEP].store(if asleep { ASLEEP } else { AWAKE }, SeqCst);
@@ -446,6 +454,13 @@ impl Slot<'_> {
     pub fn expire(&self, seen: Seen) -> bool {
         let runs = matches!(seen.phase(), Phase::Running | Phase::Assigned);
         runs && self.swap(seen, seen.with(Phase::Expired))
+    }
+
+    /// Its worker does not watch any more; true when it did, and one of the reserve must be called in its place.
+    #[must_use]
+    pub fn lose_watch(&self) -> bool {
+        let watcher = self.common[WATCHER].compare_exchange(self.number, NOBODY, SeqCst, SeqCst);
+        self.reads() && watcher.is_ok() && self.common[RESERVE].load(SeqCst) != 0
     }
 
     /// Its worker is gone, and watches no more; true when one of the reserve must be called in its place.

@@ -46,10 +46,19 @@ struct Worker {
     socket: OwnedFd,
     /// It has, or had, its first instance.
     started: bool,
+    /// A signal stopped it; it does nothing until another one continues it.
+    stopped: bool,
     /// What it was given and has not said to be done.
     running: Option<Running>,
     /// Parts of its group that its socket had no room for yet.
     unsent: VecDeque<Unsent>,
+}
+
+impl Worker {
+    /// Whether it would begin at once, or when its instance is there, what it is given now.
+    const fn can_begin(&self, seen: Seen) -> bool {
+        self.started && !self.stopped && self.running.is_none() && seen.is_free()
+    }
 }
 
 #[derive(Debug)]
@@ -142,7 +151,8 @@ impl<F: Fork> Pool<F> {
             match self.fork_at(index, lines) {
                 Ok((pid, socket)) => {
                     let unsent = VecDeque::new();
-                    let worker = Worker { pid, socket, started: false, running: None, unsent };
+                    let (started, stopped, running) = (false, false, None);
+                    let worker = Worker { pid, socket, started, stopped, running, unsent };
                     self.places[index] = Place::Taken(worker);
                 }
                 Err(error) => {
@@ -270,7 +280,7 @@ impl<F: Fork> Pool<F> {
         let mut making = None;
         for (index, worker, slot) in self.workers() {
             let seen = slot.seen();
-            if worker.started && worker.running.is_none() && seen.is_free() {
+            if worker.can_begin(seen) {
                 if seen.phase() != Phase::Making {
                     return Some(index);
                 }
@@ -283,9 +293,7 @@ impl<F: Fork> Pool<F> {
     /// True when a worker that reads from connections has nothing to do, or is still making its instance.
     #[must_use]
     pub fn has_free_reader(&self) -> bool {
-        self.readers().any(|(worker, slot)| {
-            worker.started && worker.running.is_none() && slot.seen().is_free()
-        })
+        self.readers().any(|(worker, slot)| worker.can_begin(slot.seen()))
     }
 
     /// True when no worker has work.
@@ -364,6 +372,28 @@ impl<F: Fork> Pool<F> {
     pub fn note_long(&self, places: impl Iterator<Item = usize>) {
         if self.board.set_long(places) {
             self.bell.ring();
+        }
+    }
+
+    /// The worker that should read from the connections does not: another one is to.
+    pub fn depose_watcher(&self) {
+        if self.board.depose_watcher() {
+            self.bell.ring();
+        }
+    }
+
+    /// A signal stopped or continued a process: a stopped worker gets no work, and another one watches.
+    pub fn set_stopped(&mut self, pid: Pid, stopped: bool) {
+        let workers = self.places.iter_mut().enumerate();
+        let place = workers.filter_map(|(index, place)| match place {
+            Place::Taken(worker) if worker.pid == pid => Some((index, worker)),
+            _ => None,
+        });
+        for (index, worker) in place {
+            worker.stopped = stopped;
+            if stopped && self.board.slot(index).is_some_and(|slot| slot.lose_watch()) {
+                self.bell.ring();
+            }
         }
     }
 

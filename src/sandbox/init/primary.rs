@@ -14,7 +14,7 @@ use crate::sys::seqpacket::{self, Deadline};
 use crate::vm::Module;
 use crate::wire::control::{self, SandboxMessage};
 
-use super::signals::{Ending, Signals, reap};
+use super::signals::{Change, Ending, Signals, next_change};
 use super::{EXIT_START_FAILED, Sandbox, poll_timeout};
 
 /// Why init killed the worker.
@@ -38,8 +38,10 @@ pub fn run<M: Module>(sandbox: &Sandbox<M>, mut signals: Signals) -> i32 {
     let mut link = Link { socket: Some(socket), start_failed: false };
     loop {
         link.pass_on(sandbox);
-        while let Some((pid, ending)) = reap() {
-            if pid == worker {
+        while let Some((pid, change)) = next_change() {
+            if let Change::Ended(ending) = change
+                && pid == worker
+            {
                 // It may have said something with its last breath.
                 link.pass_on(sandbox);
                 return if link.start_failed {

@@ -84,7 +84,7 @@ impl Signals {
         self.fd.as_fd()
     }
 
-    /// Takes what came: the stop signal, if one is among it. Children are found by [`reap`].
+    /// Takes what came: the stop signal, if one is among it. Children are found by [`next_change`].
     pub fn take(&mut self) -> Option<Signal> {
         let mut stop = None;
         while let Ok(Some(info)) = self.fd.read_signal() {
@@ -99,15 +99,31 @@ impl Signals {
     }
 }
 
-/// The next child that ended, orphans of the container included; `None` when there is none now.
+/// What happened to a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It ended, and was reaped.
+    Ended(Ending),
+    /// A signal stopped it (`SIGSTOP`).
+    Stopped,
+    /// It runs again (`SIGCONT`).
+    Continued,
+}
+
+/// The next change of a child, orphans of the container included; `None` when there is none now.
 #[must_use]
-pub fn reap() -> Option<(Pid, Ending)> {
+pub fn next_change() -> Option<(Pid, Change)> {
+    let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED | WaitPidFlag::WCONTINUED;
     loop {
-        match waitpid(None::<Pid>, Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::Exited(pid, code)) => return Some((pid, Ending::Exited(code))),
-            Ok(WaitStatus::Signaled(pid, signal, _core)) => {
-                return Some((pid, Ending::Killed(signal)));
+        match waitpid(None::<Pid>, Some(flags)) {
+            Ok(WaitStatus::Exited(pid, code)) => {
+                return Some((pid, Change::Ended(Ending::Exited(code))));
             }
+            Ok(WaitStatus::Signaled(pid, signal, _core)) => {
+                return Some((pid, Change::Ended(Ending::Killed(signal))));
+            }
+            Ok(WaitStatus::Stopped(pid, _signal)) => return Some((pid, Change::Stopped)),
+            Ok(WaitStatus::Continued(pid)) => return Some((pid, Change::Continued)),
             Ok(WaitStatus::StillAlive) => return None,
             // Real-time signals have no name in nix; such a child is still reaped and unknown to everyone.
             Ok(_) | Err(Errno::EINTR | Errno::EINVAL) => {}

@@ -10,6 +10,10 @@
 //!
 //! While init has requests the gate is closed: workers take only what init gives them, so that what came first goes
 //! first.
+//!
+//! A sleeping init wakes with the first request that waits in a connection. So a request that the watcher does not read,
+//! because it is stopped, slow or makes its next instance, is read by init within about two ticks. Stopped workers get no
+//! work.
 
 use crate::modes::local::receiver::ConnectionId;
 use crate::sandbox::board::{Phase, READERS_MAX, Seen};
@@ -60,6 +64,11 @@ impl Lookout {
             quiet: 0,
             reading: false,
         })
+    }
+
+    /// Forgets what it saw long ago: a request has a tick to be read by a worker before init reads it.
+    pub fn begin_anew(&mut self) {
+        self.seen.clear();
     }
 
     /// Who has the same request as at the last look.
@@ -166,7 +175,10 @@ impl<M: Module> Secondary<'_, M> {
         match verdict {
             Verdict::Leave => {}
             Verdict::Read => self.begin_reading(),
-            Verdict::Sweep => ready.into_iter().for_each(|id| self.read(id)),
+            Verdict::Sweep => {
+                self.pool.depose_watcher();
+                ready.into_iter().for_each(|id| self.read(id));
+            }
         }
     }
 

@@ -30,7 +30,7 @@ use super::doing::{Doing, Lost};
 use super::outbox::{Bounds, Outbox};
 use super::pool::Pool;
 use super::queue::{Queue, Waiting};
-use super::signals::{Signals, reap};
+use super::signals::{Change, Signals, next_change};
 use super::work::{Reply, Work};
 use super::{Sandbox, poll_timeout};
 
@@ -138,7 +138,7 @@ impl<'a, M: Module> Secondary<'a, M> {
                 }
             }
             if ready.signals
-                && let Some(code) = self.bury()
+                && let Some(code) = self.note_changes()
             {
                 return code;
             }
@@ -160,9 +160,17 @@ impl<'a, M: Module> Secondary<'a, M> {
         }
     }
 
-    /// Takes out the workers that ended; the exit code when the function cannot start without one.
-    fn bury(&mut self) -> Option<i32> {
-        while let Some((pid, ending)) = reap() {
+    /// Takes out the workers that ended, and gives no work to those that are stopped; the exit code when the function
+    /// cannot start without one that ended.
+    fn note_changes(&mut self) -> Option<i32> {
+        while let Some((pid, change)) = next_change() {
+            let ending = match change {
+                Change::Ended(ending) => ending,
+                Change::Stopped | Change::Continued => {
+                    self.pool.set_stopped(pid, change == Change::Stopped);
+                    continue;
+                }
+            };
             if let Some(lost) = self.pool.remove(pid, ending, monotonic_ns())
                 && let Some(code) = self.worker_lost(lost)
             {
@@ -190,15 +198,17 @@ impl<'a, M: Module> Secondary<'a, M> {
             input(self.receiver.as_fd()),
         ];
         let reads_shared = self.reads_shared();
+        let sleep = self.sleep();
+        // A request that waits wakes init: the worker that should read it may be stopped, or slow.
+        let asleep = self.lookout.is_some() && sleep.is_none();
         fds.extend(listener.map(input));
-        fds.extend(reads_shared.then(|| input(self.receiver.shared_fd())));
+        fds.extend((reads_shared || asleep).then(|| input(self.receiver.shared_fd())));
         // When a reader comes it learns what it missed.
         let untold = stderr::log().filter(|log| log.wants_room());
         fds.extend(untold.iter().map(|log| room(log.as_fd())));
         fds.extend(unfed.iter().map(|(_, fd)| room(*fd)));
         let callers: Vec<_> = self.outbox.sockets().collect();
         fds.extend(callers.iter().map(|(_, fd)| room(*fd)));
-        let sleep = self.sleep();
         let wakeup = [self.next_wakeup(now), sleep].into_iter().flatten().min();
         let _interrupted = poll(&mut fds, poll_timeout(wakeup));
         self.pool.board().set_asleep(false);
@@ -206,21 +216,26 @@ impl<'a, M: Module> Secondary<'a, M> {
         let mut hit = || hits.next().unwrap_or(false);
         let (signals, workers, connections) = (hit(), hit(), hit());
         let listener = listener.is_some() && hit();
-        let shared = reads_shared && hit();
+        let waiting = (reads_shared || asleep) && hit();
         if let Some(log) = untold.as_ref().filter(|_| hit()) {
             log.tell_dropped();
         }
         let fed: Vec<_> = unfed.iter().filter(|_| hit()).map(|(index, _)| *index).collect();
         let room = callers.iter().filter(|_| hit()).map(|(index, _)| *index).collect();
         let said = workers.then(|| self.pool.ready()).into_iter().flatten();
-        Readiness {
+        let shared = reads_shared && waiting;
+        let readiness = Readiness {
             signals,
             workers: said.chain(fed).collect(),
             room,
             connections: connections.then(|| self.receiver.ready()).into_iter().flatten().collect(),
             shared: shared.then(|| self.receiver.shared_ready()).into_iter().flatten().collect(),
             listener,
+        };
+        if let Some(lookout) = self.lookout.as_mut().filter(|_| asleep && waiting) {
+            lookout.begin_anew();
         }
+        readiness
     }
 
     fn next_wakeup(&self, now: u64) -> Option<u64> {
