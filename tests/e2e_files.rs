@@ -31,6 +31,11 @@ fn scene(name: &str) -> Scene {
     for (target, link) in [
         ("/proc/self", "/leads-to-proc"),
         ("../../../../proc/self", "/app/leads-up-to-proc"),
+        ("/proc/self/status", "/status"),
+        ("../../proc/self/status", "/app/status"),
+        ("../proc/self/status", "/app/deep/status"),
+        ("/app/../proc/self/status", "/over-app"),
+        ("/status", "/link-to-status"),
         ("etc/greeting", "/link-to-greeting"),
     ] {
         rootfs.link(target, link).unwrap();
@@ -63,7 +68,7 @@ fn the_images_files_can_be_read_and_not_written() {
         assert_eq!(reads(&scene, path, |run| run), text, "{path}");
     }
     let listed = probe(&scene, &["ls", "/app"], |run| run).success().text();
-    assert_eq!(listed, "data.txt\ndeep\nleads-up-to-proc\n");
+    assert_eq!(listed, "data.txt\ndeep\nleads-up-to-proc\nstatus\n");
     for path in ["/etc/greeting", "/etc/new", "/new"] {
         assert_ne!(probe(&scene, &["write", path, "x"], |run| run).code, 0, "{path} was written");
     }
@@ -78,6 +83,11 @@ fn nothing_leads_to_proc_and_devices() {
         "/proc/version",
         "/leads-to-proc/status",
         "/app/leads-up-to-proc/status",
+        "/status",
+        "/app/status",
+        "/app/deep/status",
+        "/over-app",
+        "/link-to-status",
         "/../proc/self/status",
         "/dev/cwasi/files/top.txt",
         "/sys/kernel/mm/transparent_hugepage/enabled",
