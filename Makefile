@@ -32,7 +32,7 @@ demo: setup ## Real video through four functions, fanned out and in; VIDEO=path 
 demo-two-nodes: setup ## The same on two nodes, edge and cloud, then on one: equal results
 	@scripts/demo.sh --two-nodes
 
-test: ## Every test, end to end on a private containerd included
+test: ## Every test, end to end on a private containerd included; but those of test-vm
 	@scripts/setup.sh --languages
 	@scripts/test.sh
 
