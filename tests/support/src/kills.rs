@@ -2,8 +2,10 @@
 //!
 //! A count says how many moments of a start are tried: few in the tests, many in a soak.
 
+use std::path::Path;
 use std::time::Duration;
 
+use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -19,6 +21,9 @@ pub enum Victim {
     /// The client that asked containerd for it.
     Client,
 }
+
+/// How containerd's client names the directories on which it mounts an image for a moment.
+const CLIENT_MOUNT: &str = "containerd-mount";
 
 /// How long after its begin a start is interrupted at most. On a quiet machine a start takes a third of that.
 const SPAN: Duration = Duration::from_millis(300);
@@ -45,6 +50,9 @@ pub fn interrupt_starts(scene: &Scene, victim: Victim, count: u32) {
         }
         let _interrupted = starting.finish().unwrap_or_else(|error| panic!("{error:#}"));
         discard(scene, &id);
+        if victim == Victim::Client {
+            discard_client_mounts(&scene.containerd.ready().temporary());
+        }
         let mut left = scene.leftovers();
         // What a killed launcher made goes with the next daemon.
         left.retain(|line| !line.contains("/cwasi/g/"));
@@ -77,5 +85,19 @@ fn discard(scene: &Scene, id: &str) {
     for fifos in std::fs::read_dir(scene.containerd.ready().fifos()).into_iter().flatten().flatten()
     {
         let _gone = std::fs::remove_dir_all(fifos.path());
+    }
+}
+
+/// Removes the directories in `temporary` on which a killed client had mounted the image, to read its `/etc/passwd`: a
+/// client cleans up only when it ends by itself, with any runtime. containerd's own lie in its root directory.
+fn discard_client_mounts(temporary: &Path) {
+    let entries = std::fs::read_dir(temporary).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| {
+        entry.file_name().to_str().is_some_and(|name| name.starts_with(CLIENT_MOUNT))
+    }) {
+        // Killed before it mounted, or after it unmounted.
+        let _not_mounted = umount2(&entry.path(), MntFlags::MNT_DETACH);
+        // The leak check reports what stays.
+        let _stays = std::fs::remove_dir(entry.path());
     }
 }
