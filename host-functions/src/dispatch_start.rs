@@ -24,6 +24,17 @@ pub struct StartParameters {
     pub handle_out: GuestPtr,
 }
 
+impl From<[u32; 6]> for StartParameters {
+    fn from([target, target_len, payload, payload_len, options, handle_out]: [u32; 6]) -> Self {
+        Self {
+            target: (GuestPtr(target), target_len),
+            payload: (GuestPtr(payload), payload_len),
+            options: GuestPtr(options),
+            handle_out: GuestPtr(handle_out),
+        }
+    }
+}
+
 /// Starts a call, does not wait for its end, and keeps it for [`dispatch_wait`](crate::dispatch_wait()). The payload
 /// is the guest's again when this returns.
 ///

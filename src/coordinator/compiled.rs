@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::aot::{AotCache, Artifact, CompileChild};
 use super::embedding::Embedding;
+use super::error::PlanError;
 use super::module::{CheckedModule, ModuleError};
-use super::plan::PlanError;
 use super::progress::Progress;
 use crate::wire::control::EmbeddedModule;
 

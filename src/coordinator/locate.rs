@@ -8,9 +8,10 @@ use std::path::Path;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use oci_spec::runtime::Spec;
 
+use super::bundle::{args, is_pause_container};
+use super::error::PlanError;
 use super::images::{ImageModule, ImageStore};
 use super::module::{MAGIC, MODULE_MAX, ModuleError};
-use super::plan::{PlanError, PlanRequest, args, is_pause_container};
 
 /// A module that nobody has looked into yet.
 pub(super) struct Found {
@@ -24,7 +25,8 @@ pub(super) struct Found {
 pub(super) async fn find_module(
     images: &impl ImageStore,
     spec: &Spec,
-    request: &PlanRequest<'_>,
+    rootfs: &Path,
+    container: &str,
 ) -> Result<Option<Found>, PlanError> {
     if is_pause_container(spec) {
         return Ok(None);
@@ -35,14 +37,14 @@ pub(super) async fn find_module(
         None => (command.clone(), None),
     };
     let looks_wasm = path.ends_with(".wasm");
-    if let Some(bytes) = read_module(spec, request.rootfs, &path, looks_wasm)? {
+    if let Some(bytes) = read_module(spec, rootfs, &path, looks_wasm)? {
         let origin = format!("{path} in the root file system");
         return Ok(Some(Found { bytes, origin, command: path, export }));
     }
-    if !looks_wasm && !is_empty_dir(request.rootfs) {
+    if !looks_wasm && !is_empty_dir(rootfs) {
         return Ok(None);
     }
-    match images.wasm_layer(request.container).await {
+    match images.wasm_layer(container).await {
         Ok(Some(ImageModule { image, bytes })) => {
             let origin = format!("the Wasm layer of image {image}");
             Ok(Some(Found { bytes, origin, command: path, export }))

@@ -2,7 +2,8 @@
 //!
 //! Runs in the shim daemon. Never sees payload bytes.
 //!
-//! - [`plan`]: bundle → [`plan::Plan`], the one way in.
+//! - [`plan`]: bundle → [`plan::Plan`], the one way in; `error`: why there is none.
+//! - [`bundle`]: what its OCI configuration says; `locate`: where its module is; `compiled`: its native code.
 //! - [`module`]: what a module must be before anything loads it.
 //! - [`embedding`]: which other modules belong into its VM; [`trust`]: which may; `toolchain`: imports that no module provides.
 //! - [`home`]: what a module needs to come back from an embedded one.
@@ -12,9 +13,11 @@
 //! - [`registry`]: which functions can be called on this host.
 
 pub mod aot;
+pub mod bundle;
 mod compile_slots;
 mod compiled;
 pub mod embedding;
+mod error;
 pub mod home;
 pub mod images;
 mod limits;
@@ -27,6 +30,7 @@ mod toolchain;
 pub mod trust;
 
 pub use aot::{AotCache, AotError, CompileChild, CompileJob};
+pub use error::PlanError;
 pub use images::{ImageModule, ImageStore};
-pub use plan::{Coordinator, Plan, PlanError, PlanRequest};
+pub use plan::{Coordinator, Plan, PlanRequest};
 pub use progress::Progress;

@@ -14,11 +14,10 @@ use containerd_shim::Flags;
 use containerd_shim::protos::protobuf::Message as _;
 use containerd_shim::protos::types::introspection::{RuntimeInfo, RuntimeVersion};
 
+use super::caller::Caller;
 use super::{cleanup, group, launcher, options, state};
 use crate::config::{NodeConfig, NodeConfigError};
 
-/// Variable in which containerd passes the address that takes events.
-pub const EVENTS_VARIABLE: &str = "TTRPC_ADDRESS";
 /// Name under which we appear in `-v` and `-info`.
 const NAME: &str = "containerd-shim-cwasi-v1";
 /// What `-info` says beside each annotation that we read.
@@ -58,21 +57,6 @@ pub enum BootstrapError {
     Cleanup(#[from] cleanup::CleanupError),
 }
 
-/// Who asks, as containerd's flags say.
-#[derive(Clone, Debug)]
-pub struct Caller {
-    /// containerd namespace.
-    pub namespace: String,
-    /// Container id; for the daemon that of the first member.
-    pub id: String,
-    /// containerd's gRPC address.
-    pub address: String,
-    /// Where events go.
-    pub events_address: String,
-    /// True when containerd runs with `--log-level debug`.
-    pub debug: bool,
-}
-
 /// Runs the command in `arguments` (without the program's name).
 ///
 /// # Errors
@@ -106,24 +90,6 @@ pub fn run(arguments: &[OsString]) -> Result<(), BootstrapError> {
 fn caller(flags: &Flags) -> Result<Caller, BootstrapError> {
     Caller::of(flags)
         .ok_or_else(|| BootstrapError::Usage("-namespace and -id are required".to_owned()))
-}
-
-impl Caller {
-    /// Who these flags name; `None` without a namespace or an id.
-    #[must_use]
-    pub fn of(flags: &Flags) -> Option<Self> {
-        if flags.namespace.is_empty() || flags.id.is_empty() {
-            return None;
-        }
-        Some(Self {
-            namespace: flags.namespace.clone(),
-            id: flags.id.clone(),
-            address: flags.address.clone(),
-            events_address: std::env::var(EVENTS_VARIABLE)
-                .unwrap_or_else(|_| format!("{}.ttrpc", flags.address)),
-            debug: flags.debug,
-        })
-    }
 }
 
 /// containerd starts us in the bundle; `-bundle` says it explicitly for `delete`.

@@ -14,11 +14,11 @@ use containerd_shim::protos::protobuf::Message as _;
 use containerd_shim::protos::shim_sync::{Client, TaskClient};
 use containerd_shim::protos::ttrpc::{self, Code, context};
 
-use super::launcher::{self, LaunchError};
+use super::group_lock::{self, LockError};
 use super::publisher::timestamp;
 use super::session::{self, Stat};
 use super::state::{self, ContainerRecord, GroupDir, Pointer, StateDir, StateError, container_key};
-use super::{cgroups, task::rootfs};
+use super::{cgroups, rootfs};
 use crate::config::{NodeConfig, NodeConfigError};
 use crate::coordinator::registry::Registry;
 use crate::sys::pidfd::PidFd;
@@ -47,7 +47,7 @@ pub enum CleanupError {
     State(#[from] StateError),
     /// The group's lock.
     #[error(transparent)]
-    Lock(#[from] LaunchError),
+    Lock(#[from] LockError),
 }
 
 /// Removes everything that is left of a container; returns the `DeleteResponse` for standard output.
@@ -121,7 +121,7 @@ fn ask_daemon(group: &GroupDir, id: &str) -> Answer {
             }
             Err(ttrpc::Error::RpcStatus(_)) => std::thread::sleep(DAEMON_PAUSE),
             // It died, or it is silent for so long because it still creates the container.
-            Err(_) if !launcher::answers(&group.socket()) => return Answer::Unknown,
+            Err(_) if !group_lock::answers(&group.socket()) => return Answer::Unknown,
             Err(_) => {}
         }
     }
@@ -188,14 +188,14 @@ fn remove_dead_group(state: &StateDir, group: &GroupDir) -> Result<(), CleanupEr
     if !group.path().exists() {
         return Ok(());
     }
-    let _lock = launcher::lock(group)?;
+    let _lock = group_lock::lock(group)?;
     remove_if_dead(state, group);
     Ok(())
 }
 
 /// Removes a group without a daemon and without containers. Call it with the group's lock held.
 pub fn remove_if_dead(state: &StateDir, group: &GroupDir) {
-    if !launcher::answers(&group.socket()) && !has_containers(state, group) {
+    if !group_lock::answers(&group.socket()) && !has_containers(state, group) {
         remove_group(state, group);
     }
 }
@@ -213,7 +213,7 @@ pub fn sweep(state: &StateDir) {
         }
         // A launcher at work holds the lock, also while it waits for its daemon to say who it is.
         if !group.pid().exists()
-            && let Some(_lock) = launcher::try_lock(&group)
+            && let Some(_lock) = group_lock::try_lock(&group)
             && !group.pid().exists()
         {
             remove_if_dead(state, &group);
@@ -334,9 +334,9 @@ mod tests {
         let state = StateDir::new(dir.path());
         let [killed, busy, served, half] =
             ["killed", "busy", "served", ".half.7"].map(|id| state.group(id));
-        drop(launcher::lock(&killed).unwrap());
+        drop(group_lock::lock(&killed).unwrap());
         state::write_file(&half.pid(), b"1").unwrap();
-        let _held = launcher::lock(&busy).unwrap();
+        let _held = group_lock::lock(&busy).unwrap();
         state::write_file(&served.pid(), b"1").unwrap();
         sweep(&state);
         let left = [killed, busy, served, half].map(|group| group.path().exists());

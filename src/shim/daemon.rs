@@ -20,10 +20,11 @@ use containerd_shim::protos::ttrpc::asynchronous::{Server, transport::Listener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-use super::bootstrap::Caller;
 use super::broker::Broker;
+use super::caller::Caller;
 use super::edges::Edges;
-use super::launcher::{self, LISTENER_FD, LaunchError, READY, READY_FD};
+use super::group_lock::{self, LockError};
+use super::launcher::{LISTENER_FD, READY, READY_FD};
 use super::network::Network;
 use super::publisher::Publisher;
 use super::reaper::Reaper;
@@ -88,7 +89,7 @@ pub enum DaemonError {
     Zygote(#[from] ZygoteError),
     /// The lock.
     #[error(transparent)]
-    Lock(#[from] LaunchError),
+    Lock(#[from] LockError),
     /// The networked buffer's configuration.
     #[error(transparent)]
     Network(#[from] LinkError),
@@ -288,7 +289,7 @@ impl Daemon {
         let (group, state, tasks) =
             (self.group.clone(), self.state.clone(), Arc::clone(&self.tasks));
         let closing = move || {
-            let _lock = launcher::lock(&group)?;
+            let _lock = group_lock::lock(&group)?;
             if start_under_way(&group) || !tasks.close_if_empty() {
                 return Ok(false);
             }

@@ -1,24 +1,20 @@
 //! `start`: finds the group's daemon or starts it, and prints its address.
 //!
 //! Everything happens under the group's lock, and the start leaves a mark that keeps the daemon alive until
-//! containerd's `Create` arrives: between this program's end and that call nothing else would. The lock
-//! file's directory goes away with the last daemon, so a lock that was waited for is checked to be still the
-//! one under its name.
+//! containerd's `Create` arrives: between this program's end and that call nothing else would.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, PipeReader, Read as _};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{Flock, FlockArg};
-
-use super::bootstrap::Caller;
+use super::caller::Caller;
 use super::cleanup;
 use super::group::{self, GroupError};
+use super::group_lock::{LockError, answers, lock};
 use super::spawn::{SpawnError, beside, spawn};
 use super::state::{self, GroupDir, Pointer, StateDir, StateError};
 use crate::config::NodeConfig;
@@ -31,8 +27,6 @@ pub const LISTENER_FD: i32 = 3;
 pub const READY_FD: i32 = 4;
 /// What a ready daemon writes.
 pub const READY: &str = "ready";
-/// Tries to get a lock whose file is being removed by an ending daemon.
-const LOCK_TRIES: u32 = 16;
 /// Longest report of a daemon that did not start, in bytes.
 const REPORT_MAX: u64 = 64 * 1024;
 /// Bytes of the end of a log that stand for the report of a daemon that ended without one.
@@ -46,6 +40,9 @@ pub enum LaunchError {
     /// The bundle.
     #[error(transparent)]
     Group(#[from] GroupError),
+    /// The group's lock.
+    #[error(transparent)]
+    Lock(#[from] LockError),
     /// State files.
     #[error(transparent)]
     State(#[from] StateError),
@@ -62,12 +59,6 @@ pub enum LaunchError {
         /// The system's error.
         #[source]
         source: io::Error,
-    },
-    /// Other programs keep removing the lock.
-    #[error("{} changes hands all the time; try again", path.display())]
-    Contended {
-        /// The lock.
-        path: PathBuf,
     },
     /// The daemon ended before it was ready.
     #[error("the shim daemon did not start: {report}")]
@@ -118,53 +109,6 @@ fn start_locked(
         wait_ready(report, group)?;
     }
     Ok(address)
-}
-
-/// Takes a group's lock, creating its directory when needed.
-///
-/// # Errors
-/// When the directory cannot be written.
-pub fn lock(group: &GroupDir) -> Result<Flock<File>, LaunchError> {
-    let path = group.lock();
-    for _ in 0..LOCK_TRIES {
-        fs::create_dir_all(group.path()).map_err(failed("create directory", group.path()))?;
-        let file = match open_lock(group) {
-            // An ending daemon removed the directory between the two calls.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            other => other.map_err(failed("open", &path))?,
-        };
-        let lock = Flock::lock(file, FlockArg::LockExclusive)
-            .map_err(|(_, errno)| failed("lock", &path)(errno.into()))?;
-        if is_named(&lock, &path) {
-            return Ok(lock);
-        }
-    }
-    Err(LaunchError::Contended { path })
-}
-
-/// Takes the lock of a group that is there, if nobody else has it.
-#[must_use]
-pub fn try_lock(group: &GroupDir) -> Option<Flock<File>> {
-    let lock = Flock::lock(open_lock(group).ok()?, FlockArg::LockExclusiveNonblock).ok()?;
-    is_named(&lock, &group.lock()).then_some(lock)
-}
-
-fn open_lock(group: &GroupDir) -> io::Result<File> {
-    OpenOptions::new().create(true).write(true).truncate(false).open(group.lock())
-}
-
-/// True while the lock is the one under its name: its directory may have been removed since it was opened.
-fn is_named(lock: &File, path: &Path) -> bool {
-    let same = |held: fs::Metadata, named: fs::Metadata| {
-        named.ino() == held.ino() && named.dev() == held.dev()
-    };
-    lock.metadata().and_then(|held| Ok(same(held, fs::metadata(path)?))).unwrap_or(false)
-}
-
-/// True when a daemon listens there.
-#[must_use]
-pub fn answers(socket: &Path) -> bool {
-    UnixStream::connect(socket).is_ok()
 }
 
 /// Starts a daemon; returns where it says that it is ready, or why not.
@@ -238,34 +182,4 @@ fn log_tail(group: &GroupDir) -> String {
     let log = fs::read(group.log()).unwrap_or_default();
     let tail = &log[log.len().saturating_sub(LOG_TAIL_MAX)..];
     String::from_utf8_lossy(tail).trim().to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lock_whose_directory_was_removed_is_taken_anew() {
-        let dir = tempfile::tempdir().unwrap();
-        let group = StateDir::new(dir.path()).group("g");
-        let held = lock(&group).unwrap();
-        let waiter = std::thread::spawn({
-            let group = group.clone();
-            move || lock(&group).map(|lock| lock.metadata().unwrap().ino())
-        });
-        fs::remove_dir_all(group.path()).unwrap();
-        drop(held);
-        let ino = waiter.join().unwrap().unwrap();
-        assert_eq!(fs::metadata(group.lock()).unwrap().ino(), ino);
-    }
-
-    #[test]
-    fn a_dead_daemons_socket_does_not_answer() {
-        let dir = tempfile::tempdir().unwrap();
-        let socket = dir.path().join("s");
-        drop(UnixListener::bind(&socket).unwrap());
-        assert!(!answers(&socket));
-        let _alive = UnixListener::bind(dir.path().join("t")).unwrap();
-        assert!(answers(&dir.path().join("t")));
-    }
 }

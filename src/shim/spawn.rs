@@ -15,7 +15,7 @@ use nix::sys::signal::{SigSet, Signal};
 /// Variables that children inherit. A sandbox's processes keep theirs in `/proc/<pid>/environ`, where a guest
 /// that mounts `/proc` reads them, so whatever else containerd was started with stays here.
 const ENVIRONMENT: [&str; 5] =
-    ["PATH", "LD_LIBRARY_PATH", "TMPDIR", "RUST_BACKTRACE", super::bootstrap::EVENTS_VARIABLE];
+    ["PATH", "LD_LIBRARY_PATH", "TMPDIR", "RUST_BACKTRACE", super::caller::EVENTS_VARIABLE];
 
 /// A program that does not start.
 #[derive(Debug, thiserror::Error)]

@@ -27,7 +27,6 @@ pub mod device_filter;
 pub mod exec_filter;
 pub mod huge;
 pub mod image;
-mod image_file;
 pub mod mapping;
 pub mod pidfd;
 pub mod pool;

@@ -18,8 +18,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
+use super::error::NetworkError;
 use super::resp::{self, Head, LINE_END};
-use super::session::NetworkError;
 
 /// Longest time without a byte of an answer, or without room for one of a command; longer than Redis lets anybody
 /// wait ([`super::claims`]).

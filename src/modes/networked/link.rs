@@ -19,8 +19,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::backoff::Backoff;
 use super::bulk::{self, Dial, Pool};
+use super::error::NetworkError;
 use super::locations;
-use super::session::{NetworkError, Session};
+use super::session::Session;
 
 /// Longest time for a connection to come up.
 const CONNECT_MAX: Duration = Duration::from_secs(3);

@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use super::session::{NetworkError, Session};
+use super::error::NetworkError;
+use super::session::Session;
 use super::{instances_key, location_key};
 use crate::wire::ids::Identity;
 use crate::wire::network::Location;

@@ -5,7 +5,7 @@
 //!
 //! - [`backoff`]: pauses between attempts.
 //! - [`link`]: the connections, kept up, with the channels that this daemon listens to.
-//! - [`session`]: commands on one set of connections; gone with it.
+//! - [`session`]: commands on one set of connections; gone with it. [`NetworkError`]: why one failed.
 //! - [`claims`]: large payloads as chunks that expire, put and taken at the same time.
 //! - `bulk`, `resp`: the connections that chunks take, and Redis' wire protocol on them.
 //! - [`streams`]: messages that are kept until they are handled.
@@ -30,6 +30,7 @@
 pub mod backoff;
 mod bulk;
 pub mod claims;
+mod error;
 pub mod link;
 pub mod locations;
 mod resp;
@@ -37,8 +38,9 @@ pub mod session;
 pub mod streams;
 
 pub use backoff::Backoff;
+pub use error::NetworkError;
 pub use link::{Link, Listener, Target};
-pub use session::{NetworkError, Session};
+pub use session::Session;
 
 use crate::wire::ids::Identity;
 use crate::wire::network::TryId;

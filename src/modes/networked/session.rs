@@ -12,104 +12,13 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::bulk::Pool;
+use super::error::NetworkError;
 use super::try_key;
 use crate::wire::network::TryId;
 
 /// How long a try's key stays when nobody removes it: longer than any connection can hold back a message,
 /// because the link is cut after a few seconds without an answer to its pings.
 const TRY_KEPT: Duration = Duration::from_secs(600);
-
-/// Redis does not do what is asked.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NetworkError {
-    /// No connection now.
-    #[error("Redis is away: {reason}")]
-    Away {
-        /// What happened to the last one.
-        reason: String,
-    },
-    /// `maxmemory` is reached, and nothing may be evicted.
-    #[error(
-        "Redis is out of memory and refuses {command}: raise its maxmemory, or free some of its memory"
-    )]
-    OutOfMemory {
-        /// Which command.
-        command: &'static str,
-    },
-    /// Another server is the master now.
-    #[error("Redis is a read-only replica and refuses {command}: redis_url has to name the master")]
-    Replica {
-        /// Which command.
-        command: &'static str,
-    },
-    /// A command failed that may succeed later: Redis loads its data, or cannot save it.
-    #[error("Redis refuses {command} for now: {reason}")]
-    NotNow {
-        /// Which command.
-        command: &'static str,
-        /// Its words.
-        reason: String,
-    },
-    /// A command failed.
-    #[error("Redis refuses {command}: {reason}")]
-    Command {
-        /// Which one.
-        command: &'static str,
-        /// Its words.
-        reason: String,
-    },
-}
-
-/// Codes of errors that end by themselves, or when an operator does something about Redis.
-const NOT_NOW: [&str; 6] = ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "TRYAGAIN"];
-
-impl NetworkError {
-    /// For `map_err`: a failed command, or a connection that broke under it.
-    pub(super) fn of(command: &'static str) -> impl FnOnce(redis::RedisError) -> Self {
-        move |error| {
-            let reason = error.to_string();
-            // Only an error that the server sent says that the command was not carried out.
-            match error.code() {
-                Some(code) => Self::refused(command, code, reason),
-                None => Self::Away { reason: format!("{command}: {reason}") },
-            }
-        }
-    }
-
-    /// An error that the server sent, which begins with `code`.
-    pub(super) fn refused(command: &'static str, code: &str, reason: String) -> Self {
-        match code {
-            "OOM" => Self::OutOfMemory { command },
-            "READONLY" => Self::Replica { command },
-            code if NOT_NOW.contains(&code) => Self::NotNow { command, reason },
-            _ => Self::Command { command, reason },
-        }
-    }
-
-    /// The command that the server said no to, and that was certainly not carried out.
-    #[must_use]
-    pub const fn refused_command(&self) -> Option<&'static str> {
-        match self {
-            Self::Away { .. } => None,
-            Self::OutOfMemory { command }
-            | Self::Replica { command }
-            | Self::NotNow { command, .. }
-            | Self::Command { command, .. } => Some(*command),
-        }
-    }
-
-    /// True when the server said no.
-    #[must_use]
-    pub const fn is_refusal(&self) -> bool {
-        self.refused_command().is_some()
-    }
-
-    /// True when the same command may succeed a little later.
-    #[must_use]
-    pub const fn is_transient(&self) -> bool {
-        !matches!(self, Self::Command { .. })
-    }
-}
 
 /// Who decided about a try first.
 #[derive(Clone, Debug, PartialEq, Eq)]

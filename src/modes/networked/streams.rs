@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use redis::streams::{StreamAutoClaimReply, StreamId, StreamReadReply};
 
-use super::session::{NetworkError, Session};
+use super::error::NetworkError;
+use super::session::Session;
 use crate::wire::ids::Identity;
 
 /// Entries of one stream; more are refused.

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Semaphore, watch};
 
-use super::{Broker, REPLY_MAX_NS, Speaker};
-use crate::shim::emit;
+use super::{Broker, REPLY_MAX_NS, Speaker, emit};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::readiness;
 use crate::sys::seqpacket::{self, Received, SocketError};

@@ -7,7 +7,7 @@ use containerd_client::tonic::transport::Channel;
 use oci_spec::runtime::Spec;
 
 use super::{ContentStore, lookup};
-use crate::coordinator::plan;
+use crate::coordinator::bundle;
 use crate::coordinator::trust::{Deployment, Image};
 
 /// Most images and containers of a namespace that are looked at.
@@ -54,14 +54,14 @@ pub(super) async fn deployments(
 /// A container as a function; `None` when it has no command or annotations that no function has.
 fn deployment(container: &str, image: &str, spec: &[u8]) -> Option<Deployment> {
     let spec: Spec = serde_json::from_slice(spec).ok()?;
-    let annotations = plan::function_spec(&spec).ok()?;
-    let command = plan::args(&spec).first()?;
+    let annotations = bundle::function_spec(&spec).ok()?;
+    let command = bundle::args(&spec).first()?;
     let path = command.split_once('#').map_or(command.as_str(), |(path, _)| path);
     Some(Deployment {
         container: container.to_owned(),
         image: image.to_owned(),
         path: path.to_owned(),
-        function: plan::function_name(&annotations, path).ok()?,
+        function: bundle::function_name(&annotations, path).ok()?,
         pod_namespace: annotations.pod_namespace,
         workflow: annotations.workflow,
         trust: annotations.trust,

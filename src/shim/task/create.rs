@@ -16,14 +16,14 @@ use super::io::{self, ContainerEnds, KeptEnds, Stdio};
 use super::progress::StartProgress;
 use super::provision::Provision;
 use super::table::Tasks;
-use super::{NO_CHECKPOINT, NO_TERMINAL, rootfs};
-use crate::coordinator::plan::load_spec;
+use super::{NO_CHECKPOINT, NO_TERMINAL};
+use crate::coordinator::bundle::load_spec;
 use crate::coordinator::registry::Record;
 use crate::shim::broker::Speaker;
 use crate::shim::reaper::Exit;
 use crate::shim::session::Stat;
 use crate::shim::state::{self, ContainerRecord, RegisteredAs, container_key};
-use crate::shim::{cgroups, cleanup};
+use crate::shim::{cgroups, cleanup, rootfs};
 use crate::sys::seqpacket;
 use crate::wire::control::{CreateSpec, Verb, VerbReply, VerbRequest, Workload};
 

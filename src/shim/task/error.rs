@@ -5,9 +5,9 @@ use containerd_shim::protos::ttrpc::{self, Code};
 
 use super::io::IoError;
 use super::provision::ProvisionError;
-use super::rootfs::RootfsError;
 use crate::coordinator::registry::RegistryError;
 use crate::coordinator::{AotError, PlanError};
+use crate::shim::rootfs::RootfsError;
 use crate::shim::state::StateError;
 use crate::shim::zygote::ZygoteError;
 use crate::sys::seqpacket::SocketError;

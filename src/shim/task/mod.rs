@@ -17,7 +17,6 @@ pub mod io;
 pub mod lifecycle;
 pub mod progress;
 pub mod provision;
-pub mod rootfs;
 pub mod table;
 
 use std::sync::Arc;

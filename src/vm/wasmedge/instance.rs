@@ -10,14 +10,14 @@ use wasmedge_sys::ffi;
 
 use super::handles::{Code, Executor, LoadFault, ModuleInstance, Store, check};
 use super::memory::{self, RawMemory};
-use super::module::{Part, WasmEdgeModule};
 use super::page_count::PageCount;
+use super::program::Part;
 use super::renewal::{Origin, Renewal};
 use super::sockets::Wasi;
 use super::surroundings::{Lent, Surroundings};
 use crate::sys::huge::HUGE_PAGE;
 use crate::sys::segment::{Segment, SegmentError, SegmentRef};
-use crate::vm::engine::{Instance, InstanceSpec, NotRenewed, Start, Stop, Trap, VmError};
+use crate::vm::engine::{Instance, NotRenewed, Start, Stop, Trap, VmError};
 use crate::vm::gate;
 
 /// What the engine says when a function that does not exist is called.
@@ -41,7 +41,7 @@ pub struct WasmEdgeInstance {
 
 /// Whether an instance can be brought back to what it was.
 #[derive(Debug)]
-enum Renewing {
+pub(super) enum Renewing {
     /// It could be: this is what instances of its module start with.
     Origin(Rc<Origin>, Option<PageCount>),
     /// It can.
@@ -61,13 +61,12 @@ struct Placed {
 
 impl WasmEdgeInstance {
     pub(super) fn new(
-        module: &WasmEdgeModule,
-        spec: &InstanceSpec,
+        around: Lent,
+        wasi: Rc<Wasi>,
+        renewing: Renewing,
         host: &mut Host,
     ) -> Result<Self, VmError> {
-        let program = Rc::clone(&module.program);
-        let around = module.surroundings(spec)?;
-        let wasi = module.wasi(spec)?;
+        let program = Rc::clone(&around.slot.program);
         let mut placing = Placing { around: &around, host };
         let mut embedded: Vec<Placed> = Vec::with_capacity(program.embedded.len());
         for part in &program.embedded {
@@ -85,12 +84,6 @@ impl WasmEdgeInstance {
             .embedded
             .borrow_mut()
             .set_memories(memory_of(&guest), embedded.iter().map(memory_of).collect());
-        let page_count = module.engine.page_count;
-        let renewing = match &module.origin {
-            Ok(origin) if origin.covers(spec) => Renewing::Origin(Rc::clone(origin), page_count),
-            Ok(_) => Renewing::Never(None),
-            Err(reason) => Renewing::Never(Some(*reason)),
-        };
         let first_pages = Vec::new();
         let mut this = Self { guest, embedded, wasi, renewing, first_pages, around };
         this.initialize(host)?;

@@ -8,16 +8,19 @@
 //! Invariants:
 //! - One thread. Nothing here is `Send`.
 //! - The engine's own log is off: it writes to stdout, which is the guest's.
-//! - A host function never calls the engine ([`imports`]).
+//! - A host function never calls the engine ([`host_function`]).
 
 mod code;
 mod embedded;
+mod gate_functions;
 mod handles;
+mod host_function;
 mod imports;
 mod instance;
 mod memory;
 mod module;
 mod page_count;
+mod program;
 mod renewal;
 mod signature;
 mod slot;

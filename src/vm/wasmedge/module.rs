@@ -1,293 +1,29 @@
-//! A loaded function: its own code and that of the modules embedded in it, with the gates between them.
+//! A loaded function, and what one of its instances needs beside code and memory.
 
 use std::path::Path;
 use std::rc::Rc;
 
-use cwasi_abi::{IMPORT_MODULE, export, import};
 use cwasi_host_functions::Host;
 
 use super::Shared;
-use super::code::{Code, Import};
-use super::handles::{Ast, LoadFault, ModuleInstance};
-use super::instance::WasmEdgeInstance;
+use super::instance::{Renewing, WasmEdgeInstance};
+use super::program::{Program, check_reactor};
 use super::renewal::Origin;
-use super::signature::Signature;
-use super::sockets::Wasi;
-use super::surroundings::{Lent, Spares};
-use super::wasi::{self, Passed, WASI};
-use crate::sys::populated::LazyPopulated;
+use super::surroundings::Spares;
+use super::wasi::{Passed, WASI};
 use crate::vm::engine::{InstanceSpec, Module, NotRenewed, VmError};
-use crate::vm::gate::{self, LinkedFunction};
+use crate::vm::gate;
 use crate::wire::control::{EmbeddedModule, Entry};
-use crate::wire::egress::{Egress, SOCKET_EXTENSIONS, SOCKET_FUNCTIONS, is_socket_function};
-
-/// Parameters of `cwasi_alloc`.
-const ALLOC_PARAMS: u32 = 2;
-/// Parameters of `cwasi_handle`.
-const HANDLE_PARAMS: u32 = 3;
 
 /// A loaded module.
 #[derive(Debug)]
 pub struct WasmEdgeModule {
-    pub(super) engine: Rc<Shared>,
-    pub(super) program: Rc<Program>,
+    engine: Rc<Shared>,
+    program: Rc<Program>,
     wasi: Passed,
-    embedded_wasi: Passed,
     spares: Rc<Spares>,
     /// What instances are brought back to, or why they cannot be.
-    pub(super) origin: Result<Rc<Origin>, NotRenewed>,
-}
-
-/// All code of one VM.
-#[derive(Debug)]
-pub(super) struct Program {
-    /// The function's own module.
-    pub(super) root: Part,
-    /// What is embedded in it, each after what it imports itself.
-    pub(super) embedded: Vec<Part>,
-    /// The function's `cwasi`, when it may dispatch to embedded modules.
-    pub(super) dispatch: Option<Ast>,
-    functions: Vec<Linked>,
-    /// The pages of the worker that runs it.
-    pub(super) populated: LazyPopulated,
-    /// [`EngineOptions::memory_max`](crate::vm::EngineOptions::memory_max).
-    pub(super) memory_max: Option<u64>,
-}
-
-/// One module's code, and the gates through which it calls embedded ones.
-#[derive(Debug)]
-pub(super) struct Part {
-    pub(super) name: String,
-    pub(super) code: Code,
-    pub(super) links: Vec<Link>,
-}
-
-/// A gate to one embedded module.
-#[derive(Debug)]
-pub(super) struct Link {
-    /// Index of the embedded module.
-    pub(super) callee: usize,
-    pub(super) gate: Ast,
-}
-
-/// What a gate's function number stands for.
-#[derive(Debug)]
-pub(super) struct Linked {
-    /// The embedded module that imports it; `None` for the function itself.
-    pub(super) caller: Option<usize>,
-    pub(super) callee: usize,
-    pub(super) name: String,
-}
-
-impl Program {
-    fn load(
-        engine: &Shared,
-        artifact: &Path,
-        embedded: &[EmbeddedModule],
-    ) -> Result<Self, VmError> {
-        let wasi = ModuleInstance::wasi(&[], &[], &[])?;
-        let mut loading = Loading { engine, wasi, parts: Vec::new(), functions: Vec::new() };
-        for module in embedded {
-            let part = loading.part(&module.name, &module.artifact)?;
-            if module.dispatch {
-                check_reactor(&part.code, &part.name)?;
-            }
-            loading.parts.push(part);
-        }
-        let root = loading.part("", artifact)?;
-        let callee = |(module, part): (&EmbeddedModule, &Part)| {
-            module.dispatch.then(|| gate::Callee {
-                name: module.name.clone(),
-                frees: part.code.frees(),
-                lends_response: part.code.lends_response(),
-            })
-        };
-        let callees: Vec<Option<gate::Callee>> =
-            embedded.iter().zip(&loading.parts).map(callee).collect();
-        let mut dispatch = None;
-        if callees.iter().any(Option::is_some) && root.code.imports_from(IMPORT_MODULE) {
-            needs_home(&root.code, artifact)?;
-            dispatch = Some(interpreted(engine, &gate::dispatch(&callees))?);
-        }
-        let Loading { parts, functions, .. } = loading;
-        let populated = LazyPopulated::default();
-        let memory_max = engine.memory_max;
-        Ok(Self { root, embedded: parts, dispatch, functions, populated, memory_max })
-    }
-
-    /// Why not everything that an instance passes on to its next request can be set back, if it cannot.
-    fn not_renewed(&self) -> Option<NotRenewed> {
-        let code = &self.root.code;
-        if !self.embedded.is_empty() {
-            return Some(NotRenewed::Embeds);
-        }
-        let wasi = code.notes_wasi || wasi::is_stateless(code.imported_from(WASI));
-        (!code.exposes_state || !wasi).then_some(NotRenewed::State)
-    }
-
-    /// Name of an embedded module.
-    pub(super) fn name(&self, embedded: usize) -> &str {
-        self.embedded.get(embedded).map_or("", |part| &part.name)
-    }
-
-    pub(super) fn function(&self, number: u32) -> Option<&Linked> {
-        self.functions.get(usize::try_from(number).ok()?)
-    }
-}
-
-/// A program that grows.
-struct Loading<'a> {
-    engine: &'a Shared,
-    wasi: ModuleInstance,
-    parts: Vec<Part>,
-    functions: Vec<Linked>,
-}
-
-impl Loading<'_> {
-    fn part(&mut self, name: &str, artifact: &Path) -> Result<Part, VmError> {
-        let code = Code::load(self.engine, artifact)?;
-        self.check_imports(&code, name.is_empty())?;
-        let caller = (!name.is_empty()).then_some(self.parts.len());
-        let mut links = Vec::new();
-        for callee in 0..self.parts.len() {
-            let functions = self.linked(&code, caller, callee);
-            if !functions.is_empty() {
-                let wasm = gate::link(&self.parts[callee].name, &functions);
-                links.push(Link { callee, gate: interpreted(self.engine, &wasm)? });
-            }
-        }
-        if !links.is_empty() {
-            needs_home(&code, artifact)?;
-        }
-        Ok(Part { name: name.to_owned(), code, links })
-    }
-
-    /// What `code` imports from an embedded module; numbers the functions.
-    fn linked(&mut self, code: &Code, caller: Option<usize>, callee: usize) -> Vec<LinkedFunction> {
-        let mut found: Vec<LinkedFunction> = Vec::new();
-        for import in code.imports.iter().filter(|i| i.module == self.parts[callee].name) {
-            let types = import.function.as_ref().and_then(|function| function.numbers());
-            let Some((params, results)) = types else { continue };
-            if found.iter().any(|function| function.name == import.name) {
-                continue;
-            }
-            let number = u32::try_from(self.functions.len()).unwrap_or(u32::MAX);
-            self.functions.push(Linked { caller, callee, name: import.name.clone() });
-            found.push(LinkedFunction { number, name: import.name.clone(), params, results });
-        }
-        found
-    }
-
-    /// Everything that a module imports must be WASI's, ours or an embedded module's, told all at once.
-    fn check_imports(&self, code: &Code, is_root: bool) -> Result<(), VmError> {
-        let wrong: Vec<String> = code
-            .imports
-            .iter()
-            .filter_map(|import| {
-                let reason = self.check_import(import, is_root).err()?;
-                Some(format!("`{}.{}` ({reason})", import.module, import.name))
-            })
-            .collect();
-        if wrong.is_empty() { Ok(()) } else { Err(VmError::Imports { imports: wrong }) }
-    }
-
-    fn check_import(
-        &self,
-        Import { module, name, function }: &Import,
-        is_root: bool,
-    ) -> Result<(), String> {
-        let Some(function) = function else {
-            return Err("only functions can be imported".into());
-        };
-        match module.as_str() {
-            WASI if is_socket_function(name) => self.check_socket(name, function, is_root),
-            WASI if self.wasi.function(name).is_null() => Err("not part of WASI preview 1".into()),
-            WASI => Ok(()),
-            IMPORT_MODULE => match import::parameters(name) {
-                None => Err("no such host function in this version".into()),
-                Some(params) if function.is(name, params, 1) => Ok(()),
-                Some(params) => {
-                    Err(format!("its type must be {params} i32 parameters and one i32 result"))
-                }
-            },
-            embedded => {
-                let part = self.parts.iter().find(|part| part.name == embedded);
-                let part = part.ok_or("unknown module")?;
-                match part.code.exports.iter().find(|export| export.name == *name) {
-                    None => Err(format!("`{embedded}` does not export it")),
-                    Some(export) if export != function => {
-                        Err(format!("imported as {function}, exported as {export}"))
-                    }
-                    Some(export) if export.numbers().is_none() => {
-                        Err("only numbers can be passed between modules".into())
-                    }
-                    Some(_) => Ok(()),
-                }
-            }
-        }
-    }
-}
-
-impl Loading<'_> {
-    fn check_socket(&self, name: &str, function: &Signature, is_root: bool) -> Result<(), String> {
-        let is_in = |table: &[(&str, &[u32])]| {
-            table.iter().any(|(known, params)| {
-                *known == name && params.iter().any(|count| function.is(name, *count, 1))
-            })
-        };
-        if is_in(&SOCKET_FUNCTIONS) {
-            Ok(())
-        } else if !is_in(&SOCKET_EXTENSIONS) {
-            Err("no socket function of the engine has this name and type".into())
-        } else if !is_root {
-            Err("embedded modules get no sockets".into())
-        } else if self.engine.egress.is_none() {
-            Err("sockets need destinations: the annotation cwasi.network".into())
-        } else {
-            Ok(())
-        }
-    }
-}
-
-fn interpreted(engine: &Shared, wasm: &[u8]) -> Result<Ast, VmError> {
-    Ast::interpreted(&engine.configure, wasm).map_err(|fault| match fault {
-        LoadFault::Vm(error) => error,
-        LoadFault::Code(code) => VmError::Instantiate { reason: format!("gate: {code}") },
-    })
-}
-
-fn needs_home(code: &Code, artifact: &Path) -> Result<(), VmError> {
-    if code.has_home() {
-        return Ok(());
-    }
-    let reason = format!("it embeds modules but has no `{}`", gate::HOME);
-    Err(VmError::Artifact { path: artifact.to_owned(), reason })
-}
-
-/// What a module needs to be called by dispatch.
-fn check_reactor(code: &Code, name: &str) -> Result<(), VmError> {
-    let exported: Vec<String> =
-        code.exports.iter().map(|function| format!("`{}`", function.name)).collect();
-    let of = if name.is_empty() { String::new() } else { format!(" in embedded {name}") };
-    let missing = |what: String| VmError::entry(what + &of, &Entry::Reactor, &exported);
-    for (name, params) in [(export::ALLOC, ALLOC_PARAMS), (export::HANDLE, HANDLE_PARAMS)] {
-        if !code.exports_function(name, params, 1) {
-            return Err(missing(format!(
-                "a function `{name}` with {params} i32 parameters and one i32 result"
-            )));
-        }
-    }
-    if code.exports.iter().any(|function| function.name == export::FREE) && !code.frees() {
-        return Err(missing(format!(
-            "`{}` with three i32 parameters and no result, but another function of that name",
-            export::FREE
-        )));
-    }
-    if code.has_memory() {
-        Ok(())
-    } else {
-        Err(missing(format!("its linear memory as `{}`", export::MEMORY)))
-    }
+    origin: Result<Rc<Origin>, NotRenewed>,
 }
 
 impl WasmEdgeModule {
@@ -297,43 +33,22 @@ impl WasmEdgeModule {
         embedded: &[EmbeddedModule],
     ) -> Result<Self, VmError> {
         let program = Rc::new(Program::load(&engine, artifact, embedded)?);
-        let (wasi, embedded_wasi) = (Passed::default(), Passed::default());
         let origin = match program.not_renewed() {
             None => Ok(Rc::new(Origin::new(program.populated.clone()))),
             Some(reason) => Err(reason),
         };
-        Ok(Self { engine, program, wasi, embedded_wasi, spares: Rc::default(), origin })
+        let spares = Rc::new(Spares::new(Rc::clone(&engine), Rc::clone(&program)));
+        Ok(Self { engine, program, wasi: Passed::default(), spares, origin })
     }
 
-    /// What one more instance needs beside its own code.
-    pub(super) fn surroundings(&self, spec: &InstanceSpec) -> Result<Lent, VmError> {
-        self.spares.lend(self, spec)
-    }
-
-    /// A WASI for one more instance, as new.
-    pub(super) fn wasi(&self, spec: &InstanceSpec) -> Result<Rc<Wasi>, VmError> {
-        let parts = std::slice::from_ref(&self.program.root);
-        self.passed_or_fresh(&self.wasi, spec, parts, self.engine.egress.as_ref())
-    }
-
-    /// The WASI of the modules embedded in one more instance: without arguments, variables and directories.
-    pub(super) fn embedded_wasi(&self) -> Result<Rc<Wasi>, VmError> {
-        let nothing = InstanceSpec::default();
-        self.passed_or_fresh(&self.embedded_wasi, &nothing, &self.program.embedded, None)
-    }
-
-    fn passed_or_fresh(
-        &self,
-        passed: &Passed,
-        spec: &InstanceSpec,
-        parts: &[Part],
-        egress: Option<&Egress>,
-    ) -> Result<Rc<Wasi>, VmError> {
-        let imports = parts.iter().flat_map(|part| part.code.imported_from(WASI));
-        if wasi::is_stateless(imports) {
-            passed.get(spec)
-        } else {
-            Ok(Rc::new(wasi::fresh(spec, egress)?))
+    /// How one more instance is brought back to what it starts with.
+    fn renewing(&self, spec: &InstanceSpec) -> Renewing {
+        match &self.origin {
+            Ok(origin) if origin.covers(spec) => {
+                Renewing::Origin(Rc::clone(origin), self.engine.page_count)
+            }
+            Ok(_) => Renewing::Never(None),
+            Err(reason) => Renewing::Never(Some(*reason)),
         }
     }
 }
@@ -364,6 +79,9 @@ impl Module for WasmEdgeModule {
         spec: &InstanceSpec,
         host: &mut Host,
     ) -> Result<WasmEdgeInstance, VmError> {
-        WasmEdgeInstance::new(self, spec, host)
+        let around = self.spares.lend(spec)?;
+        let imports = self.program.root.code.imported_from(WASI);
+        let wasi = self.wasi.or_fresh(spec, imports, self.engine.egress.as_ref())?;
+        WasmEdgeInstance::new(around, wasi, self.renewing(spec), host)
     }
 }

@@ -9,7 +9,7 @@ use cwasi_host_functions::{Host, Links, Regions};
 
 use super::embedded::Embedded;
 use super::memory::{RawMemory, RegionSource};
-use super::module::Program;
+use super::program::Program;
 use crate::sys::pool::SegmentPool;
 
 /// Bound to every host function of a VM; outlives its instances.

@@ -7,12 +7,13 @@ use std::rc::Rc;
 
 use cwasi_abi::IMPORT_MODULE;
 
+use super::Shared;
 use super::handles::{Executor, ModuleInstance};
 use super::imports;
-use super::module::WasmEdgeModule;
+use super::program::Program;
 use super::slot::Slot;
 use super::sockets::Wasi;
-use super::wasi::WASI;
+use super::wasi::{Passed, WASI};
 use crate::vm::engine::{InstanceSpec, VmError};
 use crate::vm::gate;
 
@@ -39,42 +40,53 @@ pub(super) struct Imports {
 }
 
 impl Surroundings {
-    fn new(module: &WasmEdgeModule) -> Result<Self, VmError> {
-        let executor = Executor::new(&module.engine.configure)?;
-        let slot = Box::new(Slot::new(Rc::clone(&module.program), None));
-        Ok(Self { imports: Imports::new(module, &slot)?, executor, slot })
+    fn new(engine: &Shared, program: &Rc<Program>, embedded: &Passed) -> Result<Self, VmError> {
+        let executor = Executor::new(&engine.configure)?;
+        let slot = Box::new(Slot::new(Rc::clone(program), None));
+        Ok(Self { imports: Imports::new(&slot, embedded)?, executor, slot })
     }
 }
 
 impl Imports {
-    fn new(module: &WasmEdgeModule, slot: &Slot) -> Result<Self, VmError> {
-        let embedded = &slot.program.embedded;
-        let gate_host = if embedded.is_empty() {
+    fn new(slot: &Slot, embedded: &Passed) -> Result<Self, VmError> {
+        let parts = &slot.program.embedded;
+        let gate_host = if parts.is_empty() {
             None
         } else {
             Some((imports::gate_module(slot)?, imports::module(gate::HOST, slot)?))
         };
-        let needs_wasi = embedded.iter().any(|part| part.code.imports_from(WASI));
-        let embedded_wasi = if needs_wasi { Some(module.embedded_wasi()?) } else { None };
+        let embedded_wasi = if parts.iter().any(|part| part.code.imports_from(WASI)) {
+            let imports = parts.iter().flat_map(|part| part.code.imported_from(WASI));
+            Some(embedded.or_fresh(&InstanceSpec::default(), imports, None)?)
+        } else {
+            None
+        };
         Ok(Self { host: imports::module(IMPORT_MODULE, slot)?, gate_host, embedded_wasi })
     }
 }
 
-/// Surroundings that no instance uses.
-#[derive(Debug, Default)]
-pub(super) struct Spares(RefCell<Vec<Surroundings>>);
+/// Makes surroundings, and keeps those that no instance uses.
+#[derive(Debug)]
+pub(super) struct Spares {
+    engine: Rc<Shared>,
+    program: Rc<Program>,
+    /// The WASI of embedded modules.
+    embedded_wasi: Passed,
+    unused: RefCell<Vec<Surroundings>>,
+}
 
 impl Spares {
-    /// Surroundings for one instance of `module`, whose spares these are.
-    pub(super) fn lend(
-        self: &Rc<Self>,
-        module: &WasmEdgeModule,
-        spec: &InstanceSpec,
-    ) -> Result<Lent, VmError> {
-        let spare = self.0.borrow_mut().pop();
-        let mut lent = match spare {
-            Some(spare) => spare,
-            None => Surroundings::new(module)?,
+    /// Of one loaded function.
+    pub(super) fn new(engine: Rc<Shared>, program: Rc<Program>) -> Self {
+        Self { engine, program, embedded_wasi: Passed::default(), unused: RefCell::default() }
+    }
+
+    /// Surroundings for one instance.
+    pub(super) fn lend(self: &Rc<Self>, spec: &InstanceSpec) -> Result<Lent, VmError> {
+        let unused = self.unused.borrow_mut().pop();
+        let mut lent = match unused {
+            Some(unused) => unused,
+            None => Surroundings::new(&self.engine, &self.program, &self.embedded_wasi)?,
         };
         lent.slot.serve(spec.pool.clone());
         Ok(Lent { lent: Some(lent), spares: Rc::clone(self) })
@@ -107,9 +119,9 @@ impl Drop for Lent {
     fn drop(&mut self) {
         let Some(mut lent) = self.lent.take() else { return };
         lent.slot.empty();
-        let mut spares = self.spares.0.borrow_mut();
-        if spares.len() < SPARES_MAX {
-            spares.push(lent);
+        let mut unused = self.spares.unused.borrow_mut();
+        if unused.len() < SPARES_MAX {
+            unused.push(lent);
         }
     }
 }

@@ -32,8 +32,18 @@ pub(super) fn is_stateless<'a>(mut imports: impl Iterator<Item = &'a str>) -> bo
 pub(super) struct Passed(RefCell<Option<(InstanceSpec, Rc<Wasi>)>>);
 
 impl Passed {
+    /// The one that serves `spec` where guests that import only these functions leave nothing in it, else one as new.
+    pub(super) fn or_fresh<'a>(
+        &self,
+        spec: &InstanceSpec,
+        imports: impl Iterator<Item = &'a str>,
+        egress: Option<&Egress>,
+    ) -> Result<Rc<Wasi>, VmError> {
+        if is_stateless(imports) { self.get(spec) } else { Ok(Rc::new(fresh(spec, egress)?)) }
+    }
+
     /// The one that serves `spec`, made when there is none.
-    pub(super) fn get(&self, spec: &InstanceSpec) -> Result<Rc<Wasi>, VmError> {
+    fn get(&self, spec: &InstanceSpec) -> Result<Rc<Wasi>, VmError> {
         let mut kept = self.0.borrow_mut();
         match &*kept {
             Some((made_for, wasi)) if made_for == spec => Ok(Rc::clone(wasi)),
@@ -48,7 +58,7 @@ impl Passed {
 }
 
 /// A WASI of nobody else's, whose sockets reach what `egress` allows.
-pub(super) fn fresh(spec: &InstanceSpec, egress: Option<&Egress>) -> Result<Wasi, VmError> {
+fn fresh(spec: &InstanceSpec, egress: Option<&Egress>) -> Result<Wasi, VmError> {
     let args = c_strings("argument", &spec.args)?;
     let env = c_strings("environment variable", &spec.env)?;
     let mut preopens = Vec::new();

@@ -24,7 +24,8 @@ use tokio::sync::Semaphore;
 pub use putting::Putting;
 use taking::Taking;
 
-use super::session::{NetworkError, Session};
+use super::error::NetworkError;
+use super::session::Session;
 use crate::modes::Payload;
 use crate::sys::random::bytes16;
 use crate::sys::segment::{Segment, SegmentError};

@@ -4,10 +4,10 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use tokio::time::{Duration, Instant};
 
-use super::broker::Speaker;
-use super::network::{EVENT_MAX, Network};
+use super::Speaker;
 use crate::dispatcher::selection::callee_of;
 use crate::modes::{CallError, Payload};
+use crate::shim::network::{EVENT_MAX, Network};
 use crate::sys::segment::Segment;
 use crate::sys::seqpacket;
 use crate::wire::control::{self, EmitReply, EmitRequest};

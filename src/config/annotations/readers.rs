@@ -1,0 +1,97 @@
+//! What the value of one annotation means, or why it means nothing.
+
+use std::time::Duration;
+
+use cwasi_abi::PARTS_MAX;
+
+use super::FAN_IN_MIN;
+use crate::config::values;
+use crate::wire::control::{Isolation, ModeHint, Partial, Role};
+use crate::wire::egress::{ENTRIES_MAX, Entry};
+
+pub(super) fn role(value: &str) -> Result<Role, String> {
+    match value {
+        "primary" => Ok(Role::Primary),
+        "secondary" => Ok(Role::Secondary),
+        _ => Err("must be primary or secondary".to_owned()),
+    }
+}
+
+pub(super) fn mode(value: &str) -> Result<ModeHint, String> {
+    match value {
+        "auto" => Ok(ModeHint::Auto),
+        "local" => Ok(ModeHint::Local),
+        "networked" => Ok(ModeHint::Networked),
+        "embedded" => Ok(ModeHint::Embedded),
+        _ => Err("must be auto, embedded, local or networked".to_owned()),
+    }
+}
+
+/// Parts of a group; 0 = each call says.
+pub(super) fn fan_in_parts(value: &str) -> Result<u32, String> {
+    match value {
+        "caller" => Ok(0),
+        number => small(number, FAN_IN_MIN, u64::from(PARTS_MAX))
+            .map_err(|problem| format!("{problem}, nor `caller`")),
+    }
+}
+
+pub(super) fn partial(value: &str) -> Result<Partial, String> {
+    match value {
+        "fail" => Ok(Partial::Fail),
+        "deliver" => Ok(Partial::Deliver),
+        _ => Err("must be fail or deliver".to_owned()),
+    }
+}
+
+/// At least 1.
+pub(super) fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).max(1)
+}
+
+pub(super) fn isolation(value: &str) -> Result<Isolation, String> {
+    match value {
+        "request" => Ok(Isolation::Request),
+        "snapshot" => Ok(Isolation::Snapshot),
+        "instance" => Ok(Isolation::Instance),
+        _ => Err("must be request, snapshot or instance".to_owned()),
+    }
+}
+
+pub(super) fn allow(value: &str) -> Result<Vec<String>, String> {
+    let entries = values::list(value)?;
+    for entry in &entries {
+        let parts: Vec<_> = entry.split('/').collect();
+        let fine = match parts.as_slice() {
+            ["*"] => true,
+            [function] => values::name(function).is_ok(),
+            [scope, "*"] => values::name(scope).is_ok(),
+            [scope, function] => values::name(scope).is_ok() && values::name(function).is_ok(),
+            _ => false,
+        };
+        if !fine {
+            return Err(format!(
+                "has the entry `{entry}`; entries are function, namespace/function, namespace/* or *"
+            ));
+        }
+    }
+    Ok(entries)
+}
+
+pub(super) fn network(value: &str) -> Result<Vec<Entry>, String> {
+    let entries = values::list(value)?;
+    if entries.len() > ENTRIES_MAX {
+        return Err(format!("has more than {ENTRIES_MAX} entries"));
+    }
+    let entry = |text: String| {
+        text.parse::<Entry>().map_err(|error| {
+            format!("has the entry `{text}`, which {error}; entries are name:443, *.domain:443, 10.0.0.0/8:443")
+        })
+    };
+    entries.into_iter().map(entry).collect()
+}
+
+pub(super) fn small(value: &str, min: u64, max: u64) -> Result<u32, String> {
+    let number = values::number(value, min, max)?;
+    u32::try_from(number).map_err(|_| format!("is no whole number from {min} to {max}"))
+}

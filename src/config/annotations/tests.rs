@@ -1,0 +1,157 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn parse(pairs: &[(&str, &str)]) -> Result<FunctionSpec, AnnotationError> {
+    FunctionSpec::parse(pairs.iter().copied())
+}
+
+fn problems(pairs: &[(&str, &str)]) -> Vec<String> {
+    parse(pairs).unwrap_err().problems
+}
+
+#[test]
+fn defaults_hold() {
+    let spec = parse(&[("other.key", "x")]).unwrap();
+    assert_eq!(spec, FunctionSpec::default());
+}
+
+#[test]
+fn a_full_secondary_is_read() {
+    let spec = parse(&[
+        ("cwasi.secondary.function", "true"),
+        ("cwasi.function", "process-frames"),
+        ("cwasi.workflow", "vehicle-paths"),
+        ("cwasi.trust", "city"),
+        ("cwasi.embed", "fn_utils"),
+        ("cwasi.allow", "extract-frames, edge/*"),
+        ("cwasi.concurrency", "4"),
+        ("cwasi.queue", "0"),
+        ("cwasi.timeout", "1500ms"),
+        ("cwasi.max-payload", "64KiB"),
+        ("cwasi.memory", "256Mi"),
+        ("cwasi.max-requests", "1"),
+        ("cwasi.idle", "5m"),
+        ("cwasi.mode", "local"),
+        ("cwasi.isolation", "instance"),
+    ])
+    .unwrap();
+    assert_eq!(spec.role, Role::Secondary);
+    assert_eq!(spec.allow, ["extract-frames", "edge/*"]);
+    assert_eq!(spec.isolation, Isolation::Instance);
+    assert_eq!((spec.trust.as_str(), spec.embed.len()), ("city", 1));
+    assert_eq!((spec.concurrency, spec.queue, spec.max_requests), (4, 0, 1));
+    assert_eq!(spec.mode, ModeHint::Local);
+    assert_eq!((spec.max_payload, spec.memory), (65_536, Some(256 << 20)));
+    assert_eq!(spec.timeout, Some(Duration::from_millis(1500)));
+}
+
+#[test]
+fn all_problems_come_together_and_name_the_nearest_key() {
+    let found = problems(&[
+        ("cwasi.rol", "secondary"),
+        ("cwasi.concurrency", "0"),
+        ("cwasi.timeout", "soon"),
+        ("cwasi.max-payload", "2GiB"),
+        ("cwasi.function", "-x"),
+        ("cwasi.embed", "fn_utils=a@b"),
+        ("cwasi.mode", "inside"),
+    ]);
+    let text = found.join("\n");
+    for part in [
+        "cwasi.rol is not known; did you mean cwasi.role?",
+        "cwasi.concurrency=0",
+        "cwasi.timeout=soon",
+        "cwasi.max-payload=2GiB",
+        "cwasi.function=-x",
+        "cwasi.embed=fn_utils=a@b has the entry",
+        "cwasi.mode=inside must be auto, embedded",
+    ] {
+        assert!(text.contains(part), "{part} missing in:\n{text}");
+    }
+}
+
+#[test]
+fn a_fan_in_has_parts_a_time_and_a_policy() {
+    let fan_in = |pairs: &[(&str, &str)]| {
+        let pairs: Vec<_> = [("cwasi.role", "secondary")].iter().chain(pairs).copied().collect();
+        parse(&pairs).map(|spec| spec.fan_in)
+    };
+    let expected = |parts, timeout_ms, partial| Ok(Some(FanIn { parts, timeout_ms, partial }));
+    assert_eq!(fan_in(&[]), Ok(None));
+    assert_eq!(fan_in(&[(FAN_IN, "caller")]), expected(0, 30_000, Partial::Fail));
+    let all = [(FAN_IN, "1024"), (FAN_IN_TIMEOUT, "2s"), (FAN_IN_PARTIAL, "deliver")];
+    assert_eq!(fan_in(&all), expected(1024, 2000, Partial::Deliver));
+    for parts in ["1", "0", "1025", "many", ""] {
+        let error = fan_in(&[(FAN_IN, parts)]).unwrap_err().to_string();
+        assert!(error.contains("from 2 to 1024, nor `caller`"), "{error}");
+    }
+    let problems = fan_in(&[(FAN_IN_TIMEOUT, "1s"), (FAN_IN_PARTIAL, "some")]).unwrap_err();
+    assert_eq!(problems.problems.len(), 3, "{problems}");
+    assert!(problems.to_string().contains("cwasi.fan-in.timeout needs cwasi.fan-in"));
+    assert_eq!(parse(&[(FAN_IN, "2")]).unwrap_err().problems.len(), 1, "a primary is not called");
+}
+
+#[test]
+fn destinations_are_read_or_all_refused_ones_named() {
+    let spec = parse(&[("cwasi.network", "db:5432, 10.0.0.0/8")]).unwrap();
+    let shown: Vec<_> = spec.network.iter().map(ToString::to_string).collect();
+    assert_eq!(shown, ["db:5432", "10.0.0.0/8:*"]);
+    for (value, part) in [
+        ("", "without empty entries"),
+        ("db", "entry `db`, which has no port"),
+        ("10.1.0.0/8", "the network is 10.0.0.0/8"),
+        ("db:1,".repeat(65).trim_end_matches(','), "more than 64"),
+    ] {
+        let found = problems(&[("cwasi.network", value)]).join("");
+        assert!(found.contains(part), "{part} missing in: {found}");
+    }
+}
+
+#[test]
+fn roles_do_not_contradict() {
+    assert_eq!(problems(&[("cwasi.concurrency", "2")]).len(), 1);
+    for isolation in ["instance", "snapshot"] {
+        let problems = problems(&[("cwasi.isolation", isolation)]);
+        assert!(matches!(&problems[..], [one] if one.to_string().contains(isolation)));
+    }
+    assert_eq!(
+        problems(&[("cwasi.role", "primary"), ("cwasi.secondary.function", "true")]).len(),
+        1
+    );
+}
+
+#[test]
+fn a_suffix_wins_for_its_container_and_the_pause_container_is_left_alone() {
+    let pod = [
+        ("cwasi.role", "primary"),
+        ("cwasi.role.b", "secondary"),
+        ("cwasi.concurrency.b", "3"),
+        (CRI_CONTAINER_NAME, "b"),
+        (CRI_SANDBOX_NAMESPACE, "tenant"),
+    ];
+    let spec = parse(&pod).unwrap();
+    assert_eq!((spec.role, spec.concurrency), (Role::Secondary, 3));
+    assert_eq!(spec.pod_namespace, "tenant");
+    let other = [pod[0], pod[1], pod[2], (CRI_CONTAINER_NAME, "a")];
+    assert_eq!(parse(&other).unwrap().role, Role::Primary);
+    assert!(parse(&[("cwasi.nonsense", "1"), (CRI_CONTAINER_TYPE, "sandbox")]).is_ok());
+    assert_eq!(problems(&[("cwasi.role.b", "secondary")]).len(), 1);
+}
+
+proptest! {
+    #[test]
+    fn any_value_is_read_or_refused_with_its_key(index in 0..KEYS.len(), value in ".{0,80}") {
+        if let Err(error) = parse(&[("cwasi.role", "secondary"), (KEYS[index], &value)]) {
+            prop_assert!(error.problems.iter().all(|problem| problem.starts_with("cwasi.")));
+        }
+    }
+
+    #[test]
+    fn every_unknown_key_is_refused(tail in "[a-z]{1,12}") {
+        let key = format!("cwasi.{tail}");
+        prop_assume!(!KEYS.contains(&key.as_str()));
+        let error = parse(&[(&key, "1")]).unwrap_err();
+        prop_assert!(error.to_string().contains("did you mean"));
+    }
+}

@@ -1,0 +1,157 @@
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::Semaphore;
+
+use super::*;
+
+/// "Compiles" by copying, when it may.
+struct Copy {
+    runs: AtomicUsize,
+    may: Semaphore,
+}
+
+impl Copy {
+    fn new(may: usize) -> Self {
+        Self { runs: AtomicUsize::new(0), may: Semaphore::new(may) }
+    }
+}
+
+impl CompileChild for Copy {
+    async fn compile(&self, job: &CompileJob<'_>) -> Result<(), String> {
+        self.runs.fetch_add(1, Ordering::SeqCst);
+        self.may.acquire().await.unwrap().forget();
+        fs::copy(job.wasm, job.out).map(drop).map_err(|error| error.to_string())
+    }
+}
+
+struct Fails;
+
+impl CompileChild for Fails {
+    async fn compile(&self, _: &CompileJob<'_>) -> Result<(), String> {
+        Err("killed by signal 9".to_owned())
+    }
+}
+
+#[derive(Default)]
+struct Lines(Mutex<Vec<String>>);
+
+impl Progress for Lines {
+    fn info(&self, text: &str) {
+        self.0.lock().unwrap().push(text.to_owned());
+    }
+
+    fn warn(&self, text: &str) {
+        self.info(text);
+    }
+}
+
+impl Lines {
+    fn has(&self, part: &str) -> bool {
+        self.0.lock().unwrap().iter().any(|line| line.contains(part))
+    }
+}
+
+fn module(bytes: &[u8]) -> CheckedModule {
+    CheckedModule {
+        bytes: bytes.to_vec(),
+        digest: hex::encode(Sha256::digest(bytes)),
+        exports: Vec::new(),
+        foreign: std::collections::BTreeMap::new(),
+        sockets: Vec::new(),
+        dropped_native: false,
+        opens_files: false,
+    }
+}
+
+fn cache(dir: &Path, fingerprint: &str, jobs: usize) -> AotCache {
+    AotCache::new(dir, fingerprint, &CompileConfig { jobs, ..CompileConfig::default() })
+}
+
+/// What is in the cache beside its locks.
+fn left(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir.join("aot")).unwrap().map(|entry| entry.unwrap().path());
+    entries.filter(|path| path.extension().is_none_or(|e| e != "lock")).collect()
+}
+
+#[tokio::test]
+async fn a_module_is_compiled_once_and_again_only_when_damaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, lines) = (cache(dir.path(), "e1", 2), Lines::default());
+    let compiler = Copy::new(100);
+    let wasm = module(b"one");
+    let (a, b) = tokio::join!(
+        one.artifact(&wasm, "m", &compiler, &lines),
+        one.artifact(&wasm, "m", &compiler, &lines)
+    );
+    let path = a.unwrap().path;
+    assert_eq!(b.unwrap().path, path);
+    assert_eq!(compiler.runs.load(Ordering::SeqCst), 1);
+    assert!(lines.has("compiling m (3 bytes), first time on this node"));
+    assert!(lines.has("compiled m, after"));
+    fs::write(&path, b"tampered").unwrap();
+    let again = one.artifact(&wasm, "m", &compiler, &lines).await.unwrap();
+    assert!(again.compiled.is_some());
+    assert_eq!(fs::read(&path).unwrap(), b"one");
+    let other = cache(dir.path(), "e2", 2);
+    assert_ne!(other.artifact(&wasm, "m", &compiler, &lines).await.unwrap().path, path);
+}
+
+#[tokio::test]
+async fn a_failed_compilation_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cache, lines) = (cache(dir.path(), "e", 1), Lines::default());
+    let error = cache.artifact(&module(b"x"), "m", &Fails, &lines).await.unwrap_err();
+    assert_eq!(error.to_string(), "m cannot be compiled: killed by signal 9");
+    assert!(lines.has("cannot compile m, after"));
+    assert_eq!(left(dir.path()), Vec::<PathBuf>::new());
+}
+
+#[tokio::test]
+async fn dropping_it_leaves_nothing_and_lets_the_next_one_compile() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cache, lines) = (cache(dir.path(), "e", 1), Lines::default());
+    let (stuck, wasm) = (Copy::new(0), module(b"x"));
+    let abandoned = dir.path().join("aot/.draft-other");
+    fs::create_dir_all(abandoned.join("deep")).unwrap();
+    let mut first = Box::pin(cache.artifact(&wasm, "m", &stuck, &lines));
+    assert!(futures_util::poll!(&mut first).is_pending());
+    assert!(!abandoned.exists(), "a draft without a process is removed");
+    let (compiler, other) = (Copy::new(2), Lines::default());
+    let mut second = Box::pin(cache.artifact(&wasm, "m", &compiler, &other));
+    assert!(futures_util::poll!(&mut second).is_pending());
+    assert!(other.has("being compiled for another container"));
+    assert_eq!(left(dir.path()).len(), 1);
+    drop(first);
+    assert_eq!(left(dir.path()), Vec::<PathBuf>::new());
+    assert!(second.await.unwrap().compiled.is_some());
+}
+
+#[tokio::test]
+async fn modules_wait_for_a_slot_and_a_wait_can_be_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cache, lines) = (cache(dir.path(), "e", 1), Lines::default());
+    let (stuck, wasm) = (Copy::new(0), module(b"first"));
+    let mut first = Box::pin(cache.artifact(&wasm, "m", &stuck, &lines));
+    assert!(futures_util::poll!(&mut first).is_pending());
+    let (compiler, next) = (Copy::new(1), module(b"next"));
+    let mut waiting = Box::pin(cache.artifact(&next, "n", &compiler, &lines));
+    assert!(futures_util::poll!(&mut waiting).is_pending());
+    assert!(lines.has("as many compilers run on this node as may (jobs = 1)"));
+    drop(waiting);
+    let waiting = cache.artifact(&next, "n", &compiler, &lines);
+    stuck.may.add_permits(1);
+    let (first, second) = tokio::join!(first, waiting);
+    assert!(first.unwrap().compiled.is_some() && second.unwrap().compiled.is_some());
+}
+
+#[tokio::test]
+async fn a_module_over_a_limit_is_not_compiled() {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes = wat::parse_str("(module (func) (func))").unwrap();
+    let limits = CompileConfig { functions: 1, ..CompileConfig::default() };
+    let (cache, lines) = (AotCache::new(dir.path(), "e", &limits), Lines::default());
+    let error = cache.artifact(&module(&bytes), "m", &Fails, &lines).await.unwrap_err();
+    assert!(error.to_string().contains("m is not compiled: it has functions: 2"), "{error}");
+    assert!(!dir.path().join("aot").exists());
+}

@@ -1,0 +1,124 @@
+//! What a bundle's OCI configuration says about a function.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use oci_spec::runtime::{Mount, Spec};
+
+use super::error::PlanError;
+use crate::config::annotations::{AnnotationError, FunctionSpec};
+use crate::wire::control::Files;
+use crate::wire::egress::{Egress, Entry as Destination, HOSTS_FILE, RESOLVER_FILE};
+
+/// The OCI configuration of a bundle.
+///
+/// # Errors
+/// When there is none or it cannot be read.
+pub fn load_spec(bundle: &Path) -> Result<Spec, PlanError> {
+    let path = bundle.join("config.json");
+    Spec::load(&path).map_err(|source| PlanError::Bundle { path, source })
+}
+
+/// What the annotations of a container say.
+///
+/// # Errors
+/// All problems together.
+pub fn function_spec(spec: &Spec) -> Result<FunctionSpec, AnnotationError> {
+    let empty = HashMap::new();
+    let annotations = spec.annotations().as_ref().unwrap_or(&empty);
+    FunctionSpec::parse(annotations.iter().map(|(key, value)| (key.as_str(), value.as_str())))
+}
+
+/// True for the container that holds a pod's namespaces.
+pub(super) fn is_pause_container(spec: &Spec) -> bool {
+    let annotation =
+        spec.annotations().as_ref().and_then(|all| all.get("io.kubernetes.cri.container-type"));
+    annotation.is_some_and(|kind| kind == "sandbox")
+}
+
+/// The command line; empty without one.
+pub(crate) fn args(spec: &Spec) -> &[String] {
+    spec.process().as_ref().and_then(|process| process.args().as_deref()).unwrap_or_default()
+}
+
+/// The annotation's name, else that of the module's file.
+pub(crate) fn function_name(
+    annotations: &FunctionSpec,
+    command: &str,
+) -> Result<String, PlanError> {
+    if let Some(name) = &annotations.function {
+        return Ok(name.clone());
+    }
+    let file = Path::new(command).file_name().and_then(|name| name.to_str()).unwrap_or(command);
+    let name = file.strip_suffix(".wasm").unwrap_or(file);
+    crate::config::function_name(name)
+        .map_err(|problem| PlanError::Name { name: name.to_owned(), problem })
+}
+
+/// The container's memory limit in bytes; `None` without one.
+pub(super) fn memory_limit(spec: &Spec) -> Option<u64> {
+    let resources = spec.linux().as_ref()?.resources().as_ref()?;
+    let limit = u64::try_from(resources.memory().as_ref()?.limit()?).ok()?;
+    (limit > 0).then_some(limit)
+}
+
+/// Names are looked up in files that the operator mounted, never in those of an image.
+pub(super) fn egress(spec: &Spec, entries: Vec<Destination>) -> Option<Egress> {
+    let mounts = spec.mounts().as_deref().unwrap_or_default();
+    // The file itself or a directory that it is in.
+    let is_mounted =
+        |path: &str| mounts.iter().any(|mount| Path::new(path).starts_with(mount.destination()));
+    let (trusts_hosts, trusts_resolver) = (is_mounted(HOSTS_FILE), is_mounted(RESOLVER_FILE));
+    (!entries.is_empty()).then_some(Egress { entries, trusts_hosts, trusts_resolver })
+}
+
+/// Mounts that the guest may open: what somebody asked for, not the container's plumbing.
+fn guest_mounts(spec: &Spec) -> impl Iterator<Item = &Mount> {
+    let plumbing = |mount: &Mount| {
+        let at = mount.destination();
+        ["/proc", "/sys", "/dev"].iter().any(|top| at.starts_with(top))
+            || (at == Path::new("/run") && is_tmpfs(mount))
+    };
+    spec.mounts().as_deref().unwrap_or_default().iter().filter(move |mount| !plumbing(mount))
+}
+
+fn is_tmpfs(mount: &Mount) -> bool {
+    mount.typ().as_deref() == Some("tmpfs")
+}
+
+/// The directories among them.
+pub(super) fn preopens(spec: &Spec) -> Vec<PathBuf> {
+    let is_dir = |mount: &&Mount| {
+        is_tmpfs(mount) || mount.source().as_ref().is_some_and(|source| source.is_dir())
+    };
+    guest_mounts(spec).filter(is_dir).map(|mount| mount.destination().clone()).collect()
+}
+
+/// What is shown beside them. A tmpfs is in one place only: mounted again it would be another one.
+pub(super) fn files(spec: &Spec) -> Files {
+    let cwd = spec.process().as_ref().map_or_else(|| "/".into(), |process| process.cwd().clone());
+    let shown = guest_mounts(spec).filter(|mount| !is_tmpfs(mount));
+    Files { cwd, mounts: shown.map(|mount| mount.destination().clone()).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_from_mounted_files_only() {
+        let plan = |mounts: &[&str]| {
+            let mounts: Vec<_> =
+                mounts.iter().map(|path| serde_json::json!({ "destination": path })).collect();
+            let spec = serde_json::json!({ "ociVersion": "1.0.2", "mounts": mounts });
+            let spec: Spec = serde_json::from_value(spec).unwrap();
+            let egress = egress(&spec, vec!["db:80".parse().unwrap()]).unwrap();
+            (egress.trusts_hosts, egress.trusts_resolver)
+        };
+        assert_eq!(plan(&["/proc", "/etc/hostname"]), (false, false));
+        assert_eq!(plan(&["/etc/hosts"]), (true, false));
+        assert_eq!(plan(&["/proc", "/etc/resolv.conf"]), (false, true));
+        assert_eq!(plan(&["/etc"]), (true, true));
+        assert!(egress(&Spec::default(), Vec::new()).is_none());
+    }
+}

@@ -1,0 +1,76 @@
+//! Connections to receivers on this host, introduced in the caller's name.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use cwasi_abi::Errno;
+
+use super::{REPLY_MAX_NS, Speaker};
+use crate::coordinator::registry::Record;
+use crate::dispatcher::selection::{Member, may_lend};
+use crate::sys::clock::monotonic_ns;
+use crate::sys::seqpacket::{self, SocketError};
+use crate::wire::control::ResolveReply;
+use crate::wire::envelope::Hello;
+use crate::wire::frame::{PayloadRef, encode_head};
+use crate::wire::ids::Identity;
+
+fn member(record: &Record) -> Member<'_> {
+    Member { identity: &record.identity, workflow: &record.workflow, trust: &record.trust }
+}
+
+/// A connection to the first candidate that takes one, or why none did; those join `avoid`.
+pub(super) fn connect_first(
+    speaker: &Speaker,
+    callee: &Identity,
+    candidates: &[&Record],
+    (reason, instances): (String, usize),
+    avoid: &mut Vec<String>,
+) -> Result<(ResolveReply, OwnedFd), (Errno, String)> {
+    let mut full = false;
+    for record in candidates {
+        let lends = may_lend(speaker.member(), member(record));
+        match connect(speaker, &record.socket, lends) {
+            Ok(connection) => {
+                let instance = record.instance.clone();
+                let max_payload = record.max_payload;
+                let nearest = speaker.group.is_empty() || speaker.group == record.group;
+                let reply = ResolveReply::Local {
+                    instance,
+                    reason,
+                    max_payload,
+                    instances,
+                    nearest,
+                    lends,
+                };
+                return Ok((reply, connection));
+            }
+            Err(SocketError::Deadline) => full = true,
+            Err(error) => {
+                let (instance, container) = (&record.instance, &record.container);
+                tracing::debug!(%callee, instance, container, %error, "instance does not answer");
+            }
+        }
+        if !avoid.contains(&record.instance) {
+            avoid.push(record.instance.clone());
+        }
+    }
+    let (errno, what) = if full {
+        (Errno::Overloaded, "have no room for another caller")
+    } else {
+        (Errno::Unreachable, "do not answer")
+    };
+    Err((errno, format!("the {} instances of {callee} on this host {what}", candidates.len())))
+}
+
+/// Connects to a receiver and says hello in the caller's name.
+fn connect(speaker: &Speaker, receiver: &Path, lends: bool) -> Result<OwnedFd, SocketError> {
+    let connection = seqpacket::connect_to(receiver)?;
+    let hello = Hello::of(&speaker.identity, &speaker.workflow, &speaker.instance).lending(lends);
+    let head = encode_head(&hello, PayloadRef::Inline(&[])).map_err(|error| SocketError::Os {
+        operation: "hello",
+        source: std::io::Error::other(error),
+    })?;
+    seqpacket::send(connection.as_fd(), &[&head], &[], Some(monotonic_ns() + REPLY_MAX_NS))?;
+    Ok(connection)
+}
