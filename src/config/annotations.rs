@@ -64,6 +64,8 @@ pub const KEYS: [&str; 20] = [
     "cwasi.concurrency",
     "cwasi.queue",
     "cwasi.isolation",
+    "cwasi.max-requests",
+    "cwasi.idle",
     "cwasi.timeout",
     "cwasi.max-payload",
     "cwasi.memory",
@@ -71,8 +73,6 @@ pub const KEYS: [&str; 20] = [
     FAN_IN,
     FAN_IN_TIMEOUT,
     FAN_IN_PARTIAL,
-    "cwasi.max-requests",
-    "cwasi.idle",
 ];
 
 /// Keys that say something about secondaries only.
