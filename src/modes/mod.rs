@@ -1,7 +1,11 @@
-//! How a call's data moves. One trait, one folder per mode; a mode never chooses and never sees another.
+//! How a call's data moves: what all modes share, and one folder for each mode that moves data between processes. A
+//! mode never chooses and never sees another.
 //!
-//! [`local`] runs in the caller's worker and, on the callee's side ([`local::receiver`]), in its sandbox init.
-//! [`networked`] runs in the shims of both: to a worker, a networked route is a connection like a local one.
+//! There is no trait of the modes: to a worker there is one kind of connection. [`local`] is its two ends, in the caller's
+//! worker and, on the callee's side ([`local::receiver`], [`local::lines`]), in sandbox init and its workers.
+//! [`networked`] runs in the shims of both: a networked route is such a connection that ends at the caller's shim. An
+//! embedded call moves nothing between processes; the engine makes it (`vm::gate`). All three pass the same suite, through the
+//! dispatcher (`tests/conformance`).
 
 use std::fmt;
 
@@ -318,18 +322,4 @@ impl CallError {
     pub const fn not_accepted(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
     }
-}
-
-/// A way to move one call's data to a callee and its response back.
-pub trait Mode {
-    /// Which of the three.
-    const KIND: ModeKind;
-    /// Where one instance of a callee is reached; made by the dispatcher from a resolved route.
-    type Route;
-
-    /// Sends `call` and waits for its end.
-    ///
-    /// # Errors
-    /// Exactly one [`CallError`]; [`CallError::Unreachable`] only when the callee did not accept the call.
-    fn call(&mut self, route: &mut Self::Route, call: &Call<'_>) -> Result<Payload, CallError>;
 }

@@ -1,12 +1,12 @@
 //! Function embedding under the suite: a caller's VM with the callee in it, on a thread of its own, a fresh
-//! instance for each call.
+//! instance for each call. The guest's call comes to the dispatcher (`FunctionCalls`), which finds that it is embedded.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use cwasi::dispatcher::{Dispatcher, EmbeddedCalls, Question, Resolve, Resolved, Settings};
-use cwasi::modes::{Call, CallError, Outgoing, Payload};
+use cwasi::modes::{CallError, Outgoing, Payload};
 use cwasi::sys::seqpacket::Deadline;
 use cwasi::vm::compile::compile_unlimited;
 use cwasi::vm::{
@@ -15,7 +15,7 @@ use cwasi::vm::{
 };
 use cwasi::wire::control::{EdgeReport, EmbeddedModule, ModeHint};
 
-use crate::{Bench, Caller, MAX_PAYLOAD, bytes};
+use crate::{Bench, Caller, MAX_PAYLOAD};
 
 /// Callees say nothing.
 struct NoLog;
@@ -216,16 +216,6 @@ impl Bench for EmbeddedStarted {
     fn caller(&self) -> EmbeddedCaller {
         Embedded::caller_of(&artifacts().starting)
     }
-
-    fn kill(&mut self) {}
-
-    fn can_be_killed() -> bool {
-        false
-    }
-
-    fn is_apart() -> bool {
-        false
-    }
 }
 
 impl Bench for Embedded {
@@ -239,16 +229,6 @@ impl Bench for Embedded {
     fn caller(&self) -> EmbeddedCaller {
         Self::caller_of(&artifacts().calling)
     }
-
-    fn kill(&mut self) {}
-
-    fn can_be_killed() -> bool {
-        false
-    }
-
-    fn is_apart() -> bool {
-        false
-    }
 }
 
 /// A caller's VM on its thread.
@@ -258,10 +238,14 @@ pub struct EmbeddedCaller {
 }
 
 impl Caller for EmbeddedCaller {
-    fn call(&mut self, call: &Call<'_>) -> Result<Payload, CallError> {
-        let order = Order { payload: bytes(call.payload), deadline: call.deadline };
-        self.orders.send(order).unwrap();
-        self.answers.recv().unwrap().map(Payload::Inline)
+    fn call(&mut self, payload: Outgoing<'_>, deadline: Deadline) -> Result<Vec<u8>, CallError> {
+        // The caller's request brings it: the call itself is made from the guest's memory.
+        let payload = match payload {
+            Outgoing::Bytes(bytes) => bytes.to_vec(),
+            Outgoing::Segment(segment) => segment.to_segment().unwrap().to_vec().unwrap(),
+        };
+        self.orders.send(Order { payload, deadline }).unwrap();
+        self.answers.recv().unwrap()
     }
 }
 
@@ -276,17 +260,7 @@ fn nothing_leaks() {
 #[test]
 fn a_call_after_its_deadline_is_not_made() {
     let mut caller = Embedded::start().caller();
-    let call = Call {
-        id: cwasi::wire::ids::CallId([1; 16]),
-        target: "callee",
-        payload: Outgoing::Bytes(b"e"),
-        deadline: Some(1),
-        traceparent: "",
-        attempt: 1,
-        run: None,
-        join: None,
-    };
-    let ended = caller.call(&call);
+    let ended = caller.call(Outgoing::Bytes(b"e"), Some(1));
     assert!(matches!(ended, Err(CallError::Timeout { .. })), "{ended:?}");
 }
 

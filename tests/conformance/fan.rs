@@ -1,99 +1,18 @@
-//! Calls in flight, over every mode that has a callee apart: the whole suite with each call started and waited
-//! for, and the cases that only calls in flight can have.
+//! Calls in flight, over every mode that has a callee apart: the cases that only calls in flight can have.
 
 use std::collections::BTreeSet;
-use std::marker::PhantomData;
-use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use cwasi::dispatcher::{Dispatcher, Resolve, Settings, Ticket};
-use cwasi::modes::{Call, CallError, Outgoing, Payload};
+use cwasi::dispatcher::{Dispatcher, Resolve, Ticket};
+use cwasi::modes::{CallError, Outgoing};
 use cwasi::sys::clock::monotonic_ns;
 use cwasi::sys::segment::Segment;
 use cwasi_abi::{CALLS_IN_FLIGHT_MAX, INLINE_MAX};
 
+use crate::dispatched::{Reachable, dispatcher};
 use crate::held::Held;
-use crate::{Bench, Caller, MAX_PAYLOAD};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A bench whose callee a dispatcher can reach.
-pub trait Reachable: Bench {
-    /// Gives connections to it.
-    type Resolver: Resolve + Send + 'static;
-    /// One for a new caller.
-    fn resolver(&self) -> Self::Resolver;
-}
-
-fn dispatcher<B: Reachable>(bench: &B) -> Dispatcher<B::Resolver> {
-    dispatcher_of(bench.resolver())
-}
-
-fn dispatcher_of<R: Resolve>(resolver: R) -> Dispatcher<R> {
-    let settings =
-        Settings { caller: "caller".into(), max_payload: MAX_PAYLOAD, timeout_ms: 60_000 };
-    Dispatcher::new(settings, resolver)
-}
-
-/// The suite's calls, each started and waited for.
-pub struct Started<B>(B);
-
-type Job<R> = Box<dyn FnOnce(&mut Dispatcher<R>) + Send>;
-
-/// A dispatcher on a thread of its own.
-pub struct StartedCaller<R> {
-    jobs: Sender<Job<R>>,
-    resolver: PhantomData<R>,
-}
-
-impl<B: Reachable> Bench for Started<B> {
-    type Caller = StartedCaller<B::Resolver>;
-
-    fn start() -> Self {
-        Self(B::start())
-    }
-
-    fn caller(&self) -> Self::Caller {
-        let (jobs, taken) = channel::<Job<B::Resolver>>();
-        let resolver = self.0.resolver();
-        std::thread::spawn(move || {
-            let mut dispatcher = dispatcher_of(resolver);
-            for job in taken {
-                job(&mut dispatcher);
-            }
-        });
-        StartedCaller { jobs, resolver: PhantomData }
-    }
-
-    fn kill(&mut self) {
-        self.0.kill();
-    }
-
-    fn can_be_killed() -> bool {
-        B::can_be_killed()
-    }
-}
-
-impl<R: Resolve + Send + 'static> Caller for StartedCaller<R> {
-    fn call(&mut self, call: &Call<'_>) -> Result<Payload, CallError> {
-        let payload = crate::bytes(call.payload);
-        let is_segment = matches!(call.payload, Outgoing::Segment(_));
-        let deadline = call.deadline;
-        let (answer, answered) = channel();
-        let job: Job<R> = Box::new(move |dispatcher| {
-            let started = if is_segment {
-                let segment = Segment::copy_of(&payload).unwrap();
-                dispatcher.start("callee", Outgoing::Segment((&segment).into()), None, deadline)
-            } else {
-                dispatcher.start("callee", Outgoing::Bytes(&payload), None, deadline)
-            };
-            let ended = dispatcher.wait(&[started.unwrap()], None).unwrap();
-            answer.send(ended.1.map(|payload| payload.into_vec().unwrap())).unwrap();
-        });
-        self.jobs.send(job).unwrap();
-        answered.recv().unwrap().map(Payload::Inline)
-    }
-}
 
 fn soon(wait: Duration) -> Option<u64> {
     Some(monotonic_ns() + u64::try_from(wait.as_nanos()).unwrap())
@@ -124,7 +43,7 @@ fn ends<R: Resolve>(dispatcher: &mut Dispatcher<R>, tickets: &[Ticket]) -> Vec<(
 
 pub fn answers_come_in_any_order<B: Reachable>() {
     let bench = B::start();
-    let mut dispatcher = dispatcher(&bench);
+    let mut dispatcher = dispatcher(bench.resolver());
     let (late, last) = (Held::new(b'w'), Held::new(b'w'));
     let (late_payload, last_payload) = (late.payload().to_vec(), last.payload().to_vec());
     let payloads = [&late_payload[..], b"e-early", &last_payload, b"r-12"];
@@ -146,7 +65,7 @@ pub fn answers_come_in_any_order<B: Reachable>() {
 
 pub fn a_hundred_in_flight_end_each_with_its_own_answer<B: Reachable>() {
     let bench = B::start();
-    let mut dispatcher = dispatcher(&bench);
+    let mut dispatcher = dispatcher(bench.resolver());
     let payload = |number: usize| {
         let mut payload = format!("e{number}").into_bytes();
         if number % 10 == 3 {
@@ -172,7 +91,7 @@ pub fn a_hundred_in_flight_end_each_with_its_own_answer<B: Reachable>() {
 /// More bytes than the sockets hold, in both directions, before the first wait.
 pub fn full_sockets_hold_nobody_up<B: Reachable>() {
     let bench = B::start();
-    let mut dispatcher = dispatcher(&bench);
+    let mut dispatcher = dispatcher(bench.resolver());
     let payload = |number: u8| {
         let mut payload = vec![number; INLINE_MAX];
         payload[0] = b'e';
@@ -186,7 +105,7 @@ pub fn full_sockets_hold_nobody_up<B: Reachable>() {
 
 pub fn one_segment_goes_to_many_calls<B: Reachable>() {
     let bench = B::start();
-    let mut dispatcher = dispatcher(&bench);
+    let mut dispatcher = dispatcher(bench.resolver());
     let mut bytes = vec![7; 3 * INLINE_MAX];
     bytes[0] = b'e';
     let segment = Segment::copy_of(&bytes).unwrap();
@@ -202,7 +121,7 @@ pub fn one_segment_goes_to_many_calls<B: Reachable>() {
 
 pub fn each_call_has_its_own_deadline<B: Reachable>() {
     let bench = B::start();
-    let mut dispatcher = dispatcher(&bench);
+    let mut dispatcher = dispatcher(bench.resolver());
     let held = Held::new(b'w');
     let payload = held.payload().to_vec();
     // Time enough to be accepted.
@@ -218,7 +137,7 @@ pub fn each_call_has_its_own_deadline<B: Reachable>() {
 
 pub fn a_wait_that_ends_early_loses_nothing<B: Reachable>() {
     let bench = B::start();
-    let mut dispatcher = dispatcher(&bench);
+    let mut dispatcher = dispatcher(bench.resolver());
     let held = Held::new(b'w');
     let payload = held.payload().to_vec();
     let ticket = start(&mut dispatcher, &payload);
@@ -230,7 +149,7 @@ pub fn a_wait_that_ends_early_loses_nothing<B: Reachable>() {
 
 pub fn a_call_that_waits_works_among_calls_in_flight<B: Reachable>() {
     let bench = B::start();
-    let mut dispatcher = dispatcher(&bench);
+    let mut dispatcher = dispatcher(bench.resolver());
     let held = Held::new(b'w');
     let payload = held.payload().to_vec();
     let payloads = [&payload[..], b"e2", b"e3"];
@@ -248,7 +167,7 @@ pub fn a_call_that_waits_works_among_calls_in_flight<B: Reachable>() {
 
 pub fn a_killed_callee_ends_each_call_once<B: Reachable>() {
     let mut bench = B::start();
-    let mut dispatcher = dispatcher(&bench);
+    let mut dispatcher = dispatcher(bench.resolver());
     let first = start(&mut dispatcher, b"e");
     assert_eq!(ends(&mut dispatcher, &[first]), [(0, Ok(b"e".to_vec()))]);
     let held = Held::new(b'n');
@@ -264,7 +183,7 @@ pub fn a_killed_callee_ends_each_call_once<B: Reachable>() {
 
 pub fn what_an_invocation_leaves_is_forgotten_and_the_next_one_is_served<B: Reachable>() {
     let bench = B::start();
-    let mut dispatcher = dispatcher(&bench);
+    let mut dispatcher = dispatcher(bench.resolver());
     for _ in 0..3 {
         let held = Held::new(b'w');
         for payload in [&b"n"[..], held.payload(), b"e"] {
@@ -279,7 +198,7 @@ pub fn what_an_invocation_leaves_is_forgotten_and_the_next_one_is_served<B: Reac
 
 pub fn forgotten_calls_count_until_they_end<B: Reachable>() {
     let bench = B::start();
-    let mut dispatcher = dispatcher(&bench);
+    let mut dispatcher = dispatcher(bench.resolver());
     let short = soon(Duration::from_secs(2));
     for _ in 0..CALLS_IN_FLIGHT_MAX {
         let started = dispatcher.start("callee", Outgoing::Bytes(b"n"), None, short);
@@ -307,7 +226,7 @@ pub fn forgotten_calls_count_until_they_end<B: Reachable>() {
 pub fn nothing_leaks_from_calls_in_flight<B: Reachable>() {
     let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let bench = B::start();
-    let mut dispatcher = dispatcher(&bench);
+    let mut dispatcher = dispatcher(bench.resolver());
     let mut big = vec![1; INLINE_MAX * 2];
     big[0] = b'e';
     let mut round = || {
@@ -332,11 +251,11 @@ pub fn nothing_leaks_from_calls_in_flight<B: Reachable>() {
     assert!(open() <= allowed, "{} descriptors open, {allowed} allowed", open());
 }
 
-/// One test per case for a bench, and the suite with each call started and waited for.
+/// One test per case for a callee, and the suite with each call started and waited for.
 #[macro_export]
 macro_rules! fan_conformance {
     ($bench:ty) => {
-        $crate::conformance!($crate::fan::Started<$bench>);
+        $crate::apart_conformance!($crate::dispatched::Started<$bench>);
         $crate::fan_conformance!(@cases $bench:
             answers_come_in_any_order,
             a_hundred_in_flight_end_each_with_its_own_answer,

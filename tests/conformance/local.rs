@@ -1,75 +1,40 @@
 //! Local buffer under the suite: the real receiver on a real socket, served by a thread.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cwasi::dispatcher::{Question, Resolve, Resolved, Route};
-use cwasi::modes::local::{LocalMode, LocalRoute, send_frame};
-use cwasi::modes::{Call, CallError, Mode, Outgoing, Payload};
+use cwasi::modes::local::{LocalRoute, send_frame};
+use cwasi::modes::{CallError, Outgoing, Payload};
 use cwasi::sys::pool::SegmentPool;
-use cwasi::sys::random::bytes16;
 use cwasi::sys::seqpacket::{self, Deadline};
 use cwasi::wire::control::EdgeReport;
 use cwasi::wire::envelope::Hello;
-use cwasi::wire::ids::CallId;
 
+use crate::MAX_PAYLOAD;
 use crate::callee::{Callee, identity};
-use crate::fan::Reachable;
-use crate::{Bench, Caller, MAX_PAYLOAD};
+use crate::dispatched::{Reachable, Waiting, dispatcher};
 
 /// The callee's receiver in a thread of this process.
 pub struct Local {
     callee: Callee,
 }
 
-impl Bench for Local {
-    type Caller = LocalCaller;
+impl Reachable for Local {
+    type Resolver = ToReceiver;
 
     fn start() -> Self {
         Self { callee: Callee::start() }
     }
 
-    fn caller(&self) -> LocalCaller {
-        let route = route(&self.callee, false);
-        LocalCaller { mode: LocalMode::new(MAX_PAYLOAD), route }
+    fn resolver(&self) -> ToReceiver {
+        ToReceiver { socket: self.callee.socket(), says: false, believes: false }
     }
 
     fn kill(&mut self) {
         self.callee.kill();
     }
-
-    fn can_be_killed() -> bool {
-        true
-    }
-}
-
-impl Reachable for Local {
-    type Resolver = ToReceiver;
-
-    fn resolver(&self) -> ToReceiver {
-        ToReceiver(self.callee.socket())
-    }
-}
-
-/// Connects to a receiver, as a shim does.
-pub struct ToReceiver(PathBuf);
-
-impl Resolve for ToReceiver {
-    fn resolve(&mut self, question: &Question<'_>, _: Deadline) -> Result<Resolved, CallError> {
-        if !question.held.is_empty() {
-            return Ok(Resolved { route: None, instances: 1 });
-        }
-        let connection = seqpacket::connect_to(&self.0).map_err(|error| {
-            let target = question.target.to_owned();
-            CallError::Unreachable { target, message: error.to_string() }
-        })?;
-        let local = introduced(connection, false);
-        let route = Route::Local { local, reason: String::new(), nearest: true };
-        Ok(Resolved { route: Some(route), instances: 1 })
-    }
-
-    fn report(&mut self, _: Vec<EdgeReport>) {}
 }
 
 /// The same within one trust group: large payloads are lent both ways.
@@ -77,81 +42,71 @@ pub struct Lending {
     callee: Callee,
 }
 
-impl Bench for Lending {
-    type Caller = LocalCaller;
+impl Reachable for Lending {
+    type Resolver = ToReceiver;
 
     fn start() -> Self {
         Self { callee: Callee::start() }
     }
 
-    fn caller(&self) -> LocalCaller {
-        let route = route(&self.callee, true);
-        let pool = SegmentPool::new(2 * MAX_PAYLOAD);
-        LocalCaller { mode: LocalMode::new(MAX_PAYLOAD).lending(Some(pool)), route }
+    fn resolver(&self) -> ToReceiver {
+        ToReceiver { socket: self.callee.socket(), says: true, believes: true }
     }
 
     fn kill(&mut self) {
         self.callee.kill();
     }
 
-    fn can_be_killed() -> bool {
-        true
+    fn pool() -> Option<SegmentPool> {
+        Some(SegmentPool::new(2 * MAX_PAYLOAD))
     }
 }
 
-/// A connection as the shim makes it.
-fn route(callee: &Callee, lends: bool) -> LocalRoute {
-    introduced(seqpacket::connect_to(&callee.socket()).unwrap(), lends)
+/// Connects to a receiver, as a shim does.
+pub struct ToReceiver {
+    socket: PathBuf,
+    /// What the callee is told about lending.
+    says: bool,
+    /// What the caller is told about it.
+    believes: bool,
 }
 
-fn introduced(connection: OwnedFd, lends: bool) -> LocalRoute {
-    let hello = Hello::of(&identity("caller"), "", "1").lending(lends);
-    send_frame(connection.as_fd(), &hello, b"", &[], None).unwrap();
-    LocalRoute { instance: "1".to_owned(), connection, max_request: MAX_PAYLOAD, lends }
-}
-
-/// A caller with a connection of its own.
-pub struct LocalCaller {
-    pub mode: LocalMode,
-    pub route: LocalRoute,
-}
-
-impl Caller for LocalCaller {
-    fn call(&mut self, call: &Call<'_>) -> Result<Payload, CallError> {
-        self.mode.call(&mut self.route, call)
+impl Resolve for ToReceiver {
+    fn resolve(&mut self, question: &Question<'_>, _: Deadline) -> Result<Resolved, CallError> {
+        if !question.held.is_empty() {
+            return Ok(Resolved { route: None, instances: 1 });
+        }
+        let connection = seqpacket::connect_to(&self.socket).map_err(|error| {
+            let target = question.target.to_owned();
+            CallError::Unreachable { target, message: error.to_string() }
+        })?;
+        let hello = Hello::of(&identity("caller"), "", "1").lending(self.says);
+        send_frame(connection.as_fd(), &hello, b"", &[], None).unwrap();
+        let (instance, lends) = ("1".to_owned(), self.believes);
+        let local = LocalRoute { instance, connection, max_request: MAX_PAYLOAD, lends };
+        let route = Route::Local { local, reason: String::new(), nearest: true };
+        Ok(Resolved { route: Some(route), instances: 1 })
     }
+
+    fn report(&mut self, _: Vec<EdgeReport>) {}
 }
 
-crate::conformance!(Local);
+crate::apart_conformance!(Waiting<Local>);
 
 mod lending {
     use super::*;
 
-    crate::conformance!(Lending);
-
-    fn call(payload: Outgoing<'_>) -> Call<'_> {
-        Call {
-            id: CallId(bytes16()),
-            target: "callee",
-            payload,
-            deadline: None,
-            traceparent: "",
-            attempt: 1,
-            run: None,
-            join: None,
-        }
-    }
+    crate::apart_conformance!(Waiting<Lending>);
 
     #[test]
     fn a_lease_is_the_callers_again_after_the_call() {
         let bench = Lending::start();
         let pool = SegmentPool::new(MAX_PAYLOAD);
-        let mut caller = bench.caller();
-        caller.mode = LocalMode::new(MAX_PAYLOAD).lending(Some(pool.clone()));
+        let mut caller = dispatcher(bench.resolver()).lending(Some(pool.clone()));
         let payload = [b'e'; 100_000];
         let mut calls = || {
             for _ in 0..50 {
-                let answer = caller.call(&call(Outgoing::Bytes(&payload))).unwrap();
+                let answer = caller.call("callee", Outgoing::Bytes(&payload), None).unwrap();
                 let Payload::Segment(answer) = answer else { panic!("inline") };
                 assert!(answer.token().is_some() && answer.to_vec().unwrap() == payload);
             }
@@ -168,14 +123,11 @@ mod lending {
 
     #[test]
     fn what_is_lent_goes_to_nobody_else() {
-        let bench = Lending::start();
+        let bench = Local::start();
         let pool = SegmentPool::new(MAX_PAYLOAD);
         let lent = pool.copy_of(&[b'e'; 100_000]).unwrap();
-        let mut outsider = LocalCaller {
-            mode: LocalMode::new(MAX_PAYLOAD).lending(Some(pool)),
-            route: route(&bench.callee, false),
-        };
-        let answer = outsider.call(&call(Outgoing::Segment((&lent).into()))).unwrap();
+        let mut outsider = dispatcher(bench.resolver()).lending(Some(pool));
+        let answer = outsider.call("callee", Outgoing::Segment((&lent).into()), None).unwrap();
         let Payload::Segment(answer) = answer else { panic!("inline") };
         assert!(answer.token().is_none() && answer.to_vec().unwrap() == [b'e'; 100_000]);
     }
@@ -183,20 +135,24 @@ mod lending {
     #[test]
     fn a_lease_from_outside_the_group_ends_the_connection() {
         let bench = Lending::start();
-        let mut liar = bench.caller();
-        liar.route = LocalRoute { lends: true, ..route(&bench.callee, false) };
-        let ended = liar.call(&call(Outgoing::Bytes(&[b'e'; 100_000])));
-        assert!(matches!(ended, Err(CallError::Broken { .. })), "{ended:?}");
-        let mut trusting = bench.caller();
-        trusting.route = LocalRoute { lends: false, ..route(&bench.callee, true) };
-        let ended = trusting.call(&call(Outgoing::Bytes(&[b'e'; 100_000])));
-        assert!(matches!(ended, Err(CallError::Internal { .. })), "{ended:?}");
+        let call = |says, believes| {
+            let resolver = ToReceiver { says, believes, ..bench.resolver() };
+            let mut caller = dispatcher(resolver).lending(Lending::pool());
+            caller.call("callee", Outgoing::Bytes(&[b'e'; 100_000]), None)
+        };
+        let liar = call(false, true);
+        assert!(matches!(liar, Err(CallError::Broken { .. })), "{liar:?}");
+        let misled = call(true, false);
+        assert!(matches!(misled, Err(CallError::Internal { .. })), "{misled:?}");
     }
 }
 
 #[test]
 fn nothing_leaks() {
-    crate::in_a_process_of_its_own("local::nothing_leaks", crate::suite::nothing_leaks::<Local>);
+    crate::in_a_process_of_its_own(
+        "local::nothing_leaks",
+        crate::suite::nothing_leaks::<Waiting<Local>>,
+    );
 }
 
 mod in_flight {

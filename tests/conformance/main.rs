@@ -1,11 +1,13 @@
 //! Conformance of the modes: one suite, generic over [`Bench`], that every mode has to pass.
 //!
-//! A bench starts a callee that runs [`callee`] for each request and gives callers that reach it. Cases that
-//! only some modes can have are declared by the bench ([`Bench::can_be_killed`]).
+//! A bench starts a callee that runs [`callee`] for each request and gives callers that reach it, each through its
+//! dispatcher, as guests' calls go. The suite has two parts: what holds in every mode, embedded included, and what can
+//! happen only where the callee has a process of its own ([`Apart`]).
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod callee;
+mod dispatched;
 mod embedded;
 mod fan;
 mod held;
@@ -16,7 +18,8 @@ mod suite;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use cwasi::modes::{Call, CallError, Outgoing, Payload};
+use cwasi::modes::{CallError, Outgoing};
+use cwasi::sys::seqpacket::Deadline;
 
 /// Largest payload of the suite's callee in bytes: above a frame, small enough to be quick.
 pub const MAX_PAYLOAD: u64 = 3 << 20;
@@ -30,20 +33,18 @@ pub trait Bench: Sized {
     fn start() -> Self;
     /// A new caller with connections of its own.
     fn caller(&self) -> Self::Caller;
-    /// Kills the callee at once, as `kill -9` would, if the mode has a callee that can be killed.
+}
+
+/// A mode whose callee has a process of its own: it can be late, be overloaded, trap alone, and die alone.
+pub trait Apart: Bench {
+    /// Kills the callee at once, as `kill -9` would.
     fn kill(&mut self);
-    /// True when [`Self::kill`] makes sense.
-    fn can_be_killed() -> bool;
-    /// True when the callee has a process of its own: only then can it be late, be overloaded, or trap alone.
-    fn is_apart() -> bool {
-        true
-    }
 }
 
 /// A caller's end of one mode.
 pub trait Caller {
-    /// One call.
-    fn call(&mut self, call: &Call<'_>) -> Result<Payload, CallError>;
+    /// One call of the callee.
+    fn call(&mut self, payload: Outgoing<'_>, deadline: Deadline) -> Result<Vec<u8>, CallError>;
 }
 
 /// What the callee does with a payload: the first byte chooses.
@@ -73,14 +74,6 @@ pub fn callee(payload: &[u8]) -> Option<Result<Vec<u8>, CallError>> {
         _ => Ok(Vec::new()),
     };
     Some(answer)
-}
-
-/// The bytes of a payload, wherever they lie.
-pub fn bytes(payload: Outgoing<'_>) -> Vec<u8> {
-    match payload {
-        Outgoing::Bytes(bytes) => bytes.to_vec(),
-        Outgoing::Segment(segment) => segment.sealed_copy().unwrap().to_vec().unwrap(),
-    }
 }
 
 /// Runs `case` in a process of its own, where no other test opens descriptors; `test` is the calling test.

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use cwasi::coordinator::registry::{Record, Registry};
 use cwasi::dispatcher::{Question, Resolve, Resolved, Route};
 use cwasi::modes::CallError;
-use cwasi::modes::local::{LocalMode, LocalRoute};
+use cwasi::modes::local::LocalRoute;
 use cwasi::modes::networked::Target;
 use cwasi::shim::network::{self, Network};
 use cwasi::sys::seqpacket::Deadline;
@@ -14,10 +14,9 @@ use cwasi::wire::control::{EdgeReport, ModeHint};
 use cwasi_testbed::redis::{Kind, Redis};
 use tokio::runtime::{Handle, Runtime};
 
+use crate::MAX_PAYLOAD;
 use crate::callee::{Callee, identity};
-use crate::fan::Reachable;
-use crate::local::LocalCaller;
-use crate::{Bench, MAX_PAYLOAD};
+use crate::dispatched::Reachable;
 
 /// Which server.
 pub trait Server: Send {
@@ -65,8 +64,8 @@ pub struct Networked<S> {
     server: PhantomData<S>,
 }
 
-impl<S: Server> Bench for Networked<S> {
-    type Caller = LocalCaller;
+impl<S: Server> Reachable for Networked<S> {
+    type Resolver = ToNetwork;
 
     fn start() -> Self {
         let redis = Redis::start(S::KIND);
@@ -89,9 +88,9 @@ impl<S: Server> Bench for Networked<S> {
         Self { callee, here, there: Some(there), _redis: redis, server: PhantomData }
     }
 
-    fn caller(&self) -> LocalCaller {
-        let route = self.bridge().connect();
-        LocalCaller { mode: LocalMode::new(MAX_PAYLOAD), route }
+    fn resolver(&self) -> ToNetwork {
+        let (network, reactor) = (self.here.network.clone(), self.here.reactor.handle().clone());
+        ToNetwork { network, reactor }
     }
 
     /// The callee's shim and the callee: a node that lost its power.
@@ -100,25 +99,6 @@ impl<S: Server> Bench for Networked<S> {
             there.reactor.shutdown_background();
         }
         self.callee.kill();
-    }
-
-    fn can_be_killed() -> bool {
-        true
-    }
-}
-
-impl<S: Server> Networked<S> {
-    fn bridge(&self) -> ToNetwork {
-        let (network, reactor) = (self.here.network.clone(), self.here.reactor.handle().clone());
-        ToNetwork { network, reactor }
-    }
-}
-
-impl<S: Server> Reachable for Networked<S> {
-    type Resolver = ToNetwork;
-
-    fn resolver(&self) -> ToNetwork {
-        self.bridge()
     }
 }
 
@@ -156,14 +136,15 @@ impl Resolve for ToNetwork {
 
 mod redis_7 {
     use super::{Networked, Redis7};
+    use crate::dispatched::Waiting;
 
-    crate::conformance!(Networked<Redis7>);
+    crate::apart_conformance!(Waiting<Networked<Redis7>>);
 
     #[test]
     fn nothing_leaks() {
         crate::in_a_process_of_its_own(
             "networked::redis_7::nothing_leaks",
-            crate::suite::nothing_leaks::<Networked<Redis7>>,
+            crate::suite::nothing_leaks::<Waiting<Networked<Redis7>>>,
         );
     }
 }
@@ -184,6 +165,7 @@ mod in_flight {
 
 mod valkey_8 {
     use super::{Networked, Valkey8};
+    use crate::dispatched::Waiting;
 
-    crate::conformance!(Networked<Valkey8>);
+    crate::apart_conformance!(Waiting<Networked<Valkey8>>);
 }

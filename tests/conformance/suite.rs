@@ -1,17 +1,16 @@
-//! The cases. `conformance!(Bench)` makes one test of each.
+//! The cases. `conformance!(Bench)` makes a test of each that holds in every mode, `apart_conformance!(Bench)` one of
+//! each that needs a callee with a process of its own.
 
 use std::fs;
 use std::time::Duration;
 
-use cwasi::modes::{Call, CallError, Outgoing};
+use cwasi::modes::{CallError, Outgoing};
 use cwasi::sys::clock::monotonic_ns;
-use cwasi::sys::random::bytes16;
 use cwasi::sys::segment::Segment;
 use cwasi::wire::frame::INLINE_MAX;
-use cwasi::wire::ids::CallId;
 
 use crate::held::Held;
-use crate::{Bench, Caller, MAX_PAYLOAD};
+use crate::{Apart, Bench, Caller, MAX_PAYLOAD};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -25,17 +24,7 @@ fn send<C: Caller>(
     wait: Duration,
 ) -> Result<Vec<u8>, CallError> {
     let deadline = monotonic_ns() + u64::try_from(wait.as_nanos()).unwrap();
-    let call = Call {
-        id: CallId(bytes16()),
-        target: "callee",
-        payload,
-        deadline: Some(deadline),
-        traceparent: "",
-        attempt: 1,
-        run: None,
-        join: None,
-    };
-    caller.call(&call).map(|payload| payload.into_vec().unwrap())
+    caller.call(payload, Some(deadline))
 }
 
 fn pattern(len: usize) -> Vec<u8> {
@@ -120,27 +109,28 @@ pub fn concurrent_callers_get_their_own_answers<B: Bench>() {
     });
 }
 
-pub fn errors_of_the_callee_keep_their_kind_and_message<B: Bench>() {
+pub fn an_error_of_the_callee_keeps_its_kind_and_message<B: Bench>() {
     let bench = B::start();
     let mut caller = bench.caller();
     assert_eq!(
         call(&mut caller, b"f", PATIENCE),
         Err(CallError::Failed { message: "no such plate".to_owned() })
     );
-    if B::is_apart() {
-        assert_eq!(
-            call(&mut caller, b"t", PATIENCE),
-            Err(CallError::Trapped { message: "unreachable".to_owned() })
-        );
-        assert!(matches!(call(&mut caller, b"o", PATIENCE), Err(CallError::Overloaded { .. })));
-    }
     assert_eq!(call(&mut caller, b"e", PATIENCE), Ok(b"e".to_vec()));
 }
 
-pub fn a_deadline_ends_the_call_and_a_late_answer_reaches_nobody<B: Bench>() {
-    if !B::is_apart() {
-        return;
-    }
+pub fn a_trap_and_an_overload_are_the_callees_alone<B: Apart>() {
+    let bench = B::start();
+    let mut caller = bench.caller();
+    assert_eq!(
+        call(&mut caller, b"t", PATIENCE),
+        Err(CallError::Trapped { message: "unreachable".to_owned() })
+    );
+    assert!(matches!(call(&mut caller, b"o", PATIENCE), Err(CallError::Overloaded { .. })));
+    assert_eq!(call(&mut caller, b"e", PATIENCE), Ok(b"e".to_vec()));
+}
+
+pub fn a_deadline_ends_the_call_and_a_late_answer_reaches_nobody<B: Apart>() {
     let bench = B::start();
     let mut caller = bench.caller();
     let late = Held::new(b'w');
@@ -166,10 +156,7 @@ fn times_out<C: Caller>(caller: &mut C, payload: &[u8]) {
     }
 }
 
-pub fn a_killed_callee_is_an_error_at_once_and_then_unreachable<B: Bench>() {
-    if !B::can_be_killed() {
-        return;
-    }
+pub fn a_killed_callee_is_an_error_at_once_and_then_unreachable<B: Apart>() {
     let mut bench = B::start();
     let mut caller = bench.caller();
     assert!(call(&mut caller, b"e", PATIENCE).is_ok());
@@ -213,7 +200,7 @@ pub fn nothing_leaks<B: Bench>() {
     assert!(open() <= before, "{} descriptors open, {before} before", open());
 }
 
-/// One test per case for a bench.
+/// One test per case that holds in every mode.
 #[macro_export]
 macro_rules! conformance {
     ($bench:ty) => {
@@ -224,9 +211,7 @@ macro_rules! conformance {
             bytes_of_every_value_survive,
             one_callers_calls_stay_in_order,
             concurrent_callers_get_their_own_answers,
-            errors_of_the_callee_keep_their_kind_and_message,
-            a_deadline_ends_the_call_and_a_late_answer_reaches_nobody,
-            a_killed_callee_is_an_error_at_once_and_then_unreachable,
+            an_error_of_the_callee_keeps_its_kind_and_message,
         );
     };
     (@cases $bench:ty: $($case:ident),* $(,)?) => {
@@ -236,5 +221,18 @@ macro_rules! conformance {
                 $crate::suite::$case::<$bench>();
             }
         )*
+    };
+}
+
+/// One test per case of the whole suite, for a callee with a process of its own.
+#[macro_export]
+macro_rules! apart_conformance {
+    ($bench:ty) => {
+        $crate::conformance!($bench);
+        $crate::conformance!(@cases $bench:
+            a_trap_and_an_overload_are_the_callees_alone,
+            a_deadline_ends_the_call_and_a_late_answer_reaches_nobody,
+            a_killed_callee_is_an_error_at_once_and_then_unreachable,
+        );
     };
 }

@@ -12,11 +12,11 @@ use cwasi::coordinator::registry::{Record, Registry};
 use cwasi::modes::local::receiver::Event;
 use cwasi::modes::local::{Answer, LocalMode, LocalRoute, Receiver, respond};
 use cwasi::modes::networked::{Link, Listener, NetworkError, Target, instance_channel, locations};
-use cwasi::modes::{Call, CallError, Mode as _, Outgoing, Payload};
+use cwasi::modes::{Call, CallError, Outgoing, Payload};
 use cwasi::shim::network::{Caller, Listed, Network};
 use cwasi::sys::clock::monotonic_ns;
 use cwasi::sys::random::bytes16;
-use cwasi::sys::seqpacket;
+use cwasi::sys::seqpacket::{self, Deadline};
 use cwasi::wire::control::ModeHint;
 use cwasi::wire::ids::{CallId, Identity};
 use cwasi::wire::network::Location;
@@ -155,25 +155,28 @@ impl Worker {
         payload: &[u8],
         wait: Duration,
     ) -> Result<Vec<u8>, CallError> {
-        let deadline = monotonic_ns() + u64::try_from(wait.as_nanos()).unwrap();
-        let deadline = Some(deadline);
-        let payload = Outgoing::Bytes(payload);
-        let call = Call {
-            id,
-            target: "b",
-            payload,
-            deadline,
-            traceparent: "",
-            attempt: 1,
-            run: None,
-            join: None,
-        };
-        self.mode.call(&mut self.route, &call).map(|payload| payload.into_vec().unwrap())
+        let deadline = self.send(id, payload, wait)?;
+        loop {
+            match self.mode.receive(&self.route, "b", deadline)? {
+                Some(heard) if heard.id == id => {
+                    return heard.ended.map(|payload| payload.into_vec().unwrap());
+                }
+                // Of a call that timed out.
+                Some(_late) => {}
+                None => return Err(CallError::Timeout { target: "b".to_owned() }),
+            }
+        }
     }
 
     /// Sends a call, and does not wait for its end.
     pub fn start(&mut self, payload: &[u8], wait: Duration) -> CallId {
         let id = CallId(bytes16());
+        self.send(id, payload, wait).unwrap();
+        id
+    }
+
+    /// Sends a call; its deadline.
+    fn send(&mut self, id: CallId, payload: &[u8], wait: Duration) -> Result<Deadline, CallError> {
         let deadline = Some(monotonic_ns() + u64::try_from(wait.as_nanos()).unwrap());
         let call = Call {
             id,
@@ -185,8 +188,8 @@ impl Worker {
             run: None,
             join: None,
         };
-        assert_eq!(self.mode.send(&self.route, &call, deadline), Ok(true), "there is room");
-        id
+        assert!(self.mode.send(&self.route, &call, deadline)?, "there is room");
+        Ok(deadline)
     }
 
     /// The end of any call that was [started](Self::start).

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use cwasi::modes::{Call, CallError, Mode as _, Outgoing, Payload};
+use cwasi::modes::local::{LocalMode, LocalRoute};
+use cwasi::modes::{Call, CallError, Outgoing, Payload};
 use cwasi::sandbox::SYSTEM_CALLS;
 use cwasi::sys::clock::monotonic_ns;
 use cwasi::sys::random::bytes16;
@@ -437,28 +438,32 @@ fn a_profile_without_them_is_named_as_the_reason() {
     assert_eq!(function.container.wait(), 125);
 }
 
-fn call(payload: &[u8]) -> Call<'_> {
-    Call {
+/// A call over a connection on which no other is out.
+fn call(mode: &mut LocalMode, route: &LocalRoute, payload: &[u8]) -> Result<Payload, CallError> {
+    let deadline = Some(monotonic_ns() + 20_000_000_000);
+    let call = Call {
         id: CallId(bytes16()),
         target: "f",
         payload: Outgoing::Bytes(payload),
-        deadline: Some(monotonic_ns() + 20_000_000_000),
+        deadline,
         traceparent: "",
         attempt: 1,
         run: None,
         join: None,
-    }
+    };
+    assert!(mode.send(route, &call, deadline)?, "there is room");
+    mode.receive(route, "f", deadline)?.expect("an answer in time").ended
 }
 
 #[test]
 fn leases_come_back_from_answers_ends_and_killed_workers() {
     let bed = Bed::new();
     let function = Function::start(&bed, "leases", reactor());
-    let (mut mode, mut route, pool) = function.lending_caller();
+    let (mut mode, route, pool) = function.lending_caller();
     let mut payload = vec![b'e'; 3 << 20];
     let nothing_is_lent = || pool.trim().then_some(());
     for _ in 0..20 {
-        let answer = mode.call(&mut route, &call(&payload)).unwrap();
+        let answer = call(&mut mode, &route, &payload).unwrap();
         let Payload::Segment(answer) = answer else { panic!("inline") };
         assert!(answer.token().is_some() && answer.to_vec().unwrap() == payload);
     }
@@ -466,7 +471,7 @@ fn leases_come_back_from_answers_ends_and_killed_workers() {
     // An endless loop, whose worker is killed from outside.
     payload[0] = b'l';
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| mode.call(&mut route, &call(&payload)));
+        let waiting = scope.spawn(|| call(&mut mode, &route, &payload));
         eventually("a busy worker", || (pool.bytes() > 0).then_some(()));
         assert!(!pool.trim(), "the worker looks at it");
         function.until_busy(1);

@@ -5,7 +5,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::modes::{self, Call, CallError, Mode, ModeKind, Payload};
+use crate::modes::{self, Call, CallError, Payload};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::pool::SegmentPool;
 use crate::sys::processors::{self, Parting};
@@ -169,26 +169,6 @@ impl LocalMode {
         seqpacket::wait_any(&input, room, until).map_err(|error| CallError::Internal {
             message: format!("waiting for answers: {error}"),
         })
-    }
-}
-
-impl Mode for LocalMode {
-    const KIND: ModeKind = ModeKind::Local;
-    type Route = LocalRoute;
-
-    fn call(&mut self, route: &mut LocalRoute, call: &Call<'_>) -> Result<Payload, CallError> {
-        let timeout = || CallError::Timeout { target: call.target.to_owned() };
-        if !self.send(route, call, call.deadline)? {
-            return Err(timeout());
-        }
-        loop {
-            match self.receive(route, call.target, call.deadline)? {
-                Some(heard) if heard.id == call.id => return heard.ended,
-                // Of a call that was given up.
-                Some(_late) => {}
-                None => return Err(timeout()),
-            }
-        }
     }
 }
 

@@ -1,0 +1,136 @@
+//! Callers of the modes that reach their callee over connections: a real dispatcher on a thread of its own, which gets
+//! connections from the bench as it would from its shim.
+
+use std::sync::mpsc::{Sender, channel};
+
+use cwasi::dispatcher::{Dispatcher, Resolve, Settings};
+use cwasi::modes::{CallError, Outgoing, Payload};
+use cwasi::sys::pool::SegmentPool;
+use cwasi::sys::segment::Segment;
+use cwasi::sys::seqpacket::Deadline;
+
+use crate::{Apart, Bench, Caller, MAX_PAYLOAD};
+
+/// A callee that dispatchers reach.
+pub trait Reachable: Sized {
+    /// Gives connections to it.
+    type Resolver: Resolve + Send + 'static;
+
+    /// Starts it.
+    fn start() -> Self;
+    /// The connections of a new caller.
+    fn resolver(&self) -> Self::Resolver;
+    /// Kills it at once, as `kill -9` would.
+    fn kill(&mut self);
+    /// What a caller lends segments of, if it does.
+    fn pool() -> Option<SegmentPool> {
+        None
+    }
+}
+
+/// The suite's calls, each waited for where it is made.
+pub struct Waiting<B>(B);
+
+/// The suite's calls, each started, and waited for later.
+pub struct Started<B>(B);
+
+/// A dispatcher that gets its connections from `resolver`.
+pub fn dispatcher<R: Resolve>(resolver: R) -> Dispatcher<R> {
+    let settings =
+        Settings { caller: "caller".into(), max_payload: MAX_PAYLOAD, timeout_ms: 60_000 };
+    Dispatcher::new(settings, resolver)
+}
+
+impl<B: Reachable> Bench for Waiting<B> {
+    type Caller = Dispatched<B::Resolver>;
+
+    fn start() -> Self {
+        Self(B::start())
+    }
+
+    fn caller(&self) -> Self::Caller {
+        let call: Way<_> =
+            |dispatcher, payload, deadline| dispatcher.call("callee", payload, deadline);
+        Dispatched::start(self.0.resolver(), B::pool, call)
+    }
+}
+
+impl<B: Reachable> Bench for Started<B> {
+    type Caller = Dispatched<B::Resolver>;
+
+    fn start() -> Self {
+        Self(B::start())
+    }
+
+    fn caller(&self) -> Self::Caller {
+        let call: Way<_> = |dispatcher, payload, deadline| {
+            let ticket = dispatcher.start("callee", payload, None, deadline).unwrap();
+            dispatcher.wait(&[ticket], None).unwrap().1
+        };
+        Dispatched::start(self.0.resolver(), B::pool, call)
+    }
+}
+
+impl<B: Reachable> Apart for Waiting<B> {
+    fn kill(&mut self) {
+        self.0.kill();
+    }
+}
+
+impl<B: Reachable> Apart for Started<B> {
+    fn kill(&mut self) {
+        self.0.kill();
+    }
+}
+
+/// How a call is made.
+type Way<R> = fn(&mut Dispatcher<R>, Outgoing<'_>, Deadline) -> Result<Payload, CallError>;
+
+type Job<R> = Box<dyn FnOnce(&mut Dispatcher<R>) + Send>;
+
+/// A dispatcher on a thread of its own.
+pub struct Dispatched<R> {
+    jobs: Sender<Job<R>>,
+    call: Way<R>,
+}
+
+impl<R: Resolve + Send + 'static> Dispatched<R> {
+    fn start(resolver: R, pool: fn() -> Option<SegmentPool>, call: Way<R>) -> Self {
+        let (jobs, taken) = channel::<Job<R>>();
+        std::thread::spawn(move || {
+            let mut dispatcher = dispatcher(resolver).lending(pool());
+            for job in taken {
+                job(&mut dispatcher);
+            }
+        });
+        Self { jobs, call }
+    }
+}
+
+/// A payload on its way to the dispatcher's thread.
+enum Sent {
+    Bytes(Vec<u8>),
+    /// The caller's own.
+    Segment(Segment),
+}
+
+impl<R: Resolve + Send + 'static> Caller for Dispatched<R> {
+    fn call(&mut self, payload: Outgoing<'_>, deadline: Deadline) -> Result<Vec<u8>, CallError> {
+        let sent = match payload {
+            Outgoing::Bytes(bytes) => Sent::Bytes(bytes.to_vec()),
+            Outgoing::Segment(segment) => Sent::Segment(segment.to_segment().unwrap()),
+        };
+        let call = self.call;
+        let (answer, answered) = channel();
+        let job: Job<R> = Box::new(move |dispatcher| {
+            let payload = match &sent {
+                Sent::Bytes(bytes) => Outgoing::Bytes(bytes),
+                Sent::Segment(segment) => Outgoing::Segment(segment.into()),
+            };
+            let ended = call(dispatcher, payload, deadline);
+            answer.send(ended.map(|payload| payload.into_vec().unwrap())).unwrap();
+        });
+        self.jobs.send(job).unwrap();
+        answered.recv().unwrap()
+    }
+}
