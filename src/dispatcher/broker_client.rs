@@ -7,13 +7,14 @@ use serde::de::DeserializeOwned;
 
 use crate::modes::CallError;
 use crate::modes::local::LocalRoute;
-use crate::sys::clock::monotonic_ns;
+use crate::sys::clock::{left_until, monotonic_ns};
 use crate::sys::segment::Segment;
 use crate::sys::seqpacket::{self, Deadline, SocketError};
 use crate::wire::control::{
     self, CONTROL_MESSAGE_MAX, EdgeReport, EmitReply, EmitRequest, ResolveReply, ResolveRequest,
     SandboxMessage,
 };
+use crate::wire::remaining;
 
 use super::call::{Question, Resolve, Resolved};
 use super::links::Route;
@@ -115,12 +116,11 @@ impl Resolve for BrokerClient {
     ) -> Result<(), CallError> {
         let internal = |message: String| CallError::Internal { message };
         let segment = Segment::copy_of(payload).map_err(|error| internal(error.to_string()))?;
-        let left = deadline.map_or(u64::MAX, |deadline| deadline.saturating_sub(monotonic_ns()));
         let request = EmitRequest {
             target: target.to_owned(),
             length: segment.len(),
             traceparent: traceparent.to_owned(),
-            remaining_us: left / 1000,
+            remaining_us: remaining::encode(left_until(deadline, monotonic_ns())),
         };
         let question = SandboxMessage::Emit(request);
         let answered = self.exchange::<EmitReply>(&question, &[segment.as_fd()], deadline);

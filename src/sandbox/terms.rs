@@ -2,6 +2,7 @@
 
 use crate::dispatcher::call::DEFAULT_TIMEOUT_MS;
 use crate::modes::CallError;
+use crate::sys::clock::deadline_after;
 use crate::wire::control::FunctionLaunch;
 use crate::wire::envelope::Request;
 
@@ -17,8 +18,7 @@ pub fn deadline(launch: &FunctionLaunch, caller: Option<u64>, now: u64) -> u64 {
 
 /// When the caller stops waiting; `None` = never.
 pub fn caller_deadline(request: &Request, now: u64) -> Option<u64> {
-    let remaining_us = request.remaining_us;
-    (remaining_us > 0).then(|| now.saturating_add(remaining_us.saturating_mul(1000)))
+    deadline_after(request.remaining(), now)
 }
 
 /// A function without `cwasi.fan-in` was called with a join key.

@@ -17,6 +17,7 @@ use nix::sys::socket::{
     socketpair,
 };
 
+pub use super::clock::Deadline;
 use super::clock::monotonic_ns;
 
 /// Most descriptors that one message carries.
@@ -60,9 +61,6 @@ impl SocketError {
         move |errno| Self::Os { operation, source: errno.into() }
     }
 }
-
-/// A moment of `CLOCK_MONOTONIC` in nanoseconds after which an operation gives up; `None` = never.
-pub type Deadline = Option<u64>;
 
 /// A message as it arrived.
 #[derive(Debug)]

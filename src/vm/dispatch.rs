@@ -1,7 +1,5 @@
 //! The dispatcher as host functions see it.
 
-use std::time::Instant;
-
 use cwasi_host_functions::{
     CallFailure, CallNumber, Context, Deadline, Dispatch, Ended, Join, LinkEnded, Outgoing,
     Response, ResponseLost, Shared, Started, TooManyCalls,
@@ -10,7 +8,7 @@ use cwasi_host_functions::{
 use crate::dispatcher::embedded::LinkedCall;
 use crate::dispatcher::{Dispatcher, EmbeddedCalls, Resolve, Ticket, TooMany};
 use crate::modes::{self, CallError, Payload};
-use crate::sys::clock::monotonic_ns;
+use crate::sys::clock::to_monotonic;
 use crate::sys::segment::{Segment, SegmentRef};
 use crate::wire::ids::RunId;
 
@@ -152,17 +150,4 @@ impl Response for Arrived {
             Payload::Inline(_) => None,
         }
     }
-}
-
-fn to_monotonic(deadline: Instant) -> u64 {
-    let left = deadline.saturating_duration_since(Instant::now()).as_nanos();
-    monotonic_ns().saturating_add(u64::try_from(left).unwrap_or(u64::MAX))
-}
-
-/// The moment of a `CLOCK_MONOTONIC` deadline, for [`Context::deadline`].
-#[must_use]
-pub fn from_monotonic(deadline_ns: u64) -> Instant {
-    let left = deadline_ns.saturating_sub(monotonic_ns());
-    let now = Instant::now();
-    now.checked_add(std::time::Duration::from_nanos(left)).unwrap_or(now)
 }

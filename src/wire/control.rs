@@ -326,7 +326,7 @@ pub struct EmitRequest {
     pub length: u64,
     /// W3C trace context, empty when not traced.
     pub traceparent: String,
-    /// Microseconds that the worker waits for the answer.
+    /// Microseconds that the worker waits for the answer (`wire::remaining`).
     pub remaining_us: u64,
 }
 

@@ -5,6 +5,7 @@
 //! - [`envelope`] and [`frame`]: caller ↔ callee, one frame per `SOCK_SEQPACKET` message.
 //! - [`ids`]: the names of calls, functions and instances.
 //! - [`network`]: node to node, through Redis.
+//! - [`remaining`]: what is left of a deadline, between processes and nodes.
 
 pub mod control;
 pub mod egress;
@@ -13,3 +14,4 @@ pub mod frame;
 mod generated;
 pub mod ids;
 pub mod network;
+pub mod remaining;

@@ -7,11 +7,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use cwasi::dispatcher::{Dispatcher, EmbeddedCalls, Question, Resolve, Resolved, Settings};
 use cwasi::modes::{CallError, Outgoing, Payload};
-use cwasi::sys::seqpacket::Deadline;
+use cwasi::sys::clock::{Deadline, from_monotonic};
 use cwasi::vm::compile::compile_unlimited;
 use cwasi::vm::{
     Context, Engine, EngineOptions, FunctionCalls, Handled, Host, InstanceSpec, Level, LogSink,
-    Module, WasmEdge, dispatch::from_monotonic, reactor,
+    Module, WasmEdge, reactor,
 };
 use cwasi::wire::control::{EdgeReport, EmbeddedModule, ModeHint};
 

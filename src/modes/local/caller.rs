@@ -6,7 +6,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::modes::{self, Call, CallError, Payload};
-use crate::sys::clock::monotonic_ns;
+use crate::sys::clock::{left_until, monotonic_ns};
 use crate::sys::pool::SegmentPool;
 use crate::sys::processors::{self, Parting};
 use crate::sys::seqpacket::{self, Deadline, SocketError};
@@ -14,6 +14,7 @@ use crate::sys::spin::Spin;
 use crate::wire::envelope::{Join, Request, Response};
 use crate::wire::frame::{self, FRAME_MAX};
 use crate::wire::ids::CallId;
+use crate::wire::remaining;
 
 use super::{LocalError, admitted, open_payload, send_payload};
 
@@ -87,11 +88,7 @@ impl LocalMode {
             return Err(CallError::too_large(&what, length, route.max_request));
         }
         self.sent = monotonic_ns();
-        let remaining_us = match call.deadline {
-            None => 0,
-            // At least 1: 0 means "for ever".
-            Some(deadline) => (deadline.saturating_sub(self.sent) / 1000).max(1),
-        };
+        let remaining_us = remaining::encode(left_until(call.deadline, self.sent));
         let request = Request {
             call_id: call.id.0.to_vec(),
             target: call.target.to_owned(),

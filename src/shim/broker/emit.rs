@@ -11,6 +11,7 @@ use crate::shim::network::{EVENT_MAX, Network};
 use crate::sys::segment::Segment;
 use crate::sys::seqpacket;
 use crate::wire::control::{self, EmitReply, EmitRequest};
+use crate::wire::remaining;
 
 /// Longest wait for Redis when the worker waits longer.
 const KEEP_MAX: Duration = Duration::from_secs(30);
@@ -58,7 +59,7 @@ async fn keep(
     let segment = Segment::accept(payload, request.length)
         .map_err(|error| CallError::Invalid { message: error.to_string() })?;
     let caller = speaker.calling(callee_of(&speaker.identity, &request.target));
-    let wait = Duration::from_micros(request.remaining_us).min(KEEP_MAX);
+    let wait = remaining::decode(request.remaining_us).unwrap_or(KEEP_MAX).min(KEEP_MAX);
     let payload = Payload::Segment(segment);
     let (target, trace) = (&request.target, &request.traceparent);
     network.emit(&caller, target, trace, payload, Instant::now() + wait).await

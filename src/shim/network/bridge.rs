@@ -156,10 +156,7 @@ impl Bridge {
 
 fn order(id: CallId, opened: Opened<Request>, caller: &Caller) -> Order {
     let Opened { envelope, payload, .. } = opened;
-    let wait = match envelope.remaining_us {
-        0 => FOREVER,
-        remaining_us => Duration::from_micros(remaining_us).min(FOREVER),
-    };
+    let wait = envelope.remaining().unwrap_or(FOREVER).min(FOREVER);
     Order {
         id,
         callee: caller.callee.clone(),

@@ -24,6 +24,7 @@ use crate::wire::ids::CallId;
 use crate::wire::network::{
     self, Answer, AnswerKind, Call, Claim, TryId, check_version, encode, parse,
 };
+use crate::wire::remaining;
 
 /// First and longest pause between two attempts to publish an end while Redis does not take it.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -49,10 +50,7 @@ impl Network {
             tracing::warn!(instance = record.instance, "call without a try id");
             return;
         };
-        let wait = match call.remaining_us {
-            0 => FOREVER,
-            remaining_us => Duration::from_micros(remaining_us).min(FOREVER),
-        };
+        let wait = call.remaining().unwrap_or(FOREVER).min(FOREVER);
         let delivery = Delivery {
             inner: Arc::clone(&self.inner),
             record: record.clone(),
@@ -156,12 +154,11 @@ impl Delivery {
             None => Payload::Inline(payload.inline),
             Some(claim) => self.take(session, &claim, cancelled).await?,
         };
-        let remaining = self.deadline.saturating_duration_since(Instant::now());
+        let left = self.deadline.saturating_duration_since(Instant::now());
         let request = Request {
             call_id: self.call.call_id.clone(),
             target: target.clone(),
-            // At least 1: 0 means "for ever".
-            remaining_us: u64::try_from(remaining.as_micros()).unwrap_or(u64::MAX).max(1),
+            remaining_us: remaining::encode(Some(left)),
             traceparent: self.call.traceparent.clone(),
             attempt: self.call.attempt,
             run: self.call.run.clone(),

@@ -21,6 +21,7 @@ use crate::modes::{CallError, Payload};
 use crate::sys::random::bytes16;
 use crate::wire::envelope::Request;
 use crate::wire::network::{self, Event, KEPT_VERSION, decode, encode};
+use crate::wire::remaining;
 
 /// Largest payload of a one-way message in bytes: it stays in Redis' memory until it is handled.
 pub const EVENT_MAX: u64 = 1 << 20;
@@ -263,7 +264,7 @@ impl Consumer {
         let request = Request {
             call_id: event.event_id.clone(),
             target: event.target.clone(),
-            remaining_us: u64::try_from(HANDLE_MAX.as_micros()).unwrap_or(u64::MAX),
+            remaining_us: remaining::encode(Some(HANDLE_MAX)),
             traceparent: event.traceparent.clone(),
             attempt: u32::try_from(attempt).unwrap_or(u32::MAX),
             ..Request::default()

@@ -25,6 +25,7 @@ use crate::modes::networked::{Session, instance_channel};
 use crate::modes::{CallError, Payload};
 use crate::sys::random::bytes16;
 use crate::wire::network::{self, Answer, AnswerKind, CALL_VERSION, Call, Location, TryId};
+use crate::wire::remaining;
 
 /// How long an instance may take to accept before the caller decides.
 const ACCEPT_MAX: Duration = Duration::from_secs(2);
@@ -324,7 +325,7 @@ impl<'a> Try<'a> {
 
     pub(super) fn message(&self, payload: network::Payload) -> Call {
         let (caller, order) = (self.caller, self.order);
-        let remaining = order.deadline.saturating_duration_since(Instant::now());
+        let left = order.deadline.saturating_duration_since(Instant::now());
         let node = &self.inner.node;
         let from = network::Caller::of(&caller.identity, &caller.workflow, &caller.instance, node);
         Call {
@@ -334,7 +335,7 @@ impl<'a> Try<'a> {
             caller: Some(from).into(),
             call_id: order.id.0.to_vec(),
             target: order.target.clone(),
-            remaining_us: u64::try_from(remaining.as_micros()).unwrap_or(u64::MAX),
+            remaining_us: remaining::encode(Some(left)),
             traceparent: order.traceparent.clone(),
             attempt: order.attempt,
             run: order.run.clone(),
