@@ -48,8 +48,6 @@ const CRI_CONTAINER_NAME: &str = "io.kubernetes.cri.container-name";
 pub const CRI_SANDBOX_ID: &str = "io.kubernetes.cri.sandbox-id";
 /// CRI: Kubernetes namespace of the pod.
 pub const CRI_SANDBOX_NAMESPACE: &str = "io.kubernetes.cri.sandbox-namespace";
-/// CRI: image that the container was made from.
-pub const CRI_IMAGE_NAME: &str = "io.kubernetes.cri.image-name";
 
 /// Every key, in the order of `docs/annotations.md`.
 pub const KEYS: [&str; 20] = [

@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn the_constant_is_the_linked_engine() {
-        assert_eq!(super::super::engine_version(), ENGINE_VERSION);
+        assert_eq!(crate::vm::wasmedge::version(), ENGINE_VERSION);
     }
 
     #[test]

@@ -49,9 +49,3 @@ pub use engine::{
 };
 pub use reactor::Handled;
 pub use wasmedge::WasmEdge;
-
-/// Version of the linked engine.
-#[must_use]
-pub fn engine_version() -> String {
-    wasmedge::version()
-}
