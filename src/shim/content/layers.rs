@@ -1,6 +1,8 @@
 //! A module inside root-file-system layers: tar archives, plain or compressed, of an image that nobody unpacked
-//! for us. Pure: bytes in, bytes out; every length is bounded, because an image is anybody's input.
+//! for us. Pure: bytes in, bytes out; every length is bounded, because an image is anybody's input, and a few bytes of a
+//! compressed layer stand for gigabytes.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::{Component, Path};
@@ -17,6 +19,12 @@ pub const LAYER_MAX: u64 = 512 << 20;
 const UNPACKED_MAX: u64 = 4 << 30;
 /// Most entries of one layer that are looked at.
 const ENTRIES_MAX: usize = 1 << 20;
+/// Most bytes between the content of two files of an archive: headers, long names, extended attributes.
+const HEADERS_MAX: u64 = 1 << 20;
+/// Longest path of a file that is looked at, in bytes, as in the kernel.
+const PATH_MAX: usize = 4096;
+/// Most modules of one image.
+const FOUND_MAX: usize = 1024;
 /// Most names that a message lists.
 const NAMES_SHOWN: usize = 8;
 /// Start of a name that says: the file of the rest of the name is gone.
@@ -53,7 +61,8 @@ impl Packing {
 pub struct Search {
     /// The file that is wanted, normalized; `None` = whatever ends with `.wasm`.
     wanted: Option<String>,
-    /// Found modules; `None` for a file that an upper layer removed.
+    /// Found modules; `None` for a file that an upper layer removed. The bytes are those of the first module only: a
+    /// second one makes the image ambiguous.
     found: BTreeMap<String, Option<Vec<u8>>>,
 }
 
@@ -88,23 +97,35 @@ impl Search {
     }
 
     fn tar(&mut self, unpacked: impl Read) -> io::Result<()> {
-        let mut archive = tar::Archive::new(unpacked.take(UNPACKED_MAX));
+        let left = Cell::new(HEADERS_MAX);
+        let unpacked = Bounded { inner: unpacked.take(UNPACKED_MAX), left: &left };
+        let mut archive = tar::Archive::new(unpacked);
         let mut here = BTreeMap::new();
+        let above = self.found.values().any(Option::is_some);
+        let mut kept: Option<String> = None;
         for entry in archive.entries()?.take(ENTRIES_MAX) {
             let mut entry = entry?;
+            left.set(stored(&entry)?.saturating_add(HEADERS_MAX));
+            if entry.path_bytes().len() > PATH_MAX {
+                continue;
+            }
             let path = normal(&entry.path()?);
-            let (folder, name) = path.rsplit_once('/').unwrap_or(("", &path));
-            if let Some(removed) = name.strip_prefix(WHITEOUT) {
-                let file = if folder.is_empty() {
-                    removed.to_owned()
-                } else {
-                    format!("{folder}/{removed}")
-                };
-                here.entry(file).or_insert(None);
-            } else if self.is_wanted(&path) && entry.header().entry_type() == EntryType::Regular {
+            if let Some(file) = removed(&path) {
+                if self.is_wanted(&file) {
+                    here.entry(file).or_insert(None);
+                }
+            } else if self.is_wanted(&path)
+                && entry.header().entry_type() == EntryType::Regular
+                && !self.found.contains_key(&path)
+            {
                 let mut bytes = Vec::new();
-                entry.by_ref().take(MODULE_MAX + 1).read_to_end(&mut bytes)?;
+                if !above && *kept.get_or_insert_with(|| path.clone()) == path {
+                    entry.by_ref().take(MODULE_MAX + 1).read_to_end(&mut bytes)?;
+                }
                 here.insert(path, Some(bytes));
+            }
+            if self.found.len() + here.len() > FOUND_MAX {
+                return Err(io::Error::other(format!("it has more than {FOUND_MAX} modules")));
             }
         }
         for (path, bytes) in here {
@@ -141,6 +162,42 @@ impl Search {
                 ))
             }
         }
+    }
+}
+
+/// The file that an entry of this path says is gone; `None` when it is a file itself.
+fn removed(path: &str) -> Option<String> {
+    match path.rsplit_once('/') {
+        None => path.strip_prefix(WHITEOUT).map(str::to_owned),
+        Some((folder, name)) => name.strip_prefix(WHITEOUT).map(|file| format!("{folder}/{file}")),
+    }
+}
+
+/// Bytes of an entry in the archive; a sparse file is longer when it is read.
+fn stored(entry: &tar::Entry<'_, impl Read>) -> io::Result<u64> {
+    match entry.header().entry_type() {
+        EntryType::GNUSparse => entry.header().entry_size(),
+        _ => Ok(entry.size()),
+    }
+}
+
+/// A reader that fails when more is read than is `left`. The `tar` crate reads names and extended headers of any length
+/// into memory.
+struct Bounded<'a, R> {
+    inner: R,
+    left: &'a Cell<u64>,
+}
+
+impl<R: Read> Read for Bounded<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = usize::try_from(self.left.get()).unwrap_or(usize::MAX).min(buffer.len());
+        if most == 0 && !buffer.is_empty() {
+            let message = format!("it has more than {HEADERS_MAX} bytes of headers before a file");
+            return Err(io::Error::other(message));
+        }
+        let len = self.inner.read(&mut buffer[..most])?;
+        self.left.set(self.left.get() - len as u64);
+        Ok(len)
     }
 }
 
@@ -226,6 +283,40 @@ mod tests {
             let damaged = [7; 2000];
             assert!(Search::new(None).layer(&damaged, packing).is_err(), "{packing:?}");
         }
+    }
+
+    #[test]
+    fn few_bytes_that_stand_for_many_take_no_memory() {
+        // A name of 64 MiB, as GNU tar writes long names.
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(EntryType::GNULongName);
+        header.set_size(64 << 20);
+        let mut tar = tar::Builder::new(Vec::new());
+        tar.append_data(&mut header, "name", io::repeat(b'a').take(64 << 20)).unwrap();
+        let long_name = tar.into_inner().unwrap();
+        let error = Search::new(None).layer(&gzip(&long_name), Packing::Gzip).unwrap_err();
+        assert!(error.contains("1048576 bytes of headers"), "{error}");
+
+        let modules: Vec<_> = (0..=FOUND_MAX).map(|number| format!("{number}.wasm")).collect();
+        let files: Vec<_> = modules.iter().map(|path| (path.as_str(), &b"module"[..])).collect();
+        let twice = [&files[..FOUND_MAX], &files[..FOUND_MAX]].concat();
+        let mut search = Search::new(None);
+        search.layer(&layer(&twice), Packing::Plain).unwrap();
+        let kept = search.found.values().flatten().map(Vec::len).sum::<usize>();
+        assert_eq!(kept, b"module".len(), "one of them at most is the module");
+        assert!(search.end().unwrap_err().contains("several modules"));
+        let error = Search::new(None).layer(&layer(&files), Packing::Plain).unwrap_err();
+        assert!(error.contains("more than 1024 modules"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_comes_twice_counts_as_it_came_last() {
+        let twice = layer(&[("a.wasm", b"old"), (".wh.b.wasm", b""), ("a.wasm", b"new")]);
+        let below = layer(&[("b.wasm", b"b"), ("a.wasm", b"below")]);
+        let mut search = Search::new(None);
+        search.layer(&twice, Packing::Plain).unwrap();
+        search.layer(&below, Packing::Plain).unwrap();
+        assert_eq!(search.end().unwrap(), b"new");
     }
 
     #[test]
