@@ -51,8 +51,9 @@ struct Totals {
 /// Caller, callee, mode.
 type Key = (String, String, String);
 
+/// What was reported, by edge.
 #[derive(Debug, Default)]
-struct Table {
+pub struct Table {
     edges: BTreeMap<Key, Totals>,
     full: bool,
     dirty: bool,
@@ -113,8 +114,7 @@ impl Edges {
         if !std::mem::take(&mut table.dirty) {
             return Ok(());
         }
-        let lines: Vec<_> = table.edges.iter().map(|(key, totals)| totals.line(key)).collect();
-        let bytes = serde_json::to_vec_pretty(&lines);
+        let bytes = table.to_json();
         // Held while writing, so that two writers never mix their temporary files.
         let bytes =
             bytes.map_err(|source| StateError::Content { path: self.path.clone(), source })?;
@@ -123,7 +123,8 @@ impl Edges {
 }
 
 impl Table {
-    fn add(&mut self, caller: &str, report: EdgeReport) {
+    /// Adds what a sandbox reports about function `caller`.
+    pub fn add(&mut self, caller: &str, report: EdgeReport) {
         let caller = match report.module.as_str() {
             "" => caller.to_owned(),
             module => format!("{caller}:{}", shortened(module.to_owned())),
@@ -152,9 +153,20 @@ impl Table {
         totals.request_bytes = totals.request_bytes.saturating_add(report.request_bytes);
         totals.response_bytes = totals.response_bytes.saturating_add(report.response_bytes);
         for (value, count) in report.latency_ns {
-            totals.latency.saturating_record_n(value.min(LATENCY_MAX_NS), count);
+            // A histogram adds its counts up: beyond the largest number its quantiles would panic.
+            let room = u64::MAX - totals.latency.len();
+            totals.latency.saturating_record_n(value.min(LATENCY_MAX_NS), count.min(room));
         }
         self.dirty = true;
+    }
+
+    /// The content of the file.
+    ///
+    /// # Errors
+    /// None that a report could cause.
+    pub fn to_json(&self) -> serde_json::Result<Vec<u8>> {
+        let lines: Vec<_> = self.edges.iter().map(|(key, totals)| totals.line(key)).collect();
+        serde_json::to_vec_pretty(&lines)
     }
 }
 
@@ -228,5 +240,15 @@ mod tests {
         }
         assert_eq!(table.edges.len(), EDGES_MAX);
         assert!(table.edges.keys().all(|(_, callee, _)| callee.len() <= TEXT_MAX));
+    }
+
+    #[test]
+    fn counts_whose_sum_is_no_number_have_quantiles() {
+        let latency_ns = BTreeMap::from([(1, u64::MAX - 1), (2, 5), (1_000_000, u64::MAX)]);
+        let mut table = Table::default();
+        table.add("a", EdgeReport { latency_ns, ..report("b", 1, 1) });
+        let lines: Vec<serde_json::Value> =
+            serde_json::from_slice(&table.to_json().unwrap()).unwrap();
+        assert_eq!(lines[0]["p99_us"], 0.001);
     }
 }
