@@ -112,6 +112,7 @@ impl ToNetwork {
     fn connect(&self) -> LocalRoute {
         let caller = network::Caller {
             identity: identity("caller"),
+            group: String::new(),
             workflow: String::new(),
             instance: "1".to_owned(),
             hint: ModeHint::Auto,

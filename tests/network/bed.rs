@@ -59,6 +59,8 @@ pub fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
 /// One node: a shim's network and its reactor.
 pub struct Node {
     pub network: Network,
+    /// Instances on this node.
+    pub registry: Registry,
     reactor: Option<Runtime>,
     _state: tempfile::TempDir,
 }
@@ -67,11 +69,12 @@ impl Node {
     pub fn start(name: &str, target: &Target) -> Self {
         let reactor = reactor();
         let state = tempfile::tempdir().unwrap();
+        let registry = Registry::new(state.path());
         let network = {
             let _entered = reactor.enter();
-            Network::connect(target, name, &Registry::new(state.path())).unwrap()
+            Network::connect(target, name, &registry).unwrap()
         };
-        Self { network, reactor: Some(reactor), _state: state }
+        Self { network, registry, reactor: Some(reactor), _state: state }
     }
 
     pub fn serve(&self, instance: &Instance) {
@@ -100,9 +103,14 @@ impl Node {
 
     /// A message from function `a` to function `b` that nobody waits for.
     pub fn emit(&self, payload: &[u8], wait: Duration) -> Result<(), CallError> {
+        self.emit_from("", payload, wait)
+    }
+
+    /// The same when function `a` is in this pod or workflow.
+    pub fn emit_from(&self, group: &str, payload: &[u8], wait: Duration) -> Result<(), CallError> {
         let deadline = tokio::time::Instant::now() + wait;
         let payload = shaped(payload.to_vec());
-        let caller = a_calls_b();
+        let caller = Caller { group: group.into(), ..a_calls_b() };
         let emitting = self.network.emit(&caller, "b", "", payload, deadline);
         self.reactor.as_ref().unwrap().block_on(emitting)
     }
@@ -133,6 +141,7 @@ impl Drop for Node {
 fn a_calls_b() -> Caller {
     Caller {
         identity: identity("a"),
+        group: String::new(),
         workflow: String::new(),
         instance: "caller".into(),
         hint: ModeHint::Networked,

@@ -56,6 +56,36 @@ fn messages_wait_for_their_function_and_are_then_handled_once() {
 }
 
 #[test]
+fn an_instance_of_the_senders_own_group_comes_first() {
+    let redis = Redis::start(Kind::Redis7);
+    let node = Node::start("node", &target(&redis));
+    let (in_blue, in_green) = (Executions::default(), Executions::default());
+    let (mut blue, mut green) = (Instance::start(&in_blue), Instance::start(&in_green));
+    for (instance, group) in [(&mut blue, "blue"), (&mut green, "green")] {
+        instance.record.group = group.into();
+        node.registry.add(&instance.record).unwrap();
+    }
+    // The shim of this one takes all messages from the stream.
+    node.serve(&green);
+    let sent = |group: &str, numbers: std::ops::Range<usize>| -> BTreeSet<_> {
+        let payload = |number| format!("{group} {number}").into_bytes();
+        let payloads: BTreeSet<_> = numbers.map(payload).collect();
+        payloads.iter().for_each(|payload| node.emit_from(group, payload, PATIENCE).unwrap());
+        payloads
+    };
+    let [of_blue, of_green, of_none] = ["blue", "green", ""].map(|group| sent(group, 0..10));
+    wait_for("the stream to empty", || waiting(&redis) == "0");
+    assert_eq!(handled(&in_blue), of_blue);
+    assert_eq!(handled(&in_green), &of_green | &of_none);
+    // Its record stays behind.
+    blue.kill();
+    let more = sent("blue", 10..20);
+    wait_for("the stream to empty again", || waiting(&redis) == "0");
+    assert!(handled(&in_green).is_superset(&more));
+    assert_eq!(handled(&in_blue), of_blue);
+}
+
+#[test]
 fn what_a_dead_shim_left_is_handled_by_another() {
     let redis = Redis::start(Kind::Redis7);
     let executions = Executions::default();

@@ -44,6 +44,7 @@ impl Node {
     fn caller(&self, function: &str) -> Caller {
         let route = Route {
             identity: identity(function),
+            group: String::new(),
             workflow: String::new(),
             instance: function.into(),
             hint: ModeHint::Networked,

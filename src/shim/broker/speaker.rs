@@ -34,6 +34,7 @@ impl Speaker {
     pub fn calling(&self, callee: Identity) -> network::Caller {
         network::Caller {
             identity: self.identity.clone(),
+            group: self.group.clone(),
             workflow: self.workflow.clone(),
             instance: self.instance.clone(),
             hint: self.mode,

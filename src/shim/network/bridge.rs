@@ -33,6 +33,8 @@ const FOREVER: Duration = Duration::from_secs(24 * 3600);
 pub struct Caller {
     /// The calling function.
     pub identity: Identity,
+    /// Its pod or workflow on this host; empty when it has neither.
+    pub group: String,
     /// Its workflow.
     pub workflow: String,
     /// Its instance.

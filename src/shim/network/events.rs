@@ -83,6 +83,7 @@ impl Network {
             caller: Some(from).into(),
             target: target.to_owned(),
             traceparent: traceparent.to_owned(),
+            group: caller.group.clone(),
             ..Event::default()
         };
         let unknown = |message: String| CallError::Broken { target: target.to_owned(), message };
@@ -260,7 +261,7 @@ impl Consumer {
             return Err(CallError::Refused { message });
         }
         let payload = shaped(entry.payload.clone()).map_err(|error| invalid(&error))?;
-        let connection = Connection::open(&self.record, caller, &event.target)?;
+        let (connection, record) = self.connect(&event, caller)?;
         let request = Request {
             call_id: event.event_id.clone(),
             target: event.target.clone(),
@@ -269,6 +270,31 @@ impl Consumer {
             attempt: u32::try_from(attempt).unwrap_or(u32::MAX),
             ..Request::default()
         };
-        connection.run(&self.record, &request, payload).await
+        connection.run(&record, &request, payload).await
+    }
+
+    /// Connects to the instance that handles a message. As with calls, one of the sender's own pod or workflow comes
+    /// first, if there is one on this host: another may be of another version.
+    fn connect(
+        &self,
+        event: &Event,
+        caller: &network::Caller,
+    ) -> Result<(Connection, Record), CallError> {
+        let callee = &self.record.identity;
+        let own = |record: &Record| !event.group.is_empty() && record.group == event.group;
+        if !event.group.is_empty() && !own(&self.record) {
+            let records = self.inner.registry.instances(callee).unwrap_or_default();
+            let may = |record: &Record| may_call(&caller.identity(), callee, &record.allow);
+            for record in records.into_iter().filter(|record| own(record) && may(record)) {
+                match Connection::open(&record, caller, &event.target) {
+                    Ok(connection) => return Ok((connection, record)),
+                    Err(error) => {
+                        tracing::debug!(instance = record.instance, %error, "another handles it");
+                    }
+                }
+            }
+        }
+        let connection = Connection::open(&self.record, caller, &event.target)?;
+        Ok((connection, self.record.clone()))
     }
 }
