@@ -117,3 +117,30 @@ fn a_killed_callee_ends_the_calls_that_are_out_to_it() {
     assert_eq!(running.finish().unwrap().success().text(), "broken 9, no such function 1\n");
     scene.wait_stopped("svc");
 }
+
+#[test]
+fn a_caller_that_computes_before_it_reads_holds_up_no_other() {
+    const SHAPES: [(usize, usize); 2] = [(8, 60_000), (60, 16_000)];
+    let scene = scene("fan-late");
+    let gate = tempfile::tempdir().unwrap();
+    let echo = secondary(&scene, "echo", "echo", "actor", &[]);
+    scene.start(echo.annotation("cwasi.concurrency", "4").annotation("cwasi.queue", "100"));
+    let shapes = SHAPES.iter().flat_map(|(count, size)| [count.to_string(), size.to_string()]);
+    let late = scene.guest("late", "fan").args(["late", "echo", "/gate"]).args(shapes);
+    let late = late.mount(gate.path(), "/gate", "rw").annotation("cwasi.timeout", "100s");
+    let mut late = late.spawn(scene.containerd).unwrap();
+    for (place, _) in SHAPES.iter().enumerate() {
+        wait_for("the late caller's calls to be out", || {
+            assert!(!late.has_ended(), "it waits for a file");
+            gate.path().join(format!("started-{place}")).exists().then_some(())
+        });
+        // It reads nothing before the file is there, and that is when all calls of the other one have ended.
+        let other = scene.guest(&format!("other-{place}"), "caller");
+        let other = scene.run(other.args(["echo", "200", "100", "echo"])).success();
+        assert_eq!(other.text(), "200 calls with 100 bytes: as expected\n");
+        std::fs::write(gate.path().join(format!("collect-{place}")), "").unwrap();
+    }
+    let said =
+        SHAPES.map(|(count, size)| format!("{count} calls with {size} bytes: as expected\n"));
+    assert_eq!(late.finish().unwrap().success().text(), said.concat());
+}

@@ -9,6 +9,7 @@
 //! - [`receiver`]: the callee's side in its sandbox init.
 //! - [`lines`]: the callee's side in its workers.
 //! - [`answer`]: a callee's answer, from the worker or from init.
+//! - [`outbox`]: answers whose callers read late.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -21,6 +22,7 @@ use crate::wire::frame::{self, Enveloped, FrameError, INLINE_MAX, PayloadRef};
 pub mod answer;
 pub mod caller;
 pub mod lines;
+pub mod outbox;
 pub mod receiver;
 
 pub use answer::{Answer, error_text, found_no_room, respond, respond_with};

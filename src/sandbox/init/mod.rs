@@ -8,7 +8,6 @@
 mod barrier;
 mod doing;
 mod handover;
-mod outbox;
 mod pool;
 mod primary;
 mod queue;

@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::iter;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use crate::modes::CallError;
-use crate::modes::local::Incoming;
 use crate::modes::local::receiver::ConnectionId;
-use crate::wire::ids::CallId;
+use crate::modes::local::{Incoming, outbox};
 
-use super::outbox::Outbox;
 use super::queue::Item;
+
+/// Where the end of one call goes.
+pub type Reply = outbox::Reply<Rc<OwnedFd>>;
+/// Answers for which their callers have no room.
+pub type Outbox = outbox::Outbox<Rc<OwnedFd>>;
 
 /// One invocation to be.
 #[derive(Debug)]
@@ -79,23 +82,9 @@ impl Item<ConnectionId> for Work {
     }
 }
 
-/// Where the end of one call goes.
-#[derive(Clone, Debug)]
-pub struct Reply {
-    /// The caller's connection.
-    pub reply_to: Rc<OwnedFd>,
-    /// The call.
-    pub id: CallId,
-}
-
 impl Reply {
     /// Of a request.
     pub fn to(incoming: &Incoming) -> Self {
         Self { reply_to: Rc::clone(&incoming.reply_to), id: incoming.id }
-    }
-
-    /// Where the caller reads.
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.reply_to.as_fd()
     }
 }

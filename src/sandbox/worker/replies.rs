@@ -1,7 +1,7 @@
 //! Where the end of an invocation goes: to its caller, or to the callers of all parts of a group.
 //!
 //! A worker never waits for a caller to read. What a caller's connection has no room for goes to init, which waits with
-//! its [outbox](crate::sandbox::init) and bounds what waits there.
+//! its [outbox](crate::modes::local::outbox) and bounds what waits there.
 
 use std::iter;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -7,23 +7,23 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::unix::AsyncFd;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use super::answers::WorkerConnection;
 use super::{Network, Order};
 use crate::dispatcher::selection::may_call;
-use crate::modes::local::{Answer, LocalError, Opened, open_frame, respond};
-use crate::modes::{CallError, Payload};
+use crate::modes::Payload;
+use crate::modes::local::{LocalError, Opened, open_frame};
 use crate::sys::readiness;
-use crate::sys::seqpacket::{self, SocketError};
+use crate::sys::seqpacket;
 use crate::wire::control::ModeHint;
 use crate::wire::envelope::Request;
 use crate::wire::frame::FRAME_MAX;
 use crate::wire::ids::{CallId, Identity};
 
 /// Calls over one connection that are under way, given-up ones included; further requests wait in the socket, and
-/// then in their worker.
+/// then in their worker. Calls whose answers wait for their worker are not under way any more.
 const CALLS_MAX: usize = cwasi_abi::CALLS_IN_FLIGHT_MAX;
 /// How long a call waits whose caller says "for ever".
 const FOREVER: Duration = Duration::from_secs(24 * 3600);
@@ -58,8 +58,7 @@ impl Network {
         let (ours, theirs) = seqpacket::pair().map_err(std::io::Error::other)?;
         let bridge = Bridge {
             network: self.clone(),
-            caller: Arc::new(caller),
-            socket: Arc::new(readiness::watch(ours)?),
+            connection: Arc::new(WorkerConnection::new(caller, readiness::watch(ours)?)),
             calls: Arc::new(Semaphore::new(CALLS_MAX)),
         };
         tokio::spawn(bridge.run());
@@ -69,13 +68,22 @@ impl Network {
 
 struct Bridge {
     network: Network,
-    caller: Arc<Caller>,
-    socket: Arc<AsyncFd<OwnedFd>>,
+    connection: Arc<WorkerConnection>,
     calls: Arc<Semaphore>,
 }
 
 impl Bridge {
     async fn run(self) {
+        let answers = &self.network.inner.answers;
+        tokio::select! {
+            () = self.take_requests() => {}
+            () = answers.deliver(&self.connection) => {}
+        }
+        answers.end(&self.connection);
+    }
+
+    /// Takes requests until the connection's end.
+    async fn take_requests(&self) {
         let mut buffer = vec![0; FRAME_MAX];
         while let Ok(permit) = Arc::clone(&self.calls).acquire_owned().await {
             let Some(opened) = self.next(&mut buffer).await else { return };
@@ -88,11 +96,11 @@ impl Bridge {
     /// The next message; `None` at the connection's end.
     async fn next(&self, buffer: &mut [u8]) -> Option<Result<Opened<Request>, LocalError>> {
         loop {
-            let mut ready = self.socket.readable().await.ok()?;
-            match seqpacket::try_receive(self.socket.get_ref().as_fd(), buffer) {
+            let mut ready = self.connection.socket.readable().await.ok()?;
+            match seqpacket::try_receive(self.connection.as_fd(), buffer) {
                 Ok(None) => ready.clear_ready(),
                 Ok(Some(received)) => {
-                    let max = self.caller.max_payload;
+                    let max = self.connection.caller.max_payload;
                     let message = &buffer[..received.len];
                     return Some(open_frame(message, received.descriptors, 0, max));
                 }
@@ -110,41 +118,30 @@ impl Bridge {
         let opened = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                let caller = &self.caller.identity;
+                let caller = &self.connection.caller.identity;
                 tracing::warn!(%caller, %error, "not a request; the connection is closed");
                 return false;
             }
         };
         let Some(id) = opened.envelope.id() else { return false };
-        let target = opened.envelope.target.clone();
+        let order = order(id, opened, &self.connection.caller);
         if self.moved() {
-            let message = "an instance has started on this host".to_owned();
-            let error = CallError::Unreachable { target, message };
-            self.answer(id, &Answer::Error(error));
+            let error = order.unreachable("an instance has started on this host");
+            self.network.inner.answers.send(&self.connection, id, Err(error), order.deadline);
             return true;
         }
-        let order = order(id, opened, &self.caller);
-        let (network, caller) = (self.network.clone(), Arc::clone(&self.caller));
-        let socket = Arc::clone(&self.socket);
+        let (network, connection) = (self.network.clone(), Arc::clone(&self.connection));
         tokio::spawn(async move {
-            let answer = match network.call(&caller, &order).await {
-                Ok(payload) => Answer::Response(payload),
-                Err(error) => Answer::Error(error),
-            };
-            send(&socket, order.id, &answer, order.deadline).await;
+            let ended = network.call(&connection.caller, &order).await;
+            network.inner.answers.send(&connection, order.id, ended, order.deadline);
             drop(permit);
         });
         true
     }
 
-    fn answer(&self, id: CallId, answer: &Answer) {
-        // An error fits into the socket, unless its worker is not reading any more.
-        let _gone = respond(self.socket.get_ref().as_fd(), id, answer, Some(0));
-    }
-
     /// True when an instance on this host can serve the caller now that could not before.
     fn moved(&self) -> bool {
-        let caller = &self.caller;
+        let caller = &self.connection.caller;
         if caller.hint != ModeHint::Auto {
             return false;
         }
@@ -178,24 +175,4 @@ fn order(id: CallId, opened: Opened<Request>, caller: &Caller) -> Order {
             payload => payload,
         },
     }
-}
-
-/// Writes an answer. A worker that computes takes it when it waits for it: until its call's deadline the answer waits
-/// here, and holds up nobody but this worker, whose answers are bounded with its calls ([`CALLS_MAX`]).
-async fn send(socket: &AsyncFd<OwnedFd>, id: CallId, answer: &Answer, deadline: Instant) {
-    match respond(socket.get_ref().as_fd(), id, answer, Some(0)) {
-        Err(LocalError::Socket(SocketError::Deadline)) => {}
-        // Sent, or the worker is gone.
-        _ => return,
-    }
-    while Instant::now() < deadline {
-        if let Ok(Ok(mut ready)) = tokio::time::timeout_at(deadline, socket.writable()).await {
-            ready.clear_ready();
-        }
-        match respond(socket.get_ref().as_fd(), id, answer, Some(0)) {
-            Err(LocalError::Socket(SocketError::Deadline)) => {}
-            _ => return,
-        }
-    }
-    tracing::debug!(call = %id, "a worker does not take its response");
 }

@@ -6,6 +6,7 @@
 //! knows that there is a network.
 //!
 //! - [`bridge`]: a worker's connection; requests in, responses out.
+//! - [`answers`]: responses that wait for workers which read late.
 //! - [`calls`]: one call: which instances, and how it ended.
 //! - [`tries`]: one publication of it: accepted or not, and what came back.
 //! - [`sending`]: its payload on the way there.
@@ -15,6 +16,7 @@
 //! - [`events`]: one-way messages, put into streams and handled.
 //! - [`instance`]: one request to an instance of ours.
 
+mod answers;
 mod bridge;
 mod calls;
 mod deliver;
@@ -32,6 +34,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use answers::Answers;
 pub use bridge::Caller;
 pub use calls::Order;
 pub use events::{ATTEMPTS_MAX, EVENT_MAX};
@@ -71,6 +74,8 @@ struct Inner {
     /// Where answers to our calls come.
     replies: String,
     pending: Mutex<HashMap<TryId, mpsc::Sender<Answer>>>,
+    /// Answers to our calls that wait for their workers.
+    answers: Answers,
     /// Calls for our instances whose callers can still cancel them.
     cancellable: Mutex<HashMap<TryId, watch::Sender<bool>>>,
     routes: Routes,
@@ -103,6 +108,7 @@ impl Network {
             node: node.to_owned(),
             replies,
             pending: Mutex::default(),
+            answers: Answers::default(),
             cancellable: Mutex::default(),
             routes: Routes::default(),
             deliveries: Arc::new(Semaphore::new(DELIVERIES_MAX)),

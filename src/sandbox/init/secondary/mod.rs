@@ -15,6 +15,7 @@ use std::os::fd::OwnedFd;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::Signal;
 
+use crate::modes::local::outbox::Bounds;
 use crate::modes::local::receiver::{ConnectionId, Event};
 use crate::modes::local::{Incoming, Receiver};
 use crate::modes::{CallError, Payload};
@@ -27,11 +28,10 @@ use crate::wire::envelope::Undelivered;
 
 use super::barrier::Barrier;
 use super::doing::{Doing, Lost};
-use super::outbox::{Bounds, Outbox};
 use super::pool::Pool;
 use super::queue::{Queue, Waiting};
 use super::signals::{Change, Signals, next_change};
-use super::work::{Reply, Work};
+use super::work::{Outbox, Reply, Work};
 use super::{Sandbox, poll_timeout};
 
 use self::lookout::Lookout;
@@ -151,7 +151,7 @@ impl<'a, M: Module> Secondary<'a, M> {
             }
             self.look_out();
             self.outbox.flush(&ready.room, monotonic_ns());
-            if let Some(complaint) = self.outbox.take_complaint() {
+            if let Some((_, complaint)) = self.outbox.take_complaint() {
                 self.complain(&complaint);
             }
             self.expire();

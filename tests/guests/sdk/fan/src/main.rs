@@ -6,6 +6,8 @@
 //! - `ends TARGET COUNT PAYLOAD`: COUNT calls, every tenth of them of a function that nobody is; prints how many ended how
 //! - `answers TARGET COUNT`: COUNT calls; prints the different answers
 //! - `leave TARGET COUNT`: COUNT calls that are not waited for, after one that is
+//! - `late TARGET DIR (COUNT SIZE)…`: for each pair, starts COUNT calls with SIZE bytes to an echo, makes
+//!   `DIR/started-N`, computes until there is a `DIR/collect-N`, and checks the answers; N counts from 0
 //!
 //! Runs inside a guest.
 
@@ -29,8 +31,12 @@ fn main() {
         }
         ["answers", target, count] => answers(target, number(count)),
         ["leave", target, count] => leave(target, number(count)),
+        ["late", target, dir, shapes @ ..] => {
+            let shapes = shapes.chunks_exact(2).map(|pair| (number(pair[0]), number(pair[1])));
+            shapes.enumerate().try_for_each(|(place, shape)| late(target, dir, place, shape))
+        }
         _ => {
-            eprintln!("usage: fan to-all|many|ends|answers|leave …");
+            eprintln!("usage: fan to-all|many|ends|answers|leave|late …");
             exit(64);
         }
     };
@@ -97,6 +103,34 @@ fn leave(target: &str, count: usize) -> Result<(), CallError> {
     // Not dropped: that would give them up one by one.
     std::mem::forget(left);
     Ok(())
+}
+
+fn late(
+    target: &str,
+    dir: &str,
+    place: usize,
+    (count, size): (usize, usize),
+) -> Result<(), CallError> {
+    let payload = |call: usize| -> Vec<u8> { (0..size).map(|at| pattern(at, call)).collect() };
+    let calls: Vec<_> = (0..count).map(|call| cwasi::start(target, &payload(call))).collect();
+    std::fs::write(format!("{dir}/started-{place}"), "").expect("a place for a file");
+    compute_until(&format!("{dir}/collect-{place}"));
+    for (call, pending) in calls.into_iter().enumerate() {
+        assert_eq!(*pending.wait()?, *payload(call), "another answer for {call}");
+    }
+    println!("{count} calls with {size} bytes: as expected");
+    Ok(())
+}
+
+/// Computes, and looks now and then whether the file is there.
+fn compute_until(file: &str) {
+    const STEPS: usize = 1_000_000;
+    let mut value = 1_u64;
+    while !std::path::Path::new(file).exists() {
+        for _ in 0..STEPS {
+            value = std::hint::black_box(value.wrapping_mul(0x5851_f42d_4c95_7f2d) ^ 0x1405_7b7e);
+        }
+    }
 }
 
 /// As `reader` has it, for place 0.

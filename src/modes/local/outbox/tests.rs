@@ -1,6 +1,7 @@
 //! Answers that wait, with real sockets.
 
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
 use super::*;
 use crate::modes::local::receive_frame;
@@ -41,7 +42,7 @@ impl Late {
         late
     }
 
-    fn reply(&self, id: u8) -> Reply {
+    fn reply(&self, id: u8) -> Reply<Rc<OwnedFd>> {
         Reply { reply_to: Rc::clone(&self.reply_to), id: CallId([id; 16]) }
     }
 
@@ -62,12 +63,12 @@ impl Late {
 }
 
 /// The numbers of those that have room.
-fn room(outbox: &Outbox) -> Vec<usize> {
+fn room(outbox: &Outbox<Rc<OwnedFd>>) -> Vec<usize> {
     let sockets = outbox.sockets().filter(|(_, fd)| seqpacket::has_room(*fd));
     sockets.map(|(number, _)| number).collect()
 }
 
-fn flush(outbox: &mut Outbox) {
+fn flush(outbox: &mut Outbox<Rc<OwnedFd>>) {
     outbox.flush(&room(outbox), 1);
 }
 
@@ -179,7 +180,7 @@ fn descriptors_and_numbers_are_bounded_too() {
     for id in 0..98 {
         outbox.hold(&two.reply(id), 0, Payload::Inline(Vec::new()), NEVER);
     }
-    assert!(outbox.take_complaint().is_some_and(|text| text.contains("101 answers")));
+    assert!(outbox.take_complaint().is_some_and(|(_, text)| text.contains("101 answers")));
     flush(&mut outbox);
     assert_eq!(outbox.callers.len(), 1, "the other one's connection has ended");
     assert!(two.read().is_empty() && one.read().is_empty());
@@ -187,4 +188,37 @@ fn descriptors_and_numbers_are_bounded_too() {
     assert!(matches!(ended, Err(seqpacket::SocketError::Closed)));
     flush(&mut outbox);
     assert_eq!(one.read(), [(0, 0, 100)]);
+}
+
+#[test]
+fn one_caller_is_served_and_forgotten_apart_from_the_others() {
+    let mut outbox = Outbox::new(BOUNDS);
+    let (mut one, mut two) = (Late::new(), Late::new());
+    for (late, until) in [(&one, 10), (&one, 20), (&two, 30), (&two, 40)] {
+        outbox.hold(&late.reply(1), 0, Payload::Inline(vec![1]), Some(until));
+    }
+    assert_eq!(outbox.flush_one(&one.reply_to, 1), Some(10));
+    assert_eq!(outbox.flush_one(&one.reply_to, 10), Some(20), "the first has expired");
+    one.read();
+    assert_eq!(outbox.flush_one(&one.reply_to, 10), None);
+    assert_eq!(one.read(), [(1, 0, 1)]);
+    assert_eq!(outbox.flush_one(&two.reply_to, 10), Some(30));
+    outbox.forget(&two.reply_to);
+    outbox.forget(&one.reply_to);
+    assert!(outbox.is_empty());
+    two.read();
+    assert_eq!(outbox.flush_one(&two.reply_to, 10), None);
+    assert!(two.read().is_empty());
+}
+
+#[test]
+fn a_caller_whose_calls_have_ended_is_not_taken_for_one_with_too_many() {
+    let mut outbox = Outbox::new(BOUNDS);
+    let late = Late::new();
+    for id in 0..=100 {
+        let until = Some(if id < 50 { monotonic_ns() } else { u64::MAX });
+        outbox.hold(&late.reply(id), 0, Payload::Inline(Vec::new()), until);
+    }
+    assert!(outbox.take_complaint().is_none());
+    assert_eq!(outbox.callers[0].unread.len(), 51);
 }

@@ -1,22 +1,21 @@
 //! Answers for which their callers have no room: a caller that starts many calls and reads late, and a group that fails
-//! with one error for each of its parts. They wait here, where nobody waits for them, until the caller reads.
+//! with one error for each of its parts. They wait here, and hold up no other caller, until their caller reads.
 //!
-//! What waits is bounded, for one caller and for all: what is too much is the problem of the caller that has most.
+//! A callee's sandbox init has one for its callers on this host, and a shim has one for callers of functions on other
+//! hosts. What waits is bounded, for one caller and for all. The caller that has most pays for what is too much.
 
 use std::collections::VecDeque;
 use std::mem;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::rc::Rc;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
 use cwasi_abi::CALLS_IN_FLIGHT_MAX;
 
-use crate::modes::local::{error_text, found_no_room, respond_with};
 use crate::modes::{CallError, Payload};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::seqpacket;
 use crate::wire::ids::CallId;
 
-use super::work::Reply;
+use super::{error_text, found_no_room, respond_with};
 
 #[cfg(test)]
 mod tests;
@@ -66,19 +65,28 @@ impl Bounds {
     }
 }
 
+/// Where the end of one call goes. `S` is a handle of the caller's connection, which clones share.
+#[derive(Clone, Debug)]
+pub struct Reply<S> {
+    /// The caller's connection.
+    pub reply_to: S,
+    /// The call.
+    pub id: CallId,
+}
+
 /// Answers on their way.
 #[derive(Debug)]
-pub struct Outbox {
+pub struct Outbox<S> {
     bounds: Bounds,
-    callers: Vec<Backlog>,
-    /// What became too much, for the function's log.
-    complaint: Option<String>,
+    callers: Vec<Backlog<S>>,
+    /// Whose answers became too many, and what was done.
+    complaint: Option<(S, String)>,
 }
 
 /// What waits for one caller.
 #[derive(Debug)]
-struct Backlog {
-    reply_to: Rc<OwnedFd>,
+struct Backlog<S> {
+    reply_to: S,
     unread: VecDeque<Unread>,
     bytes: u64,
     segments: usize,
@@ -97,48 +105,69 @@ struct Unread {
     until: u64,
 }
 
-impl Outbox {
+impl<S: AsFd> Reply<S> {
+    /// Where the caller reads.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.reply_to.as_fd()
+    }
+}
+
+impl<S: AsFd + Clone> Outbox<S> {
     /// An empty one.
     pub const fn new(bounds: Bounds) -> Self {
         Self { bounds, callers: Vec::new(), complaint: None }
     }
 
-    /// Tells a caller that its call ended without a response. One that is gone needs no answer.
-    pub fn tell(&mut self, reply: &Reply, error: &CallError) {
+    /// Tells a caller that its call ended without a response.
+    pub fn tell(&mut self, reply: &Reply<S>, error: &CallError) {
         let (errno, payload) = wire(error);
+        self.send(reply, errno, payload, None);
+    }
+
+    /// Sends an answer, or holds it when its caller has no room. A caller that is gone needs none.
+    pub fn send(&mut self, reply: &Reply<S>, errno: i32, payload: Payload, until: Option<u64>) {
         let sent = respond_with(reply.as_fd(), reply.id, errno, payload.outgoing(), Some(0));
         if found_no_room(&sent) {
-            self.hold(reply, errno, payload, None);
+            self.hold(reply, errno, payload, until);
         }
     }
 
-    /// Sends an answer when its caller has room; nobody waits for it after `until`.
-    pub fn hold(&mut self, reply: &Reply, errno: i32, payload: Payload, until: Option<u64>) {
+    /// Sends an answer when its caller has room, and drops it at `until`.
+    pub fn hold(&mut self, reply: &Reply<S>, errno: i32, payload: Payload, until: Option<u64>) {
         let until = until.unwrap_or_else(|| monotonic_ns().saturating_add(ROOM_MAX_NS));
         let mut unread = Unread { id: reply.id, errno, payload, until };
         let bounds = self.bounds;
-        let same = |backlog: &Backlog| Rc::ptr_eq(&backlog.reply_to, &reply.reply_to);
-        let index = self.callers.iter().position(same).unwrap_or_else(|| {
-            self.callers.push(Backlog::new(Rc::clone(&reply.reply_to)));
+        let index = self.index(&reply.reply_to).unwrap_or_else(|| {
+            self.callers.push(Backlog::new(reply.reply_to.clone()));
             self.callers.len() - 1
         });
         let backlog = &mut self.callers[index];
         let bytes = backlog.bytes.saturating_add(unread.bytes());
         if bytes > bounds.caller_bytes && !backlog.unread.is_empty() {
             unread.shed(bounds.caller_bytes);
-            self.complaint = Some(DROPPED.to_owned());
+            self.complaint = Some((reply.reply_to.clone(), DROPPED.to_owned()));
         }
         backlog.push(unread);
+        if backlog.unread.len() > bounds.caller_answers {
+            // Those of calls that have ended are no fault of the caller.
+            backlog.expire(monotonic_ns());
+        }
         if backlog.unread.len() > bounds.caller_answers {
             self.end(index);
         }
         self.bound_all();
     }
 
+    /// The caller's place in the list. What waits keeps its connection open, so no other has its number.
+    fn index(&self, caller: &S) -> Option<usize> {
+        let number = caller.as_fd().as_raw_fd();
+        self.callers.iter().position(|backlog| backlog.reply_to.as_fd().as_raw_fd() == number)
+    }
+
     /// Has the callers with most pay for what is too much in all.
     fn bound_all(&mut self) {
         let Bounds { answers, bytes, segments, .. } = self.bounds;
-        let most = |of: fn(&Backlog) -> u64, limit: u64| {
+        let most = |of: fn(&Backlog<S>) -> u64, limit: u64| {
             let total = self.callers.iter().map(of).fold(0, u64::saturating_add);
             let callers = self.callers.iter().enumerate().filter(|_| total > limit);
             callers.max_by_key(|(_, backlog)| of(backlog)).map(|(index, _)| index)
@@ -149,8 +178,9 @@ impl Outbox {
         let shed = large.or_else(|| most(|backlog| backlog.segments as u64, segments as u64));
         let ended = most(|backlog| backlog.unread.len() as u64, answers as u64);
         if let Some(index) = shed {
-            self.callers[index].shed(bytes);
-            self.complaint = Some(DROPPED.to_owned());
+            let backlog = &mut self.callers[index];
+            backlog.shed(bytes);
+            self.complaint = Some((backlog.reply_to.clone(), DROPPED.to_owned()));
         }
         if let Some(index) = ended {
             self.end(index);
@@ -163,12 +193,12 @@ impl Outbox {
         let answers = backlog.unread.len();
         backlog.clear();
         seqpacket::end(backlog.reply_to.as_fd());
-        self.complaint =
-            Some(format!("a caller's connection was closed: it has not read {answers} answers"));
+        let text = format!("a caller's connection was closed: it has not read {answers} answers");
+        self.complaint = Some((backlog.reply_to.clone(), text));
     }
 
-    /// What became too much since it was asked last.
-    pub const fn take_complaint(&mut self) -> Option<String> {
+    /// Whose answers became too many since this was asked last, and a line about it for a log.
+    pub const fn take_complaint(&mut self) -> Option<(S, String)> {
         self.complaint.take()
     }
 
@@ -179,11 +209,30 @@ impl Outbox {
             if due || room.contains(&index) {
                 backlog.flush(now);
             }
-            if backlog.expires <= now {
-                backlog.expire(now);
-            }
+            backlog.expire(now);
         }
         self.callers.retain(|backlog| !backlog.unread.is_empty());
+    }
+
+    /// Sends what one caller has room for, and gives up its answers that nobody waits for any more. Returns when to do
+    /// so again without room; `None` when nothing waits.
+    pub fn flush_one(&mut self, caller: &S, now: u64) -> Option<u64> {
+        let index = self.index(caller)?;
+        let backlog = &mut self.callers[index];
+        backlog.flush(now);
+        backlog.expire(now);
+        if backlog.unread.is_empty() {
+            self.callers.swap_remove(index);
+            return None;
+        }
+        Some(backlog.next_deadline())
+    }
+
+    /// Drops what waits for a caller whose connection has ended.
+    pub fn forget(&mut self, caller: &S) {
+        if let Some(index) = self.index(caller) {
+            self.callers.swap_remove(index);
+        }
     }
 
     /// Numbers and sockets of callers, to be polled for room; the numbers are good until the next [`Self::flush`].
@@ -195,10 +244,7 @@ impl Outbox {
 
     /// When something is to be done that no socket says.
     pub fn next_deadline(&self) -> Option<u64> {
-        let paused = |backlog: &Backlog| (backlog.not_before > 0).then_some(backlog.not_before);
-        let times =
-            |backlog: &Backlog| [Some(backlog.expires), paused(backlog)].into_iter().flatten();
-        self.callers.iter().flat_map(times).min()
+        self.callers.iter().map(Backlog::next_deadline).min()
     }
 
     /// True when nothing waits.
@@ -207,8 +253,8 @@ impl Outbox {
     }
 }
 
-impl Backlog {
-    const fn new(reply_to: Rc<OwnedFd>) -> Self {
+impl<S: AsFd> Backlog<S> {
+    const fn new(reply_to: S) -> Self {
         let unread = VecDeque::new();
         Self { reply_to, unread, bytes: 0, segments: 0, expires: u64::MAX, not_before: 0 }
     }
@@ -234,7 +280,14 @@ impl Backlog {
     }
 
     fn expire(&mut self, now: u64) {
-        self.retain(|unread| unread.until > now);
+        if self.expires <= now {
+            self.retain(|unread| unread.until > now);
+        }
+    }
+
+    /// When something is to be done that the socket does not tell.
+    fn next_deadline(&self) -> u64 {
+        if self.not_before > 0 { self.expires.min(self.not_before) } else { self.expires }
     }
 
     fn shed(&mut self, limit: u64) {
@@ -284,7 +337,7 @@ impl Unread {
     }
 }
 
-/// What travels to a caller.
-fn wire(error: &CallError) -> (i32, Payload) {
+/// What travels to a caller: errno and text of the error.
+pub fn wire(error: &CallError) -> (i32, Payload) {
     (error.errno().code(), Payload::Inline(error_text(error).into_bytes()))
 }
