@@ -3,9 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
-use std::path::Path;
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
 
-use cwasi_testbed::processes::{Process, descendants};
+use cwasi_testbed::processes::{Process, descendants, ids_in_namespaces};
 use cwasi_testbed::run::Outcome;
 use cwasi_testbed::scene::{Scene, wait_for};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -179,13 +181,14 @@ fn a_sandbox_holds_no_descriptor_of_its_host() {
         for entry in std::fs::read_dir(format!("/proc/{}/fd", process.pid)).unwrap() {
             let path = entry.unwrap().path();
             let Ok(target) = std::fs::read_link(&path) else { continue };
-            assert!(is_harmless(&target, &bed), "{path:?} {target:?}");
+            assert!(is_harmless(process.pid, &target, &bed), "{path:?} {target:?}");
         }
     }
 }
 
-/// Anonymous objects, `/dev/null`, the container's own standard streams and its mounts, a worker's own page map.
-fn is_harmless(target: &Path, bed: &Path) -> bool {
+/// Anonymous objects, `/dev/null`, the container's own standard streams and its mounts, the page map of process `pid`
+/// itself.
+fn is_harmless(pid: i32, target: &Path, bed: &Path) -> bool {
     let text = target.to_string_lossy();
     let anonymous = ["socket:", "pipe:", "anon_inode:", "/memfd:"];
     anonymous.iter().any(|start| text.starts_with(start))
@@ -193,9 +196,29 @@ fn is_harmless(target: &Path, bed: &Path) -> bool {
         || target.starts_with("/data")
         // The guest's root: the image's files, read-only.
         || target == Path::new("/dev/cwasi/files")
-        // It tells where the worker's own memory was written, and no other process opens it.
-        || (text.starts_with("/proc/") && text.ends_with("/pagemap"))
+        // It tells where the worker's own memory was written.
+        || page_map_of(&text).is_some_and(|owner| ids_in_namespaces(pid).contains(&owner))
         || target.starts_with(bed.join("fifo"))
+}
+
+/// Whose page map this is, by the number in its path.
+fn page_map_of(target: &str) -> Option<i32> {
+    target.strip_prefix("/proc/")?.strip_suffix("/pagemap")?.parse().ok()
+}
+
+#[test]
+fn only_its_own_page_map_is_harmless_to_a_process() {
+    let target = |file: &File| -> PathBuf {
+        std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap()
+    };
+    let (pid, parent) = (nix::unistd::getpid().as_raw(), nix::unistd::getppid());
+    let bed = Path::new("/nowhere");
+    let own = target(&File::open("/proc/self/pagemap").unwrap());
+    assert!(is_harmless(pid, &own, bed), "{own:?}");
+    let other = target(&File::open(format!("/proc/{parent}/pagemap")).unwrap());
+    assert!(!is_harmless(pid, &other, bed), "{other:?}");
+    let own_memory = target(&File::open("/proc/self/mem").unwrap());
+    assert!(!is_harmless(pid, &own_memory, bed), "{own_memory:?}");
 }
 
 #[test]

@@ -43,6 +43,14 @@ pub fn read(pid: i32) -> Option<Process> {
     Some(Process { pid, parent, state, command })
 }
 
+/// The process' ids in its pid namespace and all above it, the reader's own first; none when it has ended.
+#[must_use]
+pub fn ids_in_namespaces(pid: i32) -> Vec<i32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+    ids.split_whitespace().filter_map(|id| id.parse().ok()).collect()
+}
+
 /// Everything below `root`, itself excluded, zombies included.
 #[must_use]
 pub fn descendants(root: i32) -> Vec<Process> {
