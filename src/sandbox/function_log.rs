@@ -7,10 +7,9 @@
 //! an open file of its own that does not block; the guest's stderr is another one of the same pipe, and does.
 
 use std::cell::{Cell, RefCell};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, ErrorKind, Write as _};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -38,16 +37,6 @@ pub fn host_line(text: &str) -> String {
     line
 }
 
-/// Opens a function's stderr once more, so that writes through the new descriptor do not wait.
-///
-/// # Errors
-/// When `/proc` is not there, or nobody has the pipe open for reading.
-pub fn open(stderr: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let mut options = OpenOptions::new();
-    options.append(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
-    options.open(format!("/proc/self/fd/{}", stderr.as_raw_fd())).map(Into::into)
-}
-
 /// The log of one process of a function.
 #[derive(Debug)]
 pub struct FunctionLog {
@@ -66,7 +55,7 @@ pub struct FunctionLog {
 }
 
 impl FunctionLog {
-    /// The log behind what [`open`] opened.
+    /// The log over stderr as [`append_without_waiting`](crate::sys::reopen::append_without_waiting) opens it.
     ///
     /// # Errors
     /// When memory runs out.
@@ -228,11 +217,12 @@ mod tests {
     use std::io::Read as _;
 
     use super::*;
+    use crate::sys::reopen::append_without_waiting;
 
     /// A log over a pipe whose other writers block, and the pipe's end.
     fn log() -> (FunctionLog, io::PipeReader, io::PipeWriter) {
         let (reader, writer) = io::pipe().unwrap();
-        let log = FunctionLog::new(open(writer.as_fd()).unwrap()).unwrap();
+        let log = FunctionLog::new(append_without_waiting(&writer).unwrap()).unwrap();
         (log, reader, writer)
     }
 

@@ -18,6 +18,7 @@
 //! - [`clock`]: `CLOCK_MONOTONIC`, comparable between processes.
 //! - [`random`]: the kernel's random bytes.
 //! - [`readiness`]: descriptors on tokio's reactor.
+//! - [`reopen`]: writing to a pipe without waiting, while others wait.
 //! - [`pidfd`]: signals without a race on process numbers.
 
 pub mod bell;
@@ -35,6 +36,7 @@ pub mod process;
 pub mod processors;
 pub mod random;
 pub mod readiness;
+pub mod reopen;
 pub mod segment;
 pub mod seqpacket;
 pub mod shared;

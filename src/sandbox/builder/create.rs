@@ -1,6 +1,6 @@
 //! `create`: everything of a container up to, and without, its workload.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use libcontainer::container::Container;
 use libcontainer::container::builder::ContainerBuilder;
@@ -9,10 +9,10 @@ use libcontainer::syscall::syscall::SyscallType;
 use nix::unistd::Pid;
 
 use crate::sandbox::executor::{Function, FunctionExecutor, NativeExecutor};
-use crate::sandbox::function_log;
 use crate::sys::device_filter::DeviceFilter;
 use crate::sys::exec_filter;
 use crate::sys::process::SingleThreaded;
+use crate::sys::reopen::append_without_waiting;
 use crate::vm::{Engine, EngineOptions, Module, WasmEdge};
 use crate::wire::control::{
     CreateDescriptor, CreateSpec, FunctionLaunch, Role, VerbRequest, Workload,
@@ -59,8 +59,9 @@ pub fn create(
     let builder = match &spec.workload {
         Workload::Native => builder.with_executor(NativeExecutor),
         Workload::Function(launch) => {
-            let log = function_log::open(stderr.as_fd()).map_err(|source| {
-                BuilderError::Stderr { function: launch.identity.function.clone(), source }
+            let log = append_without_waiting(&stderr).map_err(|source| BuilderError::Stderr {
+                function: launch.identity.function.clone(),
+                source,
             })?;
             let (broker, receiver) = (descriptors.next(), descriptors.next());
             let mut function = load(threads, launch, log, broker, receiver)?;

@@ -1,15 +1,13 @@
 //! What a container's planning tells the user: on the container's stderr, in containerd's log and in the daemon's.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write as _;
-use std::os::fd::{AsFd, AsRawFd as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::fd::AsFd;
 use std::path::Path;
-
-use nix::fcntl::OFlag;
 
 use super::container::BundleLog;
 use crate::coordinator::Progress;
+use crate::sys::reopen::append_without_waiting;
 
 /// Tells what happens before a container exists. Never waits: a line for which its reader leaves no room is dropped.
 #[derive(Debug)]
@@ -23,13 +21,9 @@ impl StartProgress {
     /// For a container whose end of stderr is `stderr`; it stays the container's own.
     #[must_use]
     pub fn new(container: &str, bundle: &Path, stderr: &impl AsFd) -> Self {
-        // Another description of the same file: the container's own must not become non-blocking.
-        let path = format!("/proc/self/fd/{}", stderr.as_fd().as_raw_fd());
-        let mut options = OpenOptions::new();
-        options.append(true).custom_flags(OFlag::O_NONBLOCK.bits());
         Self {
             container: container.to_owned(),
-            stderr: options.open(path).ok(),
+            stderr: append_without_waiting(stderr).ok().map(File::from),
             log: BundleLog::open(bundle),
         }
     }
@@ -64,8 +58,11 @@ impl Progress for StartProgress {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
     use std::io::Read as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
 
+    use nix::fcntl::OFlag;
     use nix::sys::stat::Mode;
     use nix::unistd::mkfifo;
 

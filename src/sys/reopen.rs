@@ -1,0 +1,42 @@
+//! Second open files of a pipe. Whether writes block belongs to an open file, which all its descriptors share, in this
+//! process and in others: only a second one of the same pipe can be non-blocking alone.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+
+/// Opens what is behind `fd` once more. Writes append and never wait; those through `fd` go on as before.
+///
+/// # Errors
+/// When `/proc` is not there, or nobody has a FIFO open for reading.
+pub fn append_without_waiting(fd: &impl AsFd) -> io::Result<OwnedFd> {
+    let mut options = OpenOptions::new();
+    options.append(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    options.open(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())).map(Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::{ErrorKind, Write as _};
+
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+
+    use super::*;
+
+    #[test]
+    fn the_second_one_does_not_wait_and_the_first_one_still_does() {
+        let (reader, writer) = io::pipe().unwrap();
+        let mut second = File::from(append_without_waiting(&writer).unwrap());
+        let full = loop {
+            if let Err(error) = second.write_all(&[0; 4096]) {
+                break error;
+            }
+        };
+        assert_eq!(full.kind(), ErrorKind::WouldBlock);
+        let flags = OFlag::from_bits_retain(fcntl(&writer, FcntlArg::F_GETFL).unwrap());
+        assert!(!flags.contains(OFlag::O_NONBLOCK));
+        drop(reader);
+    }
+}
