@@ -11,10 +11,10 @@ use cwasi::vm::{
 };
 use cwasi::wire::control::EmbeddedModule;
 use cwasi_abi::REGION_PAGE;
-use cwasi_host_functions::{CallFailure, Deadline, Dispatch, Outgoing, Response};
 use tempfile::TempDir;
 
 use crate::harness::Case;
+use crate::inside::Inside;
 use crate::worker::Lines;
 
 const PAGE: i32 = REGION_PAGE.cast_signed();
@@ -32,29 +32,6 @@ pub const CASES: &[Case] = &[
     ("and_so_does_one_of_a_pool", without_a_copy_from_a_pool),
     ("a_sealed_region_is_copied_as_it_was_sealed_where_it_cannot_be_mapped", copied_as_sealed),
 ];
-
-/// A root that has one module embedded, and calls it by the name `echo`.
-struct Inside;
-
-impl Dispatch for Inside {
-    fn call(
-        &mut self,
-        target: &str,
-        _: Outgoing<'_>,
-        _: Deadline,
-    ) -> Result<Box<dyn Response>, CallFailure> {
-        panic!("{target} is embedded")
-    }
-
-    fn embedded(
-        &mut self,
-        target: &str,
-        _: u64,
-        _: Deadline,
-    ) -> Result<Option<usize>, CallFailure> {
-        Ok((target == "echo").then_some(0))
-    }
-}
 
 /// How many of this process' mappings show payloads.
 fn mapped() -> usize {
@@ -91,7 +68,8 @@ struct Vm {
 
 impl Vm {
     fn new(module: &WasmEdgeModule, pool: Option<SegmentPool>) -> Self {
-        let mut host = Host::new(Context::default(), Box::new(Inside), Box::new(Lines::default()));
+        let mut host =
+            Host::new(Context::default(), Box::new(Inside("echo")), Box::new(Lines::default()));
         host.begin(Context::default());
         let spec = InstanceSpec { pool, ..InstanceSpec::default() };
         let instance = module.instantiate(&spec, &mut host).unwrap();

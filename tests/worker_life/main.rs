@@ -13,6 +13,8 @@ mod endings;
 mod guests;
 mod harness;
 mod hostile;
+#[path = "../../src/vm/wasmedge/tests/inside.rs"]
+mod inside;
 mod parts;
 mod reactors;
 mod regions;

@@ -278,6 +278,7 @@ fn an_export_that_does_not_exist_is_a_trap() {
 }
 
 mod embedding;
+mod inside;
 mod ownership;
 mod regions;
 mod renewal;

@@ -2,6 +2,7 @@
 //! instances that serve one request after the other and as embedded callees.
 
 use super::embedding::{embed, load_embedding};
+use super::inside::Inside;
 use super::*;
 use crate::vm::reactor::{Ahead, Kept};
 
@@ -136,29 +137,11 @@ const CALLS: &str = r#"(module
             (then (return (i32.const -2))))
         (i32.load (i32.const 36))))"#;
 
-/// Says that the callee is embedded.
-struct Inside;
-
-impl Dispatch for Inside {
-    fn call(
-        &mut self,
-        target: &str,
-        _: Outgoing<'_>,
-        _: Deadline,
-    ) -> Result<Box<dyn Response>, CallFailure> {
-        panic!("{target} is embedded")
-    }
-
-    fn embedded(&mut self, _: &str, _: u64, _: Deadline) -> Result<Option<usize>, CallFailure> {
-        Ok(Some(0))
-    }
-}
-
 /// As [`kept`], of an embedded callee.
 fn embedded(wat: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
     let (root, callee) = (build(CALLS), build(wat));
     let module = load_embedding(&root, &[embed("callee", &callee, true)]).unwrap();
-    let mut host = Host::new(Context::default(), Box::new(Inside), Box::new(Echo));
+    let mut host = Host::new(Context::default(), Box::new(Inside("callee")), Box::new(Echo));
     host.begin(Context::default());
     let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
     let call = |number: usize| {
