@@ -261,13 +261,24 @@ impl Drop for Container<'_> {
             let _gone = nix::sys::signal::kill(self.pid, nix::sys::signal::Signal::SIGKILL);
             // A frozen one dies when delete thaws it.
             let _replied = self.bed.try_send(&self.id, Verb::Delete, &[]);
-            let _reaped = waitpid(self.pid, None);
+            self.reap();
         }
         let _replied = self.bed.try_send(&self.id, Verb::Delete, &[]);
     }
 }
 
 impl Container<'_> {
+    /// Reaps a killed init, for a bounded time: one that has not joined its pid namespace yet may wait for ever.
+    fn reap(&self) {
+        let end = Instant::now() + WAIT;
+        while waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) == Ok(WaitStatus::StillAlive) {
+            if Instant::now() > end {
+                return eprintln!("{}: killed, and {} is still there", self.id, self.pid);
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
     pub fn verb(&self, verb: Verb) -> Result<(), String> {
         match self.bed.send(&self.id, verb, &[]) {
             VerbReply::Done => Ok(()),
