@@ -5,16 +5,16 @@ PROFILE ?= debug
 VIDEO ?=
 CASE ?=
 TEST ?=
-MINUTES ?= 30
+MINUTES ?=
 SEED ?=
-TARGET = $(or $(CARGO_TARGET_DIR),target)
+BUILT = $(or $(CARGO_TARGET_DIR),target)
 PROGRAMS = containerd-shim-cwasi-v1 cwasi-shim cwasi-sandbox
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
-.PHONY: help setup build guests demo demo-two-nodes test test-vm soak bench bench-quick lint miri install clean
+.PHONY: help setup build guests demo demo-two-nodes test test-vm soak bench bench-quick lint deny advisories arm64 miri install clean setup-lint
 
 help: ## This list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 
 setup: ## Install what is missing (Debian 12 or 13, as root)
 	@scripts/setup.sh
@@ -37,7 +37,7 @@ test: ## Every test, end to end on a private containerd included; but those of t
 	@scripts/test.sh
 
 soak: setup ## The fault suite for MINUTES=n (30) on three containerds, SEED=n to repeat one: target/soak
-	@scripts/soak.sh $(MINUTES) $(SEED)
+	@scripts/soak.sh $(or $(MINUTES),30) $(SEED)
 
 test-vm: setup ## Tests in virtual machines with cgroup v2 (QEMU without KVM, minutes; TEST=name for one)
 	@scripts/vm.sh $(TEST)
@@ -50,15 +50,27 @@ bench-quick: ## The same, less of it, in less than 5 minutes
 	@scripts/setup.sh --languages
 	@scripts/bench.sh quick $(if $(CASE),--case '$(CASE)')
 
-lint: setup ## Format and clippy, warnings denied
+lint: setup ## Format, clippy and documentation, warnings denied
 	@scripts/lint.sh
 
-miri: ## Undefined behaviour in the guest SDK (installs a nightly toolchain for it)
+deny: setup-lint ## Licences and sources of all dependencies
+	@scripts/deny.sh
+
+advisories: setup-lint ## Known vulnerabilities of all dependencies (clones a database from GitHub)
+	@scripts/deny.sh advisories
+
+arm64: setup-lint ## Type-check everything for 64-bit ARM
+	@scripts/arm64.sh
+
+miri: setup-lint ## Undefined behaviour in the guest SDK
 	@scripts/miri.sh
+
+setup-lint:
+	@scripts/setup.sh --lint
 
 install: setup ## Put the runtime where containerd finds it (PREFIX=/usr/local)
 	cargo build --release --bins
-	@scripts/install.sh '$(TARGET)/release' '$(DESTDIR)$(PREFIX)/bin' $(PROGRAMS)
+	@scripts/install.sh '$(BUILT)/release' '$(DESTDIR)$(PREFIX)/bin' $(PROGRAMS)
 
 clean: ## Remove what was built and run; keeps what set-up unpacked
 	cargo clean

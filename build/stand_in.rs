@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,7 +47,8 @@ fn build(engine: &Path, out: &Path) -> Option<()> {
     let name = name_of_llvm(&output(Command::new("readelf").arg("-d").arg(engine))?)?;
     let nm = ["-D", "--undefined-only", "--with-symbol-versions"];
     let (symbols, version) = symbols(&output(Command::new("nm").args(nm).arg(engine))?)?;
-    let trap = match env::var("CARGO_CFG_TARGET_ARCH").ok()?.as_str() {
+    let arch = env::var("CARGO_CFG_TARGET_ARCH").ok()?;
+    let trap = match arch.as_str() {
         "x86_64" => "ud2",
         "aarch64" => "udf #0",
         _ => return None,
@@ -63,12 +65,18 @@ fn build(engine: &Path, out: &Path) -> Option<()> {
     let (source, map) = (out.with_extension("s"), out.with_extension("map"));
     fs::write(&source, assembly).ok()?;
     fs::write(&map, format!("{version} {{ global: *; }};\n")).ok()?;
-    let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
-    let mut link = Command::new(compiler);
+    let mut link = Command::new(compiler(&arch));
     link.args(["-shared", "-nostdlib", "-s", "-Wl,-z,norelro", "-o"]).arg(out).arg(&source);
     link.arg(format!("-Wl,-soname,{name}"));
     link.arg(format!("-Wl,--version-script={}", map.display()));
     output(&mut link).map(drop)
+}
+
+/// Debian's name of the compiler for another architecture, unless the variable names one.
+fn compiler(arch: &str) -> OsString {
+    let is_cross = env::var_os("TARGET") != env::var_os("HOST");
+    let usual = if is_cross { format!("{arch}-linux-gnu-gcc") } else { "cc".to_owned() };
+    env::var_os("CC").unwrap_or_else(|| usual.into())
 }
 
 /// What a program says, if it succeeds.

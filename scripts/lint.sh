@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Format and clippy, warnings denied, in every workspace.
+# Format, clippy and rustdoc, warnings denied, in every workspace.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/workspaces.sh"
@@ -7,6 +7,10 @@ cd "$CHECKOUT"
 say "format and clippy: the runtime"
 cargo fmt --all --check
 cargo clippy --workspace --all-targets -- -D warnings
+say "documentation: the runtime"
+# A link that leads nowhere is a warning. Private items, too: most of the text is theirs, and may be linked to.
+export RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links"
+cargo doc --workspace --no-deps --document-private-items
 for folder in $(workspaces); do
     say "format and clippy: $folder"
     (
@@ -16,6 +20,7 @@ for folder in $(workspaces); do
             cargo clippy --workspace --target "$GUEST_TARGET" --target-dir "$TARGET_DIR/guests" -- -D warnings
         else
             cargo clippy --workspace --all-targets --target-dir "$TARGET_DIR/host" -- -D warnings
+            cargo doc --workspace --no-deps --document-private-items --target-dir "$TARGET_DIR/host"
         fi
     )
 done

@@ -8,11 +8,13 @@
 #   Set WASMEDGE_INCLUDE_DIR and WASMEDGE_LIB_DIR to use one from elsewhere.
 #
 # `setup.sh --check` only says what is missing (exit code 1 when something is). `setup.sh --languages` also unpacks the
-# toolchains of the languages that docs/languages.md shows, which only the tests need.
+# toolchains of the languages that docs/languages.md shows, which only the tests need. `setup.sh --lint` also builds and
+# installs the tools of the other checks (tools.sh).
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/unpacked.sh"
 source "$CHECKOUT/scripts/languages.sh"
+source "$CHECKOUT/scripts/tools.sh"
 
 WASMEDGE_VERSION=0.14.1
 RUST_TARGET=wasm32-wasip1
@@ -114,7 +116,7 @@ install_rust() {
 
 # ---- main ------------------------------------------------------------------------------------------
 
-check=; wants_languages=
+check=; wants_languages=; wants_tools=
 for argument in "$@"; do
     case $argument in
     --check) check=yes ;;
@@ -122,7 +124,8 @@ for argument in "$@"; do
         wants_languages=yes
         UNPACKED+=("${UNPACKED_FOR_LANGUAGES[@]}")
         ;;
-    *) die "unknown argument $argument: use --check, --languages or none" ;;
+    --lint) wants_tools=yes ;;
+    *) die "unknown argument $argument: use --check, --languages, --lint or none" ;;
     esac
 done
 packages=$(missing_packages | tr '\n' ' ')
@@ -131,8 +134,14 @@ languages=
 if [ -n "$wants_languages" ] && ! languages_are_there; then languages="Zig, node, AssemblyScript"; fi
 wasmedge=; wasmedge_is_there || wasmedge="WasmEdge $WASMEDGE_VERSION (libwasmedge-dev)"
 rust=; rust_is_there || rust="Rust $(rust_channel) with target $RUST_TARGET"
+tools=; toolchains=
+if [ -n "$wants_tools" ]; then
+    packages+=$(missing_arm64_packages)
+    tools=$(missing_tools)
+    toolchains=$(missing_toolchains)
+fi
 
-if [ -z "$packages$unpack$wasmedge$rust$languages" ]; then
+if [ -z "$packages$unpack$wasmedge$rust$languages$tools$toolchains" ]; then
     say "set-up: everything is there"
     exit 0
 fi
@@ -142,6 +151,8 @@ say "set-up is about to install:"
 [ -z "$rust" ] || printf '      toolchain: %s\n' "$rust" >&2
 [ -z "$unpack" ] || printf '      unpacked below %s, not installed: %s\n' "$STATE_DIR" "$(echo $unpack)" >&2
 [ -z "$languages" ] || printf '      unpacked below %s, not installed: %s\n' "$LANGUAGES_DIR" "$languages" >&2
+[ -z "$toolchains" ] || printf '      for checks: %s\n' "$(echo $toolchains)" >&2
+[ -z "$tools" ] || printf '      built below %s, not installed: %s\n' "$STATE_DIR" "$(echo $tools)" >&2
 [ -z "$check" ] || exit 1
 command -v apt-get >/dev/null || die "set-up knows Debian 12 and 13 only; elsewhere install the above yourself"
 if [ -n "$packages$wasmedge" ]; then
@@ -159,4 +170,6 @@ fi
 [ -z "$rust" ] || install_rust
 [ -z "$unpack" ] || unpack_missing
 [ -z "$languages" ] || install_languages
+[ -z "$toolchains" ] || install_toolchains
+[ -z "$tools" ] || install_tools
 say "set-up: done"

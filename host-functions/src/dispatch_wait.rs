@@ -15,7 +15,7 @@ const READY_LEN: u32 = Ready::SIZE as u32;
 
 /// Waits until one of the calls behind `count` handles has ended, at most `timeout_ms` milliseconds
 /// ([`WAIT_FOR_EVER`]: until their deadlines). Writes a [`Ready`] for the first of those that have, keeps its response
-/// or its error's message for [`response_read`](crate::response_read), and frees its handle.
+/// or its error's message for [`response_read`](crate::response_read()), and frees its handle.
 ///
 /// # Errors
 /// All handles stay as they are: [`Errno::Timeout`] when none has ended; [`Errno::BadPointer`];

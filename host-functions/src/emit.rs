@@ -6,7 +6,7 @@ use crate::request_dispatcher::{arguments, checked, full, keep, tell};
 use crate::{GuestMemory, GuestPtr, Host};
 
 /// Leaves a message for a function and does not wait for its handler. Returns once it is kept; of a failure
-/// the message's text is kept for [`response_read`](crate::response_read).
+/// the message's text is kept for [`response_read`](crate::response_read()).
 ///
 /// # Errors
 /// As [`request_dispatcher`](crate::request_dispatcher()).

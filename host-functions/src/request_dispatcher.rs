@@ -12,7 +12,7 @@ use crate::{
 const OUTCOME_LEN: u32 = Outcome::SIZE as u32;
 
 /// Calls a function, waits for its end and keeps the response, or the error's message, for
-/// [`response_read`](crate::response_read). Returns the call's errno.
+/// [`response_read`](crate::response_read()). Returns the call's errno.
 ///
 /// The outcome is written whenever the pointers are valid, for failed calls too.
 ///

@@ -5,7 +5,7 @@
 //!
 //! - [`engine`]: the traits and what an invocation can end with; knows no engine.
 //! - [`reactor`]: the `cwasi_handle` protocol over any engine.
-//! - [`wasmedge`]: the engine that we use; with [`compile`] the sole importer of `wasmedge_*`.
+//! - [`wasmedge`]: the engine that we use; with [`mod@compile`] the sole importer of `wasmedge_*`.
 //! - [`dispatch`]: the dispatcher as host functions see it.
 //! - [`gate`]: what stands between modules of one VM.
 //! - `sockets`: which destinations guests' sockets may have.
@@ -34,8 +34,8 @@ pub mod engine;
 pub mod fingerprint;
 pub mod gate;
 pub mod reactor;
-mod sockets;
-mod state;
+pub(crate) mod sockets;
+pub(crate) mod state;
 mod wasi_calls;
 pub mod wasmedge;
 

@@ -11,6 +11,16 @@ fn problems(pairs: &[(&str, &str)]) -> Vec<String> {
 }
 
 #[test]
+fn the_documents_table_has_every_key() {
+    let page = include_str!("../../../docs/annotations.md");
+    for key in KEYS {
+        assert!(page.contains(&format!("| `{key}` |")), "docs/annotations.md lacks {key}");
+        let problem = parse(&[(key, "")]).map_or_else(|error| error.to_string(), |_| String::new());
+        assert!(!problem.contains("is not known"), "FunctionSpec::apply lacks {key}");
+    }
+}
+
+#[test]
 fn defaults_hold() {
     let spec = parse(&[("other.key", "x")]).unwrap();
     assert_eq!(spec, FunctionSpec::default());

@@ -6,7 +6,7 @@
 //! - [`table`]: which tasks there are; [`container`]: one of them.
 //! - [`create`], [`lifecycle`], [`inspect`]: the verbs.
 //! - [`provision`]: asks the coordinator what to run; [`progress`]: what the user hears meanwhile;
-//!   [`rootfs`], [`io`]: what a container stands on.
+//!   [`rootfs`](super::rootfs), [`io`]: what a container stands on.
 //! - [`error`]: the only mapping from our errors to ttrpc statuses.
 
 pub mod container;

@@ -1,4 +1,4 @@
-//! Log lines through the crate [`log`](::log): they reach the function's stderr with level and function name.
+//! Log lines through the crate [`log`]: they reach the function's stderr with level and function name.
 //!
 //! ```
 //! cwasi::log::init();

@@ -1,0 +1,62 @@
+# What only the checks need. Sourced by `setup.sh --lint` and by the scripts of these checks.
+#
+# - cargo-deny, built from source below .cwasi/tools: no registry that every machine reaches has a current program of it.
+# - A nightly toolchain, for Miri. Nothing else is built with it.
+# - The standard library and a C compiler for 64-bit ARM.
+
+TOOLS_DIR=$STATE_DIR/tools
+# name and version
+TOOLS=(
+    "cargo-deny 0.20.2"
+)
+NIGHTLY=nightly-2026-05-20
+NIGHTLY_COMPONENTS=(miri rust-src)
+ARM64=aarch64-unknown-linux-gnu
+ARM64_PACKAGES="gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
+
+missing_tools() {
+    local name version
+    for tool in "${TOOLS[@]}"; do
+        read -r name version <<<"$tool"
+        grep -qs "^\"$name $version " "$TOOLS_DIR/.crates.toml" || echo "$name-$version"
+    done
+}
+
+# What rustup is to install: toolchains and targets, one on each line.
+missing_toolchains() {
+    local sysroot component
+    # rustup installs nothing when it is asked where something is.
+    sysroot=$(RUSTUP_AUTO_INSTALL=0 rustup run "$NIGHTLY" rustc --print sysroot 2>/dev/null || true)
+    for component in "${NIGHTLY_COMPONENTS[@]}"; do
+        grep -qs "^$component" "$sysroot/lib/rustlib/components" || echo "$NIGHTLY"
+    done | sort -u
+    sysroot=$(cd "$CHECKOUT" && RUSTUP_AUTO_INSTALL=0 rustc --print sysroot 2>/dev/null || true)
+    [ -d "$sysroot/lib/rustlib/$ARM64" ] || echo "$ARM64"
+}
+
+missing_arm64_packages() {
+    # On such a machine the ordinary compiler is the one.
+    [ "$(uname -m)" = aarch64 ] || command -v aarch64-linux-gnu-gcc >/dev/null || echo "$ARM64_PACKAGES"
+}
+
+install_toolchains() {
+    local components
+    command -v rustup >/dev/null || die "Miri and the check for 64-bit ARM need rustup (https://rustup.rs)"
+    components=$(printf -- ' -c %s' "${NIGHTLY_COMPONENTS[@]}")
+    say "installing $NIGHTLY with ${NIGHTLY_COMPONENTS[*]}, and the standard library for $ARM64"
+    # shellcheck disable=SC2086 # one word per option
+    rustup toolchain install "$NIGHTLY" --profile minimal $components --no-self-update >&2
+    (cd "$CHECKOUT" && rustup target add "$ARM64" >&2)
+}
+
+# Unoptimized: they run for seconds, and optimizing takes longer than it saves.
+install_tools() {
+    local name version
+    for tool in "${TOOLS[@]}"; do
+        read -r name version <<<"$tool"
+        say "building $name $version into $TOOLS_DIR"
+        (cd "$CHECKOUT" && cargo install --quiet --debug --locked --version "$version" --root "$TOOLS_DIR" \
+            --target-dir "$TARGET_DIR/tools" "$name" >&2)
+    done
+    rm -rf "$TARGET_DIR/tools"
+}
