@@ -83,3 +83,11 @@ fn the_sandbox_does() {
     let sandbox = needed(env!("CARGO_BIN_EXE_cwasi-sandbox"));
     assert!(sandbox.contains("libwasmedge"), "{sandbox}");
 }
+
+#[test]
+fn the_engine_finds_the_sandboxs_writev() {
+    let nm = ["--dynamic", "--defined-only", env!("CARGO_BIN_EXE_cwasi-sandbox")];
+    let output = Command::new("nm").args(nm).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.lines().any(|line| line.ends_with(" T writev")), "{text}");
+}

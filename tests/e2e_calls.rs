@@ -171,8 +171,9 @@ fn the_callees_error_reaches_the_caller_with_its_message() {
     let scene = scene("failed");
     scene.secondary("server", "server");
     scene.secondary("filter", "filter");
-    // A command's stderr is its container's; its caller learns the exit code.
-    for (target, says) in [("server", "no wheels"), ("filter", "exit code 3")] {
+    for (target, says) in
+        [("server", "no wheels"), ("filter", "exit code 3; end of its stderr: no wheels")]
+    {
         let outcome = probe(&scene, &format!("p-{target}"), &["call", target, "!fail no wheels"]);
         assert_eq!(outcome.code, cwasi_abi::Errno::Failed.code(), "{}", outcome.stderr);
         assert!(outcome.stderr.contains(says), "{}", outcome.stderr);

@@ -88,3 +88,21 @@ fn a_call_that_dies_in_a_write_that_nobody_reads_says_so() {
     let _read = read_until(&fifo(&scene, "printer-stdout"), all);
     let _served = call("again", "another line").success();
 }
+
+#[test]
+fn a_failing_commands_stderr_reaches_its_log_and_the_end_of_it_its_caller() {
+    /// What a caller gets of it, the end of the line included.
+    const TAIL: usize = 1024;
+    let scene = scene("stderr-tail");
+    scene.secondary("filter", "filter");
+    let said = format!("{}{}", "a".repeat(3 * TAIL), "b".repeat(TAIL - 1));
+    let fail = format!("!fail {said}");
+    let outcome = scene.run(scene.guest("p", "probe").args(["call", "filter", &fail]));
+    assert_eq!(outcome.code, cwasi_abi::Errno::Failed.code(), "{}", outcome.stderr);
+    let end = format!("filter: exit code 3; end of its stderr: {}\n", "b".repeat(TAIL - 1));
+    assert!(outcome.stderr.ends_with(&end), "{}", outcome.stderr);
+    // The log was a pipe without a reader until now, and has all of it.
+    let whole = |text: &str| text.contains('\n').then_some(());
+    let (text, ()) = read_until(&fifo(&scene, "filter-stderr"), whole);
+    assert_eq!(text, format!("{said}\n"));
+}

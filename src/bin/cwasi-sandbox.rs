@@ -1,9 +1,11 @@
 //! `cwasi-sandbox`: the data plane's binary. Linked with the engine; started by the shim only.
+#![expect(unsafe_code, reason = "takes the place of a function of libc")]
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use cwasi::sys::stderr_tail;
 use cwasi::vm::compile::{CPU_SECONDS_MAX, Limits, MEMORY_MAX, end_with_stdin};
 
 /// Data plane of CWASI: runs containers and functions for the shim daemon `cwasi-shim`.
@@ -34,6 +36,21 @@ enum Command {
         /// Where the native code goes; appears whole or not at all.
         out: PathBuf,
     },
+}
+
+/// Called by the engine, and by everything else in this program, in place of libc's: see [`stderr_tail`].
+///
+/// # Safety
+/// As writev(2).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn writev(
+    fd: libc::c_int,
+    parts: *const libc::iovec,
+    count: libc::c_int,
+) -> libc::ssize_t {
+    // SAFETY:
+    // - says the caller.
+    unsafe { stderr_tail::writev(fd, parts, count) }
 }
 
 fn main() -> ExitCode {

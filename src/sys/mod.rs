@@ -9,6 +9,7 @@
 //! - [`mapping`]: pages in use that are backed by memfds.
 //! - [`shared`]: memory of a process and its children.
 //! - [`spin`]: waiting without sleeping.
+//! - [`stderr_tail`]: the last bytes that a guest has written to stderr.
 //! - [`bell`]: waking one of several processes.
 //! - [`processors`]: getting off one that another process needs.
 //! - [`watch`]: many descriptors of which few are ready.
@@ -41,4 +42,5 @@ pub mod segment;
 pub mod seqpacket;
 pub mod shared;
 pub mod spin;
+pub mod stderr_tail;
 pub mod watch;

@@ -99,7 +99,8 @@ fn random() -> String {
         )
 }
 
-/// A command: "x…" says "err" on stdout and exits with 5, "t…" traps, anything else is written back after "got:".
+/// A command: "x…" says "err" on stdout and "why" on stderr and exits with 5, "t…" says "why" and traps, anything else is
+/// written back after "got:".
 const COMMAND: &str = r#"(module
   (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
   (import "wasi_snapshot_preview1" "fd_read" (func $read (param i32 i32 i32 i32) (result i32)))
@@ -107,6 +108,7 @@ const COMMAND: &str = r#"(module
   (memory (export "memory") 4)
   (data (i32.const 100) "got:")
   (data (i32.const 200) "err\n")
+  (data (i32.const 204) "why\n")
   (func $put (param $fd i32) (param $ptr i32) (param $len i32)
     (i32.store (i32.const 0) (local.get $ptr))
     (i32.store (i32.const 4) (local.get $len))
@@ -125,8 +127,11 @@ const COMMAND: &str = r#"(module
           (if (local.get $len) (then
             (if (i32.eq (i32.load8_u (i32.const 65536)) (i32.const 0x78)) (then
               (call $put (i32.const 1) (i32.const 200) (i32.const 4))
+              (call $put (i32.const 2) (i32.const 204) (i32.const 4))
               (call $exit (i32.const 5))))
-            (if (i32.eq (i32.load8_u (i32.const 65536)) (i32.const 0x74)) (then unreachable))))
+            (if (i32.eq (i32.load8_u (i32.const 65536)) (i32.const 0x74)) (then
+              (call $put (i32.const 2) (i32.const 204) (i32.const 4))
+              unreachable))))
           (call $put (i32.const 2) (i32.const 200) (i32.const 4))
           (call $put (i32.const 1) (i32.const 100) (i32.const 4))))
       (if (local.get $len)

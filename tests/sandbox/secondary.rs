@@ -210,12 +210,17 @@ fn a_command_reads_stdin_and_answers_on_stdout() {
     }
     let (code, message) = caller.call(b"x").unwrap_err();
     assert_eq!(errno(code), Errno::Failed, "{message}");
-    assert!(message.ends_with("exit code 5: err"), "with the end of its stdout: {message}");
-    assert_eq!(errno(caller.call(b"t").unwrap_err().0), Errno::Trapped);
+    let says = "f: exit code 5; end of its stderr: why; end of its stdout: err";
+    assert!(message.ends_with(says), "{message}");
+    let (code, message) = caller.call(b"t").unwrap_err();
+    assert_eq!(errno(code), Errno::Trapped);
+    // Nothing of the command before is in it.
+    assert!(message.ends_with("unreachable; end of its stderr: why"), "{message}");
     assert_eq!(caller.call(b"again"), Ok(b"got:again".to_vec()));
     function.end();
     assert_eq!(function.container.output(), "", "responses only");
-    assert!(function.container.errors().starts_with("err\n"), "stderr is the container's");
+    let errors = function.container.errors();
+    assert!(errors.starts_with("err\nerr\nerr\nerr\nwhy\nwhy\n"), "all of it: {errors}");
 }
 
 #[test]

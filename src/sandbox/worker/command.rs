@@ -1,4 +1,5 @@
-//! A WASI command as the handler of a request: payload on stdin, response on stdout, stderr as it is.
+//! A WASI command as the handler of a request: payload on stdin, response on stdout. stderr is the container's; a failing
+//! command's caller gets a copy of its end.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -12,6 +13,7 @@ use crate::modes::{CallError, Payload};
 use crate::sandbox::stderr;
 use crate::sys::process::redirect;
 use crate::sys::segment::Segment;
+use crate::sys::stderr_tail;
 use crate::vm::{End, Host, Instance};
 use crate::wire::control::FunctionLaunch;
 use crate::wire::frame::INLINE_MAX;
@@ -20,8 +22,8 @@ use crate::wire::frame::INLINE_MAX;
 /// that crosses the limit is seen to have crossed it.
 const RESPONSE_SLACK: u64 = 16 << 20;
 
-/// Bytes of a failed command's stdout that its caller gets.
-const TAIL_MAX: u64 = 1024;
+/// Bytes of a failed command's stdout that its caller gets; of stderr as many ([`stderr_tail::TAIL_MAX`]).
+const STDOUT_TAIL_MAX: u64 = 1024;
 
 /// The container's own stdin and stdout, to return to after each request.
 #[derive(Debug)]
@@ -71,23 +73,23 @@ pub fn run<I: Instance>(
     let internal = |error: StdioError| CallError::Internal { message: error.to_string() };
     let mut output = output(launch.max_payload).map_err(internal)?;
     connect(payload, &output).map_err(internal)?;
+    stderr_tail::begin();
     let end = instance.run_command(export, host);
+    stderr_tail::end();
     stdio.restore().map_err(internal)?;
     let function = &launch.identity.function;
     match end {
         End::Exited(0) => {}
         End::Exited(code) => {
-            let said = tail(&mut output).map_err(internal)?;
-            let message = if said.is_empty() {
-                format!("{function}: exit code {code}")
-            } else {
-                format!("{function}: exit code {code}: {said}")
-            };
-            return Err(CallError::Failed { message });
+            let said = last_words(&mut output).map_err(internal)?;
+            return Err(CallError::Failed {
+                message: format!("{function}: exit code {code}{said}"),
+            });
         }
         End::Trapped(trap) => {
             stderr::try_line(&format!("{function}: {trap}"));
-            return Err(CallError::Trapped { message: format!("{function}: {trap}") });
+            let said = last_words(&mut output).map_err(internal)?;
+            return Err(CallError::Trapped { message: format!("{function}: {trap}{said}") });
         }
     }
     // Where the command stopped writing.
@@ -99,13 +101,26 @@ pub fn run<I: Instance>(
     response(output, written).map_err(internal)
 }
 
-/// The end of what a command that failed has written to stdout: often the reason.
-fn tail(output: &mut File) -> Result<String, StdioError> {
+/// The ends of what a command that failed has written to stderr and stdout, for its caller: often the reason.
+fn last_words(output: &mut File) -> Result<String, StdioError> {
+    let mut words = String::new();
+    for (stream, bytes) in [("stderr", stderr_tail::get()), ("stdout", stdout_tail(output)?)] {
+        let text = String::from_utf8_lossy(&bytes);
+        // The tail may begin inside a character.
+        let text = text.trim_start_matches(char::REPLACEMENT_CHARACTER).trim();
+        if !text.is_empty() {
+            words.extend(["; end of its ", stream, ": ", text]);
+        }
+    }
+    Ok(words)
+}
+
+fn stdout_tail(output: &mut File) -> Result<Vec<u8>, StdioError> {
     let written = output.stream_position().map_err(os("lseek"))?;
-    let start = written.saturating_sub(TAIL_MAX);
+    let start = written.saturating_sub(STDOUT_TAIL_MAX);
     let mut bytes = vec![0; usize::try_from(written - start).unwrap_or(0)];
     output.read_exact_at(&mut bytes, start).map_err(os("read"))?;
-    Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+    Ok(bytes)
 }
 
 /// The first `written` bytes: small ones travel in the frame, large ones as the memfd itself.
