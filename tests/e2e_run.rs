@@ -107,6 +107,11 @@ fn the_memory_limit_holds_and_the_cgroup_is_the_asked_one() {
     assert!(memory.is_some_and(|line| line.ends_with(&wanted)), "{cgroups}");
     let metrics = scene.ctr(["task", "metrics", "small"]).success().text();
     assert!(metrics.contains(LIMIT), "{metrics}");
+    // Resident memory and page faults are left out when they are 0. Names of cgroup v1, or of v2.
+    let json = scene.ctr(["task", "metrics", "--format", "json", "small"]).success().text();
+    for names in [["\"total_rss\"", "\"anon\""], ["\"total_pg_fault\"", "\"pgfault\""]] {
+        assert!(names.iter().any(|name| json.contains(name)), "{names:?} missing in {json}");
+    }
     let hungry = scene.guest("hungry", "probe").args(["alloc", "512"]);
     let outcome = scene.run(hungry.flag("--memory-limit").flag(LIMIT));
     assert_eq!(outcome.code, 137, "{}{}", outcome.text(), outcome.stderr);

@@ -147,8 +147,9 @@ impl Tasks {
         }
         let total = kills.total();
         tracing::warn!(container = container.id, new, total, "killed for want of memory");
+        let processes = if new == 1 { "process" } else { "processes" };
         let line = format!(
-            "{new} processes killed for want of memory, {total} so far: raise the container's memory limit"
+            "{new} {processes} killed for want of memory, {total} so far: raise the container's memory limit"
         );
         container.log.line("warning", &container.id, &line);
     }

@@ -4,7 +4,7 @@
 //! all the same: its future would be dropped in the middle, so what changes a task runs on a task of its own.
 //!
 //! - [`table`]: which tasks there are; [`container`]: one of them.
-//! - [`create`], [`lifecycle`], [`inspect`]: the verbs.
+//! - [`create`], [`lifecycle`], [`inspect`]: the verbs; `metrics`: what one of them reads.
 //! - [`provision`]: asks the coordinator what to run; [`progress`]: what the user hears meanwhile;
 //!   [`rootfs`](super::rootfs), [`io`]: what a container stands on.
 //! - [`error`]: the only mapping from our errors to ttrpc statuses.
@@ -15,6 +15,7 @@ pub mod error;
 pub mod inspect;
 pub mod io;
 pub mod lifecycle;
+mod metrics;
 pub mod progress;
 pub mod provision;
 pub mod table;
