@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs tests/vm/NAME.sh as root in a machine of its own: QEMU without KVM, Debian 13's cloud kernel, cgroup v2, no systemd.
-# The machine has the runtime of target/debug (PROFILE=release: target/release), containerd 1.7, runc and busybox, in memory.
+# The machine has the runtime of target/debug (PROFILE=release: target/release), containerd 1.7, runc, busybox and the
+# function tests/vm/act.wat, in memory.
 #
 #   vm.sh NAME…         each test in a machine of its own; without a name, all of tests/vm
 #
@@ -36,11 +37,12 @@ make_root() {
     mkdir -p "$root"/{proc,sys,dev,run,tmp,var,etc,rootfs/bin,rootfs/proc,rootfs/sys,rootfs/dev,rootfs/run}
     install -m 755 "$STATE_DIR/busybox/bin/busybox" "$root/rootfs/bin/busybox"
     install -D -m 755 "$STATE_DIR/busybox/bin/busybox" "$root/bin/busybox"
-    for applet in sh mount switch_root mkdir cp cat echo grep sleep touch rm chmod ls poweroff seq printf env; do
-        ln -s busybox "$root/bin/$applet"
+    for applet in $("$root/bin/busybox" --list); do
+        [ "$applet" = busybox ] || ln -s busybox "$root/bin/$applet"
     done
     add_programs "$root" "$PROGRAMS_DIR"/{containerd-shim-cwasi-v1,cwasi-shim,cwasi-sandbox} \
         "$STATE_DIR"/containerd-1.7/usr/bin/{containerd,ctr,containerd-shim-runc-v2} "$STATE_DIR/runc/usr/sbin/runc"
+    "$PROGRAMS_DIR/cwasi-testbed" assemble "$CHECKOUT/tests/vm/act.wat" "$root/rootfs/act.wasm"
     install -m 755 "$CHECKOUT/tests/vm/init" "$root/init"
     install -m 644 "$CHECKOUT/tests/vm/$name.sh" "$root/test.sh"
 }
@@ -66,7 +68,9 @@ run_test() {
     grep '^vm-test:' "$log" >&2
 }
 
-[ -e "$PROGRAMS_DIR/cwasi-sandbox" ] || die "$PROGRAMS_DIR has no runtime: make build"
+for program in cwasi-sandbox cwasi-testbed; do
+    [ -e "$PROGRAMS_DIR/$program" ] || die "$PROGRAMS_DIR has no $program: make build"
+done
 mkdir -p "$VM_DIR"
 unpack_for_vm
 if [ $# = 0 ]; then

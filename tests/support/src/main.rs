@@ -1,5 +1,6 @@
 //! `cwasi-testbed`: image archives and private containerds for the tests and the demo.
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
@@ -43,6 +44,13 @@ enum Verb {
         media_type: String,
         #[command(flatten)]
         start: StartArguments,
+    },
+    /// Write a module from its text (WAT).
+    Assemble {
+        /// The text.
+        text: PathBuf,
+        /// The module.
+        out: PathBuf,
     },
     /// Run a command with a private containerd: CONTAINERD_ADDRESS is set and its ctr is first on PATH.
     With {
@@ -120,6 +128,10 @@ fn main() -> Result<ExitCode> {
         }
         Verb::ModuleImage { out, reference, wasm, media_type, start } => {
             write_module_image(&wasm, &media_type, &reference, &start.into(), &out)?;
+        }
+        Verb::Assemble { text, out } => {
+            let module = wat::parse_file(&text)?;
+            fs::write(&out, module).with_context(|| format!("cannot write {}", out.display()))?;
         }
         Verb::With { bed, command } => return with(bed, &command),
         Verb::TwoNodes { bed, command } => return two_nodes(bed, &command),
