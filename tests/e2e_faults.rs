@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use cwasi_testbed::processes::{Process, descendants, ids_in_namespaces};
 use cwasi_testbed::run::Outcome;
 use cwasi_testbed::scene::{Scene, wait_for};
+use cwasi_testbed::{guard, place};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -301,22 +302,18 @@ fn a_killed_shim_leaves_nothing_behind() {
     let _served = call(&scene, "p", "server").success();
 }
 
-/// A file system of `size` (as tmpfs spells it), unmounted when dropped.
+/// A small file system, unmounted when dropped; `room` is an option of tmpfs, such as `size=200k`.
 struct SmallDisk(std::path::PathBuf);
 
 impl SmallDisk {
-    fn mount(path: &Path, size: &str) -> Self {
+    fn mount(path: &Path, room: &str) -> Self {
         std::fs::create_dir_all(path).unwrap();
-        let options = format!("size={size}");
-        mount(Some("tmpfs"), path, Some("tmpfs"), MsFlags::empty(), Some(options.as_str()))
-            .unwrap();
+        mount(Some("tmpfs"), path, Some("tmpfs"), MsFlags::empty(), Some(room)).unwrap();
         Self(path.to_owned())
     }
 
-    fn grow(&self, size: &str) {
-        let options = format!("size={size}");
-        mount(Some("tmpfs"), &self.0, Some("tmpfs"), MsFlags::MS_REMOUNT, Some(options.as_str()))
-            .unwrap();
+    fn change(&self, room: &str) {
+        mount(Some("tmpfs"), &self.0, Some("tmpfs"), MsFlags::MS_REMOUNT, Some(room)).unwrap();
     }
 }
 
@@ -326,22 +323,70 @@ impl Drop for SmallDisk {
     }
 }
 
+/// Other directories in the node's configuration; dropped, the bed's own are back, which other tests use.
+struct Directories<'a>(&'a Path);
+
+impl<'a> Directories<'a> {
+    fn set(bed: &'a Path, state: &Path, cache: &Path) -> Self {
+        let config = format!("state_dir = {state:?}\ncache_dir = {cache:?}\n");
+        std::fs::write(bed.join("cwasi.toml"), config).unwrap();
+        Self(bed)
+    }
+}
+
+impl Drop for Directories<'_> {
+    fn drop(&mut self) {
+        std::fs::write(self.0.join("cwasi.toml"), guard::cwasi_config(self.0)).unwrap();
+    }
+}
+
 #[test]
 fn a_full_cache_disk_is_said_and_harms_nothing_that_is_compiled() {
     let scene = scene("disk");
     let bed = &scene.containerd.ready().dir;
     // Room for the module, not for its native code.
-    let disk = SmallDisk::mount(&bed.join("cache"), "200k");
-    let config =
-        format!("state_dir = {:?}\ncache_dir = {:?}\n", bed.join("cwasi"), bed.join("cache"));
-    std::fs::write(bed.join("cwasi.toml"), config).unwrap();
+    let disk = SmallDisk::mount(&bed.join("cache"), "size=200k");
+    let _directories = Directories::set(bed, &bed.join("cwasi"), &bed.join("cache"));
     let refused = scene.run(scene.guest("full", "probe").args(["args"]));
     assert_ne!(refused.code, 0);
     for part in ["bytes free", "cache_dir"] {
         assert!(refused.stderr.contains(part), "{}", refused.stderr);
     }
-    disk.grow("32m");
+    disk.change("size=32m");
     let _ran = scene.run(scene.guest("room", "probe").args(["args"])).success();
     std::fs::write(bed.join("cache/filler"), vec![1; 33 << 20]).unwrap_err();
     let _ran = scene.run(scene.guest("cached", "probe").args(["args"])).success();
+}
+
+#[test]
+fn a_start_for_which_the_state_has_no_room_leaves_nothing_wherever_it_fails() {
+    /// More files and directories than a container needs.
+    const ENOUGH: u32 = 60;
+    let scene = scene("room");
+    let bed = &scene.containerd.ready().dir;
+    let disk = SmallDisk::mount(&bed.join("small"), "nr_inodes=2");
+    let _directories = Directories::set(bed, &bed.join("small"), &place::aot_cache());
+    let left = || {
+        let inside =
+            ["g", "c", "f", "r"].map(|folder| std::fs::read_dir(bed.join("small").join(folder)));
+        inside
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.unwrap().path())
+            .collect::<Vec<_>>()
+    };
+    let ran = (3..ENOUGH).find(|inodes| {
+        disk.change(&format!("nr_inodes={inodes}"));
+        let outcome = scene.run(scene.guest(&format!("c{inodes}"), "probe").args(["args"]));
+        let why = &outcome.stderr;
+        // libcontainer tells no reason for the socket that it makes in the state.
+        let is_told = why.contains("No space left on device") || why.contains("notify.sock");
+        assert!(outcome.code == 0 || is_told, "{inodes}: {why}");
+        wait_for(&format!("nothing to be left with {inodes} inodes"), || {
+            left().is_empty().then_some(())
+        });
+        outcome.code == 0
+    });
+    assert!(ran.is_some_and(|inodes| inodes > 8), "{ran:?}");
 }

@@ -54,7 +54,12 @@ pub fn lock(group: &GroupDir) -> Result<Flock<File>, LockError> {
         let file = match open_lock(group) {
             // An ending daemon removed the directory between the two calls.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            other => other.map_err(failed("open", &path))?,
+            Err(error) => {
+                // The directory takes room that the lock had not. It stays when it is another launcher's and not empty.
+                let _in_use = fs::remove_dir(group.path());
+                return Err(failed("open", &path)(error));
+            }
+            Ok(file) => file,
         };
         let lock = Flock::lock(file, FlockArg::LockExclusive)
             .map_err(|(_, errno)| failed("lock", &path)(errno.into()))?;

@@ -11,6 +11,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use nix::sys::signal::Signal;
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
+
 use super::caller::Caller;
 use super::cleanup;
 use super::group::{self, GroupError};
@@ -97,26 +101,54 @@ fn start_locked(
     config: &NodeConfig,
     group: &GroupDir,
 ) -> Result<String, LaunchError> {
-    let daemon =
-        if answers(&group.socket()) { None } else { Some(spawn_daemon(caller, group, config)?) };
-    // While a new daemon is loaded. It ends without tasks only after it had this lock.
+    if answers(&group.socket()) {
+        return announce(caller, bundle, config, group);
+    }
+    let daemon = spawn_daemon(caller, group, config)?;
+    // While it is loaded. It ends without tasks only after it had this lock.
+    let started = announce(caller, bundle, config, group)
+        .and_then(|address| wait_ready(daemon.report, group).map(|()| address));
+    if started.is_err() {
+        // It would serve nobody, in a group's directory that nobody removes.
+        kill(daemon.pid);
+    }
+    started
+}
+
+/// Writes what `Create` and `delete` find of this start; returns the daemon's address.
+fn announce(
+    caller: &Caller,
+    bundle: &Path,
+    config: &NodeConfig,
+    group: &GroupDir,
+) -> Result<String, LaunchError> {
     Pointer { state_dir: config.state_dir.clone(), group: group.id().to_owned() }.write(bundle)?;
     let mark = group.start_mark(&caller.namespace, &caller.id);
     state::write_file(&mark, bundle.as_os_str().as_bytes())?;
     let address = format!("unix://{}", group.socket().display());
     state::write_file(&bundle.join(ADDRESS_FILE), address.as_bytes())?;
-    if let Some(report) = daemon {
-        wait_ready(report, group)?;
-    }
     Ok(address)
 }
 
-/// Starts a daemon; returns where it says that it is ready, or why not.
+/// Kills a child and waits for its end.
+fn kill(pid: Pid) {
+    // It may have ended by itself.
+    let _ended = nix::sys::signal::kill(pid, Signal::SIGKILL);
+    let _reaped = waitpid(pid, None);
+}
+
+/// A daemon that is being loaded.
+struct Loading {
+    pid: Pid,
+    /// Where it says that it is ready, or why not.
+    report: PipeReader,
+}
+
 fn spawn_daemon(
     caller: &Caller,
     group: &GroupDir,
     config: &NodeConfig,
-) -> Result<PipeReader, LaunchError> {
+) -> Result<Loading, LaunchError> {
     state::write_json(&group.config(), config)?;
     let socket = group.socket();
     // A socket that nobody answers belongs to a daemon that was killed.
@@ -148,8 +180,8 @@ fn spawn_daemon(
         (listener.as_fd(), LISTENER_FD),
         (ready_writer.as_fd(), READY_FD),
     ];
-    spawn(&program, &arguments, &descriptors)?;
-    Ok(ready)
+    let pid = Pid::from_raw(spawn(&program, &arguments, &descriptors)?);
+    Ok(Loading { pid, report: ready })
 }
 
 /// Waits until a daemon is ready.

@@ -112,8 +112,15 @@ impl Tasks {
                 tracing::warn!(container = record.id, %error, "cleaning up without the builder");
             }
         }
-        let state = self.parts.state.clone();
-        let removing = tokio::task::spawn_blocking(move || cleanup::remove(&state, &record));
+        let (state, group) = (self.parts.state.clone(), self.parts.group.clone());
+        let removing = tokio::task::spawn_blocking(move || {
+            cleanup::remove(&state, &record);
+            // It is still there where the record could not be written, and would keep the daemon.
+            let mark = group.start_mark(&record.namespace, &record.id);
+            if let Err(error) = state::remove_file(&mark) {
+                tracing::warn!(container = record.id, %error, "the mark of a start stays");
+            }
+        });
         if let Err(error) = removing.await {
             tracing::error!(%error, "cleaning up after a failed create died");
         }
