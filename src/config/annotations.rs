@@ -18,7 +18,9 @@ mod readers;
 #[cfg(test)]
 mod tests;
 
-use readers::{allow, fan_in_parts, isolation, milliseconds, mode, network, partial, role, small};
+use readers::{
+    allow, fan_in_parts, isolation, memory, milliseconds, mode, network, partial, role, small,
+};
 
 /// Most workers of one function.
 pub const CONCURRENCY_MAX: u64 = 256;
@@ -34,6 +36,8 @@ pub const MAX_PAYLOAD_DEFAULT: u64 = 256 << 20;
 pub const FAN_IN_MIN: u64 = 2;
 /// How long a group waits after its first part when the function does not say: half of what callers wait.
 pub const FAN_IN_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
+/// Least linear memory that says anything: a page of WebAssembly.
+const MEMORY_MIN: u64 = 65_536;
 /// Most linear memory of a 32-bit module, in bytes.
 pub const MEMORY_MAX: u64 = 4 << 30;
 /// Most problems that one message lists.
@@ -226,7 +230,7 @@ impl FunctionSpec {
             "cwasi.isolation" => self.isolation = isolation(value)?,
             "cwasi.timeout" => self.timeout = Some(values::duration(value)?),
             "cwasi.max-payload" => self.max_payload = values::size(value, PAYLOAD_MAX)?,
-            "cwasi.memory" => self.memory = Some(values::size(value, MEMORY_MAX)?),
+            "cwasi.memory" => self.memory = Some(memory(value)?),
             "cwasi.network" => self.network = network(value)?,
             "cwasi.max-requests" => self.max_requests = values::number(value, 1, u64::MAX)?,
             "cwasi.idle" => self.idle = Some(values::duration(value)?),
@@ -254,6 +258,12 @@ impl FunctionSpec {
         {
             problems
                 .push("cwasi.role=primary contradicts cwasi.secondary.function=true".to_owned());
+        }
+        if values.get("cwasi.role") == Some(&"secondary")
+            && values.get("cwasi.secondary.function") == Some(&"false")
+        {
+            problems
+                .push("cwasi.role=secondary contradicts cwasi.secondary.function=false".to_owned());
         }
         if !self.embed.is_empty() && self.workflow.is_empty() && self.trust.is_empty() {
             problems.push(
@@ -288,7 +298,7 @@ fn own_values<'a>(
     let container = all.get(CRI_CONTAINER_NAME).copied();
     let mut values = BTreeMap::new();
     let mut own = BTreeMap::new();
-    for (given, value) in all.iter().filter(|(key, _)| key.starts_with(PREFIX)) {
+    for (given, value) in all.iter().filter(|(key, _)| is_ours(key)) {
         if let Some(key) = KEYS.iter().find(|key| *key == given) {
             values.insert(*key, *value);
             continue;
@@ -308,6 +318,11 @@ fn own_values<'a>(
     }
     values.extend(own);
     values
+}
+
+/// True for a key with our prefix, also in another case: then it is not known.
+fn is_ours(key: &str) -> bool {
+    key.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
 }
 
 fn unknown(given: &str) -> String {

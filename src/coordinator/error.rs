@@ -58,7 +58,7 @@ pub enum PlanError {
     #[error(transparent)]
     Module(#[from] ModuleError),
     /// An export that is needed is not there.
-    #[error("{origin} exports no function `{export}`{hint}; it exports: {exports}")]
+    #[error("{origin} exports no function `{export}`{hint}; it exports {exports}")]
     NoEntry {
         /// Where the module came from.
         origin: String,

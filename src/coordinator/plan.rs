@@ -151,7 +151,10 @@ fn entry(
         origin: origin.to_owned(),
         export: export.to_owned(),
         hint,
-        exports: module.exports.join(", "),
+        exports: match module.exports.as_slice() {
+            [] => "nothing".to_owned(),
+            all => all.join(", "),
+        },
     };
     if named.is_none() && role == Role::Secondary && module.is_reactor() {
         return if module.has_export(export::ALLOC) {

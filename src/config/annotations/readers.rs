@@ -4,10 +4,18 @@ use std::time::Duration;
 
 use cwasi_abi::PARTS_MAX;
 
-use super::FAN_IN_MIN;
+use super::{FAN_IN_MIN, MEMORY_MAX, MEMORY_MIN};
 use crate::config::values;
 use crate::wire::control::{Isolation, ModeHint, Partial, Role};
 use crate::wire::egress::{ENTRIES_MAX, Entry};
+
+pub(super) fn memory(value: &str) -> Result<u64, String> {
+    let bytes = values::size(value, MEMORY_MAX)?;
+    if bytes < MEMORY_MIN {
+        return Err(format!("must be at least one page of WebAssembly, {MEMORY_MIN} bytes"));
+    }
+    Ok(bytes)
+}
 
 pub(super) fn role(value: &str) -> Result<Role, String> {
     match value {

@@ -129,6 +129,23 @@ fn roles_do_not_contradict() {
         problems(&[("cwasi.role", "primary"), ("cwasi.secondary.function", "true")]).len(),
         1
     );
+    assert_eq!(
+        problems(&[("cwasi.role", "secondary"), ("cwasi.secondary.function", "false")]).len(),
+        1
+    );
+}
+
+#[test]
+fn keys_in_another_case_and_memory_below_a_page_are_refused() {
+    for (key, value, part) in [
+        ("Cwasi.role", "secondary", "did you mean cwasi.role?"),
+        ("CWASI.TIMEOUT", "1s", "CWASI.TIMEOUT is not known"),
+        ("cwasi.memory", "1", "at least one page of WebAssembly, 65536 bytes"),
+    ] {
+        let found = problems(&[(key, value)]);
+        assert!(matches!(&found[..], [one] if one.to_string().contains(part)), "{found:?}");
+    }
+    assert!(parse(&[("cwasi.memory", "64KiB"), ("cwasi-role", "x"), ("cwasi", "x")]).is_ok());
 }
 
 #[test]

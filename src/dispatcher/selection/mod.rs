@@ -46,7 +46,7 @@ pub enum Remote<'a> {
     NotConfigured,
     /// Redis does not answer.
     Away {
-        /// What happened.
+        /// What happened, for the caller's error: begins with Redis.
         reason: &'a str,
     },
     /// Redis listed instances a moment ago, and does not any more.
@@ -225,7 +225,7 @@ fn networked<'a>(facts: &Facts<'a>) -> Result<Usable<'a, Location>, Out> {
             return no(Errno::NoSuchFunction, "this node has no redis_url".to_owned());
         }
         Remote::Away { reason } => {
-            return no(Errno::Unreachable, format!("Redis is away ({reason})"));
+            return no(Errno::Unreachable, reason.to_owned());
         }
         Remote::Vanished { since } => {
             let why = "its instances on other hosts were not announced again";

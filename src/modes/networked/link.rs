@@ -267,6 +267,7 @@ impl Keeper {
                     tracing::warn!(epoch, reason, "connection to Redis lost");
                     reason
                 }
+                Ok(Err(NetworkError::Away { reason })) => reason,
                 Ok(Err(error)) => error.to_string(),
                 Err(_elapsed) => format!("no connection within {CONNECT_MAX:?}"),
             };

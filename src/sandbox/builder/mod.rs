@@ -99,7 +99,8 @@ pub enum BuilderError {
     },
     /// The container's process ended without a word.
     #[error(
-        "the process of container {id} died while it was set up; a seccomp profile that kills it or a memory          limit that is too small does that"
+        "the process of container {id} died while it was set up; a seccomp profile that kills it, or a limit of memory or \
+         of descriptors (RLIMIT_NOFILE) that is too small, does that"
     )]
     Died {
         /// Container id.

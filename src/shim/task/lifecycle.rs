@@ -381,9 +381,12 @@ async fn wait_ready(id: &str, function: &Function) -> Result<(), TaskError> {
         Ok(Ok(Readiness::Ready)) => Ok(()),
         Ok(Ok(Readiness::Failed(message))) => failed(message),
         Ok(_) => failed(format!("the sandbox of {} ended before it was ready", function.name)),
-        Err(_) => {
-            failed(format!("{} was not ready within {} s", function.name, READY_MAX.as_secs()))
-        }
+        Err(_) => failed(format!(
+            "{} was not ready within {} s: its module's `_initialize` or start function has not returned, or its workers \
+             cannot be started; its stderr may say why",
+            function.name,
+            READY_MAX.as_secs()
+        )),
     }
 }
 
