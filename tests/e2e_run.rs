@@ -1,7 +1,7 @@
 //! End to end on a real containerd: what a single container promises. One test per promise; every test ends
 //! with the check that nothing is left ([`cwasi_testbed::scene`]).
 
-use cwasi_testbed::scene::{BUSYBOX, Scene, wait_for};
+use cwasi_testbed::scene::{BUSYBOX, GUESTS, Scene, wait_for};
 
 fn scene(name: &str) -> Scene {
     Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
@@ -126,6 +126,11 @@ fn each_worker_that_memory_kills_is_an_event() {
     let mut command = scene.containerd.ctr(&scene.namespace);
     command.arg("events").stdout(std::fs::File::create(&events).unwrap());
     let mut listener = Listener(command.spawn().unwrap());
+    // What happens before it listens is not told again.
+    wait_for("a listener that hears", || {
+        let _event = scene.ctr(["images", "label", GUESTS, "heard=yes"]).success();
+        std::fs::read_to_string(&events).unwrap().contains("/images/update").then_some(())
+    });
     let eater = scene.guest("eater", "probe").args(["alloc", "512"]);
     let eater = eater.annotation("cwasi.role", "secondary").annotation("cwasi.function", "eater");
     scene.start(eater.flag("--memory-limit").flag("100663296"));

@@ -47,6 +47,15 @@ pub fn reactor() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
+/// Set when dropped: threads of a scope stop also when the test fails, which would wait for them for ever.
+pub struct StopWhenDone<'a>(pub &'a AtomicBool);
+
+impl Drop for StopWhenDone<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Polls until `condition` holds.
 pub fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();

@@ -14,7 +14,8 @@ use cwasi::wire::network::{
 };
 use cwasi_testbed::redis::{Kind, Redis};
 
-use crate::bed::{Node, PATIENCE, Peer, Served, counts, identity, target, wait_for};
+use crate::bed::{Node, PATIENCE, Peer, Served, StopWhenDone};
+use crate::bed::{counts, identity, target, wait_for};
 
 const SHORT: Duration = Duration::from_secs(4);
 
@@ -251,6 +252,7 @@ fn redis_restarted_during_calls_ends_each_within_its_deadline_and_serves_again()
     let callers: Vec<_> = (0..4).map(|_| here.caller()).collect();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _stop = StopWhenDone(&stop);
         let running: Vec<_> = callers
             .into_iter()
             .map(|mut worker| {
@@ -258,7 +260,7 @@ fn redis_restarted_during_calls_ends_each_within_its_deadline_and_serves_again()
                     let mut ends = Vec::new();
                     while !stop.load(Ordering::Relaxed) {
                         let id = CallId(bytes16());
-                        ends.push((id, worker.call_as(id, b"slow", SHORT)));
+                        ends.push((id, worker.call_as(id, b"slow", PATIENCE)));
                     }
                     (ends, worker)
                 })

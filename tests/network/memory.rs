@@ -11,16 +11,14 @@ use cwasi::wire::ids::CallId;
 use cwasi::wire::network::{self, Answer, AnswerKind, Claim, encode};
 use cwasi_testbed::redis::Redis;
 
-use crate::bed::{Executions, GROWN, Instance, Node, PATIENCE, Peer, Served, Worker};
-use crate::bed::{counts, target, wait_for};
+use crate::bed::{Executions, GROWN, Instance, Node, PATIENCE, Peer, Served, StopWhenDone};
+use crate::bed::{Worker, counts, target, wait_for};
 use crate::faults::call;
 
 /// Callers that go on calling while there is no memory.
 const CALLERS: usize = 4;
 /// Room for two chunks: calls are accepted, and then lack it.
 const ROOM: u64 = 2 * CHUNK_LEN as u64;
-/// How long there is none.
-const SHORTAGE: Duration = Duration::from_secs(3);
 /// Stale announcements would hold up a call for longer.
 const SOON: Duration = Duration::from_secs(20);
 /// Announcements that nobody puts: at eight places and five seconds each, for longer than [`SOON`].
@@ -58,12 +56,23 @@ fn wait_for_refusals(redis: &Redis, more: u64) {
     wait_for("commands without memory", || refused(redis) >= before + more);
 }
 
-/// Calls until `stop`; how each call ended.
-fn keep_calling(worker: &mut Worker, stop: &AtomicBool) -> Vec<(CallId, Result<(), CallError>)> {
+/// True for a call that says that there was no memory.
+fn is_in_words(end: &Result<(), CallError>) -> bool {
+    matches!(end, Err(CallError::Unreachable { message, .. }) if message.contains("Redis is out of memory"))
+}
+
+/// Calls until `stop`; how each call ended. `short` says that one has ended for want of memory.
+fn keep_calling(
+    worker: &mut Worker,
+    short: &AtomicBool,
+    stop: &AtomicBool,
+) -> Vec<(CallId, Result<(), CallError>)> {
     let mut ends = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         let id = CallId(bytes16());
-        ends.push((id, worker.call_as(id, &vec![7; GROWN], SOON).map(drop)));
+        let end = worker.call_as(id, &vec![7; GROWN], SOON).map(drop);
+        short.fetch_or(is_in_words(&end), Ordering::Relaxed);
+        ends.push((id, end));
     }
     ends
 }
@@ -80,29 +89,25 @@ fn large_calls_without_memory_end_in_words_and_later_ones_are_served() {
     let here = Node::start("here", &target(&served.redis));
     let mut callers: Vec<_> = (0..CALLERS).map(|_| here.caller()).collect();
     limit(&served.redis, ROOM);
-    let stop = AtomicBool::new(false);
+    let (short, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     let ends: Vec<_> = std::thread::scope(|scope| {
-        let calling = |worker| scope.spawn(|| keep_calling(worker, &stop));
+        let calling = |worker| scope.spawn(|| keep_calling(worker, &short, &stop));
         let calling: Vec<_> = callers.iter_mut().map(calling).collect();
-        std::thread::sleep(SHORTAGE);
+        let stopping = StopWhenDone(&stop);
+        wait_for("a call that ends for want of memory", || short.load(Ordering::Relaxed));
         unlimit(&served.redis);
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         calling.into_iter().flat_map(|caller| caller.join().unwrap()).collect()
     });
     let ran = counts(&served.executions);
     assert!(ran.values().all(|count| *count == 1));
-    let mut in_words = 0;
     for (id, end) in &ends {
         match end {
             Ok(()) => assert!(ran.contains_key(id)),
-            Err(CallError::Unreachable { message, .. }) => {
-                assert!(!ran.contains_key(id));
-                in_words += usize::from(message.contains("Redis is out of memory"));
-            }
+            Err(CallError::Unreachable { .. }) => assert!(!ran.contains_key(id)),
             Err(error) => panic!("{error}"),
         }
     }
-    assert!(in_words > 0, "{ends:?}");
     for worker in &mut callers {
         assert_eq!(echoed(worker), Ok(true));
     }
