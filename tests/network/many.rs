@@ -22,12 +22,21 @@ struct Ended {
     result: Result<(), CallError>,
 }
 
-/// Starts and ends instances and a whole node until all calls are made; when something was killed.
+/// One of the threads that call, which has ended when this is dropped, also when it failed.
+struct Calling<'a>(&'a AtomicUsize);
+
+impl Drop for Calling<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Starts and ends instances and a whole node until nobody calls any more; when something was killed.
 fn come_and_go(
     redis: &Redis,
     executions: &Executions,
     stable: &Node,
-    done: &AtomicUsize,
+    calling: &AtomicUsize,
 ) -> Vec<(Instant, Instant)> {
     let mut kills = Vec::new();
     let mut kill = |action: &mut dyn FnMut()| {
@@ -36,7 +45,7 @@ fn come_and_go(
         kills.push((from, Instant::now()));
     };
     let mut round = 0;
-    while done.load(Ordering::Relaxed) < CALLS {
+    while calling.load(Ordering::Relaxed) > 0 {
         round += 1;
         let node = Node::start(&format!("passing-{round}"), &target(redis));
         let mut graceful = Instance::start(executions);
@@ -65,23 +74,23 @@ fn ten_thousand_calls_end_one_way_each_and_the_counts_agree() {
     let stable = [Instance::start(&executions), Instance::start(&executions)];
     nodes.iter().zip(&stable).for_each(|(node, instance)| node.serve(instance));
     let ends: Mutex<HashMap<CallId, Ended>> = Mutex::default();
-    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (next, calling) = (AtomicUsize::new(0), AtomicUsize::new(CALLERS));
     let kills = std::thread::scope(|scope| {
         for number in 0..CALLERS {
             let mut worker = nodes[number % 2].caller();
-            let (ends, next, done) = (&ends, &next, &done);
+            let (ends, next, calling) = (&ends, &next, Calling(&calling));
             scope.spawn(move || {
+                let _calling = calling;
                 while next.fetch_add(1, Ordering::Relaxed) < CALLS {
                     let (id, started) = (CallId(bytes16()), Instant::now());
                     let result = worker.call_as(id, &id.0, PATIENCE);
                     let result = result.map(|answer| assert_eq!(answer, id.0, "another's answer"));
                     let ended = Ended { started, ended: Instant::now(), result };
                     assert!(ends.lock().unwrap().insert(id, ended).is_none());
-                    done.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
-        come_and_go(&redis, &executions, &nodes[0], &done)
+        come_and_go(&redis, &executions, &nodes[0], &calling)
     });
     let ends = ends.into_inner().unwrap();
     let ran = counts(&executions);

@@ -124,8 +124,10 @@ fn every_call_has_one_end_whenever_workers_die() {
             })
             .collect();
         scope.spawn(move || {
-            callers.into_iter().for_each(|caller| caller.join().unwrap());
+            let ended: Vec<_> = callers.into_iter().map(|caller| caller.join()).collect();
+            // Also when one of them failed: the test would kill workers for ever.
             over.store(true, Ordering::Relaxed);
+            ended.into_iter().for_each(|caller| caller.unwrap());
         });
         while !over.load(Ordering::Relaxed) {
             let workers = function.workers();
