@@ -7,7 +7,7 @@ use super::Group;
 use super::sequential::WORKERS;
 use crate::bed::{Bed, TOUCH_NONE, stage};
 use crate::peers::{HttpServer, Kind, Peer};
-use crate::plan::Effort;
+use crate::plan::{Effort, size_name};
 use crate::report::{Comparison, Direction};
 use crate::session::Session;
 use crate::side::Side;
@@ -18,25 +18,54 @@ use crate::turns::micros;
 pub const GROUP: Group = Group {
     name: "load",
     about: "many callers at a time",
-    cases: |effort| callers(effort).iter().flat_map(|count| names(*count)).collect(),
+    cases: |effort| loads(effort).iter().flat_map(Load::names).collect(),
     run,
 };
 
-/// Payload in bytes.
-const SIZE: usize = 64;
+/// Bytes of a KiB.
+const KIB: usize = 1 << 10;
 /// Parts that one load is cut into, for taking turns.
 const PARTS: u32 = 4;
 
-const fn callers(effort: Effort) -> &'static [usize] {
+/// Payload in bytes, and callers at a time. All payloads travel in frames.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    size: usize,
+    callers: usize,
+}
+
+const fn load(size: usize, callers: usize) -> Load {
+    Load { size, callers }
+}
+
+const fn loads(effort: Effort) -> &'static [Load] {
     match effort {
-        Effort::Full => &[1, 2, 4, 8, 16, 32, 64],
-        Effort::Quick => &[1, 8, 64],
-        Effort::Smoke => &[2],
+        Effort::Full => &[
+            load(64, 1),
+            load(64, 2),
+            load(64, 4),
+            load(64, 8),
+            load(64, 16),
+            load(64, 32),
+            load(64, 64),
+            load(4 * KIB, 8),
+            load(4 * KIB, 64),
+            load(32 * KIB, 8),
+            load(32 * KIB, 64),
+        ],
+        Effort::Quick => &[load(64, 1), load(64, 8), load(64, 64), load(32 * KIB, 8)],
+        Effort::Smoke => &[load(64, 2)],
     }
 }
 
-fn names(callers: usize) -> [String; 2] {
-    [format!("throughput-64B-{callers}-callers"), format!("loaded-64B-{callers}-callers-call")]
+impl Load {
+    fn names(&self) -> [String; 2] {
+        let (size, callers) = (size_name(self.size), self.callers);
+        [
+            format!("throughput-{size}-{callers}-callers"),
+            format!("loaded-{size}-{callers}-callers-call"),
+        ]
+    }
 }
 
 fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
@@ -47,16 +76,17 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
     let peer = Peer::new(Kind::HttpLoopback).through(&server.address().to_string());
     let program = std::env::current_exe()?;
     let [mut ours, mut theirs]: [Vec<Side>; 2] = [Vec::new(), Vec::new()];
-    for count in callers(session.effort) {
-        let names = names(*count);
+    for load in loads(session.effort) {
+        let names = load.names();
         if !names.iter().any(|name| wanted.contains(name)) {
             continue;
         }
-        while ours.len() < *count {
+        while ours.len() < load.callers {
             ours.push(bed.driver(&[])?.side);
             theirs.push(peer.start(&program)?);
         }
-        session.case(&names, |session| measure(session, &names, &mut ours, &mut theirs));
+        let (ours, theirs) = (&mut ours[..load.callers], &mut theirs[..load.callers]);
+        session.case(&names, |session| measure(session, *load, ours, theirs));
     }
     for side in ours.into_iter().chain(theirs) {
         side.end()?;
@@ -66,17 +96,17 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
 
 /// Rates and durations of one side's rounds.
 #[derive(Default)]
-struct Load {
+struct Measured {
     rates: Rounds,
     durations: Rounds,
 }
 
 /// One part of a load.
-fn order(effort: Effort) -> Result<Order> {
+fn order(effort: Effort, size: usize) -> Result<Order> {
     Ok(Order {
         verb: Verb::Flood,
         targets: vec![TOUCH_NONE.0.to_owned()],
-        size: SIZE,
+        size,
         made: Made::Vector,
         touch: false,
         count: usize::try_from((effort.load() / PARTS).as_millis())?,
@@ -86,28 +116,29 @@ fn order(effort: Effort) -> Result<Order> {
 
 fn measure(
     session: &mut Session,
-    names: &[String; 2],
+    load: Load,
     ours: &mut [Side],
     theirs: &mut [Side],
 ) -> Result<()> {
-    let order = order(session.effort)?;
-    let [mut we, mut they] = [Load::default(), Load::default()];
+    let (names, order) = (load.names(), order(session.effort, load.size)?);
+    let [mut we, mut they] = [Measured::default(), Measured::default()];
     for round in 0..=PARTS {
         let rounds = [(&mut *ours, &mut we), (&mut *theirs, &mut they)];
-        for (sides, load) in rounds {
-            let before = load.rates.0.len();
-            flood(sides, &order, load)?;
+        for (sides, measured) in rounds {
+            let before = measured.rates.0.len();
+            flood(sides, &order, measured)?;
             if round == 0 {
-                load.rates.0.truncate(before);
-                load.durations.0.truncate(before);
+                measured.rates.0.truncate(before);
+                measured.durations.0.truncate(before);
             }
         }
     }
     let conditions = format!(
         "{} callers (processes of their own, one call after the other each) and one callee: ours with \
-         cwasi.concurrency={WORKERS} and a fresh or renewed instance for each request, HTTP's one single-threaded server; 64 B; {PARTS} \
+         cwasi.concurrency={WORKERS} and a fresh or renewed instance for each request, HTTP's one single-threaded server; {} B; {PARTS} \
          parts of {} ms in turns, after one to warm up",
         ours.len(),
+        load.size,
         order.count
     );
     let mut add = |case: &str, unit, ours, theirs, direction, way: &str| {
@@ -128,7 +159,7 @@ fn measure(
 }
 
 #[expect(clippy::cast_precision_loss, reason = "millions of calls, milliseconds")]
-fn flood(sides: &mut [Side], order: &Order, load: &mut Load) -> Result<()> {
+fn flood(sides: &mut [Side], order: &Order, measured: &mut Measured) -> Result<()> {
     for side in sides.iter_mut() {
         side.begin(order)?;
     }
@@ -138,7 +169,7 @@ fn flood(sides: &mut [Side], order: &Order, load: &mut Load) -> Result<()> {
         calls += answer.calls;
         durations.extend(micros(&answer.call));
     }
-    load.rates.0.push(vec![calls as f64 * 1e3 / order.count as f64]);
-    load.durations.0.push(durations);
+    measured.rates.0.push(vec![calls as f64 * 1e3 / order.count as f64]);
+    measured.durations.0.push(durations);
     Ok(())
 }
