@@ -31,8 +31,8 @@ pub mod zygote;
 /// System calls that a function's seccomp profile must allow. The profile is in force before init runs;
 /// containerd's default profile allows them all. The first line of each group is libcontainer's, between
 /// the profile and the start; `close_range` may be missing, then descriptors are closed one by one, and so may
-/// `mincore` and `openat`, without which every request costs its worker a new instance, and the two `sched_…affinity`,
-/// without which processes that call each other stay on one processor.
+/// `mincore` and `openat`, without which every request costs its worker a new instance, and `sched_getaffinity`, without
+/// which more workers are woken than there are processors.
 ///
 /// The filter that keeps native code of the image out ([`exec_filter`](crate::sys::exec_filter)) is installed before the
 /// profile; in a container with hooks it comes later and needs `seccomp`.
@@ -71,7 +71,6 @@ pub const SYSTEM_CALLS: &[&str] = &[
     "rt_sigprocmask",
     "rt_sigreturn",
     "sched_getaffinity",
-    "sched_setaffinity",
     "sched_yield",
     "sendmsg",
     "shutdown",

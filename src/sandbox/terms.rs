@@ -6,10 +6,14 @@ use crate::sys::clock::deadline_after;
 use crate::wire::control::FunctionLaunch;
 use crate::wire::envelope::Request;
 
+/// The function's own limit for a request that begins now, if it has one; `CLOCK_MONOTONIC` nanoseconds.
+pub fn latest(launch: &FunctionLaunch, now: u64) -> Option<u64> {
+    launch.timeout_ms.map(|ms| after_ms(now, ms))
+}
+
 /// The caller's deadline or the function's own limit, whichever is first; times in `CLOCK_MONOTONIC` nanoseconds.
 pub fn deadline(launch: &FunctionLaunch, caller: Option<u64>, now: u64) -> u64 {
-    let own = launch.timeout_ms.map(|ms| after_ms(now, ms));
-    match (caller, own) {
+    match (caller, latest(launch, now)) {
         (Some(caller), Some(own)) => caller.min(own),
         (Some(one), None) | (None, Some(one)) => one,
         (None, None) => after_ms(now, DEFAULT_TIMEOUT_MS),

@@ -10,8 +10,8 @@
 //! - [`shared`]: memory of a process and its children.
 //! - [`spin`]: waiting without sleeping.
 //! - [`stderr_tail`]: the last bytes that a guest has written to stderr.
-//! - [`bell`]: waking one of several processes.
-//! - [`processors`]: getting off one that another process needs.
+//! - [`wakeup`]: waking one of several processes.
+//! - [`processors`]: how many there are for a process.
 //! - [`watch`]: many descriptors of which few are ready.
 //! - [`exec_filter`]: no native code but what is mapped already.
 //! - [`device_filter`]: which devices a cgroup v2 may use.
@@ -22,7 +22,6 @@
 //! - [`reopen`]: writing to a pipe without waiting, while others wait.
 //! - [`pidfd`]: signals without a race on process numbers.
 
-pub mod bell;
 pub mod clock;
 pub mod counter;
 pub mod device_filter;
@@ -43,4 +42,5 @@ pub mod seqpacket;
 pub mod shared;
 pub mod spin;
 pub mod stderr_tail;
+pub mod wakeup;
 pub mod watch;

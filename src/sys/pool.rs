@@ -22,6 +22,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::pipe2;
 
+use super::clock::monotonic_ns;
 use super::huge::{Aligned, HUGE_PAGE};
 use super::segment::{Segment, SegmentError};
 
@@ -31,6 +32,10 @@ pub const SEGMENTS_MAX: usize = 64;
 const GRAIN: usize = 64 << 10;
 /// Bytes that are made zero before somebody else gets a turn.
 const STEP: usize = 4 << 20;
+/// Time from the last use until segments that came back are made zero, in nanoseconds; doubles while some are lent.
+const RECYCLE_NS: u64 = 5_000_000;
+/// Time from the last use until free segments go back to the kernel, in nanoseconds.
+pub const IDLE_NS: u64 = 5_000_000_000;
 
 /// Seals of a segment that is lent.
 const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK
@@ -57,6 +62,10 @@ struct Stock {
     /// The one that was used last is the last.
     free: Vec<Piece>,
     lent: Vec<Lent>,
+    /// When a segment was last asked for.
+    used: u64,
+    /// When there is something to do for [`SegmentPool::maintain`], unless the pool is empty.
+    due: u64,
 }
 
 /// A segment of the pool that nobody else uses.
@@ -89,7 +98,8 @@ impl SegmentPool {
     #[must_use]
     pub fn new(bytes_max: u64) -> Self {
         let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-        let stock = Stock { bytes_max, bytes: 0, segments: 0, free: Vec::new(), lent: Vec::new() };
+        let (free, lent) = (Vec::new(), Vec::new());
+        let stock = Stock { bytes_max, bytes: 0, segments: 0, free, lent, used: 0, due: 0 };
         Self(Arc::new(Pool { stock: Mutex::new(stock), lending: AtomicBool::new(true) }))
     }
 
@@ -132,39 +142,50 @@ impl SegmentPool {
         stock.lend(piece, bytes.len()).ok()
     }
 
-    /// Makes zero what nobody uses any more, and what comes back while this waits until some of `work` can be read; false
-    /// when that takes longer than `idle_ms` milliseconds.
+    /// When to call [`Self::maintain`]; `None` while the pool is empty.
     #[must_use]
-    pub fn tidy_until(&self, work: &[BorrowedFd<'_>], idle_ms: u16) -> bool {
-        let polled = || work.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN));
-        loop {
-            self.tidy(|| ready(&mut polled().collect::<Vec<_>>(), PollTimeout::ZERO));
-            let stock = self.stock();
-            let mut watched: Vec<_> = polled().collect();
-            watched.extend(stock.tokens());
-            if !ready(&mut watched, PollTimeout::from(idle_ms)) {
-                return false;
-            }
-            if watched[..work.len()].iter().any(|fd| fd.any().unwrap_or(true)) {
-                return true;
-            }
-        }
+    pub fn maintenance_due(&self) -> Option<u64> {
+        let stock = self.stock();
+        (stock.segments > 0).then_some(stock.due)
     }
 
-    /// Takes back what nobody uses any more, and makes it zero until `interrupted`.
-    fn tidy(&self, mut interrupted: impl FnMut() -> bool) {
+    /// Does what is due: takes back what nobody uses any more and makes it zero, until `interrupted`, and frees it when
+    /// nothing was asked for in [`IDLE_NS`]. Never waits for what is still lent.
+    pub fn maintain(&self, now: u64, interrupted: impl FnMut() -> bool) {
+        if self.maintenance_due().is_none_or(|due| due > now) {
+            return;
+        }
+        let idle_ns = now.saturating_sub(self.stock().used);
+        if idle_ns >= IDLE_NS {
+            self.trim();
+        } else if !self.recycle(interrupted) {
+            return;
+        }
+        let mut stock = self.stock();
+        let none_is_lent = stock.lent.is_empty();
+        let pause_ns = if none_is_lent { IDLE_NS } else { idle_ns.clamp(RECYCLE_NS, IDLE_NS) };
+        // An idle pool is given up in time, and what is lent for longer when it came back.
+        let idle = stock.used.saturating_add(IDLE_NS);
+        let next = now.saturating_add(pause_ns);
+        stock.due = if idle > now { next.min(idle) } else { next };
+    }
+
+    /// Takes back what nobody uses any more, and makes it zero; false when it was `interrupted`.
+    fn recycle(&self, mut interrupted: impl FnMut() -> bool) -> bool {
         let mut stock = self.stock();
         stock.reclaim();
         for piece in &mut stock.free {
             loop {
-                if interrupted() {
-                    return;
-                }
-                if !piece.clean(0, STEP) {
+                if piece.dirty == 0 {
                     break;
                 }
+                if interrupted() {
+                    return false;
+                }
+                piece.clean(0, STEP);
             }
         }
+        true
     }
 
     /// Frees every segment that nobody uses; true when the pool is empty.
@@ -182,6 +203,8 @@ impl Stock {
     /// A free segment of at least `len` bytes, or a new one.
     fn take(&mut self, len: NonZeroUsize) -> Option<Piece> {
         let wanted = rounded(len)?;
+        self.used = monotonic_ns();
+        self.due = self.used.saturating_add(RECYCLE_NS);
         self.reclaim();
         let fitting = |piece: &Piece| (wanted.get()..=wanted.get() * 2).contains(&piece.len);
         let free = self.free.iter().enumerate().filter(|(_, piece)| fitting(piece));
@@ -242,7 +265,7 @@ impl Stock {
             return;
         }
         let mut ends = self.tokens();
-        if !ready(&mut ends, PollTimeout::ZERO) {
+        if !any_ready(&mut ends) {
             return;
         }
         let ended = |end: &PollFd<'_>| {
@@ -255,10 +278,10 @@ impl Stock {
     }
 }
 
-/// Whether one of them is ready in time.
-fn ready(watched: &mut [PollFd<'_>], timeout: PollTimeout) -> bool {
+/// True when one of them is ready now.
+fn any_ready(watched: &mut [PollFd<'_>]) -> bool {
     loop {
-        match poll(watched, timeout) {
+        match poll(watched, PollTimeout::ZERO) {
             Err(Errno::EINTR) => {}
             polled => return matches!(polled, Ok(1..)),
         }

@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
     AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockFlag,
-    SockType, UnixAddr, accept4, bind, connect, listen, recvmsg, sendmsg, shutdown, socket,
+    SockType, UnixAddr, accept4, bind, connect, listen, recv, recvmsg, sendmsg, shutdown, socket,
     socketpair,
 };
 
@@ -229,6 +229,14 @@ pub fn unread(fd: BorrowedFd<'_>) -> Option<usize> {
     usize::try_from(bytes).ok().filter(|_| result == 0)
 }
 
+/// Copies the beginning of the message that is received next, which stays where it is. Its whole length; `None` when
+/// there is no message.
+#[must_use]
+pub fn peek(fd: BorrowedFd<'_>, beginning: &mut [u8]) -> Option<usize> {
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC;
+    recv(fd.as_raw_fd(), beginning, flags).ok().filter(|len| *len > 0)
+}
+
 /// True when a message could be sent now, as far as the peer's reading goes.
 #[must_use]
 pub fn has_room(fd: BorrowedFd<'_>) -> bool {
@@ -349,7 +357,10 @@ mod tests {
         assert_eq!(unread(b.as_fd()), Some(0));
         send(a.as_fd(), &[b"one"], &[], None).unwrap();
         send(a.as_fd(), &[b"three"], &[], None).unwrap();
+        let mut beginning = [0; 2];
         assert_eq!(unread(copy.as_fd()), Some(8));
+        assert_eq!((peek(copy.as_fd(), &mut beginning), &beginning), (Some(3), b"on"));
+        assert_eq!((peek(copy.as_fd(), &mut []), peek(a.as_fd(), &mut [])), (Some(3), None));
         end(copy.as_fd());
         let mut buffer = [0; 16];
         assert!(matches!(receive(a.as_fd(), &mut buffer, None), Err(SocketError::Closed)));

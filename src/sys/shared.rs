@@ -29,8 +29,63 @@ use super::mapping::page_len;
 /// Words that each page has; what lies behind them is not used.
 pub const WORDS: usize = 8;
 
-/// The words of one page, all zero at first.
-pub type Words = [AtomicU64; WORDS];
+/// A word that several processes share. Every access is sequentially consistent.
+pub trait Word {
+    /// Its value, of a page that this process can write.
+    fn load(&self) -> u64;
+    /// Its value, of a page that this process can only read.
+    fn load_read_only(&self) -> u64;
+    /// Sets it.
+    fn store(&self, value: u64);
+    /// Sets it; its value before.
+    fn swap(&self, value: u64) -> u64;
+    /// Sets it when it is `current`; its value before.
+    ///
+    /// # Errors
+    /// Its value, when that is another.
+    fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64>;
+    /// Sets bits; its value before.
+    fn fetch_or(&self, bits: u64) -> u64;
+    /// Keeps bits; its value before.
+    fn fetch_and(&self, bits: u64) -> u64;
+}
+
+impl Word for AtomicU64 {
+    fn load(&self) -> u64 {
+        self.load(SeqCst)
+    }
+
+    fn load_read_only(&self) -> u64 {
+        // A relaxed load between fences: no other atomic access is defined on memory that cannot be written.
+        fence(SeqCst);
+        let value = self.load(Relaxed);
+        fence(Acquire);
+        value
+    }
+
+    fn store(&self, value: u64) {
+        self.store(value, SeqCst);
+    }
+
+    fn swap(&self, value: u64) -> u64 {
+        self.swap(value, SeqCst)
+    }
+
+    fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
+        self.compare_exchange(current, new, SeqCst, SeqCst)
+    }
+
+    fn fetch_or(&self, bits: u64) -> u64 {
+        self.fetch_or(bits, SeqCst)
+    }
+
+    fn fetch_and(&self, bits: u64) -> u64 {
+        self.fetch_and(bits, SeqCst)
+    }
+}
+
+/// The words of one page, all zero at first. Tests have words of their own.
+pub type Words<W = AtomicU64> = [W; WORDS];
 
 /// Name of the owner's page in `/proc/<pid>/maps`.
 const OWNERS_NAME: &str = "cwasi-owner";
@@ -41,18 +96,27 @@ const SEALS: SealFlag = SealFlag::F_SEAL_FUTURE_WRITE
     .union(SealFlag::F_SEAL_SEAL);
 
 /// The words of a page that this process may only read.
-#[derive(Clone, Copy, Debug)]
-pub struct ReadOnly<'a>(&'a Words);
+#[derive(Debug)]
+pub struct ReadOnly<'a, W = AtomicU64>(&'a Words<W>);
 
-impl ReadOnly<'_> {
+impl<W> Clone for ReadOnly<'_, W> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<W> Copy for ReadOnly<'_, W> {}
+
+impl<'a, W: Word> ReadOnly<'a, W> {
+    /// These words, to be read only.
+    pub const fn new(words: &'a Words<W>) -> Self {
+        Self(words)
+    }
+
     /// A word, or 0 where there is none; ordered after everything that this process wrote before.
     #[must_use]
     pub fn load(&self, word: usize) -> u64 {
-        // A relaxed load between fences: no other atomic access is defined on memory that cannot be written.
-        fence(SeqCst);
-        let value = self.0.get(word).map_or(0, |word| word.load(Relaxed));
-        fence(Acquire);
-        value
+        self.0.get(word).map_or(0, Word::load_read_only)
     }
 }
 

@@ -7,8 +7,6 @@ use super::clock::monotonic_ns;
 
 /// Longest time to try before sleeping, in nanoseconds.
 const SPIN_NS: u64 = 50_000;
-/// The same for what is expected, and for a move to another processor before it.
-const EXPECTED_NS: u64 = 500_000;
 /// After this many waits in a row that were too long, waits sleep at once ...
 const MISSES_MAX: u32 = 2;
 /// ... this many times at first, twice as many after each further miss ...
@@ -24,15 +22,9 @@ pub struct Spin {
     misses: u32,
     left: u32,
     skips: u32,
-    expecting: bool,
 }
 
 impl Spin {
-    /// What is waited for next comes soon, after all: from another processor, to which whoever it comes from is moving.
-    pub const fn expect(&mut self) {
-        (self.misses, self.left, self.skips, self.expecting) = (0, 0, 0, true);
-    }
-
     /// Tries until there is something, or sleeping is better.
     ///
     /// # Errors
@@ -53,8 +45,7 @@ impl Spin {
             self.left -= 1;
             return Ok(None);
         }
-        let patience = if std::mem::take(&mut self.expecting) { EXPECTED_NS } else { SPIN_NS };
-        let until = now().saturating_add(patience);
+        let until = now().saturating_add(SPIN_NS);
         loop {
             let found = attempt()?;
             // What was found late was no use to wait for: somebody else had this processor.
@@ -122,18 +113,6 @@ mod tests {
             assert_eq!(tries(&mut spin, 10 * SPIN_NS, Some(1)), 1);
         }
         assert_eq!(tries(&mut spin, 1000, Some(1)), 0);
-    }
-
-    #[test]
-    fn what_is_expected_is_waited_for_longer_once() {
-        let mut spin = Spin::default();
-        for _ in 0..MISSES_MAX {
-            tries(&mut spin, 1000, None);
-        }
-        assert_eq!(tries(&mut spin, 1000, Some(1)), 0);
-        spin.expect();
-        assert_eq!(tries(&mut spin, 1000, Some(150)), 150);
-        assert!(tries(&mut spin, 1000, None) < 60);
     }
 
     #[test]

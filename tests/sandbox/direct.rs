@@ -19,7 +19,7 @@ use nix::unistd::Pid;
 use crate::bed::{Bed, WAIT, descriptors_of, eventually};
 use crate::function::{Caller, Function, identity, launch};
 use crate::guests::guests;
-use crate::secondary::IDLE_DESCRIPTORS;
+use crate::secondary::{IDLE_DESCRIPTORS, call as large_call};
 
 /// Longest deadline of a call in milliseconds.
 const LONG_MS: u64 = 20_000;
@@ -358,10 +358,10 @@ fn what_is_no_request_ends_its_connection_only() {
 }
 
 /// Stops a process and lets it go on when dropped.
-struct Stopped(Pid);
+pub struct Stopped(Pid);
 
 impl Stopped {
-    fn new(pid: Pid) -> Self {
+    pub fn new(pid: Pid) -> Self {
         kill(pid, Signal::SIGSTOP).unwrap();
         eventually("a process that is stopped", || {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
@@ -378,7 +378,7 @@ impl Drop for Stopped {
 }
 
 /// Waits until init looks no more at what workers do: it is awake every millisecond while it does.
-fn until_init_sleeps(function: &Function<'_>) {
+pub fn until_init_sleeps(function: &Function<'_>) {
     let switches = || function.container.status("voluntary_ctxt_switches:");
     eventually("init that sleeps for long", || {
         let before = switches();
@@ -425,5 +425,52 @@ fn init_gives_no_work_to_a_stopped_worker() {
     let launch = FunctionLaunch { max_requests: 1000, ..workers(4, 8) };
     let function = Function::start(&bed, "counted", launch);
     calls_beside_a_stopped_worker(&function, false);
+    function.end();
+}
+
+/// True when a worker keeps segments to lend.
+fn has_pool(worker: Pid) -> bool {
+    let names = descriptors_of(worker).into_iter().map(|(_, name)| name.display().to_string());
+    names.into_iter().any(|name| name.contains("cwasi-pool"))
+}
+
+fn voluntary_switches(worker: Pid) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{worker}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
+/// Workers whose segments are out, or came back, sleep as others do.
+#[test]
+fn a_pool_changes_nothing_about_who_sleeps_on_what() {
+    const WORKERS: usize = 4;
+    const CALLS: u64 = 200;
+    let bed = Bed::new();
+    let function = Function::start(&bed, "pools", workers(WORKERS as u32, 8));
+    let (mut mode, route, _pool) = function.lending_caller();
+    let mut caller = function.caller();
+    let pids: Vec<_> = function.workers().into_iter().map(Pid::from_raw).collect();
+    let switched = eventually("calls beside workers that all have pools", || {
+        for pid in &pids {
+            function.until_idle(WORKERS);
+            let others = pids.iter().filter(|other| *other != pid);
+            let stopped: Vec<_> = others.map(|other| Stopped::new(*other)).collect();
+            let answer = large_call(&mut mode, &route, &[b'e'; 100_000]).unwrap();
+            assert_eq!(answer.len(), 100_000);
+            drop(stopped);
+        }
+        function.until_idle(WORKERS);
+        let before: u64 = pids.iter().copied().map(voluntary_switches).sum();
+        for _ in 0..CALLS {
+            assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()));
+        }
+        let after: u64 = pids.iter().copied().map(voluntary_switches).sum();
+        // On a busy machine some may be given up meanwhile.
+        pids.iter().copied().all(has_pool).then_some(after - before)
+    });
+    assert!(switched < 2 * CALLS, "{switched} context switches of workers for {CALLS} calls");
+    eventually("one that leads, and its followers", || {
+        (function.leader().is_some() && function.followers().len() == WORKERS - 1).then_some(())
+    });
     function.end();
 }

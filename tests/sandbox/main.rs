@@ -16,4 +16,5 @@ mod native_code;
 mod nodes;
 mod primary;
 mod secondary;
+mod states;
 mod taken_over;

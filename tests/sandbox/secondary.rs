@@ -444,7 +444,11 @@ fn a_profile_without_them_is_named_as_the_reason() {
 }
 
 /// A call over a connection on which no other is out.
-fn call(mode: &mut LocalMode, route: &LocalRoute, payload: &[u8]) -> Result<Payload, CallError> {
+pub fn call(
+    mode: &mut LocalMode,
+    route: &LocalRoute,
+    payload: &[u8],
+) -> Result<Payload, CallError> {
     let deadline = Some(monotonic_ns() + 20_000_000_000);
     let call = Call {
         id: CallId(bytes16()),

@@ -3,10 +3,15 @@
 #![expect(unsafe_code, reason = "system calls that reach into another process")]
 
 use std::fs::{self, File};
+use std::panic::AssertUnwindSafe;
 use std::process::{Command, Stdio};
 use std::ptr::{null, null_mut};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use caps::{CapSet, CapsHashSet};
+use cwasi::sandbox::board::{Phase, Seen};
 use cwasi::wire::control::{Entry, FunctionLaunch, Role};
 use nix::errno::Errno;
 use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
@@ -114,4 +119,41 @@ fn no_process_of_a_function_is_open_to_another() {
         }
         function.end();
     }
+}
+
+/// A worker writes what it can: it has the lead and never reads, and seems to run one request after the other.
+#[test]
+fn a_lying_worker_holds_up_no_call_of_others() {
+    let bed = Bed::new();
+    let reactor = launch(Role::Secondary, &guests().reactor, Entry::Reactor);
+    let function = Function::start(&bed, "liar", FunctionLaunch { concurrency: 4, ..reactor });
+    let mut callers: Vec<_> = (0..3).map(|_| function.caller()).collect();
+    let mut liar = function.caller();
+    assert_eq!(liar.call(b"c"), Ok(b"1".to_vec()));
+    liar.send(b"l", 60_000);
+    function.until_busy(1);
+    let busy = |seen: &Seen| matches!(seen.phase(), Phase::Running | Phase::Assigned);
+    let index = function.board().iter().position(busy).unwrap();
+    let pages = function.pages();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut turns = 1 << 20..;
+            while !over.load(Relaxed) {
+                pages.set_leader(index);
+                pages.pretend_to_run(index, turns.next().unwrap());
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        });
+        let answered = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            for _ in 0..20 {
+                for caller in &mut callers {
+                    assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()));
+                }
+            }
+        }));
+        over.store(true, Relaxed);
+        answered.unwrap();
+    });
+    function.end();
 }

@@ -8,7 +8,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::modes::{self, Call, CallError, Payload};
 use crate::sys::clock::{left_until, monotonic_ns};
 use crate::sys::pool::SegmentPool;
-use crate::sys::processors::{self, Parting};
 use crate::sys::seqpacket::{self, Deadline, SocketError};
 use crate::sys::spin::Spin;
 use crate::wire::envelope::{Join, Request, Response};
@@ -47,17 +46,13 @@ pub struct LocalMode {
     max_response: u64,
     pool: Option<SegmentPool>,
     spin: Spin,
-    parting: Parting,
-    /// When the last request was sent.
-    sent: u64,
 }
 
 impl LocalMode {
     /// A caller that takes responses of at most `max_response` bytes.
     #[must_use]
     pub fn new(max_response: u64) -> Self {
-        let (buffer, spin, parting) = (vec![0; FRAME_MAX], Spin::default(), Parting::default());
-        Self { buffer, max_response, pool: None, spin, parting, sent: 0 }
+        Self { buffer: vec![0; FRAME_MAX], max_response, pool: None, spin: Spin::default() }
     }
 
     /// Lends segments of `pool` to callees of the own trust group.
@@ -87,8 +82,7 @@ impl LocalMode {
             let what = format!("payload for {}", call.target);
             return Err(CallError::too_large(&what, length, route.max_request));
         }
-        self.sent = monotonic_ns();
-        let remaining_us = remaining::encode(left_until(call.deadline, self.sent));
+        let remaining_us = remaining::encode(left_until(call.deadline, monotonic_ns()));
         let request = Request {
             call_id: call.id.0.to_vec(),
             target: call.target.to_owned(),
@@ -97,7 +91,6 @@ impl LocalMode {
             attempt: call.attempt,
             run: call.run.map(|run| run.0.to_vec()).unwrap_or_default(),
             join: call.join.map(envelope_join).into(),
-            parting: self.parting.announces(),
             ..Request::default()
         };
         let connection = route.connection.as_fd();
@@ -124,15 +117,10 @@ impl LocalMode {
             Some(0) => Ok(None),
             _ => self.spin.wait(|| seqpacket::try_receive(fd, buffer)),
         };
-        let soon = soon.transpose();
-        let looking = soon.is_some();
-        let received = match soon {
+        let received = match soon.transpose() {
             Some(received) => received,
             None => seqpacket::receive(fd, buffer, until),
         };
-        if until != Some(0) {
-            self.part(looking);
-        }
         let received = match received {
             Ok(received) => received,
             Err(SocketError::Deadline) => return Ok(None),
@@ -140,14 +128,6 @@ impl LocalMode {
         };
         let message = &self.buffer[..received.len];
         open(message, received.descriptors, self.max_response, route.lends, target).map(Some)
-    }
-
-    /// After an answer: moves to another processor, when it has been announced.
-    fn part(&mut self, looking: bool) {
-        if self.parting.answered(looking, monotonic_ns().saturating_sub(self.sent)) {
-            self.parting.moved(processors::current().is_some_and(processors::leave));
-            self.spin.expect();
-        }
     }
 
     /// Waits until one of `routes` has an answer (or has ended), or until there is room on `room`. The indices of

@@ -12,8 +12,8 @@ use std::rc::Rc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::modes::{CallError, Payload};
-use crate::sys::bell::Bell;
 use crate::sys::seqpacket::{self, SocketError};
+use crate::sys::wakeup::Wakeup;
 use crate::sys::watch::Watch;
 use crate::wire::envelope::Request;
 use crate::wire::ids::CallId;
@@ -84,15 +84,15 @@ pub enum Taken {
 /// goes through all of them with every message and every answer.
 const POLLED_MAX: usize = 8;
 
-/// The connections of one worker, its socket to init, and what calls it when it is in reserve.
+/// The connections of one worker, its socket to init, and what wakes it when it is a follower.
 #[derive(Debug)]
 pub struct Lines {
     /// Init, and the connections when they are many.
     watch: Watch,
-    watches_lines: bool,
-    /// Init and the bell.
-    reserve: Watch,
-    bell: Bell,
+    epolls: bool,
+    /// What a follower sleeps on: init and the wake-up.
+    follower: Watch,
+    wakeup: Wakeup,
     lines: BTreeMap<ConnectionId, Line>,
     /// Which of the connections is looked at first.
     turn: Cell<usize>,
@@ -104,16 +104,16 @@ impl Lines {
     ///
     /// # Errors
     /// When descriptors run out.
-    pub fn new(init: BorrowedFd<'_>, bell: Bell, max_payload: u64) -> io::Result<Self> {
-        let (watch, reserve) = (Watch::new()?, Watch::new()?);
+    pub fn new(init: BorrowedFd<'_>, wakeup: Wakeup, max_payload: u64) -> io::Result<Self> {
+        let (watch, follower) = (Watch::new()?, Watch::new()?);
         watch.add(init, INIT)?;
-        reserve.add(init, INIT)?;
-        reserve.add_beside(bell.as_fd(), CALL)?;
+        follower.add(init, INIT)?;
+        follower.add_beside(wakeup.as_fd(), CALL)?;
         Ok(Self {
             watch,
-            watches_lines: false,
-            reserve,
-            bell,
+            epolls: false,
+            follower,
+            wakeup,
             lines: BTreeMap::new(),
             turn: Cell::new(0),
             max_payload,
@@ -125,12 +125,12 @@ impl Lines {
     /// # Errors
     /// When the kernel watches no more: others read it.
     pub fn add(&mut self, line: Line) -> io::Result<()> {
-        if self.watches_lines {
+        if self.epolls {
             self.watch.add_beside(line.fd.as_fd(), line.id.0)?;
         }
         self.lines.insert(line.id, line);
-        if !self.watches_lines && self.lines.len() > POLLED_MAX {
-            self.watches_lines = true;
+        if !self.epolls && self.lines.len() > POLLED_MAX {
+            self.epolls = true;
             for line in self.lines.values() {
                 self.watch.add_beside(line.fd.as_fd(), line.id.0)?;
             }
@@ -138,17 +138,10 @@ impl Lines {
         Ok(())
     }
 
-    /// To be polled for input.
-    #[must_use]
-    pub fn as_fds(&self) -> Vec<BorrowedFd<'_>> {
-        let polled = (!self.watches_lines).then(|| self.lines.values().map(|line| line.fd.as_fd()));
-        std::iter::once(self.watch.as_fd()).chain(polled.into_iter().flatten()).collect()
-    }
-
     /// Waits at most `timeout_ms` (`None` = for ever) until there is something to be read.
     #[must_use]
     pub fn wait(&self, timeout_ms: Option<u16>) -> Option<Ready> {
-        if self.watches_lines { self.watched(timeout_ms) } else { self.polled(timeout_ms) }
+        if self.epolls { self.watched(timeout_ms) } else { self.polled(timeout_ms) }
     }
 
     fn watched(&self, timeout_ms: Option<u16>) -> Option<Ready> {
@@ -181,20 +174,20 @@ impl Lines {
         }
     }
 
-    /// Sleeps in reserve, until it is called, or init has something.
+    /// Sleeps as a follower until it is woken to lead, or init has something, or for at most `timeout_ms` (`None` = for ever).
     #[must_use]
-    pub fn wait_in_reserve(&self) -> Option<Ready> {
-        let key = self.reserve.wait_one(None)?;
+    pub fn wait_as_follower(&self, timeout_ms: Option<u16>) -> Option<Ready> {
+        let key = self.follower.wait_one(timeout_ms)?;
         if key == INIT {
             return Some(Ready::Init);
         }
-        self.bell.hear();
+        self.wakeup.clear();
         None
     }
 
-    /// Calls one of those that sleep in reserve.
-    pub fn call_reserve(&self) {
-        self.bell.ring();
+    /// Wakes a follower, to lead.
+    pub fn wake_follower(&self) {
+        self.wakeup.wake_one();
     }
 
     /// Reads the next request of a connection, if there still is one.
@@ -229,7 +222,7 @@ impl Lines {
 
     fn forget(&mut self, id: ConnectionId) -> Option<Line> {
         let line = self.lines.remove(&id)?;
-        if self.watches_lines {
+        if self.epolls {
             self.watch.remove(line.fd.as_fd());
         }
         Some(line)
@@ -256,7 +249,7 @@ mod tests {
         let (caller, connection) = seqpacket::pair().unwrap();
         let copy = connection.try_clone().unwrap();
         let mut workers = [connection, copy].map(|fd| {
-            let mut lines = Lines::new(ours.as_fd(), Bell::new().unwrap(), 10).unwrap();
+            let mut lines = Lines::new(ours.as_fd(), Wakeup::new().unwrap(), 10).unwrap();
             lines.add(line(3, fd)).unwrap();
             lines
         });
@@ -283,26 +276,26 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_in_reserve_is_called_and_sleeps_through_requests_and_ends() {
+    fn a_follower_is_woken_to_lead_and_sleeps_through_requests_and_ends() {
         let (init, ours) = seqpacket::pair().unwrap();
         let (caller, connection) = seqpacket::pair().unwrap();
-        let bell = Bell::new().unwrap();
-        let same = bell.share().unwrap().into();
+        let wakeup = Wakeup::new().unwrap();
+        let same = wakeup.share().unwrap().into();
         let mut lines = Lines::new(ours.as_fd(), same, 10).unwrap();
         lines.add(line(3, connection)).unwrap();
         send_frame(caller.as_fd(), &request(1), b"x", &[], None).unwrap();
-        bell.ring();
-        assert_eq!(lines.wait_in_reserve(), None, "called, and by nothing else");
-        lines.call_reserve();
-        assert_eq!(lines.wait_in_reserve(), None);
+        wakeup.wake_one();
+        assert_eq!(lines.wait_as_follower(None), None, "called, and by nothing else");
+        lines.wake_follower();
+        assert_eq!(lines.wait_as_follower(None), None);
         seqpacket::send(init.as_fd(), &[b"x"], &[], None).unwrap();
-        assert_eq!(lines.wait_in_reserve(), Some(Ready::Init));
+        assert_eq!(lines.wait_as_follower(None), Some(Ready::Init));
         seqpacket::try_receive(ours.as_fd(), &mut [0; 9]).unwrap();
         let mut buffer = [0; 200];
         assert!(matches!(lines.take(ConnectionId(3), &mut buffer), Taken::Request(_)));
         drop(caller);
-        bell.ring();
-        assert_eq!(lines.wait_in_reserve(), None);
+        wakeup.wake_one();
+        assert_eq!(lines.wait_as_follower(None), None);
         assert_eq!(lines.wait(Some(0)), Some(Ready::Line(ConnectionId(3))));
         assert!(matches!(lines.take(ConnectionId(3), &mut buffer), Taken::Nothing));
         assert!(lines.lines.is_empty());
@@ -311,7 +304,7 @@ mod tests {
     #[test]
     fn few_connections_and_many_take_turns_with_init() {
         let (init, ours) = seqpacket::pair().unwrap();
-        let mut lines = Lines::new(ours.as_fd(), Bell::new().unwrap(), 10).unwrap();
+        let mut lines = Lines::new(ours.as_fd(), Wakeup::new().unwrap(), 10).unwrap();
         seqpacket::send(init.as_fd(), &[b"x"], &[], None).unwrap();
         let mut callers = Vec::new();
         for number in 0..3 * POLLED_MAX as u64 {
@@ -334,7 +327,7 @@ mod tests {
         let (init, ours) = seqpacket::pair().unwrap();
         let (caller, connection) = seqpacket::pair().unwrap();
         let others = connection.try_clone().unwrap();
-        let mut lines = Lines::new(ours.as_fd(), Bell::new().unwrap(), 10).unwrap();
+        let mut lines = Lines::new(ours.as_fd(), Wakeup::new().unwrap(), 10).unwrap();
         lines.add(line(0, connection)).unwrap();
         let mut buffer = [0; 200];
         send_frame(caller.as_fd(), &request(1), &[0; 11], &[], None).unwrap();

@@ -27,6 +27,12 @@ pub const CONNECTIONS_MAX: usize = 4096;
 /// Bytes of the shortest request: its header and its id, with the id's tag and length.
 const REQUEST_MIN: usize = HEADER_LEN + 16 + 2;
 
+/// Bytes at the beginning of a request that tell it from others: its header, and its id with tag and length.
+const HEAD_LEN: usize = REQUEST_MIN;
+
+/// The beginning of a request.
+pub type Head = [u8; HEAD_LEN];
+
 /// Number of a connection within its receiver; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
@@ -188,13 +194,33 @@ impl Receiver {
         self.connections.get(&id).map(|connection| Rc::clone(&connection.fd))
     }
 
-    /// Most requests that wait on these connections: one for each of as many bytes as the shortest one has.
+    /// True when more than `limit` requests wait on these connections, as far as their bytes say: a connection's are
+    /// taken to be as long as its first one, which is asked for only when it matters. A long one in front of short ones
+    /// hides them until it is read.
     #[must_use]
-    pub fn waiting_max(&self, ids: &[ConnectionId]) -> usize {
-        let connections = ids.iter().filter_map(|id| self.connections.get(id));
-        let unread = connections.map(|connection| seqpacket::unread(connection.fd.as_fd()));
-        let requests = unread.map(|bytes| bytes.unwrap_or(usize::MAX).div_ceil(REQUEST_MIN));
-        requests.fold(0, usize::saturating_add)
+    pub fn more_wait_than(&self, limit: usize, ids: &[ConnectionId]) -> bool {
+        let connections = || ids.iter().filter_map(|id| self.connections.get(id));
+        let count = |request_len: &dyn Fn(BorrowedFd<'_>) -> usize| {
+            let requests = connections().map(|connection| {
+                let fd = connection.fd.as_fd();
+                seqpacket::unread(fd).unwrap_or(usize::MAX).div_ceil(request_len(fd))
+            });
+            requests.fold(0, usize::saturating_add)
+        };
+        let first = |fd: BorrowedFd<'_>| seqpacket::peek(fd, &mut []).unwrap_or(0).max(REQUEST_MIN);
+        count(&|_| REQUEST_MIN) > limit && count(&first) > limit
+    }
+
+    /// The requests that are first on these connections.
+    #[must_use]
+    pub fn heads(&self, ids: &[ConnectionId]) -> Vec<(ConnectionId, Head)> {
+        let connections = ids.iter().filter_map(|id| Some((*id, self.connections.get(id)?)));
+        let heads = connections.filter_map(|(id, connection)| {
+            let mut head = [0; HEAD_LEN];
+            seqpacket::peek(connection.fd.as_fd(), &mut head)?;
+            Some((id, head))
+        });
+        heads.collect()
     }
 
     /// Ends a connection for everybody who holds it; the next look at it finds that.
@@ -368,6 +394,36 @@ mod tests {
         assert_eq!(incoming.caller, caller);
         drop(fd);
         assert!(matches!(receiver.next_event(id), Event::Closed { fault: None }));
+    }
+
+    #[test]
+    fn requests_that_wait_are_counted_by_their_length() {
+        let (_dir, mut receiver, fd, id) = connected(1 << 20);
+        let caller =
+            Identity { namespace: "n".into(), pod_namespace: String::new(), function: "f".into() };
+        send_frame(fd.as_fd(), &Hello::of(&caller, "", "i"), b"", &[], None).unwrap();
+        assert!(matches!(receiver.next_event(id), Event::Introduced));
+        assert!(!receiver.more_wait_than(0, &[id]) && receiver.heads(&[id]).is_empty());
+        let mut heads = Vec::new();
+        for len in [1, 32 << 10] {
+            for number in 1..=4 {
+                let request = Request { call_id: vec![number; 16], ..Request::default() };
+                send_frame(fd.as_fd(), &request, &vec![7; len], &[], Some(0)).unwrap();
+                let count = usize::from(number);
+                assert!(receiver.more_wait_than(count - 1, &[id]), "{count} of {len}");
+                assert!(!receiver.more_wait_than(count, &[id]), "{count} of {len}");
+            }
+            loop {
+                heads.extend(receiver.heads(&[id]));
+                if !matches!(receiver.next_event(id), Event::Request(_)) {
+                    break;
+                }
+            }
+        }
+        let number = heads.len();
+        heads.sort_unstable();
+        heads.dedup();
+        assert_eq!((number, heads.len()), (8, 8), "each of them is another");
     }
 
     #[test]

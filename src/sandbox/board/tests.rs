@@ -1,10 +1,14 @@
 //! The protocol in every order of its steps, and with real threads.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use proptest::prelude::*;
 
+use super::slot::{halves, whole};
 use super::*;
+use crate::modes::local::receiver::ConnectionId;
+use crate::wire::ids::CallId;
 
 /// What may happen to a slot, by the worker and by init.
 #[derive(Clone, Copy, Debug)]
@@ -59,11 +63,11 @@ proptest! {
             let before = slot.seen();
             match step {
                 Step::Gate(value) => {
-                    prop_assert_eq!(board.set_gate(value), value != open);
+                    prop_assert_eq!(board.control().set_gate(value), value != open);
                     open = value;
                 }
                 Step::Sleep(value) => {
-                    board.set_asleep(value);
+                    board.control().set_asleep(value);
                     asleep = value;
                 }
                 Step::Settle if matches!(worker, Knows::HasInstance | Knows::Waits(_)) => {
@@ -144,7 +148,7 @@ fn every_request_is_run_once_by_workers_or_init() {
     let read = || next.fetch_update(SeqCst, SeqCst, |at| (at < REQUESTS).then_some(at + 1)).ok();
     // Board is not shared between threads elsewhere; its words are atomics.
     let words: Vec<_> = (0..3).map(|index| board.slot(index).unwrap()).collect();
-    board.set_gate(true);
+    board.control().set_gate(true);
     std::thread::scope(|scope| {
         for slot in &words {
             scope.spawn(|| {
@@ -171,7 +175,7 @@ fn every_request_is_run_once_by_workers_or_init() {
         }
         // Init: closes the gate, waits until nobody reads, reads, gives, opens.
         while next.load(SeqCst) < REQUESTS {
-            board.set_gate(false);
+            board.control().set_gate(false);
             while words.iter().any(|slot| slot.seen().phase() == Phase::Taking) {
                 std::thread::yield_now();
             }
@@ -186,7 +190,7 @@ fn every_request_is_run_once_by_workers_or_init() {
                 }
             }
             alone.store(false, SeqCst);
-            board.set_gate(true);
+            board.control().set_gate(true);
             std::thread::yield_now();
         }
         // Workers that were given the last ones run them before they see that there are no more.
@@ -195,51 +199,67 @@ fn every_request_is_run_once_by_workers_or_init() {
     assert_eq!(ran.load(Relaxed) as usize + left, REQUESTS as usize);
 }
 
-/// Whoever sleeps in reserve is called, or somebody watches.
+/// A follower sleeps only while somebody leads, and is woken when nobody does any more.
 #[test]
-fn one_watches_and_the_others_are_called() {
+fn one_leads_and_the_others_are_woken_to() {
+    use Role::{Follower, Leader};
     let board = Board::new(3).unwrap();
     let [a, b, c] = [0, 1, 2].map(|index| board.slot(index).unwrap());
-    assert!(!a.join_reserve(), "nobody watches yet");
-    assert!(a.watches() && !b.watches() && a.watches());
-    assert!(b.join_reserve());
-    a.keep_watch();
-    assert!(!c.watches());
-    assert!(a.hand_on(0), "somebody is there to be called");
-    b.leave_reserve();
-    assert!(b.watches() && !a.watches());
-    assert!(!b.hand_on(0), "the reserve is empty");
-    assert!(c.watches());
-    assert!(a.join_reserve());
-    assert!(c.vacate(), "a watcher that died is one that somebody is called for");
-    assert!(b.watches());
-    assert!(!a.vacate(), "one of the reserve is not");
-    assert!(!b.hand_on(0));
+    assert!(!a.hand_over_lead(), "there is no follower");
+    assert_eq!((a.take_role(), b.take_role(), a.take_role()), (Leader, Follower, Leader));
+    a.keep_lead();
+    assert_eq!(c.take_role(), Follower);
+    c.stop_following();
+    assert!(a.hand_over_lead(), "b is to be woken");
+    b.stop_following();
+    assert_eq!((b.take_role(), a.take_role()), (Leader, Follower));
+    a.stop_following();
+    assert!(!b.hand_over_lead(), "there is no follower");
+    assert_eq!((c.take_role(), a.take_role()), (Leader, Follower));
+    assert!(c.vacate(), "a leader that died has a follower woken");
+    a.stop_following();
+    assert_eq!((b.take_role(), a.take_role()), (Leader, Follower));
+    assert!(!a.vacate(), "a follower that died has not");
+    assert!(!b.hand_over_lead());
+    assert_eq!((a.take_role(), b.take_role()), (Leader, Follower));
+    assert!(!b.lose_lead() && a.lose_lead());
+    b.stop_following();
+    assert_eq!(b.take_role(), Leader);
+    assert!(!board.control().depose_leader(), "there is no follower");
+    assert_eq!(c.take_role(), Leader);
 }
 
-/// Who is away for long takes no processor and does not watch.
+/// A worker that has had the same request for long takes no processor and does not lead.
 #[test]
-fn who_is_away_for_long_is_not_at_work() {
+fn a_long_request_takes_the_lead_from_its_worker() {
     let board = Board::new(READERS_MAX + 1).unwrap();
+    let control = board.control();
     let [a, b, c] = [0, 1, 2].map(|index| board.slot(index).unwrap());
-    assert_eq!(a.at_work(), READERS_MAX);
-    assert!(a.watches() && c.join_reserve());
-    assert!(!board.set_long([1, READERS_MAX].into_iter()), "the watcher gets on");
-    assert_eq!(a.at_work(), READERS_MAX - 2);
-    assert!(board.set_long([0].into_iter()), "somebody is there to be called");
-    assert_eq!(a.at_work(), READERS_MAX - 2);
-    assert!(b.watches(), "nobody did");
-    c.leave_reserve();
-    assert!(!board.set_long([1].into_iter()), "the reserve is empty");
-    assert!(!board.set_long(std::iter::empty()));
-    assert_eq!(a.at_work(), READERS_MAX);
+    let at_work = |count: usize| {
+        control.set_processors(count + 1);
+        let more_than = a.all_processors_work();
+        control.set_processors(count);
+        a.all_processors_work() && !more_than
+    };
+    assert!(!a.all_processors_work(), "nobody knows how many there are");
+    assert!(at_work(READERS_MAX));
+    assert_eq!((a.take_role(), c.take_role()), (Role::Leader, Role::Follower));
+    assert!(!control.set_long([1, READERS_MAX].into_iter()), "the leader gets on");
+    assert!(at_work(READERS_MAX - 2));
+    assert!(control.set_long([0].into_iter()), "c is to be woken");
+    assert!(at_work(READERS_MAX - 2));
+    assert_eq!(b.take_role(), Role::Leader);
+    c.stop_following();
+    assert!(!control.set_long([1].into_iter()), "there is no follower");
+    assert!(!control.set_long(std::iter::empty()));
+    assert!(at_work(READERS_MAX));
 }
 
-/// Those beyond the readers wait for init, watch nothing, and are no part of the reserve.
+/// Workers beyond the readers wait for init, and have no role.
 #[test]
 fn workers_beyond_the_readers_wait_for_init_only() {
     let board = Board::new(READERS_MAX + 40).unwrap();
-    board.set_gate(true);
+    board.control().set_gate(true);
     let [first, last, beyond] =
         [0, READERS_MAX - 1, READERS_MAX + 39].map(|index| board.slot(index).unwrap());
     assert_eq!((board.readers(), beyond.reads()), (READERS_MAX, false));
@@ -248,8 +268,8 @@ fn workers_beyond_the_readers_wait_for_init_only() {
         (Wait::Anybody, Wait::Anybody, Wait::Init)
     );
     assert!(!beyond.take(ConnectionId(1)) && beyond.assign().is_some());
-    assert!(first.watches() && last.join_reserve());
-    assert!(first.hand_on(7), "somebody is there to be called");
+    assert_eq!((first.take_role(), last.take_role()), (Role::Leader, Role::Follower));
+    assert!(first.hand_over_lead(), "the last one is to be woken");
     assert!(!beyond.vacate(), "its death is nothing to those");
-    assert_eq!((last.place(), last.watches()), (7, true));
+    assert_eq!(last.take_role(), Role::Leader);
 }

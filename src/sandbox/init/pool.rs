@@ -13,8 +13,8 @@ use crate::modes::local::{Line, LocalError, forward_frame, open_frame, send_fram
 use crate::sandbox::board::{Board, Phase, Seen, Slot};
 use crate::sandbox::messages::{WorkerMessage, is_frame};
 use crate::sandbox::worker::Seat;
-use crate::sys::bell::Bell;
 use crate::sys::seqpacket::{self, SocketError};
+use crate::sys::wakeup::Wakeup;
 use crate::sys::watch::Watch;
 use crate::wire::control;
 use crate::wire::envelope::{self, Assignment, Request, Undelivered};
@@ -50,11 +50,22 @@ struct Worker {
     stopped: bool,
     /// What it was given and has not said to be done.
     running: Option<Running>,
+    /// The request that it took itself, and until when it may run, as init first saw it.
+    taken: Option<(Seen, u64)>,
     /// Parts of its group that its socket had no room for yet.
     unsent: VecDeque<Unsent>,
 }
 
 impl Worker {
+    /// Notes what its slot says about a request that it took itself, once: what it says later changes nothing.
+    fn note_taken(&mut self, slot: Slot<'_>, latest: Option<u64>) {
+        let took = slot.took().filter(|(seen, _)| seen.phase() == Phase::Running);
+        self.taken = took.map(|(turn, took)| match self.taken {
+            Some((noted, deadline)) if noted == turn => (turn, deadline),
+            _ => (turn, latest.map_or(took.deadline, |latest| latest.min(took.deadline))),
+        });
+    }
+
     /// Whether it would begin at once, or when its instance is there, what it is given now.
     const fn can_begin(&self, seen: Seen) -> bool {
         self.started && !self.stopped && self.running.is_none() && seen.is_free()
@@ -77,8 +88,8 @@ pub struct Pool<F> {
     places: Vec<Place>,
     /// What they do: a slot for each place.
     board: Board,
-    /// By which they call each other.
-    bell: Bell,
+    /// Wakes a follower.
+    wakeup: Wakeup,
     /// Their sockets, under their numbers.
     watch: Watch,
     buffer: Vec<u8>,
@@ -128,9 +139,9 @@ impl<F: Fork> Pool<F> {
     pub fn new(fork: F, count: usize) -> io::Result<Self> {
         let places: Vec<_> = (0..count.max(1)).map(|_| Place::Empty { not_before: 0 }).collect();
         let board = Board::new(places.len())?;
-        let (bell, watch) = (Bell::new()?, Watch::new()?);
+        let (wakeup, watch) = (Wakeup::new()?, Watch::new()?);
         let (buffer, not_renewed_told) = (vec![0; FRAME_MAX], false);
-        Ok(Self { fork, places, board, bell, watch, buffer, early_deaths: 0, not_renewed_told })
+        Ok(Self { fork, places, board, wakeup, watch, buffer, early_deaths: 0, not_renewed_told })
     }
 
     /// What all of them see.
@@ -150,10 +161,15 @@ impl<F: Fork> Pool<F> {
             let lines = if index < self.board.readers() { lines() } else { Vec::new() };
             match self.fork_at(index, lines) {
                 Ok((pid, socket)) => {
-                    let unsent = VecDeque::new();
-                    let (started, stopped, running) = (false, false, None);
-                    let worker = Worker { pid, socket, started, stopped, running, unsent };
-                    self.places[index] = Place::Taken(worker);
+                    self.places[index] = Place::Taken(Worker {
+                        pid,
+                        socket,
+                        started: false,
+                        stopped: false,
+                        running: None,
+                        taken: None,
+                        unsent: VecDeque::new(),
+                    });
                 }
                 Err(error) => {
                     self.early_deaths = self.early_deaths.saturating_add(1);
@@ -169,7 +185,7 @@ impl<F: Fork> Pool<F> {
     fn fork_at(&self, index: usize, lines: Vec<Line>) -> io::Result<(Pid, OwnedFd)> {
         let slot = self.board.slot(index).ok_or(io::ErrorKind::NotFound)?;
         slot.reset();
-        let seat = Seat { slot, lines, bell: self.bell.share()?.into() };
+        let seat = Seat { slot, lines, wakeup: self.wakeup.share()?.into() };
         // SAFETY:
         // - the child has a seat with this slot and never gets to the board or another slot (`Fork::fork`).
         let forked = unsafe { self.board.pages().pass_on(index, || self.fork.fork(seat)) };
@@ -368,21 +384,21 @@ impl<F: Fork> Pool<F> {
         told.count() == self.readers().count()
     }
 
-    /// Workers at these places have had the same request for long: somebody else watches.
+    /// Workers at these places have had the same request for long: another one leads.
     pub fn note_long(&self, places: impl Iterator<Item = usize>) {
-        if self.board.set_long(places) {
-            self.bell.ring();
+        if self.board.control().set_long(places) {
+            self.wakeup.wake_one();
         }
     }
 
-    /// The worker that should read from the connections does not: another one is to.
-    pub fn depose_watcher(&self) {
-        if self.board.depose_watcher() {
-            self.bell.ring();
+    /// The leader does not read from the connections: another worker is to lead.
+    pub fn depose_leader(&self) {
+        if self.board.control().depose_leader() {
+            self.wakeup.wake_one();
         }
     }
 
-    /// A signal stopped or continued a process: a stopped worker gets no work, and another one watches.
+    /// A signal stopped or continued a process: a stopped worker gets no work, and another one leads.
     pub fn set_stopped(&mut self, pid: Pid, stopped: bool) {
         let workers = self.places.iter_mut().enumerate();
         let place = workers.filter_map(|(index, place)| match place {
@@ -391,20 +407,20 @@ impl<F: Fork> Pool<F> {
         });
         for (index, worker) in place {
             worker.stopped = stopped;
-            if stopped && self.board.slot(index).is_some_and(|slot| slot.lose_watch()) {
-                self.bell.ring();
+            if stopped && self.board.slot(index).is_some_and(|slot| slot.lose_lead()) {
+                self.wakeup.wake_one();
             }
         }
     }
 
-    /// A connection has ended: wakes those that hold it and sleep in reserve, which look before they go back there.
+    /// A connection has ended: wakes its readers that are followers, which look before they sleep again.
     pub fn unshare(&self) {
         self.readers().for_each(|(worker, _)| look_again(worker));
     }
 
     /// Workers read from connections, or only init does.
     pub fn set_gate(&self, open: bool) {
-        if self.board.set_gate(open) && open {
+        if self.board.control().set_gate(open) && open {
             let parked = |slot: &Slot<'_>| slot.seen().phase() == Phase::Parked;
             self.readers()
                 .filter(|(_, slot)| parked(slot))
@@ -412,21 +428,22 @@ impl<F: Fork> Pool<F> {
         }
     }
 
-    /// Kills workers whose requests are out of time; their exits follow.
-    pub fn expire(&mut self, now: u64) {
+    /// Kills workers whose requests are out of time; their exits follow. What a worker took itself may run until the time
+    /// that it first said, and no longer than `latest`.
+    pub fn expire(&mut self, now: u64, latest: Option<u64>) {
         for (index, place) in self.places.iter_mut().enumerate() {
             let (Place::Taken(worker), Some(slot)) = (place, self.board.slot(index)) else {
                 continue;
             };
-            let over = match &mut worker.running {
-                Some(running) if running.expired || running.deadline > now => false,
-                Some(running) => {
+            worker.note_taken(slot, latest);
+            let over = match (&mut worker.running, worker.taken) {
+                (Some(running), _) if running.expired || running.deadline > now => false,
+                (Some(running), _) => {
                     running.expired = slot.expire(running.turn);
                     running.expired
                 }
-                None => slot.took().is_some_and(|(seen, took)| {
-                    seen.phase() == Phase::Running && took.deadline <= now && slot.expire(seen)
-                }),
+                (None, Some((turn, deadline))) => deadline <= now && slot.expire(turn),
+                (None, None) => false,
             };
             if over {
                 let _gone = kill(worker.pid, Signal::SIGKILL);
@@ -448,7 +465,7 @@ impl<F: Fork> Pool<F> {
         let proven = slot.had_turns();
         // Its successor may be long in coming.
         if slot.vacate() {
-            self.bell.ring();
+            self.wakeup.wake_one();
         }
         self.watch.remove(worker.socket.as_fd());
         self.early_deaths = if proven { 0 } else { self.early_deaths.saturating_add(1) };
@@ -481,16 +498,16 @@ impl<F: Fork> Pool<F> {
         });
         let deadlines = self.workers().filter_map(|(_, worker, slot)| match &worker.running {
             Some(running) => (!running.expired).then_some(running.deadline),
-            None => slot
-                .took()
-                .filter(|(seen, _)| seen.phase() == Phase::Running)
-                .map(|(_, took)| took.deadline),
+            None => {
+                let (turn, deadline) = worker.taken?;
+                (slot.seen() == turn).then_some(deadline)
+            }
         });
         forks.chain(deadlines).min()
     }
 }
 
-/// Wakes a worker that waits for init, or sleeps in reserve.
+/// Wakes a worker that waits for init, or is a follower.
 fn look_again(worker: &Worker) {
     // One without room for it has other messages to be woken by; one that is gone is noticed by its exit.
     let _unsent = send_frame(worker.socket.as_fd(), &envelope::Line::default(), b"", &[], Some(0));

@@ -5,11 +5,11 @@ use std::iter;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use crate::modes::CallError;
 use crate::modes::local::receiver::ConnectionId;
 use crate::modes::local::{Incoming, outbox};
+use crate::modes::{CallError, Payload};
 
-use super::queue::Item;
+use super::queue::{Item, Load};
 
 /// Where the end of one call goes.
 pub type Reply = outbox::Reply<Rc<OwnedFd>>;
@@ -75,10 +75,27 @@ impl Work {
     }
 }
 
-impl Item<ConnectionId> for Work {
+impl Item for Work {
+    type Connection = ConnectionId;
+
     fn lose(&mut self, connection: &ConnectionId) -> bool {
         // A complete group stays complete: its handler runs as long as anybody waits for it.
         self.calls().all(|incoming| incoming.connection == *connection)
+    }
+
+    fn load(&self) -> Load {
+        self.calls().map(load).fold(Load::default(), Load::and)
+    }
+}
+
+/// What one call takes of init while it waits.
+fn load(incoming: &Incoming) -> Load {
+    match &incoming.payload {
+        Payload::Inline(bytes) => Load { bytes: bytes.len() as u64, descriptors: 0 },
+        // A leased one comes with its token.
+        Payload::Segment(segment) => {
+            Load { bytes: 0, descriptors: 1 + usize::from(segment.token().is_some()) }
+        }
     }
 }
 

@@ -21,10 +21,10 @@ use nix::unistd::Pid;
 use crate::dispatcher::call::DEFAULT_TIMEOUT_MS;
 use crate::dispatcher::{BrokerClient, Dispatcher, EmbeddedCalls, Settings};
 use crate::modes::local::Line;
-use crate::sys::bell::Bell;
 use crate::sys::pool::SegmentPool;
 use crate::sys::process::{die_with_parent, exit_now, keep_only};
-use crate::sys::seqpacket;
+use crate::sys::seqpacket::{self, SocketError};
+use crate::sys::wakeup::Wakeup;
 use crate::vm::{Context, FunctionCalls, Host, InstanceSpec, Module, NotRenewed};
 use crate::wire::control::{self, FunctionLaunch};
 
@@ -59,7 +59,7 @@ pub struct Seat<'a> {
     /// Connections that it may read from.
     pub lines: Vec<Line>,
     /// The one of all workers, by which they call each other.
-    pub bell: Bell,
+    pub wakeup: Wakeup,
 }
 
 /// The worker's life, in the child that init just forked. `socket` leads to init, whose pid is `parent`. Secondaries'
@@ -111,8 +111,8 @@ fn set_up<'s, M>(
     let mut callers = Vec::new();
     let slot = match seat {
         None => None,
-        Some(Seat { slot, lines, bell }) => {
-            given.push(bell.share()?);
+        Some(Seat { slot, lines, wakeup }) => {
+            given.push(wakeup.share()?);
             for Line { id, fd, caller, lends } in lines {
                 given.push(fd.try_clone()?);
                 callers.push((id, caller, lends));
@@ -120,7 +120,7 @@ fn set_up<'s, M>(
                 std::mem::forget(fd);
             }
             // As is this one's.
-            std::mem::forget(bell);
+            std::mem::forget(wakeup);
             Some(slot)
         }
     };
@@ -133,10 +133,10 @@ fn set_up<'s, M>(
     stderr::install(log.in_worker(fd));
     // The number that it had was closed with the others.
     std::mem::forget(log);
-    let Some((slot, bell)) = slot.zip(kept.next()) else { return Ok((broker, init, None)) };
+    let Some((slot, wakeup)) = slot.zip(kept.next()) else { return Ok((broker, init, None)) };
     let lines = callers.into_iter().zip(kept);
     let lines = lines.map(|((id, caller, lends), fd)| Line { id, fd: fd.into(), caller, lends });
-    let seat = Seat { slot, lines: lines.collect(), bell: bell.into() };
+    let seat = Seat { slot, lines: lines.collect(), wakeup: wakeup.into() };
     Ok((broker, init, Some(seat)))
 }
 
@@ -181,6 +181,13 @@ impl<'a, M: Module> Worker<'a, M> {
     /// Tells init; false when init is gone, and then this process is about to go too.
     fn tell(&self, message: &WorkerMessage) -> bool {
         seqpacket::send(self.init.as_fd(), &[&control::encode(message)], &[], None).is_ok()
+    }
+
+    /// Wakes init with a message whose text it could do without; false when init is gone. An init whose socket is full has
+    /// other messages to be woken by.
+    fn nudge(&self, message: &WorkerMessage) -> bool {
+        let sent = seqpacket::send(self.init.as_fd(), &[&control::encode(message)], &[], Some(0));
+        matches!(sent, Ok(()) | Err(SocketError::Deadline))
     }
 
     /// Tells init why it makes instances anew, once.

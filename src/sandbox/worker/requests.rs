@@ -3,18 +3,18 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use crate::modes::local::lines::{Arrived, Ready, Taken};
 use crate::modes::local::receiver::ConnectionId;
 use crate::modes::local::{Answer, Line, Lines, LocalError, Opened, open_frame};
 use crate::modes::{CallError, Payload};
-use crate::sandbox::board::{Slot, Wait};
+use crate::sandbox::board::{Role, Slot, Wait};
 use crate::sandbox::messages::WorkerMessage;
 use crate::sandbox::{stderr, terms};
 use crate::sys::clock::{from_monotonic, monotonic_ns};
-use crate::sys::processors;
+use crate::sys::pool::SegmentPool;
 use crate::sys::seqpacket::{self, Deadline, Received as Message, SocketError};
 use crate::sys::spin::Spin;
 use crate::vm::{Context, Module};
@@ -22,12 +22,9 @@ use crate::wire::envelope::{self, Assignment, Part, Request};
 use crate::wire::frame::{self, FRAME_MAX, Kind};
 use crate::wire::ids::CallId;
 
-use super::pace::{Moving, Pace};
+use super::pace::Pace;
 use super::replies::{Destination, Replies};
 use super::{Seat, Worker};
-
-/// How long a worker without requests keeps segments that nobody uses, in milliseconds.
-const POOL_IDLE_MS: u16 = 5000;
 
 /// A request, or a group of them.
 pub struct Task {
@@ -58,7 +55,6 @@ pub struct Requests<'s> {
     assigned: bool,
     spin: Spin,
     pace: Pace,
-    moving: Moving,
 }
 
 impl<'s> Requests<'s> {
@@ -68,13 +64,13 @@ impl<'s> Requests<'s> {
     /// When descriptors run out.
     pub fn new<M: Module>(worker: &Worker<'_, M>, seat: Seat<'s>) -> io::Result<Self> {
         let max_payload = worker.launch.max_payload;
-        let mut lines = Lines::new(worker.init.as_fd(), seat.bell, max_payload)?;
+        let mut lines = Lines::new(worker.init.as_fd(), seat.wakeup, max_payload)?;
         for line in seat.lines {
             lines.add(line)?;
         }
         let buffer = vec![0; FRAME_MAX];
-        let (spin, pace, moving) = (Spin::default(), Pace::new(), Moving::default());
-        Ok(Self { slot: seat.slot, lines, buffer, assigned: false, spin, pace, moving })
+        let (spin, pace) = (Spin::default(), Pace::default());
+        Ok(Self { slot: seat.slot, lines, buffer, assigned: false, spin, pace })
     }
 
     /// There is an instance for the first one.
@@ -89,7 +85,12 @@ impl<'s> Requests<'s> {
         // In this order: init closes the gate before it looks who is free.
         let rests = self.slot.rest();
         let asked = self.assigned || !self.slot.gate_is_open();
-        rests && (!asked || worker.tell(&WorkerMessage::Done))
+        rests && (!asked || worker.nudge(&WorkerMessage::Done))
+    }
+
+    /// The next instance took so many nanoseconds to make.
+    pub fn prepared(&mut self, ns: u64) {
+        self.pace.prepare(ns);
     }
 
     /// The next request; there is an instance for it.
@@ -100,10 +101,7 @@ impl<'s> Requests<'s> {
         loop {
             let ready = match self.slot.settle() {
                 Wait::Anybody => self.wait(worker),
-                Wait::Init => {
-                    tidy(worker, &[worker.init.as_fd()]);
-                    Some(Ready::Init)
-                }
+                Wait::Init => wait_for_init(worker),
                 Wait::End => return Err(Ended::Init),
             };
             let task = match ready {
@@ -113,48 +111,45 @@ impl<'s> Requests<'s> {
                 Some(Ready::Line(_)) | None => None,
             };
             if let Some(task) = task {
-                self.mind_watch();
+                self.decide_who_leads();
                 return Ok(task);
             }
         }
     }
 
-    /// Waits for whatever comes first. One worker sleeps on the connections, the others until they are called.
+    /// Waits for whatever comes first. The leader sleeps on the connections, a follower until it is woken.
     fn wait<M: Module>(&mut self, worker: &Worker<'_, M>) -> Option<Ready> {
-        if tidy(worker, &self.lines.as_fds()) {
-            return self.lines.wait(Some(0));
-        }
         let lines = &self.lines;
+        maintain_pool(worker, || lines.wait(Some(0)).is_some());
         let soon = self.spin.wait(|| Ok::<_, Infallible>(lines.wait(Some(0)))).ok().flatten();
         // At least one look, so that nobody goes to sleep beside requests that wait.
         let soon = soon.or_else(|| lines.wait(Some(0)));
         if soon.is_some() {
             return soon;
         }
-        self.moving.sleeps();
-        if self.slot.watches() || !self.slot.join_reserve() {
-            return lines.wait(None);
+        // The pool wakes its own worker, and changes nothing about what that sleeps on.
+        let timeout_ms = pool_timeout_ms(worker);
+        match self.slot.take_role() {
+            Role::Leader => lines.wait(timeout_ms),
+            Role::Follower => {
+                let ready = lines.wait_as_follower(timeout_ms);
+                self.slot.stop_following();
+                ready
+            }
         }
-        let ready = lines.wait_in_reserve();
-        self.slot.leave_reserve();
-        if ready.is_none() {
-            self.moving.called(self.slot);
-        }
-        ready
     }
 
-    /// Before the worker runs a request: whether another one is to watch meanwhile.
-    fn mind_watch(&mut self) {
+    /// Before the worker runs a request: whether another one is to lead meanwhile.
+    fn decide_who_leads(&mut self) {
         self.pace.begin();
-        self.moving.begins();
         if !self.slot.reads() {
             return;
         }
         let returns = || self.pace.is_short() && self.lines.wait(Some(0)).is_none();
         if self.pace.is_enough(self.slot) || returns() {
-            self.slot.keep_watch();
-        } else if self.slot.hand_on(processors::current().unwrap_or(usize::MAX)) {
-            self.lines.call_reserve();
+            self.slot.keep_lead();
+        } else if self.slot.hand_over_lead() {
+            self.lines.wake_follower();
         }
     }
 
@@ -189,12 +184,9 @@ impl<'s> Requests<'s> {
         let now = monotonic_ns();
         let caller = terms::caller_deadline(&request, now);
         let deadline = terms::deadline(worker.launch, caller, now);
-        if request.parting {
-            self.spin.expect();
-        }
         if self.slot.run(id, deadline) {
             // Without init there is no next request either.
-            let _told = worker.tell(&WorkerMessage::Took);
+            let _told = worker.nudge(&WorkerMessage::Took);
         }
         self.assigned = false;
         let Line { id: connection, fd, caller, lends } = line;
@@ -271,16 +263,30 @@ impl<'s> Requests<'s> {
     }
 }
 
-/// Makes ready what was lent and came back, until some of `work` can be read, or nothing is left of it. True: it can be read.
-fn tidy<M: Module>(worker: &Worker<'_, M>, work: &[BorrowedFd<'_>]) -> bool {
-    let Some(pool) = worker.spec.pool.as_ref() else { return false };
-    while pool.bytes() > 0 {
-        if pool.tidy_until(work, POOL_IDLE_MS) {
-            return true;
-        }
-        pool.trim();
+/// Does what is due for the worker's pool, unless there is something to read.
+fn maintain_pool<M: Module>(worker: &Worker<'_, M>, readable: impl FnMut() -> bool) {
+    if let Some(pool) = &worker.spec.pool {
+        pool.maintain(monotonic_ns(), readable);
     }
-    false
+}
+
+/// Longest sleep, in milliseconds, until something is due for the worker's pool; `None` when nothing will be.
+fn pool_timeout_ms<M: Module>(worker: &Worker<'_, M>) -> Option<u16> {
+    let due = worker.spec.pool.as_ref()?.maintenance_due()?;
+    let left_ms = due.saturating_sub(monotonic_ns()).div_ceil(1_000_000);
+    Some(u16::try_from(left_ms).unwrap_or(u16::MAX))
+}
+
+/// Waits until init says something; `None` when the pool had something to do before.
+fn wait_for_init<M: Module>(worker: &Worker<'_, M>) -> Option<Ready> {
+    let init = [worker.init.as_fd()];
+    // An error is one that reading from the socket brings too.
+    let readable = |until| {
+        seqpacket::wait_any(&init, None, Some(until)).map_or(true, |ready| !ready.is_empty())
+    };
+    maintain_pool(worker, || readable(0));
+    let due = worker.spec.pool.as_ref().and_then(SegmentPool::maintenance_due);
+    due.is_none_or(readable).then_some(Ready::Init)
 }
 
 fn receive<M: Module>(worker: &Worker<'_, M>, buffer: &mut [u8]) -> Result<Message, Ended> {

@@ -55,7 +55,10 @@ pub fn run<M: Module>(mut worker: Worker<'_, M>, seat: Seat<'_>) -> i32 {
             Used::Over(instance) => {
                 // After whoever waits for this processor with a request that is under way.
                 let _never_fails = nix::sched::sched_yield();
-                Ready::after(instance, &mut worker, &mut ahead)
+                let began = monotonic_ns();
+                let ready = Ready::after(instance, &mut worker, &mut ahead);
+                requests.prepared(monotonic_ns().saturating_sub(began));
+                ready
             }
         };
     }

@@ -1,7 +1,6 @@
 //! What is lent, what comes back, and what is in it.
 
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
 
 use nix::sys::stat::fstat;
 use proptest::prelude::*;
@@ -113,35 +112,63 @@ fn what_somebody_may_still_write_to_is_given_up() {
     assert_eq!(pool.bytes(), 0);
 }
 
+/// All bytes of the memfd.
+fn bytes_of(file: &File) -> Vec<u8> {
+    let mut bytes = vec![1; usize::try_from(file.metadata().unwrap().len()).unwrap()];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
 #[test]
-fn what_comes_back_is_made_zero_until_there_is_work() {
+fn what_came_back_is_made_zero_unless_work_comes_first() {
     let pool = pool();
-    let (ours, theirs) = nix::unistd::pipe2(OFlag::O_CLOEXEC).unwrap();
+    assert_eq!(pool.maintenance_due(), None, "it is empty");
     let segment = pool.copy_of(&vec![7; 8 << 20]).unwrap();
     let file = File::from(segment.as_fd().try_clone_to_owned().unwrap());
-    let mut bytes = vec![1; 8 << 20];
-    assert!(!pool.tidy_until(&[ours.as_fd()], 1), "nothing comes back");
-    std::thread::scope(|scope| {
-        // Work comes when all is zero, and else too late.
-        scope.spawn(|| {
-            drop(segment);
-            for _ in 0..1000 {
-                file.read_exact_at(&mut bytes, 0).unwrap();
-                if bytes.iter().all(|byte| *byte == 0) {
-                    nix::unistd::write(&theirs, b"w").unwrap();
-                    return;
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        });
-        assert!(pool.tidy_until(&[ours.as_fd()], u16::MAX));
-    });
-    assert_eq!(nix::unistd::read(&ours, &mut [0; 2]), Ok(1));
-    drop(pool.copy_of(&vec![7; 8 << 20]).unwrap());
-    nix::unistd::write(&theirs, b"w").unwrap();
-    assert!(pool.tidy_until(&[ours.as_fd()], u16::MAX));
-    file.read_exact_at(&mut bytes, 0).unwrap();
-    assert!(bytes.iter().all(|byte| *byte == 7), "work comes first");
+    let used = monotonic_ns();
+    let due = || pool.maintenance_due().unwrap();
+    assert!(due() <= used + RECYCLE_NS);
+    pool.maintain(due() - 1, || panic!("nothing is due"));
+    pool.maintain(due(), || panic!("it is lent"));
+    let waits: Vec<u64> = (0..3)
+        .map(|_| {
+            let before = due();
+            pool.maintain(before, || panic!("it is lent"));
+            due() - before
+        })
+        .collect();
+    assert!(waits.is_sorted_by(|a, b| a < b), "looked for less and less often: {waits:?}");
+    drop(segment);
+    let before = due();
+    pool.maintain(before, || true);
+    assert!(bytes_of(&file).iter().all(|byte| *byte == 7), "work comes first");
+    assert_eq!(due(), before, "and then it is still due");
+    pool.maintain(before, || false);
+    assert!(bytes_of(&file).iter().all(|byte| *byte == 0));
+    assert!(due() > before);
+}
+
+#[test]
+fn a_pool_is_given_up_some_time_after_its_last_use_whatever_else_happens() {
+    let pool = pool();
+    let lent = pool.copy_of(&[7; 100_000]).unwrap();
+    drop(pool.copy_of(&[7; 100_000]).unwrap());
+    let used = pool.stock().used;
+    // A worker that gets other requests all the time looks whenever it waits.
+    let mut now = used;
+    while now < used + IDLE_NS {
+        pool.maintain(now, || false);
+        assert_eq!(pool.bytes(), 2 * (128 << 10));
+        assert!(pool.maintenance_due().unwrap() <= used + IDLE_NS);
+        now += IDLE_NS / 100;
+    }
+    pool.maintain(now, || false);
+    assert_eq!(pool.bytes(), 128 << 10, "one is lent");
+    drop(lent);
+    let due = pool.maintenance_due().unwrap();
+    assert!(due <= now + IDLE_NS);
+    pool.maintain(due, || false);
+    assert_eq!((pool.bytes(), pool.maintenance_due()), (0, None));
 }
 
 #[test]
@@ -218,7 +245,7 @@ enum Step {
     Copy(usize),
     /// Lets go of a lease.
     Drop(usize),
-    Tidy,
+    Recycle,
     Trim,
 }
 
@@ -229,7 +256,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(len, part)| Step::Make(len, part.index(len) + 1)),
         len().prop_map(Step::Copy),
         (0_usize..8).prop_map(Step::Drop),
-        Just(Step::Tidy),
+        Just(Step::Recycle),
         Just(Step::Trim),
     ];
     proptest::collection::vec(step, 1..24)
@@ -262,7 +289,7 @@ proptest! {
                 }
                 Step::Drop(index) if index < held.len() => drop(held.swap_remove(index)),
                 Step::Drop(_) => {}
-                Step::Tidy => pool.tidy(|| false),
+                Step::Recycle => assert!(pool.recycle(|| false)),
                 Step::Trim => drop(pool.trim()),
             }
             for (segment, bytes) in &held {

@@ -7,6 +7,7 @@ use super::*;
 use crate::modes::Payload;
 use crate::modes::local::Incoming;
 use crate::modes::local::receiver::ConnectionId;
+use crate::sandbox::board::Role;
 use crate::sandbox::init::work::Parts;
 use crate::wire::envelope::Part;
 use crate::wire::frame::{self, FRAME_MAX};
@@ -38,6 +39,11 @@ impl Sockets {
 fn ready(pool: &Pool<&Sockets>, sockets: &Sockets, number: usize) {
     let _gate = pool.board().slot(number).unwrap().settle();
     sockets.say(number, &WorkerMessage::Ready);
+}
+
+/// The first worker.
+fn worker<'a>(pool: &'a Pool<&Sockets>) -> Slot<'a> {
+    pool.board().slot(0).unwrap()
 }
 
 /// What a lost worker had been given.
@@ -157,21 +163,20 @@ fn a_worker_that_dies_before_it_has_all_parts_had_not_begun() {
 }
 
 #[test]
-fn when_the_watcher_dies_one_of_the_reserve_is_called() {
+fn when_the_leader_dies_a_follower_is_woken() {
     let sockets = Sockets::default();
     let mut pool = Pool::new(&sockets, 3).unwrap();
     pool.fork_due(0, Vec::new).unwrap();
     let calls = Watch::new().unwrap();
-    calls.add(pool.bell.as_fd(), 0).unwrap();
-    assert!(pool.board().slot(0).unwrap().watches());
-    for number in [1, 2] {
-        assert!(pool.board().slot(number).unwrap().join_reserve());
-    }
+    calls.add(pool.wakeup.as_fd(), 0).unwrap();
+    let role = |pool: &Pool<_>, number| pool.board().slot(number).unwrap().take_role();
+    assert_eq!(role(&pool, 0), Role::Leader);
+    assert_eq!([1, 2].map(|number| role(&pool, number)), [Role::Follower; 2]);
     pool.remove(pid(2), Ending::Exited(1), 0).unwrap();
-    assert_eq!(calls.wait_one(Some(0)), None, "there still is one who watches");
+    assert_eq!(calls.wait_one(Some(0)), None, "there still is a leader");
     pool.remove(pid(1), Ending::Exited(1), 0).unwrap();
     assert_eq!(calls.wait_one(Some(0)), Some(0));
-    assert!(pool.board().slot(2).unwrap().watches());
+    assert_eq!(role(&pool, 2), Role::Leader);
 }
 
 #[test]
@@ -195,12 +200,12 @@ fn a_done_of_an_earlier_turn_ends_no_later_one() {
     ready(&pool, &sockets, 0);
     assert_eq!(pool.read(0).failed, None);
     pool.set_gate(true);
-    let worker = || pool.board().slot(0).unwrap();
-    let _anybody = worker().settle();
-    assert!(worker().take(ConnectionId(3)) && !worker().run(CallId([7; 16]), 50));
+    let _anybody = worker(&pool).settle();
+    assert!(worker(&pool).take(ConnectionId(3)) && !worker(&pool).run(CallId([7; 16]), 50));
     assert!(pool.idle().is_none() && !pool.at_rest());
+    pool.expire(0, None);
     assert_eq!(pool.next_wakeup(), Some(50));
-    assert!(worker().rest());
+    assert!(worker(&pool).rest());
     sockets.say(0, &WorkerMessage::Done);
     pool.assign(0, one_call(), 60).unwrap();
     assert_eq!(pool.read(0).failed, None);
@@ -222,18 +227,40 @@ fn only_the_turn_whose_deadline_passed_is_killed_for_it() {
     assert_eq!(pool.read(0).failed, None);
     pool.assign(0, one_call(), 10).unwrap();
     assert!(pool.board().slot(0).unwrap().rest(), "it was in time");
-    pool.expire(11);
+    pool.expire(11, None);
     pool.set_gate(true);
     let worker = pool.board().slot(0).unwrap();
     let _anybody = worker.settle();
     assert!(worker.take(ConnectionId(3)) && !worker.run(CallId([7; 16]), 20));
-    pool.expire(19);
+    pool.expire(19, None);
     assert_eq!(pool.read(0).failed, None);
-    pool.expire(20);
+    pool.expire(20, None);
     assert!(!pool.board().slot(0).unwrap().rest(), "it is late");
     let lost = pool.remove(pid(1), Ending::Exited(1), 0).unwrap();
     let Doing::Took { took, expired: true } = lost.doing else { panic!("{lost:?}") };
     assert_eq!((took.id, took.connection), (CallId([7; 16]), ConnectionId(3)));
+}
+
+#[test]
+fn a_worker_cannot_put_off_the_end_of_what_it_took() {
+    let sockets = Sockets::default();
+    let mut pool = Pool::new(&sockets, 1).unwrap();
+    pool.fork_due(0, Vec::new).unwrap();
+    pool.set_gate(true);
+    let call = CallId([7; 16]);
+    for (said, limit, until) in [(20, None, 20), (20, Some(15), 15)] {
+        let _anybody = worker(&pool).settle();
+        assert!(worker(&pool).take(ConnectionId(3)) && !worker(&pool).run(call, said));
+        pool.expire(1, limit);
+        let _asleep = worker(&pool).run(call, 1000);
+        pool.expire(until - 1, Some(2000));
+        assert_eq!(pool.next_wakeup(), Some(until));
+        assert_eq!(worker(&pool).seen().phase(), Phase::Running);
+        pool.expire(until, Some(2000));
+        assert_eq!(worker(&pool).seen().phase(), Phase::Expired);
+        worker(&pool).reset();
+        pool.expire(0, None);
+    }
 }
 
 #[test]

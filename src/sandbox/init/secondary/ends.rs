@@ -3,11 +3,13 @@
 use crate::modes::CallError;
 use crate::modes::local::LocalError;
 use crate::sandbox::init::doing::Doing;
+use crate::sandbox::init::queue::{Full, Load};
 use crate::sandbox::init::signals::Ending;
 use crate::sandbox::init::work::Reply;
 use crate::sandbox::messages::TOO_MANY_DESCRIPTORS;
 use crate::sys::seqpacket::SocketError;
 use crate::vm::Module;
+use crate::wire::control::FunctionLaunch;
 
 use super::Secondary;
 
@@ -44,6 +46,23 @@ impl<M: Module> Secondary<'_, M> {
     pub(super) fn unreachable(&self, message: &str) -> CallError {
         let target = self.sandbox.launch.identity.function.clone();
         CallError::Unreachable { target, message: message.to_owned() }
+    }
+
+    pub(super) fn overloaded(&self, full: Full) -> CallError {
+        let FunctionLaunch { identity, concurrency, queue, .. } = &self.sandbox.launch;
+        let function = &identity.function;
+        let message = match full {
+            Full::Items => format!(
+                "{function} is busy: {concurrency} workers (cwasi.concurrency) and {queue} waiting requests (cwasi.queue) at most"
+            ),
+            Full::Load => {
+                let Load { bytes, descriptors } = self.queue.bounds().load;
+                format!(
+                    "{function} is busy: its waiting requests hold {bytes} bytes or {descriptors} descriptors, which is the most; raise cwasi.memory or RLIMIT_NOFILE, or call less at a time"
+                )
+            }
+        };
+        CallError::Overloaded { message }
     }
 
     pub(super) fn ending(&self) -> CallError {

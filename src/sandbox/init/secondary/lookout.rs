@@ -6,18 +6,22 @@
 //! - every worker that reads has been busy with the same request for a tick,
 //! - or more wait than the queue has places,
 //! - or one of them has been idle for a tick, and none has begun a request, although something waits: it was not woken,
-//!   or the one that was has died.
+//!   or the one that was has died,
+//! - or nothing that waits has been read for a few ticks, whatever workers say that they do.
 //!
 //! While init has requests the gate is closed: workers take only what init gives them, so that what came first goes
 //! first.
 //!
-//! A sleeping init wakes with the first request that waits in a connection. So a request that the watcher does not read,
+//! A sleeping init wakes with the first request that waits in a connection. So a request that the leader does not read,
 //! because it is stopped, slow or makes its next instance, is read by init within about two ticks. Stopped workers get no
 //! work.
 
-use crate::modes::local::receiver::ConnectionId;
+use std::collections::BTreeMap;
+
+use crate::modes::local::receiver::{ConnectionId, Head};
 use crate::sandbox::board::{Phase, READERS_MAX, Seen};
 use crate::sys::clock::monotonic_ns;
+use crate::sys::processors;
 use crate::vm::Module;
 use crate::wire::control::FunctionLaunch;
 
@@ -26,6 +30,8 @@ use super::Secondary;
 /// Time between two looks in nanoseconds: how much later than at once a caller hears that the function is overloaded,
 /// or a waiting request gets its place.
 const TICK_NS: u64 = 1_000_000;
+/// Ticks in which something that waits must have been read, or workers do not do what they say.
+const STALLED_TICKS: u32 = 4;
 /// Ticks without a request after which init sleeps. The first request after that wakes it.
 const QUIET_TICKS: u32 = 20;
 /// Most copies of connections that workers hold together; connections beyond are read by init alone.
@@ -41,6 +47,9 @@ pub struct Lookout {
     quiet: u32,
     /// Init reads what workers read.
     reading: bool,
+    /// What was first in the connections some ticks ago.
+    heads: BTreeMap<ConnectionId, Head>,
+    heads_age: u32,
 }
 
 /// What is to be done about requests that wait in connections.
@@ -63,6 +72,8 @@ impl Lookout {
             next: 0,
             quiet: 0,
             reading: false,
+            heads: BTreeMap::new(),
+            heads_age: 0,
         })
     }
 
@@ -76,6 +87,27 @@ impl Lookout {
         let same = |(now, before): (&Seen, &Seen)| now == before && now.is_busy();
         let both = seen.iter().zip(&self.seen).enumerate();
         both.filter(move |(_, pair)| same(*pair)).map(|(index, _)| index)
+    }
+
+    /// True when requests wait and none of them has been read for some ticks: what is in a connection no worker can make
+    /// up.
+    fn is_stalled(
+        &mut self,
+        waiting: bool,
+        heads: impl FnOnce() -> BTreeMap<ConnectionId, Head>,
+    ) -> bool {
+        self.heads_age += 1;
+        if !waiting {
+            self.heads.clear();
+            self.heads_age = 0;
+        }
+        if self.heads_age < STALLED_TICKS {
+            return false;
+        }
+        self.heads_age = 0;
+        let before = std::mem::replace(&mut self.heads, heads());
+        let unread = |(id, head): (&ConnectionId, &Head)| self.heads.get(id) == Some(head);
+        !before.is_empty() && before.iter().all(unread)
     }
 
     /// Takes the next look. `waiting` says whether requests wait, and whether they are more than may wait beside as many
@@ -139,10 +171,10 @@ impl<M: Module> Secondary<'_, M> {
             return Some(lookout.next);
         }
         let board = self.pool.board();
-        board.set_asleep(true);
+        board.control().set_asleep(true);
         // Who began before it could see that init sleeps is seen here.
         if self.pool.seen().any(|seen| seen.is_busy()) {
-            board.set_asleep(false);
+            board.control().set_asleep(false);
             return Some(lookout.next);
         }
         None
@@ -165,18 +197,27 @@ impl<M: Module> Secondary<'_, M> {
             self.pool.note_turns();
         }
         self.pool.note_long(lookout.long(&seen));
+        // The container's cpuset may have changed.
+        self.pool.board().control().set_processors(processors::count().unwrap_or(0));
         let mut ready: Vec<ConnectionId> = Vec::new();
         let (receiver, places) = (&self.receiver, self.queue.places());
         let verdict = lookout.look(seen, |free| {
             ready.extend(receiver.shared_ready());
-            let more = || receiver.waiting_max(&ready) > places.saturating_add(free);
+            let more = || receiver.more_wait_than(places.saturating_add(free), &ready);
             (!ready.is_empty(), !ready.is_empty() && more())
         });
+        let heads = || receiver.heads(&ready).into_iter().collect();
+        let stalled = lookout.is_stalled(!ready.is_empty(), heads);
+        let verdict = match verdict {
+            Verdict::Leave if stalled && self.pool.idle().is_some() => Verdict::Sweep,
+            Verdict::Leave if stalled => Verdict::Read,
+            verdict => verdict,
+        };
         match verdict {
             Verdict::Leave => {}
             Verdict::Read => self.begin_reading(),
             Verdict::Sweep => {
-                self.pool.depose_watcher();
+                self.pool.depose_leader();
                 ready.into_iter().for_each(|id| self.read(id));
             }
         }
@@ -222,7 +263,8 @@ mod tests {
     use crate::wire::ids::CallId;
 
     fn lookout() -> Lookout {
-        Lookout { seen: Vec::new(), next: 0, quiet: 0, reading: false }
+        let (seen, heads) = (Vec::new(), BTreeMap::new());
+        Lookout { seen, next: 0, quiet: 0, reading: false, heads, heads_age: 0 }
     }
 
     fn run(board: &Board, index: usize) {
@@ -237,7 +279,7 @@ mod tests {
 
     fn two_idle() -> Board {
         let board = Board::new(2).unwrap();
-        board.set_gate(true);
+        board.control().set_gate(true);
         for index in 0..2 {
             assert_eq!(board.slot(index).unwrap().settle(), Wait::Anybody);
         }
@@ -312,7 +354,7 @@ mod tests {
     #[test]
     fn when_all_that_read_are_busy_init_reads_for_the_others() {
         let (board, mut lookout) = (Board::new(READERS_MAX + 1).unwrap(), lookout());
-        board.set_gate(true);
+        board.control().set_gate(true);
         let all = || (0..=READERS_MAX).map(|index| board.slot(index).unwrap());
         all().for_each(|slot| {
             slot.settle();
@@ -321,6 +363,27 @@ mod tests {
         let mut look = || lookout.look(all().map(|slot| slot.seen()).collect(), |_| (true, false));
         assert_eq!(look(), Verdict::Leave, "a first look");
         assert_eq!(look(), Verdict::Read);
+    }
+
+    #[test]
+    fn what_nobody_reads_is_found_whatever_workers_say() {
+        let mut lookout = lookout();
+        let heads = |heads: &[(u64, u8)]| -> BTreeMap<_, _> {
+            heads.iter().map(|(id, byte)| (ConnectionId(*id), [*byte; size_of::<Head>()])).collect()
+        };
+        let mut ticks = |times: u32, now: &[(u64, u8)]| -> Vec<bool> {
+            (0..times).map(|_| lookout.is_stalled(!now.is_empty(), || heads(now))).collect()
+        };
+        let never = vec![false; STALLED_TICKS as usize];
+        let mut found = never.clone();
+        found[never.len() - 1] = true;
+        assert_eq!(ticks(STALLED_TICKS, &[(1, 7), (2, 7)]), never, "a first look");
+        assert_eq!(ticks(STALLED_TICKS, &[(1, 7), (2, 8)]), never, "one was read");
+        assert_eq!(ticks(STALLED_TICKS, &[(1, 7), (2, 8), (3, 1)]), found, "one more waits");
+        assert_eq!(ticks(STALLED_TICKS, &[(1, 7), (3, 1)]), never, "one has ended");
+        assert_eq!(ticks(1, &[]), [false]);
+        assert_eq!(ticks(STALLED_TICKS, &[(1, 7), (3, 1)]), never, "nothing waited in between");
+        assert_eq!(ticks(STALLED_TICKS, &[(1, 7), (3, 1)]), found);
     }
 
     #[test]

@@ -15,10 +15,10 @@ use std::os::fd::OwnedFd;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::Signal;
 
+use crate::modes::Payload;
 use crate::modes::local::outbox::Bounds;
 use crate::modes::local::receiver::{ConnectionId, Event};
 use crate::modes::local::{Incoming, Receiver};
-use crate::modes::{CallError, Payload};
 use crate::sandbox::function_log::{full_stream, unread};
 use crate::sandbox::{stderr, terms};
 use crate::sys::clock::monotonic_ns;
@@ -29,7 +29,7 @@ use crate::wire::envelope::Undelivered;
 use super::barrier::Barrier;
 use super::doing::{Doing, Lost};
 use super::pool::Pool;
-use super::queue::{Queue, Waiting};
+use super::queue::{self, Queue, Waiting};
 use super::signals::{Change, Signals, next_change};
 use super::work::{Outbox, Reply, Work};
 use super::{Sandbox, poll_timeout};
@@ -92,13 +92,15 @@ impl<'a, M: Module> Secondary<'a, M> {
         let launch = &sandbox.launch;
         let workers = usize::try_from(launch.concurrency).unwrap_or(usize::MAX);
         let places = usize::try_from(launch.queue).unwrap_or(usize::MAX);
+        // The queue and the outbox share what connections leave.
+        let descriptors = fan_in::descriptors_max() / 2;
         Ok(Self {
             sandbox,
             signals,
             receiver: Receiver::new(listener, launch.max_payload)?,
             barrier: fan_in::barrier(launch),
-            queue: Queue::new(places),
-            outbox: Outbox::new(Bounds::within(launch.memory_max, fan_in::descriptors_max() / 2)),
+            queue: Queue::new(queue::Bounds::within(places, launch.memory_max, descriptors)),
+            outbox: Outbox::new(Bounds::within(launch.memory_max, descriptors)),
             pool: Pool::new(sandbox, workers)?,
             lookout: Lookout::of(launch),
             announced: false,
@@ -211,7 +213,7 @@ impl<'a, M: Module> Secondary<'a, M> {
         fds.extend(callers.iter().map(|(_, fd)| room(*fd)));
         let wakeup = [self.next_wakeup(now), sleep].into_iter().flatten().min();
         let _interrupted = poll(&mut fds, poll_timeout(wakeup));
-        self.pool.board().set_asleep(false);
+        self.pool.board().control().set_asleep(false);
         let mut hits = fds.iter().map(|fd| fd.any().unwrap_or(false));
         let mut hit = || hits.next().unwrap_or(false);
         let (signals, workers, connections) = (hit(), hit(), hit());
@@ -407,13 +409,8 @@ impl<'a, M: Module> Secondary<'a, M> {
         if self.queue.is_empty() && self.pool.idle().is_some() {
             self.queue.put_back(waiting);
             self.assign();
-        } else if let Err(Waiting { item, .. }) = self.queue.push(waiting) {
-            let launch = &self.sandbox.launch;
-            let message = format!(
-                "{} is busy: {} workers (cwasi.concurrency) and {} waiting requests (cwasi.queue) at most",
-                launch.identity.function, launch.concurrency, launch.queue
-            );
-            item.refuse(&CallError::Overloaded { message }, &mut self.outbox);
+        } else if let Err((Waiting { item, .. }, full)) = self.queue.push(waiting) {
+            item.refuse(&self.overloaded(full), &mut self.outbox);
             return;
         }
         self.accepted += 1;
@@ -425,7 +422,7 @@ impl<'a, M: Module> Secondary<'a, M> {
 
     fn expire(&mut self) {
         let now = monotonic_ns();
-        self.pool.expire(now);
+        self.pool.expire(now, terms::latest(&self.sandbox.launch, now));
         while let Some(waiting) = self.queue.pop_expired(now) {
             waiting.item.refuse(&self.late(), &mut self.outbox);
         }

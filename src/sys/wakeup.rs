@@ -1,4 +1,4 @@
-//! A bell that several processes share: whoever rings it wakes one of those that listen (eventfd).
+//! Wakes one of several processes that sleep, or the next one that goes to sleep (eventfd).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,10 +8,10 @@ use nix::unistd::{read, write};
 
 /// See the file's head.
 #[derive(Debug)]
-pub struct Bell(OwnedFd);
+pub struct Wakeup(OwnedFd);
 
-impl Bell {
-    /// One that nobody has rung.
+impl Wakeup {
+    /// One that wakes nobody yet.
     ///
     /// # Errors
     /// When descriptors run out.
@@ -20,7 +20,7 @@ impl Bell {
         Ok(Self(EventFd::from_flags(flags)?.into()))
     }
 
-    /// The same bell, for another process.
+    /// The same wakeup, for another process.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -28,28 +28,28 @@ impl Bell {
         self.0.try_clone()
     }
 
-    /// Wakes one of those that listen, or the next who does.
-    pub fn ring(&self) {
-        // It fails for one that was rung 2^64 - 2 times and never heard.
-        let _rung = write(&self.0, &1_u64.to_ne_bytes());
+    /// Wakes one of those that sleep on it, or the next one that does.
+    pub fn wake_one(&self) {
+        // It fails after 2^64 - 2 wake-ups that nobody cleared.
+        let _woken = write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Has it be silent until it is rung again.
-    pub fn hear(&self) {
-        // It fails when somebody else heard it first.
-        let _heard = read(&self.0, &mut [0; 8]);
+    /// Lets others sleep on it until the next [`Self::wake_one`].
+    pub fn clear(&self) {
+        // It fails when another process cleared it first.
+        let _cleared = read(&self.0, &mut [0; 8]);
     }
 }
 
-impl From<OwnedFd> for Bell {
+impl From<OwnedFd> for Wakeup {
     /// What [`Self::share`] gave.
     fn from(shared: OwnedFd) -> Self {
         Self(shared)
     }
 }
 
-impl AsFd for Bell {
-    /// Readable until it is heard.
+impl AsFd for Wakeup {
+    /// Readable until it is cleared.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -62,16 +62,16 @@ mod tests {
 
     #[test]
     fn it_is_heard_once_by_one() {
-        let bell = Bell::new().unwrap();
-        let same = Bell::from(bell.share().unwrap());
+        let wakeup = Wakeup::new().unwrap();
+        let same = Wakeup::from(wakeup.share().unwrap());
         let watch = Watch::new().unwrap();
         watch.add(same.as_fd(), 1).unwrap();
         assert_eq!(watch.wait_one(Some(0)), None);
-        bell.ring();
-        bell.ring();
+        wakeup.wake_one();
+        wakeup.wake_one();
         assert_eq!(watch.wait_one(Some(0)), Some(1));
-        same.hear();
-        bell.hear();
+        same.clear();
+        wakeup.clear();
         assert_eq!(watch.wait_one(Some(0)), None);
     }
 }
