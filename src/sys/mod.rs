@@ -14,6 +14,7 @@
 //! - [`processors`]: how many there are for a process.
 //! - [`watch`]: many descriptors of which few are ready.
 //! - [`exec_filter`]: no native code but what is mapped already.
+//! - [`noexec`]: mounts that run nothing.
 //! - [`device_filter`]: which devices a cgroup v2 may use.
 //! - [`process`]: forking single-threaded processes, descriptor tables, exits.
 //! - [`clock`]: `CLOCK_MONOTONIC`, comparable between processes.
@@ -29,6 +30,7 @@ pub mod exec_filter;
 pub mod huge;
 pub mod image;
 pub mod mapping;
+pub mod noexec;
 pub mod pidfd;
 pub mod pool;
 pub mod populated;

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use cwasi::sys::exec_filter;
+use cwasi::sys::{exec_filter, noexec};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::wait::WaitStatus;
 
 use crate::harness;
@@ -32,6 +34,16 @@ const PROGRAM: &str = r#"
 "#;
 /// Does nothing itself.
 const INNOCENT: &str = "int main(void) { return 0; }";
+
+/// What keeps planted code out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Barrier {
+    None,
+    /// The seccomp filter.
+    Filter,
+    /// The root's mount runs nothing.
+    Mount,
+}
 
 /// A root file system.
 pub struct Root {
@@ -119,14 +131,25 @@ impl Root {
         copy(&library, &library);
     }
 
+    /// Makes the root a mount, in a mount namespace that ends with this process.
+    fn mount(&self) {
+        let (none, path) = (None::<&str>, self.dir.path());
+        unshare(CloneFlags::CLONE_NEWNS).unwrap();
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+        mount(Some(path), path, none, MsFlags::MS_BIND, none).unwrap();
+    }
+
     /// Whether `attempt` in this root makes planted code run. `attempt` must return.
-    fn runs_planted_code(&self, filtered: bool, attempt: fn()) -> bool {
+    fn runs_planted_code(&self, barrier: Barrier, attempt: fn()) -> bool {
         let output = tempfile::tempfile().unwrap();
         let ended = harness::in_child(&output, || {
+            self.mount();
             nix::unistd::chroot(self.dir.path()).unwrap();
             nix::unistd::chdir("/").unwrap();
-            if filtered {
-                exec_filter::install().unwrap();
+            match barrier {
+                Barrier::None => {}
+                Barrier::Filter => exec_filter::install().unwrap(),
+                Barrier::Mount => assert!(noexec::forbid(Path::new("/")).unwrap()),
             }
             attempt();
         });
@@ -140,10 +163,13 @@ impl Root {
         marked
     }
 
-    /// Planted code runs without the filter (or this shows nothing), and not with it.
+    /// Planted code runs without a barrier (or this shows nothing), and not with one.
     pub fn check(&self, attempt: fn()) {
-        assert!(self.runs_planted_code(false, attempt), "the attempt does not reach planted code");
-        assert!(!self.runs_planted_code(true, attempt), "planted code ran");
+        let runs = |barrier| self.runs_planted_code(barrier, attempt);
+        assert!(runs(Barrier::None), "the attempt does not reach planted code");
+        for barrier in [Barrier::Filter, Barrier::Mount] {
+            assert!(!runs(barrier), "planted code ran: {barrier:?}");
+        }
     }
 }
 

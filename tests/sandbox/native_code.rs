@@ -123,6 +123,65 @@ fn every_process_of_a_function_is_filtered_and_no_native_one() {
     native.wait();
 }
 
+/// Mounts of a process with and without `noexec`.
+fn mounts(pid: i32) -> (Vec<String>, Vec<String>) {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap();
+    let is_noexec = |line: &&str| line.split(' ').nth(5).unwrap().split(',').any(|o| o == "noexec");
+    let (with, without): (Vec<_>, Vec<_>) = text.lines().partition(is_noexec);
+    let owned = |lines: Vec<&str>| lines.into_iter().map(str::to_owned).collect();
+    (owned(with), owned(without))
+}
+
+#[test]
+fn no_mount_of_a_function_runs_native_code() {
+    let bed = Bed::new();
+    // A mount with another one below it.
+    let outer = tempfile::tempdir_in(bed.dir.path()).unwrap();
+    let bundle = bed.bundle("mounts", &["/f.wasm"], |spec| {
+        for (at, source) in [("/data", outer.path()), ("/data/inner", Path::new("/usr"))] {
+            spec["mounts"].as_array_mut().unwrap().push(json!({
+                "destination": at, "type": "bind", "source": source, "options": ["rbind", "rw"],
+            }));
+        }
+    });
+    let launch = launch(Role::Secondary, &guests().reactor, Entry::Reactor);
+    let function = Function::create_in(&bed, "mounts", bundle, launch).unwrap();
+    // Before its start.
+    let (with, without) = mounts(function.container.pid.as_raw());
+    assert_eq!(without, [""; 0]);
+    assert!(with.len() > 8 && with.iter().any(|line| line.contains(" /data/inner ")), "{with:?}");
+    function.container.start();
+    assert_eq!(function.message(), SandboxMessage::Ready);
+    assert!(function.workers().iter().all(|worker| mounts(*worker).1.is_empty()));
+    function.end();
+    let native = bed.native("native-mounts", &["/bin/sleep", "1000"]);
+    native.start();
+    let (_, without) = mounts(native.pid.as_raw());
+    assert!(
+        without.iter().any(|line| line.contains(" / / ") || line.contains(" / rw")),
+        "{without:?}"
+    );
+    native.delete();
+    native.wait();
+}
+
+#[test]
+fn a_hook_may_run_a_program_in_a_functions_container() {
+    let bed = Bed::new();
+    let bundle = bed.bundle("start-hook", &["/f.wasm"], |spec| {
+        let line = "cat >/dev/null; echo startContainer >/ran";
+        let hook = json!([{ "path": "/bin/sh", "args": ["sh", "-c", line] }]);
+        spec["hooks"] = json!({ "startContainer": hook });
+    });
+    let ran = bundle.join("rootfs/ran");
+    let launch = launch(Role::Secondary, &guests().reactor, Entry::Reactor);
+    let function = Function::create_in(&bed, "start-hook", bundle, launch).unwrap();
+    function.container.start();
+    assert_eq!(function.message(), SandboxMessage::Ready);
+    assert_eq!(std::fs::read_to_string(ran).unwrap(), "startContainer\n");
+    function.end();
+}
+
 #[test]
 fn hooks_run_before_the_filter_comes() {
     let bed = Bed::new();

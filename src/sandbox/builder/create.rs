@@ -18,8 +18,8 @@ use crate::wire::control::{
     CreateDescriptor, CreateSpec, FunctionLaunch, Role, VerbRequest, Workload,
 };
 
-use super::spec::prepare;
-use super::{BuilderError, chain, devices};
+use super::spec::{Prepared, prepare};
+use super::{BuilderError, chain, devices, noexec};
 
 /// How libcontainer prints that a process of the container ended while another waited for it.
 const CHANNEL_BROKEN: &str = "BrokenChannel";
@@ -82,20 +82,36 @@ pub fn create(
         .as_sibling(true)
         .build()
         .map_err(|source| not_built(&request.container, source))?;
-    if let Some(filter) = prepared.devices()
-        && let Err(error) = restrict(&container, filter)
-    {
+    let is_function = matches!(spec.workload, Workload::Function(_));
+    // libcontainer's nix is an older one with a type of its own.
+    let pid = container.pid().map(|pid| Pid::from_raw(pid.as_raw()));
+    let pid = pid.ok_or_else(|| BuilderError::NoPid { id: request.container.clone() })?;
+    if let Err(error) = restrict(&container, pid, &prepared, is_function) {
         // Its workload must not start without the rules.
         drop(container.delete(true));
         return Err(error);
     }
-    // libcontainer's nix is an older one with a type of its own.
-    let pid = container.pid().map(|pid| Pid::from_raw(pid.as_raw()));
-    pid.ok_or_else(|| BuilderError::NoPid { id: request.container.clone() })
+    Ok(pid)
+}
+
+/// Puts in force what libcontainer does not.
+fn restrict(
+    container: &Container,
+    init: Pid,
+    prepared: &Prepared,
+    is_function: bool,
+) -> Result<(), BuilderError> {
+    if let Some(filter) = prepared.devices() {
+        restrict_devices(container, filter)?;
+    }
+    if is_function && prepared.forbids_exec() {
+        noexec::apply(init)?;
+    }
+    Ok(())
 }
 
 /// Puts the container's device rules in force.
-fn restrict(container: &Container, filter: &DeviceFilter) -> Result<(), BuilderError> {
+fn restrict_devices(container: &Container, filter: &DeviceFilter) -> Result<(), BuilderError> {
     let failed = |source| BuilderError::Container {
         id: container.id().to_owned(),
         done: "found again",

@@ -10,6 +10,7 @@ mod create;
 mod devices;
 mod diagnostics;
 mod lifecycle;
+mod noexec;
 mod propagation;
 mod spec;
 

@@ -21,7 +21,7 @@ use libcontainer::oci_spec::runtime::{
 use crate::sys::device_filter::DeviceFilter;
 use crate::wire::control::{FILES_DIR, Files, VerbRequest};
 
-use super::{BuilderError, cgroup_mounts, devices, propagation};
+use super::{BuilderError, cgroup_mounts, devices, noexec, propagation};
 
 /// Value of `HOME` that the executor replaces by the user's home directory.
 pub const HOME_OF_USER: &str = "cwasi:home-of-user";
@@ -33,6 +33,7 @@ const COPIES: &str = ".specs";
 pub struct Prepared {
     directory: PathBuf,
     has_hooks: bool,
+    forbids_exec: bool,
     devices: Option<DeviceFilter>,
 }
 
@@ -47,6 +48,12 @@ impl Prepared {
     #[must_use]
     pub const fn has_hooks(&self) -> bool {
         self.has_hooks
+    }
+
+    /// True when no mount of a function needs to run a program.
+    #[must_use]
+    pub const fn forbids_exec(&self) -> bool {
+        self.forbids_exec
     }
 
     /// To be put in force when the container's cgroup is there.
@@ -66,7 +73,7 @@ impl Drop for Prepared {
 /// Removes the copy of a create that was killed before it could.
 pub fn forget(request: &VerbRequest) {
     let directory = request.root.join(COPIES).join(&request.container);
-    drop(Prepared { directory, has_hooks: false, devices: None });
+    drop(Prepared { directory, has_hooks: false, forbids_exec: false, devices: None });
 }
 
 /// Checks the bundle's spec and writes libcontainer's copy of it; `files` are what a guest may open.
@@ -91,7 +98,8 @@ pub fn prepare(
     propagation::apply(&mut spec, &request.root)?;
     let directory = request.root.join(COPIES).join(&request.container);
     let devices = devices::filter(&spec)?;
-    let prepared = Prepared { directory, has_hooks: spec.hooks().is_some(), devices };
+    let (has_hooks, forbids_exec) = (spec.hooks().is_some(), noexec::is_possible(&spec));
+    let prepared = Prepared { directory, has_hooks, forbids_exec, devices };
     let copy = prepared.directory.join("config.json");
     std::fs::create_dir_all(&prepared.directory)
         .map_err(OciSpecError::from)
