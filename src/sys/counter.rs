@@ -1,5 +1,5 @@
-//! A number that a process shares with the children that it forks.
-#![expect(unsafe_code, reason = "an atomic in memory that other processes map")]
+//! Numbers that a process shares with the children that it forks.
+#![expect(unsafe_code, reason = "atomics in memory that other processes map")]
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -9,14 +9,14 @@ use std::sync::atomic::AtomicU64;
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-const LEN: NonZeroUsize = NonZeroUsize::new(size_of::<AtomicU64>()).expect("it is not empty");
-
-/// One number, 0 at first. Every process that has it may change it.
+/// `N` numbers, 0 at first. Every process that has them may change them.
 #[derive(Debug)]
-pub struct SharedCounter(NonNull<AtomicU64>);
+pub struct SharedCounters<const N: usize>(NonNull<[AtomicU64; N]>);
 
-impl SharedCounter {
-    /// A new one.
+impl<const N: usize> SharedCounters<N> {
+    const LEN: NonZeroUsize = NonZeroUsize::new(size_of::<[AtomicU64; N]>()).expect("N is not 0");
+
+    /// New ones.
     ///
     /// # Errors
     /// When memory or mappings run out.
@@ -24,8 +24,41 @@ impl SharedCounter {
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY:
         // - a new mapping at an address of the kernel's choice.
-        let start = unsafe { mmap_anonymous(None, LEN, access, MapFlags::MAP_SHARED) }?;
+        let start = unsafe { mmap_anonymous(None, Self::LEN, access, MapFlags::MAP_SHARED) }?;
         Ok(Self(start.cast()))
+    }
+}
+
+impl<const N: usize> Deref for SharedCounters<N> {
+    type Target = [AtomicU64; N];
+
+    fn deref(&self) -> &[AtomicU64; N] {
+        // SAFETY:
+        // - the mapping lives as long as `self`, is that long, begins at a page, and zero is a valid number.
+        // - all access is atomic, here and in the processes that share it.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<const N: usize> Drop for SharedCounters<N> {
+    fn drop(&mut self) {
+        // SAFETY:
+        // - the mapping is ours, and references to it cannot outlive `self`.
+        let _cannot_fail = unsafe { munmap(self.0.cast(), Self::LEN.get()) };
+    }
+}
+
+/// One such number.
+#[derive(Debug)]
+pub struct SharedCounter(SharedCounters<1>);
+
+impl SharedCounter {
+    /// A new one.
+    ///
+    /// # Errors
+    /// When memory or mappings run out.
+    pub fn new() -> io::Result<Self> {
+        SharedCounters::new().map(Self)
     }
 }
 
@@ -33,18 +66,8 @@ impl Deref for SharedCounter {
     type Target = AtomicU64;
 
     fn deref(&self) -> &AtomicU64 {
-        // SAFETY:
-        // - the mapping lives as long as `self`, begins at a page, and zero is a valid number.
-        // - all access is atomic, here and in the processes that share it.
-        unsafe { self.0.as_ref() }
-    }
-}
-
-impl Drop for SharedCounter {
-    fn drop(&mut self) {
-        // SAFETY:
-        // - the mapping is ours, and references to it cannot outlive `self`.
-        let _cannot_fail = unsafe { munmap(self.0.cast(), LEN.get()) };
+        let [counter] = &*self.0;
+        counter
     }
 }
 
@@ -58,5 +81,13 @@ mod tests {
     fn it_begins_with_zero_and_counts() {
         let counter = SharedCounter::new().unwrap();
         assert_eq!((counter.fetch_add(2, SeqCst), counter.load(SeqCst)), (0, 2));
+    }
+
+    #[test]
+    fn each_of_many_counts_for_itself() {
+        let counters = SharedCounters::<700>::new().unwrap();
+        counters[699].store(7, SeqCst);
+        let sum: u64 = counters.iter().map(|counter| counter.load(SeqCst)).sum();
+        assert_eq!(sum, 7);
     }
 }

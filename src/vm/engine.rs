@@ -11,13 +11,16 @@ use crate::wire::egress::Egress;
 use cwasi_host_functions::{Host, PagesError};
 
 /// What an engine is told once.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct EngineOptions {
     /// Most linear memory of an instance in bytes, rounded down to Wasm pages; `None` = what the module
     /// declares, at most 4 GiB.
     pub memory_max: Option<u64>,
     /// Where a function's sockets may lead; `None` = it gets none. Embedded modules get none anyway.
     pub egress: Option<Egress>,
+    /// Writes a line to the function's log: what its sockets were refused, each destination once for all processes that
+    /// are forked from this one; `None` = nothing is said.
+    pub log: Option<fn(&str)>,
 }
 
 /// What one instance sees of the world.

@@ -189,26 +189,47 @@ pub fn host_name(text: &str) -> Option<String> {
     is_name.then_some(lower)
 }
 
-/// An address that leads to the host itself, its links or many hosts. Names of others do not stand for one.
+/// Metadata services of clouds that are not at a link-local address: Azure's, Alibaba's, AWS' and Google's for IPv6.
+const METADATA: [IpAddr; 4] = [
+    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
+];
+
+/// An address that leads to the host itself, its links, many hosts or a cloud's metadata service. Names of others do not
+/// stand for one.
 #[must_use]
 pub fn is_special(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(v4) => {
-            let this_network = Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 8);
-            this_network.contains(&v4)
-                || v4.is_loopback()
-                || v4.is_link_local()
-                || v4.is_multicast()
-                || v4.is_broadcast()
+    let address = address.to_canonical();
+    METADATA.contains(&address)
+        || match address {
+            IpAddr::V4(v4) => {
+                let this_network = Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 8);
+                this_network.contains(&v4)
+                    || v4.is_loopback()
+                    || v4.is_link_local()
+                    || v4.is_multicast()
+                    || v4.is_broadcast()
+            }
+            IpAddr::V6(v6) => {
+                // The deprecated `::a.b.c.d` is an IPv4 address by another spelling.
+                let compatible = v6.segments()[..6] == [0; 6];
+                compatible
+                    || v6.is_unicast_link_local()
+                    || v6.is_multicast()
+                    || v6 == Ipv6Addr::LOCALHOST
+                    || translated(v6).is_some_and(|v4| is_special(v4.into()))
+            }
         }
-        IpAddr::V6(v6) => {
-            // The deprecated `::a.b.c.d` is an IPv4 address by another spelling.
-            let compatible = v6.segments()[..6] == [0; 6];
-            compatible
-                || v6.is_unicast_link_local()
-                || v6.is_multicast()
-                || v6 == Ipv6Addr::LOCALHOST
-        }
+}
+
+/// The IPv4 address that a gateway makes of one of IPv6: NAT64 (RFC 6052), 6to4 (RFC 3056).
+fn translated(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let v4 = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
+    match address.segments() {
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => Some(v4(high, low)),
+        _ => None,
     }
 }
 

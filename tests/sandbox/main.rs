@@ -16,5 +16,6 @@ mod native_code;
 mod nodes;
 mod primary;
 mod secondary;
+mod sockets;
 mod states;
 mod taken_over;

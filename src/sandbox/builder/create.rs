@@ -9,6 +9,7 @@ use libcontainer::syscall::syscall::SyscallType;
 use nix::unistd::Pid;
 
 use crate::sandbox::executor::{Function, FunctionExecutor, NativeExecutor};
+use crate::sandbox::stderr;
 use crate::sys::device_filter::DeviceFilter;
 use crate::sys::exec_filter;
 use crate::sys::process::SingleThreaded;
@@ -148,7 +149,8 @@ fn load(
             got: 3,
         });
     };
-    let options = EngineOptions { memory_max: launch.memory_max, egress: launch.egress.clone() };
+    let (memory_max, egress) = (launch.memory_max, launch.egress.clone());
+    let options = EngineOptions { memory_max, egress, log: Some(stderr::try_line) };
     let module = WasmEdge::new(options)
         .and_then(|engine| engine.load_with(&launch.artifact, &launch.embedded))
         .map_err(failed)?;

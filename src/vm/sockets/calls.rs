@@ -8,6 +8,7 @@ use cwasi_host_functions::{GuestMemory, GuestPtr};
 use nix::sys::socket::{MsgFlags, SockaddrStorage, bind, connect, sendmsg};
 
 use super::dns::Kind;
+use super::refusals::Refusal;
 use super::{Sockets, WasiErrno};
 
 /// Most parts of one message, as in the engine.
@@ -72,9 +73,14 @@ impl Sockets {
     ) -> Outcome {
         let at = destination(memory, address, port)?;
         if at.port() != 0 || !at.ip().is_unspecified() {
-            return Err(WasiErrno::ACCES);
+            return Err(self.refuse(Refusal::Binding(at)));
         }
         Ok(bind(socket.as_raw_fd(), &SockaddrStorage::from(at))?)
+    }
+
+    /// `sock_listen`: functions are called by their callers' shims, and by nobody else.
+    pub fn listen(&self) -> Outcome {
+        Err(self.refuse(Refusal::Listening))
     }
 
     /// `sock_send_to`; `parts` is an array of pointers and lengths.

@@ -13,6 +13,7 @@ impl WasiErrno {
     pub const FAULT: Self = Self(21);
     pub const INVAL: Self = Self(28);
     pub const IO: Self = Self(29);
+    pub const NOPROTOOPT: Self = Self(50);
     pub const AI_AGAIN: Self = Self(78);
     pub const AI_FAIL: Self = Self(80);
     pub const AI_FAMILY: Self = Self(81);
@@ -53,6 +54,7 @@ impl From<Errno> for WasiErrno {
             Errno::ENETUNREACH => 40,
             Errno::ENOBUFS => 42,
             Errno::ENOMEM => 48,
+            Errno::ENOPROTOOPT => 50,
             Errno::ENOTCONN => 53,
             Errno::ENOTSOCK => 57,
             Errno::EOPNOTSUPP => 58,

@@ -6,9 +6,10 @@ use std::os::fd::AsFd as _;
 use cwasi_host_functions::{GuestMemory, GuestPtr};
 
 use super::calls::Results;
+use super::refusals::tests::{lines, refusals};
 use super::*;
 
-struct Memory(Vec<u8>);
+pub struct Memory(Vec<u8>);
 
 impl GuestMemory for Memory {
     fn bytes(&self) -> &[u8] {
@@ -21,15 +22,15 @@ impl GuestMemory for Memory {
 }
 
 impl Memory {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self(vec![0; 4096])
     }
 
-    fn put(&mut self, at: u32, bytes: &[u8]) {
+    pub fn put(&mut self, at: u32, bytes: &[u8]) {
         self.write(GuestPtr(at), bytes).unwrap();
     }
 
-    fn words(&mut self, at: u32, words: &[u32]) {
+    pub fn words(&mut self, at: u32, words: &[u32]) {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         self.put(at, &bytes);
     }
@@ -46,9 +47,9 @@ impl Memory {
     }
 }
 
-fn sockets(entries: &[String]) -> Sockets {
+pub fn sockets(entries: &[String]) -> Sockets {
     let entries = entries.iter().map(|text| text.parse().unwrap()).collect();
-    Sockets::new(Egress { entries, ..Egress::default() })
+    Sockets::new(Egress { entries, ..Egress::default() }, refusals())
 }
 
 /// With a file of hosts.
@@ -84,6 +85,19 @@ fn a_name_allows_the_addresses_that_it_was_looked_up_to() {
     assert_eq!(sockets.look_up("other", &[Kind::A]), Err(WasiErrno::ACCES));
     assert_eq!(sockets.look_up("secret.evil.test", &[Kind::A]), Err(WasiErrno::ACCES));
     assert_eq!(sockets.look_up("not a name", &[Kind::A]), Err(WasiErrno::AI_NO_NAME));
+    // One line for each destination, whatever its spelling.
+    let lines = lines();
+    let told = ["10.0.0.1:5432", "10.0.0.1:5433", "10.0.0.2:5432", "of other ", "secret.evil.test"];
+    assert_eq!(lines.len(), told.len(), "{lines:?}");
+    assert!(lines.iter().zip(told).all(|(line, text)| line.contains(text)), "{lines:?}");
+}
+
+#[test]
+fn a_name_without_a_name_server_is_told() {
+    let sockets = sockets(&["db.test:80".to_owned()]);
+    assert_eq!(sockets.look_up("db.test", &[Kind::A]), Err(WasiErrno::AI_FAIL));
+    let lines = lines();
+    assert!(lines[0].contains("db.test") && lines[0].contains("/etc/resolv.conf"), "{lines:?}");
 }
 
 #[test]
@@ -93,8 +107,13 @@ fn name_servers_do_not_name_the_host_itself() {
         texts.iter().map(|text| text.parse().unwrap()).collect()
     };
     let all = addresses(&["127.0.0.1", "169.254.169.254", "10.0.0.1", "::1", "169.254.1.1"]);
-    assert_eq!(sockets.usable(Found::Hosts(all.clone())), all);
-    assert_eq!(sockets.usable(Found::Servers(all)), addresses(&["10.0.0.1", "169.254.1.1"]));
+    assert_eq!(sockets.usable("a.test", Found::Hosts(all.clone())), all);
+    assert_eq!(lines(), [""; 0]);
+    let found = sockets.usable("a.test", Found::Servers(all));
+    assert_eq!(found, addresses(&["10.0.0.1", "169.254.1.1"]));
+    let lines = lines();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert!(lines[1].contains("169.254.169.254 for a.test"), "{lines:?}");
 }
 
 #[test]

@@ -36,9 +36,9 @@ use wasmedge_sys::ffi;
 
 use super::engine::{Engine, EngineOptions, VmError};
 use crate::wire::control::EmbeddedModule;
-use crate::wire::egress::Egress;
 use handles::Configure;
 use page_count::PageCount;
+use sockets::Network;
 
 pub use instance::WasmEdgeInstance;
 pub use module::WasmEdgeModule;
@@ -60,8 +60,8 @@ struct Shared {
     configure: Configure,
     memory_max: Option<u64>,
     memory_pages_max: u32,
-    /// Destinations of a function's sockets; `None` = it gets none.
-    egress: Option<Egress>,
+    /// What a function's sockets reach; `None` = it gets none.
+    network: Option<Network>,
     /// `None`: a memory that grew stays as it is.
     page_count: Option<PageCount>,
 }
@@ -77,8 +77,9 @@ impl WasmEdge {
         let memory_pages_max = u32::try_from(pages).expect("at most PAGES_MAX");
         let configure = Configure::new(memory_pages_max)?;
         let page_count = PageCount::find();
-        let EngineOptions { memory_max, egress } = options;
-        let shared = Shared { configure, memory_max, memory_pages_max, egress, page_count };
+        let EngineOptions { memory_max, egress, log } = options;
+        let network = egress.map(|egress| Network::new(egress, log)).transpose()?;
+        let shared = Shared { configure, memory_max, memory_pages_max, network, page_count };
         Ok(Self { shared: Rc::new(shared) })
     }
 }

@@ -81,7 +81,7 @@ impl Module for WasmEdgeModule {
     ) -> Result<WasmEdgeInstance, VmError> {
         let around = self.spares.lend(spec)?;
         let imports = self.program.root.code.imported_from(WASI);
-        let wasi = self.wasi.or_fresh(spec, imports, self.engine.egress.as_ref())?;
+        let wasi = self.wasi.or_fresh(spec, imports, self.engine.network.as_ref())?;
         WasmEdgeInstance::new(around, wasi, self.renewing(spec), host)
     }
 }

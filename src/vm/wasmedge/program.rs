@@ -221,7 +221,7 @@ impl Loading<'_> {
             Err("no socket function of the engine has this name and type".into())
         } else if !is_root {
             Err("embedded modules get no sockets".into())
-        } else if self.engine.egress.is_none() {
+        } else if self.engine.network.is_none() {
             Err("sockets need destinations: the annotation cwasi.network".into())
         } else {
             Ok(())

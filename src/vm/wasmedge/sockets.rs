@@ -1,4 +1,4 @@
-//! The socket functions that name a destination, bound over the engine's own in a WASI.
+//! The socket functions that name a destination or set options, bound over the engine's own in a WASI.
 //!
 //! A module instance has one function for each name: the last one added. Functions that open sockets and move bytes stay
 //! the engine's, which keeps the descriptors.
@@ -9,6 +9,7 @@ use std::ops::Deref;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
+use std::rc::Rc;
 
 use cwasi_host_functions::GuestPtr;
 use wasmedge_sys::ffi;
@@ -16,8 +17,24 @@ use wasmedge_sys::ffi;
 use super::handles::{FunctionType, ModuleInstance, Name};
 use super::memory::RawMemory;
 use crate::vm::engine::VmError;
-use crate::vm::sockets::{Results, Sockets, WasiErrno};
+use crate::vm::sockets::{Refusals, Results, Sockets, WasiErrno, WriteLine};
 use crate::wire::egress::Egress;
+
+/// What all sockets of a function have in common.
+#[derive(Debug)]
+pub(super) struct Network {
+    egress: Egress,
+    refusals: Rc<Refusals>,
+}
+
+impl Network {
+    /// Destinations, and where refusals are told.
+    pub(super) fn new(egress: Egress, log: Option<WriteLine>) -> Result<Self, VmError> {
+        let refusals =
+            Refusals::new(log).map_err(|_| VmError::Setup { what: "list of refusals" })?;
+        Ok(Self { egress, refusals: Rc::new(refusals) })
+    }
+}
 
 /// A WASI, with limited sockets or without any.
 #[derive(Debug)]
@@ -36,13 +53,16 @@ struct Binding {
 }
 
 impl Wasi {
-    /// `instance`, a WASI, whose sockets reach what `egress` allows.
-    pub(super) fn new(instance: ModuleInstance, egress: Option<&Egress>) -> Result<Self, VmError> {
-        let binding = |egress: &Egress| {
-            let sockets = Sockets::new(egress.clone());
+    /// `instance`, a WASI, whose sockets reach what `network` allows.
+    pub(super) fn new(
+        instance: ModuleInstance,
+        network: Option<&Network>,
+    ) -> Result<Self, VmError> {
+        let binding = |Network { egress, refusals }: &Network| {
+            let sockets = Sockets::new(egress.clone(), Rc::clone(refusals));
             Box::new(Binding { wasi: instance.raw(), sockets })
         };
-        let binding = egress.map(binding);
+        let binding = network.map(binding);
         if let Some(binding) = &binding {
             bind(&instance, binding)?;
         }
@@ -70,7 +90,7 @@ type Call<const PARAMS: usize> =
     fn(&Binding, &mut RawMemory, [u32; PARAMS]) -> Result<(), WasiErrno>;
 
 /// Names, number of parameters, what is called.
-const FUNCTIONS: [(&str, u32, Entry); 9] = [
+const FUNCTIONS: [(&str, u32, Entry); 11] = [
     ("sock_connect", 3, connect),
     ("sock_connect_v2", 3, connect),
     ("sock_bind", 3, bind_socket),
@@ -80,6 +100,8 @@ const FUNCTIONS: [(&str, u32, Entry); 9] = [
     ("sock_send_to", 7, send_to),
     ("sock_send_to_v2", 7, send_to),
     ("sock_getaddrinfo", 8, get_addr_info),
+    ("sock_getsockopt", 5, get_option),
+    ("sock_setsockopt", 5, set_option),
 ];
 
 fn bind(wasi: &ModuleInstance, binding: &Binding) -> Result<(), VmError> {
@@ -151,8 +173,7 @@ entry!(connect, 3, |binding, memory, [fd, address, port]| {
 entry!(bind_socket, 3, |binding, memory, [fd, address, port]| {
     binding.sockets.bind(memory, binding.socket(fd)?, (GuestPtr(address), port))
 });
-// Functions are called by their callers' shims, and by nobody else.
-entry!(listen, 2, |_binding, _memory, [_fd, _backlog]| Err(WasiErrno::ACCES));
+entry!(listen, 2, |binding, _memory, [_fd, _backlog]| binding.sockets.listen());
 entry!(send_to, 7, |binding, memory, [fd, parts, count, address, port, _flags, sent]| {
     let (parts, to) = ((GuestPtr(parts), count), (GuestPtr(address), port));
     binding.sockets.send_to(memory, binding.socket(fd)?, parts, to, GuestPtr(sent))
@@ -162,6 +183,15 @@ entry!(get_addr_info, 8, |binding, memory, params| {
     let texts = ((GuestPtr(node), node_len), (GuestPtr(service), service_len));
     let results = Results { list: GuestPtr(list), max, len_out: GuestPtr(len_out) };
     binding.sockets.get_addr_info(memory, texts, GuestPtr(hints), results)
+});
+
+entry!(get_option, 5, |binding, memory, [fd, level, name, value, len]| {
+    let places = (GuestPtr(value), GuestPtr(len));
+    binding.sockets.get_option(memory, binding.socket(fd)?, (level, name), places)
+});
+entry!(set_option, 5, |binding, memory, [fd, level, name, value, len]| {
+    let value = (GuestPtr(value), len);
+    binding.sockets.set_option(memory, binding.socket(fd)?, (level, name), value)
 });
 
 /// Runs one call.

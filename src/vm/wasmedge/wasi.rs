@@ -12,10 +12,9 @@ use std::rc::Rc;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 
 use super::handles::ModuleInstance;
-use super::sockets::Wasi;
+use super::sockets::{Network, Wasi};
 use crate::vm::engine::{InstanceSpec, Preopen, VmError};
 use crate::vm::wasi_calls;
-use crate::wire::egress::Egress;
 
 pub(super) use crate::vm::wasi_calls::WASI;
 
@@ -37,9 +36,9 @@ impl Passed {
         &self,
         spec: &InstanceSpec,
         imports: impl Iterator<Item = &'a str>,
-        egress: Option<&Egress>,
+        network: Option<&Network>,
     ) -> Result<Rc<Wasi>, VmError> {
-        if is_stateless(imports) { self.get(spec) } else { Ok(Rc::new(fresh(spec, egress)?)) }
+        if is_stateless(imports) { self.get(spec) } else { Ok(Rc::new(fresh(spec, network)?)) }
     }
 
     /// The one that serves `spec`, made when there is none.
@@ -57,8 +56,8 @@ impl Passed {
     }
 }
 
-/// A WASI of nobody else's, whose sockets reach what `egress` allows.
-fn fresh(spec: &InstanceSpec, egress: Option<&Egress>) -> Result<Wasi, VmError> {
+/// A WASI of nobody else's, whose sockets reach what `network` allows.
+fn fresh(spec: &InstanceSpec, network: Option<&Network>) -> Result<Wasi, VmError> {
     let args = c_strings("argument", &spec.args)?;
     let env = c_strings("environment variable", &spec.env)?;
     let mut preopens = Vec::new();
@@ -69,7 +68,7 @@ fn fresh(spec: &InstanceSpec, egress: Option<&Egress>) -> Result<Wasi, VmError> 
             preopens.push(argument(&preopen.name, &path)?);
         }
     }
-    Wasi::new(ModuleInstance::wasi(&args, &env, &preopens)?, egress)
+    Wasi::new(ModuleInstance::wasi(&args, &env, &preopens)?, network)
 }
 
 /// Where the engine finds the directory; `None` when there is none.

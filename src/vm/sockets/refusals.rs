@@ -1,0 +1,175 @@
+//! Lines on the function's log that say what its sockets were refused, and what to write into `cwasi.network`.
+//!
+//! A guest sees an errno only. Each line comes once for a function, whichever of its workers refuses, and there are at
+//! most [`LINES_MAX`]: a guest that asks for many destinations must not fill the log. Nothing in a line is text of the
+//! guest: names are host names, everything else is a number.
+
+use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::sys::counter::SharedCounters;
+use crate::wire::egress::RESOLVER_FILE;
+
+/// Most lines of one function, the last one that says so included.
+pub const LINES_MAX: usize = 32;
+
+/// Writes a line to the function's log.
+pub type WriteLine = fn(&str);
+
+/// Something that a guest asked for and did not get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal<'a> {
+    /// To connect or send to an address.
+    Destination(SocketAddr),
+    /// To look up a name.
+    Name(&'a str),
+    /// To look up a name when there is no name server.
+    NoServers(&'a str),
+    /// An address that a name server gave for a name.
+    Special(&'a str, IpAddr),
+    /// To accept connections.
+    Listening,
+    /// To bind a socket to an address of its choice.
+    Binding(SocketAddr),
+    /// A socket option.
+    SocketOption(&'static str),
+}
+
+impl fmt::Display for Refusal<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Destination(to) => write!(
+                f,
+                "a socket to {to} was refused, because cwasi.network does not allow it. Add `{to}` to this annotation, \
+                 or the host's name and port if the function looks the name up"
+            ),
+            Self::Name(name) => write!(
+                f,
+                "the look-up of {name} was refused, because cwasi.network does not allow this name. Add `{name}:PORT` \
+                 to this annotation"
+            ),
+            Self::NoServers(name) => write!(
+                f,
+                "the look-up of {name} failed, because the container has no name server: mount a {RESOLVER_FILE} with \
+                 one. The image's own file does not count"
+            ),
+            Self::Special(name, address) => write!(
+                f,
+                "a name server's answer {address} for {name} was ignored, because it is a special address. To allow it, \
+                 add it to cwasi.network as an address, or mount an /etc/hosts with the name"
+            ),
+            Self::Listening => f.write_str(
+                "listening was refused: a function is called through the runtime (cwasi.role=secondary), not over a \
+                 socket",
+            ),
+            Self::Binding(address) => write!(
+                f,
+                "binding a socket to {address} was refused: functions can bind to port 0 of the unspecified address only"
+            ),
+            Self::SocketOption(name) => write!(
+                f,
+                "the socket option {name} was refused: docs/annotations.md lists the options that a function can set"
+            ),
+        }
+    }
+}
+
+/// What was said, by all processes of a function that are forked from the one that made it.
+#[derive(Debug)]
+pub struct Refusals {
+    /// A digest of each refusal; 0 = free.
+    told: SharedCounters<LINES_MAX>,
+    write: Option<WriteLine>,
+}
+
+impl Refusals {
+    /// None yet. Without `write` nothing is ever said.
+    ///
+    /// # Errors
+    /// When memory or mappings run out.
+    pub fn new(write: Option<WriteLine>) -> io::Result<Self> {
+        Ok(Self { told: SharedCounters::new()?, write })
+    }
+
+    /// Writes a line, unless it was written before or there were enough.
+    pub fn tell(&self, refusal: Refusal<'_>) {
+        let Some(write) = self.write else { return };
+        match self.take_place(refusal) {
+            None => {}
+            Some(last) if last + 1 == LINES_MAX => {
+                write("more was refused to this function's sockets; it is not logged any more");
+            }
+            Some(_) => write(&refusal.to_string()),
+        }
+    }
+
+    /// The place of a refusal that has none yet.
+    fn take_place(&self, refusal: Refusal<'_>) -> Option<usize> {
+        let mut hasher = DefaultHasher::new();
+        refusal.hash(&mut hasher);
+        let digest = hasher.finish().max(1);
+        for (index, place) in self.told.iter().enumerate() {
+            match place.compare_exchange(0, digest, Relaxed, Relaxed) {
+                Ok(_free) => return Some(index),
+                Err(known) if known == digest => return None,
+                Err(_another) => {}
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    thread_local! {
+        static LINES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// Refusals whose lines [`lines`] returns.
+    pub fn refusals() -> Rc<Refusals> {
+        LINES.take();
+        let write = |line: &str| LINES.with_borrow_mut(|lines| lines.push(line.to_owned()));
+        Rc::new(Refusals::new(Some(write)).unwrap())
+    }
+
+    /// What this thread's were told since it was last asked.
+    pub fn lines() -> Vec<String> {
+        LINES.take()
+    }
+
+    #[test]
+    fn each_refusal_is_told_once_with_what_to_write() {
+        let refusals = refusals();
+        let to = "10.0.0.1:80".parse().unwrap();
+        for _ in 0..3 {
+            refusals.tell(Refusal::Destination(to));
+            refusals.tell(Refusal::Name("db.test"));
+        }
+        refusals.tell(Refusal::Destination("10.0.0.1:81".parse().unwrap()));
+        let lines = lines();
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        for text in ["cwasi.network", "`10.0.0.1:80`"] {
+            assert!(lines[0].contains(text), "{}", lines[0]);
+        }
+        assert!(lines[1].contains("`db.test:PORT`") && lines[2].contains("`10.0.0.1:81`"));
+    }
+
+    #[test]
+    fn a_guest_that_asks_for_everything_fills_no_log() {
+        let refusals = refusals();
+        for port in 1..=u16::MAX {
+            refusals.tell(Refusal::Destination(SocketAddr::from(([10, 0, 0, 1], port))));
+        }
+        let lines = lines();
+        assert_eq!(lines.len(), LINES_MAX);
+        assert!(lines[LINES_MAX - 1].contains("not logged any more"), "{lines:?}");
+    }
+}
