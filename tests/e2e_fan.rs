@@ -123,10 +123,11 @@ fn a_caller_that_computes_before_it_reads_holds_up_no_other() {
     const SHAPES: [(usize, usize); 2] = [(8, 60_000), (60, 16_000)];
     let scene = scene("fan-late");
     let gate = tempfile::tempdir().unwrap();
-    let echo = secondary(&scene, "echo", "echo", "actor", &[]);
-    scene.start(echo.annotation("cwasi.concurrency", "4").annotation("cwasi.queue", "100"));
+    // Half of the 8 answers fit into the late caller's connection. The others would keep all workers.
+    let server = secondary(&scene, "server", "server", "server", &[]);
+    scene.start(server.annotation("cwasi.concurrency", "2").annotation("cwasi.queue", "100"));
     let shapes = SHAPES.iter().flat_map(|(count, size)| [count.to_string(), size.to_string()]);
-    let late = scene.guest("late", "fan").args(["late", "echo", "/gate"]).args(shapes);
+    let late = scene.guest("late", "fan").args(["late", "server", "/gate"]).args(shapes);
     let late = late.mount(gate.path(), "/gate", "rw").annotation("cwasi.timeout", "100s");
     let mut late = late.spawn(scene.containerd).unwrap();
     for (place, _) in SHAPES.iter().enumerate() {
@@ -136,11 +137,11 @@ fn a_caller_that_computes_before_it_reads_holds_up_no_other() {
         });
         // It reads nothing before the file is there, and that is when all calls of the other one have ended.
         let other = scene.guest(&format!("other-{place}"), "caller");
-        let other = scene.run(other.args(["echo", "200", "100", "echo"])).success();
+        let other = scene.run(other.args(["server", "200", "100", "echo"])).success();
         assert_eq!(other.text(), "200 calls with 100 bytes: as expected\n");
         std::fs::write(gate.path().join(format!("collect-{place}")), "").unwrap();
     }
     let said =
-        SHAPES.map(|(count, size)| format!("{count} calls with {size} bytes: as expected\n"));
+        SHAPES.map(|(count, size)| format!("{count} answers of {size} bytes: as expected\n"));
     assert_eq!(late.finish().unwrap().success().text(), said.concat());
 }

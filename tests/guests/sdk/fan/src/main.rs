@@ -6,8 +6,8 @@
 //! - `ends TARGET COUNT PAYLOAD`: COUNT calls, every tenth of them of a function that nobody is; prints how many ended how
 //! - `answers TARGET COUNT`: COUNT calls; prints the different answers
 //! - `leave TARGET COUNT`: COUNT calls that are not waited for, after one that is
-//! - `late TARGET DIR (COUNT SIZE)…`: for each pair, starts COUNT calls with SIZE bytes to an echo, makes
-//!   `DIR/started-N`, computes until there is a `DIR/collect-N`, and checks the answers; N counts from 0
+//! - `late TARGET DIR (COUNT SIZE)…`: for each pair, starts COUNT calls of a `server` that answer SIZE bytes and less,
+//!   makes `DIR/started-N`, computes until there is a `DIR/collect-N`, and checks the answers; N counts from 0
 //!
 //! Runs inside a guest.
 
@@ -111,14 +111,17 @@ fn late(
     place: usize,
     (count, size): (usize, usize),
 ) -> Result<(), CallError> {
-    let payload = |call: usize| -> Vec<u8> { (0..size).map(|at| pattern(at, call)).collect() };
-    let calls: Vec<_> = (0..count).map(|call| cwasi::start(target, &payload(call))).collect();
+    // Requests are short, so that all of them leave before the first answer is read. No two answers are alike.
+    let calls: Vec<_> = (0..count)
+        .map(|call| cwasi::start(target, format!("!size {}", size - call).as_bytes()))
+        .collect();
     std::fs::write(format!("{dir}/started-{place}"), "").expect("a place for a file");
     compute_until(&format!("{dir}/collect-{place}"));
     for (call, pending) in calls.into_iter().enumerate() {
-        assert_eq!(*pending.wait()?, *payload(call), "another answer for {call}");
+        let expected: Vec<u8> = (0..size - call).map(|at| pattern(at, 0)).collect();
+        assert_eq!(*pending.wait()?, *expected, "another answer for {call}");
     }
-    println!("{count} calls with {size} bytes: as expected");
+    println!("{count} answers of {size} bytes: as expected");
     Ok(())
 }
 
@@ -133,7 +136,7 @@ fn compute_until(file: &str) {
     }
 }
 
-/// As `reader` has it, for place 0.
+/// As `reader` and `server` have it, for place 0.
 fn pattern(at: usize, place: usize) -> u8 {
     (at.wrapping_mul(31) ^ (at >> 8) ^ (at >> 17) ^ place).to_le_bytes()[0]
 }
