@@ -34,29 +34,34 @@ struct Load {
     callers: usize,
 }
 
-const fn load(size: usize, callers: usize) -> Load {
-    Load { size, callers }
-}
-
 const fn loads(effort: Effort) -> &'static [Load] {
     match effort {
-        Effort::Full => &[
-            load(64, 1),
-            load(64, 2),
-            load(64, 4),
-            load(64, 8),
-            load(64, 16),
-            load(64, 32),
-            load(64, 64),
-            load(4 * KIB, 8),
-            load(4 * KIB, 64),
-            load(32 * KIB, 8),
-            load(32 * KIB, 64),
-        ],
-        Effort::Quick => &[load(64, 1), load(64, 8), load(64, 64), load(32 * KIB, 8)],
-        Effort::Smoke => &[load(64, 2)],
+        Effort::Full => FULL,
+        Effort::Quick => QUICK,
+        Effort::Smoke => SMOKE,
     }
 }
+
+const FULL: &[Load] = &[
+    Load { size: 64, callers: 1 },
+    Load { size: 64, callers: 2 },
+    Load { size: 64, callers: 4 },
+    Load { size: 64, callers: 8 },
+    Load { size: 64, callers: 16 },
+    Load { size: 64, callers: 32 },
+    Load { size: 64, callers: 64 },
+    Load { size: 4 * KIB, callers: 8 },
+    Load { size: 4 * KIB, callers: 64 },
+    Load { size: 32 * KIB, callers: 8 },
+    Load { size: 32 * KIB, callers: 64 },
+];
+const QUICK: &[Load] = &[
+    Load { size: 64, callers: 1 },
+    Load { size: 64, callers: 8 },
+    Load { size: 64, callers: 64 },
+    Load { size: 32 * KIB, callers: 8 },
+];
+const SMOKE: &[Load] = &[Load { size: 64, callers: 2 }];
 
 impl Load {
     fn names(&self) -> [String; 2] {
