@@ -5,6 +5,7 @@
 //!   [`containerd`] starts such a guard and talks to it.
 //! - [`redis`] runs one private Redis or Valkey; [`nodes`] are two containerds in networks of their own
 //!   ([`link`]) with a Redis between them.
+//! - [`netns`] is a network of a test's own, [`name_server`] a name server in it.
 //! - [`languages`] builds the functions that the documentation shows, from its text.
 //! - [`numbered`] are calls whose ends and executions are compared.
 //! - [`scene`] is one test's containerd namespace with its leak check ([`leaks`]); [`run`] is `ctr run`;
@@ -19,6 +20,8 @@ pub mod kills;
 pub mod languages;
 pub mod leaks;
 pub mod link;
+pub mod name_server;
+pub mod netns;
 pub mod nodes;
 pub mod numbered;
 pub mod place;

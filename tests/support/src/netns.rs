@@ -1,0 +1,94 @@
+//! A network of a test's own: a network namespace that a thread lives in. It ends with the thread, and with the sockets
+//! that were opened in it; nothing is left by a test that is killed.
+
+use std::any::Any;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Context as _, Result, bail};
+use nix::sched::{CloneFlags, unshare};
+
+type Job = Box<dyn FnOnce() -> Box<dyn Any + Send> + Send>;
+
+/// A network namespace.
+#[derive(Debug)]
+pub struct Netns {
+    path: PathBuf,
+    jobs: Option<Sender<Job>>,
+    results: Receiver<Box<dyn Any + Send>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Netns {
+    /// A namespace whose loopback interface has these addresses (`10.1.2.3/24`).
+    ///
+    /// # Panics
+    /// When the system refuses: it takes root.
+    #[must_use]
+    pub fn new(addresses: &[&str]) -> Self {
+        let addresses: Vec<String> = addresses.iter().map(|&text| text.to_owned()).collect();
+        let (jobs, todo) = channel::<Job>();
+        let (done, results) = channel();
+        let (ready, is_ready) = channel();
+        let thread = thread::spawn(move || {
+            // The receiver waits for it.
+            let _told = ready.send(enter(&addresses));
+            for job in todo {
+                if done.send(job()).is_err() {
+                    return;
+                }
+            }
+        });
+        let entered = is_ready.recv().expect("the thread answers");
+        let path = entered.unwrap_or_else(|error| panic!("{error:#}"));
+        Self { path, jobs: Some(jobs), results, thread: Some(thread) }
+    }
+
+    /// What an OCI specification names it by.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Runs `job` in the namespace. Sockets that it opens stay there; processes that it starts do, too.
+    ///
+    /// # Panics
+    /// When the job panics.
+    pub fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
+        let job: Job = Box::new(move || Box::new(job()));
+        let jobs = self.jobs.as_ref().expect("it is there until the end");
+        jobs.send(job).expect("the thread lives");
+        let result = self.results.recv().expect("the job does not panic");
+        *result.downcast().expect("the result is the job's")
+    }
+}
+
+impl Drop for Netns {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // A job's panic was one of the test's own.
+            let _panicked = thread.join();
+        }
+    }
+}
+
+fn enter(addresses: &[String]) -> Result<PathBuf> {
+    unshare(CloneFlags::CLONE_NEWNET).context("make a network")?;
+    ip(&["link", "set", "lo", "up"])?;
+    for address in addresses {
+        ip(&["addr", "add", address, "dev", "lo"])?;
+    }
+    let (pid, thread) = (std::process::id(), nix::unistd::gettid());
+    Ok(format!("/proc/{pid}/task/{thread}/ns/net").into())
+}
+
+fn ip(args: &[&str]) -> Result<()> {
+    let output = Command::new("ip").args(args).output().context("run ip")?;
+    if !output.status.success() {
+        bail!("ip {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}

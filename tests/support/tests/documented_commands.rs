@@ -1,0 +1,120 @@
+//! The documentation names the tests behind its claims: each command names a target that is there, and each filter is a
+//! part of some test's name. A filter that matches nothing runs no test and succeeds.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cwasi_testbed::place::checkout;
+
+/// Stands for a filter in the text above a table.
+const PLACEHOLDER: &str = "NAME";
+
+#[test]
+fn every_test_that_the_documentation_names_is_there() {
+    let (mut checked, mut missing) = (0, Vec::new());
+    for page in files(&checkout().join("docs"), "md") {
+        for command in commands(&fs::read_to_string(&page).unwrap()) {
+            checked += 1;
+            if let Err(what) = check(&command) {
+                missing.push(format!("{}: `{command}`: {what}", page.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+    assert!(checked > 50, "only {checked} commands found");
+}
+
+#[test]
+fn a_name_that_is_not_there_is_found_out() {
+    assert_eq!(check("cargo test --test sandbox -- native_code"), Ok(()));
+    for wrong in [
+        "cargo test --test nothing",
+        "cargo test --test sandbox -- native_code no_such_test",
+        "cargo test --lib -- coordinator::no_such_module",
+        "cargo test -p no-such-package",
+    ] {
+        assert!(check(wrong).is_err(), "{wrong}");
+    }
+}
+
+/// `cargo test …` and `--test …` between backticks, on one line each.
+fn commands(text: &str) -> Vec<String> {
+    let spans = text.split('`').skip(1).step_by(2);
+    let spans = spans.map(|span| span.split_whitespace().collect::<Vec<_>>().join(" "));
+    spans.filter(|span| span.starts_with("cargo test ") || span.starts_with("--test ")).collect()
+}
+
+/// Whether there is a test for each part of the command.
+fn check(command: &str) -> Result<(), String> {
+    let mut words = command.split(' ');
+    let mut root = checkout();
+    let mut sources = Vec::new();
+    while let Some(word) = words.next() {
+        match word {
+            "cargo" | "test" | "--release" => {}
+            "-p" => root = package(words.next().unwrap_or_default())?,
+            "--lib" => sources = files(&root.join("src"), "rs"),
+            "--test" => sources = target(&root.join("tests"), words.next().unwrap_or_default())?,
+            "--" => break,
+            other => return Err(format!("what is {other}?")),
+        }
+    }
+    let names: Vec<String> = sources.iter().flat_map(|source| names(source)).collect();
+    for filter in words.filter(|filter| *filter != PLACEHOLDER) {
+        if !names.iter().any(|name| name.contains(filter)) {
+            return Err(format!("no test has {filter} in its name"));
+        }
+    }
+    Ok(())
+}
+
+fn package(name: &str) -> Result<PathBuf, String> {
+    let line = format!("name = \"{name}\"");
+    let is_it = |manifest: &PathBuf| {
+        fs::read_to_string(manifest).is_ok_and(|text| text.lines().any(|found| found == line))
+    };
+    let root = checkout();
+    let folders = ["", "abi", "benches", "host-functions", "tests/support"];
+    let mut manifests = folders.iter().map(|folder| root.join(folder).join("Cargo.toml"));
+    let found = manifests.find(is_it).ok_or_else(|| format!("no package {name}"))?;
+    Ok(found.parent().unwrap().to_owned())
+}
+
+/// Sources of an integration test.
+fn target(tests: &Path, name: &str) -> Result<Vec<PathBuf>, String> {
+    let file = tests.join(name).with_extension("rs");
+    let mut sources = files(&tests.join(name), "rs");
+    sources.extend(file.is_file().then_some(file));
+    if sources.is_empty() { Err(format!("no test target {name}")) } else { Ok(sources) }
+}
+
+/// What may be a test's name in a file: its functions, its modules, and, for tests with a harness of their own, its texts;
+/// each behind the path of the file's module.
+fn names(source: &Path) -> Vec<String> {
+    let text = fs::read_to_string(source).unwrap();
+    let inside = source.with_extension("");
+    let inside = inside.strip_prefix(checkout()).unwrap();
+    let module = inside.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("::");
+    let is_name = |text: &&str| {
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    let functions = text.split("fn ").skip(1).filter_map(|rest| rest.split(['(', '<']).next());
+    let modules = text.split("mod ").skip(1).filter_map(|rest| rest.split(' ').next());
+    let texts = text.split('"').skip(1).step_by(2);
+    let all = functions.chain(modules).chain(texts).filter(is_name);
+    all.map(|name| format!("{module}::{name}")).collect()
+}
+
+fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(files(&path, extension));
+        } else if path.extension().is_some_and(|found| found == extension) {
+            found.push(path);
+        }
+    }
+    found
+}
