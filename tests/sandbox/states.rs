@@ -3,7 +3,7 @@
 
 use std::os::fd::AsFd;
 
-use cwasi::sandbox::board::Phase;
+use cwasi::sandbox::board::{Phase, Seen};
 use cwasi::sys::seqpacket::{self, SocketError};
 use cwasi::wire::control::{Entry, FunctionLaunch, Role};
 use cwasi::wire::frame::FRAME_MAX;
@@ -109,14 +109,12 @@ impl<'a> Scene<'a> {
                 function.until_idle(WORKERS as usize);
                 Some(worker(eventually("a follower", || function.followers().first().copied())))
             }
-            Who::Running => {
-                let runs = |board: &[_]| {
-                    board.iter().position(|seen: &cwasi::sandbox::board::Seen| {
-                        matches!(seen.phase(), Phase::Running | Phase::Assigned)
-                    })
-                };
-                Some(worker(runs(&function.board()).unwrap()))
-            }
+            Who::Running => Some(worker(eventually("only the victim's call runs", || {
+                let board = function.board();
+                let busy = |seen: &&Seen| matches!(seen.phase(), Phase::Running | Phase::Assigned);
+                let is_only = board.iter().filter(busy).count() == 1;
+                is_only.then(|| board.iter().position(|seen| busy(&seen))).flatten()
+            }))),
         }
     }
 
