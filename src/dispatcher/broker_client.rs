@@ -3,6 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use protobuf::EnumOrUnknown;
 use serde::de::DeserializeOwned;
 
 use crate::modes::CallError;
@@ -14,6 +15,7 @@ use crate::wire::control::{
     self, CONTROL_MESSAGE_MAX, EdgeReport, EmitReply, EmitRequest, ResolveReply, ResolveRequest,
     SandboxMessage,
 };
+use crate::wire::envelope::{Detail, Outcome};
 use crate::wire::remaining;
 
 use super::call::{Question, Resolve, Resolved};
@@ -102,7 +104,9 @@ impl Resolve for BrokerClient {
             }
             ResolveReply::NoOther { instances } => Ok(Resolved { route: None, instances }),
             ResolveReply::Unroutable { errno, message } => {
-                Err(CallError::from_wire(errno, message, target))
+                // Why there is no route is never a matter of time.
+                let outcome = Outcome { errno, detail: Detail::DETAIL_NONE };
+                Err(CallError::from_wire(outcome, message, target))
             }
         }
     }
@@ -133,7 +137,10 @@ impl Resolve for BrokerClient {
         })?;
         match reply.errno {
             0 => Ok(()),
-            errno => Err(CallError::from_wire(errno, reply.message, target)),
+            errno => {
+                let outcome = Outcome::read(errno, EnumOrUnknown::from_i32(reply.detail));
+                Err(CallError::from_wire(outcome, reply.message, target))
+            }
         }
     }
 

@@ -12,10 +12,12 @@ use std::fmt;
 use crate::sys::segment::{Segment, SegmentError, SegmentRef};
 use crate::sys::seqpacket::Deadline;
 use crate::wire::ids::{CallId, RunId};
-use cwasi_abi::Errno;
 
+mod error;
 pub mod local;
 pub mod networked;
+
+pub use error::CallError;
 
 /// The three modes of the paper (§4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -164,162 +166,5 @@ impl Payload {
             Self::Inline(bytes) => Ok(bytes),
             Self::Segment(segment) => segment.to_vec(),
         }
-    }
-}
-
-/// How the text of [`CallError::Timeout`] ends, whose target each side names in its own way.
-const LATE: &str = "did not end before its deadline";
-
-/// Why a call did not end with a response. Each variant is one errno of the guest ABI ([`Self::errno`]);
-/// the text is what the guest reads.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CallError {
-    /// The request itself is not valid.
-    #[error("{message}")]
-    Invalid {
-        /// What is wrong.
-        message: String,
-    },
-    /// Nobody of that name.
-    #[error("{message}")]
-    NoSuchFunction {
-        /// What was looked for and where.
-        message: String,
-    },
-    /// Policy.
-    #[error("{message}")]
-    Refused {
-        /// Which rule.
-        message: String,
-    },
-    /// The deadline passed.
-    #[error("call to {target} {LATE}")]
-    Timeout {
-        /// The callee.
-        target: String,
-    },
-    /// The deadline passed, and it is known why.
-    #[error("{message}")]
-    Late {
-        /// Which parts are missing, or which output nobody reads.
-        message: String,
-    },
-    /// Workers and queue full.
-    #[error("{message}")]
-    Overloaded {
-        /// Which bounds.
-        message: String,
-    },
-    /// The callee trapped.
-    #[error("{message}")]
-    Trapped {
-        /// The trap.
-        message: String,
-    },
-    /// The callee answered with an error.
-    #[error("{message}")]
-    Failed {
-        /// The callee's message.
-        message: String,
-    },
-    /// Payload or response above the limit.
-    #[error("{message}")]
-    TooLarge {
-        /// Which one, its length and the limit; see [`CallError::too_large`].
-        message: String,
-    },
-    /// Not accepted by the callee; a retry is safe.
-    #[error("{target} cannot be reached: {message}")]
-    Unreachable {
-        /// The callee.
-        target: String,
-        /// Why.
-        message: String,
-    },
-    /// Accepted, then the callee died: whether it ran is unknown.
-    #[error("{target} died while it served the call: {message}")]
-    Broken {
-        /// The callee.
-        target: String,
-        /// How.
-        message: String,
-    },
-    /// This node does not offer it.
-    #[error("{message}")]
-    NotAvailable {
-        /// What, and what it needs.
-        message: String,
-    },
-    /// A fault of the host.
-    #[error("host fault: {message}")]
-    Internal {
-        /// For the host's log.
-        message: String,
-    },
-}
-
-impl CallError {
-    /// `what` (payload or response, and whose) of `length` bytes is above `limit` bytes.
-    #[must_use]
-    pub fn too_large(what: &str, length: u64, limit: u64) -> Self {
-        let message = format!(
-            "{what} of {length} bytes is larger than the limit of {limit} bytes; raise cwasi.max-payload or send less"
-        );
-        Self::TooLarge { message }
-    }
-
-    /// The guest-visible code.
-    #[must_use]
-    pub const fn errno(&self) -> Errno {
-        match self {
-            Self::Invalid { .. } => Errno::InvalidArgument,
-            Self::NoSuchFunction { .. } => Errno::NoSuchFunction,
-            Self::Refused { .. } => Errno::Refused,
-            Self::Timeout { .. } | Self::Late { .. } => Errno::Timeout,
-            Self::Overloaded { .. } => Errno::Overloaded,
-            Self::Trapped { .. } => Errno::Trapped,
-            Self::Failed { .. } => Errno::Failed,
-            Self::TooLarge { .. } => Errno::PayloadTooLarge,
-            Self::Unreachable { .. } => Errno::Unreachable,
-            Self::Broken { .. } => Errno::Broken,
-            Self::NotAvailable { .. } => Errno::NotAvailable,
-            Self::Internal { .. } => Errno::Internal,
-        }
-    }
-
-    /// What travels beside the errno, so that [`Self::from_wire`] gives back the same error.
-    #[must_use]
-    pub fn wire_message(&self) -> String {
-        match self {
-            Self::Broken { message, .. } | Self::Unreachable { message, .. } => message.clone(),
-            other => other.to_string(),
-        }
-    }
-
-    /// The error behind an errno and message that came over the wire.
-    #[must_use]
-    pub fn from_wire(errno: i32, message: String, target: &str) -> Self {
-        let target = target.to_owned();
-        match Errno::from_code(errno) {
-            Some(Errno::InvalidArgument) => Self::Invalid { message },
-            Some(Errno::NoSuchFunction) => Self::NoSuchFunction { message },
-            Some(Errno::Refused) => Self::Refused { message },
-            Some(Errno::Timeout) if message.ends_with(LATE) => Self::Timeout { target },
-            Some(Errno::Timeout) => Self::Late { message },
-            Some(Errno::Overloaded) => Self::Overloaded { message },
-            Some(Errno::Trapped) => Self::Trapped { message },
-            Some(Errno::PayloadTooLarge) => Self::TooLarge { message },
-            Some(Errno::Failed) => Self::Failed { message },
-            Some(Errno::Unreachable) => Self::Unreachable { target, message },
-            Some(Errno::Broken) => Self::Broken { target, message },
-            Some(Errno::NotAvailable) => Self::NotAvailable { message },
-            _ => Self::Internal { message: format!("{target} answered errno {errno}: {message}") },
-        }
-    }
-
-    /// True when the callee certainly did not accept the call.
-    #[must_use]
-    pub const fn not_accepted(&self) -> bool {
-        matches!(self, Self::Unreachable { .. })
     }
 }

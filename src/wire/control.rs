@@ -336,6 +336,9 @@ pub struct EmitRequest {
 pub struct EmitReply {
     /// Errno number of the guest ABI; 0 = kept.
     pub errno: i32,
+    /// [`Detail`](super::envelope::Detail) of the errno, by its number.
+    #[serde(default)]
+    pub detail: i32,
     /// Why not.
     pub message: String,
 }

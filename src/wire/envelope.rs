@@ -1,7 +1,9 @@
 //! Envelopes (`proto/envelope.proto`): ids, deadline and caller identity beside a payload.
 
+use protobuf::EnumOrUnknown;
+
 pub use super::generated::envelope::{
-    Assignment, Group, Hello, Join, Line, Part, Request, Response, Undelivered,
+    Assignment, Detail, Group, Hello, Join, Line, Part, Request, Response, Undelivered,
 };
 use super::ids::{CallId, Identity, RunId};
 
@@ -50,7 +52,40 @@ impl Request {
     }
 }
 
+/// How a call ended, beside its response or its error's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Errno of the guest ABI, 0 = answered.
+    pub errno: i32,
+    /// What the errno leaves open.
+    pub detail: Detail,
+}
+
+impl Outcome {
+    /// With a response.
+    pub const ANSWERED: Self = Self { errno: 0, detail: Detail::DETAIL_NONE };
+
+    /// From the fields of a message.
+    #[must_use]
+    pub fn read(errno: i32, detail: EnumOrUnknown<Detail>) -> Self {
+        Self { errno, detail: detail.enum_value().unwrap_or(Detail::DETAIL_NONE) }
+    }
+}
+
 impl Response {
+    /// The end of one call.
+    #[must_use]
+    pub fn of(id: CallId, outcome: Outcome) -> Self {
+        let Outcome { errno, detail } = outcome;
+        Self { call_id: id.0.to_vec(), errno, detail: detail.into(), ..Self::default() }
+    }
+
+    /// How the call ended.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        Outcome::read(self.errno, self.detail)
+    }
+
     /// The call's id; `None` when the peer sent something else than 16 bytes.
     #[must_use]
     pub fn id(&self) -> Option<CallId> {
@@ -67,6 +102,12 @@ impl Part {
 }
 
 impl Undelivered {
+    /// How the call ended.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        Outcome::read(self.errno, self.detail)
+    }
+
     /// The call's id; `None` when it has not 16 bytes.
     #[must_use]
     pub fn id(&self) -> Option<CallId> {

@@ -5,6 +5,7 @@
 
 use protobuf::{EnumOrUnknown, Message, MessageField};
 
+use super::envelope::Outcome;
 pub use super::generated::network::{
     Answer, AnswerKind, Call, Caller, Claim, Event, LocationRecord, Payload,
 };
@@ -191,16 +192,23 @@ impl Call {
 impl Answer {
     /// An answer to one publication.
     #[must_use]
-    pub fn of(from: &str, id: TryId, kind: AnswerKind, errno: i32, payload: Payload) -> Self {
+    pub fn of(from: &str, id: TryId, kind: AnswerKind, outcome: Outcome, payload: Payload) -> Self {
         Self {
             version: CALL_VERSION,
             try_id: id.0.to_vec(),
             kind: EnumOrUnknown::new(kind),
-            errno,
+            errno: outcome.errno,
+            detail: outcome.detail.into(),
             payload: MessageField::some(payload),
             from: from.to_owned(),
             ..Self::default()
         }
+    }
+
+    /// How the call ended.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        Outcome::read(self.errno, self.detail)
     }
 }
 

@@ -14,6 +14,7 @@ use cwasi::vm::{
     Module, WasmEdge, reactor,
 };
 use cwasi::wire::control::{EdgeReport, EmbeddedModule, ModeHint};
+use cwasi::wire::envelope::{Detail, Outcome};
 
 use crate::{Bench, Caller, MAX_PAYLOAD};
 
@@ -174,11 +175,11 @@ fn live(caller: &Path, orders: &Receiver<Order>, answers: &Sender<Result<Vec<u8>
         let answer = match reactor::handle(&mut instance, &payload, &mut host) {
             Handled::Answered(bytes) => match bytes.split_first().unwrap() {
                 (0, response) => Ok(response.to_vec()),
-                (errno, text) => Err(CallError::from_wire(
-                    i32::from(*errno),
-                    String::from_utf8_lossy(text).into_owned(),
-                    "callee",
-                )),
+                (errno, text) => {
+                    let text = String::from_utf8_lossy(text).into_owned();
+                    let (errno, detail) = (i32::from(*errno), Detail::DETAIL_NONE);
+                    Err(CallError::from_wire(Outcome { errno, detail }, text, "callee"))
+                }
             },
             Handled::Trapped(trap) => Err(CallError::Trapped { message: trap.to_string() }),
             other => panic!("{other:?}"),

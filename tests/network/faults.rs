@@ -8,6 +8,7 @@ use cwasi::modes::networked::claims::{CHUNK_LEN, Claims};
 use cwasi::modes::networked::session::Decision;
 use cwasi::modes::{CallError, Payload};
 use cwasi::sys::random::bytes16;
+use cwasi::wire::envelope::Outcome;
 use cwasi::wire::ids::CallId;
 use cwasi::wire::network::{
     self, Answer, AnswerKind, CALL_VERSION, Call, TryId, decode, encode, parse,
@@ -82,7 +83,7 @@ impl Peer {
 
     fn reply(&self, to: &Call, kind: AnswerKind, payload: network::Payload) {
         let id = TryId::from_field(&to.try_id).unwrap();
-        let answer = Answer::of("cwasi:re:peer", id, kind, 0, payload);
+        let answer = Answer::of("cwasi:re:peer", id, kind, Outcome::ANSWERED, payload);
         self.publish(&to.reply_to, &encode(&answer));
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use cwasi::modes::CallError;
 use cwasi::modes::networked::claims::CHUNK_LEN;
 use cwasi::sys::random::bytes16;
+use cwasi::wire::envelope::Outcome;
 use cwasi::wire::ids::CallId;
 use cwasi::wire::network::{self, Answer, AnswerKind, Claim, encode};
 use cwasi_testbed::redis::Redis;
@@ -128,7 +129,8 @@ fn a_cancelled_announcement_frees_its_place() {
         peer.publish(&served.channel(), &encode(&message));
         let accepted = peer.accepted_by();
         let kind = AnswerKind::ANSWER_CANCELLED;
-        let cancel = Answer::of("cwasi:re:peer", id, kind, 0, network::Payload::default());
+        let payload = network::Payload::default();
+        let cancel = Answer::of("cwasi:re:peer", id, kind, Outcome::ANSWERED, payload);
         peer.publish(&accepted, &encode(&cancel));
     }
     assert_eq!(echoed(&mut worker), Ok(true));

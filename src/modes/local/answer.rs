@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use crate::modes::{CallError, Outgoing, Payload};
 use crate::sys::seqpacket::{Deadline, SocketError};
-use crate::wire::envelope::Response;
+use crate::wire::envelope::{Outcome, Response};
 use crate::wire::ids::CallId;
 
 use super::{LocalError, send_as_is};
@@ -32,28 +32,29 @@ pub fn respond(
     deadline: Deadline,
 ) -> Result<(), LocalError> {
     match answer {
-        Answer::Response(payload) => respond_with(fd, id, 0, payload.outgoing(), deadline),
+        Answer::Response(payload) => {
+            respond_with(fd, id, Outcome::ANSWERED, payload.outgoing(), deadline)
+        }
         Answer::Error(error) => {
             let text = error_text(error);
             let content = Outgoing::Bytes(text.as_bytes());
-            respond_with(fd, id, error.errno().code(), content, deadline)
+            respond_with(fd, id, error.outcome(), content, deadline)
         }
     }
 }
 
-/// [`respond`] with the errno of the guest ABI, and the response or the error's text.
+/// [`respond`] with how the call ended, and the response or the error's text.
 ///
 /// # Errors
 /// As [`respond`].
 pub fn respond_with(
     fd: BorrowedFd<'_>,
     id: CallId,
-    errno: i32,
+    outcome: Outcome,
     content: Outgoing<'_>,
     deadline: Deadline,
 ) -> Result<(), LocalError> {
-    let response = Response { call_id: id.0.to_vec(), errno, ..Response::default() };
-    send_as_is(fd, &response, content, &[], deadline)
+    send_as_is(fd, &Response::of(id, outcome), content, &[], deadline)
 }
 
 /// True when the answer was not written because the caller has not read others yet.

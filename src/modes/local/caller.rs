@@ -173,7 +173,7 @@ fn open(
         Ok(payload) => {
             let text = payload.into_vec().unwrap_or_default();
             let text = String::from_utf8_lossy(&text).into_owned();
-            Err(CallError::from_wire(envelope.errno, text, target))
+            Err(CallError::from_wire(envelope.outcome(), text, target))
         }
         Err(error) => Err(not_answered(error, target)),
     };

@@ -13,6 +13,7 @@ use cwasi_abi::CALLS_IN_FLIGHT_MAX;
 use crate::modes::{CallError, Payload};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::seqpacket;
+use crate::wire::envelope::Outcome;
 use crate::wire::ids::CallId;
 
 use super::{error_text, found_no_room, respond_with};
@@ -100,7 +101,7 @@ struct Backlog<S> {
 #[derive(Debug)]
 struct Unread {
     id: CallId,
-    errno: i32,
+    outcome: Outcome,
     payload: Payload,
     until: u64,
 }
@@ -120,22 +121,34 @@ impl<S: AsFd + Clone> Outbox<S> {
 
     /// Tells a caller that its call ended without a response.
     pub fn tell(&mut self, reply: &Reply<S>, error: &CallError) {
-        let (errno, payload) = wire(error);
-        self.send(reply, errno, payload, None);
+        let (outcome, payload) = wire(error);
+        self.send(reply, outcome, payload, None);
     }
 
     /// Sends an answer, or holds it when its caller has no room. A caller that is gone needs none.
-    pub fn send(&mut self, reply: &Reply<S>, errno: i32, payload: Payload, until: Option<u64>) {
-        let sent = respond_with(reply.as_fd(), reply.id, errno, payload.outgoing(), Some(0));
+    pub fn send(
+        &mut self,
+        reply: &Reply<S>,
+        outcome: Outcome,
+        payload: Payload,
+        until: Option<u64>,
+    ) {
+        let sent = respond_with(reply.as_fd(), reply.id, outcome, payload.outgoing(), Some(0));
         if found_no_room(&sent) {
-            self.hold(reply, errno, payload, until);
+            self.hold(reply, outcome, payload, until);
         }
     }
 
     /// Sends an answer when its caller has room, and drops it at `until`.
-    pub fn hold(&mut self, reply: &Reply<S>, errno: i32, payload: Payload, until: Option<u64>) {
+    pub fn hold(
+        &mut self,
+        reply: &Reply<S>,
+        outcome: Outcome,
+        payload: Payload,
+        until: Option<u64>,
+    ) {
         let until = until.unwrap_or_else(|| monotonic_ns().saturating_add(ROOM_MAX_NS));
-        let mut unread = Unread { id: reply.id, errno, payload, until };
+        let mut unread = Unread { id: reply.id, outcome, payload, until };
         let bounds = self.bounds;
         let index = self.index(&reply.reply_to).unwrap_or_else(|| {
             self.callers.push(Backlog::new(reply.reply_to.clone()));
@@ -298,9 +311,9 @@ impl<S: AsFd> Backlog<S> {
     fn flush(&mut self, now: u64) {
         self.not_before = 0;
         while let Some(unread) = self.unread.front() {
-            let Unread { id, errno, payload, .. } = unread;
+            let Unread { id, outcome, payload, .. } = unread;
             let to = self.reply_to.as_fd();
-            if found_no_room(&respond_with(to, *id, *errno, payload.outgoing(), Some(0))) {
+            if found_no_room(&respond_with(to, *id, *outcome, payload.outgoing(), Some(0))) {
                 if unread.has_segment() && seqpacket::has_room(to) {
                     self.not_before = now.saturating_add(PAUSE_NS);
                 }
@@ -321,14 +334,14 @@ impl Unread {
 
     /// What it counts as: errors are short, and their number is bounded.
     fn bytes(&self) -> u64 {
-        if self.errno == 0 { self.payload.len() } else { 0 }
+        if self.outcome == Outcome::ANSWERED { self.payload.len() } else { 0 }
     }
 
     /// Keeps the call's end and drops its bytes.
     fn shed(&mut self, limit: u64) {
-        if self.errno == 0 {
+        if self.outcome == Outcome::ANSWERED {
             let length = self.payload.len();
-            (self.errno, self.payload) = wire(&CallError::TooLarge {
+            (self.outcome, self.payload) = wire(&CallError::TooLarge {
                 message: format!(
                     "the response of {length} bytes was dropped: {limit} bytes of responses may wait for a caller that does not read them; wait for calls before you start more"
                 ),
@@ -338,6 +351,6 @@ impl Unread {
 }
 
 /// What travels to a caller: errno and text of the error.
-pub fn wire(error: &CallError) -> (i32, Payload) {
-    (error.errno().code(), Payload::Inline(error_text(error).into_bytes()))
+pub fn wire(error: &CallError) -> (Outcome, Payload) {
+    (error.outcome(), Payload::Inline(error_text(error).into_bytes()))
 }

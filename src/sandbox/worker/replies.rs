@@ -7,7 +7,7 @@ use std::iter;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
-use cwasi_abi::{Errno, INLINE_MAX};
+use cwasi_abi::INLINE_MAX;
 
 use crate::modes::local::receiver::ConnectionId;
 use crate::modes::local::{
@@ -20,7 +20,7 @@ use crate::sys::clock::monotonic_ns;
 use crate::sys::pool::SegmentPool;
 use crate::sys::segment::{Segment, SegmentError};
 use crate::sys::seqpacket::Deadline;
-use crate::wire::envelope::Undelivered;
+use crate::wire::envelope::{Outcome, Undelivered};
 use crate::wire::ids::CallId;
 
 /// How long a worker tries to hand a segment to init while too many descriptors are on their way, in nanoseconds.
@@ -103,15 +103,21 @@ impl Replies {
                 if segment.token().is_some() && !self.lends =>
             {
                 match segment.sealed_copy() {
-                    Ok(copy) => self.send_as_is(0, Outgoing::Segment((&copy).into()), deadline),
+                    Ok(copy) => self.send_as_is(
+                        Outcome::ANSWERED,
+                        Outgoing::Segment((&copy).into()),
+                        deadline,
+                    ),
                     Err(error) => report(Err(error.into())),
                 }
             }
-            Answer::Response(payload) => self.send_as_is(0, payload.outgoing(), deadline),
+            Answer::Response(payload) => {
+                self.send_as_is(Outcome::ANSWERED, payload.outgoing(), deadline)
+            }
             Answer::Error(error) => {
                 let text = error_text(error);
                 let content = Outgoing::Bytes(text.as_bytes());
-                self.send_as_is(error.errno().code(), content, deadline);
+                self.send_as_is(error.outcome(), content, deadline);
             }
         }
     }
@@ -119,7 +125,7 @@ impl Replies {
     /// Sends a response straight from linear memory to the socket or segment; one segment for all callers.
     pub fn send_bytes(&self, bytes: &[u8], deadline: Deadline) {
         if bytes.len() <= INLINE_MAX {
-            return self.send_as_is(Errno::Ok.code(), Outgoing::Bytes(bytes), deadline);
+            return self.send_as_is(Outcome::ANSWERED, Outgoing::Bytes(bytes), deadline);
         }
         match self.copy_of(bytes) {
             Ok(segment) => self.send(&Answer::Response(Payload::Segment(segment)), deadline),
@@ -132,11 +138,11 @@ impl Replies {
         lent.map_or_else(|| Segment::copy_of(bytes), Ok)
     }
 
-    fn send_as_is(&self, errno: i32, content: Outgoing<'_>, deadline: Deadline) {
+    fn send_as_is(&self, outcome: Outcome, content: Outgoing<'_>, deadline: Deadline) {
         for (destination, id) in self.all() {
-            let sent = respond_with(destination.fd.as_fd(), id, errno, content, Some(0));
+            let sent = respond_with(destination.fd.as_fd(), id, outcome, content, Some(0));
             if found_no_room(&sent) {
-                self.hand_over(destination.connection, id, errno, content, deadline);
+                self.hand_over(destination.connection, id, outcome, content, deadline);
             } else {
                 report(sent);
             }
@@ -148,13 +154,14 @@ impl Replies {
         &self,
         connection: ConnectionId,
         id: CallId,
-        errno: i32,
+        outcome: Outcome,
         content: Outgoing<'_>,
         deadline: Deadline,
     ) {
         let undelivered = Undelivered {
             call_id: id.0.to_vec(),
-            errno,
+            errno: outcome.errno,
+            detail: outcome.detail.into(),
             connection: connection.0,
             deadline_mono_ns: deadline.unwrap_or(0),
             ..Undelivered::default()
@@ -168,7 +175,8 @@ impl Replies {
         }
         let error = CallError::Internal { message: TOO_MANY_DESCRIPTORS.to_owned() };
         let text = error_text(&error);
-        let undelivered = Undelivered { errno: error.errno().code(), ..undelivered };
+        let Outcome { errno, detail } = error.outcome();
+        let undelivered = Undelivered { errno, detail: detail.into(), ..undelivered };
         report(send_as_is(self.init(), &undelivered, Outgoing::Bytes(text.as_bytes()), &[], None));
     }
 

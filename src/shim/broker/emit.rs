@@ -11,6 +11,7 @@ use crate::shim::network::{EVENT_MAX, Network};
 use crate::sys::segment::Segment;
 use crate::sys::seqpacket;
 use crate::wire::control::{self, EmitReply, EmitRequest};
+use crate::wire::envelope::Outcome;
 use crate::wire::remaining;
 
 /// Longest wait for Redis when the worker waits longer.
@@ -27,8 +28,11 @@ pub async fn answer(
     let kept = keep(network, speaker, &request, payload).await;
     tracing::debug!(caller = %speaker.identity, target = request.target, ?kept, "one-way message");
     let answer = match kept {
-        Ok(()) => EmitReply { errno: 0, message: String::new() },
-        Err(error) => EmitReply { errno: error.errno().code(), message: error.wire_message() },
+        Ok(()) => EmitReply { errno: 0, detail: 0, message: String::new() },
+        Err(error) => {
+            let Outcome { errno, detail } = error.outcome();
+            EmitReply { errno, detail: detail as i32, message: error.wire_message() }
+        }
     };
     // The socket is the worker's own and empty, so there is room; or the worker is gone.
     let _gone = seqpacket::send(reply.as_fd(), &[&control::encode(&answer)], &[], Some(0));

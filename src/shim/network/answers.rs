@@ -19,6 +19,7 @@ use crate::modes::local::{found_no_room, respond_with};
 use crate::modes::{CallError, Payload};
 use crate::sys::clock::{from_monotonic, monotonic_ns, to_monotonic};
 use crate::sys::seqpacket;
+use crate::wire::envelope::Outcome;
 use crate::wire::ids::CallId;
 
 /// The share of the daemon's descriptors that answers which wait may hold: a quarter, as in a sandbox init.
@@ -94,11 +95,11 @@ impl Answers {
         ended: Result<Payload, CallError>,
         deadline: Instant,
     ) {
-        let (errno, payload) = match ended {
-            Ok(payload) => (0, payload),
+        let (outcome, payload) = match ended {
+            Ok(payload) => (Outcome::ANSWERED, payload),
             Err(error) => wire(&error),
         };
-        let sent = respond_with(to.as_fd(), id, errno, payload.outgoing(), Some(0));
+        let sent = respond_with(to.as_fd(), id, outcome, payload.outgoing(), Some(0));
         if !found_no_room(&sent) {
             // Sent, or the worker is gone.
             return;
@@ -107,7 +108,7 @@ impl Answers {
         let reply = Reply { reply_to: Arc::clone(to), id };
         let mut waiting = self.waiting();
         // Once more under the lock: a connection that ended meanwhile gets nothing that would wait for ever.
-        waiting.send(&reply, errno, payload, until);
+        waiting.send(&reply, outcome, payload, until);
         let complaint = waiting.take_complaint();
         drop(waiting);
         to.waits.notify_one();

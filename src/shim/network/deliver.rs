@@ -19,7 +19,7 @@ use crate::modes::networked::claims::ClaimError;
 use crate::modes::networked::session::Decision;
 use crate::modes::networked::{Backoff, NetworkError, Session};
 use crate::modes::{CallError, Payload};
-use crate::wire::envelope::Request;
+use crate::wire::envelope::{Detail, Outcome, Request};
 use crate::wire::ids::CallId;
 use crate::wire::network::{
     self, Answer, AnswerKind, Call, Claim, TryId, check_version, encode, parse,
@@ -104,7 +104,8 @@ impl Delivery {
         let payload = self.call.payload.take().unwrap_or_default();
         // Its caller need not know before the call runs, and learns it before the end: one connection, in order.
         let accepted = network::Payload::default();
-        let telling = self.publish(&session, AnswerKind::ANSWER_ACCEPTED, 0, accepted);
+        let telling =
+            self.publish(&session, AnswerKind::ANSWER_ACCEPTED, Outcome::ANSWERED, accepted);
         let running = self.execute(&session, &connection, payload, &cancelled);
         let running = timeout_at(self.deadline, running);
         let (_told, ended) = tokio::join!(telling, running);
@@ -216,13 +217,13 @@ impl Delivery {
     }
 
     async fn ended(&self, session: &Session, payload: network::Payload) -> Told {
-        self.publish(session, AnswerKind::ANSWER_ENDED, 0, payload).await
+        self.publish(session, AnswerKind::ANSWER_ENDED, Outcome::ANSWERED, payload).await
     }
 
     async fn failed(&self, session: &Session, failure: &Failure) -> Told {
-        let (errno, message) = (failure.error.errno().code(), message_of(&failure.error));
+        let (outcome, message) = (failure.error.outcome(), message_of(&failure.error));
         let kind = AnswerKind::ANSWER_ENDED;
-        let mut answer = Answer::of(&self.inner.replies, self.id, kind, errno, message);
+        let mut answer = Answer::of(&self.inner.replies, self.id, kind, outcome, message);
         answer.later = failure.later;
         self.send(session, &answer).await
     }
@@ -268,8 +269,9 @@ impl Delivery {
 
     /// Tells the caller's shim that the announced response does not come, so that it takes the next one.
     async fn withdraw(&self, session: &Session) -> Told {
-        let (kind, errno) = (AnswerKind::ANSWER_WITHDRAWN, Errno::Broken.code());
-        match self.publish(session, kind, errno, network::Payload::default()).await {
+        let kind = AnswerKind::ANSWER_WITHDRAWN;
+        let outcome = Outcome { errno: Errno::Broken.code(), detail: Detail::DETAIL_NONE };
+        match self.publish(session, kind, outcome, network::Payload::default()).await {
             Told::Nobody => Told::Nobody,
             Told::Heard | Told::Away => Told::Away,
         }
@@ -293,8 +295,8 @@ impl Delivery {
     /// Refuses the call; with `later`, the caller may try the same instance again.
     async fn refuse_for_now(&self, session: &Session, later: bool, error: &CallError) {
         let kind = AnswerKind::ANSWER_REFUSED;
-        let (from, errno) = (&self.inner.replies, error.errno().code());
-        let mut answer = Answer::of(from, self.id, kind, errno, message_of(error));
+        let (from, outcome) = (&self.inner.replies, error.outcome());
+        let mut answer = Answer::of(from, self.id, kind, outcome, message_of(error));
         // The same in every version, and meant for the caller's.
         answer.version = self.call.version;
         answer.later = later;
@@ -306,10 +308,10 @@ impl Delivery {
         &self,
         session: &Session,
         kind: AnswerKind,
-        errno: i32,
+        outcome: Outcome,
         payload: network::Payload,
     ) -> Told {
-        let answer = Answer::of(&self.inner.replies, self.id, kind, errno, payload);
+        let answer = Answer::of(&self.inner.replies, self.id, kind, outcome, payload);
         self.send(session, &answer).await
     }
 

@@ -74,7 +74,7 @@ impl Connection {
         }
         let message = answer.payload.into_vec().unwrap_or_default();
         let message = String::from_utf8_lossy(&message).into_owned();
-        Err(CallError::from_wire(answer.envelope.errno, message, target))
+        Err(CallError::from_wire(answer.envelope.outcome(), message, target))
     }
 
     async fn receive(&self, max_payload: u64) -> Result<Opened<Response>, LocalError> {

@@ -48,6 +48,7 @@ use crate::modes::networked::link::LinkError;
 use crate::modes::networked::locations::ANNOUNCED_AGAIN;
 use crate::modes::networked::{Link, Listener, NetworkError, Session, Target, reply_channel};
 use crate::sys::random::bytes16;
+use crate::wire::envelope::Outcome;
 use crate::wire::ids::Identity;
 use crate::wire::network::{Answer, AnswerKind, Payload, TryId, check_version, encode, parse};
 
@@ -200,7 +201,8 @@ impl Inner {
     /// Tells the shim that listens to `callee` that nobody wants the payloads of this call any more.
     fn cancel(&self, session: &Session, callee: &str, id: TryId) {
         let kind = AnswerKind::ANSWER_CANCELLED;
-        let message = encode(&Answer::of(&self.replies, id, kind, 0, Payload::default()));
+        let message =
+            encode(&Answer::of(&self.replies, id, kind, Outcome::ANSWERED, Payload::default()));
         let (session, callee) = (session.clone(), callee.to_owned());
         tokio::spawn(async move {
             if let Err(error) = session.publish(&callee, &message).await {

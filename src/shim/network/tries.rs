@@ -238,6 +238,7 @@ impl<'a> Try<'a> {
 
     /// What an answer means; `None` when others follow.
     async fn take(&mut self, answer: Answer) -> Option<End> {
+        let outcome = answer.outcome();
         self.callee = Some(answer.from);
         let payload = answer.payload.into_option().unwrap_or_default();
         let refused = match answer.kind.enum_value() {
@@ -253,7 +254,7 @@ impl<'a> Try<'a> {
         self.forget();
         self.settled = true;
         let message = String::from_utf8_lossy(&payload.inline).into_owned();
-        let error = CallError::from_wire(answer.errno, message, &self.order.target);
+        let error = CallError::from_wire(outcome, message, &self.order.target);
         let again = Again::when(answer.later);
         Some(match error {
             error @ CallError::Unreachable { .. } => End::NotAccepted(again, error),

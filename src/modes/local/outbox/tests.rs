@@ -33,7 +33,7 @@ impl Late {
         while !found_no_room(&respond_with(
             late.reply_to.as_fd(),
             CallId([0; 16]),
-            0,
+            Outcome::ANSWERED,
             Payload::Inline(vec![0; 20_000]).outgoing(),
             Some(0),
         )) {
@@ -77,10 +77,10 @@ fn answers_wait_for_their_callers_alone() {
     let mut outbox = Outbox::new(BOUNDS);
     let (mut one, mut two) = (Late::new(), Late::new());
     for id in 1..=3 {
-        outbox.hold(&one.reply(id), 0, Payload::Inline(vec![7; 60_000]), NEVER);
+        outbox.hold(&one.reply(id), Outcome::ANSWERED, Payload::Inline(vec![7; 60_000]), NEVER);
     }
     let segment = Segment::copy_of(&[7; 100_000]).unwrap();
-    outbox.hold(&two.reply(4), 0, Payload::Segment(segment), NEVER);
+    outbox.hold(&two.reply(4), Outcome::ANSWERED, Payload::Segment(segment), NEVER);
     outbox.tell(&two.reply(5), &CallError::Failed { message: "no".to_owned() });
     assert!(room(&outbox).is_empty());
     flush(&mut outbox);
@@ -98,9 +98,9 @@ fn answers_wait_for_their_callers_alone() {
 fn a_deadline_drops_an_answer_and_an_end_all() {
     let mut outbox = Outbox::new(BOUNDS);
     let (mut one, two) = (Late::new(), Late::new());
-    outbox.hold(&one.reply(1), 0, Payload::Inline(vec![1]), Some(10));
-    outbox.hold(&one.reply(2), 0, Payload::Inline(vec![1]), Some(20));
-    outbox.hold(&two.reply(3), 0, Payload::Inline(vec![1]), Some(30));
+    outbox.hold(&one.reply(1), Outcome::ANSWERED, Payload::Inline(vec![1]), Some(10));
+    outbox.hold(&one.reply(2), Outcome::ANSWERED, Payload::Inline(vec![1]), Some(20));
+    outbox.hold(&two.reply(3), Outcome::ANSWERED, Payload::Inline(vec![1]), Some(30));
     assert_eq!(outbox.next_deadline(), Some(10));
     outbox.flush(&[], 10);
     assert_eq!(outbox.next_deadline(), Some(20));
@@ -116,9 +116,9 @@ fn a_deadline_drops_an_answer_and_an_end_all() {
 fn what_is_too_much_for_one_caller_is_its_own_problem() {
     let mut outbox = Outbox::new(BOUNDS);
     let (mut greedy, mut modest) = (Late::new(), Late::new());
-    outbox.hold(&modest.reply(1), 0, Payload::Inline(vec![1; 1000]), NEVER);
+    outbox.hold(&modest.reply(1), Outcome::ANSWERED, Payload::Inline(vec![1; 1000]), NEVER);
     for id in 0..20 {
-        outbox.hold(&greedy.reply(id), 0, Payload::Inline(vec![1; 60_000]), NEVER);
+        outbox.hold(&greedy.reply(id), Outcome::ANSWERED, Payload::Inline(vec![1; 60_000]), NEVER);
     }
     assert!(outbox.take_complaint().is_some());
     greedy.read();
@@ -138,7 +138,7 @@ fn what_is_too_much_for_one_caller_is_its_own_problem() {
     let mut large = Late::new();
     outbox.hold(
         &large.reply(1),
-        0,
+        Outcome::ANSWERED,
         Payload::Segment(Segment::copy_of(&[0; 3 << 20]).unwrap()),
         NEVER,
     );
@@ -153,7 +153,12 @@ fn the_one_that_reads_least_pays_for_what_is_too_much_in_all() {
     // The third has most.
     for (caller, count) in callers.iter().zip([8, 8, 14, 8]) {
         for id in 0..count {
-            outbox.hold(&caller.reply(id), 0, Payload::Inline(vec![1; 60_000]), NEVER);
+            outbox.hold(
+                &caller.reply(id),
+                Outcome::ANSWERED,
+                Payload::Inline(vec![1; 60_000]),
+                NEVER,
+            );
         }
     }
     assert!(outbox.take_complaint().is_some());
@@ -173,12 +178,12 @@ fn descriptors_and_numbers_are_bounded_too() {
     for (caller, count) in [(&one, 1), (&two, 3)] {
         for id in 0..count {
             let segment = Segment::copy_of(&[7; 100]).unwrap();
-            outbox.hold(&caller.reply(id), 0, Payload::Segment(segment), NEVER);
+            outbox.hold(&caller.reply(id), Outcome::ANSWERED, Payload::Segment(segment), NEVER);
         }
     }
     assert_eq!([0, 1].map(|index| outbox.callers[index].segments), [1, 0]);
     for id in 0..98 {
-        outbox.hold(&two.reply(id), 0, Payload::Inline(Vec::new()), NEVER);
+        outbox.hold(&two.reply(id), Outcome::ANSWERED, Payload::Inline(Vec::new()), NEVER);
     }
     assert!(outbox.take_complaint().is_some_and(|(_, text)| text.contains("101 answers")));
     flush(&mut outbox);
@@ -195,7 +200,7 @@ fn one_caller_is_served_and_forgotten_apart_from_the_others() {
     let mut outbox = Outbox::new(BOUNDS);
     let (mut one, mut two) = (Late::new(), Late::new());
     for (late, until) in [(&one, 10), (&one, 20), (&two, 30), (&two, 40)] {
-        outbox.hold(&late.reply(1), 0, Payload::Inline(vec![1]), Some(until));
+        outbox.hold(&late.reply(1), Outcome::ANSWERED, Payload::Inline(vec![1]), Some(until));
     }
     assert_eq!(outbox.flush_one(&one.reply_to, 1), Some(10));
     assert_eq!(outbox.flush_one(&one.reply_to, 10), Some(20), "the first has expired");
@@ -217,7 +222,7 @@ fn a_caller_whose_calls_have_ended_is_not_taken_for_one_with_too_many() {
     let late = Late::new();
     for id in 0..=100 {
         let until = Some(if id < 50 { monotonic_ns() } else { u64::MAX });
-        outbox.hold(&late.reply(id), 0, Payload::Inline(Vec::new()), until);
+        outbox.hold(&late.reply(id), Outcome::ANSWERED, Payload::Inline(Vec::new()), until);
     }
     assert!(outbox.take_complaint().is_none());
     assert_eq!(outbox.callers[0].unread.len(), 51);

@@ -314,7 +314,7 @@ impl<'a, M: Module> Secondary<'a, M> {
             let reply_to = self.receiver.reply_to(ConnectionId(envelope.connection));
             let Some((reply_to, id)) = reply_to.zip(envelope.id()) else { continue };
             let until = Some(envelope.deadline_mono_ns).filter(|until| *until > 0);
-            self.outbox.hold(&Reply { reply_to, id }, envelope.errno, payload, until);
+            self.outbox.hold(&Reply { reply_to, id }, envelope.outcome(), payload, until);
         }
     }
 
