@@ -7,14 +7,13 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::Network;
 use super::bridge::Caller;
+use super::order::Order;
 use super::routes::Listed;
 use super::sending::Sending;
 use super::tries::{Again, End, Try};
 use crate::dispatcher::selection::may_call;
 use crate::modes::networked::{Backoff, NetworkError, Session};
 use crate::modes::{CallError, Payload};
-use crate::wire::envelope::Join;
-use crate::wire::ids::{CallId, Identity};
 use crate::wire::network::Location;
 
 /// Most tries of one call, pauses in between included.
@@ -24,43 +23,6 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// First and longest pause between two tries while Redis refuses what they need.
 pub(super) const PAUSE_MIN: Duration = Duration::from_millis(50);
 pub(super) const PAUSE_MAX: Duration = Duration::from_millis(500);
-
-/// One call as its bridge got it.
-#[derive(Debug)]
-pub struct Order {
-    /// The call's id.
-    pub id: CallId,
-    /// Who is called.
-    pub callee: Identity,
-    /// As the caller names it.
-    pub target: String,
-    /// When the caller stops waiting.
-    pub deadline: Instant,
-    /// W3C trace context, empty when not traced.
-    pub traceparent: String,
-    /// Starts at 1.
-    pub attempt: u32,
-    /// The run of the workflow, as its caller said.
-    pub run: Vec<u8>,
-    /// Which group it is part of, if it is one.
-    pub join: Option<Join>,
-    /// The user's bytes.
-    pub payload: Payload,
-}
-
-impl Order {
-    pub(super) fn unreachable(&self, message: impl ToString) -> CallError {
-        CallError::Unreachable { target: self.target.clone(), message: message.to_string() }
-    }
-
-    pub(super) fn unknown(&self, message: impl ToString) -> CallError {
-        CallError::Broken { target: self.target.clone(), message: message.to_string() }
-    }
-
-    pub(super) fn timeout(&self) -> CallError {
-        CallError::Timeout { target: self.target.clone() }
-    }
-}
 
 /// What came of one try, or of not even one.
 enum Step {

@@ -7,7 +7,7 @@
 //!
 //! - [`bridge`]: a worker's connection; requests in, responses out.
 //! - [`answers`]: responses that wait for workers which read late.
-//! - [`calls`]: one call: which instances, and how it ended.
+//! - [`order`]: one call as it came; [`calls`]: which instances it goes to, and how it ended.
 //! - [`tries`]: one publication of it: accepted or not, and what came back.
 //! - [`sending`]: its payload on the way there.
 //! - [`routes`]: locations of callees, looked up and kept for a moment.
@@ -22,6 +22,7 @@ mod calls;
 mod deliver;
 mod events;
 mod instance;
+mod order;
 mod replicas;
 mod routes;
 mod sending;
@@ -36,8 +37,8 @@ use tokio::time::Instant;
 
 use answers::Answers;
 pub use bridge::Caller;
-pub use calls::Order;
 pub use events::{ATTEMPTS_MAX, EVENT_MAX};
+pub use order::Order;
 pub use routes::Listed;
 use routes::Routes;
 

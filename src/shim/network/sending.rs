@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
 use super::Inner;
-use super::calls::Order;
+use super::order::Order;
 use super::tries::{Again, End, Try};
 use crate::modes::networked::Session;
 use crate::modes::networked::claims::{ClaimError, Putting};

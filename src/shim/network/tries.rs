@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::bridge::Caller;
-use super::calls::Order;
+use super::order::Order;
 use super::{ANSWERS_MAX, Inner};
 use crate::modes::networked::session::Decision;
 use crate::modes::networked::{Session, instance_channel};
