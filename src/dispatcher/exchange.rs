@@ -220,7 +220,7 @@ mod tests {
     use super::*;
     use crate::dispatcher::Settings;
     use crate::modes::Outgoing;
-    use crate::modes::local::{Answer, LocalRoute, receive_frame, respond};
+    use crate::modes::local::{LocalRoute, receive_frame, respond};
     use crate::sys::seqpacket;
     use crate::wire::control::EdgeReport;
     use crate::wire::envelope::Request;
@@ -254,7 +254,7 @@ mod tests {
                 while monotonic_ns() <= deadline {
                     std::thread::sleep(Duration::from_millis(1));
                 }
-                let answer = Answer::Error(CallError::Late { message: why.to_owned() });
+                let answer = Err(CallError::Late { message: why.to_owned() });
                 let id = opened.envelope.id().unwrap();
                 // The caller may have gone.
                 drop(respond(theirs.as_fd(), id, &answer, Some(0)));

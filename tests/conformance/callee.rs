@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cwasi::modes::local::receiver::Event;
-use cwasi::modes::local::{Answer, Incoming, Receiver, respond, send_payload};
+use cwasi::modes::local::{Incoming, Receiver, respond, send_payload};
 use cwasi::modes::{Outgoing, Payload};
 use cwasi::sys::pool::SegmentPool;
 use cwasi::sys::segment::Segment;
@@ -87,7 +87,7 @@ fn serve(mut receiver: Receiver, stop: &AtomicBool) {
                 }
                 Event::Refused { reply_to, id, error } => {
                     busy = true;
-                    drop(respond(reply_to.as_fd(), id, &Answer::Error(error), None));
+                    drop(respond(reply_to.as_fd(), id, &Err(error), None));
                 }
                 Event::Introduced | Event::Closed { .. } => busy = true,
             }
@@ -111,10 +111,10 @@ fn answer(incoming: Incoming, pool: SegmentPool) {
                 return;
             }
             Some(Ok(bytes)) if bytes.len() > 64 * 1024 => {
-                Answer::Response(Payload::Segment(Segment::copy_of(&bytes).unwrap()))
+                Ok(Payload::Segment(Segment::copy_of(&bytes).unwrap()))
             }
-            Some(Ok(bytes)) => Answer::Response(Payload::Inline(bytes)),
-            Some(Err(error)) => Answer::Error(error),
+            Some(Ok(bytes)) => Ok(Payload::Inline(bytes)),
+            Some(Err(error)) => Err(error),
             None => return,
         };
         // A caller that went away is no failure of the callee.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use cwasi::coordinator::registry::{Record, Registry};
 use cwasi::modes::local::receiver::Event;
-use cwasi::modes::local::{Answer, LocalMode, LocalRoute, Receiver, respond};
+use cwasi::modes::local::{LocalMode, LocalRoute, Receiver, respond};
 use cwasi::modes::networked::{Link, Listener, NetworkError, Target, instance_channel, locations};
 use cwasi::modes::{Call, CallError, Outgoing, Payload};
 use cwasi::shim::network::{Caller, Listed, Network};
@@ -290,11 +290,11 @@ fn run(mut receiver: Receiver, stop: &AtomicBool, executions: &Executions) {
                     std::thread::sleep(Duration::from_millis(50));
                 }
                 let answer = if payload.starts_with(b"fail") {
-                    Answer::Error(CallError::Failed { message: "no such plate".into() })
+                    Err(CallError::Failed { message: "no such plate".into() })
                 } else if payload.starts_with(b"grow") {
-                    Answer::Response(shaped(vec![7; GROWN]))
+                    Ok(shaped(vec![7; GROWN]))
                 } else {
-                    Answer::Response(shaped(payload))
+                    Ok(shaped(payload))
                 };
                 // A caller that went away is no failure of the callee.
                 drop(respond(incoming.reply_to.as_fd(), incoming.id, &answer, None));

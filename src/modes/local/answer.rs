@@ -13,13 +13,7 @@ use super::{LocalError, send_as_is};
 pub const ERROR_MESSAGE_MAX: usize = 4 * 1024;
 
 /// How a request ended.
-#[derive(Debug)]
-pub enum Answer {
-    /// With a response.
-    Response(Payload),
-    /// With an error.
-    Error(CallError),
-}
+pub type Answer = Result<Payload, CallError>;
 
 /// Writes the answer to `id` on the connection that the request came from.
 ///
@@ -32,10 +26,8 @@ pub fn respond(
     deadline: Deadline,
 ) -> Result<(), LocalError> {
     match answer {
-        Answer::Response(payload) => {
-            respond_with(fd, id, Outcome::ANSWERED, payload.outgoing(), deadline)
-        }
-        Answer::Error(error) => {
+        Ok(payload) => respond_with(fd, id, Outcome::ANSWERED, payload.outgoing(), deadline),
+        Err(error) => {
             let text = error_text(error);
             let content = Outgoing::Bytes(text.as_bytes());
             respond_with(fd, id, error.outcome(), content, deadline)

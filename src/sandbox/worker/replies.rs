@@ -99,9 +99,7 @@ impl Replies {
     /// Sends the end to everybody. Nobody waits for it after `deadline`.
     pub fn send(&self, answer: &Answer, deadline: Deadline) {
         match answer {
-            Answer::Response(Payload::Segment(segment))
-                if segment.token().is_some() && !self.lends =>
-            {
+            Ok(Payload::Segment(segment)) if segment.token().is_some() && !self.lends => {
                 match segment.sealed_copy() {
                     Ok(copy) => self.send_as_is(
                         Outcome::ANSWERED,
@@ -111,10 +109,8 @@ impl Replies {
                     Err(error) => report(Err(error.into())),
                 }
             }
-            Answer::Response(payload) => {
-                self.send_as_is(Outcome::ANSWERED, payload.outgoing(), deadline)
-            }
-            Answer::Error(error) => {
+            Ok(payload) => self.send_as_is(Outcome::ANSWERED, payload.outgoing(), deadline),
+            Err(error) => {
                 let text = error_text(error);
                 let content = Outgoing::Bytes(text.as_bytes());
                 self.send_as_is(error.outcome(), content, deadline);
@@ -128,7 +124,7 @@ impl Replies {
             return self.send_as_is(Outcome::ANSWERED, Outgoing::Bytes(bytes), deadline);
         }
         match self.copy_of(bytes) {
-            Ok(segment) => self.send(&Answer::Response(Payload::Segment(segment)), deadline),
+            Ok(segment) => self.send(&Ok(Payload::Segment(segment)), deadline),
             Err(error) => report(Err(error.into())),
         }
     }

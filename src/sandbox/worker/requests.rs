@@ -296,7 +296,7 @@ fn receive<M: Module>(worker: &Worker<'_, M>, buffer: &mut [u8]) -> Result<Messa
 /// Answers what is no acceptable request.
 fn refuse<M: Module>(worker: &Worker<'_, M>, caller: Destination, id: CallId, error: CallError) {
     let replies = Replies::new(id, caller, false, None, Rc::clone(&worker.init));
-    replies.send(&Answer::Error(error), None);
+    replies.send(&Err(error), None);
 }
 
 fn context<M: Module>(

@@ -1,6 +1,5 @@
 //! A secondary's worker: one request after the other, each in an instance that was made before it came.
 
-use crate::modes::local::Answer;
 use crate::modes::{CallError, Payload};
 use crate::sandbox::messages::WorkerMessage;
 use crate::sandbox::stderr;
@@ -203,14 +202,14 @@ fn serve<M: Module>(
 ) -> Used<M::Instance> {
     if task.deadline.is_some_and(|deadline| deadline <= monotonic_ns()) {
         let target = worker.launch.identity.function.clone();
-        task.answer(&Answer::Error(CallError::Timeout { target }));
+        task.answer(&Err(CallError::Timeout { target }));
         return ready.map_or(Used::Over(None), Used::Kept);
     }
     let mut ready = match ready {
         Ok(ready) => ready,
         Err(error) => {
             let message = super::super::builder::chain(&error);
-            task.answer(&Answer::Error(CallError::Failed { message }));
+            task.answer(&Err(CallError::Failed { message }));
             return Used::Over(None);
         }
     };
@@ -237,12 +236,12 @@ fn serve<M: Module>(
                 stdio,
                 worker.launch,
             );
-            task.answer(&done.map_or_else(Answer::Error, Answer::Response));
+            task.answer(&done);
         }
         // The coordinator starts no command with cwasi.fan-in.
         (Entry::Command { .. }, Received::Parts { .. }) => {
             let message = "a command takes no parts".to_owned();
-            task.answer(&Answer::Error(CallError::Internal { message }));
+            task.answer(&Err(CallError::Internal { message }));
         }
     }
     worker.host.end();
@@ -280,12 +279,12 @@ fn handle<M: Module>(
         }
         // The instance is as it was.
         Ok(false) => {
-            task.answer(&Answer::Error(CallError::Failed { message: no_memory }));
+            task.answer(&Err(CallError::Failed { message: no_memory }));
             true
         }
         Err(error) => {
             let message = super::super::builder::chain(&error);
-            task.answer(&Answer::Error(CallError::Failed { message }));
+            task.answer(&Err(CallError::Failed { message }));
             false
         }
     }
@@ -313,7 +312,7 @@ fn answer_handled(launch: &FunctionLaunch, task: &Task, handled: Handled<'_>) {
             return task.replies.send_bytes(bytes, task.deadline);
         }
         Handled::InPlace(segment) if segment.len() <= launch.max_payload => {
-            return task.answer(&Answer::Response(Payload::Segment(segment)));
+            return task.answer(&Ok(Payload::Segment(segment)));
         }
         Handled::Answered(bytes) => too_large(launch, bytes.len() as u64),
         Handled::InPlace(segment) => too_large(launch, segment.len()),
@@ -326,7 +325,7 @@ fn answer_handled(launch: &FunctionLaunch, task: &Task, handled: Handled<'_>) {
             CallError::Trapped { message: format!("{function}: {trap}") }
         }
     };
-    task.answer(&Answer::Error(error));
+    task.answer(&Err(error));
 }
 
 fn too_large(launch: &FunctionLaunch, length: u64) -> CallError {
