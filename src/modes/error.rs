@@ -41,12 +41,9 @@ pub enum CallError {
         /// Which parts are missing, or which output nobody reads.
         message: String,
     },
-    /// Workers and queue full.
-    #[error("{message}")]
-    Overloaded {
-        /// Which bounds.
-        message: String,
-    },
+    /// Nobody has room for it.
+    #[error(transparent)]
+    Overloaded(#[from] Overload),
     /// The callee trapped.
     #[error("{message}")]
     Trapped {
@@ -60,11 +57,8 @@ pub enum CallError {
         message: String,
     },
     /// Payload or response above the limit.
-    #[error("{message}")]
-    TooLarge {
-        /// Which one, its length and the limit; see [`CallError::too_large`].
-        message: String,
-    },
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
     /// Not accepted by the callee; a retry is safe.
     #[error("{target} cannot be reached: {message}")]
     Unreachable {
@@ -95,14 +89,103 @@ pub enum CallError {
     },
 }
 
+/// Which bound is reached.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Overload {
+    /// All workers of an instance are busy, and its queue is full.
+    #[error(
+        "{function} is busy: {workers} workers (cwasi.concurrency) and {queue} waiting requests (cwasi.queue) at most"
+    )]
+    Queue {
+        /// The callee.
+        function: String,
+        /// Its workers.
+        workers: u32,
+        /// Requests that may wait for them.
+        queue: u32,
+    },
+    /// What waits in an instance's queue holds as much as it may.
+    #[error(
+        "{function} is busy: its waiting requests hold {bytes} bytes or {descriptors} descriptors, which is the most; raise cwasi.memory or RLIMIT_NOFILE, or call less at a time"
+    )]
+    Load {
+        /// The callee.
+        function: String,
+        /// Bytes at most.
+        bytes: u64,
+        /// Descriptors at most.
+        descriptors: usize,
+    },
+    /// An instance takes no further connection.
+    #[error("{callee} has no room for another caller")]
+    Callers {
+        /// The callee.
+        callee: String,
+    },
+    /// A node serves as many calls of others as it may.
+    #[error("node {node} has too many calls under way")]
+    Node {
+        /// Its name.
+        node: String,
+    },
+    /// One-way messages of a function that are not handled yet.
+    #[error("{limit} messages for {target} wait already")]
+    Messages {
+        /// The function.
+        target: String,
+        /// How many may wait.
+        limit: u64,
+    },
+    /// Said by another process, or by a part that names the bound itself.
+    #[error("{0}")]
+    Said(String),
+}
+
+/// What is larger than it may be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TooLarge {
+    /// A payload or a response.
+    #[error(
+        "{what} of {length} bytes is larger than the limit of {limit} bytes; raise cwasi.max-payload or send less"
+    )]
+    Payload {
+        /// Which of them, and whose.
+        what: String,
+        /// Bytes.
+        length: u64,
+        /// Bytes at most.
+        limit: u64,
+    },
+    /// A one-way message.
+    #[error("one-way message to {target} of {length} bytes is larger than {limit} bytes")]
+    Message {
+        /// Who was to get it.
+        target: String,
+        /// Bytes.
+        length: u64,
+        /// Bytes at most.
+        limit: u64,
+    },
+    /// Responses that their caller does not read.
+    #[error(
+        "the response of {length} bytes was dropped: {limit} bytes of responses may wait for a caller that does not read them; wait for calls before you start more"
+    )]
+    Unread {
+        /// Bytes of this one.
+        length: u64,
+        /// Bytes of all that wait.
+        limit: u64,
+    },
+    /// Said by another process.
+    #[error("{0}")]
+    Said(String),
+}
+
 impl CallError {
     /// `what` (payload or response, and whose) of `length` bytes is above `limit` bytes.
     #[must_use]
     pub fn too_large(what: &str, length: u64, limit: u64) -> Self {
-        let message = format!(
-            "{what} of {length} bytes is larger than the limit of {limit} bytes; raise cwasi.max-payload or send less"
-        );
-        Self::TooLarge { message }
+        Self::TooLarge(TooLarge::Payload { what: what.to_owned(), length, limit })
     }
 
     /// The guest-visible code.
@@ -160,9 +243,9 @@ impl CallError {
             Some(Errno::Refused) => Self::Refused { message },
             Some(Errno::Timeout) if is_plain => Self::Timeout { target },
             Some(Errno::Timeout) => Self::Late { message },
-            Some(Errno::Overloaded) => Self::Overloaded { message },
+            Some(Errno::Overloaded) => Self::Overloaded(Overload::Said(message)),
             Some(Errno::Trapped) => Self::Trapped { message },
-            Some(Errno::PayloadTooLarge) => Self::TooLarge { message },
+            Some(Errno::PayloadTooLarge) => Self::TooLarge(TooLarge::Said(message)),
             Some(Errno::Failed) => Self::Failed { message },
             Some(Errno::Unreachable) => Self::Unreachable { target, message },
             Some(Errno::Broken) => Self::Broken { target, message },
@@ -191,10 +274,10 @@ mod tests {
             CallError::Refused { message: message() },
             CallError::Timeout { target: target() },
             CallError::Late { message: format!("1 of 2 parts; so it {LATE}") },
-            CallError::Overloaded { message: message() },
+            CallError::Overloaded(Overload::Said(message())),
             CallError::Trapped { message: message() },
             CallError::Failed { message: message() },
-            CallError::TooLarge { message: message() },
+            CallError::TooLarge(TooLarge::Said(message())),
             CallError::Unreachable { target: target(), message: message() },
             CallError::Broken { target: target(), message: message() },
             CallError::NotAvailable { message: message() },
@@ -206,6 +289,24 @@ mod tests {
         for error in every_error() {
             let arrived = CallError::from_wire(error.outcome(), error.wire_message(), "callee");
             assert_eq!(arrived, error);
+        }
+    }
+
+    #[test]
+    fn what_is_known_of_a_bound_is_said_once() {
+        let overload = Overload::Queue { function: "f".to_owned(), workers: 2, queue: 3 };
+        let (all, large) = (CallError::from(overload), CallError::too_large("payload for f", 9, 8));
+        assert_eq!(
+            all.to_string(),
+            "f is busy: 2 workers (cwasi.concurrency) and 3 waiting requests (cwasi.queue) at most"
+        );
+        assert_eq!(
+            large.to_string(),
+            "payload for f of 9 bytes is larger than the limit of 8 bytes; raise cwasi.max-payload or send less"
+        );
+        for error in [all, large] {
+            let arrived = CallError::from_wire(error.outcome(), error.wire_message(), "g");
+            assert_eq!((arrived.errno(), arrived.to_string()), (error.errno(), error.to_string()));
         }
     }
 

@@ -17,7 +17,7 @@ mod error;
 pub mod local;
 pub mod networked;
 
-pub use error::CallError;
+pub use error::{CallError, Overload, TooLarge};
 
 /// The three modes of the paper (§4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -18,7 +18,7 @@ mod suite;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use cwasi::modes::{CallError, Outgoing};
+use cwasi::modes::{CallError, Outgoing, Overload};
 use cwasi::sys::seqpacket::Deadline;
 
 /// Largest payload of the suite's callee in bytes: above a frame, small enough to be quick.
@@ -60,7 +60,7 @@ pub fn callee(payload: &[u8]) -> Option<Result<Vec<u8>, CallError>> {
         Some(b'r') => Ok(payload.iter().rev().copied().collect()),
         Some(b'f') => Err(CallError::Failed { message: "no such plate".to_owned() }),
         Some(b't') => Err(CallError::Trapped { message: "unreachable".to_owned() }),
-        Some(b'o') => Err(CallError::Overloaded { message: "1 worker, queue of 0".to_owned() }),
+        Some(b'o') => Err(Overload::Said("1 worker, queue of 0".to_owned()).into()),
         Some(b'w') => {
             held::arrive(payload);
             held::until_released(payload);

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
 use cwasi_abi::CALLS_IN_FLIGHT_MAX;
 
-use crate::modes::{CallError, Payload};
+use crate::modes::{CallError, Payload, TooLarge};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::seqpacket;
 use crate::wire::envelope::Outcome;
@@ -341,11 +341,7 @@ impl Unread {
     fn shed(&mut self, limit: u64) {
         if self.outcome == Outcome::ANSWERED {
             let length = self.payload.len();
-            (self.outcome, self.payload) = wire(&CallError::TooLarge {
-                message: format!(
-                    "the response of {length} bytes was dropped: {limit} bytes of responses may wait for a caller that does not read them; wait for calls before you start more"
-                ),
-            });
+            (self.outcome, self.payload) = wire(&TooLarge::Unread { length, limit }.into());
         }
     }
 }

@@ -6,7 +6,7 @@ use tokio::time::{Duration, Instant};
 
 use super::Speaker;
 use crate::dispatcher::selection::callee_of;
-use crate::modes::{CallError, Payload};
+use crate::modes::{CallError, Payload, TooLarge};
 use crate::shim::network::{EVENT_MAX, Network};
 use crate::sys::segment::Segment;
 use crate::sys::seqpacket;
@@ -54,11 +54,8 @@ async fn keep(
         return Err(CallError::Invalid { message });
     }
     if request.length > EVENT_MAX {
-        let (length, target) = (request.length, &request.target);
-        let message = format!(
-            "one-way message to {target} of {length} bytes is larger than {EVENT_MAX} bytes"
-        );
-        return Err(CallError::TooLarge { message });
+        let (length, target) = (request.length, request.target.clone());
+        return Err(TooLarge::Message { target, length, limit: EVENT_MAX }.into());
     }
     let segment = Segment::accept(payload, request.length)
         .map_err(|error| CallError::Invalid { message: error.to_string() })?;

@@ -18,7 +18,7 @@ use crate::dispatcher::selection::{may_call, refusal};
 use crate::modes::networked::claims::ClaimError;
 use crate::modes::networked::session::Decision;
 use crate::modes::networked::{Backoff, NetworkError, Session};
-use crate::modes::{CallError, Payload};
+use crate::modes::{CallError, Overload, Payload};
 use crate::wire::envelope::{Detail, Outcome, Request};
 use crate::wire::ids::CallId;
 use crate::wire::network::{
@@ -74,8 +74,8 @@ impl Delivery {
     async fn run(mut self) {
         let deliveries = Arc::clone(&self.inner.deliveries);
         let Ok(_permit) = deliveries.try_acquire() else {
-            let message = format!("node {} has too many calls under way", self.inner.node);
-            return self.refuse(&CallError::Overloaded { message }).await;
+            let node = self.inner.node.clone();
+            return self.refuse(&Overload::Node { node }.into()).await;
         };
         let (call, connection) = match self.admit() {
             Ok(admitted) => admitted,

@@ -17,7 +17,7 @@ use crate::dispatcher::selection::{may_call, refusal};
 use crate::modes::networked::claims::shaped;
 use crate::modes::networked::streams::{self, Entry};
 use crate::modes::networked::{Backoff, NetworkError, Session};
-use crate::modes::{CallError, Payload};
+use crate::modes::{CallError, Overload, Payload, TooLarge};
 use crate::sys::random::bytes16;
 use crate::wire::envelope::Request;
 use crate::wire::network::{self, Event, KEPT_VERSION, decode, encode};
@@ -58,10 +58,8 @@ impl Network {
             message: error.to_string(),
         };
         if payload.len() > EVENT_MAX {
-            let what = format!("one-way message to {target}");
-            let (length, limit) = (payload.len(), EVENT_MAX);
-            let message = format!("{what} of {length} bytes is larger than {limit} bytes");
-            return Err(CallError::TooLarge { message });
+            let (target, length) = (target.to_owned(), payload.len());
+            return Err(TooLarge::Message { target, length, limit: EVENT_MAX }.into());
         }
         let session = self.inner.link.session(deadline).await.map_err(unreachable)?;
         let stream = streams::stream_key(&caller.callee);
@@ -69,8 +67,8 @@ impl Network {
         let waiting =
             waiting.map_err(|_elapsed| CallError::Timeout { target: target.to_owned() })?;
         if waiting.map_err(unreachable)? >= streams::ENTRIES_MAX {
-            let message = format!("{} messages for {target} wait already", streams::ENTRIES_MAX);
-            return Err(CallError::Overloaded { message });
+            let (target, limit) = (target.to_owned(), streams::ENTRIES_MAX);
+            return Err(Overload::Messages { target, limit }.into());
         }
         let bytes = payload.into_vec().map_err(|error| CallError::Internal {
             message: format!("message to {target}: {error}"),

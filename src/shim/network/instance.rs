@@ -6,7 +6,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::coordinator::registry::Record;
 use crate::modes::local::{LocalError, Opened, forward_frame, open_frame, send_frame};
-use crate::modes::{CallError, Payload};
+use crate::modes::{CallError, Overload, Payload};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::readiness;
 use crate::sys::seqpacket::{self, SocketError};
@@ -32,9 +32,9 @@ impl Connection {
             message: format!("instance {}: {error}", record.instance),
         };
         let connection = connect(record, caller).map_err(|error| match error {
-            LocalError::Socket(SocketError::Deadline) => CallError::Overloaded {
-                message: format!("{} has no room for another caller", record.identity),
-            },
+            LocalError::Socket(SocketError::Deadline) => {
+                Overload::Callers { callee: record.identity.to_string() }.into()
+            }
             error => unreachable(&error),
         })?;
         readiness::watch(connection).map(Self).map_err(|error| unreachable(&error))

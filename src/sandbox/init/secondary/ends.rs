@@ -1,7 +1,7 @@
 //! The errors that callers get from init instead of an answer.
 
-use crate::modes::CallError;
 use crate::modes::local::LocalError;
+use crate::modes::{CallError, Overload};
 use crate::sandbox::init::doing::Doing;
 use crate::sandbox::init::queue::{Full, Load};
 use crate::sandbox::init::signals::Ending;
@@ -50,19 +50,15 @@ impl<M: Module> Secondary<'_, M> {
 
     pub(super) fn overloaded(&self, full: Full) -> CallError {
         let FunctionLaunch { identity, concurrency, queue, .. } = &self.sandbox.launch;
-        let function = &identity.function;
-        let message = match full {
-            Full::Items => format!(
-                "{function} is busy: {concurrency} workers (cwasi.concurrency) and {queue} waiting requests (cwasi.queue) at most"
-            ),
+        let function = identity.function.clone();
+        let bound = match full {
+            Full::Items => Overload::Queue { function, workers: *concurrency, queue: *queue },
             Full::Load => {
                 let Load { bytes, descriptors } = self.queue.bounds().load;
-                format!(
-                    "{function} is busy: its waiting requests hold {bytes} bytes or {descriptors} descriptors, which is the most; raise cwasi.memory or RLIMIT_NOFILE, or call less at a time"
-                )
+                Overload::Load { function, bytes, descriptors }
             }
         };
-        CallError::Overloaded { message }
+        bound.into()
     }
 
     pub(super) fn ending(&self) -> CallError {
@@ -88,7 +84,7 @@ impl<M: Module> Secondary<'_, M> {
 pub(super) fn not_handed(error: &LocalError) -> CallError {
     match error {
         LocalError::Socket(SocketError::Deadline) => {
-            CallError::Overloaded { message: TOO_MANY_DESCRIPTORS.to_owned() }
+            Overload::Said(TOO_MANY_DESCRIPTORS.to_owned()).into()
         }
         error => CallError::Internal {
             message: format!("request cannot be handed to a worker: {error}"),

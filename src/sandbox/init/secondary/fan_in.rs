@@ -4,7 +4,7 @@ use nix::sys::resource::{Resource, getrlimit};
 
 use crate::modes::local::Incoming;
 use crate::modes::local::receiver::ConnectionId;
-use crate::modes::{CallError, Payload};
+use crate::modes::{CallError, Overload, Payload};
 use crate::sandbox::init::barrier::{Barrier, Bounds, Group, Join, Part, Refusal, Refused};
 use crate::sandbox::init::work::{Parts, Reply, Work};
 use crate::sandbox::terms;
@@ -61,7 +61,7 @@ impl<M: Module> Secondary<'_, M> {
             Err(Refused { part, refusal }) => {
                 let error = match refusal {
                     Refusal::Contradiction(message) => invalid(message),
-                    Refusal::Full(message) => CallError::Overloaded { message },
+                    Refusal::Full(message) => Overload::Said(message).into(),
                 };
                 self.outbox.tell(&Reply::to(&part.item), &error);
             }
