@@ -117,12 +117,28 @@ pub enum Selection<'a> {
         reason: String,
     },
     /// No mode can serve the edge.
-    Unroutable {
-        /// Guest-visible code.
-        errno: Errno,
-        /// Reasons.
-        message: String,
-    },
+    Unroutable(NoRoute),
+}
+
+/// What was looked for, and why no mode can serve it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no route to function `{name}` in namespace `{scope}`: embedded: {embedded}; local: {local}; networked: {networked}. \
+     A callee runs with cwasi.role=secondary and cwasi.function={name}"
+)]
+pub struct NoRoute {
+    /// Guest-visible code.
+    pub errno: Errno,
+    /// The callee.
+    pub name: String,
+    /// Where it was looked for.
+    pub scope: String,
+    /// Why it is not served in the caller's VM.
+    pub embedded: String,
+    /// Why by no instance on this host.
+    pub local: String,
+    /// Why by none on another host.
+    pub networked: String,
 }
 
 /// Why one mode cannot serve an edge.
@@ -321,16 +337,14 @@ fn unroutable<'a>(facts: &Facts<'_>, inside: Option<Out>, here: Out, away: Out) 
     } else {
         Errno::NoSuchFunction
     };
-    let message = format!(
-        "no route to function `{name}` in namespace `{scope}`: embedded: {}; local: {}; networked: {}. A callee \
-         runs with cwasi.role=secondary and cwasi.function={name}",
-        inside.why,
-        here.why,
-        away.why,
-        name = callee.function,
-        scope = policy::scope_of(callee),
-    );
-    Selection::Unroutable { errno, message }
+    Selection::Unroutable(NoRoute {
+        errno,
+        name: callee.function.clone(),
+        scope: policy::scope_of(callee).to_owned(),
+        embedded: inside.why,
+        local: here.why,
+        networked: away.why,
+    })
 }
 
 /// True when the only refusal is that nobody trusts the callee enough to embed it, which forbids no other mode.

@@ -214,7 +214,8 @@ proptest! {
                 let first: usize = candidates[0].instance.parse().unwrap();
                 prop_assert!(!case.avoid.contains(&first) || !case.fresh(&expected.networked));
             }
-            Selection::Unroutable { errno, message } => {
+            Selection::Unroutable(none) => {
+                let (errno, message) = (none.errno, none.to_string());
                 prop_assert!(!expected.embedded && expected.local.is_empty() && expected.networked.is_empty());
                 for mode in ["embedded: ", "local: ", "networked: "] {
                     prop_assert!(message.contains(mode), "{}", message);
@@ -291,8 +292,9 @@ fn errors_name_why_each_mode_is_out() {
             beside: &[],
             rotation: 0,
         };
-        let Selection::Unroutable { errno, message } = select(&facts) else { panic!("{hint:?}") };
-        assert_eq!(errno, expected, "{message}");
+        let Selection::Unroutable(none) = select(&facts) else { panic!("{hint:?}") };
+        let message = none.to_string();
+        assert_eq!(none.errno, expected, "{message}");
         assert!(message.contains(words), "{words} missing in: {message}");
     }
 }

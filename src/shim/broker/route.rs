@@ -84,7 +84,7 @@ impl Broker {
             rotation: self.rotation.fetch_add(1, Ordering::Relaxed),
         };
         match select(&facts) {
-            Selection::Unroutable { errno, message } => unroutable(errno, message),
+            Selection::Unroutable(none) => unroutable(none.errno, none.to_string()),
             Selection::Embedded { .. } => {
                 unroutable(Errno::Internal, format!("{callee} is embedded; its caller knows that"))
             }
