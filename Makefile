@@ -5,13 +5,14 @@ PROFILE ?= debug
 VIDEO ?=
 CASE ?=
 TEST ?=
+TARGET ?=
 MINUTES ?=
 SEED ?=
 BUILT = $(or $(CARGO_TARGET_DIR),target)
 PROGRAMS = containerd-shim-cwasi-v1 cwasi-shim cwasi-sandbox
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
-.PHONY: help setup build guests demo demo-two-nodes test test-vm soak bench bench-quick lint deny advisories arm64 miri install clean setup-lint
+.PHONY: help setup build guests demo demo-two-nodes test test-vm soak fuzz bench bench-quick lint deny advisories arm64 miri install clean setup-lint
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -41,6 +42,9 @@ soak: setup ## The fault suite for MINUTES=n (30) on three containerds, SEED=n t
 
 test-vm: setup ## Tests in virtual machines with cgroup v2 (QEMU without KVM, minutes; TEST=name for one)
 	@scripts/vm.sh $(TEST)
+
+fuzz: setup-lint ## Fuzz whatever reads what others wrote, each target for MINUTES=n (1); TARGET=name for one
+	@scripts/fuzz.sh $$((60 * $(or $(MINUTES),1))) $(TARGET)
 
 bench: ## Everything beside sockets, HTTP, Redis and runc (CASE=part of a name): target/bench
 	@scripts/setup.sh --languages

@@ -1,8 +1,8 @@
-//! Generates the messages from `proto/` (pure Rust, no protoc needed), and the stand-in for LLVM; has the programs linked so
-//! that they load fast.
+//! Generates the messages from `proto/` (pure Rust, without protoc) and the stub for LLVM, and sets linker options
+//! for fast loading.
 
-#[path = "build/stand_in.rs"]
-mod stand_in;
+#[path = "build/llvm_stub.rs"]
+mod llvm_stub;
 
 fn main() {
     println!("cargo::rerun-if-changed=proto");
@@ -13,7 +13,7 @@ fn main() {
         .inputs(["proto/envelope.proto", "proto/network.proto"])
         .cargo_out_dir("proto")
         .run_from_script();
-    stand_in::write();
+    llvm_stub::write();
     // Relocations as a bitmap of 10 KiB instead of a table of 1 MB, which the dynamic linker of glibc 2.36 and later reads.
     // Linkers that do not know the word say so and go on.
     println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");

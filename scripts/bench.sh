@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Benches: whole paths beside what one would otherwise use (cwasi-bench), and parts (criterion), release code.
+# Benches of release code: whole paths beside their alternatives (cwasi-bench), and parts (criterion).
 #
 #   bench.sh run|quick [--case PART-OF-A-NAME]
 #
-# Everything runs on private containerds below .cwasi/, which are gone at the end. Leaves report.json and report.html
-# in target/bench, and with `run` criterion's reports in target/criterion.
+# Everything runs on private containerds below .cwasi/, which end with the script. Writes report.json and report.html
+# to target/bench, and with `run` criterion's reports to target/criterion.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 cd "$CHECKOUT"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The part of the demo that runs beside its containerd (`cwasi-testbed with` starts both), or beside two
-# (`cwasi-testbed two-nodes`): then dataset and paths are made on the cloud node.
+# (`cwasi-testbed two-nodes`): the cloud node then makes dataset and paths.
 #
 #   demo-run.sh DIR VIDEO [ARGUMENT…]   arguments of extract-frames; DIR holds in/, out/ and the images
 #
-# Leaves what the functions' calls did in DIR/edges-*.json, one file for each node.
+# Writes the metrics of the functions' calls to DIR/edges-*.json, one file for each node.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 
@@ -49,7 +49,7 @@ done
 for name in "${CONTAINERS[@]}"; do
     say "starting $name (secondary)$([ -d "$STATE_DIR/aot" ] || echo ': the first start compiles it')"
     more=()
-    # Its calls are parts that are handled together. A library: it runs inside the function that imports it, and only there.
+    # prepare-dataset has fan-in, and embeds the library fn-utils.
     [ "$name" != prepare-dataset ] ||
         more=(--annotation cwasi.fan-in=caller --annotation cwasi.embed=fn_utils=localhost/fn-utils:demo)
     run "$name" --detach --annotation cwasi.role=secondary "${more[@]}" "localhost/$(function_of "$name"):demo" "$name"
@@ -64,9 +64,9 @@ run extract-frames --rm \
     --mount "type=bind,src=$DIR/out,dst=/out,options=rbind:rw" \
     localhost/extract-frames:demo extract-frames /extract-frames.wasm "$@" || code=$?
 say "extract-frames ended with $code after $((SECONDS - started)) s"
-# 3: what could be read of a damaged video has been worked on.
+# 3: the video was damaged, and the readable part was processed.
 [ "$code" = 0 ] || [ "$code" = 3 ] || exit "$code"
-# A function's end has its shim write down what its calls did.
+# When a function ends, its shim writes the metrics of its calls.
 stopped() { on_node_of "$1" ctr task ls | grep -q "^$1 .*STOPPED"; }
 for name in "${CONTAINERS[@]}"; do
     on_node_of "$name" ctr task kill --signal TERM "$name"

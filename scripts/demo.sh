@@ -3,13 +3,13 @@
 # those of the same functions called one after the other in one process.
 #
 #   demo.sh            a traffic scene is generated, and the result scored against its ground truth
-#   demo.sh VIDEO      a video of one's own (H.264 in MP4 or MJPEG in AVI; others are converted first)
+#   demo.sh VIDEO      your own video (H.264 in MP4 or MJPEG in AVI; others are converted first)
 #   demo.sh --check    the generated scene, with thresholds on the accuracy (CI)
 #   demo.sh --two-nodes
 #                      first on two nodes, frames on the edge and dataset and paths in the cloud, then on one;
 #                      the results must be equal
 #
-# Everything it makes lies below .cwasi/demo; the containerd is gone at the end, however that comes.
+# All its files are below .cwasi/demo. The containerd ends with the script, also after an error.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 
@@ -26,7 +26,7 @@ two_nodes=
 video=
 case ${1:-} in
 --check)
-    # Stated in the workflow's README, with what other seeds give.
+    # The workflow's README has these thresholds, and the results of other seeds.
     THRESHOLDS=(--min-found 0.8 --max-mean-error 1.5 --max-invented 1)
     ;;
 --two-nodes) two_nodes=yes ;;
@@ -42,7 +42,7 @@ build() {
     (cd "$WORKFLOW" && cargo build --release --target wasm32-wasip1 --target-dir "$TARGET_DIR/workflows" \
         $(printf -- '-p %s ' "${FUNCTIONS[@]}"))
     say "building the workflow's tools"
-    # Of no use to the functions, and a third of the time: one unit and link-time optimization.
+    # The tools need neither one codegen unit nor link-time optimization, which take a third of the build's time.
     (cd "$WORKFLOW" && CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
         cargo build --release --target-dir "$TARGET_DIR/workflows" -p vehicle-paths-tools)
 }
@@ -72,7 +72,7 @@ make_input() {
     case $kind in
     h264:*mp4*) cp -- "$video" "$DEMO_DIR/in/cam0.mp4" ;;
     mjpeg:avi) cp -- "$video" "$DEMO_DIR/in/cam0.avi" ;;
-    # Empty, foreign or cut: the function says what is wrong, and works on what can be decoded.
+    # Empty, unknown or cut: the function reports the fault, and processes the decodable part.
     :*) cp -- "$video" "$DEMO_DIR/in/cam0.mp4" ;;
     *)
         say "converting $(basename "$video") ($kind) to H.264 in MP4"
@@ -124,7 +124,7 @@ compare() { # what is compared, then the folder with the other results
 # The same functions in one process, one call after the other.
 run_in_sequence() {
     rm -rf "$DEMO_DIR/out-sequential"
-    # 3 and the like: a video that can be read in part only.
+    # 3: the video was only partly readable.
     "$TARGET_DIR/workflows/release/run-native" "$DEMO_DIR"/in/cam0.* --out "$DEMO_DIR/out-sequential" \
         ${homography:+--homography "$DEMO_DIR$homography"} >/dev/null || [ -n "$video" ]
 }

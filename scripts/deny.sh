@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Licences, sources and unwanted crates of everything that a program or a guest is made of (deny.toml).
+# Checks licences, sources and banned crates of all dependencies of programs and guests (deny.toml).
 #
 #   deny.sh             licences, bans and sources: needs no network
 #   deny.sh advisories  known vulnerabilities: clones the advisory database from GitHub

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Puts programs where containerd finds them, without their symbols, which go into `.debug` beside them.
+# Installs programs without their symbols, which go into `.debug` beside them.
 #
 # install.sh FOLDER DESTINATION PROGRAM… takes each program of FOLDER. A stripped program names its file of symbols
-# (`.gnu_debuglink`), so debuggers and the runtime's own backtraces find them there; without the files everything else works.
+# (`.gnu_debuglink`), so debuggers and the runtime's own backtraces find them there. You may delete these files.
 set -euo pipefail
 
 folder=$1 destination=$2

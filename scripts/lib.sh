@@ -1,4 +1,4 @@
-# Shared by the scripts: where things are, how they speak. Sourced, never run.
+# Paths and messages that all scripts share. Sourced, never run.
 
 CHECKOUT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 STATE_DIR=$CHECKOUT/.cwasi

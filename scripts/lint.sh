@@ -8,7 +8,7 @@ say "format and clippy: the runtime"
 cargo fmt --all --check
 cargo clippy --workspace --all-targets -- -D warnings
 say "documentation: the runtime"
-# A link that leads nowhere is a warning. Private items, too: most of the text is theirs, and may be linked to.
+# A broken link is a warning. Includes private items: most of the text is theirs.
 export RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links"
 cargo doc --workspace --no-deps --document-private-items
 for folder in $(workspaces); do
@@ -20,7 +20,8 @@ for folder in $(workspaces); do
             cargo clippy --workspace --target "$GUEST_TARGET" --target-dir "$TARGET_DIR/guests" -- -D warnings
         else
             cargo clippy --workspace --all-targets --target-dir "$TARGET_DIR/host" -- -D warnings
-            cargo doc --workspace --no-deps --document-private-items --target-dir "$TARGET_DIR/host"
+            # The files that fuzz targets share with the runtime link to those that they do not.
+            [ "$folder" = fuzz ] || cargo doc --workspace --no-deps --document-private-items --target-dir "$TARGET_DIR/host"
         fi
     )
 done

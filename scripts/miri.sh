@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Miri over the guest SDK's tests: its unsafe code turns what the host writes into slices.
 #
-# What maps memory or passes descriptors is beyond Miri: the host's side is tested with the real kernel instead.
+# Miri cannot map memory or pass descriptors, so the host's side is tested with the real kernel instead.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/tools.sh"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what building, testing and the demo need and what is missing. Debian 12 and 13, as root.
+# Installs missing tools for building, testing and the demo. Debian 12 and 13, as root.
 #
 # - Build dependencies and ffmpeg come as ordinary packages; nothing is removed or started.
 # - containerd (three versions), runc, busybox, Redis, Valkey and the name server NSD are only unpacked, below .cwasi/:
@@ -136,7 +136,7 @@ wasmedge=; wasmedge_is_there || wasmedge="WasmEdge $WASMEDGE_VERSION (libwasmedg
 rust=; rust_is_there || rust="Rust $(rust_channel) with target $RUST_TARGET"
 tools=; toolchains=
 if [ -n "$wants_tools" ]; then
-    packages+=$(missing_arm64_packages)
+    packages+=$(missing_check_packages | tr '\n' ' ')
     tools=$(missing_tools)
     toolchains=$(missing_toolchains)
 fi

@@ -8,7 +8,7 @@
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 minutes=${1:?usage: soak.sh MINUTES [SEED]}
-[[ $minutes =~ ^[0-9]+$ ]] || die "MINUTES=$minutes is no whole number"
+[[ $minutes =~ ^[0-9]+$ ]] || die "MINUTES=$minutes is not a whole number"
 export CWASI_SOAK_SECONDS=$((minutes * 60)) CWASI_KILLS=$((minutes + 1))
 [ -z "${2:-}" ] || export CWASI_SOAK_SEED=$2
 say "faults for $minutes minutes"

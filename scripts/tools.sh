@@ -1,6 +1,7 @@
 # What only the checks need. Sourced by `setup.sh --lint` and by the scripts of these checks.
 #
-# - cargo-deny, built from source below .cwasi/tools: no registry that every machine reaches has a current program of it.
+# - cargo-deny and cargo-fuzz, built from source below .cwasi/tools: no registry that every machine reaches has current
+#   programs of them. libFuzzer is C++.
 # - A nightly toolchain, for Miri. Nothing else is built with it.
 # - The standard library and a C compiler for 64-bit ARM.
 
@@ -8,6 +9,7 @@ TOOLS_DIR=$STATE_DIR/tools
 # name and version
 TOOLS=(
     "cargo-deny 0.20.2"
+    "cargo-fuzz 0.13.2"
 )
 NIGHTLY=nightly-2026-05-20
 NIGHTLY_COMPONENTS=(miri rust-src)
@@ -34,7 +36,8 @@ missing_toolchains() {
     [ -d "$sysroot/lib/rustlib/$ARM64" ] || echo "$ARM64"
 }
 
-missing_arm64_packages() {
+missing_check_packages() {
+    command -v c++ >/dev/null || echo "g++"
     # On such a machine the ordinary compiler is the one.
     [ "$(uname -m)" = aarch64 ] || command -v aarch64-linux-gnu-gcc >/dev/null || echo "$ARM64_PACKAGES"
 }

@@ -24,6 +24,8 @@ QEMU_ROW="qemu trixie 1:10.0 qemu-system-x86 qemu-system-data seabios libaio1t64
     libgnutls30t64 libhogweed6t64 libibverbs1 libndctl6 libnettle8t64 libnl-3-200 libnl-route-3-200 libpmem1 librdmacm1t64
     libslirp0 libunistring5 liburing2 libvdeplug2t64"
 KERNEL_PACKAGE=linux-image-cloud-amd64
+# With the libraries that every Debian has, of which the machine gets this one's.
+SYSTEMD_ROW="systemd trixie 257 systemd libsystemd-shared libssl3t64 libapparmor1"
 
 missing_unpacked() {
     local folder
@@ -103,7 +105,10 @@ unpack_row() {
         cp -L "$target.new"/usr/share/{qemu,seabios}/*.bin "$target.new/firmware/"
     fi
     # Programs and their libraries only: no unit files, no documentation, no stress tests.
-    rm -rf "$target.new"/{debs,etc,lib/systemd,usr/lib/systemd,usr/bin/containerd-stress} \
+    if [ "$folder" != systemd ]; then
+        rm -rf "$target.new"/{lib,usr/lib}/systemd
+    fi
+    rm -rf "$target.new"/{debs,etc,usr/bin/containerd-stress} \
         "$target.new"/usr/share/{bash-completion,doc,lintian,man,zsh}
     mv "$target.new" "$target"
 }
@@ -121,14 +126,19 @@ unpack_missing() {
 }
 
 unpack_for_vm() {
-    [ ! -e "$STATE_DIR/qemu/VERSION" ] || [ ! -e "$STATE_DIR/kernel/VERSION" ] || return 0
-    local version kernel
+    local version kernel folder missing=
+    for folder in qemu kernel systemd; do
+        [ -e "$STATE_DIR/$folder/VERSION" ] || missing=yes
+    done
+    [ -n "$missing" ] || return 0
     private_apt_update
     version=$(version_in_suite "$KERNEL_PACKAGE" trixie 6.12)
     kernel=$(private_apt apt-cache show "$KERNEL_PACKAGE=$version" | sed -nE 's/^Depends: (linux-image-[^ ,]+).*/\1/p')
     [ -n "$kernel" ] || die "Debian trixie on $(archive_uri) has no $KERNEL_PACKAGE"
     # shellcheck disable=SC2086 # fields of the row
-    unpack_row $QEMU_ROW
-    unpack_row kernel trixie - "$kernel"
+    [ -e "$STATE_DIR/qemu/VERSION" ] || unpack_row $QEMU_ROW
+    # shellcheck disable=SC2086 # fields of the row
+    [ -e "$STATE_DIR/systemd/VERSION" ] || unpack_row $SYSTEMD_ROW
+    [ -e "$STATE_DIR/kernel/VERSION" ] || unpack_row kernel trixie - "$kernel"
     rm -rf "$STATE_DIR/kernel/usr" "$APT_PRIVATE"
 }

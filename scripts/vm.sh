@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs tests/vm/NAME.sh as root in a machine of its own: QEMU without KVM, Debian 13's cloud kernel, cgroup v2, no systemd.
+# Runs tests/vm/NAME.sh as root in a machine of its own: QEMU without KVM, Debian 13's cloud kernel, cgroup v2. Its first
+# process is tests/vm/init, or Debian 13's systemd for a test with the line "# needs: systemd".
 # The machine has the runtime of target/debug (PROFILE=release: target/release), containerd 1.7, runc, busybox and the
 # function tests/vm/act.wat, in memory.
 #
@@ -16,6 +17,7 @@ VM_DIR=$STATE_DIR/vm
 VM_SECONDS=${VM_SECONDS:-300}
 QEMU=$STATE_DIR/qemu
 KERNEL=$STATE_DIR/kernel
+SYSTEMD=$STATE_DIR/systemd
 # The last word of a machine whose test has passed.
 PASSED="vm-test: passed"
 
@@ -45,6 +47,25 @@ make_root() {
     "$PROGRAMS_DIR/cwasi-testbed" assemble "$CHECKOUT/tests/vm/act.wat" "$root/rootfs/act.wasm"
     install -m 755 "$CHECKOUT/tests/vm/init" "$root/init"
     install -m 644 "$CHECKOUT/tests/vm/$name.sh" "$root/test.sh"
+    if grep -q '^# needs: systemd$' "$CHECKOUT/tests/vm/$name.sh"; then
+        add_systemd "$root"
+    fi
+}
+
+# Its manager and its client, without any unit but ours.
+add_systemd() {
+    local root=$1 program libraries=$SYSTEMD/usr/lib/x86_64-linux-gnu
+    mkdir -p "$root/usr/lib"
+    cp -a "$libraries" "$root/usr/lib/"
+    for program in lib/systemd/systemd lib/systemd/systemd-executor bin/systemctl; do
+        install -D -m 755 "$SYSTEMD/usr/$program" "$root/usr/$program"
+        LD_LIBRARY_PATH=$libraries:$libraries/systemd ldd "$SYSTEMD/usr/$program" |
+            grep -oE '=> /[^ ]+' | cut -d ' ' -f 2 | while read -r library; do
+            [ "${library#"$SYSTEMD"}" != "$library" ] || [ -e "$root$library" ] ||
+                install -D -m 755 "$(realpath "$library")" "$root$library"
+        done
+    done
+    install -D -m 644 "$CHECKOUT/tests/vm/vm-test.service" "$root/etc/systemd/system/vm-test.service"
 }
 
 run_test() {

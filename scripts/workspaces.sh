@@ -1,12 +1,13 @@
 # The cargo workspaces of the checkout that are not the root one. Sourced.
 #
-# Guests have their own: they are built for wasm32-wasip1, with a lock file of their own.
+# Guests have their own: they are built for wasm32-wasip1, with a lock file of their own. So have the fuzz targets, which
+# are built with coverage.
 
 GUEST_TARGET=wasm32-wasip1
 
 workspaces() {
     local folder
-    for folder in guest-sdk/rust benches/guests tests/guests tests/guests/* workflows workflows/*; do
+    for folder in fuzz guest-sdk/rust benches/guests tests/guests tests/guests/* workflows workflows/*; do
         if grep -qs '^\[workspace\]' "$CHECKOUT/$folder/Cargo.toml"; then echo "$folder"; fi
     done
 }

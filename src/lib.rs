@@ -1,9 +1,7 @@
-//! CWASI: a containerd runtime for WebAssembly functions that picks, for every call between two
-//! functions, how the data moves.
+//! CWASI: a containerd runtime for WebAssembly functions that chooses for every call how its data moves.
 //!
-//! One package, three binaries: `containerd-shim-cwasi-v1` (launcher) and `cwasi-shim` (its daemon) are the control plane,
-//! `cwasi-sandbox` is the data plane.
-//! Which module may import which is a table in `docs/architecture.md`.
+//! One package, three programs: `containerd-shim-cwasi-v1` (launcher) and `cwasi-shim` (shim daemon) are the control
+//! plane, `cwasi-sandbox` is the data plane. `docs/architecture.md` has the table of module dependencies.
 
 pub mod config;
 pub mod coordinator;

@@ -1,6 +1,6 @@
-//! `containerd-shim-cwasi-v1`: launcher and clean-up, as containerd's command line asks.
+//! `containerd-shim-cwasi-v1`: the launcher (`start`) and `delete`.
 //!
-//! containerd executes this binary twice per container, so it links neither the engine nor the daemon.
+//! containerd executes this program twice per container, so it links neither the engine nor the daemon.
 
 use std::process::ExitCode;
 

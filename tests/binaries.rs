@@ -40,8 +40,8 @@ fn the_launcher_has_nothing_of_the_daemon() {
 
 #[test]
 fn a_sandbox_process_without_llvm_ends_as_it_should() {
-    let stand_in = cwasi::shim::stand_in::file().expect("this machine's engine links LLVM");
-    let preload = format!("/proc/{}/fd/{}", std::process::id(), stand_in.as_raw_fd());
+    let llvm_stub = cwasi::shim::llvm_stub::file().expect("this machine's engine links LLVM");
+    let preload = format!("/proc/{}/fd/{}", std::process::id(), llvm_stub.as_raw_fd());
     let mut sandbox = Command::new(env!("CARGO_BIN_EXE_cwasi-sandbox"));
     let output = sandbox.arg("--version").env("LD_PRELOAD", preload).output().unwrap();
     assert!(output.status.success(), "{output:?}");

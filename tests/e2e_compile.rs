@@ -41,12 +41,12 @@ impl Bench {
 
     /// Sets `[compile]` for the groups that start from now on.
     fn limits(&self, settings: &str) {
-        let bed = &self.scene.containerd.ready().dir;
-        let (state, cache, cgroup) = (bed.join("cwasi"), self.cache(), &self.cgroup);
+        let fixture = &self.scene.containerd.ready().dir;
+        let (state, cache, cgroup) = (fixture.join("cwasi"), self.cache(), &self.cgroup);
         let config = format!(
             "state_dir = {state:?}\ncache_dir = {cache:?}\n[compile]\ncgroup = {cgroup:?}\n{settings}\n"
         );
-        fs::write(bed.join("cwasi.toml"), config).unwrap();
+        fs::write(fixture.join("cwasi.toml"), config).unwrap();
     }
 
     fn run(&self, id: &str, module: &[u8]) -> Outcome {
@@ -96,15 +96,15 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        let bed = &self.scene.containerd.ready().dir;
+        let fixture = &self.scene.containerd.ready().dir;
         // A `ctr` that is killed leaves its own.
         for fifos in
             fs::read_dir(self.scene.containerd.ready().fifos()).into_iter().flatten().flatten()
         {
             let _none = fs::remove_dir_all(fifos.path());
         }
-        fs::write(bed.join("cwasi.toml"), cwasi_testbed::guard::cwasi_config(bed)).unwrap();
-        let _none = fs::remove_dir_all(bed.join("compile-cache"));
+        fs::write(fixture.join("cwasi.toml"), cwasi_testbed::guard::cwasi_config(fixture)).unwrap();
+        let _none = fs::remove_dir_all(fixture.join("compile-cache"));
     }
 }
 
@@ -216,7 +216,10 @@ fn compilers_of_all_shims_share_the_nodes_jobs() {
     let compiler = bench.wait_for_compiler();
     let second = bench.spawn("other", &other);
     wait_for("the second to wait", || {
-        bench.log().contains("as many compilers run on this node as may (jobs = 1)").then_some(())
+        bench
+            .log()
+            .contains("this node already runs its maximum of compilers (jobs = 1)")
+            .then_some(())
     });
     let pids: Vec<i32> = bench.compilers().iter().map(|one| one.pid).collect();
     assert_eq!(pids, [compiler.pid]);

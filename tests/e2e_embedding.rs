@@ -198,7 +198,7 @@ fn an_import_that_nobody_grants_names_its_candidate() {
     let half = named_linker(&scene, "half", &["backwards", "x"])
         .annotation("cwasi.embed", &format!("texts={TEXTS}"));
     let outcome = scene.run(half);
-    refused(&outcome, &[r#"(import "letters" "capitals""#, "by way of texts", LETTERS]);
+    refused(&outcome, &[r#"(import "letters" "capitals""#, "imported through texts", LETTERS]);
     let alone = scene.guest("alone", "linker").annotation("cwasi.embed", &format!("texts={TEXTS}"));
     refused(&scene.run(alone), &["cwasi.embed needs cwasi.workflow or cwasi.trust"]);
 }

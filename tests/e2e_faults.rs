@@ -173,7 +173,7 @@ fn a_sandbox_holds_no_descriptor_of_its_host() {
     scene.start(run.mount(dir.path(), "/data", "rw"));
     let _served = call(&scene, "p", "server").success();
     // As links of descriptors show it.
-    let bed = scene.containerd.ready().dir.canonicalize().unwrap();
+    let fixture = scene.containerd.ready().dir.canonicalize().unwrap();
     let init = scene.pid("server");
     let mut inside = descendants(init);
     inside.extend(cwasi_testbed::processes::read(init));
@@ -182,14 +182,14 @@ fn a_sandbox_holds_no_descriptor_of_its_host() {
         for entry in std::fs::read_dir(format!("/proc/{}/fd", process.pid)).unwrap() {
             let path = entry.unwrap().path();
             let Ok(target) = std::fs::read_link(&path) else { continue };
-            assert!(is_harmless(process.pid, &target, &bed), "{path:?} {target:?}");
+            assert!(is_harmless(process.pid, &target, &fixture), "{path:?} {target:?}");
         }
     }
 }
 
 /// Anonymous objects, `/dev/null`, the container's own standard streams and its mounts, the page map of process `pid`
 /// itself.
-fn is_harmless(pid: i32, target: &Path, bed: &Path) -> bool {
+fn is_harmless(pid: i32, target: &Path, fixture: &Path) -> bool {
     let text = target.to_string_lossy();
     let anonymous = ["socket:", "pipe:", "anon_inode:", "/memfd:"];
     anonymous.iter().any(|start| text.starts_with(start))
@@ -199,7 +199,7 @@ fn is_harmless(pid: i32, target: &Path, bed: &Path) -> bool {
         || target == Path::new("/dev/cwasi/files")
         // It tells where the worker's own memory was written.
         || page_map_of(&text).is_some_and(|owner| ids_in_namespaces(pid).contains(&owner))
-        || target.starts_with(bed.join("fifo"))
+        || target.starts_with(fixture.join("fifo"))
 }
 
 /// Whose page map this is, by the number in its path.
@@ -213,13 +213,13 @@ fn only_its_own_page_map_is_harmless_to_a_process() {
         std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap()
     };
     let (pid, parent) = (nix::unistd::getpid().as_raw(), nix::unistd::getppid());
-    let bed = Path::new("/nowhere");
+    let fixture = Path::new("/nowhere");
     let own = target(&File::open("/proc/self/pagemap").unwrap());
-    assert!(is_harmless(pid, &own, bed), "{own:?}");
+    assert!(is_harmless(pid, &own, fixture), "{own:?}");
     let other = target(&File::open(format!("/proc/{parent}/pagemap")).unwrap());
-    assert!(!is_harmless(pid, &other, bed), "{other:?}");
+    assert!(!is_harmless(pid, &other, fixture), "{other:?}");
     let own_memory = target(&File::open("/proc/self/mem").unwrap());
-    assert!(!is_harmless(pid, &own_memory, bed), "{own_memory:?}");
+    assert!(!is_harmless(pid, &own_memory, fixture), "{own_memory:?}");
 }
 
 #[test]
@@ -323,14 +323,14 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Other directories in the node's configuration; dropped, the bed's own are back, which other tests use.
+/// Other directories in the node's configuration; dropped, the fixture's own are back, which other tests use.
 struct Directories<'a>(&'a Path);
 
 impl<'a> Directories<'a> {
-    fn set(bed: &'a Path, state: &Path, cache: &Path) -> Self {
+    fn set(fixture: &'a Path, state: &Path, cache: &Path) -> Self {
         let config = format!("state_dir = {state:?}\ncache_dir = {cache:?}\n");
-        std::fs::write(bed.join("cwasi.toml"), config).unwrap();
-        Self(bed)
+        std::fs::write(fixture.join("cwasi.toml"), config).unwrap();
+        Self(fixture)
     }
 }
 
@@ -343,10 +343,10 @@ impl Drop for Directories<'_> {
 #[test]
 fn a_full_cache_disk_is_said_and_harms_nothing_that_is_compiled() {
     let scene = scene("disk");
-    let bed = &scene.containerd.ready().dir;
+    let fixture = &scene.containerd.ready().dir;
     // Room for the module, not for its native code.
-    let disk = SmallDisk::mount(&bed.join("cache"), "size=200k");
-    let _directories = Directories::set(bed, &bed.join("cwasi"), &bed.join("cache"));
+    let disk = SmallDisk::mount(&fixture.join("cache"), "size=200k");
+    let _directories = Directories::set(fixture, &fixture.join("cwasi"), &fixture.join("cache"));
     let refused = scene.run(scene.guest("full", "probe").args(["args"]));
     assert_ne!(refused.code, 0);
     for part in ["bytes free", "cache_dir"] {
@@ -354,7 +354,7 @@ fn a_full_cache_disk_is_said_and_harms_nothing_that_is_compiled() {
     }
     disk.change("size=32m");
     let _ran = scene.run(scene.guest("room", "probe").args(["args"])).success();
-    std::fs::write(bed.join("cache/filler"), vec![1; 33 << 20]).unwrap_err();
+    std::fs::write(fixture.join("cache/filler"), vec![1; 33 << 20]).unwrap_err();
     let _ran = scene.run(scene.guest("cached", "probe").args(["args"])).success();
 }
 
@@ -363,12 +363,12 @@ fn a_start_for_which_the_state_has_no_room_leaves_nothing_wherever_it_fails() {
     /// More files and directories than a container needs.
     const ENOUGH: u32 = 60;
     let scene = scene("room");
-    let bed = &scene.containerd.ready().dir;
-    let disk = SmallDisk::mount(&bed.join("small"), "nr_inodes=2");
-    let _directories = Directories::set(bed, &bed.join("small"), &place::aot_cache());
+    let fixture = &scene.containerd.ready().dir;
+    let disk = SmallDisk::mount(&fixture.join("small"), "nr_inodes=2");
+    let _directories = Directories::set(fixture, &fixture.join("small"), &place::aot_cache());
     let left = || {
-        let inside =
-            ["g", "c", "f", "r"].map(|folder| std::fs::read_dir(bed.join("small").join(folder)));
+        let inside = ["g", "c", "f", "r"]
+            .map(|folder| std::fs::read_dir(fixture.join("small").join(folder)));
         inside
             .into_iter()
             .flatten()

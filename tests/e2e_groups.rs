@@ -3,10 +3,12 @@
 
 use cwasi_testbed::numbered::Numbered;
 use cwasi_testbed::run::Run;
-use cwasi_testbed::scene::Scene;
+use cwasi_testbed::scene::{Scene, wait_for};
 
 /// The pod of a container, as CRI says it.
 const POD: &str = "io.kubernetes.cri.sandbox-id";
+/// The container's name in it.
+const CONTAINER: &str = "io.kubernetes.cri.container-name";
 const WORKFLOW: &str = "cwasi.workflow";
 
 fn scene(name: &str) -> Scene {
@@ -67,4 +69,39 @@ fn a_caller_leaves_its_pod_while_its_callee_there_is_dead_and_comes_back() {
     let ends = numbered.finish(caller.expect("ctr starts"));
     // At most the call that the killed instance had.
     numbered.check(&["old", "new", "new-again"], &ends, 1);
+}
+
+#[test]
+fn without_the_pods_annotations_the_error_names_the_setting() {
+    let scene = scene("pod-annotations");
+    let reactor = |id: &str| scene.guest(id, "actor").args(["name", id]).annotation(POD, "pod");
+    let outcome = scene.run(reactor("alone"));
+    assert_ne!(outcome.code, 0);
+    assert!(outcome.stderr.contains("pod_annotations = [\"cwasi.*\"]"), "{}", outcome.stderr);
+    // The pod's annotations came, with nothing for this container.
+    let named = reactor("named").annotation(CONTAINER, "named");
+    let outcome = scene.run(named.annotation("cwasi.role.other", "secondary"));
+    assert_ne!(outcome.code, 0);
+    assert!(!outcome.stderr.contains("pod_annotations"), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_suffix_that_is_misspelt_and_a_role_for_a_whole_pod_are_warnings() {
+    let scene = scene("pod-doubts");
+    let log = || std::fs::read_to_string(scene.containerd.ready().log()).unwrap();
+    let misspelt = scene.guest("a", "probe").args(["exit", "0"]).annotation(POD, "pod");
+    let misspelt = misspelt.annotation(CONTAINER, "greeter");
+    let outcome = scene.run(misspelt.annotation("cwasi.timeout.gretter", "5s")).success();
+    assert!(outcome.stderr.contains("warning: cwasi.timeout.gretter"), "{}", outcome.stderr);
+    let secondary = |id: &str| {
+        let run = scene.guest(id, "actor").args(["name", id]).annotation(POD, "pod-of-two");
+        let run = run.annotation(CONTAINER, id).annotation("cwasi.role", "secondary");
+        scene.start(run.annotation(&format!("cwasi.function.{id}"), id));
+    };
+    secondary("first");
+    assert!(!log().contains("cwasi.role.first"));
+    secondary("second");
+    wait_for("the warning in containerd's log", || {
+        log().contains("cwasi.role.second").then_some(())
+    });
 }

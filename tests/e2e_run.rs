@@ -194,7 +194,9 @@ fn exec_into_a_function_is_refused_in_words() {
     scene.start(scene.guest("c", "probe").args(["block"]));
     let outcome = scene.ctr(["task", "exec", "--exec-id", "e", "c", "/bin/true"]);
     assert_ne!(outcome.code, 0);
-    assert!(outcome.stderr.contains("not "), "{}", outcome.stderr);
+    let words = "is the WebAssembly function";
+    assert!(outcome.stderr.contains(words), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("there is no exec"), "{}", outcome.stderr);
     assert_eq!(scene.status("c").as_deref(), Some("RUNNING"));
 }
 

@@ -49,6 +49,13 @@ fn smoke(slot: Slot) {
     let native = scene.image(BUSYBOX, "native").args(["sh", "-c", "echo native; exit 4"]);
     let outcome = scene.run(native);
     assert_eq!((outcome.text().as_str(), outcome.code), ("native\n", 4), "{}", outcome.stderr);
+    // One more process in it.
+    scene.start(scene.image(BUSYBOX, "sidecar").args(["sleep", "1000"]));
+    let exec = ["task", "exec", "--exec-id", "e", "sidecar", "sh", "-c"];
+    let outcome = scene.ctr(exec.into_iter().chain(["cat /proc/1/cmdline; exit 3"]));
+    assert_eq!(outcome.text(), "sleep\u{0}1000\u{0}", "{}", outcome.stderr);
+    assert_eq!(outcome.code, 3);
+    assert_eq!(scene.remove("sidecar"), 137);
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! The numbers, names and layouts that a CWASI guest and its host share (guest ABI, version 1).
+//! Compiled into the host's programs and into every Rust guest.
 //!
-//! Compiled into the host and into every Rust guest; `docs/abi.md` is its table for guests in other
-//! languages. No I/O, no allocation, no unsafe. All pointers are `u32` offsets into the guest's linear
+//! `docs/abi.md` has the same table for other languages. All pointers are `u32` offsets into the guest's linear
 //! memory; every import returns an [`Errno`] as `i32` (0 = ok).
+//!
+//! Invariant: no I/O, no allocation, no unsafe.
 #![no_std]
 #![forbid(unsafe_code)]
 

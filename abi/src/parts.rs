@@ -1,4 +1,4 @@
-//! The parts block: what the handler of a fan-in gets as its payload, all parts of one group.
+//! The parts block: the payload of a fan-in's handler, with all parts of one group.
 //!
 //! ```text
 //! offset  size     field

@@ -1,5 +1,5 @@
-//! Parts of a call that the library offers by themselves: frames, sockets, segments. What an instance and a request in
-//! it cost is measured where the engine can live, in processes of their own: `cargo test --test worker_life -- times`.
+//! Benches of single parts of a call: frames, sockets, segments. The cost of an instance and its requests is measured
+//! in processes of their own: `cargo test --test worker_life -- times`.
 //!
 //! `cargo bench --bench parts [-- NAME]`
 

@@ -1,4 +1,4 @@
-//! What processes and cgroups used, read from outside: CPU time and memory.
+//! CPU time and memory of processes and cgroups, read from outside.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,15 +1,15 @@
-//! CWASI beside what one would otherwise use.
+//! Compares CWASI with its alternatives.
 //!
-//! A [`session`] runs groups of [`cases`]. In each case ours (functions in containers of a private containerd, [`bed`])
-//! and native baselines ([`peers`]) take [`turns`]; every one of them is a [`side`] that gets the same orders. What they
-//! measured becomes a [`report`]: `report.json`, `report.html`, a table in the terminal.
+//! A [`session`] runs groups of [`cases`]. In each case our functions (in containers of a private containerd,
+//! [`fixture`]) and native baselines ([`peers`]) take [`turns`]. Each of them is a [`side`] with the same orders. The
+//! results become a [`report`]: `report.json`, `report.html`, a table in the terminal.
 //!
-//! Runs in the harness's own processes; never part of the product. Parts of a call are measured by the criterion
-//! benches in `parts/`.
+//! Runs in the harness's own processes; never part of the product. The criterion benches in `parts/` measure parts of
+//! a call.
 
 pub mod accounts;
-pub mod bed;
 pub mod cases;
+pub mod fixture;
 pub mod machine;
 pub mod peers;
 pub mod placement;

@@ -1,4 +1,4 @@
-//! What the figures were taken on.
+//! Properties of the measured machine, for the report.
 
 use std::fs;
 use std::thread::sleep;

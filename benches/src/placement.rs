@@ -1,6 +1,7 @@
-//! On which processors the two ends of a call run.
+//! Pins the two ends of a call to processors, and keeps processors busy.
 
 use std::fmt;
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result};
 use cwasi_testbed::processes::descendants;
@@ -81,6 +82,35 @@ pub fn pin(pid: i32, processor: Option<usize>) -> Result<()> {
 fn processors() -> Result<usize> {
     let count = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN)?;
     usize::try_from(count.unwrap_or(1)).context("the number of processors")
+}
+
+/// A process for each processor that computes until this is dropped.
+#[derive(Debug)]
+pub struct BusyLoops(Vec<Child>);
+
+impl BusyLoops {
+    /// Starts them.
+    ///
+    /// # Errors
+    /// When a shell cannot be started.
+    pub fn start() -> Result<Self> {
+        let mut loops = Self(Vec::new());
+        for _ in 0..processors()? {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
+            loops.0.push(shell.spawn().context("start a busy loop")?);
+        }
+        Ok(loops)
+    }
+}
+
+impl Drop for BusyLoops {
+    fn drop(&mut self) {
+        for one in &mut self.0 {
+            // It fails for one that has ended only.
+            let _ended = one.kill().and_then(|()| one.wait());
+        }
+    }
 }
 
 /// As [`pin`], for the init of a function and its workers; those that it forks later inherit it.

@@ -1,4 +1,4 @@
-//! How much is measured: everything, or what fits into a few minutes.
+//! The amount of measuring: all cases, or a selection for a few minutes.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! One run of the harness: which cases, how much of each, and what became of them. A case that could not run is an
-//! entry with its reason, never a gap.
+//! One run of the harness: its cases, their amounts and results. A case that could not run is an entry with its
+//! reason.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -119,10 +119,10 @@ mod tests {
 
     #[test]
     fn what_cannot_run_is_an_entry_with_its_reason() {
-        let each = |filter| failures(filter, |_, _| anyhow::bail!("no bed"));
+        let each = |filter| failures(filter, |_, _| anyhow::bail!("no fixture"));
         assert_eq!(
             each("two"),
-            [("two".into(), "no bed".into()), ("group".into(), "no bed".into())]
+            [("two".into(), "no fixture".into()), ("group".into(), "no fixture".into())]
         );
         assert_eq!(each("").len(), 3);
         assert!(each("three").is_empty());

@@ -44,7 +44,7 @@ impl Side {
         let (sender, lines) = channel();
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                // Nobody listens any more: the side is being dropped.
+                // The receiver is gone: the side is being dropped.
                 if sender.send(line).is_err() {
                     return;
                 }

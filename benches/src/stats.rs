@@ -1,4 +1,4 @@
-//! Distributions of a side's samples, and how two sides that took turns compare.
+//! Distributions of a side's samples, and comparison of two sides that took turns.
 
 use serde::Serialize;
 

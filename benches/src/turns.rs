@@ -1,4 +1,4 @@
-//! Ours and its baselines take turns, so that whatever the machine does meanwhile hits all of them alike.
+//! Runs ours and the baselines in turns, so that a disturbance of the machine affects all of them.
 
 use anyhow::{Result, ensure};
 use cwasi_bench_protocol::{Answer, Order};

@@ -1,4 +1,4 @@
-//! The harness end to end on a real containerd: one case with one call of each side. Says nothing about time.
+//! Tests the harness on a real containerd: one case with one call of each side, without looking at times.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 

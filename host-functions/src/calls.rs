@@ -1,21 +1,21 @@
-//! Calls that a guest started and has not waited for yet, by handle.
+//! Started calls that the guest has not waited for, by handle. Runs in a worker.
 
 use std::fmt;
 
 use cwasi_abi::CALLS_IN_FLIGHT_MAX;
 use rustc_hash::FxHashMap;
 
-use crate::{CallNumber, Ended};
+use crate::{CallNumber, CallOutcome};
 
-/// A call in flight, as the guest's side of the host knows it.
+/// A call in flight.
 pub enum InFlight {
-    /// Under way; the dispatcher knows it by this number.
-    Flying(CallNumber),
-    /// Over when it was started.
-    Ended(Ended),
+    /// It runs; the dispatcher has this number for it.
+    Pending(CallNumber),
+    /// It ended when it was started.
+    Ended(CallOutcome),
 }
 
-/// Calls in flight. Handles start at 1 and are not used again soon, so that a stale one is noticed.
+/// Calls in flight. Handles start at 1 and are reused late, so that a stale one is noticed.
 #[derive(Default)]
 pub struct CallTable {
     calls: FxHashMap<u32, InFlight>,
@@ -23,13 +23,13 @@ pub struct CallTable {
 }
 
 impl CallTable {
-    /// True when one more call cannot be kept.
+    /// True if there is no room for another call.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.calls.len() >= CALLS_IN_FLIGHT_MAX
     }
 
-    /// Keeps a call; the table is not full.
+    /// Adds a call; the table is not full.
     pub fn insert(&mut self, call: InFlight) -> u32 {
         // Terminates: at most CALLS_IN_FLIGHT_MAX of the 2^32 - 1 handles are taken.
         loop {
@@ -42,7 +42,7 @@ impl CallTable {
         self.last
     }
 
-    /// The call behind a handle.
+    /// The call of a handle.
     #[must_use]
     pub fn get(&self, handle: u32) -> Option<&InFlight> {
         self.calls.get(&handle)
@@ -71,14 +71,14 @@ mod tests {
 
     #[test]
     fn bounded_and_never_zero() {
-        let flying = || InFlight::Flying(CallNumber(7));
+        let pending = || InFlight::Pending(CallNumber(7));
         let mut table = CallTable { last: u32::MAX - 1, ..CallTable::default() };
-        assert_eq!(table.insert(flying()), u32::MAX);
-        assert_eq!(table.insert(flying()), 1);
+        assert_eq!(table.insert(pending()), u32::MAX);
+        assert_eq!(table.insert(pending()), 1);
         table.last = 0;
-        assert_eq!(table.insert(flying()), 2, "1 is taken");
+        assert_eq!(table.insert(pending()), 2, "1 is taken");
         while !table.is_full() {
-            table.insert(flying());
+            table.insert(pending());
         }
         assert_eq!(table.calls.len(), CALLS_IN_FLIGHT_MAX);
         assert!(table.remove(1).is_some() && table.get(1).is_none() && !table.is_full());

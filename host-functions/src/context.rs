@@ -1,8 +1,8 @@
-//! What a guest may know about its invocation.
+//! The context of an invocation, as a guest may read it. Runs in a worker.
 
 use std::time::Instant;
 
-/// When the caller stops waiting; `None` = never.
+/// End of the caller's wait; `None` = never.
 pub type Deadline = Option<Instant>;
 
 /// One invocation.
@@ -14,20 +14,20 @@ pub struct Context {
     pub workflow: String,
     /// 32 lower-case hexadecimal digits; empty outside an invocation.
     pub invocation_id: String,
-    /// When the caller stops waiting.
+    /// End of the caller's wait.
     pub deadline: Deadline,
-    /// Starts at 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
     /// Name of the calling function, empty in a primary.
     pub caller: String,
-    /// W3C trace context, empty when not traced.
+    /// W3C trace context; empty if the call is not traced.
     pub traceparent: String,
-    /// Id of the run of the workflow that this invocation belongs to; `None` outside an invocation.
+    /// Id of the workflow's run; `None` outside an invocation.
     pub run: Option<[u8; 16]>,
 }
 
 impl Context {
-    /// The value of one of [`cwasi_abi::context_key`]; `None` for a key that does not exist.
+    /// The value of a key of [`cwasi_abi::context_key`]; `None` for an unknown key.
     #[must_use]
     pub fn value(&self, key: &str) -> Option<String> {
         use cwasi_abi::context_key as keys;

@@ -1,4 +1,4 @@
-//! `context_get(key_ptr, key_len, value_ptr, value_capacity, value_len_out) -> errno`
+//! `context_get(key_ptr, key_len, value_ptr, value_capacity, value_len_out) -> errno`. Runs in a worker.
 
 use cwasi_abi::Errno;
 
@@ -9,8 +9,7 @@ const U32_LEN: u32 = 4;
 
 /// Writes the value of a context key, UTF-8 without a terminator, and its length in bytes.
 ///
-/// When the value does not fit, its length is written all the same and nothing else: ask again with a
-/// buffer of that length.
+/// A value that does not fit is not written, only its length: ask again with a buffer of that length.
 ///
 /// # Errors
 /// [`Errno::BadPointer`], [`Errno::InvalidArgument`] for a key that does not exist,

@@ -1,17 +1,18 @@
-//! `dispatch_start(target_ptr, target_len, payload_ptr, payload_len, options_ptr, handle_out) -> errno`
+//! `dispatch_start(target_ptr, target_len, payload_ptr, payload_len, options_ptr, handle_out) ->
+//! errno`. Runs in a worker.
 
 use cwasi_abi::{CallOptions, Errno, JOIN_KEY_MAX};
 
 use crate::calls::InFlight;
 use crate::request_dispatcher::{checked, outgoing};
-use crate::{Ended, GuestMemory, GuestPtr, Host, Join, PagedMemory, Regions, Started};
+use crate::{CallOutcome, GuestMemory, GuestPtr, Host, Join, PagedMemory, Regions, StartedCall};
 
 #[expect(clippy::cast_possible_truncation, reason = "16")]
 const OPTIONS_LEN: u32 = CallOptions::SIZE as u32;
 /// Length of a handle in linear memory.
 const HANDLE_LEN: u32 = 4;
 
-/// Where the parameters of `dispatch_start` point to.
+/// The parameters of `dispatch_start`.
 #[derive(Clone, Copy, Debug)]
 pub struct StartParameters {
     /// The callee's name.
@@ -20,7 +21,7 @@ pub struct StartParameters {
     pub payload: (GuestPtr, u32),
     /// A [`CallOptions`]; 0 = none.
     pub options: GuestPtr,
-    /// Where the call's handle goes.
+    /// Address for the call's handle.
     pub handle_out: GuestPtr,
 }
 
@@ -35,13 +36,12 @@ impl From<[u32; 6]> for StartParameters {
     }
 }
 
-/// Starts a call, does not wait for its end, and keeps it for [`dispatch_wait`](crate::dispatch_wait()). The payload
-/// is the guest's again when this returns.
+/// Starts a call without waiting for it, and keeps it for [`dispatch_wait`](crate::dispatch_wait()). The guest may
+/// change the payload afterwards.
 ///
 /// # Errors
-/// Nothing was started: [`Errno::BadPointer`], [`Errno::InvalidArgument`] for options that are never valid,
-/// [`Errno::NotAvailable`] outside an invocation, [`Errno::TooManyHandles`]. Whatever else goes wrong is the call's
-/// end.
+/// The call was not started: [`Errno::BadPointer`], [`Errno::InvalidArgument`] for invalid options,
+/// [`Errno::NotAvailable`] outside an invocation, [`Errno::TooManyHandles`]. Every other error is the call's end.
 pub fn dispatch_start<M: PagedMemory>(
     host: &mut Host,
     memory: &mut M,
@@ -49,14 +49,14 @@ pub fn dispatch_start<M: PagedMemory>(
     parameters: StartParameters,
 ) -> Result<(), Errno> {
     match start(host, memory, regions, parameters, false)? {
-        Beginning::Started(started) => keep(host, memory, started, parameters.handle_out),
-        // Not asked for.
-        Beginning::Embedded(_) => Err(Errno::Internal),
+        StartOutcome::Started(started) => keep(host, memory, started, parameters.handle_out),
+        // Not requested.
+        StartOutcome::Embedded(_) => Err(Errno::Internal),
     }
 }
 
-/// [`dispatch_start`] of a function that has others embedded. `Some(callee)`: the engine is to run that one now, and
-/// [`end_start`] follows; `None`: the call was started.
+/// [`dispatch_start`] of a function with embedded modules. `Some(callee)`: the engine runs it now, and [`end_start`]
+/// follows. `None`: the call was started.
 ///
 /// # Errors
 /// As [`dispatch_start`].
@@ -67,31 +67,31 @@ pub fn begin_start<M: PagedMemory>(
     parameters: StartParameters,
 ) -> Result<Option<usize>, Errno> {
     match start(host, memory, regions, parameters, true)? {
-        Beginning::Started(started) => {
+        StartOutcome::Started(started) => {
             keep(host, memory, started, parameters.handle_out).map(|()| None)
         }
-        Beginning::Embedded(callee) => Ok(Some(callee)),
+        StartOutcome::Embedded(callee) => Ok(Some(callee)),
     }
 }
 
-/// The call that [`begin_start`] left to the engine is over; it waits for `dispatch_wait` like any other.
+/// Ends a call that [`begin_start`] left to the engine; `dispatch_wait` reports it like any other.
 ///
 /// # Errors
 /// As [`dispatch_start`].
 pub fn end_start(
     host: &mut Host,
     memory: &mut impl GuestMemory,
-    ended: Ended,
+    ended: CallOutcome,
     handle_out: GuestPtr,
 ) -> Result<(), Errno> {
     let length = ended.as_ref().ok().map(|response| response.len());
     let within_limits = host.dispatch.embedded_ended(length);
     let ended = ended.and_then(|response| within_limits.map(|()| response));
-    keep(host, memory, Started::Ended(ended), handle_out)
+    keep(host, memory, StartedCall::Ended(ended), handle_out)
 }
 
-enum Beginning {
-    Started(Started),
+enum StartOutcome {
+    Started(StartedCall),
     Embedded(usize),
 }
 
@@ -101,7 +101,7 @@ fn start<M: PagedMemory>(
     regions: Option<&Regions<M>>,
     parameters: StartParameters,
     embeds: bool,
-) -> Result<Beginning, Errno> {
+) -> Result<StartOutcome, Errno> {
     let StartParameters { target, payload, options, handle_out } = parameters;
     memory.slice(handle_out, HANDLE_LEN)?;
     let (name, bytes) = (memory.slice(target.0, target.1)?, memory.slice(payload.0, payload.1)?);
@@ -114,24 +114,24 @@ fn start<M: PagedMemory>(
     }
     let target = match checked(host, name, bytes) {
         Ok(target) => target,
-        Err(failure) => return Ok(Beginning::Started(Started::Ended(Err(failure)))),
+        Err(failure) => return Ok(StartOutcome::Started(StartedCall::Ended(Err(failure)))),
     };
     let deadline = host.context.deadline;
-    // A part is handled together with others, which an embedded function cannot wait for.
+    // A part is handled together with others, and an embedded function cannot wait for them.
     if embeds && join.is_none() {
         match host.dispatch.embedded(target, bytes.len() as u64, deadline) {
-            Ok(Some(callee)) => return Ok(Beginning::Embedded(callee)),
+            Ok(Some(callee)) => return Ok(StartOutcome::Embedded(callee)),
             Ok(None) => {}
-            Err(failure) => return Ok(Beginning::Started(Started::Ended(Err(failure)))),
+            Err(failure) => return Ok(StartOutcome::Started(StartedCall::Ended(Err(failure)))),
         }
     }
     let payload = outgoing(regions, payload.0, bytes);
     host.called = true;
     let started = host.dispatch.start(target, payload, join, deadline);
-    started.map(Beginning::Started).map_err(|_too_many| Errno::TooManyHandles)
+    started.map(StartOutcome::Started).map_err(|_too_many| Errno::TooManyHandles)
 }
 
-/// What the options say about other parts.
+/// The options' group of a fan-in.
 fn join(memory: &impl GuestMemory, at: GuestPtr) -> Result<Option<Join<'_>>, Errno> {
     if at == GuestPtr(0) {
         return Ok(None);
@@ -150,16 +150,16 @@ fn join(memory: &impl GuestMemory, at: GuestPtr) -> Result<Option<Join<'_>>, Err
     Ok(Some(Join { key, parts, part }))
 }
 
-/// Gives the guest the handle of a call.
+/// Writes the handle of a call.
 fn keep(
     host: &mut Host,
     memory: &mut impl GuestMemory,
-    started: Started,
+    started: StartedCall,
     handle_out: GuestPtr,
 ) -> Result<(), Errno> {
     let handle = host.calls.insert(match started {
-        Started::Flying(number) => InFlight::Flying(number),
-        Started::Ended(ended) => InFlight::Ended(ended),
+        StartedCall::Pending(number) => InFlight::Pending(number),
+        StartedCall::Ended(ended) => InFlight::Ended(ended),
     });
     memory.write(handle_out, &handle.to_le_bytes())
 }

@@ -1,4 +1,5 @@
-//! `dispatch_wait(handles_ptr, count, timeout_ms, ready_out) -> errno`, `dispatch_forget(handle) -> errno`
+//! `dispatch_wait(handles_ptr, count, timeout_ms, ready_out) -> errno`, `dispatch_forget(handle) -> errno`. Runs in a
+//! worker.
 
 use std::time::{Duration, Instant};
 
@@ -6,21 +7,21 @@ use cwasi_abi::{CALLS_IN_FLIGHT_MAX, Errno, Ready, WAIT_FOR_EVER};
 
 use crate::calls::InFlight;
 use crate::request_dispatcher::{full, keep};
-use crate::{CallNumber, Deadline, Ended, GuestMemory, GuestPtr, Host};
+use crate::{CallNumber, CallOutcome, Deadline, GuestMemory, GuestPtr, Host};
 
 /// Length of a handle in linear memory.
 const HANDLE_LEN: usize = 4;
 #[expect(clippy::cast_possible_truncation, reason = "20")]
 const READY_LEN: u32 = Ready::SIZE as u32;
 
-/// Waits until one of the calls behind `count` handles has ended, at most `timeout_ms` milliseconds
-/// ([`WAIT_FOR_EVER`]: until their deadlines). Writes a [`Ready`] for the first of those that have, keeps its response
-/// or its error's message for [`response_read`](crate::response_read()), and frees its handle.
+/// Waits until one of the calls of `count` handles has ended, at most `timeout_ms` milliseconds ([`WAIT_FOR_EVER`]:
+/// until their deadlines). Writes a [`Ready`] for the first ended one, keeps its response or error text for
+/// [`response_read`](crate::response_read()), and frees its handle.
 ///
 /// # Errors
-/// All handles stay as they are: [`Errno::Timeout`] when none has ended; [`Errno::BadPointer`];
-/// [`Errno::InvalidArgument`] unless there are 1 to [`CALLS_IN_FLIGHT_MAX`] handles; [`Errno::BadHandle`];
-/// [`Errno::TooManyHandles`] when no response can be kept.
+/// No handle changes: [`Errno::Timeout`] if none has ended; [`Errno::BadPointer`]; [`Errno::InvalidArgument`] unless
+/// there are 1 to [`CALLS_IN_FLIGHT_MAX`] handles; [`Errno::BadHandle`]; [`Errno::TooManyHandles`] without room for a
+/// response.
 pub fn dispatch_wait(
     host: &mut Host,
     memory: &mut impl GuestMemory,
@@ -35,7 +36,7 @@ pub fn dispatch_wait(
     }
     #[expect(clippy::cast_possible_truncation, reason = "4")]
     let bytes = memory.slice(handles, count * HANDLE_LEN as u32)?;
-    let wanted = Wanted::of(host, bytes)?;
+    let wanted = WaitSet::of(host, bytes)?;
     if full(host).is_some() {
         return Err(Errno::TooManyHandles);
     }
@@ -47,32 +48,32 @@ pub fn dispatch_wait(
     memory.write(ready_out, &Ready { index, outcome }.to_bytes())
 }
 
-/// Frees the handle of a call whose end nobody wants to know. It may run all the same.
+/// Frees the handle of a dropped call. The call may still run.
 ///
 /// # Errors
 /// [`Errno::BadHandle`].
 pub fn dispatch_forget(host: &mut Host, handle: u32) -> Result<(), Errno> {
     match host.calls.remove(handle).ok_or(Errno::BadHandle)? {
-        InFlight::Flying(number) => host.dispatch.forget(number),
+        InFlight::Pending(number) => host.dispatch.forget(number),
         InFlight::Ended(_) => {}
     }
     Ok(())
 }
 
-/// The calls of which the first that ends is wanted: those under way, up to the first that was over when it was started.
-struct Wanted {
+/// The calls to wait for: running ones, up to the first that ended when it was started.
+struct WaitSet {
     handles: Vec<u32>,
-    flying: Vec<CallNumber>,
+    pending: Vec<CallNumber>,
     over: bool,
 }
 
-impl Wanted {
-    /// Those behind `handles`, little-endian. One look at each: a fan-out asks again after every answer.
+impl WaitSet {
+    /// Looks each of `handles` (little-endian) up once: a fan-out asks again after every answer.
     fn of(host: &Host, handles: &[u8]) -> Result<Self, Errno> {
         let count = handles.len() / HANDLE_LEN;
         let mut wanted = Self {
             handles: Vec::with_capacity(count),
-            flying: Vec::with_capacity(count),
+            pending: Vec::with_capacity(count),
             over: false,
         };
         for handle in handles.chunks_exact(HANDLE_LEN) {
@@ -83,27 +84,27 @@ impl Wanted {
             }
             wanted.handles.push(handle);
             match call {
-                InFlight::Flying(number) => wanted.flying.push(*number),
+                InFlight::Pending(number) => wanted.pending.push(*number),
                 InFlight::Ended(_) => wanted.over = true,
             }
         }
         Ok(wanted)
     }
 
-    /// The first that has ended until then, with its place; its handle is free.
-    fn first_ended(self, host: &mut Host, until: Deadline) -> Option<(usize, Ended)> {
+    /// The first ended call, with its index; frees its handle.
+    fn first_ended(self, host: &mut Host, until: Deadline) -> Option<(usize, CallOutcome)> {
         let until = if self.over { Some(Instant::now()) } else { until };
-        if !self.flying.is_empty()
-            && let Some((index, ended)) = host.dispatch.wait(&self.flying, until)
+        if !self.pending.is_empty()
+            && let Some((index, ended)) = host.dispatch.wait(&self.pending, until)
         {
             host.calls.remove(*self.handles.get(index)?);
             return Some((index, ended));
         }
-        // Those before it are all under way.
-        let index = self.flying.len();
+        // All calls before it are running.
+        let index = self.pending.len();
         match host.calls.remove(*self.handles.get(index)?)? {
             InFlight::Ended(ended) => Some((index, ended)),
-            InFlight::Flying(_) => None,
+            InFlight::Pending(_) => None,
         }
     }
 }

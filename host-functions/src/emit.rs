@@ -1,12 +1,12 @@
-//! `emit(target_ptr, target_len, payload_ptr, payload_len, outcome_out) -> errno`
+//! `emit(target_ptr, target_len, payload_ptr, payload_len, outcome_out) -> errno`. Runs in a worker.
 
 use cwasi_abi::{Errno, Outcome};
 
 use crate::request_dispatcher::{arguments, checked, full, keep, tell};
 use crate::{GuestMemory, GuestPtr, Host};
 
-/// Leaves a message for a function and does not wait for its handler. Returns once it is kept; of a failure
-/// the message's text is kept for [`response_read`](crate::response_read()).
+/// Stores a message for a function without waiting for its handler. After an error, the text is kept for
+/// [`response_read`](crate::response_read()).
 ///
 /// # Errors
 /// As [`request_dispatcher`](crate::request_dispatcher()).

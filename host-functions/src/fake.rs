@@ -11,7 +11,7 @@ use cwasi_abi::Errno;
 
 use crate::{
     CallFailure, Context, Deadline, Dispatch, GuestMemory, Host, Level, LogSink, Outgoing,
-    PagedMemory, Pages, PagesError, Response, Shared, SharedMemory,
+    PagedMemory, Pages, PagesError, Response, SharedBytes, SharedMemory,
 };
 
 /// Its bytes, and what was shown in them last.
@@ -34,8 +34,8 @@ impl GuestMemory for FakeMemory {
 }
 
 impl SharedMemory for File {
-    fn shared(&self) -> Shared<'_> {
-        Shared { fd: self.as_fd(), token: None }
+    fn shared(&self) -> SharedBytes<'_> {
+        SharedBytes { fd: self.as_fd(), token: None }
     }
 }
 

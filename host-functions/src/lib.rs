@@ -1,13 +1,13 @@
-//! The functions that a guest imports from the module `cwasi`: one file per function.
+//! The functions that a guest imports from the module `cwasi`: one file per function. Runs in a worker, on the
+//! guest's thread, while the guest waits.
 //!
-//! Runs in a worker, on the thread that runs the guest, while the guest waits for the host function to
-//! return. Knows neither the engine nor sockets: linear memory is a [`GuestMemory`], calls go to a
-//! [`Dispatch`], log lines to a [`LogSink`].
+//! Independent of engine and sockets: linear memory is a [`GuestMemory`], calls go to a [`Dispatch`], log lines to a
+//! [`LogSink`].
 //!
 //! Invariants:
 //! - A guest can cause an errno, never a trap or a panic of the host.
 //! - A host function never calls back into a guest (docs/abi.md: the engine does not survive it).
-//! - Everything that a guest can pile up here is bounded by a named constant.
+//! - A named constant bounds everything that a guest can accumulate here.
 #![forbid(unsafe_code)]
 
 mod calls;
@@ -33,11 +33,12 @@ pub use dispatch_start::{StartParameters, begin_start, dispatch_start, end_start
 pub use dispatch_wait::{dispatch_forget, dispatch_wait};
 pub use emit::emit;
 pub use link::{
-    LINK_DEPTH_MAX, LinkEnded, Links, OtherMemory, link_offer, link_read, link_result, link_return,
+    LINK_DEPTH_MAX, LinkEnded, LinkedCalls, OtherMemory, link_offer, link_read, link_result,
+    link_return,
 };
 pub use log::{Level, LogSink, log};
 pub use memory::{GuestMemory, GuestPtr};
-pub use pages::{PagedMemory, Pages, PagesError, Shared, SharedMemory, Token};
+pub use pages::{PagedMemory, Pages, PagesError, SharedBytes, SharedMemory, Token};
 pub use regions::{Regions, ShownIn, region_info, region_release, region_seal, region_share};
 pub use request_dispatcher::{begin_call, end_call, request_dispatcher};
 pub use response_read::response_read;
@@ -49,7 +50,7 @@ use std::os::fd::BorrowedFd;
 use calls::CallTable;
 use cwasi_abi::Errno;
 
-/// A call's payload on its way out of the caller.
+/// A call's payload on the caller's side.
 #[derive(Clone, Copy, Debug)]
 pub enum Outgoing<'a> {
     /// Bytes in its linear memory.
@@ -60,7 +61,7 @@ pub enum Outgoing<'a> {
         fd: BorrowedFd<'a>,
         /// Length of the payload in bytes.
         len: u64,
-        /// What goes with the memfd when its owner wants it back.
+        /// The lease's token, if the memory is leased.
         token: Option<BorrowedFd<'a>>,
     },
 }
@@ -82,33 +83,33 @@ impl Outgoing<'_> {
     }
 }
 
-/// How a call ended.
-pub type Ended = Result<Box<dyn Response>, CallFailure>;
+/// End of a call.
+pub type CallOutcome = Result<Box<dyn Response>, CallFailure>;
 
-/// A call as one part of several that its callee handles together.
+/// A call that is a part of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Join<'a> {
-    /// What the parts of a run that belong together have in common.
+    /// The group's join key.
     pub key: &'a str,
-    /// How many there are; 0 = the callee's annotation says.
+    /// Number of parts; 0 = the callee's annotation says.
     pub parts: u32,
-    /// The place of this one among them, from 0.
+    /// Number of this part, from 0.
     pub part: u32,
 }
 
-/// What a dispatcher calls a call in flight.
+/// A dispatcher's number of a call in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallNumber(pub u32);
 
 /// A call that was started.
-pub enum Started {
-    /// It is under way.
-    Flying(CallNumber),
-    /// It is over.
-    Ended(Ended),
+pub enum StartedCall {
+    /// It runs.
+    Pending(CallNumber),
+    /// It has ended.
+    Ended(CallOutcome),
 }
 
-/// As many calls are in flight as a dispatcher keeps; nothing was started.
+/// Too many calls are in flight; the call was not started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many calls are in flight")]
 pub struct TooManyCalls;
@@ -126,36 +127,35 @@ pub trait Dispatch {
         deadline: Deadline,
     ) -> Result<Box<dyn Response>, CallFailure>;
 
-    /// Starts a call of `target`; the payload is the guest's again when this returns. A dispatcher that knows no calls
-    /// in flight makes the call at once.
+    /// Starts a call of `target`; the guest may change the payload afterwards. A dispatcher without calls in flight
+    /// makes the call at once.
     ///
     /// # Errors
-    /// When there are too many.
+    /// When too many are in flight.
     fn start(
         &mut self,
         target: &str,
         payload: Outgoing<'_>,
         _join: Option<Join<'_>>,
         deadline: Deadline,
-    ) -> Result<Started, TooManyCalls> {
-        Ok(Started::Ended(self.call(target, payload, deadline)))
+    ) -> Result<StartedCall, TooManyCalls> {
+        Ok(StartedCall::Ended(self.call(target, payload, deadline)))
     }
 
     /// Waits until one of `calls`, which [`Self::start`] numbered, has ended, at most until `until` (`None`: until
-    /// their deadlines); the first that has. Its number is free then.
-    fn wait(&mut self, _calls: &[CallNumber], _until: Deadline) -> Option<(usize, Ended)> {
+    /// their deadlines). Returns the first ended one, whose number is then free.
+    fn wait(&mut self, _calls: &[CallNumber], _until: Deadline) -> Option<(usize, CallOutcome)> {
         None
     }
 
-    /// Nobody wants to know the end of this call; its number is free.
+    /// Drops a call; its number is free again.
     fn forget(&mut self, _call: CallNumber) {}
 
-    /// The number of the embedded module that serves `target`; `None` when another mode does, see
-    /// [`Self::call`]. The call then runs in the caller's VM, and [`Self::embedded_ended`] follows unless
-    /// the guest traps.
+    /// Index of the embedded module for `target`; `None` if another mode serves it ([`Self::call`]). The call then
+    /// runs in the caller's VM, and [`Self::embedded_ended`] follows unless the guest traps.
     ///
     /// # Errors
-    /// The errno and the message that the guest reads, when the call is not to be made at all.
+    /// The guest's errno and message if the call may not be made.
     fn embedded(
         &mut self,
         _target: &str,
@@ -165,7 +165,7 @@ pub trait Dispatch {
         Ok(None)
     }
 
-    /// The embedded call that began last ended, with a response of this length or an error.
+    /// Ends the embedded call that began last, with the response's length, or `None` for an error.
     ///
     /// # Errors
     /// When the response is above the limit.
@@ -173,10 +173,10 @@ pub trait Dispatch {
         Ok(())
     }
 
-    /// A linked call from `caller` (`None`: the function itself) to `callee` is over.
+    /// Counts an ended linked call from `caller` (`None`: the function itself) to `callee`.
     fn linked(&mut self, _caller: Option<&str>, _callee: &str, _ended: &LinkEnded) {}
 
-    /// Leaves a message for `target`, to be handled later.
+    /// Stores a message for `target`.
     ///
     /// # Errors
     /// The errno and the message that the guest reads.
@@ -186,18 +186,18 @@ pub trait Dispatch {
         _payload: &[u8],
         _deadline: Deadline,
     ) -> Result<(), CallFailure> {
-        let message = "this host keeps no one-way messages".to_owned();
+        let message = "this host stores no one-way messages".to_owned();
         Err(CallFailure { errno: Errno::NotAvailable, message })
     }
 
-    /// An invocation starts; its calls follow.
+    /// Begins an invocation.
     fn begin(&mut self, _context: &Context) {}
 
-    /// The invocation is over.
+    /// Ends the invocation.
     fn end(&mut self) {}
 }
 
-/// A response that waits until the guest says where it wants it.
+/// A response that waits until the guest gives an address for it.
 pub trait Response {
     /// Length in bytes.
     fn len(&self) -> u64;
@@ -210,11 +210,11 @@ pub trait Response {
     /// Copies all bytes into `target`, which is exactly [`Self::len`] long.
     ///
     /// # Errors
-    /// When the bytes cannot be read any more.
+    /// When the bytes cannot be read.
     fn copy_to(&self, target: &mut [u8]) -> Result<(), ResponseLost>;
 
-    /// The shared memory that begins with the [`Self::len`] bytes; `None` when they lie elsewhere.
-    fn shared(&self) -> Option<Shared<'_>> {
+    /// The shared memory that begins with the [`Self::len`] bytes; `None` for other memory.
+    fn shared(&self) -> Option<SharedBytes<'_>> {
         None
     }
 }
@@ -227,13 +227,13 @@ pub struct ResponseLost {
     pub reason: String,
 }
 
-/// A call that did not end with a response.
+/// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{errno}: {message}")]
 pub struct CallFailure {
     /// Guest-visible code, never [`Errno::Ok`].
     pub errno: Errno,
-    /// What the guest's author reads.
+    /// Text for the guest's author.
     pub message: String,
 }
 
@@ -249,7 +249,7 @@ impl Response for Vec<u8> {
     }
 }
 
-/// What host functions act on: one per worker, told about each invocation by [`Host::begin`].
+/// The state of the host functions: one per worker. [`Host::begin`] starts each invocation.
 pub struct Host {
     context: Context,
     responses: ResponseTable,
@@ -259,12 +259,12 @@ pub struct Host {
     trap_message: Option<String>,
     running: bool,
     called: bool,
-    /// `caller` of the context that an embedded call's own hides.
+    /// The outer context's `caller` during an embedded call.
     outer_caller: String,
 }
 
 impl Host {
-    /// A host that has not seen an invocation yet: until [`Self::begin`], calls are refused.
+    /// A host before its first invocation: it refuses calls until [`Self::begin`].
     #[must_use]
     pub fn new(context: Context, dispatch: Box<dyn Dispatch>, log: Box<dyn LogSink>) -> Self {
         let responses = ResponseTable::default();
@@ -281,7 +281,7 @@ impl Host {
         }
     }
 
-    /// An invocation starts: host functions answer for `context` from now on.
+    /// Begins an invocation with this context.
     pub fn begin(&mut self, context: Context) {
         self.context = context;
         self.responses.clear();
@@ -292,13 +292,14 @@ impl Host {
         self.called = false;
     }
 
-    /// The invocation has called a function outside its VM, or the last one did: it may have waited.
+    /// True if the invocation has called a function outside its VM, so that it may have waited.
     #[must_use]
     pub const fn has_called(&self) -> bool {
         self.called
     }
 
-    /// The invocation is over: frees what its guest left, forgets the calls that it did not wait for, refuses calls until the next [`Self::begin`].
+    /// Ends the invocation: frees what its guest left, drops its calls, and refuses calls until the next
+    /// [`Self::begin`].
     pub fn end(&mut self) {
         self.responses.clear();
         self.calls.clear();
@@ -306,29 +307,29 @@ impl Host {
         self.running = false;
     }
 
-    /// The function that a call to an embedded one makes visible as `callee`, called by this one.
+    /// Enters an embedded call: the context shows `callee`, called by this function.
     pub fn enter_embedded(&mut self, callee: &str) {
         let caller = std::mem::replace(&mut self.context.function, callee.to_owned());
         self.outer_caller = std::mem::replace(&mut self.context.caller, caller);
     }
 
-    /// Back from [`Self::enter_embedded`].
+    /// Leaves the call of [`Self::enter_embedded`].
     pub fn leave_embedded(&mut self) {
         let outer = std::mem::take(&mut self.outer_caller);
         self.context.function = std::mem::replace(&mut self.context.caller, outer);
     }
 
-    /// A linked call is over.
+    /// Counts an ended linked call.
     pub fn linked(&mut self, caller: Option<&str>, callee: &str, ended: &LinkEnded) {
         self.dispatch.linked(caller, callee, ended);
     }
 
-    /// What the guest said about the trap that ended it.
+    /// Takes the text of `trap_message`.
     pub fn take_trap_message(&mut self) -> Option<String> {
         self.trap_message.take()
     }
 
-    /// The invocation that host functions answer for.
+    /// The context of the running invocation.
     #[must_use]
     pub const fn context(&self) -> &Context {
         &self.context

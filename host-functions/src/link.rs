@@ -1,9 +1,9 @@
-//! Buffers between a module and one that is embedded in it: `link_offer`, `link_read`, `link_return` and
-//! `link_result`.
+//! Buffers between a module and its embedded module: `link_offer`, `link_read`, `link_return`, `link_result`. Runs in
+//! a worker.
 //!
-//! Linked modules have memories of their own. The caller *offers* ranges of its memory and calls; the callee
-//! *reads* them into its own, *returns* a range of that, and the caller reads the *result*. The host only
-//! remembers ranges: bytes are copied once per direction, by the side that wants them.
+//! Linked modules have memories of their own. The caller *offers* ranges of its memory and calls. The callee *reads*
+//! them into its memory and *returns* a range of that. The caller reads the *result*. The host stores only ranges;
+//! the reading side copies the bytes, once per direction.
 //!
 //! Nested calls have a frame each, so a library can call a library.
 
@@ -13,44 +13,44 @@ use cwasi_abi::{Errno, LINK_ARGUMENTS_MAX};
 
 use crate::{GuestMemory, GuestPtr};
 
-/// Deepest nesting of linked calls; an embedding has far fewer levels, and cannot recurse.
+/// Deepest nesting of linked calls. Embedding has far fewer levels and cannot recurse.
 pub const LINK_DEPTH_MAX: usize = 64;
 
 /// The linear memory of another module of the same VM.
 pub trait OtherMemory: Clone + PartialEq {
-    /// Copies what lies at `ptr` to `target`, which belongs to another memory.
+    /// Copies the bytes at `ptr` to `target`, which belongs to another memory.
     ///
     /// # Errors
-    /// [`Errno::BadPointer`] when any of it lies outside.
+    /// [`Errno::BadPointer`] if a byte lies outside.
     fn copy_to(&self, ptr: GuestPtr, target: &mut [u8]) -> Result<(), Errno>;
 }
 
 #[derive(Debug)]
-struct Range<M> {
+struct LinkedRange<M> {
     memory: M,
     ptr: GuestPtr,
     len: u32,
 }
 
 #[derive(Debug)]
-struct Frame<M> {
+struct LinkedFrame<M> {
     function: u32,
-    arguments: Vec<Range<M>>,
-    result: Option<Range<M>>,
+    arguments: Vec<LinkedRange<M>>,
+    result: Option<LinkedRange<M>>,
     started: Instant,
 }
 
 /// The linked calls of one VM.
 #[derive(Debug)]
-pub struct Links<M> {
-    /// What the module that runs now has offered to the call that it is about to make.
-    offered: Vec<Range<M>>,
-    frames: Vec<Frame<M>>,
-    /// What the last call returned to the module that runs now.
-    result: Option<Range<M>>,
+pub struct LinkedCalls<M> {
+    /// Ranges that the running module has offered to its next call.
+    offered: Vec<LinkedRange<M>>,
+    frames: Vec<LinkedFrame<M>>,
+    /// Result of the running module's last call.
+    result: Option<LinkedRange<M>>,
 }
 
-/// A linked call that is over.
+/// An ended linked call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkEnded {
     /// The function's number.
@@ -63,14 +63,14 @@ pub struct LinkEnded {
     pub latency: Duration,
 }
 
-impl<M> Default for Links<M> {
+impl<M> Default for LinkedCalls<M> {
     fn default() -> Self {
         Self { offered: Vec::new(), frames: Vec::new(), result: None }
     }
 }
 
-impl<M> Links<M> {
-    /// A call of `function` begins.
+impl<M> LinkedCalls<M> {
+    /// Begins a call of `function`.
     ///
     /// # Errors
     /// [`Errno::Overloaded`] when calls are nested too deeply.
@@ -80,11 +80,16 @@ impl<M> Links<M> {
         }
         let arguments = std::mem::take(&mut self.offered);
         self.result = None;
-        self.frames.push(Frame { function, arguments, result: None, started: Instant::now() });
+        self.frames.push(LinkedFrame {
+            function,
+            arguments,
+            result: None,
+            started: Instant::now(),
+        });
         Ok(())
     }
 
-    /// The call that began last is over; `None` when there was none.
+    /// Ends the call that began last; `None` if there was none.
     pub fn leave(&mut self) -> Option<LinkEnded> {
         let frame = self.frames.pop()?;
         self.offered = frame.arguments;
@@ -98,23 +103,23 @@ impl<M> Links<M> {
         })
     }
 
-    /// Numbers of the functions that run now, outermost first.
+    /// Numbers of the running functions, outermost first.
     pub fn running(&self) -> impl Iterator<Item = u32> {
         self.frames.iter().map(|frame| frame.function)
     }
 
-    /// Forgets the last result: its memory is about to change.
+    /// Drops the last result, because its memory is about to change.
     pub fn forget_result(&mut self) {
         self.result = None;
     }
 }
 
-/// `link_offer(ptr, len) -> errno`: one more argument of the next call; `own` is the caller's memory.
+/// `link_offer(ptr, len) -> errno`: adds an argument to the next call; `own` is the caller's memory.
 ///
 /// # Errors
 /// [`Errno::BadPointer`]; [`Errno::InvalidArgument`] beyond [`LINK_ARGUMENTS_MAX`].
 pub fn link_offer<M>(
-    links: &mut Links<M>,
+    links: &mut LinkedCalls<M>,
     memory: &impl GuestMemory,
     own: M,
     ptr: GuestPtr,
@@ -124,7 +129,7 @@ pub fn link_offer<M>(
     if links.offered.len() >= LINK_ARGUMENTS_MAX {
         return Err(Errno::InvalidArgument);
     }
-    links.offered.push(Range { memory: own, ptr, len });
+    links.offered.push(LinkedRange { memory: own, ptr, len });
     Ok(())
 }
 
@@ -134,7 +139,7 @@ pub fn link_offer<M>(
 /// [`Errno::BadPointer`]; [`Errno::NotAvailable`] outside a linked call; [`Errno::InvalidArgument`] when
 /// there is no such argument; [`Errno::BufferTooSmall`] with the needed length written.
 pub fn link_read<M: OtherMemory>(
-    links: &Links<M>,
+    links: &LinkedCalls<M>,
     memory: &mut impl GuestMemory,
     own: &M,
     index: u32,
@@ -147,13 +152,13 @@ pub fn link_read<M: OtherMemory>(
     copy(argument, memory, own, target, len_out)
 }
 
-/// `link_return(ptr, len) -> errno`: what the running call returns; the bytes stay there until the next call
-/// into this module.
+/// `link_return(ptr, len) -> errno`: sets the running call's result; the bytes stay there until the next call into
+/// this module.
 ///
 /// # Errors
 /// [`Errno::BadPointer`]; [`Errno::NotAvailable`] outside a linked call.
 pub fn link_return<M>(
-    links: &mut Links<M>,
+    links: &mut LinkedCalls<M>,
     memory: &impl GuestMemory,
     own: M,
     ptr: GuestPtr,
@@ -161,17 +166,17 @@ pub fn link_return<M>(
 ) -> Result<(), Errno> {
     memory.slice(ptr, len)?;
     let frame = links.frames.last_mut().ok_or(Errno::NotAvailable)?;
-    frame.result = Some(Range { memory: own, ptr, len });
+    frame.result = Some(LinkedRange { memory: own, ptr, len });
     Ok(())
 }
 
-/// `link_result(ptr, capacity, len_out) -> errno`: copies what the last call returned to `ptr`.
+/// `link_result(ptr, capacity, len_out) -> errno`: copies the last call's result to `ptr`.
 ///
 /// # Errors
 /// [`Errno::BadPointer`]; [`Errno::NotAvailable`] when it returned nothing; [`Errno::BufferTooSmall`] with
 /// the needed length written.
 pub fn link_result<M: OtherMemory>(
-    links: &Links<M>,
+    links: &LinkedCalls<M>,
     memory: &mut impl GuestMemory,
     own: &M,
     target: (GuestPtr, u32),
@@ -182,13 +187,13 @@ pub fn link_result<M: OtherMemory>(
 }
 
 fn copy<M: OtherMemory>(
-    range: &Range<M>,
+    range: &LinkedRange<M>,
     memory: &mut impl GuestMemory,
     own: &M,
     (ptr, capacity): (GuestPtr, u32),
     len_out: GuestPtr,
 ) -> Result<(), Errno> {
-    // A module that reads its own offer has no use for a copy, and the two ranges could overlap.
+    // Refused, because the two ranges could overlap.
     if range.memory == *own {
         return Err(Errno::InvalidArgument);
     }
@@ -254,24 +259,29 @@ mod tests {
             result
         }
 
-        fn offer(&self, links: &mut Links<Shared>, ptr: u32, len: u32) -> Result<(), Errno> {
+        fn offer(&self, links: &mut LinkedCalls<Shared>, ptr: u32, len: u32) -> Result<(), Errno> {
             self.with(|memory, own| link_offer(links, memory, own, GuestPtr(ptr), len))
         }
 
-        fn read(&self, links: &Links<Shared>, index: u32, capacity: u32) -> Result<(), Errno> {
+        fn read(
+            &self,
+            links: &LinkedCalls<Shared>,
+            index: u32,
+            capacity: u32,
+        ) -> Result<(), Errno> {
             self.with(|memory, own| {
                 let target = (GuestPtr(8), capacity);
                 link_read(links, memory, &own, index, target, GuestPtr(0))
             })
         }
 
-        fn result(&self, links: &Links<Shared>, capacity: u32) -> Result<(), Errno> {
+        fn result(&self, links: &LinkedCalls<Shared>, capacity: u32) -> Result<(), Errno> {
             self.with(|memory, own| {
                 link_result(links, memory, &own, (GuestPtr(8), capacity), GuestPtr(0))
             })
         }
 
-        fn give(&self, links: &mut Links<Shared>, ptr: u32, len: u32) -> Result<(), Errno> {
+        fn give(&self, links: &mut LinkedCalls<Shared>, ptr: u32, len: u32) -> Result<(), Errno> {
             self.with(|memory, own| link_return(links, memory, own, GuestPtr(ptr), len))
         }
 
@@ -283,7 +293,7 @@ mod tests {
     #[test]
     fn a_nested_call_has_arguments_and_result_of_its_own() {
         let (caller, library, inner) = (Guest::new(1), Guest::new(2), Guest::new(3));
-        let mut links = Links::default();
+        let mut links = LinkedCalls::default();
         caller.offer(&mut links, 40, 3).unwrap();
         caller.offer(&mut links, 0, 0).unwrap();
         links.enter(5).unwrap();
@@ -310,7 +320,7 @@ mod tests {
     #[test]
     fn misuse_is_an_errno() {
         let (caller, library) = (Guest::new(1), Guest::new(2));
-        let mut links = Links::default();
+        let mut links = LinkedCalls::default();
         assert_eq!(library.read(&links, 0, 1), Err(Errno::NotAvailable));
         assert_eq!(library.give(&mut links, 0, 1), Err(Errno::NotAvailable));
         assert_eq!(caller.offer(&mut links, 60, 5), Err(Errno::BadPointer));

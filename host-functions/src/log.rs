@@ -1,11 +1,11 @@
-//! `log(level, ptr, len) -> errno`
+//! `log(level, ptr, len) -> errno`. Runs in a worker.
 
 use cwasi_abi::{Errno, LOG_MESSAGE_MAX, log_level};
 
 use crate::text::cut;
 use crate::{Context, GuestMemory, GuestPtr, Host};
 
-/// How important a log line is.
+/// Level of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Something failed.
@@ -45,16 +45,16 @@ impl Level {
     }
 }
 
-/// Where log lines of guests go.
+/// Receiver of guests' log lines.
 pub trait LogSink {
     /// Takes one message of the invocation `context`.
     fn log(&mut self, level: Level, context: &Context, message: &str);
 }
 
-/// Logs a message; longer ones than [`LOG_MESSAGE_MAX`] are cut, bytes that are no UTF-8 replaced.
+/// Logs a message. Cuts it at [`LOG_MESSAGE_MAX`] and replaces bytes that are not UTF-8.
 ///
 /// # Errors
-/// [`Errno::BadPointer`], [`Errno::InvalidArgument`] for a level that does not exist.
+/// [`Errno::BadPointer`], [`Errno::InvalidArgument`] for an unknown level.
 pub fn log(
     host: &mut Host,
     memory: &impl GuestMemory,

@@ -1,8 +1,10 @@
-//! Linear memory as a host function sees it: every access goes through a checked range.
+//! Linear memory for host functions. Runs in a worker.
+//!
+//! Invariant: every access goes through a checked range.
 
 use cwasi_abi::Errno;
 
-/// An offset in linear memory that a guest passed. Says nothing about whether it is valid.
+/// An offset in linear memory from a guest, not validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuestPtr(pub u32);
 
@@ -11,17 +13,17 @@ pub struct GuestPtr(pub u32);
 /// The guest waits while the host function runs and linear memories are never shared between threads
 /// (the threads proposal is off), so plain slices are sound. They end with the host function.
 pub trait GuestMemory {
-    /// All of it.
+    /// The whole memory.
     fn bytes(&self) -> &[u8];
 
-    /// All of it, for writing.
+    /// The whole memory, for writing.
     fn bytes_mut(&mut self) -> &mut [u8];
 
     /// `len` bytes at `ptr`.
     ///
     /// # Errors
-    /// [`Errno::BadPointer`] when any of them lies outside. With `len` 0 none does, wherever `ptr` points: empty
-    /// slices have made-up addresses in some languages.
+    /// [`Errno::BadPointer`] if a byte lies outside. With `len` 0 every `ptr` is valid: empty slices have made-up
+    /// addresses in some languages.
     fn slice(&self, ptr: GuestPtr, len: u32) -> Result<&[u8], Errno> {
         let (start, end) = range(ptr, len)?;
         self.bytes().get(start..end).ok_or(Errno::BadPointer)

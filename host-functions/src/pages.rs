@@ -1,6 +1,6 @@
-//! Whole pages of a linear memory, and a memory whose pages can be replaced.
+//! Whole pages of a linear memory, and the trait of a memory with replaceable pages. Runs in a worker.
 //!
-//! Pure arithmetic over offsets; the replacing is the engine's side's business.
+//! Pure arithmetic over offsets; the engine's side replaces pages.
 
 use std::fmt::Debug;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -13,7 +13,7 @@ use crate::{GuestMemory, GuestPtr};
 /// One past the last offset of the largest linear memory.
 const MEMORY_END: u64 = 1 << 32;
 
-/// At least one whole page of a linear memory; says nothing about how large that memory is.
+/// At least one whole page of a linear memory of any size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pages {
     start: u32,
@@ -37,16 +37,16 @@ impl Pages {
         Ok(Self { start, len })
     }
 
-    /// The pages that hold `len` bytes from `ptr` on; `None` when `ptr` is not the start of a page, there are
-    /// no bytes, or they end beyond every memory.
+    /// The pages of `len` bytes from `ptr` on; `None` if `ptr` is not the start of a page, there are no bytes, or
+    /// they end beyond every memory.
     #[must_use]
     pub fn holding(ptr: GuestPtr, len: u64) -> Option<Self> {
         let rounded = len.checked_next_multiple_of(u64::from(REGION_PAGE))?;
         Self::new(ptr, u32::try_from(rounded).ok()?).ok()
     }
 
-    /// The pages that hold `len` bytes from `offset` on, counted from the first of these; `None` unless all of
-    /// them are among these.
+    /// The pages of `len` bytes from `offset` on, counted from the first of these; `None` unless all of them are
+    /// among these.
     #[must_use]
     pub fn inside(self, offset: u32, len: u64) -> Option<Self> {
         let start = self.start.checked_add(offset)?;
@@ -83,28 +83,28 @@ impl Pages {
     }
 }
 
-/// Kept open by everybody who looks at shared memory that its owner wants back.
+/// A lease's token: every reader of leased memory keeps it open.
 pub type Token = Arc<OwnedFd>;
 
-/// Shared memory that its readers cannot change; what was announced begins at its start.
+/// Shared memory that its readers cannot change; the announced bytes are at its start.
 #[derive(Debug)]
-pub struct Shared<'a> {
+pub struct SharedBytes<'a> {
     /// The memfd.
     pub fd: BorrowedFd<'a>,
-    /// Its bytes stay as they are as long as this is kept; `None`: for ever.
+    /// The bytes do not change while this is kept; `None` = never.
     pub token: Option<&'a Token>,
 }
 
-/// Shared memory that a guest has made.
+/// Shared memory made by a guest.
 pub trait SharedMemory: Debug {
-    /// To be sent or shown.
-    fn shared(&self) -> Shared<'_>;
+    /// The memory for sending or mapping.
+    fn shared(&self) -> SharedBytes<'_>;
 }
 
-/// Why pages could not be replaced. The bytes that were there are still there, or zero.
+/// Pages could not be replaced. The bytes are unchanged, or zero.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PagesError {
-    /// Never possible here.
+    /// Impossible on this host.
     #[error("this host's pages do not have {REGION_PAGE} bytes")]
     Unsupported,
     /// The system refused.
@@ -115,7 +115,7 @@ pub enum PagesError {
     },
 }
 
-/// A linear memory whose pages can be backed by memory that other processes map too.
+/// A linear memory whose pages shared memory can back.
 ///
 /// The pages that are passed lie inside the memory. No slice of it is alive during any of these calls.
 pub trait PagedMemory: GuestMemory {
@@ -123,7 +123,7 @@ pub trait PagedMemory: GuestMemory {
     type Open: Debug;
     /// Shared memory that no guest writes any more.
     type Sealed: SharedMemory;
-    /// Where shared memory comes from.
+    /// Source of shared memory.
     type Source: Default + Debug;
 
     /// Backs `pages` with shared memory; they become zero.
@@ -132,9 +132,9 @@ pub trait PagedMemory: GuestMemory {
     /// When the system refuses.
     fn share(&mut self, source: &Self::Source, pages: Pages) -> Result<Self::Open, PagesError>;
 
-    /// Ends what [`Self::share`] began: `pages` become the guest's own again, the first `len` bytes of them
-    /// unchanged and the pages behind those zero; no guest can change the first `len` bytes of the shared memory
-    /// from here on, and nothing else is in it.
+    /// Ends [`Self::share`]: `pages` become the guest's own again, the first `len` bytes unchanged and the others
+    /// zero. From here on, no guest can change the first `len` bytes of the shared memory, and it contains nothing
+    /// else.
     ///
     /// # Errors
     /// When the system refuses; the first `len` bytes are unchanged.
@@ -145,23 +145,22 @@ pub trait PagedMemory: GuestMemory {
         len: u32,
     ) -> Result<Self::Sealed, PagesError>;
 
-    /// Shows shared memory, which does not end before the last of `pages`, in their place; what the guest writes
-    /// there stays its own.
+    /// Maps shared memory, which is at least as long as `pages`, in their place. The guest's writes stay private.
     ///
     /// # Errors
     /// When the system refuses.
     fn show(&mut self, pages: Pages, sealed: BorrowedFd<'_>) -> Result<(), PagesError>;
 
-    /// True when the guest has changed nothing in `pages` since [`Self::show`]; false also when the host cannot tell.
+    /// True if the guest has changed nothing in `pages` since [`Self::show`]; false also if the host cannot tell.
     fn is_as_shown(&self, source: &Self::Source, pages: Pages) -> bool;
 
-    /// Makes `pages` ordinary memory, zero.
+    /// Makes `pages` ordinary, zeroed memory.
     ///
     /// # Errors
     /// When the system refuses.
     fn clear(&mut self, pages: Pages) -> Result<(), PagesError>;
 
-    /// Host address of offset 0 modulo `modulus`; `None` when no page can be replaced at all.
+    /// Host address of offset 0 modulo `modulus`; `None` if no page can be replaced.
     fn phase(&self, modulus: u32) -> Option<u32>;
 }
 

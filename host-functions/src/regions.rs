@@ -1,19 +1,20 @@
-//! The regions of one instance: which pages of its linear memory are backed by shared memory, and whether the
-//! guest writes there, has sealed them, or has them from somebody else. `region_share`, `region_seal`,
-//! `region_release` and `region_info` change and describe them; `request_dispatcher` sends sealed ones.
+//! The regions of one instance: pages of its linear memory that shared memory backs. Runs in a worker.
+//!
+//! A region is open for writing, sealed, or received from another function. `region_share`, `region_seal`,
+//! `region_release` and `region_info` change and describe regions; `request_dispatcher` sends sealed ones.
 //!
 //! Invariants:
-//! - Regions do not overlap, and there are at most [`REGIONS_MAX`]: an instance that is kept from request to
-//!   request holds no more shared memory than these.
-//! - What is sealed never changes: every callee of a region gets the same bytes.
-//! - As long as pages show leased memory, its token is kept here.
+//! - Regions do not overlap, and there are at most [`REGIONS_MAX`]. This bounds the shared memory of an instance that
+//!   serves many requests.
+//! - Sealed bytes never change: every callee of a region gets the same bytes.
+//! - While pages show leased memory, its token is kept here.
 
 use std::ops::Range;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use cwasi_abi::{Errno, HUGE_PAGE, INLINE_MAX, REGION_PAGE, REGIONS_MAX, RegionInfo};
 
-use crate::pages::{PagedMemory, Pages, PagesError, Shared, SharedMemory as _, Token};
+use crate::pages::{PagedMemory, Pages, PagesError, SharedBytes, SharedMemory as _, Token};
 use crate::{GuestPtr, Host, Level};
 
 /// The regions of one instance.
@@ -183,7 +184,7 @@ impl<M: PagedMemory> Regions<M> {
     /// The shared memory that the `len` bytes at `ptr` are and no guest can change; `None` when these bytes are to
     /// be copied.
     #[must_use]
-    pub fn sealed(&self, ptr: GuestPtr, len: u64) -> Option<Shared<'_>> {
+    pub fn sealed(&self, ptr: GuestPtr, len: u64) -> Option<SharedBytes<'_>> {
         let here = self.known.iter().filter(|region| region.pages.start() == ptr && is_large(len));
         here.into_iter().find_map(|region| match &region.backing {
             Backing::Sealed { sealed, len: sealed_len } if *sealed_len == len => {
@@ -193,7 +194,7 @@ impl<M: PagedMemory> Regions<M> {
                 tokens,
                 whole: Some(Whole { fd, len: shown_len, goes_on: true }),
                 ..
-            } if *shown_len == len => Some(Shared { fd: fd.as_fd(), token: tokens.first() }),
+            } if *shown_len == len => Some(SharedBytes { fd: fd.as_fd(), token: tokens.first() }),
             _ => None,
         })
     }
@@ -207,7 +208,7 @@ impl<M: PagedMemory> Regions<M> {
         memory: &mut M,
         ptr: GuestPtr,
         len: u32,
-    ) -> Result<Option<Shared<'_>>, PagesError> {
+    ) -> Result<Option<SharedBytes<'_>>, PagesError> {
         if is_large(u64::from(len)) {
             self.seal_open(memory, ptr, len)?;
         }
@@ -220,7 +221,7 @@ impl<M: PagedMemory> Regions<M> {
         &mut self,
         memory: &mut M,
         (ptr, room): (GuestPtr, u32),
-        shared: &Shared<'_>,
+        shared: &SharedBytes<'_>,
         len: u64,
         block: ShownIn,
     ) -> bool {
@@ -254,7 +255,7 @@ impl<M: PagedMemory> Regions<M> {
         &mut self,
         memory: &mut M,
         (ptr, len): (GuestPtr, u32),
-        parts: impl Iterator<Item = (u32, Shared<'a>, u64)>,
+        parts: impl Iterator<Item = (u32, SharedBytes<'a>, u64)>,
     ) -> usize {
         let Ok(block) = Pages::new(ptr, len) else { return 0 };
         let free = self.has_room(block).is_ok() && !self.is_the_guests(block);

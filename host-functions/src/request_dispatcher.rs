@@ -1,11 +1,11 @@
-//! `request_dispatcher(target_ptr, target_len, payload_ptr, payload_len, outcome_out) -> errno`
+//! `request_dispatcher(target_ptr, target_len, payload_ptr, payload_len, outcome_out) -> errno`. Runs in a worker.
 
 use std::os::fd::AsFd as _;
 
 use cwasi_abi::{Errno, Outcome, PAYLOAD_MAX, TARGET_MAX};
 
 use crate::{
-    CallFailure, GuestMemory, GuestPtr, Host, Outgoing, PagedMemory, Regions, Response, Shared,
+    CallFailure, GuestMemory, GuestPtr, Host, Outgoing, PagedMemory, Regions, Response, SharedBytes,
 };
 
 #[expect(clippy::cast_possible_truncation, reason = "16")]
@@ -145,7 +145,7 @@ pub(crate) fn outgoing<'a, M: PagedMemory>(
 ) -> Outgoing<'a> {
     let len = bytes.len() as u64;
     match regions.and_then(|regions| regions.sealed(ptr, len)) {
-        Some(Shared { fd, token }) => {
+        Some(SharedBytes { fd, token }) => {
             Outgoing::Sealed { fd, len, token: token.map(|token| token.as_fd()) }
         }
         None => Outgoing::Bytes(bytes),

@@ -1,4 +1,4 @@
-//! `response_read(handle, ptr, len) -> errno`
+//! `response_read(handle, ptr, len) -> errno`. Runs in a worker.
 
 use cwasi_abi::Errno;
 

@@ -1,4 +1,4 @@
-//! Responses that the guest has not read yet, by handle.
+//! Unread responses of a guest, by handle. Runs in a worker.
 
 use std::collections::BTreeMap;
 use std::fmt;

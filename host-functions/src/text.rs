@@ -1,4 +1,4 @@
-//! Text from guests: bounded, whole characters.
+//! Text from guests, cut to a bound at a whole character. Runs in a worker.
 
 /// At most `max` bytes, not ending inside a character.
 pub(crate) fn cut(bytes: &[u8], max: usize) -> &[u8] {

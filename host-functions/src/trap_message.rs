@@ -1,4 +1,4 @@
-//! `trap_message(ptr, len) -> errno`
+//! `trap_message(ptr, len) -> errno`. Runs in a worker.
 
 use cwasi_abi::{Errno, TRAP_MESSAGE_MAX};
 

@@ -1,4 +1,4 @@
-//! `cwasi-sandbox`: the data plane's binary. Linked with the engine; started by the shim only.
+//! `cwasi-sandbox`: zygote, builder, sandbox init, worker and compiler. Only the shim starts it. Links the engine.
 #![expect(unsafe_code, reason = "takes the place of a function of libc")]
 
 use std::path::PathBuf;

@@ -1,6 +1,7 @@
-//! Annotations `cwasi.*` of one container → [`FunctionSpec`] (table in `docs/annotations.md`).
+//! Parses the annotations `cwasi.*` of one container into a [`FunctionSpec`] (table in `docs/annotations.md`). Runs
+//! in launcher and shim daemon.
 //!
-//! Every problem is reported at once. An unknown key is an error that names the nearest valid key.
+//! Invariant: an error lists every problem, and for an unknown key the nearest valid one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +13,7 @@ use super::embed;
 pub use super::embed::{EMBED_MAX, Embed};
 use super::values;
 use crate::wire::control::{FanIn, Isolation, ModeHint, Partial, Role};
-use crate::wire::egress::Entry;
+use crate::wire::egress::EgressEntry;
 
 mod readers;
 #[cfg(test)]
@@ -26,29 +27,32 @@ use readers::{
 pub const CONCURRENCY_MAX: u64 = 256;
 /// Longest queue of one function.
 pub const QUEUE_MAX: u64 = 65_536;
-/// Workers of a function that does not say.
+/// Default number of workers.
 pub const CONCURRENCY_DEFAULT: u32 = 1;
-/// Queue of a function that does not say.
+/// Default length of the queue.
 pub const QUEUE_DEFAULT: u32 = 64;
-/// Payload limit of a function that does not say, in bytes.
+/// Default payload limit in bytes.
 pub const MAX_PAYLOAD_DEFAULT: u64 = 256 << 20;
-/// Fewest parts that a fan-in of a fixed number has.
+/// Fewest parts of a fan-in with a fixed number.
 pub const FAN_IN_MIN: u64 = 2;
-/// How long a group waits after its first part when the function does not say: half of what callers wait.
+/// Default wait of a group after its first part: half of a caller's default wait.
 pub const FAN_IN_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
-/// Least linear memory that says anything: a page of WebAssembly.
+/// Smallest linear memory: a page of WebAssembly.
 const MEMORY_MIN: u64 = 65_536;
-/// Most linear memory of a 32-bit module, in bytes.
+/// Largest linear memory of a 32-bit module in bytes.
 pub const MEMORY_MAX: u64 = 4 << 30;
-/// Most problems that one message lists.
+/// Most problems in one message.
 const PROBLEMS_MAX: usize = 32;
+
+/// Likeness of two names, at most 1, from which one may be the other misspelt.
+const NEAR: f64 = 0.85;
 
 const PREFIX: &str = "cwasi.";
 /// CRI: `sandbox` for the pause container.
 const CRI_CONTAINER_TYPE: &str = "io.kubernetes.cri.container-type";
 /// CRI: name of the container within its pod.
 const CRI_CONTAINER_NAME: &str = "io.kubernetes.cri.container-name";
-/// CRI: id of the pod's sandbox, the group's key.
+/// CRI: id of the pod's sandbox, which is the group's key.
 pub const CRI_SANDBOX_ID: &str = "io.kubernetes.cri.sandbox-id";
 /// CRI: Kubernetes namespace of the pod.
 pub const CRI_SANDBOX_NAMESPACE: &str = "io.kubernetes.cri.sandbox-namespace";
@@ -77,7 +81,7 @@ pub const KEYS: [&str; 20] = [
     FAN_IN_PARTIAL,
 ];
 
-/// Keys that say something about secondaries only.
+/// Keys for secondaries only.
 const SECONDARY_ONLY: [&str; 8] = [
     "cwasi.allow",
     "cwasi.concurrency",
@@ -93,7 +97,7 @@ const FAN_IN: &str = "cwasi.fan-in";
 const FAN_IN_TIMEOUT: &str = "cwasi.fan-in.timeout";
 const FAN_IN_PARTIAL: &str = "cwasi.fan-in.partial";
 
-/// What the annotations of one container say about its function.
+/// The parsed annotations of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionSpec {
     /// Primary or secondary.
@@ -104,38 +108,44 @@ pub struct FunctionSpec {
     pub workflow: String,
     /// Trust group, empty when there is none.
     pub trust: String,
-    /// What is to run in its VM.
+    /// Modules to embed.
     pub embed: Vec<Embed>,
-    /// Which modes its calls may take.
+    /// Mode of its calls.
     pub mode: ModeHint,
-    /// Who may call it; empty = its own scope.
+    /// Allowed callers; empty = its own scope.
     pub allow: Vec<String>,
     /// Workers.
     pub concurrency: u32,
-    /// Requests that may wait.
+    /// Most requests that wait.
     pub queue: u32,
-    /// How long an instance lives.
+    /// Lifetime of an instance.
     pub isolation: Isolation,
     /// Longest invocation.
     pub timeout: Option<Duration>,
     /// Largest payload and response in bytes.
     pub max_payload: u64,
-    /// Most linear memory in bytes.
+    /// Largest linear memory in bytes.
     pub memory: Option<u64>,
-    /// Destinations on the network; empty = no sockets.
-    pub network: Vec<Entry>,
+    /// Allowed destinations; empty = no sockets.
+    pub network: Vec<EgressEntry>,
     /// Exit after this many requests; 0 = never.
     pub max_requests: u64,
-    /// Exit after this long without a request.
+    /// Exit after this time without a request.
     pub idle: Option<Duration>,
-    /// Calls are parts of groups.
+    /// Settings of a fan-in.
     pub fan_in: Option<FanIn>,
     /// Kubernetes namespace of the pod; empty outside Kubernetes.
     pub pod_namespace: String,
     /// Id of the pod's sandbox; empty outside Kubernetes.
     pub pod: String,
-    /// `cwasi.*` keys that were given (for native containers, where they are an error).
+    /// The given `cwasi.*` keys, which are an error on native containers.
     pub given: Vec<String>,
+    /// True when there were `cwasi.*` keys at all, for whichever container of the pod.
+    pub has_any: bool,
+    /// Name of the container in its pod, when its role is said for all containers of the pod.
+    pub shares_role: Option<String>,
+    /// What may not be meant as it is written.
+    pub doubts: Vec<String>,
 }
 
 impl Default for FunctionSpec {
@@ -161,14 +171,17 @@ impl Default for FunctionSpec {
             pod_namespace: String::new(),
             pod: String::new(),
             given: Vec::new(),
+            has_any: false,
+            shares_role: None,
+            doubts: Vec::new(),
         }
     }
 }
 
-/// All that is wrong with a container's annotations.
+/// All problems of a container's annotations.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct AnnotationError {
-    /// One line each.
+    /// One text for each problem.
     pub problems: Vec<String>,
 }
 
@@ -184,10 +197,10 @@ impl fmt::Display for AnnotationError {
 }
 
 impl FunctionSpec {
-    /// Reads the annotations of one container.
+    /// Parses the annotations of one container.
     ///
     /// # Errors
-    /// Every problem together.
+    /// All problems.
     pub fn parse<'a>(
         annotations: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, AnnotationError> {
@@ -196,13 +209,15 @@ impl FunctionSpec {
         let mut spec = Self {
             pod: text(CRI_SANDBOX_ID),
             pod_namespace: text(CRI_SANDBOX_NAMESPACE),
+            has_any: all.keys().any(|key| is_ours(key)),
             ..Self::default()
         };
         if all.get(CRI_CONTAINER_TYPE) == Some(&"sandbox") {
             return Ok(spec);
         }
         let mut problems = Vec::new();
-        let values = own_values(&all, &mut problems);
+        let Values { values, shares_role, doubts } = own_values(&all, &mut problems);
+        (spec.shares_role, spec.doubts) = (shares_role, doubts);
         spec.given = values.keys().map(|key| (*key).to_owned()).collect();
         for (key, value) in &values {
             if let Err(problem) = spec.apply(key, value) {
@@ -267,7 +282,7 @@ impl FunctionSpec {
         }
         if !self.embed.is_empty() && self.workflow.is_empty() && self.trust.is_empty() {
             problems.push(
-                "cwasi.embed needs cwasi.workflow or cwasi.trust: what is embedded joins that group"
+                "cwasi.embed needs cwasi.workflow or cwasi.trust: embedded modules join that group"
                     .to_owned(),
             );
         }
@@ -290,14 +305,19 @@ impl FunctionSpec {
     }
 }
 
-/// The `cwasi.*` values for this container: `key.<container>` wins over `key`.
-fn own_values<'a>(
-    all: &BTreeMap<&'a str, &'a str>,
-    problems: &mut Vec<String>,
-) -> BTreeMap<&'static str, &'a str> {
+/// The `cwasi.*` annotations of a pod, as one container sees them.
+struct Values<'a> {
+    values: BTreeMap<&'static str, &'a str>,
+    shares_role: Option<String>,
+    doubts: Vec<String>,
+}
+
+/// The values of this container: `key.<container>` overrides `key`.
+fn own_values<'a>(all: &BTreeMap<&'a str, &'a str>, problems: &mut Vec<String>) -> Values<'a> {
     let container = all.get(CRI_CONTAINER_NAME).copied();
     let mut values = BTreeMap::new();
     let mut own = BTreeMap::new();
+    let mut others = Vec::new();
     for (given, value) in all.iter().filter(|(key, _)| is_ours(key)) {
         if let Some(key) = KEYS.iter().find(|key| *key == given) {
             values.insert(*key, *value);
@@ -311,16 +331,33 @@ fn own_values<'a>(
             (Some((key, name)), Some(container)) if name == container => {
                 own.insert(key, *value);
             }
-            // For another container of the pod.
-            (Some(_), Some(_)) => {}
+            (Some((_, name)), Some(_)) => others.push((*given, name)),
             _ => problems.push(unknown(given)),
         }
     }
+    let says_role = |values: &BTreeMap<&str, &str>| {
+        values.contains_key("cwasi.role") || values.contains_key("cwasi.secondary.function")
+    };
+    let shares_role = container.filter(|_| says_role(&values) && !says_role(&own));
+    let doubts = match container {
+        // Who has annotations of its own is not the one that a misspelt name means.
+        Some(container) if own.is_empty() => misspelt(&others, container),
+        _ => Vec::new(),
+    };
     values.extend(own);
-    values
+    Values { values, shares_role: shares_role.map(str::to_owned), doubts }
 }
 
-/// True for a key with our prefix, also in another case: then it is not known.
+/// Keys for other containers whose names are much like this one's.
+fn misspelt(others: &[(&str, &str)], container: &str) -> Vec<String> {
+    let near = others.iter().filter(|(_, name)| strsim::jaro_winkler(name, container) >= NEAR);
+    near.map(|(key, name)| {
+        format!("{key} is for a container {name}; this one is called {container}, and no annotation names it")
+    })
+    .collect()
+}
+
+/// True for a key with the prefix `cwasi.` in any case. Other cases are unknown keys.
 fn is_ours(key: &str) -> bool {
     key.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
 }

@@ -1,7 +1,7 @@
-//! `[compile]` of the node's configuration: what compiling modules may cost this node.
+//! `[compile]` of the node's configuration: limits of compiling. Runs in the shim daemon.
 //!
-//! The compiler reads untrusted input and takes a multiple of a module's size in memory and time, so both have limits,
-//! and so has what a module consists of: a few bytes of WebAssembly can stand for gigabytes in the compiler.
+//! The compiler reads untrusted input, and takes a multiple of a module's size in memory and time. A few bytes of
+//! WebAssembly can stand for gigabytes in the compiler, so the size and number of a module's parts are limited, too.
 
 use std::path::{Component, Path};
 
@@ -9,31 +9,31 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::values;
 
-/// Largest size that can be set, in bytes.
+/// Largest configurable size in bytes.
 const SIZE_MAX: u64 = 1 << 40;
-/// Bytes of a MiB.
+/// Bytes per MiB.
 const MIB: u64 = 1 << 20;
 
-/// Limits of compiling modules. Sizes are written as `"512MiB"` or as a number of bytes.
+/// Limits of compiling. A size is a text such as `"512MiB"` or a number of bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompileConfig {
     /// Most compilers at once, over all shims that share the cache; 0 = half of the processors, at least one.
     pub jobs: usize,
-    /// Memory of one compiler: for any module, and for each MiB of it.
+    /// Memory of one compiler: this, plus `memory_per_mib` for each MiB of the module.
     #[serde(deserialize_with = "size")]
     pub memory: u64,
     /// See `memory`.
     #[serde(deserialize_with = "size")]
     pub memory_per_mib: u64,
-    /// Memory of all compilers together, and so of each; 0 = half of the machine's.
+    /// Memory of all compilers together, which also bounds each; 0 = half of the machine's.
     #[serde(deserialize_with = "size_or_zero")]
     pub memory_total: u64,
-    /// Processor time of one compiler in seconds: for any module, and for each MiB of it.
+    /// Processor time of one compiler in seconds: this, plus `cpu_seconds_per_mib` for each MiB of the module.
     pub cpu_seconds: u64,
     /// See `cpu_seconds`.
     pub cpu_seconds_per_mib: u64,
-    /// Cgroup of the compilers, below the root of each hierarchy; empty = none of their own.
+    /// Cgroup of the compilers, below the root of each hierarchy; empty = none.
     pub cgroup: String,
     /// Most functions of a module.
     pub functions: u64,
@@ -64,7 +64,7 @@ impl Default for CompileConfig {
     }
 }
 
-/// What one compiler may use.
+/// Limits of one compiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompilerLimits {
     /// Memory in bytes.
@@ -80,13 +80,13 @@ impl CompileConfig {
         if self.jobs == 0 { (processors / 2).max(1) } else { self.jobs }
     }
 
-    /// Most memory of all compilers together on a machine with `memory` bytes.
+    /// Memory of all compilers together on a machine with `memory` bytes.
     #[must_use]
     pub fn memory_total_for(&self, memory: u64) -> u64 {
         if self.memory_total == 0 { memory / 2 } else { self.memory_total }
     }
 
-    /// What the compiler of a module of `length` bytes may use, where all have `memory_total` bytes.
+    /// Limits of the compiler of a module of `length` bytes. `memory_total` bounds all compilers together.
     #[must_use]
     pub fn limits_for(&self, length: u64, memory_total: u64) -> CompilerLimits {
         let scaled = |base: u64, per_mib: u64| {
@@ -99,10 +99,10 @@ impl CompileConfig {
         }
     }
 
-    /// What is wrong with it.
+    /// Checks the values.
     ///
     /// # Errors
-    /// For the user.
+    /// The fault, for the user.
     pub(super) fn validate(&self) -> Result<(), String> {
         let inside =
             Path::new(&self.cgroup).components().all(|c| matches!(c, Component::Normal(_)));
@@ -127,16 +127,16 @@ impl CompileConfig {
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Size {
+enum ByteSize {
     Bytes(u64),
     Text(String),
 }
 
 fn size_or_zero<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    let text = match Size::deserialize(deserializer)? {
-        Size::Bytes(0) => return Ok(0),
-        Size::Bytes(bytes) => bytes.to_string(),
-        Size::Text(text) => text,
+    let text = match ByteSize::deserialize(deserializer)? {
+        ByteSize::Bytes(0) => return Ok(0),
+        ByteSize::Bytes(bytes) => bytes.to_string(),
+        ByteSize::Text(text) => text,
     };
     values::size(&text, SIZE_MAX)
         .map_err(|problem| serde::de::Error::custom(format!("`{text}` {problem}")))

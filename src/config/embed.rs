@@ -1,10 +1,10 @@
-//! `cwasi.embed`: what the deployment of a function wants in its VM.
+//! Parses `cwasi.embed`: the modules to run in a function's VM. Runs in launcher and shim daemon.
 
 use super::values;
 
-/// Most entries of one function; more would not fit into a VM's budget anyway.
+/// Most entries of one function.
 pub const EMBED_MAX: usize = 32;
-/// How a digest starts that containerd gives to images.
+/// Prefix of containerd's image digests.
 const SHA256: &str = "sha256:";
 /// Hexadecimal digits of a sha256.
 const SHA256_DIGITS: usize = 64;
@@ -14,15 +14,15 @@ const HOSTS: [&str; 2] = [cwasi_abi::IMPORT_MODULE, "wasi_snapshot_preview1"];
 /// One entry: `module[=image[@digest]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Embed {
-    /// Name of the import module, or of the function that is called.
+    /// Name of the import module or of the called function.
     pub module: String,
-    /// Image that it comes from; `None` = that of a trusted function of this name.
+    /// Its image; `None` = the image of a trusted function of this name.
     pub image: Option<String>,
-    /// Digest that the image must have, `sha256:…`.
+    /// Required digest of the image, `sha256:…`.
     pub digest: Option<String>,
 }
 
-/// Reads the annotation's value.
+/// Parses the annotation's value.
 pub(super) fn parse(value: &str) -> Result<Vec<Embed>, String> {
     let mut entries: Vec<Embed> = Vec::new();
     for text in values::list(value)? {

@@ -1,13 +1,17 @@
-//! Everything that a user can configure, parsed once: annotations of a container ([`annotations`]) and the
-//! node's own settings ([`node`], [`compile`]). Nothing else reads annotations, options, files or variables.
+//! The whole configuration, parsed once: annotations of a container ([`annotations`]) and the node's settings
+//! ([`node`], [`compile`], [`cgroup`]). Runs in launcher and shim daemon.
+//!
+//! Invariant: no other folder reads annotations, options, configuration files or variables.
 
 pub mod annotations;
+pub mod cgroup;
 pub mod compile;
 mod embed;
 pub mod node;
 mod values;
 
 pub use annotations::{AnnotationError, FunctionSpec};
+pub use cgroup::{CgroupDriver, RuncOptions};
 pub use compile::{CompileConfig, CompilerLimits};
 pub use node::{NodeConfig, NodeConfigError};
 pub use values::name as function_name;

@@ -1,7 +1,8 @@
-//! Settings of the node: where state and cache live, its name.
+//! The node's settings. Runs in launcher and shim daemon.
 //!
-//! One TOML document, from the first of: the runtime options' `config_body`, their `config_path`, the file
-//! that `CWASI_CONFIG` names, `/etc/cwasi/config.toml`, defaults.
+//! One TOML document, from the first of: the runtime options' `config_body`, their `config_path`, the file that
+//! `CWASI_CONFIG` names, `/etc/cwasi/config.toml`, defaults. runc's options (`SystemdCgroup`, `ShimCgroup`) in the body
+//! override the document. A body with only these is no document: the next source counts.
 
 use std::env;
 use std::fmt;
@@ -11,45 +12,48 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::cgroup::{self, CgroupDriver, RuncOptions};
 use super::compile::CompileConfig;
 
-/// Variable that names a configuration file.
+/// Environment variable with the path of a configuration file.
 pub const CONFIG_VARIABLE: &str = "CWASI_CONFIG";
-/// Configuration file of a node that says nothing else.
+/// Default configuration file.
 pub const CONFIG_FILE: &str = "/etc/cwasi/config.toml";
+/// Origin of a body, for errors.
+const OPTIONS: &str = "the runtime options";
 /// Longest state directory in bytes: a receiver's socket below it must fit into `sun_path` (108 bytes).
 pub const STATE_DIR_MAX: usize = 64;
 
-/// The configuration cannot be used.
+/// The node's configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeConfigError {
-    /// The file cannot be read.
+    /// The file is unreadable.
     #[error("configuration file {path} cannot be read: {source}", path = path.display())]
     Read {
         /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It is not what it should be.
+    /// The document is invalid.
     #[error("configuration from {origin} is not valid: {message}")]
     Invalid {
-        /// Where it came from.
+        /// Origin of the document.
         origin: String,
-        /// What is wrong.
+        /// The fault.
         message: String,
     },
 }
 
-/// `redis://[user:password@]host[:port][/db]` or `rediss://…`. It may hold a password, so it prints as nothing
-/// and is written only into the group's own state, which root alone can read.
+/// `redis://[user:password@]host[:port][/db]` or `rediss://…`. It may hold a password, so `Debug` hides it, and only
+/// files that root alone can read contain it.
 #[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(transparent)]
 pub struct RedisUrl(String);
 
 impl RedisUrl {
-    /// The URL itself, for the connection and for nothing else.
+    /// The URL, only for the connection.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -74,12 +78,17 @@ pub struct NodeConfig {
     pub node: String,
     /// Trust groups (`cwasi.trust`) that may span Kubernetes namespaces.
     pub trust_groups: Vec<String>,
-    /// Filter of the shim's log, as `tracing` spells it.
+    /// Filter of the shim's log, in the syntax of `tracing`.
     pub log: String,
-    /// Where nodes meet for the networked buffer; `None` = this node has neighbours of its own only.
+    /// Server of the networked buffer; `None` = calls stay on this host.
     pub redis_url: Option<RedisUrl>,
-    /// Certificates that a `rediss://` server may be signed by, as a PEM file; `None` = the system's.
+    /// PEM file of certificates that may sign the server's; `None` = the system's.
     pub redis_ca: Option<PathBuf>,
+    /// Creator of containers' cgroups. runc's option `SystemdCgroup` overrides it.
+    pub cgroup_driver: CgroupDriver,
+    /// Cgroup of shim daemons and zygotes, below the root of each hierarchy; empty = containerd's. runc's option
+    /// `ShimCgroup` overrides it.
+    pub shim_cgroup: String,
     /// Limits of compiling modules.
     pub compile: CompileConfig,
 }
@@ -94,19 +103,46 @@ impl Default for NodeConfig {
             log: "info".to_owned(),
             redis_url: None,
             redis_ca: None,
+            cgroup_driver: CgroupDriver::default(),
+            shim_cgroup: String::new(),
             compile: CompileConfig::default(),
         }
     }
 }
 
 impl NodeConfig {
-    /// The node's configuration; `body` and `path` are those of the runtime options.
+    /// Loads the node's configuration. `body` and `path` come from the runtime options.
     ///
     /// # Errors
-    /// When the source that counts cannot be read or is not valid.
+    /// When the chosen source cannot be read or is invalid.
     pub fn load(body: Option<&str>, path: Option<&Path>) -> Result<Self, NodeConfigError> {
+        let (runc, body) = match body.map(RuncOptions::take_from).transpose().map_err(in_options)? {
+            Some((runc, rest)) => (runc, rest),
+            None => (RuncOptions::default(), None),
+        };
+        Self::from_first(body.as_deref(), path)?.with(&runc)
+    }
+
+    /// Overrides settings by runc's options.
+    ///
+    /// # Errors
+    /// When an option's value is invalid.
+    pub fn with(mut self, runc: &RuncOptions) -> Result<Self, NodeConfigError> {
+        match runc.systemd_cgroup {
+            Some(true) => self.cgroup_driver = CgroupDriver::Systemd,
+            Some(false) => self.cgroup_driver = CgroupDriver::Cgroupfs,
+            None => {}
+        }
+        if let Some(path) = &runc.shim_cgroup {
+            cgroup::check_shim_cgroup(path).map_err(in_options)?;
+            self.shim_cgroup.clone_from(path);
+        }
+        Ok(self)
+    }
+
+    fn from_first(body: Option<&str>, path: Option<&Path>) -> Result<Self, NodeConfigError> {
         if let Some(body) = body.filter(|body| !body.trim().is_empty()) {
-            return Self::parse(body, "the runtime options");
+            return Self::parse(body, OPTIONS);
         }
         if let Some(path) = path.filter(|path| !path.as_os_str().is_empty()) {
             return Self::read(path);
@@ -133,7 +169,7 @@ impl NodeConfig {
     fn parse(text: &str, origin: &str) -> Result<Self, NodeConfigError> {
         let invalid =
             |message: String| NodeConfigError::Invalid { origin: origin.to_owned(), message };
-        // Without the parser's quotation of the line, which may be the one with the password.
+        // The parser's own message would quote the line, which may contain the password.
         let config: Self = toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
             invalid(format!("line {line}: {}", error.message()))
@@ -144,6 +180,7 @@ impl NodeConfig {
             }
         }
         config.compile.validate().map_err(invalid)?;
+        cgroup::check_shim_cgroup(&config.shim_cgroup).map_err(invalid)?;
         if config.state_dir.as_os_str().len() > STATE_DIR_MAX {
             return Err(invalid(format!(
                 "state_dir = {:?} is longer than {STATE_DIR_MAX} bytes; socket paths below it would not fit",
@@ -160,9 +197,29 @@ impl NodeConfig {
     }
 }
 
+fn in_options(message: String) -> NodeConfigError {
+    NodeConfigError::Invalid { origin: OPTIONS.to_owned(), message }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runcs_options_count_beside_the_document() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("n.toml");
+        fs::write(&file, "node = \"edge\"\nshim_cgroup = \"/a\"").unwrap();
+        let alone = NodeConfig::load(Some("SystemdCgroup = true\n"), Some(&file)).unwrap();
+        assert_eq!(alone.cgroup_driver, CgroupDriver::Systemd);
+        assert_eq!((alone.node.as_str(), alone.shim_cgroup.as_str()), ("edge", "/a"));
+        let body = "SystemdCgroup = false\nShimCgroup = \"/b\"\ncgroup_driver = \"systemd\"";
+        let beside = NodeConfig::load(Some(body), Some(&file)).unwrap();
+        assert_eq!(beside.cgroup_driver, CgroupDriver::Cgroupfs);
+        assert_eq!((beside.node.as_str(), beside.shim_cgroup.as_str()), ("", "/b"));
+        let own = NodeConfig::load(Some("cgroup_driver = \"systemd\""), None).unwrap();
+        assert_eq!(own.cgroup_driver, CgroupDriver::Systemd);
+    }
 
     #[test]
     fn a_body_counts_and_defaults_fill_it() {
@@ -188,10 +245,15 @@ mod tests {
             ("state_dir = \"x\"", "absolute"),
             ("redis_url = \"h:6379\"", "redis://"),
             ("[compile]\ncpus = 1", "unknown field `cpus`"),
-            ("[compile]\nmemory = \"much\"", "`much` is no size such as"),
+            ("[compile]\nmemory = \"much\"", "`much` is not a size such as"),
             ("[compile]\nmemory = 0", "larger than zero"),
             ("[compile]\nlocals = 0", "compile.locals must be larger than zero"),
             ("[compile]\ncgroup = \"../x\"", "compile.cgroup"),
+            ("cgroup_driver = \"cgroup\"", "systemd"),
+            ("shim_cgroup = \"/a/../b\"", "ShimCgroup"),
+            ("ShimCgroup = \"x.slice:a:b\"", "ShimCgroup"),
+            ("SystemdCgroup = \"yes\"", "true or false"),
+            ("SystemdCgroup = true\nBinaryName = \"runc\"", "unknown field `BinaryName`"),
         ] {
             let error = NodeConfig::load(Some(body), None).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");

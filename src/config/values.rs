@@ -1,4 +1,4 @@
-//! Parsers of single values: what is accepted, and what the message says otherwise.
+//! Parsers of single values, with the texts of their errors. Runs in launcher and shim daemon.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -10,18 +10,18 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(Duration::ZERO) => Err("must be longer than zero".to_owned()),
         Ok(duration) => Ok(duration),
-        Err(error) => Err(format!("is no duration such as 500ms, 30s or 5m ({error})")),
+        Err(error) => Err(format!("is not a duration such as 500ms, 30s or 5m ({error})")),
     }
 }
 
 /// A size in bytes such as `65536`, `64KiB`, `256Mi`, `1GB`, within `1..=max`.
 pub fn size(text: &str, max: u64) -> Result<u64, String> {
     let size = ByteSize::from_str(text)
-        .map_err(|_| "is no size such as 65536, 64KiB or 256Mi".to_owned())?
+        .map_err(|_| "is not a size such as 65536, 64KiB or 256Mi".to_owned())?
         .as_u64();
     match size {
         0 => Err("must be larger than zero".to_owned()),
-        size if size > max => Err(format!("is larger than the most possible, {max} bytes")),
+        size if size > max => Err(format!("is larger than the maximum of {max} bytes")),
         size => Ok(size),
     }
 }
@@ -31,7 +31,7 @@ pub fn number(text: &str, min: u64, max: u64) -> Result<u64, String> {
     text.parse()
         .ok()
         .filter(|number| (min..=max).contains(number))
-        .ok_or_else(|| format!("is no whole number from {min} to {max}"))
+        .ok_or_else(|| format!("is not a whole number from {min} to {max}"))
 }
 
 /// A name: 1 to 63 of `a-z A-Z 0-9 - _ .`, first and last a letter or digit.
@@ -44,14 +44,15 @@ pub fn name(text: &str) -> Result<String, String> {
     if edge(text.chars().next()) && edge(text.chars().last()) && text.chars().all(inner) {
         return Ok(text.to_owned());
     }
-    Err("is no name: letters, digits, `-`, `_`, `.`, first and last a letter or digit".to_owned())
+    Err("is not a name: use letters, digits, `-`, `_`, `.`, first and last a letter or digit"
+        .to_owned())
 }
 
 /// A comma-separated list, each entry trimmed and not empty.
 pub fn list(text: &str) -> Result<Vec<String>, String> {
     let entries: Vec<_> = text.split(',').map(|entry| entry.trim().to_owned()).collect();
     if entries.iter().any(String::is_empty) {
-        return Err("is no comma-separated list without empty entries".to_owned());
+        return Err("must be a comma-separated list without empty entries".to_owned());
     }
     Ok(entries)
 }

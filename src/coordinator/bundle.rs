@@ -1,4 +1,4 @@
-//! What a bundle's OCI configuration says about a function.
+//! Reads a function's settings from its bundle's OCI configuration. Runs in the shim daemon.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -8,18 +8,18 @@ use oci_spec::runtime::{Mount, Spec};
 use super::error::PlanError;
 use crate::config::annotations::{AnnotationError, FunctionSpec};
 use crate::wire::control::Files;
-use crate::wire::egress::{Egress, Entry as Destination, HOSTS_FILE, RESOLVER_FILE};
+use crate::wire::egress::{Egress, EgressEntry as Destination, HOSTS_FILE, RESOLVER_FILE};
 
-/// The OCI configuration of a bundle.
+/// Reads the OCI configuration of a bundle.
 ///
 /// # Errors
-/// When there is none or it cannot be read.
+/// When the file is missing or invalid.
 pub fn load_spec(bundle: &Path) -> Result<Spec, PlanError> {
     let path = bundle.join("config.json");
     Spec::load(&path).map_err(|source| PlanError::Bundle { path, source })
 }
 
-/// What the annotations of a container say.
+/// Parses the annotations of a container.
 ///
 /// # Errors
 /// All problems together.
@@ -29,7 +29,7 @@ pub fn function_spec(spec: &Spec) -> Result<FunctionSpec, AnnotationError> {
     FunctionSpec::parse(annotations.iter().map(|(key, value)| (key.as_str(), value.as_str())))
 }
 
-/// True for the container that holds a pod's namespaces.
+/// True for a pod's pause container.
 pub(super) fn is_pause_container(spec: &Spec) -> bool {
     let annotation =
         spec.annotations().as_ref().and_then(|all| all.get("io.kubernetes.cri.container-type"));
@@ -41,7 +41,7 @@ pub(crate) fn args(spec: &Spec) -> &[String] {
     spec.process().as_ref().and_then(|process| process.args().as_deref()).unwrap_or_default()
 }
 
-/// The annotation's name, else that of the module's file.
+/// The annotated name, or else the module's file name.
 pub(crate) fn function_name(
     annotations: &FunctionSpec,
     command: &str,
@@ -56,14 +56,15 @@ pub(crate) fn function_name(
 }
 
 /// The container's memory limit in bytes; `None` without one.
-pub(super) fn memory_limit(spec: &Spec) -> Option<u64> {
+pub(crate) fn memory_limit(spec: &Spec) -> Option<u64> {
     let resources = spec.linux().as_ref()?.resources().as_ref()?;
     let limit = u64::try_from(resources.memory().as_ref()?.limit()?).ok()?;
     (limit > 0).then_some(limit)
 }
 
-/// Names are looked up in files that the operator mounted, never in those of an image.
-pub(super) fn egress(spec: &Spec, entries: Vec<Destination>) -> Option<Egress> {
+/// The function's network rules. Name look-ups read `/etc/hosts` and `/etc/resolv.conf` only if these are mounts,
+/// never the image's own files.
+pub(crate) fn egress(spec: &Spec, entries: Vec<Destination>) -> Option<Egress> {
     let mounts = spec.mounts().as_deref().unwrap_or_default();
     // The file itself or a directory that it is in.
     let is_mounted =
@@ -72,7 +73,7 @@ pub(super) fn egress(spec: &Spec, entries: Vec<Destination>) -> Option<Egress> {
     (!entries.is_empty()).then_some(Egress { entries, trusts_hosts, trusts_resolver })
 }
 
-/// Mounts that the guest may open: what somebody asked for, not the container's plumbing.
+/// Mounts that the guest may open: the operator's, without the runtime's own (`/proc`, `/dev`, …).
 fn guest_mounts(spec: &Spec) -> impl Iterator<Item = &Mount> {
     let plumbing = |mount: &Mount| {
         let at = mount.destination();
@@ -86,16 +87,16 @@ fn is_tmpfs(mount: &Mount) -> bool {
     mount.typ().as_deref() == Some("tmpfs")
 }
 
-/// The directories among them.
-pub(super) fn preopens(spec: &Spec) -> Vec<PathBuf> {
+/// Their directories.
+pub(crate) fn preopens(spec: &Spec) -> Vec<PathBuf> {
     let is_dir = |mount: &&Mount| {
         is_tmpfs(mount) || mount.source().as_ref().is_some_and(|source| source.is_dir())
     };
     guest_mounts(spec).filter(is_dir).map(|mount| mount.destination().clone()).collect()
 }
 
-/// What is shown beside them. A tmpfs is in one place only: mounted again it would be another one.
-pub(super) fn files(spec: &Spec) -> Files {
+/// Single files and tmpfs mounts. A tmpfs cannot be mounted a second time: the copy would be empty.
+pub(crate) fn files(spec: &Spec) -> Files {
     let cwd = spec.process().as_ref().map_or_else(|| "/".into(), |process| process.cwd().clone());
     let shown = guest_mounts(spec).filter(|mount| !is_tmpfs(mount));
     Files { cwd, mounts: shown.map(|mount| mount.destination().clone()).collect() }

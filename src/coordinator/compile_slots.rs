@@ -1,7 +1,7 @@
-//! How many compilers run at once on this node: one lock file for each.
+//! Bounds the number of compilers on this node with one lock file each. Runs in the shim daemon.
 //!
-//! Locks (`flock`) end with the processes that hold them, so a daemon that was killed leaves no stale state. They are
-//! polled: a wait for one can then be given up at any time, which a thread that blocks in the kernel cannot.
+//! `flock` locks end with their process, so a killed daemon leaves no stale state. The daemon polls them, because a
+//! thread that blocks in the kernel could not give up its wait.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,21 +11,21 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
-/// Pause between two looks at a lock that another process holds.
+/// Pause between two attempts to take a lock.
 pub(super) const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
-/// A compiler's place among those of the node.
+/// One of the node's compiler slots.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct CompileSlot {
     /// Its number, from 0.
     pub(super) number: usize,
     _lock: Flock<File>,
 }
 
-/// The lock of `path`, or `None` while another process holds it.
+/// Locks `path`; `None` while another process holds the lock.
 ///
 /// # Errors
-/// With the path, when the file cannot be opened or locked.
+/// The path, when the file cannot be opened or locked.
 pub(super) fn try_lock(path: &Path) -> Result<Option<Flock<File>>, (PathBuf, io::Error)> {
     let failed = |error: io::Error| (path.to_owned(), error);
     let file = OpenOptions::new().create(true).append(true).open(path).map_err(failed)?;
@@ -36,17 +36,17 @@ pub(super) fn try_lock(path: &Path) -> Result<Option<Flock<File>>, (PathBuf, io:
     }
 }
 
-/// A free one of `jobs` slots, whose files lie in `directory`; `None` while all are taken.
+/// Takes a free one of `jobs` slots in `directory`; `None` while all are taken.
 ///
 /// # Errors
 /// As [`try_lock`].
 pub(super) fn try_slot(
     directory: &Path,
     jobs: usize,
-) -> Result<Option<Slot>, (PathBuf, io::Error)> {
+) -> Result<Option<CompileSlot>, (PathBuf, io::Error)> {
     for number in 0..jobs {
         if let Some(lock) = try_lock(&directory.join(format!("compiler-{number}.lock")))? {
-            return Ok(Some(Slot { number, _lock: lock }));
+            return Ok(Some(CompileSlot { number, _lock: lock }));
         }
     }
     Ok(None)

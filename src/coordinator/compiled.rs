@@ -1,4 +1,4 @@
-//! Native code of a function and of everything that is embedded in it.
+//! Native code of a function and of its embedded modules. Runs in the shim daemon.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +9,24 @@ use super::module::{CheckedModule, ModuleError};
 use super::progress::Progress;
 use crate::wire::control::EmbeddedModule;
 
-/// What a sandbox loads.
+/// The modules that a sandbox loads.
 #[derive(Debug)]
-pub(super) struct Compiled {
+pub(super) struct CompiledFunction {
     /// The function's own module.
     pub(super) artifact: Artifact,
     /// Its digest.
     pub(super) digest: String,
-    /// What is embedded in it, each after what it imports itself.
+    /// Embedded modules, each after its own imports.
     pub(super) embedded: Vec<EmbeddedModule>,
-    /// Functions that were to be embedded and are not.
+    /// Functions of `cwasi.embed` that cannot be embedded, with the reason.
     pub(super) not_embedded: BTreeMap<String, String>,
-    /// True when one of them can open files.
+    /// True if one of the modules can open files.
     pub(super) opens_files: bool,
-    /// For the log: compiled now or loaded.
+    /// For the log: compiled or loaded.
     pub(super) note: String,
 }
 
-/// Compiles whatever the cache does not have. `origin` names `root` in messages.
+/// Compiles modules that are not in the cache. `origin` names `root` in messages.
 pub(super) async fn compile(
     cache: &AotCache,
     compiler: &impl CompileChild,
@@ -34,7 +34,7 @@ pub(super) async fn compile(
     origin: &str,
     embedding: Embedding,
     progress: &impl Progress,
-) -> Result<Compiled, PlanError> {
+) -> Result<CompiledFunction, PlanError> {
     let mut opens_files = root.opens_files;
     let mut embedded = Vec::with_capacity(embedding.modules.len());
     let mut names = Vec::new();
@@ -66,10 +66,17 @@ pub(super) async fn compile(
         note = format!("{note}, embedded {}", names.join(", "));
     }
     let not_embedded = embedding.refused;
-    Ok(Compiled { artifact, digest: root.digest, embedded, not_embedded, opens_files, note })
+    Ok(CompiledFunction {
+        artifact,
+        digest: root.digest,
+        embedded,
+        not_embedded,
+        opens_files,
+        note,
+    })
 }
 
-/// Modules that call others in their VM need a way home.
+/// Adds `cwasi.home` to a module that embeds others ([`super::home`]).
 fn ready_to_embed(
     module: CheckedModule,
     origin: &str,

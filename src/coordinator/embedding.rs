@@ -1,4 +1,5 @@
-//! Which other modules run in a function's VM: discovery over its imports and `cwasi.embed`, to any depth.
+//! Finds the modules that run in a function's VM, through its imports and `cwasi.embed`, to any depth. Runs in the
+//! shim daemon.
 
 use std::collections::BTreeMap;
 
@@ -7,56 +8,56 @@ use cwasi_abi::export;
 use super::images::ImageStore;
 use super::module::{self, CheckedModule};
 use super::toolchain;
-use super::trust::{Caller, Deployment, Grant, Image, Known, judge};
+use super::trust::{Deployment, EmbeddingCaller, Grant, Image, NodeFacts, judge};
 use crate::config::annotations::{EMBED_MAX, Embed, FunctionSpec};
 use crate::wire::ids::Identity;
 
-/// Most problems that one message lists.
+/// Most problems in one message.
 const PROBLEMS_MAX: usize = 16;
-/// Most imports that one problem lists.
+/// Most imports in one problem.
 const IMPORTS_MAX: usize = 8;
 
-/// Modules cannot be embedded, each with what to do.
+/// Imports that cannot be satisfied, each with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("imports that nothing may provide: {}", .problems.iter().take(PROBLEMS_MAX).cloned().collect::<Vec<_>>().join("; "))]
+#[error("imports that cannot be satisfied: {}", .problems.iter().take(PROBLEMS_MAX).cloned().collect::<Vec<_>>().join("; "))]
 pub struct EmbeddingError {
     /// One per module.
     pub problems: Vec<String>,
 }
 
-/// A module that belongs into the VM.
+/// A module to embed.
 #[derive(Clone, Debug)]
-pub struct Found {
-    /// The name that it is imported or called by.
+pub struct ModuleToEmbed {
+    /// The name by which others import or call it.
     pub name: String,
-    /// What it is.
+    /// The checked module.
     pub module: CheckedModule,
-    /// Its image and why it is trusted.
+    /// Its image, and the reason to trust it.
     pub grant: Grant,
 }
 
-impl Found {
-    /// True when it can be called by dispatch.
+impl ModuleToEmbed {
+    /// True if `request_dispatcher` can call it.
     #[must_use]
     pub fn is_reactor(&self) -> bool {
         self.module.is_reactor() && self.module.has_export(export::ALLOC)
     }
 }
 
-/// What discovery ended with.
+/// Result of the discovery.
 #[derive(Clone, Debug, Default)]
 pub struct Embedding {
-    /// Each after what it imports itself.
-    pub modules: Vec<Found>,
-    /// Functions that were to be called there and may not, with the reason; they are called elsewhere.
+    /// Each after its own imports.
+    pub modules: Vec<ModuleToEmbed>,
+    /// Functions of `cwasi.embed` that may not be embedded, with the reason. Calls to them take another mode.
     pub refused: BTreeMap<String, String>,
 }
 
-/// What is embedded in a function of this identity and annotations, whose module is `root`. `container` is its
-/// own; `spanning` are the trust groups that may span scopes.
+/// Collects the modules to embed in the function `root`. `container` is the function's own; trust groups in
+/// `spanning` may span scopes.
 ///
 /// # Errors
-/// Imports that cannot be provided, all together.
+/// All imports that cannot be satisfied.
 pub async fn discover(
     store: &impl ImageStore,
     root: &CheckedModule,
@@ -71,9 +72,10 @@ pub async fn discover(
     let failed = |problem: String| EmbeddingError { problems: vec![problem] };
     let images = store.images().await.map_err(failed)?;
     let mut deployments = store.deployments().await.map_err(failed)?;
-    // A function does not vouch for itself.
+    // A function's own container is no reason for trust.
     deployments.retain(|one| one.container != container);
-    let caller = Caller { identity, workflow: &annotations.workflow, trust: &annotations.trust };
+    let caller =
+        EmbeddingCaller { identity, workflow: &annotations.workflow, trust: &annotations.trust };
     let mut walk = Walk {
         store,
         caller,
@@ -95,7 +97,7 @@ pub async fn discover(
 
 struct Walk<'a, S> {
     store: &'a S,
-    caller: Caller<'a>,
+    caller: EmbeddingCaller<'a>,
     wishes: &'a [Embed],
     images: &'a [Image],
     deployments: &'a [Deployment],
@@ -104,15 +106,15 @@ struct Walk<'a, S> {
     problems: Vec<String>,
 }
 
-/// A module whose imports are being looked for.
-struct Open {
-    found: Found,
-    /// Modules that it imports from and that were not looked at yet.
+/// The state of a depth-first search.
+struct UnresolvedModule {
+    found: ModuleToEmbed,
+    /// Imported modules that are still to be visited.
     left: Vec<String>,
 }
 
 impl<S: ImageStore> Walk<'_, S> {
-    /// Everything that `root` imports.
+    /// Embeds the modules that `root` imports.
     async fn imports_of(&mut self, root: &CheckedModule) {
         for (name, imports) in &root.foreign {
             if let Err(why) = self.embed(name).await {
@@ -121,8 +123,8 @@ impl<S: ImageStore> Walk<'_, S> {
         }
     }
 
-    /// Why `imports` of the module `name` are not provided: for those of a toolchain what to do about it, one line for each
-    /// advice, else `why`. Whoever names the module in `cwasi.embed` means another module.
+    /// Explains why `imports` of the module `name` are not satisfied. Imports of a known toolchain get its advice,
+    /// once each, others get `why`. A module of `cwasi.embed` is never taken for a toolchain's.
     fn explained(&self, name: &str, imports: &BTreeMap<String, String>, why: &str) -> Vec<String> {
         let is_wished = self.wishes.iter().any(|wish| wish.module == name);
         let mut by_advice: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -137,7 +139,7 @@ impl<S: ImageStore> Walk<'_, S> {
         by_advice.into_iter().map(|(advice, texts)| format!("{}: {advice}", some(&texts))).collect()
     }
 
-    /// What `cwasi.embed` names and nobody imports is there to be called.
+    /// Embeds the modules of `cwasi.embed` that no module imports. Only `request_dispatcher` calls them.
     async fn wished_for(&mut self) {
         for wish in self.wishes {
             if self.is_found(&wish.module) {
@@ -150,7 +152,7 @@ impl<S: ImageStore> Walk<'_, S> {
                     let last = self.found.modules.last().filter(|last| last.name == wish.module);
                     last.filter(|last| !last.is_reactor()).map(|_| {
                         format!(
-                            "nobody imports it, and it exports no `{}` and `{}` to be called by",
+                            "no module imports it, and it cannot be called, because it exports no `{}` and `{}`",
                             export::ALLOC,
                             export::HANDLE
                         )
@@ -158,7 +160,7 @@ impl<S: ImageStore> Walk<'_, S> {
                 }
             };
             if let Some(why) = refused {
-                // With all that only it needed.
+                // Also remove the modules that only it imports.
                 self.found.modules.truncate(before);
                 self.found.refused.insert(wish.module.clone(), why);
             }
@@ -169,7 +171,7 @@ impl<S: ImageStore> Walk<'_, S> {
         self.found.modules.iter().any(|found| found.name == name)
     }
 
-    /// Adds `name` after everything that it imports, depth first; nothing when any of that fails.
+    /// Embeds `name` after its own imports, depth first. On failure it embeds none of them.
     async fn embed(&mut self, name: &str) -> Result<(), String> {
         let before = self.found.modules.len();
         let result = self.descend(name).await;
@@ -180,13 +182,13 @@ impl<S: ImageStore> Walk<'_, S> {
     }
 
     async fn descend(&mut self, name: &str) -> Result<(), String> {
-        let mut path: Vec<Open> = Vec::new();
+        let mut path: Vec<UnresolvedModule> = Vec::new();
         let mut next = Some(name.to_owned());
         loop {
             if let Some(name) = next.take()
                 && !self.is_found(&name)
             {
-                let way = |path: &[Open]| {
+                let way = |path: &[UnresolvedModule]| {
                     let names: Vec<_> = path.iter().map(|open| open.found.name.as_str()).collect();
                     names.join(" → ")
                 };
@@ -202,11 +204,11 @@ impl<S: ImageStore> Walk<'_, S> {
                         let imports = open.found.module.foreign.get(&name);
                         let empty = BTreeMap::new();
                         let all = self.explained(&name, imports.unwrap_or(&empty), &why);
-                        format!("by way of {}: {}", way(&path), all.join("; "))
+                        format!("imported through {}: {}", way(&path), all.join("; "))
                     }
                 })?;
                 let left = found.module.foreign.keys().rev().cloned().collect();
-                path.push(Open { found, left });
+                path.push(UnresolvedModule { found, left });
             }
             let Some(open) = path.last_mut() else { return Ok(()) };
             next = open.left.pop();
@@ -218,11 +220,14 @@ impl<S: ImageStore> Walk<'_, S> {
         }
     }
 
-    /// Judges a module and reads it.
-    async fn fetch(&self, name: &str) -> Result<Found, String> {
+    /// Decides whether the module is trusted, and reads it.
+    async fn fetch(&self, name: &str) -> Result<ModuleToEmbed, String> {
         let wish = self.wishes.iter().find(|wish| wish.module == name);
-        let known =
-            Known { images: self.images, deployments: self.deployments, spanning: self.spanning };
+        let known = NodeFacts {
+            images: self.images,
+            deployments: self.deployments,
+            spanning: self.spanning,
+        };
         let grant = judge(name, wish, self.caller, &known).map_err(|refusal| refusal.why)?;
         let bytes = self.store.module(&grant.image, grant.path.as_deref()).await?;
         let origin = format!("the module of image {}", grant.image.name);
@@ -230,11 +235,11 @@ impl<S: ImageStore> Walk<'_, S> {
         if let Some(name) = module.sockets.first() {
             return Err(format!("{origin} imports {name}: embedded modules get no sockets"));
         }
-        Ok(Found { name: name.to_owned(), module, grant })
+        Ok(ModuleToEmbed { name: name.to_owned(), module, grant })
     }
 }
 
-/// The first of these imports, and how many more there are.
+/// The first imports, and the number of the others.
 fn some(texts: &[&str]) -> String {
     let shown = texts.iter().take(IMPORTS_MAX).copied().collect::<Vec<_>>().join(", ");
     match texts.len().saturating_sub(IMPORTS_MAX) {

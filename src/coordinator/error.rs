@@ -1,4 +1,4 @@
-//! Why a container cannot be started: all that its user has to change.
+//! Errors of planning a container. Each text tells the user what to change. Runs in the shim daemon.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,106 +12,116 @@ use crate::wire::control::Isolation;
 /// Why a container cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// The bundle.
+    /// The bundle is unreadable.
     #[error("bundle {path} cannot be read: {source}", path = path.display())]
     Bundle {
-        /// Its `config.json`.
+        /// Path of `config.json`.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: oci_spec::OciSpecError,
     },
-    /// Nothing to run.
+    /// The container has no command.
     #[error("the container has no command: give the image an entrypoint or name the .wasm file")]
     NoCommand,
-    /// Annotations.
+    /// Invalid annotations.
     #[error(transparent)]
     Annotations(#[from] AnnotationError),
-    /// Annotations on something that is no function.
+    /// Annotations on a native container.
     #[error(
-        "{command} is no WebAssembly module, but the container has annotations for functions: {keys}"
+        "{command} is not a WebAssembly module, but the container has annotations for functions: {keys}"
     )]
     NotAFunction {
         /// `args[0]`.
         command: String,
-        /// Which annotations.
+        /// The annotations.
         keys: String,
     },
-    /// The module is nowhere.
+    /// Neither root file system nor image has the module.
     #[error("no module: {path} is not in the container's root file system, and {image}")]
     NoModule {
         /// `args[0]`.
         path: String,
-        /// What the image offers.
+        /// Modules that the image offers.
         image: String,
     },
-    /// A file could not be read.
+    /// An unreadable file.
     #[error("{path} cannot be read: {source}", path = path.display())]
     File {
-        /// Which one.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The module.
+    /// A refused module.
     #[error(transparent)]
     Module(#[from] ModuleError),
-    /// An export that is needed is not there.
+    /// A missing export.
     #[error("{origin} exports no function `{export}`{hint}; it exports {exports}")]
     NoEntry {
-        /// Where the module came from.
+        /// Origin of the module.
         origin: String,
-        /// What was looked for.
+        /// The missing export.
         export: String,
-        /// What to do.
+        /// The remedy.
         hint: &'static str,
-        /// What is there.
+        /// The module's exports.
         exports: String,
     },
-    /// A command's instance cannot be used again.
+    /// An error that an annotation remedies, in a pod without annotations.
+    #[error(
+        "{source}; no annotation cwasi.* came with this container of a pod: where the pod has some, containerd passes them on \
+         only if the runtime handler in its CRI configuration has pod_annotations = [\"cwasi.*\"]"
+    )]
+    NotPassedOn {
+        /// The error.
+        #[source]
+        source: Box<Self>,
+    },
+    /// An isolation that a command cannot have, because its instance ends with each request.
     #[error(
         "{origin} is a command, whose instance ends with each request: cwasi.isolation={isolation} needs a reactor (cwasi_handle)"
     )]
     Isolation {
-        /// Where the module came from.
+        /// Origin of the module.
         origin: String,
-        /// What was asked for.
+        /// The annotated isolation.
         isolation: Isolation,
     },
-    /// A command's stdin has no place for several payloads.
+    /// A fan-in for a command, whose stdin carries one payload.
     #[error(
         "{origin} is a command, which has one payload on its stdin: cwasi.fan-in needs a reactor (cwasi_handle)"
     )]
     FanIn {
-        /// Where the module came from.
+        /// Origin of the module.
         origin: String,
     },
-    /// Sockets without a destination.
+    /// Socket functions without `cwasi.network`.
     #[error(
         "{origin} imports socket functions ({imports}), and functions reach no network by default: allow its \
          destinations with the annotation cwasi.network=host:port,… or build it without sockets"
     )]
     Sockets {
-        /// Where the module came from.
+        /// Origin of the module.
         origin: String,
-        /// Which ones.
+        /// The imported functions.
         imports: String,
     },
-    /// No usable name.
+    /// The command gives no valid function name.
     #[error(
         "function name `{name}` (from the command) {problem}: set the annotation cwasi.function"
     )]
     Name {
-        /// What the command gives.
+        /// The name from the command.
         name: String,
-        /// Why it is none.
+        /// Its fault.
         problem: String,
     },
-    /// What is to be embedded.
+    /// Imports that cannot be satisfied.
     #[error(transparent)]
     Embedding(#[from] EmbeddingError),
-    /// Compilation.
+    /// A failed compilation.
     #[error(transparent)]
     Aot(#[from] AotError),
 }

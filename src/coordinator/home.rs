@@ -1,7 +1,8 @@
-//! Appends `cwasi.home`, an empty exported function, to a module that embeds others.
+//! Appends `cwasi.home`, an empty exported function, to a module that embeds others. Runs in the shim daemon.
 //!
-//! The engine is led back into a caller by entering this function (docs/embedding.md, `vm::gate`). Only
-//! entries at the ends of four sections are added, so everything keeps its index; the rest is copied as it is.
+//! Entering this function leads the engine back into the caller (docs/embedding.md, `vm::trampoline`).
+//!
+//! Invariant: entries are added only at the ends of four sections, so every index stays the same.
 
 use cwasi_abi::HOME_EXPORT;
 use wasm_encoder::{Encode, Module, RawSection, SectionId};
@@ -9,21 +10,21 @@ use wasmparser::{BinaryReader, BinaryReaderError, Parser, Payload, TypeRef};
 
 /// Binary form of an empty function type.
 const EMPTY_TYPE: [u8; 3] = [0x60, 0, 0];
-/// Binary form of a body without locals and instructions, its length before it.
+/// Binary form of an empty function body, with its length.
 const EMPTY_BODY: [u8; 3] = [2, 0, 0x0b];
 /// Kind of an exported function.
 const EXPORT_FUNCTION: u8 = 0;
 
-/// A section as it is, by its id.
+/// An unchanged section with its id.
 struct Section<'a> {
     id: u8,
     data: &'a [u8],
 }
 
-/// `wasm`, a valid module that does not export [`HOME_EXPORT`], with that export.
+/// Appends the export to `wasm`, a valid module without [`HOME_EXPORT`].
 ///
 /// # Errors
-/// When it is no valid module.
+/// When `wasm` is not a valid module.
 pub fn append_home(wasm: &[u8]) -> Result<Vec<u8>, BinaryReaderError> {
     let mut sections = Vec::new();
     let mut functions = 0;
@@ -35,7 +36,9 @@ pub fn append_home(wasm: &[u8]) -> Result<Vec<u8>, BinaryReaderError> {
                     functions += u32::from(matches!(import?.ty, TypeRef::Func(_)));
                 }
             }
-            Payload::FunctionSection(section) => functions += section.count(),
+            Payload::FunctionSection(section) => {
+                functions = functions.saturating_add(section.count());
+            }
             _ => {}
         }
         if let Some((id, range)) = payload.as_section() {
@@ -67,7 +70,7 @@ fn find<'a>(sections: &'a [Section<'a>], id: SectionId) -> Option<&'a Section<'a
     sections.iter().find(|section| section.id == id as u8)
 }
 
-/// All sections, with one entry more in each of `additions`; sections that were missing come in their place.
+/// Writes all sections, each with its entry of `additions`. Inserts missing sections in order.
 fn write(
     sections: &[Section<'_>],
     additions: &[(SectionId, Vec<u8>)],
@@ -91,7 +94,7 @@ fn write(
     Ok(module.finish())
 }
 
-/// A section that is a vector, with one entry more; `data` is empty when there was none.
+/// Writes a section of a vector with one more entry; `data` is empty for a missing section.
 fn append(module: &mut Module, id: u8, data: &[u8], entry: &[u8]) -> Result<(), BinaryReaderError> {
     let (count, entries) = if data.is_empty() {
         (0, data)
@@ -101,14 +104,14 @@ fn append(module: &mut Module, id: u8, data: &[u8], entry: &[u8]) -> Result<(), 
         (count, data.get(reader.current_position()..).unwrap_or_default())
     };
     let mut bytes = Vec::with_capacity(data.len() + entry.len() + 1);
-    (count + 1).encode(&mut bytes);
+    count.saturating_add(1).encode(&mut bytes);
     bytes.extend_from_slice(entries);
     bytes.extend_from_slice(entry);
     module.section(&RawSection { id, data: &bytes });
     Ok(())
 }
 
-/// True when a section of id `a` has its place before one of id `b`; custom sections may be anywhere.
+/// True if section `a` comes before section `b`. Custom sections may be anywhere.
 fn comes_before(a: u8, b: u8) -> bool {
     let rank = |id| match id {
         _ if id == SectionId::Tag as u8 => 55,
@@ -154,6 +157,17 @@ mod tests {
             [r#"(export "g" (func $g))"#, "call $f", "call $g", r#"(export "cwasi.home" (func 3))"#]
         {
             assert!(text.contains(part), "{part} missing in {text}");
+        }
+    }
+
+    #[test]
+    fn counts_that_are_no_numbers_of_entries_never_overflow() {
+        let import = b"\x02\x07\x01\x01a\x01f\0\0";
+        for section in [3, 7] {
+            let many = [section, 5, 0xff, 0xff, 0xff, 0xff, 0x0f];
+            let wasm = [b"\0asm\x01\0\0\0", &import[..], &many].concat();
+            let with_home = append_home(&wasm);
+            assert!(with_home.is_err() || wasmparser::validate(&with_home.unwrap()).is_err());
         }
     }
 

@@ -1,4 +1,5 @@
-//! What the coordinator needs to know about images and deployed containers; the shim asks containerd.
+//! The coordinator's view of images and deployed containers. The shim implements it with containerd. Runs in the shim
+//! daemon.
 
 use std::future::Future;
 
@@ -13,34 +14,34 @@ pub struct ImageModule {
     pub bytes: Vec<u8>,
 }
 
-/// Where images and containers of one containerd namespace are known.
+/// Images and containers of one containerd namespace.
 pub trait ImageStore: Sync {
-    /// The Wasm layer of the image that `container` was made from; `None` when its image has none.
+    /// The Wasm layer of the container's image; `None` if the image has none.
     ///
     /// # Errors
-    /// For the user: which lookup failed.
+    /// The failed look-up, for the user.
     fn wasm_layer(
         &self,
         container: &str,
     ) -> impl Future<Output = Result<Option<ImageModule>, String>> + Send;
 
-    /// Every image.
+    /// All images.
     ///
     /// # Errors
-    /// For the user: which lookup failed.
+    /// The failed look-up, for the user.
     fn images(&self) -> impl Future<Output = Result<Vec<Image>, String>> + Send;
 
-    /// Every container that is a function, running or not.
+    /// All containers that are functions, running or not.
     ///
     /// # Errors
-    /// For the user: which lookup failed.
+    /// The failed look-up, for the user.
     fn deployments(&self) -> impl Future<Output = Result<Vec<Deployment>, String>> + Send;
 
-    /// The module of an image: its Wasm layer, or the file `path` of its root file system; without a path the
-    /// one that the image starts, or the only one there is.
+    /// Reads a module of an image: its Wasm layer, or the file `path` of its root file system. Without a path, reads
+    /// the image's entrypoint, or its only module.
     ///
     /// # Errors
-    /// For the user: what is missing.
+    /// The missing part, for the user.
     fn module(
         &self,
         image: &Image,

@@ -1,17 +1,17 @@
-//! Static limits: what a module consists of, before the compiler sees it.
+//! Static limits of a module, checked before the compiler runs. Runs in the shim daemon.
 //!
-//! The compiler's memory and time grow with functions, types and local variables, not with bytes: 1.7 kB that declare ten
-//! million locals took 2.9 GB. What these limits let through is bounded by those of the compiler's process.
+//! The compiler's memory and time grow with functions, types and local variables, not with bytes: 1.7 kB that declare
+//! ten million locals took 2.9 GB. The limits of the compiler's process bound the rest.
 
 use wasmparser::{BinaryReaderError, FunctionBody, Parser, Payload};
 
 use crate::config::CompileConfig;
 use crate::config::node::CONFIG_FILE;
 
-/// A module has too much of something.
+/// A module exceeds a static limit.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "it has {what} {value}, more than this node compiles ({limit}); if the module is meant to be so, raise `{key}` under [compile] in the node's configuration ({CONFIG_FILE})"
+    "it has {what} {value}, above this node's limit of {limit}; if that is intended, raise `{key}` under [compile] in the node's configuration ({CONFIG_FILE})"
 )]
 pub struct LimitExceeded {
     what: &'static str,
@@ -20,22 +20,22 @@ pub struct LimitExceeded {
     key: &'static str,
 }
 
-/// What counts.
+/// The counted sizes of a module.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Size {
+struct ModuleSize {
     functions: u64,
     types: u64,
     locals: u64,
     largest_function: u64,
 }
 
-/// Checks a valid module.
+/// Checks a valid module against `limits`.
 ///
 /// # Errors
-/// The first limit that it exceeds.
+/// The first exceeded limit.
 pub fn check(wasm: &[u8], limits: &CompileConfig) -> Result<(), LimitExceeded> {
-    // What cannot be read here is no valid module, and the compiler refuses it.
-    let size = Size::read(wasm).unwrap_or_default();
+    // An unreadable module is invalid, and the compiler refuses it.
+    let size = ModuleSize::read(wasm).unwrap_or_default();
     let table = [
         ("functions:", size.functions, limits.functions, "functions"),
         ("types:", size.types, limits.types, "types"),
@@ -48,7 +48,7 @@ pub fn check(wasm: &[u8], limits: &CompileConfig) -> Result<(), LimitExceeded> {
     }
 }
 
-impl Size {
+impl ModuleSize {
     fn read(wasm: &[u8]) -> Result<Self, BinaryReaderError> {
         let mut size = Self::default();
         for payload in Parser::new(0).parse_all(wasm) {
@@ -109,8 +109,8 @@ mod tests {
     #[test]
     fn each_limit_counts_what_it_names() {
         let bytes = module(3, 5);
-        let size = Size { functions: 3, types: 1, locals: 15, largest_function: 4 };
-        assert_eq!(Size::read(&bytes).unwrap(), size);
+        let size = ModuleSize { functions: 3, types: 1, locals: 15, largest_function: 4 };
+        assert_eq!(ModuleSize::read(&bytes).unwrap(), size);
         let all = CompileConfig {
             functions: 3,
             types: 1,

@@ -1,4 +1,5 @@
-//! Where a container's module is: a file of its root file system, or the Wasm layer of its image.
+//! Finds a container's module: a file of its root file system, or the Wasm layer of its image. Runs in the shim
+//! daemon.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -13,21 +14,21 @@ use super::error::PlanError;
 use super::images::{ImageModule, ImageStore};
 use super::module::{MAGIC, MODULE_MAX, ModuleError};
 
-/// A module that nobody has looked into yet.
-pub(super) struct Found {
+/// A module before its check.
+pub(super) struct LocatedModule {
     pub(super) bytes: Vec<u8>,
     pub(super) origin: String,
     pub(super) command: String,
     pub(super) export: Option<String>,
 }
 
-/// The container's module; `None` for a native container.
+/// Finds the container's module; `None` for a native container.
 pub(super) async fn find_module(
     images: &impl ImageStore,
     spec: &Spec,
     rootfs: &Path,
     container: &str,
-) -> Result<Option<Found>, PlanError> {
+) -> Result<Option<LocatedModule>, PlanError> {
     if is_pause_container(spec) {
         return Ok(None);
     }
@@ -39,7 +40,7 @@ pub(super) async fn find_module(
     let looks_wasm = path.ends_with(".wasm");
     if let Some(bytes) = read_module(spec, rootfs, &path, looks_wasm)? {
         let origin = format!("{path} in the root file system");
-        return Ok(Some(Found { bytes, origin, command: path, export }));
+        return Ok(Some(LocatedModule { bytes, origin, command: path, export }));
     }
     if !looks_wasm && !is_empty_dir(rootfs) {
         return Ok(None);
@@ -47,7 +48,7 @@ pub(super) async fn find_module(
     match images.wasm_layer(container).await {
         Ok(Some(ImageModule { image, bytes })) => {
             let origin = format!("the Wasm layer of image {image}");
-            Ok(Some(Found { bytes, origin, command: path, export }))
+            Ok(Some(LocatedModule { bytes, origin, command: path, export }))
         }
         Ok(None) if looks_wasm => Err(PlanError::NoModule {
             path,
@@ -58,8 +59,8 @@ pub(super) async fn find_module(
     }
 }
 
-/// Bytes of the module that `path` names inside `rootfs`; `None` when there is no such file, or a file that
-/// is no module and does not claim to be one.
+/// Reads the file `path` inside `rootfs`. `None` if there is no such file, or if it is neither a module nor named
+/// like one.
 fn read_module(
     spec: &Spec,
     rootfs: &Path,
@@ -71,7 +72,7 @@ fn read_module(
     let fail = |source: io::Error| PlanError::File { path: inside.clone(), source };
     let root =
         File::open(rootfs).map_err(|source| PlanError::File { path: rootfs.to_owned(), source })?;
-    // A path of the image must not lead out of its root, whatever symbolic links it has.
+    // Symbolic links of the image must not lead outside its root.
     let how = OpenHow::new()
         .flags(OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)
         .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);

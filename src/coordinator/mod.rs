@@ -1,16 +1,17 @@
-//! Function coordinator (paper §4.2, Algorithm 1): from a bundle to what must be provisioned.
+//! Function coordinator (paper §4.2, Algorithm 1): plans what to provision for a bundle. Runs in the shim daemon.
 //!
-//! Runs in the shim daemon. Never sees payload bytes.
+//! Invariant: no payload bytes come here.
 //!
-//! - [`plan`]: bundle → [`plan::Plan`], the one way in; `error`: why there is none.
-//! - [`bundle`]: what its OCI configuration says; `locate`: where its module is; `compiled`: its native code.
-//! - [`module`]: what a module must be before anything loads it.
-//! - [`embedding`]: which other modules belong into its VM; [`trust`]: which may; `toolchain`: imports that no module provides.
-//! - [`home`]: what a module needs to come back from an embedded one.
-//! - [`aot`]: the cache of compiled modules; `limits`: what a module may consist of to be compiled; `compile_slots`: how many
-//!   are compiled at once.
-//! - [`progress`]: what the user hears meanwhile.
-//! - [`registry`]: which functions can be called on this host.
+//! - [`plan`]: bundle → [`plan::Plan`], the entry point; `error`: its errors.
+//! - [`bundle`]: the OCI configuration; `locate`: where the module is; `compiled`: its native code.
+//! - [`module`]: checks of untrusted modules.
+//! - [`embedding`]: modules for the function's VM; [`trust`]: which of them are trusted; `toolchain`: imports that no
+//!   module provides.
+//! - [`home`]: the function that leads the engine back into a caller.
+//! - [`aot`]: the cache of compiled modules; `limits`: static limits of a module; `compile_slots`: number of
+//!   compilers.
+//! - [`progress`]: messages to the user meanwhile.
+//! - [`registry`]: callable functions of this host.
 
 pub mod aot;
 pub mod bundle;
@@ -20,7 +21,7 @@ pub mod embedding;
 mod error;
 pub mod home;
 pub mod images;
-mod limits;
+pub(crate) mod limits;
 mod locate;
 pub mod module;
 pub mod plan;

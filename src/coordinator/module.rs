@@ -1,8 +1,8 @@
-//! Module checks: what comes from an image is untrusted bytes until this file has read them.
+//! Checks modules. Bytes from an image are untrusted until this file has read them. Runs in the shim daemon.
 //!
-//! The engine would run an ELF file, or the custom section `wasmedge` of any module, as native code. So only
-//! a core module (magic and version 1) passes, that section is dropped, and nothing but the result is ever
-//! compiled.
+//! The engine would run an ELF file, or the custom section `wasmedge` of any module, as native code.
+//!
+//! Invariant: only core modules (magic and version 1) pass, without that section, and only the result is compiled.
 
 use std::collections::BTreeMap;
 
@@ -25,20 +25,20 @@ pub const MAGIC: &[u8; 4] = b"\0asm";
 /// The custom section that the engine would execute as native code.
 const NATIVE_SECTION: &str = "wasmedge";
 const WASI_MODULE: &str = "wasi_snapshot_preview1";
-/// Most unresolved imports that one message lists.
+/// Most unresolved imports in one message.
 const IMPORTS_SHOWN: usize = 16;
 
-/// Why a module is refused.
+/// A refused module.
 #[derive(Debug, thiserror::Error)]
 pub enum ModuleError {
-    /// Not WebAssembly at all.
+    /// Not WebAssembly.
     #[error(
-        "{origin} is no WebAssembly module: it does not start with the magic bytes `\\0asm`{hint}"
+        "{origin} is not a WebAssembly module: it does not start with the magic bytes `\\0asm`{hint}"
     )]
     NoModule {
-        /// Where it came from.
+        /// Origin of the module.
         origin: String,
-        /// What it seems to be.
+        /// Its likely format.
         hint: &'static str,
     },
     /// A component.
@@ -47,40 +47,40 @@ pub enum ModuleError {
          instead of wasm32-wasip2, or unbundle it"
     )]
     Component {
-        /// Where it came from.
+        /// Origin of the module.
         origin: String,
     },
-    /// A damaged module, or one with features that the engine does not have.
+    /// An invalid module, or one with features that the engine does not have.
     #[error("{origin} is not a valid WebAssembly module: {source}")]
     Invalid {
-        /// Where it came from.
+        /// Origin of the module.
         origin: String,
-        /// What and at which offset.
+        /// The fault and its offset.
         #[source]
         source: wasmparser::BinaryReaderError,
     },
-    /// Host functions that this version does not have.
+    /// Unknown host functions.
     #[error("{origin} imports what this host does not provide: {imports}")]
     Imports {
-        /// Where it came from.
+        /// Origin of the module.
         origin: String,
-        /// As text, comma-separated.
+        /// Their text, comma-separated.
         imports: String,
     },
-    /// An export that is ours.
+    /// A reserved export.
     #[error("{origin} exports `{name}`, a name that is reserved for the runtime")]
     Reserved {
-        /// Where it came from.
+        /// Origin of the module.
         origin: String,
-        /// The name.
+        /// The export's name.
         name: String,
     },
-    /// Larger than [`MODULE_MAX`].
+    /// A module larger than [`MODULE_MAX`].
     #[error(
         "{origin} of {length} bytes is larger than the limit of {MODULE_MAX} bytes for a module"
     )]
     TooLarge {
-        /// Where it came from.
+        /// Origin of the module.
         origin: String,
         /// Its length in bytes.
         length: u64,
@@ -96,24 +96,24 @@ pub struct CheckedModule {
     pub digest: String,
     /// Exported functions.
     pub exports: Vec<String>,
-    /// What it imports from modules that are not the host's: the import as text, by module and name.
+    /// Imports from modules that are not the host's, as text, by module and name.
     pub foreign: BTreeMap<String, BTreeMap<String, String>>,
-    /// Socket functions that it imports and that need `cwasi.network`, the first few of them.
+    /// Imported socket functions that need `cwasi.network`, the first few.
     pub sockets: Vec<String>,
-    /// True when native code was dropped from it.
+    /// True if it had native code, which was dropped.
     pub dropped_native: bool,
-    /// True when it can open files.
+    /// True if it can open files.
     pub opens_files: bool,
 }
 
 impl CheckedModule {
-    /// True when the module exports a function of that name.
+    /// True if the module exports a function of that name.
     #[must_use]
     pub fn has_export(&self, name: &str) -> bool {
         self.exports.iter().any(|export| export == name)
     }
 
-    /// True when requests go to `cwasi_handle`.
+    /// True if requests go to `cwasi_handle`.
     #[must_use]
     pub fn is_reactor(&self) -> bool {
         self.has_export(export::HANDLE)
@@ -121,10 +121,10 @@ impl CheckedModule {
 }
 
 impl CheckedModule {
-    /// The module with the export that leads the engine back into it.
+    /// Returns the module with the export `cwasi.home` ([`super::home`]).
     ///
     /// # Errors
-    /// None that a checked module could cause.
+    /// None for a checked module.
     pub fn with_home(self, origin: &str) -> Result<Self, ModuleError> {
         let bytes = append_home(&self.bytes)
             .map_err(|source| ModuleError::Invalid { origin: origin.to_owned(), source })?;
@@ -135,7 +135,7 @@ impl CheckedModule {
 /// Reads, validates and cleans a module; `origin` names it in errors.
 ///
 /// # Errors
-/// When it is anything but a valid core module, or imports host functions that do not exist.
+/// When it is not a valid core module, or imports unknown host functions.
 pub fn check(bytes: &[u8], origin: &str) -> Result<CheckedModule, ModuleError> {
     let origin_of = || origin.to_owned();
     let length = bytes.len() as u64;
@@ -175,9 +175,9 @@ struct Read {
     foreign: BTreeMap<String, BTreeMap<String, String>>,
     sockets: Vec<String>,
     unresolved: BTreeMap<String, ()>,
-    /// An exported name that is ours.
+    /// A reserved export name.
     reserved: Option<String>,
-    /// The module without its native section, when it had one.
+    /// The module without its native section, if it had one.
     clean: Option<Vec<u8>>,
     dropped_native: bool,
     opens_files: bool,
@@ -191,7 +191,7 @@ impl Read {
                     self.sockets.push(import.name.to_owned());
                 }
             }
-            // Whatever else acts on files needs a descriptor from it, or a directory as it does.
+            // Every other function on files needs a descriptor from `path_open`, or reads a directory.
             WASI_MODULE => {
                 self.opens_files |= import.name.starts_with("path_") || import.name == "fd_readdir";
             }
@@ -261,7 +261,7 @@ fn read(bytes: &[u8]) -> wasmparser::Result<Read> {
     Ok(read)
 }
 
-/// An import as people write it: `(import "fn_utils" "f" (func (param i32)))`.
+/// Text of an import: `(import "fn_utils" "f" (func (param i32)))`.
 fn import_text(import: &Import<'_>, types: &[FuncType]) -> String {
     let plain = || format!("`{}.{}`", import.module, import.name);
     let TypeRef::Func(index) = import.ty else { return plain() };
@@ -271,7 +271,7 @@ fn import_text(import: &Import<'_>, types: &[FuncType]) -> String {
     printed(import, ty).unwrap_or_else(plain)
 }
 
-/// Printed as part of a module that has nothing else.
+/// The import, printed as the only item of a module.
 fn printed(import: &Import<'_>, ty: &FuncType) -> Option<String> {
     let values = |types: &[wasmparser::ValType]| {
         types.iter().map(|ty| ValType::try_from(*ty).ok()).collect::<Option<Vec<_>>>()

@@ -1,4 +1,5 @@
-//! From a bundle to a plan: read it once, find and check the module, compile it, say what to provision.
+//! Plans a container: reads its bundle, finds, checks and compiles its module, and says what to provision. Runs in
+//! the shim daemon.
 
 use std::path::Path;
 
@@ -6,11 +7,11 @@ use oci_spec::runtime::Spec;
 
 use super::aot::{AotCache, CompileChild};
 use super::bundle::{self, function_name, function_spec, load_spec};
-use super::compiled::{Compiled, compile};
+use super::compiled::{CompiledFunction, compile};
 use super::embedding::discover;
 use super::error::PlanError;
 use super::images::ImageStore;
-use super::locate::{Found, find_module};
+use super::locate::{LocatedModule, find_module};
 use super::module::{self, CheckedModule};
 use super::progress::Progress;
 use super::registry::Record;
@@ -18,7 +19,7 @@ use crate::config::annotations::FunctionSpec;
 use crate::wire::control::{Entry, FunctionLaunch, Isolation, Role, Workload};
 use crate::wire::ids::Identity;
 
-/// What the shim knows about a container before it is planned.
+/// A container's facts before it is planned.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanRequest<'a> {
     /// OCI bundle directory.
@@ -33,24 +34,26 @@ pub struct PlanRequest<'a> {
     pub group: &'a str,
     /// Id for this instance, unique on this host.
     pub instance: &'a str,
-    /// Where its receiver will listen.
+    /// Path of its receiver.
     pub socket: &'a Path,
 }
 
-/// What to provision.
+/// The plan of a container.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What runs.
+    /// The workload to run.
     pub workload: Workload,
     /// The registry record of a secondary.
     pub record: Option<Record>,
-    /// For the log: compiled now or loaded, and how long it took.
+    /// For the log: compiled or loaded, and the duration.
     pub note: String,
+    /// Name of the container in its pod, when an annotation for all containers of the pod makes it a secondary.
+    pub shares_role: Option<String>,
 }
 
-/// Most bytes that all workers of a function keep for segments that they lend.
+/// Most bytes that all workers of a function keep for leased segments.
 const POOL_MAX: u64 = 256 << 20;
-/// The part of a container's memory limit that this may be.
+/// Divisor of the container's memory limit: the other bound of these bytes.
 const POOL_SHARE: u64 = 4;
 
 /// The function coordinator of one shim daemon.
@@ -67,18 +70,18 @@ pub struct Coordinator<S, C> {
 }
 
 impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
-    /// Plans one container. Slow when the module has to be compiled; touches nothing but the cache. Dropped, it ends the
-    /// compiler.
+    /// Plans one container. Takes long when the module has to be compiled. Writes only to the cache. Dropping the
+    /// future ends the compiler.
     ///
     /// # Errors
-    /// What the user has to change.
+    /// The fault, with what the user has to change.
     pub async fn plan(
         &self,
         request: &PlanRequest<'_>,
         progress: &impl Progress,
     ) -> Result<Plan, PlanError> {
         let spec = load_spec(request.bundle)?;
-        let annotations = function_spec(&spec)?;
+        let mut annotations = function_spec(&spec)?;
         let Some(found) =
             find_module(&self.images, &spec, request.rootfs, request.container).await?
         else {
@@ -89,7 +92,11 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
             tracing::warn!(container = request.container, origin = %found.origin,
                 "native code in the module's custom section `wasmedge` was dropped");
         }
-        let entry = entry(&module, annotations.role, found.export.as_deref(), &found.origin)?;
+        for doubt in &annotations.doubts {
+            progress.warn(doubt);
+        }
+        let entry = entry(&module, annotations.role, found.export.as_deref(), &found.origin)
+            .map_err(|error| not_passed_on(error, &annotations))?;
         if found.export.is_none()
             && let Some(doubt) = doubt(&module, annotations.role, &found)
         {
@@ -104,7 +111,8 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         }
         if annotations.network.is_empty() && !module.sockets.is_empty() {
             let imports = module.sockets.join(", ");
-            return Err(PlanError::Sockets { origin: found.origin, imports });
+            let error = PlanError::Sockets { origin: found.origin, imports };
+            return Err(not_passed_on(error, &annotations));
         }
         let name = function_name(&annotations, &found.command)?;
         let identity = Identity {
@@ -116,7 +124,7 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         let embedding =
             discover(&self.images, &module, &annotations, &identity, container, groups).await?;
         for (function, reason) in &embedding.refused {
-            tracing::warn!(container, function, reason, "not embedded, called elsewhere");
+            tracing::warn!(container, function, reason, "not embedded; calls take another mode");
         }
         let compiled =
             compile(&self.cache, &self.compiler, module, &found.origin, embedding, progress)
@@ -124,20 +132,31 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         let note = compiled.note.clone();
         let record =
             (annotations.role == Role::Secondary).then(|| record(request, &annotations, &identity));
+        let shares_role = annotations.shares_role.take().filter(|_| record.is_some());
         let launch = launch(request, &spec, annotations, identity, entry, compiled);
-        Ok(Plan { workload: Workload::Function(Box::new(launch)), record, note })
+        let workload = Workload::Function(Box::new(launch));
+        Ok(Plan { workload, record, note, shares_role })
     }
 }
 
 fn native(spec: &Spec, annotations: &FunctionSpec) -> Result<Plan, PlanError> {
-    // Pod annotations reach every container of the pod, sidecars too.
+    // Pod annotations reach every container of the pod, native sidecars too.
     if !annotations.given.is_empty() && annotations.pod.is_empty() {
         return Err(PlanError::NotAFunction {
             command: bundle::args(spec).first().cloned().unwrap_or_default(),
             keys: annotations.given.join(", "),
         });
     }
-    Ok(Plan { workload: Workload::Native, record: None, note: "native".to_owned() })
+    let note = "native".to_owned();
+    Ok(Plan { workload: Workload::Native, record: None, note, shares_role: None })
+}
+
+/// What an annotation would mend, in a pod of which none came.
+fn not_passed_on(error: PlanError, annotations: &FunctionSpec) -> PlanError {
+    if annotations.pod.is_empty() || annotations.has_any {
+        return error;
+    }
+    PlanError::NotPassedOn { source: Box::new(error) }
 }
 
 fn entry(
@@ -173,13 +192,13 @@ fn entry(
     Err(missing(wanted, ""))
 }
 
-/// What to tell the user of a module that can be started in two ways, when nothing says which is meant.
-fn doubt(module: &CheckedModule, role: Role, found: &Found) -> Option<String> {
+/// The warning for a module that is both a command and a reactor, when no annotation decides.
+fn doubt(module: &CheckedModule, role: Role, found: &LocatedModule) -> Option<String> {
     use cwasi_abi::export::{HANDLE, START};
     if !(module.has_export(START) && module.is_reactor()) {
         return None;
     }
-    let Found { origin, command, .. } = found;
+    let LocatedModule { origin, command, .. } = found;
     Some(match role {
         Role::Secondary => format!(
             "{origin} exports both `{START}` and `{HANDLE}`: as a secondary it is a reactor, `{START}` does not run, nor what it \
@@ -192,7 +211,7 @@ fn doubt(module: &CheckedModule, role: Role, found: &Found) -> Option<String> {
     })
 }
 
-/// The group whose instances are nearest to each other; empty for a container that is alone in its shim.
+/// The group whose instances serve each other first; empty for a container alone in its shim.
 fn group(request: &PlanRequest<'_>, annotations: &FunctionSpec) -> String {
     let alone = annotations.pod.is_empty() && annotations.workflow.is_empty();
     if alone { String::new() } else { request.group.to_owned() }
@@ -218,7 +237,7 @@ fn launch(
     annotations: FunctionSpec,
     identity: Identity,
     entry: Entry,
-    compiled: Compiled,
+    compiled: CompiledFunction,
 ) -> FunctionLaunch {
     let pool_max = pool_max(spec, &annotations);
     let milliseconds = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
@@ -254,7 +273,7 @@ fn launch(
     }
 }
 
-/// What each worker may keep for segments that it lends; nothing in a function that has no group to lend to.
+/// Most bytes that each worker keeps for leased segments; 0 in a function without a group.
 fn pool_max(spec: &Spec, annotations: &FunctionSpec) -> u64 {
     if annotations.workflow.is_empty() && annotations.trust.is_empty() {
         return 0;

@@ -1,15 +1,15 @@
-//! What the coordinator tells the user who waits for a container to start.
+//! Messages for a user who waits for a container to start. Runs in the shim daemon.
 
-/// Hears about slow steps and doubts while a container is planned.
+/// Receives messages while a container is planned.
 pub trait Progress: Sync {
-    /// Something begins, waits or ends.
+    /// A step begins, waits or ends.
     fn info(&self, text: &str);
 
-    /// Something is allowed, and probably not what the user wants.
+    /// Something is allowed, but probably not intended.
     fn warn(&self, text: &str);
 }
 
-/// A length in bytes as people say it.
+/// A length in bytes for people.
 #[must_use]
 pub fn in_words(bytes: usize) -> String {
     #[expect(clippy::cast_precision_loss, reason = "one decimal is shown")]

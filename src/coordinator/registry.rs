@@ -1,8 +1,9 @@
-//! Registry of this host: one small file per callable instance, `<state>/f/<identity>/<instance>.json`.
+//! Registry of this host: one file per callable instance, `<state>/f/<identity>/<instance>.json`. Runs in the shim
+//! daemon.
 //!
-//! Written by the shim daemon that owns the instance, read by every shim daemon of the host when one of its
-//! sandboxes asks for a route (never per call). A record whose receiver refuses connections is stale: its
-//! daemon was killed, and `delete` removes it.
+//! The daemon that owns the instance writes the file. Every daemon of the host reads it when one of its sandboxes
+//! asks for a route, never per call. A record whose receiver refuses connections is stale: its daemon was killed, and
+//! `delete` removes it.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -12,12 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::wire::ids::Identity;
 
-/// Most records that one look reads; more instances of one function than this are not tried.
+/// Most records read per look-up; further instances of a function get no calls.
 pub const RECORDS_MAX: usize = 1024;
 /// Longest record file in bytes.
 const RECORD_MAX: u64 = 64 * 1024;
 
-/// A registry file could not be written, read or removed.
+/// A failed operation on a registry file.
 #[derive(Debug, thiserror::Error)]
 #[error("registry: {operation} {path}: {source}", path = path.display())]
 pub struct RegistryError {
@@ -27,25 +28,25 @@ pub struct RegistryError {
     source: io::Error,
 }
 
-/// One callable instance. Shims of other versions read it, too: fields are only ever added.
+/// One callable instance. Shims of other versions read it, so fields are only ever added.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Who it is.
+    /// Its identity.
     pub identity: Identity,
     /// Its id, unique on this host.
     pub instance: String,
-    /// Its pod or workflow on this host, by the id of their shim; empty when it has neither.
+    /// Id of its pod's or workflow's shim on this host; empty without pod and workflow.
     #[serde(default)]
     pub group: String,
     /// Workflow, empty when there is none.
     pub workflow: String,
     /// Trust group, empty when there is none.
     pub trust: String,
-    /// Who may call it (`cwasi.allow`); empty = everybody in its scope.
+    /// Allowed callers (`cwasi.allow`); empty = all in its scope.
     pub allow: Vec<String>,
     /// Its receiver.
     pub socket: PathBuf,
-    /// Largest payload that it takes, in bytes.
+    /// Largest payload in bytes.
     pub max_payload: u64,
     /// containerd's container id, for messages.
     pub container: String,
@@ -68,13 +69,13 @@ impl Registry {
         self.root.join(identity.short())
     }
 
-    /// Where an instance's record lies.
+    /// Path of an instance's record.
     #[must_use]
     pub fn path(&self, identity: &Identity, instance: &str) -> PathBuf {
         self.folder(identity).join(format!("{instance}.json"))
     }
 
-    /// Makes an instance known; from now on callers find it.
+    /// Registers an instance. From now on callers find it.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -87,7 +88,7 @@ impl Registry {
         let path = self.path(&record.identity, &record.instance);
         let bytes = serde_json::to_vec_pretty(record)
             .map_err(|error| fail("encode", &path)(io::Error::other(error)))?;
-        // A removal of the last record may delete the folder in between: try again.
+        // A concurrent removal of the last record may delete the folder: retry.
         for _ in 0..8 {
             fs::create_dir_all(&folder).map_err(fail("create", &folder))?;
             let draft = folder.join(format!(".{}", record.instance));
@@ -100,7 +101,7 @@ impl Registry {
         Err(fail("write", &path)(ErrorKind::NotFound.into()))
     }
 
-    /// Forgets an instance; forgetting twice is fine.
+    /// Removes an instance. Removing it twice is no error.
     ///
     /// # Errors
     /// When the file exists and cannot be removed.
@@ -111,22 +112,22 @@ impl Registry {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(source) => return Err(RegistryError { operation: "remove", path, source }),
         }
-        // Fails while other instances are registered, which is what we want.
+        // Fails while other instances are registered, as intended.
         drop(fs::remove_dir(self.folder(identity)));
         Ok(())
     }
 
-    /// Every registered instance of `identity`, in order of their ids.
+    /// All registered instances of `identity`, in order of their ids.
     ///
     /// # Errors
-    /// When the registry cannot be read; a record that vanishes or is damaged is left out.
+    /// When the registry cannot be read. A missing or damaged record is skipped.
     pub fn instances(&self, identity: &Identity) -> Result<Vec<Record>, RegistryError> {
         let mut records = Self::read_folder(&self.folder(identity))?;
         records.retain(|record| record.identity == *identity);
         Ok(records)
     }
 
-    /// Names of the functions that are registered in the scope of `identity`, for error messages.
+    /// Names of the registered functions in the scope of `identity`, for error messages.
     ///
     /// # Errors
     /// When the registry cannot be read.
@@ -171,7 +172,7 @@ impl Registry {
                 Ok(Some(record)) => records.push(record),
                 Ok(None) => {}
                 Err(source) => {
-                    tracing::warn!(path = %path.display(), %source, "registry record left out")
+                    tracing::warn!(path = %path.display(), %source, "skipping a registry record")
                 }
             }
         }
@@ -182,7 +183,7 @@ impl Registry {
 fn read_record(path: &Path) -> io::Result<Option<Record>> {
     match fs::metadata(path) {
         Ok(data) if data.len() > RECORD_MAX => {
-            return Err(io::Error::other("longer than any record"));
+            return Err(io::Error::other("longer than a record can be"));
         }
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

@@ -1,8 +1,8 @@
-//! Imports that a toolchain leaves in a module for a host that is not this one, and what to do about each.
+//! Recognizes imports that a toolchain leaves for another host, and gives advice for each. Runs in the shim daemon.
 //!
-//! No image provides them, so the advice to embed one would lead nowhere.
+//! No image provides these imports, so the advice to embed an image would not help.
 
-/// Whose import it is and what to do, for people; `None` when it may well be another module's.
+/// Toolchain and advice for an import, for people; `None` if another module may provide it.
 #[must_use]
 pub(super) fn hint(module: &str, name: &str) -> Option<&'static str> {
     let row = TABLE.iter().find(|row| {
@@ -12,7 +12,7 @@ pub(super) fn hint(module: &str, name: &str) -> Option<&'static str> {
     row.map(|row| row.hint)
 }
 
-/// Imports of one kind. A pattern is a name, or the beginning of one with `*` behind it, or its end with `*` before it.
+/// Imports of one kind. A pattern is a name, or a prefix followed by `*`, or a suffix after `*`.
 struct Row {
     modules: &'static [&'static str],
     /// Empty = all of the module's.
@@ -30,7 +30,7 @@ fn matches(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// The first row that matches counts.
+/// The first matching row applies.
 const TABLE: &[Row] = &[
     Row {
         modules: &["env"],

@@ -1,22 +1,23 @@
-//! Who may be loaded into whose VM: a pure function of what the deployment says (DESIGN §7).
+//! Decides which modules may run in a function's VM: a pure function of the deployment (DESIGN §7). Runs in the shim
+//! daemon.
 //!
-//! An image never vouches for itself, neither by what it contains nor by how it is called. Trust is granted by
-//! annotations of containers, within one identity scope and one workflow or trust group:
+//! Invariant: neither contents nor name of an image make it trusted. Annotations of containers grant trust, within
+//! one identity scope and one workflow or trust group:
 //!
-//! - the caller's `cwasi.embed` names the image (in a pod: with its digest, because there a name may be
-//!   somebody else's), or
+//! - the caller's `cwasi.embed` names the image (in a pod with its digest, because there the name may be another
+//!   tenant's), or
 //! - a container of that image is deployed in the caller's scope and group, under the wanted name.
 
 use crate::config::annotations::Embed;
 use crate::wire::ids::Identity;
 
-/// Most candidates that one message names.
+/// Most candidates in one message.
 const CANDIDATES_SHOWN: usize = 4;
 
-/// The function that wants others in its VM.
+/// The function that embeds modules.
 #[derive(Clone, Copy, Debug)]
-pub struct Caller<'a> {
-    /// Who it is.
+pub struct EmbeddingCaller<'a> {
+    /// Its identity.
     pub identity: &'a Identity,
     /// Its workflow, empty when there is none.
     pub workflow: &'a str,
@@ -52,9 +53,9 @@ pub struct Deployment {
     pub trust: String,
 }
 
-/// What is known on this node.
+/// Facts of this node.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct NodeFacts<'a> {
     /// Images of the namespace.
     pub images: &'a [Image],
     /// Functions of the namespace, the caller's own container left out.
@@ -68,28 +69,28 @@ pub struct Known<'a> {
 pub struct Grant {
     /// Its image.
     pub image: Image,
-    /// The module inside, when the deployment says which.
+    /// The module in the image, if the deployment names it.
     pub path: Option<String>,
-    /// Why it is trusted, for people.
+    /// The reason for trust, for people.
     pub reason: String,
 }
 
-/// Why a module may not be embedded, and what would change that.
+/// A module that may not be embedded, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// For people.
+    /// Text for people.
     pub why: String,
 }
 
-/// Decides about one module: `wish` is the caller's entry for it in `cwasi.embed`.
+/// Decides about one module. `wish` is the caller's entry for it in `cwasi.embed`.
 ///
 /// # Errors
-/// Why not, with the candidates.
+/// The reason for a refusal, with the candidates.
 pub fn judge(
     name: &str,
     wish: Option<&Embed>,
-    caller: Caller<'_>,
-    known: &Known<'_>,
+    caller: EmbeddingCaller<'_>,
+    known: &NodeFacts<'_>,
 ) -> Result<Grant, Refusal> {
     match wish.and_then(|wish| wish.image.as_deref().map(|image| (wish, image))) {
         Some((wish, image)) => named(image, wish.digest.as_deref(), caller, known),
@@ -97,12 +98,12 @@ pub fn judge(
     }
 }
 
-/// The caller's deployment names the image.
+/// The caller's `cwasi.embed` names the image.
 fn named(
     wanted: &str,
     pinned: Option<&str>,
-    caller: Caller<'_>,
-    known: &Known<'_>,
+    caller: EmbeddingCaller<'_>,
+    known: &NodeFacts<'_>,
 ) -> Result<Grant, Refusal> {
     let Some(image) = known.images.iter().find(|image| same_image(&image.name, wanted)) else {
         let namespace = &caller.identity.namespace;
@@ -135,8 +136,12 @@ fn named(
     }
 }
 
-/// Nobody names an image: a deployed function of that name may vouch for one.
-fn deployed(name: &str, caller: Caller<'_>, known: &Known<'_>) -> Result<Grant, Refusal> {
+/// No image is named: a deployed function of that name may make its image trusted.
+fn deployed(
+    name: &str,
+    caller: EmbeddingCaller<'_>,
+    known: &NodeFacts<'_>,
+) -> Result<Grant, Refusal> {
     let mut grants: Vec<Grant> = Vec::new();
     let mut refusals = Vec::new();
     for one in known.deployments.iter().filter(|one| same_name(&one.function, name)) {
@@ -168,8 +173,8 @@ fn deployed(name: &str, caller: Caller<'_>, known: &Known<'_>) -> Result<Grant, 
     }
 }
 
-/// What there is under that name, and what would make it trusted.
-fn untrusted(name: &str, refusals: &[String], known: &Known<'_>) -> String {
+/// Images of that name, and how to make them trusted.
+fn untrusted(name: &str, refusals: &[String], known: &NodeFacts<'_>) -> String {
     let by_name: Vec<&Image> = known
         .images
         .iter()
@@ -200,8 +205,12 @@ fn untrusted(name: &str, refusals: &[String], known: &Known<'_>) -> String {
     }
 }
 
-/// Whether a deployed function speaks for its image; the reason either way.
-fn vouches(one: &Deployment, caller: Caller<'_>, known: &Known<'_>) -> Result<String, String> {
+/// Whether a deployed function makes its image trusted, with the reason.
+fn vouches(
+    one: &Deployment,
+    caller: EmbeddingCaller<'_>,
+    known: &NodeFacts<'_>,
+) -> Result<String, String> {
     let same = |a: &str, b: &str| !a.is_empty() && a == b;
     let same_scope = one.pod_namespace == caller.identity.pod_namespace;
     let same_trust = same(&one.trust, caller.trust);
@@ -239,7 +248,7 @@ fn refuse<T>(why: String) -> Result<T, Refusal> {
     Err(Refusal { why })
 }
 
-/// Names of modules have underscores where names of images and functions have dashes.
+/// Replaces `_` by `-`: module names have underscores where images and functions have dashes.
 #[must_use]
 pub fn same_name(a: &str, b: &str) -> bool {
     let normal = |c: char| if c == '_' { '-' } else { c };
@@ -253,7 +262,7 @@ fn last_component(image: &str) -> &str {
     last.split(':').next().unwrap_or(last)
 }
 
-/// `full` is a name as containerd has it; `wanted` may leave out the tag `latest`.
+/// `full` is containerd's name; `wanted` may omit the tag `latest`.
 fn same_image(full: &str, wanted: &str) -> bool {
     full == wanted || full.strip_suffix(":latest").is_some_and(|name| name == wanted)
 }

@@ -1,5 +1,6 @@
-//! The worker's side of the broker: asks its shim for routes over the socketpair that all processes of the
-//! sandbox share, with a reply socket of its own in every question.
+//! The worker's side of the broker: asks the shim for routes. Runs in a worker.
+//!
+//! All processes of the sandbox share one socketpair, so every request carries a reply socket of its own.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -7,21 +8,22 @@ use protobuf::EnumOrUnknown;
 use serde::de::DeserializeOwned;
 
 use crate::modes::CallError;
+use crate::modes::causes::{Break, Unreached};
 use crate::modes::local::LocalRoute;
-use crate::sys::clock::{left_until, monotonic_ns};
+use crate::sys::clock::{Deadline, monotonic_ns};
 use crate::sys::segment::Segment;
-use crate::sys::seqpacket::{self, Deadline, SocketError};
+use crate::sys::seqpacket::{self, SocketError};
 use crate::wire::control::{
     self, CONTROL_MESSAGE_MAX, EdgeReport, EmitReply, EmitRequest, ResolveReply, ResolveRequest,
     SandboxMessage,
 };
-use crate::wire::envelope::{Detail, Outcome};
+use crate::wire::envelope::{CallStatus, Detail};
 use crate::wire::remaining;
 
-use super::call::{Question, Resolve, Resolved};
+use super::call::{Resolve, ResolvedRoute, RouteQuery};
 use super::links::Route;
 
-/// Reports of one message at most; a worker with more edges than this sends several.
+/// Most reports in one message; a worker with more edges sends several messages.
 const REPORTS_PER_MESSAGE: usize = 16;
 
 /// Sandbox end of the broker.
@@ -37,17 +39,17 @@ impl BrokerClient {
         Self { broker }
     }
 
-    /// Sends a question with a reply socket and `descriptors`, and waits for its answer.
+    /// Sends a request with a reply socket and `descriptors`, and waits for the answer.
     fn exchange<T: DeserializeOwned>(
         &self,
-        question: &SandboxMessage,
+        query: &SandboxMessage,
         descriptors: &[BorrowedFd<'_>],
-        deadline: Deadline,
+        deadline: Option<Deadline>,
     ) -> Result<(T, Vec<OwnedFd>), SocketError> {
         let (ours, theirs) = seqpacket::pair()?;
         let mut all = vec![theirs.as_fd()];
         all.extend(descriptors);
-        seqpacket::send(self.broker.as_fd(), &[&control::encode(question)], &all, deadline)?;
+        seqpacket::send(self.broker.as_fd(), &[&control::encode(query)], &all, deadline)?;
         drop(theirs);
         let mut buffer = vec![0; CONTROL_MESSAGE_MAX];
         let received = seqpacket::receive(ours.as_fd(), &mut buffer, deadline)?;
@@ -62,15 +64,15 @@ impl BrokerClient {
 impl Resolve for BrokerClient {
     fn resolve(
         &mut self,
-        question: &Question<'_>,
-        deadline: Deadline,
-    ) -> Result<Resolved, CallError> {
-        let target = question.target;
+        query: &RouteQuery<'_>,
+        deadline: Option<Deadline>,
+    ) -> Result<ResolvedRoute, CallError> {
+        let target = query.target;
         let request = ResolveRequest {
             target: target.to_owned(),
-            avoid: question.avoid.to_vec(),
-            held: question.held.to_vec(),
-            nearer: question.nearer,
+            avoid: query.avoid.to_vec(),
+            held: query.held.to_vec(),
+            nearer: query.nearer,
         };
         let (reply, mut descriptors) = self
             .exchange(&SandboxMessage::Resolve(request), &[], deadline)
@@ -78,7 +80,7 @@ impl Resolve for BrokerClient {
                 SocketError::Deadline => CallError::Timeout { target: target.to_owned() },
                 error => CallError::Unreachable {
                     target: target.to_owned(),
-                    message: format!("this sandbox's shim does not answer ({error})"),
+                    cause: Unreached::Shim { error: error.to_string() },
                 },
             })?;
         let mut connection = || {
@@ -91,21 +93,21 @@ impl Resolve for BrokerClient {
                 let connection = connection()?;
                 let local = LocalRoute { instance, connection, max_request: max_payload, lends };
                 let route = Route::Local { local, reason, nearest };
-                Ok(Resolved { route: Some(route), instances })
+                Ok(ResolvedRoute { route: Some(route), instances })
             }
             ResolveReply::Networked { reason, max_payload } => {
-                // The shim knows which instance; none of them is to be avoided by name.
+                // The shim chooses the instance, so the caller cannot avoid one by name.
                 let instance = String::new();
                 let connection = connection()?;
-                // The other end is the shim, which keeps nothing.
+                // The other end is the shim, which keeps no segments.
                 let lends = true;
                 let bridge = LocalRoute { instance, connection, max_request: max_payload, lends };
-                Ok(Resolved { route: Some(Route::Networked { bridge, reason }), instances: 1 })
+                Ok(ResolvedRoute { route: Some(Route::Networked { bridge, reason }), instances: 1 })
             }
-            ResolveReply::NoOther { instances } => Ok(Resolved { route: None, instances }),
+            ResolveReply::NoOther { instances } => Ok(ResolvedRoute { route: None, instances }),
             ResolveReply::Unroutable { errno, message } => {
-                // Why there is no route is never a matter of time.
-                let outcome = Outcome { errno, detail: Detail::DETAIL_NONE };
+                // A missing route is never a matter of time.
+                let outcome = CallStatus { errno, detail: Detail::DETAIL_NONE };
                 Err(CallError::from_wire(outcome, message, target))
             }
         }
@@ -116,7 +118,7 @@ impl Resolve for BrokerClient {
         target: &str,
         payload: &[u8],
         traceparent: &str,
-        deadline: Deadline,
+        deadline: Option<Deadline>,
     ) -> Result<(), CallError> {
         let internal = |message: String| CallError::Internal { message };
         let segment = Segment::copy_of(payload).map_err(|error| internal(error.to_string()))?;
@@ -124,21 +126,21 @@ impl Resolve for BrokerClient {
             target: target.to_owned(),
             length: segment.len(),
             traceparent: traceparent.to_owned(),
-            remaining_us: remaining::encode(left_until(deadline, monotonic_ns())),
+            remaining_us: remaining::encode(deadline.map(|deadline| deadline.left(monotonic_ns()))),
         };
-        let question = SandboxMessage::Emit(request);
-        let answered = self.exchange::<EmitReply>(&question, &[segment.as_fd()], deadline);
+        let query = SandboxMessage::Emit(request);
+        let answered = self.exchange::<EmitReply>(&query, &[segment.as_fd()], deadline);
         let (reply, _) = answered.map_err(|error| match error {
             SocketError::Deadline => CallError::Timeout { target: target.to_owned() },
             error => CallError::Broken {
                 target: target.to_owned(),
-                message: format!("this sandbox's shim does not answer ({error})"),
+                cause: Break::Shim { error: error.to_string() },
             },
         })?;
         match reply.errno {
             0 => Ok(()),
             errno => {
-                let outcome = Outcome::read(errno, EnumOrUnknown::from_i32(reply.detail));
+                let outcome = CallStatus::read(errno, EnumOrUnknown::from_i32(reply.detail));
                 Err(CallError::from_wire(outcome, reply.message, target))
             }
         }
@@ -147,8 +149,11 @@ impl Resolve for BrokerClient {
     fn report(&mut self, reports: Vec<EdgeReport>) {
         for chunk in reports.chunks(REPORTS_PER_MESSAGE) {
             let message = control::encode(&SandboxMessage::Edges(chunk.to_vec()));
-            // Metrics never hold up a call: what the shim does not take at once is lost and said so.
-            if let Err(error) = seqpacket::send(self.broker.as_fd(), &[&message], &[], Some(0)) {
+            // Metrics never delay a call: reports that the shim does not take at once are dropped, with a line in the
+            // log.
+            if let Err(error) =
+                seqpacket::send(self.broker.as_fd(), &[&message], &[], Some(Deadline::PASSED))
+            {
                 tracing::debug!(%error, "edge report lost");
             }
         }

@@ -1,91 +1,93 @@
-//! A call's life in the caller's worker (paper Algorithms 2 and 4): check, route, send, wait, count.
+//! The life of a call in the caller's worker (paper Algorithms 2 and 4): check, route, send, wait, count. Runs in a
+//! worker.
+//!
+//! Invariants: each call ends exactly once. A call is repeated only if the previous attempt certainly did not run.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use cwasi_abi::{FUNCTION_NAME_MAX, PAYLOAD_MAX};
 
+use crate::modes::causes::{Invalid, Unavailable};
 use crate::modes::local::LocalMode;
-use crate::modes::{Call, CallError, ModeKind, Outgoing, Payload};
-use crate::sys::clock::monotonic_ns;
+use crate::modes::{CallError, ModeKind, OutgoingCall, OutgoingPayload, Payload};
+use crate::sys::clock::Deadline;
 use crate::sys::pool::SegmentPool;
 use crate::sys::random::bytes16;
-use crate::sys::seqpacket::Deadline;
 use crate::wire::control::EdgeReport;
 use crate::wire::ids::{CallId, RunId};
 
-use super::edges::{Edges, Ended};
-use super::flights::Flights;
+use super::edges::{EdgeCounters, EndedCall};
 use super::links::{Links, Route};
+use super::pending_calls::PendingCalls;
 
-/// Most attempts of one call; only attempts that the callee certainly did not accept are followed by another.
+/// Most attempts of one call. Only attempts that the callee certainly did not accept are repeated.
 pub const ATTEMPTS_MAX: u32 = 4;
-/// How long a call waits when neither the caller's own deadline nor the deployment says, in milliseconds.
+/// Default deadline of a call in milliseconds, when neither the caller nor the deployment gives one.
 pub const DEFAULT_TIMEOUT_MS: u64 = 60_000;
-/// Longest time between two reports of a worker that goes on calling.
+/// Longest time between two reports of a busy worker.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a dispatcher needs to know about its function.
+/// The dispatcher's settings for its function.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The caller's function name.
     pub caller: String,
     /// Largest payload and response in bytes.
     pub max_payload: u64,
-    /// How long a call waits at most, in milliseconds.
+    /// Longest wait of a call in milliseconds.
     pub timeout_ms: u64,
 }
 
-/// Asks for a route.
+/// A request for a route.
 #[derive(Clone, Copy, Debug)]
-pub struct Question<'a> {
-    /// The callee, as the caller names it.
+pub struct RouteQuery<'a> {
+    /// The callee in the caller's words.
     pub target: &'a str,
-    /// Instances that did not accept a call just now: others first.
+    /// Instances that recently did not accept a call: used last.
     pub avoid: &'a [String],
-    /// Instances that there are connections to already: only others.
+    /// Instances with connections: not used.
     pub held: &'a [String],
-    /// Only an instance of the caller's own group.
+    /// True for an instance of the caller's own group only.
     pub nearer: bool,
 }
 
-/// Answers a [`Question`].
+/// Answers a [`RouteQuery`].
 #[derive(Debug)]
-pub struct Resolved {
-    /// A new connection; `None` when there are no instances but those that are held.
+pub struct ResolvedRoute {
+    /// A new connection; `None` if all instances are held.
     pub route: Option<Route>,
-    /// How many instances can be reached in the route's mode.
+    /// Number of reachable instances in the route's mode.
     pub instances: usize,
 }
 
-/// Where routes come from and reports go to; the shim, behind [`super::BrokerClient`].
+/// Source of routes, and receiver of reports: the shim, through [`super::BrokerClient`].
 pub trait Resolve {
-    /// A route to a callee.
+    /// Finds a route to a callee.
     ///
     /// # Errors
-    /// The call's error when there is no route.
+    /// The call's error if there is no route.
     fn resolve(
         &mut self,
-        question: &Question<'_>,
-        deadline: Deadline,
-    ) -> Result<Resolved, CallError>;
+        query: &RouteQuery<'_>,
+        deadline: Option<Deadline>,
+    ) -> Result<ResolvedRoute, CallError>;
 
-    /// Has a message kept for `target`.
+    /// Stores a message for `target`.
     ///
     /// # Errors
-    /// The error of a message that is not kept, or perhaps not.
+    /// The error of a message that is not stored, or may not be stored.
     fn emit(
         &mut self,
         _target: &str,
         _payload: &[u8],
         _traceparent: &str,
-        _deadline: Deadline,
+        _deadline: Option<Deadline>,
     ) -> Result<(), CallError> {
-        let message = "there is no shim that keeps one-way messages".to_owned();
-        Err(CallError::NotAvailable { message })
+        Err(Unavailable::NoShim.into())
     }
 
-    /// Hands over edge metrics; may lose them, never waits.
+    /// Sends edge metrics. Never waits, so it may drop them.
     fn report(&mut self, reports: Vec<EdgeReport>);
 }
 
@@ -95,18 +97,18 @@ pub struct Dispatcher<R> {
     pub(super) settings: Settings,
     pub(super) resolver: R,
     pub(super) links: Links,
-    pub(super) flights: Flights,
+    pub(super) pending: PendingCalls,
     pub(super) local: LocalMode,
-    pub(super) edges: Edges,
+    pub(super) edges: EdgeCounters,
     reported: Instant,
-    /// Calls that were started so far.
+    /// Number of started calls.
     pub(super) started: u32,
-    pub(super) invocation: Rc<Invocation>,
+    pub(super) invocation: Rc<InvocationContext>,
 }
 
-/// What all calls of one invocation have in common.
+/// Data that all calls of one invocation share.
 #[derive(Debug, Default)]
-pub(super) struct Invocation {
+pub(super) struct InvocationContext {
     pub(super) traceparent: String,
     pub(super) run: Option<RunId>,
 }
@@ -116,12 +118,12 @@ impl<R: Resolve> Dispatcher<R> {
     #[must_use]
     pub fn new(settings: Settings, resolver: R) -> Self {
         let local = LocalMode::new(settings.max_payload);
-        let edges = Edges::new(&settings.caller);
+        let edges = EdgeCounters::new(&settings.caller);
         Self {
             settings,
             resolver,
             links: Links::default(),
-            flights: Flights::default(),
+            pending: PendingCalls::default(),
             local,
             edges,
             reported: Instant::now(),
@@ -136,20 +138,20 @@ impl<R: Resolve> Dispatcher<R> {
         Self { local: self.local.lending(pool), ..self }
     }
 
-    /// An invocation starts; its calls belong to this trace (empty = not traced) and to this run of the workflow.
+    /// Begins an invocation. Its calls belong to this trace (empty = not traced) and to this run of the workflow.
     pub fn begin(&mut self, traceparent: &str, run: Option<RunId>) {
-        self.invocation = Rc::new(Invocation { traceparent: traceparent.to_owned(), run });
+        self.invocation = Rc::new(InvocationContext { traceparent: traceparent.to_owned(), run });
     }
 
-    /// Calls `target` with `payload` and waits for its end, at most until `deadline` (the invocation's own).
+    /// Calls `target` with `payload` and waits for the end, at most until `deadline`, which is the invocation's own.
     ///
     /// # Errors
-    /// Exactly one [`CallError`].
+    /// One [`CallError`].
     pub fn call(
         &mut self,
         target: &str,
-        payload: Outgoing<'_>,
-        deadline: Deadline,
+        payload: OutgoingPayload<'_>,
+        deadline: Option<Deadline>,
     ) -> Result<Payload, CallError> {
         let started = Instant::now();
         let mut served = None;
@@ -157,7 +159,7 @@ impl<R: Resolve> Dispatcher<R> {
             .and_then(|()| self.attempt(target, payload, self.deadline(deadline), &mut served));
         let (mode, reason) =
             served.map_or((None, String::new()), |(mode, reason)| (Some(mode), reason));
-        self.edges.count(Ended {
+        self.edges.count(EndedCall {
             module: None,
             callee: target,
             mode,
@@ -170,34 +172,34 @@ impl<R: Resolve> Dispatcher<R> {
         result
     }
 
-    /// Hands over the metrics of a worker that goes on calling.
+    /// Sends the metrics of a busy worker at intervals.
     pub(super) fn flush_now_and_then(&mut self) {
         if self.reported.elapsed() >= REPORT_INTERVAL {
             self.flush();
         }
     }
 
-    /// Where calls are counted that need no route.
-    pub const fn edges(&mut self) -> &mut Edges {
+    /// The counters, for calls that need no route.
+    pub const fn edges(&mut self) -> &mut EdgeCounters {
         &mut self.edges
     }
 
-    /// Leaves a message for `target`; when this returns, it will be handled at least once.
+    /// Stores a message for `target`. After it returns, the message will be handled at least once.
     ///
     /// # Errors
-    /// Exactly one [`CallError`]; after [`CallError::Broken`] and [`CallError::Timeout`] it may be kept.
+    /// One [`CallError`]. After [`CallError::Broken`] and [`CallError::Timeout`], the message may be stored.
     pub fn emit(
         &mut self,
         target: &str,
         payload: &[u8],
-        deadline: Deadline,
+        deadline: Option<Deadline>,
     ) -> Result<(), CallError> {
         check(target, payload.len() as u64, self.settings.max_payload)?;
         let deadline = Some(self.deadline(deadline));
         self.resolver.emit(target, payload, &self.invocation.traceparent, deadline)
     }
 
-    /// Hands the metrics of all calls so far to the shim; the worker does it after each invocation.
+    /// Sends all metrics to the shim, after each invocation.
     pub fn flush(&mut self) {
         let reports = self.edges.take();
         if !reports.is_empty() {
@@ -206,16 +208,16 @@ impl<R: Resolve> Dispatcher<R> {
         self.reported = Instant::now();
     }
 
-    pub(super) fn deadline(&self, invocation: Deadline) -> u64 {
-        let own = monotonic_ns().saturating_add(self.settings.timeout_ms.saturating_mul(1_000_000));
+    pub(super) fn deadline(&self, invocation: Option<Deadline>) -> Deadline {
+        let own = Deadline::after(Duration::from_millis(self.settings.timeout_ms));
         invocation.map_or(own, |invocation| invocation.min(own))
     }
 
     fn attempt(
         &mut self,
         target: &str,
-        payload: Outgoing<'_>,
-        deadline: u64,
+        payload: OutgoingPayload<'_>,
+        deadline: Deadline,
         served: &mut Option<(ModeKind, String)>,
     ) -> Result<Payload, CallError> {
         let id = CallId(bytes16());
@@ -224,9 +226,10 @@ impl<R: Resolve> Dispatcher<R> {
         let mut avoid = Vec::new();
         let mut attempt = 1;
         loop {
-            let Invocation { traceparent, run } = &*invocation;
+            let InvocationContext { traceparent, run } = &*invocation;
             let (run, join) = (*run, None);
-            let call = Call { id, target, payload, deadline, traceparent, attempt, run, join };
+            let call =
+                OutgoingCall { id, target, payload, deadline, traceparent, attempt, run, join };
             let link = self.link(target, &avoid, deadline)?;
             if let Some(route) = self.links.route(link) {
                 *served = Some((route.mode(), route.reason().to_owned()));
@@ -244,7 +247,7 @@ impl<R: Resolve> Dispatcher<R> {
     }
 }
 
-/// True when the connection is still good after this error.
+/// True if the connection is usable after this error.
 pub(super) const fn keeps_route(error: &CallError) -> bool {
     !matches!(
         error,
@@ -252,14 +255,11 @@ pub(super) const fn keeps_route(error: &CallError) -> bool {
     )
 }
 
-/// What holds in every mode.
+/// Checks that apply in every mode.
 pub(super) fn check(target: &str, length: u64, max_payload: u64) -> Result<(), CallError> {
-    let invalid = |message: String| Err(CallError::Invalid { message });
     let name = target.rsplit_once('/').map_or(target, |(_, name)| name);
     if name.is_empty() || name.len() > FUNCTION_NAME_MAX {
-        return invalid(format!(
-            "`{target}` is no function name: 1 to {FUNCTION_NAME_MAX} bytes, with or without a namespace and `/` before it"
-        ));
+        return Err(Invalid::Name { target: target.to_owned() }.into());
     }
     let limit = max_payload.min(PAYLOAD_MAX);
     if length > limit {

@@ -1,7 +1,7 @@
-//! Edge metrics: calls, bytes, errors and latencies per caller → callee and mode.
+//! Edge metrics: calls, bytes, errors and latencies per caller, callee and mode. Runs in a worker.
 //!
-//! Kept in the caller's worker between two reports to the shim. Latencies are counted in the buckets of an
-//! HDR histogram with two significant digits (1 ns to 1 h), so reports of many workers add up exactly.
+//! The worker keeps them between two reports to the shim. Latencies are in the buckets of an HDR histogram with two
+//! significant digits (1 ns to 1 h), so reports of many workers add up exactly.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use hdrhistogram::Histogram;
 use crate::modes::ModeKind;
 use crate::wire::control::EdgeReport;
 
-/// Longest latency that a histogram holds, in nanoseconds; longer ones count as this.
+/// Longest latency in a histogram, in nanoseconds; longer ones count as this.
 pub const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
-/// Shortest latency that a histogram tells apart from zero, in nanoseconds.
+/// Shortest non-zero latency in nanoseconds.
 const LATENCY_MIN_NS: u64 = 1;
 const SIGNIFICANT_DIGITS: u8 = 2;
 
@@ -36,42 +36,42 @@ struct Edge {
     latency: Histogram<u64>,
 }
 
-/// What one worker's edges did since the last report.
+/// Metrics of one worker's edges since the last report.
 #[derive(Debug)]
-pub struct Edges {
+pub struct EdgeCounters {
     caller: String,
-    /// Few: searched in order, so that a call of a known edge allocates nothing.
+    /// Few edges, so a linear search finds one without an allocation.
     edges: Vec<Edge>,
 }
 
-/// One call that ended.
+/// One ended call.
 #[derive(Clone, Copy, Debug)]
-pub struct Ended<'a> {
-    /// The embedded module that called; `None` = the function's own.
+pub struct EndedCall<'a> {
+    /// The calling embedded module; `None` = the function's own.
     pub module: Option<&'a str>,
     /// Called function.
     pub callee: &'a str,
-    /// Mode that served it, `None` when there was no route.
+    /// The mode; `None` without a route.
     pub mode: Option<ModeKind>,
-    /// Why that mode.
+    /// The reason for the mode.
     pub reason: &'a str,
     /// Payload length in bytes.
     pub request_bytes: u64,
-    /// Response length in bytes; `None` when the call ended with an error.
+    /// Response length in bytes; `None` after an error.
     pub response_bytes: Option<u64>,
-    /// From the guest's call to its end.
+    /// Time from the guest's call to its end.
     pub latency: Duration,
 }
 
-impl Edges {
-    /// No calls yet.
+impl EdgeCounters {
+    /// Metrics without calls.
     #[must_use]
     pub fn new(caller: &str) -> Self {
         Self { caller: caller.to_owned(), edges: Vec::new() }
     }
 
     /// Counts one call.
-    pub fn count(&mut self, ended: Ended<'_>) {
+    pub fn count(&mut self, ended: EndedCall<'_>) {
         let edge = self.edge(&ended);
         edge.calls += 1;
         edge.request_bytes += ended.request_bytes;
@@ -83,8 +83,8 @@ impl Edges {
             .saturating_record(u64::try_from(ended.latency.as_nanos()).unwrap_or(LATENCY_MAX_NS));
     }
 
-    /// The edge that a call belongs to.
-    fn edge(&mut self, ended: &Ended<'_>) -> &mut Edge {
+    /// The edge of a call.
+    fn edge(&mut self, ended: &EndedCall<'_>) -> &mut Edge {
         let mode = ended.mode.map_or("none", ModeKind::name);
         let module = ended.module.unwrap_or_default();
         let known = self.edges.iter().position(|edge| {
@@ -110,7 +110,7 @@ impl Edges {
         &mut self.edges[index]
     }
 
-    /// What was counted since the last take.
+    /// Takes the metrics since the last call.
     pub fn take(&mut self) -> Vec<EdgeReport> {
         let edges = std::mem::take(&mut self.edges);
         edges.into_iter().map(|edge| edge.report(&self.caller)).collect()
@@ -144,9 +144,9 @@ mod tests {
 
     #[test]
     fn reports_add_up() {
-        let mut edges = Edges::new("a");
+        let mut edges = EdgeCounters::new("a");
         for (response_bytes, ms) in [(Some(5), 1), (None, 2), (Some(7), 3)] {
-            edges.count(Ended {
+            edges.count(EndedCall {
                 module: None,
                 callee: "b",
                 mode: Some(ModeKind::Local),

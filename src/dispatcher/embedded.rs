@@ -1,48 +1,48 @@
-//! Calls that stay in the caller's VM: which they are, their limits, and their metrics.
+//! Embedded calls: which calls stay in the caller's VM, their limits and metrics. Runs in a worker.
 //!
-//! Runs in the caller's worker. The engine makes the call itself; it asks here before and tells here after.
+//! The engine makes the call itself. It asks this file before, and reports to it after.
 
 use std::time::{Duration, Instant};
 
 use super::call::check;
-use super::edges::{Edges, Ended};
-use super::selection::{self, Embedding};
+use super::edges::{EdgeCounters, EndedCall};
+use super::selection::{self, EmbeddingState};
 use crate::modes::{CallError, ModeKind};
 use crate::wire::control::{EmbeddedModule, ModeHint};
 
-/// Why a linked call is in this mode.
+/// The reason for the mode of a linked call.
 const LINKED: &str = "linked: an import of the caller";
 
-/// What a function has embedded.
+/// A function's embedded modules.
 #[derive(Debug)]
 pub struct EmbeddedCalls {
     mode: ModeHint,
     max_payload: u64,
-    modules: Vec<Callee>,
-    running: Option<Running>,
+    modules: Vec<EmbeddedCallee>,
+    running: Option<RunningCall>,
 }
 
 #[derive(Debug)]
-struct Callee {
+struct EmbeddedCallee {
     name: String,
     dispatch: bool,
     reason: String,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Running {
+struct RunningCall {
     callee: usize,
     request_bytes: u64,
     started: Instant,
 }
 
 impl EmbeddedCalls {
-    /// The calls of a function with this `cwasi.mode`, payload limit and embedded modules.
+    /// Settings of a function: its `cwasi.mode`, payload limit and embedded modules.
     #[must_use]
     pub fn new(mode: ModeHint, max_payload: u64, modules: &[EmbeddedModule]) -> Self {
         let modules = modules
             .iter()
-            .map(|module| Callee {
+            .map(|module| EmbeddedCallee {
                 name: module.name.clone(),
                 dispatch: module.dispatch,
                 reason: module.reason.clone(),
@@ -51,40 +51,44 @@ impl EmbeddedCalls {
         Self { mode, max_payload, modules, running: None }
     }
 
-    /// Index of the embedded module that serves a call to `target`; `None` when another mode does.
+    /// Index of the embedded module for a call to `target`; `None` if another mode serves it.
     ///
     /// # Errors
-    /// When the call is not to be made at all.
+    /// When the call may not be made.
     pub fn begin(
         &mut self,
         target: &str,
         request_bytes: u64,
         deadline: Option<Instant>,
     ) -> Result<Option<usize>, CallError> {
-        let serves = |module: &Callee| module.dispatch && module.name == target;
+        let serves = |module: &EmbeddedCallee| module.dispatch && module.name == target;
         let Some(callee) = self.modules.iter().position(serves) else { return Ok(None) };
-        if selection::embedded(self.mode, Embedding::Loaded).is_err() {
+        if selection::embedded(self.mode, EmbeddingState::Loaded).is_err() {
             return Ok(None);
         }
         check(target, request_bytes, self.max_payload)?;
-        // The only look at the clock before the callee runs.
+        // The only clock reading before the callee runs.
         let started = Instant::now();
         if deadline.is_some_and(|deadline| deadline <= started) {
             return Err(CallError::Timeout { target: target.to_owned() });
         }
-        self.running = Some(Running { callee, request_bytes, started });
+        self.running = Some(RunningCall { callee, request_bytes, started });
         Ok(Some(callee))
     }
 
-    /// The call that [`Self::begin`] allowed is over; counts it.
+    /// Counts the end of a call that [`Self::begin`] allowed.
     ///
     /// # Errors
     /// When the response is larger than the limit.
-    pub fn end(&mut self, response_bytes: Option<u64>, edges: &mut Edges) -> Result<(), CallError> {
+    pub fn end(
+        &mut self,
+        response_bytes: Option<u64>,
+        edges: &mut EdgeCounters,
+    ) -> Result<(), CallError> {
         let Some(running) = self.running.take() else { return Ok(()) };
         let callee = &self.modules[running.callee];
         let within = response_bytes.filter(|length| *length <= self.max_payload);
-        edges.count(Ended {
+        edges.count(EndedCall {
             module: None,
             callee: &callee.name,
             mode: Some(ModeKind::Embedded),
@@ -102,9 +106,9 @@ impl EmbeddedCalls {
         }
     }
 
-    /// The guest stopped: a call that runs has ended with an error, and nobody will say so.
-    pub fn abandon(&mut self, edges: &mut Edges) {
-        // The only error is about a response, and there is none.
+    /// Counts a running call as failed: the guest stopped, so [`Self::end`] will not be called.
+    pub fn abandon(&mut self, edges: &mut EdgeCounters) {
+        // Only a response can cause an error, and there is none.
         let _none = self.end(None, edges);
     }
 }
@@ -112,13 +116,13 @@ impl EmbeddedCalls {
 /// A call of a linked function.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkedCall<'a> {
-    /// The embedded module that made it; `None` for the function itself.
+    /// The calling embedded module; `None` for the function itself.
     pub module: Option<&'a str>,
-    /// The module that served it.
+    /// The called module.
     pub callee: &'a str,
     /// Bytes passed in buffers.
     pub request_bytes: u64,
-    /// Bytes that came back in a buffer.
+    /// Bytes returned in a buffer.
     pub response_bytes: u64,
     /// From call to return.
     pub latency: Duration,
@@ -126,8 +130,8 @@ pub struct LinkedCall<'a> {
 
 impl LinkedCall<'_> {
     /// Counts it.
-    pub fn count(&self, edges: &mut Edges) {
-        edges.count(Ended {
+    pub fn count(&self, edges: &mut EdgeCounters) {
+        edges.count(EndedCall {
             module: self.module,
             callee: self.callee,
             mode: Some(ModeKind::Embedded),
@@ -171,7 +175,7 @@ mod tests {
 
     #[test]
     fn limits_hold_and_every_end_is_counted() {
-        let mut edges = Edges::new("a");
+        let mut edges = EdgeCounters::new("a");
         let mut calls = calls(ModeHint::Auto);
         let refused = calls.begin("callee", 11, None).unwrap_err();
         assert!(matches!(refused, CallError::TooLarge { .. }), "{refused}");

@@ -1,31 +1,33 @@
-//! Requests and answers over a worker's connections: what calls that wait and calls in flight share.
+//! Sends requests and receives answers over a worker's connections. Runs in a worker.
 //!
-//! Answers come in any order. Whoever waits for one takes in what comes before it: an answer to a call in flight
-//! is kept for that call, one to a call that was given up is dropped.
+//! Answers arrive in any order. A waiting call also receives earlier answers: an answer of another call in flight is
+//! kept for that call, an answer of a given-up call is dropped.
 
-use crate::modes::local::{Heard, LocalMode};
-use crate::modes::{Call, CallError, Payload};
-use crate::sys::clock::monotonic_ns;
-use crate::sys::seqpacket::Deadline;
+use std::time::Duration;
 
-use super::call::{ATTEMPTS_MAX, Dispatcher, Question, Resolve, Resolved, keeps_route};
-use super::edges::Ended;
-use super::flights::{Flight, State, Ticket};
+use crate::modes::causes::{Break, Unreached};
+use crate::modes::local::{LocalMode, ReceivedAnswer};
+use crate::modes::{CallError, OutgoingCall, Payload};
+use crate::sys::clock::{Deadline, monotonic_ns};
+
+use super::call::{ATTEMPTS_MAX, Dispatcher, Resolve, ResolvedRoute, RouteQuery, keeps_route};
+use super::edges::EndedCall;
 use super::links::{LinkId, Pick};
+use super::pending_calls::{CallState, CallTicket, PendingCall};
 
-/// How long after its deadline a call waits for the callee to say why it is late, in nanoseconds.
-const REASON_WAIT_NS: u64 = 50_000_000;
-/// Most answers that are taken from one connection before the others have their turn.
+/// Wait after a call's deadline for the callee's to say why it is late.
+const REASON_WAIT: Duration = Duration::from_millis(50);
+/// Most answers from one connection before other connections have their turn.
 const MESSAGES_PER_TURN: usize = cwasi_abi::CALLS_IN_FLIGHT_MAX;
 
 impl<R: Resolve> Dispatcher<R> {
-    /// The connection that a call of `target` takes: one to the caller's own group if that has an instance, and one
-    /// without calls out if there is an instance for it.
+    /// The connection for a call of `target`: one to the caller's own group if that has an instance, and an idle one
+    /// if there is an idle instance.
     pub(super) fn link(
         &mut self,
         target: &str,
         avoid: &[String],
-        deadline: Deadline,
+        deadline: Option<Deadline>,
     ) -> Result<LinkId, CallError> {
         let (spare, held, nearer) = match self.links.pick(target) {
             Pick::Take(link) => return Ok(link),
@@ -33,12 +35,12 @@ impl<R: Resolve> Dispatcher<R> {
             Pick::Far(link) => (Some(link), self.links.held(target), true),
             Pick::Unknown => (None, Vec::new(), false),
         };
-        let question = Question { target, avoid, held: &held, nearer };
-        match (self.resolver.resolve(&question, deadline), spare) {
-            (Ok(Resolved { route: Some(route), instances }), _) => {
+        let query = RouteQuery { target, avoid, held: &held, nearer };
+        match (self.resolver.resolve(&query, deadline), spare) {
+            (Ok(ResolvedRoute { route: Some(route), instances }), _) => {
                 Ok(self.links.add(target, route, instances))
             }
-            // No other instance, or none that takes a connection: these serve for a while.
+            // No other instance, or none that accepts a connection: use the known ones for a while.
             (_, Some(spare)) => {
                 if nearer {
                     self.links.looked(target);
@@ -48,25 +50,29 @@ impl<R: Resolve> Dispatcher<R> {
                 Ok(spare)
             }
             (Err(error), None) => Err(error),
-            (Ok(Resolved { route: None, .. }), None) => {
-                Err(CallError::Internal { message: format!("{target} was resolved to no route") })
-            }
+            (Ok(ResolvedRoute { route: None, .. }), None) => Err(CallError::Internal {
+                message: format!("the shim returned no route to {target}"),
+            }),
         }
     }
 
     /// Sends a call and waits for its end.
-    pub(super) fn exchange(&mut self, link: LinkId, call: &Call<'_>) -> Result<Payload, CallError> {
+    pub(super) fn exchange(
+        &mut self,
+        link: LinkId,
+        call: &OutgoingCall<'_>,
+    ) -> Result<Payload, CallError> {
         self.send(link, call)?;
         self.links.sent(link);
         let mut until = call.deadline;
         let ended = loop {
             let Some(route) = self.links.route(link) else { break Err(closed(call.target)) };
             match self.local.receive(route.connection(), call.target, until) {
-                Ok(Some(heard)) if heard.id == call.id => break heard.ended,
-                Ok(Some(heard)) => self.heard(link, heard),
-                // The callee's init has the same deadline, and may know why it passed.
+                Ok(Some(answer)) if answer.id == call.id => break answer.result,
+                Ok(Some(answer)) => self.accept_answer(link, answer),
+                // The callee's init has the same deadline, and may report why it passed.
                 Ok(None) if until == call.deadline => {
-                    until = until.map(|deadline| deadline.saturating_add(REASON_WAIT_NS));
+                    until = until.map(|deadline| deadline.plus(REASON_WAIT));
                 }
                 Ok(None) => break Err(timeout(call.target)),
                 Err(error) => {
@@ -79,14 +85,14 @@ impl<R: Resolve> Dispatcher<R> {
         ended
     }
 
-    /// Sends a request. While it waits for room it takes in answers: the callee may wait for room for these.
-    pub(super) fn send(&mut self, link: LinkId, call: &Call<'_>) -> Result<(), CallError> {
+    /// Sends a request. Receives answers while it waits for room, because the callee may wait for room for them.
+    pub(super) fn send(&mut self, link: LinkId, call: &OutgoingCall<'_>) -> Result<(), CallError> {
         loop {
             let Some(route) = self.links.route(link) else {
-                let message = "its connection closed before the request was sent".to_owned();
-                return Err(CallError::Unreachable { target: call.target.to_owned(), message });
+                let (target, cause) = (call.target.to_owned(), Unreached::Closed);
+                return Err(CallError::Unreachable { target, cause });
             };
-            match self.local.send(route.connection(), call, Some(0)) {
+            match self.local.send(route.connection(), call, Some(Deadline::PASSED)) {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
                 Err(error) => {
@@ -96,18 +102,17 @@ impl<R: Resolve> Dispatcher<R> {
                     return Err(error);
                 }
             }
-            if call.deadline.is_some_and(|deadline| deadline <= monotonic_ns()) {
+            if call.deadline.is_some_and(|deadline| deadline.has_passed(monotonic_ns())) {
                 return Err(timeout(call.target));
             }
             self.listen(call.deadline, Some(link))?;
         }
     }
 
-    /// Waits until `until` for answers to calls in flight, or for room on `room`, and takes in what came. False when
-    /// there was no answer.
+    /// Waits until `until` for answers, or for room on `room`, and receives the answers. False if there was none.
     pub(super) fn listen(
         &mut self,
-        until: Deadline,
+        until: Option<Deadline>,
         room: Option<LinkId>,
     ) -> Result<bool, CallError> {
         let (links, routes): (Vec<_>, Vec<_>) = self.links.busy().into_iter().unzip();
@@ -119,7 +124,7 @@ impl<R: Resolve> Dispatcher<R> {
         Ok(!ready.is_empty())
     }
 
-    /// Takes in every answer that waits on a connection.
+    /// Receives every waiting answer of a connection.
     fn take_in(&mut self, link: LinkId) {
         if let Err(error) = self.take_answers(link) {
             self.lose(link, &error);
@@ -131,74 +136,73 @@ impl<R: Resolve> Dispatcher<R> {
         let Some(target) = self.links.target(link) else { return Ok(()) };
         for _ in 0..MESSAGES_PER_TURN {
             let Some(route) = self.links.route(link) else { return Ok(()) };
-            match self.local.receive(route.connection(), &target, Some(0))? {
-                Some(heard) => self.heard(link, heard),
+            match self.local.receive(route.connection(), &target, Some(Deadline::PASSED))? {
+                Some(answer) => self.accept_answer(link, answer),
                 None => return Ok(()),
             }
         }
         Ok(())
     }
 
-    /// An answer came; what it belongs to may have been given up.
-    fn heard(&mut self, link: LinkId, heard: Heard) {
-        let Some(ticket) = self.flights.answered(heard.id, link) else { return };
+    /// Handles an answer; its call may have been given up.
+    fn accept_answer(&mut self, link: LinkId, answer: ReceivedAnswer) {
+        let Some(ticket) = self.pending.answered(answer.id, link) else { return };
         let mut again = false;
-        if let Err(error) = &heard.ended
-            && let Some(flight) = self.flights.get_mut(ticket)
+        if let Err(error) = &answer.result
+            && let Some(pending) = self.pending.get_mut(ticket)
         {
             if !keeps_route(error) {
-                flight.avoid.extend(self.links.retire(link));
+                pending.avoid.extend(self.links.retire(link));
             }
-            again = error.not_accepted() && !flight.forgotten && flight.attempt < ATTEMPTS_MAX;
-            flight.attempt += u32::from(again);
+            again = error.not_accepted() && !pending.forgotten && pending.attempt < ATTEMPTS_MAX;
+            pending.attempt += u32::from(again);
         }
         self.links.done(link);
         if again {
-            self.flights.again(ticket);
+            self.pending.again(ticket);
         } else {
-            self.end_flight(ticket, heard.ended);
+            self.end_call(ticket, answer.result);
         }
     }
 
-    /// A connection is of no use any more. What its callee answered before counts; the other calls that are out on
-    /// it have ended, and nobody knows whether they ran.
+    /// Handles a lost connection. Answers that arrived before count. Other calls over it end with an unknown result.
     fn lose(&mut self, link: LinkId, error: &CallError) {
-        // It has failed already: why it fails again does not matter.
+        // The connection has failed already; a second error does not matter.
         let _failed = self.take_answers(link);
-        for ticket in self.flights.out_on(link) {
-            self.end_flight(ticket, Err(error.clone()));
+        for ticket in self.pending.out_on(link) {
+            self.end_call(ticket, Err(error.clone()));
         }
         self.links.lost(link);
     }
 
-    /// A call in flight is over.
-    pub(super) fn end_flight(&mut self, ticket: Ticket, ended: Result<Payload, CallError>) {
-        if let Some(flight) = self.flights.get(ticket) {
-            self.edges.count(counted(flight, ended.as_ref().ok().map(Payload::len)));
+    /// Ends a call in flight.
+    pub(super) fn end_call(&mut self, ticket: CallTicket, ended: Result<Payload, CallError>) {
+        if let Some(pending) = self.pending.get(ticket) {
+            self.edges.count(counted(pending, ended.as_ref().ok().map(Payload::len)));
         }
-        self.flights.end(ticket, ended);
+        self.pending.end(ticket, ended);
     }
 
-    /// A call in flight ends without its answer: it is not waited for any more.
-    pub(super) fn give_up(&mut self, ticket: Ticket, error: CallError) {
-        if let Some(State::Out(link)) = self.flights.get(ticket).map(|flight| &flight.state) {
+    /// Ends a call in flight without its answer.
+    pub(super) fn give_up(&mut self, ticket: CallTicket, error: CallError) {
+        if let Some(CallState::Out(link)) = self.pending.get(ticket).map(|pending| &pending.state) {
             self.links.done(*link);
         }
-        self.end_flight(ticket, Err(error));
+        self.end_call(ticket, Err(error));
     }
 }
 
-/// A call in flight as its edge counts it.
-pub(super) fn counted(flight: &Flight, response_bytes: Option<u64>) -> Ended<'_> {
-    let served = flight.served.as_ref();
-    Ended {
+/// A call in flight for its edge's metrics.
+pub(super) fn counted(pending: &PendingCall, response_bytes: Option<u64>) -> EndedCall<'_> {
+    let served = pending.served.as_ref();
+    EndedCall {
         module: None,
-        callee: &flight.target,
+        callee: &pending.target,
         mode: served.map(|(mode, _)| *mode),
         reason: served.map_or("", |(_, reason)| reason),
-        request_bytes: flight.request_bytes,
+        request_bytes: pending.request_bytes,
         response_bytes,
-        latency: flight.started.elapsed(),
+        latency: pending.started.elapsed(),
     }
 }
 
@@ -207,19 +211,17 @@ pub(super) fn timeout(target: &str) -> CallError {
 }
 
 fn closed(target: &str) -> CallError {
-    let message = "its connection closed before the answer".to_owned();
-    CallError::Broken { target: target.to_owned(), message }
+    CallError::Broken { target: target.to_owned(), cause: Break::Closed }
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::fd::{AsFd as _, OwnedFd};
-    use std::time::Duration;
 
     use super::super::links::Route;
     use super::*;
     use crate::dispatcher::Settings;
-    use crate::modes::Outgoing;
+    use crate::modes::OutgoingPayload;
     use crate::modes::local::{LocalRoute, receive_frame, respond};
     use crate::sys::seqpacket;
     use crate::wire::control::EdgeReport;
@@ -229,8 +231,12 @@ mod tests {
     struct Only(Option<Route>);
 
     impl Resolve for Only {
-        fn resolve(&mut self, _: &Question<'_>, _: Deadline) -> Result<Resolved, CallError> {
-            Ok(Resolved { route: self.0.take(), instances: 1 })
+        fn resolve(
+            &mut self,
+            _: &RouteQuery<'_>,
+            _: Option<Deadline>,
+        ) -> Result<ResolvedRoute, CallError> {
+            Ok(ResolvedRoute { route: self.0.take(), instances: 1 })
         }
 
         fn report(&mut self, _: Vec<EdgeReport>) {}
@@ -246,20 +252,20 @@ mod tests {
     /// How a call ends whose callee answers when its deadline has passed.
     fn call_answered_late(why: &str) -> Result<Payload, CallError> {
         let (ours, theirs) = seqpacket::pair().unwrap();
-        let deadline = monotonic_ns() + 20_000_000;
+        let deadline = Deadline::after(Duration::from_millis(20));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut buffer = vec![0; FRAME_MAX];
                 let opened = receive_frame::<Request>(&theirs, &mut buffer, 64, None).unwrap();
-                while monotonic_ns() <= deadline {
+                while !deadline.has_passed(monotonic_ns()) {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 let answer = Err(CallError::Late { message: why.to_owned() });
                 let id = opened.envelope.id().unwrap();
                 // The caller may have gone.
-                drop(respond(theirs.as_fd(), id, &answer, Some(0)));
+                drop(respond(theirs.as_fd(), id, &answer, Some(Deadline::PASSED)));
             });
-            dispatcher(ours).call("callee", Outgoing::Bytes(b"x"), Some(deadline))
+            dispatcher(ours).call("callee", OutgoingPayload::Bytes(b"x"), Some(deadline))
         })
     }
 

@@ -1,6 +1,5 @@
-//! The connections of one worker to instances of its callees, and which of them a call takes.
-//!
-//! Pure but for the connections that it holds: whoever resolves, sends and receives tells it what happened.
+//! A worker's connections to instances of its callees, and the choice among them. Runs in a worker. No I/O: other
+//! files resolve, send and receive, and report here.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -9,38 +8,38 @@ use std::time::{Duration, Instant};
 use crate::modes::ModeKind;
 use crate::modes::local::LocalRoute;
 
-/// Most callees that one worker keeps connections to, apart from those that it has calls out to.
+/// Most callees with connections, apart from those with calls in flight.
 pub const ROUTES_MAX: usize = 256;
-/// Most instances of one callee that one worker spreads its calls over.
+/// Most instances of one callee that one worker calls.
 pub const INSTANCES_MAX: usize = 16;
-/// How often a worker that calls instances outside its own group asks whether its group has one.
+/// Interval at which a worker that calls outside its group asks for an instance of the group.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long the shim's word about the number of instances is believed, while all known ones are busy.
+/// Age up to which the shim's number of instances is trusted while all known ones are busy.
 const COUNT_BELIEVED: Duration = Duration::from_secs(1);
 
-/// Where a callee is reached: mode + address.
+/// A route to a callee: mode and address.
 #[derive(Debug)]
 pub enum Route {
     /// Local buffer.
     Local {
         /// The connection.
         local: LocalRoute,
-        /// Why this mode.
+        /// The reason for the mode.
         reason: String,
-        /// The callee is of the caller's own group, or the caller has none.
+        /// True if the callee is of the caller's own group, or the caller has none.
         nearest: bool,
     },
-    /// Networked buffer, by way of the shim.
+    /// Networked buffer, through the shim.
     Networked {
         /// The connection to the shim.
         bridge: LocalRoute,
-        /// Why this mode.
+        /// The reason for the mode.
         reason: String,
     },
 }
 
 impl Route {
-    /// Which mode it is.
+    /// The mode.
     #[must_use]
     pub const fn mode(&self) -> ModeKind {
         match self {
@@ -49,7 +48,7 @@ impl Route {
         }
     }
 
-    /// Why this mode.
+    /// The reason for the mode.
     #[must_use]
     pub fn reason(&self) -> &str {
         match self {
@@ -57,12 +56,12 @@ impl Route {
         }
     }
 
-    /// True when an instance of the caller's own group would be nearer. A bridge's shim looks by itself.
+    /// True if an instance of the caller's own group would come first. A bridge's shim checks this itself.
     const fn is_far(&self) -> bool {
         matches!(self, Self::Local { nearest: false, .. })
     }
 
-    /// Where requests go.
+    /// The connection for requests.
     #[must_use]
     pub const fn connection(&self) -> &LocalRoute {
         match self {
@@ -73,7 +72,7 @@ impl Route {
     }
 }
 
-/// Name of a connection within its worker; never used twice.
+/// Number of a connection within its worker; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(u64);
 
@@ -82,45 +81,45 @@ pub struct LinkId(u64);
 struct Link {
     target: Rc<str>,
     route: Route,
-    /// Calls in flight that were sent over it and not answered.
+    /// Calls in flight over it.
     out: usize,
-    /// Takes no further calls; closed when nothing is out any more.
+    /// Takes no further calls; closed after the last answer.
     retired: bool,
 }
 
 #[derive(Debug)]
-struct Callee {
+struct CalleeLinks {
     links: Vec<LinkId>,
-    /// How many instances can be reached, as the shim said last.
+    /// Number of reachable instances, as the shim last said.
     instances: usize,
     counted: Instant,
-    /// When the shim was asked last for an instance of the caller's own group.
+    /// Time of the last request for an instance of the caller's own group.
     looked: Instant,
 }
 
-/// What a call that looks for a connection finds.
+/// Result of a search for a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Pick {
-    /// This one.
+    /// Use this connection.
     Take(LinkId),
-    /// This one at worst: calls are out on all that are known, and there may be others.
+    /// Ask for another instance, or use this busy connection.
     Busy(LinkId),
-    /// This one at worst: by now the caller's own group may have an instance.
+    /// Ask for an instance of the caller's group, or use this connection.
     Far(LinkId),
-    /// None: ask.
+    /// Ask for a route.
     Unknown,
 }
 
 /// All connections.
 #[derive(Debug, Default)]
 pub struct Links {
-    callees: HashMap<Rc<str>, Callee>,
+    callees: HashMap<Rc<str>, CalleeLinks>,
     links: BTreeMap<LinkId, Link>,
     last: u64,
 }
 
 impl Links {
-    /// The connection that the next call of `target` should take: the one with the fewest calls out.
+    /// The connection for the next call of `target`: the one with the fewest calls in flight.
     #[must_use]
     pub fn pick(&self, target: &str) -> Pick {
         let Some(callee) = self.callees.get(target) else { return Pick::Unknown };
@@ -136,15 +135,15 @@ impl Links {
         }
     }
 
-    /// Whether there may be an instance that is not known here, and may be idle.
-    fn can_spread(callee: &Callee, idlest: &Link) -> bool {
+    /// True if there may be an unknown, idle instance.
+    fn can_spread(callee: &CalleeLinks, idlest: &Link) -> bool {
         let known = callee.links.len();
         idlest.route.mode() == ModeKind::Local
             && known < INSTANCES_MAX
             && (known < callee.instances || callee.counted.elapsed() >= COUNT_BELIEVED)
     }
 
-    /// The instances of `target` that there are connections to.
+    /// The connected instances of `target`.
     #[must_use]
     pub fn held(&self, target: &str) -> Vec<String> {
         let ids = self.callees.get(target).map(|callee| callee.links.as_slice());
@@ -153,7 +152,7 @@ impl Links {
         names.filter(|instance| !instance.is_empty()).collect()
     }
 
-    /// Whether segments may be lent to every instance of `target` that there is a connection to; false without one.
+    /// True if segments may be lent to every connected instance of `target`; false without a connection.
     #[must_use]
     pub fn lends(&self, target: &str) -> bool {
         let Some(callee) = self.callees.get(target) else { return false };
@@ -161,7 +160,7 @@ impl Links {
         known.peek().is_some() && known.all(|link| link.route.connection().lends)
     }
 
-    /// Adds a connection; the shim said how many instances can be reached.
+    /// Adds a connection, with the shim's number of instances.
     pub fn add(&mut self, target: &str, route: Route, instances: usize) -> LinkId {
         if self.callees.len() >= ROUTES_MAX && !self.callees.contains_key(target) {
             self.links.retain(|_, link| link.out > 0);
@@ -177,7 +176,7 @@ impl Links {
         self.last += 1;
         let id = LinkId(self.last);
         let target: Rc<str> = target.into();
-        let callee = self.callees.entry(Rc::clone(&target)).or_insert_with(|| Callee {
+        let callee = self.callees.entry(Rc::clone(&target)).or_insert_with(|| CalleeLinks {
             links: Vec::new(),
             instances,
             counted: Instant::now(),
@@ -189,7 +188,7 @@ impl Links {
         id
     }
 
-    /// The shim said how many instances of `target` can be reached.
+    /// Records the shim's number of instances of `target`.
     pub fn count(&mut self, target: &str, instances: usize) {
         if let Some(callee) = self.callees.get_mut(target) {
             callee.instances = instances;
@@ -197,14 +196,14 @@ impl Links {
         }
     }
 
-    /// The shim knows no nearer instance of `target`.
+    /// Records that the shim knows no nearer instance of `target`.
     pub fn looked(&mut self, target: &str) {
         if let Some(callee) = self.callees.get_mut(target) {
             callee.looked = Instant::now();
         }
     }
 
-    /// The caller's own group has an instance: calls of `target` leave it no more.
+    /// Retires connections outside the group, because the caller's group has an instance.
     fn retire_far(&mut self, target: &str) {
         let Some(callee) = self.callees.get(target) else { return };
         let is_far = |id: &LinkId| self.links.get(id).is_some_and(|link| link.route.is_far());
@@ -214,26 +213,26 @@ impl Links {
         }
     }
 
-    /// A connection; `None` once it is closed.
+    /// Returns a connection; `None` once it is closed.
     #[must_use]
     pub fn route(&self, id: LinkId) -> Option<&Route> {
         self.links.get(&id).map(|link| &link.route)
     }
 
-    /// The callee at its other end.
+    /// The callee of a connection.
     #[must_use]
     pub fn target(&self, id: LinkId) -> Option<Rc<str>> {
         self.links.get(&id).map(|link| Rc::clone(&link.target))
     }
 
-    /// A call was sent that nobody waits for yet.
+    /// Records a sent call.
     pub fn sent(&mut self, id: LinkId) {
         if let Some(link) = self.links.get_mut(&id) {
             link.out += 1;
         }
     }
 
-    /// A call that was [`sent`](Self::sent) is over.
+    /// Records the end of a [`sent`](Self::sent) call.
     pub fn done(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(&id) else { return };
         link.out = link.out.saturating_sub(1);
@@ -242,8 +241,7 @@ impl Links {
         }
     }
 
-    /// No further calls over this connection; it is closed when the calls that are out have ended. Its instance,
-    /// when it is known.
+    /// Takes no further calls for this connection, and closes it after the last call. Returns its instance if known.
     pub fn retire(&mut self, id: LinkId) -> Option<String> {
         let link = self.links.get_mut(&id)?;
         link.retired = true;
@@ -254,7 +252,7 @@ impl Links {
         (!instance.is_empty()).then_some(instance)
     }
 
-    /// Nothing comes over this connection any more; it stays until it is [`retired`](Self::retire).
+    /// Marks a connection as broken; it stays until it is [`retired`](Self::retire).
     pub fn lost(&mut self, id: LinkId) {
         if let Some(link) = self.links.get_mut(&id) {
             link.out = 0;
@@ -262,14 +260,14 @@ impl Links {
         }
     }
 
-    /// Every connection that calls are out on.
+    /// All connections with calls in flight.
     #[must_use]
     pub fn busy(&self) -> Vec<(LinkId, &LocalRoute)> {
         let busy = self.links.iter().filter(|(_, link)| link.out > 0);
         busy.map(|(id, link)| (*id, link.route.connection())).collect()
     }
 
-    /// Closes every connection that calls are out on: nobody will take their answers.
+    /// Closes all connections with calls in flight.
     pub fn close_busy(&mut self) {
         let busy: Vec<_> = self.busy().into_iter().map(|(id, _)| id).collect();
         for id in busy {

@@ -1,13 +1,13 @@
-//! Request dispatcher (paper §4.2): what happens between a guest's call and its end.
+//! Request dispatcher (paper §4.2): from a guest's call to its end. Runs in a worker; `selection` also in the shim
+//! daemon.
 //!
-//! - [`call`]: in the caller's worker; route cache, deadlines, retries that are safe, edge metrics.
-//! - `fan`: calls that are started, and waited for later; `flights` are these calls.
-//! - [`links`]: connections to instances of callees, and which of them a call takes; `exchange` sends and receives
-//!   over them.
-//! - [`broker_client`]: in the caller's worker; asks the shim for routes.
-//! - [`selection`]: in the shim; which mode, as a pure function of facts (paper Algorithm 2).
-//! - [`embedded`]: in the caller's worker; calls that its own VM serves.
-//! - [`edges`]: what each edge did, for metrics and the hop table.
+//! - [`call`]: route cache, deadlines, safe retries, edge metrics.
+//! - `fan`: started calls that the guest waits for later; `pending_calls`: their state.
+//! - [`links`]: connections to instances of callees; `exchange`: sends and receives over them.
+//! - [`broker_client`]: asks the shim for routes.
+//! - [`selection`]: chooses the mode, a pure function of facts (paper Algorithm 2).
+//! - [`embedded`]: calls in the caller's own VM.
+//! - [`edges`]: metrics of each edge.
 
 pub mod broker_client;
 pub mod call;
@@ -15,13 +15,13 @@ pub mod edges;
 pub mod embedded;
 mod exchange;
 mod fan;
-mod flights;
 pub mod links;
+mod pending_calls;
 pub mod selection;
 
 pub use broker_client::BrokerClient;
-pub use call::{Dispatcher, Question, Resolve, Resolved, Settings};
+pub use call::{Dispatcher, Resolve, ResolvedRoute, RouteQuery, Settings};
 pub use embedded::EmbeddedCalls;
 pub use fan::TooMany;
-pub use flights::Ticket;
 pub use links::Route;
+pub use pending_calls::CallTicket;

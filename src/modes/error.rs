@@ -1,8 +1,10 @@
-//! How a call ends that gets no response: one errno of the guest ABI each, one text, and what travels of both.
+//! The errors of calls. Each has one errno of the guest ABI and one text, and an encoding for the wire.
 
 use cwasi_abi::Errno;
 
-use crate::wire::envelope::{Detail, Outcome};
+use crate::wire::envelope::{CallStatus, Detail};
+
+use super::causes::{Break, Invalid, Overload, Refusal, TooLarge, Unavailable, Unreached};
 
 /// How the text of [`CallError::Timeout`] ends. Senders that know no [`Detail`] are told from others by it.
 const LATE: &str = "did not end before its deadline";
@@ -12,23 +14,17 @@ const LATE: &str = "did not end before its deadline";
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// The request itself is not valid.
-    #[error("{message}")]
-    Invalid {
-        /// What is wrong.
-        message: String,
-    },
-    /// Nobody of that name.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// There is no function of that name.
     #[error("{message}")]
     NoSuchFunction {
         /// What was looked for and where.
         message: String,
     },
     /// Policy.
-    #[error("{message}")]
-    Refused {
-        /// Which rule.
-        message: String,
-    },
+    #[error(transparent)]
+    Refused(Box<Refusal>),
     /// The deadline passed.
     #[error("call to {target} {LATE}")]
     Timeout {
@@ -38,10 +34,10 @@ pub enum CallError {
     /// The deadline passed, and it is known why.
     #[error("{message}")]
     Late {
-        /// Which parts are missing, or which output nobody reads.
+        /// Which parts are missing, or which output has no reader.
         message: String,
     },
-    /// Nobody has room for it.
+    /// No instance has room for it.
     #[error(transparent)]
     Overloaded(#[from] Overload),
     /// The callee trapped.
@@ -60,27 +56,24 @@ pub enum CallError {
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
     /// Not accepted by the callee; a retry is safe.
-    #[error("{target} cannot be reached: {message}")]
+    #[error("{target} cannot be reached: {cause}")]
     Unreachable {
         /// The callee.
         target: String,
         /// Why.
-        message: String,
+        cause: Unreached,
     },
     /// Accepted, then the callee died: whether it ran is unknown.
-    #[error("{target} died while it served the call: {message}")]
+    #[error("{target} died while it served the call: {cause}")]
     Broken {
         /// The callee.
         target: String,
         /// How.
-        message: String,
+        cause: Break,
     },
     /// This node does not offer it.
-    #[error("{message}")]
-    NotAvailable {
-        /// What, and what it needs.
-        message: String,
-    },
+    #[error(transparent)]
+    NotAvailable(#[from] Unavailable),
     /// A fault of the host.
     #[error("host fault: {message}")]
     Internal {
@@ -89,96 +82,10 @@ pub enum CallError {
     },
 }
 
-/// Which bound is reached.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Overload {
-    /// All workers of an instance are busy, and its queue is full.
-    #[error(
-        "{function} is busy: {workers} workers (cwasi.concurrency) and {queue} waiting requests (cwasi.queue) at most"
-    )]
-    Queue {
-        /// The callee.
-        function: String,
-        /// Its workers.
-        workers: u32,
-        /// Requests that may wait for them.
-        queue: u32,
-    },
-    /// What waits in an instance's queue holds as much as it may.
-    #[error(
-        "{function} is busy: its waiting requests hold {bytes} bytes or {descriptors} descriptors, which is the most; raise cwasi.memory or RLIMIT_NOFILE, or call less at a time"
-    )]
-    Load {
-        /// The callee.
-        function: String,
-        /// Bytes at most.
-        bytes: u64,
-        /// Descriptors at most.
-        descriptors: usize,
-    },
-    /// An instance takes no further connection.
-    #[error("{callee} has no room for another caller")]
-    Callers {
-        /// The callee.
-        callee: String,
-    },
-    /// A node serves as many calls of others as it may.
-    #[error("node {node} has too many calls under way")]
-    Node {
-        /// Its name.
-        node: String,
-    },
-    /// One-way messages of a function that are not handled yet.
-    #[error("{limit} messages for {target} wait already")]
-    Messages {
-        /// The function.
-        target: String,
-        /// How many may wait.
-        limit: u64,
-    },
-    /// Said by another process, or by a part that names the bound itself.
-    #[error("{0}")]
-    Said(String),
-}
-
-/// What is larger than it may be.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TooLarge {
-    /// A payload or a response.
-    #[error(
-        "{what} of {length} bytes is larger than the limit of {limit} bytes; raise cwasi.max-payload or send less"
-    )]
-    Payload {
-        /// Which of them, and whose.
-        what: String,
-        /// Bytes.
-        length: u64,
-        /// Bytes at most.
-        limit: u64,
-    },
-    /// A one-way message.
-    #[error("one-way message to {target} of {length} bytes is larger than {limit} bytes")]
-    Message {
-        /// Who was to get it.
-        target: String,
-        /// Bytes.
-        length: u64,
-        /// Bytes at most.
-        limit: u64,
-    },
-    /// Responses that their caller does not read.
-    #[error(
-        "the response of {length} bytes was dropped: {limit} bytes of responses may wait for a caller that does not read them; wait for calls before you start more"
-    )]
-    Unread {
-        /// Bytes of this one.
-        length: u64,
-        /// Bytes of all that wait.
-        limit: u64,
-    },
-    /// Said by another process.
-    #[error("{0}")]
-    Said(String),
+impl From<Refusal> for CallError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(Box::new(refusal))
+    }
 }
 
 impl CallError {
@@ -211,46 +118,49 @@ impl CallError {
     #[must_use]
     pub fn wire_message(&self) -> String {
         match self {
-            Self::Broken { message, .. } | Self::Unreachable { message, .. } => message.clone(),
+            Self::Broken { cause, .. } => cause.to_string(),
+            Self::Unreachable { cause, .. } => cause.to_string(),
             other => other.to_string(),
         }
     }
 
     /// What travels beside the text.
     #[must_use]
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> CallStatus {
         let detail = match self {
             Self::Timeout { .. } => Detail::DETAIL_DEADLINE,
             Self::Late { .. } => Detail::DETAIL_EXPLAINED,
             _ => Detail::DETAIL_NONE,
         };
-        Outcome { errno: self.errno().code(), detail }
+        CallStatus { errno: self.errno().code(), detail }
     }
 
     /// The error behind an outcome and a text that came over the wire.
     #[must_use]
-    pub fn from_wire(outcome: Outcome, message: String, target: &str) -> Self {
-        let Outcome { errno, detail } = outcome;
+    pub fn from_wire(outcome: CallStatus, text: String, target: &str) -> Self {
+        let CallStatus { errno, detail } = outcome;
         let target = target.to_owned();
         let is_plain = match detail {
             Detail::DETAIL_DEADLINE => true,
             Detail::DETAIL_EXPLAINED => false,
-            Detail::DETAIL_NONE => message.ends_with(LATE),
+            Detail::DETAIL_NONE => text.ends_with(LATE),
         };
         match Errno::from_code(errno) {
-            Some(Errno::InvalidArgument) => Self::Invalid { message },
-            Some(Errno::NoSuchFunction) => Self::NoSuchFunction { message },
-            Some(Errno::Refused) => Self::Refused { message },
+            Some(Errno::InvalidArgument) => Invalid::Remote { text }.into(),
+            Some(Errno::NoSuchFunction) => Self::NoSuchFunction { message: text },
+            Some(Errno::Refused) => Refusal::Remote { text }.into(),
             Some(Errno::Timeout) if is_plain => Self::Timeout { target },
-            Some(Errno::Timeout) => Self::Late { message },
-            Some(Errno::Overloaded) => Self::Overloaded(Overload::Said(message)),
-            Some(Errno::Trapped) => Self::Trapped { message },
-            Some(Errno::PayloadTooLarge) => Self::TooLarge(TooLarge::Said(message)),
-            Some(Errno::Failed) => Self::Failed { message },
-            Some(Errno::Unreachable) => Self::Unreachable { target, message },
-            Some(Errno::Broken) => Self::Broken { target, message },
-            Some(Errno::NotAvailable) => Self::NotAvailable { message },
-            _ => Self::Internal { message: format!("{target} answered errno {errno}: {message}") },
+            Some(Errno::Timeout) => Self::Late { message: text },
+            Some(Errno::Overloaded) => Overload::Remote { text }.into(),
+            Some(Errno::Trapped) => Self::Trapped { message: text },
+            Some(Errno::PayloadTooLarge) => TooLarge::Remote { text }.into(),
+            Some(Errno::Failed) => Self::Failed { message: text },
+            Some(Errno::Unreachable) => {
+                Self::Unreachable { target, cause: Unreached::Remote { text } }
+            }
+            Some(Errno::Broken) => Self::Broken { target, cause: Break::Remote { text } },
+            Some(Errno::NotAvailable) => Unavailable::Remote { text }.into(),
+            _ => Self::Internal { message: format!("{target} answered errno {errno}: {text}") },
         }
     }
 
@@ -267,20 +177,21 @@ mod tests {
 
     fn every_error() -> Vec<CallError> {
         let message = || "why".to_owned();
+        let text = message;
         let target = || "callee".to_owned();
         vec![
-            CallError::Invalid { message: message() },
+            Invalid::Remote { text: text() }.into(),
             CallError::NoSuchFunction { message: message() },
-            CallError::Refused { message: message() },
+            Refusal::Remote { text: text() }.into(),
             CallError::Timeout { target: target() },
             CallError::Late { message: format!("1 of 2 parts; so it {LATE}") },
-            CallError::Overloaded(Overload::Said(message())),
+            Overload::Remote { text: text() }.into(),
             CallError::Trapped { message: message() },
             CallError::Failed { message: message() },
-            CallError::TooLarge(TooLarge::Said(message())),
-            CallError::Unreachable { target: target(), message: message() },
-            CallError::Broken { target: target(), message: message() },
-            CallError::NotAvailable { message: message() },
+            TooLarge::Remote { text: text() }.into(),
+            CallError::Unreachable { target: target(), cause: Unreached::Remote { text: text() } },
+            CallError::Broken { target: target(), cause: Break::Remote { text: text() } },
+            Unavailable::Remote { text: text() }.into(),
         ]
     }
 
@@ -293,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_a_bound_is_said_once() {
+    fn what_is_known_is_said_once() {
         let overload = Overload::Queue { function: "f".to_owned(), workers: 2, queue: 3 };
         let (all, large) = (CallError::from(overload), CallError::too_large("payload for f", 9, 8));
         assert_eq!(
@@ -304,7 +215,11 @@ mod tests {
             large.to_string(),
             "payload for f of 9 bytes is larger than the limit of 8 bytes; raise cwasi.max-payload or send less"
         );
-        for error in [all, large] {
+        let broken = |cause| CallError::Broken { target: "g".to_owned(), cause };
+        let unreached = |cause| CallError::Unreachable { target: "g".to_owned(), cause };
+        let no_fan_in = Invalid::NoFanIn { function: "g".to_owned() }.into();
+        let others = [broken(Break::Closed), unreached(Unreached::Ending), no_fan_in];
+        for error in [all, large].into_iter().chain(others) {
             let arrived = CallError::from_wire(error.outcome(), error.wire_message(), "g");
             assert_eq!((arrived.errno(), arrived.to_string()), (error.errno(), error.to_string()));
         }
@@ -314,7 +229,7 @@ mod tests {
     #[test]
     fn an_older_sender_is_understood_by_its_text() {
         let older = |text: &str| {
-            let outcome = Outcome { errno: Errno::Timeout.code(), detail: Detail::DETAIL_NONE };
+            let outcome = CallStatus { errno: Errno::Timeout.code(), detail: Detail::DETAIL_NONE };
             CallError::from_wire(outcome, text.to_owned(), "callee")
         };
         let plain = CallError::Timeout { target: "n/callee".to_owned() }.to_string();

@@ -1,14 +1,14 @@
-//! What a worker's guests may open: their mounts, and the view of the image's files that the builder has mounted
-//! ([`FILES_DIR`]).
+//! The directories that guests may open: their mounts, and the view of the image's files that the builder has mounted
+//! ([`FILES_DIR`]). Runs in a worker.
 //!
-//! WASI knows neither a root nor a working directory, only directories with names, and each language's library finds
-//! paths among them in its own way:
+//! WASI has neither a root nor a working directory, only named directories. Each language's library resolves paths
+//! among them in its own way:
 //!
-//! - wasi-libc (C, C++, Rust) takes the longest name that a path begins with, leading slashes left out on both sides, and
-//!   of two empty ones (`/`, `.`) the last.
-//! - Go joins relative paths with `PWD` and takes the longest name, but has no use for names without a leading slash, which
-//!   is how the engine passes all but `/`.
-//! - Zig and others take the first directory for the working directory.
+//! - wasi-libc (C, C++, Rust) takes the longest name that is a prefix of the path, without leading slashes on both
+//!   sides, and of two empty names (`/`, `.`) the last.
+//! - Go joins relative paths with `PWD` and takes the longest name. It ignores names without a leading slash, and the
+//!   engine passes all but `/` without one.
+//! - Zig and others take the first directory as the working directory.
 
 use std::path::{Path, PathBuf};
 

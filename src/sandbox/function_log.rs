@@ -1,10 +1,11 @@
-//! A function's log: lines of its guests' `log` and of the runtime on the function's stderr, beside what a guest writes
-//! there itself.
+//! A function's log: lines of its guests' `log` and of the runtime on the function's stderr, beside the guests' own
+//! output.
 //!
-//! Runs in init and in its workers. A line that does not fit into stderr's pipe is dropped and counted: a function must not
-//! hang because nobody reads its log. When there is room again, a line says how many were dropped. A worker waits a moment
-//! for a reader that is only slow, and not again before a line has fitted; init never waits. The log writes through
-//! an open file of its own that does not block; the guest's stderr is another one of the same pipe, and does.
+//! Runs in init and in its workers. A line that does not fit into stderr's pipe is dropped and counted, so a function
+//! never hangs because its log has no reader. When there is room again, a line reports the number of dropped lines. A
+//! worker waits a moment for a slow reader, and then no more until a line has fitted. Init never waits. The log writes
+//! through an open file of its own that does not block; the guest's stderr is another open file of the same pipe, and
+//! blocks.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -42,7 +43,7 @@ pub fn host_line(text: &str) -> String {
 pub struct FunctionLog {
     file: File,
     is_pipe: bool,
-    /// Nobody will ever read it.
+    /// It has no reader, and will have none.
     is_broken: Cell<bool>,
     /// The last line fitted.
     is_read: Cell<bool>,
@@ -50,7 +51,7 @@ pub struct FunctionLog {
     wait_ms: u16,
     /// The end of a line that the pipe had no room for. Only lines of guests are that long.
     rest: RefCell<Vec<u8>>,
-    /// Lines that were dropped and not told yet, in any process of the function.
+    /// Dropped lines that were not reported yet, in all processes of the function.
     dropped: Rc<SharedCounter>,
 }
 
@@ -102,20 +103,20 @@ impl FunctionLog {
         self.file.as_fd()
     }
 
-    /// True while lines were dropped that can be told when there is room.
+    /// True while there are unreported dropped lines.
     #[must_use]
     pub fn wants_room(&self) -> bool {
         self.is_pipe && !self.is_broken.get() && self.dropped.load(Relaxed) > 0
     }
 
-    /// Says how many lines were dropped, if there is room for that; else it stays to be said.
+    /// Reports the number of dropped lines if there is room, or else later.
     pub fn tell_dropped(&self) {
         let count = self.dropped.swap(0, Relaxed);
         if count == 0 {
             return;
         }
         let lines = if count == 1 { "line" } else { "lines" };
-        let text = format!("{count} log {lines} dropped: nobody read this function's stderr");
+        let text = format!("{count} log {lines} dropped: this function's stderr was full");
         if self.try_write(host_line(&text).as_bytes()).is_err() {
             self.dropped.fetch_add(count, Relaxed);
         }
@@ -192,7 +193,7 @@ pub fn full_stream(with_stdout: bool) -> Option<&'static str> {
 
 /// For an error: why an invocation may not have ended.
 pub fn unread(stream: &str) -> String {
-    format!("; its {stream} is full and nobody reads it, so it may have waited in a write")
+    format!("; its {stream} is full and has no reader, so it may have waited in a write")
 }
 
 fn is_full(fd: BorrowedFd<'_>) -> bool {
@@ -250,7 +251,7 @@ mod tests {
         assert_eq!(*last, "cwasi: after");
         let kept = lines.len() - 2;
         let expected =
-            format!("cwasi: {} log lines dropped: nobody read this function's stderr", 5000 - kept);
+            format!("cwasi: {} log lines dropped: this function's stderr was full", 5000 - kept);
         assert_eq!(*told, expected);
         assert!(lines[..kept].iter().all(|line| line.ends_with("for a while")), "all are whole");
     }

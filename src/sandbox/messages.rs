@@ -1,5 +1,7 @@
-//! Worker → init, over the socketpair between the two; besides, `Undelivered` frames. (Init → worker are frames: `Assignment` with the
-//! caller's connection as its descriptor, `Part`, and `Line` with a connection that the worker may read from.)
+//! Messages from a worker to its sandbox init, over their socketpair. Pure data.
+//!
+//! A worker also sends `Undelivered` frames there. Init sends frames only: `Assignment` with the caller's connection as
+//! its descriptor, `Part`, and `SharedConnection` with a connection that the worker may read from.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,8 +9,6 @@ use crate::wire::frame::FRAME_VERSION;
 
 /// Longest message in bytes; frames are longer.
 pub const WORKER_MESSAGE_MAX: usize = 8 * 1024;
-/// What a caller reads whose payload or response could not be sent between processes of this host.
-pub const TOO_MANY_DESCRIPTORS: &str = "too many descriptors are on their way between functions of this host: raise RLIMIT_NOFILE, or call fewer at a time";
 
 /// True for an `Undelivered` frame; false for a [`WorkerMessage`], whose text begins with another byte.
 #[must_use]
@@ -16,7 +16,7 @@ pub fn is_frame(message: &[u8]) -> bool {
     message.first() == Some(&FRAME_VERSION)
 }
 
-/// What a worker tells its init.
+/// A message of a worker to its init.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WorkerMessage {
@@ -27,12 +27,12 @@ pub enum WorkerMessage {
         /// For the user.
         message: String,
     },
-    /// The assigned request was answered, or its caller is gone. Also after a request that the worker took itself when
-    /// init has others that wait.
+    /// The assigned request was answered, or its caller is gone. Also sent after a direct request while direct reads
+    /// are disabled, because init has queued requests then.
     Done,
-    /// It took a request itself while init slept.
+    /// It began a direct request while init slept, or an assigned group.
     Took,
-    /// Instances are made anew for each request.
+    /// It makes a new instance for each request.
     NotRenewed {
         /// For the user.
         message: String,

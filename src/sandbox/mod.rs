@@ -1,107 +1,32 @@
-//! The data plane's processes, all of them in the binary `cwasi-sandbox`, all single-threaded:
+//! The data plane's processes: all run the binary `cwasi-sandbox`, and all are single-threaded.
 //!
 //! ```text
 //! zygote ──fork_sibling──> builder (one per verb) ──libcontainer──> sandbox init (pid 1) ──fork──> workers
 //! ```
 //!
-//! - [`zygote`]: has the engine loaded and forks a builder per request of the shim.
-//! - [`builder`]: does one thing with one container, answers the shim and ends.
-//! - [`executor`]: what runs as the container's process, native or function.
-//! - `files`: what guests may open.
-//! - [`init`]: pid 1 of a function's container; forks and watches its workers.
+//! - [`zygote`]: has the engine loaded and forks a builder for each request of the shim.
+//! - [`builder`]: does one operation on one container, answers the shim and ends; `builder::executor` becomes
+//!   the container's process, native or function.
+//! - `inherited`: what a function's process has from its builder.
+//! - `files`: the directories that guests may open.
+//! - [`init`]: pid 1 of a function's container; forks and supervises its workers.
 //! - [`worker`]: runs guest code, one invocation at a time.
-//! - [`board`]: what workers do, in memory that they share with init.
-//! - [`stderr`]: lines of the runtime and of guests' `log`; [`function_log`] drops those that nobody reads.
+//! - [`worker_table`]: the shared memory in which workers record what they do.
+//! - [`stderr`]: log lines of the runtime and of guests' `log`; [`function_log`] drops lines without a reader.
 //!
 //! The shim speaks to them in `wire::control` messages only.
 
-pub mod board;
 pub mod builder;
-pub mod executor;
+mod cause_chain;
+mod exit_codes;
 mod files;
 mod function_log;
+mod inherited;
 pub mod init;
 mod messages;
 mod privileges;
+mod request_limits;
 mod stderr;
-mod terms;
 pub mod worker;
+pub mod worker_table;
 pub mod zygote;
-
-/// System calls that a function's seccomp profile must allow. The profile is in force before init runs;
-/// containerd's default profile allows them all. The first line of each group is libcontainer's, between
-/// the profile and the start; `close_range` may be missing, then descriptors are closed one by one, and so may
-/// `mincore` and `openat`, without which every request costs its worker a new instance, and `sched_getaffinity`, without
-/// which more workers are woken than there are processors.
-///
-/// The filter that keeps native code of the image out ([`exec_filter`](crate::sys::exec_filter)) is installed before the
-/// profile; in a container with hooks it comes later and needs `seccomp`.
-///
-/// What a guest does with files and sockets comes on top (`openat`, `newfstatat`, `getdents64`, …).
-pub const SYSTEM_CALLS: &[&str] = &[
-    // libcontainer: tells the builder that it is ready, waits for the start
-    "accept4",
-    "read",
-    "recvfrom",
-    "sendto",
-    "getcwd",
-    "exit_group",
-    // init and workers: forking, sockets, signals, time
-    "capget",
-    "capset",
-    "clone",
-    "clock_gettime",
-    "close",
-    "close_range",
-    "dup2",
-    "dup3",
-    "eventfd2",
-    "fcntl",
-    "futex",
-    "getpid",
-    "getppid",
-    "getrandom",
-    "ioctl",
-    "kill",
-    "poll",
-    "ppoll",
-    "prctl",
-    "prlimit64",
-    "recvmsg",
-    "rt_sigprocmask",
-    "rt_sigreturn",
-    "sched_getaffinity",
-    "sched_yield",
-    "sendmsg",
-    "shutdown",
-    "signalfd4",
-    "socketpair",
-    "wait4",
-    "write",
-    // payloads and responses
-    "fstat",
-    "fstatfs",
-    "ftruncate",
-    "lseek",
-    "madvise",
-    "memfd_create",
-    "mremap",
-    "pipe2",
-    "pread64",
-    "pwrite64",
-    // the engine: memory, traps, WASI's clocks, polls and stdio
-    "brk",
-    "epoll_create1",
-    "epoll_ctl",
-    "epoll_wait",
-    "gettid",
-    "mmap",
-    "mprotect",
-    "munmap",
-    "readv",
-    "rt_sigaction",
-    "tgkill",
-    "timerfd_create",
-    "timerfd_settime",
-    "writev",
-];

@@ -1,9 +1,9 @@
-//! Privileges of a function: the capabilities that a program of the same container would have after its exec, and no
-//! way for one of its processes into another.
+//! Drops the privileges of a function's processes: they keep the capabilities that a program of the same container
+//! would have after its exec, and cannot access each other.
 //!
-//! A function never execs, and libcontainer relies on that last step: it leaves sets that the spec does
-//! not name as they are (containerd writes `{}` for "drop all") and keeps the others across `setuid`, so
-//! that a process of uid 1000 still has the host root's capabilities until it execs.
+//! A function never execs. libcontainer relies on an exec: it leaves capability sets that the specification does not
+//! name unchanged (containerd writes `{}` for "drop all"), and keeps the others across `setuid`. Without this, a
+//! process of uid 1000 would keep the host root's capabilities.
 
 use std::collections::HashSet;
 
@@ -25,7 +25,9 @@ pub enum PrivilegeError {
         source: CapsError,
     },
     /// The way into init and workers for each other.
-    #[error("the process cannot be closed to the others of its function")]
+    #[error(
+        "the process cannot be made non-dumpable, which keeps other processes of its function out"
+    )]
     Dumpable {
         /// What the kernel says.
         #[source]
@@ -45,7 +47,7 @@ pub enum PrivilegeError {
 /// # Errors
 /// When the kernel refuses.
 pub fn give_up(spec: &Spec) -> Result<(), PrivilegeError> {
-    // All processes of a function have one user. A worker that was taken over must not trace the others, or write their
+    // All processes of a function have one user. A compromised worker must not trace the others, or write their
     // memory. Inherited by every fork.
     nix::sys::prctl::set_dumpable(false).map_err(|source| PrivilegeError::Dumpable { source })?;
     nix::sys::prctl::set_no_new_privs()
@@ -77,7 +79,7 @@ pub fn give_up(spec: &Spec) -> Result<(), PrivilegeError> {
     Ok(())
 }
 
-/// Root keeps what is permitted and effective, everyone else only what is ambient.
+/// Root keeps the permitted and effective sets, other users only the ambient set.
 fn after_exec(root: bool, named: Option<&LinuxCapabilities>) -> HashSet<Capability> {
     let Some(named) = named else { return HashSet::new() };
     if root {

@@ -1,5 +1,5 @@
-//! Lines of the host on this process's stderr. The `eprintln!` of std panics when nobody reads any more and waits when
-//! nobody reads fast enough; processes of a function may do neither, and write to the function's log.
+//! The runtime's own lines on this process's stderr. The `eprintln!` of std panics when stderr has no reader, and
+//! blocks while the pipe is full. Processes of a function must do neither, and write to the function's log.
 
 use std::cell::RefCell;
 use std::io::{self, Write as _};
@@ -23,7 +23,7 @@ pub fn log() -> Option<Rc<FunctionLog>> {
     LOG.with_borrow(Clone::clone)
 }
 
-/// Writes a line, or has it counted as dropped when nobody reads.
+/// Writes a line, or counts it as dropped when there is no reader.
 pub fn try_line(text: &str) {
     match log() {
         Some(log) => log.line(text),
@@ -31,12 +31,12 @@ pub fn try_line(text: &str) {
     }
 }
 
-/// Writes a line and waits a moment for somebody who takes it: for last words.
+/// Writes a line and waits a moment for a reader: for the last line of a process.
 pub fn line(text: &str) {
     match log() {
         Some(log) => log.last_line(text),
         None if wait_for_room(io::stderr().as_fd(), LAST_LINE_WAIT_MS) => {
-            // Without a reader there is nobody to be told.
+            // Without a reader, there is nothing to do.
             let _unread = io::stderr().write_all(host_line(text).as_bytes());
         }
         None => {}

@@ -1,25 +1,26 @@
-//! The zygote: warm, single-threaded, never touched by libcontainer.
+//! The zygote: has the engine loaded, has one thread, and never calls libcontainer.
 //!
-//! It reads one [`VerbRequest`] at a time from the shim and forks a builder for it as its own *sibling*:
-//! builders, and what they build, are the shim's children, so the shim sees their exits whether or not
-//! the zygote still lives. The zygote reaps nothing and ends when the shim closes the control socket.
+//! It reads one [`VerbRequest`] at a time from the shim and forks a builder for it as its own *sibling*. Builders and
+//! the containers' processes are the shim's children, so the shim sees their exits also when the zygote is dead. The
+//! zygote reaps no process, and ends when the shim closes the control socket.
 #![expect(unsafe_code, reason = "takes the control socket that it inherits as a number")]
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 
+use crate::sys::clock::Deadline;
 use crate::sys::process::{Fork, SingleThreaded, exit_now, take_inherited};
 use crate::sys::seqpacket::{self, Received, SocketError};
 use crate::wire::control::{self, CONTROL_MESSAGE_MAX, VerbReply, VerbRequest};
 
-use super::{builder, stderr};
+use super::{builder, exit_codes, stderr};
 
 /// Number under which the shim passes the control socket.
 pub const CONTROL_DESCRIPTOR: RawFd = 3;
 
 /// Number under which the shim may pass what the dynamic linker has loaded by now.
 const LIBRARY_DESCRIPTOR: RawFd = 4;
-/// Tells the shim that the engine was loaded; what it says does not matter.
+/// Greeting: tells the shim that the engine was loaded. Its content does not matter.
 const GREETING: &[u8] = b"!";
 
 /// Why the zygote ended.
@@ -66,12 +67,12 @@ pub fn run() -> Result<(), ZygoteError> {
     let control = unsafe { take_inherited(CONTROL_DESCRIPTOR) }
         .map_err(|source| ZygoteError::NoControl { source })?;
     // SAFETY:
-    // - the shim passes a library for the dynamic linker under this number, or nothing; nobody else has it.
+    // - the shim passes a library for the dynamic linker under this number, or nothing; no other code has it.
     drop(unsafe { take_inherited(LIBRARY_DESCRIPTOR) });
     std::env::set_current_dir("/").map_err(|source| ZygoteError::Directory { source })?;
     let threads = SingleThreaded::prove().map_err(|source| ZygoteError::Threads { source })?;
     // A shim that is gone already shows at the first receive.
-    drop(seqpacket::send(control.as_fd(), &[GREETING], &[], Some(0)));
+    drop(seqpacket::send(control.as_fd(), &[GREETING], &[], Some(Deadline::PASSED)));
     let mut buffer = vec![0; CONTROL_MESSAGE_MAX];
     loop {
         match seqpacket::receive(control.as_fd(), &mut buffer, None) {
@@ -113,7 +114,7 @@ fn fork_builder(
     match threads.fork_sibling() {
         Ok(Fork::Child) => match builder::Task::new(threads, request, descriptors) {
             Some(task) => Some(task),
-            None => exit_now(builder::EXIT_UNANSWERED),
+            None => exit_now(exit_codes::UNANSWERED),
         },
         Ok(Fork::Parent(_)) => None,
         Err(error) => {
@@ -127,7 +128,7 @@ fn fork_builder(
 fn refuse(descriptors: &[OwnedFd], message: String) {
     if let Some(reply_to) = descriptors.first() {
         let reply = control::encode(&VerbReply::Failed { message });
-        // The shim may have given up on the request; then nobody waits for this.
-        drop(seqpacket::send(reply_to.as_fd(), &[&reply], &[], Some(0)));
+        // The shim may have given up on the request; then it does not wait for this.
+        drop(seqpacket::send(reply_to.as_fd(), &[&reply], &[], Some(Deadline::PASSED)));
     }
 }

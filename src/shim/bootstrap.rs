@@ -1,10 +1,10 @@
-//! The command line that containerd speaks to a shim binary: `start`, `delete`, `-info`, `-v`.
+//! The command line between containerd and a shim binary: `start`, `delete`, `-info`, `-v`. Runs in the launcher.
 //!
-//! This program is executed twice per container and stays small: it links neither the reactor nor what the daemon alone needs,
-//! because the dynamic linker's work on the daemon's program takes longer than all that is done here.
+//! containerd executes this program twice per container. It links neither the reactor nor the daemon's other parts:
+//! the dynamic linker's work for them would take longer than the launcher's own.
 //!
-//! Our own instead of `containerd_shim::run`, because one daemon serves a group, its address and state live
-//! in our directory, and standard input may hold what that function would misread (`options`).
+//! It replaces `containerd_shim::run`, because one daemon serves a group, its address and state are in our directory,
+//! and that function would misread some of standard input (`options`).
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -14,16 +14,16 @@ use containerd_shim::Flags;
 use containerd_shim::protos::protobuf::Message as _;
 use containerd_shim::protos::types::introspection::{RuntimeInfo, RuntimeVersion};
 
-use super::caller::Caller;
+use super::arguments::ShimArguments;
 use super::{cleanup, group, launcher, options, state};
 use crate::config::{NodeConfig, NodeConfigError};
 
-/// Name under which we appear in `-v` and `-info`.
+/// The name in `-v` and `-info`.
 const NAME: &str = "containerd-shim-cwasi-v1";
-/// What `-info` says beside each annotation that we read.
+/// The description of each annotation in `-info`.
 const ANNOTATION_MEANING: &str = "container annotation, see docs/annotations.md";
 
-/// Why a command failed; containerd shows it to the user.
+/// A failed command; containerd shows it to the user.
 #[derive(Debug, thiserror::Error)]
 pub enum BootstrapError {
     /// Arguments that containerd would not pass.
@@ -31,7 +31,7 @@ pub enum BootstrapError {
         "{0}; this program is started by containerd: ctr run --runtime io.containerd.cwasi.v1 …"
     )]
     Usage(String),
-    /// Where we are is unknown.
+    /// The current directory is unknown.
     #[error("the bundle directory is gone: {0}")]
     Bundle(#[source] std::io::Error),
     /// Standard output is closed.
@@ -60,7 +60,7 @@ pub enum BootstrapError {
 /// Runs the command in `arguments` (without the program's name).
 ///
 /// # Errors
-/// Whatever the user has to know.
+/// Each text is for the user.
 pub fn run(arguments: &[OsString]) -> Result<(), BootstrapError> {
     let flags = containerd_shim::parse(arguments)
         .map_err(|error| BootstrapError::Usage(error.to_string()))?;
@@ -73,26 +73,26 @@ pub fn run(arguments: &[OsString]) -> Result<(), BootstrapError> {
     let bundle = bundle(&flags)?;
     match flags.action.as_str() {
         "start" => {
-            let caller = caller(&flags)?;
+            let arguments = parse_arguments(&flags)?;
             let config = node_config(options::from_stdin()?)?;
-            let address = launcher::start(&caller, &bundle, &config)?;
+            let address = launcher::start(&arguments, &bundle, &config)?;
             print(address.as_bytes())
         }
         "delete" => {
-            let caller = caller(&flags)?;
-            let response = cleanup::delete(&caller.namespace, &caller.id, &bundle)?;
+            let arguments = parse_arguments(&flags)?;
+            let response = cleanup::delete(&arguments.namespace, &arguments.id, &bundle)?;
             print(&response)
         }
         other => Err(BootstrapError::Usage(format!("unknown action {other:?}"))),
     }
 }
 
-fn caller(flags: &Flags) -> Result<Caller, BootstrapError> {
-    Caller::of(flags)
+fn parse_arguments(flags: &Flags) -> Result<ShimArguments, BootstrapError> {
+    ShimArguments::of(flags)
         .ok_or_else(|| BootstrapError::Usage("-namespace and -id are required".to_owned()))
 }
 
-/// containerd starts us in the bundle; `-bundle` says it explicitly for `delete`.
+/// containerd starts this program in the bundle; for `delete` it passes `-bundle`.
 fn bundle(flags: &Flags) -> Result<PathBuf, BootstrapError> {
     if flags.bundle.is_empty() {
         std::env::current_dir().map_err(BootstrapError::Bundle)
@@ -101,15 +101,16 @@ fn bundle(flags: &Flags) -> Result<PathBuf, BootstrapError> {
     }
 }
 
-fn node_config(source: options::ConfigSource) -> Result<NodeConfig, NodeConfigError> {
-    match source {
+fn node_config(options: options::RuntimeOptions) -> Result<NodeConfig, NodeConfigError> {
+    let config = match options.source {
         options::ConfigSource::Default => NodeConfig::load(None, None),
         options::ConfigSource::Path(path) => NodeConfig::load(None, Some(&path)),
         options::ConfigSource::Body(text) => NodeConfig::load(Some(&text), None),
-    }
+    };
+    config?.with(&options.runc)
 }
 
-/// `RuntimeInfo` for `ctr plugins inspect-runtime` and containerd 2.x: who we are and our annotations.
+/// `RuntimeInfo` for `ctr plugins inspect-runtime` and containerd 2.x, with the annotations.
 fn info() -> Vec<u8> {
     let version = RuntimeVersion {
         version: env!("CARGO_PKG_VERSION").to_owned(),

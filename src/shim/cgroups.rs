@@ -1,7 +1,8 @@
-//! A container's cgroups seen from outside: who is in them, ending them all, removing them.
+//! A container's cgroups from outside: lists their processes, kills them, removes the cgroups. Runs in the shim
+//! daemon and in `delete`.
 //!
-//! Runs in the daemon and in `delete`. libcontainer makes and normally removes the cgroups; this is for
-//! questions (`ctr task ps`, OOM) and for cleaning up after a daemon that was killed.
+//! libcontainer makes and normally removes cgroups. This file answers questions (`ctr task ps`, OOM) and cleans up
+//! after a killed daemon.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,17 +13,64 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Rounds of killing everything that is left.
+use crate::config::cgroup::{CgroupDriver, CgroupsPathError};
+
+/// Rounds of killing remaining processes.
 const KILL_ROUNDS: u32 = 200;
 /// Pause between two rounds.
 const ROUND_PAUSE: Duration = Duration::from_millis(10);
-/// Where cgroup v2 is mounted when it has the controllers.
+/// Mount point of cgroup v2 when it has the controllers.
 const UNIFIED: &str = "/sys/fs/cgroup";
-/// Deepest nesting of cgroups that is followed.
+/// Deepest nesting of cgroups.
 const DEPTH_MAX: u32 = 16;
 
-/// Directories of the cgroups that process `pid` is in; roots and the ones that this process shares with it
-/// are left out: they are not the container's.
+/// Extension of a scope's directory.
+const SCOPE: &str = "scope";
+/// This directory exists where systemd runs.
+const SYSTEMD: &str = "/run/systemd/system";
+
+/// A container's cgroups cannot be made on this host.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverError {
+    /// The specification is for another driver.
+    #[error(transparent)]
+    Path(#[from] CgroupsPathError),
+    /// libcontainer makes scopes with cgroup v2 only.
+    #[error(
+        "the systemd cgroup driver (SystemdCgroup, cgroup_driver) needs cgroup v2, and {UNIFIED} of this host is cgroup v1: \
+         use cgroupfs here, also for the kubelet (cgroupDriver), or boot the host with systemd.unified_cgroup_hierarchy=1"
+    )]
+    Legacy,
+    /// systemd is not there.
+    #[error(
+        "the systemd cgroup driver (SystemdCgroup, cgroup_driver) needs systemd, and {SYSTEMD} is not there"
+    )]
+    NoSystemd,
+}
+
+/// Path of a container's cgroup within each hierarchy. `asked` is its `cgroupsPath`; `key` names it without one.
+///
+/// # Errors
+/// When `asked` is for the other driver, or the driver does not work on this host.
+pub fn locate(
+    driver: CgroupDriver,
+    asked: Option<&Path>,
+    key: &str,
+) -> Result<PathBuf, DriverError> {
+    let path = driver.locate(asked, key)?;
+    if driver == CgroupDriver::Systemd {
+        if !Path::new(UNIFIED).join("cgroup.controllers").exists() {
+            return Err(DriverError::Legacy);
+        }
+        if !Path::new(SYSTEMD).is_dir() {
+            return Err(DriverError::NoSystemd);
+        }
+    }
+    Ok(path)
+}
+
+/// Cgroup directories of process `pid`. Roots, and cgroups that this process is in, too, are not the container's and
+/// are skipped.
 #[must_use]
 pub fn of_process(pid: i32) -> Vec<PathBuf> {
     let read = |path: String| fs::read_to_string(path).unwrap_or_default();
@@ -33,8 +81,8 @@ pub fn of_process(pid: i32) -> Vec<PathBuf> {
     theirs
 }
 
-/// Directories of the cgroups that libcontainer will make for a container whose specification asks for `path`; none that
-/// holds a process already, which is somebody else's.
+/// Cgroup directories that libcontainer will make for a specification with `path`. A directory that has processes
+/// already is not the container's and is skipped.
 #[must_use]
 pub fn to_be_made(path: &Path) -> Vec<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -43,12 +91,11 @@ pub fn to_be_made(path: &Path) -> Vec<PathBuf> {
     directories
 }
 
-/// A directory for each hierarchy that libcontainer uses: cgroup v2 where it is mounted at the root, else every v1
+/// A directory for each hierarchy that libcontainer uses: cgroup v2 if it is mounted at the root, else every v1
 /// hierarchy with controllers.
-fn planned(path: &Path, mountinfo: &str) -> Vec<PathBuf> {
+pub(crate) fn planned(path: &Path, mountinfo: &str) -> Vec<PathBuf> {
     let relative = path.strip_prefix("/").unwrap_or(path);
-    let mut parts = relative.components();
-    if relative.as_os_str().is_empty() || !parts.all(|part| matches!(part, Component::Normal(_))) {
+    if !leads_below(relative) {
         return Vec::new();
     }
     let points = mountinfo.lines().filter_map(|line| {
@@ -68,10 +115,10 @@ fn planned(path: &Path, mountinfo: &str) -> Vec<PathBuf> {
     points.map(|point| Path::new(point).join(relative)).collect()
 }
 
-/// Lets the kernel prepare for a process that is about to be moved into a new cgroup; returns at once.
+/// Starts the kernel's preparation for moving a process into a new cgroup; returns at once.
 ///
-/// The first move after a while waits for a grace period of RCU, 10 to 20 ms; moves that come soon after it do not. So this
-/// process is "moved" to where it is already, on a thread of its own, while the container is being prepared.
+/// The first move waits for a grace period of RCU, 10 to 20 ms; moves soon after it do not. So this process is
+/// "moved" to its own cgroup, on another thread, while the container is being prepared.
 pub fn expect_a_move() {
     let moving = std::thread::Builder::new().name("expect-a-move".to_owned()).spawn(|| {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
@@ -82,12 +129,18 @@ pub fn expect_a_move() {
             tracing::debug!(%error, path = %directory.display(), "the next container waits for RCU");
         }
     });
-    // Without it the move itself waits.
+    // If this fails, the later move waits itself.
     drop(moving);
 }
 
-/// Any one of the cgroups that a process is in, roots included.
-fn own(membership: &str, mountinfo: &str) -> Option<PathBuf> {
+/// True for a path that leads to no root: what is there may be removed.
+fn leads_below(relative: &Path) -> bool {
+    let mut parts = relative.components().peekable();
+    parts.peek().is_some() && parts.all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// Any cgroup of a process, roots included.
+pub(crate) fn own(membership: &str, mountinfo: &str) -> Option<PathBuf> {
     membership.lines().find_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
         if path.split('/').any(|part| part == "..") {
@@ -95,18 +148,20 @@ fn own(membership: &str, mountinfo: &str) -> Option<PathBuf> {
         }
         let (root, mount_point) = hierarchy(controllers, mountinfo)?;
         let below = Path::new(path).strip_prefix(root).ok()?;
+        // Joining an absolute path would lead out of the mount.
+        let below = below.strip_prefix("/").unwrap_or(below);
         Some(Path::new(mount_point).join(below))
     })
 }
 
-/// Moves a process; writes nothing to a file that is no cgroup's.
-fn write_procs(directory: &Path, pid: u32) -> std::io::Result<()> {
+/// Moves a process. Fails if `directory` is not a cgroup.
+pub(super) fn write_procs(directory: &Path, pid: u32) -> std::io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).open(directory.join("cgroup.procs"))?;
     file.write_all(pid.to_string().as_bytes())
 }
 
-/// Cgroup directories from the texts of `/proc/<pid>/cgroup` and `/proc/self/mountinfo`.
-fn parse(membership: &str, mountinfo: &str) -> Vec<PathBuf> {
+/// Cgroup directories, from the texts of `/proc/<pid>/cgroup` and `/proc/self/mountinfo`.
+pub(crate) fn parse(membership: &str, mountinfo: &str) -> Vec<PathBuf> {
     let mut directories = Vec::new();
     for line in membership.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -118,7 +173,7 @@ fn parse(membership: &str, mountinfo: &str) -> Vec<PathBuf> {
         if let Some((root, mount_point)) = hierarchy(controllers, mountinfo) {
             let root = root.trim_matches('/');
             let below = relative.strip_prefix(root).unwrap_or(relative).trim_start_matches('/');
-            if !below.is_empty() {
+            if leads_below(Path::new(below)) {
                 directories.push(Path::new(mount_point).join(below));
             }
         }
@@ -147,7 +202,7 @@ fn hierarchy<'a>(controllers: &str, mountinfo: &'a str) -> Option<(&'a str, &'a 
     })
 }
 
-/// Every process in these cgroups and below.
+/// All processes in these cgroups and below.
 #[must_use]
 pub fn processes(directories: &[PathBuf]) -> BTreeSet<i32> {
     let mut found = BTreeSet::new();
@@ -159,7 +214,7 @@ pub fn processes(directories: &[PathBuf]) -> BTreeSet<i32> {
 
 fn collect(directory: &Path, depth: u32, found: &mut BTreeSet<i32>) {
     let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
-    // 0 stands for a process of another pid namespace: it has no number here.
+    // 0 stands for a process of another pid namespace.
     found.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()).filter(|pid| *pid > 0));
     if depth > 0 {
         for child in children(directory) {
@@ -176,7 +231,7 @@ fn children(directory: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Kills every process in these cgroups until none is left; false when some would not go.
+/// Kills all processes in these cgroups; false if some remain.
 #[must_use]
 pub fn kill_all(directories: &[PathBuf]) -> bool {
     for _ in 0..KILL_ROUNDS {
@@ -186,7 +241,7 @@ pub fn kill_all(directories: &[PathBuf]) -> bool {
         }
         thaw(directories);
         for pid in left {
-            // It may have ended since; the next round sees.
+            // The process may have ended; the next round shows it.
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
         std::thread::sleep(ROUND_PAUSE);
@@ -194,22 +249,29 @@ pub fn kill_all(directories: &[PathBuf]) -> bool {
     false
 }
 
-/// Lets frozen processes run, else they would not take the signal.
+/// Thaws frozen processes: they would not take a signal.
 pub fn thaw(directories: &[PathBuf]) {
     for directory in directories {
         for (file, value) in [("freezer.state", "THAWED"), ("cgroup.freeze", "0")] {
             let path = directory.join(file);
             if path.exists() {
-                // A cgroup that cannot be thawed keeps its processes, which the caller reports.
+                // The caller reports processes of a cgroup that stays frozen.
                 let _ = fs::write(path, value);
             }
         }
     }
 }
 
-/// Removes these cgroups and what is below them; whatever still holds a process stays.
+/// Removes these cgroups and their children. A cgroup with processes stays.
+///
+/// Waits for systemd to remove an empty scope: until then its unit exists, and its name cannot be used again.
 pub fn remove(directories: &[PathBuf]) {
     for directory in directories {
+        if directory.extension().is_some_and(|kind| kind == SCOPE) && Path::new(SYSTEMD).is_dir() {
+            for _ in (0..KILL_ROUNDS).take_while(|_| directory.exists()) {
+                std::thread::sleep(ROUND_PAUSE);
+            }
+        }
         remove_tree(directory, DEPTH_MAX);
     }
 }
@@ -220,7 +282,7 @@ fn remove_tree(directory: &Path, depth: u32) {
             remove_tree(&child, depth - 1);
         }
     }
-    // A cgroup is busy for a moment after its last process; libcontainer retries as well.
+    // A cgroup stays busy for a moment after its last process. libcontainer retries, too.
     for _ in 0..KILL_ROUNDS {
         match fs::remove_dir(directory) {
             Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
@@ -231,7 +293,7 @@ fn remove_tree(directory: &Path, depth: u32) {
     }
 }
 
-/// How many processes of these cgroups the kernel killed for want of memory.
+/// Number of processes in these cgroups that the OOM killer ended.
 #[must_use]
 pub fn oom_kills(directories: &[PathBuf]) -> u64 {
     let files = directories.iter().flat_map(|directory| {
@@ -295,6 +357,9 @@ mod tests {
         assert_eq!(own("5:cpu:/a\n4:memory:/docker/x/a", nested), inside);
         assert_eq!(own("4:memory:/elsewhere", nested), None);
         assert_eq!(own("4:memory:/../x\n", HYBRID), None);
+        assert_eq!(parse("4:memory:/.\n5:cpu:/./.", HYBRID), Vec::<PathBuf>::new());
+        let without_root = "30 25 0:26  /sys/fs/cgroup rw - cgroup2 cgroup2 rw";
+        assert_eq!(own("0::/a", without_root), Some("/sys/fs/cgroup/a".into()));
     }
 
     #[test]

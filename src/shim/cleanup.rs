@@ -1,9 +1,10 @@
-//! `delete`, and removing what is left of a container: also when the daemon was killed.
+//! Removes everything that belongs to a container. Runs in `delete`, and in the shim daemon.
 //!
-//! `delete` runs in a process of its own, whenever containerd lost the connection to a daemon: after a normal
-//! end there is nothing left to do. Everything it needs is in the container's record, which says what is about to be made
-//! before it is made. A daemon that lives removes its containers itself, also one that it is still creating; of a dead
-//! one, first whoever might still make something for the container is ended ([`session`]).
+//! containerd runs `delete` whenever it lost the connection to a daemon; after a normal end nothing is left to do.
+//! The container's record names each resource before it is made.
+//!
+//! Invariant: a living daemon removes its containers itself, also while it creates them. For a dead daemon, `delete`
+//! first ends the processes that could still make resources ([`session`]).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,24 +23,25 @@ use super::{cgroups, rootfs};
 use crate::config::{NodeConfig, NodeConfigError};
 use crate::coordinator::registry::Registry;
 use crate::sys::pidfd::PidFd;
+use crate::wire::control::COPIES_DIR;
 
-/// Exit status of a container that was ended by `delete`: killed.
+/// Exit status of a container that `delete` ended.
 const STATUS_KILLED: u32 = 137;
-/// Longest time a living daemon gets to remove a container itself.
+/// Longest wait for a living daemon to remove a container.
 const DAEMON_MAX: Duration = Duration::from_secs(10);
-/// Pause between two tries.
+/// Pause between two attempts.
 const DAEMON_PAUSE: Duration = Duration::from_millis(50);
-/// Longest time for one question to a daemon.
+/// Longest wait for one answer of a daemon.
 const CALL_MAX: Duration = Duration::from_secs(5);
-/// How the name of a group's directory begins while it is removed; ids are hexadecimal.
+/// Prefix of a group directory's name during its removal; ids are hexadecimal.
 const GRAVE: char = '.';
-/// Groups that have ended whose edges are kept.
+/// Number of ended groups whose edges are kept.
 const EDGES_KEPT: usize = 64;
 
-/// A clean-up that cannot be done.
+/// A failed clean-up.
 #[derive(Debug, thiserror::Error)]
 pub enum CleanupError {
-    /// Which state directory is unknown.
+    /// The state directory is unknown.
     #[error(transparent)]
     Config(#[from] NodeConfigError),
     /// State files.
@@ -50,10 +52,10 @@ pub enum CleanupError {
     Lock(#[from] LockError),
 }
 
-/// Removes everything that is left of a container; returns the `DeleteResponse` for standard output.
+/// Removes all remains of a container. Returns the `DeleteResponse` for standard output.
 ///
 /// # Errors
-/// When our state cannot be read.
+/// When a state file cannot be read.
 pub fn delete(namespace: &str, id: &str, bundle: &Path) -> Result<Vec<u8>, CleanupError> {
     let pointer = Pointer::read(bundle)?;
     let state = match &pointer {
@@ -71,13 +73,13 @@ pub fn delete(namespace: &str, id: &str, bundle: &Path) -> Result<Vec<u8>, Clean
         let mark = group.start_mark(namespace, id);
         // After a normal end there is neither. `Create` writes the record before it removes the mark.
         let is_left = record.is_some() || mark.exists();
-        let answer = if is_left { ask_daemon(group, id) } else { Answer::Unknown };
+        let answer = if is_left { ask_daemon(group, id) } else { DeleteReply::Unknown };
         state::remove_file(&mark)?;
-        // It may have been written since.
+        // The record may have been written since.
         let record = if is_left { state::read_json::<ContainerRecord>(&path)? } else { None };
-        if let Some(record) = record.filter(|_| answer == Answer::Unknown) {
+        if let Some(record) = record.filter(|_| answer == DeleteReply::Unknown) {
             if !session::end_orphans(record.shim_pid, record.shim_started) {
-                tracing::error!(container = id, "what its shim left running cannot be killed");
+                tracing::error!(container = id, "processes that its shim left cannot be killed");
             }
             remove(&state, &record);
         }
@@ -89,19 +91,19 @@ pub fn delete(namespace: &str, id: &str, bundle: &Path) -> Result<Vec<u8>, Clean
     Ok(response.write_to_bytes().expect("a message without required fields can always be written"))
 }
 
-/// What a daemon says about a container that is to be deleted.
+/// A daemon's answer about a container to delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
-    /// It has deleted it, or will as soon as it can.
+enum DeleteReply {
+    /// The daemon has deleted it, or will.
     Deletes,
-    /// It has no such container, or there is no daemon: what the record names, if it is still there, is a leftover.
+    /// The daemon has no such container, or there is no daemon: resources in the record are leftovers.
     Unknown,
 }
 
-/// Has a daemon that still lives remove the container, once it has created it.
-fn ask_daemon(group: &GroupDir, id: &str) -> Answer {
+/// Asks a living daemon to remove the container after its creation.
+fn ask_daemon(group: &GroupDir, id: &str) -> DeleteReply {
     let Ok(client) = Client::connect(&format!("unix://{}", group.socket().display())) else {
-        return Answer::Unknown;
+        return DeleteReply::Unknown;
     };
     let client = TaskClient::new(client);
     let mut kill = KillRequest::new();
@@ -112,35 +114,39 @@ fn ask_daemon(group: &GroupDir, id: &str) -> Answer {
     delete.set_id(id.to_owned());
     let deadline = Instant::now() + DAEMON_MAX;
     while Instant::now() < deadline {
-        // Whether it was killed shows in whether it can be deleted.
+        // `delete` fails if the kill failed.
         let _ = client.kill(context::with_duration(CALL_MAX), &kill);
         match client.delete(context::with_duration(CALL_MAX), &delete) {
-            Ok(_) => return Answer::Deletes,
+            Ok(_) => return DeleteReply::Deletes,
             Err(ttrpc::Error::RpcStatus(status)) if status.code() == Code::NOT_FOUND => {
-                return Answer::Unknown;
+                return DeleteReply::Unknown;
             }
             Err(ttrpc::Error::RpcStatus(_)) => std::thread::sleep(DAEMON_PAUSE),
-            // It died, or it is silent for so long because it still creates the container.
-            Err(_) if !group_lock::answers(&group.socket()) => return Answer::Unknown,
+            // The daemon died, or still creates the container.
+            Err(_) if !group_lock::answers(&group.socket()) => return DeleteReply::Unknown,
             Err(_) => {}
         }
     }
-    Answer::Deletes
+    DeleteReply::Deletes
 }
 
-/// Ends and removes everything that a record names. Never fails: what cannot be removed is logged.
+/// Ends and removes everything in a record. Logs failures instead of returning them.
 ///
-/// First what callers see, last the processes: whoever waits for their end finds the rest gone.
+/// Removes the resources that callers see first and the processes last: their end means that everything else is gone.
 pub fn remove(state: &StateDir, record: &ContainerRecord) {
     withdraw(&Registry::new(state.root()), record);
     if record.rootfs_mounted {
         rootfs::unmount(&record.rootfs);
     }
-    let oci = state.group(&record.group).oci().join(container_key(&record.namespace, &record.id));
-    if let Err(error) = fs::remove_dir_all(&oci)
-        && error.kind() != std::io::ErrorKind::NotFound
-    {
-        tracing::warn!(path = %oci.display(), %error, "container state stays");
+    let (oci, key) =
+        (state.group(&record.group).oci(), container_key(&record.namespace, &record.id));
+    // A killed builder leaves the second directory.
+    for left in [oci.join(&key), oci.join(COPIES_DIR).join(&key)] {
+        if let Err(error) = fs::remove_dir_all(&left)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %left.display(), %error, "container state is not removed");
+        }
     }
     kill_init(record);
     if !cgroups::kill_all(&record.cgroups) {
@@ -150,27 +156,27 @@ pub fn remove(state: &StateDir, record: &ContainerRecord) {
     logged(state::remove_file(&state.record(&record.namespace, &record.id)));
 }
 
-/// Kills the init that the record means, and no later process with its number.
+/// Kills the recorded init, never a later process with its pid.
 fn kill_init(record: &ContainerRecord) {
     let is_init = || Stat::of(record.pid).is_some_and(|stat| stat.started == record.pid_started);
     if record.pid <= 0 || record.pid_started == 0 || !is_init() {
         return;
     }
-    // Looked at again: the number cannot change hands any more once it is open.
+    // Compared again: an open pidfd cannot change its process.
     if let Ok(init) = PidFd::open(record.pid)
         && is_init()
     {
-        // It may have ended by itself.
+        // The process may have ended.
         let _ = init.signal(libc::SIGKILL);
     }
 }
 
-/// Takes a function out of the registry and removes its receiver.
+/// Removes a function's registry record and its receiver.
 pub fn withdraw(registry: &Registry, record: &ContainerRecord) {
     if let Some(registered) = &record.registered
         && let Err(error) = registry.remove(&registered.identity, &registered.instance)
     {
-        tracing::warn!(container = record.id, %error, "registry record stays");
+        tracing::warn!(container = record.id, %error, "registry record is not removed");
     }
     if let Some(receiver) = &record.receiver {
         logged(state::remove_file(receiver));
@@ -179,11 +185,11 @@ pub fn withdraw(registry: &Registry, record: &ContainerRecord) {
 
 fn logged(result: Result<(), StateError>) {
     if let Err(error) = result {
-        tracing::warn!(%error, "a state file stays");
+        tracing::warn!(%error, "a state file is not removed");
     }
 }
 
-/// Removes a group whose daemon is dead and whose last container is gone.
+/// Removes a group whose daemon is dead and that has no containers.
 fn remove_dead_group(state: &StateDir, group: &GroupDir) -> Result<(), CleanupError> {
     if !group.path().exists() {
         return Ok(());
@@ -193,25 +199,24 @@ fn remove_dead_group(state: &StateDir, group: &GroupDir) -> Result<(), CleanupEr
     Ok(())
 }
 
-/// Removes a group without a daemon and without containers. Call it with the group's lock held.
+/// Removes a group without daemon and containers. The caller holds the group's lock.
 pub fn remove_if_dead(state: &StateDir, group: &GroupDir) {
     if !group_lock::answers(&group.socket()) && !has_containers(state, group) {
         remove_group(state, group);
     }
 }
 
-/// Removes groups that have never had a daemon, because their launchers were killed, and what is left of groups whose
-/// removal was interrupted. Blocks.
+/// Removes groups whose launchers were killed before they had a daemon, and remains of interrupted removals. Blocks.
 pub fn sweep(state: &StateDir) {
     let groups = fs::read_dir(state.root().join("g")).into_iter().flatten().flatten();
     for entry in groups {
         let Some(group) = entry.file_name().to_str().map(|id| state.group(id)) else { continue };
         if group.id().starts_with(GRAVE) {
-            // Whoever removes it at this moment finds less to do.
+            // Another process may remove it at the same time.
             let _removed = fs::remove_dir_all(group.path());
             continue;
         }
-        // A launcher at work holds the lock, also while it waits for its daemon to say who it is.
+        // A running launcher holds the lock, also while it waits for its daemon's pid.
         if !group.pid().exists()
             && let Some(_lock) = group_lock::try_lock(&group)
             && !group.pid().exists()
@@ -221,23 +226,23 @@ pub fn sweep(state: &StateDir) {
     }
 }
 
-/// Removes a group's directory; what its edges did is kept. Call it with the group's lock held.
+/// Removes a group's directory and keeps its edges. The caller holds the group's lock.
 pub fn remove_group(state: &StateDir, group: &GroupDir) {
     let kept = state.kept_edges(group.id());
     if let Ok(bytes) = fs::read(group.edges()) {
         logged(state::write_file(&kept, &bytes));
         forget_old_edges(&state.root().join("edges"));
     }
-    // Out of the way in one step: a launcher may make the group's directory anew while this one is emptied.
+    // Renamed first: a launcher may create the group's directory again during the removal.
     let grave =
         group.path().with_file_name(format!("{GRAVE}{}.{}", group.id(), std::process::id()));
     let removed = fs::rename(group.path(), &grave).and_then(|()| fs::remove_dir_all(&grave));
     if let Err(error) = removed {
-        tracing::warn!(path = %grave.display(), %error, "group directory stays");
+        tracing::warn!(path = %grave.display(), %error, "group directory is not removed");
     }
 }
 
-/// Keeps the newest [`EDGES_KEPT`] files only.
+/// Keeps the newest [`EDGES_KEPT`] files.
 fn forget_old_edges(directory: &Path) {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut files: Vec<_> = entries
@@ -259,7 +264,7 @@ fn has_containers(state: &StateDir, group: &GroupDir) -> bool {
         .collect();
     records.iter().any(|path| match state::read_json::<ContainerRecord>(path) {
         Ok(record) => record.is_some_and(|record| record.group == group.id()),
-        // Being written, or damaged: better a directory too many than one too few.
+        // Being written or damaged: keep it.
         Err(_) => true,
     })
 }

@@ -1,8 +1,10 @@
-//! The compilers' cgroups: a parent that bounds all of them on this node, and a child for each.
+//! The compilers' cgroups: a parent that bounds all compilers of this node, and a child for each. Runs in the shim
+//! daemon.
 //!
-//! Works with both versions. The memory controller is needed; the others are used where they are. All compilers
-//! together weigh as much as one container, because their parent has the weight that a new cgroup has. Where no cgroup can be
-//! made (a read-only hierarchy, a delegated one with processes of its own), compilers run in the daemon's with their other limits.
+//! Works with cgroup v1 and v2. The memory controller is required, others are used if present. All compilers together
+//! weigh as much as one container, because the parent has the default weight. If no cgroup can be made (a read-only
+//! hierarchy, or a delegated one with processes of its own), compilers stay in the daemon's cgroup with their other
+//! limits.
 
 use std::fs;
 use std::io;
@@ -12,16 +14,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::cgroups;
 use crate::wire::ids::short_hash;
 
-/// Controllers that are used where they are.
+/// Controllers to use if present.
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 /// Most processes and threads of one compiler.
 const TASKS_MAX: &str = "32";
-/// Tries to make a cgroup while others remove the empty parent.
+/// Attempts to make a cgroup while other shims remove the empty parent.
 const TRIES: u32 = 4;
 
-/// A hierarchy in which compilers get cgroups.
+/// A hierarchy for the compilers' cgroups.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Hierarchy {
+struct CompileHierarchy {
     mount: PathBuf,
     controllers: Vec<String>,
     unified: bool,
@@ -32,10 +34,10 @@ struct Hierarchy {
 pub struct CompileCgroups {
     /// Path of the parent below each hierarchy's root; empty = no cgroups.
     parent: String,
-    /// Begins the children's names: another cache's compilers have other slots.
+    /// Prefix of the children's names: compilers of another cache have their own slots.
     prefix: String,
     memory_total: u64,
-    /// The reason for having none was said.
+    /// True after the reason for having no cgroups was logged.
     said: AtomicBool,
 }
 
@@ -55,7 +57,7 @@ impl CompileCgroups {
         Self { parent, prefix, memory_total, said: AtomicBool::new(false) }
     }
 
-    /// Cgroups for the compiler in `slot`; `None` where there can be none, with the reason in the log, once.
+    /// Makes cgroups for the compiler in `slot`. `None` if that is impossible; the reason is logged once.
     pub fn make(&self, slot: usize, memory: u64) -> Option<JobCgroup> {
         if self.parent.is_empty() {
             return None;
@@ -73,7 +75,7 @@ impl CompileCgroups {
 
     fn make_in(
         &self,
-        hierarchies: &[Hierarchy],
+        hierarchies: &[CompileHierarchy],
         slot: usize,
         memory: u64,
     ) -> io::Result<JobCgroup> {
@@ -81,14 +83,14 @@ impl CompileCgroups {
             return Err(io::Error::other("no hierarchy has the memory controller"));
         }
         let child = format!("{}-{slot}", self.prefix);
-        // Removes what it has made when a later step fails.
+        // Dropping it removes the cgroups made so far.
         let mut job = JobCgroup { directories: Vec::new(), parents: Vec::new() };
         for hierarchy in hierarchies {
             let parent = hierarchy.mount.join(&self.parent);
             let directory = parent.join(&child);
             job.directories.push(directory.clone());
             job.parents.push(parent.clone());
-            // The last compiler of another shim may remove the parent at any moment.
+            // The last compiler of another shim may remove the parent at any time.
             let mut tries = 0;
             while let Err(error) = self.make_one(hierarchy, &parent, &directory, memory) {
                 tries += 1;
@@ -103,7 +105,7 @@ impl CompileCgroups {
 
     fn make_one(
         &self,
-        hierarchy: &Hierarchy,
+        hierarchy: &CompileHierarchy,
         parent: &Path,
         directory: &Path,
         memory: u64,
@@ -121,7 +123,7 @@ impl CompileCgroups {
             limit_memory(parent, self.memory_total, hierarchy.unified)?;
         }
         match fs::create_dir(directory) {
-            // A daemon that was killed left it.
+            // A killed daemon left it.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => made?,
         }
@@ -129,15 +131,15 @@ impl CompileCgroups {
             limit_memory(directory, memory, hierarchy.unified)?;
         }
         if has("pids") {
-            // Not there where it is not delegated.
+            // Missing if it is not delegated.
             let _without = write(directory, "pids.max", TASKS_MAX);
         }
         Ok(())
     }
 }
 
-/// Lets children of `directory` have the hierarchy's controllers.
-fn delegate(directory: &Path, hierarchy: &Hierarchy) -> io::Result<()> {
+/// Enables the hierarchy's controllers for children of `directory`.
+fn delegate(directory: &Path, hierarchy: &CompileHierarchy) -> io::Result<()> {
     let enabled = fs::read_to_string(directory.join("cgroup.subtree_control"))?;
     for name in &hierarchy.controllers {
         if !enabled.split_whitespace().any(|one| one == name) {
@@ -151,28 +153,28 @@ fn delegate(directory: &Path, hierarchy: &Hierarchy) -> io::Result<()> {
 }
 
 fn limit_memory(directory: &Path, bytes: u64, unified: bool) -> io::Result<()> {
-    // The kernel takes signed numbers, and less than the most of them for none at all.
+    // The kernel takes signed numbers, and treats values near their maximum as unlimited.
     let bytes = i64::try_from(bytes).map_or_else(|_| "-1".to_owned(), |bytes| bytes.to_string());
     if unified {
         let bytes = if bytes == "-1" { "max" } else { bytes.as_str() };
         write(directory, "memory.max", bytes)?;
-        // Not there without swap.
+        // Missing without swap.
         let _no_swap = write(directory, "memory.swap.max", "0");
         return Ok(());
     }
-    // Only old kernels have a choice, and then the parent would bound nothing.
+    // Only old kernels have this file; without it the parent would bound nothing.
     let _already = write(directory, "memory.use_hierarchy", "1");
-    // The sum with swap may not be less than the limit: one of the two orders is accepted.
+    // The limit with swap may not be less than the limit: one of the two orders succeeds.
     let sum = write(directory, "memory.memsw.limit_in_bytes", &bytes);
     write(directory, "memory.limit_in_bytes", &bytes)?;
     if sum.is_err() {
-        // Not there without swap accounting.
+        // Missing without swap accounting.
         let _no_swap = write(directory, "memory.memsw.limit_in_bytes", &bytes);
     }
     Ok(())
 }
 
-/// Writes an existing file, and makes none where the hierarchy is no cgroup's.
+/// Writes an existing file. Fails if `directory` is not a cgroup.
 fn write(directory: &Path, file: &str, value: &str) -> io::Result<()> {
     use io::Write as _;
     let mut file = fs::OpenOptions::new().write(true).open(directory.join(file))?;
@@ -183,9 +185,10 @@ fn has_controllers(mount: &Path) -> String {
     fs::read_to_string(mount.join("cgroup.controllers")).unwrap_or_default()
 }
 
-/// The hierarchies with our controllers, from the text of `/proc/self/mountinfo`; `controllers` reads those of a unified one.
-fn hierarchies(mountinfo: &str, controllers: impl Fn(&Path) -> String) -> Vec<Hierarchy> {
-    let mut found: Vec<Hierarchy> = Vec::new();
+/// The hierarchies with our controllers, from the text of `/proc/self/mountinfo`. `controllers` reads those of a
+/// unified hierarchy.
+fn hierarchies(mountinfo: &str, controllers: impl Fn(&Path) -> String) -> Vec<CompileHierarchy> {
+    let mut found: Vec<CompileHierarchy> = Vec::new();
     for line in mountinfo.lines() {
         let Some((mount, system)) = line.split_once(" - ") else { continue };
         let Some(point) = mount.split(' ').nth(4).map(PathBuf::from) else { continue };
@@ -207,24 +210,24 @@ fn hierarchies(mountinfo: &str, controllers: impl Fn(&Path) -> String) -> Vec<Hi
             .map(ToOwned::to_owned)
             .collect();
         if !controllers.is_empty() {
-            found.push(Hierarchy { mount: point, controllers, unified });
+            found.push(CompileHierarchy { mount: point, controllers, unified });
         }
     }
     found
 }
 
 impl JobCgroup {
-    /// Moves a process into it.
+    /// Moves a process into these cgroups.
     pub fn take(&self, pid: i32) {
         for directory in &self.directories {
-            // One that has ended cannot be moved, and needs no limits.
+            // An ended process cannot be moved, and needs no limits.
             if let Err(error) = write(directory, "cgroup.procs", &pid.to_string()) {
-                tracing::debug!(pid, %error, path = %directory.display(), "a compiler is not moved into its cgroup");
+                tracing::debug!(pid, %error, path = %directory.display(), "a compiler could not be moved into its cgroup");
             }
         }
     }
 
-    /// True when the kernel ended a process of it for want of memory.
+    /// True if the OOM killer ended a process of it.
     #[must_use]
     pub fn ran_out_of_memory(&self) -> bool {
         cgroups::oom_kills(&self.directories) > 0
@@ -235,7 +238,7 @@ impl Drop for JobCgroup {
     fn drop(&mut self) {
         cgroups::remove(&self.directories);
         for parent in &self.parents {
-            // Others may still be in it.
+            // Other compilers may be in it.
             let _used = fs::remove_dir(parent);
         }
     }
@@ -251,7 +254,7 @@ mod tests {
             32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
             35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
             41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw";
-        let one = |mount: &str, controllers: &[&str], unified| Hierarchy {
+        let one = |mount: &str, controllers: &[&str], unified| CompileHierarchy {
             mount: mount.into(),
             controllers: controllers.iter().map(ToString::to_string).collect(),
             unified,
@@ -272,7 +275,7 @@ mod tests {
         let cgroups = CompileCgroups::new("p", Path::new("/cache"), 1 << 30);
         assert!(cgroups.make_in(&[], 0, 1).is_err());
         // No cgroup: its files are not there.
-        let plain = Hierarchy {
+        let plain = CompileHierarchy {
             mount: dir.path().to_owned(),
             controllers: vec!["memory".to_owned()],
             unified: false,

@@ -1,8 +1,9 @@
-//! Compiles modules: `cwasi-sandbox compile`, each time in a process of its own with limits of its own.
+//! Compiles modules, each with a process `cwasi-sandbox compile` of its own. Runs in the shim daemon.
 //!
-//! The process has a cgroup where one can be made, a limit of address space and processor time in any case, and yields to
-//! whatever else the node does. It ends with the future that waits for it: its end is seen before the future is gone. It
-//! also ends with this daemon, because it watches the pipe that is its stdin.
+//! The process has a limit of address space and processor time, a low priority, and a cgroup if one can be made.
+//!
+//! Invariant: it ends before the future that waits for it is gone. It also ends with this daemon, because it watches
+//! the pipe on its stdin.
 
 use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
 use std::os::fd::AsFd as _;
@@ -20,16 +21,16 @@ use crate::config::{CompileConfig, CompilerLimits, NodeConfig};
 use crate::coordinator::{CompileChild, CompileJob};
 use crate::sys::pidfd::PidFd;
 
-/// Longest message of the compiler that is shown, in bytes.
+/// Longest shown message of the compiler in bytes.
 const MESSAGE_MAX: u64 = 16 * 1024;
-/// Longest wait for a compiler that was killed: its memory is given back meanwhile.
+/// Longest wait for a killed compiler, whose memory is being freed.
 const KILL_MAX: Duration = Duration::from_secs(10);
-/// Where the kernel says how much memory there is.
+/// The kernel's file with the machine's memory.
 const MEMINFO: &str = "/proc/meminfo";
-/// What the compiler, its libraries and its host language say when they get no memory.
+/// Messages of compiler, libraries and Rust when memory runs out.
 const OUT_OF_MEMORY: [&str; 4] =
     ["out of memory", "bad_alloc", "memory allocation of", "Cannot allocate memory"];
-/// Added to a signal's number to make an exit status, as the reaper does.
+/// Offset of a signal's number in an exit status, as in the reaper.
 const SIGNAL_BASE: i32 = 128;
 
 /// Starts compilers.
@@ -38,7 +39,7 @@ pub struct Compiler {
     zygote: Arc<Zygote>,
     reaper: Reaper,
     config: CompileConfig,
-    /// Most memory of all compilers of the node together, in bytes.
+    /// Memory of all compilers of the node together in bytes.
     memory_total: u64,
     cgroups: Arc<CompileCgroups>,
 }
@@ -78,7 +79,7 @@ impl CompileChild for Compiler {
         if let Some(cgroup) = &cgroup {
             cgroup.take(pid);
         }
-        // It waits for this word; one that died before does not read it, and its exit says so.
+        // The compiler starts after this line. If it died before, its exit status says so.
         let _died = lifeline.write_all(b"\n");
         let message = tokio::task::spawn_blocking(move || read_message(output));
         let message = message.await.unwrap_or_default();
@@ -111,16 +112,16 @@ impl Compiler {
     }
 }
 
-/// A compiler's process; ends when dropped.
+/// A compiler's process; dropping it ends the process.
 struct Process {
-    /// `None` when it ended before it could be opened.
+    /// `None` if it ended before it could be opened.
     pidfd: Option<PidFd>,
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         let Some(pidfd) = &self.pidfd else { return };
-        // One that has ended takes no signal.
+        // An ended process takes no signal.
         if pidfd.signal(libc::SIGKILL).is_ok() && !pidfd.wait(KILL_MAX) {
             tracing::error!("a compiler that was killed does not end");
         }
@@ -131,13 +132,13 @@ fn read_message(output: PipeReader) -> String {
     let mut text = Vec::new();
     let mut limited = output.take(MESSAGE_MAX);
     let read = limited.read_to_end(&mut text);
-    // What is beyond the limit is read too, or the compiler would wait for ever.
+    // Bytes beyond the limit are read and dropped, or the compiler would block.
     let drained = std::io::copy(&mut limited.into_inner(), &mut std::io::sink());
     let _ = (read, drained);
     String::from_utf8_lossy(&text).trim().to_owned()
 }
 
-/// What a compiler's end means; a limit is named with its setting.
+/// The meaning of a compiler's exit status. An error names the exceeded limit's setting.
 fn verdict(
     exit: Exit,
     message: &str,
@@ -164,7 +165,7 @@ fn verdict(
     Err(format!("the compiler ended with status {}: {message}", exit.status))
 }
 
-/// Memory of this machine in bytes; as good as unlimited when the kernel does not say.
+/// Memory of this machine in bytes; `u64::MAX` if the kernel does not say.
 fn machine_memory() -> u64 {
     let text = std::fs::read_to_string(MEMINFO).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));

@@ -1,7 +1,8 @@
-//! The shim daemon of one group: composes its parts, serves containerd, ends after the last task.
+//! The shim daemon of one group: composes its parts, serves containerd, ends after the last task. Runs in the shim
+//! daemon.
 //!
-//! Ends only under the group's lock, when no task is left and no start is under way (its mark in the group's
-//! directory), so that a launcher never hands out the address of a daemon that is about to go.
+//! Invariant: it ends only under the group's lock, without tasks and without a start under way (its mark is in the
+//! group's directory). So a launcher never returns the address of an ending daemon.
 #![expect(unsafe_code, reason = "takes the two descriptors that the launcher passes by number")]
 
 use std::ffi::OsString;
@@ -20,12 +21,13 @@ use containerd_shim::protos::ttrpc::asynchronous::{Server, transport::Listener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
+use super::arguments::ShimArguments;
 use super::broker::Broker;
-use super::caller::Caller;
 use super::edges::Edges;
 use super::group_lock::{self, LockError};
 use super::launcher::{LISTENER_FD, READY, READY_FD};
 use super::network::Network;
+use super::own_cgroup::{self, OwnCgroupError};
 use super::publisher::Publisher;
 use super::reaper::Reaper;
 use super::session::Stat;
@@ -40,45 +42,45 @@ use crate::coordinator::registry::Registry;
 use crate::modes::networked::link::LinkError;
 use crate::sys::process::take_inherited;
 
-/// Threads of the reactor; whatever blocks runs on others.
+/// Threads of the reactor; blocking work has others.
 const WORKERS: usize = 2;
-/// How long a start that was answered may keep the daemon alive without its `Create`.
+/// Longest time that a start without its `Create` keeps the daemon alive.
 const START_MAX: Duration = Duration::from_secs(60);
-/// How often a daemon without tasks looks whether it may end.
+/// Interval at which a daemon without tasks checks whether it may end.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Longest wait for containerd to take the last events.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
 /// Longest wait for open connections at the end.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
 
-/// A daemon that cannot serve.
+/// The daemon cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// Arguments that a launcher would not pass.
     #[error("{0}; this program is started by containerd-shim-cwasi-v1")]
     Usage(String),
-    /// Not started by a launcher.
+    /// The launcher's descriptors are missing.
     #[error("descriptor {number} was not passed: {source}; this action is for the launcher only")]
     Inherited {
-        /// Which one.
+        /// Its number.
         number: i32,
-        /// Why it cannot be taken.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The system refuses something that every daemon needs.
+    /// A failed system call.
     #[error("{operation}: {source}")]
     System {
-        /// What.
+        /// The operation.
         operation: &'static str,
-        /// Its error.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The directory is no group's.
-    #[error("{} is no group directory of ours", path.display())]
+    /// Not a group's directory.
+    #[error("{} is not a group directory of this runtime", path.display())]
     Directory {
-        /// Which one.
+        /// The path.
         path: PathBuf,
     },
     /// State files.
@@ -90,6 +92,9 @@ pub enum DaemonError {
     /// The lock.
     #[error(transparent)]
     Lock(#[from] LockError),
+    /// Its own cgroup.
+    #[error(transparent)]
+    Cgroup(#[from] OwnCgroupError),
     /// The networked buffer's configuration.
     #[error(transparent)]
     Network(#[from] LinkError),
@@ -102,17 +107,17 @@ fn system(operation: &'static str) -> impl FnOnce(io::Error) -> DaemonError {
     move |source| DaemonError::System { operation, source }
 }
 
-/// Serves a group until its last task is gone. `arguments` are the launcher's, containerd's flags without an action: `-socket`
-/// names the group's directory, as the daemon listens on an inherited descriptor.
+/// Serves a group until its last task is gone. `arguments` are containerd's flags without an action. `-socket` names
+/// the group's directory; the daemon listens on an inherited descriptor.
 ///
 /// # Errors
-/// When it cannot start; the launcher was told as well.
+/// When it cannot start; the launcher gets the same text.
 pub fn run(arguments: &[OsString]) -> Result<(), DaemonError> {
     let flags =
         containerd_shim::parse(arguments).map_err(|error| DaemonError::Usage(error.to_string()))?;
-    let caller = Caller::of(&flags);
-    let caller =
-        caller.ok_or_else(|| DaemonError::Usage("-namespace and -id are required".to_owned()))?;
+    let arguments = ShimArguments::of(&flags);
+    let arguments = arguments
+        .ok_or_else(|| DaemonError::Usage("-namespace and -id are required".to_owned()))?;
     let directory = Path::new(&flags.socket);
     // SAFETY:
     // - first thing in this process: nothing else has opened or owns these numbers.
@@ -120,13 +125,13 @@ pub fn run(arguments: &[OsString]) -> Result<(), DaemonError> {
     let taken = |number| move |source| DaemonError::Inherited { number, source };
     let listener = inherited.0.map_err(taken(LISTENER_FD))?;
     let ready = inherited.1.map_err(taken(READY_FD))?;
-    // The first container of most daemons follows at once.
+    // Usually the first container follows at once.
     cgroups::expect_a_move();
     let mut report = Report(Some(fs::File::from(ready)));
-    match compose(&caller, directory, listener, &mut report) {
+    match compose(&arguments, directory, listener, &mut report) {
         Ok((runtime, daemon)) => {
             let served = runtime.block_on(daemon.serve());
-            // Threads that still block on something would keep the process; nothing of theirs matters now.
+            // Do not wait for blocked threads; their work no longer matters.
             runtime.shutdown_background();
             served
         }
@@ -137,13 +142,13 @@ pub fn run(arguments: &[OsString]) -> Result<(), DaemonError> {
     }
 }
 
-/// What the launcher hears, once.
+/// The launcher's pipe, for one report.
 struct Report(Option<fs::File>);
 
 impl Report {
     fn say(&mut self, words: &str) {
         if let Some(mut launcher) = self.0.take() {
-            // A launcher that was killed does not read it.
+            // A killed launcher does not read it.
             let _ = launcher.write_all(words.as_bytes());
         }
     }
@@ -159,7 +164,7 @@ struct Daemon {
 }
 
 fn compose(
-    caller: &Caller,
+    arguments: &ShimArguments,
     directory: &Path,
     listener: OwnedFd,
     report: &mut Report,
@@ -170,7 +175,8 @@ fn compose(
         state::read_json(&directory.join("config.json"))?.ok_or_else(not_ours)?;
     let state = StateDir::new(&config.state_dir);
     let group = state.group(id);
-    detach(caller, &config)?;
+    detach(arguments, &config)?;
+    own_cgroup::enter(&config.shim_cgroup)?;
     state::write_file(&group.pid(), std::process::id().to_string().as_bytes())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
@@ -179,18 +185,18 @@ fn compose(
         .map_err(system("starting the reactor"))?;
     let listener = UnixListener::from(listener);
     let daemon =
-        runtime.block_on(Daemon::start(caller, &config, group, state, listener, report))?;
+        runtime.block_on(Daemon::start(arguments, &config, group, state, listener, report))?;
     Ok((runtime, daemon))
 }
 
-/// Leaves everything of the first member: session, directory, logging.
-fn detach(caller: &Caller, config: &NodeConfig) -> Result<(), DaemonError> {
+/// Leaves the environment of the first container: session, directory, logging.
+fn detach(arguments: &ShimArguments, config: &NodeConfig) -> Result<(), DaemonError> {
     nix::unistd::setsid().map_err(|errno| system("setsid")(errno.into()))?;
     std::env::set_current_dir("/").map_err(system("chdir /"))?;
-    // Inits whose parent died are ours as well.
+    // Inits whose parents die become our children.
     nix::sys::prctl::set_child_subreaper(true)
         .map_err(|errno| system("becoming the subreaper")(errno.into()))?;
-    let filter = if caller.debug { "debug" } else { config.log.as_str() };
+    let filter = if arguments.debug { "debug" } else { config.log.as_str() };
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -203,7 +209,7 @@ fn detach(caller: &Caller, config: &NodeConfig) -> Result<(), DaemonError> {
 
 impl Daemon {
     async fn start(
-        caller: &Caller,
+        arguments: &ShimArguments,
         config: &NodeConfig,
         group: GroupDir,
         state: StateDir,
@@ -216,13 +222,13 @@ impl Daemon {
         let network = Network::start(config, &registry)?;
         fs::create_dir_all(group.oci())
             .map_err(StateError::io("create directory", &group.oci()))?;
-        // What a user can have set up wrongly has been looked at. The socket listens already: calls that come meanwhile wait.
+        // All user configuration is checked. The socket listens already, so calls may arrive from now on.
         report.say(READY);
         let zygote = Arc::new(Zygote::start(program, &reaper).await?);
         let edges = Edges::start(group.edges());
-        let namespace = caller.namespace.as_str();
+        let namespace = arguments.namespace.as_str();
         let provisioner =
-            Provisioner::new(config, &caller.address, namespace, group.id(), &zygote, &reaper);
+            Provisioner::new(config, &arguments.address, namespace, group.id(), &zygote, &reaper);
         let pid = nix::unistd::getpid().as_raw();
         let tasks = Arc::new(Tasks::new(Parts {
             namespace: namespace.to_owned(),
@@ -232,9 +238,10 @@ impl Daemon {
             group: group.clone(),
             reaper,
             zygote,
-            publisher: Publisher::start(&caller.events_address, namespace),
+            publisher: Publisher::start(&arguments.events_address, namespace),
             broker: Broker::new(registry, edges, network),
             provisioner,
+            cgroup_driver: config.cgroup_driver,
         }));
         let listener = Listener::try_from(listener).map_err(system("listening"))?;
         let service = create_task(Arc::new(TaskService::new(Arc::clone(&tasks))));
@@ -243,7 +250,7 @@ impl Daemon {
         let watched = |kind| signal(kind).map_err(system("watching signals"));
         tracing::info!(group = group.id(), namespace, "serving");
         let swept = state.clone();
-        // Nobody waits for it.
+        // Detached: the result is not needed.
         drop(tokio::task::spawn_blocking(move || cleanup::sweep(&swept)));
         Ok(Self {
             group,
@@ -255,7 +262,7 @@ impl Daemon {
         })
     }
 
-    /// Serves until the last task is gone and nothing is under way.
+    /// Serves until the last task is gone and no start is under way.
     async fn serve(mut self) -> Result<(), DaemonError> {
         loop {
             tokio::select! {
@@ -278,11 +285,11 @@ impl Daemon {
 
     fn explain_signal(&self) {
         if !self.tasks.is_empty() {
-            tracing::warn!("asked to end by a signal; staying, because tasks are left");
+            tracing::warn!("ignoring a signal to end, because there are tasks");
         }
     }
 
-    /// Closes the group for good, if it may be; later launchers then start another daemon.
+    /// Closes the group if it may end; later launchers then start another daemon.
     async fn close(&self) -> Result<bool, DaemonError> {
         self.tasks.parts.publisher.flush(FLUSH_MAX).await;
         self.tasks.parts.broker.edges().write_now().await;
@@ -301,8 +308,8 @@ impl Daemon {
     }
 }
 
-/// True while a launcher has answered a start whose `Create` has not come yet. containerd removes the bundle, which the
-/// mark names, when it gives a start up.
+/// True after a start whose `Create` has not come yet. When containerd gives up a start, it removes the bundle that
+/// the mark names.
 fn start_under_way(group: &GroupDir) -> bool {
     let marks = fs::read_dir(group.starts()).into_iter().flatten().flatten();
     marks.filter_map(|mark| Some((mark.path(), mark.metadata().ok()?.modified().ok()?))).any(

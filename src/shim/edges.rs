@@ -1,7 +1,10 @@
-//! What the calls between a group's functions did: merged from every worker's reports, kept in a file.
+//! Metrics of the calls between a group's functions, merged from all workers' reports into a file. Runs in the shim
+//! daemon.
 //!
-//! Runs in the daemon. The file is written at most once a second and when a container ends. Reports come
-//! from sandboxes, so their number and sizes are bounded here and the caller's name is the shim's own.
+//! The file is written at most once a second, and when a container ends.
+//!
+//! Invariant: reports come from sandboxes, so their number and sizes are bounded, and the caller's name is the shim's
+//! own.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,16 +19,16 @@ use super::state::{self, StateError};
 use crate::dispatcher::edges::{LATENCY_MAX_NS, histogram};
 use crate::wire::control::EdgeReport;
 
-/// Edges that one group keeps; later ones are not counted and the log says so once.
+/// Most edges of one group. Further ones are not counted, which is logged once.
 const EDGES_MAX: usize = 512;
-/// Longest name or reason that is kept, in bytes.
+/// Longest stored name or reason in bytes.
 const TEXT_MAX: usize = 512;
 /// Shortest time between two writes of the file.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 
 /// One line of the file.
 #[derive(Debug, Serialize)]
-struct Line<'a> {
+struct EdgeLine<'a> {
     caller: &'a str,
     callee: &'a str,
     mode: &'a str,
@@ -49,12 +52,12 @@ struct Totals {
 }
 
 /// Caller, callee, mode.
-type Key = (String, String, String);
+type EdgeKey = (String, String, String);
 
-/// What was reported, by edge.
+/// The metrics of each edge.
 #[derive(Debug, Default)]
-pub struct Table {
-    edges: BTreeMap<Key, Totals>,
+pub struct EdgeTable {
+    edges: BTreeMap<EdgeKey, Totals>,
     full: bool,
     dirty: bool,
 }
@@ -62,13 +65,13 @@ pub struct Table {
 /// The group's edges; clones share them.
 #[derive(Clone, Debug)]
 pub struct Edges {
-    table: Arc<Mutex<Table>>,
+    table: Arc<Mutex<EdgeTable>>,
     changed: Arc<Notify>,
     path: PathBuf,
 }
 
 impl Edges {
-    /// Edges that are written to `path`; the writer runs on a task of its own.
+    /// Edges in the file `path`. A task of its own writes the file.
     #[must_use]
     pub fn start(path: PathBuf) -> Self {
         let edges = Self { table: Arc::default(), changed: Arc::default(), path };
@@ -83,12 +86,12 @@ impl Edges {
         edges
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, EdgeTable> {
         // A panic elsewhere can only have lost one report.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds what function `caller` reports.
+    /// Adds reports of the function `caller`.
     pub fn add(&self, caller: &str, reports: Vec<EdgeReport>) {
         let mut table = self.table();
         for report in reports {
@@ -98,13 +101,13 @@ impl Edges {
         self.changed.notify_one();
     }
 
-    /// Writes the file if something changed since the last time.
+    /// Writes the file if something changed.
     pub async fn write_now(&self) {
         let edges = self.clone();
         let written = tokio::task::spawn_blocking(move || edges.write()).await;
         match written {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "edges are not written"),
+            Ok(Err(error)) => tracing::warn!(%error, "edges cannot be written"),
             Err(error) => tracing::error!(%error, "writing edges failed"),
         }
     }
@@ -115,15 +118,15 @@ impl Edges {
             return Ok(());
         }
         let bytes = table.to_json();
-        // Held while writing, so that two writers never mix their temporary files.
+        // Held while writing, so that writers do not mix their temporary files.
         let bytes =
             bytes.map_err(|source| StateError::Content { path: self.path.clone(), source })?;
         state::write_file(&self.path, &bytes)
     }
 }
 
-impl Table {
-    /// Adds what a sandbox reports about function `caller`.
+impl EdgeTable {
+    /// Adds a report of the function `caller`.
     pub fn add(&mut self, caller: &str, report: EdgeReport) {
         let caller = match report.module.as_str() {
             "" => caller.to_owned(),
@@ -153,7 +156,7 @@ impl Table {
         totals.request_bytes = totals.request_bytes.saturating_add(report.request_bytes);
         totals.response_bytes = totals.response_bytes.saturating_add(report.response_bytes);
         for (value, count) in report.latency_ns {
-            // A histogram adds its counts up: beyond the largest number its quantiles would panic.
+            // The histogram would panic beyond `u64::MAX` counts.
             let room = u64::MAX - totals.latency.len();
             totals.latency.saturating_record_n(value.min(LATENCY_MAX_NS), count.min(room));
         }
@@ -163,7 +166,7 @@ impl Table {
     /// The content of the file.
     ///
     /// # Errors
-    /// None that a report could cause.
+    /// None for any report.
     pub fn to_json(&self) -> serde_json::Result<Vec<u8>> {
         let lines: Vec<_> = self.edges.iter().map(|(key, totals)| totals.line(key)).collect();
         serde_json::to_vec_pretty(&lines)
@@ -171,10 +174,10 @@ impl Table {
 }
 
 impl Totals {
-    fn line<'a>(&'a self, (caller, callee, mode): &'a Key) -> Line<'a> {
+    fn line<'a>(&'a self, (caller, callee, mode): &'a EdgeKey) -> EdgeLine<'a> {
         #[expect(clippy::cast_precision_loss, reason = "an hour in nanoseconds is exact in an f64")]
         let quantile_us = |quantile| self.latency.value_at_quantile(quantile) as f64 / 1000.0;
-        Line {
+        EdgeLine {
             caller,
             callee,
             mode,
@@ -231,7 +234,7 @@ mod tests {
 
     #[test]
     fn hostile_reports_are_bounded() {
-        let mut table = Table::default();
+        let mut table = EdgeTable::default();
         for number in 0..=EDGES_MAX {
             table.add(
                 "a",
@@ -245,7 +248,7 @@ mod tests {
     #[test]
     fn counts_whose_sum_is_no_number_have_quantiles() {
         let latency_ns = BTreeMap::from([(1, u64::MAX - 1), (2, 5), (1_000_000, u64::MAX)]);
-        let mut table = Table::default();
+        let mut table = EdgeTable::default();
         table.add("a", EdgeReport { latency_ns, ..report("b", 1, 1) });
         let lines: Vec<serde_json::Value> =
             serde_json::from_slice(&table.to_json().unwrap()).unwrap();

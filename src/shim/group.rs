@@ -1,7 +1,7 @@
-//! Which containers share one shim daemon (docs/architecture.md).
+//! Decides which containers share one shim daemon (docs/architecture.md). Runs in the launcher.
 //!
-//! Runs in the launcher. A Kubernetes pod is one group; functions of one workflow in one identity scope are
-//! one group; any other container is its own.
+//! A Kubernetes pod is one group. The functions of one workflow in one identity scope are one group. Any other
+//! container is a group of its own.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,40 +11,40 @@ use serde::Deserialize;
 use crate::config::annotations::{CRI_SANDBOX_ID, CRI_SANDBOX_NAMESPACE};
 use crate::wire::ids::short_hash;
 
-/// Our annotation that names a function's workflow.
+/// The annotation with a function's workflow.
 const WORKFLOW: &str = "cwasi.workflow";
 
-/// A bundle whose `config.json` does not say what it is.
+/// An invalid bundle.
 #[derive(Debug, thiserror::Error)]
 pub enum GroupError {
-    /// It cannot be read.
+    /// The file is unreadable.
     #[error("{} cannot be read: {source}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// The system's error.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// It is no JSON of the expected shape.
+    /// Not JSON of the expected shape.
     #[error("{} is no OCI configuration: {source}", path.display())]
     Parse {
         /// The file.
         path: PathBuf,
-        /// What the parser says.
+        /// The parser's error.
         #[source]
         source: serde_json::Error,
     },
 }
 
-/// The one part of `config.json` that grouping looks at; the coordinator reads the rest.
+/// The fields of `config.json` that grouping needs; the coordinator reads the rest.
 #[derive(Deserialize)]
-struct Annotated {
+struct AnnotationsOnly {
     #[serde(default)]
     annotations: Option<HashMap<String, String>>,
 }
 
-/// Id of the group that the container in `bundle` belongs to.
+/// The group's id of the container in `bundle`.
 ///
 /// # Errors
 /// When its `config.json` cannot be read.
@@ -52,12 +52,12 @@ pub fn group_of_bundle(bundle: &Path, namespace: &str, id: &str) -> Result<Strin
     let path = bundle.join("config.json");
     let bytes =
         std::fs::read(&path).map_err(|source| GroupError::Read { path: path.clone(), source })?;
-    let config: Annotated =
+    let config: AnnotationsOnly =
         serde_json::from_slice(&bytes).map_err(|source| GroupError::Parse { path, source })?;
     Ok(group_id(namespace, id, &config.annotations.unwrap_or_default()))
 }
 
-/// Id of the group for a container with these annotations.
+/// The group's id of a container with these annotations.
 #[must_use]
 pub fn group_id(namespace: &str, id: &str, annotations: &HashMap<String, String>) -> String {
     let value = |key: &str| annotations.get(key).map_or("", String::as_str).trim();

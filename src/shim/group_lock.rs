@@ -1,7 +1,7 @@
-//! A group's lock, held by whoever starts, ends or removes its daemon; and whether there is a daemon.
+//! A group's lock. Runs in launcher, shim daemon and `delete`.
 //!
-//! The lock file's directory goes away with the last daemon, so a lock that was waited for is checked to be still the
-//! one under its name.
+//! Invariant: a process holds it while it starts, ends or removes the group's daemon. The lock's directory goes with
+//! the last daemon, so after a wait the lock is compared with the file of its name.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -13,27 +13,27 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::state::GroupDir;
 
-/// Tries to get a lock whose file is being removed by an ending daemon.
+/// Attempts to lock a file that an ending daemon removes.
 const LOCK_TRIES: u32 = 16;
 
-/// A lock that cannot be taken.
+/// The lock cannot be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// The file system refuses.
+    /// A failed file operation.
     #[error("{operation} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
-        /// On which path.
+        /// The path.
         path: PathBuf,
-        /// The system's error.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Other programs keep removing the lock.
+    /// Other processes keep removing the lock.
     #[error("{} changes hands all the time; try again", path.display())]
     Contended {
-        /// The lock.
+        /// The path.
         path: PathBuf,
     },
 }
@@ -52,10 +52,10 @@ pub fn lock(group: &GroupDir) -> Result<Flock<File>, LockError> {
     for _ in 0..LOCK_TRIES {
         fs::create_dir_all(group.path()).map_err(failed("create directory", group.path()))?;
         let file = match open_lock(group) {
-            // An ending daemon removed the directory between the two calls.
+            // An ending daemon removed the directory in between.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => {
-                // The directory takes room that the lock had not. It stays when it is another launcher's and not empty.
+                // The directory needs more space than the lock. Removing it fails if another launcher uses it.
                 let _in_use = fs::remove_dir(group.path());
                 return Err(failed("open", &path)(error));
             }
@@ -70,7 +70,7 @@ pub fn lock(group: &GroupDir) -> Result<Flock<File>, LockError> {
     Err(LockError::Contended { path })
 }
 
-/// Takes the lock of a group that is there, if nobody else has it.
+/// Takes an existing group's lock if it is free.
 #[must_use]
 pub fn try_lock(group: &GroupDir) -> Option<Flock<File>> {
     let lock = Flock::lock(open_lock(group).ok()?, FlockArg::LockExclusiveNonblock).ok()?;
@@ -81,7 +81,7 @@ fn open_lock(group: &GroupDir) -> io::Result<File> {
     OpenOptions::new().create(true).write(true).truncate(false).open(group.lock())
 }
 
-/// True while the lock is the one under its name: its directory may have been removed since it was opened.
+/// True if the lock's file still has its name: its directory may have been removed.
 fn is_named(lock: &File, path: &Path) -> bool {
     let same = |held: fs::Metadata, named: fs::Metadata| {
         named.ino() == held.ino() && named.dev() == held.dev()
@@ -89,7 +89,7 @@ fn is_named(lock: &File, path: &Path) -> bool {
     lock.metadata().and_then(|held| Ok(same(held, fs::metadata(path)?))).unwrap_or(false)
 }
 
-/// True when a daemon listens there.
+/// True if a daemon listens on this socket.
 #[must_use]
 pub fn answers(socket: &Path) -> bool {
     UnixStream::connect(socket).is_ok()

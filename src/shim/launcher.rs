@@ -1,7 +1,7 @@
-//! `start`: finds the group's daemon or starts it, and prints its address.
+//! `start`: finds or starts the group's daemon, and prints its address. Runs in the launcher.
 //!
-//! Everything happens under the group's lock, and the start leaves a mark that keeps the daemon alive until
-//! containerd's `Create` arrives: between this program's end and that call nothing else would.
+//! Invariant: all of it happens under the group's lock. The start leaves a mark that keeps the daemon alive until
+//! containerd's `Create` arrives.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
-use super::caller::Caller;
+use super::arguments::ShimArguments;
 use super::cleanup;
 use super::group::{self, GroupError};
 use super::group_lock::{LockError, answers, lock};
@@ -23,22 +23,22 @@ use super::spawn::{SpawnError, beside, spawn};
 use super::state::{self, GroupDir, Pointer, StateDir, StateError};
 use crate::config::NodeConfig;
 
-/// Name of the daemon's program.
+/// The daemon's program.
 const PROGRAM: &str = "cwasi-shim";
-/// Descriptor on which the daemon finds its listening socket.
+/// Descriptor of the daemon's listening socket.
 pub const LISTENER_FD: i32 = 3;
-/// Descriptor on which the daemon says that it is ready, or why not.
+/// Descriptor of the pipe for the daemon's report.
 pub const READY_FD: i32 = 4;
-/// What a ready daemon writes.
+/// Report of a ready daemon.
 pub const READY: &str = "ready";
-/// Longest report of a daemon that did not start, in bytes.
+/// Longest report of a failed daemon in bytes.
 const REPORT_MAX: u64 = 64 * 1024;
-/// Bytes of the end of a log that stand for the report of a daemon that ended without one.
+/// Length of the log's tail that replaces a missing report, in bytes.
 const LOG_TAIL_MAX: usize = 2 * 1024;
-/// File in the bundle where containerd 1.x looks for the address after a restart.
+/// File in the bundle from which containerd 1.x reads the address after a restart.
 const ADDRESS_FILE: &str = "address";
 
-/// A start that failed.
+/// A failed start.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// The bundle.
@@ -53,21 +53,21 @@ pub enum LaunchError {
     /// The daemon's program.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
-    /// The file system or a socket refuses.
+    /// A failed file or socket operation.
     #[error("{operation} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
-        /// On which path.
+        /// The path.
         path: PathBuf,
-        /// The system's error.
+        /// The cause.
         #[source]
         source: io::Error,
     },
     /// The daemon ended before it was ready.
     #[error("the shim daemon did not start: {report}")]
     NotReady {
-        /// What it said, or the end of its log.
+        /// Its report, or the tail of its log.
         report: String,
     },
 }
@@ -77,53 +77,57 @@ fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Lau
     move |source| LaunchError::Io { operation, path, source }
 }
 
-/// Answers `start`: the address of the group's daemon.
+/// Answers `start` with the address of the group's daemon.
 ///
 /// # Errors
-/// When there is none and none can be started; then nothing of the start is left.
-pub fn start(caller: &Caller, bundle: &Path, config: &NodeConfig) -> Result<String, LaunchError> {
+/// When there is no daemon and none can be started. Then nothing of the start remains.
+pub fn start(
+    arguments: &ShimArguments,
+    bundle: &Path,
+    config: &NodeConfig,
+) -> Result<String, LaunchError> {
     let state = StateDir::new(&config.state_dir);
-    let group_id = group::group_of_bundle(bundle, &caller.namespace, &caller.id)?;
+    let group_id = group::group_of_bundle(bundle, &arguments.namespace, &arguments.id)?;
     let group = state.group(&group_id);
     let _lock = lock(&group)?;
-    let started = start_locked(caller, bundle, config, &group);
+    let started = start_locked(arguments, bundle, config, &group);
     if started.is_err() {
-        // containerd asks for no `delete` after a start that failed.
-        drop(state::remove_file(&group.start_mark(&caller.namespace, &caller.id)));
+        // containerd does not run `delete` after a failed start.
+        drop(state::remove_file(&group.start_mark(&arguments.namespace, &arguments.id)));
         cleanup::remove_if_dead(&state, &group);
     }
     started
 }
 
 fn start_locked(
-    caller: &Caller,
+    arguments: &ShimArguments,
     bundle: &Path,
     config: &NodeConfig,
     group: &GroupDir,
 ) -> Result<String, LaunchError> {
     if answers(&group.socket()) {
-        return announce(caller, bundle, config, group);
+        return announce(arguments, bundle, config, group);
     }
-    let daemon = spawn_daemon(caller, group, config)?;
-    // While it is loaded. It ends without tasks only after it had this lock.
-    let started = announce(caller, bundle, config, group)
+    let daemon = spawn_daemon(arguments, group, config)?;
+    // The daemon loads meanwhile. It cannot end before it gets this lock.
+    let started = announce(arguments, bundle, config, group)
         .and_then(|address| wait_ready(daemon.report, group).map(|()| address));
     if started.is_err() {
-        // It would serve nobody, in a group's directory that nobody removes.
+        // The daemon would have no container, in a directory that no process removes.
         kill(daemon.pid);
     }
     started
 }
 
-/// Writes what `Create` and `delete` find of this start; returns the daemon's address.
+/// Writes the files for `Create` and `delete`; returns the daemon's address.
 fn announce(
-    caller: &Caller,
+    arguments: &ShimArguments,
     bundle: &Path,
     config: &NodeConfig,
     group: &GroupDir,
 ) -> Result<String, LaunchError> {
     Pointer { state_dir: config.state_dir.clone(), group: group.id().to_owned() }.write(bundle)?;
-    let mark = group.start_mark(&caller.namespace, &caller.id);
+    let mark = group.start_mark(&arguments.namespace, &arguments.id);
     state::write_file(&mark, bundle.as_os_str().as_bytes())?;
     let address = format!("unix://{}", group.socket().display());
     state::write_file(&bundle.join(ADDRESS_FILE), address.as_bytes())?;
@@ -132,26 +136,26 @@ fn announce(
 
 /// Kills a child and waits for its end.
 fn kill(pid: Pid) {
-    // It may have ended by itself.
+    // The child may have ended.
     let _ended = nix::sys::signal::kill(pid, Signal::SIGKILL);
     let _reaped = waitpid(pid, None);
 }
 
-/// A daemon that is being loaded.
-struct Loading {
+/// A daemon that is loading.
+struct StartingDaemon {
     pid: Pid,
-    /// Where it says that it is ready, or why not.
+    /// Pipe for the daemon's report.
     report: PipeReader,
 }
 
 fn spawn_daemon(
-    caller: &Caller,
+    arguments: &ShimArguments,
     group: &GroupDir,
     config: &NodeConfig,
-) -> Result<Loading, LaunchError> {
+) -> Result<StartingDaemon, LaunchError> {
     state::write_json(&group.config(), config)?;
     let socket = group.socket();
-    // A socket that nobody answers belongs to a daemon that was killed.
+    // A socket without a listener belongs to a killed daemon.
     state::remove_file(&socket)?;
     let listener = UnixListener::bind(&socket).map_err(failed("listen on", &socket))?;
     let log_path = group.log();
@@ -160,19 +164,19 @@ fn spawn_daemon(
     let null = File::open("/dev/null").map_err(failed("open", Path::new("/dev/null")))?;
     let (ready, ready_writer) = io::pipe().map_err(failed("make a pipe for", group.path()))?;
     let program = beside(PROGRAM)?;
-    let mut arguments: Vec<&OsStr> = Vec::new();
+    let mut argv: Vec<&OsStr> = Vec::new();
     for (flag, value) in [
-        ("-namespace", OsStr::new(&caller.namespace)),
-        ("-id", OsStr::new(&caller.id)),
-        ("-address", OsStr::new(&caller.address)),
+        ("-namespace", OsStr::new(&arguments.namespace)),
+        ("-id", OsStr::new(&arguments.id)),
+        ("-address", OsStr::new(&arguments.address)),
         ("-socket", group.path().as_os_str()),
     ] {
-        arguments.extend([OsStr::new(flag), value]);
+        argv.extend([OsStr::new(flag), value]);
     }
-    if caller.debug {
-        arguments.push(OsStr::new("-debug"));
+    if arguments.debug {
+        argv.push(OsStr::new("-debug"));
     }
-    // Standard streams are replaced: containerd waits for the end of ours.
+    // Standard streams are replaced, because containerd waits for the end of ours.
     let descriptors = [
         (null.as_fd(), 0),
         (log.as_fd(), 1),
@@ -180,8 +184,8 @@ fn spawn_daemon(
         (listener.as_fd(), LISTENER_FD),
         (ready_writer.as_fd(), READY_FD),
     ];
-    let pid = Pid::from_raw(spawn(&program, &arguments, &descriptors)?);
-    Ok(Loading { pid, report: ready })
+    let pid = Pid::from_raw(spawn(&program, &argv, &descriptors)?);
+    Ok(StartingDaemon { pid, report: ready })
 }
 
 /// Waits until a daemon is ready.
@@ -192,7 +196,7 @@ fn wait_ready(ready: PipeReader, group: &GroupDir) -> Result<(), LaunchError> {
         let read = ready.fill_buf().map_err(failed("read the daemon's report in", group.path()))?;
         let len = read.len();
         report.extend_from_slice(read);
-        // Its end of the pipe may stay open for a while: the daemon has other things to do.
+        // The daemon may keep its end of the pipe open.
         if report == READY.as_bytes() {
             return Ok(());
         }
@@ -204,12 +208,12 @@ fn wait_ready(ready: PipeReader, group: &GroupDir) -> Result<(), LaunchError> {
     state::remove_file(&group.socket())?;
     let mut report = String::from_utf8_lossy(&report).into_owned();
     if report.is_empty() {
-        report = format!("it ended without a word; its log ends with: {}", log_tail(group));
+        report = format!("it ended without a report; its log ends with: {}", log_tail(group));
     }
     Err(LaunchError::NotReady { report })
 }
 
-/// The last lines of the daemon's log, which goes with the group.
+/// The last lines of the daemon's log, which is removed with the group.
 fn log_tail(group: &GroupDir) -> String {
     let log = fs::read(group.log()).unwrap_or_default();
     let tail = &log[log.len().saturating_sub(LOG_TAIL_MAX)..];

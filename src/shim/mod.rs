@@ -1,18 +1,20 @@
-//! Control plane: everything that runs in `containerd-shim-cwasi-v1` and `cwasi-shim`. Sole importer of `containerd_*`; never
-//! loads the engine and never forks a container.
+//! Control plane: the programs `containerd-shim-cwasi-v1` (launcher, `delete`) and `cwasi-shim` (shim daemon).
+//!
+//! Invariants: only this folder imports `containerd_*`. It never loads the engine and never forks a container.
 //!
 //! - [`bootstrap`]: containerd's command line; [`launcher`] answers `start`, [`cleanup`] answers `delete`.
-//! - [`caller`]: who asks; [`group`], [`options`], [`state`]: which daemon, with which configuration, and what is on disk.
-//! - [`group_lock`]: who starts or removes it; [`rootfs`]: a container's root file system.
-//! - [`daemon`]: composition of [`reaper`], [`zygote`], [`publisher`], [`broker`], [`edges`] and [`task`].
-//! - [`oom`]: processes that were killed for want of memory.
-//! - [`stand_in`]: what a zygote loads instead of LLVM; [`spawn`] starts it.
-//! - [`compiler`]: compiles modules in processes of their own, each with its [`compile_cgroup`].
+//! - [`arguments`]: containerd's flags; [`group`], [`options`], [`state`]: the daemon's group, configuration and files.
+//! - [`group_lock`]: the group's lock; [`rootfs`]: a container's root file system.
+//! - [`daemon`]: composes [`reaper`], [`zygote`], [`publisher`], [`broker`], [`edges`] and [`task`].
+//! - [`own_cgroup`]: the daemon's cgroup; [`cgroups`]: its containers' cgroups.
+//! - [`oom`]: processes that the OOM killer ended.
+//! - [`llvm_stub`]: the zygote's stub for LLVM; [`spawn`]: child processes.
+//! - [`compiler`]: compiler processes, each with its [`compile_cgroup`].
 //! - [`content`]: modules from containerd's content store.
 
+pub mod arguments;
 pub mod bootstrap;
 pub mod broker;
-pub mod caller;
 pub mod cgroups;
 pub mod cleanup;
 pub mod compile_cgroup;
@@ -23,15 +25,16 @@ pub mod edges;
 pub mod group;
 pub mod group_lock;
 pub mod launcher;
+pub mod llvm_stub;
 pub mod network;
 pub mod oom;
 pub mod options;
+pub mod own_cgroup;
 pub mod publisher;
 pub mod reaper;
 pub mod rootfs;
 pub mod session;
 pub mod spawn;
-pub mod stand_in;
 pub mod state;
 pub mod task;
 pub mod zygote;

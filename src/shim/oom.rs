@@ -1,6 +1,6 @@
-//! Tells when the kernel has killed a process of a container for want of memory.
+//! Reports processes of a container that the OOM killer ended. Runs in the shim daemon.
 //!
-//! Runs in the daemon: a descriptor or two per container on tokio's reactor, nothing while nothing happens.
+//! It costs one or two descriptors per container on tokio's reactor, and no time while nothing happens.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,11 +15,11 @@ use tokio::io::unix::AsyncFd;
 use super::cgroups;
 use crate::sys::readiness;
 
-/// cgroup v1 tells before it has counted: looks that follow, and the pause between two.
+/// cgroup v1 sends the event before it counts: most reads of the counter after an event.
 const LOOKS: u32 = 40;
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
-/// The kills of one container.
+/// The OOM kills of one container.
 #[derive(Debug)]
 pub struct OomKills {
     directories: Vec<PathBuf>,
@@ -29,21 +29,21 @@ pub struct OomKills {
 
 #[derive(Debug)]
 enum Event {
-    /// An eventfd, registered with the file that it stands for.
+    /// An eventfd, registered with the counter's file.
     V1(AsyncFd<OwnedFd>),
-    /// `memory.events`, which has priority data when one of its numbers has changed.
+    /// `memory.events`, which has priority data after a change.
     V2(AsyncFd<OwnedFd>),
 }
 
 impl OomKills {
-    /// Watches the container with these cgroups. Where the kernel offers no event, kills are counted at its end only.
+    /// Watches these cgroups. Without kernel events, kills are counted only at the container's end.
     #[must_use]
     pub fn watch(directories: &[PathBuf]) -> Self {
         let told = cgroups::oom_kills(directories);
         let event = directories.iter().find_map(|directory| {
             let opened = Event::open(directory);
             opened.inspect_err(|error| {
-                tracing::debug!(%error, path = %directory.display(), "no event for want of memory");
+                tracing::debug!(%error, path = %directory.display(), "no events of the OOM killer");
             })
             .ok()
             .flatten()
@@ -51,7 +51,7 @@ impl OomKills {
         Self { directories: directories.to_owned(), told, event }
     }
 
-    /// Waits for kills; returns how many there were since the last time.
+    /// Waits for kills; returns their number since the last call.
     pub async fn next(&mut self) -> u64 {
         loop {
             let seen = match &mut self.event {
@@ -59,13 +59,13 @@ impl OomKills {
                 None => std::future::pending().await,
             };
             if let Err(error) = seen {
-                tracing::debug!(%error, "kills for want of memory are counted at the end");
+                tracing::debug!(%error, "kills by the OOM killer are counted at the end");
                 self.event = None;
                 continue;
             }
             for _ in 0..LOOKS {
                 match self.since() {
-                    // Less than a limit, or another container of the same parent.
+                    // An event below the limit, or of another container with the same parent.
                     0 => tokio::time::sleep(LOOK_PAUSE).await,
                     kills => return kills,
                 }
@@ -73,7 +73,7 @@ impl OomKills {
         }
     }
 
-    /// How many there were since the last time.
+    /// Number of kills since the last call.
     #[must_use]
     pub fn since(&mut self) -> u64 {
         let kills = cgroups::oom_kills(&self.directories);
@@ -82,7 +82,7 @@ impl OomKills {
         new
     }
 
-    /// How many there were in all.
+    /// Number of kills in all.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.told
@@ -90,7 +90,7 @@ impl OomKills {
 }
 
 impl Event {
-    /// `None`: the directory has nothing to do with memory.
+    /// `None` if the directory has no memory controller.
     fn open(directory: &Path) -> io::Result<Option<Self>> {
         let (v1, v2) = (directory.join("memory.oom_control"), directory.join("memory.events"));
         if v2.exists() {
@@ -114,13 +114,13 @@ impl Event {
                 let mut ready = event.readable().await?;
                 let mut count = [0; 8];
                 let taken = ready.try_io(|event| Ok(nix::unistd::read(event, &mut count)?));
-                // Empty again: it is waited for anew.
+                // The eventfd is empty again, so waiting works.
                 taken.map_or(Ok(()), |taken| taken.map(drop))
             }
             Self::V2(events) => {
                 let mut ready = events.ready(Interest::PRIORITY).await?;
                 ready.clear_ready();
-                // Reading it is what the kernel waits for before it tells the next change.
+                // The kernel reports the next change only after a read.
                 let mut text = [0; 4096];
                 nix::sys::uio::pread(events.get_ref(), &mut text, 0)?;
                 Ok(())

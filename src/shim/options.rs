@@ -1,26 +1,32 @@
-//! Runtime options: where a user or containerd's configuration says how the node is set up.
+//! Runtime options from containerd: they name the node's configuration. Runs in the launcher.
 //!
-//! Runs in the launcher. They arrive on the standard input of `start` in one of three shapes:
-//! nothing, a protobuf `Any` (containerd 1.6 to 2.2), or `BootstrapParams` as JSON (2.3 and later, which
-//! a reader that expects the `Any` would misread). Only `runtimeoptions.v1.Options` mean something to us.
+//! They arrive on the standard input of `start` in one of three shapes: nothing, a protobuf `Any` (containerd 1.6 to
+//! 2.2), or `BootstrapParams` as JSON (2.3 and later). `runtimeoptions.v1.Options` apply to this runtime, and the fields
+//! of `runc.v1.Options` about cgroups.
 
 use std::io::{self, Read as _};
 use std::path::PathBuf;
 
-use containerd_shim::protos::protobuf::well_known_types::any::Any;
-use containerd_shim::protos::protobuf::{CodedInputStream, Message as _};
+use protobuf::well_known_types::any::Any;
+use protobuf::{CodedInputStream, Message as _};
 
-/// Longest input that is read, in bytes.
+use crate::config::RuncOptions;
+
+/// Longest input in bytes.
 const OPTIONS_MAX: u64 = 1024 * 1024;
 /// The message that `ctr --runtime-config-path` and containerd's configuration send.
 const OPTIONS_TYPE: &str = "runtimeoptions.v1.Options";
+/// What `ctr` and clients of runc send.
+const RUNC_TYPE: &str = "runc.v1.Options";
+/// Protobuf wire type of numbers and truths.
+const VARINT: u32 = 0;
 /// Protobuf wire type of length-delimited fields.
 const LENGTH_DELIMITED: u32 = 2;
 
-/// Where the node configuration is.
+/// Source of the node's configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ConfigSource {
-    /// Nothing was said: the default file, if there is one.
+    /// Not given: the default file, if it exists.
     #[default]
     Default,
     /// TOML in the options.
@@ -29,46 +35,61 @@ pub enum ConfigSource {
     Path(PathBuf),
 }
 
-/// Options that cannot be understood.
+/// Decoded options.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeOptions {
+    /// Source of the node's configuration.
+    pub source: ConfigSource,
+    /// runc's options.
+    pub runc: RuncOptions,
+}
+
+impl From<ConfigSource> for RuntimeOptions {
+    fn from(source: ConfigSource) -> Self {
+        Self { source, ..Self::default() }
+    }
+}
+
+/// Invalid options.
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
     /// Standard input cannot be read.
     #[error("runtime options cannot be read from standard input: {0}")]
     Read(#[source] io::Error),
-    /// The message is broken.
+    /// The message is malformed.
     #[error("runtime options ({kind}) cannot be decoded: {source}")]
     Decode {
         /// Its type.
         kind: String,
-        /// What the decoder says.
+        /// The decoder's error.
         #[source]
-        source: containerd_shim::protos::protobuf::Error,
+        source: protobuf::Error,
     },
-    /// `config_body` is no text.
+    /// `config_body` is not text.
     #[error("config_body of the runtime options is not UTF-8 text; it holds TOML")]
     NotText,
-    /// Bootstrap parameters that are no JSON.
+    /// Bootstrap parameters are not JSON.
     #[error("bootstrap parameters cannot be decoded: {0}")]
     Bootstrap(#[source] serde_json::Error),
 }
 
-/// Reads what containerd writes to the standard input of `start`.
+/// Reads the standard input of `start`.
 ///
 /// # Errors
-/// When it is neither empty nor something that we understand.
-pub fn from_stdin() -> Result<ConfigSource, OptionsError> {
+/// When it is neither empty nor a known shape.
+pub fn from_stdin() -> Result<RuntimeOptions, OptionsError> {
     let mut bytes = Vec::new();
     io::stdin().take(OPTIONS_MAX).read_to_end(&mut bytes).map_err(OptionsError::Read)?;
     decode(&bytes)
 }
 
-/// What the bytes on standard input say.
+/// Decodes the bytes of standard input.
 ///
 /// # Errors
 /// As [`from_stdin`].
-pub fn decode(bytes: &[u8]) -> Result<ConfigSource, OptionsError> {
+pub fn decode(bytes: &[u8]) -> Result<RuntimeOptions, OptionsError> {
     match bytes.first() {
-        None => Ok(ConfigSource::Default),
+        None => Ok(RuntimeOptions::default()),
         Some(b'{') => from_bootstrap(bytes),
         Some(_) => {
             let any = Any::parse_from_bytes(bytes)
@@ -78,13 +99,16 @@ pub fn decode(bytes: &[u8]) -> Result<ConfigSource, OptionsError> {
     }
 }
 
-/// What options in a `CreateTaskRequest` or on standard input say; options of other runtimes say nothing.
+/// Decodes options of a `CreateTaskRequest` or of standard input. Options of other runtimes are ignored.
 ///
 /// # Errors
-/// When they are ours and cannot be decoded.
-pub fn from_any(any: &Any) -> Result<ConfigSource, OptionsError> {
+/// When they are of a known type and malformed.
+pub fn from_any(any: &Any) -> Result<RuntimeOptions, OptionsError> {
+    if any.type_url.ends_with(RUNC_TYPE) {
+        return from_runc(&any.value);
+    }
     if !any.type_url.ends_with(OPTIONS_TYPE) {
-        return Ok(ConfigSource::Default);
+        return Ok(RuntimeOptions::default());
     }
     let (mut path, mut body) = (String::new(), Vec::new());
     let failed = |source| OptionsError::Decode { kind: OPTIONS_TYPE.to_owned(), source };
@@ -93,17 +117,42 @@ pub fn from_any(any: &Any) -> Result<ConfigSource, OptionsError> {
         match (tag >> 3, tag & 7) {
             (2, LENGTH_DELIMITED) => path = stream.read_string().map_err(failed)?,
             (3, LENGTH_DELIMITED) => body = stream.read_bytes().map_err(failed)?,
-            (_, LENGTH_DELIMITED) => drop(stream.read_bytes().map_err(failed)?),
-            (_, 0) => drop(stream.read_raw_varint64().map_err(failed)?),
-            (_, 1) => drop(stream.read_fixed64().map_err(failed)?),
-            // Groups do not exist in proto3; anything else ends the message.
-            _ => drop(stream.read_fixed32().map_err(failed)?),
+            (_, kind) => skip(&mut stream, kind).map_err(failed)?,
         }
     }
-    choose(path, body)
+    choose(path, body).map(RuntimeOptions::from)
 }
 
-/// The body wins: containerd sends the path along for the record.
+/// Of `runc.v1.Options`. A truth that is false is not sent: it says nothing.
+fn from_runc(bytes: &[u8]) -> Result<RuntimeOptions, OptionsError> {
+    let mut runc = RuncOptions::default();
+    let failed = |source| OptionsError::Decode { kind: RUNC_TYPE.to_owned(), source };
+    let mut stream = CodedInputStream::from_bytes(bytes);
+    while let Some(tag) = stream.read_raw_tag_or_eof().map_err(failed)? {
+        match (tag >> 3, tag & 7) {
+            (3, LENGTH_DELIMITED) => {
+                runc.shim_cgroup = Some(stream.read_string().map_err(failed)?);
+            }
+            (9, VARINT) => runc.systemd_cgroup = Some(stream.read_bool().map_err(failed)?),
+            (_, kind) => skip(&mut stream, kind).map_err(failed)?,
+        }
+    }
+    Ok(RuntimeOptions { runc, ..RuntimeOptions::default() })
+}
+
+/// Passes over a field's value of this wire type.
+fn skip(stream: &mut CodedInputStream<'_>, kind: u32) -> Result<(), protobuf::Error> {
+    match kind {
+        LENGTH_DELIMITED => drop(stream.read_bytes()?),
+        VARINT => drop(stream.read_raw_varint64()?),
+        1 => drop(stream.read_fixed64()?),
+        // Groups do not exist in proto3; anything else ends the message.
+        _ => drop(stream.read_fixed32()?),
+    }
+    Ok(())
+}
+
+/// The body takes precedence: containerd sends the path along with it.
 fn choose(path: String, body: Vec<u8>) -> Result<ConfigSource, OptionsError> {
     if !body.is_empty() {
         return String::from_utf8(body).map(ConfigSource::Body).map_err(|_| OptionsError::NotText);
@@ -112,7 +161,7 @@ fn choose(path: String, body: Vec<u8>) -> Result<ConfigSource, OptionsError> {
 }
 
 /// Options inside `BootstrapParams` (containerd 2.3 and later): an extension of our type.
-fn from_bootstrap(bytes: &[u8]) -> Result<ConfigSource, OptionsError> {
+fn from_bootstrap(bytes: &[u8]) -> Result<RuntimeOptions, OptionsError> {
     let params: serde_json::Value =
         serde_json::from_slice(bytes).map_err(OptionsError::Bootstrap)?;
     let extensions = params.get("extensions").and_then(|list| list.as_array());
@@ -122,15 +171,27 @@ fn from_bootstrap(bytes: &[u8]) -> Result<ConfigSource, OptionsError> {
             let found = keys.iter().find_map(|key| value.get(*key)?.as_str());
             found.unwrap_or_default().to_owned()
         };
-        if text(["@type", "type_url"]).ends_with(OPTIONS_TYPE) {
+        let kind = text(["@type", "type_url"]);
+        if kind.ends_with(OPTIONS_TYPE) {
             let body = base64_decode(&text(["configBody", "config_body"]));
-            return choose(text(["configPath", "config_path"]), body.ok_or(OptionsError::NotText)?);
+            let source =
+                choose(text(["configPath", "config_path"]), body.ok_or(OptionsError::NotText)?);
+            return source.map(RuntimeOptions::from);
+        }
+        if kind.ends_with(RUNC_TYPE) {
+            let shim = text(["shimCgroup", "shim_cgroup"]);
+            let driver = ["systemdCgroup", "systemd_cgroup"];
+            let runc = RuncOptions {
+                systemd_cgroup: driver.iter().find_map(|key| value.get(*key)?.as_bool()),
+                shim_cgroup: (!shim.is_empty()).then_some(shim),
+            };
+            return Ok(RuntimeOptions { runc, ..RuntimeOptions::default() });
         }
     }
-    Ok(ConfigSource::Default)
+    Ok(RuntimeOptions::default())
 }
 
-/// Standard base64, as protobuf's JSON writes `bytes`; `None` when it is not.
+/// Decodes standard base64, as in protobuf's JSON; `None` if it is malformed.
 fn base64_decode(text: &str) -> Option<Vec<u8>> {
     let digits = text.trim_end_matches('=').bytes().map(|byte| match byte {
         b'A'..=b'Z' => Some(byte - b'A'),
@@ -169,6 +230,7 @@ mod tests {
 
     #[test]
     fn the_three_shapes_of_standard_input_are_told_apart() {
+        let decode = |bytes: &[u8]| decode(bytes).map(|options| options.source);
         assert_eq!(decode(b"").unwrap(), ConfigSource::Default);
         let path = options(&[(1, b"io.x"), (2, b"/etc/n.toml")]);
         assert_eq!(decode(&path).unwrap(), ConfigSource::Path("/etc/n.toml".into()));
@@ -181,9 +243,28 @@ mod tests {
     }
 
     #[test]
+    fn of_runcs_options_those_about_cgroups_count() {
+        let runc = |systemd_cgroup, shim: Option<&str>| RuntimeOptions {
+            runc: RuncOptions { systemd_cgroup, shim_cgroup: shim.map(str::to_owned) },
+            ..RuntimeOptions::default()
+        };
+        let any = |value: &[u8]| {
+            let type_url = "containerd.runc.v1.Options".into();
+            from_any(&Any { type_url, value: value.to_vec(), ..Any::default() })
+        };
+        // no_pivot_root, shim_cgroup, io_uid, root, systemd_cgroup
+        let all = b"\x08\x01\x1a\x02/s\x20\x07\x3a\x01r\x48\x01";
+        assert_eq!(any(all).unwrap(), runc(Some(true), Some("/s")));
+        assert_eq!(any(b"\x08\x01").unwrap(), runc(None, None));
+        assert!(matches!(any(b"\x1a\x09"), Err(OptionsError::Decode { .. })));
+        let params = br#"{"extensions":[{"value":{"@type":"x/containerd.runc.v1.Options","systemdCgroup":true}}]}"#;
+        assert_eq!(decode(params).unwrap(), runc(Some(true), None));
+    }
+
+    #[test]
     fn foreign_options_say_nothing_and_broken_ones_are_errors() {
-        let foreign = Any { type_url: "containerd.runc.v1.Options".into(), ..Any::default() };
-        assert_eq!(from_any(&foreign).unwrap(), ConfigSource::Default);
+        let foreign = Any { type_url: "containerd.kata.v1.Options".into(), ..Any::default() };
+        assert_eq!(from_any(&foreign).unwrap(), RuntimeOptions::default());
         let broken = Any { type_url: OPTIONS_TYPE.into(), value: vec![0x12, 9], ..Any::default() };
         assert!(matches!(from_any(&broken), Err(OptionsError::Decode { .. })));
         assert!(matches!(decode(b"{"), Err(OptionsError::Bootstrap(_))));

@@ -1,8 +1,8 @@
-//! Task events to containerd, in order, without ever holding up a task.
+//! Publishes task events to containerd. Runs in the shim daemon.
 //!
-//! `containerd_shim`'s publisher queues a failed event behind later ones and blocks its caller when its queue
-//! is full; containerd relies on the order Create, Start, Exit, Delete. Here one task sends one event after
-//! the other and repeats it while containerd restarts.
+//! Invariants: events keep their order, and publishing never blocks a task. containerd relies on the order Create,
+//! Start, Exit, Delete. `containerd_shim`'s publisher puts a failed event behind later ones and blocks when its queue
+//! is full. Here one task sends one event after the other, and repeats it while containerd restarts.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,13 +17,13 @@ use containerd_shim::util::convert_to_any;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-/// Events that may wait; beyond that the newest are dropped and the log says so.
+/// Most waiting events; beyond it the newest are dropped and logged.
 const QUEUE_MAX: usize = 4096;
 /// Longest time for one attempt.
 const ATTEMPT_MAX: Duration = Duration::from_secs(5);
 /// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(200);
-/// An event that could not be sent for this long is dropped.
+/// Age at which an unsent event is dropped.
 const LIFETIME: Duration = Duration::from_secs(60);
 
 enum Item {
@@ -69,7 +69,7 @@ impl Publisher {
         }
     }
 
-    /// Waits until everything queued before was sent or given up, at most `limit`.
+    /// Waits until all queued events are sent or dropped, at most `limit`.
     pub async fn flush(&self, limit: Duration) {
         let (done, waiting) = oneshot::channel();
         if self.queue.send(Item::Flush(done)).await.is_ok()
@@ -80,7 +80,7 @@ impl Publisher {
     }
 }
 
-/// A moment as protobuf writes it.
+/// A timestamp in protobuf's form.
 #[must_use]
 pub fn timestamp(at: SystemTime) -> Timestamp {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -105,7 +105,7 @@ async fn send_all(address: String, mut items: mpsc::Receiver<Item>) {
     }
 }
 
-/// Sends one event, again and again while containerd is away; false when it was given up.
+/// Sends one event, with retries while containerd is away; false if it was dropped.
 async fn send_one(
     address: &str,
     client: &mut Option<EventsClient>,

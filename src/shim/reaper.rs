@@ -1,9 +1,10 @@
-//! The one place in the daemon that reaps children: zygote, builders, sandbox inits, compilers.
+//! Reaps all children of the shim daemon: zygote, builders, sandbox inits, compilers. Runs in the shim daemon.
 //!
-//! An exit can arrive before anybody knows the process id it belongs to, so exits are kept while a
-//! [`Ticket`] is open: take one before the process is made, claim the id afterwards. Exits that nobody can
-//! ask for any more (builders) are dropped with the last ticket, so a process number that is used again
-//! never finds an older process's exit.
+//! An exit can arrive before its process id is known. So exits are kept while a [`Ticket`] is open: take a ticket
+//! before making the process, and claim the process id afterwards.
+//!
+//! Invariant: unclaimed exits (of builders) are dropped with the last ticket, so a reused pid never gets an older
+//! process's exit.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,16 +14,32 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-/// Added to a signal's number to make an exit status, as shells do.
+/// Offset of a signal's number in an exit status, as in shells.
 const SIGNAL_BASE: i32 = 128;
+/// Exit status of a process whose end was not seen.
+const STATUS_UNKNOWN: i32 = 255;
 
-/// How a process ended.
+/// End of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exit {
     /// Exit code, or 128 plus the signal.
     pub status: i32,
     /// When it was reaped.
     pub at: SystemTime,
+}
+
+impl Exit {
+    /// The end of a process that was not seen.
+    #[must_use]
+    pub fn unseen() -> Self {
+        Self { status: STATUS_UNKNOWN, at: SystemTime::now() }
+    }
+
+    /// The status as containerd's messages carry it.
+    #[must_use]
+    pub fn api_status(self) -> u32 {
+        u32::try_from(self.status).unwrap_or(STATUS_UNKNOWN.unsigned_abs())
+    }
 }
 
 /// The reaper; clones share it.
@@ -39,7 +56,7 @@ struct Exits {
     waiting: HashMap<i32, oneshot::Sender<Exit>>,
 }
 
-/// While it lives, exits are kept for processes made after it was taken.
+/// While it exists, exits of processes made after it are kept.
 #[derive(Debug)]
 pub struct Ticket {
     reaper: Reaper,
@@ -47,7 +64,7 @@ pub struct Ticket {
 }
 
 impl Reaper {
-    /// Reaps from now on, on a task of its own.
+    /// Starts reaping, on a task of its own.
     ///
     /// # Errors
     /// When the signal cannot be watched.
@@ -63,7 +80,7 @@ impl Reaper {
         Ok(reaper)
     }
 
-    /// Opens a ticket; take it before the process is made.
+    /// Opens a ticket; take it before making the process.
     #[must_use]
     pub fn ticket(&self) -> Ticket {
         let mut exits = self.exits();
@@ -74,11 +91,11 @@ impl Reaper {
     }
 
     fn exits(&self) -> MutexGuard<'_, Exits> {
-        // A panic elsewhere leaves the tables as they were: every change is one insertion or removal.
+        // Every change is one insertion or removal: a panic elsewhere leaves the tables consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Collects every child that has ended.
+    /// Reaps all ended children.
     fn reap(&self) {
         loop {
             let (pid, status) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -99,7 +116,7 @@ impl Reaper {
 impl Exits {
     fn record(&mut self, pid: i32, exit: Exit) {
         if let Some(waiter) = self.waiting.remove(&pid) {
-            // The waiter may have gone away with its container; then nobody wants to know.
+            // The waiter may have gone with its container.
             let _ = waiter.send(exit);
         } else if !self.tickets.is_empty() {
             self.clock += 1;
@@ -109,7 +126,7 @@ impl Exits {
 }
 
 impl Ticket {
-    /// The exit of process `pid`, which was made after the ticket was taken; it may have happened already.
+    /// The exit of process `pid`, which was made after the ticket. It may have happened already.
     #[must_use]
     pub fn claim(&self, pid: i32) -> oneshot::Receiver<Exit> {
         let (sender, receiver) = oneshot::channel();
@@ -133,7 +150,7 @@ impl Drop for Ticket {
     }
 }
 
-// No test with real children here: `waitpid(-1)` would take those of other tests. `ctr run` tests see them.
+// No test with real children here: `waitpid(-1)` would reap those of other tests. `ctr run` tests cover it.
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,4 +1,4 @@
-//! A container's root file system: mounted when containerd sends mounts, unmounted at the end.
+//! Mounts and unmounts a container's root file system. Runs in the shim daemon and in `delete`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,40 +8,40 @@ use containerd_shim::protos::api::Mount;
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 
-/// Bytes of a mount's options for which the library stays in the working directory: it leaves it when they come near a page.
+/// Longest mount options for which the library keeps the working directory: it changes it when they approach a page.
 const SHORT_OPTIONS_MAX: usize = 2048;
-/// Mounts that may lie on one another.
+/// Most mounts on top of each other.
 const STACKED_MAX: u32 = 64;
 
-/// A root file system that cannot be mounted.
+/// A failed mount.
 #[derive(Debug, thiserror::Error)]
 pub enum RootfsError {
     /// The directory.
     #[error("{} cannot be made: {source}", path.display())]
     Directory {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// The system's error.
+        /// The cause.
         #[source]
         source: io::Error,
     },
     /// The mount.
     #[error("{kind} cannot be mounted on {}: {message}", path.display())]
     Mount {
-        /// File system type.
+        /// The file system's type.
         kind: String,
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What the library says.
+        /// The library's message.
         message: String,
     },
 }
 
-/// Mounts `mounts` on `rootfs` in their order. A long list of overlay layers is mounted on a thread of its own: the library
-/// leaves the shared working directory for it.
+/// Mounts `mounts` on `rootfs` in their order. Uses a thread for long lists of overlay layers, because the library
+/// changes the working directory for them.
 ///
 /// # Errors
-/// When one fails; the ones before it are undone.
+/// When one fails; earlier ones are unmounted.
 pub fn mount(mounts: &[Mount], rootfs: &Path) -> Result<(), RootfsError> {
     let made = std::fs::create_dir_all(rootfs);
     made.map_err(|source| RootfsError::Directory { path: rootfs.to_owned(), source })?;
@@ -77,14 +77,14 @@ fn mount_one(one: &Mount, rootfs: &Path) -> Result<(), RootfsError> {
     })
 }
 
-/// Unmounts everything from `rootfs`; what is still in use goes away with its last user.
+/// Unmounts everything from `rootfs`. A mount in use goes with its last user.
 pub fn unmount(rootfs: &Path) {
     for _ in 0..STACKED_MAX {
         match umount2(rootfs, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
             Ok(()) | Err(Errno::EINTR) => {}
             Err(Errno::EINVAL | Errno::ENOENT) => return,
             Err(errno) => {
-                tracing::warn!(rootfs = %rootfs.display(), %errno, "root file system stays mounted");
+                tracing::warn!(rootfs = %rootfs.display(), %errno, "root file system cannot be unmounted");
                 return;
             }
         }

@@ -1,31 +1,32 @@
-//! What a killed daemon leaves running: its zygote, builders, libcontainer's intermediate processes, compilers.
+//! Ends the processes that a killed daemon left: zygote, builders, libcontainer's intermediate processes, compilers.
+//! Runs in `delete`.
 //!
-//! Runs in `delete`. A daemon begins a session, and whatever it starts stays in it. Inits alone begin sessions of their
-//! own, and by then they are in their container's cgroups. So once nobody of the dead daemon's session is left, nobody
-//! makes another process, cgroup or file for one of its containers, and what a record names can be removed for good.
+//! A daemon begins a session, and its children stay in it. Only inits begin sessions of their own, and they are in
+//! their container's cgroups by then. So after the last process of the session has ended, no process can make further
+//! resources for a container, and the recorded ones can be removed.
 //!
-//! The kernel gives a session's number to no other process while the session has members.
+//! The kernel does not reuse a session's number while the session has members.
 
 use std::fs;
 use std::time::Duration;
 
 use crate::sys::pidfd::PidFd;
 
-/// How the programs that run in a daemon's session begin, beside the daemon itself; hooks of a container are others'.
+/// Name prefix of a session's programs beside the daemon. Hooks of a container are not ours.
 const PROGRAM: &str = "cwasi-sandbox";
-/// Looks at the processes before those that are left are given up.
+/// Most rounds over the processes.
 const ROUNDS: u32 = 200;
-/// Pause between two looks.
+/// Pause between two rounds.
 const ROUND_PAUSE: Duration = Duration::from_millis(10);
 
-/// What `/proc/<pid>/stat` says about a process.
+/// Fields of `/proc/<pid>/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// It has ended and waits for its parent.
+    /// True for an ended process that its parent has not reaped.
     pub is_zombie: bool,
     /// Number of its session.
     pub session: i32,
-    /// Its start in clock ticks after boot: tells it from a later process with the same number.
+    /// Start in clock ticks after boot: tells it from a later process with the same pid.
     pub started: u64,
 }
 
@@ -36,7 +37,7 @@ impl Stat {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         // The name in parentheses may hold anything, so count from behind it; the state is field 3.
         let mut fields = text.rsplit_once(')')?.1.split_whitespace();
         let is_zombie = matches!(fields.next()?, "Z" | "X");

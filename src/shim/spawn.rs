@@ -1,7 +1,7 @@
-//! Child processes of the launcher and the daemon, with descriptors at chosen numbers.
+//! Child processes of launcher and daemon, with descriptors at chosen numbers. Runs in both.
 //!
-//! Built on `posix_spawn`: no code of ours runs between fork and exec, and nobody here waits for the child,
-//! because in the daemon the central reaper does (`std::process` and `tokio::process` would fight it).
+//! Built on `posix_spawn`: no code of ours runs between fork and exec. The caller does not wait for the child,
+//! because the daemon's reaper does (`std::process` and `tokio::process` would compete with it).
 
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -12,15 +12,15 @@ use nix::errno::Errno;
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawn};
 use nix::sys::signal::{SigSet, Signal};
 
-/// Variables that children inherit. A sandbox's processes keep theirs in `/proc/<pid>/environ`, where a guest
-/// that mounts `/proc` reads them, so whatever else containerd was started with stays here.
+/// Variables that children inherit. A guest that mounts `/proc` can read them in `/proc/<pid>/environ`, so all others
+/// are removed.
 const ENVIRONMENT: [&str; 5] =
-    ["PATH", "LD_LIBRARY_PATH", "TMPDIR", "RUST_BACKTRACE", super::caller::EVENTS_VARIABLE];
+    ["PATH", "LD_LIBRARY_PATH", "TMPDIR", "RUST_BACKTRACE", super::arguments::EVENTS_VARIABLE];
 
-/// A program that does not start.
+/// A program that cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    /// It is not installed.
+    /// Not installed.
     #[error(
         "{program} is neither next to {} nor in PATH; install all binaries of the runtime",
         this.display()
@@ -28,7 +28,7 @@ pub enum SpawnError {
     NotInstalled {
         /// Its name.
         program: &'static str,
-        /// Where this program is.
+        /// Directory of this program.
         this: PathBuf,
     },
     /// An argument or variable holds a NUL byte.
@@ -37,18 +37,18 @@ pub enum SpawnError {
         /// The program.
         program: PathBuf,
     },
-    /// The system refuses.
+    /// A failed system call.
     #[error("{} cannot be started: {source}", program.display())]
     Os {
         /// The program.
         program: PathBuf,
-        /// Its error.
+        /// The cause.
         #[source]
         source: Errno,
     },
 }
 
-/// One of the runtime's programs: next to this one, else in `PATH`.
+/// Path of one of the runtime's programs: next to this one, or in `PATH`.
 ///
 /// # Errors
 /// When it is in neither place.
@@ -65,8 +65,8 @@ pub fn beside(program: &'static str) -> Result<PathBuf, SpawnError> {
         .ok_or(SpawnError::NotInstalled { program, this })
 }
 
-/// Starts `program` with [`ENVIRONMENT`], the given arguments (without the program's name) and `descriptors`
-/// at the numbers beside them; returns its process id.
+/// Starts `program` with [`ENVIRONMENT`], the arguments (without the program's name) and `descriptors` at the given
+/// numbers. Returns the process id.
 ///
 /// # Errors
 /// When the program cannot be executed.
@@ -78,7 +78,7 @@ pub fn spawn<A: AsRef<OsStr>>(
     spawn_with(program, arguments, descriptors, None)
 }
 
-/// As [`spawn`], with one variable more.
+/// Like [`spawn`], with one more variable.
 ///
 /// # Errors
 /// When the program cannot be executed.
@@ -108,18 +108,18 @@ pub fn spawn_with<A: AsRef<OsStr>>(
         environment.push(text(OsStr::new(&format!("{key}={value}")))?);
     }
     let mut actions = PosixSpawnFileActions::init().map_err(os)?;
-    // Sources are moved out of the way first: a target number may be another entry's source.
+    // Moves sources out of the way first: a target number may be another entry's source.
     let floor = descriptors.iter().map(|(_, target)| *target).max().unwrap_or(0) + 1;
     let mut moved = Vec::new();
     for (source, target) in descriptors {
         let high =
             nix::fcntl::fcntl(source, nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(floor)).map_err(os)?;
-        moved.push(Raised(high));
+        moved.push(RaisedDescriptor(high));
         actions.add_dup2(high, *target).map_err(os)?;
     }
     let mut attributes = PosixSpawnAttr::init().map_err(os)?;
     let mut defaults = SigSet::empty();
-    // Rust programs ignore it; a child decides for itself.
+    // Rust programs ignore the signal; the child decides for itself.
     defaults.add(Signal::SIGPIPE);
     attributes.set_sigdefault(&defaults).map_err(os)?;
     attributes.set_sigmask(&SigSet::empty()).map_err(os)?;
@@ -130,17 +130,17 @@ pub fn spawn_with<A: AsRef<OsStr>>(
         .map_err(os)
 }
 
-/// A duplicate that lives until the child has been started.
-struct Raised(RawFd);
+/// A duplicate descriptor for the duration of the spawn.
+struct RaisedDescriptor(RawFd);
 
-impl Drop for Raised {
+impl Drop for RaisedDescriptor {
     fn drop(&mut self) {
-        // Nothing to do about a failing close of our own duplicate.
+        // A failed close of our own duplicate has no remedy.
         let _ = nix::unistd::close(self.0);
     }
 }
 
-impl AsRawFd for Raised {
+impl AsRawFd for RaisedDescriptor {
     fn as_raw_fd(&self) -> RawFd {
         self.0
     }

@@ -1,8 +1,8 @@
-//! What the shim keeps on disk: one directory per group, one record per container.
+//! The shim's files: one directory per group, one record per container. Runs in launcher, shim daemon and `delete`.
 //!
-//! Runs in the launcher, the daemon and `delete`. Paths are short and our own, because `sun_path` holds
-//! 108 bytes and a Kubernetes bundle path is longer. Records are complete before anything irreversible
-//! happens, so that `delete` can clean up after a daemon that was killed.
+//! Paths are short, because `sun_path` holds 108 bytes and a Kubernetes bundle path is longer.
+//!
+//! Invariant: a record is complete before its resources are made, so `delete` can clean up after a killed daemon.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -13,31 +13,31 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::wire::ids::{Identity, short_hash};
 
-/// File in a bundle that leads `delete` to the state directory.
+/// File in a bundle that names the state directory for `delete`.
 const POINTER_FILE: &str = "cwasi.json";
-/// Largest file of ours that is read back, in bytes.
+/// Largest state file in bytes.
 const STATE_FILE_MAX: u64 = 1024 * 1024;
 
-/// A state file that cannot be read or written.
+/// A failed operation on a state file.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// The file system refuses.
+    /// A failed file operation.
     #[error("{operation} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
-        /// On which path.
+        /// The path.
         path: PathBuf,
-        /// The system's error.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The file does not hold what this version writes.
+    /// A file of an unknown format.
     #[error("{} cannot be read: {source}", path.display())]
     Content {
-        /// Which file.
+        /// The path.
         path: PathBuf,
-        /// What the parser says.
+        /// The parser's error.
         #[source]
         source: serde_json::Error,
     },
@@ -51,7 +51,7 @@ impl StateError {
     }
 }
 
-/// The root of our state.
+/// The state directory.
 #[derive(Clone, Debug)]
 pub struct StateDir {
     root: PathBuf,
@@ -76,7 +76,7 @@ impl StateDir {
         GroupDir { path: self.root.join("g").join(group), id: group.to_owned() }
     }
 
-    /// Where a group's edges are kept after its daemon has ended.
+    /// Edges of an ended group.
     #[must_use]
     pub fn kept_edges(&self, group: &str) -> PathBuf {
         self.root.join("edges").join(format!("{group}.json"))
@@ -89,7 +89,7 @@ impl StateDir {
     }
 }
 
-/// Name of a container in our file names and in libcontainer's state.
+/// Name of a container in file names and in libcontainer's state.
 #[must_use]
 pub fn container_key(namespace: &str, id: &str) -> String {
     short_hash(&[namespace, id])
@@ -121,7 +121,7 @@ impl GroupDir {
         self.path.join("s.sock")
     }
 
-    /// Held while a daemon is looked for, started, or ends.
+    /// The group's lock ([`super::group_lock`]).
     #[must_use]
     pub fn lock(&self) -> PathBuf {
         self.path.join("lock")
@@ -145,19 +145,19 @@ impl GroupDir {
         self.path.join("oci")
     }
 
-    /// What the group's edges did.
+    /// Metrics of the group's edges.
     #[must_use]
     pub fn edges(&self) -> PathBuf {
         self.path.join("edges.json")
     }
 
-    /// Node configuration that the group was started with.
+    /// The group's node configuration.
     #[must_use]
     pub fn config(&self) -> PathBuf {
         self.path.join("config.json")
     }
 
-    /// Starts that were answered with this group's address and whose `Create` is still to come.
+    /// Directory of the marks of started containers whose `Create` is still to come.
     #[must_use]
     pub fn starts(&self) -> PathBuf {
         self.path.join("starts")
@@ -170,7 +170,7 @@ impl GroupDir {
     }
 }
 
-/// Leads from a bundle to our state; containerd passes no options to `delete`.
+/// Names our state for a bundle; containerd passes no options to `delete`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pointer {
@@ -189,16 +189,16 @@ impl Pointer {
         write_json(&bundle.join(POINTER_FILE), self)
     }
 
-    /// Reads it from a bundle; `None` when the bundle was never started with us.
+    /// Reads it from a bundle; `None` if this runtime never started the bundle.
     ///
     /// # Errors
-    /// When the file is there and cannot be read.
+    /// When the file exists and cannot be read.
     pub fn read(bundle: &Path) -> Result<Option<Self>, StateError> {
         read_json(&bundle.join(POINTER_FILE))
     }
 }
 
-/// What `delete` needs when the daemon is dead.
+/// The record of a container, for a `delete` after the daemon's death.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ContainerRecord {
@@ -216,11 +216,11 @@ pub struct ContainerRecord {
     pub rootfs_mounted: bool,
     /// Init process, 0 before it exists.
     pub pid: i32,
-    /// Its start time in clock ticks after boot: tells it from a later process with the same number.
+    /// Its start time in clock ticks after boot: tells it from a later process with the same pid.
     pub pid_started: u64,
-    /// Its cgroups: directories in the cgroup file systems, never a root. Before it exists those that are about to be made.
+    /// Its cgroup directories, never a root. Before they exist, the planned ones.
     pub cgroups: Vec<PathBuf>,
-    /// The daemon that made it, and with it the session of all that made it; 0 in records of older versions.
+    /// The daemon's pid, which is also the session of its children; 0 in records of older versions.
     #[serde(default)]
     pub shim_pid: i32,
     /// Start time of the daemon, in the unit of `pid_started`.
@@ -242,7 +242,7 @@ pub struct RegisteredAs {
     pub instance: String,
 }
 
-/// Writes `value` so that a reader sees the old file or the new one.
+/// Writes `value` atomically: a reader sees the old file or the new one.
 ///
 /// # Errors
 /// When the directory cannot be written.
@@ -252,7 +252,7 @@ pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), StateError
     write_file(path, &bytes)
 }
 
-/// Writes `bytes` so that a reader sees the old file or the new one.
+/// Writes `bytes` atomically: a reader sees the old file or the new one.
 ///
 /// # Errors
 /// When the directory cannot be written.
@@ -263,19 +263,19 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
     let temporary = path.with_extension(format!("{}.new", std::process::id()));
     let result = write_private(&temporary, bytes).and_then(|()| fs::rename(&temporary, path));
     result.map_err(|source| {
-        // The write failed; a half-written temporary file helps nobody.
+        // Removes a half-written temporary file.
         let _ = fs::remove_file(&temporary);
         StateError::Io { operation: "write", path: path.to_owned(), source }
     })
 }
 
-/// For root only: the group's configuration may hold the password of Redis.
+/// Readable by root only: the group's configuration may hold the password of Redis.
 fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut options = fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600).open(path)?.write_all(bytes)
 }
 
-/// Reads a file of ours; `None` when there is none.
+/// Reads a state file; `None` if it does not exist.
 ///
 /// # Errors
 /// When it cannot be read or is longer than [`STATE_FILE_MAX`].
@@ -295,10 +295,10 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, StateErr
     }
 }
 
-/// Removes a file; it is fine when there is none.
+/// Removes a file; a missing one is no error.
 ///
 /// # Errors
-/// When it is there and cannot be removed.
+/// When it exists and cannot be removed.
 pub fn remove_file(path: &Path) -> Result<(), StateError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -1,6 +1,6 @@
-//! The daemon's side of the zygote: starts it once, sends it verbs, starts it again when it died.
+//! Client of the zygote: starts it once, sends it verbs, restarts it after its death. Runs in the shim daemon.
 //!
-//! Containers do not depend on it: their inits are children of this daemon (docs/architecture.md).
+//! Containers do not depend on the zygote: their inits are children of the daemon (docs/architecture.md).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,42 +12,42 @@ use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Mutex, OnceCell, watch};
 
+use super::llvm_stub::{self, LLVM_STUB_FD};
 use super::reaper::Reaper;
 use super::spawn::{SpawnError, beside, spawn_with};
-use super::stand_in::{self, STAND_IN_FD};
-use crate::sys::clock::monotonic_ns;
+use crate::sys::clock::Deadline;
 use crate::sys::readiness;
 use crate::sys::seqpacket::{self, SocketError};
 use crate::wire::control::{self, CONTROL_MESSAGE_MAX, ControlCodecError, VerbReply, VerbRequest};
 
-/// Number of the zygote's control descriptor.
+/// Descriptor of the zygote's control socket.
 const CONTROL_FD: i32 = 3;
-/// Name of its program.
+/// The zygote's program.
 const PROGRAM: &str = "cwasi-sandbox";
-/// Longest time a zygote may take to accept a message, in nanoseconds.
-const ACCEPT_MAX_NS: u64 = 10_000_000_000;
-/// Longest time a zygote may take to greet: its engine is loaded before.
+/// Longest time a zygote may take to accept a message.
+const ACCEPT_MAX: Duration = Duration::from_secs(10);
+/// Longest wait for the zygote's greeting, which it sends after loading the engine.
 const GREETING_MAX: Duration = Duration::from_secs(30);
-/// Longest time a verb may take: loading and checking a large module included.
+/// Longest run of a verb, loading a large module included.
 const VERB_MAX: Duration = Duration::from_secs(120);
-/// Zygotes tried for one verb.
+/// Most zygotes for one verb.
 const TRIES: u32 = 2;
 /// Longest time a zygote may take to end.
 const STOP_MAX: Duration = Duration::from_secs(2);
 
-/// A verb that was not carried out.
+/// A failed verb.
 #[derive(Debug, thiserror::Error)]
 pub enum ZygoteError {
-    /// It does not start.
+    /// The zygote cannot be started.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
-    /// Its socket fails.
+    /// Its socket failed.
     #[error("the zygote cannot be asked: {0}")]
     Socket(#[from] SocketError),
-    /// A wait on its socket fails.
+    /// Waiting on its socket failed.
     #[error("the zygote's answer cannot be awaited: {0}")]
     Wait(#[source] io::Error),
-    /// It does not come up.
+    /// It sent no greeting.
     #[error("the zygote was not up within {} s", GREETING_MAX.as_secs())]
     Silent,
     /// The zygote or its builder died.
@@ -58,25 +58,25 @@ pub enum ZygoteError {
         /// Container id.
         container: String,
     },
-    /// It takes too long.
+    /// The builder is too slow.
     #[error("the builder of container {container} did not answer within {} s", VERB_MAX.as_secs())]
     Slow {
         /// Container id.
         container: String,
     },
-    /// It answers nonsense.
+    /// A malformed answer.
     #[error(transparent)]
     Codec(#[from] ControlCodecError),
-    /// It says why not.
+    /// The builder's error.
     #[error("{0}")]
     Failed(String),
 }
 
-/// Our end of a zygote's control socket.
+/// The daemon's end of a zygote's control socket.
 #[derive(Debug)]
 struct Control {
     socket: AsyncFd<OwnedFd>,
-    /// True once the zygote has greeted, false when it ended before.
+    /// True after the greeting, false if it ended before.
     greeted: OnceCell<bool>,
 }
 
@@ -85,13 +85,13 @@ struct Control {
 pub struct Zygote {
     program: PathBuf,
     reaper: Reaper,
-    control: Arc<Mutex<Option<Running>>>,
-    /// Set when a zygote did not come up with the stand-in for LLVM.
+    control: Arc<Mutex<Option<RunningZygote>>>,
+    /// Set after a zygote failed to start with the stub for LLVM.
     needs_llvm: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningZygote {
     pid: i32,
     control: Arc<Control>,
     /// Its sender is dropped when the zygote has been reaped.
@@ -107,7 +107,7 @@ impl Zygote {
         Ok(beside(PROGRAM)?)
     }
 
-    /// Starts the zygote from `program`; it gets ready while others of the daemon's parts do.
+    /// Starts the zygote from `program`, in parallel with the daemon's other parts.
     ///
     /// # Errors
     /// When it cannot be executed.
@@ -117,20 +117,20 @@ impl Zygote {
         Ok(zygote)
     }
 
-    /// One that starts this program when there is something to do.
+    /// A client that starts the zygote on first use.
     #[must_use]
     pub fn of(program: PathBuf, reaper: &Reaper) -> Self {
         let (reaper, control) = (reaper.clone(), Arc::new(Mutex::new(None)));
         Self { program, reaper, control, needs_llvm: AtomicBool::new(false) }
     }
 
-    /// The sandbox program, for other uses of it.
+    /// Path of the sandbox program.
     #[must_use]
     pub fn program(&self) -> &std::path::Path {
         &self.program
     }
 
-    /// The zygote's control socket; starts one when there is none.
+    /// The zygote's control socket; starts a zygote if there is none.
     async fn connection(&self) -> Result<Arc<Control>, ZygoteError> {
         let mut running = self.control.lock().await;
         if let Some(running) = &*running {
@@ -138,18 +138,18 @@ impl Zygote {
         }
         let (ours, theirs) = seqpacket::pair()?;
         let ticket = self.reaper.ticket();
-        let stand_in =
-            if self.needs_llvm.load(Ordering::Relaxed) { None } else { stand_in::file() };
+        let llvm_stub =
+            if self.needs_llvm.load(Ordering::Relaxed) { None } else { llvm_stub::file() };
         let mut descriptors = vec![(theirs.as_fd(), CONTROL_FD)];
-        descriptors.extend(stand_in.iter().map(|file| (file.as_fd(), STAND_IN_FD)));
-        let variable = stand_in.is_some().then_some(stand_in::ENVIRONMENT);
+        descriptors.extend(llvm_stub.iter().map(|file| (file.as_fd(), LLVM_STUB_FD)));
+        let variable = llvm_stub.is_some().then_some(llvm_stub::ENVIRONMENT);
         let pid = spawn_with(&self.program, &["zygote"], &descriptors, variable)?;
         let exit = ticket.claim(pid);
-        tracing::info!(pid, stand_in = stand_in.is_some(), "zygote started");
+        tracing::info!(pid, llvm_stub = llvm_stub.is_some(), "zygote started");
         let socket = readiness::watch(ours).map_err(ZygoteError::Wait)?;
         let control = Arc::new(Control { socket, greeted: OnceCell::new() });
         let (alive, ended) = watch::channel(());
-        *running = Some(Running { pid, control: Arc::clone(&control), ended });
+        *running = Some(RunningZygote { pid, control: Arc::clone(&control), ended });
         let slot = Arc::clone(&self.control);
         tokio::spawn(async move {
             let status = exit.await.map_or(-1, |exit| exit.status);
@@ -163,7 +163,7 @@ impl Zygote {
         Ok(control)
     }
 
-    /// Lets the zygote end and waits for it, so that it does not outlive the daemon.
+    /// Ends the zygote and waits for it, so that it does not outlive the daemon.
     pub async fn stop(&self) {
         let ended = {
             let mut running = self.control.lock().await;
@@ -176,7 +176,7 @@ impl Zygote {
         }
     }
 
-    /// Forgets a zygote that does not listen any more.
+    /// Drops a zygote whose socket is closed.
     async fn forget(&self, control: &Arc<Control>) {
         let mut running = self.control.lock().await;
         if running.as_ref().is_some_and(|running| Arc::ptr_eq(&running.control, control)) {
@@ -184,15 +184,15 @@ impl Zygote {
         }
     }
 
-    /// Has one verb carried out. `descriptors` as [`control::VerbRequest`] lists them, without the reply.
+    /// Runs one verb. `descriptors` are those of [`control::VerbRequest`] without the reply; returns the reply with its own.
     ///
     /// # Errors
-    /// When the zygote cannot be had or the verb fails.
+    /// When no zygote can be started or the verb fails.
     pub async fn run(
         &self,
         request: &VerbRequest,
         descriptors: &[BorrowedFd<'_>],
-    ) -> Result<VerbReply, ZygoteError> {
+    ) -> Result<(VerbReply, Vec<OwnedFd>), ZygoteError> {
         let bytes = Arc::new(control::encode(request));
         let mut owned = Vec::with_capacity(descriptors.len());
         for descriptor in descriptors {
@@ -206,7 +206,7 @@ impl Zygote {
             let sent = if control.has_greeted().await? {
                 send(Arc::clone(&control), Arc::clone(&bytes), Arc::clone(&owned)).await
             } else {
-                // The daemon's log has what the dynamic linker said, if it was that.
+                // The daemon's log has the dynamic linker's message.
                 self.needs_llvm.store(true, Ordering::Relaxed);
                 Err(SocketError::Closed.into())
             };
@@ -223,7 +223,7 @@ impl Zygote {
 }
 
 impl Control {
-    /// Waits until the zygote is up; false when it ended instead, and so has accepted nothing.
+    /// Waits for the greeting; false if the zygote ended instead, and so accepted nothing.
     async fn has_greeted(&self) -> Result<bool, ZygoteError> {
         let waiting = async {
             let mut buffer = [0; 1];
@@ -257,17 +257,17 @@ async fn send(
         seqpacket::send(control.socket.get_ref().as_fd(), &[&bytes], &all, Some(deadline))?;
         Ok(ours)
     };
-    // There is room, as a rule, and another thread is not there at once while the node is busy.
-    match sending(monotonic_ns()) {
+    // There usually is room, and another thread may start late on a busy node.
+    match sending(Deadline::PASSED) {
         Err(SocketError::Deadline) => {}
         sent => return Ok(sent?),
     }
-    let waiting = move || Ok(sending(monotonic_ns() + ACCEPT_MAX_NS)?);
+    let waiting = move || Ok(sending(Deadline::after(ACCEPT_MAX))?);
     tokio::task::spawn_blocking(waiting).await.map_err(|error| ZygoteError::Wait(error.into()))?
 }
 
 /// Waits for a builder's answer.
-async fn answer(reply: OwnedFd, container: &str) -> Result<VerbReply, ZygoteError> {
+async fn answer(reply: OwnedFd, container: &str) -> Result<(VerbReply, Vec<OwnedFd>), ZygoteError> {
     let container = || container.to_owned();
     let waiting = async {
         let reply = readiness::watch(reply).map_err(ZygoteError::Wait)?;
@@ -275,7 +275,9 @@ async fn answer(reply: OwnedFd, container: &str) -> Result<VerbReply, ZygoteErro
         loop {
             let mut ready = reply.readable().await.map_err(ZygoteError::Wait)?;
             match seqpacket::try_receive(reply.get_ref().as_fd(), &mut buffer) {
-                Ok(Some(received)) => return Ok(control::decode(&buffer[..received.len])?),
+                Ok(Some(received)) => {
+                    return Ok((control::decode(&buffer[..received.len])?, received.descriptors));
+                }
                 Ok(None) => ready.clear_ready(),
                 Err(SocketError::Closed) => {
                     return Err(ZygoteError::NoAnswer { container: container() });
@@ -286,7 +288,7 @@ async fn answer(reply: OwnedFd, container: &str) -> Result<VerbReply, ZygoteErro
     };
     let slow = |_| ZygoteError::Slow { container: container() };
     match tokio::time::timeout(VERB_MAX, waiting).await.map_err(slow)?? {
-        VerbReply::Failed { message } => Err(ZygoteError::Failed(message)),
-        reply => Ok(reply),
+        (VerbReply::Failed { message }, _) => Err(ZygoteError::Failed(message)),
+        replied => Ok(replied),
     }
 }

@@ -1,15 +1,84 @@
 //! `CLOCK_MONOTONIC` in nanoseconds: the same number in every process of this boot.
 //!
-//! Within a host a deadline is a moment of this clock ([`Deadline`]) from the guest's call to the callee's guest. What
-//! comes from another host, or goes there, is the time that is left (`wire::remaining`); the host functions' crate, which knows
-//! no such clock, has [`Instant`]s. The conversions are here.
+//! Within a host a deadline is a moment of this clock ([`Deadline`]) from the guest's call to the callee's guest. It is
+//! converted where it leaves these processes: to the time that is left in what goes to another host or is a request
+//! (`wire::remaining`), to an [`Instant`] in the host functions' crate and tokio, and to a number in the messages and the
+//! shared memory of one host.
 
 use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 
-/// When somebody stops waiting: nanoseconds of [`monotonic_ns`]. `None` = never, `Some(0)` = at once.
-pub type Deadline = Option<u64>;
+/// When somebody stops waiting. Who may wait for ever has an `Option` of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Deadline(u64);
+
+impl Deadline {
+    /// Before every moment: who has it looks once and does not wait.
+    pub const PASSED: Self = Self(0);
+
+    /// At this number of nanoseconds of [`monotonic_ns`].
+    #[must_use]
+    pub const fn at_ns(ns: u64) -> Self {
+        Self(ns)
+    }
+
+    /// The nanoseconds of [`monotonic_ns`].
+    #[must_use]
+    pub const fn as_ns(self) -> u64 {
+        self.0
+    }
+
+    /// Of somebody who waits this long from now on.
+    #[must_use]
+    pub fn after(wait: Duration) -> Self {
+        Self::at_ns(monotonic_ns()).plus(wait)
+    }
+
+    /// So much later.
+    #[must_use]
+    pub fn plus(self, more: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(more.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    /// What is left of it at `now` nanoseconds of [`monotonic_ns`].
+    #[must_use]
+    pub const fn left(self, now: u64) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(now))
+    }
+
+    /// True when it is over at `now` nanoseconds of [`monotonic_ns`].
+    #[must_use]
+    pub const fn has_passed(self, now: u64) -> bool {
+        self.0 <= now
+    }
+
+    /// From a field of a message between processes of this host, in which 0 says that there is none.
+    #[must_use]
+    pub fn from_field(ns: u64) -> Option<Self> {
+        (ns > 0).then_some(Self(ns))
+    }
+
+    /// The field of such a message.
+    #[must_use]
+    pub fn to_field(deadline: Option<Self>) -> u64 {
+        // One that has passed long ago is not none.
+        deadline.map_or(0, |deadline| deadline.0.max(1))
+    }
+
+    /// The same moment.
+    #[must_use]
+    pub fn to_instant(self) -> Instant {
+        let now = Instant::now();
+        now.checked_add(self.left(monotonic_ns())).unwrap_or(now)
+    }
+}
+
+impl From<Instant> for Deadline {
+    fn from(moment: Instant) -> Self {
+        Self::after(moment.saturating_duration_since(Instant::now()))
+    }
+}
 
 /// Nanoseconds since boot (without suspend).
 #[must_use]
@@ -21,54 +90,37 @@ pub fn monotonic_ns() -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
 }
 
-/// The deadline of somebody who at `now` waits this long; `None` = for ever.
-#[must_use]
-pub fn deadline_after(left: Option<Duration>, now: u64) -> Deadline {
-    let nanos = |left: Duration| u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
-    left.map(|left| now.saturating_add(nanos(left)))
-}
-
-/// What is left of a deadline at `now`; `None` = it never comes.
-#[must_use]
-pub fn left_until(deadline: Deadline, now: u64) -> Option<Duration> {
-    deadline.map(|deadline| Duration::from_nanos(deadline.saturating_sub(now)))
-}
-
-/// A moment of this clock, for [`Deadline`].
-#[must_use]
-pub fn to_monotonic(moment: Instant) -> u64 {
-    let left = moment.saturating_duration_since(Instant::now()).as_nanos();
-    monotonic_ns().saturating_add(u64::try_from(left).unwrap_or(u64::MAX))
-}
-
-/// The moment of a [`Deadline`].
-#[must_use]
-pub fn from_monotonic(deadline_ns: u64) -> Instant {
-    let left = deadline_ns.saturating_sub(monotonic_ns());
-    let now = Instant::now();
-    now.checked_add(Duration::from_nanos(left)).unwrap_or(now)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_deadline_is_what_is_left_of_it_and_back() {
-        for left in [None, Some(Duration::ZERO), Some(Duration::from_micros(7))] {
-            assert_eq!(left_until(deadline_after(left, 1_000), 1_000), left);
+        for left in [Duration::ZERO, Duration::from_micros(7)] {
+            assert_eq!(Deadline::at_ns(1_000).plus(left).left(1_000), left);
         }
-        assert_eq!(left_until(Some(5), 9), Some(Duration::ZERO));
-        assert_eq!(deadline_after(Some(Duration::MAX), 9), Some(u64::MAX));
+        assert_eq!(Deadline::at_ns(5).left(9), Duration::ZERO);
+        assert_eq!(Deadline::at_ns(9).plus(Duration::MAX), Deadline::at_ns(u64::MAX));
+        assert!(Deadline::at_ns(9).has_passed(9) && !Deadline::at_ns(9).has_passed(8));
+        assert!(Deadline::PASSED.has_passed(0));
+    }
+
+    #[test]
+    fn a_field_tells_none_from_one_that_has_passed() {
+        for deadline in [None, Some(Deadline::at_ns(7))] {
+            assert_eq!(Deadline::from_field(Deadline::to_field(deadline)), deadline);
+        }
+        let passed = Deadline::from_field(Deadline::to_field(Some(Deadline::PASSED)));
+        assert!(passed.is_some_and(|deadline| deadline.has_passed(1)));
     }
 
     #[test]
     fn moments_of_both_clocks_are_the_same() {
         let moment = Instant::now() + Duration::from_secs(60);
-        let there = from_monotonic(to_monotonic(moment));
+        let there = Deadline::from(moment).to_instant();
         let apart = there.max(moment) - there.min(moment);
         // Each conversion reads the clocks one after the other.
         assert!(apart < Duration::from_secs(30), "{apart:?}");
-        assert!(from_monotonic(0) <= Instant::now());
+        assert!(Deadline::PASSED.to_instant() <= Instant::now());
     }
 }

@@ -1,4 +1,4 @@
-//! Numbers that a process shares with the children that it forks.
+//! Counters in memory that a process shares with the children that it forks.
 #![expect(unsafe_code, reason = "atomics in memory that other processes map")]
 
 use std::io;
@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-/// `N` numbers, 0 at first. Every process that has them may change them.
+/// `N` counters, 0 at first. Every process that shares them may change them.
 #[derive(Debug)]
 pub struct SharedCounters<const N: usize>(NonNull<[AtomicU64; N]>);
 
@@ -48,7 +48,7 @@ impl<const N: usize> Drop for SharedCounters<N> {
     }
 }
 
-/// One such number.
+/// A single counter.
 #[derive(Debug)]
 pub struct SharedCounter(SharedCounters<1>);
 

@@ -1,7 +1,7 @@
-//! Which devices the processes of a cgroup v2 may use: an eBPF program, as cgroup v2 has no file for it.
+//! The device filter of a cgroup v2: an eBPF program that allows or denies access to devices.
 //!
-//! Rules are in force in their order, and the last one that says something about an access decides about it: for each of
-//! read, write and mknod by itself, as the devices controller of cgroup v1 and the OCI specification have it.
+//! Rules apply in order. For each of read, write and mknod, the last rule that covers an access decides, as in the
+//! devices controller of cgroup v1 and in the OCI specification.
 #![expect(unsafe_code, reason = "the bpf system call has no wrapper")]
 
 use std::fs::File;
@@ -29,7 +29,7 @@ const LICENSE: &std::ffi::CStr = c"Apache-2.0";
 /// What kind of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Kind {
+pub enum DeviceKind {
     /// A block device.
     Block = 1,
     /// A character device.
@@ -38,22 +38,22 @@ pub enum Kind {
 
 /// One rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct DeviceRule {
     /// Allow or deny.
     pub allow: bool,
     /// For devices of this kind.
-    pub kind: Kind,
+    pub kind: DeviceKind,
     /// With this major number; `None` = any.
     pub major: Option<u32>,
     /// With this minor number; `None` = any.
     pub minor: Option<u32>,
-    /// [`READ`], [`WRITE`] and [`MKNOD`] that it speaks about.
+    /// The accesses that it covers: [`READ`], [`WRITE`] and [`MKNOD`].
     pub access: u32,
 }
 
 /// Instructions for the kernel, which reads `struct bpf_insn`s.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Program(Vec<u8>);
+pub struct FilterProgram(Vec<u8>);
 
 /// A program that the kernel has taken.
 #[derive(Debug)]
@@ -77,10 +77,10 @@ const ACCESS: u8 = 3;
 const MAJOR: u8 = 4;
 const MINOR: u8 = 5;
 
-impl Program {
-    /// The program of `rules`; `default` is for what they say nothing about.
+impl FilterProgram {
+    /// The program of `rules`; `default` applies to accesses that no rule covers.
     #[must_use]
-    pub fn new(default: bool, rules: &[Rule]) -> Self {
+    pub fn new(default: bool, rules: &[DeviceRule]) -> Self {
         let mut program = Self(Vec::new());
         // struct bpf_cgroup_dev_ctx { u32 access_type; u32 major; u32 minor; }
         program.load(KIND, 0).push(AND_32, KIND, 0, 0xffff);
@@ -98,11 +98,11 @@ impl Program {
         &self.0
     }
 
-    fn rule(&mut self, rule: &Rule) {
+    fn rule(&mut self, rule: &DeviceRule) {
         let access = rule.access.cast_signed();
         let mut body = Self(Vec::new());
         if rule.allow {
-            // What is left after this rule is for those before it.
+            // Accesses that this rule does not cover are left to earlier rules.
             body.push(AND_32, ACCESS, 0, !access).push(JUMP_IF_NOT, ACCESS, 2, 0).exit(true);
         } else {
             body.push(JUMP_IF_BITS, ACCESS, 1, access).push(JUMP, 0, 2, 0).exit(false);
@@ -157,11 +157,11 @@ struct Attach {
 }
 
 impl DeviceFilter {
-    /// Gives the kernel a program.
+    /// Loads a program into the kernel.
     ///
     /// # Errors
-    /// When it does not take it: without `CAP_BPF`, or with more rules than a program may have.
-    pub fn load(program: &Program) -> io::Result<Self> {
+    /// When the kernel refuses it: without `CAP_BPF`, or with more rules than a program may have.
+    pub fn load(program: &FilterProgram) -> io::Result<Self> {
         let attributes = Load {
             prog_type: BPF_PROG_TYPE_CGROUP_DEVICE,
             insn_cnt: u32::try_from(program.0.len() / 8).unwrap_or(u32::MAX),
@@ -176,7 +176,8 @@ impl DeviceFilter {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Puts it in force for a cgroup and those below it, beside what is in force already. It stays when `self` is gone.
+    /// Attaches it to a cgroup and those below it, beside programs that are attached already. It stays when `self` is
+    /// dropped.
     ///
     /// # Errors
     /// When the directory is no cgroup of version 2.
@@ -218,7 +219,13 @@ mod tests {
     use proptest::prelude::*;
 
     /// What the program says, run by an interpreter.
-    fn says(program: &Program, kind: Kind, major: u32, minor: u32, access: u32) -> bool {
+    fn says(
+        program: &FilterProgram,
+        kind: DeviceKind,
+        major: u32,
+        minor: u32,
+        access: u32,
+    ) -> bool {
         let context = [access << 16 | kind as u32, major, minor];
         let mut context: Vec<u8> = context.iter().flat_map(|word| word.to_ne_bytes()).collect();
         let machine = rbpf::EbpfVmRaw::new(Some(program.bytes())).unwrap();
@@ -226,9 +233,15 @@ mod tests {
     }
 
     /// The same by the words of the specification.
-    fn means(default: bool, rules: &[Rule], kind: Kind, numbers: (u32, u32), access: u32) -> bool {
+    fn means(
+        default: bool,
+        rules: &[DeviceRule],
+        kind: DeviceKind,
+        numbers: (u32, u32),
+        access: u32,
+    ) -> bool {
         [READ, WRITE, MKNOD].into_iter().filter(|bit| access & bit != 0).all(|bit| {
-            let speaks = |rule: &&Rule| {
+            let speaks = |rule: &&DeviceRule| {
                 rule.kind == kind
                     && rule.major.is_none_or(|major| major == numbers.0)
                     && rule.minor.is_none_or(|minor| minor == numbers.1)
@@ -238,14 +251,14 @@ mod tests {
         })
     }
 
-    fn kinds() -> impl Strategy<Value = Kind> {
-        prop_oneof![Just(Kind::Block), Just(Kind::Char)]
+    fn kinds() -> impl Strategy<Value = DeviceKind> {
+        prop_oneof![Just(DeviceKind::Block), Just(DeviceKind::Char)]
     }
 
-    fn rules() -> impl Strategy<Value = Rule> {
+    fn rules() -> impl Strategy<Value = DeviceRule> {
         let number = || proptest::option::of(0..3_u32);
         (any::<bool>(), kinds(), number(), number(), 0..8_u32).prop_map(
-            |(allow, kind, major, minor, access)| Rule { allow, kind, major, minor, access },
+            |(allow, kind, major, minor, access)| DeviceRule { allow, kind, major, minor, access },
         )
     }
 
@@ -258,7 +271,7 @@ mod tests {
             numbers in (0..4_u32, 0..4_u32),
             access in 1..8_u32,
         ) {
-            let program = Program::new(default, &rules);
+            let program = FilterProgram::new(default, &rules);
             let said = says(&program, kind, numbers.0, numbers.1, access);
             prop_assert_eq!(said, means(default, &rules, kind, numbers, access));
         }
@@ -266,17 +279,17 @@ mod tests {
 
     #[test]
     fn large_numbers_are_compared_whole() {
-        let rule = |major| Rule {
+        let rule = |major| DeviceRule {
             allow: true,
-            kind: Kind::Char,
+            kind: DeviceKind::Char,
             major: Some(major),
             minor: None,
             access: READ,
         };
-        let program = Program::new(false, &[rule(u32::MAX)]);
-        assert!(!says(&program, Kind::Char, 0xffff, 0, READ));
-        let program = Program::new(false, &[rule(511)]);
-        assert!(says(&program, Kind::Char, 511, 9, READ));
-        assert!(!says(&program, Kind::Char, 511, 9, READ | WRITE));
+        let program = FilterProgram::new(false, &[rule(u32::MAX)]);
+        assert!(!says(&program, DeviceKind::Char, 0xffff, 0, READ));
+        let program = FilterProgram::new(false, &[rule(511)]);
+        assert!(says(&program, DeviceKind::Char, 511, 9, READ));
+        assert!(!says(&program, DeviceKind::Char, 511, 9, READ | WRITE));
     }
 }

@@ -1,8 +1,8 @@
-//! A seccomp filter: this process and its children run the native code that is mapped now, and no other.
+//! A seccomp filter that refuses new native code: this process and its children run only the code that is mapped now.
 //!
-//! Whatever asks for more, the dynamic linker (`dlopen`, and with it NSS, gconv and plugins), an exec or a compiler,
-//! gets `EPERM` from the kernel. Nothing has to know who would ask. Calls whose arguments do not matter stay as fast as
-//! with any other filter: the kernel knows from a bitmap that they are allowed.
+//! The dynamic linker (`dlopen`, and with it NSS, gconv and plugins), an exec or a compiler gets `EPERM` from the
+//! kernel. The filter checks arguments of a few system calls only; the kernel allows all others from a bitmap, at no
+//! further cost.
 
 use libseccomp::{ScmpAction, ScmpArgCompare, ScmpCompareOp, ScmpFilterContext, ScmpSyscall};
 use nix::errno::Errno;
@@ -20,10 +20,10 @@ pub struct ExecFilterError {
 }
 
 /// A system call, and the bit of which argument makes it refused; `None`: it always is.
-type Rule = (&'static str, Option<(u32, u64)>);
+type SyscallRule = (&'static str, Option<(u32, u64)>);
 
 /// What brings native code into a process.
-const REFUSED: [Rule; 8] = [
+const REFUSED: [SyscallRule; 8] = [
     ("execve", None),
     ("execveat", None),
     // Of a file or of nothing: the engine's code is mapped before the filter comes.
@@ -46,7 +46,7 @@ pub fn install() -> Result<(), ExecFilterError> {
 
 fn filter() -> Result<ScmpFilterContext, libseccomp::error::SeccompError> {
     let mut filter = ScmpFilterContext::new(ScmpAction::Allow)?;
-    // Whoever may not install a filter gets an error, and not a bit that others look at.
+    // A process that may not install a filter gets an error; libseccomp does not set `no_new_privs` for it.
     filter.set_ctl_nnp(false)?;
     // Kernels before 5.16 would make guests slower than they are without a filter.
     filter.set_ctl_ssb(true)?;

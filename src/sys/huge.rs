@@ -1,8 +1,8 @@
-//! Huge pages for memfds that nobody has written to yet.
+//! Huge pages for fresh memfds.
 //!
-//! Where the kernel allows it, `MADV_COLLAPSE` puts a huge page where one small one is, also with
-//! `shmem_enabled=never`. On a fresh memfd there is nothing to copy, and filling it afterwards costs less than the
-//! faults of its small pages would: 11 instead of 80 ms of processor time for 100 MiB.
+//! `MADV_COLLAPSE` replaces one small page by a huge page where the kernel allows it, also with `shmem_enabled=never`.
+//! In a fresh memfd there is nothing to copy, and filling it afterwards costs less than the faults of small pages
+//! would: 11 instead of 80 ms of processor time for 100 MiB.
 #![expect(unsafe_code, reason = "a mapping for as long as it takes")]
 
 use std::num::NonZeroUsize;
@@ -15,10 +15,10 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 /// Length of a huge page in bytes.
 pub const HUGE_PAGE: usize = cwasi_abi::HUGE_PAGE as usize;
-/// Most bytes of one memfd that are taken at once, whether its maker will fill them or not.
+/// Most bytes of one memfd that get huge pages at once, whether they will be filled or not.
 pub const EAGER_MAX: usize = 256 << 20;
 
-/// This kernel has none for memfds: not asked again.
+/// This kernel has no huge pages for memfds: it is not asked again.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
 /// Backs the whole huge pages of a fresh memfd of `len` bytes by such; its bytes stay zero. Where there are none
@@ -45,11 +45,11 @@ pub(super) struct Aligned {
 }
 
 // SAFETY:
-// - a mapping belongs to the process; whoever has this writes there.
+// - a mapping belongs to the process; the owner of this value writes there.
 unsafe impl Send for Aligned {}
 
 impl Aligned {
-    /// `len` bytes, readable, writable and shared with everybody who maps the file; `None` when there is no room.
+    /// `len` bytes, readable, writable and shared with all mappings of the file; `None` when there is no room.
     pub(super) fn of(file: &impl AsFd, len: NonZeroUsize) -> Option<Self> {
         let reserved_len = len.checked_add(HUGE_PAGE)?;
         let nothing = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;
@@ -92,12 +92,12 @@ impl Aligned {
         }
     }
 
-    /// Asks for huge pages in the first `len` bytes; nobody else writes to the file yet.
+    /// Asks for huge pages in the first `len` bytes. The file has no other writer yet.
     fn collapse(&self, len: usize) -> nix::Result<()> {
         // There must be a page to put a huge one in the place of.
         for at in (0..len).step_by(HUGE_PAGE) {
             // SAFETY:
-            // - inside the mapping, which nobody refers to. A fresh memfd has all of its length, and where memory
+            // - inside the mapping, to which no reference exists. A fresh memfd has all of its length, and where memory
             //   runs out this process is ended, as it is by any write.
             unsafe { self.start.byte_add(at).write_volatile(0) };
         }
@@ -112,7 +112,7 @@ impl Aligned {
 impl Drop for Aligned {
     fn drop(&mut self) {
         // SAFETY:
-        // - our mapping, and nobody refers to it any more.
+        // - our mapping, and no reference to it is left.
         let _unmapped = unsafe { munmap(self.reserved, self.reserved_len) };
     }
 }
@@ -151,7 +151,7 @@ pub(crate) mod tests {
         file
     }
 
-    /// True when this kernel gives memfds huge pages; said aloud when it does not.
+    /// True if this kernel gives memfds huge pages; prints a line if it does not.
     pub(crate) fn available() -> bool {
         let file = memfd(HUGE_PAGE);
         let collapsed =

@@ -1,7 +1,6 @@
-//! Pages of this process that are backed by memfds instead of ordinary memory, at addresses where somebody
-//! else (the engine) reserved them.
+//! Pages of this process that memfds back instead of ordinary memory, at addresses that the engine has reserved.
 //!
-//! Runs in workers. Nothing is copied: what is at the pages changes, their addresses do not.
+//! Runs in workers. Nothing is copied: the mapping behind the pages changes, their addresses do not.
 #![expect(unsafe_code, reason = "mmap over memory that is in use")]
 
 use std::ffi::c_void;
@@ -14,8 +13,8 @@ use nix::sys::mman::{MRemapFlags, MapFlags, ProtFlags, mmap, mmap_anonymous, mre
 use nix::unistd::{SysconfVar, sysconf};
 
 use super::huge::Aligned;
-use super::pool::{SegmentPool, Taken};
-use super::segment::{Draft, Segment, SegmentError};
+use super::pool::{PooledSegment, SegmentPool};
+use super::segment::{Segment, SegmentError, UnsealedSegment};
 
 /// Why pages could not be replaced; they are as they were.
 #[derive(Debug, thiserror::Error)]
@@ -36,13 +35,13 @@ pub enum MappingError {
     Segment(#[from] SegmentError),
 }
 
-/// What backs pages that are still written.
+/// The memfd behind pages that are still written.
 #[derive(Debug)]
-pub enum Open {
+pub enum WritableBacking {
     /// A memfd of its own.
-    Fresh(Draft),
+    Fresh(UnsealedSegment),
     /// A segment of the pool; taken back when this is dropped, so the pages are replaced first.
-    Pooled(Taken),
+    Pooled(PooledSegment),
 }
 
 /// Whole pages of this process, readable and writable.
@@ -64,7 +63,7 @@ impl Window {
     /// # Safety
     /// - They belong to a private mapping whose owner unmaps the whole address range in the end, whatever is
     ///   mapped there by then, and makes no other assumption about what backs it.
-    /// - As long as the window lives, nobody refers to them (by a Rust reference) or reads or writes them.
+    /// - As long as the window lives, no Rust reference to them exists, and no other code reads or writes them.
     #[must_use]
     pub unsafe fn new(address: *mut u8, len: usize) -> Option<Self> {
         let page_len = page_len()?;
@@ -78,16 +77,16 @@ impl Window {
     ///
     /// # Errors
     /// When memory, mappings or descriptors run out.
-    pub fn share(&mut self, pool: Option<&SegmentPool>) -> Result<Open, MappingError> {
+    pub fn share(&mut self, pool: Option<&SegmentPool>) -> Result<WritableBacking, MappingError> {
         // After a refusal there may be nothing at these pages, which a fresh memfd changes.
         if let Some(taken) = pool.and_then(|pool| pool.take(self.len))
             && let Some(Ok(())) = taken.map().map(|map| self.alias(map))
         {
-            return Ok(Open::Pooled(taken));
+            return Ok(WritableBacking::Pooled(taken));
         }
-        let draft = Draft::new(self.len.get() as u64)?;
+        let draft = UnsealedSegment::new(self.len.get() as u64)?;
         self.map(draft.as_fd(), MapFlags::MAP_SHARED)?;
-        Ok(Open::Fresh(draft))
+        Ok(WritableBacking::Fresh(draft))
     }
 
     /// Ends what [`Self::share`] began: the first `len` bytes become a segment. This process keeps them,
@@ -95,15 +94,15 @@ impl Window {
     ///
     /// # Errors
     /// When memory or mappings run out; the first `len` bytes are kept.
-    pub fn seal(&mut self, open: Open, len: usize) -> Result<Segment, MappingError> {
+    pub fn seal(&mut self, open: WritableBacking, len: usize) -> Result<Segment, MappingError> {
         match open {
-            Open::Fresh(mut draft) => {
+            WritableBacking::Fresh(mut draft) => {
                 // A writable shared mapping would forbid the seal against writing.
                 self.keep(draft.as_fd(), len)?;
                 draft.truncate(len as u64)?;
                 Ok(draft.seal()?)
             }
-            Open::Pooled(taken) => {
+            WritableBacking::Pooled(taken) => {
                 let kept = taken.as_fd().map(|fd| self.keep(fd, len));
                 if let Some(Err(error)) = kept {
                     taken.forfeit();
@@ -121,18 +120,18 @@ impl Window {
         tail.map_or(Ok(()), |mut tail| tail.clear())
     }
 
-    /// Maps here what is mapped there, from its first byte on; it is at least as long.
+    /// Maps the memory of another window here, from its first byte on; it is at least as long.
     fn alias(&mut self, of: &Aligned) -> Result<(), MappingError> {
         let flags = MRemapFlags::MREMAP_MAYMOVE | MRemapFlags::MREMAP_FIXED;
         // SAFETY:
         // - length 0 leaves the old mapping, which is shared, as it is and maps its file once more.
-        // - the constructor's conditions: these pages are ours to replace, and nobody refers to them.
+        // - the constructor's conditions: these pages are ours to replace, and no reference to them exists.
         let mapped =
             unsafe { mremap(of.start().cast(), 0, self.len.get(), flags, Some(self.address)) };
         mapped.map(drop).map_err(self.os("mremap"))
     }
 
-    /// Shows a sealed memfd; what is written to the pages stays this process' own.
+    /// Maps a sealed memfd; this process's writes to the pages stay private.
     ///
     /// `sealed` came from [`Segment`]: an ordinary memfd that does not end before the last page and cannot shrink, or
     /// reading would be a fault.
@@ -149,7 +148,7 @@ impl Window {
     /// When mappings run out.
     pub fn clear(&mut self) -> Result<(), MappingError> {
         // SAFETY:
-        // - the constructor's conditions: these pages are ours to replace, and nobody refers to them.
+        // - the constructor's conditions: these pages are ours to replace, and no reference to them exists.
         let mapped = unsafe {
             mmap_anonymous(Some(self.at()), self.len, PROTECTION, FIXED | MapFlags::MAP_PRIVATE)
         };
@@ -158,7 +157,7 @@ impl Window {
 
     fn map(&mut self, file: BorrowedFd<'_>, kind: MapFlags) -> Result<(), MappingError> {
         // SAFETY:
-        // - the constructor's conditions: these pages are ours to replace, and nobody refers to them.
+        // - the constructor's conditions: these pages are ours to replace, and no reference to them exists.
         let mapped = unsafe { mmap(Some(self.at()), self.len, PROTECTION, FIXED | kind, file, 0) };
         mapped.map(drop).map_err(self.os("mmap"))
     }
@@ -188,7 +187,7 @@ impl Window {
 }
 
 const PROTECTION: ProtFlags = ProtFlags::PROT_READ.union(ProtFlags::PROT_WRITE);
-/// Over what is there; no swap is set aside, as the engine sets none aside for linear memory.
+/// Replaces the existing mapping; reserves no swap, as the engine does for linear memory.
 const FIXED: MapFlags = MapFlags::MAP_FIXED.union(MapFlags::MAP_NORESERVE);
 
 #[cfg(test)]
@@ -295,7 +294,7 @@ mod tests {
             let mut memory = Reserved::new(PAGES);
             memory.bytes().fill(0xff);
             let open = memory.window(start, pages).share(pooled.then_some(&pool)).unwrap();
-            prop_assert!(matches!(open, Open::Pooled(_)) == pooled);
+            prop_assert!(matches!(open, WritableBacking::Pooled(_)) == pooled);
             let shared = &memory.bytes()[start * page..(start + pages) * page];
             prop_assert!(shared.iter().all(|byte| *byte == 0));
             let bytes = pattern(len, seed);

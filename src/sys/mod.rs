@@ -1,27 +1,28 @@
-//! The operating system's parts that the data plane needs; mechanism only, no policy.
+//! Operating-system mechanisms of the data plane, without policy. Nearly all unsafe code is here.
 //!
 //! - [`seqpacket`]: `SOCK_SEQPACKET` sockets with descriptor passing.
 //! - [`segment`]: sealed memfds.
 //! - [`huge`]: huge pages for them.
-//! - [`pool`]: segments that are used again.
-//! - [`image`]: memory that is brought back to what it was.
-//! - [`populated`]: which pages are there at all.
-//! - [`mapping`]: pages in use that are backed by memfds.
-//! - [`shared`]: memory of a process and its children.
-//! - [`spin`]: waiting without sleeping.
-//! - [`stderr_tail`]: the last bytes that a guest has written to stderr.
-//! - [`wakeup`]: waking one of several processes.
-//! - [`processors`]: how many there are for a process.
-//! - [`watch`]: many descriptors of which few are ready.
-//! - [`exec_filter`]: no native code but what is mapped already.
-//! - [`noexec`]: mounts that run nothing.
-//! - [`device_filter`]: which devices a cgroup v2 may use.
+//! - [`pool`]: segments that are reused.
+//! - [`image`]: restoring memory to an earlier state.
+//! - [`populated`]: the kernel's page map.
+//! - [`mapping`]: pages at fixed addresses that memfds back.
+//! - [`shared`]: memory that a process shares with its children.
+//! - [`spin`]: spinning before sleeping.
+//! - [`stderr_tail`]: the last bytes of a guest's stderr.
+//! - [`wakeup`]: waking one of several processes (eventfd).
+//! - [`processors`]: the number of usable processors.
+//! - [`watch`]: watching many descriptors (epoll).
+//! - [`exec_filter`]: refusing new native code (seccomp).
+//! - [`noexec`]: mounts without programs and libraries.
+//! - [`device_filter`]: access to devices in a cgroup v2 (eBPF).
 //! - [`process`]: forking single-threaded processes, descriptor tables, exits.
 //! - [`clock`]: `CLOCK_MONOTONIC`, comparable between processes.
 //! - [`random`]: the kernel's random bytes.
 //! - [`readiness`]: descriptors on tokio's reactor.
-//! - [`reopen`]: writing to a pipe without waiting, while others wait.
-//! - [`pidfd`]: signals without a race on process numbers.
+//! - [`reopen`]: non-blocking writes to a pipe that others write to blocking.
+//! - [`pidfd`]: signals without races on process numbers.
+//! - [`terminal`]: the size of a pseudo-terminal.
 
 pub mod clock;
 pub mod counter;
@@ -44,5 +45,6 @@ pub mod seqpacket;
 pub mod shared;
 pub mod spin;
 pub mod stderr_tail;
+pub mod terminal;
 pub mod wakeup;
 pub mod watch;

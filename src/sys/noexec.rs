@@ -1,7 +1,7 @@
-//! Mounts that run no program and load no library: `MS_NOEXEC` on a whole tree of them.
+//! Mounts without programs and libraries: sets `MS_NOEXEC` on a whole tree of mounts.
 //!
-//! Behind the filter of [`exec_filter`](super::exec_filter) this is a second, independent line: the kernel refuses exec,
-//! and executable mappings, of every file of such a mount.
+//! A second line of defence behind [`exec_filter`](super::exec_filter): the kernel refuses exec and executable mappings
+//! of every file of such a mount.
 #![expect(unsafe_code, reason = "a system call without a wrapper")]
 
 use std::ffi::CString;
@@ -11,8 +11,8 @@ use std::path::Path;
 
 use nix::errno::Errno;
 
-/// Has the mount at `root`, and every mount below it, run and load nothing; false when the kernel cannot do that to a tree
-/// at once (before Linux 5.12).
+/// Has the mount at `root`, and every mount below it, run and load nothing; false when the kernel cannot do that to a
+/// tree at once (before Linux 5.12).
 ///
 /// # Errors
 /// When `root` is no mount of this process's mount namespace, or the process may not change it.

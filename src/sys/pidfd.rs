@@ -1,4 +1,4 @@
-//! pidfds: signals that reach the process that was meant, never a later one with the same number.
+//! Pidfds: a signal reaches the intended process, and never a later one with the same number.
 #![expect(
     unsafe_code,
     reason = "pidfd_open(2) and pidfd_send_signal(2) have no safe wrapper in our libraries"
@@ -29,7 +29,7 @@ impl PidFd {
             return Err(io::Error::last_os_error());
         }
         // SAFETY:
-        // - the kernel just returned this descriptor; nobody else owns it. It is close-on-exec.
+        // - the kernel just returned this descriptor; it has no other owner. It is close-on-exec.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 

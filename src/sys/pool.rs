@@ -1,13 +1,13 @@
-//! Segments that are used again and again: pages that are there already, lent to one group of functions.
+//! A pool of segments that are reused: their pages exist already. They are lent to the functions of one trust group.
 //!
-//! Runs in workers; each has a pool of its own, charged to its cgroup. With a lease goes a *token*, the write end of a
-//! pipe, which everybody keeps open who still looks at the bytes. The kernel closes the last one, whether its holder
-//! let go of it or died; then the pipe hangs up here, and the segment can be used again.
+//! Runs in workers; each has a pool of its own, charged to its cgroup. A lease comes with a *token*, the write end of a
+//! pipe. Every reader of the bytes keeps a copy of it open. When the last copy is closed, also by the death of its
+//! holder, the pool's end of the pipe hangs up, and the pool can reuse the segment.
 //!
 //! Invariants:
-//! - Only the mapping that is kept here writes to a segment (`F_SEAL_FUTURE_WRITE`): no receiver of the descriptor can.
-//! - What lies behind the bytes that were lent is zero, and a segment that is handed out for writing is zero.
-//! - Nothing is written to a segment as long as one of its tokens is open.
+//! - Only the pool's own mapping writes to a segment (`F_SEAL_FUTURE_WRITE`): no receiver of the descriptor can.
+//! - Behind the bytes of a lease, the segment is zero. A segment that is taken for writing is zero.
+//! - The pool writes to no segment while one of its tokens is open.
 #![expect(unsafe_code, reason = "writes to pages that others map")]
 
 use std::fs::File;
@@ -30,9 +30,9 @@ use super::segment::{Segment, SegmentError};
 pub const SEGMENTS_MAX: usize = 64;
 /// Lengths of segments that are shorter than a huge page are multiples of this, in bytes.
 const GRAIN: usize = 64 << 10;
-/// Bytes that are made zero before somebody else gets a turn.
+/// Bytes that are cleared in one step; between steps maintenance can be interrupted.
 const STEP: usize = 4 << 20;
-/// Time from the last use until segments that came back are made zero, in nanoseconds; doubles while some are lent.
+/// Time from the last use until returned segments are cleared, in nanoseconds; doubles while some are lent.
 const RECYCLE_NS: u64 = 5_000_000;
 /// Time from the last use until free segments go back to the kernel, in nanoseconds.
 pub const IDLE_NS: u64 = 5_000_000_000;
@@ -45,10 +45,10 @@ const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK
 
 /// One worker's pool; clones share it.
 #[derive(Clone, Debug)]
-pub struct SegmentPool(Arc<Pool>);
+pub struct SegmentPool(Arc<PoolInner>);
 
 #[derive(Debug)]
-struct Pool {
+struct PoolInner {
     stock: Mutex<Stock>,
     lending: AtomicBool,
 }
@@ -56,21 +56,21 @@ struct Pool {
 #[derive(Debug)]
 struct Stock {
     bytes_max: usize,
-    /// Of all segments, wherever they are.
+    /// Of all segments, free, lent or in use.
     bytes: usize,
     segments: usize,
-    /// The one that was used last is the last.
-    free: Vec<Piece>,
-    lent: Vec<Lent>,
-    /// When a segment was last asked for.
+    /// Ordered by last use.
+    free: Vec<PoolSegment>,
+    lent: Vec<LentSegment>,
+    /// When a segment was last taken.
     used: u64,
-    /// When there is something to do for [`SegmentPool::maintain`], unless the pool is empty.
+    /// When maintenance is due, unless the pool is empty.
     due: u64,
 }
 
-/// A segment of the pool that nobody else uses.
+/// A free segment of the pool.
 #[derive(Debug)]
-struct Piece {
+struct PoolSegment {
     file: File,
     map: Aligned,
     len: usize,
@@ -79,9 +79,9 @@ struct Piece {
 }
 
 #[derive(Debug)]
-struct Lent {
-    piece: Piece,
-    /// Hangs up when nobody keeps the token any more.
+struct LentSegment {
+    piece: PoolSegment,
+    /// Hangs up when the last copy of the token is closed.
     token_read: OwnedFd,
 }
 
@@ -100,7 +100,7 @@ impl SegmentPool {
         let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
         let (free, lent) = (Vec::new(), Vec::new());
         let stock = Stock { bytes_max, bytes: 0, segments: 0, free, lent, used: 0, due: 0 };
-        Self(Arc::new(Pool { stock: Mutex::new(stock), lending: AtomicBool::new(true) }))
+        Self(Arc::new(PoolInner { stock: Mutex::new(stock), lending: AtomicBool::new(true) }))
     }
 
     fn stock(&self) -> MutexGuard<'_, Stock> {
@@ -108,7 +108,7 @@ impl SegmentPool {
         self.0.stock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether [`Self::take`] gives anything from now on: not for those to whom nothing may be lent.
+    /// Sets whether [`Self::take`] returns segments: not while the answer may not be lent.
     pub fn set_lending(&self, lending: bool) {
         self.0.lending.store(lending, Ordering::Relaxed);
     }
@@ -121,14 +121,14 @@ impl SegmentPool {
 
     /// A segment of `len` zero bytes, to be written; `None` when the pool is used up or must not lend.
     #[must_use]
-    pub fn take(&self, len: NonZeroUsize) -> Option<Taken> {
+    pub fn take(&self, len: NonZeroUsize) -> Option<PooledSegment> {
         if !self.0.lending.load(Ordering::Relaxed) {
             return None;
         }
         let mut piece = self.stock().take(len)?;
         while piece.clean(0, STEP) {}
         piece.dirty = len.get();
-        Some(Taken { piece: Some(piece), len: len.get(), pool: self.clone() })
+        Some(PooledSegment { piece: Some(piece), len: len.get(), pool: self.clone() })
     }
 
     /// A leased segment of these bytes, which may be lent whatever [`Self::set_lending`] said; `None` when the pool
@@ -149,8 +149,8 @@ impl SegmentPool {
         (stock.segments > 0).then_some(stock.due)
     }
 
-    /// Does what is due: takes back what nobody uses any more and makes it zero, until `interrupted`, and frees it when
-    /// nothing was asked for in [`IDLE_NS`]. Never waits for what is still lent.
+    /// Does the maintenance that is due: recycles returned segments until `interrupted`, and frees the pool after
+    /// [`IDLE_NS`] without a use. Never waits for lent segments.
     pub fn maintain(&self, now: u64, interrupted: impl FnMut() -> bool) {
         if self.maintenance_due().is_none_or(|due| due > now) {
             return;
@@ -164,13 +164,13 @@ impl SegmentPool {
         let mut stock = self.stock();
         let none_is_lent = stock.lent.is_empty();
         let pause_ns = if none_is_lent { IDLE_NS } else { idle_ns.clamp(RECYCLE_NS, IDLE_NS) };
-        // An idle pool is given up in time, and what is lent for longer when it came back.
+        // An idle pool is freed in time; segments that are lent for longer are freed when they return.
         let idle = stock.used.saturating_add(IDLE_NS);
         let next = now.saturating_add(pause_ns);
         stock.due = if idle > now { next.min(idle) } else { next };
     }
 
-    /// Takes back what nobody uses any more, and makes it zero; false when it was `interrupted`.
+    /// Recycles and clears returned segments. Returns false when it was `interrupted`.
     fn recycle(&self, mut interrupted: impl FnMut() -> bool) -> bool {
         let mut stock = self.stock();
         stock.reclaim();
@@ -188,7 +188,7 @@ impl SegmentPool {
         true
     }
 
-    /// Frees every segment that nobody uses; true when the pool is empty.
+    /// Frees every free segment. Returns true when the pool is empty.
     pub fn trim(&self) -> bool {
         let mut stock = self.stock();
         stock.reclaim();
@@ -201,12 +201,12 @@ impl SegmentPool {
 
 impl Stock {
     /// A free segment of at least `len` bytes, or a new one.
-    fn take(&mut self, len: NonZeroUsize) -> Option<Piece> {
+    fn take(&mut self, len: NonZeroUsize) -> Option<PoolSegment> {
         let wanted = rounded(len)?;
         self.used = monotonic_ns();
         self.due = self.used.saturating_add(RECYCLE_NS);
         self.reclaim();
-        let fitting = |piece: &Piece| (wanted.get()..=wanted.get() * 2).contains(&piece.len);
+        let fitting = |piece: &PoolSegment| (wanted.get()..=wanted.get() * 2).contains(&piece.len);
         let free = self.free.iter().enumerate().filter(|(_, piece)| fitting(piece));
         if let Some((index, _)) = free.min_by_key(|(_, piece)| (piece.len, piece.dirty)) {
             return Some(self.free.remove(index));
@@ -220,7 +220,7 @@ impl Stock {
         if !fits(self) {
             return None;
         }
-        let piece = Piece::new(wanted).ok()?;
+        let piece = PoolSegment::new(wanted).ok()?;
         self.bytes += piece.len;
         self.segments += 1;
         Some(piece)
@@ -238,7 +238,7 @@ impl Stock {
         self.segments -= 1;
     }
 
-    fn lend(&mut self, piece: Piece, len: usize) -> Result<Segment, SegmentError> {
+    fn lend(&mut self, piece: PoolSegment, len: usize) -> Result<Segment, SegmentError> {
         let piece_len = piece.len;
         let lent = piece.lend(len);
         match lent {
@@ -259,7 +259,7 @@ impl Stock {
         tokens.map(|token| PollFd::new(token, PollFlags::empty())).collect()
     }
 
-    /// Takes back every segment whose token nobody keeps.
+    /// Takes back every segment whose tokens are closed.
     fn reclaim(&mut self) {
         if self.lent.is_empty() {
             return;
@@ -294,7 +294,7 @@ fn rounded(len: NonZeroUsize) -> Option<NonZeroUsize> {
     NonZeroUsize::new(len.get().checked_next_multiple_of(grain)?)
 }
 
-impl Piece {
+impl PoolSegment {
     fn new(len: NonZeroUsize) -> Result<Self, SegmentError> {
         let os = |operation| {
             let len = len.get() as u64;
@@ -321,7 +321,7 @@ impl Piece {
         let start = from.max(self.dirty.saturating_sub(step));
         // SAFETY:
         // - inside the mapping: `dirty` is never more than its length.
-        // - nobody else writes there; who reads there keeps a token, and this is no lent segment.
+        // - only the pool writes there; readers keep a token, and this segment is not lent.
         unsafe { self.map.start().byte_add(start).write_bytes(0, self.dirty - start) };
         self.dirty = start;
         true
@@ -337,7 +337,7 @@ impl Piece {
         self.dirty = bytes.len();
     }
 
-    fn lend(mut self, len: usize) -> Result<(Lent, Segment), SegmentError> {
+    fn lend(mut self, len: usize) -> Result<(LentSegment, Segment), SegmentError> {
         while self.clean(len, STEP) {}
         let os = |operation| {
             move |source: std::io::Error| SegmentError::Os { operation, len: len as u64, source }
@@ -346,21 +346,21 @@ impl Piece {
             pipe2(OFlag::O_CLOEXEC).map_err(|errno| os("pipe2")(errno.into()))?;
         let file = self.file.try_clone().map_err(os("dup"))?;
         let segment = Segment::leased(file, len as u64, Arc::new(token));
-        Ok((Lent { piece: self, token_read }, segment))
+        Ok((LentSegment { piece: self, token_read }, segment))
     }
 }
 
-/// A segment that its taker writes; goes back to the pool when it is dropped.
+/// A segment of the pool that its user writes; returns to the pool when it is dropped.
 ///
-/// Whoever lets somebody write through [`Self::map`] takes that away first, or says [`Self::forfeit`].
+/// A user that has given other code write access through [`Self::map`] revokes it first, or calls [`Self::forfeit`].
 #[derive(Debug)]
-pub struct Taken {
-    piece: Option<Piece>,
+pub struct PooledSegment {
+    piece: Option<PoolSegment>,
     len: usize,
     pool: SegmentPool,
 }
 
-impl Taken {
+impl PooledSegment {
     /// Where the pool writes to it: all of its bytes, to be aliased.
     #[must_use]
     pub(super) fn map(&self) -> Option<&Aligned> {
@@ -373,7 +373,7 @@ impl Taken {
         self.piece.as_ref().map(|piece| piece.file.as_fd())
     }
 
-    /// Its first `len` bytes are final, and nobody can write to it any more; those behind become zero.
+    /// Lends it: its first `len` bytes are final, those behind are cleared, and no writer is left.
     ///
     /// # Errors
     /// When descriptors run out.
@@ -386,7 +386,7 @@ impl Taken {
         self.pool.stock().lend(piece, len.min(self.len))
     }
 
-    /// Gives it up: somebody may still write to it.
+    /// Removes it from the pool: other code may still write to it.
     pub(super) fn forfeit(mut self) {
         if let Some(piece) = self.piece.take() {
             self.pool.stock().forget(piece.len);
@@ -394,7 +394,7 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for PooledSegment {
     fn drop(&mut self) {
         if let Some(piece) = self.piece.take() {
             self.pool.stock().free.push(piece);

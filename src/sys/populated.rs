@@ -1,9 +1,9 @@
-//! What the kernel's page map says of this process' pages: which of them exist (every other page of anonymous memory is
-//! zero when it is read), and which of a private file mapping were written.
+//! The kernel's page map of this process: which pages exist (every other page of anonymous memory reads as zero), and
+//! which pages of a private file mapping were written.
 //!
-//! Asks by `PAGEMAP_SCAN` (Linux 6.7 and later), which answers with ranges and in one step. Older kernels have the map as
-//! a file of one number for each page, which is read for [`Populated::is_written`] only. Without `/proc` callers do
-//! without.
+//! Uses `PAGEMAP_SCAN` (Linux 6.7 and later), which answers with ranges in one step. Older kernels provide the map as a
+//! file with one number for each page, which only [`Populated::is_written`] reads. Without `/proc` there is no map, and
+//! callers do without it.
 #![expect(unsafe_code, reason = "an ioctl that fills memory")]
 
 use std::cell::OnceCell;
@@ -31,7 +31,7 @@ const ZEROS: u64 = 1 << 5;
 /// `struct page_region`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-struct Region {
+struct PageRegion {
     start: u64,
     end: u64,
     kinds: u64,
@@ -40,7 +40,7 @@ struct Region {
 /// `struct pm_scan_arg`.
 #[derive(Debug)]
 #[repr(C)]
-struct Question {
+struct ScanArgs {
     size: u64,
     flags: u64,
     start: u64,
@@ -60,10 +60,10 @@ nix::ioctl_readwrite!(
     pagemap_scan,
     b'f',
     16,
-    Question
+    ScanArgs
 );
 
-/// This process' page map. A child of it must not use it: it goes on being the parent's.
+/// This process' page map. A child must not use it: it stays the parent's map.
 #[derive(Debug)]
 pub struct Populated {
     map: File,
@@ -71,7 +71,7 @@ pub struct Populated {
     scans: bool,
 }
 
-/// Opened by the first process that asks, which then goes on using it: a worker.
+/// Opened by the first process that uses it (a worker), which keeps it.
 #[derive(Clone, Debug, Default)]
 pub struct LazyPopulated(Rc<OnceCell<Option<Rc<Populated>>>>);
 
@@ -83,9 +83,9 @@ impl LazyPopulated {
     }
 }
 
-/// Pages that are asked for.
+/// Selects pages of the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum PageFilter {
     /// Those that exist.
     Present,
     /// Those that exist and are no file's: anonymous memory, and what was written in private mappings of files.
@@ -104,7 +104,7 @@ impl Populated {
         let page = super::mapping::page_len()?;
         let around = here / page * page..here / page * page + page;
         let mut found = false;
-        this.scans = this.each(around.clone(), Wanted::Present, |_| found = true).is_ok();
+        this.scans = this.each(around.clone(), PageFilter::Present, |_| found = true).is_ok();
         if !this.scans {
             found = this.is_written(around).ok()?;
         }
@@ -124,7 +124,7 @@ impl Populated {
     pub fn is_written(&self, addresses: Range<usize>) -> io::Result<bool> {
         if self.scans {
             let mut written = false;
-            self.each(addresses, Wanted::Anonymous, |_| written = true)?;
+            self.each(addresses, PageFilter::Anonymous, |_| written = true)?;
             return Ok(written);
         }
         let page = super::mapping::page_len().ok_or(io::ErrorKind::Unsupported)?;
@@ -152,22 +152,22 @@ impl Populated {
     pub fn each(
         &self,
         addresses: Range<usize>,
-        wanted: Wanted,
+        wanted: PageFilter,
         mut found: impl FnMut(Range<usize>),
     ) -> io::Result<()> {
         if !self.scans {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let unwanted = match wanted {
-            Wanted::Present => ZEROS,
-            Wanted::Anonymous => ZEROS | FILE,
+            PageFilter::Present => ZEROS,
+            PageFilter::Anonymous => ZEROS | FILE,
         };
-        let mut regions = [Region::default(); RANGES];
+        let mut regions = [PageRegion::default(); RANGES];
         let mut start = addresses.start as u64;
         let end = addresses.end as u64;
         while start < end {
-            let mut question = Question {
-                size: size_of::<Question>() as u64,
+            let mut question = ScanArgs {
+                size: size_of::<ScanArgs>() as u64,
                 flags: 0,
                 start,
                 end,
@@ -225,7 +225,7 @@ mod tests {
         let there = || {
             let mut numbers = Vec::new();
             let first = start.addr().get();
-            let found = populated.each(first..first + len.get(), Wanted::Present, |range| {
+            let found = populated.each(first..first + len.get(), PageFilter::Present, |range| {
                 numbers.extend((range.start - first) / page..(range.end - first) / page);
             });
             found.unwrap();
@@ -234,7 +234,7 @@ mod tests {
         assert!(there().is_empty());
         for number in 0..PAGES {
             // SAFETY:
-            // - inside the mapping, to which nobody refers.
+            // - inside the mapping, to which no reference exists.
             unsafe {
                 let at = start.add(number * page);
                 match number % 2 {
@@ -276,7 +276,7 @@ mod tests {
             };
             assert!(!written(0..pages));
             // SAFETY:
-            // - inside the mapping, to which nobody refers.
+            // - inside the mapping, to which no reference exists.
             unsafe {
                 (0..pages).for_each(|page_at| {
                     assert_eq!(start.add(page_at * page).read_volatile(), 7);

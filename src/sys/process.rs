@@ -1,4 +1,4 @@
-//! Processes of the data plane: forking while single-threaded, what a child may keep, how it ends.
+//! Processes of the data plane: forking while single-threaded, closing descriptors in children, exits.
 #![expect(unsafe_code, reason = "clone, fork and descriptor tables have no safe interface")]
 
 use std::io;
@@ -33,7 +33,7 @@ pub enum Fork {
 }
 
 /// Proof that this process had one thread; needed to fork, because a child of a process with more may
-/// find the allocator's locks taken for ever. Whoever holds one starts no thread.
+/// find the allocator's locks taken for ever. The holder of one starts no thread.
 #[derive(Clone, Copy, Debug)]
 pub struct SingleThreaded(());
 
@@ -99,14 +99,14 @@ pub fn exit_now(code: i32) -> ! {
 /// When nothing is open there.
 ///
 /// # Safety
-/// Called at most once per number, and nobody else in this process owns it.
+/// Called at most once per number, and it has no other owner in this process.
 pub unsafe fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY:
     // - only borrowed for the call; an unused number is answered with EBADF.
     let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
     fcntl(borrowed, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     // SAFETY:
-    // - it is open (fcntl succeeded) and the caller promises that nobody else owns it.
+    // - it is open (fcntl succeeded) and the caller promises that it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
@@ -125,7 +125,7 @@ pub unsafe fn keep_only(keep: Vec<OwnedFd>) -> io::Result<Vec<OwnedFd>> {
         // Out of the way first: one of ours may sit on another's final number.
         parked.push(fcntl(fd, FcntlArg::F_DUPFD_CLOEXEC(free))?);
     }
-    // The numbers are closed below, whoever owns them.
+    // The numbers are closed below, whichever value owns them.
     std::mem::forget(keep);
     let mut kept = Vec::with_capacity(parked.len());
     for (number, from) in (FIRST_DESCRIPTOR..).zip(&parked) {
@@ -133,7 +133,7 @@ pub unsafe fn keep_only(keep: Vec<OwnedFd>) -> io::Result<Vec<OwnedFd>> {
         // - plain system call; `number` has no live owner (the caller's promise).
         Errno::result(unsafe { libc::dup3(*from, number, libc::O_CLOEXEC) })?;
         // SAFETY:
-        // - dup3 just made it and nobody else owns it.
+        // - dup3 just made it and it has no other owner.
         kept.push(unsafe { OwnedFd::from_raw_fd(number) });
     }
     close_from(free)?;
@@ -181,8 +181,8 @@ pub fn die_with_parent(parent: Pid) -> io::Result<()> {
     Ok(())
 }
 
-/// Has this process take what other processes leave of processors and disks: for long work that nobody waits for
-/// interactively. Threads made afterwards do the same.
+/// Gives this process the lowest priority for processors and disks: for long work in the
+/// background. Threads that it starts later have it too.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -224,7 +224,7 @@ pub fn reset_signals() -> io::Result<()> {
 pub fn redirect(source: &impl AsRawFd, target: RawFd) -> io::Result<()> {
     debug_assert!((0..FIRST_DESCRIPTOR).contains(&target), "only stdio has no owner in Rust");
     // SAFETY:
-    // - stdin, stdout and stderr are owned by nobody: std only borrows them.
+    // - stdin, stdout and stderr have no owner: std only borrows them.
     Errno::result(unsafe { libc::dup2(source.as_raw_fd(), target) })?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! How many processors a process may use.
+//! The number of processors that a process may use.
 
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;

@@ -14,7 +14,7 @@ use tokio::io::unix::AsyncFd;
 pub fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY:
     // - an OwnedFd is open and keeps its number until it is dropped, which AsyncFd does after deregistering.
-    // - AsyncFd lends it as `&OwnedFd` only, so nobody can replace or close it before.
+    // - AsyncFd lends it as `&OwnedFd` only, so no other code can replace or close it before.
     unsafe { AsyncFd::register(fd) }.map_err(io::Error::from)
 }
 

@@ -1,15 +1,15 @@
-//! Second open files of a pipe. Whether writes block belongs to an open file, which all its descriptors share, in this
-//! process and in others: only a second one of the same pipe can be non-blocking alone.
+//! Second open files of a pipe. Blocking is a property of an open file, which all of its descriptors share, in this
+//! process and in others. So non-blocking writes beside blocking ones need a second open file of the pipe.
 
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 
-/// Opens what is behind `fd` once more. Writes append and never wait; those through `fd` go on as before.
+/// Opens the file of `fd` once more. Writes append and never wait; writes through `fd` behave as before.
 ///
 /// # Errors
-/// When `/proc` is not there, or nobody has a FIFO open for reading.
+/// When `/proc` is missing, or a FIFO has no reader.
 pub fn append_without_waiting(fd: &impl AsFd) -> io::Result<OwnedFd> {
     let mut options = OpenOptions::new();
     options.append(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);

@@ -1,10 +1,9 @@
 //! Segments: memfds that carry one payload from one process to another.
 //!
-//! *Sealed*: the sender fills a fresh memfd and seals it against everything; nobody can change the bytes any more.
-//! *Leased*: the sender keeps the only mapping that can be written, and uses the memfd again when nobody keeps the
-//! token any more ([`super::pool`]). The receiver checks seals and size of either *before* it reads, so that the bytes
-//! cannot vanish under it, and reads them by copying only: those of a leased one can change, if their sender was
-//! taken over.
+//! *Sealed*: the sender fills a fresh memfd and seals it against all changes. *Leased*: the sender keeps the only
+//! writable mapping, and reuses the memfd when all tokens are closed ([`super::pool`]). The receiver checks seals and
+//! size of both *before* it reads, so the bytes cannot vanish. It reads by copying only, because a compromised sender
+//! can change a leased segment.
 
 use std::fs::File;
 use std::io;
@@ -26,15 +25,15 @@ const SEALS: SealFlag = SealFlag::F_SEAL_WRITE
     .union(SealFlag::F_SEAL_GROW)
     .union(SealFlag::F_SEAL_SEAL);
 
-/// What a leased segment has at least; a sealed one has more.
+/// The least seals of a leased segment; a sealed one has more.
 const LEASE_SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW);
 /// Either forbids a receiver to write.
 const READ_ONLY: [SealFlag; 2] = [SealFlag::F_SEAL_WRITE, SealFlag::F_SEAL_FUTURE_WRITE];
 /// Bytes that are copied at a time.
 const COPY_STEP: usize = 256 << 10;
 
-/// Kept open by everybody who looks at a leased segment's bytes; its owner learns when the last one is closed.
-pub type Token = Arc<OwnedFd>;
+/// The token of a lease: every reader of the bytes keeps a copy open. The owner learns when the last one is closed.
+pub type LeaseToken = Arc<OwnedFd>;
 
 /// Most tries of a seal that a mapping for writing is in the way of. Ours is gone by then, but a child that another
 /// thread forked has a copy of it until it calls exec.
@@ -57,7 +56,7 @@ pub enum SegmentError {
         source: io::Error,
     },
     /// The peer sent something else than a sealed memfd of the announced size.
-    #[error("the peer's descriptor is no segment of {expected} bytes: {found}")]
+    #[error("the peer's descriptor is not a segment of {expected} bytes: {found}")]
     Hostile {
         /// Announced length in bytes.
         expected: u64,
@@ -71,7 +70,7 @@ pub enum SegmentError {
 pub struct Segment {
     file: File,
     len: u64,
-    token: Option<Token>,
+    token: Option<LeaseToken>,
 }
 
 impl Segment {
@@ -80,7 +79,7 @@ impl Segment {
     /// # Errors
     /// When memory or descriptors run out.
     pub fn copy_of(bytes: &[u8]) -> Result<Self, SegmentError> {
-        let mut draft = Draft::new(bytes.len() as u64)?;
+        let mut draft = UnsealedSegment::new(bytes.len() as u64)?;
         draft.write_at(bytes, 0)?;
         draft.seal()
     }
@@ -107,7 +106,7 @@ impl Segment {
     }
 
     /// The first `len` bytes of a memfd that its owner lends.
-    pub(super) const fn leased(file: File, len: u64, token: Token) -> Self {
+    pub(super) const fn leased(file: File, len: u64, token: LeaseToken) -> Self {
         Self { file, len, token: Some(token) }
     }
 
@@ -138,18 +137,18 @@ impl Segment {
         let kind =
             fstat(&token).map_err(|errno| hostile(len, format!("a token of no kind ({errno})")))?;
         if SFlag::from_bits_truncate(kind.st_mode & SFlag::S_IFMT.bits()) != SFlag::S_IFIFO {
-            return Err(hostile(len, "a token that is no pipe".to_owned()));
+            return Err(hostile(len, "a token that is not a pipe".to_owned()));
         }
         Ok(Self { file: File::from(fd), len, token: Some(Arc::new(token)) })
     }
 
-    /// What keeps a leased segment's bytes as they are; `None` when it is sealed.
+    /// The token of a leased segment; `None` when it is sealed.
     #[must_use]
-    pub const fn token(&self) -> Option<&Token> {
+    pub const fn token(&self) -> Option<&LeaseToken> {
         self.token.as_ref()
     }
 
-    /// A sealed copy of the bytes, for those to whom nothing is lent.
+    /// A sealed copy of the bytes, for peers to which no lease may go.
     ///
     /// # Errors
     /// When memory or descriptors run out.
@@ -175,7 +174,7 @@ impl Segment {
         self.file.as_fd()
     }
 
-    /// A memfd with the same bytes, positioned at its start, for use as somebody's stdin.
+    /// A memfd with the same bytes, positioned at its start, for use as stdin.
     ///
     /// # Errors
     /// When descriptors run out.
@@ -245,12 +244,12 @@ fn checked(
 
 /// A segment that is still being filled, by its maker alone.
 #[derive(Debug)]
-pub struct Draft {
+pub struct UnsealedSegment {
     file: File,
     len: u64,
 }
 
-impl Draft {
+impl UnsealedSegment {
     /// `len` zero bytes, in huge pages where they are long enough and the kernel has some.
     ///
     /// # Errors
@@ -287,7 +286,7 @@ impl Draft {
         Segment::seal(self.file.into())
     }
 
-    /// Gives up what lies behind the first `len` bytes.
+    /// Removes the bytes behind the first `len`.
     ///
     /// # Errors
     /// When the system refuses, or there are not that many.
@@ -307,7 +306,7 @@ impl Draft {
     }
 }
 
-/// A segment that somebody else keeps.
+/// A borrowed segment.
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentRef<'a> {
     fd: BorrowedFd<'a>,
@@ -322,7 +321,7 @@ impl<'a> SegmentRef<'a> {
         Self { fd, len, token }
     }
 
-    /// What goes with a leased segment.
+    /// The token of a leased segment.
     #[must_use]
     pub const fn token(&self) -> Option<BorrowedFd<'a>> {
         self.token
@@ -340,7 +339,7 @@ impl<'a> SegmentRef<'a> {
                 source: errno.into(),
             }
         };
-        let mut draft = Draft::new(self.len)?;
+        let mut draft = UnsealedSegment::new(self.len)?;
         let mut buffer = vec![0; COPY_STEP];
         let mut at = 0;
         while at < self.len {
@@ -386,7 +385,7 @@ impl<'a> SegmentRef<'a> {
         Ok(Segment { file: File::from(fd), len: self.len, token: token.map(Arc::new) })
     }
 
-    /// What tells it from every other memfd that is open.
+    /// The inode number, which differs between open memfds.
     ///
     /// # Errors
     /// When the system refuses.

@@ -1,7 +1,7 @@
-//! `SOCK_SEQPACKET` Unix sockets: every send is one message with its descriptors, read by exactly one reader.
+//! `SOCK_SEQPACKET` Unix sockets: every send is one message with its descriptors, and exactly one reader gets it.
 //!
-//! All operations are non-blocking underneath and wait with `poll`, so that a deadline holds whoever
-//! shares the socket.
+//! All system calls are non-blocking; operations wait with `poll`. So a deadline holds whichever processes share the
+//! socket.
 #![expect(unsafe_code, reason = "descriptors that arrive as numbers must be owned; an ioctl")]
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -17,8 +17,7 @@ use nix::sys::socket::{
     socketpair,
 };
 
-pub use super::clock::Deadline;
-use super::clock::monotonic_ns;
+use super::clock::{Deadline, monotonic_ns};
 
 /// Most descriptors that one message carries.
 pub const DESCRIPTORS_MAX: usize = 8;
@@ -62,7 +61,7 @@ impl SocketError {
     }
 }
 
-/// A message as it arrived.
+/// A received message.
 #[derive(Debug)]
 pub struct Received {
     /// Bytes in the buffer.
@@ -98,7 +97,7 @@ pub fn listener(path: &Path) -> Result<OwnedFd, SocketError> {
 /// A connection to the listener at `path`. Never blocks: a full backlog is [`SocketError::Deadline`].
 ///
 /// # Errors
-/// [`SocketError::Closed`] when nobody listens there.
+/// [`SocketError::Closed`] when no process listens there.
 pub fn connect_to(path: &Path) -> Result<OwnedFd, SocketError> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let fd = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
@@ -119,7 +118,7 @@ pub fn connect_to(path: &Path) -> Result<OwnedFd, SocketError> {
 pub fn accept_from(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>, SocketError> {
     match accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK) {
         // SAFETY:
-        // - accept4 returned a descriptor that nobody else owns.
+        // - accept4 returned a descriptor that has no other owner.
         Ok(fd) => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
         Err(Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR) => Ok(None),
         Err(errno) => Err(SocketError::os("accept4")(errno)),
@@ -134,7 +133,7 @@ pub fn send(
     fd: BorrowedFd<'_>,
     parts: &[&[u8]],
     descriptors: &[BorrowedFd<'_>],
-    deadline: Deadline,
+    deadline: Option<Deadline>,
 ) -> Result<(), SocketError> {
     let slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
     let numbers: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
@@ -163,7 +162,7 @@ pub fn send(
 pub fn receive(
     fd: BorrowedFd<'_>,
     buffer: &mut [u8],
-    deadline: Deadline,
+    deadline: Option<Deadline>,
 ) -> Result<Received, SocketError> {
     loop {
         match try_receive(fd, buffer)? {
@@ -198,7 +197,7 @@ pub fn try_receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Option<Recei
     for control in message.cmsgs().map_err(SocketError::os("recvmsg"))? {
         if let ControlMessageOwned::ScmRights(numbers) = control {
             // SAFETY:
-            // - the kernel just installed these descriptors for us; nobody else owns them.
+            // - the kernel just installed these descriptors for us; they have no other owner.
             descriptors
                 .extend(numbers.into_iter().map(|number| unsafe { OwnedFd::from_raw_fd(number) }));
         }
@@ -213,7 +212,7 @@ pub fn try_receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Option<Recei
     Ok(Some(Received { len: message.bytes, descriptors }))
 }
 
-/// Ends a connection for everybody who holds it, here and at its peer. What was sent before can still be read.
+/// Shuts a connection down for all processes that hold it, here and at its peer. Earlier messages can still be read.
 pub fn end(fd: BorrowedFd<'_>) {
     // It fails for what has ended already only.
     let _ended = shutdown(fd.as_raw_fd(), Shutdown::Both);
@@ -252,7 +251,7 @@ pub fn has_room(fd: BorrowedFd<'_>) -> bool {
 pub fn wait_any(
     input: &[BorrowedFd<'_>],
     room: Option<BorrowedFd<'_>>,
-    deadline: Deadline,
+    deadline: Option<Deadline>,
 ) -> Result<Vec<usize>, SocketError> {
     let mut fds: Vec<_> = input.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
     fds.extend(room.map(|fd| PollFd::new(fd, PollFlags::POLLOUT)));
@@ -270,16 +269,16 @@ pub fn wait_any(
 }
 
 /// How long to wait until `deadline`; `None` when it has passed.
-fn timeout(deadline: Deadline) -> Option<PollTimeout> {
+fn timeout(deadline: Option<Deadline>) -> Option<PollTimeout> {
     let Some(deadline) = deadline else { return Some(PollTimeout::NONE) };
-    let left_ns = deadline.saturating_sub(monotonic_ns());
+    let left_ns = deadline.left(monotonic_ns()).as_nanos();
     let left_ms = i32::try_from(left_ns.div_ceil(1_000_000)).unwrap_or(i32::MAX);
     (left_ns > 0).then(|| PollTimeout::try_from(left_ms).unwrap_or(PollTimeout::MAX))
 }
 
-/// Lets some time pass before another try.
-fn pause(deadline: Deadline) -> Result<(), SocketError> {
-    if deadline.is_some_and(|deadline| deadline <= monotonic_ns()) {
+/// Pauses before another try.
+fn pause(deadline: Option<Deadline>) -> Result<(), SocketError> {
+    if deadline.is_some_and(|deadline| deadline.has_passed(monotonic_ns())) {
         return Err(SocketError::Deadline);
     }
     std::thread::sleep(PAUSE);
@@ -287,7 +286,11 @@ fn pause(deadline: Deadline) -> Result<(), SocketError> {
 }
 
 /// Waits until one of `events` (or an error, which the next call reports) is there.
-fn wait(fd: BorrowedFd<'_>, events: PollFlags, deadline: Deadline) -> Result<(), SocketError> {
+fn wait(
+    fd: BorrowedFd<'_>,
+    events: PollFlags,
+    deadline: Option<Deadline>,
+) -> Result<(), SocketError> {
     loop {
         let timeout = timeout(deadline).ok_or(SocketError::Deadline)?;
         let mut fds = [PollFd::new(fd.as_fd(), events)];
@@ -323,7 +326,7 @@ mod tests {
     fn a_gone_peer_a_passed_deadline_and_a_long_message_are_told_apart() {
         let (a, b) = pair().unwrap();
         let mut buffer = [0; 4];
-        let soon = Some(monotonic_ns() + 1_000_000);
+        let soon = Some(Deadline::after(Duration::from_millis(1)));
         assert!(matches!(receive(b.as_fd(), &mut buffer, soon), Err(SocketError::Deadline)));
         send(a.as_fd(), &[b"longer"], &[], None).unwrap();
         assert!(matches!(
@@ -372,12 +375,12 @@ mod tests {
     fn waiting_for_many_tells_which_have_something() {
         let pairs: Vec<_> = (0..3).map(|_| pair().unwrap()).collect();
         let input: Vec<_> = pairs.iter().map(|(a, _)| a.as_fd()).collect();
-        let soon = || Some(monotonic_ns() + 1_000_000);
+        let soon = || Some(Deadline::after(Duration::from_millis(1)));
         assert!(wait_any(&input, None, soon()).unwrap().is_empty());
         assert!(wait_any(&input, Some(input[0]), None).unwrap().is_empty(), "there is room");
         send(pairs[2].1.as_fd(), &[b"x"], &[], None).unwrap();
         assert_eq!(wait_any(&input, Some(input[0]), None).unwrap(), [2]);
-        assert_eq!(wait_any(&input, None, Some(0)).unwrap(), [2]);
+        assert_eq!(wait_any(&input, None, Some(Deadline::PASSED)).unwrap(), [2]);
         assert!(wait_any(&[], None, soon()).unwrap().is_empty());
     }
 }

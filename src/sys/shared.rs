@@ -1,14 +1,14 @@
 //! Pages that a process shares with the children that it forks: plain atomics, no pointers, no locks.
 //!
-//! Runs in sandbox init, which makes them (the owner), and in its workers, which get only those pages that they are to
-//! read or write. Three kinds:
+//! Runs in sandbox init (the owner) and in its workers (the children). A child has only the pages that it may read or
+//! write. Three kinds:
 //! - The owner's page: the owner writes it, every child reads it. It is a memfd sealed against future writing. The
-//!   owner's mapping was made before the seal and is not inherited; the children's was made after it, so no child can
-//!   make it writable, whatever code it runs.
+//!   owner's mapping is older than the seal and is not inherited. The children's mapping is newer, so no child can make
+//!   it writable, whatever code it runs.
 //! - The common page: every process writes it.
 //! - Own pages: one for each child, written by that child and the owner.
 //!
-//! Whoever reads a page that another process writes checks what it finds there.
+//! Invariant: a reader validates what another process has written.
 #![expect(unsafe_code, reason = "atomics in memory that other processes map")]
 
 use std::ffi::c_void;
@@ -210,11 +210,11 @@ impl SharedPages {
     /// One of the own pages.
     #[must_use]
     pub fn own(&self, index: usize) -> Option<&Words> {
-        self.others.words(self.place(index)?)
+        self.others.words(self.own_offset(index)?)
     }
 
     /// Where an own page begins.
-    fn place(&self, index: usize) -> Option<usize> {
+    fn own_offset(&self, index: usize) -> Option<usize> {
         self.page_len.get().checked_mul(index.checked_add(1)?)
     }
 
@@ -233,7 +233,7 @@ impl SharedPages {
     }
 
     fn advise(&self, index: usize, advice: MmapAdvise) -> io::Result<()> {
-        let at = self.place(index).ok_or(io::ErrorKind::InvalidInput)?;
+        let at = self.own_offset(index).ok_or(io::ErrorKind::InvalidInput)?;
         self.others.advise(at, self.page_len.get(), advice)
     }
 }

@@ -1,7 +1,7 @@
-//! Waiting without sleeping, for what comes within microseconds: to be woken costs more than that.
+//! Spinning: polls for an event that is expected within microseconds, because a wake-up costs more.
 //!
-//! The processor is not offered to others meanwhile: whoever else wants it would keep it for milliseconds. So the wait
-//! is short, and a waiter for whom it was in vain sleeps at once for a while, each time longer.
+//! The processor is not yielded meanwhile: another process that wants it would keep it for milliseconds. So a spin is
+//! short. After a spin without result, the process sleeps at once for some time, longer each time (back-off).
 
 use super::clock::monotonic_ns;
 
@@ -16,7 +16,7 @@ const SKIPS_MAX: u32 = 1024;
 /// Pauses of the processor between two tries: its other thread has it for itself meanwhile.
 const PAUSES: u32 = 16;
 
-/// What one waiter has seen of its waits.
+/// One process' history of its spins.
 #[derive(Debug, Default)]
 pub struct Spin {
     misses: u32,
@@ -25,7 +25,7 @@ pub struct Spin {
 }
 
 impl Spin {
-    /// Tries until there is something, or sleeping is better.
+    /// Polls `attempt` until it returns a result, or until sleeping is better.
     ///
     /// # Errors
     /// The first of `attempt`'s.
@@ -48,7 +48,7 @@ impl Spin {
         let until = now().saturating_add(SPIN_NS);
         loop {
             let found = attempt()?;
-            // What was found late was no use to wait for: somebody else had this processor.
+            // A late result shows that another process had this processor: spinning was no use.
             let late = now() >= until;
             if late {
                 self.miss();

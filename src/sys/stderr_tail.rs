@@ -1,10 +1,10 @@
-//! The last bytes that a guest has written to stderr.
+//! Keeps the last bytes that a guest has written to stderr.
 //!
-//! Runs in workers. The engine hands a guest's writes to libc's `writev`. `cwasi-sandbox` exports a `writev` of its own,
-//! and the dynamic linker binds the engine's calls to that one, because a program's symbols come before those of its
+//! Runs in workers. The engine calls libc's `writev` for a guest's writes. `cwasi-sandbox` exports a `writev` of its
+//! own, and the dynamic linker binds the engine's calls to it, because a program's symbols precede those of its
 //! libraries. It makes the same system call and copies what stderr took between [`begin`] and [`end`]. So the bytes
-//! reach the container's log as they would without it: no pipe, no thread and no process stands in their way, and a full
-//! log makes a guest wait as before.
+//! reach the container's log as before, without a pipe, a thread or a process in between, and a full log makes a guest
+//! wait as before.
 #![expect(unsafe_code, reason = "a function of libc, and the guest's memory")]
 
 use std::cell::{Cell, RefCell};
@@ -28,7 +28,7 @@ pub fn end() {
     IS_RECORDING.set(false);
 }
 
-/// What was recorded last: at most [`TAIL_MAX`] bytes.
+/// The last recorded bytes, at most [`TAIL_MAX`].
 #[must_use]
 pub fn get() -> Vec<u8> {
     TAIL.with_borrow(Tail::bytes)
@@ -68,7 +68,8 @@ impl Tail {
                 let at = self.written % TAIL_MAX;
                 let count = left.min(TAIL_MAX - at);
                 // SAFETY:
-                // - `from + count` is at most `len`, which the caller says can be read; `at + count` at most the ring's length.
+                // - `from + count` is at most `len`, which the caller says can be read; `at + count` at most the ring's
+                //   length.
                 // - no reference to the guest's bytes is made, and the ring is no part of a guest's memory.
                 unsafe {
                     let source = part.iov_base.cast::<u8>().add(from);

@@ -11,7 +11,7 @@ use nix::unistd::{read, write};
 pub struct Wakeup(OwnedFd);
 
 impl Wakeup {
-    /// One that wakes nobody yet.
+    /// A wake-up without a pending signal.
     ///
     /// # Errors
     /// When descriptors run out.
@@ -28,13 +28,13 @@ impl Wakeup {
         self.0.try_clone()
     }
 
-    /// Wakes one of those that sleep on it, or the next one that does.
+    /// Wakes one of the processes that sleep on it, or the next one that does.
     pub fn wake_one(&self) {
-        // It fails after 2^64 - 2 wake-ups that nobody cleared.
+        // Fails only after 2^64 - 2 wake-ups that were not cleared.
         let _woken = write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Lets others sleep on it until the next [`Self::wake_one`].
+    /// Clears it, so that processes can sleep on it until the next [`Self::wake_one`].
     pub fn clear(&self) {
         // It fails when another process cleared it first.
         let _cleared = read(&self.0, &mut [0; 8]);

@@ -1,11 +1,12 @@
-//! Many descriptors of which few are ready: a look costs what is ready, not what is watched (epoll).
+//! A set of watched descriptors (epoll): a query costs as much as there are ready descriptors, however many are
+//! watched.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
-/// Most descriptors that one look finds; the others are found by the next.
+/// Most ready descriptors that one query returns; the next one returns the others.
 const READY_MAX: usize = 128;
 
 /// Descriptors that are watched for input, each under a number of its owner's choice.
@@ -29,7 +30,7 @@ impl Watch {
         Ok(self.0.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, key))?)
     }
 
-    /// Watches `fd` beside others that watch it too: what comes wakes one of those that wait, its end wakes all.
+    /// Watches `fd` beside other watchers (`EPOLLEXCLUSIVE`): input wakes one waiting process, its end wakes all.
     ///
     /// # Errors
     /// As [`Self::add`].
@@ -55,19 +56,19 @@ impl Watch {
         (found > 0).then(|| events[0].data())
     }
 
-    /// Ends the watching, before `fd` is closed: another process may hold what is behind it.
+    /// Stops watching `fd`. Needed before it is closed, because another process may hold the same open file.
     pub fn remove(&self, fd: BorrowedFd<'_>) {
         // It fails for what was never added only.
         let _unknown = self.0.delete(fd);
     }
 
-    /// Readable when something watched is.
+    /// Readable when a watched descriptor is.
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.0.as_fd()
     }
 
-    /// Numbers of what can be read now, or has ended.
+    /// Keys of the descriptors that are readable or have ended.
     #[must_use]
     pub fn ready(&self) -> Vec<u64> {
         let mut events = [EpollEvent::empty(); READY_MAX];

@@ -1,8 +1,8 @@
-//! Ahead-of-time compilation: one module in, one native shared object out.
+//! Ahead-of-time compilation: a module in, a native shared object out. Runs in the compiler process
+//! (`cwasi-sandbox compile`).
 //!
-//! Runs in a process of its own (`cwasi-sandbox compile`), because LLVM reads untrusted input here: it may
-//! abort, hang or eat memory, and then only this process dies. The native format is loaded by the dynamic
-//! linker, so all workers and containers of a function share its pages.
+//! LLVM reads untrusted input here. It may abort, hang or exhaust memory, and then only this process ends. The
+//! dynamic linker loads the native format, so all workers and containers of a function share its pages.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -16,14 +16,14 @@ use wasmparser::{Parser, Payload};
 use super::state::{self, ReservedName};
 use crate::sys::process::{exit_now, yield_to_others};
 
-/// Most CPU seconds of one compilation, unless its caller says otherwise; the kernel kills the process then. (About 16 s per
-/// MB of Wasm are used; a module of 9 MB took 147 s.)
+/// Default limit of CPU seconds of one compilation; beyond it the kernel kills the process. (Wasm takes about 16 s
+/// per MB; a module of 9 MB took 147 s.)
 pub const CPU_SECONDS_MAX: u64 = 1200;
-/// Most memory of one compilation in bytes, unless its caller says otherwise.
+/// Default memory limit of one compilation in bytes.
 pub const MEMORY_MAX: u64 = 8 << 30;
-/// Address space of a compiler that is not memory of its own: libraries, and what allocators reserve. In bytes.
+/// Address space beyond the compiler's own memory, in bytes: libraries and reservations of allocators.
 const ADDRESS_SPACE_MORE: u64 = 512 << 20;
-/// Seconds between the signal that says why a compiler ends (`SIGXCPU`) and the one that nothing survives.
+/// Seconds between `SIGXCPU`, which reports the exceeded limit, and `SIGKILL`.
 const CPU_SECONDS_MORE: u64 = 2;
 /// Largest module that is compiled, in bytes.
 pub const MODULE_MAX: u64 = 256 << 20;
@@ -31,45 +31,45 @@ pub const MODULE_MAX: u64 = 256 << 20;
 /// Exit code of a compiler whose daemon is gone.
 const EXIT_ABANDONED: i32 = 3;
 
-/// Custom section in which the engine looks for native code, wherever a module comes from.
+/// Custom section that the engine would execute as native code in any module.
 const NATIVE_SECTION: &str = "wasmedge";
 /// First bytes of a core module, version 1.
 const WASM_HEADER: [u8; 8] = *b"\0asm\x01\0\0\0";
 
-/// Why a module was not compiled.
+/// A failed compilation.
 #[derive(Debug, thiserror::Error)]
 pub enum CompileError {
     /// A system call failed.
     #[error("{operation} {path} failed: {source}", path = .path.display())]
     Os {
-        /// Which one.
+        /// The operation.
         operation: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// Its error.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The file is no core module.
-    #[error("{path} is no WebAssembly core module", path = .path.display())]
+    /// Not a core module.
+    #[error("{path} is not a WebAssembly core module", path = .path.display())]
     NotWasm {
         /// The file.
         path: PathBuf,
     },
-    /// The module brings native code of its own.
+    /// The module contains native code.
     #[error(
-        "{path} has a custom section `{NATIVE_SECTION}`, which the engine would execute as native code; it is to be dropped before", path = .path.display()
+        "{path} has a custom section `{NATIVE_SECTION}`, which the engine would execute as native code; drop it first", path = .path.display()
     )]
     NativeCode {
         /// The file.
         path: PathBuf,
     },
-    /// The module has a name of ours.
+    /// The module uses a reserved name.
     #[error("{path} cannot be compiled: {source}", path = .path.display())]
     Reserved {
         /// The file.
         path: PathBuf,
-        /// Which one.
+        /// The name.
         #[source]
         source: ReservedName,
     },
@@ -91,7 +91,7 @@ pub enum CompileError {
     },
 }
 
-/// What a compilation may use.
+/// Limits of a compilation.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Memory in bytes.
@@ -106,11 +106,11 @@ impl Default for Limits {
     }
 }
 
-/// Waits for a byte on stdin; from then on this process ends at once when stdin does. So a compiler begins when its daemon
-/// has put it into its cgroup, and does not outlive the daemon.
+/// Waits for a byte on stdin. From then on, the end of stdin ends this process at once. So a compiler starts when its
+/// daemon has put it into its cgroup, and does not outlive the daemon.
 ///
 /// # Errors
-/// When stdin ends before, or a thread cannot be started.
+/// When stdin ends first, or a thread cannot be started.
 pub fn end_with_stdin() -> io::Result<()> {
     let mut stdin = io::stdin();
     stdin.read_exact(&mut [0])?;
@@ -122,8 +122,8 @@ pub fn end_with_stdin() -> io::Result<()> {
     Ok(())
 }
 
-/// Compiles `wasm` to native code in `out`, which appears whole or not at all. Limits this process' CPU
-/// time and address space first, and has it yield to others, for good: call it only in a process that does nothing else.
+/// Compiles `wasm` to native code in `out`, which appears complete or not at all. First limits this process's CPU
+/// time and address space and lowers its priority, for good: the process must do nothing else.
 ///
 /// # Errors
 /// When the module is refused or the file cannot be written. A limit ends the process by a signal or abort.
@@ -137,7 +137,7 @@ pub fn compile(wasm: &Path, out: &Path, limits: Limits) -> Result<(), CompileErr
     compile_unlimited(wasm, out)
 }
 
-/// [`compile`] without limits, for tests and tools that go on afterwards.
+/// [`compile`] without limits, for tests and tools that continue afterwards.
 ///
 /// # Errors
 /// As [`compile`].
@@ -163,13 +163,13 @@ pub fn compile_unlimited(wasm: &Path, out: &Path) -> Result<(), CompileError> {
         .map_err(|error| engine(&error))
         .and_then(|made| fs::rename(made, out).map_err(os("rename to", out)));
     if made.is_err() {
-        // Whatever the engine left; when there is nothing, there is nothing to remove.
+        // Removes the engine's unfinished output, if any.
         let _nothing = fs::remove_file(directory.join(format!("{unfinished}.so")));
     }
     made
 }
 
-/// The module's bytes; only a core module gets as far as the engine, which would execute a shared object.
+/// Reads the module. Only a core module may reach the engine, which would execute a shared object.
 fn read(wasm: &Path) -> Result<Vec<u8>, CompileError> {
     let length = fs::metadata(wasm).map_err(os("stat of", wasm))?.len();
     if length > MODULE_MAX {
@@ -184,7 +184,7 @@ fn read(wasm: &Path) -> Result<Vec<u8>, CompileError> {
     Ok(state::expose(&bytes).map_err(reserved)?.unwrap_or(bytes))
 }
 
-/// The coordinator drops sections with native code; one that comes this far would end up inside our own.
+/// Refuses sections with native code, which the coordinator has dropped: they would end up in our own file.
 fn check_sections(bytes: &[u8], wasm: &Path) -> Result<(), CompileError> {
     for payload in Parser::new(0).parse_all(bytes) {
         let payload = payload.map_err(|error| CompileError::Engine {

@@ -1,14 +1,13 @@
-//! The dispatcher as host functions see it.
+//! Adapts the dispatcher to the trait of the host functions. Runs in a worker.
 
 use cwasi_host_functions::{
-    CallFailure, CallNumber, Context, Deadline, Dispatch, Ended, Join, LinkEnded, Outgoing,
-    Response, ResponseLost, Shared, Started, TooManyCalls,
+    CallFailure, CallNumber, CallOutcome, Context, Deadline, Dispatch, Join, LinkEnded, Outgoing,
+    Response, ResponseLost, SharedBytes, StartedCall, TooManyCalls,
 };
 
 use crate::dispatcher::embedded::LinkedCall;
-use crate::dispatcher::{Dispatcher, EmbeddedCalls, Resolve, Ticket, TooMany};
+use crate::dispatcher::{CallTicket, Dispatcher, EmbeddedCalls, Resolve, TooMany};
 use crate::modes::{self, CallError, Payload};
-use crate::sys::clock::to_monotonic;
 use crate::sys::segment::{Segment, SegmentRef};
 use crate::wire::ids::RunId;
 
@@ -20,7 +19,7 @@ pub struct FunctionCalls<R> {
 }
 
 impl<R: Resolve> FunctionCalls<R> {
-    /// Calls through `dispatcher`, except for those that stay in the VM.
+    /// Calls through `dispatcher`; embedded calls stay in the VM.
     #[must_use]
     pub const fn new(dispatcher: Dispatcher<R>, embedded: EmbeddedCalls) -> Self {
         Self { dispatcher, embedded }
@@ -34,7 +33,7 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
         payload: Outgoing<'_>,
         deadline: Deadline,
     ) -> Result<Box<dyn Response>, CallFailure> {
-        arrived(self.dispatcher.call(target, outgoing(payload), deadline.map(to_monotonic)))
+        arrived(self.dispatcher.call(target, outgoing(payload), deadline.map(Into::into)))
     }
 
     fn start(
@@ -43,22 +42,22 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
         payload: Outgoing<'_>,
         join: Option<Join<'_>>,
         deadline: Deadline,
-    ) -> Result<Started, TooManyCalls> {
-        let join = join.map(|Join { key, parts, part }| modes::Join { key, parts, part });
-        let deadline = deadline.map(to_monotonic);
+    ) -> Result<StartedCall, TooManyCalls> {
+        let join = join.map(|Join { key, parts, part }| modes::CallJoin { key, parts, part });
+        let deadline = deadline.map(Into::into);
         let started = self.dispatcher.start(target, outgoing(payload), join, deadline);
-        let number = |ticket: Ticket| Started::Flying(CallNumber(ticket.0));
+        let number = |ticket: CallTicket| StartedCall::Pending(CallNumber(ticket.0));
         started.map(number).map_err(|TooMany| TooManyCalls)
     }
 
-    fn wait(&mut self, calls: &[CallNumber], until: Deadline) -> Option<(usize, Ended)> {
-        let tickets: Vec<_> = calls.iter().map(|number| Ticket(number.0)).collect();
-        let (index, ended) = self.dispatcher.wait(&tickets, until.map(to_monotonic))?;
+    fn wait(&mut self, calls: &[CallNumber], until: Deadline) -> Option<(usize, CallOutcome)> {
+        let tickets: Vec<_> = calls.iter().map(|number| CallTicket(number.0)).collect();
+        let (index, ended) = self.dispatcher.wait(&tickets, until.map(Into::into))?;
         Some((index, arrived(ended)))
     }
 
     fn forget(&mut self, call: CallNumber) {
-        self.dispatcher.forget(Ticket(call.0));
+        self.dispatcher.forget(CallTicket(call.0));
     }
 
     fn emit(
@@ -67,7 +66,7 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
         payload: &[u8],
         deadline: Deadline,
     ) -> Result<(), CallFailure> {
-        let deadline = deadline.map(to_monotonic);
+        let deadline = deadline.map(Into::into);
         self.dispatcher.emit(target, payload, deadline).map_err(|error| failure(&error))
     }
 
@@ -102,19 +101,19 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
     }
 }
 
-fn outgoing(payload: Outgoing<'_>) -> modes::Outgoing<'_> {
+fn outgoing(payload: Outgoing<'_>) -> modes::OutgoingPayload<'_> {
     match payload {
-        Outgoing::Bytes(bytes) => modes::Outgoing::Bytes(bytes),
+        Outgoing::Bytes(bytes) => modes::OutgoingPayload::Bytes(bytes),
         // Sealed or lent by this worker (`wasmedge::memory`).
         Outgoing::Sealed { fd, len, token } => {
-            modes::Outgoing::Segment(SegmentRef::of_known(fd, len, token))
+            modes::OutgoingPayload::Segment(SegmentRef::of_known(fd, len, token))
         }
     }
 }
 
-fn arrived(ended: Result<Payload, CallError>) -> Ended {
+fn arrived(ended: Result<Payload, CallError>) -> CallOutcome {
     match ended {
-        Ok(payload) => Ok(Box::new(Arrived(payload))),
+        Ok(payload) => Ok(Box::new(ResponsePayload(payload))),
         Err(error) => Err(failure(&error)),
     }
 }
@@ -123,17 +122,17 @@ fn failure(error: &CallError) -> CallFailure {
     CallFailure { errno: error.errno(), message: error.to_string() }
 }
 
-/// A response as it arrived: its segment is mapped into the guest's memory, or copied once.
-pub(super) struct Arrived(Payload);
+/// A response in its received form: its segment is mapped into the guest's memory, or copied once.
+pub(super) struct ResponsePayload(Payload);
 
-impl Arrived {
-    /// One that is shared memory.
+impl ResponsePayload {
+    /// A response in shared memory.
     pub(super) const fn of(segment: Segment) -> Self {
         Self(Payload::Segment(segment))
     }
 }
 
-impl Response for Arrived {
+impl Response for ResponsePayload {
     fn len(&self) -> u64 {
         self.0.len()
     }
@@ -142,10 +141,10 @@ impl Response for Arrived {
         self.0.copy_to(target).map_err(|error| ResponseLost { reason: error.to_string() })
     }
 
-    fn shared(&self) -> Option<Shared<'_>> {
+    fn shared(&self) -> Option<SharedBytes<'_>> {
         match &self.0 {
             Payload::Segment(segment) => {
-                Some(Shared { fd: segment.as_fd(), token: segment.token() })
+                Some(SharedBytes { fd: segment.as_fd(), token: segment.token() })
             }
             Payload::Inline(_) => None,
         }

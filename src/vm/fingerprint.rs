@@ -1,13 +1,14 @@
-//! What native code depends on besides the module: part of the AOT cache's key.
+//! Inputs of native code besides the module: a part of the AOT cache's key. Used by the shim daemon.
 //!
-//! Used by the control plane, so nothing here may refer to the engine's library.
+//! Invariant: nothing here refers to the engine's library, which the daemon does not link.
 
 use std::fs;
 
 /// Version of the engine that native code is made by and for.
 pub const ENGINE_VERSION: &str = "0.14.1";
 
-/// How the compiler is called; changes whenever [`compile`](super::compile()) calls it differently, or with other bytes.
+/// How the compiler is called; changes whenever [`compile`](super::compile()) calls it differently, or with other
+/// bytes.
 pub const COMPILER_OPTIONS: &str = "wasmedge native O2 default-proposals host-cpu 3";
 
 /// Lines of `/proc/cpuinfo` that name what the CPU can do: x86-64 and AArch64.
@@ -21,7 +22,7 @@ pub fn cpu_features() -> String {
     features(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
 }
 
-fn features(cpuinfo: &str) -> String {
+pub(crate) fn features(cpuinfo: &str) -> String {
     let mut names: Vec<&str> = cpuinfo
         .lines()
         .filter_map(|line| line.split_once(':'))

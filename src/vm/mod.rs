@@ -1,16 +1,16 @@
-//! The engine behind a small trait: load native code of a module, make instances, run one invocation each.
+//! The engine behind a small trait: load a module's native code, make instances, run one invocation in each. Runs in
+//! workers, and in the builder, which loads the module before the container exists.
 //!
-//! Runs in workers (and in the builder, which loads the module before the container exists), always on
-//! one thread: the engine's signal handling does not survive traps on several threads.
+//! Invariant: one thread. The engine's signal handling does not survive traps on several threads.
 //!
-//! - [`engine`]: the traits and what an invocation can end with; knows no engine.
+//! - [`engine`]: the traits, and the ends of an invocation; independent of the engine.
 //! - [`reactor`]: the `cwasi_handle` protocol over any engine.
-//! - [`wasmedge`]: the engine that we use; with [`mod@compile`] the sole importer of `wasmedge_*`.
-//! - [`dispatch`]: the dispatcher as host functions see it.
-//! - [`gate`]: what stands between modules of one VM.
-//! - `sockets`: which destinations guests' sockets may have.
-//! - `state`: what guests of a module can change; `wasi_calls`: what they can leave in a WASI.
-//! - [`fingerprint`]: what native code depends on; for the control plane, which must not link the engine.
+//! - [`wasmedge`]: the engine; with [`mod@compile`] the only importer of `wasmedge_*`.
+//! - [`dispatch`]: adapts the dispatcher to the host functions.
+//! - [`trampoline`]: trampolines between modules of one VM.
+//! - `sockets`: allowed destinations of guests' sockets.
+//! - `state`: what guests of a module can change; `wasi_calls`: which WASI functions they have called.
+//! - [`fingerprint`]: inputs of native code; the control plane uses it, which must not link the engine.
 //!
 //! A fresh instance per request is made ahead of it and runs once:
 //!
@@ -32,10 +32,10 @@ pub mod compile;
 pub mod dispatch;
 pub mod engine;
 pub mod fingerprint;
-pub mod gate;
 pub mod reactor;
 pub(crate) mod sockets;
 pub(crate) mod state;
+pub mod trampoline;
 mod wasi_calls;
 pub mod wasmedge;
 
@@ -44,8 +44,8 @@ pub use compile::{CompileError, compile};
 pub use cwasi_host_functions::{Context, Host, Level, LogSink};
 pub use dispatch::FunctionCalls;
 pub use engine::{
-    End, Engine, EngineOptions, Instance, InstanceSpec, Module, NotRenewed, Preopen, Start, Stop,
-    Trap, VmError,
+    CommandEnd, Engine, EngineOptions, GuestStop, Instance, InstanceSpec, Module, NotRenewed,
+    Preopen, Start, Trap, VmError,
 };
-pub use reactor::Handled;
+pub use reactor::HandlerOutcome;
 pub use wasmedge::WasmEdge;

@@ -1,11 +1,10 @@
-//! What a module's guests can change: decided from its code before it is compiled, and made reachable for the host.
+//! Decides what guests of a module can change, and exports it for the host. Runs in the compiler process, because it
+//! reads untrusted code. Pure: bytes in, bytes out.
 //!
-//! Linear memory, globals and tables make up an instance's state, with segments that can be dropped once. A module
-//! whose guests can change nothing but one memory and globals of numbers gets an export for each of these globals, and
-//! one more that says so ([`STATE_EXPORT`]): its instances can be brought back to a state that they had
-//! (`wasmedge::renewal`). Any other module stays as it is, and so do indices and names of everything.
-//!
-//! Pure: bytes in, bytes out. Runs where modules are compiled, because it reads untrusted code.
+//! An instance's state is linear memory, globals, tables, and segments that can be dropped once. If guests can change
+//! only one memory and numeric globals, each of these globals gets an export, and one more export says so
+//! ([`STATE_EXPORT`]). The host can then restore such an instance (`wasmedge::renewal`). Any other module stays
+//! unchanged, and so do all indices and names.
 
 use cwasi_abi::{
     GLOBAL_EXPORT, HOME_EXPORT, RESERVED_EXPORTS, STATE_EXPORT, WASI_CALLED_EXPORT, export,
@@ -18,25 +17,25 @@ use wasmparser::{
 
 use super::wasi_calls;
 
-/// Most globals that are set before each request.
+/// Most globals that are restored before each request.
 const GLOBALS_MAX: usize = 64;
 /// Kind of an exported global.
 const EXPORT_GLOBAL: u8 = 3;
 
-/// A module exports a name that is ours.
+/// A module exports a reserved name.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it exports `{name}`, a name that is reserved for the runtime")]
 pub struct ReservedName {
     name: String,
 }
 
-/// `wasm` with its state exported; `None` when that cannot be done, also when it is no valid module, which the compiler
-/// will say better.
+/// Returns `wasm` with its state exported; `None` if that is impossible, or if `wasm` is invalid, which the compiler
+/// reports better.
 ///
 /// # Errors
-/// When it exports a reserved name: it could pretend to be such a module.
+/// When it exports a reserved name: it could pretend to have exported its state.
 pub fn expose(wasm: &[u8]) -> Result<Option<Vec<u8>>, ReservedName> {
-    let Ok(found) = Found::read(wasm) else { return Ok(None) };
+    let Ok(found) = ModuleFacts::read(wasm) else { return Ok(None) };
     if let Some(name) = found.reserved {
         return Err(ReservedName { name });
     }
@@ -44,40 +43,40 @@ pub fn expose(wasm: &[u8]) -> Result<Option<Vec<u8>>, ReservedName> {
         return Ok(None);
     }
     Ok(match wasi_calls::note(wasm) {
-        Some((noting, called)) if is_valid(&noting) => {
-            Found::read(&noting).and_then(|found| rewritten(&noting, &found, Some(called))).ok()
-        }
+        Some((noting, called)) if is_valid(&noting) => ModuleFacts::read(&noting)
+            .and_then(|found| rewritten(&noting, &found, Some(called)))
+            .ok(),
         _ => rewritten(wasm, &found, None).ok(),
     })
 }
 
-/// Whether it is valid without what came after version 2.0, whose state is not looked for here.
+/// True if it is valid without proposals after version 2.0, whose state is not examined here.
 fn is_valid(wasm: &[u8]) -> bool {
     Validator::new_with_features(WasmFeatures::WASM2).validate_all(wasm).is_ok()
 }
 
-/// What matters of a module.
+/// The relevant facts of a module.
 #[derive(Default)]
-struct Found {
-    /// How many there are, when there is a section for them.
+struct ModuleFacts {
+    /// Number of globals, if there is a section for them.
     globals: Option<u32>,
-    /// Indices of those that can be changed.
+    /// Indices of mutable globals.
     mutable: Vec<u32>,
     memories: Vec<MemoryType>,
     exports_memory: bool,
-    /// Something else can be changed.
+    /// True if guests can change something else.
     other: bool,
     reserved: Option<String>,
 }
 
-impl Found {
+impl ModuleFacts {
     fn read(wasm: &[u8]) -> Result<Self, BinaryReaderError> {
         let mut found = Self::default();
         for payload in Parser::new(0).parse_all(wasm) {
             match payload? {
                 Payload::ImportSection(section) => {
                     for import in section.into_imports() {
-                        // What is not a function belongs to others as well.
+                        // An import other than a function is shared with its exporter.
                         found.other |= !matches!(import?.ty, TypeRef::Func(_));
                     }
                 }
@@ -122,7 +121,7 @@ impl Found {
         }
     }
 
-    /// Whether memory and the mutable globals are all that can be changed, and the host reaches them.
+    /// True if guests can change only memory and mutable globals, and the host can access them.
     fn resettable(&self) -> bool {
         let one = matches!(self.memories[..], [memory] if !memory.shared && !memory.memory64);
         one && self.exports_memory && !self.other && self.mutable.len() <= GLOBALS_MAX
@@ -142,10 +141,10 @@ const fn changes_tables_or_segments(operator: &Operator<'_>) -> bool {
     )
 }
 
-/// `wasm` with one more global, and the exports. `called`: the global that notes calls of WASI.
+/// Returns `wasm` with one more global, and the exports. `called`: the global that records calls of WASI.
 fn rewritten(
     wasm: &[u8],
-    found: &Found,
+    found: &ModuleFacts,
     called: Option<u32>,
 ) -> Result<Vec<u8>, BinaryReaderError> {
     let (mark, mut exports) = (marker(), Vec::new());
@@ -166,7 +165,7 @@ fn rewritten(
         if id == SectionId::Global as u8 {
             append(&mut module, id, data, (1, &mark))?;
         } else if id == SectionId::Export as u8 {
-            // Globals have their place before exports, which this module has: its memory's.
+            // Globals come before exports, which this module has: its memory's.
             if found.globals.is_none() {
                 append(&mut module, SectionId::Global as u8, &[0], (1, &mark))?;
             }
@@ -178,7 +177,7 @@ fn rewritten(
     Ok(module.finish())
 }
 
-/// A global that says nothing but that it is there.
+/// A global whose existence is the information.
 fn marker() -> Vec<u8> {
     let mut bytes = Vec::new();
     GlobalType { val_type: ValType::I32, mutable: false, shared: false }.encode(&mut bytes);
@@ -192,7 +191,7 @@ fn export_global(name: &str, index: u32, exports: &mut Vec<u8>) {
     index.encode(exports);
 }
 
-/// A section that is a vector, with `count` entries more.
+/// A section of a vector with `count` more entries.
 fn append(
     module: &mut Module,
     id: u8,

@@ -1,11 +1,10 @@
-//! Which functions of WASI leave something behind, and whether a guest has called one: noted by the guest's own code.
+//! Records whether a guest has called a WASI function that leaves state. Runs in the compiler process. Pure: bytes
+//! in, bytes out.
 //!
-//! A WASI keeps descriptors: a guest can open, close or move them. Most modules import such functions and hardly ever call
-//! them: what a C library needs to format a text imports `fd_close` and `fd_seek`. So before a module is compiled, each such
-//! import gets a function before it that sets a global of the module ([`CALLED_EXPORT`](cwasi_abi::WASI_CALLED_EXPORT))
-//! and then calls it. As long as the global is 0, WASI is as it was (`wasmedge::renewal`).
-//!
-//! Pure: bytes in, bytes out. Runs where modules are compiled.
+//! WASI keeps descriptors: a guest can open, close or move them. Most modules import such functions and rarely call
+//! them; a C library's text formatting imports `fd_close` and `fd_seek`. So each such import gets a wrapper that sets
+//! a global of the module ([`CALLED_EXPORT`](cwasi_abi::WASI_CALLED_EXPORT)) and then calls it. While the global is
+//! 0, WASI is unchanged (`wasmedge::renewal`).
 
 use std::convert::Infallible;
 
@@ -22,8 +21,8 @@ use wasmparser::{
 /// Module name of WASI preview 1.
 pub(super) const WASI: &str = "wasi_snapshot_preview1";
 
-/// Functions after which a WASI without open files is as it was: they read what it was made of, or act on the process' own
-/// stdio and clocks. All others may open, close, move or change descriptors that it keeps.
+/// Functions that leave a WASI without open files unchanged: they read its settings, or act on the process's own
+/// stdio and clocks. All others may open, close, move or change its descriptors.
 const HARMLESS: [&str; 16] = [
     "args_get",
     "args_sizes_get",
@@ -37,29 +36,29 @@ const HARMLESS: [&str; 16] = [
     "fd_prestat_get",
     "fd_read",
     "fd_write",
-    // The engine keeps what it waits with, and takes everything out of that before it waits again.
+    // The engine empties its list of events before it waits again.
     "poll_oneoff",
-    // What it sets is read after the next `proc_exit` only.
+    // The exit code is read only after the next `proc_exit`.
     "proc_exit",
     "random_get",
     "sched_yield",
 ];
 
-/// Functions that act on the descriptor which is their first parameter, and of stdio's on the process' own: what they do to
-/// these lasts, whatever becomes of the WASI. Go's runtime makes stdio non-blocking when it starts.
+/// Functions that act on the descriptor in their first parameter, and for stdio on the process's own descriptors.
+/// Their effect on stdio does not depend on the WASI. Go's runtime makes stdio non-blocking when it starts.
 const HARMLESS_TO_STDIO: [&str; 3] = ["fd_fdstat_set_flags", "fd_seek", "fd_tell"];
 /// stderr.
 const LAST_OF_STDIO: i32 = 2;
 
-/// True when this function leaves nothing in a WASI without open files.
+/// True if this function leaves no state in a WASI without open files.
 pub(super) fn is_harmless(name: &str) -> bool {
     HARMLESS.contains(&name)
 }
 
-/// `wasm`, a valid module, with a global that says whether it has called a function of WASI's that is not harmless, and the
-/// global's index; `None` when it imports none, or cannot be rewritten.
+/// Returns `wasm`, a valid module, with a global that records calls of WASI functions that leave state, and the
+/// global's index. `None` if it imports no such function, or cannot be rewritten.
 pub(super) fn note(wasm: &[u8]) -> Option<(Vec<u8>, u32)> {
-    let mut noting = Noting::of(wasm)?;
+    let mut noting = TrackedModule::of(wasm)?;
     if noting.noted.is_empty() {
         return None;
     }
@@ -68,28 +67,28 @@ pub(super) fn note(wasm: &[u8]) -> Option<(Vec<u8>, u32)> {
     Some((module.finish(), noting.global))
 }
 
-/// A module on its way to one that notes.
+/// A module under reconstruction.
 #[derive(Default)]
-struct Noting {
-    noted: Vec<Noted>,
-    /// Functions that it has, imported ones included.
+struct TrackedModule {
+    noted: Vec<TrackedImport>,
+    /// Number of its functions, imported ones included.
     functions: u32,
-    /// The index that the global will have.
+    /// Index of the new global.
     global: u32,
     has_globals: bool,
 }
 
-/// An import whose calls are noted.
+/// An import with recorded calls.
 #[derive(Clone, Copy)]
-struct Noted {
+struct TrackedImport {
     index: u32,
     ty: u32,
     params: u32,
-    /// Its calls are noted only where its first parameter is no descriptor of stdio.
+    /// Calls are recorded only if their first parameter is not a descriptor of stdio.
     spares_stdio: bool,
 }
 
-impl Noting {
+impl TrackedModule {
     fn of(wasm: &[u8]) -> Option<Self> {
         let (mut this, mut params) = (Self::default(), Vec::new());
         for payload in Parser::new(0).parse_all(wasm) {
@@ -113,7 +112,7 @@ impl Noting {
                             let spares_stdio =
                                 params > 0 && HARMLESS_TO_STDIO.contains(&import.name);
                             let index = this.functions;
-                            this.noted.push(Noted { index, ty, params, spares_stdio });
+                            this.noted.push(TrackedImport { index, ty, params, spares_stdio });
                         }
                         this.functions += 1;
                     }
@@ -134,10 +133,10 @@ impl Noting {
     }
 }
 
-impl Reencode for Noting {
+impl Reencode for TrackedModule {
     type Error = Infallible;
 
-    /// Whoever calls a noted import calls the function before it.
+    /// Replaces calls of a recorded import by calls of its wrapper.
     fn function_index(&mut self, function: u32) -> Result<u32, Error<Infallible>> {
         let place = self.noted.iter().position(|noted| noted.index == function);
         let place = place.and_then(|place| u32::try_from(place).ok());
@@ -150,7 +149,7 @@ impl Reencode for Noting {
         section: FunctionSectionReader<'_>,
     ) -> Result<(), Error<Infallible>> {
         utils::parse_function_section(self, functions, section)?;
-        for Noted { ty, .. } in &self.noted {
+        for TrackedImport { ty, .. } in &self.noted {
             functions.function(*ty);
         }
         Ok(())
@@ -166,7 +165,7 @@ impl Reencode for Noting {
         Ok(())
     }
 
-    /// Globals have their place before exports, which the module has: its memory's.
+    /// Globals come before exports, which this module has: its memory's.
     fn intersperse_section_hook(
         &mut self,
         module: &mut Module,
@@ -187,7 +186,7 @@ impl Reencode for Noting {
         section: CodeSectionReader<'_>,
     ) -> Result<(), Error<Infallible>> {
         utils::parse_code_section(self, code, section)?;
-        for Noted { index, params, spares_stdio, .. } in &self.noted {
+        for TrackedImport { index, params, spares_stdio, .. } in &self.noted {
             let mut body = Function::new([]);
             let mut instructions = body.instructions();
             if *spares_stdio {
@@ -205,7 +204,7 @@ impl Reencode for Noting {
         Ok(())
     }
 
-    /// Names and debugging information, which native code has no use for.
+    /// Names and debugging information, which native code does not need.
     fn parse_custom_section(
         &mut self,
         _: &mut Module,

@@ -1,8 +1,9 @@
 //! Control messages: shim ↔ zygote and shim ↔ sandbox, JSON over inherited `SOCK_SEQPACKET` socketpairs.
 //!
-//! Both ends come from one build and trust each other, except that a sandbox is not trusted by its shim:
-//! the shim decides about [`SandboxMessage`] as about any input. File descriptors travel beside a message
-//! in the order that its documentation gives.
+//! File descriptors travel beside a message, in the order that its documentation gives.
+//!
+//! Invariant: both ends are of one build and trust each other, except that a shim treats [`SandboxMessage`] as
+//! untrusted input.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,14 +17,14 @@ use super::ids::Identity;
 /// Longest control message in bytes (an OCI process with a large environment fits).
 pub const CONTROL_MESSAGE_MAX: usize = 160 * 1024;
 
-/// shim → zygote: do one thing with one container, in a throw-away process (`builder`).
+/// shim → zygote: one operation on one container, in a builder process.
 ///
-/// Descriptors: `[reply]`, and for [`Verb::Create`] the list in [`CreateDescriptor`].
-/// The throw-away process writes one [`VerbReply`] to `reply` and exits.
+/// Descriptors: `[reply]`, and for [`Verb::Create`] and [`Verb::Exec`] the list in [`CreateDescriptor`]. The builder
+/// writes one [`VerbReply`] to `reply` and exits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VerbRequest {
-    /// Container id as libcontainer knows it (unique within `root`).
+    /// libcontainer's container id, unique within `root`.
     pub container: String,
     /// libcontainer's state root, one per group.
     pub root: PathBuf,
@@ -31,7 +32,7 @@ pub struct VerbRequest {
     pub verb: Verb,
 }
 
-/// What a builder can be asked for.
+/// Operations of a builder.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verb {
@@ -48,11 +49,24 @@ pub enum Verb {
         /// OCI `LinuxResources` as JSON.
         resources: String,
     },
-    /// Remove what the container left; kill it first when it still runs.
+    /// Run another process in a native container.
+    Exec(Box<ExecSpec>),
+    /// Remove everything that the container left; kill it first if it runs.
     Delete,
 }
 
-/// Order of the descriptors behind the reply socket of [`Verb::Create`].
+/// A process to run in a container that exists.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExecSpec {
+    /// OCI bundle directory of the container.
+    pub bundle: PathBuf,
+    /// OCI `Process` as JSON.
+    pub process: String,
+}
+
+/// Order of the descriptors behind the reply socket of [`Verb::Create`], and of [`Verb::Exec`] up to stderr. A process
+/// with a terminal does not use its streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum CreateDescriptor {
@@ -68,17 +82,23 @@ pub enum CreateDescriptor {
     Receiver = 5,
 }
 
-/// What to build.
+/// Directory in libcontainer's state root in which builders work, one entry for each container; containerd's ids begin with
+/// a letter or digit.
+pub const COPIES_DIR: &str = ".specs";
+
+/// A container to build.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreateSpec {
     /// OCI bundle directory.
     pub bundle: PathBuf,
-    /// What runs inside.
+    /// systemd makes the container's cgroup, as a scope.
+    pub systemd_cgroup: bool,
+    /// Its workload.
     pub workload: Workload,
 }
 
-/// What a container runs.
+/// The workload of a container.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
@@ -88,112 +108,112 @@ pub enum Workload {
     Function(Box<FunctionLaunch>),
 }
 
-/// Everything that a sandbox needs to know about its function; made by the coordinator.
+/// A sandbox's settings for its function; the coordinator makes them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FunctionLaunch {
-    /// Who it is.
+    /// Its identity.
     pub identity: Identity,
-    /// Its pod or workflow on this host, by the id of their shim; empty when it has neither.
+    /// Id of its pod's or workflow's shim on this host; empty without both.
     pub group: String,
-    /// Workflow name, empty when there is none.
+    /// Workflow name; empty without one.
     pub workflow: String,
-    /// Trust group, empty when there is none.
+    /// Trust group; empty without one.
     pub trust: String,
     /// Id of this instance: unique on this host.
     pub instance: String,
     /// Primary or secondary.
     pub role: Role,
-    /// Which modes its calls may take.
+    /// Mode of its calls.
     pub mode: ModeHint,
     /// Native code of the module, from our own cache; opened before the container is built.
     pub artifact: PathBuf,
     /// sha256 of the module in hexadecimal, for logs.
     pub module_digest: String,
-    /// What an invocation calls.
+    /// Entry of an invocation.
     pub entry: Entry,
-    /// How long an instance lives.
+    /// Lifetime of an instance.
     pub isolation: Isolation,
-    /// What runs in the same VM, each after what it imports itself.
+    /// Embedded modules, each after its own imports.
     pub embedded: Vec<EmbeddedModule>,
-    /// Functions that were to be embedded and are not, with the reason.
+    /// Functions of `cwasi.embed` that are not embedded, with the reason.
     pub not_embedded: BTreeMap<String, String>,
     /// Program arguments, `args[0]` included.
     pub args: Vec<String>,
     /// Environment as `KEY=value`.
     pub env: Vec<String>,
-    /// Directories that the guest may open: paths inside the container, as the guest sees them too.
+    /// Directories that the guest may open: paths inside the container, which the guest also uses.
     pub preopens: Vec<PathBuf>,
-    /// What else it may open; `None` when neither its module nor what is embedded in it can open anything.
+    /// Other files that it may open; `None` if none of its modules can open files.
     pub files: Option<Files>,
     /// Worker processes; 1 for primaries.
     pub concurrency: u32,
-    /// Requests that may wait for a worker before callers get `Overloaded`.
+    /// Most requests that wait for a worker before callers get `Overloaded`.
     pub queue: u32,
-    /// Longest invocation in milliseconds; `None` = as long as the caller waits (primaries: for ever).
+    /// Longest invocation in milliseconds; `None` = until the caller's deadline (primaries: no limit).
     pub timeout_ms: Option<u64>,
     /// Largest payload and response in bytes.
     pub max_payload: u64,
-    /// Most bytes that each worker keeps for segments that it lends; 0 = it lends to nobody.
+    /// Most bytes that each worker keeps for leased segments; 0 = it lends none.
     pub pool_max: u64,
-    /// Most linear memory in bytes; `None` = what the module declares.
+    /// Largest linear memory in bytes; `None` = the module's own maximum.
     pub memory_max: Option<u64>,
     /// Exit after this many requests; 0 = never.
     pub max_requests: u64,
-    /// Exit after this long without a request, in milliseconds; `None` = never.
+    /// Exit after this time without a request, in milliseconds; `None` = never.
     pub idle_ms: Option<u64>,
-    /// Calls are parts of groups, each handled once; `None` = every call is handled alone.
+    /// Settings of a fan-in; `None` = every call is handled alone.
     pub fan_in: Option<FanIn>,
-    /// Destinations on the network; `None` = none, and no sockets.
+    /// Allowed destinations; `None` = no sockets.
     pub egress: Option<Egress>,
 }
 
-/// Where a sandbox has the files that its guest may open beside its mounts: the image's, read-only, with the mounted
-/// directories and files in their places. In a directory of its own, because the container's root leads to `/proc`, and
-/// with it to the memory of the processes that run the guest.
+/// The guest's view of the image's files: read-only, with mounted directories and files in their places. It has a
+/// directory of its own, because the container's root contains `/proc`, which leads to the memory of the processes
+/// that run the guest.
 pub const FILES_DIR: &str = "/dev/cwasi/files";
 
-/// Files that a guest may open beside its mounts.
+/// Files beside its mounts that a guest may open.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Files {
     /// Its working directory.
     pub cwd: PathBuf,
-    /// Mounts, of files too, that are shown in [`FILES_DIR`]: their places in the container.
+    /// Mounts, single files included, that [`FILES_DIR`] shows: their paths in the container.
     pub mounts: Vec<PathBuf>,
 }
 
-/// How the parts of a group wait for each other (`cwasi.fan-in`).
+/// Settings of a fan-in (`cwasi.fan-in`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FanIn {
-    /// How many parts a group has, at most [`PARTS_MAX`](cwasi_abi::PARTS_MAX); 0 = each call says.
+    /// Parts of a group, at most [`PARTS_MAX`](cwasi_abi::PARTS_MAX); 0 = each call gives the number.
     pub parts: u32,
-    /// How long a group waits after its first part, in milliseconds.
+    /// Longest wait of a group after its first part, in milliseconds.
     pub timeout_ms: u64,
-    /// What becomes of a group that is not complete by then.
+    /// Treatment of an incomplete group.
     pub partial: Partial,
 }
 
-/// What becomes of a group whose parts did not all come in time (`cwasi.fan-in.partial`).
+/// Treatment of an incomplete group (`cwasi.fan-in.partial`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Partial {
-    /// Every part's caller gets an error.
+    /// All parts' callers get an error.
     #[default]
     Fail,
-    /// The handler gets the parts that are there.
+    /// The handler gets the present parts.
     Deliver,
 }
 
-/// How long an instance of a function lives (`cwasi.isolation`).
+/// Lifetime of an instance (`cwasi.isolation`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Isolation {
     /// For one request.
     #[default]
     Request,
-    /// For one request, which finds what the worker's first instance was when it had started.
+    /// For one request, which finds the initial state of the worker's first instance.
     Snapshot,
     /// As long as its worker, unless it traps or exits.
     Instance,
@@ -209,23 +229,23 @@ impl fmt::Display for Isolation {
     }
 }
 
-/// A module that is loaded into its caller's VM.
+/// An embedded module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EmbeddedModule {
-    /// The name that others import it by, or dispatch to.
+    /// The name by which others import or call it.
     pub name: String,
     /// Native code, from our own cache.
     pub artifact: PathBuf,
     /// sha256 of the module in hexadecimal, for logs.
     pub digest: String,
-    /// True when it can be called by dispatch: it is a reactor.
+    /// True if `request_dispatcher` can call it: it is a reactor.
     pub dispatch: bool,
-    /// Why it is trusted, for people.
+    /// The reason for trust, for people.
     pub reason: String,
 }
 
-/// What an invocation of a function calls.
+/// The entry of an invocation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Entry {
@@ -244,15 +264,15 @@ pub enum Entry {
 pub enum Role {
     /// Starts the workflow and runs to completion.
     Primary,
-    /// Is called by others until it is killed.
+    /// Serves calls until it is killed.
     Secondary,
 }
 
-/// Which modes the calls of a function may take (`cwasi.mode`). Anything but `Auto` forces that mode or fails.
+/// Mode of a function's calls (`cwasi.mode`). Anything but `Auto` forces that mode or fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ModeHint {
-    /// The cheapest that there is.
+    /// The cheapest possible mode.
     #[default]
     Auto,
     /// Function embedding only.
@@ -264,7 +284,7 @@ pub enum ModeHint {
 }
 
 impl ModeHint {
-    /// As `cwasi.mode` spells it.
+    /// Its spelling in `cwasi.mode`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -280,16 +300,16 @@ impl ModeHint {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VerbReply {
-    /// [`Verb::Create`] worked.
+    /// [`Verb::Create`] or [`Verb::Exec`] worked. Descriptor: the master of its terminal, if it asked for one.
     Created {
-        /// The init process, in the shim's pid namespace.
+        /// The new process, in the shim's pid namespace: the container's init, or the executed one.
         pid: i32,
     },
     /// Any other verb worked.
     Done,
-    /// It did not; nothing is left behind for a failed create.
+    /// The verb failed; a failed create leaves nothing.
     Failed {
-        /// For the user: what failed and what to do.
+        /// For the user: the fault and the remedy.
         message: String,
     },
 }
@@ -298,21 +318,21 @@ pub enum VerbReply {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SandboxMessage {
-    /// Init: the workload runs; a secondary polls its receiver and has its workers. The first
-    /// [`Self::Resolve`] of a primary's worker may come before it.
+    /// Init: the workload runs; a secondary polls its receiver and has its workers. The first [`Self::Resolve`] of a
+    /// primary's worker may arrive earlier.
     Ready,
     /// Init: the workload cannot run; the process exits next.
     StartFailed {
         /// For the user.
         message: String,
     },
-    /// Worker: how do I reach `target`? Descriptor: `[reply]`, a socket of the worker's own on which the
-    /// shim answers with one [`ResolveReply`].
+    /// Worker: requests a route to `target`. Descriptor: `[reply]`, a socket of the worker's own, on which the shim
+    /// answers with one [`ResolveReply`].
     Resolve(ResolveRequest),
-    /// Worker: keep this message for `target`. Descriptors: `[reply, payload]`, a socket on which the shim
+    /// Worker: requests to store a message for `target`. Descriptors: `[reply, payload]`, a socket on which the shim
     /// answers with one [`EmitReply`], and a sealed segment.
     Emit(EmitRequest),
-    /// Worker: what its calls did since the last report.
+    /// Worker: metrics of its calls since the last report.
     Edges(Vec<EdgeReport>),
 }
 
@@ -326,96 +346,97 @@ pub struct EmitRequest {
     pub length: u64,
     /// W3C trace context, empty when not traced.
     pub traceparent: String,
-    /// Microseconds that the worker waits for the answer (`wire::remaining`).
+    /// Longest wait of the worker for the answer in microseconds (`wire::remaining`).
     pub remaining_us: u64,
 }
 
-/// Whether a one-way message is kept.
+/// Result of storing a one-way message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EmitReply {
-    /// Errno number of the guest ABI; 0 = kept.
+    /// Errno number of the guest ABI; 0 = stored.
     pub errno: i32,
     /// [`Detail`](super::envelope::Detail) of the errno, by its number.
     #[serde(default)]
     pub detail: i32,
-    /// Why not.
+    /// The reason.
     pub message: String,
 }
 
-/// Question for a route.
+/// A request for a route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResolveRequest {
     /// Name of the function to call, in the caller's scope.
     pub target: String,
-    /// Instances that did not answer this caller; the shim tries others first.
+    /// Instances that recently did not answer this caller; used last.
     pub avoid: Vec<String>,
-    /// Instances that this worker has connections to: only others will do.
+    /// Instances with connections from this worker; not used.
     pub held: Vec<String>,
-    /// Only an instance of the caller's own group will do: those that are held are not.
+    /// True for an instance of the caller's own group only; held ones do not count.
     pub nearer: bool,
 }
 
-/// Answer: a route, or an errno with its reasons.
+/// A route, or an errno with its reasons.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResolveReply {
-    /// The callee runs on this host. Descriptor: `[connection]`, connected to the callee's receiver, the
-    /// hello already sent by the shim.
+    /// The callee runs on this host. Descriptor: `[connection]` to the callee's receiver, on which the shim has sent
+    /// the hello.
     Local {
         /// Instance behind the connection.
         instance: String,
-        /// Why this mode, for people.
+        /// The reason for the mode, for people.
         reason: String,
-        /// Largest payload that the callee takes, in bytes.
+        /// Largest payload of the callee in bytes.
         max_payload: u64,
-        /// How many instances of the kind that it takes first the caller has on this host.
+        /// Number of instances on this host of the kind that comes first for the caller.
         instances: usize,
-        /// No instance that starts later would be nearer: it is of the caller's own group, or the caller has none.
+        /// True if the callee is of the caller's own group, or the caller has none: no later instance comes before
+        /// it.
         nearest: bool,
         /// The callee is of the caller's trust group: segments may be lent.
         lends: bool,
     },
-    /// Every instance on this host that would do is one that the worker holds.
+    /// The worker holds every suitable instance on this host.
     NoOther {
-        /// How many there are.
+        /// Their number.
         instances: usize,
     },
-    /// The callee runs on other hosts. Descriptor: `[connection]`, whose other end is the shim; it takes and
-    /// answers the same frames as a local callee, and sends each call to an instance that is there then.
+    /// The callee runs on other hosts. Descriptor: `[connection]`, whose other end is the shim. It takes and answers
+    /// the same frames as a local callee, and sends each call to a running instance.
     Networked {
-        /// Why this mode, for people.
+        /// The reason for the mode, for people.
         reason: String,
-        /// Largest payload that any instance takes, in bytes.
+        /// Largest payload of any instance in bytes.
         max_payload: u64,
     },
     /// There is no route.
     Unroutable {
         /// Errno number of the guest ABI.
         errno: i32,
-        /// What was looked for and where, or which rule forbids it.
+        /// What the shim looked for and where, or the rule that forbids it.
         message: String,
     },
 }
 
-/// What one edge (caller → callee in one mode) did since the last report.
+/// Metrics of one edge (caller → callee in one mode) since the last report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EdgeReport {
     /// Calling function.
     pub caller: String,
-    /// The module embedded in it that called; empty = its own.
+    /// The calling embedded module; empty = the function itself.
     pub module: String,
     /// Called function.
     pub callee: String,
     /// `embedded`, `local` or `networked`.
     pub mode: String,
-    /// Why that mode.
+    /// The reason for the mode.
     pub reason: String,
-    /// Calls that ended, errors included.
+    /// Ended calls, errors included.
     pub calls: u64,
-    /// Calls that ended with an error.
+    /// Calls with an error.
     pub errors: u64,
     /// Payload bytes sent.
     pub request_bytes: u64,
@@ -425,13 +446,13 @@ pub struct EdgeReport {
     pub latency_ns: BTreeMap<u64, u64>,
 }
 
-/// A control message that is no JSON of the expected shape.
+/// A control message that is not JSON of the expected shape.
 #[derive(Debug, thiserror::Error)]
 #[error("control message of {length} bytes cannot be read: {source}")]
 pub struct ControlCodecError {
     /// Bytes received.
     pub length: usize,
-    /// What the parser says.
+    /// The parser's error.
     #[source]
     pub source: serde_json::Error,
 }
@@ -443,10 +464,10 @@ pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
         .expect("control messages have string keys and no failing serializers")
 }
 
-/// A control message from its bytes.
+/// Decodes a control message.
 ///
 /// # Errors
-/// When the bytes are no message of type `T`.
+/// When the bytes are not a message of type `T`.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ControlCodecError> {
     serde_json::from_slice(bytes)
         .map_err(|source| ControlCodecError { length: bytes.len(), source })

@@ -1,7 +1,8 @@
-//! Which destinations on the network a function may reach (`cwasi.network`), and the socket functions that need that.
+//! The rules of `cwasi.network`: allowed destinations, and the socket functions that need the annotation. Used by
+//! shim daemon and workers. Pure.
 //!
-//! Entries name addresses, networks or host names, each with a port. This file decides about names and addresses
-//! alone; that a name stands for an address is for the resolver to say (`vm::sockets`).
+//! Entries name addresses, networks or host names, each with a port. This file decides about names and about
+//! addresses; the resolver maps names to addresses (`vm::sockets`).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -27,7 +28,7 @@ pub const SOCKET_FUNCTIONS: [(&str, &[u32]); 4] =
     [("sock_accept", &[3]), ("sock_recv", &[6]), ("sock_send", &[5]), ("sock_shutdown", &[2])];
 
 /// The engine's own socket functions, with the numbers of `i32` parameters that they have; two numbers are two versions.
-/// The engine takes a function of another type for the newer version and reads parameters that nobody passed, so no other
+/// The engine takes a function of another type for the newer version and reads parameters that the guest did not pass, so no other
 /// type may come through.
 pub const SOCKET_EXTENSIONS: [(&str, &[u32]); 23] = [
     ("sock_open", &[3]),
@@ -71,8 +72,8 @@ pub fn needs_egress(name: &str) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Egress {
-    /// What is allowed; everything else is not.
-    pub entries: Vec<Entry>,
+    /// The allowed destinations; all others are refused.
+    pub entries: Vec<EgressEntry>,
     /// `/etc/hosts` of the container is a mount, and not a file of the image.
     pub trusts_hosts: bool,
     /// `/etc/resolv.conf` likewise.
@@ -108,9 +109,9 @@ impl Egress {
 /// One destination: `host:port`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Entry {
+pub struct EgressEntry {
     /// Which hosts.
-    pub host: Host,
+    pub host: EgressHost,
     /// Which of their ports.
     pub ports: Ports,
 }
@@ -118,7 +119,7 @@ pub struct Entry {
 /// Hosts of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Host {
+pub enum EgressHost {
     /// `*`: all names and addresses.
     Any,
     /// A name in lower case.
@@ -139,7 +140,7 @@ pub enum Ports {
     One(u16),
 }
 
-impl Host {
+impl EgressHost {
     fn has_address(&self, address: IpAddr) -> bool {
         match self {
             Self::Any => true,
@@ -233,11 +234,11 @@ fn translated(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// What is wrong with an entry.
+/// A malformed entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
     /// Nothing that can be read.
-    #[error("is no name, *.domain, address or network")]
+    #[error("is not a name, *.domain, address or network")]
     Host,
     /// Between brackets only IPv6 is.
     #[error("has brackets that hold no IPv6 address or network")]
@@ -256,7 +257,7 @@ pub enum EntryError {
     HostBits(IpNet),
 }
 
-impl FromStr for Entry {
+impl FromStr for EgressEntry {
     type Err = EntryError;
 
     fn from_str(text: &str) -> Result<Self, EntryError> {
@@ -268,13 +269,13 @@ impl FromStr for Entry {
             };
             let network = network(&format!("{inside}{prefix}"))?;
             return match network {
-                Some(IpNet::V6(_)) => entry(network.map(Host::Network), port),
+                Some(IpNet::V6(_)) => entry(network.map(EgressHost::Network), port),
                 _ => Err(EntryError::Brackets),
             };
         }
         // IPv6 without brackets has colons of its own, and no port.
         if let Some(network @ IpNet::V6(_)) = network(text)? {
-            return entry(Some(Host::Network(network)), None);
+            return entry(Some(EgressHost::Network(network)), None);
         }
         let (host, port) = match text.rsplit_once(':') {
             None => (text, None),
@@ -282,27 +283,27 @@ impl FromStr for Entry {
         };
         match (host, network(host)?) {
             (_, Some(IpNet::V6(_))) => Err(EntryError::Host),
-            (_, Some(network)) => entry(Some(Host::Network(network)), port),
-            ("*", _) => entry(Some(Host::Any), port),
+            (_, Some(network)) => entry(Some(EgressHost::Network(network)), port),
+            ("*", _) => entry(Some(EgressHost::Any), port),
             (host, _) => match host.strip_prefix("*.") {
-                Some(domain) => entry(host_name(domain).map(Host::Below), port),
-                None => entry(host_name(host).map(Host::Name), port),
+                Some(domain) => entry(host_name(domain).map(EgressHost::Below), port),
+                None => entry(host_name(host).map(EgressHost::Name), port),
             },
         }
     }
 }
 
-fn entry(host: Option<Host>, port: Option<&str>) -> Result<Entry, EntryError> {
+fn entry(host: Option<EgressHost>, port: Option<&str>) -> Result<EgressEntry, EntryError> {
     let host = host.ok_or(EntryError::Host)?;
     let ports = match (port, &host) {
-        (None, Host::Network(_)) | (Some("*"), _) => Ports::Any,
+        (None, EgressHost::Network(_)) | (Some("*"), _) => Ports::Any,
         (None, _) => return Err(EntryError::NoPort),
         (Some(port), _) => {
             let number = port.parse().ok().filter(|number| *number > 0);
             Ports::One(number.ok_or_else(|| EntryError::Port(port.to_owned()))?)
         }
     };
-    Ok(Entry { host, ports })
+    Ok(EgressEntry { host, ports })
 }
 
 /// An address or a network; `None` when the text is neither.
@@ -319,14 +320,14 @@ fn network(text: &str) -> Result<Option<IpNet>, EntryError> {
     Ok(Some(network))
 }
 
-impl fmt::Display for Entry {
+impl fmt::Display for EgressEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.host {
-            Host::Any => f.write_str("*")?,
-            Host::Name(name) => f.write_str(name)?,
-            Host::Below(domain) => write!(f, "*.{domain}")?,
-            Host::Network(IpNet::V4(network)) => write!(f, "{network}")?,
-            Host::Network(IpNet::V6(network)) => write!(f, "[{network}]")?,
+            EgressHost::Any => f.write_str("*")?,
+            EgressHost::Name(name) => f.write_str(name)?,
+            EgressHost::Below(domain) => write!(f, "*.{domain}")?,
+            EgressHost::Network(IpNet::V4(network)) => write!(f, "{network}")?,
+            EgressHost::Network(IpNet::V6(network)) => write!(f, "[{network}]")?,
         }
         match self.ports {
             Ports::Any => f.write_str(":*"),

@@ -3,7 +3,7 @@
 use protobuf::EnumOrUnknown;
 
 pub use super::generated::envelope::{
-    Assignment, Detail, Group, Hello, Join, Line, Part, Request, Response, Undelivered,
+    Assignment, Detail, Group, Hello, Join, Part, Request, Response, SharedConnection, Undelivered,
 };
 use super::ids::{CallId, Identity, RunId};
 
@@ -45,7 +45,7 @@ impl Request {
         CallId::from_slice(&self.call_id)
     }
 
-    /// The run that the call belongs to: its own when nobody said. `None` without an id.
+    /// The run of the call; its own id if the caller gave none. `None` without an id.
     #[must_use]
     pub fn run_id(&self) -> Option<RunId> {
         RunId::from_slice(&self.run).or_else(|| self.id().map(|id| RunId(id.0)))
@@ -54,14 +54,14 @@ impl Request {
 
 /// How a call ended, beside its response or its error's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct CallStatus {
     /// Errno of the guest ABI, 0 = answered.
     pub errno: i32,
     /// What the errno leaves open.
     pub detail: Detail,
 }
 
-impl Outcome {
+impl CallStatus {
     /// With a response.
     pub const ANSWERED: Self = Self { errno: 0, detail: Detail::DETAIL_NONE };
 
@@ -75,15 +75,15 @@ impl Outcome {
 impl Response {
     /// The end of one call.
     #[must_use]
-    pub fn of(id: CallId, outcome: Outcome) -> Self {
-        let Outcome { errno, detail } = outcome;
+    pub fn of(id: CallId, outcome: CallStatus) -> Self {
+        let CallStatus { errno, detail } = outcome;
         Self { call_id: id.0.to_vec(), errno, detail: detail.into(), ..Self::default() }
     }
 
     /// How the call ended.
     #[must_use]
-    pub fn outcome(&self) -> Outcome {
-        Outcome::read(self.errno, self.detail)
+    pub fn outcome(&self) -> CallStatus {
+        CallStatus::read(self.errno, self.detail)
     }
 
     /// The call's id; `None` when the peer sent something else than 16 bytes.
@@ -104,8 +104,8 @@ impl Part {
 impl Undelivered {
     /// How the call ended.
     #[must_use]
-    pub fn outcome(&self) -> Outcome {
-        Outcome::read(self.errno, self.detail)
+    pub fn outcome(&self) -> CallStatus {
+        CallStatus::read(self.errno, self.detail)
     }
 
     /// The call's id; `None` when it has not 16 bytes.

@@ -18,7 +18,7 @@
 
 use protobuf::Message;
 
-use super::envelope::{Assignment, Hello, Line, Part, Request, Response, Undelivered};
+use super::envelope::{Assignment, Hello, Part, Request, Response, SharedConnection, Undelivered};
 
 /// Version of the frame layout.
 pub const FRAME_VERSION: u8 = 1;
@@ -49,8 +49,8 @@ pub enum Kind {
     Assignment = 4,
     /// [`Part`] and its payload.
     Part = 5,
-    /// [`Line`], without a payload.
-    Line = 6,
+    /// [`SharedConnection`], without a payload.
+    SharedConnection = 6,
     /// [`Undelivered`] and its payload.
     Undelivered = 7,
 }
@@ -76,8 +76,8 @@ impl Enveloped for Assignment {
 impl Enveloped for Part {
     const KIND: Kind = Kind::Part;
 }
-impl Enveloped for Line {
-    const KIND: Kind = Kind::Line;
+impl Enveloped for SharedConnection {
+    const KIND: Kind = Kind::SharedConnection;
 }
 impl Enveloped for Undelivered {
     const KIND: Kind = Kind::Undelivered;
@@ -224,7 +224,7 @@ pub fn decode(message: &[u8]) -> Result<Frame<'_>, FrameError> {
         3 => Kind::Response,
         4 => Kind::Assignment,
         5 => Kind::Part,
-        6 => Kind::Line,
+        6 => Kind::SharedConnection,
         7 => Kind::Undelivered,
         _ => return Err(FrameError::Kind { kind, flags }),
     };

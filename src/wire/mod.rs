@@ -1,11 +1,11 @@
-//! What processes say to each other: pure data and its codecs, no I/O, no clocks, no async.
+//! Messages between processes: pure data and its codecs, no I/O, no clocks, no async. Used by every process.
 //!
 //! - [`control`]: shim ↔ zygote ↔ sandbox, JSON, trusted peers on inherited socketpairs.
-//! - [`egress`]: which destinations on the network a function may reach.
+//! - [`egress`]: the rules of `cwasi.network`.
 //! - [`envelope`] and [`frame`]: caller ↔ callee, one frame per `SOCK_SEQPACKET` message.
 //! - [`ids`]: the names of calls, functions and instances.
 //! - [`network`]: node to node, through Redis.
-//! - [`remaining`]: what is left of a deadline, between processes and nodes.
+//! - [`remaining`]: deadlines as remaining time, between processes and nodes.
 
 pub mod control;
 pub mod egress;

@@ -1,11 +1,11 @@
-//! What nodes tell each other through Redis (`proto/network.proto`): messages, their version, locations.
+//! Messages between nodes through Redis (`proto/network.proto`): their version, locations. Used by shim daemons.
 //!
-//! A message comes from another node's shim, or from whoever else may write to that Redis, so it is input
-//! like any other: bounded, and used only after [`decode`] and the typed accessors here.
+//! Invariant: a message is untrusted input, because every client of that Redis can write it. It is bounded, and used
+//! only after [`decode`] and through the typed accessors here.
 
 use protobuf::{EnumOrUnknown, Message, MessageField};
 
-use super::envelope::Outcome;
+use super::envelope::CallStatus;
 pub use super::generated::network::{
     Answer, AnswerKind, Call, Caller, Claim, Event, LocationRecord, Payload,
 };
@@ -82,7 +82,7 @@ versioned!(
     Event => KEPT_VERSION
 );
 
-/// A message as sent, whatever its version says: enough to tell its sender what is wrong.
+/// A message with any version: enough to answer its sender with an error.
 ///
 /// # Errors
 /// When it is too long or no message of type `T`.
@@ -192,7 +192,13 @@ impl Call {
 impl Answer {
     /// An answer to one publication.
     #[must_use]
-    pub fn of(from: &str, id: TryId, kind: AnswerKind, outcome: Outcome, payload: Payload) -> Self {
+    pub fn of(
+        from: &str,
+        id: TryId,
+        kind: AnswerKind,
+        outcome: CallStatus,
+        payload: Payload,
+    ) -> Self {
         Self {
             version: CALL_VERSION,
             try_id: id.0.to_vec(),
@@ -207,8 +213,8 @@ impl Answer {
 
     /// How the call ended.
     #[must_use]
-    pub fn outcome(&self) -> Outcome {
-        Outcome::read(self.errno, self.detail)
+    pub fn outcome(&self) -> CallStatus {
+        CallStatus::read(self.errno, self.detail)
     }
 }
 

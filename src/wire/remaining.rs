@@ -1,7 +1,7 @@
-//! How long a caller still waits, as it travels from process to process.
+//! The remaining time of a deadline, as it travels between processes and hosts.
 //!
-//! Clocks of two hosts differ, so a deadline travels as the time that is left of it. Whoever sends converts its deadline
-//! once, whoever receives makes a deadline of it once. Within a host a deadline is a moment (`sys::clock`).
+//! Clocks of two hosts differ, so a deadline travels as remaining time. The sender converts its deadline once, and
+//! the receiver converts it back once. Within a host a deadline is a time of one clock (`sys::clock`).
 
 use std::time::Duration;
 

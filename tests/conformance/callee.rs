@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cwasi::modes::local::receiver::Event;
-use cwasi::modes::local::{Incoming, Receiver, respond, send_payload};
-use cwasi::modes::{Outgoing, Payload};
+use cwasi::modes::local::receiver::ConnectionEvent;
+use cwasi::modes::local::{IncomingRequest, Receiver, respond, send_payload};
+use cwasi::modes::{OutgoingPayload, Payload};
 use cwasi::sys::pool::SegmentPool;
 use cwasi::sys::segment::Segment;
 use cwasi::sys::seqpacket;
@@ -80,16 +80,16 @@ fn serve(mut receiver: Receiver, stop: &AtomicBool) {
         let ids: Vec<_> = receiver.ready().collect();
         for id in ids {
             match receiver.next_event(id) {
-                Event::Idle => {}
-                Event::Request(incoming) => {
+                ConnectionEvent::Idle => {}
+                ConnectionEvent::Request(incoming) => {
                     busy = true;
                     answer(*incoming, pool.clone());
                 }
-                Event::Refused { reply_to, id, error } => {
+                ConnectionEvent::Refused { connection, id, error } => {
                     busy = true;
-                    drop(respond(reply_to.as_fd(), id, &Err(error), None));
+                    drop(respond(connection.fd.as_fd(), id, &Err(error), None));
                 }
-                Event::Introduced | Event::Closed { .. } => busy = true,
+                ConnectionEvent::Introduced | ConnectionEvent::Closed { .. } => busy = true,
             }
         }
         if !busy {
@@ -98,15 +98,15 @@ fn serve(mut receiver: Receiver, stop: &AtomicBool) {
     }
 }
 
-fn answer(incoming: Incoming, pool: SegmentPool) {
-    let connection: OwnedFd = incoming.reply_to.as_fd().try_clone_to_owned().unwrap();
-    let (id, payload, lends) = (incoming.id, incoming.payload, incoming.lends);
+fn answer(incoming: IncomingRequest, pool: SegmentPool) {
+    let connection: OwnedFd = incoming.connection.fd.as_fd().try_clone_to_owned().unwrap();
+    let (id, payload, lends) = (incoming.id, incoming.payload, incoming.connection.lends);
     std::thread::spawn(move || {
         let payload = payload.into_vec().unwrap();
         let answer = match callee(&payload) {
             Some(Ok(bytes)) if lends => {
                 let response = Response { call_id: id.0.to_vec(), ..Response::default() };
-                let bytes = Outgoing::Bytes(&bytes);
+                let bytes = OutgoingPayload::Bytes(&bytes);
                 drop(send_payload(connection.as_fd(), &response, bytes, Some(&pool), None));
                 return;
             }

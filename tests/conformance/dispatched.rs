@@ -4,10 +4,10 @@
 use std::sync::mpsc::{Sender, channel};
 
 use cwasi::dispatcher::{Dispatcher, Resolve, Settings};
-use cwasi::modes::{CallError, Outgoing, Payload};
+use cwasi::modes::{CallError, OutgoingPayload, Payload};
+use cwasi::sys::clock::Deadline;
 use cwasi::sys::pool::SegmentPool;
 use cwasi::sys::segment::Segment;
-use cwasi::sys::seqpacket::Deadline;
 
 use crate::{Apart, Bench, Caller, MAX_PAYLOAD};
 
@@ -84,7 +84,8 @@ impl<B: Reachable> Apart for Started<B> {
 }
 
 /// How a call is made.
-type Way<R> = fn(&mut Dispatcher<R>, Outgoing<'_>, Deadline) -> Result<Payload, CallError>;
+type Way<R> =
+    fn(&mut Dispatcher<R>, OutgoingPayload<'_>, Option<Deadline>) -> Result<Payload, CallError>;
 
 type Job<R> = Box<dyn FnOnce(&mut Dispatcher<R>) + Send>;
 
@@ -115,17 +116,21 @@ enum Sent {
 }
 
 impl<R: Resolve + Send + 'static> Caller for Dispatched<R> {
-    fn call(&mut self, payload: Outgoing<'_>, deadline: Deadline) -> Result<Vec<u8>, CallError> {
+    fn call(
+        &mut self,
+        payload: OutgoingPayload<'_>,
+        deadline: Option<Deadline>,
+    ) -> Result<Vec<u8>, CallError> {
         let sent = match payload {
-            Outgoing::Bytes(bytes) => Sent::Bytes(bytes.to_vec()),
-            Outgoing::Segment(segment) => Sent::Segment(segment.to_segment().unwrap()),
+            OutgoingPayload::Bytes(bytes) => Sent::Bytes(bytes.to_vec()),
+            OutgoingPayload::Segment(segment) => Sent::Segment(segment.to_segment().unwrap()),
         };
         let call = self.call;
         let (answer, answered) = channel();
         let job: Job<R> = Box::new(move |dispatcher| {
             let payload = match &sent {
-                Sent::Bytes(bytes) => Outgoing::Bytes(bytes),
-                Sent::Segment(segment) => Outgoing::Segment(segment.into()),
+                Sent::Bytes(bytes) => OutgoingPayload::Bytes(bytes),
+                Sent::Segment(segment) => OutgoingPayload::Segment(segment.into()),
             };
             let ended = call(dispatcher, payload, deadline);
             answer.send(ended.map(|payload| payload.into_vec().unwrap())).unwrap();

@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use cwasi::dispatcher::{Dispatcher, EmbeddedCalls, Question, Resolve, Resolved, Settings};
-use cwasi::modes::{CallError, Outgoing, Payload};
-use cwasi::sys::clock::{Deadline, from_monotonic};
+use cwasi::dispatcher::{Dispatcher, EmbeddedCalls, Resolve, ResolvedRoute, RouteQuery, Settings};
+use cwasi::modes::{CallError, OutgoingPayload, Payload};
+use cwasi::sys::clock::Deadline;
 use cwasi::vm::compile::compile_unlimited;
 use cwasi::vm::{
-    Context, Engine, EngineOptions, FunctionCalls, Handled, Host, InstanceSpec, Level, LogSink,
-    Module, WasmEdge, reactor,
+    Context, Engine, EngineOptions, FunctionCalls, HandlerOutcome, Host, InstanceSpec, Level,
+    LogSink, Module, WasmEdge, reactor,
 };
 use cwasi::wire::control::{EdgeReport, EmbeddedModule, ModeHint};
-use cwasi::wire::envelope::{Detail, Outcome};
+use cwasi::wire::envelope::{CallStatus, Detail};
 
 use crate::{Bench, Caller, MAX_PAYLOAD};
 
@@ -136,7 +136,11 @@ fn artifacts() -> &'static Artifacts {
 struct Nowhere;
 
 impl Resolve for Nowhere {
-    fn resolve(&mut self, question: &Question<'_>, _: Deadline) -> Result<Resolved, CallError> {
+    fn resolve(
+        &mut self,
+        question: &RouteQuery<'_>,
+        _: Option<Deadline>,
+    ) -> Result<ResolvedRoute, CallError> {
         Err(CallError::NoSuchFunction { message: question.target.to_owned() })
     }
 
@@ -145,7 +149,7 @@ impl Resolve for Nowhere {
 
 struct Order {
     payload: Vec<u8>,
-    deadline: Option<u64>,
+    deadline: Option<Deadline>,
 }
 
 /// A caller's life: one instance per order, until nobody orders any more.
@@ -169,19 +173,19 @@ fn live(caller: &Path, orders: &Receiver<Order>, answers: &Sender<Result<Vec<u8>
     let module = engine.load_with(caller, &embedded).unwrap();
     for order in orders {
         let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
-        let deadline = order.deadline.map(from_monotonic);
+        let deadline = order.deadline.map(Deadline::to_instant);
         host.begin(Context { deadline, ..Context::default() });
         let payload = Payload::Inline(order.payload);
         let answer = match reactor::handle(&mut instance, &payload, &mut host) {
-            Handled::Answered(bytes) => match bytes.split_first().unwrap() {
+            HandlerOutcome::Answered(bytes) => match bytes.split_first().unwrap() {
                 (0, response) => Ok(response.to_vec()),
                 (errno, text) => {
                     let text = String::from_utf8_lossy(text).into_owned();
                     let (errno, detail) = (i32::from(*errno), Detail::DETAIL_NONE);
-                    Err(CallError::from_wire(Outcome { errno, detail }, text, "callee"))
+                    Err(CallError::from_wire(CallStatus { errno, detail }, text, "callee"))
                 }
             },
-            Handled::Trapped(trap) => Err(CallError::Trapped { message: trap.to_string() }),
+            HandlerOutcome::Trapped(trap) => Err(CallError::Trapped { message: trap.to_string() }),
             other => panic!("{other:?}"),
         };
         host.end();
@@ -239,11 +243,15 @@ pub struct EmbeddedCaller {
 }
 
 impl Caller for EmbeddedCaller {
-    fn call(&mut self, payload: Outgoing<'_>, deadline: Deadline) -> Result<Vec<u8>, CallError> {
+    fn call(
+        &mut self,
+        payload: OutgoingPayload<'_>,
+        deadline: Option<Deadline>,
+    ) -> Result<Vec<u8>, CallError> {
         // The caller's request brings it: the call itself is made from the guest's memory.
         let payload = match payload {
-            Outgoing::Bytes(bytes) => bytes.to_vec(),
-            Outgoing::Segment(segment) => segment.to_segment().unwrap().to_vec().unwrap(),
+            OutgoingPayload::Bytes(bytes) => bytes.to_vec(),
+            OutgoingPayload::Segment(segment) => segment.to_segment().unwrap().to_vec().unwrap(),
         };
         self.orders.send(Order { payload, deadline }).unwrap();
         self.answers.recv().unwrap()
@@ -261,7 +269,7 @@ fn nothing_leaks() {
 #[test]
 fn a_call_after_its_deadline_is_not_made() {
     let mut caller = Embedded::start().caller();
-    let ended = caller.call(Outgoing::Bytes(b"e"), Some(1));
+    let ended = caller.call(OutgoingPayload::Bytes(b"e"), Some(Deadline::at_ns(1)));
     assert!(matches!(ended, Err(CallError::Timeout { .. })), "{ended:?}");
 }
 

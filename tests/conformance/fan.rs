@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use cwasi::dispatcher::{Dispatcher, Resolve, Ticket};
-use cwasi::modes::{CallError, Outgoing};
-use cwasi::sys::clock::monotonic_ns;
+use cwasi::dispatcher::{CallTicket, Dispatcher, Resolve};
+use cwasi::modes::{CallError, OutgoingPayload};
+use cwasi::sys::clock::Deadline;
 use cwasi::sys::segment::Segment;
 use cwasi_abi::{CALLS_IN_FLIGHT_MAX, INLINE_MAX};
 
@@ -14,18 +14,18 @@ use crate::held::Held;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn soon(wait: Duration) -> Option<u64> {
-    Some(monotonic_ns() + u64::try_from(wait.as_nanos()).unwrap())
+fn soon(wait: Duration) -> Option<Deadline> {
+    Some(Deadline::after(wait))
 }
 
-fn start<R: Resolve>(dispatcher: &mut Dispatcher<R>, payload: &[u8]) -> Ticket {
-    dispatcher.start("callee", Outgoing::Bytes(payload), None, soon(PATIENCE)).unwrap()
+fn start<R: Resolve>(dispatcher: &mut Dispatcher<R>, payload: &[u8]) -> CallTicket {
+    dispatcher.start("callee", OutgoingPayload::Bytes(payload), None, soon(PATIENCE)).unwrap()
 }
 
 type End = Result<Vec<u8>, CallError>;
 
 /// Calls whose end is not known yet, and their places.
-type Open = Vec<(usize, Ticket)>;
+type Open = Vec<(usize, CallTicket)>;
 
 /// The next end of the calls in `open`.
 fn next_end<R: Resolve>(dispatcher: &mut Dispatcher<R>, open: &mut Open) -> (usize, End) {
@@ -36,7 +36,7 @@ fn next_end<R: Resolve>(dispatcher: &mut Dispatcher<R>, open: &mut Open) -> (usi
 }
 
 /// The ends of all `tickets`, by their place, in the order in which they ended.
-fn ends<R: Resolve>(dispatcher: &mut Dispatcher<R>, tickets: &[Ticket]) -> Vec<(usize, End)> {
+fn ends<R: Resolve>(dispatcher: &mut Dispatcher<R>, tickets: &[CallTicket]) -> Vec<(usize, End)> {
     let mut open: Open = tickets.iter().copied().enumerate().collect();
     tickets.iter().map(|_| next_end(dispatcher, &mut open)).collect()
 }
@@ -111,7 +111,7 @@ pub fn one_segment_goes_to_many_calls<B: Reachable>() {
     let segment = Segment::copy_of(&bytes).unwrap();
     let tickets: Vec<_> = (0..20)
         .map(|_| {
-            let payload = Outgoing::Segment((&segment).into());
+            let payload = OutgoingPayload::Segment((&segment).into());
             dispatcher.start("callee", payload, None, soon(PATIENCE)).unwrap()
         })
         .collect();
@@ -126,7 +126,7 @@ pub fn each_call_has_its_own_deadline<B: Reachable>() {
     let payload = held.payload().to_vec();
     // Time enough to be accepted.
     let short = soon(Duration::from_secs(1));
-    let late = dispatcher.start("callee", Outgoing::Bytes(b"n"), None, short).unwrap();
+    let late = dispatcher.start("callee", OutgoingPayload::Bytes(b"n"), None, short).unwrap();
     let good = start(&mut dispatcher, &payload);
     let mut open = vec![(0, late), (1, good)];
     let first = next_end(&mut dispatcher, &mut open);
@@ -141,7 +141,7 @@ pub fn a_wait_that_ends_early_loses_nothing<B: Reachable>() {
     let held = Held::new(b'w');
     let payload = held.payload().to_vec();
     let ticket = start(&mut dispatcher, &payload);
-    assert!(dispatcher.wait(&[ticket], Some(0)).is_none());
+    assert!(dispatcher.wait(&[ticket], Some(Deadline::PASSED)).is_none());
     assert!(dispatcher.wait(&[ticket], soon(Duration::from_millis(20))).is_none());
     held.release();
     assert_eq!(ends(&mut dispatcher, &[ticket]), [(0, Ok(payload))]);
@@ -155,7 +155,7 @@ pub fn a_call_that_waits_works_among_calls_in_flight<B: Reachable>() {
     let payloads = [&payload[..], b"e2", b"e3"];
     let tickets = payloads.map(|payload| start(&mut dispatcher, payload));
     for _ in 0..20 {
-        let answer = dispatcher.call("callee", Outgoing::Bytes(b"e-now"), soon(PATIENCE));
+        let answer = dispatcher.call("callee", OutgoingPayload::Bytes(b"e-now"), soon(PATIENCE));
         assert_eq!(answer.unwrap().into_vec().unwrap(), b"e-now");
     }
     held.release();
@@ -191,7 +191,7 @@ pub fn what_an_invocation_leaves_is_forgotten_and_the_next_one_is_served<B: Reac
         }
         dispatcher.end();
         held.release();
-        let answer = dispatcher.call("callee", Outgoing::Bytes(b"e-next"), soon(PATIENCE));
+        let answer = dispatcher.call("callee", OutgoingPayload::Bytes(b"e-next"), soon(PATIENCE));
         assert_eq!(answer.unwrap().into_vec().unwrap(), b"e-next");
     }
 }
@@ -201,10 +201,10 @@ pub fn forgotten_calls_count_until_they_end<B: Reachable>() {
     let mut dispatcher = dispatcher(bench.resolver());
     let short = soon(Duration::from_secs(2));
     for _ in 0..CALLS_IN_FLIGHT_MAX {
-        let started = dispatcher.start("callee", Outgoing::Bytes(b"n"), None, short);
+        let started = dispatcher.start("callee", OutgoingPayload::Bytes(b"n"), None, short);
         dispatcher.forget(started.unwrap());
     }
-    let full = || Outgoing::Bytes(b"e");
+    let full = || OutgoingPayload::Bytes(b"e");
     // Unless starting them has taken that long.
     if short > soon(Duration::ZERO) {
         assert!(dispatcher.start("callee", full(), None, short).is_err());

@@ -4,11 +4,13 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use cwasi::dispatcher::{Question, Resolve, Resolved, Route};
+use cwasi::dispatcher::{Resolve, ResolvedRoute, Route, RouteQuery};
+use cwasi::modes::causes::Unreached;
 use cwasi::modes::local::{LocalRoute, send_frame};
-use cwasi::modes::{CallError, Outgoing, Payload};
+use cwasi::modes::{CallError, OutgoingPayload, Payload};
+use cwasi::sys::clock::Deadline;
 use cwasi::sys::pool::SegmentPool;
-use cwasi::sys::seqpacket::{self, Deadline};
+use cwasi::sys::seqpacket;
 use cwasi::wire::control::EdgeReport;
 use cwasi::wire::envelope::Hello;
 
@@ -72,20 +74,25 @@ pub struct ToReceiver {
 }
 
 impl Resolve for ToReceiver {
-    fn resolve(&mut self, question: &Question<'_>, _: Deadline) -> Result<Resolved, CallError> {
+    fn resolve(
+        &mut self,
+        question: &RouteQuery<'_>,
+        _: Option<Deadline>,
+    ) -> Result<ResolvedRoute, CallError> {
         if !question.held.is_empty() {
-            return Ok(Resolved { route: None, instances: 1 });
+            return Ok(ResolvedRoute { route: None, instances: 1 });
         }
         let connection = seqpacket::connect_to(&self.socket).map_err(|error| {
             let target = question.target.to_owned();
-            CallError::Unreachable { target, message: error.to_string() }
+            let cause = Unreached::Unsent { error: error.to_string() };
+            CallError::Unreachable { target, cause }
         })?;
         let hello = Hello::of(&identity("caller"), "", "1").lending(self.says);
         send_frame(connection.as_fd(), &hello, b"", &[], None).unwrap();
         let (instance, lends) = ("1".to_owned(), self.believes);
         let local = LocalRoute { instance, connection, max_request: MAX_PAYLOAD, lends };
         let route = Route::Local { local, reason: String::new(), nearest: true };
-        Ok(Resolved { route: Some(route), instances: 1 })
+        Ok(ResolvedRoute { route: Some(route), instances: 1 })
     }
 
     fn report(&mut self, _: Vec<EdgeReport>) {}
@@ -106,7 +113,7 @@ mod lending {
         let payload = [b'e'; 100_000];
         let mut calls = || {
             for _ in 0..50 {
-                let answer = caller.call("callee", Outgoing::Bytes(&payload), None).unwrap();
+                let answer = caller.call("callee", OutgoingPayload::Bytes(&payload), None).unwrap();
                 let Payload::Segment(answer) = answer else { panic!("inline") };
                 assert!(answer.token().is_some() && answer.to_vec().unwrap() == payload);
             }
@@ -127,7 +134,8 @@ mod lending {
         let pool = SegmentPool::new(MAX_PAYLOAD);
         let lent = pool.copy_of(&[b'e'; 100_000]).unwrap();
         let mut outsider = dispatcher(bench.resolver()).lending(Some(pool));
-        let answer = outsider.call("callee", Outgoing::Segment((&lent).into()), None).unwrap();
+        let answer =
+            outsider.call("callee", OutgoingPayload::Segment((&lent).into()), None).unwrap();
         let Payload::Segment(answer) = answer else { panic!("inline") };
         assert!(answer.token().is_none() && answer.to_vec().unwrap() == [b'e'; 100_000]);
     }
@@ -138,7 +146,7 @@ mod lending {
         let call = |says, believes| {
             let resolver = ToReceiver { says, believes, ..bench.resolver() };
             let mut caller = dispatcher(resolver).lending(Lending::pool());
-            caller.call("callee", Outgoing::Bytes(&[b'e'; 100_000]), None)
+            caller.call("callee", OutgoingPayload::Bytes(&[b'e'; 100_000]), None)
         };
         let liar = call(false, true);
         assert!(matches!(liar, Err(CallError::Broken { .. })), "{liar:?}");

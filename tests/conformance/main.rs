@@ -18,8 +18,8 @@ mod suite;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use cwasi::modes::{CallError, Outgoing, Overload};
-use cwasi::sys::seqpacket::Deadline;
+use cwasi::modes::{CallError, OutgoingPayload, Overload};
+use cwasi::sys::clock::Deadline;
 
 /// Largest payload of the suite's callee in bytes: above a frame, small enough to be quick.
 pub const MAX_PAYLOAD: u64 = 3 << 20;
@@ -44,7 +44,11 @@ pub trait Apart: Bench {
 /// A caller's end of one mode.
 pub trait Caller {
     /// One call of the callee.
-    fn call(&mut self, payload: Outgoing<'_>, deadline: Deadline) -> Result<Vec<u8>, CallError>;
+    fn call(
+        &mut self,
+        payload: OutgoingPayload<'_>,
+        deadline: Option<Deadline>,
+    ) -> Result<Vec<u8>, CallError>;
 }
 
 /// What the callee does with a payload: the first byte chooses.
@@ -60,7 +64,7 @@ pub fn callee(payload: &[u8]) -> Option<Result<Vec<u8>, CallError>> {
         Some(b'r') => Ok(payload.iter().rev().copied().collect()),
         Some(b'f') => Err(CallError::Failed { message: "no such plate".to_owned() }),
         Some(b't') => Err(CallError::Trapped { message: "unreachable".to_owned() }),
-        Some(b'o') => Err(Overload::Said("1 worker, queue of 0".to_owned()).into()),
+        Some(b'o') => Err(Overload::Remote { text: "1 worker, queue of 0".to_owned() }.into()),
         Some(b'w') => {
             held::arrive(payload);
             held::until_released(payload);

@@ -4,12 +4,12 @@
 use std::marker::PhantomData;
 
 use cwasi::coordinator::registry::{Record, Registry};
-use cwasi::dispatcher::{Question, Resolve, Resolved, Route};
+use cwasi::dispatcher::{Resolve, ResolvedRoute, Route, RouteQuery};
 use cwasi::modes::CallError;
 use cwasi::modes::local::LocalRoute;
-use cwasi::modes::networked::Target;
+use cwasi::modes::networked::RedisTarget;
 use cwasi::shim::network::{self, Network};
-use cwasi::sys::seqpacket::Deadline;
+use cwasi::sys::clock::Deadline;
 use cwasi::wire::control::{EdgeReport, ModeHint};
 use cwasi_testbed::redis::{Kind, Redis};
 use tokio::runtime::{Handle, Runtime};
@@ -42,7 +42,7 @@ struct Node {
 }
 
 impl Node {
-    fn start(name: &str, target: &Target, callee: &Callee) -> Self {
+    fn start(name: &str, target: &RedisTarget, callee: &Callee) -> Self {
         let reactor =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let reactor = reactor.unwrap();
@@ -69,7 +69,7 @@ impl<S: Server> Reachable for Networked<S> {
 
     fn start() -> Self {
         let redis = Redis::start(S::KIND);
-        let target = Target { url: redis.url(), ca: None };
+        let target = RedisTarget { url: redis.url(), ca: None };
         let callee = Callee::start();
         let here = Node::start("here", &target, &callee);
         let there = Node::start("there", &target, &callee);
@@ -110,7 +110,7 @@ pub struct ToNetwork {
 
 impl ToNetwork {
     fn connect(&self) -> LocalRoute {
-        let caller = network::Caller {
+        let caller = network::BridgeCaller {
             identity: identity("caller"),
             group: String::new(),
             workflow: String::new(),
@@ -127,9 +127,13 @@ impl ToNetwork {
 }
 
 impl Resolve for ToNetwork {
-    fn resolve(&mut self, _: &Question<'_>, _: Deadline) -> Result<Resolved, CallError> {
+    fn resolve(
+        &mut self,
+        _: &RouteQuery<'_>,
+        _: Option<Deadline>,
+    ) -> Result<ResolvedRoute, CallError> {
         let (bridge, reason) = (self.connect(), String::new());
-        Ok(Resolved { route: Some(Route::Networked { bridge, reason }), instances: 1 })
+        Ok(ResolvedRoute { route: Some(Route::Networked { bridge, reason }), instances: 1 })
     }
 
     fn report(&mut self, _: Vec<EdgeReport>) {}

@@ -4,8 +4,8 @@
 use std::fs;
 use std::time::Duration;
 
-use cwasi::modes::{CallError, Outgoing};
-use cwasi::sys::clock::monotonic_ns;
+use cwasi::modes::{CallError, OutgoingPayload};
+use cwasi::sys::clock::Deadline;
 use cwasi::sys::segment::Segment;
 use cwasi::wire::frame::INLINE_MAX;
 
@@ -15,15 +15,15 @@ use crate::{Apart, Bench, Caller, MAX_PAYLOAD};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn call<C: Caller>(caller: &mut C, payload: &[u8], wait: Duration) -> Result<Vec<u8>, CallError> {
-    send(caller, Outgoing::Bytes(payload), wait)
+    send(caller, OutgoingPayload::Bytes(payload), wait)
 }
 
 fn send<C: Caller>(
     caller: &mut C,
-    payload: Outgoing<'_>,
+    payload: OutgoingPayload<'_>,
     wait: Duration,
 ) -> Result<Vec<u8>, CallError> {
-    let deadline = monotonic_ns() + u64::try_from(wait.as_nanos()).unwrap();
+    let deadline = Deadline::after(wait);
     caller.call(payload, Some(deadline))
 }
 
@@ -54,13 +54,13 @@ pub fn a_segment_of_the_callers_goes_to_every_call_unchanged<B: Bench>() {
         let segment = Segment::copy_of(&payload).unwrap();
         for _ in 0..3 {
             for caller in [&mut caller, &mut another] {
-                let sent = send(caller, Outgoing::Segment((&segment).into()), PATIENCE);
+                let sent = send(caller, OutgoingPayload::Segment((&segment).into()), PATIENCE);
                 assert!(sent.as_ref() == Ok(&payload), "{len} bytes");
             }
         }
     }
     let large = Segment::copy_of(&pattern(usize::try_from(MAX_PAYLOAD).unwrap() + 1)).unwrap();
-    let refused = send(&mut caller, Outgoing::Segment((&large).into()), PATIENCE);
+    let refused = send(&mut caller, OutgoingPayload::Segment((&large).into()), PATIENCE);
     assert!(matches!(refused, Err(CallError::TooLarge { .. })), "{refused:?}");
 }
 

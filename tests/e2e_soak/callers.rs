@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use cwasi_testbed::scene::wait_for;
 
-use crate::bed::Bed;
+use crate::fixture::Fixture;
 
 /// Callers at a time; the first ones are in the workflow.
 const LANES: u64 = 4;
@@ -20,13 +20,13 @@ const NUMBERS: u64 = 1_000_000;
 /// Starts the lanes; each returns the names of its callers' accounts.
 pub fn start<'scope>(
     scope: &'scope Scope<'scope, '_>,
-    bed: &'scope Bed,
+    fixture: &'scope Fixture,
     end: Instant,
 ) -> Vec<ScopedJoinHandle<'scope, Vec<String>>> {
-    (0..LANES).map(|lane| scope.spawn(move || run_lane(bed, lane, end))).collect()
+    (0..LANES).map(|lane| scope.spawn(move || run_lane(fixture, lane, end))).collect()
 }
 
-fn run_lane(bed: &Bed, lane: u64, end: Instant) -> Vec<String> {
+fn run_lane(fixture: &Fixture, lane: u64, end: Instant) -> Vec<String> {
     let mut accounts = Vec::new();
     for turn in 0.. {
         if Instant::now() >= end {
@@ -35,7 +35,7 @@ fn run_lane(bed: &Bed, lane: u64, end: Instant) -> Vec<String> {
         let id = format!("c{lane}-{turn}");
         let first = (turn * LANES + lane + 1) * NUMBERS;
         let in_workflow = lane < LANES_IN_WORKFLOW;
-        let run = bed.guest(&id, "soak-caller", in_workflow);
+        let run = fixture.guest(&id, "soak-caller", in_workflow);
         let run = run.annotation("cwasi.timeout", TIMEOUT).args([
             format!("/soak/{id}"),
             first.to_string(),
@@ -43,19 +43,19 @@ fn run_lane(bed: &Bed, lane: u64, end: Instant) -> Vec<String> {
             "a".to_owned(),
             "b".to_owned(),
         ]);
-        let shim_kills = bed.shim_kills().load(Ordering::SeqCst);
-        match bed.started(run) {
+        let shim_kills = fixture.shim_kills().load(Ordering::SeqCst);
+        match fixture.started(run) {
             Ok(()) => wait_for(&format!("{id} to end"), || {
-                let tasks = bed.tasks();
+                let tasks = fixture.tasks();
                 (!tasks.iter().any(|task| task.id == id && task.is_running)).then_some(())
             }),
             // What there is of it is removed.
-            Err(_) => bed.note_killed(&id),
+            Err(_) => fixture.note_killed(&id),
         }
-        if in_workflow && bed.shim_kills().load(Ordering::SeqCst) != shim_kills {
-            bed.note_killed(&id);
+        if in_workflow && fixture.shim_kills().load(Ordering::SeqCst) != shim_kills {
+            fixture.note_killed(&id);
         }
-        bed.remove(&id);
+        fixture.remove(&id);
         accounts.push(id);
     }
     accounts

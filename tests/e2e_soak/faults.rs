@@ -9,7 +9,7 @@ use cwasi_testbed::scene::wait_for;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::bed::{Bed, CALLEES, Task};
+use crate::fixture::{CALLEES, Fixture, Task};
 
 /// Between two faults, at most, in milliseconds.
 const PAUSE_MAX_MS: u64 = 400;
@@ -40,14 +40,14 @@ impl Random {
 
 /// Kills, one at a time, and counts them by kind.
 pub struct Faults<'a> {
-    bed: &'a Bed,
+    fixture: &'a Fixture,
     random: Random,
     counts: BTreeMap<&'static str, u32>,
 }
 
 impl<'a> Faults<'a> {
-    pub const fn new(bed: &'a Bed, random: Random) -> Self {
-        Self { bed, random, counts: BTreeMap::new() }
+    pub const fn new(fixture: &'a Fixture, random: Random) -> Self {
+        Self { fixture, random, counts: BTreeMap::new() }
     }
 
     pub const fn counts(&self) -> &BTreeMap<&'static str, u32> {
@@ -59,12 +59,12 @@ impl<'a> Faults<'a> {
         std::thread::sleep(Duration::from_millis(self.random.below(PAUSE_MAX_MS)));
         let kind = self.random.below(100);
         if kind < 8 {
-            self.bed.scene.containerd.restart().unwrap_or_else(|error| panic!("{error:#}"));
+            self.fixture.scene.containerd.restart().unwrap_or_else(|error| panic!("{error:#}"));
             *self.counts.entry("containerd").or_default() += 1;
             return;
         }
         let tasks: Vec<Task> =
-            self.bed.tasks().into_iter().filter(|task| task.is_running).collect();
+            self.fixture.tasks().into_iter().filter(|task| task.is_running).collect();
         let wants_caller = self.random.below(100) < CALLERS_SHARE;
         let is_callee = |task: &Task| CALLEES.iter().any(|callee| callee.id == task.id);
         let (callees, callers): (Vec<Task>, Vec<Task>) = tasks.iter().cloned().partition(is_callee);
@@ -81,13 +81,13 @@ impl<'a> Faults<'a> {
     fn kill_worker(&mut self, task: &Task) {
         let workers: Vec<i32> = children(task.pid).iter().map(|process| process.pid).collect();
         if let Some(worker) = self.random.pick(&workers).copied() {
-            self.bed.note_killed(&task.id);
+            self.fixture.note_killed(&task.id);
             self.kill("worker", worker);
         }
     }
 
     fn kill_init(&mut self, task: &Task) {
-        self.bed.note_killed(&task.id);
+        self.fixture.note_killed(&task.id);
         self.kill("init", task.pid);
         self.restart(std::slice::from_ref(task));
     }
@@ -111,9 +111,9 @@ impl<'a> Faults<'a> {
         let Some(shim) = shim_of(task) else { return };
         let hit: Vec<Task> =
             tasks.iter().filter(|task| shim_of(task) == Some(shim)).cloned().collect();
-        self.bed.shim_kills().fetch_add(1, Ordering::SeqCst);
+        self.fixture.shim_kills().fetch_add(1, Ordering::SeqCst);
         for task in &hit {
-            self.bed.note_killed(&task.id);
+            self.fixture.note_killed(&task.id);
         }
         self.kill("shim", shim);
         self.restart(&hit);
@@ -130,14 +130,14 @@ impl<'a> Faults<'a> {
     /// Callers are their lane's.
     fn restart(&self, killed: &[Task]) {
         wait_for("containerd to see what was killed", || {
-            let tasks = self.bed.tasks();
+            let tasks = self.fixture.tasks();
             let runs =
                 |gone: &Task| tasks.iter().any(|task| task.pid == gone.pid && task.is_running);
             (!killed.iter().any(runs)).then_some(())
         });
         for callee in CALLEES.iter().filter(|callee| killed.iter().any(|task| task.id == callee.id))
         {
-            self.bed.run_again(callee);
+            self.fixture.run_again(callee);
         }
     }
 }

@@ -8,16 +8,16 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 mod account;
-mod bed;
 mod callers;
 mod faults;
+mod fixture;
 
 use std::time::{Duration, Instant};
 
 use account::Account;
-use bed::Bed;
 use cwasi_testbed::place::Slot;
 use faults::{Faults, Random};
+use fixture::Fixture;
 
 /// For the three containerds together.
 const SECONDS: u64 = 60;
@@ -31,23 +31,23 @@ fn soak(slot: Slot) {
     let seed = from_env("CWASI_SOAK_SEED").unwrap_or_else(|| u64::from(std::process::id()));
     let seconds = from_env("CWASI_SOAK_SECONDS").unwrap_or(SECONDS) / Slot::ALL.len() as u64;
     println!("{}: {seconds} s of faults, CWASI_SOAK_SEED={seed}", slot.name());
-    let bed = Bed::open(slot, seed);
-    let mut faults = Faults::new(&bed, Random::new(seed));
+    let fixture = Fixture::open(slot, seed);
+    let mut faults = Faults::new(&fixture, Random::new(seed));
     let callers = std::thread::scope(|scope| {
         let end = Instant::now() + Duration::from_secs(seconds);
-        let runners = callers::start(scope, &bed, end);
+        let runners = callers::start(scope, &fixture, end);
         while Instant::now() < end {
             faults.step();
         }
         runners.into_iter().flat_map(|runner| runner.join().unwrap()).collect::<Vec<_>>()
     });
-    let account = Account::read(bed.notes(), &callers, &bed.killed());
+    let account = Account::read(fixture.notes(), &callers, &fixture.killed());
     let table = account.table(slot.name(), seed, seconds, faults.counts());
     println!("{table}");
-    bed.keep(&format!("{}-{seed}.txt", slot.name()), &table);
+    fixture.keep(&format!("{}-{seed}.txt", slot.name()), &table);
     assert!(account.wrong.is_empty(), "CWASI_SOAK_SEED={seed}\n{}", account.wrong.join("\n"));
     assert!(account.answered() > 0, "no call was answered");
-    bed.clear();
+    fixture.clear();
 }
 
 #[test]

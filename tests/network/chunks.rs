@@ -4,16 +4,16 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use cwasi::modes::networked::Session;
-use cwasi::modes::networked::claims::{CHUNK_LEN, ClaimError, Claims, Putting, WINDOW};
+use cwasi::modes::networked::RedisSession;
+use cwasi::modes::networked::claims::{CHUNK_LEN, ChunkSender, ClaimError, Claims, WINDOW};
 use cwasi::modes::{CallError, Payload};
 use cwasi::sys::random::bytes16;
 use cwasi::wire::ids::CallId;
 use cwasi::wire::network::{self, AnswerKind, Claim, encode};
 use cwasi_testbed::redis::{Kind, Redis};
 
-use crate::bed::{Node, PATIENCE, Peer, Served, counts, target, wait_for};
 use crate::faults::call;
+use crate::fixture::{Node, PATIENCE, Peer, Served, counts, target, wait_for};
 
 /// More chunks than lie in Redis at a time.
 const MANY: u64 = 2 * WINDOW;
@@ -30,7 +30,7 @@ fn chunks(count: u64) -> Vec<u8> {
     pattern(usize::try_from(count * u64::from(CHUNK_LEN)).unwrap())
 }
 
-fn begin(peer: &Peer, session: &Session, payload: &Payload) -> Putting {
+fn begin(peer: &Peer, session: &RedisSession, payload: &Payload) -> ChunkSender {
     let claims = Claims::default();
     peer.reactor.block_on(claims.begin(session, payload.len(), PATIENCE)).unwrap()
 }
@@ -137,8 +137,8 @@ fn a_payload_that_nobody_takes_waits_in_a_window_and_stops_when_it_is_not_wanted
     let redis = Redis::start(Kind::Redis7);
     let peer = Peer::start(&target(&redis));
     let (session, payload) = (peer.session(), Payload::Inline(chunks(MANY)));
-    let mut putting = begin(&peer, &session, &payload);
-    let (claim, complete) = (putting.claim().clone(), putting.complete());
+    let mut chunks = begin(&peer, &session, &payload);
+    let (claim, complete) = (chunks.claim().clone(), chunks.complete());
     let there = || redis.cli(&["LLEN", &claim.key]).parse::<u64>().unwrap();
     let put = peer.reactor.block_on(async {
         let full = async {
@@ -150,23 +150,23 @@ fn a_payload_that_nobody_takes_waits_in_a_window_and_stops_when_it_is_not_wanted
             tokio::time::sleep(A_WHILE).await;
         };
         tokio::select! {
-            put = putting.run(&payload) => Some(put),
+            put = chunks.run(&payload) => Some(put),
             () = full => None,
         }
     });
     assert!(put.is_none(), "put all of it without anybody who took it");
     assert!((WINDOW..WINDOW + 2).contains(&there()), "{} chunks are there", there());
     assert!(!complete.load(Ordering::Relaxed));
-    peer.reactor.block_on(putting.clear_away());
+    peer.reactor.block_on(chunks.clear_away());
     assert_eq!(redis.cli(&["KEYS", "cwasi:pay:*"]), "");
 
-    let mut putting = begin(&peer, &session, &payload);
-    let claim = putting.claim().clone();
+    let mut chunks = begin(&peer, &session, &payload);
+    let claim = chunks.claim().clone();
     let refusing = async {
         tokio::time::sleep(A_WHILE).await;
         Claims::default().refuse(&session, &claim).await;
     };
-    let put = peer.reactor.block_on(async { tokio::join!(putting.run(&payload), refusing).0 });
+    let put = peer.reactor.block_on(async { tokio::join!(chunks.run(&payload), refusing).0 });
     assert!(matches!(put, Err(ClaimError::Unwanted)), "{put:?}");
 }
 
@@ -177,12 +177,12 @@ fn a_hundred_mebibytes_pass_through_a_server_with_its_default_limits_and_little_
     let bytes = pattern(100 << 20);
     let payload = Payload::Inline(bytes.clone());
     let session = here.session();
-    let mut putting = begin(&here, &session, &payload);
-    let (claim, other) = (putting.claim().clone(), there.session());
+    let mut chunks = begin(&here, &session, &payload);
+    let (claim, other) = (chunks.claim().clone(), there.session());
     let taking = there
         .reactor
         .spawn(async move { Claims::default().take(&other, &claim, 100 << 20).await.unwrap() });
-    here.reactor.block_on(putting.run(&payload)).unwrap();
+    here.reactor.block_on(chunks.run(&payload)).unwrap();
     let taken = there.reactor.block_on(taking).unwrap();
     assert!(taken.into_vec().unwrap() == bytes, "other bytes");
     let info = redis.cli(&["INFO", "memory"]);

@@ -8,7 +8,7 @@ use cwasi::modes::networked::streams::{dead_key, stream_key};
 use cwasi::shim::network::{ATTEMPTS_MAX, EVENT_MAX};
 use cwasi_testbed::redis::{Kind, Redis, Setup};
 
-use crate::bed::{Executions, Instance, Node, PATIENCE, identity, target, wait_for};
+use crate::fixture::{Executions, Instance, Node, PATIENCE, identity, target, wait_for};
 
 /// Messages that were handled, by their payload.
 fn handled(executions: &Executions) -> BTreeSet<Vec<u8>> {

@@ -5,10 +5,10 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cwasi::modes::networked::Target;
+use cwasi::modes::networked::RedisTarget;
 use cwasi_testbed::redis::{Kind, Redis};
 
-use crate::bed::{Executions, Instance, Node, PATIENCE, counts, wait_for};
+use crate::fixture::{Executions, Instance, Node, PATIENCE, counts, wait_for};
 
 /// Longer than one call waits for Redis.
 const WAIT: Duration = Duration::from_secs(5);
@@ -57,7 +57,7 @@ fn forward(client: TcpStream, server: TcpStream) {
 fn calls_go_on_when_another_server_is_the_master() {
     let servers = [Redis::start(Kind::Redis7), Redis::start(Kind::Redis7)];
     let address = Address::start(&servers[0]);
-    let target = Target { url: address.url.clone(), ca: None };
+    let target = RedisTarget { url: address.url.clone(), ca: None };
     let executions = Executions::default();
     let instance = Instance::start(&executions);
     let there = Node::start("there", &target);

@@ -8,15 +8,15 @@ use cwasi::modes::networked::claims::{CHUNK_LEN, Claims};
 use cwasi::modes::networked::session::Decision;
 use cwasi::modes::{CallError, Payload};
 use cwasi::sys::random::bytes16;
-use cwasi::wire::envelope::Outcome;
+use cwasi::wire::envelope::CallStatus;
 use cwasi::wire::ids::CallId;
 use cwasi::wire::network::{
     self, Answer, AnswerKind, CALL_VERSION, Call, TryId, decode, encode, parse,
 };
 use cwasi_testbed::redis::{Kind, Redis};
 
-use crate::bed::{Node, PATIENCE, Peer, Served, StopWhenDone};
-use crate::bed::{counts, identity, target, wait_for};
+use crate::fixture::{Node, PATIENCE, Peer, Served, StopWhenDone};
+use crate::fixture::{counts, identity, target, wait_for};
 
 const SHORT: Duration = Duration::from_secs(4);
 
@@ -83,7 +83,7 @@ impl Peer {
 
     fn reply(&self, to: &Call, kind: AnswerKind, payload: network::Payload) {
         let id = TryId::from_field(&to.try_id).unwrap();
-        let answer = Answer::of("cwasi:re:peer", id, kind, Outcome::ANSWERED, payload);
+        let answer = Answer::of("cwasi:re:peer", id, kind, CallStatus::ANSWERED, payload);
         self.publish(&to.reply_to, &encode(&answer));
     }
 
@@ -97,9 +97,9 @@ impl Peer {
     fn put(&self, payload: &Payload) -> network::Claim {
         let (claims, session) = (Claims::default(), self.session());
         self.reactor.block_on(async {
-            let mut putting = claims.begin(&session, payload.len(), PATIENCE).await.unwrap();
-            putting.run(payload).await.unwrap();
-            putting.claim().clone()
+            let mut chunks = claims.begin(&session, payload.len(), PATIENCE).await.unwrap();
+            chunks.run(payload).await.unwrap();
+            chunks.claim().clone()
         })
     }
 }
@@ -181,8 +181,8 @@ fn a_missing_chunk_of_a_response_is_an_error_never_a_short_response() {
     redis.cli(&["DEL", &format!("{}:2", claim.key)]);
     peer.reply(&call, AnswerKind::ANSWER_ENDED, network::Payload::of_claim(claim));
     let ended = waiting.join().unwrap();
-    let Err(CallError::Broken { message, .. }) = ended else { panic!("{ended:?}") };
-    assert!(message.contains("chunk 2 of 3 is missing"), "{message}");
+    let Err(CallError::Broken { cause, .. }) = ended else { panic!("{ended:?}") };
+    assert!(cause.to_string().contains("chunk 2 of 3 is missing"), "{cause}");
 }
 
 #[test]

@@ -4,16 +4,16 @@
 use std::time::Duration;
 
 use cwasi::modes::CallError;
-use cwasi::shim::network::Listed;
+use cwasi::shim::network::FunctionLocations;
 use cwasi_testbed::redis::{Kind, Redis};
 
-use crate::bed::{Executions, Instance, Node, PATIENCE, Served, target, wait_for};
+use crate::fixture::{Executions, Instance, Node, PATIENCE, Served, target, wait_for};
 
 /// Longer than shims take to announce their instances again.
 const WAIT: Duration = Duration::from_secs(10);
 
-fn is_listed(listed: &Listed) -> bool {
-    matches!(listed, Listed::At(locations) if locations.len() == 1)
+fn is_listed(listed: &FunctionLocations) -> bool {
+    matches!(listed, FunctionLocations::At(locations) if locations.len() == 1)
 }
 
 #[test]
@@ -61,8 +61,8 @@ fn a_function_that_is_gone_is_unreachable_and_one_that_never_was_is_none() {
     assert!(is_listed(&node.locations("b").unwrap()));
     node.withdraw(&instance);
     wait_for("the list to be read again", || !is_listed(&node.locations("b").unwrap()));
-    assert!(matches!(node.locations("b"), Ok(Listed::Vanished(_))));
-    assert_eq!(node.locations("nobody"), Ok(Listed::Never));
+    assert!(matches!(node.locations("b"), Ok(FunctionLocations::Vanished(_))));
+    assert_eq!(node.locations("nobody"), Ok(FunctionLocations::Never));
     let mut worker = node.caller();
     let ended = worker.call(b"x", WAIT);
     assert!(matches!(ended, Err(CallError::Unreachable { .. })), "{ended:?}");

@@ -5,11 +5,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
-mod bed;
 mod chunks;
 mod emits;
 mod failover;
 mod faults;
+mod fixture;
 mod lost_data;
 mod many;
 mod memory;

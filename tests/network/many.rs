@@ -11,7 +11,7 @@ use cwasi::sys::random::bytes16;
 use cwasi::wire::ids::CallId;
 use cwasi_testbed::redis::{Kind, Redis};
 
-use crate::bed::{Executions, Instance, Node, PATIENCE, counts, target};
+use crate::fixture::{Executions, Instance, Node, PATIENCE, counts, target};
 
 const CALLS: usize = 10_000;
 const CALLERS: usize = 8;

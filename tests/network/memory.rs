@@ -7,14 +7,14 @@ use std::time::Duration;
 use cwasi::modes::CallError;
 use cwasi::modes::networked::claims::CHUNK_LEN;
 use cwasi::sys::random::bytes16;
-use cwasi::wire::envelope::Outcome;
+use cwasi::wire::envelope::CallStatus;
 use cwasi::wire::ids::CallId;
 use cwasi::wire::network::{self, Answer, AnswerKind, Claim, encode};
 use cwasi_testbed::redis::Redis;
 
-use crate::bed::{Executions, GROWN, Instance, Node, PATIENCE, Peer, Served, StopWhenDone};
-use crate::bed::{Worker, counts, target, wait_for};
 use crate::faults::call;
+use crate::fixture::{Executions, GROWN, Instance, Node, PATIENCE, Peer, Served, StopWhenDone};
+use crate::fixture::{Worker, counts, target, wait_for};
 
 /// Callers that go on calling while there is no memory.
 const CALLERS: usize = 4;
@@ -59,7 +59,7 @@ fn wait_for_refusals(redis: &Redis, more: u64) {
 
 /// True for a call that says that there was no memory.
 fn is_in_words(end: &Result<(), CallError>) -> bool {
-    matches!(end, Err(CallError::Unreachable { message, .. }) if message.contains("Redis is out of memory"))
+    matches!(end, Err(CallError::Unreachable { cause, .. }) if cause.to_string().contains("Redis is out of memory"))
 }
 
 /// Calls until `stop`; how each call ended. `short` says that one has ended for want of memory.
@@ -130,7 +130,7 @@ fn a_cancelled_announcement_frees_its_place() {
         let accepted = peer.accepted_by();
         let kind = AnswerKind::ANSWER_CANCELLED;
         let payload = network::Payload::default();
-        let cancel = Answer::of("cwasi:re:peer", id, kind, Outcome::ANSWERED, payload);
+        let cancel = Answer::of("cwasi:re:peer", id, kind, CallStatus::ANSWERED, payload);
         peer.publish(&accepted, &encode(&cancel));
     }
     assert_eq!(echoed(&mut worker), Ok(true));
@@ -161,10 +161,10 @@ fn a_small_call_waits_for_memory_and_ends_in_words_without() {
     let served = Served::start();
     let (_node, mut worker) = Node::start("here", &target(&served.redis)).caller_kept();
     exhaust(&served.redis);
-    let Err(CallError::Unreachable { message, .. }) = worker.call(b"x", SOON) else {
+    let Err(CallError::Unreachable { cause, .. }) = worker.call(b"x", SOON) else {
         panic!("it was served without memory")
     };
-    assert!(message.contains("Redis is out of memory"), "{message}");
+    assert!(cause.to_string().contains("Redis is out of memory"), "{cause}");
     assert_eq!(served.ran(), 0);
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| worker.call(b"x", SOON));
@@ -212,10 +212,10 @@ fn messages_that_fill_the_memory_are_handled_and_new_ones_refused_in_words() {
     let node = Node::start("node", &target(&redis));
     node.emit(b"first", PATIENCE).unwrap();
     exhaust(&redis);
-    let Err(CallError::Unreachable { message, .. }) = node.emit(b"second", SOON) else {
+    let Err(CallError::Unreachable { cause, .. }) = node.emit(b"second", SOON) else {
         panic!("it was kept without memory")
     };
-    assert!(message.contains("Redis is out of memory"), "{message}");
+    assert!(cause.to_string().contains("Redis is out of memory"), "{cause}");
     let executions = Executions::default();
     let instance = Instance::start(&executions);
     node.serve(&instance);

@@ -3,12 +3,12 @@
 use std::fs;
 
 use cwasi::modes::CallError;
-use cwasi::modes::networked::{Link, Target};
+use cwasi::modes::networked::{RedisLink, RedisTarget};
 use cwasi_testbed::redis::{Kind, Redis, Setup};
 
-use crate::bed::{Executions, Instance, Node, PATIENCE, reactor};
+use crate::fixture::{Executions, Instance, Node, PATIENCE, reactor};
 
-fn answers(target: &Target) {
+fn answers(target: &RedisTarget) {
     let executions = Executions::default();
     let instance = Instance::start(&executions);
     let there = Node::start("there", target);
@@ -26,14 +26,14 @@ fn an_acl_user_with_our_keys_and_channels_alone_is_enough() {
         let args = ["--user", "cwasi", rules, "--user", "default", "off"];
         let args = args.iter().flat_map(|arg| arg.split(' ')).map(str::to_owned).collect();
         let redis = Redis::start(Setup { args, ..Setup::from(kind) });
-        answers(&Target { url: redis.url_for("cwasi:s3cret@"), ca: None });
-        let wrong = Target { url: redis.url_for("cwasi:wr0ng@"), ca: None };
+        answers(&RedisTarget { url: redis.url_for("cwasi:s3cret@"), ca: None });
+        let wrong = RedisTarget { url: redis.url_for("cwasi:wr0ng@"), ca: None };
         let (_node, mut worker) = Node::start("wrong", &wrong).caller_kept();
-        let Err(CallError::Unreachable { message, .. }) = worker.call(b"x", PATIENCE) else {
+        let Err(CallError::Unreachable { cause, .. }) = worker.call(b"x", PATIENCE) else {
             panic!("a wrong password was taken")
         };
-        assert!(message.contains("Redis is away"), "{message}");
-        assert!(!message.contains("wr0ng"), "{message}");
+        let text = cause.to_string();
+        assert!(text.contains("Redis is away") && !text.contains("wr0ng"), "{text}");
     }
 }
 
@@ -47,9 +47,9 @@ fn a_server_with_tls_is_verified_by_the_configured_certificates() {
     let tls = Some((certificate.clone(), key));
     let redis = Redis::start(Setup { tls, ..Setup::from(Kind::Redis7) });
     assert!(redis.url().starts_with("rediss://"));
-    answers(&Target { url: redis.url(), ca: Some(certificate) });
+    answers(&RedisTarget { url: redis.url(), ca: Some(certificate) });
     // The system's certificates do not know it.
-    let unknown = Target { url: redis.url(), ca: None };
+    let unknown = RedisTarget { url: redis.url(), ca: None };
     let (_node, mut worker) = Node::start("unknown", &unknown).caller_kept();
     let ended = worker.call(b"x", PATIENCE);
     assert!(matches!(ended, Err(CallError::Unreachable { .. })), "{ended:?}");
@@ -61,7 +61,7 @@ fn a_configuration_that_cannot_work_is_refused_without_quoting_it() {
     let _entered = reactor.enter();
     let missing = Some("/does/not/exist.pem".into());
     for (url, ca) in [("redis://u:s3cret@", None), ("rediss://u:s3cret@h", missing)] {
-        let error = Link::start(&Target { url: url.to_owned(), ca }, "c").unwrap_err();
+        let error = RedisLink::start(&RedisTarget { url: url.to_owned(), ca }, "c").unwrap_err();
         assert!(!format!("{error} {error:?}").contains("s3cret"), "{error:?}");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cwasi::modes::{CallError, TooLarge};
 
-use crate::bed::{GROWN, Node, PATIENCE, Served, target, wait_for};
+use crate::fixture::{GROWN, Node, PATIENCE, Served, target, wait_for};
 
 /// Calls that it starts: their answers fill its connection several times over.
 const CALLS: usize = 64;
@@ -67,7 +67,7 @@ fn what_waits_for_one_caller_is_bounded_in_bytes_and_only_its_own_calls_pay() {
     for _ in 0..CALLS + GROWN_CALLS {
         match slow.ended(PATIENCE).1 {
             Ok(answer) => answers.push(answer.len()),
-            Err(CallError::TooLarge(TooLarge::Said(message))) => {
+            Err(CallError::TooLarge(TooLarge::Remote { text: message })) => {
                 assert!(message.contains("wait for calls before you start more"), "{message}");
                 dropped += 1;
             }

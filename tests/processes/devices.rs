@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use cwasi::sys::device_filter::{DeviceFilter, Kind, Program, READ, Rule, WRITE};
+use cwasi::sys::device_filter::{DeviceFilter, DeviceKind, DeviceRule, FilterProgram, READ, WRITE};
 
 use crate::harness::Case;
 
@@ -46,18 +46,18 @@ fn can(cgroup: &Path, device: &str) -> String {
 fn opens() {
     let cgroup = Cgroup::new();
     let rule = |allow, minor, access| {
-        let (kind, major) = (Kind::Char, Some(1));
-        Rule { allow, kind, major, minor, access }
+        let (kind, major) = (DeviceKind::Char, Some(1));
+        DeviceRule { allow, kind, major, minor, access }
     };
     assert_eq!(can(&cgroup.0, "/dev/full"), "rw", "nothing is forbidden yet");
     let rules = [rule(true, Some(5), READ), rule(true, Some(3), READ | WRITE)];
-    DeviceFilter::load(&Program::new(false, &rules)).unwrap().attach(&cgroup.0).unwrap();
+    DeviceFilter::load(&FilterProgram::new(false, &rules)).unwrap().attach(&cgroup.0).unwrap();
     assert_eq!(can(&cgroup.0, "/dev/null"), "rw");
     assert_eq!(can(&cgroup.0, "/dev/zero"), "r");
     assert_eq!(can(&cgroup.0, "/dev/full"), "");
     // A second one takes something away, and gives nothing back.
     let rules = [rule(false, Some(5), READ)];
-    DeviceFilter::load(&Program::new(true, &rules)).unwrap().attach(&cgroup.0).unwrap();
+    DeviceFilter::load(&FilterProgram::new(true, &rules)).unwrap().attach(&cgroup.0).unwrap();
     assert_eq!(can(&cgroup.0, "/dev/zero"), "");
     assert_eq!(can(&cgroup.0, "/dev/full"), "");
     assert_eq!(can(&cgroup.0, "/dev/null"), "rw");

@@ -19,7 +19,7 @@ use crate::harness::Case;
 pub const CASES: &[Case] = &[
     ("descriptors_arrive_at_their_numbers", descriptors),
     ("the_end_of_a_process_that_was_killed_is_seen", end_is_seen),
-    ("a_zygote_that_does_not_come_up_with_the_stand_in_gets_llvm", without_the_stand_in),
+    ("a_zygote_that_does_not_come_up_with_the_stub_gets_llvm", without_the_stub),
     ("a_zygote_that_never_comes_up_is_an_error", never),
 ];
 
@@ -61,8 +61,8 @@ fn run(script: &str) -> ZygoteError {
     runtime.block_on(zygote.run(&request, &[])).unwrap_err()
 }
 
-fn without_the_stand_in() {
-    // Greets without the stand-in only, and ends at its first request.
+fn without_the_stub() {
+    // Greets without the stub only, and ends at its first request.
     let error = run("[ -z \"$LD_PRELOAD\" ] || exit 127; printf '!' >&3; read -r x <&3");
     assert!(matches!(error, ZygoteError::NoAnswer { .. }), "{error}");
 }

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cwasi::modes::local::{receive_frame, send_frame};
-use cwasi::sandbox::board::READERS_MAX;
+use cwasi::sandbox::worker_table::READERS_MAX;
+use cwasi::sys::clock::Deadline;
 use cwasi::sys::seqpacket;
 use cwasi::wire::control::{Entry, FunctionLaunch, Role};
 use cwasi::wire::envelope::{Hello, Request, Response};
@@ -16,7 +17,7 @@ use cwasi_abi::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::bed::{Bed, WAIT, descriptors_of, eventually};
+use crate::fixture::{Fixture, WAIT, descriptors_of, eventually};
 use crate::function::{Caller, Function, identity, launch};
 use crate::guests::guests;
 use crate::secondary::{IDLE_DESCRIPTORS, call as large_call};
@@ -95,8 +96,8 @@ fn call(connection: &mut Option<Caller>, receiver: &Path, payload: &[u8]) -> End
 fn every_call_has_one_end_whenever_workers_die() {
     const CALLERS: usize = 12;
     const CALLS: usize = 400;
-    let bed = Bed::new();
-    let function = Function::start(&bed, "killed", workers(3, 64));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "killed", workers(3, 64));
     let receiver = function.receiver.clone();
     let (answered, broken, cut) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     let over = AtomicBool::new(false);
@@ -150,8 +151,8 @@ fn every_call_has_one_end_whenever_workers_die() {
 
 #[test]
 fn without_a_queue_a_busy_function_refuses_all_and_then_serves_again() {
-    let bed = Bed::new();
-    let function = Function::start(&bed, "none", workers(1, 0));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "none", workers(1, 0));
     let mut busy = function.caller();
     let mut others: Vec<_> = (0..5).map(|_| function.caller()).collect();
     for _ in 0..3 {
@@ -163,7 +164,8 @@ fn without_a_queue_a_busy_function_refuses_all_and_then_serves_again() {
             assert_eq!(errno(caller.call(b"e")), Errno::Overloaded);
         }
         // Before the running one's end, which is what they would wait for otherwise.
-        let early = seqpacket::wait_any(&[busy.connection.as_fd()], None, Some(0)).unwrap();
+        let early =
+            seqpacket::wait_any(&[busy.connection.as_fd()], None, Some(Deadline::PASSED)).unwrap();
         assert!(early.is_empty(), "refused, not waited for");
         kill_worker(&function);
         assert_eq!(errno(busy.receive().1), Errno::Broken);
@@ -176,8 +178,8 @@ fn without_a_queue_a_busy_function_refuses_all_and_then_serves_again() {
 fn a_full_queue_is_exact_while_workers_get_on() {
     const QUEUE: usize = 5;
     const SENT: usize = 400;
-    let bed = Bed::new();
-    let function = Function::start(&bed, "exact", workers(1, u32::try_from(QUEUE).unwrap()));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "exact", workers(1, u32::try_from(QUEUE).unwrap()));
     let mut caller = function.caller();
     for _ in 0..SENT {
         // More at a time than may wait, each of them short.
@@ -220,8 +222,8 @@ fn a_full_queue_is_exact_while_workers_get_on() {
 
 #[test]
 fn one_callers_endless_request_holds_up_nobody_else() {
-    let bed = Bed::new();
-    let function = Function::start(&bed, "two", workers(2, 4));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "two", workers(2, 4));
     let (mut one, mut two) = (function.caller(), function.caller());
     let number = one.send(b"p", 700);
     for _ in 0..200 {
@@ -235,11 +237,11 @@ fn one_callers_endless_request_holds_up_nobody_else() {
 
 #[test]
 fn a_killed_workers_request_is_answered_for_it_and_what_waits_is_served() {
-    let bed = Bed::new();
-    let function = Function::start(&bed, "dies", workers(1, 4));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "dies", workers(1, 4));
     let (mut one, mut two) = (function.caller(), function.caller());
     for _ in 0..10 {
-        // What an answer says to be over is on the board a moment later.
+        // What an answer says to be over is on the table a moment later.
         function.until_idle(1);
         let number = one.send(b"p", LONG_MS);
         function.until_busy(1);
@@ -256,8 +258,8 @@ fn a_killed_workers_request_is_answered_for_it_and_what_waits_is_served() {
 #[test]
 fn workers_hold_the_connections_that_there_are_and_no_others() {
     const CALLERS: usize = 20;
-    let bed = Bed::new();
-    let function = Function::start(&bed, "held", workers(3, 8));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "held", workers(3, 8));
     let held = |expected: usize| {
         eventually("descriptors of every worker", || {
             let workers = function.workers();
@@ -297,8 +299,8 @@ fn descriptors_of_worker(pid: i32) -> Option<usize> {
 #[test]
 fn more_connections_than_workers_share_are_served_all_the_same() {
     const CALLERS: usize = 300;
-    let bed = Bed::new();
-    let function = Function::start(&bed, "more", workers(8, 400));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "more", workers(8, 400));
     let mut callers: Vec<_> = (0..CALLERS).map(|_| function.caller()).collect();
     for _ in 0..3 {
         let sent: Vec<_> = callers.iter_mut().map(|caller| caller.send(b"e", LONG_MS)).collect();
@@ -314,8 +316,8 @@ fn more_connections_than_workers_share_are_served_all_the_same() {
 #[test]
 fn workers_that_read_no_connections_get_what_the_others_cannot_begin() {
     const WORKERS: usize = READERS_MAX + 8;
-    let bed = Bed::new();
-    let function = Function::start(&bed, "many", workers(u32::try_from(WORKERS).unwrap(), 0));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "many", workers(u32::try_from(WORKERS).unwrap(), 0));
     let mut caller = function.caller();
     function.until_idle(WORKERS);
     for _ in 0..2 {
@@ -341,15 +343,15 @@ fn workers_that_read_no_connections_get_what_the_others_cannot_begin() {
 
 #[test]
 fn what_is_no_request_ends_its_connection_only() {
-    let bed = Bed::new();
-    let function = Function::start(&bed, "fault", workers(2, 8));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "fault", workers(2, 8));
     let mut other = function.caller();
     for _ in 0..5 {
         let mut liar = function.caller();
         assert_eq!(liar.call(b"c"), Ok(b"1".to_vec()));
         send_frame(liar.connection.as_fd(), &Hello::default(), b"", &[], None).unwrap();
         let mut buffer = [0; 100];
-        let until = Some(cwasi::sys::clock::monotonic_ns() + WAIT.as_nanos() as u64);
+        let until = Some(Deadline::after(WAIT));
         let read = seqpacket::receive(liar.connection.as_fd(), &mut buffer, until);
         assert!(matches!(read, Err(seqpacket::SocketError::Closed)), "{read:?}");
         assert_eq!(other.call(b"c"), Ok(b"1".to_vec()));
@@ -411,8 +413,8 @@ fn calls_beside_a_stopped_worker(function: &Function<'_>, init_sleeps: bool) {
 
 #[test]
 fn calls_are_answered_whichever_worker_is_stopped() {
-    let bed = Bed::new();
-    let function = Function::start(&bed, "stopped", workers(4, 8));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "stopped", workers(4, 8));
     for init_sleeps in [false, true] {
         calls_beside_a_stopped_worker(&function, init_sleeps);
     }
@@ -421,9 +423,9 @@ fn calls_are_answered_whichever_worker_is_stopped() {
 
 #[test]
 fn init_gives_no_work_to_a_stopped_worker() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let launch = FunctionLaunch { max_requests: 1000, ..workers(4, 8) };
-    let function = Function::start(&bed, "counted", launch);
+    let function = Function::start(&fixture, "counted", launch);
     calls_beside_a_stopped_worker(&function, false);
     function.end();
 }
@@ -439,8 +441,8 @@ fn has_pool(worker: Pid) -> bool {
 fn a_pool_changes_nothing_about_who_sleeps_on_what() {
     const WORKERS: usize = 4;
     const CALLS: u64 = 200;
-    let bed = Bed::new();
-    let function = Function::start(&bed, "pools", workers(WORKERS as u32, 8));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "pools", workers(WORKERS as u32, 8));
     let (mut mode, route, _pool) = function.lending_caller();
     let mut caller = function.caller();
     let pids: Vec<_> = function.workers().into_iter().map(Pid::from_raw).collect();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cwasi::modes::Payload;
 use cwasi::modes::local::receive_frame;
-use cwasi::sys::clock::monotonic_ns;
+use cwasi::sys::clock::Deadline;
 use cwasi::wire::control::{Entry, FanIn, FunctionLaunch, Partial, Role};
 use cwasi::wire::envelope::{Join, Response};
 use cwasi::wire::frame::FRAME_MAX;
@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 use nix::sys::stat::fstat;
 use nix::unistd::Pid;
 
-use crate::bed::{Bed, descriptors_of, eventually};
+use crate::fixture::{Fixture, descriptors_of, eventually};
 use crate::function::{Caller, Function, Outcome, launch};
 use crate::guests::guests;
 use crate::secondary::IDLE_DESCRIPTORS;
@@ -63,8 +63,8 @@ fn held(function: &Function<'_>) -> [usize; 3] {
 
 #[test]
 fn groups_are_handled_once_with_their_parts_in_order() {
-    let bed = Bed::new();
-    let function = Function::start(&bed, "order", merge(3, LONG_MS, Partial::Fail));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "order", merge(3, LONG_MS, Partial::Fail));
     let (mut one, mut two) = (function.caller(), function.caller());
     one.send_part(&join("a", 0, 2), b"a2", LONG_MS);
     two.send_part(&join("b", 3, 0), b"b0", LONG_MS);
@@ -87,8 +87,8 @@ fn groups_are_handled_once_with_their_parts_in_order() {
 
 #[test]
 fn each_call_may_say_how_many_there_are() {
-    let bed = Bed::new();
-    let function = Function::start(&bed, "said", merge(0, LONG_MS, Partial::Fail));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "said", merge(0, LONG_MS, Partial::Fail));
     let mut caller = function.caller();
     caller.send_part(&join("only", 1, 0), b"alone", LONG_MS);
     assert_eq!(decoded(&caller.receive().1.unwrap()), (1, vec![(0, b"alone".to_vec())]));
@@ -105,8 +105,8 @@ fn each_call_may_say_how_many_there_are() {
 
 #[test]
 fn calls_that_do_not_fit_are_told_so() {
-    let bed = Bed::new();
-    let function = Function::start(&bed, "wrong", merge(2, LONG_MS, Partial::Fail));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "wrong", merge(2, LONG_MS, Partial::Fail));
     let mut caller = function.caller();
     let (errno, message) = failed(caller.call(b"alone"));
     assert_eq!(errno, Errno::InvalidArgument);
@@ -117,7 +117,7 @@ fn calls_that_do_not_fit_are_told_so() {
     assert_eq!((errno, &message[..]), (Errno::InvalidArgument, "part 0 of `k` is here already"));
     function.end();
     let plain = launch(Role::Secondary, &guests().reactor, Entry::Reactor);
-    let function = Function::start(&bed, "plain", plain);
+    let function = Function::start(&fixture, "plain", plain);
     let mut caller = function.caller();
     caller.send_part(&join("k", 2, 0), b"e", LONG_MS);
     let (errno, message) = failed(caller.receive().1);
@@ -128,8 +128,8 @@ fn calls_that_do_not_fit_are_told_so() {
 
 #[test]
 fn a_group_that_is_not_complete_in_time_fails_and_says_what_is_missing() {
-    let bed = Bed::new();
-    let mut function = Function::start(&bed, "late", merge(3, SHORT_MS, Partial::Fail));
+    let fixture = Fixture::new();
+    let mut function = Function::start(&fixture, "late", merge(3, SHORT_MS, Partial::Fail));
     let (mut one, mut two) = (function.caller(), function.caller());
     one.send_part(&join("frame-7", 0, 0), b"e", LONG_MS);
     two.send_part(&join("frame-7", 0, 2), b"z", LONG_MS);
@@ -151,8 +151,8 @@ fn a_group_that_is_not_complete_in_time_fails_and_says_what_is_missing() {
 #[test]
 fn errors_reach_a_caller_with_more_parts_than_its_socket_holds() {
     const PARTS: u32 = 600;
-    let bed = Bed::new();
-    let function = Function::start(&bed, "burst", merge(PARTS, SHORT_MS, Partial::Fail));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "burst", merge(PARTS, SHORT_MS, Partial::Fail));
     let mut caller = function.caller();
     for part in 0..PARTS - 1 {
         caller.send_part(&join("k", 0, part), b"e", LONG_MS);
@@ -171,8 +171,8 @@ fn errors_reach_a_caller_with_more_parts_than_its_socket_holds() {
 
 #[test]
 fn a_partial_group_is_delivered_where_the_function_wants_it() {
-    let bed = Bed::new();
-    let function = Function::start(&bed, "partial", merge(3, SHORT_MS, Partial::Deliver));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "partial", merge(3, SHORT_MS, Partial::Deliver));
     let mut caller = function.caller();
     caller.send_part(&join("k", 0, 2), b"z", LONG_MS);
     caller.send_part(&join("k", 0, 0), b"e", LONG_MS);
@@ -185,8 +185,8 @@ fn a_partial_group_is_delivered_where_the_function_wants_it() {
 
 #[test]
 fn a_caller_that_dies_takes_its_parts_with_it() {
-    let bed = Bed::new();
-    let function = Function::start(&bed, "gone", merge(2, LONG_MS, Partial::Fail));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "gone", merge(2, LONG_MS, Partial::Fail));
     let mut gone = function.caller();
     gone.send_part(&join("k", 0, 0), &[1; LARGE], LONG_MS);
     gone.send_part(&join("k", 0, 0), b"e", LONG_MS);
@@ -211,8 +211,8 @@ fn a_caller_that_dies_takes_its_parts_with_it() {
 
 #[test]
 fn faults_and_deadlines_of_the_handler_are_every_callers_error_once() {
-    let bed = Bed::new();
-    let function = Function::start(&bed, "faults", merge(3, LONG_MS, Partial::Fail));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "faults", merge(3, LONG_MS, Partial::Fail));
     let (mut one, mut two) = (function.caller(), function.caller());
     let mut group = |how: &[u8], timeout_ms: u64| {
         one.send_part(&join("k", 0, 1), b"b", timeout_ms);
@@ -238,8 +238,8 @@ fn faults_and_deadlines_of_the_handler_are_every_callers_error_once() {
 
 #[test]
 fn a_killed_worker_is_every_callers_error_and_is_replaced() {
-    let bed = Bed::new();
-    let function = Function::start(&bed, "kill", merge(2, LONG_MS, Partial::Fail));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "kill", merge(2, LONG_MS, Partial::Fail));
     let (mut one, mut two) = (function.caller(), function.caller());
     one.send_part(&join("k", 0, 0), b"l", LONG_MS);
     two.send_part(&join("k", 0, 1), b"y", LONG_MS);
@@ -277,8 +277,8 @@ fn large_group(callers: &mut [Caller], key: &str, parts: u32) -> Vec<u8> {
 #[test]
 fn five_hundred_parts_are_one_invocation_and_leave_nothing() {
     const PARTS: u32 = 500;
-    let bed = Bed::new();
-    let function = Function::start(&bed, "many", merge(PARTS, LONG_MS, Partial::Fail));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "many", merge(PARTS, LONG_MS, Partial::Fail));
     let mut callers: Vec<_> = (0..7).map(|_| function.caller()).collect();
     large_group(&mut callers, "first", PARTS);
     let settled = || {
@@ -306,8 +306,8 @@ fn five_hundred_parts_are_one_invocation_and_leave_nothing() {
 #[test]
 fn callers_that_come_and_go_do_not_disturb_a_group_on_its_way() {
     const PARTS: u32 = 500;
-    let bed = Bed::new();
-    let function = Function::start(&bed, "quiet", merge(PARTS, LONG_MS, Partial::Fail));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "quiet", merge(PARTS, LONG_MS, Partial::Fail));
     let mut callers: Vec<_> = (0..3).map(|_| function.caller()).collect();
     for round in 0..5 {
         let visitors: Vec<_> = (0..100).map(|_| function.caller()).collect();
@@ -328,8 +328,8 @@ fn callers_that_come_and_go_do_not_disturb_a_group_on_its_way() {
 #[test]
 fn every_part_can_be_large_and_have_a_caller_of_its_own() {
     const PARTS: u32 = 500;
-    let bed = Bed::new();
-    let function = Function::start(&bed, "large", merge(PARTS, LONG_MS, Partial::Fail));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "large", merge(PARTS, LONG_MS, Partial::Fail));
     let mut callers: Vec<_> = (0..PARTS).map(|_| function.caller()).collect();
     let mut payload = vec![0; LARGE];
     payload[0] = b's';
@@ -344,14 +344,14 @@ fn every_part_can_be_large_and_have_a_caller_of_its_own() {
 
 #[test]
 fn a_large_answer_is_one_segment_for_all() {
-    let bed = Bed::new();
-    let function = Function::start(&bed, "shared", merge(2, LONG_MS, Partial::Fail));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "shared", merge(2, LONG_MS, Partial::Fail));
     let (mut one, mut two) = (function.caller(), function.caller());
     one.send_part(&join("k", 0, 0), &[1; LARGE], LONG_MS);
     two.send_part(&join("k", 0, 1), &[2; LARGE], LONG_MS);
     let inode = |caller: &Caller| {
         let mut buffer = vec![0; FRAME_MAX];
-        let deadline = Some(monotonic_ns() + LONG_MS * 1_000_000);
+        let deadline = Some(Deadline::after(Duration::from_millis(LONG_MS)));
         let answer = receive_frame::<Response>(&caller.connection, &mut buffer, 1 << 30, deadline);
         let Payload::Segment(segment) = answer.unwrap().payload else { panic!("copied") };
         let parts = vec![(0, vec![1; LARGE]), (1, vec![2; LARGE])];
@@ -365,8 +365,8 @@ fn a_large_answer_is_one_segment_for_all() {
 #[test]
 fn a_caller_that_does_not_read_holds_up_no_other() {
     const PARTS: u32 = 12;
-    let bed = Bed::new();
-    let function = Function::start(&bed, "slow", merge(PARTS, LONG_MS, Partial::Fail));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "slow", merge(PARTS, LONG_MS, Partial::Fail));
     let (mut slow, mut quick) = (function.caller(), function.caller());
     // The answer is 60 kB inline: more than two or three do not fit into a socket.
     for part in 0..PARTS - 1 {
@@ -382,8 +382,8 @@ fn a_caller_that_does_not_read_holds_up_no_other() {
 
 #[test]
 fn an_ending_instance_refuses_parts_that_wait() {
-    let bed = Bed::new();
-    let function = Function::start(&bed, "stop", merge(2, LONG_MS, Partial::Fail));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "stop", merge(2, LONG_MS, Partial::Fail));
     let mut caller = function.caller();
     caller.send_part(&join("k", 0, 0), b"e", LONG_MS);
     caller.send_part(&join("k", 0, 0), b"e", LONG_MS);
@@ -393,7 +393,7 @@ fn an_ending_instance_refuses_parts_that_wait() {
     assert_eq!(function.container.wait(), 143);
     function.container.delete();
     let one_shot = FunctionLaunch { max_requests: 1, ..merge(2, LONG_MS, Partial::Fail) };
-    let function = Function::start(&bed, "shot", one_shot);
+    let function = Function::start(&fixture, "shot", one_shot);
     let mut caller = function.caller();
     for part in [0, 1] {
         caller.send_part(&join("k", 0, part), b"e", LONG_MS);

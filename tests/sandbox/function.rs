@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cwasi::modes::local::{LocalError, LocalMode, LocalRoute, receive_frame, send_frame};
-use cwasi::sys::clock::monotonic_ns;
+use cwasi::sys::clock::Deadline;
 use cwasi::sys::pool::SegmentPool;
 use cwasi::sys::seqpacket;
 use cwasi::wire::control::{
@@ -16,13 +16,13 @@ use cwasi::wire::envelope::{Hello, Join, Request, Response};
 use cwasi::wire::frame::FRAME_MAX;
 use cwasi::wire::ids::Identity;
 
-use crate::bed::{Bed, Container, WAIT, eventually};
+use crate::fixture::{Container, Fixture, WAIT, eventually};
 
 /// Largest payload in these tests.
 pub const PAYLOAD_MAX: u64 = 128 << 20;
 
-fn soon() -> Option<u64> {
-    Some(monotonic_ns() + u64::try_from(WAIT.as_nanos()).unwrap())
+fn soon() -> Option<Deadline> {
+    Some(Deadline::after(WAIT))
 }
 
 pub fn identity(function: &str) -> Identity {
@@ -74,31 +74,31 @@ pub struct Function<'a> {
 }
 
 impl<'a> Function<'a> {
-    pub fn create(bed: &'a Bed, id: &str, launch: FunctionLaunch) -> Result<Self, String> {
-        let bundle = bed.bundle(id, &["/f.wasm"], |_| {});
-        Self::create_in(bed, id, bundle, launch)
+    pub fn create(fixture: &'a Fixture, id: &str, launch: FunctionLaunch) -> Result<Self, String> {
+        let bundle = fixture.bundle(id, &["/f.wasm"], |_| {});
+        Self::create_in(fixture, id, bundle, launch)
     }
 
     pub fn create_in(
-        bed: &'a Bed,
+        fixture: &'a Fixture,
         id: &str,
         bundle: std::path::PathBuf,
         launch: FunctionLaunch,
     ) -> Result<Self, String> {
         let (broker, theirs) = seqpacket::pair().unwrap();
-        let receiver = bed.dir.path().join(format!("{id}.sock"));
+        let receiver = fixture.dir.path().join(format!("{id}.sock"));
         let listener =
             (launch.role == Role::Secondary).then(|| seqpacket::listener(&receiver).unwrap());
         let mut more = vec![theirs.as_fd()];
         more.extend(listener.iter().map(AsFd::as_fd));
         let workload = Workload::Function(Box::new(launch));
-        let container = bed.create(id, bundle, workload, &more)?;
+        let container = fixture.create(id, bundle, workload, &more)?;
         Ok(Self { container, broker, receiver })
     }
 
     /// Created, started and ready.
-    pub fn start(bed: &'a Bed, id: &str, launch: FunctionLaunch) -> Self {
-        let function = Self::create(bed, id, launch).unwrap();
+    pub fn start(fixture: &'a Fixture, id: &str, launch: FunctionLaunch) -> Self {
+        let function = Self::create(fixture, id, launch).unwrap();
         function.container.start();
         assert_eq!(function.message(), SandboxMessage::Ready);
         function

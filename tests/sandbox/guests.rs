@@ -99,6 +99,22 @@ fn random() -> String {
         )
 }
 
+/// [`random`], whose instances take long to make.
+pub fn slow() -> String {
+    random().replacen(
+        r#"(func (export "_initialize") "#,
+        r#"(func (export "_initialize")
+            (local $left i32)
+            (local.set $left (i32.const 300000000))
+            (loop $again
+              (i32.store (i32.const 600) (local.get $left))
+              (local.set $left (i32.sub (local.get $left) (i32.const 1)))
+              (br_if $again (local.get $left)))
+            "#,
+        1,
+    )
+}
+
 /// A command: "x…" says "err" on stdout and "why" on stderr and exits with 5, "t…" says "why" and traps, anything else is
 /// written back after "got:".
 const COMMAND: &str = r#"(module

@@ -12,7 +12,7 @@ use cwasi_abi::Errno;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use serde_json::json;
 
-use crate::bed::{Bed, eventually};
+use crate::fixture::{Fixture, eventually};
 use crate::function::{Function, launch};
 use crate::guests::guests;
 
@@ -52,15 +52,15 @@ fn limit(function: &Function<'_>) -> usize {
 
 #[test]
 fn a_request_that_cannot_be_handed_to_a_worker_is_refused_and_the_next_is_served() {
-    let bed = Bed::new();
-    let bundle = bed.bundle("many", &["/f.wasm"], |spec| {
+    let fixture = Fixture::new();
+    let bundle = fixture.bundle("many", &["/f.wasm"], |spec| {
         spec["process"]["user"] = json!({ "uid": USER, "gid": USER });
         spec["process"]["capabilities"] = json!({});
     });
     // Init counts its requests, so it hands each of them on, with its caller's connection.
     let counted = launch(Role::Secondary, &guests().reactor, Entry::Reactor);
     let counted = FunctionLaunch { max_requests: 1000, ..counted };
-    let function = Function::create_in(&bed, "many", bundle, counted).unwrap();
+    let function = Function::create_in(&fixture, "many", bundle, counted).unwrap();
     function.container.start();
     assert_eq!(function.message(), SandboxMessage::Ready);
     let mut caller = function.caller();

@@ -8,7 +8,7 @@ use cwasi::wire::control::{Entry, FanIn, FunctionLaunch, Partial, Role};
 use cwasi::wire::envelope::Join;
 use cwasi_abi::{CALLS_IN_FLIGHT_MAX, Errno, INLINE_MAX};
 
-use crate::bed::{Bed, WAIT};
+use crate::fixture::{Fixture, WAIT};
 use crate::function::{Caller, Function, Outcome, launch};
 use crate::guests::guests;
 
@@ -38,8 +38,8 @@ fn answers(caller: &Caller, count: usize) -> BTreeMap<u64, Outcome> {
 
 #[test]
 fn a_caller_that_reads_late_holds_up_nobody_else() {
-    let bed = Bed::new();
-    let function = Function::start(&bed, "late", echo(2, 2000));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "late", echo(2, 2000));
     let mut other = function.caller();
     // In frames, in a few long ones and in many short ones, and in segments.
     for (count, len) in [(8, 60_000), (60, 16_000), (1000, 100), (300, INLINE_MAX + 1)] {
@@ -61,8 +61,8 @@ fn a_caller_that_reads_late_holds_up_nobody_else() {
 
 #[test]
 fn refusals_that_nobody_reads_hold_up_nobody_else() {
-    let bed = Bed::new();
-    let function = Function::start(&bed, "refused", echo(1, 2000));
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "refused", echo(1, 2000));
     let (mut late, mut other) = (function.caller(), function.caller());
     let join = Join { key: "k".into(), parts: 2, ..Join::default() };
     let sent: Vec<_> = (0..1000).map(|_| late.send_part(&join, b"e", LATE_MS)).collect();
@@ -80,9 +80,9 @@ fn refusals_that_nobody_reads_hold_up_nobody_else() {
 
 #[test]
 fn a_group_does_not_wait_for_the_one_of_its_callers_that_reads_late() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let fan_in = Some(FanIn { parts: 2, timeout_ms: LATE_MS, partial: Partial::Fail });
-    let function = Function::start(&bed, "group", FunctionLaunch { fan_in, ..echo(1, 64) });
+    let function = Function::start(&fixture, "group", FunctionLaunch { fan_in, ..echo(1, 64) });
     let (mut late, mut other) = (function.caller(), function.caller());
     for number in 0..12 {
         let join = |part| Join { key: format!("{number}"), part, ..Join::default() };
@@ -99,9 +99,9 @@ fn a_group_does_not_wait_for_the_one_of_its_callers_that_reads_late() {
 #[test]
 fn what_one_caller_does_not_read_is_bounded_in_bytes_and_in_number() {
     const SENT: usize = 3000;
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let launch = FunctionLaunch { memory_max: Some(64 << 20), ..echo(2, 4000) };
-    let function = Function::start(&bed, "bounds", launch);
+    let function = Function::start(&fixture, "bounds", launch);
     let (mut large, mut many, mut other) =
         (function.caller(), function.caller(), function.caller());
     let of_large = 600;
@@ -129,7 +129,7 @@ fn what_one_caller_does_not_read_is_bounded_in_bytes_and_in_number() {
     // What was in its socket can be read.
     let mut buffer = vec![0; INLINE_MAX];
     let mut read = 0;
-    let until = Some(cwasi::sys::clock::monotonic_ns() + u64::try_from(WAIT.as_nanos()).unwrap());
+    let until = Some(cwasi::sys::clock::Deadline::after(WAIT));
     let end = loop {
         match seqpacket::receive(many.connection.as_fd(), &mut buffer, until) {
             Ok(_) => read += 1,

@@ -2,10 +2,9 @@
 //! take the shim's place. They need root.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod bed;
-mod board;
 mod direct;
 mod fan_in;
+mod fixture;
 mod function;
 mod guests;
 mod in_flight;
@@ -14,8 +13,11 @@ mod mounts;
 mod native;
 mod native_code;
 mod nodes;
+mod not_begun;
 mod primary;
 mod secondary;
 mod sockets;
 mod states;
+mod system_calls;
 mod taken_over;
+mod worker_table;

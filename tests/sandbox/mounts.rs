@@ -6,7 +6,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Container, eventually};
+use crate::fixture::{Container, Fixture, eventually};
 
 const CGROUP: &str = "/sys/fs/cgroup";
 
@@ -31,8 +31,8 @@ fn jump_pids(spec: &mut Value) {
 
 #[test]
 fn a_container_in_anothers_pid_namespace_has_its_own_cgroups() {
-    let bed = Bed::new();
-    let pid_max: u32 = crate::bed::read(Path::new("/proc/sys/kernel/pid_max")).parse().unwrap();
+    let fixture = Fixture::new();
+    let pid_max: u32 = crate::fixture::read(Path::new("/proc/sys/kernel/pid_max")).parse().unwrap();
     // Numbers that no process of the host has, with room for those of the test.
     let free = (1000..pid_max - 50).rev().step_by(50);
     let free = free
@@ -41,13 +41,13 @@ fn a_container_in_anothers_pid_namespace_has_its_own_cgroups() {
     let free = free.expect("fifty free numbers in a row");
     let script =
         format!("echo {free} > /proc/sys/kernel/ns_last_pid && echo jumped && exec sleep 1000");
-    let pause = bed.native_with("pause", &["/bin/sh", "-c", &script], jump_pids).unwrap();
+    let pause = fixture.native_with("pause", &["/bin/sh", "-c", &script], jump_pids).unwrap();
     pause.start();
     eventually("sleep runs", || (pause.status("Name") == "sleep").then_some(()));
     let script = format!(
         "cat {CGROUP}/memory/cgroup.procs && ls {CGROUP} && (echo x > {CGROUP}/memory/cgroup.procs) 2>&1; true"
     );
-    let mut member = bed
+    let mut member = fixture
         .native_with("member", &["/bin/sh", "-c", &script], |spec| {
             let namespaces = spec["linux"]["namespaces"].as_array_mut().unwrap();
             namespaces[0] = json!({ "type": "pid", "path": format!("/proc/{}/ns/pid", pause.pid) });
@@ -106,14 +106,14 @@ impl Drop for Shared {
 
 /// Mounts something at `/data/guest`, then waits.
 fn container<'a>(
-    bed: &'a Bed,
+    fixture: &'a Fixture,
     shared: &Shared,
     id: &str,
     root: Option<&str>,
     option: Option<&str>,
 ) -> Container<'a> {
     let script = "mount -t tmpfs inner /data/guest && exec sleep 1000";
-    let container = bed.native_with(id, &["/bin/sh", "-c", script], |spec| {
+    let container = fixture.native_with(id, &["/bin/sh", "-c", script], |spec| {
         jump_pids(spec);
         let mut options = vec!["rbind", "rw"];
         options.extend(option);
@@ -143,7 +143,7 @@ fn inside(container: &Container<'_>, path: &str) -> bool {
 
 #[test]
 fn mounts_pass_between_host_and_container_as_their_propagation_says() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     // The root's propagation, the mount's, and whether the host's mounts arrive inside, and the container's outside.
     let cases = [
         ("default", None, None, true, false),
@@ -155,7 +155,7 @@ fn mounts_pass_between_host_and_container_as_their_propagation_says() {
     for (id, root, option, arrives, leaves) in cases {
         let shared = Shared::new();
         shared.mount_at("before");
-        let container = container(&bed, &shared, id, root, option);
+        let container = container(&fixture, &shared, id, root, option);
         assert!(inside(&container, "/data/before/inner"), "{id}: rbind");
         assert!(inside(&container, "/one"), "{id}: a file");
         shared.mount_at("host");
@@ -167,13 +167,13 @@ fn mounts_pass_between_host_and_container_as_their_propagation_says() {
         assert!(!shared.has(".mounts"), "{id}: staged in the builder's namespace only");
     }
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-    assert!(!mounts.contains(&bed.root().display().to_string()), "{mounts}");
+    assert!(!mounts.contains(&fixture.root().display().to_string()), "{mounts}");
 }
 
 #[test]
 fn a_missing_source_is_named() {
-    let bed = Bed::new();
-    let made = bed.native_with("missing", &["/bin/true"], |spec| {
+    let fixture = Fixture::new();
+    let made = fixture.native_with("missing", &["/bin/true"], |spec| {
         add_mount(
             spec,
             json!({ "destination": "/d", "type": "bind", "source": "/no/such/place", "options": ["rbind", "rprivate"] }),

@@ -5,12 +5,13 @@ use serde_json::json;
 
 use cwasi::wire::control::Verb;
 
-use crate::bed::{Bed, alive, eventually, read};
+use crate::fixture::{Fixture, alive, eventually, read};
 
 #[test]
 fn a_container_runs_and_its_exit_code_and_output_arrive() {
-    let bed = Bed::new();
-    let mut container = bed.native("exit", &["/bin/sh", "-c", "echo out; echo err >&2; exit 42"]);
+    let fixture = Fixture::new();
+    let mut container =
+        fixture.native("exit", &["/bin/sh", "-c", "echo out; echo err >&2; exit 42"]);
     assert!(alive(container.pid), "created and waiting");
     container.start();
     assert_eq!(container.wait(), 42);
@@ -18,41 +19,41 @@ fn a_container_runs_and_its_exit_code_and_output_arrive() {
     assert_eq!(container.errors(), "err\n");
     container.delete();
     container.delete();
-    assert!(bed.cgroups("exit").is_empty());
-    assert!(!bed.root().join("exit").exists());
-    assert_eq!(std::fs::read_dir(bed.root().join(".specs")).unwrap().count(), 0);
+    assert!(fixture.cgroups("exit").is_empty());
+    assert!(!fixture.root().join("exit").exists());
+    assert_eq!(std::fs::read_dir(fixture.root().join(".specs")).unwrap().count(), 0);
 }
 
 #[test]
 fn init_is_the_shims_child_and_its_exit_is_seen_without_the_zygote() {
-    let mut bed = Bed::new();
-    let container = bed.native("orphan", &["/bin/sleep", "1000"]);
+    let mut fixture = Fixture::new();
+    let container = fixture.native("orphan", &["/bin/sleep", "1000"]);
     let (id, pid) = (container.id.clone(), container.pid);
     assert_eq!(container.status("PPid"), std::process::id().to_string());
     container.start();
     eventually("sleep runs", || (container.status("Name") == "sleep").then_some(()));
     // The shim forgets the zygote that it came from, not the container.
     std::mem::forget(container);
-    bed.replace_zygote();
-    let container = bed.adopt(&id, pid);
+    fixture.replace_zygote();
+    let container = fixture.adopt(&id, pid);
     assert!(alive(pid), "the zygote's death is nothing to the container");
     container.signal(Signal::SIGKILL);
     assert_eq!(container.wait(), 137);
     container.delete();
-    assert!(bed.cgroups("orphan").is_empty());
+    assert!(fixture.cgroups("orphan").is_empty());
 }
 
 #[test]
 fn cgroups_hold_the_container_and_its_limit_and_go_with_it() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let limit = 64 << 20;
-    let container = bed
+    let container = fixture
         .native_with("limited", &["/bin/sleep", "1000"], |spec| {
             spec["linux"]["resources"]["memory"] = json!({ "limit": limit });
         })
         .unwrap();
     let memory = std::path::Path::new("/sys/fs/cgroup/memory")
-        .join(bed.cgroup.trim_start_matches('/'))
+        .join(fixture.cgroup.trim_start_matches('/'))
         .join("limited");
     assert_eq!(read(&memory.join("memory.limit_in_bytes")), limit.to_string());
     // libcontainer's intermediate process is another child of the shim, and may be about to end.
@@ -64,17 +65,17 @@ fn cgroups_hold_the_container_and_its_limit_and_go_with_it() {
     container.verb(Verb::Update { resources: smaller }).unwrap();
     assert_eq!(read(&memory.join("memory.limit_in_bytes")), (limit / 2).to_string());
     container.delete();
-    assert!(bed.cgroups("limited").is_empty());
+    assert!(fixture.cgroups("limited").is_empty());
     assert_eq!(container.wait(), 137);
 }
 
 #[test]
 fn pause_freezes_resume_thaws_and_a_paused_container_can_be_deleted() {
-    let bed = Bed::new();
-    let container = bed.native("paused", &["/bin/sleep", "1000"]);
+    let fixture = Fixture::new();
+    let container = fixture.native("paused", &["/bin/sleep", "1000"]);
     container.start();
     let freezer = std::path::Path::new("/sys/fs/cgroup/freezer")
-        .join(bed.cgroup.trim_start_matches('/'))
+        .join(fixture.cgroup.trim_start_matches('/'))
         .join("paused/freezer.state");
     container.verb(Verb::Pause).unwrap();
     assert_eq!(read(&freezer), "FROZEN");
@@ -83,13 +84,13 @@ fn pause_freezes_resume_thaws_and_a_paused_container_can_be_deleted() {
     container.verb(Verb::Pause).unwrap();
     container.delete();
     assert_eq!(container.wait(), 137);
-    assert!(bed.cgroups("paused").is_empty());
+    assert!(fixture.cgroups("paused").is_empty());
 }
 
 #[test]
 fn a_native_process_inherits_stdio_only() {
-    let bed = Bed::new();
-    let container = bed.native("fds", &["/bin/sleep", "1000"]);
+    let fixture = Fixture::new();
+    let container = fixture.native("fds", &["/bin/sleep", "1000"]);
     container.start();
     eventually("sleep runs", || (container.status("Name") == "sleep").then_some(()));
     let numbers: Vec<i32> = container.descriptors().iter().map(|(number, _)| *number).collect();
@@ -102,9 +103,9 @@ fn a_native_process_inherits_stdio_only() {
 
 #[test]
 fn what_a_spec_leaves_out_is_nothing() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let script = "echo $HOME; grep -E '^Cap(Inh|Prm|Eff|Bnd|Amb)' /proc/self/status";
-    let mut container = bed
+    let mut container = fixture
         .native_with("bare", &["/bin/sh", "-c", script], |spec| {
             spec["process"]["capabilities"] = json!({});
             spec["process"]["env"] = json!([]);
@@ -125,8 +126,8 @@ fn what_a_spec_leaves_out_is_nothing() {
 
 #[test]
 fn an_image_cannot_load_code_into_the_process_that_sets_it_up() {
-    let bed = Bed::new();
-    let bundle = bed.bundle("nss", &["/bin/true"], |_| {});
+    let fixture = Fixture::new();
+    let bundle = fixture.bundle("nss", &["/bin/true"], |_| {});
     let etc = bundle.join("rootfs/etc");
     std::fs::create_dir_all(&etc).unwrap();
     std::fs::write(etc.join("passwd"), "root:x:0:0::/home-of-root:/bin/sh\n").unwrap();
@@ -137,7 +138,7 @@ fn an_image_cannot_load_code_into_the_process_that_sets_it_up() {
     spec["process"]["args"] = json!(["/bin/sh", "-c", "echo $HOME"]);
     std::fs::write(bundle.join("config.json"), spec.to_string()).unwrap();
     let mut container =
-        bed.create("nss", bundle, cwasi::wire::control::Workload::Native, &[]).unwrap();
+        fixture.create("nss", bundle, cwasi::wire::control::Workload::Native, &[]).unwrap();
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", container.pid)).unwrap();
     assert!(!maps.contains("libnss_compat"), "{maps}");
     container.start();
@@ -148,8 +149,8 @@ fn an_image_cannot_load_code_into_the_process_that_sets_it_up() {
 
 #[test]
 fn children_that_outlive_init_in_a_shared_pid_namespace_are_killed_by_delete() {
-    let bed = Bed::new();
-    let container = bed
+    let fixture = Fixture::new();
+    let container = fixture
         .native_with("shared", &["/bin/sh", "-c", "sleep 1000 & exit 0"], |spec| {
             let namespaces = spec["linux"]["namespaces"].as_array_mut().unwrap();
             namespaces.retain(|namespace| namespace["type"] != "pid");
@@ -157,18 +158,18 @@ fn children_that_outlive_init_in_a_shared_pid_namespace_are_killed_by_delete() {
         .unwrap();
     container.start();
     assert_eq!(container.wait(), 0);
-    let procs = bed.cgroups("shared").remove(0).join("cgroup.procs");
+    let procs = fixture.cgroups("shared").remove(0).join("cgroup.procs");
     assert!(!read(&procs).is_empty(), "sleep lives on");
     container.delete();
-    assert!(bed.cgroups("shared").is_empty());
+    assert!(fixture.cgroups("shared").is_empty());
 }
 
 #[test]
 fn errors_name_the_cause_and_leave_nothing() {
-    let bed = Bed::new();
-    let missing = bed.native_with("missing", &["/no/such/program"], |_| {}).err().unwrap();
+    let fixture = Fixture::new();
+    let missing = fixture.native_with("missing", &["/no/such/program"], |_| {}).err().unwrap();
     assert!(missing.contains("/no/such/program"), "{missing}");
-    let mount = bed
+    let mount = fixture
         .native_with("mount", &["/bin/true"], |spec| {
             let mounts = spec["mounts"].as_array_mut().unwrap();
             mounts.push(json!({ "destination": "/x", "type": "bind", "source": "/no/such/source", "options": ["bind"] }));
@@ -176,7 +177,7 @@ fn errors_name_the_cause_and_leave_nothing() {
         .err()
         .unwrap();
     assert!(mount.contains("/no/such/source"), "{mount}");
-    let user = bed
+    let user = fixture
         .native_with("user", &["/bin/true"], |spec| {
             let namespaces = spec["linux"]["namespaces"].as_array_mut().unwrap();
             namespaces.push(json!({ "type": "user" }));
@@ -184,13 +185,8 @@ fn errors_name_the_cause_and_leave_nothing() {
         .err()
         .unwrap();
     assert!(user.contains("user namespace"), "{user}");
-    let terminal = bed
-        .native_with("tty", &["/bin/true"], |spec| spec["process"]["terminal"] = json!(true))
-        .err()
-        .unwrap();
-    assert!(terminal.contains("terminal"), "{terminal}");
-    for id in ["missing", "mount", "user", "tty"] {
-        assert!(bed.cgroups(id).is_empty(), "{id}");
-        assert!(!bed.root().join(id).exists(), "{id}");
+    for id in ["missing", "mount", "user"] {
+        assert!(fixture.cgroups(id).is_empty(), "{id}");
+        assert!(!fixture.root().join(id).exists(), "{id}");
     }
 }

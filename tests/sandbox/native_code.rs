@@ -7,7 +7,7 @@ use cwasi::wire::control::{Entry, Role, SandboxMessage};
 use cwasi::wire::egress::Egress;
 use serde_json::json;
 
-use crate::bed::Bed;
+use crate::fixture::Fixture;
 use crate::function::{Function, command, launch};
 use crate::guests::{compiled, guests};
 
@@ -49,11 +49,11 @@ fn plant(rootfs: &Path) {
 
 #[test]
 fn an_image_cannot_load_code_into_a_worker() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let guest = compiled("look-up", LOOK_UP);
-    let hosts = bed.dir.path().join("hosts");
+    let hosts = fixture.dir.path().join("hosts");
     std::fs::write(&hosts, "192.0.2.1 some.host.test\n").unwrap();
-    let bundle = bed.bundle("planted", &["/f.wasm"], |spec| {
+    let bundle = fixture.bundle("planted", &["/f.wasm"], |spec| {
         let mounts = spec["mounts"].as_array_mut().unwrap();
         mounts.retain(|mount| mount["destination"] != "/usr");
         mounts.push(json!({
@@ -66,7 +66,7 @@ fn an_image_cannot_load_code_into_a_worker() {
     let mut launch = launch(Role::Primary, &guest, command("_start"));
     let entries = vec!["some.host.test:80".parse().unwrap()];
     launch.egress = Some(Egress { entries, trusts_hosts: true, trusts_resolver: false });
-    let function = Function::create_in(&bed, "planted", bundle, launch).unwrap();
+    let function = Function::create_in(&fixture, "planted", bundle, launch).unwrap();
     function.container.start();
     assert_eq!(function.container.wait(), 0, "the name is found");
     function.container.delete();
@@ -75,11 +75,11 @@ fn an_image_cannot_load_code_into_a_worker() {
 
 #[test]
 fn sockets_need_destinations_and_the_engines_types() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let refusal = |name: &str, guest: &str, egress: Option<Egress>| {
         let mut launch = launch(Role::Primary, &compiled(name, guest), command("_start"));
         launch.egress = egress;
-        Function::create(&bed, name, launch).err().unwrap()
+        Function::create(&fixture, name, launch).err().unwrap()
     };
     let refused = refusal("no-network", LOOK_UP, None);
     assert!(refused.contains("sock_getaddrinfo") && refused.contains("cwasi.network"), "{refused}");
@@ -101,10 +101,10 @@ fn filters(pid: i32) -> usize {
 
 #[test]
 fn every_process_of_a_function_is_filtered_and_no_native_one() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let own = filters(i32::try_from(std::process::id()).unwrap());
     let launch = launch(Role::Secondary, &guests().reactor, Entry::Reactor);
-    let function = Function::create(&bed, "filtered", launch).unwrap();
+    let function = Function::create(&fixture, "filtered", launch).unwrap();
     // libcontainer's work in the container is done under the filter too.
     assert_eq!(filters(function.container.pid.as_raw()), own + 1);
     function.container.start();
@@ -116,7 +116,7 @@ fn every_process_of_a_function_is_filtered_and_no_native_one() {
         assert_eq!(filters(worker), own + 1);
     }
     function.end();
-    let native = bed.native("native", &["/bin/sleep", "1000"]);
+    let native = fixture.native("native", &["/bin/sleep", "1000"]);
     native.start();
     assert_eq!(filters(native.pid.as_raw()), own);
     native.delete();
@@ -134,10 +134,10 @@ fn mounts(pid: i32) -> (Vec<String>, Vec<String>) {
 
 #[test]
 fn no_mount_of_a_function_runs_native_code() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     // A mount with another one below it.
-    let outer = tempfile::tempdir_in(bed.dir.path()).unwrap();
-    let bundle = bed.bundle("mounts", &["/f.wasm"], |spec| {
+    let outer = tempfile::tempdir_in(fixture.dir.path()).unwrap();
+    let bundle = fixture.bundle("mounts", &["/f.wasm"], |spec| {
         for (at, source) in [("/data", outer.path()), ("/data/inner", Path::new("/usr"))] {
             spec["mounts"].as_array_mut().unwrap().push(json!({
                 "destination": at, "type": "bind", "source": source, "options": ["rbind", "rw"],
@@ -145,7 +145,7 @@ fn no_mount_of_a_function_runs_native_code() {
         }
     });
     let launch = launch(Role::Secondary, &guests().reactor, Entry::Reactor);
-    let function = Function::create_in(&bed, "mounts", bundle, launch).unwrap();
+    let function = Function::create_in(&fixture, "mounts", bundle, launch).unwrap();
     // Before its start.
     let (with, without) = mounts(function.container.pid.as_raw());
     assert_eq!(without, [""; 0]);
@@ -154,7 +154,7 @@ fn no_mount_of_a_function_runs_native_code() {
     assert_eq!(function.message(), SandboxMessage::Ready);
     assert!(function.workers().iter().all(|worker| mounts(*worker).1.is_empty()));
     function.end();
-    let native = bed.native("native-mounts", &["/bin/sleep", "1000"]);
+    let native = fixture.native("native-mounts", &["/bin/sleep", "1000"]);
     native.start();
     let (_, without) = mounts(native.pid.as_raw());
     assert!(
@@ -167,15 +167,15 @@ fn no_mount_of_a_function_runs_native_code() {
 
 #[test]
 fn a_hook_may_run_a_program_in_a_functions_container() {
-    let bed = Bed::new();
-    let bundle = bed.bundle("start-hook", &["/f.wasm"], |spec| {
+    let fixture = Fixture::new();
+    let bundle = fixture.bundle("start-hook", &["/f.wasm"], |spec| {
         let line = "cat >/dev/null; echo startContainer >/ran";
         let hook = json!([{ "path": "/bin/sh", "args": ["sh", "-c", line] }]);
         spec["hooks"] = json!({ "startContainer": hook });
     });
     let ran = bundle.join("rootfs/ran");
     let launch = launch(Role::Secondary, &guests().reactor, Entry::Reactor);
-    let function = Function::create_in(&bed, "start-hook", bundle, launch).unwrap();
+    let function = Function::create_in(&fixture, "start-hook", bundle, launch).unwrap();
     function.container.start();
     assert_eq!(function.message(), SandboxMessage::Ready);
     assert_eq!(std::fs::read_to_string(ran).unwrap(), "startContainer\n");
@@ -184,20 +184,20 @@ fn a_hook_may_run_a_program_in_a_functions_container() {
 
 #[test]
 fn hooks_run_before_the_filter_comes() {
-    let bed = Bed::new();
-    let ran = bed.dir.path().join("ran");
+    let fixture = Fixture::new();
+    let ran = fixture.dir.path().join("ran");
     let hook = |name: &str| {
         let line = format!("cat >/dev/null; echo {name} >> {}", ran.display());
         json!([{ "path": "/bin/sh", "args": ["sh", "-c", line] }])
     };
     let own = filters(i32::try_from(std::process::id()).unwrap());
-    let bundle = bed.bundle("hooks", &["/f.wasm"], |spec| {
+    let bundle = fixture.bundle("hooks", &["/f.wasm"], |spec| {
         spec["hooks"] = json!({
             "createRuntime": hook("createRuntime"), "createContainer": hook("createContainer"),
         });
     });
     let launch = launch(Role::Secondary, &guests().reactor, Entry::Reactor);
-    let function = Function::create_in(&bed, "hooks", bundle, launch).unwrap();
+    let function = Function::create_in(&fixture, "hooks", bundle, launch).unwrap();
     function.container.start();
     assert_eq!(function.message(), SandboxMessage::Ready);
     let text = std::fs::read_to_string(ran).unwrap();

@@ -4,16 +4,16 @@
 use std::collections::BTreeSet;
 
 use cwasi::coordinator::registry::{Record, Registry};
-use cwasi::modes::networked::Target;
-use cwasi::shim::network::{Caller as Route, Network};
+use cwasi::modes::networked::RedisTarget;
+use cwasi::shim::network::{BridgeCaller as Route, Network};
 use cwasi::wire::control::Entry;
 use cwasi::wire::control::{FanIn, FunctionLaunch, ModeHint, Partial, Role};
 use cwasi_abi::Errno;
 use cwasi_testbed::redis::{Kind, Redis};
 use tokio::runtime::Runtime;
 
-use crate::bed::Bed;
 use crate::fan_in::{LARGE, LONG_MS, answers, decoded, failed, join};
+use crate::fixture::Fixture;
 use crate::function::{Caller, Function, PAYLOAD_MAX, identity, launch};
 use crate::guests::guests;
 
@@ -32,7 +32,7 @@ impl Node {
             .enable_all()
             .build()
             .unwrap();
-        let target = Target { url: redis.url(), ca: None };
+        let target = RedisTarget { url: redis.url(), ca: None };
         let network = {
             let _entered = reactor.enter();
             Network::connect(&target, name, &Registry::new(state.path())).unwrap()
@@ -79,9 +79,9 @@ fn merge(parts: u32, timeout_ms: u64) -> FunctionLaunch {
 
 #[test]
 fn parts_from_two_hosts_are_one_group() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let redis = Redis::start(Kind::Redis7);
-    let function = Function::start(&bed, "meet", merge(3, LONG_MS));
+    let function = Function::start(&fixture, "meet", merge(3, LONG_MS));
     let (here, there) = (Node::start("here", &redis), Node::start("there", &redis));
     here.serve(&function);
     let (mut local, mut one, mut two) =
@@ -103,9 +103,9 @@ fn parts_from_two_hosts_are_one_group() {
 
 #[test]
 fn a_part_from_another_host_reads_what_was_missing() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let redis = Redis::start(Kind::Redis7);
-    let function = Function::start(&bed, "lacks", merge(2, 300));
+    let function = Function::start(&fixture, "lacks", merge(2, 300));
     let (here, there) = (Node::start("here", &redis), Node::start("there", &redis));
     here.serve(&function);
     let mut caller = there.caller("one");
@@ -119,9 +119,9 @@ fn a_part_from_another_host_reads_what_was_missing() {
 #[test]
 fn all_parts_of_one_worker_over_the_network_are_one_group() {
     const PARTS: u32 = 500;
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let redis = Redis::start(Kind::Redis7);
-    let function = Function::start(&bed, "many", merge(PARTS, LONG_MS));
+    let function = Function::start(&fixture, "many", merge(PARTS, LONG_MS));
     let (here, there) = (Node::start("here", &redis), Node::start("there", &redis));
     here.serve(&function);
     let mut caller = there.caller("one");

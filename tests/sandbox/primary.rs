@@ -10,7 +10,7 @@ use cwasi::wire::control::{
 use cwasi::wire::envelope::{Hello, Request, Response};
 use nix::sys::signal::Signal;
 
-use crate::bed::Bed;
+use crate::fixture::Fixture;
 use crate::function::{Function, command, identity, launch};
 use crate::guests::guests;
 
@@ -20,26 +20,26 @@ fn primary(export: &str) -> FunctionLaunch {
 
 #[test]
 fn output_and_exit_code_are_the_guests() {
-    let bed = Bed::new();
-    let mut function = Function::start(&bed, "p", primary("_start"));
+    let fixture = Fixture::new();
+    let mut function = Function::start(&fixture, "p", primary("_start"));
     assert_eq!(function.container.wait(), 7);
     assert_eq!(function.container.output(), "hello\n");
     function.container.delete();
-    assert!(bed.cgroups("p").is_empty());
-    let function = Function::start(&bed, "q", primary("returns"));
+    assert!(fixture.cgroups("p").is_empty());
+    let function = Function::start(&fixture, "q", primary("returns"));
     assert_eq!(function.container.wait(), 0);
     function.container.delete();
 }
 
 #[test]
 fn a_trap_and_an_overflow_are_said_and_have_their_codes() {
-    let bed = Bed::new();
-    let mut function = Function::start(&bed, "t", primary("trap"));
+    let fixture = Fixture::new();
+    let mut function = Function::start(&fixture, "t", primary("trap"));
     assert_eq!(function.container.wait(), 134);
     let errors = function.container.errors();
     assert!(errors.contains("unreachable") && errors.contains("trap"), "{errors}");
     function.container.delete();
-    let mut function = Function::start(&bed, "o", primary("recurse"));
+    let mut function = Function::start(&fixture, "o", primary("recurse"));
     assert_eq!(function.container.wait(), 139);
     let errors = function.container.errors();
     assert!(errors.contains("stack overflow"), "{errors}");
@@ -48,17 +48,20 @@ fn a_trap_and_an_overflow_are_said_and_have_their_codes() {
 
 #[test]
 fn stop_signals_and_the_timeout_end_a_loop() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     for (id, signal) in
         [("term", Signal::SIGTERM), ("int", Signal::SIGINT), ("kill", Signal::SIGKILL)]
     {
-        let function = Function::start(&bed, id, primary("loop"));
+        let function = Function::start(&fixture, id, primary("loop"));
         function.container.signal(signal);
         assert_eq!(function.container.wait(), 128 + signal as i32);
         function.container.delete();
     }
-    let mut function =
-        Function::start(&bed, "time", FunctionLaunch { timeout_ms: Some(500), ..primary("loop") });
+    let mut function = Function::start(
+        &fixture,
+        "time",
+        FunctionLaunch { timeout_ms: Some(500), ..primary("loop") },
+    );
     assert_eq!(function.container.wait(), 137);
     assert!(function.container.errors().contains("cwasi.timeout"));
     function.container.delete();
@@ -66,23 +69,23 @@ fn stop_signals_and_the_timeout_end_a_loop() {
 
 #[test]
 fn what_cannot_run_is_refused_at_create() {
-    let bed = Bed::new();
-    let missing = Function::create(&bed, "e", primary("nothing")).err().unwrap();
+    let fixture = Fixture::new();
+    let missing = Function::create(&fixture, "e", primary("nothing")).err().unwrap();
     assert!(missing.contains("nothing") && missing.contains("_start"), "{missing}");
-    let text = bed.dir.path().join("text.so");
+    let text = fixture.dir.path().join("text.so");
     std::fs::write(&text, "no native code").unwrap();
     let damaged = launch(Role::Primary, &text, command("_start"));
-    assert!(Function::create(&bed, "d", damaged).err().unwrap().contains("text.so"));
+    assert!(Function::create(&fixture, "d", damaged).err().unwrap().contains("text.so"));
     for id in ["e", "d"] {
-        assert!(bed.cgroups(id).is_empty() && !bed.root().join(id).exists());
+        assert!(fixture.cgroups(id).is_empty() && !fixture.root().join(id).exists());
     }
 }
 
 #[test]
 fn a_guest_calls_then_allocates_copies_and_calls_again() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let caller = launch(Role::Primary, &guests().caller, command("_start"));
-    let mut function = Function::create(&bed, "caller", caller).unwrap();
+    let mut function = Function::create(&fixture, "caller", caller).unwrap();
     function.container.start();
     // The shim's part: one question, because the route is kept. Init's word may come before or after it.
     let mut buffer = vec![0; CONTROL_MESSAGE_MAX];

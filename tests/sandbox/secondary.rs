@@ -1,11 +1,11 @@
 //! Secondaries: every request its own instance, every fault its own request's error.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use cwasi::modes::local::{LocalMode, LocalRoute};
-use cwasi::modes::{Call, CallError, Outgoing, Payload};
-use cwasi::sandbox::SYSTEM_CALLS;
-use cwasi::sys::clock::monotonic_ns;
+use cwasi::modes::{CallError, OutgoingCall, OutgoingPayload, Payload};
+use cwasi::sys::clock::Deadline;
 use cwasi::sys::random::bytes16;
 use cwasi::wire::control::{Entry, FunctionLaunch, Isolation, Role, SandboxMessage};
 use cwasi::wire::ids::CallId;
@@ -14,9 +14,10 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::json;
 
-use crate::bed::{Bed, descriptors_of, eventually, read};
+use crate::fixture::{Fixture, descriptors_of, eventually, read};
 use crate::function::{Function, command, launch};
 use crate::guests::guests;
+use crate::system_calls::SYSTEM_CALLS;
 
 fn reactor() -> FunctionLaunch {
     launch(Role::Secondary, &guests().reactor, Entry::Reactor)
@@ -26,8 +27,8 @@ fn errno(code: i32) -> Errno {
     Errno::from_code(code).unwrap()
 }
 
-/// What a worker holds between requests besides a connection for each caller: stdio, broker, init, the log, the workers' bell,
-/// copies of stdin and stdout to return to, what watches its callers and init, as the watcher and in reserve, and the page map by
+/// What a worker holds between requests besides a connection for each caller: stdio, broker, init, the log, the workers' wake-up,
+/// copies of stdin and stdout to return to, what watches its callers and init, as the leader and as a follower, and the page map by
 /// which instances are renewed.
 pub const IDLE_DESCRIPTORS: usize = 12;
 
@@ -44,8 +45,8 @@ fn idle_descriptors(function: &Function<'_>, worker: usize, callers: usize) -> V
 
 #[test]
 fn every_request_has_an_instance_of_its_own() {
-    let bed = Bed::new();
-    let function = Function::start(&bed, "s", reactor());
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "s", reactor());
     let mut caller = function.caller();
     for _ in 0..5 {
         assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()));
@@ -58,14 +59,14 @@ fn every_request_has_an_instance_of_its_own() {
     function.container.signal(Signal::SIGTERM);
     assert_eq!(function.container.wait(), 143);
     function.container.delete();
-    assert!(bed.cgroups("s").is_empty());
+    assert!(fixture.cgroups("s").is_empty());
 }
 
 /// What `_initialize` has made of random numbers, as each request sees it, and what the function's stderr says.
-fn draws(bed: &Bed, id: &str, isolation: Isolation) -> (Vec<Vec<u8>>, String) {
+fn draws(fixture: &Fixture, id: &str, isolation: Isolation) -> (Vec<Vec<u8>>, String) {
     let launch = launch(Role::Secondary, &guests().random, Entry::Reactor);
     let launch = FunctionLaunch { isolation, concurrency: 2, ..launch };
-    let mut function = Function::start(bed, id, launch);
+    let mut function = Function::start(fixture, id, launch);
     let mut caller = function.caller();
     let drawn = (0..40)
         .map(|_| {
@@ -79,15 +80,15 @@ fn draws(bed: &Bed, id: &str, isolation: Isolation) -> (Vec<Vec<u8>>, String) {
 
 #[test]
 fn requests_start_from_bytes_of_their_own_or_from_their_workers_snapshot() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let different =
         |drawn: &[Vec<u8>]| drawn.iter().collect::<std::collections::BTreeSet<_>>().len();
-    let (drawn, said) = draws(&bed, "request", Isolation::Request);
+    let (drawn, said) = draws(&fixture, "request", Isolation::Request);
     assert_eq!(different(&drawn), drawn.len());
     let line = "each request gets an instance made anew: its instances start with different bytes";
     assert_eq!(said.matches(line).count(), 1, "once, and how to change it: {said}");
     assert!(said.contains("cwasi.isolation=snapshot"), "{said}");
-    let (drawn, said) = draws(&bed, "snapshot", Isolation::Snapshot);
+    let (drawn, said) = draws(&fixture, "snapshot", Isolation::Snapshot);
     // A worker takes one when it starts, and others when it learns how long payloads are.
     assert!(different(&drawn) <= 4, "{drawn:?}");
     assert_eq!(said, "");
@@ -96,10 +97,10 @@ fn requests_start_from_bytes_of_their_own_or_from_their_workers_snapshot() {
 /// Its guest never frees anything.
 #[test]
 fn an_instance_that_is_kept_is_replaced_when_its_memory_is_used_up() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let launch =
         FunctionLaunch { isolation: Isolation::Instance, memory_max: Some(4 << 20), ..reactor() };
-    let function = Function::start(&bed, "kept", launch);
+    let function = Function::start(&fixture, "kept", launch);
     let mut caller = function.caller();
     let mut counts = |expected: &[u8]| {
         for count in expected {
@@ -134,8 +135,8 @@ fn an_instance_that_is_kept_is_replaced_when_its_memory_is_used_up() {
 
 #[test]
 fn each_fault_is_one_requests_error_and_the_next_is_served() {
-    let bed = Bed::new();
-    let mut function = Function::start(&bed, "faults", reactor());
+    let fixture = Fixture::new();
+    let mut function = Function::start(&fixture, "faults", reactor());
     let mut caller = function.caller();
     let cases: [(&[u8], u64, Errno, &str); 6] = [
         (b"o", 20_000, Errno::Trapped, "out of bounds"),
@@ -167,8 +168,8 @@ fn each_fault_is_one_requests_error_and_the_next_is_served() {
 
 #[test]
 fn a_stderr_that_nobody_reads_holds_up_nobody() {
-    let bed = Bed::new();
-    let mut function = Function::start(&bed, "full", reactor());
+    let fixture = Fixture::new();
+    let mut function = Function::start(&fixture, "full", reactor());
     let mut caller = function.caller();
     for _ in 0..2000 {
         assert_eq!(errno(caller.call(b"o").unwrap_err().0), Errno::Trapped);
@@ -185,8 +186,8 @@ fn a_stderr_that_nobody_reads_holds_up_nobody() {
 
 #[test]
 fn a_payload_of_100_mib_comes_back_whole() {
-    let bed = Bed::new();
-    let function = Function::start(&bed, "large", reactor());
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "large", reactor());
     let mut payload = vec![b'e'; 100 << 20];
     for (index, chunk) in payload.chunks_mut(4096).enumerate() {
         chunk[1] = u8::try_from(index % 251).unwrap();
@@ -197,10 +198,10 @@ fn a_payload_of_100_mib_comes_back_whole() {
 
 #[test]
 fn a_command_reads_stdin_and_answers_on_stdout() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let entry = command("_start");
     let mut function =
-        Function::start(&bed, "cmd", launch(Role::Secondary, &guests().command, entry));
+        Function::start(&fixture, "cmd", launch(Role::Secondary, &guests().command, entry));
     let mut caller = function.caller();
     for size in [0_usize, 1, 70_000, 3 << 20] {
         let payload = vec![b'a'; size];
@@ -225,11 +226,11 @@ fn a_command_reads_stdin_and_answers_on_stdout() {
 
 #[test]
 fn a_response_above_the_limit_is_an_error() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let entry = command("_start");
     let small =
         FunctionLaunch { max_payload: 1000, ..launch(Role::Secondary, &guests().command, entry) };
-    let function = Function::start(&bed, "small", small);
+    let function = Function::start(&fixture, "small", small);
     let mut caller = function.caller();
     assert_eq!(caller.call(&[b'a'; 996]).unwrap().len(), 1000);
     assert_eq!(errno(caller.call(&[b'a'; 997]).unwrap_err().0), Errno::PayloadTooLarge);
@@ -239,9 +240,9 @@ fn a_response_above_the_limit_is_an_error() {
 
 #[test]
 fn workers_and_queue_are_bounded_and_answer_at_once() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let bounded = FunctionLaunch { concurrency: 2, queue: 1, ..reactor() };
-    let function = Function::start(&bed, "bounds", bounded);
+    let function = Function::start(&fixture, "bounds", bounded);
     assert_eq!(function.workers().len(), 2);
     let mut caller = function.caller();
     function.until_idle(2);
@@ -269,8 +270,8 @@ fn workers_and_queue_are_bounded_and_answer_at_once() {
 
 #[test]
 fn waiting_requests_expire_and_leave_with_their_caller() {
-    let bed = Bed::new();
-    let function = Function::start(&bed, "wait", FunctionLaunch { queue: 2, ..reactor() });
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "wait", FunctionLaunch { queue: 2, ..reactor() });
     let mut busy = function.caller();
     busy.send(b"l", 20_000);
     function.until_busy(1);
@@ -298,8 +299,8 @@ fn waiting_requests_expire_and_leave_with_their_caller() {
 
 #[test]
 fn a_killed_worker_is_the_running_requests_error_and_is_replaced() {
-    let bed = Bed::new();
-    let function = Function::start(&bed, "kill", reactor());
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "kill", reactor());
     let mut caller = function.caller();
     let first = function.workers()[0];
     caller.send(b"l", 20_000);
@@ -322,8 +323,8 @@ fn a_killed_worker_is_the_running_requests_error_and_is_replaced() {
 
 #[test]
 fn a_stop_signal_finishes_what_is_in_flight() {
-    let bed = Bed::new();
-    let function = Function::start(&bed, "drain", FunctionLaunch { queue: 1, ..reactor() });
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "drain", FunctionLaunch { queue: 1, ..reactor() });
     let (mut caller, mut late) = (function.caller(), function.caller());
     caller.send(b"l", 3000);
     function.until_busy(1);
@@ -345,26 +346,28 @@ fn a_stop_signal_finishes_what_is_in_flight() {
 
 #[test]
 fn one_shot_and_idle_secondaries_end_by_themselves() {
-    let bed = Bed::new();
-    let function = Function::start(&bed, "shot", FunctionLaunch { max_requests: 2, ..reactor() });
+    let fixture = Fixture::new();
+    let function =
+        Function::start(&fixture, "shot", FunctionLaunch { max_requests: 2, ..reactor() });
     let mut caller = function.caller();
     assert!(caller.call(b"e").is_ok() && caller.call(b"e").is_ok());
     assert_eq!(function.container.wait(), 0);
     function.container.delete();
-    let function = Function::start(&bed, "idle", FunctionLaunch { idle_ms: Some(50), ..reactor() });
+    let function =
+        Function::start(&fixture, "idle", FunctionLaunch { idle_ms: Some(50), ..reactor() });
     assert_eq!(function.container.wait(), 0);
     function.container.delete();
 }
 
 #[test]
 fn a_sandbox_holds_only_the_descriptors_that_it_was_given() {
-    let bed = Bed::new();
-    let function = Function::start(&bed, "fds", FunctionLaunch { concurrency: 2, ..reactor() });
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "fds", FunctionLaunch { concurrency: 2, ..reactor() });
     let mut caller = function.caller();
     assert!(caller.call(b"e").is_ok());
     let init = function.container.descriptors();
     // stdio, broker, log, receiver, signals, what watches workers and connections (those that workers read, and the
-    // others), the workers' bell, one socket per worker, one connection
+    // others), the workers' wake-up, one socket per worker, one connection
     assert_eq!(init.len(), 3 + 3 + 1 + 3 + 1 + 2 + 1, "{init:?}");
     for worker in 0..2 {
         let held = idle_descriptors(&function, worker, 1);
@@ -378,12 +381,12 @@ fn a_sandbox_holds_only_the_descriptors_that_it_was_given() {
 
 #[test]
 fn the_documented_system_calls_are_enough_for_an_unprivileged_function() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     for (id, launch) in [
         ("reactor", reactor()),
         ("command", launch(Role::Secondary, &guests().command, command("_start"))),
     ] {
-        let bundle = bed.bundle(id, &["/f.wasm"], |spec| {
+        let bundle = fixture.bundle(id, &["/f.wasm"], |spec| {
             spec["process"]["user"] = json!({ "uid": 1000, "gid": 1000 });
             spec["process"]["capabilities"] = json!({});
             spec["root"]["readonly"] = json!(true);
@@ -392,7 +395,7 @@ fn the_documented_system_calls_are_enough_for_an_unprivileged_function() {
                 "syscalls": [{ "names": SYSTEM_CALLS, "action": "SCMP_ACT_ALLOW" }],
             });
         });
-        let function = Function::create_in(&bed, id, bundle, launch).unwrap();
+        let function = Function::create_in(&fixture, id, bundle, launch).unwrap();
         function.container.start();
         assert_eq!(function.message(), SandboxMessage::Ready);
         assert_eq!(function.container.status("Seccomp:"), "2");
@@ -423,16 +426,16 @@ fn the_documented_system_calls_are_enough_for_an_unprivileged_function() {
 
 #[test]
 fn a_profile_without_them_is_named_as_the_reason() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let strict = |id: &str, missing: &str| {
-        let bundle = bed.bundle(id, &["/f.wasm"], |spec| {
+        let bundle = fixture.bundle(id, &["/f.wasm"], |spec| {
             let names: Vec<_> = SYSTEM_CALLS.iter().filter(|name| **name != missing).collect();
             spec["linux"]["seccomp"] = json!({
                 "defaultAction": "SCMP_ACT_KILL_PROCESS",
                 "syscalls": [{ "names": names, "action": "SCMP_ACT_ALLOW" }],
             });
         });
-        Function::create_in(&bed, id, bundle, reactor())
+        Function::create_in(&fixture, id, bundle, reactor())
     };
     let message = strict("sendmsg", "sendmsg").err().unwrap();
     assert!(message.contains("seccomp"), "{message}");
@@ -449,11 +452,11 @@ pub fn call(
     route: &LocalRoute,
     payload: &[u8],
 ) -> Result<Payload, CallError> {
-    let deadline = Some(monotonic_ns() + 20_000_000_000);
-    let call = Call {
+    let deadline = Some(Deadline::after(Duration::from_secs(20)));
+    let call = OutgoingCall {
         id: CallId(bytes16()),
         target: "f",
-        payload: Outgoing::Bytes(payload),
+        payload: OutgoingPayload::Bytes(payload),
         deadline,
         traceparent: "",
         attempt: 1,
@@ -461,13 +464,13 @@ pub fn call(
         join: None,
     };
     assert!(mode.send(route, &call, deadline)?, "there is room");
-    mode.receive(route, "f", deadline)?.expect("an answer in time").ended
+    mode.receive(route, "f", deadline)?.expect("an answer in time").result
 }
 
 #[test]
 fn leases_come_back_from_answers_ends_and_killed_workers() {
-    let bed = Bed::new();
-    let function = Function::start(&bed, "leases", reactor());
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "leases", reactor());
     let (mut mode, route, pool) = function.lending_caller();
     let mut payload = vec![b'e'; 3 << 20];
     let nothing_is_lent = || pool.trim().then_some(());
@@ -496,11 +499,11 @@ fn leases_come_back_from_answers_ends_and_killed_workers() {
 
 #[test]
 fn a_worker_without_memory_is_one_requests_error() {
-    let bed = Bed::new();
-    let bundle = bed.bundle("oom", &["/f.wasm"], |spec| {
+    let fixture = Fixture::new();
+    let bundle = fixture.bundle("oom", &["/f.wasm"], |spec| {
         spec["linux"]["resources"]["memory"] = json!({ "limit": 32 << 20 });
     });
-    let function = Function::create_in(&bed, "oom", bundle, reactor()).unwrap();
+    let function = Function::create_in(&fixture, "oom", bundle, reactor()).unwrap();
     function.container.start();
     assert_eq!(function.message(), SandboxMessage::Ready);
     let mut caller = function.caller();
@@ -512,11 +515,11 @@ fn a_worker_without_memory_is_one_requests_error() {
 
 #[test]
 fn the_hard_limit_of_descriptors_is_the_specifications() {
-    let bed = Bed::new();
-    let bundle = bed.bundle("nofile", &["/f.wasm"], |spec| {
+    let fixture = Fixture::new();
+    let bundle = fixture.bundle("nofile", &["/f.wasm"], |spec| {
         spec["process"]["rlimits"] = json!([{ "type": "RLIMIT_NOFILE", "soft": 512, "hard": 700 }]);
     });
-    let function = Function::create_in(&bed, "nofile", bundle, reactor()).unwrap();
+    let function = Function::create_in(&fixture, "nofile", bundle, reactor()).unwrap();
     function.container.start();
     assert_eq!(function.message(), SandboxMessage::Ready);
     let limits = read(Path::new(&format!("/proc/{}/limits", function.container.pid)));
@@ -528,9 +531,9 @@ fn the_hard_limit_of_descriptors_is_the_specifications() {
 
 #[test]
 fn a_module_that_cannot_be_instantiated_fails_the_start() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let wrong = launch(Role::Primary, &guests().reactor, Entry::Reactor);
-    let function = Function::create(&bed, "role", wrong).unwrap();
+    let function = Function::create(&fixture, "role", wrong).unwrap();
     function.container.start();
     let SandboxMessage::StartFailed { message } = function.message() else { panic!("started") };
     assert!(message.contains("cwasi.role"), "{message}");

@@ -5,7 +5,7 @@ use cwasi::wire::egress::Egress;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::bed::{Bed, eventually};
+use crate::fixture::{Fixture, eventually};
 use crate::function::{Function, command, launch};
 use crate::guests::compiled;
 
@@ -58,11 +58,11 @@ fn guest(calls: &[(String, u32)]) -> String {
 
 /// Exit code in a container of its own, and stderr.
 fn run(name: &str, calls: &[(String, u32)]) -> (i32, String) {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let mut launch = launch(Role::Primary, &compiled(name, &guest(calls)), command("_start"));
     let entries = vec!["*:*".parse().unwrap()];
     launch.egress = Some(Egress { entries, ..Egress::default() });
-    let mut function = Function::create(&bed, name, launch).unwrap();
+    let mut function = Function::create(&fixture, name, launch).unwrap();
     function.container.start();
     let code = function.container.wait();
     let errors = function.container.errors();
@@ -146,10 +146,10 @@ const LISTENER: &str = r#"(module
 
 #[test]
 fn a_refusal_is_told_once_by_all_workers_of_a_function() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let mut launch = launch(Role::Secondary, &compiled("listener", LISTENER), Entry::Reactor);
     launch.egress = Some(Egress { entries: vec!["*:*".parse().unwrap()], ..Egress::default() });
-    let mut function = Function::start(&bed, "listener", launch);
+    let mut function = Function::start(&fixture, "listener", launch);
     let mut caller = function.caller();
     for _ in 0..3 {
         assert_eq!(caller.call(b"x"), Ok(vec![2, 0, 0, 0]));

@@ -3,7 +3,8 @@
 
 use std::os::fd::AsFd;
 
-use cwasi::sandbox::board::{Phase, Seen};
+use cwasi::sandbox::worker_table::{Phase, SlotState};
+use cwasi::sys::clock::Deadline;
 use cwasi::sys::seqpacket::{self, SocketError};
 use cwasi::wire::control::{Entry, FunctionLaunch, Role};
 use cwasi::wire::frame::FRAME_MAX;
@@ -11,8 +12,8 @@ use cwasi_abi::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::bed::{Bed, WAIT, eventually};
 use crate::direct::{Stopped, until_init_sleeps};
+use crate::fixture::{Fixture, WAIT, eventually};
 use crate::function::{Caller, Function, launch};
 use crate::guests::guests;
 
@@ -59,10 +60,10 @@ struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    fn new(bed: &'a Bed, name: &str, who: Who, when: When) -> Self {
+    fn new(fixture: &'a Fixture, name: &str, who: Who, when: When) -> Self {
         let reactor = launch(Role::Secondary, &guests().reactor, Entry::Reactor);
         let launch = FunctionLaunch { concurrency: WORKERS, queue: 16, ..reactor };
-        let function = Function::start(bed, name, launch);
+        let function = Function::start(fixture, name, launch);
         let callers = (0..3).map(|_| function.caller()).collect();
         let victim = function.caller();
         let mut scene = Self { function, callers, victim, out: Vec::new() };
@@ -110,10 +111,10 @@ impl<'a> Scene<'a> {
                 Some(worker(eventually("a follower", || function.followers().first().copied())))
             }
             Who::Running => Some(worker(eventually("only the victim's call runs", || {
-                let board = function.board();
-                let busy = |seen: &&Seen| matches!(seen.phase(), Phase::Running | Phase::Assigned);
-                let is_only = board.iter().filter(busy).count() == 1;
-                is_only.then(|| board.iter().position(|seen| busy(&seen))).flatten()
+                let table = function.table();
+                let busy = |state: &&SlotState| state.phase() == Phase::Running;
+                let is_only = table.iter().filter(busy).count() == 1;
+                is_only.then(|| table.iter().position(|state| busy(&state))).flatten()
             }))),
         }
     }
@@ -129,7 +130,9 @@ impl<'a> Scene<'a> {
             let index = out.iter().position(|number| *number == ended).expect("it ends once");
             out.swap_remove(index);
         }
-        let more = seqpacket::wait_any(&[self.victim.connection.as_fd()], None, Some(0)).unwrap();
+        let more =
+            seqpacket::wait_any(&[self.victim.connection.as_fd()], None, Some(Deadline::PASSED))
+                .unwrap();
         assert!(more.is_empty(), "a call ended twice");
     }
 }
@@ -140,11 +143,11 @@ fn answered() -> Result<Vec<u8>, Errno> {
 
 #[test]
 fn a_stopped_process_holds_up_its_own_calls_only() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     for (number, who) in WHO.into_iter().enumerate() {
         for when in WHEN {
             let case = format!("{who:?} {when:?}");
-            let mut scene = Scene::new(&bed, &format!("stop{number}{}", when as u8), who, when);
+            let mut scene = Scene::new(&fixture, &format!("stop{number}{}", when as u8), who, when);
             let stopped = scene.pid(who).map(Stopped::new);
             scene.calls_are_answered(&case);
             // Its deadline holds although it is stopped.
@@ -161,11 +164,11 @@ fn a_stopped_process_holds_up_its_own_calls_only() {
 
 #[test]
 fn a_killed_process_ends_its_own_calls_only() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     for (number, who) in WHO.into_iter().enumerate() {
         for when in WHEN {
             let case = format!("{who:?} {when:?}");
-            let mut scene = Scene::new(&bed, &format!("kill{number}{}", when as u8), who, when);
+            let mut scene = Scene::new(&fixture, &format!("kill{number}{}", when as u8), who, when);
             let killed = scene.pid(who);
             match killed {
                 Some(pid) => kill(pid, Signal::SIGKILL).unwrap(),
@@ -174,7 +177,7 @@ fn a_killed_process_ends_its_own_calls_only() {
             if who == Who::Init {
                 // All of the function ends with it, and every connection.
                 let mut buffer = vec![0; FRAME_MAX];
-                let until = cwasi::sys::clock::monotonic_ns() + WAIT.as_nanos() as u64;
+                let until = Deadline::after(WAIT);
                 for caller in &scene.callers {
                     let end =
                         seqpacket::receive(caller.connection.as_fd(), &mut buffer, Some(until));
@@ -207,8 +210,8 @@ fn a_killed_process_ends_its_own_calls_only() {
 #[test]
 fn calls_go_on_for_long_while_init_is_stopped() {
     const CALLS: usize = 600;
-    let bed = Bed::new();
-    let mut scene = Scene::new(&bed, "long", Who::Init, When::InitSleeps);
+    let fixture = Fixture::new();
+    let mut scene = Scene::new(&fixture, "long", Who::Init, When::InitSleeps);
     let stopped = scene.pid(Who::Init).map(Stopped::new);
     for _ in 0..CALLS {
         assert_eq!(scene.victim.call(b"c"), Ok(b"1".to_vec()));

@@ -1,5 +1,5 @@
-//! What a worker that was taken over can do to the other processes of its function: a process with its user and its
-//! capabilities tries. What it can do to init's page of the board, which it has mapped: `cargo test --test processes`.
+//! A compromised worker: a process with its user and capabilities tries to access the function's other processes. Its
+//! access to init's page of the worker table: `cargo test --test processes`.
 #![expect(unsafe_code, reason = "system calls that reach into another process")]
 
 use std::fs::{self, File};
@@ -11,13 +11,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use caps::{CapSet, CapsHashSet};
-use cwasi::sandbox::board::{Phase, Seen};
+use cwasi::sandbox::worker_table::{Phase, SlotState};
 use cwasi::wire::control::{Entry, FunctionLaunch, Role};
 use nix::errno::Errno;
 use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
 use serde_json::json;
 
-use crate::bed::{Bed, eventually};
+use crate::fixture::{Fixture, eventually};
 use crate::function::{Function, launch};
 use crate::guests::guests;
 
@@ -97,15 +97,15 @@ fn no_process_of_a_function_is_open_to_another() {
     if let Ok(pid) = std::env::var(ATTACKED) {
         return attack(pid.parse().unwrap());
     }
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     for uid in [0, 1000] {
         let reactor = launch(Role::Secondary, &guests().reactor, Entry::Reactor);
         let id = format!("u{uid}");
-        let bundle = bed.bundle(&id, &["/f.wasm"], |spec| {
+        let bundle = fixture.bundle(&id, &["/f.wasm"], |spec| {
             spec["process"]["user"] = json!({ "uid": uid, "gid": uid });
         });
         let launch = FunctionLaunch { concurrency: 2, ..reactor };
-        let function = Function::create_in(&bed, &id, bundle, launch).unwrap();
+        let function = Function::create_in(&fixture, &id, bundle, launch).unwrap();
         function.container.start();
         function.message();
         for pid in [vec![function.container.pid.as_raw()], function.workers()].concat() {
@@ -124,16 +124,16 @@ fn no_process_of_a_function_is_open_to_another() {
 /// A worker writes what it can: it has the lead and never reads, and seems to run one request after the other.
 #[test]
 fn a_lying_worker_holds_up_no_call_of_others() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let reactor = launch(Role::Secondary, &guests().reactor, Entry::Reactor);
-    let function = Function::start(&bed, "liar", FunctionLaunch { concurrency: 4, ..reactor });
+    let function = Function::start(&fixture, "liar", FunctionLaunch { concurrency: 4, ..reactor });
     let mut callers: Vec<_> = (0..3).map(|_| function.caller()).collect();
     let mut liar = function.caller();
     assert_eq!(liar.call(b"c"), Ok(b"1".to_vec()));
     liar.send(b"l", 60_000);
     function.until_busy(1);
-    let busy = |seen: &Seen| matches!(seen.phase(), Phase::Running | Phase::Assigned);
-    let index = function.board().iter().position(busy).unwrap();
+    let busy = |state: &SlotState| state.phase() == Phase::Running;
+    let index = function.table().iter().position(busy).unwrap();
     let pages = function.pages();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

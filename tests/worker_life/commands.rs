@@ -5,7 +5,7 @@ use std::io::{Seek as _, Write as _};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use cwasi::vm::End;
+use cwasi::vm::CommandEnd;
 use nix::sys::wait::WaitStatus;
 use nix::unistd::dup2_stdin;
 
@@ -28,7 +28,7 @@ pub const CASES: &[Case] = &[
 ];
 
 /// Runs a command in a process of its own; its end as the worker sees it and its output.
-fn run(worker: &mut Worker, stdin: Option<&File>) -> (Option<End>, String) {
+fn run(worker: &mut Worker, stdin: Option<&File>) -> (Option<CommandEnd>, String) {
     let mut printed = output();
     let mut ended = output();
     let child = in_child(&printed, || {
@@ -39,15 +39,15 @@ fn run(worker: &mut Worker, stdin: Option<&File>) -> (Option<End>, String) {
         }
         let end = worker.command();
         let line = match end {
-            End::Exited(code) => format!("exited {code}"),
-            End::Trapped(trap) => format!("trapped {trap}"),
+            CommandEnd::Exited(code) => format!("exited {code}"),
+            CommandEnd::Trapped(trap) => format!("trapped {trap}"),
         };
         ended.write_all(line.as_bytes()).unwrap();
     });
     let status = child.wait(RUN);
     assert!(matches!(status, Some(WaitStatus::Exited(_, 0))), "{status:?}: {}", text(&mut printed));
     let line = text(&mut ended);
-    let end = line.strip_prefix("exited ").map(|code| End::Exited(code.parse().unwrap()));
+    let end = line.strip_prefix("exited ").map(|code| CommandEnd::Exited(code.parse().unwrap()));
     (end, format!("{}{}", text(&mut printed), line.strip_prefix("trapped ").unwrap_or("")))
 }
 
@@ -66,7 +66,7 @@ pub fn greet(name: &[u8]) -> Vec<u8> {
 
 fn greetings() {
     let (end, printed) = run(&mut Worker::new("hello-caller", &["Ada", "Grace"]), None);
-    assert_eq!(end, Some(End::Exited(0)), "{printed}");
+    assert_eq!(end, Some(CommandEnd::Exited(0)), "{printed}");
     assert_eq!(printed, "Hello, Ada!\nHello, Grace!\n");
 }
 
@@ -75,7 +75,7 @@ fn churn() {
         for (count, size) in [("200", "0"), ("200", "70000"), ("20", "3000000")] {
             let mut worker = Worker::new("caller", &[target, count, size, expect]);
             let (end, printed) = run(&mut worker, None);
-            assert_eq!(end, Some(End::Exited(0)), "{printed}");
+            assert_eq!(end, Some(CommandEnd::Exited(0)), "{printed}");
             assert_eq!(printed, format!("{count} calls with {size} bytes: as expected\n"));
         }
     }
@@ -83,13 +83,13 @@ fn churn() {
 
 fn failed_call() {
     let (end, printed) = run(&mut Worker::new("caller", &["nobody", "1", "5", "any"]), None);
-    assert_eq!(end, Some(End::Exited(3)));
+    assert_eq!(end, Some(CommandEnd::Exited(3)));
     assert_eq!(printed, "no such function: no function nobody in this test\n");
 }
 
 fn bad_pointers() {
     let (end, printed) = run(&mut Worker::new("probe", &["bad-pointers"]), None);
-    assert_eq!((end, printed.as_str()), (Some(End::Exited(0)), "[1, 1, 1, 12]\n"));
+    assert_eq!((end, printed.as_str()), (Some(CommandEnd::Exited(0)), "[1, 1, 1, 12]\n"));
 }
 
 fn arguments() {
@@ -108,7 +108,7 @@ fn stdio() {
         stdin.write_all(input).unwrap();
         stdin.rewind().unwrap();
         let (end, printed) = run(&mut Worker::new(guest, &[]), Some(&stdin));
-        assert_eq!((end, printed.as_str()), (Some(End::Exited(0)), response));
+        assert_eq!((end, printed.as_str()), (Some(CommandEnd::Exited(0)), response));
     }
 }
 
@@ -125,16 +125,19 @@ fn preopens() {
     assert_eq!(run_in("ls", path).1, "seen.txt\n");
     for outside in ["/etc/hosts".to_owned(), format!("{path}/../../etc/hosts"), "/".to_owned()] {
         let (end, printed) = run_in("read", &outside);
-        assert_ne!(end, Some(End::Exited(0)), "{outside}: {printed}");
+        assert_ne!(end, Some(CommandEnd::Exited(0)), "{outside}: {printed}");
     }
 }
 
 fn command_ends() {
-    assert_eq!(run(&mut Worker::new("probe", &["exit", "42"]), None).0, Some(End::Exited(42)));
+    assert_eq!(
+        run(&mut Worker::new("probe", &["exit", "42"]), None).0,
+        Some(CommandEnd::Exited(42))
+    );
     let (end, message) = run(&mut Worker::new("probe", &["oob"]), None);
     assert_eq!(end, None);
     assert!(message.ends_with("trap in `_start`: out of bounds memory access"), "{message}");
     let (end, message) = run(&mut Worker::new("probe", &["both", "to-stdout", "to-stderr"]), None);
-    assert_eq!(end, Some(End::Exited(0)));
+    assert_eq!(end, Some(CommandEnd::Exited(0)));
     assert!(message.contains("to-stdout\n") && message.contains("to-stderr\n"), "{message}");
 }

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use cwasi::dispatcher::{Dispatcher, EmbeddedCalls, Question, Resolve, Resolved, Settings};
+use cwasi::dispatcher::{Dispatcher, EmbeddedCalls, Resolve, ResolvedRoute, RouteQuery, Settings};
 use cwasi::modes::CallError;
-use cwasi::sys::seqpacket::Deadline;
+use cwasi::sys::clock::Deadline;
 use cwasi::vm::compile::compile_unlimited;
 use cwasi::vm::{
     Context, Engine as _, EngineOptions, FunctionCalls, Host, Instance as _, InstanceSpec,
@@ -63,7 +63,11 @@ const CALLER: &str = r#"(module
 struct Nowhere;
 
 impl Resolve for Nowhere {
-    fn resolve(&mut self, question: &Question<'_>, _: Deadline) -> Result<Resolved, CallError> {
+    fn resolve(
+        &mut self,
+        question: &RouteQuery<'_>,
+        _: Option<Deadline>,
+    ) -> Result<ResolvedRoute, CallError> {
         Err(CallError::NoSuchFunction { message: question.target.to_owned() })
     }
 

@@ -2,7 +2,7 @@
 
 use cwasi::modes::Payload;
 use cwasi::sys::segment::Segment;
-use cwasi::vm::reactor::{Input, Kept};
+use cwasi::vm::reactor::{HandlerInput, InstanceBlocks};
 
 use crate::harness::Case;
 use crate::regions::counted;
@@ -87,10 +87,10 @@ fn nothing_accumulates() {
 
 fn nothing_accumulates_in_one_instance() {
     let mut worker = Worker::new("merger", &[]);
-    let mut kept = Kept::default();
+    let mut kept = InstanceBlocks::default();
     let parts = group();
     let mut round = || {
-        let input = Input::Parts { expected: PARTS, parts: &parts };
+        let input = HandlerInput::Parts { expected: PARTS, parts: &parts };
         assert_eq!(worker.request_kept(&mut kept, input).bytes(), b"mmmmmmmmmm");
     };
     round();

@@ -5,7 +5,7 @@ use std::fs;
 use cwasi::modes::Payload;
 use cwasi::sys::pool::SegmentPool;
 use cwasi::sys::segment::Segment;
-use cwasi::vm::reactor::Kept;
+use cwasi::vm::reactor::InstanceBlocks;
 
 use crate::harness::Case;
 use crate::worker::{Ended, Worker};
@@ -54,7 +54,7 @@ fn nothing_accumulates() {
 /// What one request brought must not stay in an instance that goes on.
 fn nothing_accumulates_in_one_instance() {
     let mut worker = Worker::new("reader", &[]);
-    let mut kept = Kept::default();
+    let mut kept = InstanceBlocks::default();
     let mut round = |len: usize| {
         let payload = Payload::Segment(Segment::copy_of(&vec![7; len]).unwrap());
         let ended = worker.request_kept(&mut kept, &payload);

@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 
 use cwasi::modes::Payload;
 use cwasi::sys::segment::SegmentRef;
-use cwasi::vm::reactor::{self, Ahead, Handled, Input, Kept};
+use cwasi::vm::reactor::{self, HandlerInput, HandlerOutcome, InstanceBlocks, Preallocation};
 use cwasi::vm::wasmedge::{WasmEdgeInstance, WasmEdgeModule};
-use cwasi::vm::{Context, End, Entry, Host, Instance as _, InstanceSpec, Module as _, Start};
+use cwasi::vm::{
+    CommandEnd, Context, Entry, Host, Instance as _, InstanceSpec, Module as _, Start,
+};
 use cwasi_abi::Errno;
 use cwasi_host_functions::{CallFailure, Deadline, Dispatch, Level, LogSink, Outgoing, Response};
 
@@ -19,11 +21,11 @@ pub struct Worker {
     module: WasmEdgeModule,
     spec: InstanceSpec,
     host: Host,
-    next: Option<(WasmEdgeInstance, Kept)>,
+    next: Option<(WasmEdgeInstance, InstanceBlocks)>,
     /// The last one, and what was kept in it before its request.
-    used: Option<(WasmEdgeInstance, Kept)>,
+    used: Option<(WasmEdgeInstance, InstanceBlocks)>,
     /// How long a place the next is asked for ahead of its request, and the last was.
-    ahead: Ahead,
+    ahead: Preallocation,
     asked: u64,
     /// Instances that served again.
     renewed: usize,
@@ -45,7 +47,7 @@ impl Worker {
         let context = Context { function: name.to_owned(), ..Context::default() };
         let host = Host::new(context, Box::new(Callees), log);
         let spec = InstanceSpec { args, ..InstanceSpec::default() };
-        let ahead = Ahead::within(None);
+        let ahead = Preallocation::within(None);
         let (next, used) = (None, None);
         let (asked, renewed, snapshots) = (0, 0, false);
         Self { module, spec, host, next, used, ahead, asked, renewed, snapshots, lines }
@@ -94,9 +96,9 @@ impl Worker {
     }
 
     /// A fresh one.
-    fn fresh(&mut self) -> (WasmEdgeInstance, Kept) {
+    fn fresh(&mut self) -> (WasmEdgeInstance, InstanceBlocks) {
         let mut instance = self.module.instantiate(&self.spec, &mut self.host).unwrap();
-        let mut kept = Kept::default();
+        let mut kept = InstanceBlocks::default();
         if self.module.check(&Entry::Reactor).is_ok() {
             reactor::prepare(&mut instance, &mut kept, self.ahead, &mut self.host).unwrap();
         }
@@ -134,25 +136,30 @@ impl Worker {
     }
 
     /// One request in an instance that is kept for the next.
-    pub fn request_kept<'i>(&mut self, kept: &mut Kept, payload: impl Into<Input<'i>>) -> Ended {
+    pub fn request_kept<'i>(
+        &mut self,
+        kept: &mut InstanceBlocks,
+        payload: impl Into<HandlerInput<'i>>,
+    ) -> Ended {
         self.prepare();
         let (mut instance, _) = self.next.take().unwrap();
         self.host.begin(context());
         let ended = reactor::handle_again(&mut instance, kept, payload, &mut self.host).into();
         self.host.end();
-        self.next = Some((instance, Kept::default()));
+        self.next = Some((instance, InstanceBlocks::default()));
         ended
     }
 
     /// One group of parts, in a fresh instance.
     pub fn request_parts(&mut self, expected: u32, parts: &[(u32, Payload)]) -> Ended {
-        let ended = self.request_kept(&mut Kept::default(), Input::Parts { expected, parts });
+        let ended = self
+            .request_kept(&mut InstanceBlocks::default(), HandlerInput::Parts { expected, parts });
         self.next = None;
         ended
     }
 
     /// One run of a command.
-    pub fn command(&mut self) -> End {
+    pub fn command(&mut self) -> CommandEnd {
         self.prepare();
         let (mut instance, kept) = self.next.take().unwrap();
         self.host.begin(context());
@@ -169,7 +176,7 @@ impl Worker {
     }
 }
 
-/// [`Handled`] without the borrow.
+/// [`HandlerOutcome`] without the borrow.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ended {
     Answered(Vec<u8>),
@@ -203,14 +210,14 @@ impl Ended {
     }
 }
 
-impl From<Handled<'_>> for Ended {
-    fn from(handled: Handled<'_>) -> Self {
+impl From<HandlerOutcome<'_>> for Ended {
+    fn from(handled: HandlerOutcome<'_>) -> Self {
         match handled {
-            Handled::Answered(bytes) => Self::Answered(bytes.to_vec()),
-            Handled::InPlace(segment) => Self::InPlace(segment.to_vec().unwrap()),
-            Handled::Failed(message) => Self::Failed(message),
-            Handled::Exited(code) => Self::Exited(code),
-            Handled::Trapped(trap) => Self::Trapped(trap.to_string()),
+            HandlerOutcome::Answered(bytes) => Self::Answered(bytes.to_vec()),
+            HandlerOutcome::InPlace(segment) => Self::InPlace(segment.to_vec().unwrap()),
+            HandlerOutcome::Failed(message) => Self::Failed(message),
+            HandlerOutcome::Exited(code) => Self::Exited(code),
+            HandlerOutcome::Trapped(trap) => Self::Trapped(trap.to_string()),
         }
     }
 }

@@ -1,7 +1,8 @@
-//! What the harness and those who do the work say to each other: one [`Order`] a line, one [`Answer`] a line.
+//! The protocol between harness and measured processes: one [`Order`] per line, one [`Answer`] per line. Runs in
+//! guests and in native processes; has no clock.
 //!
-//! The driver guest and the native baselines understand the same lines and make the same [`payload`]s, so that the
-//! harness treats both alike. Runs in guests and in native processes; no clock.
+//! The driver guest and the native baselines use the same lines and make the same [`payload`]s, so the harness treats
+//! both alike.
 
 pub mod payload;
 

@@ -1,4 +1,4 @@
-//! Payloads that differ from call to call, and the sum by which a reader shows that it read every byte of one.
+//! Payloads that differ from call to call, and a checksum that proves that a reader read every byte.
 
 /// Bytes of a word.
 const WORD: usize = 8;

@@ -1,10 +1,10 @@
-//! A call to a function that runs in its caller's own VM.
+//! Cases of calls to a function in its caller's own VM.
 
 use anyhow::Result;
 use cwasi_bench_protocol::{Made, Order, Verb};
 
 use super::Group;
-use crate::bed::{Bed, TOUCH_ALL, TOUCH_NONE, guest, stage};
+use crate::fixture::{Fixture, TOUCH_ALL, TOUCH_NONE, guest, stage};
 use crate::peers::{Kind, Peer};
 use crate::placement::Placement;
 use crate::plan::{MIB, size_name};
@@ -48,22 +48,22 @@ impl Case {
 
 fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
     let scene = stage(&session.programs, "bench-embedded")?;
-    let bed = Bed::on(&scene);
+    let fixture = Fixture::on(&scene);
     for case in CASES {
         let entry = format!("{}-call", case.name());
         if wanted.contains(&entry) {
-            session.case(&[entry], |session| measure(session, &bed, case));
+            session.case(&[entry], |session| measure(session, &fixture, case));
         }
     }
     Ok(())
 }
 
-fn measure(session: &mut Session, bed: &Bed<'_>, case: Case) -> Result<()> {
+fn measure(session: &mut Session, fixture: &Fixture<'_>, case: Case) -> Result<()> {
     let (_, module) = if case.touch { TOUCH_ALL } else { TOUCH_NONE };
-    let image = bed.scene.import_module(module, &guest(&session.programs, module)?);
-    let driver =
-        bed.driver(&[("cwasi.embed", &format!("{INSIDE}={image}")), ("cwasi.mode", "embedded")])?;
-    bed.place(&driver, &[], Placement::SameCore)?;
+    let image = fixture.scene.import_module(module, &guest(&session.programs, module)?);
+    let driver = fixture
+        .driver(&[("cwasi.embed", &format!("{INSIDE}={image}")), ("cwasi.mode", "embedded")])?;
+    fixture.place(&driver, &[], Placement::SameCore)?;
     let turns = session.effort.turns(case.size);
     let order = Order {
         verb: Verb::Call,

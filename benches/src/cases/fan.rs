@@ -1,10 +1,10 @@
-//! One payload to many callees at a time, and many payloads to one callee that waits for all of them.
+//! Cases of one payload to many callees at a time, and of many payloads to one callee with fan-in.
 
 use anyhow::Result;
 use cwasi_bench_protocol::{Made, Order, Verb};
 
 use super::Group;
-use crate::bed::{Bed, TOUCH_ALL, TOUCH_NONE, stage};
+use crate::fixture::{Fixture, TOUCH_ALL, TOUCH_NONE, stage};
 use crate::peers::{Kind, Peer};
 use crate::plan::{Effort, MIB, Turns};
 use crate::report::UDS_COPY_ONE;
@@ -92,7 +92,7 @@ const fn order(verb: Verb, targets: Vec<String>, touch: bool, branches: usize) -
 
 fn run_out(session: &mut Session, wanted: &[String]) -> Result<()> {
     let scene = stage(&session.programs, "bench-fan-out")?;
-    let bed = Bed::on(&scene);
+    let fixture = Fixture::on(&scene);
     for touch in [false, true] {
         let branches = out_branches(session.effort, touch);
         let widest = branches.iter().copied().max().unwrap_or(0);
@@ -105,12 +105,13 @@ fn run_out(session: &mut Session, wanted: &[String]) -> Result<()> {
         }
         let workers = widest.min(WORKERS).to_string();
         for name in &names {
-            bed.callee((name, guest), &[("cwasi.concurrency", &workers), ("cwasi.queue", QUEUE)]);
+            fixture
+                .callee((name, guest), &[("cwasi.concurrency", &workers), ("cwasi.queue", QUEUE)]);
         }
         for branches in wanted {
             let targets = names[..branches.div_ceil(WORKERS)].to_vec();
             session.case(&out_entries(branches, touch), |session| {
-                measure_out(session, &bed, targets, touch, branches)
+                measure_out(session, &fixture, targets, touch, branches)
             });
         }
         // Hundreds of workers that wait are not for the next cases to pay for.
@@ -131,7 +132,7 @@ fn wanted_of(
 
 fn measure_out(
     session: &mut Session,
-    bed: &Bed<'_>,
+    fixture: &Fixture<'_>,
     targets: Vec<String>,
     touch: bool,
     branches: usize,
@@ -139,7 +140,7 @@ fn measure_out(
     let (functions, turns) = (targets.len(), turns(session.effort, branches));
     let order = order(Verb::FanOut, targets, touch, branches);
     let mut contestants =
-        vec![Contestant { name: "ours", side: bed.driver(&[])?.side, order: order.clone() }];
+        vec![Contestant { name: "ours", side: fixture.driver(&[])?.side, order: order.clone() }];
     let mut peers = vec![Peer::new(Kind::UdsCopy), Peer::new(Kind::UdsCopy).warm()];
     if branches <= HTTP_MAX {
         peers.push(Peer::new(Kind::HttpLoopback).connections(branches));
@@ -165,15 +166,15 @@ fn measure_out(
 
 fn run_in(session: &mut Session, wanted: &[String]) -> Result<()> {
     let scene = stage(&session.programs, "bench-fan-in")?;
-    let bed = Bed::on(&scene);
+    let fixture = Fixture::on(&scene);
     for touch in [false, true] {
         let (name, guest) =
             if touch { ("join-all", "bench_join_all") } else { ("join-none", "bench_join_none") };
-        bed.callee((name, guest), &[("cwasi.fan-in", "caller")]);
+        fixture.callee((name, guest), &[("cwasi.fan-in", "caller")]);
         let all = in_branches(session.effort, touch);
         for parts in wanted_of(all, wanted, |parts| in_entries(parts, touch)) {
             session.case(&in_entries(parts, touch), |session| {
-                measure_in(session, &bed, name, touch, parts)
+                measure_in(session, &fixture, name, touch, parts)
             });
         }
     }
@@ -182,14 +183,14 @@ fn run_in(session: &mut Session, wanted: &[String]) -> Result<()> {
 
 fn measure_in(
     session: &mut Session,
-    bed: &Bed<'_>,
+    fixture: &Fixture<'_>,
     target: &str,
     touch: bool,
     parts: usize,
 ) -> Result<()> {
     let turns = turns(session.effort, parts);
     let order = order(Verb::FanIn, vec![target.to_owned()], touch, parts);
-    let driver = bed.driver(&[])?.side;
+    let driver = fixture.driver(&[])?.side;
     let http = Peer::new(Kind::HttpLoopback).connections(parts);
     let theirs = session.contestant(&http, &order)?;
     let measured = take(vec![Contestant { name: "ours", side: driver, order }, theirs], turns)?;

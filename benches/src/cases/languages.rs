@@ -1,12 +1,12 @@
-//! The function of docs/languages.md in each language, called back to back, beside the same function in Rust: what a
-//! request costs that finds an instance as new, whatever made it.
+//! Cases of the function in docs/languages.md in each language, called back to back beside the same function in Rust:
+//! the cost of a request with a new or renewed instance.
 
 use anyhow::{Context as _, Result};
 use cwasi_bench_protocol::{Made, Order, Verb};
 use cwasi_testbed::languages::Example;
 
 use super::Group;
-use crate::bed::{Bed, TOUCH_NONE, WORKFLOW, stage};
+use crate::fixture::{Fixture, TOUCH_NONE, WORKFLOW, stage};
 use crate::placement::Placement;
 use crate::session::Session;
 use crate::turns::{Contestant, take};
@@ -54,14 +54,14 @@ impl Case {
 
 fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
     let scene = stage(&session.programs, "bench-languages")?;
-    let bed = Bed::on(&scene);
-    bed.callee((CALLEE, TOUCH_NONE.1), &[]);
+    let fixture = Fixture::on(&scene);
+    fixture.callee((CALLEE, TOUCH_NONE.1), &[]);
     let rust = scene.guest(RUST, "actor").args(["chain", CALLEE]);
     scene.start(secondary(rust, RUST, "request"));
     for case in CASES {
         let entries = case.entries();
         if entries.iter().any(|name| wanted.contains(name)) {
-            session.case(&entries, |session| measure(session, &bed, &case));
+            session.case(&entries, |session| measure(session, &fixture, &case));
         }
     }
     Ok(())
@@ -74,16 +74,20 @@ fn secondary(run: cwasi_testbed::run::Run, name: &str, isolation: &str) -> cwasi
         .annotation("cwasi.isolation", isolation)
 }
 
-fn measure(session: &mut Session, bed: &Bed<'_>, case: &Case) -> Result<()> {
+fn measure(session: &mut Session, fixture: &Fixture<'_>, case: &Case) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let module = case.example.build(folder.path())?;
     let module = std::fs::read(&module).with_context(|| format!("read {}", module.display()))?;
-    let image = bed.scene.import_module(case.name, &module);
-    bed.scene.start(secondary(bed.scene.image(&image, case.name), case.name, case.isolation));
+    let image = fixture.scene.import_module(case.name, &module);
+    fixture.scene.start(secondary(
+        fixture.scene.image(&image, case.name),
+        case.name,
+        case.isolation,
+    ));
     let turns = session.effort.turns(SIZE);
     let contestants = [("ours", case.name), (RUST, RUST)].map(|(name, target)| {
-        let driver = bed.driver(&[])?;
-        bed.place(&driver, &[target, CALLEE], Placement::Default)?;
+        let driver = fixture.driver(&[])?;
+        fixture.place(&driver, &[target, CALLEE], Placement::Default)?;
         let order = Order {
             verb: Verb::Call,
             targets: vec![target.to_owned()],
@@ -97,7 +101,7 @@ fn measure(session: &mut Session, bed: &Bed<'_>, case: &Case) -> Result<()> {
     });
     let contestants = contestants.into_iter().collect::<Result<Vec<_>>>()?;
     let measured = take(contestants, turns)?;
-    bed.scene.remove(case.name);
+    fixture.scene.remove(case.name);
     let conditions = format!(
         "{SIZE} B payload, which the function sends on to a function in Rust; back to back, one worker, \
          cwasi.isolation={}; the baseline is the same function in Rust; {}",

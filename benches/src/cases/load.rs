@@ -1,11 +1,11 @@
-//! How many calls many callers get answered at a time.
+//! Cases of throughput with many callers.
 
 use anyhow::Result;
 use cwasi_bench_protocol::{Made, Order, Verb};
 
 use super::Group;
 use super::sequential::WORKERS;
-use crate::bed::{Bed, TOUCH_NONE, stage};
+use crate::fixture::{Fixture, TOUCH_NONE, stage};
 use crate::peers::{HttpServer, Kind, Peer};
 use crate::plan::{Effort, size_name};
 use crate::report::{Comparison, Direction};
@@ -75,8 +75,8 @@ impl Load {
 
 fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
     let scene = stage(&session.programs, "bench-load")?;
-    let bed = Bed::on(&scene);
-    bed.callee(TOUCH_NONE, &[("cwasi.concurrency", WORKERS)]);
+    let fixture = Fixture::on(&scene);
+    fixture.callee(TOUCH_NONE, &[("cwasi.concurrency", WORKERS)]);
     let server = HttpServer::start(&Peer::new(Kind::HttpLoopback))?;
     let peer = Peer::new(Kind::HttpLoopback).through(&server.address().to_string());
     let program = std::env::current_exe()?;
@@ -87,7 +87,7 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
             continue;
         }
         while ours.len() < load.callers {
-            ours.push(bed.driver(&[])?.side);
+            ours.push(fixture.driver(&[])?.side);
             theirs.push(peer.start(&program)?);
         }
         let (ours, theirs) = (&mut ours[..load.callers], &mut theirs[..load.callers]);

@@ -1,4 +1,4 @@
-//! What functions that wait cost in memory.
+//! Cases of the memory of idle functions.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::Group;
 use crate::accounts::{charged, ours, proportional_memory};
-use crate::bed::{Bed, TOUCH_NONE, stage};
+use crate::fixture::{Fixture, TOUCH_NONE, stage};
 use crate::plan::Effort;
 use crate::report::{Comparison, Direction};
 use crate::session::Session;
@@ -38,7 +38,7 @@ fn name(count: usize) -> String {
 #[expect(clippy::cast_precision_loss, reason = "a hundred functions")]
 fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
     let scene = stage(&session.programs, "bench-memory")?;
-    let bed = Bed::on(&scene);
+    let fixture = Fixture::on(&scene);
     let mut running = 0;
     for count in counts(session.effort) {
         let case = name(*count);
@@ -46,7 +46,7 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
             continue;
         }
         for number in running..*count {
-            bed.callee((&format!("idle-{number}"), TOUCH_NONE.1), &[]);
+            fixture.callee((&format!("idle-{number}"), TOUCH_NONE.1), &[]);
         }
         running = *count;
         sleep(SETTLE);

@@ -1,4 +1,4 @@
-//! What is measured: groups of cases that share their containers.
+//! The measured cases, in groups that share their containers.
 
 mod embedded;
 mod fan;

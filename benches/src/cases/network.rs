@@ -1,4 +1,5 @@
-//! A call to a function on another node, through Redis: two containerds in networks of their own on this machine.
+//! Cases of calls to a function on another node, through Redis: two containerds in networks of their own on this
+//! machine.
 
 use anyhow::Result;
 use cwasi_bench_protocol::{Made, Order, Verb};
@@ -7,7 +8,7 @@ use cwasi_testbed::redis::Redis;
 
 use super::Group;
 use super::sequential::{WORKERS, unlimited_redis};
-use crate::bed::{Bed, TOUCH_ALL, shim};
+use crate::fixture::{Fixture, TOUCH_ALL, shim};
 use crate::peers::{Kind, Peer};
 use crate::plan::{MIB, Turns, size_name};
 use crate::session::Session;
@@ -31,7 +32,7 @@ fn name(size: usize) -> String {
 fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
     let nodes = Nodes::new(&shim(&session.programs)?, "bench-network");
     let redis = unlimited_redis();
-    let [edge, cloud] = [&nodes.edge, &nodes.cloud].map(Bed::on);
+    let [edge, cloud] = [&nodes.edge, &nodes.cloud].map(Fixture::on);
     cloud.callee(TOUCH_ALL, &[("cwasi.concurrency", WORKERS)]);
     for size in SIZES {
         let entry = format!("{}-call", name(size));
@@ -42,7 +43,7 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn measure(session: &mut Session, edge: &Bed<'_>, redis: &Redis, size: usize) -> Result<()> {
+fn measure(session: &mut Session, edge: &Fixture<'_>, redis: &Redis, size: usize) -> Result<()> {
     // A call over the network takes milliseconds, whatever its size.
     let Turns { rounds, block } = session.effort.turns(size);
     let turns = Turns { rounds: rounds.div_ceil(2), block: block.div_ceil(4) };

@@ -1,4 +1,4 @@
-//! Processor time that moving data costs, of everybody who takes part.
+//! Cases of the processor time of moving data, over all participants.
 
 use anyhow::{Result, ensure};
 use cwasi_bench_protocol::{Answer, Made, Order, Verb};
@@ -6,7 +6,7 @@ use cwasi_bench_protocol::{Answer, Made, Order, Verb};
 use super::Group;
 use super::sequential::WORKERS;
 use crate::accounts::{CpuTimes, family, ours};
-use crate::bed::{Bed, TOUCH_ALL, TOUCH_NONE, stage};
+use crate::fixture::{Fixture, TOUCH_ALL, TOUCH_NONE, stage};
 use crate::peers::{Kind, Peer};
 use crate::plan::MIB;
 use crate::report::{Comparison, Direction};
@@ -31,20 +31,20 @@ fn name(touch: bool) -> String {
 
 fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
     let scene = stage(&session.programs, "bench-processor")?;
-    let bed = Bed::on(&scene);
+    let fixture = Fixture::on(&scene);
     for callee in [TOUCH_NONE, TOUCH_ALL] {
-        bed.callee(callee, &[("cwasi.concurrency", WORKERS)]);
+        fixture.callee(callee, &[("cwasi.concurrency", WORKERS)]);
     }
     for touch in [false, true] {
         let case = name(touch);
         if wanted.contains(&case) {
-            session.case(std::slice::from_ref(&case), |session| measure(session, &bed, touch));
+            session.case(std::slice::from_ref(&case), |session| measure(session, &fixture, touch));
         }
     }
     Ok(())
 }
 
-fn measure(session: &mut Session, bed: &Bed<'_>, touch: bool) -> Result<()> {
+fn measure(session: &mut Session, fixture: &Fixture<'_>, touch: bool) -> Result<()> {
     let (rounds, block) = (session.effort.pick(12, 4), session.effort.pick(4, 3));
     let callee = if touch { TOUCH_ALL } else { TOUCH_NONE };
     let order = Order {
@@ -56,14 +56,14 @@ fn measure(session: &mut Session, bed: &Bed<'_>, touch: bool) -> Result<()> {
         count: block,
         branches: 1,
     };
-    let mut driver = bed.driver(&[])?;
+    let mut driver = fixture.driver(&[])?;
     let program = std::env::current_exe()?;
     let peers = [Peer::new(Kind::UdsCopy), Peer::new(Kind::HttpLoopback)];
     let mut sides: Vec<Side> =
         peers.iter().map(|peer| peer.start(&program)).collect::<Result<_>>()?;
     let mut spent = vec![Rounds::default(); 1 + peers.len()];
     for round in 0..=rounds {
-        let mut used = vec![used(&ours(bed.scene), &mut driver.side, &order)?];
+        let mut used = vec![used(&ours(fixture.scene), &mut driver.side, &order)?];
         for side in &mut sides {
             used.push(self::used(&family(side.pid()), side, &order)?);
         }

@@ -1,4 +1,4 @@
-//! One function calls another, one call after the other.
+//! Cases of one function that calls another, one call after another.
 
 use std::path::Path;
 
@@ -7,9 +7,9 @@ use cwasi_bench_protocol::{Made, Order, Verb};
 use cwasi_testbed::redis::{Kind as RedisKind, Redis, Setup};
 
 use super::Group;
-use crate::bed::{Bed, TOUCH_ALL, TOUCH_NONE, stage};
+use crate::fixture::{Fixture, TOUCH_ALL, TOUCH_NONE, stage};
 use crate::peers::{Kind, Peer, compile_http_guests};
-use crate::placement::Placement;
+use crate::placement::{BusyLoops, Placement};
 use crate::plan::{Effort, MIB, size_name};
 use crate::session::Session;
 use crate::turns::{Contestant, take};
@@ -36,6 +36,8 @@ struct Case {
     made: Made,
     touch: bool,
     placement: Placement,
+    /// Beside processes that keep every processor busy.
+    busy: bool,
 }
 
 impl Case {
@@ -51,7 +53,8 @@ impl Case {
             ..=INLINE_MAX => ("", touch),
             _ => (made, touch),
         };
-        format!("local-{}{made}{touch}{}", size_name(self.size), self.placement.suffix())
+        let busy = if self.busy { "-busy" } else { "" };
+        format!("local-{}{made}{touch}{}{busy}", size_name(self.size), self.placement.suffix())
     }
 
     fn entries(&self) -> Vec<String> {
@@ -101,8 +104,9 @@ impl Case {
             ..=REDIS_DEFAULT_MAX => "",
             _ => "; Redis without its default limit, which would cut the subscriber off",
         };
+        let busy = if self.busy { "; beside a busy loop for each processor" } else { "" };
         format!(
-            "{} payload {made}, {touch}; a fresh or renewed instance for each request, cwasi.concurrency={WORKERS}; {}{limits}",
+            "{} payload {made}, {touch}; a fresh or renewed instance for each request, cwasi.concurrency={WORKERS}; {}{busy}{limits}",
             size_name(self.size),
             self.placement
         )
@@ -132,7 +136,9 @@ fn cases(effort: Effort) -> Vec<Case> {
     for &size in sizes {
         for made in [Made::InPlace, Made::Vector] {
             for touch in [false, true] {
-                cases.extend(placements.map(|placement| Case { size, made, touch, placement }));
+                let case = |placement| Case { size, made, touch, placement, busy: false };
+                cases.extend(placements.map(case));
+                cases.push(Case { busy: true, ..case(Placement::Default) });
             }
         }
     }
@@ -141,6 +147,7 @@ fn cases(effort: Effort) -> Vec<Case> {
         let placed = case.placement != Placement::Default;
         match case.size {
             64 => !copied && !case.touch,
+            _ if case.busy => false,
             INLINE_MAX => !copied && !placed && (case.touch || effort == Effort::Full),
             _ if effort == Effort::Full => !placed || (!copied && case.size != 50 * MIB),
             _ => !placed && (!copied || case.touch),
@@ -151,33 +158,40 @@ fn cases(effort: Effort) -> Vec<Case> {
 
 fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
     let scene = stage(&session.programs, "bench-sequential")?;
-    let bed = Bed::on(&scene);
+    let fixture = Fixture::on(&scene);
     let guests = tempfile::tempdir()?;
     compile_http_guests(&session.programs, guests.path())?;
     let others = Others { redis: unlimited_redis(), wasmedge_guests: guests.path() };
     for callee in [TOUCH_NONE, TOUCH_ALL] {
-        bed.callee(callee, &[("cwasi.concurrency", WORKERS)]);
+        fixture.callee(callee, &[("cwasi.concurrency", WORKERS)]);
     }
     for case in cases(session.effort) {
         if case.entries().iter().any(|name| wanted.contains(name)) {
-            session.case(&case.entries(), |session| measure(session, &bed, &others, case));
+            session.case(&case.entries(), |session| measure(session, &fixture, &others, case));
         }
     }
     Ok(())
 }
 
-fn measure(session: &mut Session, bed: &Bed<'_>, others: &Others<'_>, case: Case) -> Result<()> {
+fn measure(
+    session: &mut Session,
+    fixture: &Fixture<'_>,
+    others: &Others<'_>,
+    case: Case,
+) -> Result<()> {
     let turns = session.effort.turns(case.size);
     let order = case.order(turns.block);
-    let driver = bed.driver(&[])?;
-    bed.place(&driver, &[case.callee()], case.placement)?;
+    let driver = fixture.driver(&[])?;
+    fixture.place(&driver, &[case.callee()], case.placement)?;
     let mut contestants =
         vec![Contestant { name: "ours", side: driver.side, order: order.clone() }];
     let guests = others.wasmedge_guests.to_str().context("paths are UTF-8")?;
     for peer in case.peers(&others.redis.url(), guests) {
         contestants.push(session.contestant(&peer, &order)?);
     }
+    let busy = case.busy.then(BusyLoops::start).transpose()?;
     let measured = take(contestants, turns)?;
+    drop(busy);
     let conditions = format!("{}; {}", case.conditions(), Session::turns_text(turns));
     session.report.add_turns(&case.name(), &conditions, &measured);
     Ok(())

@@ -1,4 +1,4 @@
-//! How long it takes until a container's function runs, and until it has answered.
+//! Cases of the time until a container's function runs, and until it has answered.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use cwasi_testbed::run::Run;
 use cwasi_testbed::scene::{Scene, guests_dir};
 
 use super::Group;
-use crate::bed::{Bed, WORKFLOW, stage};
+use crate::fixture::{Fixture, WORKFLOW, stage};
 use crate::report::{Comparison, Direction};
 use crate::session::Session;
 use crate::stats::Rounds;
@@ -112,8 +112,8 @@ fn to_the_end(session: &mut Session, scene: &Scene) -> Result<()> {
 
 fn to_the_first_answer(session: &mut Session, scene: &Scene) -> Result<()> {
     let rounds = session.effort.pick(40, 8);
-    let bed = Bed::on(scene);
-    let mut driver = bed.driver(&[])?;
+    let fixture = Fixture::on(scene);
+    let mut driver = fixture.driver(&[])?;
     let [mut ours, mut theirs] = [Rounds::default(), Rounds::default()];
     for round in 0..=rounds {
         let id = format!("callee-{round}");

@@ -1,4 +1,4 @@
-//! The client process of a baseline: takes orders, makes payloads, sends them, checks and times the answers.
+//! The client process of a baseline: takes orders, makes and sends payloads, checks and times the answers.
 
 use std::io::{stdin, stdout};
 
@@ -19,7 +19,7 @@ pub struct Payload {
     pub bytes: bytes::Bytes,
     /// True when the receiver reads them.
     pub touch: bool,
-    /// Their sum, or their length when nobody reads them.
+    /// Their sum, or their length if the callee does not read them.
     pub expected: u64,
 }
 

@@ -1,5 +1,5 @@
-//! HTTP/1.1 over loopback between two native processes, connections kept alive: the strongest form of the usual
-//! baseline, without a router, TLS or a guest at either end.
+//! HTTP/1.1 over loopback between two native processes, connections kept alive: the fastest form of this baseline,
+//! without a router, TLS or a guest.
 
 use std::future::Future;
 use std::io::{BufRead as _, BufReader, Write as _};

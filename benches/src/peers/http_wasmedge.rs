@@ -1,5 +1,5 @@
-//! HTTP/1.1 between two guests under the `wasmedge` command, by WasmEdge's own socket extension: what the paper measured
-//! against. Both are compiled ahead of time, as ours are; one instance each serves all requests.
+//! HTTP/1.1 between two guests under the `wasmedge` command, by WasmEdge's own socket extension: the paper's
+//! baseline. Both guests are compiled ahead of time, as ours are; one instance of each serves all requests.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use cwasi_testbed::place::wasmedge;
 
 use super::Peer;
-use crate::bed::guest;
+use crate::fixture::guest;
 
 /// The guests, in this program's folder of guests and in that of compiled ones.
 const CLIENT: &str = "bench-http-client";

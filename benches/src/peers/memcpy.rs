@@ -1,4 +1,4 @@
-//! One copy in one process: what any transport that copies costs at least.
+//! One copy in one process: the least cost of a transport that copies.
 
 use anyhow::{Context as _, Result};
 use cwasi_bench_protocol::payload::Sum;

@@ -1,7 +1,7 @@
-//! What one would use instead: native processes that move the same payloads by other means.
+//! The alternatives: native processes that move the same payloads by other means.
 //!
-//! A baseline is a client process that takes the harness's orders, and its server in a process of its own.
-//! Clients and servers are this program again (`cwasi-bench peer`, `cwasi-bench peer-server`), or what it becomes.
+//! A baseline is a client process that takes the harness's orders, and a server process. Both are this program again
+//! (`cwasi-bench peer`, `cwasi-bench peer-server`), or a program that it executes.
 
 mod client;
 mod http;

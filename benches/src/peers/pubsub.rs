@@ -1,4 +1,4 @@
-//! Payloads through a Redis server: one message there, one back.
+//! Payloads through a Redis server: one message each way.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Stdio};

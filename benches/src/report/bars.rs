@@ -1,4 +1,4 @@
-//! The bars: what ours has to reach beside which baseline. The only list of them.
+//! The bars: the required ratio of each case to its baseline. The only list of them.
 
 use std::fmt;
 

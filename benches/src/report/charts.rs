@@ -1,4 +1,4 @@
-//! Line charts on logarithmic axes, as inline SVG. Legends are the page's: text outside a chart never overlaps it.
+//! Line charts on logarithmic axes, as inline SVG. The page has the legends, so that they do not overlap a chart.
 
 use anyhow::{Result, anyhow};
 use plotters::coord::combinators::BindKeyPoints as _;

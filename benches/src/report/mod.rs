@@ -1,4 +1,4 @@
-//! What a run found: entries for machines (`report.json`) and a page for people (`report.html`).
+//! The results of a run: `report.json` for machines and `report.html` for people.
 
 pub mod bars;
 mod charts;
@@ -214,7 +214,7 @@ impl Report {
         part: fn(&Measured) -> &Rounds,
     ) {
         let Some((ours, baselines)) = measured.split_first() else {
-            return self.add(Entry::failed(case, "nobody took part"));
+            return self.add(Entry::failed(case, "no side took part"));
         };
         for baseline in baselines.iter().filter(|one| LISTED.contains(&one.name)) {
             self.add(Comparison {

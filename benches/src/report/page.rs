@@ -1,4 +1,4 @@
-//! The report as one HTML page: self-contained, no scripts, readable on a phone and on paper.
+//! The report as one HTML page: self-contained, without scripts, for screen, phone and paper.
 
 use std::fmt::Write as _;
 

@@ -1,6 +1,6 @@
-//! Tables 1 and 2 of the paper that CWASI follows: "CWASI: A WebAssembly Runtime Shim for Inter-function Communication
-//! in the Serverless Edge-Cloud Continuum", SEC '23. Taken on its authors' machine (Intel NUC, i5 at 2.9 GHz, 8 GB): shown
-//! beside ours for orientation, never in a ratio.
+//! Tables 1 and 2 of the paper that CWASI follows: "CWASI: A WebAssembly Runtime Shim for Inter-function
+//! Communication in the Serverless Edge-Cloud Continuum", SEC '23. They come from its authors' machine (Intel NUC, i5
+//! at 2.9 GHz, 8 GB). The report shows them beside our results, never in a ratio.
 
 /// Systems of the paper, in the order of its numbers here.
 pub const SYSTEMS: [&str; 3] = ["CWASI", "WasmEdge", "OpenFaaS"];

@@ -1,4 +1,4 @@
-//! The shape of the report: what machines read, and what people see.
+//! Tests of the report's shape, for machines and for people.
 
 use serde_json::Value;
 

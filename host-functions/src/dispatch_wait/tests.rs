@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::fake::{FakeMemory, host};
 use crate::{
-    CallFailure, Context, Dispatch, Outgoing, RESPONSES_MAX, Response, StartParameters, Started,
-    TooManyCalls, dispatch_start, response_read,
+    CallFailure, Context, Dispatch, Outgoing, RESPONSES_MAX, Response, StartParameters,
+    StartedCall, TooManyCalls, dispatch_start, response_read,
 };
 
 /// What the dispatcher was told, and what it will say.
@@ -43,20 +43,20 @@ impl Dispatch for Scripted {
         _: Outgoing<'_>,
         join: Option<crate::Join<'_>>,
         _: Deadline,
-    ) -> Result<Started, TooManyCalls> {
+    ) -> Result<StartedCall, TooManyCalls> {
         let mut script = self.0.borrow_mut();
         if target == "too-many" {
             return Err(TooManyCalls);
         }
         if target == "at-once" {
-            return Ok(Started::Ended(Ok(Box::new(b"now".to_vec()))));
+            return Ok(StartedCall::Ended(Ok(Box::new(b"now".to_vec()))));
         }
         script.joins.extend(join.map(|join| (join.key.to_owned(), join.parts, join.part)));
         script.last += 1;
-        Ok(Started::Flying(CallNumber(script.last)))
+        Ok(StartedCall::Pending(CallNumber(script.last)))
     }
 
-    fn wait(&mut self, calls: &[CallNumber], _: Deadline) -> Option<(usize, Ended)> {
+    fn wait(&mut self, calls: &[CallNumber], _: Deadline) -> Option<(usize, CallOutcome)> {
         let mut script = self.0.borrow_mut();
         let index = calls.iter().position(|call| script.ended.contains_key(&call.0))?;
         let ended = script.ended.remove(&calls[index].0).unwrap();
@@ -219,10 +219,10 @@ fn wrong_handles_counts_and_pointers_change_nothing() {
 #[test]
 fn what_is_forgotten_is_told_to_the_dispatcher() {
     let mut bench = Bench::new();
-    let (flying, over) = (bench.start("f"), bench.start("at-once"));
-    assert_eq!(dispatch_forget(&mut bench.host, flying), Ok(()));
+    let (pending, over) = (bench.start("f"), bench.start("at-once"));
+    assert_eq!(dispatch_forget(&mut bench.host, pending), Ok(()));
     assert_eq!(dispatch_forget(&mut bench.host, over), Ok(()));
-    assert_eq!(dispatch_forget(&mut bench.host, flying), Err(Errno::BadHandle));
+    assert_eq!(dispatch_forget(&mut bench.host, pending), Err(Errno::BadHandle));
     assert_eq!(bench.script.borrow().forgotten, [1]);
 }
 

@@ -1,4 +1,4 @@
-//! Regions over a fake memory: what is refused, what is sent, what is shown.
+//! Tests of regions over a fake memory: refusals, sent bytes, mapped pages.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What the value of one annotation means, or why it means nothing.
+//! Parses the value of each annotation. Runs in launcher and shim daemon.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use cwasi_abi::PARTS_MAX;
 use super::{FAN_IN_MIN, MEMORY_MAX, MEMORY_MIN};
 use crate::config::values;
 use crate::wire::control::{Isolation, ModeHint, Partial, Role};
-use crate::wire::egress::{ENTRIES_MAX, Entry};
+use crate::wire::egress::{ENTRIES_MAX, EgressEntry};
 
 pub(super) fn memory(value: &str) -> Result<u64, String> {
     let bytes = values::size(value, MEMORY_MAX)?;
@@ -35,7 +35,7 @@ pub(super) fn mode(value: &str) -> Result<ModeHint, String> {
     }
 }
 
-/// Parts of a group; 0 = each call says.
+/// Parts of a group; 0 = each call gives the number.
 pub(super) fn fan_in_parts(value: &str) -> Result<u32, String> {
     match value {
         "caller" => Ok(0),
@@ -86,13 +86,13 @@ pub(super) fn allow(value: &str) -> Result<Vec<String>, String> {
     Ok(entries)
 }
 
-pub(super) fn network(value: &str) -> Result<Vec<Entry>, String> {
+pub(super) fn network(value: &str) -> Result<Vec<EgressEntry>, String> {
     let entries = values::list(value)?;
     if entries.len() > ENTRIES_MAX {
         return Err(format!("has more than {ENTRIES_MAX} entries"));
     }
     let entry = |text: String| {
-        text.parse::<Entry>().map_err(|error| {
+        text.parse::<EgressEntry>().map_err(|error| {
             format!("has the entry `{text}`, which {error}; entries are name:443, *.domain:443, 10.0.0.0/8:443")
         })
     };
@@ -101,5 +101,5 @@ pub(super) fn network(value: &str) -> Result<Vec<Entry>, String> {
 
 pub(super) fn small(value: &str, min: u64, max: u64) -> Result<u32, String> {
     let number = values::number(value, min, max)?;
-    u32::try_from(number).map_err(|_| format!("is no whole number from {min} to {max}"))
+    u32::try_from(number).map_err(|_| format!("is not a whole number from {min} to {max}"))
 }

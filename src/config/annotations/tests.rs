@@ -1,3 +1,5 @@
+//! Tests of the parser of annotations, and of their table in `docs/annotations.md`.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -164,6 +166,37 @@ fn a_suffix_wins_for_its_container_and_the_pause_container_is_left_alone() {
     assert_eq!(parse(&other).unwrap().role, Role::Primary);
     assert!(parse(&[("cwasi.nonsense", "1"), (CRI_CONTAINER_TYPE, "sandbox")]).is_ok());
     assert_eq!(problems(&[("cwasi.role.b", "secondary")]).len(), 1);
+}
+
+#[test]
+fn a_container_that_no_annotation_names_is_told_of_one_that_nearly_does() {
+    let pod = |container: &'static str| {
+        let misspelt = [("cwasi.role.gretter", "secondary"), (CRI_CONTAINER_NAME, container)];
+        parse(&misspelt).unwrap().doubts
+    };
+    let [doubt] = &pod("greeter")[..] else { panic!("one doubt") };
+    assert!(doubt.contains("cwasi.role.gretter") && doubt.contains("greeter"), "{doubt}");
+    assert!(pod("sidecar").is_empty() && pod("gretter").is_empty());
+    let both = [
+        ("cwasi.role.w-1", "secondary"),
+        ("cwasi.queue.w-2", "3"),
+        ("cwasi.role.w-2", "secondary"),
+    ];
+    let named = [both[0], both[1], both[2], (CRI_CONTAINER_NAME, "w-2")];
+    assert!(parse(&named).unwrap().doubts.is_empty(), "it has its own");
+}
+
+#[test]
+fn a_role_for_all_containers_of_a_pod_is_told_apart() {
+    let shared = |annotations: &[(&str, &str)]| {
+        let named = [annotations, &[(CRI_CONTAINER_NAME, "b")]].concat();
+        parse(&named).unwrap().shares_role
+    };
+    assert_eq!(shared(&[("cwasi.role", "secondary")]), Some("b".to_owned()));
+    assert_eq!(shared(&[("cwasi.secondary.function", "true")]), Some("b".to_owned()));
+    assert_eq!(shared(&[("cwasi.role", "primary"), ("cwasi.role.b", "secondary")]), None);
+    assert_eq!(shared(&[("cwasi.role.a", "secondary")]), None);
+    assert_eq!(parse(&[("cwasi.role", "secondary")]).unwrap().shares_role, None, "no pod");
 }
 
 proptest! {

@@ -1,4 +1,6 @@
-//! Where a module is compiled before it is in the cache.
+//! Working directories of compilations, below the cache. Runs in the shim daemon.
+//!
+//! Invariant: only the process that holds the lock of a key uses that key's draft.
 
 use std::fs;
 use std::io;
@@ -10,13 +12,13 @@ use crate::coordinator::compile_slots::try_lock;
 /// Name of a [`Draft`], before its key.
 const DRAFT_PREFIX: &str = ".draft-";
 
-/// Where a module is compiled: on the file system of the cache, because the result is renamed. Removed when dropped. Only the
-/// process with the lock of its key uses it.
+/// Working directory of one compilation, removed when dropped. It is on the cache's file system, because the result
+/// is renamed into the cache.
 #[derive(Debug)]
 pub(super) struct Draft(PathBuf);
 
 impl Draft {
-    /// Also removes what processes that were killed left.
+    /// Creates it, and removes drafts of killed processes.
     pub(super) fn create(cache: &Path, key: &str) -> Result<Self, AotError> {
         remove_abandoned(cache);
         let path = cache.join(format!("{DRAFT_PREFIX}{key}"));
@@ -26,7 +28,7 @@ impl Draft {
         Ok(draft)
     }
 
-    /// The file `name` in it.
+    /// The path of the file `name` in it.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
@@ -35,7 +37,7 @@ impl Draft {
         if let Err(error) = fs::remove_dir_all(&self.0)
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(path = %self.0.display(), %error, "a draft of the AOT cache stays");
+            tracing::warn!(path = %self.0.display(), %error, "a working directory of the AOT cache could not be removed");
         }
     }
 }
@@ -46,7 +48,7 @@ impl Drop for Draft {
     }
 }
 
-/// Removes drafts whose process died: nobody holds their locks.
+/// Removes drafts of dead processes: their locks are free.
 fn remove_abandoned(cache: &Path) {
     for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -59,7 +61,7 @@ fn remove_abandoned(cache: &Path) {
     }
 }
 
-/// Held by the process that compiles the module of this key.
+/// The lock file of `key`. The process that compiles the module holds its lock.
 pub(super) fn lock_file(dir: &Path, key: &str) -> PathBuf {
     dir.join(format!("{key}.lock"))
 }

@@ -1,59 +1,59 @@
-//! Why the cache cannot give a compiled module.
+//! Errors of the cache of compiled modules. Runs in the shim daemon.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::coordinator::limits::LimitExceeded;
 
-/// The cache cannot give a compiled module.
+/// The cache cannot provide a compiled module.
 #[derive(Debug, thiserror::Error)]
 pub enum AotError {
     /// The cache directory or one of its files.
     #[error("AOT cache: {operation} {path}: {source}", path = path.display())]
     Cache {
-        /// What was tried.
+        /// The failed operation.
         operation: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The module stands for too much work.
+    /// The module exceeds a static limit ([`super::super::limits`]).
     #[error("{origin} is not compiled: {source}")]
     Limit {
-        /// Where the module came from.
+        /// Origin of the module.
         origin: String,
-        /// Which limit.
+        /// The limit.
         #[source]
         source: LimitExceeded,
     },
-    /// The compiler.
+    /// The compiler failed.
     #[error("{origin} cannot be compiled: {message}")]
     Compile {
-        /// Where the module came from.
+        /// Origin of the module.
         origin: String,
-        /// What the compiler says.
+        /// The compiler's message.
         message: String,
     },
-    /// The compiler, for lack of room.
+    /// The compiler failed, and the cache's file system is full.
     #[error(
         "{origin} cannot be compiled: {path} has only {free} bytes free; make room there or set cache_dir (the compiler: {message})",
         path = path.display()
     )]
     Full {
-        /// Where the module came from.
+        /// Origin of the module.
         origin: String,
         /// The cache's directory.
         path: PathBuf,
         /// Bytes free.
         free: u64,
-        /// What the compiler says.
+        /// The compiler's message.
         message: String,
     },
 }
 
-/// For `map_err`: an operation on a file of the cache that failed.
+/// For `map_err`: the failed operation and its file.
 pub(super) fn fail(
     operation: &'static str,
     path: &Path,

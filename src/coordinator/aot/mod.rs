@@ -1,11 +1,14 @@
-//! Cache of modules compiled ahead of time: native code comes from here and nowhere else.
+//! Cache of modules compiled ahead of time, the only source of native code. Runs in the shim daemon.
 //!
-//! `<cache>/aot/<key>.so` and `<key>.sha256` beside it, readable by root only. The key covers the module,
-//! the engine, the processor's features and the compiler's options. A missing or damaged entry is compiled
-//! again, never fatal; one compilation at a time per key across all processes of the host (`flock`), in a
-//! process of its own, because the compiler reads untrusted input. So many compilers run at once on the host as the
-//! node's configuration says. Whoever drops the future of [`AotCache::artifact`] ends its compiler, and another process
-//! that waits for the same module compiles it.
+//! An entry is `<cache>/aot/<key>.so` with `<key>.sha256`, readable by root only. The key covers module, engine,
+//! processor features and compiler options. A missing or damaged entry is compiled again.
+//!
+//! Invariants:
+//! - One process of the host compiles a key at a time (`flock`). The node's configuration bounds the number of
+//!   compilers.
+//! - The compiler is a process of its own, because it reads untrusted input.
+//! - Dropping the future of [`AotCache::artifact`] ends its compiler. Another process that waits for the module then
+//!   compiles it.
 
 use std::fs::{self, File, Permissions};
 use std::future::Future;
@@ -18,7 +21,7 @@ use nix::fcntl::Flock;
 use nix::sys::statvfs::statvfs;
 use sha2::{Digest, Sha256};
 
-use super::compile_slots::{LOCK_PAUSE, Slot, try_lock, try_slot};
+use super::compile_slots::{CompileSlot, LOCK_PAUSE, try_lock, try_slot};
 use super::limits;
 use super::module::CheckedModule;
 use super::progress::{Progress, in_words};
@@ -34,16 +37,16 @@ use draft::{Draft, lock_file};
 pub use error::AotError;
 use error::fail;
 
-/// Free space, in bytes, below which a failed compilation is blamed on the disk: the compiler and its linker
-/// see only that files of theirs are cut.
+/// If less space in bytes is free, a failed compilation is blamed on the disk. Compiler and linker themselves report
+/// only truncated files.
 const ROOM_MIN: u64 = 16 * 1024 * 1024;
 
 /// Runs the compiler in a process of its own.
 pub trait CompileChild: Sync {
-    /// Compiles a module file. Dropped, it ends the process and waits for its end.
+    /// Compiles a module file. Dropping the future ends the process and waits for it.
     ///
     /// # Errors
-    /// The compiler's message, or how its process ended.
+    /// The compiler's message, or its exit status.
     fn compile(&self, job: &CompileJob<'_>) -> impl Future<Output = Result<(), String>> + Send;
 }
 
@@ -52,11 +55,11 @@ pub trait CompileChild: Sync {
 pub struct CompileJob<'a> {
     /// The module.
     pub wasm: &'a Path,
-    /// Where the native code goes.
+    /// Output file for the native code.
     pub out: &'a Path,
     /// Length of the module in bytes.
     pub length: u64,
-    /// Number of this compiler among those that run at once on this node, from 0.
+    /// Number of this compiler among the node's running ones, from 0.
     pub slot: usize,
 }
 
@@ -65,7 +68,7 @@ pub struct CompileJob<'a> {
 pub struct Artifact {
     /// Native file in the cache.
     pub path: PathBuf,
-    /// How long compiling took; `None` when it was there.
+    /// Duration of the compilation; `None` for a cached module.
     pub compiled: Option<Duration>,
 }
 
@@ -80,8 +83,8 @@ pub struct AotCache {
 }
 
 impl AotCache {
-    /// The cache of `cache_dir`; `fingerprint` names all that native code depends on besides its module:
-    /// the engine's version, the compiler's options, the processor's features.
+    /// The cache of `cache_dir`. `fingerprint` covers everything but the module that native code depends on: engine
+    /// version, compiler options, processor features.
     #[must_use]
     pub fn new(cache_dir: &Path, fingerprint: &str, limits: &CompileConfig) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -93,8 +96,8 @@ impl AotCache {
         }
     }
 
-    /// The compiled form of `module`, from the cache or made now; `origin` names the module in messages. Reads all of it, on
-    /// the thread that polls.
+    /// Returns the compiled form of `module`, from the cache or by compiling it. `origin` names the module in
+    /// messages. Reads the whole file on the polling thread.
     ///
     /// # Errors
     /// When the cache cannot be written, the module exceeds a limit, or the compiler fails.
@@ -114,7 +117,7 @@ impl AotCache {
         limits::check(&module.bytes, &self.limits).map_err(limit)?;
         self.prepare()?;
         let lock = self.lock(&key, origin, progress).await?;
-        // Another process may have compiled it while we waited.
+        // Another process may have compiled it in the meantime.
         if Self::is_good(&path) {
             return Ok(Artifact { path, compiled: None });
         }
@@ -128,7 +131,7 @@ impl AotCache {
         let ended = if compiled.is_ok() { "compiled" } else { "cannot compile" };
         progress.info(&format!("{ended} {origin}, after {:.1} s", took.as_secs_f64()));
         compiled?;
-        // The draft goes before the lock that keeps others from it.
+        // Remove the draft while holding its lock.
         drop(draft);
         drop((slot, lock));
         Ok(Artifact { path, compiled: Some(took) })
@@ -156,12 +159,12 @@ impl AotCache {
         wait_for(|| try_lock(&path), told).await
     }
 
-    /// Waits until fewer compilers run on this node than may.
-    async fn slot(&self, origin: &str, progress: &impl Progress) -> Result<Slot, AotError> {
+    /// Waits until the node runs fewer compilers than `jobs`.
+    async fn slot(&self, origin: &str, progress: &impl Progress) -> Result<CompileSlot, AotError> {
         let told = || {
             let jobs = self.jobs;
             progress.info(&format!(
-                "waiting to compile {origin}: as many compilers run on this node as may (jobs = {jobs})"
+                "waiting to compile {origin}: this node already runs its maximum of compilers (jobs = {jobs})"
             ));
         };
         wait_for(|| try_slot(&self.dir, self.jobs), told).await
@@ -199,7 +202,7 @@ impl AotCache {
         }
     }
 
-    /// True when the entry is there and its bytes are those that we wrote.
+    /// True if the entry exists and matches its checksum.
     fn is_good(path: &Path) -> bool {
         let Ok(expected) = fs::read_to_string(path.with_extension("sha256")) else {
             return false;
@@ -207,7 +210,7 @@ impl AotCache {
         match digest_of(path) {
             Ok(found) if found == expected => true,
             Ok(_) => {
-                tracing::warn!(path = %path.display(), "damaged entry of the AOT cache is compiled again");
+                tracing::warn!(path = %path.display(), "damaged entry of the AOT cache, compiling again");
                 false
             }
             Err(_) => false,
@@ -215,7 +218,7 @@ impl AotCache {
     }
 }
 
-/// Polls until `attempt` has something; `told` is called once, when that takes longer.
+/// Polls until `attempt` returns a value. Calls `told` once if that takes longer than a pause.
 async fn wait_for<T>(
     mut attempt: impl FnMut() -> Result<Option<T>, (PathBuf, io::Error)>,
     told: impl FnOnce(),
@@ -234,7 +237,7 @@ async fn wait_for<T>(
     }
 }
 
-/// Room on the file system of `dir` in bytes; `None` when it cannot be told.
+/// Free bytes on the file system of `dir`; `None` if unknown.
 fn free_bytes(dir: &Path) -> Option<u64> {
     let found = statvfs(dir).ok()?;
     Some(found.blocks_available().saturating_mul(found.fragment_size()))

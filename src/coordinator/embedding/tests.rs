@@ -104,7 +104,7 @@ async fn every_unresolved_import_is_told_with_its_candidate() {
     assert_eq!(error.problems.len(), 3, "{error}");
     let text = error.to_string();
     for part in [
-        r#"`(import "deep" "d" (func))`: by way of deep: `(import "stranger" "s" (func (param i32)))`: "#,
+        r#"`(import "deep" "d" (func))`: imported through deep: `(import "stranger" "s" (func (param i32)))`: "#,
         "the image reg/stranger has that name",
         r#"`(import "nobody" "n" (func (result f32)))`: no function or image of that name"#,
         "reserved for the runtime",

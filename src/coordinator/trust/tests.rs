@@ -44,9 +44,9 @@ fn verdict(
     spanning: &[&str],
 ) -> Result<String, String> {
     let identity = identity(pod);
-    let caller = Caller { identity: &identity, workflow: "w", trust: "t" };
+    let caller = EmbeddingCaller { identity: &identity, workflow: "w", trust: "t" };
     let spanning: Vec<String> = spanning.iter().map(|&group| group.to_owned()).collect();
-    let known = Known { images: &[image()], deployments, spanning: &spanning };
+    let known = NodeFacts { images: &[image()], deployments, spanning: &spanning };
     let judged = judge("fn_utils", wish, caller, &known);
     judged.map(|grant| grant.reason).map_err(|refusal| refusal.why)
 }
@@ -89,9 +89,9 @@ fn two_deployed_images_are_one_too_many() {
     let other = Image { name: "localhost/fn-utils:2".into(), digest: "sha256:cc".into() };
     let second = Deployment { image: other.name.clone(), ..deployment("", "w", "") };
     let identity = identity("");
-    let caller = Caller { identity: &identity, workflow: "w", trust: "" };
+    let caller = EmbeddingCaller { identity: &identity, workflow: "w", trust: "" };
     let deployments = [deployment("", "w", ""), second];
-    let known = Known { images: &[image(), other], deployments: &deployments, spanning: &[] };
+    let known = NodeFacts { images: &[image(), other], deployments: &deployments, spanning: &[] };
     let why = judge("fn_utils", None, caller, &known).unwrap_err().why;
     assert!(why.contains("localhost/fn-utils:test and localhost/fn-utils:2"), "{why}");
 }

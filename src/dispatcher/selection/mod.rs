@@ -1,13 +1,13 @@
-//! Which mode serves an edge: a pure function of facts (paper Algorithm 2 reads bundles; we read a registry).
+//! Chooses the mode of an edge: a pure function of facts (paper Algorithm 2 reads bundles; this reads the registry).
+//! Runs in the shim daemon with all facts, and in a worker with its own ([`embedded`]).
 //!
-//! Runs in the shim's broker with all facts, and in the worker with what it knows by itself ([`embedded`]).
-//! The same reasons go into the hop table and into the guest's error message, mode by mode.
+//! The reasons go into the hop table and into the guest's error message, mode by mode.
 //!
-//! `auto` takes the first mode that can serve, in the order embedded, local, networked; a mode whose
-//! instances all just failed this caller comes after one with others. Any other hint forces its mode or fails.
+//! `auto` takes the first mode that can serve, in the order embedded, local, networked. A mode whose instances all
+//! just failed this caller comes after one with other instances. Any other hint forces its mode or fails.
 //!
-//! Of the instances on this host, those of the caller's own group (its pod, or its workflow outside pods) come first.
-//! Calls are spread over these only: an instance of another pod may be of another version.
+//! Instances of the caller's own group (its pod, or its workflow outside pods) come first on this host. Calls spread
+//! over these only: an instance of another pod may be of another version.
 
 mod policy;
 #[cfg(test)]
@@ -25,86 +25,86 @@ use crate::wire::network::Location;
 
 pub use policy::{Member, callee_of, may_call, may_lend, refusal};
 
-/// Whether the callee is in the caller's own VM.
+/// Whether the callee is embedded in the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Embedding<'a> {
-    /// Nobody asked for that.
+pub enum EmbeddingState<'a> {
+    /// Not requested.
     No,
     /// Named or imported, but not trusted.
     Untrusted {
-        /// Which rule, and what would satisfy it.
+        /// The failed rule, and how to satisfy it.
         reason: &'a str,
     },
     /// Loaded.
     Loaded,
 }
 
-/// What is known about instances on other hosts.
+/// Facts about instances on other hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remote<'a> {
     /// This node has no `redis_url`.
     NotConfigured,
     /// Redis does not answer.
     Away {
-        /// What happened, for the caller's error: begins with Redis.
+        /// The reason, for the caller's error; begins with "Redis".
         reason: &'a str,
     },
-    /// Redis listed instances a moment ago, and does not any more.
+    /// Redis listed instances until recently.
     Vanished {
-        /// For how long.
+        /// Time since then.
         since: Duration,
     },
-    /// What Redis lists, this host's own instances included.
+    /// The listed instances, this host's own included.
     Known(&'a [Location]),
 }
 
-/// What selection knows about one edge.
+/// Facts about one edge.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
-    /// Who calls.
+    /// The calling function.
     pub caller: &'a Identity,
-    /// Who is called.
+    /// The called function.
     pub callee: &'a Identity,
-    /// The caller's group; empty when it has none.
+    /// The caller's group; empty if it has none.
     pub group: &'a str,
     /// The caller's `cwasi.mode`.
     pub hint: ModeHint,
-    /// In the caller's VM?
-    pub embedding: Embedding<'a>,
+    /// Whether the callee is embedded.
+    pub embedding: EmbeddingState<'a>,
     /// Instances of the callee on this host.
     pub local: &'a [Record],
     /// Instances on other hosts.
     pub remote: Remote<'a>,
-    /// Instances that did not answer this caller just now.
+    /// Instances that recently did not answer this caller.
     pub avoid: &'a [String],
-    /// Instances that this caller has connections to: only others will do.
+    /// Instances with connections from this caller; not selected.
     pub held: &'a [String],
-    /// Only an instance of the caller's own group will do.
+    /// True to select only instances of the caller's own group.
     pub nearer: bool,
     /// Other functions in the callee's scope on this host, for the message.
     pub beside: &'a [String],
-    /// Spreads callers over instances: any number that changes from question to question.
+    /// Spreads callers over instances: a number that changes from request to request.
     pub rotation: usize,
 }
 
-/// What selection decided.
+/// The selected mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection<'a> {
     /// A call inside the caller's process.
     Embedded {
-        /// Why this mode.
+        /// The reason for the mode.
         reason: String,
     },
-    /// Local buffer: try these instances in this order.
+    /// Local buffer: the instances to try, in order.
     Local {
         /// At least one.
         candidates: Vec<&'a Record>,
-        /// How many instances there are of the kind that comes first.
+        /// Number of instances of the first kind.
         instances: usize,
-        /// Why this mode.
+        /// The reason for the mode.
         reason: String,
     },
-    /// Every instance on this host that would do is held by the caller.
+    /// The caller holds every suitable instance on this host.
     NoOther {
         /// How many there are of the kind that comes first.
         instances: usize,
@@ -120,7 +120,7 @@ pub enum Selection<'a> {
     Unroutable(NoRoute),
 }
 
-/// What was looked for, and why no mode can serve it.
+/// The callee, and the reason of each mode why it cannot serve.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no route to function `{name}` in namespace `{scope}`: embedded: {embedded}; local: {local}; networked: {networked}. \
@@ -183,14 +183,14 @@ pub fn select<'a>(facts: &Facts<'a>) -> Selection<'a> {
 ///
 /// # Errors
 /// Why it is not.
-pub fn embedded(hint: ModeHint, embedding: Embedding<'_>) -> Result<String, Out> {
+pub fn embedded(hint: ModeHint, embedding: EmbeddingState<'_>) -> Result<String, Out> {
     admitted(hint, ModeKind::Embedded)?;
     match embedding {
-        Embedding::Loaded => Ok("callee embedded in the caller".to_owned()),
-        Embedding::No => {
+        EmbeddingState::Loaded => Ok("callee embedded in the caller".to_owned()),
+        EmbeddingState::No => {
             Err(Out { errno: Errno::NoSuchFunction, why: "it is not embedded".to_owned() })
         }
-        Embedding::Untrusted { reason } => {
+        EmbeddingState::Untrusted { reason } => {
             Err(Out { errno: Errno::Refused, why: format!("not trusted: {reason}") })
         }
     }
@@ -249,7 +249,7 @@ fn networked<'a>(facts: &Facts<'a>) -> Result<Usable<'a, Location>, Out> {
         }
         Remote::Known(all) => all,
     };
-    // What is on this host is reached here, unless the caller insists on the network.
+    // Instances on this host are reached directly, unless the caller forces the network.
     let here = |location: &&Location| {
         facts.local.iter().any(|record| record.instance == location.instance)
     };
@@ -273,9 +273,9 @@ fn usable<'a, T>(
     let (mut candidates, refused): (Vec<_>, Vec<_>) =
         all.into_iter().partition(|one| may_call(facts.caller, facts.callee, parts(one).1));
     if candidates.is_empty() {
-        let why = refused
-            .first()
-            .map_or_else(String::new, |one| refusal(facts.caller, facts.callee, parts(one).1));
+        let why = refused.first().map_or_else(String::new, |one| {
+            refusal(facts.caller, facts.callee, parts(one).1).to_string()
+        });
         return Err(Out { errno: Errno::Refused, why });
     }
     let shift = facts.rotation % candidates.len();
@@ -347,7 +347,7 @@ fn unroutable<'a>(facts: &Facts<'_>, inside: Option<Out>, here: Out, away: Out) 
     })
 }
 
-/// True when the only refusal is that nobody trusts the callee enough to embed it, which forbids no other mode.
+/// True if the only refusal is missing trust for embedding the callee, which forbids no other mode.
 fn only_untrusted(facts: &Facts<'_>, here: &Out, away: &Out) -> bool {
     facts.hint != ModeHint::Embedded && here.errno != Errno::Refused && away.errno != Errno::Refused
 }

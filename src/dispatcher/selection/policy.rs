@@ -1,5 +1,7 @@
-//! Names and permissions: who a target is, and whether a caller may call it (`cwasi.allow`).
+//! Names and permissions: the identity of a target, and whether it allows a caller (`cwasi.allow`). Runs in the shim
+//! daemon and in a worker. Pure.
 
+use crate::modes::causes::Refusal;
 use crate::wire::ids::Identity;
 
 /// The callee that `target` names for a caller: `name` in the caller's scope, or `namespace/name`, where
@@ -35,7 +37,7 @@ pub fn may_call(caller: &Identity, callee: &Identity, allow: &[String]) -> bool 
     })
 }
 
-/// A function as it was deployed: who it is, its `cwasi.workflow` and its `cwasi.trust`, empty when there is none.
+/// A deployed function: identity, `cwasi.workflow` and `cwasi.trust`, empty if not set.
 #[derive(Clone, Copy, Debug)]
 pub struct Member<'a> {
     /// Who it is.
@@ -63,13 +65,13 @@ pub fn may_lend(one: Member<'_>, other: Member<'_>) -> bool {
 
 /// Why [`may_call`] says no, for the caller.
 #[must_use]
-pub fn refusal(caller: &Identity, callee: &Identity, allow: &[String]) -> String {
-    let rule = if allow.is_empty() {
-        "it takes calls from its own namespace only".to_owned()
+pub fn refusal(caller: &Identity, callee: &Identity, allow: &[String]) -> Refusal {
+    let (caller, callee) = (caller.clone(), callee.clone());
+    if allow.is_empty() {
+        Refusal::Namespace { caller, callee }
     } else {
-        format!("its cwasi.allow is {}", allow.join(","))
-    };
-    format!("{caller} may not call {callee}: {rule}")
+        Refusal::NotAllowed { caller, callee, allow: allow.to_vec() }
+    }
 }
 
 /// The namespace that users know: the pod's under Kubernetes, containerd's otherwise.

@@ -49,7 +49,7 @@ enum Net {
 #[derive(Clone, Debug)]
 struct Case {
     hint: ModeHint,
-    embedding: Embedding<'static>,
+    embedding: EmbeddingState<'static>,
     local: Vec<(usize, bool)>,
     net: Net,
     avoid: Vec<usize>,
@@ -69,11 +69,11 @@ fn hints() -> impl Strategy<Value = ModeHint> {
     ])
 }
 
-fn embeddings() -> impl Strategy<Value = Embedding<'static>> {
+fn embeddings() -> impl Strategy<Value = EmbeddingState<'static>> {
     prop::sample::select(vec![
-        Embedding::No,
-        Embedding::Untrusted { reason: "cwasi.trust differs" },
-        Embedding::Loaded,
+        EmbeddingState::No,
+        EmbeddingState::Untrusted { reason: "cwasi.trust differs" },
+        EmbeddingState::Loaded,
     ])
 }
 
@@ -130,7 +130,7 @@ impl Case {
             }
             _ => Vec::new(),
         };
-        let embedded = self.allows(ModeHint::Embedded) && self.embedding == Embedding::Loaded;
+        let embedded = self.allows(ModeHint::Embedded) && self.embedding == EmbeddingState::Loaded;
         Expected { embedded, local, networked }
     }
 
@@ -232,11 +232,11 @@ proptest! {
 #[test]
 fn errors_name_why_each_mode_is_out() {
     let (caller, callee) = (identity("a"), identity("b"));
-    let untrusted = Embedding::Untrusted { reason: "cwasi.trust differs" };
-    let table: [(ModeHint, Embedding<'_>, Remote<'_>, Errno, &str); 6] = [
+    let untrusted = EmbeddingState::Untrusted { reason: "cwasi.trust differs" };
+    let table: [(ModeHint, EmbeddingState<'_>, Remote<'_>, Errno, &str); 6] = [
         (
             ModeHint::Auto,
-            Embedding::No,
+            EmbeddingState::No,
             Remote::NotConfigured,
             Errno::NoSuchFunction,
             "has no redis_url",
@@ -257,21 +257,21 @@ fn errors_name_why_each_mode_is_out() {
         ),
         (
             ModeHint::Auto,
-            Embedding::No,
+            EmbeddingState::No,
             Remote::Away { reason: "timed out" },
             Errno::Unreachable,
             "timed out",
         ),
         (
             ModeHint::Local,
-            Embedding::Loaded,
+            EmbeddingState::Loaded,
             Remote::Away { reason: "x" },
             Errno::NoSuchFunction,
             "no instance on this host",
         ),
         (
             ModeHint::Networked,
-            Embedding::Loaded,
+            EmbeddingState::Loaded,
             Remote::NotConfigured,
             Errno::NoSuchFunction,
             "cwasi.mode=networked forbids it",

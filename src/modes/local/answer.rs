@@ -1,10 +1,11 @@
-//! A callee's answer: written by the worker that ran the request, or by sandbox init when no worker can.
+//! A callee's answer. The worker that ran the request writes it, or sandbox init if no worker can.
 
 use std::os::fd::BorrowedFd;
 
-use crate::modes::{CallError, Outgoing, Payload};
-use crate::sys::seqpacket::{Deadline, SocketError};
-use crate::wire::envelope::{Outcome, Response};
+use crate::modes::{CallError, OutgoingPayload, Payload};
+use crate::sys::clock::Deadline;
+use crate::sys::seqpacket::SocketError;
+use crate::wire::envelope::{CallStatus, Response};
 use crate::wire::ids::CallId;
 
 use super::{LocalError, send_as_is};
@@ -12,8 +13,8 @@ use super::{LocalError, send_as_is};
 /// Longest error message that travels to a caller, in bytes.
 pub const ERROR_MESSAGE_MAX: usize = 4 * 1024;
 
-/// How a request ended.
-pub type Answer = Result<Payload, CallError>;
+/// The result of a call: response or error.
+pub type CallResult = Result<Payload, CallError>;
 
 /// Writes the answer to `id` on the connection that the request came from.
 ///
@@ -22,34 +23,34 @@ pub type Answer = Result<Payload, CallError>;
 pub fn respond(
     fd: BorrowedFd<'_>,
     id: CallId,
-    answer: &Answer,
-    deadline: Deadline,
+    answer: &CallResult,
+    deadline: Option<Deadline>,
 ) -> Result<(), LocalError> {
     match answer {
-        Ok(payload) => respond_with(fd, id, Outcome::ANSWERED, payload.outgoing(), deadline),
+        Ok(payload) => respond_with(fd, id, CallStatus::ANSWERED, payload.outgoing(), deadline),
         Err(error) => {
             let text = error_text(error);
-            let content = Outgoing::Bytes(text.as_bytes());
+            let content = OutgoingPayload::Bytes(text.as_bytes());
             respond_with(fd, id, error.outcome(), content, deadline)
         }
     }
 }
 
-/// [`respond`] with how the call ended, and the response or the error's text.
+/// [`respond`] with the call's status, and the response or the error's text.
 ///
 /// # Errors
 /// As [`respond`].
 pub fn respond_with(
     fd: BorrowedFd<'_>,
     id: CallId,
-    outcome: Outcome,
-    content: Outgoing<'_>,
-    deadline: Deadline,
+    outcome: CallStatus,
+    content: OutgoingPayload<'_>,
+    deadline: Option<Deadline>,
 ) -> Result<(), LocalError> {
     send_as_is(fd, &Response::of(id, outcome), content, &[], deadline)
 }
 
-/// True when the answer was not written because the caller has not read others yet.
+/// True when the answer was not written because the connection is full: the caller has not read earlier ones.
 #[must_use]
 pub const fn found_no_room(sent: &Result<(), LocalError>) -> bool {
     matches!(sent, Err(LocalError::Socket(SocketError::Deadline)))

@@ -1,14 +1,15 @@
 //! The caller's side: calls over connections to callees. Runs in the caller's worker.
 //!
-//! Many requests may be out on one connection; their answers come in any order and carry their ids. An answer
-//! that nobody waits for any more is for the caller of [`LocalMode::receive`] to drop.
+//! One connection can carry many requests at a time; answers carry their call's id and come in any order. The caller of
+//! [`LocalMode::receive`] drops answers to calls that it has given up.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::modes::{self, Call, CallError, Payload};
-use crate::sys::clock::{left_until, monotonic_ns};
+use crate::modes::causes::{Break, Unreached};
+use crate::modes::{self, CallError, OutgoingCall, Payload};
+use crate::sys::clock::{Deadline, monotonic_ns};
 use crate::sys::pool::SegmentPool;
-use crate::sys::seqpacket::{self, Deadline, SocketError};
+use crate::sys::seqpacket::{self, SocketError};
 use crate::sys::spin::Spin;
 use crate::wire::envelope::{Join, Request, Response};
 use crate::wire::frame::{self, FRAME_MAX};
@@ -32,11 +33,11 @@ pub struct LocalRoute {
 
 /// An answer that arrived.
 #[derive(Debug)]
-pub struct Heard {
-    /// The call that it ends.
+pub struct ReceivedAnswer {
+    /// Its call.
     pub id: CallId,
-    /// How.
-    pub ended: Result<Payload, CallError>,
+    /// The response or the error.
+    pub result: Result<Payload, CallError>,
 }
 
 /// Local buffer, caller's side.
@@ -74,15 +75,16 @@ impl LocalMode {
     pub fn send(
         &mut self,
         route: &LocalRoute,
-        call: &Call<'_>,
-        until: Deadline,
+        call: &OutgoingCall<'_>,
+        until: Option<Deadline>,
     ) -> Result<bool, CallError> {
         let length = call.payload.len();
         if length > route.max_request {
             let what = format!("payload for {}", call.target);
             return Err(CallError::too_large(&what, length, route.max_request));
         }
-        let remaining_us = remaining::encode(left_until(call.deadline, monotonic_ns()));
+        let remaining_us =
+            remaining::encode(call.deadline.map(|deadline| deadline.left(monotonic_ns())));
         let request = Request {
             call_id: call.id.0.to_vec(),
             target: call.target.to_owned(),
@@ -110,11 +112,11 @@ impl LocalMode {
         &mut self,
         route: &LocalRoute,
         target: &str,
-        until: Deadline,
-    ) -> Result<Option<Heard>, CallError> {
+        until: Option<Deadline>,
+    ) -> Result<Option<ReceivedAnswer>, CallError> {
         let (fd, buffer) = (route.connection.as_fd(), &mut self.buffer);
         let soon = match until {
-            Some(0) => Ok(None),
+            Some(Deadline::PASSED) => Ok(None),
             _ => self.spin.wait(|| seqpacket::try_receive(fd, buffer)),
         };
         let received = match soon.transpose() {
@@ -138,7 +140,7 @@ impl LocalMode {
     pub fn wait(
         routes: &[&LocalRoute],
         room: Option<&LocalRoute>,
-        until: Deadline,
+        until: Option<Deadline>,
     ) -> Result<Vec<usize>, CallError> {
         let input: Vec<BorrowedFd<'_>> =
             routes.iter().map(|route| route.connection.as_fd()).collect();
@@ -149,26 +151,26 @@ impl LocalMode {
     }
 }
 
-fn envelope_join(join: modes::Join<'_>) -> Join {
-    let modes::Join { key, parts, part } = join;
+fn envelope_join(join: modes::CallJoin<'_>) -> Join {
+    let modes::CallJoin { key, parts, part } = join;
     Join { key: key.to_owned(), parts, part, ..Join::default() }
 }
 
-/// The answer that a message is. What is wrong with its payload is that call's error alone.
+/// Decodes an answer. A fault of its payload is the error of that call only.
 fn open(
     message: &[u8],
     descriptors: Vec<OwnedFd>,
     max_response: u64,
     lends: bool,
     target: &str,
-) -> Result<Heard, CallError> {
+) -> Result<ReceivedAnswer, CallError> {
     let malformed =
         |message: String| CallError::Internal { message: format!("answer of {target}: {message}") };
     let frame = frame::decode(message).map_err(|error| malformed(error.to_string()))?;
     let envelope = frame.open::<Response>().map_err(|error| malformed(error.to_string()))?;
     let id = envelope.id().ok_or_else(|| malformed("it names no call".to_owned()))?;
     let opened = open_payload(frame.payload, descriptors, 0, max_response);
-    let ended = match opened.and_then(|(payload, _)| admitted(payload, lends)) {
+    let result = match opened.and_then(|(payload, _)| admitted(payload, lends)) {
         Ok(payload) if envelope.errno == 0 => Ok(payload),
         Ok(payload) => {
             let text = payload.into_vec().unwrap_or_default();
@@ -177,25 +179,27 @@ fn open(
         }
         Err(error) => Err(not_answered(error, target)),
     };
-    Ok(Heard { id, ended })
+    Ok(ReceivedAnswer { id, result })
 }
 
-/// The request did not leave, so the callee never accepted it.
+/// The error of a request that was not sent, and so not accepted.
 fn not_sent(error: LocalError, target: &str) -> CallError {
     let target = target.to_owned();
     match error {
-        LocalError::Socket(error) => CallError::Unreachable { target, message: error.to_string() },
+        LocalError::Socket(error) => {
+            let cause = Unreached::Unsent { error: error.to_string() };
+            CallError::Unreachable { target, cause }
+        }
         error => CallError::Internal { message: format!("request to {target}: {error}") },
     }
 }
 
-/// The request left and no acceptable answer came.
+/// The error of a request that was sent and got no acceptable answer.
 fn not_answered(error: LocalError, target: &str) -> CallError {
     match error {
-        LocalError::Socket(SocketError::Closed) => CallError::Broken {
-            target: target.to_owned(),
-            message: "its connection closed before the answer".to_owned(),
-        },
+        LocalError::Socket(SocketError::Closed) => {
+            CallError::Broken { target: target.to_owned(), cause: Break::Closed }
+        }
         LocalError::TooLarge { length, limit } => {
             CallError::too_large(&format!("response of {target}"), length, limit)
         }

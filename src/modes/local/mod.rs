@@ -1,34 +1,38 @@
 //! Local buffer: caller and callee on one host, a `SOCK_SEQPACKET` connection that the broker made.
 //!
-//! A payload travels inside the frame up to [`INLINE_MAX`] bytes and as a segment above: the one that the
-//! guest produced it in, or a copy. Leased segments go to peers only that the shim named as of one group with us, and
-//! are taken from such only; anybody else gets sealed ones. One call is one message each way, so a connection needs no reassembly and can be shared by
-//! the callee's processes.
+//! A payload of up to [`INLINE_MAX`] bytes travels in the frame. A longer one travels as a segment: the one in which
+//! the guest produced it, or a copy. Leased segments are sent to and taken from peers of our own trust group only, as
+//! the shim says; other peers get sealed ones. One call is one message each way, so a connection needs no reassembly,
+//! and several processes of the callee can share it.
 //!
 //! - [`caller`]: the worker's side of a call ([`LocalMode`]).
+//! - [`incoming`]: a request, as init and workers read it.
 //! - [`receiver`]: the callee's side in its sandbox init.
-//! - [`lines`]: the callee's side in its workers.
+//! - [`shared_connections`]: the callee's side in its workers.
 //! - [`answer`]: a callee's answer, from the worker or from init.
-//! - [`outbox`]: answers whose callers read late.
+//! - [`send_queue`]: answers that wait for room at their callers.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::modes::{Outgoing, Payload};
+use crate::modes::{OutgoingPayload, Payload};
+use crate::sys::clock::Deadline;
 use crate::sys::pool::SegmentPool;
 use crate::sys::segment::{Segment, SegmentError, SegmentRef};
-use crate::sys::seqpacket::{self, Deadline, SocketError};
+use crate::sys::seqpacket::{self, SocketError};
 use crate::wire::frame::{self, Enveloped, FrameError, INLINE_MAX, PayloadRef};
 
 pub mod answer;
 pub mod caller;
-pub mod lines;
-pub mod outbox;
+pub mod incoming;
 pub mod receiver;
+pub mod send_queue;
+pub mod shared_connections;
 
-pub use answer::{Answer, error_text, found_no_room, respond, respond_with};
-pub use caller::{Heard, LocalMode, LocalRoute};
-pub use lines::{Line, Lines};
-pub use receiver::{Incoming, Receiver};
+pub use answer::{CallResult, error_text, found_no_room, respond, respond_with};
+pub use caller::{LocalMode, LocalRoute, ReceivedAnswer};
+pub use incoming::{CallerConnection, ConnectionId, IncomingRequest};
+pub use receiver::Receiver;
+pub use shared_connections::SharedConnections;
 
 /// Why a frame could not be sent or a message is no acceptable frame.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +46,7 @@ pub enum LocalError {
     /// The segment.
     #[error(transparent)]
     Segment(#[from] SegmentError),
-    /// A frame that announces a segment without its descriptor, or brings descriptors that nobody asked for.
+    /// A frame that announces a segment without its descriptor, or brings descriptors that do not belong to it.
     #[error("frame brings {found} descriptors, {expected} expected")]
     Descriptors {
         /// How many came.
@@ -72,7 +76,7 @@ pub fn send_frame<E: Enveloped>(
     envelope: &E,
     payload: &[u8],
     extra: &[BorrowedFd<'_>],
-    deadline: Deadline,
+    deadline: Option<Deadline>,
 ) -> Result<(), LocalError> {
     if payload.len() <= INLINE_MAX {
         let head = frame::encode_head(envelope, PayloadRef::Inline(payload))?;
@@ -91,7 +95,7 @@ pub fn send_segment<E: Enveloped>(
     envelope: &E,
     segment: SegmentRef<'_>,
     extra: &[BorrowedFd<'_>],
-    deadline: Deadline,
+    deadline: Option<Deadline>,
 ) -> Result<(), LocalError> {
     let token = segment.token();
     let payload = match token {
@@ -105,35 +109,37 @@ pub fn send_segment<E: Enveloped>(
     Ok(seqpacket::send(fd, &[&head], &descriptors, deadline)?)
 }
 
-/// Sends one frame to a peer to whom `lender` may lend: large payloads as a leased copy, as long as it has room.
-/// `None`: as a sealed copy, a leased segment too.
+/// Sends one frame. Large payloads go as a leased copy while `lender` has room; without a lender as a sealed copy, also
+/// if the payload is a leased segment.
 ///
 /// # Errors
 /// As [`send_frame`].
 pub fn send_payload<E: Enveloped>(
     fd: BorrowedFd<'_>,
     envelope: &E,
-    payload: Outgoing<'_>,
+    payload: OutgoingPayload<'_>,
     lender: Option<&SegmentPool>,
-    deadline: Deadline,
+    deadline: Option<Deadline>,
 ) -> Result<(), LocalError> {
     match (payload, lender) {
-        (Outgoing::Bytes(bytes), Some(pool)) if bytes.len() > INLINE_MAX => {
+        (OutgoingPayload::Bytes(bytes), Some(pool)) if bytes.len() > INLINE_MAX => {
             match pool.copy_of(bytes) {
                 Some(copy) => send_segment(fd, envelope, SegmentRef::from(&copy), &[], deadline),
                 None => send_frame(fd, envelope, bytes, &[], deadline),
             }
         }
-        (Outgoing::Bytes(bytes), _) => send_frame(fd, envelope, bytes, &[], deadline),
-        (Outgoing::Segment(segment), None) if segment.token().is_some() => {
+        (OutgoingPayload::Bytes(bytes), _) => send_frame(fd, envelope, bytes, &[], deadline),
+        (OutgoingPayload::Segment(segment), None) if segment.token().is_some() => {
             let copy = segment.sealed_copy()?;
             send_segment(fd, envelope, SegmentRef::from(&copy), &[], deadline)
         }
-        (Outgoing::Segment(segment), _) => send_segment(fd, envelope, segment, &[], deadline),
+        (OutgoingPayload::Segment(segment), _) => {
+            send_segment(fd, envelope, segment, &[], deadline)
+        }
     }
 }
 
-/// Sends one frame with a payload that arrived before, without copying a segment.
+/// Sends one frame with a payload that direct before, without copying a segment.
 ///
 /// # Errors
 /// As [`send_frame`].
@@ -142,7 +148,7 @@ pub fn forward_frame<E: Enveloped>(
     envelope: &E,
     payload: &Payload,
     extra: &[BorrowedFd<'_>],
-    deadline: Deadline,
+    deadline: Option<Deadline>,
 ) -> Result<(), LocalError> {
     send_as_is(fd, envelope, payload.outgoing(), extra, deadline)
 }
@@ -154,19 +160,19 @@ pub fn forward_frame<E: Enveloped>(
 pub fn send_as_is<E: Enveloped>(
     fd: BorrowedFd<'_>,
     envelope: &E,
-    payload: Outgoing<'_>,
+    payload: OutgoingPayload<'_>,
     extra: &[BorrowedFd<'_>],
-    deadline: Deadline,
+    deadline: Option<Deadline>,
 ) -> Result<(), LocalError> {
     match payload {
-        Outgoing::Bytes(bytes) => send_frame(fd, envelope, bytes, extra, deadline),
-        Outgoing::Segment(segment) => send_segment(fd, envelope, segment, extra, deadline),
+        OutgoingPayload::Bytes(bytes) => send_frame(fd, envelope, bytes, extra, deadline),
+        OutgoingPayload::Segment(segment) => send_segment(fd, envelope, segment, extra, deadline),
     }
 }
 
 /// A frame taken out of a message: envelope, payload, and the descriptors that came before the segment's.
 #[derive(Debug)]
-pub struct Opened<E> {
+pub struct ReceivedFrame<E> {
     /// The envelope.
     pub envelope: E,
     /// The payload, its segment checked.
@@ -175,8 +181,8 @@ pub struct Opened<E> {
     pub extra: Vec<OwnedFd>,
 }
 
-impl<E> Opened<E> {
-    /// Whether to take it from a peer that lends to us only when `lends`.
+impl<E> ReceivedFrame<E> {
+    /// Refuses leased segments unless the peer may lend to us (`lends`).
     ///
     /// # Errors
     /// [`LocalError::Lease`] for a leased segment of any other.
@@ -186,7 +192,7 @@ impl<E> Opened<E> {
     }
 }
 
-/// A payload from a peer that lends to us only when `lends`.
+/// Refuses a leased segment unless the peer may lend to us (`lends`).
 fn admitted(payload: Payload, lends: bool) -> Result<Payload, LocalError> {
     match &payload {
         Payload::Segment(segment) if segment.token().is_some() && !lends => Err(LocalError::Lease),
@@ -194,8 +200,9 @@ fn admitted(payload: Payload, lends: bool) -> Result<Payload, LocalError> {
     }
 }
 
-/// Opens a received message that must be a frame of kind `E` with `extra` descriptors before the segment's. Who reads
-/// from somebody else than its own sandbox or shim says next whether it takes leased ones ([`Opened::unless_lent`]).
+/// Decodes a message that must be a frame of kind `E` with `extra` descriptors before the segment's. If the sender is
+/// not of the reader's own sandbox or shim, the reader checks next whether it may lend
+/// ([`ReceivedFrame::unless_lent`]).
 ///
 /// # Errors
 /// For anything else; all descriptors are closed then.
@@ -204,11 +211,11 @@ pub fn open_frame<E: Enveloped>(
     descriptors: Vec<OwnedFd>,
     extra: usize,
     max_payload: u64,
-) -> Result<Opened<E>, LocalError> {
+) -> Result<ReceivedFrame<E>, LocalError> {
     let frame = frame::decode(message)?;
     let envelope = frame.open::<E>()?;
     let (payload, extra) = open_payload(frame.payload, descriptors, extra, max_payload)?;
-    Ok(Opened { envelope, payload, extra })
+    Ok(ReceivedFrame { envelope, payload, extra })
 }
 
 /// The payload that a frame announces, and the descriptors before its segment's.
@@ -247,8 +254,8 @@ pub fn receive_frame<E: Enveloped>(
     fd: &impl AsFd,
     buffer: &mut [u8],
     max_payload: u64,
-    deadline: Deadline,
-) -> Result<Opened<E>, LocalError> {
+    deadline: Option<Deadline>,
+) -> Result<ReceivedFrame<E>, LocalError> {
     let received = seqpacket::receive(fd.as_fd(), buffer, deadline)?;
     open_frame(&buffer[..received.len], received.descriptors, 0, max_payload)
 }

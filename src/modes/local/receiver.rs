@@ -1,24 +1,24 @@
-//! The callee's side in sandbox init: listener, connections, requests. Never blocks; init polls.
+//! The receiver: the callee's listener and connections in sandbox init. Never blocks; init polls.
 //!
-//! A connection is trusted to be introduced by a shim (only shims can reach the receiver's socket), and
-//! then not trusted at all: whatever it sends that is no request closes it.
+//! The first message of a connection is a shim's hello, which is trusted, because only shims can reach the receiver's
+//! socket. Nothing else on it is trusted: a message that is no request closes the connection.
 //!
-//! Connections may be *shared* with workers, which read requests from copies of them ([`super::lines`]); each message
-//! is read by one. Only init forgets a connection, and then it has ended for everybody.
+//! Init may *share* connections with workers, which read requests from copies ([`super::shared_connections`]). Exactly
+//! one process reads each message. When init removes a connection, it has ended for all processes.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
-use crate::modes::{CallError, Payload};
+use crate::modes::CallError;
 use crate::sys::seqpacket::{self, SocketError};
 use crate::sys::watch::Watch;
-use crate::wire::envelope::{Hello, Request};
+use crate::wire::envelope::Hello;
 use crate::wire::frame::{FRAME_MAX, HEADER_LEN};
-use crate::wire::ids::{CallId, Identity};
+use crate::wire::ids::CallId;
 
-use super::lines::Line;
+use super::incoming::{CallerConnection, ConnectionId, IncomingRequest, ParsedMessage};
 use super::{LocalError, open_frame};
 
 /// Most connections of one receiver; further callers wait in the listener's backlog.
@@ -27,38 +27,15 @@ pub const CONNECTIONS_MAX: usize = 4096;
 /// Bytes of the shortest request: its header and its id, with the id's tag and length.
 const REQUEST_MIN: usize = HEADER_LEN + 16 + 2;
 
-/// Bytes at the beginning of a request that tell it from others: its header, and its id with tag and length.
+/// Length of a [`RequestHead`]: the header, and the id with tag and length, which differs between requests.
 const HEAD_LEN: usize = REQUEST_MIN;
 
 /// The beginning of a request.
-pub type Head = [u8; HEAD_LEN];
+pub type RequestHead = [u8; HEAD_LEN];
 
-/// Number of a connection within its receiver; never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnectionId(pub u64);
-
-/// A request that arrived and was not answered yet.
+/// The result of reading from a connection once.
 #[derive(Debug)]
-pub struct Incoming {
-    /// Where it came from.
-    pub connection: ConnectionId,
-    /// Where the answer goes; stays open while somebody holds it.
-    pub reply_to: Rc<OwnedFd>,
-    /// Who calls.
-    pub caller: Identity,
-    /// Its id.
-    pub id: CallId,
-    /// Deadline, trace, attempt.
-    pub request: Request,
-    /// The user's bytes.
-    pub payload: Payload,
-    /// Whether the answer may be lent to it.
-    pub lends: bool,
-}
-
-/// What one look at a connection brought.
-#[derive(Debug)]
-pub enum Event {
+pub enum ConnectionEvent {
     /// Nothing (any more): poll again.
     Idle,
     /// The connection was introduced.
@@ -66,26 +43,26 @@ pub enum Event {
     /// A request that is not acceptable.
     Refused {
         /// Where its error goes.
-        reply_to: Rc<OwnedFd>,
+        connection: CallerConnection,
         /// The call.
         id: CallId,
         /// What is wrong with it.
         error: CallError,
     },
     /// A request.
-    Request(Box<Incoming>),
-    /// The connection ended and was forgotten; requests that came over it need no answer.
+    Request(Box<IncomingRequest>),
+    /// The connection has ended and was removed; its requests need no answer.
     Closed {
-        /// What was wrong with it; `None` when the caller simply went away.
+        /// The fault; `None` when the caller closed it.
         fault: Option<LocalError>,
     },
 }
 
 #[derive(Debug)]
-struct Connection {
+struct AcceptedConnection {
     fd: Rc<OwnedFd>,
-    /// Who it is, and whether it is of our trust group: what its shim says.
-    caller: Option<(Identity, bool)>,
+    /// From its hello: the caller's function, and whether it is of our trust group.
+    caller: Option<(String, bool)>,
     /// Workers read from it too.
     shared: bool,
 }
@@ -94,10 +71,10 @@ struct Connection {
 #[derive(Debug)]
 pub struct Receiver {
     listener: Option<OwnedFd>,
-    connections: BTreeMap<ConnectionId, Connection>,
-    /// What only init reads, and the ends of the others.
+    connections: BTreeMap<ConnectionId, AcceptedConnection>,
+    /// Input of connections that only init reads, and the ends of shared ones.
     watch: Watch,
-    /// What workers read too.
+    /// Input of shared connections.
     shared: Watch,
     /// How many these are.
     shared_count: usize,
@@ -131,7 +108,7 @@ impl Receiver {
         self.listener.as_ref().filter(|_| room).map(AsFd::as_fd)
     }
 
-    /// To be polled for input: a connection that workers do not read has some, or a connection has ended.
+    /// To be polled for input: a connection that only init reads has some, or a shared one has ended.
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
@@ -159,8 +136,8 @@ impl Receiver {
         self.shared_count
     }
 
-    /// Lets workers read from an introduced connection, which they get as a [`Line`]. From now on only its end is
-    /// found by [`Self::ready`].
+    /// Lets workers read from an introduced connection, which they get as a [`CallerConnection`]. From now on only its
+    /// end is found by [`Self::ready`].
     ///
     /// # Errors
     /// When the kernel watches no more; workers must not get it then.
@@ -173,19 +150,19 @@ impl Receiver {
         Ok(())
     }
 
-    /// What a worker needs to read from a connection; `None` when it is not introduced.
+    /// A connection for a worker; `None` before its hello.
     #[must_use]
-    pub fn line(&self, id: ConnectionId) -> Option<Line> {
+    pub fn caller_connection(&self, id: ConnectionId) -> Option<CallerConnection> {
         let connection = self.connections.get(&id)?;
         let (caller, lends) = connection.caller.as_ref()?;
         let fd = Rc::clone(&connection.fd);
-        Some(Line { id, fd, caller: caller.function.clone(), lends: *lends })
+        Some(CallerConnection { id, fd, caller: caller.clone(), lends: *lends })
     }
 
     /// Every connection that workers read.
-    pub fn lines(&self) -> impl Iterator<Item = Line> {
+    pub fn shared_connections(&self) -> impl Iterator<Item = CallerConnection> {
         let shared = self.connections.iter().filter(|(_, connection)| connection.shared);
-        shared.filter_map(|(id, _)| self.line(*id))
+        shared.filter_map(|(id, _)| self.caller_connection(*id))
     }
 
     /// Where answers to calls on a connection go; `None` when it has ended.
@@ -213,7 +190,7 @@ impl Receiver {
 
     /// The requests that are first on these connections.
     #[must_use]
-    pub fn heads(&self, ids: &[ConnectionId]) -> Vec<(ConnectionId, Head)> {
+    pub fn heads(&self, ids: &[ConnectionId]) -> Vec<(ConnectionId, RequestHead)> {
         let connections = ids.iter().filter_map(|id| Some((*id, self.connections.get(id)?)));
         let heads = connections.filter_map(|(id, connection)| {
             let mut head = [0; HEAD_LEN];
@@ -223,14 +200,14 @@ impl Receiver {
         heads.collect()
     }
 
-    /// Ends a connection for everybody who holds it; the next look at it finds that.
+    /// Shuts a connection down for all processes that hold it. The next read reports that.
     pub fn end(&self, id: ConnectionId) {
         if let Some(connection) = self.connections.get(&id) {
             seqpacket::end(connection.fd.as_fd());
         }
     }
 
-    /// Takes the connections that wait, and returns how many came.
+    /// Accepts the waiting connections; returns their number.
     ///
     /// # Errors
     /// When descriptors run out; the connections wait on.
@@ -243,7 +220,7 @@ impl Receiver {
                 .map_err(|source| SocketError::Os { operation: "epoll_ctl", source })?;
             self.connections.insert(
                 ConnectionId(self.next),
-                Connection { fd: Rc::new(fd), caller: None, shared: false },
+                AcceptedConnection { fd: Rc::new(fd), caller: None, shared: false },
             );
             self.next += 1;
             taken += 1;
@@ -257,109 +234,58 @@ impl Receiver {
     }
 
     /// Reads the next message of a connection, if one waits.
-    pub fn next_event(&mut self, id: ConnectionId) -> Event {
+    pub fn next_event(&mut self, id: ConnectionId) -> ConnectionEvent {
         let Some(connection) = self.connections.get_mut(&id) else {
-            return Event::Closed { fault: None };
+            return ConnectionEvent::Closed { fault: None };
         };
         let received = match seqpacket::try_receive(connection.fd.as_fd(), &mut self.buffer) {
             Ok(Some(received)) => received,
-            Ok(None) => return Event::Idle,
+            Ok(None) => return ConnectionEvent::Idle,
             Err(error) => return self.close(id, error.into()),
         };
         let message = &self.buffer[..received.len];
         let Some((caller, lends)) = connection.caller.clone() else {
             return match open_frame::<Hello>(message, received.descriptors, 0, 0) {
                 Ok(opened) => {
-                    connection.caller = Some((opened.envelope.identity(), opened.envelope.lends));
-                    Event::Introduced
+                    let hello = opened.envelope;
+                    connection.caller = Some((hello.identity().function, hello.lends));
+                    ConnectionEvent::Introduced
                 }
                 Err(fault) => self.close(id, fault),
             };
         };
-        let reply_to = Rc::clone(&connection.fd);
-        match open_request(message, received.descriptors, lends, self.max_payload) {
-            Opening::Request { id: call, request, payload } => {
-                let connection = id;
-                Event::Request(Box::new(Incoming {
-                    connection,
-                    reply_to,
-                    caller,
-                    id: call,
-                    request,
-                    payload,
-                    lends,
-                }))
+        let connection = CallerConnection { id, fd: Rc::clone(&connection.fd), caller, lends };
+        match connection.open(message, received.descriptors, self.max_payload) {
+            ParsedMessage::Request(incoming) => ConnectionEvent::Request(incoming),
+            ParsedMessage::Refused { connection, id, error } => {
+                ConnectionEvent::Refused { connection, id, error }
             }
-            Opening::Refused { id: call, error } => Event::Refused { reply_to, id: call, error },
-            Opening::Fault(fault) => self.close(id, fault),
+            ParsedMessage::Fault(fault) => self.close(id, fault),
         }
     }
 
-    fn close(&mut self, id: ConnectionId, fault: LocalError) -> Event {
+    fn close(&mut self, id: ConnectionId, fault: LocalError) -> ConnectionEvent {
         if let Some(connection) = self.connections.remove(&id) {
             self.watch.remove(connection.fd.as_fd());
             if connection.shared {
                 self.shared.remove(connection.fd.as_fd());
                 self.shared_count -= 1;
-                // Workers hold it too.
+                // Workers hold copies.
                 seqpacket::end(connection.fd.as_fd());
             }
         }
         let gone = matches!(fault, LocalError::Socket(SocketError::Closed));
-        Event::Closed { fault: (!gone).then_some(fault) }
+        ConnectionEvent::Closed { fault: (!gone).then_some(fault) }
     }
-}
-
-/// What a message on an introduced connection is.
-pub(super) enum Opening {
-    /// A request.
-    Request { id: CallId, request: Request, payload: Payload },
-    /// A request that is the caller's error.
-    Refused { id: CallId, error: CallError },
-    /// Nothing that may come there: the connection is to be ended.
-    Fault(LocalError),
-}
-
-/// Opens a message of a caller that lends to us only when `lends`. A payload above the limit is the caller's error;
-/// everything else malformed ends the connection.
-pub(super) fn open_request(
-    message: &[u8],
-    descriptors: Vec<OwnedFd>,
-    lends: bool,
-    max_payload: u64,
-) -> Opening {
-    let opened = open_frame::<Request>(message, descriptors, 0, max_payload);
-    match opened.and_then(|opened| opened.unless_lent(lends)) {
-        Ok(opened) => match opened.envelope.id() {
-            Some(id) => Opening::Request { id, request: opened.envelope, payload: opened.payload },
-            None => Opening::Fault(bad_call_id()),
-        },
-        Err(LocalError::TooLarge { length, limit }) => match message_id(message) {
-            Some(id) => {
-                Opening::Refused { id, error: CallError::too_large("payload", length, limit) }
-            }
-            None => Opening::Fault(LocalError::TooLarge { length, limit }),
-        },
-        Err(fault) => Opening::Fault(fault),
-    }
-}
-
-fn bad_call_id() -> LocalError {
-    LocalError::Frame(crate::wire::frame::FrameError::Kind {
-        kind: crate::wire::frame::Kind::Request as u8,
-        flags: 0,
-    })
-}
-
-/// The call id of a request whose payload was not acceptable.
-fn message_id(message: &[u8]) -> Option<CallId> {
-    crate::wire::frame::decode(message).ok()?.open::<Request>().ok()?.id()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::modes::local::{send_frame, send_segment};
+    use crate::sys::clock::Deadline;
+    use crate::wire::envelope::Request;
+    use crate::wire::ids::Identity;
 
     fn connected(max_payload: u64) -> (tempfile::TempDir, Receiver, OwnedFd, ConnectionId) {
         let dir = tempfile::tempdir().unwrap();
@@ -376,7 +302,7 @@ mod tests {
         let (_dir, mut receiver, fd, id) = connected(10);
         let request = Request { call_id: vec![1; 16], ..Request::default() };
         send_frame(fd.as_fd(), &request, b"x", &[], None).unwrap();
-        assert!(matches!(receiver.next_event(id), Event::Closed { fault: Some(_) }));
+        assert!(matches!(receiver.next_event(id), ConnectionEvent::Closed { fault: Some(_) }));
         assert!(receiver.connections.is_empty());
     }
 
@@ -386,14 +312,16 @@ mod tests {
         let caller =
             Identity { namespace: "n".into(), pod_namespace: String::new(), function: "f".into() };
         send_frame(fd.as_fd(), &Hello::of(&caller, "", "i"), b"", &[], None).unwrap();
-        assert!(matches!(receiver.next_event(id), Event::Introduced));
-        assert!(matches!(receiver.next_event(id), Event::Idle));
+        assert!(matches!(receiver.next_event(id), ConnectionEvent::Introduced));
+        assert!(matches!(receiver.next_event(id), ConnectionEvent::Idle));
         let request = Request { call_id: vec![1; 16], ..Request::default() };
         send_frame(fd.as_fd(), &request, b"x", &[], None).unwrap();
-        let Event::Request(incoming) = receiver.next_event(id) else { panic!("no request") };
-        assert_eq!(incoming.caller, caller);
+        let ConnectionEvent::Request(incoming) = receiver.next_event(id) else {
+            panic!("no request")
+        };
+        assert_eq!(incoming.connection.caller, caller.function);
         drop(fd);
-        assert!(matches!(receiver.next_event(id), Event::Closed { fault: None }));
+        assert!(matches!(receiver.next_event(id), ConnectionEvent::Closed { fault: None }));
     }
 
     #[test]
@@ -402,20 +330,21 @@ mod tests {
         let caller =
             Identity { namespace: "n".into(), pod_namespace: String::new(), function: "f".into() };
         send_frame(fd.as_fd(), &Hello::of(&caller, "", "i"), b"", &[], None).unwrap();
-        assert!(matches!(receiver.next_event(id), Event::Introduced));
+        assert!(matches!(receiver.next_event(id), ConnectionEvent::Introduced));
         assert!(!receiver.more_wait_than(0, &[id]) && receiver.heads(&[id]).is_empty());
         let mut heads = Vec::new();
         for len in [1, 32 << 10] {
             for number in 1..=4 {
                 let request = Request { call_id: vec![number; 16], ..Request::default() };
-                send_frame(fd.as_fd(), &request, &vec![7; len], &[], Some(0)).unwrap();
+                send_frame(fd.as_fd(), &request, &vec![7; len], &[], Some(Deadline::PASSED))
+                    .unwrap();
                 let count = usize::from(number);
                 assert!(receiver.more_wait_than(count - 1, &[id]), "{count} of {len}");
                 assert!(!receiver.more_wait_than(count, &[id]), "{count} of {len}");
             }
             loop {
                 heads.extend(receiver.heads(&[id]));
-                if !matches!(receiver.next_event(id), Event::Request(_)) {
+                if !matches!(receiver.next_event(id), ConnectionEvent::Request(_)) {
                     break;
                 }
             }
@@ -438,13 +367,13 @@ mod tests {
             };
             let hello = Hello::of(&caller, "", "i").lending(lends);
             send_frame(fd.as_fd(), &hello, b"", &[], None).unwrap();
-            assert!(matches!(receiver.next_event(id), Event::Introduced));
+            assert!(matches!(receiver.next_event(id), ConnectionEvent::Introduced));
             let lent = pool.copy_of(&[7; 70_000]).unwrap();
             let request = Request { call_id: vec![1; 16], ..Request::default() };
             send_segment(fd.as_fd(), &request, (&lent).into(), &[], None).unwrap();
             match receiver.next_event(id) {
-                Event::Request(incoming) => assert!(lends && incoming.lends),
-                Event::Closed { fault: Some(LocalError::Lease) } => assert!(!lends),
+                ConnectionEvent::Request(incoming) => assert!(lends && incoming.connection.lends),
+                ConnectionEvent::Closed { fault: Some(LocalError::Lease) } => assert!(!lends),
                 other => panic!("{lends} {other:?}"),
             }
         }

@@ -1,4 +1,4 @@
-//! Pauses between attempts: they double up to a bound, and are jittered so that shims do not return all at once.
+//! Back-off: pauses between attempts that double up to a bound, with jitter, so that shims do not all return at once.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! Connections for chunks: one transfer at a time each, so that a transfer may wait in Redis without anybody else
-//! waiting behind it, and with nothing between a segment and the socket but one buffer.
+//! Connections to Redis for chunks. Each carries one transfer at a time, so a transfer that waits in Redis delays no
+//! other. Between a segment and the socket there is only one buffer.
 //!
-//! A session keeps those that no transfer uses just now. One whose transfer failed is closed, never used again:
-//! answers of the failed one could be on it.
+//! Runs in the shim. A session keeps idle connections. A connection whose transfer failed is closed and never reused,
+//! because late answers of that transfer could arrive on it.
 
 use std::fmt;
 use std::io;
@@ -21,14 +21,14 @@ use tokio_rustls::TlsConnector;
 use super::error::NetworkError;
 use super::resp::{self, Head, LINE_END};
 
-/// Longest time without a byte of an answer, or without room for one of a command; longer than Redis lets anybody
-/// wait ([`super::claims`]).
+/// Longest time without a byte of an answer, or without room for one of a command; longer than any blocking
+/// command waits ([`super::claims`]).
 const QUIET_MAX: Duration = Duration::from_secs(10);
 /// Longest time for a connection to come up.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
-/// How long an idle connection is used again; servers and what is between close those that are idle for long.
+/// How long an idle connection can be reused; servers and middleboxes close connections that are idle for long.
 const IDLE_MAX: Duration = Duration::from_secs(10);
-/// Bytes that are received at a time: as many as stay in a processor's cache until they are where they belong.
+/// Bytes that are received at a time: few enough to stay in a processor's cache until they are copied on.
 const RECEIVED_MAX: usize = 256 << 10;
 /// Most bytes of an answer that is no chunk.
 const WORD_MAX: usize = 1024;
@@ -94,23 +94,23 @@ pub(super) fn tls(ca: Option<&Path>) -> Result<TlsConnector, String> {
 
 /// A session's connections for chunks; clones share them.
 #[derive(Clone)]
-pub(super) struct Pool {
+pub(super) struct BulkPool {
     dial: Arc<Dial>,
     idle: Arc<Mutex<Vec<(Instant, Bulk)>>>,
 }
 
-impl fmt::Debug for Pool {
+impl fmt::Debug for BulkPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").finish_non_exhaustive()
+        f.debug_struct("BulkPool").finish_non_exhaustive()
     }
 }
 
-impl Pool {
+impl BulkPool {
     pub(super) fn new(dial: Arc<Dial>) -> Self {
         Self { dial, idle: Arc::default() }
     }
 
-    /// A connection that nobody else uses.
+    /// A connection without a transfer.
     pub(super) async fn get(&self) -> Result<Bulk, NetworkError> {
         let idle = {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -123,7 +123,7 @@ impl Pool {
         }
     }
 
-    /// Takes back one whose commands have all been answered.
+    /// Returns a connection whose commands have all been answered.
     pub(super) fn put_back(&self, mut bulk: Bulk) {
         if bulk.start != bulk.end {
             return;
@@ -136,7 +136,7 @@ impl Pool {
 /// One connection; commands and answers are in order.
 pub(super) struct Bulk {
     stream: Box<dyn Stream>,
-    /// Bytes `start..end` have come and are not used yet.
+    /// Bytes `start..end` were received and not read yet.
     received: Vec<u8>,
     start: usize,
     end: usize,
@@ -243,7 +243,7 @@ impl Bulk {
         }
     }
 
-    /// The answer of a command that answers nothing.
+    /// The answer of a command without a result.
     pub(super) async fn simple(&mut self, command: &'static str) -> Result<(), NetworkError> {
         match self.head(command).await? {
             Head::Simple => Ok(()),
@@ -251,7 +251,7 @@ impl Bulk {
         }
     }
 
-    /// The answer of a command that answers a number.
+    /// The answer of a command whose result is a number.
     pub(super) async fn integer(&mut self, command: &'static str) -> Result<i64, NetworkError> {
         match self.head(command).await? {
             Head::Integer(number) => Ok(number),
@@ -259,7 +259,7 @@ impl Bulk {
         }
     }
 
-    /// The answer of a pop that waits: the value, or `None` when its time was up.
+    /// The answer of a blocking pop: the value, or `None` when its time was up.
     pub(super) async fn popped(
         &mut self,
         command: &'static str,

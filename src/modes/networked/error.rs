@@ -1,6 +1,6 @@
-//! What can go wrong with a command, told by whether it was carried out and whether it may succeed later.
+//! Errors of Redis commands, in shims. They tell whether the command was carried out, and whether a retry may succeed.
 
-/// Redis does not do what is asked.
+/// A Redis command that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetworkError {
     /// No connection now.
@@ -23,12 +23,12 @@ pub enum NetworkError {
         /// Which command.
         command: &'static str,
     },
-    /// A command failed that may succeed later: Redis loads its data, or cannot save it.
+    /// A command failed that may succeed later: Redis is loading its data, or cannot save it.
     #[error("Redis refuses {command} for now: {reason}")]
     NotNow {
         /// Which command.
         command: &'static str,
-        /// Its words.
+        /// The text of Redis.
         reason: String,
     },
     /// A command failed.
@@ -36,7 +36,7 @@ pub enum NetworkError {
     Command {
         /// Which one.
         command: &'static str,
-        /// Its words.
+        /// The text of Redis.
         reason: String,
     },
 }
@@ -67,7 +67,7 @@ impl NetworkError {
         }
     }
 
-    /// The command that the server said no to, and that was certainly not carried out.
+    /// The command that the server refused, and that was certainly not carried out.
     #[must_use]
     pub const fn refused_command(&self) -> Option<&'static str> {
         match self {
@@ -79,13 +79,13 @@ impl NetworkError {
         }
     }
 
-    /// True when the server said no.
+    /// True when the server refused the command.
     #[must_use]
     pub const fn is_refusal(&self) -> bool {
         self.refused_command().is_some()
     }
 
-    /// True when the same command may succeed a little later.
+    /// True when a retry may succeed.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
         !matches!(self, Self::Command { .. })

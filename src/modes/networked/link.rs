@@ -1,8 +1,8 @@
-//! The link: connections to Redis that are kept up, and the channels that this daemon listens to.
+//! The link: keeps connections to Redis up, and subscribes to this daemon's channels.
 //!
-//! One task connects, subscribes to every channel, and only then shows the session; it pings both
-//! connections and gives them up when an answer fails to come, so that a cut network is noticed. Then it
-//! tries again with growing pauses. Messages that come while nobody is connected are lost, as pub/sub is.
+//! Runs in the shim. One task connects, subscribes to every channel, and only then publishes the session. It pings both
+//! connections and closes them when an answer is missing, which detects a cut network. It reconnects with back-off.
+//! Messages that are published meanwhile are lost, as always with pub/sub.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,28 +18,28 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::backoff::Backoff;
-use super::bulk::{self, Dial, Pool};
+use super::bulk::{self, BulkPool, Dial};
 use super::error::NetworkError;
 use super::locations;
-use super::session::Session;
+use super::session::RedisSession;
 
 /// Longest time for a connection to come up.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 /// Longest time for Redis to answer one command.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// How often the connections are asked for a sign of life.
+/// How often the connections are pinged.
 const PING_EVERY: Duration = Duration::from_secs(1);
-/// Longest time for that sign.
+/// Longest time for the answer to a ping.
 const PING_MAX: Duration = Duration::from_secs(4);
 /// First and longest pause between two attempts to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// Messages of one channel that wait to be taken; later ones are dropped, as Redis would drop them.
+/// Most waiting messages of one channel; later ones are dropped, as Redis would drop them.
 const WAITING_MAX: usize = 4096;
 
-/// Where Redis is; only the node's configuration knows.
+/// The address of Redis, from the node's configuration.
 #[derive(Clone)]
-pub struct Target {
+pub struct RedisTarget {
     /// `redis://` or `rediss://`, with user and password.
     pub url: String,
     /// Certificates that a `rediss://` server may be signed by, as a PEM file; `None` = the system's.
@@ -68,9 +68,9 @@ pub enum LinkError {
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum LinkState {
     Down(Arc<str>),
-    Up(Session),
+    Up(RedisSession),
 }
 
 /// One subscribed channel; unsubscribed when dropped.
@@ -78,33 +78,33 @@ enum State {
 pub struct Listener {
     channel: String,
     messages: mpsc::Receiver<Vec<u8>>,
-    link: Link,
+    link: RedisLink,
 }
 
 /// Shared by clones.
 #[derive(Clone, Debug)]
-pub struct Link {
+pub struct RedisLink {
     topics: Arc<Mutex<HashMap<String, mpsc::Sender<Vec<u8>>>>>,
     /// Says that [`Self::topics`] changed.
     changed: Arc<watch::Sender<()>>,
     /// Channels that the current session is subscribed to.
     subscribed: watch::Receiver<Vec<String>>,
-    state: watch::Receiver<State>,
+    state: watch::Receiver<LinkState>,
 }
 
-impl Link {
+impl RedisLink {
     /// A link that begins to connect now, on the current runtime, and ends with its last clone. Every session
-    /// of it is subscribed to `channel` before anybody sees it.
+    /// of it is subscribed to `channel` before it is published.
     ///
     /// # Errors
-    /// When the target makes no sense; a Redis that does not answer is none.
-    pub fn start(target: &Target, channel: &str) -> Result<(Self, Listener), LinkError> {
+    /// When the target is unusable. A Redis that does not answer is no error here.
+    pub fn start(target: &RedisTarget, channel: &str) -> Result<(Self, Listener), LinkError> {
         let (client, dial) = client(target)?;
         let (sender, messages) = mpsc::channel(WAITING_MAX);
         let topics = Arc::new(Mutex::new(HashMap::from([(channel.to_owned(), sender)])));
         let changed = Arc::new(watch::Sender::new(()));
         let (subscribed, told) = watch::channel(Vec::new());
-        let (state, shown) = watch::channel(State::Down("not connected yet".into()));
+        let (state, shown) = watch::channel(LinkState::Down("not connected yet".into()));
         let keeper = Keeper {
             client,
             dial: Arc::new(dial),
@@ -123,11 +123,11 @@ impl Link {
     ///
     /// # Errors
     /// [`NetworkError::Away`] with the last reason.
-    pub async fn session(&self, deadline: Instant) -> Result<Session, NetworkError> {
+    pub async fn session(&self, deadline: Instant) -> Result<RedisSession, NetworkError> {
         let mut state = self.state.clone();
-        let up = state.wait_for(|state| matches!(state, State::Up(_)));
+        let up = state.wait_for(|state| matches!(state, LinkState::Up(_)));
         if let Ok(Ok(state)) = tokio::time::timeout_at(deadline, up).await
-            && let State::Up(session) = &*state
+            && let LinkState::Up(session) = &*state
         {
             return Ok(session.clone());
         }
@@ -138,19 +138,20 @@ impl Link {
     ///
     /// # Errors
     /// [`NetworkError::Away`] with the last reason.
-    pub fn session_now(&self) -> Result<Session, NetworkError> {
+    pub fn session_now(&self) -> Result<RedisSession, NetworkError> {
         match &*self.state.borrow() {
-            State::Up(session) => Ok(session.clone()),
-            State::Down(reason) => Err(NetworkError::Away { reason: reason.to_string() }),
+            LinkState::Up(session) => Ok(session.clone()),
+            LinkState::Down(reason) => Err(NetworkError::Away { reason: reason.to_string() }),
         }
     }
 
-    /// The next session after the one with number `epoch`; for ever when none comes.
-    pub async fn session_after(&self, epoch: u64) -> Session {
+    /// Waits for the next session after the one with number `epoch`.
+    pub async fn session_after(&self, epoch: u64) -> RedisSession {
         let mut state = self.state.clone();
-        let newer = |state: &State| matches!(state, State::Up(session) if session.epoch > epoch);
+        let newer =
+            |state: &LinkState| matches!(state, LinkState::Up(session) if session.epoch > epoch);
         let session = match state.wait_for(newer).await.as_deref() {
-            Ok(State::Up(session)) => Some(session.clone()),
+            Ok(LinkState::Up(session)) => Some(session.clone()),
             _ => None,
         };
         match session {
@@ -162,15 +163,16 @@ impl Link {
     /// Waits until the session with this number has ended, and says why.
     pub async fn ended(&self, epoch: u64) -> String {
         let mut state = self.state.clone();
-        let other = |state: &State| !matches!(state, State::Up(session) if session.epoch == epoch);
+        let other =
+            |state: &LinkState| !matches!(state, LinkState::Up(session) if session.epoch == epoch);
         match state.wait_for(other).await.as_deref() {
-            Ok(State::Down(reason)) => reason.to_string(),
+            Ok(LinkState::Down(reason)) => reason.to_string(),
             _ => "the connection was lost".to_owned(),
         }
     }
 
-    /// Listens to a channel from now on, over every session to come. Returns once the current one is
-    /// subscribed, or at once when there is none.
+    /// Subscribes to a channel, in the current session and in every later one. Returns once the current session is
+    /// subscribed, or at once without a session.
     pub async fn listen(&self, channel: &str) -> Listener {
         let (sender, messages) = mpsc::channel(WAITING_MAX);
         self.topics().insert(channel.to_owned(), sender);
@@ -179,7 +181,7 @@ impl Link {
         let mut state = self.state.clone();
         tokio::select! {
             _ = subscribed.wait_for(|all| all.iter().any(|one| one == channel)) => {}
-            _ = state.wait_for(|state| matches!(state, State::Down(_))) => {}
+            _ = state.wait_for(|state| matches!(state, LinkState::Down(_))) => {}
         }
         Listener { channel: channel.to_owned(), messages, link: self.clone() }
     }
@@ -205,7 +207,7 @@ impl Drop for Listener {
 }
 
 /// For messages, and for chunks.
-fn client(target: &Target) -> Result<(Client, Dial), LinkError> {
+fn client(target: &RedisTarget) -> Result<(Client, Dial), LinkError> {
     // Every other error of the parser could quote the URL.
     let wrong = |reason| move |_| LinkError::Url { reason };
     let info = target.url.as_str().into_connection_info().map_err(wrong("not a Redis URL"))?;
@@ -214,7 +216,7 @@ fn client(target: &Target) -> Result<(Client, Dial), LinkError> {
         let client = Client::open(info.clone()).map_err(wrong("not a server's address"))?;
         return Ok((client, Dial::new(info, None)));
     }
-    // Fails when somebody else was first, which is as good.
+    // Fails when another process was first, which is as good.
     let _first = rustls::crypto::ring::default_provider().install_default();
     let root_cert = target.ca.as_deref().map(read_ca).transpose()?;
     let unusable = |reason: String| match &target.ca {
@@ -233,19 +235,19 @@ fn read_ca(path: &Path) -> Result<Vec<u8>, LinkError> {
         .map_err(|error| LinkError::Ca { path: path.to_owned(), reason: error.to_string() })
 }
 
-/// Keeps the link up.
+/// The task that keeps the link up.
 struct Keeper {
     client: Client,
     dial: Arc<Dial>,
     topics: Arc<Mutex<HashMap<String, mpsc::Sender<Vec<u8>>>>>,
     changes: watch::Receiver<()>,
     subscribed: watch::Sender<Vec<String>>,
-    state: watch::Sender<State>,
+    state: watch::Sender<LinkState>,
 }
 
 /// A connection for messages, with the session beside it.
-struct Connected {
-    session: Session,
+struct SubscribedSession {
+    session: RedisSession,
     sink: PubSubSink,
     stream: PubSubStream,
 }
@@ -262,7 +264,7 @@ impl Keeper {
                     tracing::info!(epoch, "connected to Redis");
                     backoff.reset();
                     again = true;
-                    self.state.send_replace(State::Up(connected.session.clone()));
+                    self.state.send_replace(LinkState::Up(connected.session.clone()));
                     let reason = self.serve(connected).await;
                     tracing::warn!(epoch, reason, "connection to Redis lost");
                     reason
@@ -272,32 +274,36 @@ impl Keeper {
                 Err(_elapsed) => format!("no connection within {CONNECT_MAX:?}"),
             };
             tracing::debug!(epoch, reason, "no Redis");
-            self.state.send_replace(State::Down(reason.into()));
+            self.state.send_replace(LinkState::Down(reason.into()));
             self.subscribed.send_replace(Vec::new());
             sleep(backoff.pause()).await;
         }
     }
 
-    async fn connect(&mut self, epoch: u64, again: bool) -> Result<Connected, NetworkError> {
+    async fn connect(
+        &mut self,
+        epoch: u64,
+        again: bool,
+    ) -> Result<SubscribedSession, NetworkError> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_MAX))
             .set_response_timeout(Some(ANSWER_MAX));
         let control = self.client.get_multiplexed_async_connection_with_config(&config);
         let control = control.await.map_err(NetworkError::of("connecting"))?;
-        let bulk = Pool::new(Arc::clone(&self.dial));
+        let bulk = BulkPool::new(Arc::clone(&self.dial));
         let pubsub =
             self.client.get_async_pubsub().await.map_err(NetworkError::of("connecting"))?;
         let (mut sink, stream) = pubsub.split();
         self.subscribe(&mut sink).await?;
-        let session = Session::new(epoch, again, control, bulk);
+        let session = RedisSession::new(epoch, again, control, bulk);
         // The name may lead to the master at the next attempt. Without memory, much works all the same.
         if let Err(error @ NetworkError::Replica { .. }) = locations::begin(&session).await {
             return Err(error);
         }
-        Ok(Connected { session, sink, stream })
+        Ok(SubscribedSession { session, sink, stream })
     }
 
-    /// Makes the subscriptions those that are wanted now.
+    /// Subscribes and unsubscribes until the subscriptions match the topics.
     async fn subscribe(&mut self, sink: &mut PubSubSink) -> Result<(), NetworkError> {
         self.changes.mark_unchanged();
         let wanted: Vec<String> = {
@@ -315,9 +321,9 @@ impl Keeper {
         Ok(())
     }
 
-    /// Hands out messages until the connections end; returns why they did.
-    async fn serve(&mut self, connected: Connected) -> String {
-        let Connected { session, mut sink, mut stream } = connected;
+    /// Distributes messages until the connections end; returns the reason.
+    async fn serve(&mut self, connected: SubscribedSession) -> String {
+        let SubscribedSession { session, mut sink, mut stream } = connected;
         let demoted = session.clone();
         let pinging = ping(session, sink.clone());
         tokio::pin!(pinging);
@@ -329,7 +335,7 @@ impl Keeper {
                 },
                 changed = self.changes.changed() => {
                     if changed.is_err() {
-                        return "nobody needs it any more".to_owned();
+                        return "it is no longer needed".to_owned();
                     }
                     if let Err(error) = self.subscribe(&mut sink).await {
                         return error.to_string();
@@ -354,8 +360,8 @@ impl Keeper {
     }
 }
 
-/// Asks both connections for signs of life until one does not answer.
-async fn ping(session: Session, mut sink: PubSubSink) -> String {
+/// Pings both connections until one does not answer.
+async fn ping(session: RedisSession, mut sink: PubSubSink) -> String {
     loop {
         sleep(PING_EVERY).await;
         let both = async {

@@ -1,39 +1,39 @@
-//! Locations: which instances of a function exist on which node, kept alive by their shims.
+//! Locations: which instances of a function exist on which node. Their shims refresh them.
 //!
-//! A set names a function's instances, and one key per instance holds its location and expires. A dead
-//! shim's instances vanish by themselves; whoever meets a name without a location removes it.
+//! A set names a function's instances. One key for each instance holds its location and expires, so the instances of a
+//! dead shim vanish. A reader that finds a name without a location removes the name.
 
 use std::time::Duration;
 
 use super::error::NetworkError;
-use super::session::Session;
+use super::session::RedisSession;
 use super::{instances_key, location_key};
 use crate::wire::ids::Identity;
 use crate::wire::network::Location;
 
-/// How often a shim says that an instance is still there.
+/// How often a shim refreshes an instance's location.
 pub const HEARTBEAT: Duration = Duration::from_secs(2);
-/// How long that is believed.
+/// How long a location is valid without a refresh.
 pub const BELIEVED: Duration = Duration::from_secs(6);
 /// After this long, every shim that can reach Redis has announced its instances again.
 pub const ANNOUNCED_AGAIN: Duration = Duration::from_secs(3);
-/// Tells how old this database is: made with the first announcement, gone with everything else.
+/// Key that tells the age of this database: set with the first announcement, lost with everything else.
 const SINCE_KEY: &str = "cwasi:since";
 /// When that key expires. Databases that are older count as new for a moment, which only makes callers wait.
 const SINCE_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Most instances of one function that are looked at.
+/// Most instances of one function that are read.
 pub const INSTANCES_MAX: usize = 256;
 
-/// Says that an instance can be called, for [`BELIEVED`].
+/// Announces an instance as callable, for [`BELIEVED`].
 ///
 /// # Errors
 /// When Redis does not take it.
-pub async fn announce(session: &Session, location: &Location) -> Result<(), NetworkError> {
+pub async fn announce(session: &RedisSession, location: &Location) -> Result<(), NetworkError> {
     let (key, set) = (location_key(&location.instance), instances_key(&location.identity));
     let mut cmd = redis::cmd("SET");
     cmd.arg(&key).arg(location.encode()).arg("PX").arg(milliseconds(BELIEVED));
     match session.run::<()>("SET", &cmd).await {
-        // What is there already can be kept without memory.
+        // Refreshing an existing key needs no memory.
         Err(error @ NetworkError::OutOfMemory { .. }) => {
             let kept = expire(session, &key, BELIEVED).await?;
             expire(session, &set, BELIEVED * 2).await?;
@@ -49,14 +49,14 @@ pub async fn announce(session: &Session, location: &Location) -> Result<(), Netw
 }
 
 /// Has a key expire; false when it does not exist.
-async fn expire(session: &Session, key: &str, after: Duration) -> Result<bool, NetworkError> {
+async fn expire(session: &RedisSession, key: &str, after: Duration) -> Result<bool, NetworkError> {
     let mut cmd = redis::cmd("PEXPIRE");
     cmd.arg(key).arg(milliseconds(after));
     session.run("PEXPIRE", &cmd).await
 }
 
 /// Notes when this database was first written to.
-pub(super) async fn begin(session: &Session) -> Result<(), NetworkError> {
+pub(super) async fn begin(session: &RedisSession) -> Result<(), NetworkError> {
     let mut cmd = redis::cmd("SET");
     cmd.arg(SINCE_KEY).arg(1).arg("NX").arg("PX").arg(milliseconds(SINCE_KEPT));
     session.run("SET", &cmd).await
@@ -66,7 +66,7 @@ pub(super) async fn begin(session: &Session) -> Result<(), NetworkError> {
 ///
 /// # Errors
 /// When Redis does not say.
-pub async fn age(session: &Session) -> Result<Duration, NetworkError> {
+pub async fn age(session: &RedisSession) -> Result<Duration, NetworkError> {
     match begin(session).await {
         // Then it is full, and not new.
         Err(NetworkError::OutOfMemory { .. }) => return Ok(Duration::MAX),
@@ -80,12 +80,12 @@ pub async fn age(session: &Session) -> Result<Duration, NetworkError> {
     Ok(SINCE_KEPT.saturating_sub(left))
 }
 
-/// Says that an instance can no longer be called: by its own shim, or by a caller that nobody heard.
+/// Removes an instance that can no longer be called. Its own shim does so, or a caller whose message had no receiver.
 ///
 /// # Errors
 /// When Redis does not take it; the location then expires.
 pub async fn withdraw(
-    session: &Session,
+    session: &RedisSession,
     identity: &Identity,
     instance: &str,
 ) -> Result<(), NetworkError> {
@@ -97,12 +97,12 @@ pub async fn withdraw(
     session.run::<()>("SREM", &cmd).await
 }
 
-/// Where a function can be called, in order of instance ids.
+/// A function's locations, in order of instance ids.
 ///
 /// # Errors
 /// When Redis does not say.
 pub async fn look_up(
-    session: &Session,
+    session: &RedisSession,
     identity: &Identity,
 ) -> Result<Vec<Location>, NetworkError> {
     let set = instances_key(identity);

@@ -1,24 +1,24 @@
 //! Networked buffer: caller and callee on different hosts, Redis or Valkey between them (`docs/modes.md`).
 //!
-//! Runs in the shim daemon; guests and workers never see Redis. This module moves bytes and keeps names; who
-//! may call whom and what an answer means is the shim's ([`crate::shim::network`]). Sole importer of `redis`.
+//! Runs in the shim daemon; guests and workers never see Redis. This module moves bytes and stores names. The shim
+//! ([`crate::shim::network`]) decides who may call whom, and interprets answers. Sole importer of `redis`.
 //!
 //! - [`backoff`]: pauses between attempts.
-//! - [`link`]: the connections, kept up, with the channels that this daemon listens to.
-//! - [`session`]: commands on one set of connections; gone with it. [`NetworkError`]: why one failed.
-//! - [`claims`]: large payloads as chunks that expire, put and taken at the same time.
-//! - `bulk`, `resp`: the connections that chunks take, and Redis' wire protocol on them.
+//! - [`link`]: keeps the connections up and subscribes to this daemon's channels.
+//! - [`session`]: commands on one set of connections. [`NetworkError`]: their errors.
+//! - [`claims`]: large payloads as chunks that expire, sent and received at the same time.
+//! - `bulk`, `resp`: the connections for chunks, and Redis' wire protocol on them.
 //! - [`streams`]: messages that are kept until they are handled.
-//! - [`locations`]: which instances of a function exist, with expiry.
+//! - [`locations`]: the instances of each function, with expiry.
 //!
-//! | name in Redis | what |
+//! | name in Redis | content |
 //! |---|---|
 //! | `cwasi:in:<instance>` | channel of one callable instance |
 //! | `cwasi:re:<shim>` | channel of one shim for answers |
-//! | `cwasi:try:<try id>` | who decided first about one publication of a call |
-//! | `cwasi:pay:<random>` | list: which chunks of one payload are there |
+//! | `cwasi:try:<try id>` | the first decision about one publication of a call |
+//! | `cwasi:pay:<random>` | list: the chunks of one payload that are there |
 //! | `cwasi:pay:<random>:<index>` | one chunk |
-//! | `cwasi:pay:<random>:stop` | nobody wants the others |
+//! | `cwasi:pay:<random>:stop` | the receiver wants no further chunks |
 //! | `cwasi:fn:<identity>` | set: instances of a function |
 //! | `cwasi:at:<instance>` | location of one instance |
 //! | `cwasi:since` | expires so long after this database was first written to: tells how old it is |
@@ -39,8 +39,8 @@ pub mod streams;
 
 pub use backoff::Backoff;
 pub use error::NetworkError;
-pub use link::{Link, Listener, Target};
-pub use session::Session;
+pub use link::{Listener, RedisLink, RedisTarget};
+pub use session::RedisSession;
 
 use crate::wire::ids::Identity;
 use crate::wire::network::TryId;

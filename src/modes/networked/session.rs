@@ -1,7 +1,7 @@
-//! One set of connections to Redis and the commands of a call on it.
+//! A session: one set of connections to Redis, and the commands of a call on it.
 //!
-//! A session ends with its connections and is never repaired: what was published on it and not answered when
-//! it ended may have reached somebody or not, which its user has to say (`unknown`).
+//! Runs in the shim. A session ends with its connections and is never repaired. A message that was published on it
+//! without an answer may or may not have arrived; the session's user reports that (`unknown`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,27 +11,27 @@ use redis::{Cmd, FromRedisValue};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::bulk::Pool;
+use super::bulk::BulkPool;
 use super::error::NetworkError;
 use super::try_key;
 use crate::wire::network::TryId;
 
-/// How long a try's key stays when nobody removes it: longer than any connection can hold back a message,
+/// How long a try's key stays unless it is removed: longer than any connection can hold back a message,
 /// because the link is cut after a few seconds without an answer to its pings.
 const TRY_KEPT: Duration = Duration::from_secs(600);
 
-/// Who decided about a try first.
+/// The first decision about a try.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// We did, just now.
+    /// This side decided, just now.
     Ours,
-    /// The other side had before, and left this name.
+    /// The other side decided before, under this name.
     Theirs(String),
 }
 
 /// Commands on one set of connections.
 #[derive(Clone, Debug)]
-pub struct Session {
+pub struct RedisSession {
     /// Number of this set; never used twice by one link.
     pub epoch: u64,
     /// When it connected.
@@ -39,14 +39,19 @@ pub struct Session {
     /// There was another one of this link before.
     again: bool,
     control: MultiplexedConnection,
-    /// Told when the server is no master any more, though its connections are fine.
+    /// Signalled when the server is no master any more, although its connections are up.
     demoted: Arc<Notify>,
     /// For chunks, so that messages do not queue behind them.
-    bulk: Pool,
+    bulk: BulkPool,
 }
 
-impl Session {
-    pub(super) fn new(epoch: u64, again: bool, control: MultiplexedConnection, bulk: Pool) -> Self {
+impl RedisSession {
+    pub(super) fn new(
+        epoch: u64,
+        again: bool,
+        control: MultiplexedConnection,
+        bulk: BulkPool,
+    ) -> Self {
         let demoted = Arc::default();
         Self { epoch, since: Instant::now(), again, control, demoted, bulk }
     }
@@ -75,7 +80,7 @@ impl Session {
         self.demoted.notified().await;
     }
 
-    pub(super) const fn bulk(&self) -> &Pool {
+    pub(super) const fn bulk(&self) -> &BulkPool {
         &self.bulk
     }
 
@@ -90,7 +95,7 @@ impl Session {
     /// Publishes a message; how many connections it was written to.
     ///
     /// # Errors
-    /// When it is not known whether anybody got it.
+    /// When it is not known whether the message had a receiver.
     pub async fn publish(&self, channel: &str, message: &[u8]) -> Result<u64, NetworkError> {
         let mut cmd = redis::cmd("PUBLISH");
         cmd.arg(channel).arg(message);
@@ -108,13 +113,13 @@ impl Session {
         Ok(count)
     }
 
-    /// Decides about a try unless that was done: the callee before it runs it, under the name of its shim's
-    /// channel, or the caller that gives it up.
+    /// Decides about a try, if no decision exists: the callee's shim accepts it under the name of its channel before it
+    /// runs, or the caller's shim gives it up.
     /// Exactly one of the two gets [`Decision::Ours`].
     ///
     /// # Errors
-    /// When Redis does not answer; then nobody here may act as if it had decided. After a refusal
-    /// ([`NetworkError::is_refusal`]) nobody had decided yet.
+    /// When Redis does not answer; then this shim must not act as if it had decided. After a refusal
+    /// ([`NetworkError::is_refusal`]) no shim had decided yet.
     pub async fn decide(&self, id: TryId, who: &str) -> Result<Decision, NetworkError> {
         let mut cmd = redis::cmd("SET");
         cmd.arg(try_key(id)).arg(who).arg("NX").arg("EX").arg(TRY_KEPT.as_secs());

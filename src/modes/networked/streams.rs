@@ -1,14 +1,15 @@
-//! Streams: messages that nobody waits for, kept until a handler has returned.
+//! Streams: one-way messages in Redis, kept until a handler has returned.
 //!
-//! One stream per function, one consumer group for all its instances, the node's name as consumer. An entry is
-//! pending from its first delivery until [`done`]; what a dead consumer left is [`reclaim`]ed by another.
+//! Each function has one stream, with one consumer group for all its instances and the node's name as consumer. An
+//! entry is pending from its first delivery until [`done`]. Another consumer [`reclaim`]s the pending entries of a dead
+//! one.
 
 use std::time::Duration;
 
 use redis::streams::{StreamAutoClaimReply, StreamId, StreamReadReply};
 
 use super::error::NetworkError;
-use super::session::Session;
+use super::session::RedisSession;
 use crate::wire::ids::Identity;
 
 /// Entries of one stream; more are refused.
@@ -23,7 +24,7 @@ const REASON: &str = "r";
 
 /// One entry as delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct StreamEntry {
     /// Its id in the stream.
     pub id: String,
     /// Encoded `Event`.
@@ -48,7 +49,7 @@ pub fn dead_key(identity: &Identity) -> String {
 ///
 /// # Errors
 /// When Redis does not say.
-pub async fn length(session: &Session, stream: &str) -> Result<u64, NetworkError> {
+pub async fn length(session: &RedisSession, stream: &str) -> Result<u64, NetworkError> {
     let mut cmd = redis::cmd("XLEN");
     cmd.arg(stream);
     session.run("XLEN", &cmd).await
@@ -60,7 +61,7 @@ pub async fn length(session: &Session, stream: &str) -> Result<u64, NetworkError
 /// # Errors
 /// [`NetworkError::Away`]: it may have it all the same.
 pub async fn append(
-    session: &Session,
+    session: &RedisSession,
     stream: &str,
     envelope: &[u8],
     payload: &[u8],
@@ -85,7 +86,7 @@ pub async fn append(
 ///
 /// # Errors
 /// When Redis refuses; that it is there already is fine.
-async fn make_group(session: &Session, stream: &str) -> Result<(), NetworkError> {
+async fn make_group(session: &RedisSession, stream: &str) -> Result<(), NetworkError> {
     let mut cmd = redis::cmd("XGROUP");
     cmd.arg("CREATE").arg(stream).arg(GROUP).arg("0").arg("MKSTREAM");
     match session.run::<()>("XGROUP CREATE", &cmd).await {
@@ -94,16 +95,16 @@ async fn make_group(session: &Session, stream: &str) -> Result<(), NetworkError>
     }
 }
 
-/// Entries that nobody got yet, for `consumer`; none, and a new group, when Redis has lost it.
+/// New entries for `consumer`. Returns none, and makes the consumer group again, when Redis has lost it.
 ///
 /// # Errors
 /// When Redis does not say.
 pub async fn next(
-    session: &Session,
+    session: &RedisSession,
     stream: &str,
     consumer: &str,
     count: usize,
-) -> Result<Vec<Entry>, NetworkError> {
+) -> Result<Vec<StreamEntry>, NetworkError> {
     let mut cmd = redis::cmd("XREADGROUP");
     cmd.arg("GROUP").arg(GROUP).arg(consumer).arg("COUNT").arg(count);
     cmd.arg("STREAMS").arg(stream).arg(">");
@@ -119,12 +120,12 @@ pub async fn next(
 /// # Errors
 /// When Redis does not say.
 pub async fn reclaim(
-    session: &Session,
+    session: &RedisSession,
     stream: &str,
     consumer: &str,
     idle: Duration,
     count: usize,
-) -> Result<Vec<Entry>, NetworkError> {
+) -> Result<Vec<StreamEntry>, NetworkError> {
     let mut cmd = redis::cmd("XAUTOCLAIM");
     let idle_ms = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
     cmd.arg(stream).arg(GROUP).arg(consumer).arg(idle_ms).arg("0-0").arg("COUNT").arg(count);
@@ -135,7 +136,7 @@ pub async fn reclaim(
 
 /// A reply, or a new group where Redis has none (`FLUSHALL`, a restart).
 async fn or_make_group<T>(
-    session: &Session,
+    session: &RedisSession,
     stream: &str,
     reply: Result<T, NetworkError>,
 ) -> Result<Option<T>, NetworkError> {
@@ -153,7 +154,7 @@ async fn or_make_group<T>(
 /// # Errors
 /// When Redis does not take it.
 pub async fn keep(
-    session: &Session,
+    session: &RedisSession,
     stream: &str,
     consumer: &str,
     id: &str,
@@ -167,19 +168,23 @@ pub async fn keep(
 ///
 /// # Errors
 /// When Redis does not say.
-pub async fn deliveries(session: &Session, stream: &str, id: &str) -> Result<u64, NetworkError> {
+pub async fn deliveries(
+    session: &RedisSession,
+    stream: &str,
+    id: &str,
+) -> Result<u64, NetworkError> {
     let mut cmd = redis::cmd("XPENDING");
     cmd.arg(stream).arg(GROUP).arg(id).arg(id).arg(1);
     let rows: Vec<(String, String, u64, u64)> = session.run("XPENDING", &cmd).await?;
     Ok(rows.first().map_or(0, |row| row.3))
 }
 
-/// Removes an entry that was handled. First from the stream: who dies in between leaves a pending mark of
-/// nothing, which [`reclaim`] clears away, and not an entry that nobody would ever get or remove.
+/// Removes an entry that was handled, from the stream first. A shim that dies in between leaves a pending mark without
+/// an entry, which [`reclaim`] removes, and not an entry that stays for ever.
 ///
 /// # Errors
 /// When Redis does not take it; it will be handled again.
-pub async fn done(session: &Session, stream: &str, id: &str) -> Result<(), NetworkError> {
+pub async fn done(session: &RedisSession, stream: &str, id: &str) -> Result<(), NetworkError> {
     for name in ["XDEL", "XACK"] {
         let mut cmd = redis::cmd(name);
         cmd.arg(stream);
@@ -197,9 +202,9 @@ pub async fn done(session: &Session, stream: &str, id: &str) -> Result<(), Netwo
 /// # Errors
 /// When Redis does not take it; it will be handled again.
 pub async fn bury(
-    session: &Session,
+    session: &RedisSession,
     identity: &Identity,
-    entry: &Entry,
+    entry: &StreamEntry,
     reason: &str,
 ) -> Result<(), NetworkError> {
     let mut cmd = redis::cmd("XADD");
@@ -210,7 +215,7 @@ pub async fn bury(
     done(session, &stream_key(identity), &entry.id).await
 }
 
-fn entry(id: StreamId) -> Entry {
+fn entry(id: StreamId) -> StreamEntry {
     let field = |name: &str| id.get::<Vec<u8>>(name).unwrap_or_default();
-    Entry { envelope: field(ENVELOPE), payload: field(PAYLOAD), id: id.id.clone() }
+    StreamEntry { envelope: field(ENVELOPE), payload: field(PAYLOAD), id: id.id.clone() }
 }

@@ -1,8 +1,9 @@
-//! The mount of type `cgroup` where the host has cgroup v1: each hierarchy's directory of the container, as bind mounts.
+//! The mount of type `cgroup` on a host with cgroup v1: bind mounts of the container's own directory in each
+//! hierarchy. Runs in the builder.
 //!
-//! libcontainer looks up its own pid in the host's `/proc` for it, where that number is nobody's or somebody else's
-//! unless the container has a new pid namespace. It also mounts hierarchies in which the container has no directory
-//! (`name=systemd`) as a whole, and ignores `ro`.
+//! libcontainer would look up its own pid in the host's `/proc`, where that number belongs to another process or to
+//! none, unless the container has a new pid namespace. It would also mount hierarchies in which the container has no
+//! directory (`name=systemd`) as a whole, and ignore `ro`.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};

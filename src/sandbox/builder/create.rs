@@ -1,6 +1,7 @@
-//! `create`: everything of a container up to, and without, its workload.
+//! `create`: makes a container, without starting its workload. Runs in the builder.
 
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
 use libcontainer::container::Container;
 use libcontainer::container::builder::ContainerBuilder;
@@ -8,9 +9,8 @@ use libcontainer::error::LibcontainerError;
 use libcontainer::syscall::syscall::SyscallType;
 use nix::unistd::Pid;
 
-use crate::sandbox::executor::{Function, FunctionExecutor, NativeExecutor};
+use crate::sandbox::cause_chain::cause_chain;
 use crate::sandbox::stderr;
-use crate::sys::device_filter::DeviceFilter;
 use crate::sys::exec_filter;
 use crate::sys::process::SingleThreaded;
 use crate::sys::reopen::append_without_waiting;
@@ -19,13 +19,16 @@ use crate::wire::control::{
     CreateDescriptor, CreateSpec, FunctionLaunch, Role, VerbRequest, Workload,
 };
 
-use super::spec::{Prepared, prepare};
-use super::{BuilderError, chain, devices, noexec};
+use super::console::Console;
+use super::executor::{FunctionExecutor, LoadedFunction, NativeExecutor};
+use super::spec::{PreparedBundle, prepare};
+use super::systemd::Scope;
+use super::{BuilderError, Made, devices, noexec};
 
 /// How libcontainer prints that a process of the container ended while another waited for it.
 const CHANNEL_BROKEN: &str = "BrokenChannel";
 
-/// Builds the container and returns its init's pid.
+/// Builds the container and returns its init.
 ///
 /// Modules are loaded before anything is built: after `pivot_root` and `setuid` the cache is out of reach.
 pub fn create(
@@ -33,7 +36,7 @@ pub fn create(
     request: &VerbRequest,
     spec: &CreateSpec,
     descriptors: Vec<OwnedFd>,
-) -> Result<Pid, BuilderError> {
+) -> Result<Made, BuilderError> {
     let expected = expected_descriptors(&spec.workload);
     let got = descriptors.len();
     let mut descriptors = descriptors.into_iter();
@@ -52,11 +55,7 @@ pub fn create(
         .validate_id()
         .and_then(|builder| builder.with_root_path(&request.root))
         .map_err(failed)?;
-    let files = match &spec.workload {
-        Workload::Function(launch) => launch.files.as_ref(),
-        Workload::Native => None,
-    };
-    let prepared = prepare(request, &spec.bundle, files)?;
+    let prepared = prepare(request, spec)?;
     let builder = match &spec.workload {
         Workload::Native => builder.with_executor(NativeExecutor),
         Workload::Function(launch) => {
@@ -75,10 +74,14 @@ pub fn create(
             builder.with_executor(FunctionExecutor::new(function))
         }
     };
-    let builder = builder.with_stdin(stdin).with_stdout(stdout).with_stderr(stderr);
+    let console = if prepared.has_terminal() { Some(Console::new(request)?) } else { None };
+    let builder = match &console {
+        Some(console) => builder.with_console_socket(Some(console.path())),
+        None => builder.with_stdin(stdin).with_stdout(stdout).with_stderr(stderr),
+    };
     let mut container = builder
         .as_init(prepared.bundle())
-        .with_systemd(false)
+        .with_systemd(spec.systemd_cgroup)
         .with_detach(true)
         .as_sibling(true)
         .build()
@@ -87,23 +90,33 @@ pub fn create(
     // libcontainer's nix is an older one with a type of its own.
     let pid = container.pid().map(|pid| Pid::from_raw(pid.as_raw()));
     let pid = pid.ok_or_else(|| BuilderError::NoPid { id: request.container.clone() })?;
-    if let Err(error) = restrict(&container, pid, &prepared, is_function) {
-        // Its workload must not start without the rules.
-        drop(container.delete(true));
-        return Err(error);
+    let restricted = restrict(&container, pid, &prepared, is_function);
+    match restricted.and_then(|()| console.map(Console::master).transpose()) {
+        Ok(terminal) => Ok(Made { pid, terminal }),
+        Err(error) => {
+            // Its workload must not start without the rules.
+            drop(container.delete(true));
+            Err(error)
+        }
     }
-    Ok(pid)
 }
 
 /// Puts in force what libcontainer does not.
 fn restrict(
     container: &Container,
     init: Pid,
-    prepared: &Prepared,
+    prepared: &PreparedBundle,
     is_function: bool,
 ) -> Result<(), BuilderError> {
+    let cgroup = if let Some(limits) = prepared.scope_limits() {
+        let scope = Scope::of(container.id(), init)?;
+        scope.apply(limits)?;
+        scope.path().to_owned()
+    } else {
+        cgroup_path(container)?
+    };
     if let Some(filter) = prepared.devices() {
-        restrict_devices(container, filter)?;
+        devices::attach(filter, &cgroup)?;
     }
     if is_function && prepared.forbids_exec() {
         noexec::apply(init)?;
@@ -111,21 +124,21 @@ fn restrict(
     Ok(())
 }
 
-/// Puts the container's device rules in force.
-fn restrict_devices(container: &Container, filter: &DeviceFilter) -> Result<(), BuilderError> {
+/// Where libcontainer made the container's cgroups.
+fn cgroup_path(container: &Container) -> Result<PathBuf, BuilderError> {
     let failed = |source| BuilderError::Container {
         id: container.id().to_owned(),
         done: "found again",
         source: Box::new(source),
     };
-    devices::attach(filter, &container.spec().map_err(failed)?.cgroup_path)
+    Ok(container.spec().map_err(failed)?.cgroup_path)
 }
 
 /// What libcontainer's processes say when they can, and what it means when they cannot.
 fn not_built(id: &str, source: LibcontainerError) -> BuilderError {
     let id = id.to_owned();
     let source = Box::new(source);
-    if chain(&*source).contains(CHANNEL_BROKEN) {
+    if cause_chain(&*source).contains(CHANNEL_BROKEN) {
         BuilderError::Died { id, source }
     } else {
         BuilderError::Container { id, done: "created", source }
@@ -139,7 +152,7 @@ fn load(
     log: OwnedFd,
     broker: Option<OwnedFd>,
     receiver: Option<OwnedFd>,
-) -> Result<Function<<WasmEdge as Engine>::Module>, BuilderError> {
+) -> Result<LoadedFunction<<WasmEdge as Engine>::Module>, BuilderError> {
     let failed =
         |source| BuilderError::Module { function: launch.identity.function.clone(), source };
     let Some(broker) = broker else {
@@ -156,7 +169,15 @@ fn load(
         .map_err(failed)?;
     module.check(&launch.entry).map_err(failed)?;
     let is_filtered = false;
-    Ok(Function { launch: launch.clone(), module, threads, broker, log, receiver, is_filtered })
+    Ok(LoadedFunction {
+        launch: launch.clone(),
+        module,
+        threads,
+        broker,
+        log,
+        receiver,
+        is_filtered,
+    })
 }
 
 /// Descriptors beside the reply socket.

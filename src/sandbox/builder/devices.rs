@@ -1,15 +1,18 @@
-//! Device rules where the host has cgroup v2: libcgroups enforces those of cgroup v1 only.
+//! Device rules on a host with cgroup v2: libcgroups enforces those of cgroup v1 only. Runs in the builder.
 //!
-//! Its feature `cgroupsv2_devices` does it by libbpf, which needs a C build with libelf and zlib and sets the container's
-//! `RLIMIT_MEMLOCK`; and each update of other limits takes the container's rules away. Here a program is loaded before
-//! the container is built, attached to its cgroup before its workload starts, and stays there as long as that cgroup.
+//! libcgroups's feature `cgroupsv2_devices` uses libbpf. That needs a C build with libelf and zlib, changes the
+//! container's `RLIMIT_MEMLOCK`, and removes the rules at each update of other limits. This file loads a program
+//! before the container is built and attaches it to the cgroup before the workload starts. It stays as long as the
+//! cgroup.
 
 use std::path::Path;
 
 use libcgroups::common::{CgroupSetup, DEFAULT_CGROUP_ROOT, get_cgroup_setup};
 use libcontainer::oci_spec::runtime::{LinuxDeviceCgroup, LinuxDeviceType, Spec};
 
-use crate::sys::device_filter::{DeviceFilter, Kind, MKNOD, Program, READ, Rule, WRITE};
+use crate::sys::device_filter::{
+    DeviceFilter, DeviceKind, DeviceRule, FilterProgram, MKNOD, READ, WRITE,
+};
 
 use super::BuilderError;
 
@@ -58,7 +61,7 @@ pub fn attach(filter: &DeviceFilter, cgroup: &Path) -> Result<(), BuilderError> 
     })
 }
 
-fn program(given: &[LinuxDeviceCgroup]) -> Result<Program, BuilderError> {
+fn program(given: &[LinuxDeviceCgroup]) -> Result<FilterProgram, BuilderError> {
     let mut default = false;
     let mut rules = Vec::new();
     for rule in given {
@@ -69,9 +72,9 @@ fn program(given: &[LinuxDeviceCgroup]) -> Result<Program, BuilderError> {
                 rules.clear();
                 continue;
             }
-            LinuxDeviceType::B => Kind::Block,
-            LinuxDeviceType::C | LinuxDeviceType::U => Kind::Char,
-            LinuxDeviceType::P => return Err(invalid(rule, "a pipe is no device with a rule")),
+            LinuxDeviceType::B => DeviceKind::Block,
+            LinuxDeviceType::C | LinuxDeviceType::U => DeviceKind::Char,
+            LinuxDeviceType::P => return Err(invalid(rule, "a device rule cannot name a pipe")),
         };
         // -1 is another way to write "any".
         let number = |number: Option<i64>| match number {
@@ -81,16 +84,22 @@ fn program(given: &[LinuxDeviceCgroup]) -> Result<Program, BuilderError> {
         let numbers = number(rule.major()).and_then(|major| Ok((major, number(rule.minor())?)));
         let (major, minor) = numbers.map_err(|_| invalid(rule, "no device has this number"))?;
         let access = access(rule)?;
-        rules.push(Rule { allow: rule.allow(), kind, major, minor, access });
+        rules.push(DeviceRule { allow: rule.allow(), kind, major, minor, access });
     }
     // A node can be made of any device: opening it is what is forbidden.
-    rules.extend([Kind::Block, Kind::Char].map(|kind| allowed(kind, None, None, MKNOD)));
-    rules.extend(ALWAYS.map(|(major, minor)| allowed(Kind::Char, Some(major), minor, ALL)));
-    Ok(Program::new(default, &rules))
+    rules
+        .extend([DeviceKind::Block, DeviceKind::Char].map(|kind| allowed(kind, None, None, MKNOD)));
+    rules.extend(ALWAYS.map(|(major, minor)| allowed(DeviceKind::Char, Some(major), minor, ALL)));
+    Ok(FilterProgram::new(default, &rules))
 }
 
-const fn allowed(kind: Kind, major: Option<u32>, minor: Option<u32>, access: u32) -> Rule {
-    Rule { allow: true, kind, major, minor, access }
+const fn allowed(
+    kind: DeviceKind,
+    major: Option<u32>,
+    minor: Option<u32>,
+    access: u32,
+) -> DeviceRule {
+    DeviceRule { allow: true, kind, major, minor, access }
 }
 
 fn access(rule: &LinuxDeviceCgroup) -> Result<u32, BuilderError> {
@@ -113,6 +122,7 @@ fn invalid(rule: &LinuxDeviceCgroup, problem: &str) -> BuilderError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sandbox::cause_chain::cause_chain;
 
     fn rules(json: &str) -> Vec<LinuxDeviceCgroup> {
         serde_json::from_str(json).unwrap()
@@ -136,7 +146,7 @@ mod tests {
             (r#"[{"allow":true,"type":"p","access":"r"}]"#, "pipe"),
         ] {
             let error = program(&rules(rule)).unwrap_err();
-            let text = super::super::chain(&error);
+            let text = cause_chain(&error);
             assert!(text.contains(says), "{text}");
         }
     }

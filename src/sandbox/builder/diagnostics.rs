@@ -1,8 +1,8 @@
-//! What libcontainer logs while it builds, kept for the reply.
+//! Collects libcontainer's log for the reply to the shim. Runs in the builder.
 //!
-//! Its processes tell each other only the outermost text of an error ("failed to prepare rootfs"); the
-//! cause is in what they log. The log goes to a memfd that builder, intermediate process and init share,
-//! never to the container's stderr.
+//! libcontainer's processes pass each other only the outermost text of an error ("failed to prepare rootfs"); the
+//! cause is in their log. Builder, intermediate process and init share a memfd for the log, and never write it to the
+//! container's stderr.
 
 use std::fs::File;
 use std::io::{self, Write};

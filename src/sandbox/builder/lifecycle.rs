@@ -1,5 +1,6 @@
-//! The verbs after `create`, on the state that libcontainer keeps under the group's root.
+//! The verbs after `create`, on libcontainer's state below the group's root. Runs in the builder.
 
+use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use crate::wire::control::VerbRequest;
 
 use super::BuilderError;
 use super::spec::forget;
+use super::systemd::{Scope, for_systemd};
 
 /// Longest time that killed processes may take to be gone.
 const DYING_MAX: Duration = Duration::from_secs(10);
@@ -66,21 +68,31 @@ pub fn update(request: &VerbRequest, resources: &str) -> Result<(), BuilderError
     let failed = failed(request, "updated");
     let container = Container::load(state_dir(request)).map_err(failed)?;
     let path = container.spec().map_err(failed)?.cgroup_path;
-    let options = ControllerOpt {
-        resources: &resources,
-        disable_oom_killer: false,
-        oom_score_adj: None,
-        freezer_state: None,
+    let apply = |systemd_cgroup, resources: &LinuxResources| {
+        let cgroup_error = |source: Box<dyn Error + Send + Sync>| BuilderError::Cgroup {
+            id: request.container.clone(),
+            path: path.clone(),
+            source,
+        };
+        let options = ControllerOpt {
+            resources,
+            disable_oom_killer: false,
+            oom_score_adj: None,
+            freezer_state: None,
+        };
+        create_cgroup_manager(cgroup_config(request, &path, systemd_cgroup))
+            .map_err(|source| cgroup_error(source.into()))?
+            .apply(&options)
+            .map_err(|source| cgroup_error(source.into()))
     };
-    let cgroup_error = |source: Box<dyn std::error::Error + Send + Sync>| BuilderError::Cgroup {
-        id: request.container.clone(),
-        path: path.clone(),
-        source,
+    let (true, Some(init)) = (container.systemd(), container.pid()) else {
+        return apply(false, &resources);
     };
-    create_cgroup_manager(cgroup_config(request, &path))
-        .map_err(|source| cgroup_error(Box::new(source)))?
-        .apply(&options)
-        .map_err(|source| cgroup_error(Box::new(source)))
+    // libcontainer's nix is an older one with a type of its own.
+    let scope = Scope::of(&request.container, Pid::from_raw(init.as_raw()))?;
+    let resources = scope.with_quota(resources);
+    apply(true, &for_systemd(resources.clone()))?;
+    scope.apply(&resources)
 }
 
 /// Kills what still runs and removes cgroups and state. A container that is not there is deleted already.
@@ -94,7 +106,7 @@ pub fn delete(request: &VerbRequest) -> Result<(), BuilderError> {
     match Container::load(directory.clone()) {
         Ok(mut container) => {
             if let Ok(config) = container.spec() {
-                kill_all(request, &config.cgroup_path);
+                kill_all(cgroup_config(request, &config.cgroup_path, container.systemd()));
             }
             delete_when_empty(&mut container).map_err(failed)
         }
@@ -118,8 +130,8 @@ fn delete_when_empty(container: &mut Container) -> Result<(), LibcontainerError>
 
 /// Kills every process of the cgroup: also those that outlived init in a shared pid namespace, and those
 /// of a create that never got as far as naming its init. What cannot be killed fails the removal later.
-fn kill_all(request: &VerbRequest, cgroup: &Path) {
-    let Ok(cgroup) = create_cgroup_manager(cgroup_config(request, cgroup)) else { return };
+fn kill_all(cgroup: CgroupConfig) {
+    let Ok(cgroup) = create_cgroup_manager(cgroup) else { return };
     // A frozen process of a cgroup v1 hierarchy dies only when it is thawed.
     drop(cgroup.freeze(FreezerState::Thawed));
     for pid in cgroup.get_all_pids().unwrap_or_default() {
@@ -128,10 +140,10 @@ fn kill_all(request: &VerbRequest, cgroup: &Path) {
     }
 }
 
-fn cgroup_config(request: &VerbRequest, path: &Path) -> CgroupConfig {
+fn cgroup_config(request: &VerbRequest, path: &Path, systemd_cgroup: bool) -> CgroupConfig {
     CgroupConfig {
         cgroup_path: path.to_owned(),
-        systemd_cgroup: false,
+        systemd_cgroup,
         container_name: request.container.clone(),
     }
 }

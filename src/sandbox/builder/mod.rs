@@ -1,18 +1,21 @@
-//! A builder: a process that does one thing with one container, answers the shim and ends.
+//! A builder: a process that does one operation on one container, answers the shim and ends.
 //!
-//! libcontainer's operations change their process (`oom_score_adj`, dumpable, working directory for the
-//! notify socket): here nobody lives on with that. Children of the shim that come from one create, in
-//! this order: this builder, libcontainer's intermediate process, the container's init. Every other verb
-//! makes one child, the builder.
+//! libcontainer's operations change their process (`oom_score_adj`, dumpable, the working directory for the notify
+//! socket), so each operation gets a process of its own. A create or exec makes three children of the shim, in this
+//! order: this builder, libcontainer's intermediate process, the new process. Every other verb makes only the builder.
 
 mod cgroup_mounts;
+mod console;
 mod create;
 mod devices;
 mod diagnostics;
+mod exec;
+mod executor;
 mod lifecycle;
 mod noexec;
 mod propagation;
 mod spec;
+mod systemd;
 
 use std::error::Error;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,21 +23,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use libcontainer::error::LibcontainerError;
-use nix::unistd::getpid;
+use nix::unistd::{Pid, getpid};
 
+use crate::sandbox::cause_chain::cause_chain;
+use crate::sandbox::exit_codes;
 use crate::sys::exec_filter::ExecFilterError;
 use crate::sys::process::{SingleThreaded, exit_now};
 use crate::sys::seqpacket;
 use crate::vm::VmError;
 use crate::wire::control::{self, Verb, VerbReply, VerbRequest};
 
-pub use self::diagnostics::Diagnostics;
-pub use self::spec::HOME_OF_USER;
+use self::diagnostics::Diagnostics;
 
-/// Exit code of a builder that could not answer.
-pub const EXIT_UNANSWERED: i32 = 120;
-/// Exit code of a process of a container in which host code panicked.
-pub const EXIT_PANICKED: i32 = 121;
 /// Longest reply message in bytes.
 const REPLY_MESSAGE_MAX: usize = 8 * 1024;
 
@@ -80,13 +80,30 @@ pub enum BuilderError {
     },
     /// A user namespace was asked for.
     #[error(
-        "the container asks for a user namespace; libcontainer can only build one with the systemd cgroup \
-         manager, which this build does not use: remove the user namespace from the container"
+        "the container asks for a user namespace, for which libcontainer always uses the systemd cgroup manager; that is not \
+         tested with this runtime: remove the user namespace from the container"
     )]
     UserNamespace,
-    /// A terminal was asked for.
-    #[error("the container asks for a terminal, which is not yet available: run it without -t")]
-    Terminal,
+    /// The process of an exec cannot be read.
+    #[error("the process to execute in container {id} cannot be read")]
+    Process {
+        /// Container id.
+        id: String,
+        /// What the parser says.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The terminal of a process does not arrive.
+    #[error("{operation} the terminal of container {id} failed")]
+    Terminal {
+        /// What was done, as a participle.
+        operation: &'static str,
+        /// Container id.
+        id: String,
+        /// What the system says.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
     /// libcontainer refused.
     #[error("container {id} cannot be {done}")]
     Container {
@@ -203,18 +220,47 @@ impl Task {
         let outcome = catch_unwind(AssertUnwindSafe(|| perform(threads, &request, descriptors)));
         if getpid() != builder {
             // A panic in a process that libcontainer cloned unwound to here: the answer is not its to give.
-            exit_now(EXIT_PANICKED);
+            exit_now(exit_codes::PANICKED);
         }
-        let reply = match outcome {
-            Ok(Ok(reply)) => reply,
-            Ok(Err(error)) => failed(&error, &diagnostics),
-            Err(_panic) => failed(&BuilderError::Panicked, &diagnostics),
+        let Done { reply, terminal } = match outcome {
+            Ok(Ok(done)) => done,
+            Ok(Err(error)) => failed(&error, &diagnostics).into(),
+            Err(_panic) => failed(&BuilderError::Panicked, &diagnostics).into(),
         };
         let message = control::encode(&reply);
-        match seqpacket::send(reply_to.as_fd(), &[&message], &[], None) {
+        let descriptors: Vec<_> = terminal.iter().map(AsFd::as_fd).collect();
+        match seqpacket::send(reply_to.as_fd(), &[&message], &descriptors, None) {
             Ok(()) => exit_now(0),
-            Err(_shim_gone) => exit_now(EXIT_UNANSWERED),
+            Err(_shim_gone) => exit_now(exit_codes::UNANSWERED),
         }
+    }
+}
+
+/// What the shim gets.
+#[derive(Debug)]
+struct Done {
+    reply: VerbReply,
+    /// Master of the new process's terminal.
+    terminal: Option<OwnedFd>,
+}
+
+impl From<VerbReply> for Done {
+    fn from(reply: VerbReply) -> Self {
+        Self { reply, terminal: None }
+    }
+}
+
+/// A process that a builder made.
+#[derive(Debug)]
+struct Made {
+    pid: Pid,
+    /// Master of its terminal.
+    terminal: Option<OwnedFd>,
+}
+
+impl From<Made> for Done {
+    fn from(made: Made) -> Self {
+        Self { reply: VerbReply::Created { pid: made.pid.as_raw() }, terminal: made.terminal }
     }
 }
 
@@ -222,23 +268,22 @@ fn perform(
     threads: SingleThreaded,
     request: &VerbRequest,
     descriptors: Vec<OwnedFd>,
-) -> Result<VerbReply, BuilderError> {
+) -> Result<Done, BuilderError> {
+    let done = |()| VerbReply::Done.into();
     match &request.verb {
-        Verb::Create(spec) => create::create(threads, request, spec, descriptors)
-            .map(|pid| VerbReply::Created { pid: pid.as_raw() }),
-        Verb::Start => lifecycle::start(request).map(|()| VerbReply::Done),
-        Verb::Pause => lifecycle::pause(request).map(|()| VerbReply::Done),
-        Verb::Resume => lifecycle::resume(request).map(|()| VerbReply::Done),
-        Verb::Update { resources } => {
-            lifecycle::update(request, resources).map(|()| VerbReply::Done)
-        }
-        Verb::Delete => lifecycle::delete(request).map(|()| VerbReply::Done),
+        Verb::Create(spec) => create::create(threads, request, spec, descriptors).map(Into::into),
+        Verb::Exec(spec) => exec::exec(request, spec, descriptors).map(Into::into),
+        Verb::Start => lifecycle::start(request).map(done),
+        Verb::Pause => lifecycle::pause(request).map(done),
+        Verb::Resume => lifecycle::resume(request).map(done),
+        Verb::Update { resources } => lifecycle::update(request, resources).map(done),
+        Verb::Delete => lifecycle::delete(request).map(done),
     }
 }
 
 /// The reply for a failure: the error with its sources, and what libcontainer logged on the way.
 fn failed(error: &BuilderError, diagnostics: &Diagnostics) -> VerbReply {
-    let mut message = chain(error);
+    let mut message = cause_chain(error);
     for line in diagnostics.lines() {
         if message.len() + line.len() > REPLY_MESSAGE_MAX {
             break;
@@ -252,35 +297,4 @@ fn failed(error: &BuilderError, diagnostics: &Diagnostics) -> VerbReply {
     }
     message.truncate(message.floor_char_boundary(REPLY_MESSAGE_MAX));
     VerbReply::Failed { message }
-}
-
-/// An error and its sources as one sentence; a source that its wrapper repeats is said once.
-#[must_use]
-pub fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        let part = source.to_string();
-        if !text.contains(&part) {
-            text.push_str(": ");
-            text.push_str(&part);
-        }
-        next = source.source();
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_chain_names_each_cause_once() {
-        let error = BuilderError::Container {
-            id: "a".into(),
-            done: "started",
-            source: Box::new(LibcontainerError::Other("no such thing".into())),
-        };
-        assert_eq!(chain(&error), "container a cannot be started: no such thing");
-    }
 }

@@ -1,8 +1,8 @@
-//! No mount of a function runs a program or loads a library: the line behind the seccomp filter.
+//! Makes all mounts of a function `noexec`: the barrier behind the seccomp filter. Runs in the builder.
 //!
-//! libcontainer gives up the privilege for it before it calls any code of ours in the container. So the builder does it
-//! from outside, when the container is built and its workload has not started, for all mounts at once. A kernel before
-//! Linux 5.12 cannot; then the filter is alone.
+//! libcontainer drops the needed privilege before it calls code of ours in the container. So the builder sets the
+//! flag from outside, after the container is built and before its workload starts, for all mounts at once. A kernel
+//! before Linux 5.12 cannot do that; then the filter is the only barrier.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

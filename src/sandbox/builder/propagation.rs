@@ -1,9 +1,9 @@
-//! Mount propagation as runc does it. libcontainer refuses the recursive values of `rootfsPropagation` (which are the
-//! ones that Kubernetes writes) and ignores `rprivate`, `rslave`, `rshared` of a mount.
+//! Mount propagation as in runc. Runs in the builder.
 //!
-//! libcontainer clones a bind mount's source, and a clone keeps its source's propagation. So this process enters a mount
-//! namespace of its own, clones each source to a staging directory there, gives the clone the wanted propagation, and
-//! names it as the source. The namespace ends with this process.
+//! libcontainer refuses the recursive values of `rootfsPropagation`, which Kubernetes writes, and ignores `rprivate`,
+//! `rslave`, `rshared` of a mount. It clones a bind mount's source, and a clone keeps its source's propagation. So
+//! the builder enters a mount namespace of its own, clones each source to a staging directory, sets the clone's
+//! propagation, and names the clone as the source. The namespace ends with the builder.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::{AsFd, OwnedFd};

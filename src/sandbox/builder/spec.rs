@@ -15,29 +15,29 @@ use std::path::{Path, PathBuf};
 
 use libcontainer::oci_spec::OciSpecError;
 use libcontainer::oci_spec::runtime::{
-    Capabilities, LinuxNamespaceType, Mount, MountBuilder, Process, Spec,
+    Capabilities, LinuxNamespaceType, LinuxResources, Mount, MountBuilder, Process, Spec,
 };
 
 use crate::sys::device_filter::DeviceFilter;
-use crate::wire::control::{FILES_DIR, Files, VerbRequest};
+use crate::wire::control::{COPIES_DIR, CreateSpec, FILES_DIR, Files, VerbRequest, Workload};
 
-use super::{BuilderError, cgroup_mounts, devices, noexec, propagation};
+use super::{BuilderError, cgroup_mounts, devices, noexec, propagation, systemd};
 
 /// Value of `HOME` that the executor replaces by the user's home directory.
 pub const HOME_OF_USER: &str = "cwasi:home-of-user";
-/// Beside the containers in libcontainer's root; containerd's ids begin with a letter or digit.
-const COPIES: &str = ".specs";
 
 /// A bundle directory with nothing but the spec, removed when dropped.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedBundle {
     directory: PathBuf,
     has_hooks: bool,
     forbids_exec: bool,
+    has_terminal: bool,
     devices: Option<DeviceFilter>,
+    resources: Option<LinuxResources>,
 }
 
-impl Prepared {
+impl PreparedBundle {
     /// For libcontainer.
     #[must_use]
     pub fn bundle(&self) -> &Path {
@@ -56,32 +56,46 @@ impl Prepared {
         self.forbids_exec
     }
 
+    /// True when its init gets a terminal.
+    #[must_use]
+    pub const fn has_terminal(&self) -> bool {
+        self.has_terminal
+    }
+
     /// To be put in force when the container's cgroup is there.
     #[must_use]
     pub const fn devices(&self) -> Option<&DeviceFilter> {
         self.devices.as_ref()
     }
+
+    /// Limits of a scope, to be written into its files when it is there; `None` without systemd.
+    #[must_use]
+    pub const fn scope_limits(&self) -> Option<&LinuxResources> {
+        self.resources.as_ref()
+    }
 }
 
-impl Drop for Prepared {
+impl Drop for PreparedBundle {
     fn drop(&mut self) {
         // What is left is overwritten by the next create of that id.
         let _left = std::fs::remove_dir_all(&self.directory);
     }
 }
 
-/// Removes the copy of a create that was killed before it could.
-pub fn forget(request: &VerbRequest) {
-    let directory = request.root.join(COPIES).join(&request.container);
-    drop(Prepared { directory, has_hooks: false, forbids_exec: false, devices: None });
+/// Where the copies of a container's spec lie: that of its create itself, those of execs in directories there.
+pub fn copy_of(request: &VerbRequest) -> PathBuf {
+    request.root.join(COPIES_DIR).join(&request.container)
 }
 
-/// Checks the bundle's spec and writes libcontainer's copy of it; `files` are what a guest may open.
-pub fn prepare(
-    request: &VerbRequest,
-    bundle: &Path,
-    files: Option<&Files>,
-) -> Result<Prepared, BuilderError> {
+/// Removes the copies of builders that were killed before they could.
+pub fn forget(request: &VerbRequest) {
+    let directory = copy_of(request);
+    let _left = std::fs::remove_dir_all(directory);
+}
+
+/// Checks the bundle's spec and writes libcontainer's copy of it.
+pub fn prepare(request: &VerbRequest, create: &CreateSpec) -> Result<PreparedBundle, BuilderError> {
+    let bundle = &create.bundle;
     let path = bundle.join("config.json");
     let unreadable =
         |source: OciSpecError| BuilderError::Spec { path: path.clone(), source: Box::new(source) };
@@ -91,15 +105,20 @@ pub fn prepare(
     if let Some(process) = spec.process() {
         spec.set_process(Some(complete(process.clone())));
     }
-    if let Some(files) = files {
+    if let Workload::Function(launch) = &create.workload
+        && let Some(files) = &launch.files
+    {
         show(&mut spec, files).map_err(unreadable)?;
     }
     cgroup_mounts::apply(&mut spec).map_err(unreadable)?;
     propagation::apply(&mut spec, &request.root)?;
-    let directory = request.root.join(COPIES).join(&request.container);
+    let directory = copy_of(request);
     let devices = devices::filter(&spec)?;
     let (has_hooks, forbids_exec) = (spec.hooks().is_some(), noexec::is_possible(&spec));
-    let prepared = Prepared { directory, has_hooks, forbids_exec, devices };
+    let has_terminal = has_terminal(&spec);
+    let resources = if create.systemd_cgroup { limits_aside(&mut spec) } else { None };
+    let prepared =
+        PreparedBundle { directory, has_hooks, forbids_exec, has_terminal, devices, resources };
     let copy = prepared.directory.join("config.json");
     std::fs::create_dir_all(&prepared.directory)
         .map_err(OciSpecError::from)
@@ -108,16 +127,26 @@ pub fn prepare(
     Ok(prepared)
 }
 
+/// Leaves the limits in the spec that libcontainer can hand to systemd; returns all of them.
+fn limits_aside(spec: &mut Spec) -> Option<LinuxResources> {
+    let mut linux = spec.linux().clone()?;
+    let resources = linux.resources().clone().unwrap_or_default();
+    linux.set_resources(Some(systemd::for_systemd(resources.clone())));
+    spec.set_linux(Some(linux));
+    Some(resources)
+}
+
 /// Refuses what libcontainer cannot build here, before it leaves anything behind.
 fn validate(spec: &Spec) -> Result<(), BuilderError> {
     let namespaces = spec.linux().as_ref().and_then(|linux| linux.namespaces().as_ref());
     if namespaces.is_some_and(|all| all.iter().any(|one| one.typ() == LinuxNamespaceType::User)) {
         return Err(BuilderError::UserNamespace);
     }
-    if spec.process().as_ref().is_some_and(|process| process.terminal() == Some(true)) {
-        return Err(BuilderError::Terminal);
-    }
     Ok(())
+}
+
+fn has_terminal(spec: &Spec) -> bool {
+    spec.process().as_ref().is_some_and(|process| process.terminal() == Some(true))
 }
 
 /// Mounts the image's files once more, read-only and without what is mounted in them, and the guest's mounts there.
@@ -149,7 +178,7 @@ fn show(spec: &mut Spec, files: &Files) -> Result<(), OciSpecError> {
 }
 
 /// Names what would otherwise be guessed.
-fn complete(mut process: Process) -> Process {
+pub fn complete(mut process: Process) -> Process {
     let mut env = process.env().clone().unwrap_or_default();
     let has_home =
         env.iter().filter_map(|entry| entry.strip_prefix("HOME=")).any(|home| !home.is_empty());

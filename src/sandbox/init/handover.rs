@@ -1,45 +1,46 @@
-//! How work gets to a worker: an assignment with the first call, then one frame for each further part of a
-//! group. A connection that several parts came over is handed on once.
+//! Hands work to a worker: an assignment with the first call, then one frame for each further part of a group. A
+//! connection over which several parts came is passed once. Runs in sandbox init.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
-use crate::modes::Payload;
-use crate::modes::local::receiver::ConnectionId;
-use crate::modes::local::{LocalError, forward_frame};
+use crate::modes::local::{ConnectionId, LocalError, forward_frame};
+use crate::sys::clock::Deadline;
 use crate::wire::envelope::{Group, Part};
 
-use super::work::{Reply, Work};
+use super::work::Work;
 
-/// A part that goes to a worker when its socket has room.
+/// A part that waits for room in the worker's socket.
 #[derive(Debug)]
-pub struct Unsent {
+pub struct PendingPart {
     part: Part,
-    /// Of a caller that the worker does not know yet.
+    /// The caller's connection, if the worker does not have it yet.
     connection: Option<Rc<OwnedFd>>,
-    payload: Payload,
+    /// Its index among the work's other calls.
+    index: usize,
 }
 
-impl Unsent {
-    /// Sends it.
+impl PendingPart {
+    /// Sends it, a part of `work`.
     ///
     /// # Errors
     /// [`SocketError::Deadline`](crate::sys::seqpacket::SocketError::Deadline) when there is no room now.
-    pub fn send(&self, socket: BorrowedFd<'_>) -> Result<(), LocalError> {
+    pub fn send(&self, socket: BorrowedFd<'_>, work: &Work) -> Result<(), LocalError> {
         let extra: Vec<_> = self.connection.iter().map(AsFd::as_fd).collect();
-        forward_frame(socket, &self.part, &self.payload, &extra, Some(0))
+        let Some((_, incoming)) = work.others().get(self.index) else { return Ok(()) };
+        forward_frame(socket, &self.part, &incoming.payload, &extra, Some(Deadline::PASSED))
     }
 }
 
-/// Who calls: nobody in particular when the parts come from several functions.
+/// The calling function; empty when the parts come from several functions.
 pub fn caller(work: &Work) -> String {
-    let first = &work.first().caller.function;
-    let same = work.calls().all(|incoming| incoming.caller.function == *first);
+    let first = &work.first().connection.caller;
+    let same = work.calls().all(|incoming| incoming.connection.caller == *first);
     if same { first.clone() } else { String::new() }
 }
 
-/// What the assignment says about a group.
+/// The assignment's description of a group.
 pub fn group(work: &Work) -> Option<Group> {
     let Work::Group(parts) = work else { return None };
     let others = u32::try_from(parts.others.len()).unwrap_or(u32::MAX);
@@ -47,30 +48,25 @@ pub fn group(work: &Work) -> Option<Group> {
     Some(Group { expected, parts: others.saturating_add(1), number, ..Group::default() })
 }
 
-/// Who waits for the end of work whose assignment has been sent, and what is still to be sent.
-pub fn rest(work: Work) -> (Reply, Vec<Reply>, VecDeque<Unsent>) {
-    let (first, calls) = match work {
-        Work::One(incoming) => (incoming, Vec::new()),
-        Work::Group(parts) => (parts.first, parts.others),
-    };
-    let mut connections: Vec<ConnectionId> = vec![first.connection];
-    let (mut others, mut unsent) = (Vec::new(), VecDeque::new());
-    for (number, incoming) in calls {
-        let known = connections.iter().position(|connection| *connection == incoming.connection);
-        let index = known.unwrap_or(connections.len());
+/// The parts that are still to be sent of work whose assignment has been sent.
+pub fn rest(work: &Work) -> VecDeque<PendingPart> {
+    let mut connections: Vec<ConnectionId> = vec![work.first().connection.id];
+    let mut unsent = VecDeque::new();
+    for (index, (number, incoming)) in work.others().iter().enumerate() {
+        let known = connections.iter().position(|connection| *connection == incoming.connection.id);
+        let place = known.unwrap_or(connections.len());
         if known.is_none() {
-            connections.push(incoming.connection);
+            connections.push(incoming.connection.id);
         }
         let part = Part {
             call_id: incoming.id.0.to_vec(),
-            number,
-            connection: u32::try_from(index).unwrap_or(u32::MAX),
-            connection_number: incoming.connection.0,
+            number: *number,
+            connection: u32::try_from(place).unwrap_or(u32::MAX),
+            connection_number: incoming.connection.id.0,
             ..Part::default()
         };
-        others.push(Reply::to(&incoming));
-        let connection = known.is_none().then(|| Rc::clone(&incoming.reply_to));
-        unsent.push_back(Unsent { part, connection, payload: incoming.payload });
+        let connection = known.is_none().then(|| Rc::clone(&incoming.connection.fd));
+        unsent.push_back(PendingPart { part, connection, index });
     }
-    (Reply::to(&first), others, unsent)
+    unsent
 }

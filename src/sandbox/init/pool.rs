@@ -1,7 +1,6 @@
-//! The workers of a sandbox: forked ahead, watched, replaced.
+//! The worker pool of sandbox init: forks workers ahead of requests, supervises and replaces them.
 #![expect(unsafe_code, reason = "a forked child has only a part of the shared pages")]
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -9,10 +8,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::modes::Payload;
-use crate::modes::local::{Line, LocalError, forward_frame, open_frame, send_frame};
-use crate::sandbox::board::{Board, Phase, Seen, Slot};
+use crate::modes::local::{CallerConnection, LocalError, forward_frame, open_frame, send_frame};
 use crate::sandbox::messages::{WorkerMessage, is_frame};
-use crate::sandbox::worker::Seat;
+use crate::sandbox::worker::WorkerSetup;
+use crate::sandbox::worker_table::{Phase, SlotState, WorkerSlot, WorkerTable};
+use crate::sys::clock::Deadline;
 use crate::sys::seqpacket::{self, SocketError};
 use crate::sys::wakeup::Wakeup;
 use crate::sys::watch::Watch;
@@ -20,8 +20,8 @@ use crate::wire::control;
 use crate::wire::envelope::{self, Assignment, Request, Undelivered};
 use crate::wire::frame::FRAME_MAX;
 
-use super::doing::{Doing, Lost, Running};
-use super::handover::{self, Unsent};
+use super::handover;
+use super::in_flight::{AssignedWork, LostWorker, WorkerActivity};
 use super::signals::Ending;
 use super::work::Work;
 
@@ -32,96 +32,102 @@ const BACKOFF_MIN_NS: u64 = 10_000_000;
 const BACKOFF_MAX_NS: u64 = 5_000_000_000;
 
 /// Makes a worker: its pid and init's end of the socketpair. In the child it does not return.
-pub trait Fork {
-    /// Forks one. The child touches no page of the board but the common one and its own.
+pub trait ForkWorker {
+    /// Forks one worker. The child accesses only its own slot and the common page of the worker table.
     ///
     /// # Errors
     /// When the kernel refuses; it is tried again later.
-    fn fork(&self, seat: Seat<'_>) -> io::Result<(Pid, OwnedFd)>;
+    fn fork(&self, setup: WorkerSetup<'_>) -> io::Result<(Pid, OwnedFd)>;
 }
 
 #[derive(Debug)]
-struct Worker {
+struct WorkerProcess {
     pid: Pid,
     socket: OwnedFd,
     /// It has, or had, its first instance.
     started: bool,
     /// A signal stopped it; it does nothing until another one continues it.
     stopped: bool,
-    /// What it was given and has not said to be done.
-    running: Option<Running>,
-    /// The request that it took itself, and until when it may run, as init first saw it.
-    taken: Option<(Seen, u64)>,
-    /// Parts of its group that its socket had no room for yet.
-    unsent: VecDeque<Unsent>,
+    /// Its assignment, until it reports the end.
+    running: Option<AssignedWork>,
+    /// Its direct request, and the deadline that its slot showed first.
+    taken: Option<(SlotState, Deadline)>,
 }
 
-impl Worker {
-    /// Notes what its slot says about a request that it took itself, once: what it says later changes nothing.
-    fn note_taken(&mut self, slot: Slot<'_>, latest: Option<u64>) {
-        let took = slot.took().filter(|(seen, _)| seen.phase() == Phase::Running);
+impl WorkerProcess {
+    /// Records what its slot shows about its assignment.
+    fn note_assigned(&mut self, slot: WorkerSlot<'_>) {
+        let state = slot.state();
+        self.running.take_if(|running| !running.update(state));
+    }
+
+    /// Records the direct request that its slot shows. Later changes of the deadline in the slot have no effect.
+    fn note_taken(&mut self, slot: WorkerSlot<'_>, latest: Option<Deadline>) {
+        let took = slot.running_request().filter(|(state, _)| state.phase() == Phase::Running);
+        let took = took.filter(|_| self.running.is_none());
         self.taken = took.map(|(turn, took)| match self.taken {
             Some((noted, deadline)) if noted == turn => (turn, deadline),
             _ => (turn, latest.map_or(took.deadline, |latest| latest.min(took.deadline))),
         });
     }
 
-    /// Whether it would begin at once, or when its instance is there, what it is given now.
-    const fn can_begin(&self, seen: Seen) -> bool {
-        self.started && !self.stopped && self.running.is_none() && seen.is_free()
+    /// True when it would begin an assignment at once, or as soon as its instance is made.
+    const fn can_begin(&self, state: SlotState) -> bool {
+        self.started && !self.stopped && self.running.is_none() && state.is_free()
     }
 }
 
 #[derive(Debug)]
-enum Place {
-    Taken(Worker),
-    /// To be forked at this time.
-    Empty {
+enum PoolEntry {
+    Occupied(WorkerProcess),
+    /// To be forked at this time, not before.
+    Vacant {
         not_before: u64,
     },
 }
 
 /// All workers of one sandbox.
 #[derive(Debug)]
-pub struct Pool<F> {
+pub struct WorkerPool<F> {
     fork: F,
-    places: Vec<Place>,
-    /// What they do: a slot for each place.
-    board: Board,
+    entries: Vec<PoolEntry>,
+    /// A slot for each entry.
+    table: WorkerTable,
     /// Wakes a follower.
     wakeup: Wakeup,
-    /// Their sockets, under their numbers.
+    /// Their sockets, keyed by worker number.
     watch: Watch,
     buffer: Vec<u8>,
     early_deaths: u32,
-    /// The user knows that workers make instances anew for each request.
+    /// The log says already that workers make new instances for each request.
     not_renewed_told: bool,
 }
 
-/// What a worker said.
+/// The messages that were read from a worker.
 #[derive(Debug, Default)]
-pub struct Said {
+pub struct WorkerReport {
     /// It could not make its first instance.
     pub failed: Option<String>,
     /// Answers for which their callers have no room.
     pub undelivered: Vec<(Undelivered, Payload)>,
     /// It has its first instance.
     ready: bool,
-    /// It makes instances anew for each request, and why.
+    /// Why it makes new instances for each request.
     not_renewed: Option<String>,
 }
 
-/// What no worker of ours says.
-struct Malformed;
+/// A message that no worker of ours sends.
+struct MalformedMessage;
 
-impl Said {
-    fn take(&mut self, message: &[u8], descriptors: Vec<OwnedFd>) -> Result<(), Malformed> {
+impl WorkerReport {
+    fn take(&mut self, message: &[u8], descriptors: Vec<OwnedFd>) -> Result<(), MalformedMessage> {
         if is_frame(message) {
-            let opened = open_frame(message, descriptors, 0, u64::MAX).map_err(|_| Malformed)?;
+            let opened =
+                open_frame(message, descriptors, 0, u64::MAX).map_err(|_| MalformedMessage)?;
             self.undelivered.push((opened.envelope, opened.payload));
             return Ok(());
         }
-        match control::decode(message).map_err(|_| Malformed)? {
+        match control::decode(message).map_err(|_| MalformedMessage)? {
             WorkerMessage::Ready => self.ready = true,
             WorkerMessage::Done | WorkerMessage::Took => {}
             WorkerMessage::StartFailed { message } => self.failed = Some(message),
@@ -131,50 +137,55 @@ impl Said {
     }
 }
 
-impl<F: Fork> Pool<F> {
+impl<F: ForkWorker> WorkerPool<F> {
     /// `count` workers, to be forked by [`Self::fork_due`].
     ///
     /// # Errors
     /// When descriptors or memory run out.
     pub fn new(fork: F, count: usize) -> io::Result<Self> {
-        let places: Vec<_> = (0..count.max(1)).map(|_| Place::Empty { not_before: 0 }).collect();
-        let board = Board::new(places.len())?;
+        let entries: Vec<_> =
+            (0..count.max(1)).map(|_| PoolEntry::Vacant { not_before: 0 }).collect();
+        let table = WorkerTable::new(entries.len())?;
         let (wakeup, watch) = (Wakeup::new()?, Watch::new()?);
         let (buffer, not_renewed_told) = (vec![0; FRAME_MAX], false);
-        Ok(Self { fork, places, board, wakeup, watch, buffer, early_deaths: 0, not_renewed_told })
+        Ok(Self { fork, entries, table, wakeup, watch, buffer, early_deaths: 0, not_renewed_told })
     }
 
-    /// What all of them see.
-    pub const fn board(&self) -> &Board {
-        &self.board
+    /// The table that all workers share.
+    pub const fn table(&self) -> &WorkerTable {
+        &self.table
     }
 
-    /// Forks the workers whose time has come; those that read do so from `lines`.
+    /// Forks the workers that are due. Readers get `connections`.
     ///
     /// # Errors
     /// The first refusal of the kernel; the worker is tried again after the backoff.
-    pub fn fork_due(&mut self, now: u64, lines: impl Fn() -> Vec<Line>) -> io::Result<()> {
-        for index in 0..self.places.len() {
-            if !matches!(self.places[index], Place::Empty { not_before } if not_before <= now) {
+    pub fn fork_due(
+        &mut self,
+        now: u64,
+        connections: impl Fn() -> Vec<CallerConnection>,
+    ) -> io::Result<()> {
+        for index in 0..self.entries.len() {
+            if !matches!(self.entries[index], PoolEntry::Vacant { not_before } if not_before <= now)
+            {
                 continue;
             }
-            let lines = if index < self.board.readers() { lines() } else { Vec::new() };
-            match self.fork_at(index, lines) {
+            let connections = if index < self.table.readers() { connections() } else { Vec::new() };
+            match self.fork_at(index, connections) {
                 Ok((pid, socket)) => {
-                    self.places[index] = Place::Taken(Worker {
+                    self.entries[index] = PoolEntry::Occupied(WorkerProcess {
                         pid,
                         socket,
                         started: false,
                         stopped: false,
                         running: None,
                         taken: None,
-                        unsent: VecDeque::new(),
                     });
                 }
                 Err(error) => {
                     self.early_deaths = self.early_deaths.saturating_add(1);
                     let not_before = now.saturating_add(backoff_ns(self.early_deaths));
-                    self.places[index] = Place::Empty { not_before };
+                    self.entries[index] = PoolEntry::Vacant { not_before };
                     return Err(error);
                 }
             }
@@ -182,28 +193,32 @@ impl<F: Fork> Pool<F> {
         Ok(())
     }
 
-    fn fork_at(&self, index: usize, lines: Vec<Line>) -> io::Result<(Pid, OwnedFd)> {
-        let slot = self.board.slot(index).ok_or(io::ErrorKind::NotFound)?;
+    fn fork_at(
+        &self,
+        index: usize,
+        connections: Vec<CallerConnection>,
+    ) -> io::Result<(Pid, OwnedFd)> {
+        let slot = self.table.slot(index).ok_or(io::ErrorKind::NotFound)?;
         slot.reset();
-        let seat = Seat { slot, lines, wakeup: self.wakeup.share()?.into() };
+        let setup = WorkerSetup { slot, connections, wakeup: self.wakeup.share()?.into() };
         // SAFETY:
-        // - the child has a seat with this slot and never gets to the board or another slot (`Fork::fork`).
-        let forked = unsafe { self.board.pages().pass_on(index, || self.fork.fork(seat)) };
+        // - the child has a setup with this slot and never gets to the table or another slot (`ForkWorker::fork`).
+        let forked = unsafe { self.table.pages().pass_on(index, || self.fork.fork(setup)) };
         let (pid, socket) = forked??;
         // Unwatched it would never be given work; it ends with its socket.
         self.watch.add(socket.as_fd(), u64::try_from(index).unwrap_or(u64::MAX))?;
         Ok((pid, socket))
     }
 
-    /// Those that read from connections.
-    fn readers(&self) -> impl Iterator<Item = (&Worker, Slot<'_>)> {
-        self.workers().filter(|(.., slot)| slot.reads()).map(|(_, worker, slot)| (worker, slot))
+    /// The workers that may read from connections.
+    fn readers(&self) -> impl Iterator<Item = (&WorkerProcess, WorkerSlot<'_>)> {
+        self.workers().filter(|(.., slot)| slot.is_reader()).map(|(_, worker, slot)| (worker, slot))
     }
 
-    fn workers(&self) -> impl Iterator<Item = (usize, &Worker, Slot<'_>)> {
-        self.places.iter().enumerate().filter_map(|(index, place)| match place {
-            Place::Taken(worker) => Some((index, worker, self.board.slot(index)?)),
-            Place::Empty { .. } => None,
+    fn workers(&self) -> impl Iterator<Item = (usize, &WorkerProcess, WorkerSlot<'_>)> {
+        self.entries.iter().enumerate().filter_map(|(index, entry)| match entry {
+            PoolEntry::Occupied(worker) => Some((index, worker, self.table.slot(index)?)),
+            PoolEntry::Vacant { .. } => None,
         })
     }
 
@@ -213,7 +228,7 @@ impl<F: Fork> Pool<F> {
         self.watch.as_fd()
     }
 
-    /// Numbers of the workers that said something.
+    /// Numbers of the workers that sent a message.
     pub fn ready(&self) -> impl Iterator<Item = usize> {
         self.watch.ready().into_iter().filter_map(|key| usize::try_from(key).ok())
     }
@@ -221,24 +236,27 @@ impl<F: Fork> Pool<F> {
     /// Numbers and sockets of the workers that have not got all of their group, to be polled for room.
     pub fn unfed(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
         self.workers()
-            .filter(|(_, worker, _)| !worker.unsent.is_empty())
+            .filter(|(_, worker, _)| {
+                worker.running.as_ref().is_some_and(|it| !it.unsent.is_empty())
+            })
             .map(|(index, worker, _)| (index, worker.socket.as_fd()))
     }
 
-    /// Sends a worker what is left of its group, as much as its socket takes.
+    /// Sends a worker the remaining parts of its group, as far as its socket has room.
     ///
     /// # Errors
-    /// When a part cannot be sent at all; the worker is killed for it.
-    pub fn feed(&mut self, index: usize) -> Result<(), LocalError> {
-        let Some(Place::Taken(worker)) = self.places.get_mut(index) else { return Ok(()) };
-        while let Some(next) = worker.unsent.front() {
-            match next.send(worker.socket.as_fd()) {
-                Ok(()) => worker.unsent.pop_front(),
+    /// Gives the group back when a part cannot be sent at all; the worker, which waits for that part, is killed.
+    pub fn feed(&mut self, index: usize) -> Result<(), (Work, LocalError)> {
+        let Some(PoolEntry::Occupied(worker)) = self.entries.get_mut(index) else { return Ok(()) };
+        let Some(running) = &mut worker.running else { return Ok(()) };
+        while let Some(next) = running.unsent.front() {
+            match next.send(worker.socket.as_fd(), &running.work) {
+                Ok(()) => running.unsent.pop_front(),
                 // Its exit is on the way, or there is no room.
                 Err(LocalError::Socket(SocketError::Closed | SocketError::Deadline)) => break,
                 Err(error) => {
                     let _gone = kill(worker.pid, Signal::SIGKILL);
-                    return Err(error);
+                    return worker.running.take().map_or(Ok(()), |it| Err((it.work, error)));
                 }
             };
         }
@@ -246,15 +264,15 @@ impl<F: Fork> Pool<F> {
     }
 
     /// Reads what a worker says.
-    pub fn read(&mut self, index: usize) -> Said {
-        let mut said = Said::default();
-        let Some(slot) = self.board.slot(index) else { return said };
-        let Some(Place::Taken(worker)) = self.places.get_mut(index) else { return said };
+    pub fn read(&mut self, index: usize) -> WorkerReport {
+        let mut said = WorkerReport::default();
+        let Some(slot) = self.table.slot(index) else { return said };
+        let Some(PoolEntry::Occupied(worker)) = self.entries.get_mut(index) else { return said };
         let buffer = &mut self.buffer;
         // An ended worker is noticed by its exit, not by its socket.
         while let Ok(Some(received)) = seqpacket::try_receive(worker.socket.as_fd(), buffer) {
             let message = &buffer[..received.len];
-            // Our own fork of our own binary: cannot happen unless the guest broke out; not trusted on.
+            // Cannot happen unless the guest broke out of the worker.
             if said.take(message, received.descriptors).is_err() {
                 let _gone = kill(worker.pid, Signal::SIGKILL);
             }
@@ -267,37 +285,34 @@ impl<F: Fork> Pool<F> {
         }
         // A message may be about an earlier turn; the slot says whether this one is over. It is asked after the last
         // message was read: there may be no other.
-        let seen = slot.seen();
-        if worker.running.as_ref().is_some_and(|running| running.is_over(seen)) {
-            worker.running = None;
-        }
+        worker.note_assigned(slot);
         said
     }
 
     /// True when every worker is there and has its first instance.
     #[must_use]
     pub fn complete(&self) -> bool {
-        self.workers().filter(|(_, worker, _)| worker.started).count() == self.places.len()
+        self.workers().filter(|(_, worker, _)| worker.started).count() == self.entries.len()
     }
 
-    /// What every worker's slot says now; an empty place's is that of its last worker.
-    pub fn seen(&self) -> impl Iterator<Item = Seen> {
-        (0..self.places.len()).filter_map(|index| Some(self.board.slot(index)?.seen()))
+    /// The state of every slot. A vacant entry shows that of its last worker.
+    pub fn states(&self) -> impl Iterator<Item = SlotState> {
+        (0..self.entries.len()).filter_map(|index| Some(self.table.slot(index)?.state()))
     }
 
-    /// Workers serve requests: the next one that dies early is the first in a row.
+    /// Resets the crash back-off: workers have served requests.
     pub const fn note_turns(&mut self) {
         self.early_deaths = 0;
     }
 
-    /// A worker without work; one that is still making its instance when there is no other.
+    /// A free worker; one that is still making its instance if there is no other.
     #[must_use]
     pub fn idle(&self) -> Option<usize> {
         let mut making = None;
         for (index, worker, slot) in self.workers() {
-            let seen = slot.seen();
-            if worker.can_begin(seen) {
-                if seen.phase() != Phase::Making {
+            let state = slot.state();
+            if worker.can_begin(state) {
+                if state.phase() != Phase::Making {
                     return Some(index);
                 }
                 making.get_or_insert(index);
@@ -306,30 +321,31 @@ impl<F: Fork> Pool<F> {
         making
     }
 
-    /// True when a worker that reads from connections has nothing to do, or is still making its instance.
+    /// True when a reader is free, or is still making its instance.
     #[must_use]
     pub fn has_free_reader(&self) -> bool {
-        self.readers().any(|(worker, slot)| worker.can_begin(slot.seen()))
+        self.readers().any(|(worker, slot)| worker.can_begin(slot.state()))
     }
 
     /// True when no worker has work.
     #[must_use]
     pub fn at_rest(&self) -> bool {
-        !self.workers().any(|(_, worker, slot)| worker.running.is_some() || slot.seen().is_busy())
+        !self.workers().any(|(_, worker, slot)| worker.running.is_some() || slot.state().is_busy())
     }
 
-    /// Hands work to an idle worker.
+    /// Assigns work to a free worker.
     ///
     /// # Errors
-    /// Gives it back when the worker has just died, or found something to do ([`None`]), or the work cannot be sent.
+    /// Gives the work back when the worker has just died or begun a request ([`None`]), or when the work cannot be
+    /// sent.
     pub fn assign(
         &mut self,
         index: usize,
         work: Work,
-        deadline: u64,
+        deadline: Deadline,
     ) -> Result<(), (Work, Option<LocalError>)> {
-        let (Some(Place::Taken(worker)), Some(slot)) =
-            (self.places.get_mut(index), self.board.slot(index))
+        let (Some(PoolEntry::Occupied(worker)), Some(slot)) =
+            (self.entries.get_mut(index), self.table.slot(index))
         else {
             return Err((work, None));
         };
@@ -338,44 +354,50 @@ impl<F: Fork> Pool<F> {
         let assignment = Assignment {
             request: Some(Request { target: String::new(), ..first.request.clone() }).into(),
             caller: handover::caller(&work),
-            deadline_mono_ns: deadline,
+            deadline_mono_ns: deadline.as_ns(),
             group: handover::group(&work).into(),
-            lends: work.calls().all(|incoming| incoming.lends),
-            connection: first.connection.0,
+            lends: work.calls().all(|incoming| incoming.connection.lends),
+            connection: first.connection.id.0,
             ..Assignment::default()
         };
-        let connection = [first.reply_to.as_fd()];
+        let connection = [first.connection.fd.as_fd()];
         let socket = worker.socket.as_fd();
-        match forward_frame(socket, &assignment, &first.payload, &connection, Some(0)) {
+        match forward_frame(
+            socket,
+            &assignment,
+            &first.payload,
+            &connection,
+            Some(Deadline::PASSED),
+        ) {
             Ok(()) => {
-                let (reply, others, unsent) = handover::rest(work);
-                worker.running = Some(Running { reply, others, deadline, expired: false, turn });
-                worker.unsent = unsent;
+                let (unsent, begun, expired) = (handover::rest(&work), false, false);
+                worker.running =
+                    Some(AssignedWork { work, unsent, deadline, begun, expired, turn });
                 self.early_deaths = 0;
-                // What does not go now is tried again when there is room, and then a fault is reported.
-                self.feed(index).or(Ok(()))
+                // What does not go now is tried again when there is room.
+                self.feed(index).map_err(|(work, error)| (work, Some(error)))
             }
-            // Its exit is on the way; until then its turn keeps others from giving it anything.
+            // Its exit follows; until then its state keeps it from being assigned anything.
             Err(LocalError::Socket(SocketError::Closed)) => Err((work, None)),
             Err(error) => {
-                slot.take_away(turn);
+                let _free_again = slot.unassign(turn);
                 look_again(worker);
                 Err((work, Some(error)))
             }
         }
     }
 
-    /// Lets workers read from a connection; false when not all of them can be told now.
-    pub fn share(&self, line: &Line) -> bool {
-        let envelope = envelope::Line {
-            connection: line.id.0,
-            caller: line.caller.clone(),
-            lends: line.lends,
-            ..envelope::Line::default()
+    /// Lets workers read from a connection; false if some cannot be told now.
+    pub fn share(&self, connection: &CallerConnection) -> bool {
+        let envelope = envelope::SharedConnection {
+            connection: connection.id.0,
+            caller: connection.caller.clone(),
+            lends: connection.lends,
+            ..envelope::SharedConnection::default()
         };
         let told = self.readers().filter(|(worker, _)| {
-            let (socket, extra) = (worker.socket.as_fd(), [line.fd.as_fd()]);
-            match send_frame(socket, &envelope, b"", &extra, Some(0)) {
+            let (socket, extra) = (worker.socket.as_fd(), [connection.fd.as_fd()]);
+            match send_frame(socket, &envelope, b"", &extra, Some(Deadline::PASSED)) {
                 // Its exit is on the way.
                 Ok(()) | Err(LocalError::Socket(SocketError::Closed)) => true,
                 Err(_no_room) => false,
@@ -384,65 +406,66 @@ impl<F: Fork> Pool<F> {
         told.count() == self.readers().count()
     }
 
-    /// Workers at these places have had the same request for long: another one leads.
-    pub fn note_long(&self, places: impl Iterator<Item = usize>) {
-        if self.board.control().set_long(places) {
+    /// Records the workers with long-running requests; none of them stays leader.
+    pub fn note_long_running(&self, entries: impl Iterator<Item = usize>) {
+        if self.table.control().set_long_running(entries) {
             self.wakeup.wake_one();
         }
     }
 
-    /// The leader does not read from the connections: another worker is to lead.
+    /// Replaces a leader that does not read from the connections.
     pub fn depose_leader(&self) {
-        if self.board.control().depose_leader() {
+        if self.table.control().depose_leader() {
             self.wakeup.wake_one();
         }
     }
 
-    /// A signal stopped or continued a process: a stopped worker gets no work, and another one leads.
+    /// Records that a signal stopped or continued a process. A stopped worker gets no work and loses the lead.
     pub fn set_stopped(&mut self, pid: Pid, stopped: bool) {
-        let workers = self.places.iter_mut().enumerate();
-        let place = workers.filter_map(|(index, place)| match place {
-            Place::Taken(worker) if worker.pid == pid => Some((index, worker)),
+        let workers = self.entries.iter_mut().enumerate();
+        let entry = workers.filter_map(|(index, entry)| match entry {
+            PoolEntry::Occupied(worker) if worker.pid == pid => Some((index, worker)),
             _ => None,
         });
-        for (index, worker) in place {
+        for (index, worker) in entry {
             worker.stopped = stopped;
-            if stopped && self.board.slot(index).is_some_and(|slot| slot.lose_lead()) {
+            if stopped && self.table.slot(index).is_some_and(|slot| slot.revoke_lead()) {
                 self.wakeup.wake_one();
             }
         }
     }
 
-    /// A connection has ended: wakes its readers that are followers, which look before they sleep again.
+    /// A connection has ended: wakes the readers, which close their copies before they sleep again.
     pub fn unshare(&self) {
         self.readers().for_each(|(worker, _)| look_again(worker));
     }
 
-    /// Workers read from connections, or only init does.
-    pub fn set_gate(&self, open: bool) {
-        if self.board.control().set_gate(open) && open {
-            let parked = |slot: &Slot<'_>| slot.seen().phase() == Phase::Parked;
+    /// Enables or disables direct reads.
+    pub fn set_direct_reads(&self, enabled: bool) {
+        if self.table.control().set_direct_reads(enabled) && enabled {
+            let parked = |slot: &WorkerSlot<'_>| slot.state().phase() == Phase::Parked;
             self.readers()
                 .filter(|(_, slot)| parked(slot))
                 .for_each(|(worker, _)| look_again(worker));
         }
     }
 
-    /// Kills workers whose requests are out of time; their exits follow. What a worker took itself may run until the time
-    /// that it first said, and no longer than `latest`.
-    pub fn expire(&mut self, now: u64, latest: Option<u64>) {
-        for (index, place) in self.places.iter_mut().enumerate() {
-            let (Place::Taken(worker), Some(slot)) = (place, self.board.slot(index)) else {
+    /// Kills workers whose deadlines have passed; their exits follow. A direct request has the deadline that its slot
+    /// showed first, and at most `latest`.
+    pub fn expire(&mut self, now: u64, latest: Option<Deadline>) {
+        for (index, entry) in self.entries.iter_mut().enumerate() {
+            let (PoolEntry::Occupied(worker), Some(slot)) = (entry, self.table.slot(index)) else {
                 continue;
             };
+            worker.note_assigned(slot);
             worker.note_taken(slot, latest);
             let over = match (&mut worker.running, worker.taken) {
-                (Some(running), _) if running.expired || running.deadline > now => false,
+                (Some(running), _) if running.expired || !running.deadline.has_passed(now) => false,
                 (Some(running), _) => {
                     running.expired = slot.expire(running.turn);
                     running.expired
                 }
-                (None, Some((turn, deadline))) => deadline <= now && slot.expire(turn),
+                (None, Some((turn, deadline))) => deadline.has_passed(now) && slot.expire(turn),
                 (None, None) => false,
             };
             if over {
@@ -452,65 +475,75 @@ impl<F: Fork> Pool<F> {
     }
 
     /// Takes out a worker that ended; `None` when the pid is no worker's.
-    pub fn remove(&mut self, pid: Pid, ending: Ending, now: u64) -> Option<Lost> {
+    pub fn remove(&mut self, pid: Pid, ending: Ending, now: u64) -> Option<LostWorker> {
         let index = self.workers().find(|(_, worker, _)| worker.pid == pid)?.0;
-        // It may have said "done" with its last breath.
+        // Its last messages may still be unread.
         let undelivered = self.read(index).undelivered;
-        let slot = self.board.slot(index)?;
-        let place = self.places.get_mut(index)?;
-        let Place::Taken(worker) = place else { return None };
-        let unbegun = !worker.unsent.is_empty();
+        let slot = self.table.slot(index)?;
+        let entry = self.entries.get_mut(index)?;
+        let PoolEntry::Occupied(worker) = entry else { return None };
         let starting = !worker.started;
-        let doing = Doing::of(worker.running.take(), slot);
-        let proven = slot.had_turns();
-        // Its successor may be long in coming.
-        if slot.vacate() {
+        let activity = WorkerActivity::of(worker.running.take(), slot);
+        let proven = slot.has_run();
+        // Its successor may be delayed by the back-off.
+        if slot.clear_role() {
             self.wakeup.wake_one();
         }
         self.watch.remove(worker.socket.as_fd());
         self.early_deaths = if proven { 0 } else { self.early_deaths.saturating_add(1) };
         let wait = if proven { 0 } else { backoff_ns(self.early_deaths) };
-        *place = Place::Empty { not_before: now.saturating_add(wait) };
-        Some(Lost { ending, doing, unbegun, starting, undelivered })
+        *entry = PoolEntry::Vacant { not_before: now.saturating_add(wait) };
+        Some(LostWorker { ending, activity, starting, undelivered })
     }
 
-    /// Ends every worker and gives back what they were doing.
-    pub fn kill_all(&mut self) -> Vec<Doing> {
+    /// Ends all workers and returns their activities.
+    pub fn kill_all(&mut self) -> Vec<WorkerActivity> {
         let mut left = Vec::new();
-        for (index, place) in self.places.iter_mut().enumerate() {
-            let empty = Place::Empty { not_before: u64::MAX };
-            if let (Place::Taken(mut worker), Some(slot)) =
-                (std::mem::replace(place, empty), self.board.slot(index))
+        for (index, entry) in self.entries.iter_mut().enumerate() {
+            let empty = PoolEntry::Vacant { not_before: u64::MAX };
+            if let (PoolEntry::Occupied(mut worker), Some(slot)) =
+                (std::mem::replace(entry, empty), self.table.slot(index))
             {
+                let running = worker.running.take();
+                let taken_back = running.as_ref().is_some_and(|it| slot.unassign(it.turn));
                 let _gone = kill(worker.pid, Signal::SIGKILL);
-                left.push(Doing::of(worker.running.take(), slot));
+                left.push(match running {
+                    Some(assigned) if taken_back => WorkerActivity::not_begun(assigned),
+                    running => WorkerActivity::of(running, slot),
+                });
             }
         }
         left
     }
 
-    /// When something is to be done without anybody saying so: a fork, a deadline.
+    /// The next time at which a fork or a deadline is due.
     #[must_use]
-    pub fn next_wakeup(&self) -> Option<u64> {
-        let forks = self.places.iter().filter_map(|place| match place {
-            Place::Empty { not_before } => Some(*not_before),
-            Place::Taken(_) => None,
+    pub fn next_wakeup(&self) -> Option<Deadline> {
+        let forks = self.entries.iter().filter_map(|entry| match entry {
+            PoolEntry::Vacant { not_before } => Some(Deadline::at_ns(*not_before)),
+            PoolEntry::Occupied(_) => None,
         });
         let deadlines = self.workers().filter_map(|(_, worker, slot)| match &worker.running {
             Some(running) => (!running.expired).then_some(running.deadline),
             None => {
                 let (turn, deadline) = worker.taken?;
-                (slot.seen() == turn).then_some(deadline)
+                (slot.state() == turn).then_some(deadline)
             }
         });
         forks.chain(deadlines).min()
     }
 }
 
-/// Wakes a worker that waits for init, or is a follower.
-fn look_again(worker: &Worker) {
+/// Wakes a worker that waits for init, or that is a follower.
+fn look_again(worker: &WorkerProcess) {
     // One without room for it has other messages to be woken by; one that is gone is noticed by its exit.
-    let _unsent = send_frame(worker.socket.as_fd(), &envelope::Line::default(), b"", &[], Some(0));
+    let _unsent = send_frame(
+        worker.socket.as_fd(),
+        &envelope::SharedConnection::default(),
+        b"",
+        &[],
+        Some(Deadline::PASSED),
+    );
 }
 
 fn backoff_ns(deaths: u32) -> u64 {

@@ -1,21 +1,23 @@
-//! A primary: one worker runs the entry once; init passes on signals and its end.
+//! Sandbox init of a primary: one worker runs the entry once. Init forwards signals to it and reports its exit code.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::sandbox::function_log::{full_stream, unread};
+use crate::sandbox::inherited::Sandbox;
 use crate::sandbox::messages::{WORKER_MESSAGE_MAX, WorkerMessage};
-use crate::sandbox::stderr;
-use crate::sys::clock::monotonic_ns;
-use crate::sys::seqpacket::{self, Deadline};
+use crate::sandbox::{exit_codes, stderr};
+use crate::sys::clock::{Deadline, monotonic_ns};
+use crate::sys::seqpacket;
 use crate::vm::Module;
 use crate::wire::control::{self, SandboxMessage};
 
+use super::poll_timeout;
 use super::signals::{Change, Ending, Signals, next_change};
-use super::{EXIT_START_FAILED, Sandbox, poll_timeout};
 
 /// Why init killed the worker.
 #[derive(Clone, Copy)]
@@ -30,28 +32,25 @@ pub fn run<M: Module>(sandbox: &Sandbox<M>, mut signals: Signals) -> i32 {
         Ok(forked) => forked,
         Err(error) => return sandbox.start_failed(&format!("no worker can be forked: {error}")),
     };
-    let deadline = sandbox
-        .launch
-        .timeout_ms
-        .map(|ms| monotonic_ns().saturating_add(ms.saturating_mul(1_000_000)));
+    let deadline = sandbox.launch.timeout_ms.map(|ms| Deadline::after(Duration::from_millis(ms)));
     let mut cause = None;
-    let mut link = Link { socket: Some(socket), start_failed: false };
+    let mut link = WorkerSocket { socket: Some(socket), start_failed: false };
     loop {
         link.pass_on(sandbox);
         while let Some((pid, change)) = next_change() {
             if let Change::Ended(ending) = change
                 && pid == worker
             {
-                // It may have said something with its last breath.
+                // It may have sent a message just before its end.
                 link.pass_on(sandbox);
                 return if link.start_failed {
-                    EXIT_START_FAILED
+                    exit_codes::START_FAILED
                 } else {
                     code(sandbox, ending, cause)
                 };
             }
         }
-        if cause.is_none() && deadline.is_some_and(|deadline| deadline <= monotonic_ns()) {
+        if cause.is_none() && deadline.is_some_and(|deadline| deadline.has_passed(monotonic_ns())) {
             cause = Some(Cause::OutOfTime);
             end(worker);
         }
@@ -67,20 +66,20 @@ fn end(worker: Pid) {
     let _gone = kill(worker, Signal::SIGKILL);
 }
 
-fn wait(signals: &Signals, socket: Option<&OwnedFd>, wakeup: Deadline) {
+fn wait(signals: &Signals, socket: Option<&OwnedFd>, wakeup: Option<Deadline>) {
     let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
     fds.extend(socket.map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)));
     let _interrupted = poll(&mut fds, poll_timeout(wakeup));
 }
 
-/// What the worker said so far.
-struct Link {
+/// The worker's messages so far.
+struct WorkerSocket {
     /// `None` once the worker closed its end: its exit follows, and only signals are waited for.
     socket: Option<OwnedFd>,
     start_failed: bool,
 }
 
-impl Link {
+impl WorkerSocket {
     /// Passes what the worker says on to the shim.
     fn pass_on<M: Module>(&mut self, sandbox: &Sandbox<M>) {
         let mut buffer = [0; WORKER_MESSAGE_MAX];

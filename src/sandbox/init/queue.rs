@@ -1,85 +1,87 @@
-//! Requests that wait for a worker, in order, each until its deadline or its callers' end. Bounded in number, in bytes
-//! of init's memory, and in init's descriptors.
+//! The queue of sandbox init: requests that wait for a worker, in order of arrival, until their deadline or until their
+//! callers are gone. Bounded in number, in bytes of init's memory, and in init's descriptors. Pure.
 
 use std::collections::VecDeque;
+
+use crate::sys::clock::Deadline;
 
 /// Most bytes of payloads that wait; less in a container with a small memory limit.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// What waits.
-pub trait Item {
+/// A request that can wait in the queue.
+pub trait QueueItem {
     /// Names a connection that it came over.
     type Connection;
 
-    /// Notes that a connection has ended; true when nobody waits for the item any more.
+    /// Notes that a connection has ended; true when no caller waits for the item any more.
     fn lose(&mut self, connection: &Self::Connection) -> bool;
 
-    /// What it takes of init while it waits.
-    fn load(&self) -> Load;
+    /// The resources of init that it holds while it waits.
+    fn load(&self) -> QueueUsage;
 }
 
-/// What items take of init.
+/// Resources of init that waiting items hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Load {
+pub struct QueueUsage {
     /// Memory for payloads that came in frames.
     pub bytes: u64,
     /// Descriptors of payloads that came as segments.
     pub descriptors: usize,
 }
 
-/// What a queue holds at most.
+/// The limits of a queue.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct QueueLimits {
     /// Items.
     pub items: usize,
-    /// What they take.
-    pub load: Load,
+    /// The resources that they hold.
+    pub load: QueueUsage,
 }
 
-impl Bounds {
+impl QueueLimits {
     /// For `items` requests in a container with this memory limit, whose init may hold as many descriptors for them.
     pub fn within(items: usize, memory_max: Option<u64>, descriptors: usize) -> Self {
         let bytes = memory_max.map_or(BYTES_MAX, |max| BYTES_MAX.min(max / 8));
-        Self { items, load: Load { bytes, descriptors } }
+        Self { items, load: QueueUsage { bytes, descriptors } }
     }
 }
 
 /// Why an item does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Full {
-    /// As many items wait as may.
+pub enum QueueFull {
+    /// The maximum number of items wait.
     Items,
-    /// Those that wait take too many bytes, or too many descriptors.
-    Load,
+    /// The waiting items would hold too many bytes or descriptors.
+    Usage,
 }
 
 /// A bounded queue of `T`.
 #[derive(Debug)]
 pub struct Queue<T> {
-    waiting: VecDeque<Waiting<T>>,
-    bounds: Bounds,
-    load: Load,
+    waiting: VecDeque<QueueEntry<T>>,
+    bounds: QueueLimits,
+    load: QueueUsage,
 }
 
 /// An item and how long it may wait.
 #[derive(Debug)]
-pub struct Waiting<T> {
-    /// `CLOCK_MONOTONIC` nanoseconds.
-    pub deadline: u64,
+pub struct QueueEntry<T> {
+    /// It waits no longer.
+    pub deadline: Deadline,
     /// The request.
     pub item: T,
 }
 
-impl<T: Item> Queue<T> {
+impl<T: QueueItem> Queue<T> {
     /// An empty queue.
     #[must_use]
-    pub const fn new(bounds: Bounds) -> Self {
-        Self { waiting: VecDeque::new(), bounds, load: Load { bytes: 0, descriptors: 0 } }
+    pub const fn new(bounds: QueueLimits) -> Self {
+        Self { waiting: VecDeque::new(), bounds, load: QueueUsage { bytes: 0, descriptors: 0 } }
     }
 
-    /// What it holds at most.
+    /// The limits.
     #[must_use]
-    pub const fn bounds(&self) -> Bounds {
+    pub const fn bounds(&self) -> QueueLimits {
         self.bounds
     }
 
@@ -87,59 +89,59 @@ impl<T: Item> Queue<T> {
     ///
     /// # Errors
     /// Gives it back when it does not fit. One that is alone fits whatever it takes.
-    pub fn push(&mut self, waiting: Waiting<T>) -> Result<(), (Waiting<T>, Full)> {
+    pub fn push(&mut self, waiting: QueueEntry<T>) -> Result<(), (QueueEntry<T>, QueueFull)> {
         if self.waiting.len() >= self.bounds.items {
-            return Err((waiting, Full::Items));
+            return Err((waiting, QueueFull::Items));
         }
         let load = self.load.and(waiting.item.load());
-        let Load { bytes, descriptors } = self.bounds.load;
+        let QueueUsage { bytes, descriptors } = self.bounds.load;
         let exceeds = load.bytes > bytes || load.descriptors > descriptors;
         if exceeds && !self.waiting.is_empty() {
-            return Err((waiting, Full::Load));
+            return Err((waiting, QueueFull::Usage));
         }
         self.load = load;
         self.waiting.push_back(waiting);
         Ok(())
     }
 
-    /// Puts back an item that [`Self::pop`] gave, first in line; it has its place whatever the bounds.
-    pub fn put_back(&mut self, waiting: Waiting<T>) {
+    /// Puts an item that [`Self::pop`] returned back to the front, whatever the limits.
+    pub fn put_back(&mut self, waiting: QueueEntry<T>) {
         self.load = self.load.and(waiting.item.load());
         self.waiting.push_front(waiting);
     }
 
     /// How many items still fit.
     #[must_use]
-    pub fn places(&self) -> usize {
+    pub fn free_slots(&self) -> usize {
         self.bounds.items.saturating_sub(self.waiting.len())
     }
 
     /// The item that waits longest.
-    pub fn pop(&mut self) -> Option<Waiting<T>> {
+    pub fn pop(&mut self) -> Option<QueueEntry<T>> {
         self.take_out(0)
     }
 
     /// Takes out an item whose deadline is not after `now`.
-    pub fn pop_expired(&mut self, now: u64) -> Option<Waiting<T>> {
-        self.take_out(self.waiting.iter().position(|waiting| waiting.deadline <= now)?)
+    pub fn pop_expired(&mut self, now: u64) -> Option<QueueEntry<T>> {
+        self.take_out(self.waiting.iter().position(|waiting| waiting.deadline.has_passed(now))?)
     }
 
-    fn take_out(&mut self, index: usize) -> Option<Waiting<T>> {
+    fn take_out(&mut self, index: usize) -> Option<QueueEntry<T>> {
         let waiting = self.waiting.remove(index)?;
         self.load = self.load.without(waiting.item.load());
         Some(waiting)
     }
 
-    /// Drops what nobody waits for any more when `connection` has ended.
+    /// Drops the items whose last caller was on `connection`, which has ended.
     pub fn forget(&mut self, connection: &T::Connection) {
         self.waiting.retain_mut(|waiting| !waiting.item.lose(connection));
         let loads = self.waiting.iter().map(|waiting| waiting.item.load());
-        self.load = loads.fold(Load::default(), Load::and);
+        self.load = loads.fold(QueueUsage::default(), QueueUsage::and);
     }
 
     /// The next deadline.
     #[must_use]
-    pub fn next_deadline(&self) -> Option<u64> {
+    pub fn next_deadline(&self) -> Option<Deadline> {
         self.waiting.iter().map(|waiting| waiting.deadline).min()
     }
 
@@ -150,7 +152,7 @@ impl<T: Item> Queue<T> {
     }
 }
 
-impl Load {
+impl QueueUsage {
     /// Of both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
@@ -176,7 +178,7 @@ mod tests {
     #[derive(Debug)]
     struct Letter(char, u8);
 
-    impl Item for Letter {
+    impl QueueItem for Letter {
         type Connection = u8;
 
         fn lose(&mut self, connection: &u8) -> bool {
@@ -184,18 +186,19 @@ mod tests {
         }
 
         /// As many bytes as its place in the alphabet, and a descriptor when it is a capital.
-        fn load(&self) -> Load {
+        fn load(&self) -> QueueUsage {
             let bytes = u64::from(self.0.to_ascii_lowercase() as u8 - b'a' + 1);
-            Load { bytes, descriptors: usize::from(self.0.is_ascii_uppercase()) }
+            QueueUsage { bytes, descriptors: usize::from(self.0.is_ascii_uppercase()) }
         }
     }
 
     fn queue(items: usize) -> Queue<Letter> {
-        Queue::new(Bounds { items, load: Load { bytes: 30, descriptors: 2 } })
+        Queue::new(QueueLimits { items, load: QueueUsage { bytes: 30, descriptors: 2 } })
     }
 
-    fn waiting(connection: u8, deadline: u64, item: char) -> Waiting<Letter> {
-        Waiting { deadline, item: Letter(item, connection) }
+    fn waiting(connection: u8, deadline: u64, item: char) -> QueueEntry<Letter> {
+        let deadline = Deadline::at_ns(deadline);
+        QueueEntry { deadline, item: Letter(item, connection) }
     }
 
     #[test]
@@ -204,7 +207,7 @@ mod tests {
         queue.push(waiting(1, 10, 'a')).unwrap();
         queue.push(waiting(1, 10, 'b')).unwrap();
         let (refused, why) = queue.push(waiting(1, 10, 'c')).unwrap_err();
-        assert_eq!((refused.item.0, why), ('c', Full::Items));
+        assert_eq!((refused.item.0, why), ('c', QueueFull::Items));
         let first = queue.pop().unwrap();
         assert_eq!(first.item.0, 'a');
         queue.push(waiting(2, 10, 'd')).unwrap();
@@ -216,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_fits_into_no_places() {
+    fn nothing_fits_without_slots() {
         assert!(queue(0).push(waiting(1, 1, 'a')).is_err());
     }
 
@@ -226,7 +229,7 @@ mod tests {
         for (connection, deadline, item) in [(1, 30, 'a'), (2, 10, 'b'), (1, 20, 'c')] {
             queue.push(waiting(connection, deadline, item)).unwrap();
         }
-        assert_eq!(queue.next_deadline(), Some(10));
+        assert_eq!(queue.next_deadline(), Some(Deadline::at_ns(10)));
         assert!(queue.pop_expired(9).is_none());
         assert_eq!(queue.pop_expired(10).unwrap().item.0, 'b');
         queue.forget(&1);
@@ -236,19 +239,19 @@ mod tests {
     #[test]
     fn what_waits_is_bounded_in_bytes_and_descriptors_too() {
         let mut queue = queue(100);
-        let why = |refused: Result<(), (Waiting<Letter>, Full)>| refused.unwrap_err().1;
+        let why = |refused: Result<(), (QueueEntry<Letter>, QueueFull)>| refused.unwrap_err().1;
         queue.push(waiting(1, 10, 'z')).unwrap();
-        assert_eq!(why(queue.push(waiting(1, 10, 'e'))), Full::Load, "31 bytes");
+        assert_eq!(why(queue.push(waiting(1, 10, 'e'))), QueueFull::Usage, "31 bytes");
         queue.push(waiting(2, 10, 'd')).unwrap();
-        assert_eq!(why(queue.push(waiting(1, 10, 'a'))), Full::Load, "31 bytes");
+        assert_eq!(why(queue.push(waiting(1, 10, 'a'))), QueueFull::Usage, "31 bytes");
         assert_eq!(queue.pop().unwrap().item.0, 'z');
         queue.push(waiting(2, 20, 'B')).unwrap();
         queue.push(waiting(1, 20, 'A')).unwrap();
-        assert_eq!(why(queue.push(waiting(1, 20, 'C'))), Full::Load, "three descriptors");
+        assert_eq!(why(queue.push(waiting(1, 20, 'C'))), QueueFull::Usage, "three descriptors");
         queue.forget(&2);
         queue.push(waiting(1, 20, 'C')).unwrap();
         assert_eq!(queue.pop_expired(20).unwrap().item.0, 'A');
         assert_eq!(queue.pop_expired(20).unwrap().item.0, 'C');
-        assert_eq!((queue.load, queue.is_empty()), (Load::default(), true));
+        assert_eq!((queue.load, queue.is_empty()), (QueueUsage::default(), true));
     }
 }

@@ -1,7 +1,7 @@
-//! Signals of sandbox init as a descriptor, and the children that ended.
+//! Signals of sandbox init as a descriptor, and the changes of its children.
 //!
-//! The signals are blocked, not handled: a pid 1 without handlers gets only those, and blocked ones are
-//! kept for the descriptor.
+//! The signals are blocked, not handled: a pid 1 without handlers does not get signals with a default action, but
+//! blocked ones are kept for the descriptor.
 
 use std::os::fd::{AsFd, BorrowedFd};
 

@@ -1,46 +1,45 @@
-//! What a worker is given: one call, or all calls of a group of parts.
+//! A piece of work for a worker: one call, or all calls of a group of parts. Runs in sandbox init.
 
 use std::collections::BTreeMap;
 use std::iter;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use crate::modes::local::receiver::ConnectionId;
-use crate::modes::local::{Incoming, outbox};
+use crate::modes::local::{ConnectionId, IncomingRequest, send_queue};
 use crate::modes::{CallError, Payload};
 
-use super::queue::{Item, Load};
+use super::queue::{QueueItem, QueueUsage};
 
-/// Where the end of one call goes.
-pub type Reply = outbox::Reply<Rc<OwnedFd>>;
-/// Answers for which their callers have no room.
-pub type Outbox = outbox::Outbox<Rc<OwnedFd>>;
+/// The target of one call's answer.
+pub type ReplyTarget = send_queue::ReplyTarget<Rc<OwnedFd>>;
+/// The answers that wait for room at their callers.
+pub type SendQueue = send_queue::SendQueue<Rc<OwnedFd>>;
 
-/// One invocation to be.
+/// The input of one invocation.
 #[derive(Debug)]
 pub enum Work {
     /// A call that is handled alone.
-    One(Box<Incoming>),
-    /// Parts that are handled together.
-    Group(Parts),
+    One(Box<IncomingRequest>),
+    /// GroupedCalls that are handled together.
+    Group(GroupedCalls),
 }
 
-/// Parts that are handled together; at least one.
+/// GroupedCalls that are handled together; at least one.
 #[derive(Debug)]
-pub struct Parts {
+pub struct GroupedCalls {
     /// How many there should be.
     pub expected: u32,
     /// Number of the first that is here.
     pub number: u32,
     /// That part.
-    pub first: Box<Incoming>,
+    pub first: Box<IncomingRequest>,
     /// The others with their numbers, ascending.
-    pub others: Vec<(u32, Box<Incoming>)>,
+    pub others: Vec<(u32, Box<IncomingRequest>)>,
 }
 
-impl Parts {
+impl GroupedCalls {
     /// The parts of a group by number; `None` when there are none.
-    pub fn of(expected: u32, calls: BTreeMap<u32, Box<Incoming>>) -> Option<Self> {
+    pub fn of(expected: u32, calls: BTreeMap<u32, Box<IncomingRequest>>) -> Option<Self> {
         let mut calls = calls.into_iter();
         let (number, first) = calls.next()?;
         Some(Self { expected, number, first, others: calls.collect() })
@@ -49,7 +48,7 @@ impl Parts {
 
 impl Work {
     /// The call that stands for all of it.
-    pub fn first(&self) -> &Incoming {
+    pub fn first(&self) -> &IncomingRequest {
         match self {
             Self::One(incoming) => incoming,
             Self::Group(parts) => &parts.first,
@@ -57,7 +56,7 @@ impl Work {
     }
 
     /// The other calls that wait for its end.
-    fn others(&self) -> &[(u32, Box<Incoming>)] {
+    pub fn others(&self) -> &[(u32, Box<IncomingRequest>)] {
         match self {
             Self::One(_) => &[],
             Self::Group(parts) => &parts.others,
@@ -65,43 +64,54 @@ impl Work {
     }
 
     /// Every call that waits for its end.
-    pub fn calls(&self) -> impl Iterator<Item = &Incoming> {
+    pub fn calls(&self) -> impl Iterator<Item = &IncomingRequest> {
         iter::once(self.first()).chain(self.others().iter().map(|(_, incoming)| &**incoming))
     }
 
-    /// Tells every caller that it will not run.
-    pub fn refuse(&self, error: &CallError, outbox: &mut Outbox) {
-        self.calls().for_each(|incoming| outbox.tell(&Reply::to(incoming), error));
+    /// Keeps only the callers that wait for its end.
+    pub fn drop_payloads(&mut self) {
+        let (first, others) = match self {
+            Self::One(incoming) => (incoming, &mut [][..]),
+            Self::Group(parts) => (&mut parts.first, &mut parts.others[..]),
+        };
+        for incoming in iter::once(first).chain(others.iter_mut().map(|(_, incoming)| incoming)) {
+            incoming.payload = Payload::Inline(Vec::new());
+        }
+    }
+
+    /// Answers every caller with an error.
+    pub fn refuse(&self, error: &CallError, send_queue: &mut SendQueue) {
+        self.calls().for_each(|incoming| send_queue.send_error(&ReplyTarget::to(incoming), error));
     }
 }
 
-impl Item for Work {
+impl QueueItem for Work {
     type Connection = ConnectionId;
 
     fn lose(&mut self, connection: &ConnectionId) -> bool {
-        // A complete group stays complete: its handler runs as long as anybody waits for it.
-        self.calls().all(|incoming| incoming.connection == *connection)
+        // A complete group stays complete: its handler runs as long as one caller waits for it.
+        self.calls().all(|incoming| incoming.connection.id == *connection)
     }
 
-    fn load(&self) -> Load {
-        self.calls().map(load).fold(Load::default(), Load::and)
+    fn load(&self) -> QueueUsage {
+        self.calls().map(load).fold(QueueUsage::default(), QueueUsage::and)
     }
 }
 
-/// What one call takes of init while it waits.
-fn load(incoming: &Incoming) -> Load {
+/// The resources of init that one waiting call holds.
+fn load(incoming: &IncomingRequest) -> QueueUsage {
     match &incoming.payload {
-        Payload::Inline(bytes) => Load { bytes: bytes.len() as u64, descriptors: 0 },
+        Payload::Inline(bytes) => QueueUsage { bytes: bytes.len() as u64, descriptors: 0 },
         // A leased one comes with its token.
         Payload::Segment(segment) => {
-            Load { bytes: 0, descriptors: 1 + usize::from(segment.token().is_some()) }
+            QueueUsage { bytes: 0, descriptors: 1 + usize::from(segment.token().is_some()) }
         }
     }
 }
 
-impl Reply {
+impl ReplyTarget {
     /// Of a request.
-    pub fn to(incoming: &Incoming) -> Self {
-        Self { reply_to: Rc::clone(&incoming.reply_to), id: incoming.id }
+    pub fn to(incoming: &IncomingRequest) -> Self {
+        Self { reply_to: Rc::clone(&incoming.connection.fd), id: incoming.id }
     }
 }

@@ -1,5 +1,5 @@
-//! A WASI command as the handler of a request: payload on stdin, response on stdout. stderr is the container's; a failing
-//! command's caller gets a copy of its end.
+//! A WASI command as the handler of a request: payload on stdin, response on stdout. stderr is the container's; a
+//! failing command's caller gets a copy of its end.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -14,7 +14,7 @@ use crate::sandbox::stderr;
 use crate::sys::process::redirect;
 use crate::sys::segment::Segment;
 use crate::sys::stderr_tail;
-use crate::vm::{End, Host, Instance};
+use crate::vm::{CommandEnd, Host, Instance};
 use crate::wire::control::FunctionLaunch;
 use crate::wire::frame::INLINE_MAX;
 
@@ -27,7 +27,7 @@ const STDOUT_TAIL_MAX: u64 = 1024;
 
 /// The container's own stdin and stdout, to return to after each request.
 #[derive(Debug)]
-pub struct Stdio {
+pub struct SavedStdio {
     stdin: OwnedFd,
     stdout: OwnedFd,
 }
@@ -45,7 +45,7 @@ fn os<E: Into<io::Error>>(operation: &'static str) -> impl Fn(E) -> StdioError {
     move |source| StdioError { operation, source: source.into() }
 }
 
-impl Stdio {
+impl SavedStdio {
     /// Remembers them.
     pub fn new() -> Result<Self, StdioError> {
         let duplicate = os("duplicating stdin and stdout");
@@ -67,7 +67,7 @@ pub fn run<I: Instance>(
     export: &str,
     payload: &Payload,
     host: &mut Host,
-    stdio: &Stdio,
+    stdio: &SavedStdio,
     launch: &FunctionLaunch,
 ) -> Result<Payload, CallError> {
     let internal = |error: StdioError| CallError::Internal { message: error.to_string() };
@@ -79,14 +79,14 @@ pub fn run<I: Instance>(
     stdio.restore().map_err(internal)?;
     let function = &launch.identity.function;
     match end {
-        End::Exited(0) => {}
-        End::Exited(code) => {
+        CommandEnd::Exited(0) => {}
+        CommandEnd::Exited(code) => {
             let said = last_words(&mut output).map_err(internal)?;
             return Err(CallError::Failed {
                 message: format!("{function}: exit code {code}{said}"),
             });
         }
-        End::Trapped(trap) => {
+        CommandEnd::Trapped(trap) => {
             stderr::try_line(&format!("{function}: {trap}"));
             let said = last_words(&mut output).map_err(internal)?;
             return Err(CallError::Trapped { message: format!("{function}: {trap}{said}") });

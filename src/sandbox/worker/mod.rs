@@ -1,15 +1,16 @@
-//! A worker: forked by sandbox init, runs one invocation at a time, each in a fresh instance.
+//! A worker: forked by sandbox init, runs one invocation at a time. Each finds an instance in its first
+//! state, unless `cwasi.isolation=instance` says that one instance serves all.
 //!
-//! A crash, an overflow of the stack or a missed deadline ends this process and is the error of the one
-//! request that it ran; init notices and forks another. The worker dies with init.
+//! A crash, a stack overflow or a missed deadline ends this process, and is the error of the one request that it ran.
+//! Init then forks another worker. The worker dies with init.
 #![expect(unsafe_code, reason = "closes every descriptor that it was not given")]
 
 mod command;
-mod pace;
 mod primary;
 mod replies;
 mod requests;
 mod secondary;
+mod service_time;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,7 +21,8 @@ use nix::unistd::Pid;
 
 use crate::dispatcher::call::DEFAULT_TIMEOUT_MS;
 use crate::dispatcher::{BrokerClient, Dispatcher, EmbeddedCalls, Settings};
-use crate::modes::local::Line;
+use crate::modes::local::CallerConnection;
+use crate::sys::clock::Deadline;
 use crate::sys::pool::SegmentPool;
 use crate::sys::process::{die_with_parent, exit_now, keep_only};
 use crate::sys::seqpacket::{self, SocketError};
@@ -28,92 +30,92 @@ use crate::sys::wakeup::Wakeup;
 use crate::vm::{Context, FunctionCalls, Host, InstanceSpec, Module, NotRenewed};
 use crate::wire::control::{self, FunctionLaunch};
 
-use super::board::Slot;
-use super::builder::EXIT_PANICKED;
-use super::files;
+use super::cause_chain::cause_chain;
 use super::function_log::GuestLog;
-use super::init::{EXIT_START_FAILED, Sandbox};
+use super::inherited::Sandbox;
 use super::messages::WorkerMessage;
-use super::stderr;
+use super::worker_table::WorkerSlot;
+use super::{exit_codes, files, stderr};
 
 /// Longest message of a failed start, in bytes.
 const MESSAGE_MAX: usize = 4 * 1024;
 
-/// What a worker works with.
+/// The state of a worker.
 struct Worker<'a, M> {
     launch: &'a FunctionLaunch,
     module: &'a M,
-    /// Init's other end is the worker's slot.
+    /// The socket to init.
     init: Rc<OwnedFd>,
     host: Host,
     spec: InstanceSpec,
-    /// It has told init that it makes instances anew.
+    /// True after it reported to init that it makes a new instance for each request.
     not_renewed_told: bool,
 }
 
-/// What a secondary's worker begins with.
+/// What sandbox init passes to a secondary's worker.
 #[derive(Debug)]
-pub struct Seat<'a> {
-    /// Where it says what it does.
-    pub slot: Slot<'a>,
-    /// Connections that it may read from.
-    pub lines: Vec<Line>,
-    /// The one of all workers, by which they call each other.
+pub struct WorkerSetup<'a> {
+    /// The worker's slot in the worker table.
+    pub slot: WorkerSlot<'a>,
+    /// The connections that it may read from.
+    pub connections: Vec<CallerConnection>,
+    /// Wakes a follower; shared by all workers.
     pub wakeup: Wakeup,
 }
 
-/// The worker's life, in the child that init just forked. `socket` leads to init, whose pid is `parent`. Secondaries'
-/// workers have a seat.
+/// Runs the worker in the child that init has just forked. `socket` leads to init, whose pid is `parent`. Only workers
+/// of secondaries have a `setup`.
 pub fn enter<M: Module>(
     sandbox: &Sandbox<M>,
     parent: Pid,
     socket: OwnedFd,
-    seat: Option<Seat<'_>>,
+    setup: Option<WorkerSetup<'_>>,
 ) -> ! {
     let _unnamed = nix::sys::prctl::set_name(c"cwasi-worker");
     // A panic must not unwind into init's frames, whose descriptors are closed here.
-    let code = catch_unwind(AssertUnwindSafe(|| live(sandbox, parent, socket, seat)));
-    exit_now(code.unwrap_or(EXIT_PANICKED))
+    let code = catch_unwind(AssertUnwindSafe(|| live(sandbox, parent, socket, setup)));
+    exit_now(code.unwrap_or(exit_codes::PANICKED))
 }
 
 fn live<M: Module>(
     sandbox: &Sandbox<M>,
     parent: Pid,
     socket: OwnedFd,
-    seat: Option<Seat<'_>>,
+    setup: Option<WorkerSetup<'_>>,
 ) -> i32 {
-    match set_up(sandbox, parent, socket, seat) {
-        Ok((broker, init, seat)) => {
+    match set_up(sandbox, parent, socket, setup) {
+        Ok((broker, init, setup)) => {
             let worker = Worker::new(sandbox, broker, init);
-            match seat {
+            match setup {
                 None => primary::run(worker),
-                Some(seat) => secondary::run(worker, seat),
+                Some(setup) => secondary::run(worker, setup),
             }
         }
         Err(error) => {
             stderr::line(&format!("a worker of {} cannot start: {error}", sandbox.launch.identity));
-            EXIT_START_FAILED
+            exit_codes::START_FAILED
         }
     }
 }
 
-/// Leaves the worker with stdio, the broker, its socket to init, the function's log, and its callers' connections.
+/// Closes all descriptors but stdio, the broker, the socket to init, the function's log, the wake-up, and the callers'
+/// connections.
 fn set_up<'s, M>(
     sandbox: &Sandbox<M>,
     parent: Pid,
     socket: OwnedFd,
-    seat: Option<Seat<'s>>,
-) -> std::io::Result<(OwnedFd, OwnedFd, Option<Seat<'s>>)> {
+    setup: Option<WorkerSetup<'s>>,
+) -> std::io::Result<(OwnedFd, OwnedFd, Option<WorkerSetup<'s>>)> {
     die_with_parent(parent)?;
     SigSet::empty().thread_set_mask()?;
     let log = stderr::log().ok_or(std::io::ErrorKind::NotFound)?;
     let mut given = vec![sandbox.broker.try_clone()?, socket, log.share()?];
     let mut callers = Vec::new();
-    let slot = match seat {
+    let slot = match setup {
         None => None,
-        Some(Seat { slot, lines, wakeup }) => {
+        Some(WorkerSetup { slot, connections, wakeup }) => {
             given.push(wakeup.share()?);
-            for Line { id, fd, caller, lends } in lines {
+            for CallerConnection { id, fd, caller, lends } in connections {
                 given.push(fd.try_clone()?);
                 callers.push((id, caller, lends));
                 // Its number is closed below.
@@ -134,10 +136,15 @@ fn set_up<'s, M>(
     // The number that it had was closed with the others.
     std::mem::forget(log);
     let Some((slot, wakeup)) = slot.zip(kept.next()) else { return Ok((broker, init, None)) };
-    let lines = callers.into_iter().zip(kept);
-    let lines = lines.map(|((id, caller, lends), fd)| Line { id, fd: fd.into(), caller, lends });
-    let seat = Seat { slot, lines: lines.collect(), wakeup: wakeup.into() };
-    Ok((broker, init, Some(seat)))
+    let connections = callers.into_iter().zip(kept);
+    let connections = connections.map(|((id, caller, lends), fd)| CallerConnection {
+        id,
+        fd: fd.into(),
+        caller,
+        lends,
+    });
+    let setup = WorkerSetup { slot, connections: connections.collect(), wakeup: wakeup.into() };
+    Ok((broker, init, Some(setup)))
 }
 
 impl<'a, M: Module> Worker<'a, M> {
@@ -178,19 +185,24 @@ impl<'a, M: Module> Worker<'a, M> {
         }
     }
 
-    /// Tells init; false when init is gone, and then this process is about to go too.
+    /// Sends init a message. Returns false when init is gone; this process then ends too.
     fn tell(&self, message: &WorkerMessage) -> bool {
         seqpacket::send(self.init.as_fd(), &[&control::encode(message)], &[], None).is_ok()
     }
 
-    /// Wakes init with a message whose text it could do without; false when init is gone. An init whose socket is full has
-    /// other messages to be woken by.
+    /// Wakes init with a message that may be lost: when the socket is full, other messages wake init. Returns false
+    /// when init is gone.
     fn nudge(&self, message: &WorkerMessage) -> bool {
-        let sent = seqpacket::send(self.init.as_fd(), &[&control::encode(message)], &[], Some(0));
+        let sent = seqpacket::send(
+            self.init.as_fd(),
+            &[&control::encode(message)],
+            &[],
+            Some(Deadline::PASSED),
+        );
         matches!(sent, Ok(()) | Err(SocketError::Deadline))
     }
 
-    /// Tells init why it makes instances anew, once.
+    /// Tells init once why the worker makes a new instance for each request.
     fn tell_not_renewed(&mut self, reason: NotRenewed) {
         if !std::mem::replace(&mut self.not_renewed_told, true) {
             let function = &self.launch.identity.function;
@@ -200,11 +212,11 @@ impl<'a, M: Module> Worker<'a, M> {
         }
     }
 
-    /// Tells init that there will be no instance; returns the exit code.
+    /// Tells init that no instance can be made; returns the exit code.
     fn start_failed(&self, error: &dyn std::error::Error) -> i32 {
-        let mut message = super::builder::chain(error);
+        let mut message = cause_chain(error);
         message.truncate(message.floor_char_boundary(MESSAGE_MAX));
         self.tell(&WorkerMessage::StartFailed { message });
-        EXIT_START_FAILED
+        exit_codes::START_FAILED
     }
 }

@@ -1,10 +1,9 @@
 //! A primary's worker: runs the entry once, on the container's own stdio.
 
-use crate::sandbox::init::EXIT_TRAPPED;
 use crate::sandbox::messages::WorkerMessage;
-use crate::sandbox::stderr;
+use crate::sandbox::{exit_codes, stderr};
 use crate::sys::random::bytes16;
-use crate::vm::{Context, End, Instance, Module};
+use crate::vm::{CommandEnd, Context, Instance, Module};
 use crate::wire::control::Entry;
 
 use super::Worker;
@@ -22,7 +21,7 @@ pub fn run<M: Module>(mut worker: Worker<'_, M>) -> i32 {
         Err(error) => return worker.start_failed(&error),
     };
     if !worker.tell(&WorkerMessage::Ready) {
-        return EXIT_TRAPPED;
+        return exit_codes::TRAPPED;
     }
     let id = bytes16();
     let invocation_id = hex::encode(id);
@@ -32,10 +31,10 @@ pub fn run<M: Module>(mut worker: Worker<'_, M>) -> i32 {
     let end = instance.run_command(export, &mut worker.host);
     worker.host.end();
     match end {
-        End::Exited(code) => i32::try_from(code & EXIT_MASK).unwrap_or(i32::MAX),
-        End::Trapped(trap) => {
+        CommandEnd::Exited(code) => i32::try_from(code & EXIT_MASK).unwrap_or(i32::MAX),
+        CommandEnd::Trapped(trap) => {
             stderr::line(&format!("{}: {trap}", worker.launch.identity.function));
-            EXIT_TRAPPED
+            exit_codes::TRAPPED
         }
     }
 }

@@ -1,30 +1,28 @@
-//! Where the end of an invocation goes: to its caller, or to the callers of all parts of a group.
+//! The answer of an invocation: sent to its caller, or to the callers of all parts of a group. Runs in workers.
 //!
-//! A worker never waits for a caller to read. What a caller's connection has no room for goes to init, which waits with
-//! its [outbox](crate::modes::local::outbox) and bounds what waits there.
+//! A worker never waits for a caller to read. It hands answers for which a connection has no room to init, which keeps
+//! them in its bounded [send queue](crate::modes::local::send_queue).
 
 use std::iter;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::time::Duration;
 
 use cwasi_abi::INLINE_MAX;
 
-use crate::modes::local::receiver::ConnectionId;
 use crate::modes::local::{
-    Answer, LocalError, error_text, found_no_room, respond_with, send_as_is,
+    CallResult, ConnectionId, LocalError, error_text, found_no_room, respond_with, send_as_is,
 };
-use crate::modes::{CallError, Outgoing, Payload};
-use crate::sandbox::messages::TOO_MANY_DESCRIPTORS;
+use crate::modes::{CallError, OutgoingPayload, Overload, Payload};
 use crate::sandbox::stderr;
-use crate::sys::clock::monotonic_ns;
+use crate::sys::clock::Deadline;
 use crate::sys::pool::SegmentPool;
 use crate::sys::segment::{Segment, SegmentError};
-use crate::sys::seqpacket::Deadline;
-use crate::wire::envelope::{Outcome, Undelivered};
+use crate::wire::envelope::{CallStatus, Undelivered};
 use crate::wire::ids::CallId;
 
-/// How long a worker tries to hand a segment to init while too many descriptors are on their way, in nanoseconds.
-const HAND_OVER_MAX_NS: u64 = 100_000_000;
+/// How long a worker tries to hand a segment to init while too many descriptors are on their way.
+const HAND_OVER_MAX: Duration = Duration::from_millis(100);
 
 /// A caller's connection.
 #[derive(Debug)]
@@ -46,9 +44,9 @@ pub struct Replies {
     more: Vec<Destination>,
     /// Whether the answer may be lent to every caller.
     lends: bool,
-    /// What it is lent from.
+    /// The pool from which it is lent.
     pool: Option<SegmentPool>,
-    /// Takes what callers have no room for.
+    /// Takes the answers for which callers have no room.
     init: Rc<OwnedFd>,
 }
 
@@ -96,32 +94,32 @@ impl Replies {
         iter::once((&self.caller, self.id)).chain(others)
     }
 
-    /// Sends the end to everybody. Nobody waits for it after `deadline`.
-    pub fn send(&self, answer: &Answer, deadline: Deadline) {
+    /// Sends the answer to all callers. They stop waiting at `deadline`.
+    pub fn send(&self, answer: &CallResult, deadline: Option<Deadline>) {
         match answer {
             Ok(Payload::Segment(segment)) if segment.token().is_some() && !self.lends => {
                 match segment.sealed_copy() {
                     Ok(copy) => self.send_as_is(
-                        Outcome::ANSWERED,
-                        Outgoing::Segment((&copy).into()),
+                        CallStatus::ANSWERED,
+                        OutgoingPayload::Segment((&copy).into()),
                         deadline,
                     ),
                     Err(error) => report(Err(error.into())),
                 }
             }
-            Ok(payload) => self.send_as_is(Outcome::ANSWERED, payload.outgoing(), deadline),
+            Ok(payload) => self.send_as_is(CallStatus::ANSWERED, payload.outgoing(), deadline),
             Err(error) => {
                 let text = error_text(error);
-                let content = Outgoing::Bytes(text.as_bytes());
+                let content = OutgoingPayload::Bytes(text.as_bytes());
                 self.send_as_is(error.outcome(), content, deadline);
             }
         }
     }
 
     /// Sends a response straight from linear memory to the socket or segment; one segment for all callers.
-    pub fn send_bytes(&self, bytes: &[u8], deadline: Deadline) {
+    pub fn send_bytes(&self, bytes: &[u8], deadline: Option<Deadline>) {
         if bytes.len() <= INLINE_MAX {
-            return self.send_as_is(Outcome::ANSWERED, Outgoing::Bytes(bytes), deadline);
+            return self.send_as_is(CallStatus::ANSWERED, OutgoingPayload::Bytes(bytes), deadline);
         }
         match self.copy_of(bytes) {
             Ok(segment) => self.send(&Ok(Payload::Segment(segment)), deadline),
@@ -134,9 +132,15 @@ impl Replies {
         lent.map_or_else(|| Segment::copy_of(bytes), Ok)
     }
 
-    fn send_as_is(&self, outcome: Outcome, content: Outgoing<'_>, deadline: Deadline) {
+    fn send_as_is(
+        &self,
+        outcome: CallStatus,
+        content: OutgoingPayload<'_>,
+        deadline: Option<Deadline>,
+    ) {
         for (destination, id) in self.all() {
-            let sent = respond_with(destination.fd.as_fd(), id, outcome, content, Some(0));
+            let sent =
+                respond_with(destination.fd.as_fd(), id, outcome, content, Some(Deadline::PASSED));
             if found_no_room(&sent) {
                 self.hand_over(destination.connection, id, outcome, content, deadline);
             } else {
@@ -145,35 +149,41 @@ impl Replies {
         }
     }
 
-    /// Lets init send an answer when its caller has read others.
+    /// Hands an answer to init, which sends it when the caller has read others.
     fn hand_over(
         &self,
         connection: ConnectionId,
         id: CallId,
-        outcome: Outcome,
-        content: Outgoing<'_>,
-        deadline: Deadline,
+        outcome: CallStatus,
+        content: OutgoingPayload<'_>,
+        deadline: Option<Deadline>,
     ) {
         let undelivered = Undelivered {
             call_id: id.0.to_vec(),
             errno: outcome.errno,
             detail: outcome.detail.into(),
             connection: connection.0,
-            deadline_mono_ns: deadline.unwrap_or(0),
+            deadline_mono_ns: Deadline::to_field(deadline),
             ..Undelivered::default()
         };
-        // Init reads always. Only descriptors may have to wait, for other processes of this user.
-        let until = monotonic_ns().saturating_add(HAND_OVER_MAX_NS);
-        let until = matches!(content, Outgoing::Segment(_)).then_some(until);
+        // Init always reads. Only descriptors may have to wait, because the kernel bounds them per user.
+        let until =
+            matches!(content, OutgoingPayload::Segment(_)).then(|| Deadline::after(HAND_OVER_MAX));
         let sent = send_as_is(self.init(), &undelivered, content, &[], until);
         if !found_no_room(&sent) {
             return report(sent);
         }
-        let error = CallError::Internal { message: TOO_MANY_DESCRIPTORS.to_owned() };
+        let error = CallError::Internal { message: Overload::Descriptors.to_string() };
         let text = error_text(&error);
-        let Outcome { errno, detail } = error.outcome();
+        let CallStatus { errno, detail } = error.outcome();
         let undelivered = Undelivered { errno, detail: detail.into(), ..undelivered };
-        report(send_as_is(self.init(), &undelivered, Outgoing::Bytes(text.as_bytes()), &[], None));
+        report(send_as_is(
+            self.init(),
+            &undelivered,
+            OutgoingPayload::Bytes(text.as_bytes()),
+            &[],
+            None,
+        ));
     }
 
     fn init(&self) -> BorrowedFd<'_> {
@@ -181,7 +191,7 @@ impl Replies {
     }
 }
 
-/// A caller that is gone needs no answer; a fault of ours is said.
+/// Logs an answer that was lost by a fault of ours. A caller that is gone needs no answer.
 fn report(result: Result<(), LocalError>) {
     match result {
         Ok(()) | Err(LocalError::Socket(_)) => {}

@@ -1,225 +1,260 @@
-//! Where a worker's requests come from: its callers' connections, which it shares with init and the other workers, and
-//! init, which has those that nobody was free for.
+//! The requests of a secondary's worker: direct requests from callers' connections, which it shares with init and the
+//! other workers, and assignments from init.
 
 use std::convert::Infallible;
 use std::io;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 
-use crate::modes::local::lines::{Arrived, Ready, Taken};
-use crate::modes::local::receiver::ConnectionId;
-use crate::modes::local::{Answer, Line, Lines, LocalError, Opened, open_frame};
+use crate::modes::local::incoming::ParsedMessage;
+use crate::modes::local::shared_connections::ReadySource;
+use crate::modes::local::{
+    CallResult, CallerConnection, ConnectionId, IncomingRequest, LocalError, ReceivedFrame,
+    SharedConnections, open_frame,
+};
 use crate::modes::{CallError, Payload};
-use crate::sandbox::board::{Role, Slot, Wait};
 use crate::sandbox::messages::WorkerMessage;
-use crate::sandbox::{stderr, terms};
-use crate::sys::clock::{from_monotonic, monotonic_ns};
+use crate::sandbox::worker_table::{ReaderRole, Wait, WorkerSlot};
+use crate::sandbox::{request_limits, stderr};
+use crate::sys::clock::{Deadline, monotonic_ns};
 use crate::sys::pool::SegmentPool;
-use crate::sys::seqpacket::{self, Deadline, Received as Message, SocketError};
+use crate::sys::seqpacket::{self, Received as Message, SocketError};
 use crate::sys::spin::Spin;
 use crate::vm::{Context, Module};
 use crate::wire::envelope::{self, Assignment, Part, Request};
 use crate::wire::frame::{self, FRAME_MAX, Kind};
 use crate::wire::ids::CallId;
 
-use super::pace::Pace;
 use super::replies::{Destination, Replies};
-use super::{Seat, Worker};
+use super::service_time::ServiceTime;
+use super::{Worker, WorkerSetup};
 
-/// A request, or a group of them.
-pub struct Task {
+/// A request, or a group of requests.
+pub struct Invocation {
     pub replies: Replies,
-    pub deadline: Deadline,
+    pub deadline: Option<Deadline>,
     pub context: Context,
-    pub input: Received,
+    pub input: RequestInput,
 }
 
-/// What the handler is to get.
-pub enum Received {
+/// The input of the handler.
+pub enum RequestInput {
     Whole(Payload),
     Parts { expected: u32, parts: Vec<(u32, Payload)> },
 }
 
 /// Why there are no more requests.
-pub enum Ended {
+pub enum NoMoreRequests {
     Init,
     Malformed(String),
 }
 
 /// A worker's requests.
 pub struct Requests<'s> {
-    slot: Slot<'s>,
-    lines: Lines,
+    slot: WorkerSlot<'s>,
+    connections: SharedConnections,
     buffer: Vec<u8>,
-    /// The one that was given last came from init.
+    /// The last request was an assignment of init.
     assigned: bool,
     spin: Spin,
-    pace: Pace,
+    service_time: ServiceTime,
 }
 
 impl<'s> Requests<'s> {
-    /// Those that come over the seat's connections, and from init.
+    /// The requests from the setup's connections and from init.
     ///
     /// # Errors
     /// When descriptors run out.
-    pub fn new<M: Module>(worker: &Worker<'_, M>, seat: Seat<'s>) -> io::Result<Self> {
+    pub fn new<M: Module>(worker: &Worker<'_, M>, setup: WorkerSetup<'s>) -> io::Result<Self> {
         let max_payload = worker.launch.max_payload;
-        let mut lines = Lines::new(worker.init.as_fd(), seat.wakeup, max_payload)?;
-        for line in seat.lines {
-            lines.add(line)?;
+        let mut connections =
+            SharedConnections::new(worker.init.as_fd(), setup.wakeup, max_payload)?;
+        for connection in setup.connections {
+            connections.add(connection)?;
         }
         let buffer = vec![0; FRAME_MAX];
-        let (spin, pace) = (Spin::default(), Pace::default());
-        Ok(Self { slot: seat.slot, lines, buffer, assigned: false, spin, pace })
+        let (spin, service_time) = (Spin::default(), ServiceTime::default());
+        Ok(Self { slot: setup.slot, connections, buffer, assigned: false, spin, service_time })
     }
 
-    /// There is an instance for the first one.
-    pub fn settle(&self) {
-        let _told_later = self.slot.settle();
+    /// Marks the worker as free: its first instance is made.
+    pub fn become_idle(&self) {
+        let _told_later = self.slot.become_idle();
     }
 
-    /// The request that was given last has been answered; false when init is gone, or the request's deadline was over
-    /// and init is about to end this process.
+    /// Ends the last request, which has been answered. Returns false when init is gone, or when the request's deadline
+    /// has passed and init is about to kill this process.
     pub fn done<M: Module>(&mut self, worker: &Worker<'_, M>) -> bool {
-        self.pace.end(worker.host.has_called());
-        // In this order: init closes the gate before it looks who is free.
-        let rests = self.slot.rest();
-        let asked = self.assigned || !self.slot.gate_is_open();
+        self.service_time.end(worker.host.has_called());
+        // In this order: init disables direct reads before it looks for free workers.
+        let rests = self.slot.end_turn();
+        let asked = self.assigned || !self.slot.direct_reads_enabled();
         rests && (!asked || worker.nudge(&WorkerMessage::Done))
     }
 
-    /// The next instance took so many nanoseconds to make.
+    /// Records how long making the next instance took, in nanoseconds.
     pub fn prepared(&mut self, ns: u64) {
-        self.pace.prepare(ns);
+        self.service_time.add_preparation(ns);
     }
 
-    /// The next request; there is an instance for it.
+    /// Waits for the next request. Its instance is made already.
     ///
     /// # Errors
     /// When there will be none.
-    pub fn next<M: Module>(&mut self, worker: &Worker<'_, M>) -> Result<Task, Ended> {
+    pub fn next<M: Module>(
+        &mut self,
+        worker: &Worker<'_, M>,
+    ) -> Result<Invocation, NoMoreRequests> {
         loop {
-            let ready = match self.slot.settle() {
-                Wait::Anybody => self.wait(worker),
+            let ready = match self.slot.become_idle() {
+                Wait::CallersOrInit => self.wait(worker),
                 Wait::Init => wait_for_init(worker),
-                Wait::End => return Err(Ended::Init),
+                Wait::Killed => return Err(NoMoreRequests::Init),
             };
-            let task = match ready {
-                Some(Ready::Init) => self.hear_init(worker)?,
-                Some(Ready::Line(id)) if self.slot.take(id) => self.take_line(worker, id),
-                // Init has something for this worker, or for those who ask it; or it is to watch.
-                Some(Ready::Line(_)) | None => None,
+            let invocation = match ready {
+                Some(ReadySource::Init) => self.read_init(worker)?,
+                Some(ReadySource::Connection(id)) if self.slot.begin_reading(id) => {
+                    self.read_connection(worker, id)
+                }
+                // Init has assigned work or disabled direct reads, or the worker was woken to lead.
+                Some(ReadySource::Connection(_)) | None => None,
             };
-            if let Some(task) = task {
+            if let Some(invocation) = invocation {
                 self.decide_who_leads();
-                return Ok(task);
+                return Ok(invocation);
             }
         }
     }
 
-    /// Waits for whatever comes first. The leader sleeps on the connections, a follower until it is woken.
-    fn wait<M: Module>(&mut self, worker: &Worker<'_, M>) -> Option<Ready> {
-        let lines = &self.lines;
-        maintain_pool(worker, || lines.wait(Some(0)).is_some());
-        let soon = self.spin.wait(|| Ok::<_, Infallible>(lines.wait(Some(0)))).ok().flatten();
-        // At least one look, so that nobody goes to sleep beside requests that wait.
-        let soon = soon.or_else(|| lines.wait(Some(0)));
+    /// Waits for a request or a message of init. The leader sleeps on the connections, a follower until it is woken.
+    fn wait<M: Module>(&mut self, worker: &Worker<'_, M>) -> Option<ReadySource> {
+        let connections = &self.connections;
+        maintain_pool(worker, || connections.wait(Some(0)).is_some());
+        let soon = self.spin.wait(|| Ok::<_, Infallible>(connections.wait(Some(0)))).ok().flatten();
+        // At least one poll, so that no worker sleeps while a request waits.
+        let soon = soon.or_else(|| connections.wait(Some(0)));
         if soon.is_some() {
             return soon;
         }
-        // The pool wakes its own worker, and changes nothing about what that sleeps on.
+        // Pool maintenance wakes the worker by a timeout, whatever it sleeps on.
         let timeout_ms = pool_timeout_ms(worker);
         match self.slot.take_role() {
-            Role::Leader => lines.wait(timeout_ms),
-            Role::Follower => {
-                let ready = lines.wait_as_follower(timeout_ms);
+            ReaderRole::Leader => connections.wait(timeout_ms),
+            ReaderRole::Follower => {
+                let ready = connections.wait_as_follower(timeout_ms);
                 self.slot.stop_following();
                 ready
             }
         }
     }
 
-    /// Before the worker runs a request: whether another one is to lead meanwhile.
+    /// Keeps the lead or hands it over, before the worker runs a request.
     fn decide_who_leads(&mut self) {
-        self.pace.begin();
-        if !self.slot.reads() {
+        self.service_time.begin();
+        if !self.slot.is_reader() {
             return;
         }
-        let returns = || self.pace.is_short() && self.lines.wait(Some(0)).is_none();
-        if self.pace.is_enough(self.slot) || returns() {
+        let returns = || self.service_time.is_short() && self.connections.wait(Some(0)).is_none();
+        if self.service_time.keeps_processors_busy(self.slot) || returns() {
             self.slot.keep_lead();
         } else if self.slot.hand_over_lead() {
-            self.lines.wake_follower();
+            self.connections.wake_follower();
         }
     }
 
-    /// Reads from a connection, in `Taking`.
-    fn take_line<M: Module>(&mut self, worker: &Worker<'_, M>, id: ConnectionId) -> Option<Task> {
-        match self.lines.take(id, &mut self.buffer) {
-            Taken::Request(arrived) if arrived.request.join.is_some() => {
-                refuse(
-                    worker,
-                    arrived.line.into(),
-                    arrived.id,
-                    terms::takes_no_parts(worker.launch),
-                );
+    /// Reads a request from a connection, in phase `Reading`.
+    fn read_connection<M: Module>(
+        &mut self,
+        worker: &Worker<'_, M>,
+        id: ConnectionId,
+    ) -> Option<Invocation> {
+        match self.connections.take(id, &mut self.buffer) {
+            Some(ParsedMessage::Request(incoming)) if incoming.request.join.is_some() => {
+                let error = request_limits::takes_no_parts(worker.launch);
+                refuse(worker, incoming.connection.into(), incoming.id, error);
             }
-            Taken::Request(arrived) => return Some(self.begin(worker, *arrived)),
-            Taken::Refused { fd, id: call, error } => {
-                refuse(worker, Destination { connection: id, fd }, call, error);
+            Some(ParsedMessage::Request(incoming)) => {
+                return Some(self.begin(worker, *incoming));
             }
-            Taken::Fault(fault) => {
+            Some(ParsedMessage::Refused { connection, id, error }) => {
+                refuse(worker, connection.into(), id, error);
+            }
+            Some(ParsedMessage::Fault(fault)) => {
                 let function = &worker.launch.identity.function;
                 stderr::try_line(&format!("{function}: a caller's connection was closed: {fault}"));
             }
-            Taken::Nothing => {}
+            None => {}
         }
-        self.slot.put_back();
+        self.slot.abandon_reading();
         None
     }
 
-    /// Says whose request this worker runs now.
-    fn begin<M: Module>(&mut self, worker: &Worker<'_, M>, arrived: Arrived) -> Task {
-        let Arrived { line, id, request, payload } = arrived;
+    /// Records the running request, so that init can enforce its deadline.
+    fn begin<M: Module>(
+        &mut self,
+        worker: &Worker<'_, M>,
+        incoming: IncomingRequest,
+    ) -> Invocation {
+        let IncomingRequest { connection, id, request, payload } = incoming;
         let now = monotonic_ns();
-        let caller = terms::caller_deadline(&request, now);
-        let deadline = terms::deadline(worker.launch, caller, now);
-        if self.slot.run(id, deadline) {
+        let caller = request_limits::caller_deadline(&request, now);
+        let deadline = request_limits::deadline(worker.launch, caller, now);
+        if self.slot.begin_running(id, deadline) {
             // Without init there is no next request either.
             let _told = worker.nudge(&WorkerMessage::Took);
         }
         self.assigned = false;
-        let Line { id: connection, fd, caller, lends } = line;
+        let CallerConnection { id: number, fd, caller, lends } = connection;
         let context = context(worker, &request, id, caller, Some(deadline));
         let (pool, init) = (worker.spec.pool.as_ref(), Rc::clone(&worker.init));
-        let replies = Replies::new(id, Destination { connection, fd }, lends, pool, init);
-        Task { replies, deadline: Some(deadline), context, input: Received::Whole(payload) }
+        let replies = Replies::new(id, Destination { connection: number, fd }, lends, pool, init);
+        Invocation {
+            replies,
+            deadline: Some(deadline),
+            context,
+            input: RequestInput::Whole(payload),
+        }
     }
 
-    /// What init says: work, or where else work comes from.
-    fn hear_init<M: Module>(&mut self, worker: &Worker<'_, M>) -> Result<Option<Task>, Ended> {
+    /// Reads a message of init: an assignment, a further connection, or a wake-up.
+    fn read_init<M: Module>(
+        &mut self,
+        worker: &Worker<'_, M>,
+    ) -> Result<Option<Invocation>, NoMoreRequests> {
         let message = receive(worker, &mut self.buffer)?;
-        let malformed = |error: LocalError| Ended::Malformed(format!("message of init: {error}"));
+        let malformed =
+            |error: LocalError| NoMoreRequests::Malformed(format!("message of init: {error}"));
         let kind = frame::decode(&self.buffer[..message.len]).map(|frame| frame.kind);
-        if kind.map_err(|error| malformed(error.into()))? == Kind::Line {
-            self.add_line(message).map_err(malformed)?;
+        if kind.map_err(|error| malformed(error.into()))? == Kind::SharedConnection {
+            self.add_connection(message).map_err(malformed)?;
             return Ok(None);
         }
-        self.assigned = true;
-        self.assignment(worker, message).map(Some)
+        let task = self.assignment(worker, message)?;
+        // All of it is here. Until now init could assign it to another worker.
+        self.assigned = self.slot.begin_assigned();
+        if self.assigned && matches!(task.input, RequestInput::Parts { .. }) {
+            // Init may hold thousands of the group's descriptors. Without init there is no next request either.
+            let _told = worker.nudge(&WorkerMessage::Took);
+        }
+        Ok(self.assigned.then_some(task))
     }
 
-    /// One more connection, or none: init opened the gate.
-    fn add_line(&mut self, message: Message) -> Result<(), LocalError> {
+    /// Adds a connection. A message without one only wakes the worker.
+    fn add_connection(&mut self, message: Message) -> Result<(), LocalError> {
         let Message { len, descriptors } = message;
         let extra = descriptors.len().min(1);
         let message = &self.buffer[..len];
-        let Opened { envelope, mut extra, .. } =
-            open_frame::<envelope::Line>(message, descriptors, extra, 0)?;
+        let ReceivedFrame { envelope, mut extra, .. } =
+            open_frame::<envelope::SharedConnection>(message, descriptors, extra, 0)?;
         let Some(fd) = extra.pop() else { return Ok(()) };
         let id = ConnectionId(envelope.connection);
-        let line = Line { id, fd: Rc::new(fd), caller: envelope.caller, lends: envelope.lends };
-        self.lines.add(line).map_err(|source| {
+        let connection = CallerConnection {
+            id,
+            fd: Rc::new(fd),
+            caller: envelope.caller,
+            lends: envelope.lends,
+        };
+        self.connections.add(connection).map_err(|source| {
             LocalError::Socket(SocketError::Os { operation: "epoll_ctl", source })
         })
     }
@@ -228,9 +263,10 @@ impl<'s> Requests<'s> {
         &mut self,
         worker: &Worker<'_, M>,
         message: Message,
-    ) -> Result<Task, Ended> {
-        let malformed = |error: LocalError| Ended::Malformed(format!("assignment: {error}"));
-        let Opened { mut envelope, payload, mut extra } = open_frame::<Assignment>(
+    ) -> Result<Invocation, NoMoreRequests> {
+        let malformed =
+            |error: LocalError| NoMoreRequests::Malformed(format!("assignment: {error}"));
+        let ReceivedFrame { mut envelope, payload, mut extra } = open_frame::<Assignment>(
             &self.buffer[..message.len],
             message.descriptors,
             1,
@@ -239,9 +275,11 @@ impl<'s> Requests<'s> {
         .map_err(malformed)?;
         let request = envelope.request.take().unwrap_or_default();
         let (Some(id), Some(reply_to)) = (request.id(), extra.pop()) else {
-            return Err(Ended::Malformed("assignment without id or connection".to_owned()));
+            return Err(NoMoreRequests::Malformed(
+                "assignment without id or connection".to_owned(),
+            ));
         };
-        let deadline = (envelope.deadline_mono_ns > 0).then_some(envelope.deadline_mono_ns);
+        let deadline = Deadline::from_field(envelope.deadline_mono_ns);
         let context = context(worker, &request, id, envelope.caller, deadline);
         let pool = worker.spec.pool.as_ref();
         let caller =
@@ -249,51 +287,54 @@ impl<'s> Requests<'s> {
         let init = Rc::clone(&worker.init);
         let mut replies = Replies::new(id, caller, envelope.lends, pool, init);
         let input = match envelope.group.as_ref() {
-            None => Received::Whole(payload),
+            None => RequestInput::Whole(payload),
             Some(group) => {
                 let others = group.parts.saturating_sub(1);
                 let mut parts = vec![(group.number, payload)];
                 for _ in 0..others {
                     parts.push(receive_part(worker, &mut self.buffer, &mut replies)?);
                 }
-                Received::Parts { expected: group.expected, parts }
+                RequestInput::Parts { expected: group.expected, parts }
             }
         };
-        Ok(Task { replies, deadline, context, input })
+        Ok(Invocation { replies, deadline, context, input })
     }
 }
 
-/// Does what is due for the worker's pool, unless there is something to read.
+/// Maintains the worker's segment pool, until `readable` returns true.
 fn maintain_pool<M: Module>(worker: &Worker<'_, M>, readable: impl FnMut() -> bool) {
     if let Some(pool) = &worker.spec.pool {
         pool.maintain(monotonic_ns(), readable);
     }
 }
 
-/// Longest sleep, in milliseconds, until something is due for the worker's pool; `None` when nothing will be.
+/// Time in milliseconds until the worker's pool needs maintenance; `None` when it needs none.
 fn pool_timeout_ms<M: Module>(worker: &Worker<'_, M>) -> Option<u16> {
     let due = worker.spec.pool.as_ref()?.maintenance_due()?;
     let left_ms = due.saturating_sub(monotonic_ns()).div_ceil(1_000_000);
     Some(u16::try_from(left_ms).unwrap_or(u16::MAX))
 }
 
-/// Waits until init says something; `None` when the pool had something to do before.
-fn wait_for_init<M: Module>(worker: &Worker<'_, M>) -> Option<Ready> {
+/// Waits for a message of init; `None` when pool maintenance was due before.
+fn wait_for_init<M: Module>(worker: &Worker<'_, M>) -> Option<ReadySource> {
     let init = [worker.init.as_fd()];
-    // An error is one that reading from the socket brings too.
+    // Reading from the socket reports an error, if there is one.
     let readable = |until| {
         seqpacket::wait_any(&init, None, Some(until)).map_or(true, |ready| !ready.is_empty())
     };
-    maintain_pool(worker, || readable(0));
+    maintain_pool(worker, || readable(Deadline::PASSED));
     let due = worker.spec.pool.as_ref().and_then(SegmentPool::maintenance_due);
-    due.is_none_or(readable).then_some(Ready::Init)
+    due.map(Deadline::at_ns).is_none_or(readable).then_some(ReadySource::Init)
 }
 
-fn receive<M: Module>(worker: &Worker<'_, M>, buffer: &mut [u8]) -> Result<Message, Ended> {
-    seqpacket::receive(worker.init.as_fd(), buffer, None).map_err(|_closed| Ended::Init)
+fn receive<M: Module>(
+    worker: &Worker<'_, M>,
+    buffer: &mut [u8],
+) -> Result<Message, NoMoreRequests> {
+    seqpacket::receive(worker.init.as_fd(), buffer, None).map_err(|_closed| NoMoreRequests::Init)
 }
 
-/// Answers what is no acceptable request.
+/// Answers a request that is not acceptable.
 fn refuse<M: Module>(worker: &Worker<'_, M>, caller: Destination, id: CallId, error: CallError) {
     let replies = Replies::new(id, caller, false, None, Rc::clone(&worker.init));
     replies.send(&Err(error), None);
@@ -304,11 +345,11 @@ fn context<M: Module>(
     request: &Request,
     id: CallId,
     caller: String,
-    deadline: Deadline,
+    deadline: Option<Deadline>,
 ) -> Context {
     Context {
         invocation_id: id.to_string(),
-        deadline: deadline.map(from_monotonic),
+        deadline: deadline.map(Deadline::to_instant),
         attempt: request.attempt,
         caller,
         traceparent: request.traceparent.clone(),
@@ -317,15 +358,15 @@ fn context<M: Module>(
     }
 }
 
-/// One more part of a group: its number and payload.
+/// Receives one more part of a group: its number and payload.
 fn receive_part<M: Module>(
     worker: &Worker<'_, M>,
     buffer: &mut [u8],
     replies: &mut Replies,
-) -> Result<(u32, Payload), Ended> {
+) -> Result<(u32, Payload), NoMoreRequests> {
     let received = receive(worker, buffer)?;
     let message = &buffer[..received.len];
-    let malformed = |error: LocalError| Ended::Malformed(format!("part: {error}"));
+    let malformed = |error: LocalError| NoMoreRequests::Malformed(format!("part: {error}"));
     let part: Part = frame::decode(message)
         .and_then(|frame| frame.open())
         .map_err(|error| malformed(error.into()))?;
@@ -339,19 +380,19 @@ fn receive_part<M: Module>(
     });
     let known = part.id().is_some_and(|id| replies.add(id, part.connection, brought));
     if !known {
-        return Err(Ended::Malformed("part without id or connection".to_owned()));
+        return Err(NoMoreRequests::Malformed("part without id or connection".to_owned()));
     }
     Ok((part.number, opened.payload))
 }
 
-impl From<Line> for Destination {
-    fn from(line: Line) -> Self {
-        Self { connection: line.id, fd: line.fd }
+impl From<CallerConnection> for Destination {
+    fn from(connection: CallerConnection) -> Self {
+        Self { connection: connection.id, fd: connection.fd }
     }
 }
 
-impl Task {
-    pub fn answer(&self, answer: &Answer) {
+impl Invocation {
+    pub fn answer(&self, answer: &CallResult) {
         self.replies.send(answer, self.deadline);
     }
 }

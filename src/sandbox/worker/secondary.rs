@@ -1,61 +1,63 @@
-//! A secondary's worker: one request after the other, each in an instance that was made before it came.
+//! A secondary's worker: runs one request after the other, each in an instance that was made ahead of it. Runs in a
+//! worker process; a request has ended when its answer was sent, or was handed to init.
 
 use crate::modes::{CallError, Payload};
+use crate::sandbox::cause_chain::cause_chain;
 use crate::sandbox::messages::WorkerMessage;
 use crate::sandbox::stderr;
 use crate::sys::clock::monotonic_ns;
-use crate::vm::reactor::{self, Ahead, Handled, Input, Kept};
+use crate::vm::reactor::{self, HandlerInput, HandlerOutcome, InstanceBlocks, Preallocation};
 use crate::vm::{Instance, Module, Start, VmError};
 use crate::wire::control::{Entry, FunctionLaunch, Isolation};
 
-use super::command::{self, Stdio};
-use super::requests::{Ended, Received, Requests, Task};
-use super::{Seat, Worker};
+use super::command::{self, SavedStdio};
+use super::requests::{Invocation, NoMoreRequests, RequestInput, Requests};
+use super::{Worker, WorkerSetup};
 
 /// Exit code when init is gone or speaks another language.
 const EXIT_NO_INIT: i32 = 1;
 
 /// Serves until init closes the socket; returns the exit code.
-pub fn run<M: Module>(mut worker: Worker<'_, M>, seat: Seat<'_>) -> i32 {
-    let stdio = match Stdio::new() {
+pub fn run<M: Module>(mut worker: Worker<'_, M>, setup: WorkerSetup<'_>) -> i32 {
+    let stdio = match SavedStdio::new() {
         Ok(stdio) => stdio,
         Err(error) => return worker.start_failed(&error),
     };
-    let mut requests = match Requests::new(&worker, seat) {
+    let mut requests = match Requests::new(&worker, setup) {
         Ok(requests) => requests,
         Err(error) => return worker.start_failed(&error),
     };
-    let mut ahead = Ahead::within(worker.launch.memory_max);
-    let mut next = match Ready::fresh(&mut worker, &mut ahead) {
+    let mut ahead = Preallocation::within(worker.launch.memory_max);
+    let mut next = match PreparedInstance::fresh(&mut worker, &mut ahead) {
         Ok(ready) => Ok(ready),
         Err(error) => return worker.start_failed(&error),
     };
-    requests.settle();
+    requests.become_idle();
     if !worker.tell(&WorkerMessage::Ready) {
         return EXIT_NO_INIT;
     }
     loop {
-        let task = match requests.next(&worker) {
-            Ok(task) => task,
-            Err(Ended::Init) => return 0,
-            Err(Ended::Malformed(what)) => {
+        let invocation = match requests.next(&worker) {
+            Ok(invocation) => invocation,
+            Err(NoMoreRequests::Init) => return 0,
+            Err(NoMoreRequests::Malformed(what)) => {
                 stderr::try_line(&format!("{}: {what}", worker.launch.identity.function));
                 return EXIT_NO_INIT;
             }
         };
-        let used = serve(&mut worker, &stdio, next, &mut ahead, &task);
-        drop(task);
+        let used = serve(&mut worker, &stdio, next, &mut ahead, &invocation);
+        drop(invocation);
         if !requests.done(&worker) {
             return EXIT_NO_INIT;
         }
-        // Ahead of the next request; if that is here already, it waits no longer than it would anyway.
+        // Ahead of the next request. A request that waits already waits no longer than without this.
         next = match used {
-            Used::Kept(again) => again.again(&mut worker, &mut ahead),
-            Used::Over(instance) => {
-                // After whoever waits for this processor with a request that is under way.
+            UsedInstance::Kept(again) => again.again(&mut worker, &mut ahead),
+            UsedInstance::Over(instance) => {
+                // Processes with a request in flight that wait for this processor go first.
                 let _never_fails = nix::sched::sched_yield();
                 let began = monotonic_ns();
-                let ready = Ready::after(instance, &mut worker, &mut ahead);
+                let ready = PreparedInstance::after(instance, &mut worker, &mut ahead);
                 requests.prepared(monotonic_ns().saturating_sub(began));
                 ready
             }
@@ -63,51 +65,51 @@ pub fn run<M: Module>(mut worker: Worker<'_, M>, seat: Seat<'_>) -> i32 {
     }
 }
 
-/// An instance that waits for its request, the first or the next.
-struct Ready<I> {
+/// An instance that is ready for its next request.
+struct PreparedInstance<I> {
     instance: I,
-    kept: Kept,
-    /// What `kept` was before the first request.
-    first: Kept,
-    /// What the guest was asked for ahead of it.
-    ahead: Ahead,
-    /// The shortest payload that not even a fresh instance had memory for, in bytes.
+    kept: InstanceBlocks,
+    /// `kept` before the first request.
+    first: InstanceBlocks,
+    /// The block that was allocated ahead of the request.
+    ahead: Preallocation,
+    /// Length in bytes of the shortest payload for which even a fresh instance had no memory.
     too_long: Option<u64>,
 }
 
-/// What is left of an instance, once its request is answered.
-enum Used<I> {
-    /// All of it, for the next request.
-    Kept(Ready<I>),
-    /// What the next request must not see; there may be nothing.
-    Over(Option<Ready<I>>),
+/// An instance after its request.
+enum UsedInstance<I> {
+    /// Serves the next request as it is.
+    Kept(PreparedInstance<I>),
+    /// Must be renewed or replaced; `None` when it is gone.
+    Over(Option<PreparedInstance<I>>),
 }
 
-impl<I: Instance> Ready<I> {
-    /// A fresh one. Where its guest does not survive being asked for a place ahead, no other is.
+impl<I: Instance> PreparedInstance<I> {
+    /// A fresh instance. If allocating a block ahead of the request fails, no further instance tries it.
     fn fresh<M: Module<Instance = I>>(
         worker: &mut Worker<'_, M>,
-        ahead: &mut Ahead,
+        ahead: &mut Preallocation,
     ) -> Result<Self, VmError> {
         match Self::asked(worker, *ahead) {
             Err(_) if !ahead.is_empty() => {
-                *ahead = Ahead::default();
+                *ahead = Preallocation::default();
                 Self::asked(worker, *ahead)
             }
             made => made,
         }
     }
 
-    /// A fresh one whose guest was asked for a place, if there is to be one.
+    /// A fresh instance with a block allocated ahead of the request, if `ahead` asks for one.
     fn asked<M: Module<Instance = I>>(
         worker: &mut Worker<'_, M>,
-        ahead: Ahead,
+        ahead: Preallocation,
     ) -> Result<Self, VmError> {
         let mut instance = worker.module.instantiate(&worker.spec, &mut worker.host)?;
-        let mut kept = Kept::default();
-        // An instance that is kept may have something in its last payload's place.
+        let mut kept = InstanceBlocks::default();
+        // The guest of an instance that stays may still use its last payload's block.
         let renews = worker.launch.isolation != Isolation::Instance;
-        let ahead = if renews { ahead } else { Ahead::default() };
+        let ahead = if renews { ahead } else { Preallocation::default() };
         if worker.launch.entry == Entry::Reactor {
             reactor::prepare(&mut instance, &mut kept, ahead, &mut worker.host)?;
         }
@@ -119,11 +121,11 @@ impl<I: Instance> Ready<I> {
         Ok(Self { instance, kept, first: kept, ahead, too_long: None })
     }
 
-    /// This one, ready for another request; or a fresh one, where this one's guest does not survive that or fills its memory.
+    /// Prepares this instance for another request. Makes a fresh one if that fails, or if its memory is nearly full.
     fn again<M: Module<Instance = I>>(
         mut self,
         worker: &mut Worker<'_, M>,
-        ahead: &mut Ahead,
+        ahead: &mut Preallocation,
     ) -> Result<Self, VmError> {
         if !self.kept.is_used() {
             return Ok(self);
@@ -131,7 +133,7 @@ impl<I: Instance> Ready<I> {
         let host = &mut worker.host;
         let prepared =
             reactor::give_back(&mut self.instance, &mut self.kept, host).and_then(|()| {
-                reactor::prepare(&mut self.instance, &mut self.kept, Ahead::default(), host)
+                reactor::prepare(&mut self.instance, &mut self.kept, Preallocation::default(), host)
             });
         match prepared {
             Ok(()) if !self.instance.is_nearly_full() => return Ok(self),
@@ -145,17 +147,17 @@ impl<I: Instance> Ready<I> {
         Self::fresh(worker, ahead)
     }
 
-    /// Puts a fresh instance in its place, which has memory for a payload that needs a block of `needed` bytes; false when
-    /// a fresh one has not, and then nothing is changed.
+    /// Replaces the instance by a fresh one that has memory for a block of `needed` bytes. Returns false, and changes
+    /// nothing, when a fresh one does not have it either.
     fn replace<M: Module<Instance = I>>(
         &mut self,
         worker: &mut Worker<'_, M>,
-        ahead: &mut Ahead,
+        ahead: &mut Preallocation,
         needed: u64,
     ) -> Result<bool, VmError> {
-        // An instance that is not kept was asked for a place ahead: the fresh one is not.
+        // The old instance had a block allocated ahead; the fresh one has none, so more memory is free.
         if worker.launch.isolation != Isolation::Instance {
-            *ahead = Ahead::default();
+            *ahead = Preallocation::default();
             *self = Self::fresh(worker, ahead)?;
             return Ok(true);
         }
@@ -171,11 +173,12 @@ impl<I: Instance> Ready<I> {
         Ok(false)
     }
 
-    /// One that is as a fresh one: `used` itself where that can be, which takes a fraction of making one.
+    /// An instance in the initial state: `used` renewed if possible, which takes a fraction of the time, or else a
+    /// fresh one.
     fn after<M: Module<Instance = I>>(
         used: Option<Self>,
         worker: &mut Worker<'_, M>,
-        ahead: &mut Ahead,
+        ahead: &mut Preallocation,
     ) -> Result<Self, VmError> {
         if let Some(mut ready) = used
             && ready.ahead == *ahead
@@ -195,39 +198,41 @@ impl<I: Instance> Ready<I> {
 /// Runs one request and answers it.
 fn serve<M: Module>(
     worker: &mut Worker<'_, M>,
-    stdio: &Stdio,
-    ready: Result<Ready<M::Instance>, VmError>,
-    ahead: &mut Ahead,
-    task: &Task,
-) -> Used<M::Instance> {
-    if task.deadline.is_some_and(|deadline| deadline <= monotonic_ns()) {
+    stdio: &SavedStdio,
+    ready: Result<PreparedInstance<M::Instance>, VmError>,
+    ahead: &mut Preallocation,
+    invocation: &Invocation,
+) -> UsedInstance<M::Instance> {
+    if invocation.deadline.is_some_and(|deadline| deadline.has_passed(monotonic_ns())) {
         let target = worker.launch.identity.function.clone();
-        task.answer(&Err(CallError::Timeout { target }));
-        return ready.map_or(Used::Over(None), Used::Kept);
+        invocation.answer(&Err(CallError::Timeout { target }));
+        return ready.map_or(UsedInstance::Over(None), UsedInstance::Kept);
     }
     let mut ready = match ready {
         Ok(ready) => ready,
         Err(error) => {
-            let message = super::super::builder::chain(&error);
-            task.answer(&Err(CallError::Failed { message }));
-            return Used::Over(None);
+            let message = cause_chain(&error);
+            invocation.answer(&Err(CallError::Failed { message }));
+            return UsedInstance::Over(None);
         }
     };
     let mut reusable = false;
-    worker.host.begin(task.context.clone());
+    worker.host.begin(invocation.context.clone());
     if let Some(pool) = &worker.spec.pool {
-        // Where the answer cannot be lent, a region of the pool would have to be copied.
-        pool.set_lending(task.replies.lends());
+        // An answer that cannot be lent would have to be copied out of the pool's segment.
+        pool.set_lending(invocation.replies.lends());
     }
-    match (&worker.launch.entry, &task.input) {
+    match (&worker.launch.entry, &invocation.input) {
         (Entry::Reactor, received) => {
             let input = match received {
-                Received::Whole(payload) => Input::Whole(payload),
-                Received::Parts { expected, parts } => Input::Parts { expected: *expected, parts },
+                RequestInput::Whole(payload) => HandlerInput::Whole(payload),
+                RequestInput::Parts { expected, parts } => {
+                    HandlerInput::Parts { expected: *expected, parts }
+                }
             };
-            reusable = handle(worker, &mut ready, ahead, input, task);
+            reusable = handle(worker, &mut ready, ahead, input, invocation);
         }
-        (Entry::Command { export }, Received::Whole(payload)) => {
+        (Entry::Command { export }, RequestInput::Whole(payload)) => {
             let done = command::run(
                 &mut ready.instance,
                 export,
@@ -236,37 +241,37 @@ fn serve<M: Module>(
                 stdio,
                 worker.launch,
             );
-            task.answer(&done);
+            invocation.answer(&done);
         }
         // The coordinator starts no command with cwasi.fan-in.
-        (Entry::Command { .. }, Received::Parts { .. }) => {
+        (Entry::Command { .. }, RequestInput::Parts { .. }) => {
             let message = "a command takes no parts".to_owned();
-            task.answer(&Err(CallError::Internal { message }));
+            invocation.answer(&Err(CallError::Internal { message }));
         }
     }
     worker.host.end();
     if reusable && worker.launch.isolation == Isolation::Instance {
-        Used::Kept(ready)
+        UsedInstance::Kept(ready)
     } else {
-        Used::Over(Some(ready))
+        UsedInstance::Over(Some(ready))
     }
 }
 
-/// Runs a reactor's handler and answers; false when its instance is in no state that it knows. Where the guest has no
-/// memory for the payload, but a fresh one might, a fresh one gets it: once.
+/// Runs a reactor's handler and answers. Returns false when the state of the instance is unknown. If the guest has no
+/// memory for the payload, but a fresh instance may have, retries once in a fresh one.
 fn handle<M: Module>(
     worker: &mut Worker<'_, M>,
-    ready: &mut Ready<M::Instance>,
-    ahead: &mut Ahead,
-    input: Input<'_>,
-    task: &Task,
+    ready: &mut PreparedInstance<M::Instance>,
+    ahead: &mut Preallocation,
+    input: HandlerInput<'_>,
+    invocation: &Invocation,
 ) -> bool {
     let handled =
         reactor::handle_again(&mut ready.instance, &mut ready.kept, input, &mut worker.host);
     let Some(needed) = ready.kept.crowded_out() else {
-        return conclude(worker.launch, task, handled, ready.kept, ahead);
+        return conclude(worker.launch, invocation, handled, ready.kept, ahead);
     };
-    let Handled::Failed(no_memory) = handled else { return false };
+    let HandlerOutcome::Failed(no_memory) = handled else { return false };
     match ready.replace(worker, ahead, needed) {
         Ok(true) => {
             let handled = reactor::handle_again(
@@ -275,57 +280,60 @@ fn handle<M: Module>(
                 input,
                 &mut worker.host,
             );
-            conclude(worker.launch, task, handled, ready.kept, ahead)
+            conclude(worker.launch, invocation, handled, ready.kept, ahead)
         }
         // The instance is as it was.
         Ok(false) => {
-            task.answer(&Err(CallError::Failed { message: no_memory }));
+            invocation.answer(&Err(CallError::Failed { message: no_memory }));
             true
         }
         Err(error) => {
-            let message = super::super::builder::chain(&error);
-            task.answer(&Err(CallError::Failed { message }));
+            let message = cause_chain(&error);
+            invocation.answer(&Err(CallError::Failed { message }));
             false
         }
     }
 }
 
-/// Answers; false when the instance is in no state that it knows.
+/// Answers. Returns false when the state of the instance is unknown.
 fn conclude(
     launch: &FunctionLaunch,
-    task: &Task,
-    handled: Handled<'_>,
-    kept: Kept,
-    ahead: &mut Ahead,
+    invocation: &Invocation,
+    handled: HandlerOutcome<'_>,
+    kept: InstanceBlocks,
+    ahead: &mut Preallocation,
 ) -> bool {
     // After a trap or an exit.
-    let known = matches!(handled, Handled::Answered(_) | Handled::InPlace(_) | Handled::Failed(_));
-    answer_handled(launch, task, handled);
+    let known = matches!(
+        handled,
+        HandlerOutcome::Answered(_) | HandlerOutcome::InPlace(_) | HandlerOutcome::Failed(_)
+    );
+    answer_handled(launch, invocation, handled);
     ahead.learn(kept.needed());
     known
 }
 
-fn answer_handled(launch: &FunctionLaunch, task: &Task, handled: Handled<'_>) {
+fn answer_handled(launch: &FunctionLaunch, invocation: &Invocation, handled: HandlerOutcome<'_>) {
     let function = &launch.identity.function;
     let error = match handled {
-        Handled::Answered(bytes) if bytes.len() as u64 <= launch.max_payload => {
-            return task.replies.send_bytes(bytes, task.deadline);
+        HandlerOutcome::Answered(bytes) if bytes.len() as u64 <= launch.max_payload => {
+            return invocation.replies.send_bytes(bytes, invocation.deadline);
         }
-        Handled::InPlace(segment) if segment.len() <= launch.max_payload => {
-            return task.answer(&Ok(Payload::Segment(segment)));
+        HandlerOutcome::InPlace(segment) if segment.len() <= launch.max_payload => {
+            return invocation.answer(&Ok(Payload::Segment(segment)));
         }
-        Handled::Answered(bytes) => too_large(launch, bytes.len() as u64),
-        Handled::InPlace(segment) => too_large(launch, segment.len()),
-        Handled::Failed(message) => CallError::Failed { message },
-        Handled::Exited(code) => CallError::Failed {
+        HandlerOutcome::Answered(bytes) => too_large(launch, bytes.len() as u64),
+        HandlerOutcome::InPlace(segment) => too_large(launch, segment.len()),
+        HandlerOutcome::Failed(message) => CallError::Failed { message },
+        HandlerOutcome::Exited(code) => CallError::Failed {
             message: format!("{function} called exit({code}) instead of answering"),
         },
-        Handled::Trapped(trap) => {
+        HandlerOutcome::Trapped(trap) => {
             stderr::try_line(&format!("{function}: {trap}"));
             CallError::Trapped { message: format!("{function}: {trap}") }
         }
     };
-    task.answer(&Err(error));
+    invocation.answer(&Err(error));
 }
 
 fn too_large(launch: &FunctionLaunch, length: u64) -> CallError {

@@ -1,14 +1,14 @@
-//! Connections to receivers on this host, introduced in the caller's name.
+//! Connects to receivers on this host and introduces the caller. Runs in the shim daemon.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use cwasi_abi::Errno;
 
-use super::{REPLY_MAX_NS, Speaker};
+use super::{BrokerPeer, REPLY_MAX};
 use crate::coordinator::registry::Record;
 use crate::dispatcher::selection::{Member, may_lend};
-use crate::sys::clock::monotonic_ns;
+use crate::sys::clock::Deadline;
 use crate::sys::seqpacket::{self, SocketError};
 use crate::wire::control::ResolveReply;
 use crate::wire::envelope::Hello;
@@ -19,9 +19,9 @@ fn member(record: &Record) -> Member<'_> {
     Member { identity: &record.identity, workflow: &record.workflow, trust: &record.trust }
 }
 
-/// A connection to the first candidate that takes one, or why none did; those join `avoid`.
+/// Connects to the first candidate that accepts. Refusing candidates join `avoid`; the error is theirs.
 pub(super) fn connect_first(
-    speaker: &Speaker,
+    peer: &BrokerPeer,
     callee: &Identity,
     candidates: &[&Record],
     (reason, instances): (String, usize),
@@ -29,12 +29,12 @@ pub(super) fn connect_first(
 ) -> Result<(ResolveReply, OwnedFd), (Errno, String)> {
     let mut full = false;
     for record in candidates {
-        let lends = may_lend(speaker.member(), member(record));
-        match connect(speaker, &record.socket, lends) {
+        let lends = may_lend(peer.member(), member(record));
+        match connect(peer, &record.socket, lends) {
             Ok(connection) => {
                 let instance = record.instance.clone();
                 let max_payload = record.max_payload;
-                let nearest = speaker.group.is_empty() || speaker.group == record.group;
+                let nearest = peer.group.is_empty() || peer.group == record.group;
                 let reply = ResolveReply::Local {
                     instance,
                     reason,
@@ -63,14 +63,14 @@ pub(super) fn connect_first(
     Err((errno, format!("the {} instances of {callee} on this host {what}", candidates.len())))
 }
 
-/// Connects to a receiver and says hello in the caller's name.
-fn connect(speaker: &Speaker, receiver: &Path, lends: bool) -> Result<OwnedFd, SocketError> {
+/// Connects to a receiver and sends the hello.
+fn connect(peer: &BrokerPeer, receiver: &Path, lends: bool) -> Result<OwnedFd, SocketError> {
     let connection = seqpacket::connect_to(receiver)?;
-    let hello = Hello::of(&speaker.identity, &speaker.workflow, &speaker.instance).lending(lends);
+    let hello = Hello::of(&peer.identity, &peer.workflow, &peer.instance).lending(lends);
     let head = encode_head(&hello, PayloadRef::Inline(&[])).map_err(|error| SocketError::Os {
         operation: "hello",
         source: std::io::Error::other(error),
     })?;
-    seqpacket::send(connection.as_fd(), &[&head], &[], Some(monotonic_ns() + REPLY_MAX_NS))?;
+    seqpacket::send(connection.as_fd(), &[&head], &[], Some(Deadline::after(REPLY_MAX)))?;
     Ok(connection)
 }

@@ -1,65 +1,65 @@
-//! The broker's answer to a worker that leaves a one-way message: kept, or why not.
+//! Answers a worker's one-way message: stored in Redis, or the error. Runs in the shim daemon.
 
 use std::os::fd::{AsFd, OwnedFd};
 
 use tokio::time::{Duration, Instant};
 
-use super::Speaker;
+use super::BrokerPeer;
 use crate::dispatcher::selection::callee_of;
+use crate::modes::causes::{Invalid, Unavailable};
 use crate::modes::{CallError, Payload, TooLarge};
 use crate::shim::network::{EVENT_MAX, Network};
+use crate::sys::clock::Deadline;
 use crate::sys::segment::Segment;
 use crate::sys::seqpacket;
 use crate::wire::control::{self, EmitReply, EmitRequest};
-use crate::wire::envelope::Outcome;
+use crate::wire::envelope::CallStatus;
 use crate::wire::remaining;
 
-/// Longest wait for Redis when the worker waits longer.
+/// Longest wait for Redis.
 const KEEP_MAX: Duration = Duration::from_secs(30);
 
-/// Keeps one message and tells the worker on `reply`.
+/// Stores one message and answers the worker on `reply`.
 pub async fn answer(
     network: Option<Network>,
-    speaker: &Speaker,
+    peer: &BrokerPeer,
     request: EmitRequest,
     payload: OwnedFd,
     reply: OwnedFd,
 ) {
-    let kept = keep(network, speaker, &request, payload).await;
-    tracing::debug!(caller = %speaker.identity, target = request.target, ?kept, "one-way message");
+    let kept = keep(network, peer, &request, payload).await;
+    tracing::debug!(caller = %peer.identity, target = request.target, ?kept, "one-way message");
     let answer = match kept {
         Ok(()) => EmitReply { errno: 0, detail: 0, message: String::new() },
         Err(error) => {
-            let Outcome { errno, detail } = error.outcome();
+            let CallStatus { errno, detail } = error.outcome();
             EmitReply { errno, detail: detail as i32, message: error.wire_message() }
         }
     };
-    // The socket is the worker's own and empty, so there is room; or the worker is gone.
-    let _gone = seqpacket::send(reply.as_fd(), &[&control::encode(&answer)], &[], Some(0));
+    // The worker's socket is empty, so it has room; sending fails only when the worker is gone.
+    let _gone =
+        seqpacket::send(reply.as_fd(), &[&control::encode(&answer)], &[], Some(Deadline::PASSED));
 }
 
 async fn keep(
     network: Option<Network>,
-    speaker: &Speaker,
+    peer: &BrokerPeer,
     request: &EmitRequest,
     payload: OwnedFd,
 ) -> Result<(), CallError> {
     let Some(network) = network else {
-        let message =
-            "one-way messages are kept in Redis, and this node has no redis_url".to_owned();
-        return Err(CallError::NotAvailable { message });
+        return Err(Unavailable::NoRedis.into());
     };
     if request.target.is_empty() || request.target.len() > cwasi_abi::TARGET_MAX {
-        let message = format!("a function's name has 1 to {} bytes", cwasi_abi::TARGET_MAX);
-        return Err(CallError::Invalid { message });
+        return Err(Invalid::TargetLength.into());
     }
     if request.length > EVENT_MAX {
         let (length, target) = (request.length, request.target.clone());
         return Err(TooLarge::Message { target, length, limit: EVENT_MAX }.into());
     }
     let segment = Segment::accept(payload, request.length)
-        .map_err(|error| CallError::Invalid { message: error.to_string() })?;
-    let caller = speaker.calling(callee_of(&speaker.identity, &request.target));
+        .map_err(|error| Invalid::Malformed { error: error.to_string() })?;
+    let caller = peer.calling(callee_of(&peer.identity, &request.target));
     let wait = remaining::decode(request.remaining_us).unwrap_or(KEEP_MAX).min(KEEP_MAX);
     let payload = Payload::Segment(segment);
     let (target, trace) = (&request.target, &request.traceparent);

@@ -1,15 +1,18 @@
-//! The broker: what a sandbox asks its shim, over a socketpair that the sandbox inherited.
+//! The broker: answers a sandbox's requests over an inherited socketpair. Runs in the shim daemon.
 //!
-//! Runs in the daemon. A sandbox has no host paths: for a new callee it asks here, the shim applies policy,
-//! connects to the callee's receiver, says hello in the caller's true name and hands the connection over.
+//! A sandbox has no host paths. For a new callee it asks here: the shim applies the policy, connects to the callee's
+//! receiver, introduces the caller, and passes the connection to the sandbox.
 //!
-//! - [`session`]: the conversation with one sandbox; [`Speaker`]: on whose behalf it speaks.
-//! - `route`: the answer to a question for a route; `connect`: a connection to a receiver.
-//! - `emit`: the answer to a one-way message.
+//! Invariant: a sandbox cannot choose the identity that it calls with.
+//!
+//! - [`session`]: the messages of one sandbox; [`BrokerPeer`]: the sandbox's identity.
+//! - `route`: answers route requests; `connect`: connects to a receiver.
+//! - `emit`: answers one-way messages.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -19,16 +22,16 @@ use crate::coordinator::registry::Registry;
 
 mod connect;
 mod emit;
+mod peer;
 mod route;
 mod session;
-mod speaker;
 
+pub use peer::BrokerPeer;
 pub use session::Readiness;
 use session::Session;
-pub use speaker::Speaker;
 
-/// Longest time a worker may take to take its answer, in nanoseconds.
-const REPLY_MAX_NS: u64 = 1_000_000_000;
+/// Longest wait for a worker to read its answer.
+const REPLY_MAX: Duration = Duration::from_secs(1);
 
 /// The group's broker; clones share it.
 #[derive(Clone, Debug)]
@@ -40,7 +43,7 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// A broker over the host's registry and, when the node has one, the network.
+    /// A broker over the host's registry and the node's network, if it has one.
     #[must_use]
     pub fn new(registry: Registry, edges: Edges, network: Option<Network>) -> Self {
         Self { registry, edges, network, rotation: Arc::default() }
@@ -64,16 +67,16 @@ impl Broker {
         &self.edges
     }
 
-    /// Serves one sandbox until all its processes are gone.
+    /// Serves one sandbox until all its processes have ended.
     ///
     /// # Errors
     /// When the socket cannot be watched.
     pub fn serve(
         &self,
         socket: OwnedFd,
-        speaker: Speaker,
+        peer: BrokerPeer,
     ) -> std::io::Result<watch::Receiver<Readiness>> {
-        Session::start(self.clone(), socket, speaker)
+        Session::start(self.clone(), socket, peer)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The answer to a question for a route: what is known about the callee, the mode that is selected, the connection.
+//! Answers route requests: collects facts about the callee, selects the mode, connects. Runs in the shim daemon.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -7,45 +7,45 @@ use std::time::Duration;
 use cwasi_abi::Errno;
 
 use super::connect::connect_first;
-use super::{Broker, Speaker};
+use super::{Broker, BrokerPeer};
 use crate::coordinator::registry::{Record, RegistryError};
 use crate::dispatcher::selection::{
-    Embedding, Facts, Remote, Selection, callee_of, may_call, select,
+    EmbeddingState, Facts, Remote, Selection, callee_of, may_call, select,
 };
-use crate::shim::network::{self, Listed};
+use crate::shim::network::{self, FunctionLocations};
 use crate::wire::control::{ModeHint, ResolveReply, ResolveRequest};
 use crate::wire::ids::Identity;
 use crate::wire::network::Location;
 
-/// Longest name that is looked for, in bytes.
+/// Longest name of a target in bytes.
 pub(super) const TARGET_MAX: usize = 512;
 impl Broker {
-    /// Answers a question; with a connection when there is a route.
+    /// Answers a route request, with a connection if there is a route.
     pub(super) fn resolve(
         &self,
-        speaker: &Speaker,
+        peer: &BrokerPeer,
         request: &ResolveRequest,
     ) -> (ResolveReply, Option<OwnedFd>) {
         if request.target.is_empty() || request.target.len() > TARGET_MAX {
             let message = format!("a function's name has 1 to {TARGET_MAX} bytes");
             return unroutable(Errno::InvalidArgument, message);
         }
-        let callee = callee_of(&speaker.identity, &request.target);
+        let callee = callee_of(&peer.identity, &request.target);
         let (local, beside) = match self.look_up(&callee) {
             Ok(found) => found,
             Err(error) => {
-                tracing::error!(caller = %speaker.identity, %error, "registry unreadable");
+                tracing::error!(caller = %peer.identity, %error, "registry unreadable");
                 return unroutable(Errno::Internal, "the host's registry cannot be read".into());
             }
         };
         let mut avoid = request.avoid.clone();
         let (held, nearer) = (&request.held, request.nearer);
-        let known = Known { local: &local, beside: &beside, held, nearer };
-        let first = self.choose(speaker, &callee, known, &mut avoid);
+        let known = CalleeFacts { local: &local, beside: &beside, held, nearer };
+        let first = self.choose(peer, &callee, known, &mut avoid);
         match first {
-            // Nobody here took the connection: perhaps somebody elsewhere does.
+            // No instance of this host accepted: instances elsewhere may.
             (ResolveReply::Unroutable { .. }, _) if avoid.len() > request.avoid.len() => {
-                match self.choose(speaker, &callee, known, &mut avoid) {
+                match self.choose(peer, &callee, known, &mut avoid) {
                     (ResolveReply::Unroutable { .. }, _) => first,
                     other => other,
                 }
@@ -54,27 +54,27 @@ impl Broker {
         }
     }
 
-    /// Selects and connects once; instances that did not take the connection are added to `avoid`.
+    /// Selects and connects once. Instances that refuse the connection join `avoid`.
     fn choose(
         &self,
-        speaker: &Speaker,
+        peer: &BrokerPeer,
         callee: &Identity,
-        known: Known<'_>,
+        known: CalleeFacts<'_>,
         avoid: &mut Vec<String>,
     ) -> (ResolveReply, Option<OwnedFd>) {
-        let Known { local, beside, held, nearer } = known;
+        let CalleeFacts { local, beside, held, nearer } = known;
         let remote = if nearer {
             Elsewhere::Locations(Vec::new())
         } else {
-            self.remote(speaker, callee, local, avoid)
+            self.remote(peer, callee, local, avoid)
         };
         let tried = avoid.clone();
         let facts = Facts {
-            caller: &speaker.identity,
+            caller: &peer.identity,
             callee,
-            group: &speaker.group,
-            hint: speaker.mode,
-            embedding: embedding(speaker, callee),
+            group: &peer.group,
+            hint: peer.mode,
+            embedding: embedding(peer, callee),
             local,
             remote: remote.as_fact(),
             avoid: &tried,
@@ -85,33 +85,34 @@ impl Broker {
         };
         match select(&facts) {
             Selection::Unroutable(none) => unroutable(none.errno, none.to_string()),
-            Selection::Embedded { .. } => {
-                unroutable(Errno::Internal, format!("{callee} is embedded; its caller knows that"))
-            }
+            Selection::Embedded { .. } => unroutable(
+                Errno::Internal,
+                format!("{callee} is embedded, and its caller asked for a route"),
+            ),
             Selection::NoOther { instances } => (ResolveReply::NoOther { instances }, None),
             Selection::Local { candidates, instances, reason } => {
-                match connect_first(speaker, callee, &candidates, (reason, instances), avoid) {
+                match connect_first(peer, callee, &candidates, (reason, instances), avoid) {
                     Ok((reply, connection)) => (reply, Some(connection)),
                     Err((errno, message)) => unroutable(errno, message),
                 }
             }
             Selection::Networked { candidates, reason } => {
                 let largest = candidates.iter().map(|location| location.max_payload).max();
-                self.bridge(speaker, callee, local, largest.unwrap_or(0), reason)
+                self.bridge(peer, callee, local, largest.unwrap_or(0), reason)
             }
         }
     }
 
     fn bridge(
         &self,
-        speaker: &Speaker,
+        peer: &BrokerPeer,
         callee: &Identity,
         local: &[Record],
         max_payload: u64,
         reason: String,
     ) -> (ResolveReply, Option<OwnedFd>) {
         let passed_over = local.iter().map(|record| record.instance.clone()).collect();
-        let caller = network::Caller { passed_over, ..speaker.calling(callee.clone()) };
+        let caller = network::BridgeCaller { passed_over, ..peer.calling(callee.clone()) };
         let bridge = self.network.as_ref().map(|network| network.bridge(caller));
         match bridge {
             Some(Ok(connection)) => {
@@ -122,19 +123,19 @@ impl Broker {
         }
     }
 
-    /// What Redis lists, asked only when nobody on this host can serve the caller. Blocks.
+    /// Locations in Redis. Called only when no instance on this host can serve the caller. Blocks.
     fn remote(
         &self,
-        speaker: &Speaker,
+        peer: &BrokerPeer,
         callee: &Identity,
         local: &[Record],
         avoid: &[String],
     ) -> Elsewhere {
         let Some(network) = &self.network else { return Elsewhere::NotConfigured };
         let here = |record: &Record| {
-            !avoid.contains(&record.instance) && may_call(&speaker.identity, callee, &record.allow)
+            !avoid.contains(&record.instance) && may_call(&peer.identity, callee, &record.allow)
         };
-        let needed = match speaker.mode {
+        let needed = match peer.mode {
             ModeHint::Auto => !local.iter().any(here),
             ModeHint::Networked => true,
             ModeHint::Embedded | ModeHint::Local => false,
@@ -143,9 +144,9 @@ impl Broker {
             return Elsewhere::Locations(Vec::new());
         }
         match tokio::runtime::Handle::current().block_on(network.locations(callee)) {
-            Ok(Listed::At(locations)) => Elsewhere::Locations(locations),
-            Ok(Listed::Vanished(since)) => Elsewhere::Vanished(since),
-            Ok(Listed::Never) => Elsewhere::Locations(Vec::new()),
+            Ok(FunctionLocations::At(locations)) => Elsewhere::Locations(locations),
+            Ok(FunctionLocations::Vanished(since)) => Elsewhere::Vanished(since),
+            Ok(FunctionLocations::Never) => Elsewhere::Locations(Vec::new()),
             Err(error) => Elsewhere::Away(error.to_string()),
         }
     }
@@ -158,20 +159,20 @@ impl Broker {
     }
 }
 
-/// What this host knows about a callee, and the caller holds of it.
+/// This host's facts about a callee, and the caller's connections to it.
 #[derive(Clone, Copy)]
-struct Known<'a> {
-    /// Instances here.
+struct CalleeFacts<'a> {
+    /// Instances on this host.
     local: &'a [Record],
-    /// Other functions in its scope here, when there are none.
+    /// Other functions in its scope on this host, if it has no instance.
     beside: &'a [String],
-    /// Instances that the caller has connections to, and wants no others of.
+    /// Instances to which the caller has connections; they are skipped.
     held: &'a [String],
-    /// It wants one of its own group.
+    /// The caller asks for an instance of its own group.
     nearer: bool,
 }
 
-/// What was found out about other hosts.
+/// Facts about other hosts.
 enum Elsewhere {
     NotConfigured,
     Away(String),
@@ -194,9 +195,9 @@ fn unroutable(errno: Errno, message: String) -> (ResolveReply, Option<OwnedFd>) 
     (ResolveReply::Unroutable { errno: errno as i32, message }, None)
 }
 
-/// What the coordinator said about the callee in the caller's VM; one that is loaded is never asked for.
-fn embedding<'a>(speaker: &'a Speaker, callee: &Identity) -> Embedding<'a> {
-    let sibling = callee.same_scope(&speaker.identity);
-    let refused = speaker.not_embedded.get(&callee.function).filter(|_| sibling);
-    refused.map_or(Embedding::No, |reason| Embedding::Untrusted { reason })
+/// The coordinator's decision about embedding the callee. A caller never asks for a loaded module.
+fn embedding<'a>(peer: &'a BrokerPeer, callee: &Identity) -> EmbeddingState<'a> {
+    let sibling = callee.same_scope(&peer.identity);
+    let refused = peer.not_embedded.get(&callee.function).filter(|_| sibling);
+    refused.map_or(EmbeddingState::No, |reason| EmbeddingState::Untrusted { reason })
 }

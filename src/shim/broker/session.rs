@@ -1,6 +1,6 @@
-//! The conversation with one sandbox: its questions, its reports, and whether its workload runs.
+//! The messages of one sandbox: route requests, reports, and the state of its workload. Runs in the shim daemon.
 //!
-//! What a sandbox sends is input like any other: bounded, and never trusted with an identity.
+//! Invariant: messages of a sandbox are untrusted input. They are bounded, and never decide an identity.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -8,52 +8,52 @@ use std::sync::Arc;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Semaphore, watch};
 
-use super::{Broker, REPLY_MAX_NS, Speaker, emit};
-use crate::sys::clock::monotonic_ns;
+use super::{Broker, BrokerPeer, REPLY_MAX, emit};
+use crate::sys::clock::Deadline;
 use crate::sys::readiness;
 use crate::sys::seqpacket::{self, Received, SocketError};
 use crate::wire::control::{self, CONTROL_MESSAGE_MAX, ResolveRequest, SandboxMessage};
 
-/// Questions of one sandbox that are answered at the same time.
+/// Most route requests of one sandbox at a time.
 const QUESTIONS_MAX: usize = 32;
-/// Messages that make no sense before a sandbox is not listened to any more.
+/// After this many malformed messages, a sandbox's messages are ignored.
 const MALFORMED_MAX: u32 = 16;
 
-/// Whether a sandbox's workload runs.
+/// State of a sandbox's workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// Not said yet.
+    /// Unknown yet.
     Waiting,
     /// It runs; a secondary takes requests.
     Ready,
     /// It cannot run.
     Failed(String),
-    /// The sandbox ended without a word.
+    /// The sandbox ended without a report.
     Ended,
 }
 
 /// One sandbox's conversation.
 pub(super) struct Session {
     broker: Broker,
-    speaker: Arc<Speaker>,
+    peer: Arc<BrokerPeer>,
     questions: Arc<Semaphore>,
     readiness: watch::Sender<Readiness>,
 }
 
 impl Session {
-    /// Listens to a sandbox until all its processes are gone; what it says about itself.
+    /// Reads a sandbox's messages until all its processes have ended. Returns its state.
     ///
     /// # Errors
     /// When the socket cannot be watched.
     pub(super) fn start(
         broker: Broker,
         socket: OwnedFd,
-        speaker: Speaker,
+        peer: BrokerPeer,
     ) -> std::io::Result<watch::Receiver<Readiness>> {
         let socket = readiness::watch(socket)?;
         let (readiness, told) = watch::channel(Readiness::Waiting);
-        let (speaker, questions) = (Arc::new(speaker), Arc::new(Semaphore::new(QUESTIONS_MAX)));
-        tokio::spawn(Self { broker, speaker, questions, readiness }.run(socket));
+        let (peer, questions) = (Arc::new(peer), Arc::new(Semaphore::new(QUESTIONS_MAX)));
+        tokio::spawn(Self { broker, peer, questions, readiness }.run(socket));
         Ok(told)
     }
 
@@ -74,7 +74,7 @@ impl Session {
             }
         }
         if malformed >= MALFORMED_MAX {
-            tracing::error!(function = %self.speaker.identity, "sandbox sends nonsense; its questions stay unanswered");
+            tracing::error!(function = %self.peer.identity, "sandbox sends malformed messages; ignoring it");
         }
         self.readiness.send_if_modified(|readiness| {
             let waiting = *readiness == Readiness::Waiting;
@@ -85,13 +85,13 @@ impl Session {
         });
     }
 
-    /// Acts on one message; false when it makes no sense.
+    /// Acts on one message; false if it is malformed.
     async fn take(&self, bytes: &[u8], mut received: Received) -> bool {
         match control::decode::<SandboxMessage>(bytes) {
             Ok(SandboxMessage::Ready) => self.tell(Readiness::Ready),
             Ok(SandboxMessage::StartFailed { message }) => self.tell(Readiness::Failed(message)),
             Ok(SandboxMessage::Edges(reports)) => {
-                self.broker.edges.add(&self.speaker.identity.function, reports);
+                self.broker.edges.add(&self.peer.identity.function, reports);
             }
             Ok(SandboxMessage::Resolve(request)) => {
                 let Some(reply) = received.descriptors.pop() else { return false };
@@ -104,14 +104,14 @@ impl Session {
                 let Ok(permit) = Arc::clone(&self.questions).acquire_owned().await else {
                     return true;
                 };
-                let (network, speaker) = (self.broker.network.clone(), Arc::clone(&self.speaker));
+                let (network, peer) = (self.broker.network.clone(), Arc::clone(&self.peer));
                 tokio::spawn(async move {
-                    emit::answer(network, &speaker, request, payload, reply).await;
+                    emit::answer(network, &peer, request, payload, reply).await;
                     drop(permit);
                 });
             }
             Err(error) => {
-                tracing::warn!(function = %self.speaker.identity, %error, "unreadable message");
+                tracing::warn!(function = %self.peer.identity, %error, "unreadable message");
                 return false;
             }
         }
@@ -128,19 +128,19 @@ impl Session {
         });
     }
 
-    /// Answers on a thread of its own: the registry is files and the connection a system call.
+    /// Answers on a thread of its own, because the registry's files and the connection block.
     async fn answer(&self, request: ResolveRequest, reply: OwnedFd) {
         let Ok(permit) = Arc::clone(&self.questions).acquire_owned().await else { return };
-        let (broker, speaker) = (self.broker.clone(), Arc::clone(&self.speaker));
+        let (broker, peer) = (self.broker.clone(), Arc::clone(&self.peer));
         tokio::task::spawn_blocking(move || {
-            let (answer, connection) = broker.resolve(&speaker, &request);
-            let (caller, target) = (&speaker.identity, &request.target);
+            let (answer, connection) = broker.resolve(&peer, &request);
+            let (caller, target) = (&peer.identity, &request.target);
             tracing::debug!(%caller, target, ?answer, "resolved");
             let descriptors: Vec<_> = connection.iter().map(AsFd::as_fd).collect();
-            let deadline = Some(monotonic_ns() + REPLY_MAX_NS);
+            let deadline = Some(Deadline::after(REPLY_MAX));
             let bytes = control::encode(&answer);
             if let Err(error) = seqpacket::send(reply.as_fd(), &[&bytes], &descriptors, deadline) {
-                tracing::debug!(%caller, target, %error, "nobody waits for the route any more");
+                tracing::debug!(%caller, target, %error, "the caller no longer waits for the route");
             }
             drop(permit);
         });
@@ -150,19 +150,19 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shim::broker::tests::bed;
+    use crate::shim::broker::tests::fixture;
 
     #[tokio::test]
     async fn the_first_word_about_readiness_counts_and_silence_is_an_end() {
-        let mut bed = bed();
+        let mut fixture = fixture();
         for message in [SandboxMessage::Ready, SandboxMessage::StartFailed { message: "x".into() }]
         {
             let bytes = control::encode(&message);
-            seqpacket::send(bed.sandbox.as_fd(), &[&bytes], &[], None).unwrap();
+            seqpacket::send(fixture.sandbox.as_fd(), &[&bytes], &[], None).unwrap();
         }
-        let told = bed.readiness.wait_for(|readiness| *readiness != Readiness::Waiting).await;
+        let told = fixture.readiness.wait_for(|readiness| *readiness != Readiness::Waiting).await;
         assert_eq!(*told.unwrap(), Readiness::Ready);
-        let mut silent = self::bed();
+        let mut silent = self::fixture();
         drop(silent.sandbox);
         let told = silent.readiness.wait_for(|readiness| *readiness != Readiness::Waiting).await;
         assert_eq!(*told.unwrap(), Readiness::Ended);
@@ -170,11 +170,11 @@ mod tests {
 
     #[tokio::test]
     async fn nonsense_ends_the_conversation_after_a_few_messages() {
-        let mut bed = bed();
+        let mut fixture = fixture();
         for _ in 0..MALFORMED_MAX {
-            seqpacket::send(bed.sandbox.as_fd(), &[b"{}"], &[], None).unwrap();
+            seqpacket::send(fixture.sandbox.as_fd(), &[b"{}"], &[], None).unwrap();
         }
-        let told = bed.readiness.wait_for(|readiness| *readiness != Readiness::Waiting).await;
+        let told = fixture.readiness.wait_for(|readiness| *readiness != Readiness::Waiting).await;
         assert_eq!(*told.unwrap(), Readiness::Ended);
     }
 }

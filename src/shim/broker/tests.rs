@@ -1,3 +1,5 @@
+//! Tests of the broker over real sockets.
+
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
 
@@ -15,7 +17,7 @@ use crate::wire::frame::{FRAME_MAX, decode};
 use crate::wire::ids::Identity;
 
 /// A broker, and the sandbox's end of a conversation with it.
-pub(super) struct Bed {
+pub(super) struct Fixture {
     dir: tempfile::TempDir,
     broker: Broker,
     pub(super) sandbox: OwnedFd,
@@ -26,12 +28,12 @@ fn identity(function: &str) -> Identity {
     Identity { namespace: "n".into(), pod_namespace: String::new(), function: function.into() }
 }
 
-pub(super) fn bed() -> Bed {
+pub(super) fn fixture() -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let edges = Edges::start(dir.path().join("edges.json"));
     let broker = Broker::new(Registry::new(dir.path()), edges, None);
     let (ours, sandbox) = seqpacket::pair().unwrap();
-    let speaker = Speaker {
+    let peer = BrokerPeer {
         identity: identity("a"),
         trust: String::new(),
         group: "own".into(),
@@ -41,11 +43,11 @@ pub(super) fn bed() -> Bed {
         max_payload: 7,
         not_embedded: BTreeMap::new(),
     };
-    let readiness = broker.serve(ours, speaker).unwrap();
-    Bed { dir, broker, sandbox, readiness }
+    let readiness = broker.serve(ours, peer).unwrap();
+    Fixture { dir, broker, sandbox, readiness }
 }
 
-impl Bed {
+impl Fixture {
     /// Registers an instance of `b`; whoever keeps the listener takes its connections.
     fn register(&self, instance: &str) -> OwnedFd {
         self.register_in(instance, "")
@@ -90,12 +92,12 @@ impl Bed {
 
 #[tokio::test]
 async fn a_route_comes_connected_and_introduced_by_the_callers_true_name() {
-    let bed = bed();
+    let fixture = fixture();
     // A killed instance's record is still there; the living one serves.
-    drop(bed.register("dead"));
-    let listener = bed.register("live");
+    drop(fixture.register("dead"));
+    let listener = fixture.register("live");
     for _ in 0..2 {
-        let (reply, descriptors) = bed.resolve("b").await;
+        let (reply, descriptors) = fixture.resolve("b").await;
         let expected = "live".to_owned();
         assert!(
             matches!(&reply, ResolveReply::Local { instance, max_payload: 7, .. } if *instance == expected),
@@ -112,43 +114,43 @@ async fn a_route_comes_connected_and_introduced_by_the_callers_true_name() {
 
 #[tokio::test]
 async fn a_caller_that_holds_instances_gets_others_as_long_as_there_are_some() {
-    let bed = bed();
-    let _listeners = [bed.register("1"), bed.register("2")];
-    let (reply, _) = bed.resolve("b").await;
+    let fixture = fixture();
+    let _listeners = [fixture.register("1"), fixture.register("2")];
+    let (reply, _) = fixture.resolve("b").await;
     let ResolveReply::Local { instance, instances: 2, .. } = reply else { panic!("{reply:?}") };
-    let (reply, descriptors) = bed.resolve_beside("b", &[&instance]).await;
+    let (reply, descriptors) = fixture.resolve_beside("b", &[&instance]).await;
     let ResolveReply::Local { instance: other, instances: 2, .. } = reply else {
         panic!("{reply:?}")
     };
     assert!(other != instance && descriptors.len() == 1);
-    let (reply, descriptors) = bed.resolve_beside("b", &["1", "2"]).await;
+    let (reply, descriptors) = fixture.resolve_beside("b", &["1", "2"]).await;
     assert_eq!(reply, ResolveReply::NoOther { instances: 2 });
     assert!(descriptors.is_empty());
 }
 
 #[tokio::test]
 async fn an_instance_of_the_own_group_comes_first_and_its_dead_one_does_not_end_the_call() {
-    let bed = bed();
-    let _others = [bed.register_in("1", "other"), bed.register_in("2", "other")];
-    let own = bed.register_in("3", "own");
+    let fixture = fixture();
+    let _others = [fixture.register_in("1", "other"), fixture.register_in("2", "other")];
+    let own = fixture.register_in("3", "own");
     for _ in 0..4 {
-        let (reply, _) = bed.resolve("b").await;
+        let (reply, _) = fixture.resolve("b").await;
         let ResolveReply::Local { instance, instances: 1, nearest: true, .. } = reply else {
             panic!("{reply:?}")
         };
         assert_eq!(instance, "3");
     }
-    let (reply, _) = bed.resolve_beside("b", &["3"]).await;
+    let (reply, _) = fixture.resolve_beside("b", &["3"]).await;
     assert_eq!(reply, ResolveReply::NoOther { instances: 1 }, "calls are spread over the group");
     drop(own);
-    let (reply, _) = bed.resolve("b").await;
+    let (reply, _) = fixture.resolve("b").await;
     assert!(matches!(reply, ResolveReply::Local { nearest: false, .. }), "{reply:?}");
 }
 
 #[tokio::test]
 async fn what_cannot_be_routed_says_why() {
-    let bed = bed();
-    drop(bed.register("dead"));
+    let fixture = fixture();
+    drop(fixture.register("dead"));
     let long = "x".repeat(TARGET_MAX + 1);
     let table = [
         ("b", Errno::Unreachable),
@@ -157,7 +159,7 @@ async fn what_cannot_be_routed_says_why() {
         (long.as_str(), Errno::InvalidArgument),
     ];
     for (target, expected) in table {
-        let (reply, descriptors) = bed.resolve(target).await;
+        let (reply, descriptors) = fixture.resolve(target).await;
         assert!(descriptors.is_empty());
         let ResolveReply::Unroutable { errno, message } = reply else { panic!("{reply:?}") };
         assert_eq!(errno, expected as i32, "{message}");

@@ -1,4 +1,4 @@
-//! What containerd knows about images and containers of a namespace, as facts for embedding.
+//! Images and containers of a containerd namespace, as facts for embedding. Runs in the shim daemon.
 
 use containerd_client::services::v1::containers_client::ContainersClient;
 use containerd_client::services::v1::images_client::ImagesClient;
@@ -10,7 +10,7 @@ use super::{ContentStore, lookup};
 use crate::coordinator::bundle;
 use crate::coordinator::trust::{Deployment, Image};
 
-/// Most images and containers of a namespace that are looked at.
+/// Most images and containers per look-up.
 const LISTED_MAX: usize = 16_384;
 /// Longest list of images in bytes.
 const LIST_MAX: usize = 64 << 20;
@@ -37,7 +37,7 @@ pub(super) async fn deployments(
     let stream = client.list_stream(request).await.map_err(lookup("the list of", "containers"))?;
     let mut stream = stream.into_inner();
     let mut found = Vec::new();
-    // One message each: their specifications do not fit into one together.
+    // One message per container: all specifications together exceed a message's size.
     while let Some(message) = stream.message().await.map_err(lookup("the list of", "containers"))? {
         found.extend(
             message.container.and_then(|Container { id, image, spec, .. }| {
@@ -51,7 +51,7 @@ pub(super) async fn deployments(
     Ok(found)
 }
 
-/// A container as a function; `None` when it has no command or annotations that no function has.
+/// A container as a function; `None` without a command, or with annotations that no function has.
 fn deployment(container: &str, image: &str, spec: &[u8]) -> Option<Deployment> {
     let spec: Spec = serde_json::from_slice(spec).ok()?;
     let annotations = bundle::function_spec(&spec).ok()?;

@@ -1,6 +1,8 @@
-//! A module inside root-file-system layers: tar archives, plain or compressed, of an image that nobody unpacked
-//! for us. Pure: bytes in, bytes out; every length is bounded, because an image is anybody's input, and a few bytes of a
-//! compressed layer stand for gigabytes.
+//! Finds a module in root-file-system layers: tar archives, plain or compressed. Runs in the shim daemon. Pure: bytes
+//! in, bytes out.
+//!
+//! Invariant: every length is bounded, because images are untrusted, and a few bytes of a compressed layer can stand
+//! for gigabytes.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -13,27 +15,27 @@ use tar::EntryType;
 
 use crate::coordinator::module::MODULE_MAX;
 
-/// Longest layer that is searched, in bytes as it is stored.
+/// Largest stored layer in bytes.
 pub const LAYER_MAX: u64 = 512 << 20;
-/// Most bytes of one layer that are unpacked while searching.
+/// Most unpacked bytes of one layer.
 const UNPACKED_MAX: u64 = 4 << 30;
-/// Most entries of one layer that are looked at.
+/// Most entries of one layer.
 const ENTRIES_MAX: usize = 1 << 20;
-/// Most bytes between the content of two files of an archive: headers, long names, extended attributes.
+/// Most bytes between the contents of two files of an archive: headers, long names, extended attributes.
 const HEADERS_MAX: u64 = 1 << 20;
-/// Longest path of a file that is looked at, in bytes, as in the kernel.
+/// Longest path of a file in bytes, as in the kernel.
 const PATH_MAX: usize = 4096;
 /// Most modules of one image.
 const FOUND_MAX: usize = 1024;
-/// Most names that a message lists.
+/// Most names in one message.
 const NAMES_SHOWN: usize = 8;
-/// Start of a name that says: the file of the rest of the name is gone.
+/// Prefix of a name that marks the file as removed.
 const WHITEOUT: &str = ".wh.";
 
-/// How a layer is packed.
+/// A layer's compression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Packing {
-    /// Not at all.
+pub enum Compression {
+    /// None.
     Plain,
     /// gzip.
     Gzip,
@@ -41,8 +43,8 @@ pub enum Packing {
     Zstd,
 }
 
-impl Packing {
-    /// From a layer's media type, OCI's or Docker's; `None` when it is no layer of a root file system.
+impl Compression {
+    /// From a layer's media type, OCI's or Docker's; `None` if it is not a layer of a root file system.
     #[must_use]
     pub fn of(media_type: &str) -> Option<Self> {
         let layer = media_type.contains(".layer.") || media_type.contains(".rootfs.");
@@ -58,37 +60,37 @@ impl Packing {
 
 /// Modules in the layers of one image, uppermost layer first.
 #[derive(Debug, Default)]
-pub struct Search {
-    /// The file that is wanted, normalized; `None` = whatever ends with `.wasm`.
+pub struct LayerSearch {
+    /// The wanted file, normalized; `None` = any `.wasm` file.
     wanted: Option<String>,
-    /// Found modules; `None` for a file that an upper layer removed. The bytes are those of the first module only: a
-    /// second one makes the image ambiguous.
+    /// Found modules; `None` for a file that an upper layer removed. Only the first module keeps its bytes: a second
+    /// one makes the image ambiguous.
     found: BTreeMap<String, Option<Vec<u8>>>,
 }
 
-impl Search {
+impl LayerSearch {
     /// Looks for `path`, or for any module.
     #[must_use]
     pub fn new(path: Option<&str>) -> Self {
         Self { wanted: path.map(|path| normal(Path::new(path))), found: BTreeMap::new() }
     }
 
-    /// True when lower layers cannot change the result.
+    /// True if lower layers cannot change the result.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.wanted.as_ref().is_some_and(|wanted| self.found.contains_key(wanted))
     }
 
-    /// Searches one layer, the next lower one.
+    /// Searches the next lower layer.
     ///
     /// # Errors
-    /// When it is damaged, or larger than it may be.
-    pub fn layer(&mut self, bytes: &[u8], packing: Packing) -> Result<(), String> {
+    /// When it is damaged or too large.
+    pub fn layer(&mut self, bytes: &[u8], packing: Compression) -> Result<(), String> {
         let damaged = |error: io::Error| format!("the layer cannot be read ({error})");
         match packing {
-            Packing::Plain => self.tar(bytes),
-            Packing::Gzip => self.tar(MultiGzDecoder::new(bytes)),
-            Packing::Zstd => {
+            Compression::Plain => self.tar(bytes),
+            Compression::Gzip => self.tar(MultiGzDecoder::new(bytes)),
+            Compression::Zstd => {
                 let decoder = StreamingDecoder::new(bytes).map_err(io::Error::other);
                 decoder.and_then(|decoder| self.tar(decoder))
             }
@@ -98,7 +100,7 @@ impl Search {
 
     fn tar(&mut self, unpacked: impl Read) -> io::Result<()> {
         let left = Cell::new(HEADERS_MAX);
-        let unpacked = Bounded { inner: unpacked.take(UNPACKED_MAX), left: &left };
+        let unpacked = BoundedReader { inner: unpacked.take(UNPACKED_MAX), left: &left };
         let mut archive = tar::Archive::new(unpacked);
         let mut here = BTreeMap::new();
         let above = self.found.values().any(Option::is_some);
@@ -129,7 +131,7 @@ impl Search {
             }
         }
         for (path, bytes) in here {
-            // What an upper layer said counts.
+            // Upper layers take precedence.
             self.found.entry(path).or_insert(bytes);
         }
         Ok(())
@@ -142,10 +144,10 @@ impl Search {
         }
     }
 
-    /// The module.
+    /// The found module.
     ///
     /// # Errors
-    /// When there is none, or which one is meant cannot be told.
+    /// When there is none, or several.
     pub fn end(self) -> Result<Vec<u8>, String> {
         let mut modules: Vec<(String, Vec<u8>)> =
             self.found.into_iter().filter_map(|(path, bytes)| Some((path, bytes?))).collect();
@@ -157,7 +159,7 @@ impl Search {
                 let names: Vec<_> =
                     modules.iter().take(NAMES_SHOWN).map(|(path, _)| format!("/{path}")).collect();
                 Err(format!(
-                    "it has several modules ({}) and no entrypoint that says which",
+                    "it has several modules ({}) and no entrypoint that names one",
                     names.join(", ")
                 ))
             }
@@ -165,7 +167,7 @@ impl Search {
     }
 }
 
-/// The file that an entry of this path says is gone; `None` when it is a file itself.
+/// The file that this entry removes; `None` if the entry is a file.
 fn removed(path: &str) -> Option<String> {
     match path.rsplit_once('/') {
         None => path.strip_prefix(WHITEOUT).map(str::to_owned),
@@ -173,7 +175,7 @@ fn removed(path: &str) -> Option<String> {
     }
 }
 
-/// Bytes of an entry in the archive; a sparse file is longer when it is read.
+/// Stored bytes of an entry; a sparse file is longer when it is read.
 fn stored(entry: &tar::Entry<'_, impl Read>) -> io::Result<u64> {
     match entry.header().entry_type() {
         EntryType::GNUSparse => entry.header().entry_size(),
@@ -181,14 +183,14 @@ fn stored(entry: &tar::Entry<'_, impl Read>) -> io::Result<u64> {
     }
 }
 
-/// A reader that fails when more is read than is `left`. The `tar` crate reads names and extended headers of any length
-/// into memory.
-struct Bounded<'a, R> {
+/// A reader that fails after `left` bytes. The `tar` crate reads names and extended headers of any length into
+/// memory.
+struct BoundedReader<'a, R> {
     inner: R,
     left: &'a Cell<u64>,
 }
 
-impl<R: Read> Read for Bounded<'_, R> {
+impl<R: Read> Read for BoundedReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let most = usize::try_from(self.left.get()).unwrap_or(usize::MAX).min(buffer.len());
         if most == 0 && !buffer.is_empty() {
@@ -201,7 +203,7 @@ impl<R: Read> Read for Bounded<'_, R> {
     }
 }
 
-/// Without `/` at the start, `.` and `..`: how an archive's names and an image's paths compare.
+/// The path without leading `/`, `.` and `..`, for comparing names of archives with paths of images.
 fn normal(path: &Path) -> String {
     let mut parts: Vec<String> = Vec::new();
     for component in path.components() {
@@ -245,12 +247,12 @@ mod tests {
     fn a_module_is_found_however_it_is_packed() {
         let tar = layer(&[("./etc/hosts", b"x"), ("./lib/m.wasm", b"module")]);
         for (packed, packing) in [
-            (tar.clone(), Packing::Plain),
-            (gzip(&tar), Packing::Gzip),
-            (zstd(&tar), Packing::Zstd),
+            (tar.clone(), Compression::Plain),
+            (gzip(&tar), Compression::Gzip),
+            (zstd(&tar), Compression::Zstd),
         ] {
             for path in [Some("/lib/m.wasm"), Some("lib/../lib/m.wasm"), None] {
-                let mut search = Search::new(path);
+                let mut search = LayerSearch::new(path);
                 search.layer(&packed, packing).unwrap();
                 assert_eq!(search.end().unwrap(), b"module", "{packing:?} {path:?}");
             }
@@ -261,27 +263,27 @@ mod tests {
     fn upper_layers_win_and_remove() {
         let upper = layer(&[("a.wasm", b"new"), ("dir/.wh.b.wasm", b"")]);
         let lower = layer(&[("a.wasm", b"old"), ("dir/b.wasm", b"b")]);
-        let mut search = Search::new(None);
+        let mut search = LayerSearch::new(None);
         for bytes in [&upper, &lower] {
-            search.layer(bytes, Packing::Plain).unwrap();
+            search.layer(bytes, Compression::Plain).unwrap();
         }
         assert_eq!(search.end().unwrap(), b"new");
-        let mut search = Search::new(Some("/dir/b.wasm"));
-        search.layer(&upper, Packing::Plain).unwrap();
+        let mut search = LayerSearch::new(Some("/dir/b.wasm"));
+        search.layer(&upper, Compression::Plain).unwrap();
         assert!(search.is_over());
-        search.layer(&lower, Packing::Plain).unwrap();
+        search.layer(&lower, Compression::Plain).unwrap();
         assert_eq!(search.end().unwrap_err(), "it has no file /dir/b.wasm");
     }
 
     #[test]
     fn what_cannot_be_told_is_said() {
-        let mut search = Search::new(None);
-        search.layer(&layer(&[("a.wasm", b"a"), ("b.wasm", b"b")]), Packing::Plain).unwrap();
+        let mut search = LayerSearch::new(None);
+        search.layer(&layer(&[("a.wasm", b"a"), ("b.wasm", b"b")]), Compression::Plain).unwrap();
         assert!(search.end().unwrap_err().contains("(/a.wasm, /b.wasm)"));
-        assert!(Search::new(None).end().unwrap_err().contains("neither"));
-        for packing in [Packing::Plain, Packing::Gzip, Packing::Zstd] {
+        assert!(LayerSearch::new(None).end().unwrap_err().contains("neither"));
+        for packing in [Compression::Plain, Compression::Gzip, Compression::Zstd] {
             let damaged = [7; 2000];
-            assert!(Search::new(None).layer(&damaged, packing).is_err(), "{packing:?}");
+            assert!(LayerSearch::new(None).layer(&damaged, packing).is_err(), "{packing:?}");
         }
     }
 
@@ -294,18 +296,18 @@ mod tests {
         let mut tar = tar::Builder::new(Vec::new());
         tar.append_data(&mut header, "name", io::repeat(b'a').take(64 << 20)).unwrap();
         let long_name = tar.into_inner().unwrap();
-        let error = Search::new(None).layer(&gzip(&long_name), Packing::Gzip).unwrap_err();
+        let error = LayerSearch::new(None).layer(&gzip(&long_name), Compression::Gzip).unwrap_err();
         assert!(error.contains("1048576 bytes of headers"), "{error}");
 
         let modules: Vec<_> = (0..=FOUND_MAX).map(|number| format!("{number}.wasm")).collect();
         let files: Vec<_> = modules.iter().map(|path| (path.as_str(), &b"module"[..])).collect();
         let twice = [&files[..FOUND_MAX], &files[..FOUND_MAX]].concat();
-        let mut search = Search::new(None);
-        search.layer(&layer(&twice), Packing::Plain).unwrap();
+        let mut search = LayerSearch::new(None);
+        search.layer(&layer(&twice), Compression::Plain).unwrap();
         let kept = search.found.values().flatten().map(Vec::len).sum::<usize>();
         assert_eq!(kept, b"module".len(), "one of them at most is the module");
         assert!(search.end().unwrap_err().contains("several modules"));
-        let error = Search::new(None).layer(&layer(&files), Packing::Plain).unwrap_err();
+        let error = LayerSearch::new(None).layer(&layer(&files), Compression::Plain).unwrap_err();
         assert!(error.contains("more than 1024 modules"), "{error}");
     }
 
@@ -313,24 +315,24 @@ mod tests {
     fn a_file_that_comes_twice_counts_as_it_came_last() {
         let twice = layer(&[("a.wasm", b"old"), (".wh.b.wasm", b""), ("a.wasm", b"new")]);
         let below = layer(&[("b.wasm", b"b"), ("a.wasm", b"below")]);
-        let mut search = Search::new(None);
-        search.layer(&twice, Packing::Plain).unwrap();
-        search.layer(&below, Packing::Plain).unwrap();
+        let mut search = LayerSearch::new(None);
+        search.layer(&twice, Compression::Plain).unwrap();
+        search.layer(&below, Compression::Plain).unwrap();
         assert_eq!(search.end().unwrap(), b"new");
     }
 
     #[test]
     fn media_types_tell_the_packing() {
         for (media_type, packing) in [
-            ("application/vnd.oci.image.layer.v1.tar", Some(Packing::Plain)),
-            ("application/vnd.oci.image.layer.v1.tar+gzip", Some(Packing::Gzip)),
-            ("application/vnd.oci.image.layer.v1.tar+zstd", Some(Packing::Zstd)),
-            ("application/vnd.docker.image.rootfs.diff.tar.gzip", Some(Packing::Gzip)),
-            ("application/vnd.docker.image.rootfs.diff.tar", Some(Packing::Plain)),
+            ("application/vnd.oci.image.layer.v1.tar", Some(Compression::Plain)),
+            ("application/vnd.oci.image.layer.v1.tar+gzip", Some(Compression::Gzip)),
+            ("application/vnd.oci.image.layer.v1.tar+zstd", Some(Compression::Zstd)),
+            ("application/vnd.docker.image.rootfs.diff.tar.gzip", Some(Compression::Gzip)),
+            ("application/vnd.docker.image.rootfs.diff.tar", Some(Compression::Plain)),
             ("application/vnd.wasm.content.layer.v1+wasm", None),
             ("application/vnd.oci.image.layer.v1.tar+unknown", None),
         ] {
-            assert_eq!(Packing::of(media_type), packing, "{media_type}");
+            assert_eq!(Compression::of(media_type), packing, "{media_type}");
         }
     }
 }

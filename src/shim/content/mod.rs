@@ -1,12 +1,13 @@
-//! Images whose layer is the module: looked up in containerd's stores over its own socket.
+//! Reads modules from containerd's image and content stores, over containerd's socket. Runs in the shim daemon.
 //!
-//! Runs in the shim daemon. Container → image name → manifest → the layer of a WebAssembly media type, or for
-//! images that are embedded a file of their [`layers`].
+//! The way is container → image name → manifest → the layer of a WebAssembly media type, or for embedded images a
+//! file of their [`layers`].
 
 mod deployments;
 pub mod layers;
+mod manifest;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use containerd_client::services::v1::containers_client::ContainersClient;
 use containerd_client::services::v1::content_client::ContentClient;
@@ -14,22 +15,17 @@ use containerd_client::services::v1::images_client::ImagesClient;
 use containerd_client::services::v1::{GetContainerRequest, GetImageRequest, ReadContentRequest};
 use containerd_client::tonic::transport::Channel;
 use containerd_client::tonic::{Request, Status};
-use oci_spec::image::{Descriptor, ImageConfiguration, ImageIndex, ImageManifest, MediaType};
+use oci_spec::image::ImageManifest;
 
-use self::layers::{LAYER_MAX, Packing, Search};
+use self::layers::{Compression, LAYER_MAX, LayerSearch};
+use self::manifest::{Target, started_module, wasm_layer};
 use crate::coordinator::module::MODULE_MAX;
 use crate::coordinator::trust::{Deployment, Image};
 use crate::coordinator::{ImageModule, ImageStore};
 
-/// Layers that are a core module (or claim to be one: a component is refused later, by name).
-pub const WASM_MEDIA_TYPES: [&str; 3] = [
-    "application/wasm",
-    "application/vnd.wasm.content.layer.v1+wasm",
-    "application/vnd.bytecodealliance.wasm.component.layer.v0+wasm",
-];
-/// Longest manifest or index in bytes, as registries limit them.
+/// Largest manifest or index in bytes, as registries limit them.
 const MANIFEST_MAX: u64 = 4 << 20;
-/// Most manifests of one index that are looked at.
+/// Most manifests of one index.
 const MANIFESTS_MAX: usize = 64;
 
 /// containerd's stores.
@@ -90,7 +86,7 @@ impl ContentStore {
         })
     }
 
-    /// A module in the root file system that a manifest describes.
+    /// A module in a manifest's root file system.
     async fn file(
         &self,
         channel: &Channel,
@@ -104,11 +100,11 @@ impl ContentStore {
                 started_module(&self.read(channel, config.as_ref(), MANIFEST_MAX).await?)
             }
         };
-        let mut search = Search::new(started.as_deref());
+        let mut search = LayerSearch::new(started.as_deref());
         for layer in manifest.layers().iter().rev() {
             let media_type = layer.media_type().to_string();
-            let Some(packing) = Packing::of(&media_type) else {
-                return Err(format!("it has a layer of the type {media_type}, which is not read"));
+            let Some(packing) = Compression::of(&media_type) else {
+                return Err(format!("it has a layer of the unsupported type {media_type}"));
             };
             let bytes = self.read(channel, layer.digest().as_ref(), LAYER_MAX).await?;
             search.layer(&bytes, packing)?;
@@ -144,7 +140,7 @@ impl ContentStore {
         target.map(|target| target.digest).ok_or_else(|| format!("image {image} has no target"))
     }
 
-    /// The image's manifest, or those of its index that are in the store.
+    /// The image's manifest, or the stored ones of its index.
     async fn manifests(
         &self,
         channel: &Channel,
@@ -152,18 +148,15 @@ impl ContentStore {
         digest: &str,
     ) -> Result<Vec<ImageManifest>, String> {
         let bytes = self.read(channel, digest, MANIFEST_MAX).await?;
-        let broken = |error| format!("manifest of image {image} cannot be read ({error})");
-        let value: serde_json::Value =
-            serde_json::from_slice(&bytes).map_err(|error| broken(error.to_string()))?;
-        if value.get("manifests").is_none() {
-            let manifest = ImageManifest::from_reader(bytes.as_slice());
-            return Ok(vec![manifest.map_err(|error| broken(error.to_string()))?]);
-        }
-        let index =
-            ImageIndex::from_reader(bytes.as_slice()).map_err(|error| broken(error.to_string()))?;
+        let target = Target::read(&bytes)
+            .map_err(|error| format!("manifest of image {image} cannot be read ({error})"))?;
+        let index = match target {
+            Target::Manifest(manifest) => return Ok(vec![*manifest]),
+            Target::Index(index) => index,
+        };
         let mut manifests = Vec::new();
         for descriptor in index.manifests().iter().take(MANIFESTS_MAX) {
-            // Manifests of platforms that were not pulled are not in the store.
+            // Manifests of other platforms may not be in the store.
             if let Ok(bytes) = self.read(channel, descriptor.digest().as_ref(), MANIFEST_MAX).await
                 && let Ok(manifest) = ImageManifest::from_reader(bytes.as_slice())
             {
@@ -191,42 +184,4 @@ impl ContentStore {
 
 fn lookup<'a>(what: &'a str, name: &'a str) -> impl Fn(Status) -> String + 'a {
     move |status| format!("containerd does not give {what} {name} ({})", status.message())
-}
-
-/// The module that an image starts, from its configuration.
-fn started_module(config: &[u8]) -> Option<String> {
-    let image = ImageConfiguration::from_reader(config).ok()?;
-    let config = image.config().as_ref()?;
-    let command =
-        config.entrypoint().iter().flatten().chain(config.cmd().iter().flatten()).next()?;
-    let path = command.split_once('#').map_or(command.as_str(), |(path, _)| path);
-    if !path.ends_with(".wasm") {
-        return None;
-    }
-    let folder = config.working_dir().as_deref().unwrap_or("/");
-    Some(Path::new(folder).join(path).to_string_lossy().into_owned())
-}
-
-fn wasm_layer(manifest: &ImageManifest) -> Option<Descriptor> {
-    manifest.layers().iter().find(|layer| is_wasm(layer.media_type())).cloned()
-}
-
-fn is_wasm(media_type: &MediaType) -> bool {
-    WASM_MEDIA_TYPES.contains(&media_type.to_string().as_str())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_wasm_layer_is_found_among_others() {
-        let manifest = r#"{"schemaVersion":2,
-            "config":{"mediaType":"application/vnd.oci.image.config.v1+json","digest":"sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","size":2},
-            "layers":[
-              {"mediaType":"application/vnd.oci.image.layer.v1.tar","digest":"sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb","size":1},
-              {"mediaType":"application/wasm","digest":"sha256:cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc","size":3}]}"#;
-        let manifest = ImageManifest::from_reader(manifest.as_bytes()).unwrap();
-        assert_eq!(wasm_layer(&manifest).unwrap().size(), 3);
-    }
 }

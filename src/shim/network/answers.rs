@@ -1,8 +1,8 @@
-//! Answers to workers of this host that called another host: sent at once, or held while their worker does not read.
+//! Answers from other hosts to this host's workers: sent at once, or queued while their worker does not read. Runs in
+//! the shim daemon.
 //!
-//! A worker that computes takes its answers late. Until their calls' deadlines they wait here and hold up no other
-//! worker. What waits is bounded by the rule that holds on one host too ([`Outbox`]), over all connections of this
-//! daemon.
+//! Invariant: a slow worker does not delay other workers. Queued answers are bounded over all connections of the
+//! daemon, by the same rule as in a sandbox init ([`SendQueue`]), and wait until their calls' deadlines at most.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,34 +13,34 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::Caller;
-use crate::modes::local::outbox::{Bounds, Outbox, Reply, wire};
+use super::BridgeCaller;
+use crate::modes::local::send_queue::{ReplyTarget, SendLimits, SendQueue, wire};
 use crate::modes::local::{found_no_room, respond_with};
 use crate::modes::{CallError, Payload};
-use crate::sys::clock::{from_monotonic, monotonic_ns, to_monotonic};
+use crate::sys::clock::{Deadline, monotonic_ns};
 use crate::sys::seqpacket;
-use crate::wire::envelope::Outcome;
+use crate::wire::envelope::CallStatus;
 use crate::wire::ids::CallId;
 
-/// The share of the daemon's descriptors that answers which wait may hold: a quarter, as in a sandbox init.
+/// Divisor of the daemon's descriptor limit: the share for queued answers, as in a sandbox init.
 const DESCRIPTORS_SHARE: u64 = 4;
 
-/// This shim's end of a worker's connection.
+/// The shim's end of a worker's connection.
 #[derive(Debug)]
 pub struct WorkerConnection {
-    /// Whose worker it is, and whom it calls.
-    pub caller: Caller,
+    /// The worker's function and its callee.
+    pub caller: BridgeCaller,
     /// The socket.
     pub socket: AsyncFd<OwnedFd>,
-    /// Tells [`Answers::deliver`] that an answer waits.
+    /// Wakes [`Answers::deliver`] when an answer is queued.
     waits: Notify,
-    /// A line in the log has said that this worker reads too late.
+    /// True after the log said that this worker reads too late.
     is_known_late: AtomicBool,
 }
 
 impl WorkerConnection {
-    /// A connection for which nothing waits.
-    pub fn new(caller: Caller, socket: AsyncFd<OwnedFd>) -> Self {
+    /// A connection without queued answers.
+    pub fn new(caller: BridgeCaller, socket: AsyncFd<OwnedFd>) -> Self {
         let is_known_late = AtomicBool::new(false);
         Self { caller, socket, waits: Notify::new(), is_known_late }
     }
@@ -48,13 +48,13 @@ impl WorkerConnection {
     /// Waits until the worker may have read something.
     async fn room(&self) {
         if let Ok(mut ready) = self.socket.writable().await {
-            // What is read from now on is told again.
+            // Cleared before the next attempt, so that reads from now on wake again.
             ready.clear_ready();
         }
     }
 
     fn log(&self, text: &str) {
-        let Caller { identity, callee, .. } = &self.caller;
+        let BridgeCaller { identity, callee, .. } = &self.caller;
         if self.is_known_late.swap(true, Relaxed) {
             tracing::debug!(caller = %identity, %callee, "{text}");
         } else {
@@ -69,25 +69,25 @@ impl AsFd for WorkerConnection {
     }
 }
 
-/// Answers that wait for workers of this daemon.
+/// Queued answers for the daemon's workers.
 #[derive(Debug)]
-pub struct Answers(Mutex<Outbox<Arc<WorkerConnection>>>);
+pub struct Answers(Mutex<SendQueue<Arc<WorkerConnection>>>);
 
 impl Default for Answers {
     fn default() -> Self {
         let (soft, _hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or_default();
         let segments = usize::try_from(soft / DESCRIPTORS_SHARE).unwrap_or(usize::MAX);
-        Self(Mutex::new(Outbox::new(Bounds::within(None, segments))))
+        Self(Mutex::new(SendQueue::new(SendLimits::within(None, segments))))
     }
 }
 
 impl Answers {
-    fn waiting(&self) -> MutexGuard<'_, Outbox<Arc<WorkerConnection>>> {
-        // A panic elsewhere leaves it whole: what is counted is counted with what is kept.
+    fn waiting(&self) -> MutexGuard<'_, SendQueue<Arc<WorkerConnection>>> {
+        // A panic elsewhere leaves it consistent: counts change together with the queue.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers one call. Without room, the answer waits for its worker until `deadline`.
+    /// Answers one call. If the connection is full, queues the answer until `deadline`.
     pub fn send(
         &self,
         to: &Arc<WorkerConnection>,
@@ -96,18 +96,19 @@ impl Answers {
         deadline: Instant,
     ) {
         let (outcome, payload) = match ended {
-            Ok(payload) => (Outcome::ANSWERED, payload),
+            Ok(payload) => (CallStatus::ANSWERED, payload),
             Err(error) => wire(&error),
         };
-        let sent = respond_with(to.as_fd(), id, outcome, payload.outgoing(), Some(0));
+        let sent =
+            respond_with(to.as_fd(), id, outcome, payload.outgoing(), Some(Deadline::PASSED));
         if !found_no_room(&sent) {
             // Sent, or the worker is gone.
             return;
         }
-        let until = Some(to_monotonic(deadline.into_std()));
-        let reply = Reply { reply_to: Arc::clone(to), id };
+        let until = Some(Deadline::from(deadline.into_std()));
+        let reply = ReplyTarget { reply_to: Arc::clone(to), id };
         let mut waiting = self.waiting();
-        // Once more under the lock: a connection that ended meanwhile gets nothing that would wait for ever.
+        // Retried under the lock: an ended connection must not get a queued answer.
         waiting.send(&reply, outcome, payload, until);
         let complaint = waiting.take_complaint();
         drop(waiting);
@@ -117,7 +118,7 @@ impl Answers {
         }
     }
 
-    /// Sends what waits for this worker whenever it has read something. Never ends by itself.
+    /// Sends queued answers whenever the worker has read something. Never returns.
     pub async fn deliver(&self, to: &Arc<WorkerConnection>) {
         loop {
             let again = self.waiting().flush_one(to, monotonic_ns());
@@ -128,12 +129,12 @@ impl Answers {
             tokio::select! {
                 () = to.room() => {}
                 () = to.waits.notified() => {}
-                () = sleep_until(from_monotonic(again).into()) => {}
+            () = sleep_until(again.to_instant().into()) => {}
             }
         }
     }
 
-    /// Ends a connection: what waits for its worker is dropped, and nothing more will wait.
+    /// Ends a connection: drops its queued answers and accepts no more.
     pub fn end(&self, to: &Arc<WorkerConnection>) {
         seqpacket::end(to.as_fd());
         self.waiting().forget(to);
@@ -154,7 +155,7 @@ mod tests {
     use crate::wire::frame::FRAME_MAX;
     use crate::wire::ids::Identity;
 
-    const BOUNDS: Bounds = Bounds {
+    const BOUNDS: SendLimits = SendLimits {
         caller_answers: 1000,
         caller_bytes: 1 << 20,
         answers: 2000,
@@ -171,7 +172,7 @@ mod tests {
         let (ours, theirs) = seqpacket::pair().unwrap();
         let identity =
             Identity { namespace: "n".into(), pod_namespace: String::new(), function: "a".into() };
-        let caller = Caller {
+        let caller = BridgeCaller {
             callee: identity.sibling("b"),
             identity,
             group: String::new(),
@@ -193,7 +194,7 @@ mod tests {
 
     /// Errno and length of the next answer.
     fn read(worker: &OwnedFd) -> (i32, u64) {
-        let until = monotonic_ns() + u64::try_from(PATIENCE.as_nanos()).unwrap();
+        let until = Deadline::after(PATIENCE);
         let mut buffer = vec![0; FRAME_MAX];
         let answer = receive_frame::<Response>(worker, &mut buffer, u64::MAX, Some(until));
         let answer = answer.unwrap();
@@ -202,7 +203,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_worker_that_reads_late_gets_what_may_wait_and_an_error_for_the_rest() {
-        let answers = Arc::new(Answers(Mutex::new(Outbox::new(BOUNDS))));
+        let answers = Arc::new(Answers(Mutex::new(SendQueue::new(BOUNDS))));
         let ((late, worker), (other, others)) = (connection(), connection());
         send(&answers, &late, SENT);
         send(&answers, &other, 1);
@@ -226,7 +227,7 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_waits_for_a_connection_that_has_ended() {
-        let answers = Answers(Mutex::new(Outbox::new(BOUNDS)));
+        let answers = Answers(Mutex::new(SendQueue::new(BOUNDS)));
         let (late, _worker) = connection();
         send(&answers, &late, 10);
         assert!(!answers.waiting().is_empty());

@@ -1,7 +1,7 @@
-//! A bridge: the shim's end of a worker's connection to callees on other hosts.
+//! A bridge: the shim's end of a worker's connection to callees on other hosts. Runs in the shim daemon.
 //!
-//! The worker sends the same frames as to a local callee. A request that comes when an instance has started
-//! on this host since is turned away as not accepted: the worker asks for a route again and gets the local one.
+//! The worker sends the same frames as to a local callee. When an instance has started on this host since, the bridge
+//! refuses a request as not accepted: the worker then asks for a route again and gets the local one.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use super::answers::WorkerConnection;
 use super::{Network, Order};
 use crate::dispatcher::selection::may_call;
 use crate::modes::Payload;
-use crate::modes::local::{LocalError, Opened, open_frame};
+use crate::modes::causes::Unreached;
+use crate::modes::local::{LocalError, ReceivedFrame, open_frame};
 use crate::sys::readiness;
 use crate::sys::seqpacket;
 use crate::wire::control::ModeHint;
@@ -22,18 +23,18 @@ use crate::wire::envelope::Request;
 use crate::wire::frame::FRAME_MAX;
 use crate::wire::ids::{CallId, Identity};
 
-/// Calls over one connection that are under way, given-up ones included; further requests wait in the socket, and
-/// then in their worker. Calls whose answers wait for their worker are not under way any more.
+/// Most calls in flight on one connection, given-up ones included. Further requests wait in the socket, then in their
+/// worker. Calls with queued answers do not count.
 const CALLS_MAX: usize = cwasi_abi::CALLS_IN_FLIGHT_MAX;
-/// How long a call waits whose caller says "for ever".
+/// Deadline of a call without one.
 const FOREVER: Duration = Duration::from_secs(24 * 3600);
 
-/// Whose connection it is, and to whom.
+/// The caller and the callee of a connection.
 #[derive(Clone, Debug)]
-pub struct Caller {
+pub struct BridgeCaller {
     /// The calling function.
     pub identity: Identity,
-    /// Its pod or workflow on this host; empty when it has neither.
+    /// Its pod or workflow on this host; empty without both.
     pub group: String,
     /// Its workflow.
     pub workflow: String,
@@ -41,20 +42,20 @@ pub struct Caller {
     pub instance: String,
     /// Its `cwasi.mode`.
     pub hint: ModeHint,
-    /// Largest payload that it sends or takes, in bytes.
+    /// Largest payload and response in bytes.
     pub max_payload: u64,
     /// The called function.
     pub callee: Identity,
-    /// Instances on this host that could not serve it when the route was made; others can.
+    /// Instances on this host that could not serve the caller when the route was made.
     pub passed_over: Vec<String>,
 }
 
 impl Network {
-    /// A connection for a worker of `caller`; this end serves it until the worker closes it.
+    /// A connection for a worker of `caller`. This end serves it until the worker closes it.
     ///
     /// # Errors
     /// When descriptors run out.
-    pub fn bridge(&self, caller: Caller) -> std::io::Result<OwnedFd> {
+    pub fn bridge(&self, caller: BridgeCaller) -> std::io::Result<OwnedFd> {
         let (ours, theirs) = seqpacket::pair().map_err(std::io::Error::other)?;
         let bridge = Bridge {
             network: self.clone(),
@@ -82,7 +83,7 @@ impl Bridge {
         answers.end(&self.connection);
     }
 
-    /// Takes requests until the connection's end.
+    /// Reads requests until the connection ends.
     async fn take_requests(&self) {
         let mut buffer = vec![0; FRAME_MAX];
         while let Ok(permit) = Arc::clone(&self.calls).acquire_owned().await {
@@ -94,7 +95,7 @@ impl Bridge {
     }
 
     /// The next message; `None` at the connection's end.
-    async fn next(&self, buffer: &mut [u8]) -> Option<Result<Opened<Request>, LocalError>> {
+    async fn next(&self, buffer: &mut [u8]) -> Option<Result<ReceivedFrame<Request>, LocalError>> {
         loop {
             let mut ready = self.connection.socket.readable().await.ok()?;
             match seqpacket::try_receive(self.connection.as_fd(), buffer) {
@@ -109,10 +110,10 @@ impl Bridge {
         }
     }
 
-    /// Starts one call; false when the worker sends something else.
+    /// Starts one call; false for any other message.
     fn take(
         &self,
-        opened: Result<Opened<Request>, LocalError>,
+        opened: Result<ReceivedFrame<Request>, LocalError>,
         permit: OwnedSemaphorePermit,
     ) -> bool {
         let opened = match opened {
@@ -126,7 +127,7 @@ impl Bridge {
         let Some(id) = opened.envelope.id() else { return false };
         let order = order(id, opened, &self.connection.caller);
         if self.moved() {
-            let error = order.unreachable("an instance has started on this host");
+            let error = order.unreachable(Unreached::Moved);
             self.network.inner.answers.send(&self.connection, id, Err(error), order.deadline);
             return true;
         }
@@ -139,7 +140,7 @@ impl Bridge {
         true
     }
 
-    /// True when an instance on this host can serve the caller now that could not before.
+    /// True if an instance on this host can serve the caller that could not before.
     fn moved(&self) -> bool {
         let caller = &self.connection.caller;
         if caller.hint != ModeHint::Auto {
@@ -153,8 +154,8 @@ impl Bridge {
     }
 }
 
-fn order(id: CallId, opened: Opened<Request>, caller: &Caller) -> Order {
-    let Opened { envelope, payload, .. } = opened;
+fn order(id: CallId, opened: ReceivedFrame<Request>, caller: &BridgeCaller) -> Order {
+    let ReceivedFrame { envelope, payload, .. } = opened;
     let wait = envelope.remaining().unwrap_or(FOREVER).min(FOREVER);
     Order {
         id,

@@ -1,60 +1,63 @@
-//! One call over the network, from its request to exactly one end: one [try](super::tries) after the other, until one
-//! may have run it.
+//! Runs one call over the network: [tries](super::tries) one after another, until one of them may have run. Runs in
+//! the shim daemon.
+//!
+//! Invariant: each call ends exactly once.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::Network;
-use super::bridge::Caller;
+use super::bridge::BridgeCaller;
 use super::order::Order;
-use super::routes::Listed;
-use super::sending::Sending;
-use super::tries::{Again, End, Try};
+use super::routes::FunctionLocations;
+use super::sending::TryPayload;
+use super::tries::{Retry, Try, TryOutcome};
 use crate::dispatcher::selection::may_call;
-use crate::modes::networked::{Backoff, NetworkError, Session};
+use crate::modes::causes::Unreached;
+use crate::modes::networked::{Backoff, NetworkError, RedisSession};
 use crate::modes::{CallError, Payload};
 use crate::wire::network::Location;
 
-/// Most tries of one call, pauses in between included.
+/// Most tries of one call, pauses included.
 const TRIES_MAX: usize = 16;
-/// How long a call waits for Redis to come back, or to have memory again, before it ends as unreachable.
+/// Longest wait for Redis to return, or to have memory again, before a call ends as unreachable.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
-/// First and longest pause between two tries while Redis refuses what they need.
+/// First pause between two tries while Redis refuses commands.
 pub(super) const PAUSE_MIN: Duration = Duration::from_millis(50);
 pub(super) const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// What came of one try, or of not even one.
+/// Result of one try.
 enum Step {
     Ended(Result<Payload, CallError>),
-    /// Another instance may serve.
+    /// Try another instance.
     Next(CallError),
-    /// The same may succeed a little later.
+    /// Try the same instance later.
     Later(CallError),
     /// There is no other instance.
     NoInstance,
 }
 
-/// A call's way from instance to instance.
-struct Search {
+/// A call's search for an instance.
+struct InstanceSearch {
     /// Instances that did not accept the call.
     tried: Vec<String>,
     backoff: Backoff,
-    /// Until when the call waits for Redis; known from when it first had to.
+    /// End of the wait for Redis; set at the first wait.
     patience: Option<Instant>,
 }
 
-impl Search {
-    /// Until when to wait, from now on.
+impl InstanceSearch {
+    /// End of the wait for Redis, set on first use.
     fn wait_until(&mut self, order: &Order) -> Instant {
         *self.patience.get_or_insert_with(|| {
-            // Its worker tries again, and has waited before.
+            // Its worker retries the call, and has waited before.
             let patience = if order.attempt > 1 { Duration::ZERO } else { PATIENCE };
             order.deadline.min(Instant::now() + patience)
         })
     }
 
-    /// Pauses before the same is done again; false when the call has waited long enough.
+    /// Pauses before a retry; false when the wait for Redis is over.
     async fn pause(&mut self, order: &Order) -> bool {
         let again = Instant::now() + self.backoff.pause();
         if again >= self.wait_until(order) {
@@ -69,9 +72,9 @@ impl Network {
     /// Runs one call to its end.
     ///
     /// # Errors
-    /// Exactly one [`CallError`]; [`CallError::Unreachable`] only when no instance has run or will run it.
-    pub async fn call(&self, caller: &Caller, order: &Order) -> Result<Payload, CallError> {
-        let mut search = Search {
+    /// One [`CallError`]; [`CallError::Unreachable`] only if no instance has run or will run the call.
+    pub async fn call(&self, caller: &BridgeCaller, order: &Order) -> Result<Payload, CallError> {
+        let mut search = InstanceSearch {
             tried: Vec::new(),
             backoff: Backoff::new(PAUSE_MIN, PAUSE_MAX),
             patience: None,
@@ -94,59 +97,64 @@ impl Network {
             }
         }
         self.inner.routes.forget(&order.callee);
-        Err(last.unwrap_or_else(|| order.unreachable("no instance is announced in Redis")))
+        Err(last.unwrap_or_else(|| order.unreachable(Unreached::NotAnnounced)))
     }
 
-    /// Tries one instance that was not tried yet.
-    async fn step(&self, caller: &Caller, order: &Order, search: &mut Search) -> Step {
+    /// Tries one new instance.
+    async fn step(
+        &self,
+        caller: &BridgeCaller,
+        order: &Order,
+        search: &mut InstanceSearch,
+    ) -> Step {
         let until = search.patience.unwrap_or_else(|| Instant::now() + PATIENCE);
         let session = match self.inner.link.session(order.deadline.min(until)).await {
             Ok(session) => session,
-            Err(error) => return Step::Ended(Err(order.unreachable(error))),
+            Err(error) => return Step::Ended(Err(order.unsent(error))),
         };
         let location = match self.next_location(&session, caller, order, &search.tried).await {
             Ok(Some(location)) => location,
             Ok(None) => return Step::NoInstance,
-            Err(error) => return Step::Later(order.unreachable(error)),
+            Err(error) => return Step::Later(order.unsent(error)),
         };
         let length = order.payload.len();
         if length > location.max_payload {
             let what = format!("payload for {}", order.target);
             return Step::Ended(Err(CallError::too_large(&what, length, location.max_payload)));
         }
-        let sending = Sending::begin(&self.inner, &session, order);
+        let sending = TryPayload::begin(&self.inner, &session, order);
         let sending = match timeout_at(order.deadline, sending).await {
             Ok(Ok(sending)) => sending,
-            Ok(Err(error)) => return Step::Later(order.unreachable(error)),
+            Ok(Err(error)) => return Step::Later(order.unsent(error)),
             Err(_elapsed) => return Step::Ended(Err(order.timeout())),
         };
         match Try::new(&self.inner, &session, order, caller, &location).run(sending).await {
-            End::Answered(result) => Step::Ended(result),
-            End::NotAccepted(again, error) => {
+            TryOutcome::Answered(result) => Step::Ended(result),
+            TryOutcome::NotAccepted(again, error) => {
                 let instance = location.instance;
                 tracing::debug!(call = %order.id, instance, %error, ?again, "not accepted");
                 match again {
-                    Again::Elsewhere => search.tried.push(instance),
-                    Again::WhenAnnounced => {}
-                    Again::AfterPause => return Step::Later(error),
+                    Retry::Elsewhere => search.tried.push(instance),
+                    Retry::WhenAnnounced => {}
+                    Retry::AfterPause => return Step::Later(error),
                 }
                 Step::Next(error)
             }
         }
     }
 
-    /// The next instance to try: in turn over all calls of this daemon. Waits when there is none that may only have to
-    /// be announced again.
+    /// The next instance; all calls of this daemon take instances in turn. If there is none, waits for instances that
+    /// may be announced again.
     async fn next_location(
         &self,
-        session: &Session,
-        caller: &Caller,
+        session: &RedisSession,
+        caller: &BridgeCaller,
         order: &Order,
         tried: &[String],
     ) -> Result<Option<Location>, NetworkError> {
         let routes = &self.inner.routes;
         let listed = routes.wait_for(session, &caller.callee, order.deadline).await?;
-        let Listed::At(mut locations) = listed else { return Ok(None) };
+        let FunctionLocations::At(mut locations) = listed else { return Ok(None) };
         locations.retain(|location| {
             !tried.contains(&location.instance)
                 && may_call(&caller.identity, &caller.callee, &location.allow)

@@ -1,8 +1,8 @@
-//! A call that came over the network for one of this daemon's instances.
+//! Runs one network call in one of this daemon's instances. Runs in the shim daemon.
 //!
-//! The call is decided ([`Session::decide`]) before it is run, so one that its caller has given up, or that
-//! came twice, is dropped. From then on its end is published, whatever it is, as long as anybody waits. What its caller
-//! cancels keeps no place among the payloads that are taken and put; a function that runs already goes on.
+//! The call is decided ([`RedisSession::decide`]) before it runs, so a given-up or duplicate call is dropped.
+//! Afterwards its end is published, as long as its caller waits. A cancelled call frees its transfer slot; a running
+//! function continues.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,29 +15,30 @@ use super::instance::Connection;
 use super::{Inner, Network};
 use crate::coordinator::registry::Record;
 use crate::dispatcher::selection::{may_call, refusal};
+use crate::modes::causes::Unreached;
 use crate::modes::networked::claims::ClaimError;
 use crate::modes::networked::session::Decision;
-use crate::modes::networked::{Backoff, NetworkError, Session};
+use crate::modes::networked::{Backoff, NetworkError, RedisSession};
 use crate::modes::{CallError, Overload, Payload};
-use crate::wire::envelope::{Detail, Outcome, Request};
+use crate::wire::envelope::{CallStatus, Detail, Request};
 use crate::wire::ids::CallId;
 use crate::wire::network::{
     self, Answer, AnswerKind, Call, Claim, TryId, check_version, encode, parse,
 };
 use crate::wire::remaining;
 
-/// First and longest pause between two attempts to publish an end while Redis does not take it.
+/// First pause between two attempts to publish an end while Redis refuses it.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// How long a call runs at most when its caller names no end.
+/// Deadline of a call without one.
 const FOREVER: Duration = Duration::from_secs(24 * 3600);
-/// How often one who puts a response looks whether the caller's shim is still there.
+/// Interval at which a shim that sends a response checks the caller's shim.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Looks in a row that find nobody before it stops.
+/// Failed checks in a row before it stops.
 const LOOKS_MAX: u32 = 2;
 
 impl Network {
-    /// Takes a message from the channel of an instance.
+    /// Takes a message from an instance's channel.
     pub(super) fn deliver(&self, record: &Record, message: &[u8], arrived: Instant) {
         let call: Call = match parse(message) {
             Ok(call) => call,
@@ -88,24 +89,23 @@ impl Delivery {
                 tracing::debug!(%call, "given up by its caller");
                 return;
             }
-            // Nobody has decided, so it does not run.
+            // Undecided, so it does not run.
             Err(error) if error.is_refusal() => {
-                let (target, message) = (self.call.target.clone(), self.said(&error));
-                let refusal = CallError::Unreachable { target, message };
+                let refusal = self.unreachable(&error);
                 return self.refuse_for_now(&session, error.is_transient(), &refusal).await;
             }
             Err(error) => {
-                // Not known whether it was decided, so it must not run.
+                // It may be decided, so it must not run.
                 tracing::warn!(%call, %error, "call dropped");
                 return;
             }
         }
         let cancelled = Cancellable::new(&self.inner, self.id);
         let payload = self.call.payload.take().unwrap_or_default();
-        // Its caller need not know before the call runs, and learns it before the end: one connection, in order.
+        // The caller gets the acceptance before the end: both travel on one connection, in order.
         let accepted = network::Payload::default();
         let telling =
-            self.publish(&session, AnswerKind::ANSWER_ACCEPTED, Outcome::ANSWERED, accepted);
+            self.publish(&session, AnswerKind::ANSWER_ACCEPTED, CallStatus::ANSWERED, accepted);
         let running = self.execute(&session, &connection, payload, &cancelled);
         let running = timeout_at(self.deadline, running);
         let (_told, ended) = tokio::join!(telling, running);
@@ -115,22 +115,19 @@ impl Delivery {
         self.end(ended, &cancelled).await;
     }
 
-    /// An error as the caller reads it.
-    fn said(&self, error: &dyn std::error::Error) -> String {
-        format!("node {}: {error}", self.inner.node)
+    /// This node cannot take the call.
+    fn unreachable(&self, error: &dyn std::error::Error) -> CallError {
+        let (target, node) = (self.call.target.clone(), self.inner.node.clone());
+        CallError::Unreachable { target, cause: Unreached::Node { node, error: error.to_string() } }
     }
 
-    /// Checks everything that can be checked before the call is accepted, and connects to the instance.
+    /// Checks the call before it is accepted, and connects to the instance.
     fn admit(&self) -> Result<(CallId, Connection), CallError> {
-        let unreachable =
-            |message: String| CallError::Unreachable { target: self.call.target.clone(), message };
-        let refused = |error: &dyn std::error::Error| unreachable(self.said(error));
-        check_version(&self.call).map_err(|error| refused(&error))?;
-        let id = self.call.id().map_err(|error| refused(&error))?;
+        check_version(&self.call).map_err(|error| self.unreachable(&error))?;
+        let id = self.call.id().map_err(|error| self.unreachable(&error))?;
         let caller = self.call.caller.get_or_default().identity();
         if !may_call(&caller, &self.record.identity, &self.record.allow) {
-            let message = refusal(&caller, &self.record.identity, &self.record.allow);
-            return Err(CallError::Refused { message });
+            return Err(refusal(&caller, &self.record.identity, &self.record.allow).into());
         }
         let length = self.call.payload.get_or_default().length();
         if length > self.record.max_payload {
@@ -145,7 +142,7 @@ impl Delivery {
     /// Runs the call in the instance.
     async fn execute(
         &self,
-        session: &Session,
+        session: &RedisSession,
         connection: &Connection,
         payload: network::Payload,
         cancelled: &Cancellable,
@@ -169,16 +166,16 @@ impl Delivery {
         Ok(connection.run(&self.record, &request, payload).await?)
     }
 
-    /// Takes the call's payload, as long as its caller may still put it.
+    /// Takes the call's payload, as long as its caller may still send it.
     async fn take(
         &self,
-        session: &Session,
+        session: &RedisSession,
         claim: &Claim,
         cancelled: &Cancellable,
     ) -> Result<Payload, Failure> {
         let not_run = |reason: &dyn std::fmt::Display, later| {
-            let message = format!("its payload cannot be fetched: {reason}");
-            let error = CallError::Unreachable { target: self.call.target.clone(), message };
+            let cause = Unreached::Payload { error: reason.to_string() };
+            let error = CallError::Unreachable { target: self.call.target.clone(), cause };
             Failure { error, later }
         };
         let reason = tokio::select! {
@@ -188,12 +185,12 @@ impl Delivery {
             () = cancelled.wait() => "its caller gave the call up",
             () = self.abandoned(session) => "its caller's shim is gone",
         };
-        tracing::debug!(call = %self.call, reason, "a request is not taken to its end");
+        tracing::debug!(call = %self.call, reason, "stopped taking a request");
         self.inner.claims.refuse(session, claim).await;
         Err(not_run(&reason, false))
     }
 
-    /// Publishes the end until Redis took it or nobody waits any more.
+    /// Publishes the end until Redis takes it or the caller no longer waits.
     async fn end(&self, ended: Result<Payload, Failure>, cancelled: &Cancellable) {
         let mut backoff = Backoff::new(PAUSE_MIN, PAUSE_MAX);
         while Instant::now() < self.deadline {
@@ -205,22 +202,22 @@ impl Delivery {
                 }
                 Ok(payload) => self.ended_with(&session, payload, cancelled).await,
             };
-            if told != Told::Away {
+            if told != AnswerDelivery::RedisAway {
                 return;
             }
             sleep(backoff.pause()).await;
         }
-        // A deadline that passed is told once: the caller may wait a little longer than we do.
+        // A timeout is published once: the caller may wait a little longer than this shim.
         if let (Err(failure), Ok(session)) = (&ended, self.inner.link.session_now()) {
             self.failed(&session, failure).await;
         }
     }
 
-    async fn ended(&self, session: &Session, payload: network::Payload) -> Told {
-        self.publish(session, AnswerKind::ANSWER_ENDED, Outcome::ANSWERED, payload).await
+    async fn ended(&self, session: &RedisSession, payload: network::Payload) -> AnswerDelivery {
+        self.publish(session, AnswerKind::ANSWER_ENDED, CallStatus::ANSWERED, payload).await
     }
 
-    async fn failed(&self, session: &Session, failure: &Failure) -> Told {
+    async fn failed(&self, session: &RedisSession, failure: &Failure) -> AnswerDelivery {
         let (outcome, message) = (failure.error.outcome(), message_of(&failure.error));
         let kind = AnswerKind::ANSWER_ENDED;
         let mut answer = Answer::of(&self.inner.replies, self.id, kind, outcome, message);
@@ -228,32 +225,32 @@ impl Delivery {
         self.send(session, &answer).await
     }
 
-    /// Publishes a large response, and puts its chunks while the caller's shim takes them.
+    /// Publishes a large response and sends its chunks while the caller's shim takes them.
     async fn ended_with(
         &self,
-        session: &Session,
+        session: &RedisSession,
         payload: &Payload,
         cancelled: &Cancellable,
-    ) -> Told {
+    ) -> AnswerDelivery {
         let kept = self.deadline.saturating_duration_since(Instant::now());
-        let mut putting = match self.inner.claims.begin(session, payload.len(), kept).await {
-            Ok(putting) => putting,
+        let mut chunks = match self.inner.claims.begin(session, payload.len(), kept).await {
+            Ok(chunks) => chunks,
             Err(error) => {
-                tracing::warn!(%error, "a response is not put into Redis; trying again");
-                return Told::Away;
+                tracing::warn!(%error, "a response could not be put into Redis; trying again");
+                return AnswerDelivery::RedisAway;
             }
         };
-        let claim = network::Payload::of_claim(putting.claim().clone());
+        let claim = network::Payload::of_claim(chunks.claim().clone());
         let told = self.ended(session, claim).await;
-        if told != Told::Heard {
+        if told != AnswerDelivery::Delivered {
             return told;
         }
         let reason = tokio::select! {
-            put = putting.run(payload) => match put {
-                Ok(()) => return Told::Heard,
+            put = chunks.run(payload) => match put {
+                Ok(()) => return AnswerDelivery::Delivered,
                 Err(error @ ClaimError::Network(_)) => {
                     tracing::warn!(%error, "a response is not put into Redis; trying again");
-                    putting.clear_away().await;
+                    chunks.clear_away().await;
                     return self.withdraw(session).await;
                 }
                 Err(error) => error.to_string(),
@@ -263,22 +260,22 @@ impl Delivery {
             () = sleep_until(self.deadline) => "the deadline has passed".to_owned(),
         };
         tracing::debug!(reason, "a response is not put to its end");
-        putting.clear_away().await;
-        Told::Heard
+        chunks.clear_away().await;
+        AnswerDelivery::Delivered
     }
 
     /// Tells the caller's shim that the announced response does not come, so that it takes the next one.
-    async fn withdraw(&self, session: &Session) -> Told {
+    async fn withdraw(&self, session: &RedisSession) -> AnswerDelivery {
         let kind = AnswerKind::ANSWER_WITHDRAWN;
-        let outcome = Outcome { errno: Errno::Broken.code(), detail: Detail::DETAIL_NONE };
+        let outcome = CallStatus { errno: Errno::Broken.code(), detail: Detail::DETAIL_NONE };
         match self.publish(session, kind, outcome, network::Payload::default()).await {
-            Told::Nobody => Told::Nobody,
-            Told::Heard | Told::Away => Told::Away,
+            AnswerDelivery::NoReceiver => AnswerDelivery::NoReceiver,
+            AnswerDelivery::Delivered | AnswerDelivery::RedisAway => AnswerDelivery::RedisAway,
         }
     }
 
-    /// Returns when nobody listens for our answers any more.
-    async fn abandoned(&self, session: &Session) {
+    /// Returns when the caller's shim no longer listens.
+    async fn abandoned(&self, session: &RedisSession) {
         let mut absent = 0;
         while absent < LOOKS_MAX {
             sleep(LOOK_EVERY).await;
@@ -292,12 +289,12 @@ impl Delivery {
         self.refuse_for_now(&session, false, error).await;
     }
 
-    /// Refuses the call; with `later`, the caller may try the same instance again.
-    async fn refuse_for_now(&self, session: &Session, later: bool, error: &CallError) {
+    /// Refuses the call; with `later`, the caller may retry the same instance.
+    async fn refuse_for_now(&self, session: &RedisSession, later: bool, error: &CallError) {
         let kind = AnswerKind::ANSWER_REFUSED;
         let (from, outcome) = (&self.inner.replies, error.outcome());
         let mut answer = Answer::of(from, self.id, kind, outcome, message_of(error));
-        // The same in every version, and meant for the caller's.
+        // A refusal has the same format in every version; it names the caller's.
         answer.version = self.call.version;
         answer.later = later;
         self.send(session, &answer).await;
@@ -306,35 +303,35 @@ impl Delivery {
     /// Sends one answer.
     async fn publish(
         &self,
-        session: &Session,
+        session: &RedisSession,
         kind: AnswerKind,
-        outcome: Outcome,
+        outcome: CallStatus,
         payload: network::Payload,
-    ) -> Told {
+    ) -> AnswerDelivery {
         let answer = Answer::of(&self.inner.replies, self.id, kind, outcome, payload);
         self.send(session, &answer).await
     }
 
-    async fn send(&self, session: &Session, answer: &Answer) -> Told {
+    async fn send(&self, session: &RedisSession, answer: &Answer) -> AnswerDelivery {
         match session.publish(&self.call.reply_to, &encode(answer)).await {
             Ok(0) => {
                 tracing::debug!(instance = self.record.instance, "the caller's shim is gone");
-                Told::Nobody
+                AnswerDelivery::NoReceiver
             }
-            Ok(_) => Told::Heard,
+            Ok(_) => AnswerDelivery::Delivered,
             Err(error @ NetworkError::Command { .. }) => {
-                tracing::warn!(%error, "an answer is not sent");
-                Told::Nobody
+                tracing::warn!(%error, "an answer could not be sent");
+                AnswerDelivery::NoReceiver
             }
-            Err(_) => Told::Away,
+            Err(_) => AnswerDelivery::RedisAway,
         }
     }
 }
 
-/// How a call failed.
+/// A failed call.
 struct Failure {
     error: CallError,
-    /// It certainly did not run, and the same instance may run it a little later.
+    /// It certainly did not run, and the same instance may run it later.
     later: bool,
 }
 
@@ -344,7 +341,7 @@ impl From<CallError> for Failure {
     }
 }
 
-/// A call that its caller can cancel while this exists.
+/// A call that its caller can cancel while this value exists.
 struct Cancellable {
     inner: Arc<Inner>,
     id: TryId,
@@ -373,15 +370,15 @@ impl Drop for Cancellable {
     }
 }
 
-/// What became of an answer.
+/// Result of publishing an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum AnswerDelivery {
     /// The caller's shim has it.
-    Heard,
-    /// Nobody will.
-    Nobody,
+    Delivered,
+    /// No shim listens.
+    NoReceiver,
     /// Redis is away.
-    Away,
+    RedisAway,
 }
 
 fn message_of(error: &CallError) -> network::Payload {

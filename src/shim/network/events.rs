@@ -1,7 +1,8 @@
-//! One-way messages (`emit`): put into the callee's stream by the caller's shim, handled by any instance's.
+//! One-way messages (`emit`): the caller's shim stores them in the callee's stream, the shim of any instance handles
+//! them. Runs in the shim daemon.
 //!
-//! A message is acknowledged to its caller when Redis has it, and leaves the stream when a handler returned.
-//! In between it may be handled more than once: its handler failed, or was lost before it could be noted.
+//! A message is acknowledged to its caller when Redis has it, and leaves the stream after its handler returned. It
+//! may be handled more than once: its handler failed, or its end could not be recorded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,43 +12,45 @@ use tokio::time::{Instant, interval, sleep, sleep_until, timeout, timeout_at};
 
 use super::calls::{PATIENCE, PAUSE_MAX, PAUSE_MIN};
 use super::instance::Connection;
-use super::{Caller, Inner, Network};
+use super::{BridgeCaller, Inner, Network};
 use crate::coordinator::registry::Record;
 use crate::dispatcher::selection::{may_call, refusal};
+use crate::modes::causes::{Break, Invalid, Unreached};
 use crate::modes::networked::claims::shaped;
-use crate::modes::networked::streams::{self, Entry};
-use crate::modes::networked::{Backoff, NetworkError, Session};
+use crate::modes::networked::streams::{self, StreamEntry};
+use crate::modes::networked::{Backoff, NetworkError, RedisSession};
 use crate::modes::{CallError, Overload, Payload, TooLarge};
 use crate::sys::random::bytes16;
 use crate::wire::envelope::Request;
 use crate::wire::network::{self, Event, KEPT_VERSION, decode, encode};
 use crate::wire::remaining;
 
-/// Largest payload of a one-way message in bytes: it stays in Redis' memory until it is handled.
+/// Largest payload of a one-way message in bytes: it stays in Redis's memory until it is handled.
 pub const EVENT_MAX: u64 = 1 << 20;
 /// Messages that one instance handles at a time.
 const HANDLED_MAX: usize = 4;
-/// How often an instance looks for new messages when there were none.
+/// Interval at which an instance polls an empty stream.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// How often it looks for messages that others left.
+/// Interval at which it looks for messages that others left.
 const RECLAIM_EVERY: Duration = Duration::from_secs(1);
-/// How often a shim says that a message is still being handled.
+/// Interval at which a shim renews its claim on a message.
 const KEEP_EVERY: Duration = Duration::from_secs(2);
-/// After this long without such a word, another instance takes it; also the pause after a failure.
+/// Age of an unrenewed claim at which another instance takes the message; also the pause after a failure.
 const RECLAIM_IDLE: Duration = Duration::from_secs(6);
-/// Longest time that a handler may take.
+/// Longest run of a handler.
 const HANDLE_MAX: Duration = Duration::from_secs(60);
-/// A message whose handler failed this often goes to the dead letters.
+/// Failed attempts after which a message becomes a dead letter.
 pub const ATTEMPTS_MAX: u64 = 5;
 
 impl Network {
-    /// Puts a message into `caller.callee`'s stream; when this returns, it will be handled at least once.
+    /// Stores a message in the stream of `caller.callee`. After it returns, the message will be handled at least
+    /// once.
     ///
     /// # Errors
-    /// [`CallError::Unreachable`] and others: it will not be. [`CallError::Broken`]: not known.
+    /// [`CallError::Broken`]: the message may be stored. Other errors: it is not stored.
     pub async fn emit(
         &self,
-        caller: &Caller,
+        caller: &BridgeCaller,
         target: &str,
         traceparent: &str,
         payload: Payload,
@@ -55,7 +58,7 @@ impl Network {
     ) -> Result<(), CallError> {
         let unreachable = |error: NetworkError| CallError::Unreachable {
             target: target.to_owned(),
-            message: error.to_string(),
+            cause: Unreached::Unsent { error: error.to_string() },
         };
         if payload.len() > EVENT_MAX {
             let (target, length) = (target.to_owned(), payload.len());
@@ -84,12 +87,12 @@ impl Network {
             group: caller.group.clone(),
             ..Event::default()
         };
-        let unknown = |message: String| CallError::Broken { target: target.to_owned(), message };
+        let unknown = |cause| CallError::Broken { target: target.to_owned(), cause };
         match timeout_at(deadline, append(&session, &stream, &encode(&event), &bytes)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) if error.is_refusal() => Err(unreachable(error)),
-            Ok(Err(error)) => Err(unknown(format!("not known whether Redis has it: {error}"))),
-            Err(_elapsed) => Err(unknown("Redis did not confirm it in time".to_owned())),
+            Ok(Err(error)) => Err(unknown(Break::Unconfirmed { error: error.to_string() })),
+            Err(_elapsed) => Err(unknown(Break::Silent)),
         }
     }
 
@@ -123,9 +126,9 @@ impl Network {
     }
 }
 
-/// Appends a message; waits a little while Redis refuses it for now.
+/// Appends a message; waits a little while Redis refuses it.
 async fn append(
-    session: &Session,
+    session: &RedisSession,
     stream: &str,
     envelope: &[u8],
     payload: &[u8],
@@ -153,7 +156,7 @@ struct Consumer {
 
 impl Consumer {
     /// Takes messages until Redis fails.
-    async fn consume(self: &Arc<Self>, session: &Session) -> NetworkError {
+    async fn consume(self: &Arc<Self>, session: &RedisSession) -> NetworkError {
         let mut look = interval(LOOK_EVERY);
         let mut reclaimed = Instant::now();
         loop {
@@ -162,7 +165,7 @@ impl Consumer {
                     look.tick().await;
                 }
                 Ok(_) => {}
-                // A refusal may pass: a group that was removed is made again.
+                // A refusal may be temporary: a removed group is created again.
                 Err(NetworkError::Command { command, reason }) => {
                     tracing::warn!(command, reason, "messages cannot be taken");
                     sleep(RECLAIM_EVERY).await;
@@ -172,13 +175,14 @@ impl Consumer {
         }
     }
 
-    /// Begins to handle what there is, and returns how many messages that were.
+    /// Starts handlers for the waiting messages; returns their number.
     async fn take(
         self: &Arc<Self>,
-        session: &Session,
+        session: &RedisSession,
         reclaimed: &mut Instant,
     ) -> Result<usize, NetworkError> {
-        // Never closed. One free handler at least; whoever waits longer leaves messages to others.
+        // The semaphore is never closed. At least one handler is free; otherwise messages are left to other
+        // instances.
         let Ok(first) = Arc::clone(&self.handlers).acquire_owned().await else { return Ok(0) };
         drop(first);
         let room = self.handlers.available_permits().max(1);
@@ -203,8 +207,8 @@ impl Consumer {
         Ok(count)
     }
 
-    /// Handles one message and notes its end. One that stays pending is taken again by whoever looks.
-    async fn handle(&self, session: &Session, entry: Entry) {
+    /// Handles one message and records its end. Without a record, any instance takes it again.
+    async fn handle(&self, session: &RedisSession, entry: StreamEntry) {
         let attempt = streams::deliveries(session, &self.stream, &entry.id).await.unwrap_or(1);
         let running = timeout(HANDLE_MAX, self.run(&entry, attempt));
         let keeping = async {
@@ -233,8 +237,8 @@ impl Consumer {
 
     async fn failed(
         &self,
-        session: &Session,
-        entry: &Entry,
+        session: &RedisSession,
+        entry: &StreamEntry,
         attempt: u64,
         error: &CallError,
     ) -> Result<(), NetworkError> {
@@ -242,21 +246,21 @@ impl Consumer {
         let not_run = matches!(error, CallError::Unreachable { .. } | CallError::Overloaded { .. });
         let hopeless = matches!(error, CallError::Refused { .. } | CallError::Invalid { .. });
         if !hopeless && (not_run || attempt < ATTEMPTS_MAX) {
-            tracing::info!(%function, id, attempt, %error, "a message stays");
+            tracing::info!(%function, id, attempt, %error, "a message failed and stays in its stream");
             return Ok(());
         }
         tracing::warn!(%function, id, attempt, %error, "a message goes to the dead letters");
         streams::bury(session, function, entry, &error.to_string()).await
     }
 
-    async fn run(&self, entry: &Entry, attempt: u64) -> Result<Payload, CallError> {
+    async fn run(&self, entry: &StreamEntry, attempt: u64) -> Result<Payload, CallError> {
         let invalid =
-            |error: &dyn std::error::Error| CallError::Invalid { message: error.to_string() };
+            |error: &dyn std::error::Error| Invalid::Malformed { error: error.to_string() };
         let event: Event = decode(&entry.envelope).map_err(|error| invalid(&error))?;
         let caller = event.caller.get_or_default();
         if !may_call(&caller.identity(), &self.record.identity, &self.record.allow) {
-            let message = refusal(&caller.identity(), &self.record.identity, &self.record.allow);
-            return Err(CallError::Refused { message });
+            let (caller, callee) = (caller.identity(), &self.record.identity);
+            return Err(refusal(&caller, callee, &self.record.allow).into());
         }
         let payload = shaped(entry.payload.clone()).map_err(|error| invalid(&error))?;
         let (connection, record) = self.connect(&event, caller)?;
@@ -271,8 +275,8 @@ impl Consumer {
         connection.run(&record, &request, payload).await
     }
 
-    /// Connects to the instance that handles a message. As with calls, one of the sender's own pod or workflow comes
-    /// first, if there is one on this host: another may be of another version.
+    /// Connects to the instance that handles a message. An instance of the sender's pod or workflow on this host
+    /// comes first, as for calls: another may be of another version.
     fn connect(
         &self,
         event: &Event,

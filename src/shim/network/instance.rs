@@ -1,35 +1,40 @@
-//! One request to one of this daemon's instances: what a shim of its host does for any caller.
+//! Sends one request to one of this daemon's instances. Runs in the shim daemon.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use tokio::io::unix::AsyncFd;
 
 use crate::coordinator::registry::Record;
-use crate::modes::local::{LocalError, Opened, forward_frame, open_frame, send_frame};
+use crate::modes::causes::{Break, Unreached};
+use crate::modes::local::{LocalError, ReceivedFrame, forward_frame, open_frame, send_frame};
 use crate::modes::{CallError, Overload, Payload};
-use crate::sys::clock::monotonic_ns;
+use crate::sys::clock::Deadline;
 use crate::sys::readiness;
 use crate::sys::seqpacket::{self, SocketError};
 use crate::wire::envelope::{Hello, Request, Response};
 use crate::wire::frame::FRAME_MAX;
 use crate::wire::network::Caller;
 
-/// Longest wait for room in the socket of a receiver, in nanoseconds: a fresh connection has room.
-const HAND_OVER_MAX_NS: u64 = 100_000_000;
+/// Longest wait for room in a receiver: a new connection has room.
+const HAND_OVER_MAX: Duration = Duration::from_millis(100);
 
-/// A connection to an instance, introduced in the caller's name.
+/// A connection to an instance, in the caller's name.
 #[derive(Debug)]
 pub struct Connection(AsyncFd<OwnedFd>);
 
 impl Connection {
-    /// Connects and says hello.
+    /// Connects and sends the hello.
     ///
     /// # Errors
-    /// [`CallError::Overloaded`] or [`CallError::Unreachable`]: nothing runs.
+    /// [`CallError::Overloaded`] or [`CallError::Unreachable`]: the call does not run.
     pub fn open(record: &Record, caller: &Caller, target: &str) -> Result<Self, CallError> {
         let unreachable = |error: &dyn std::error::Error| CallError::Unreachable {
             target: target.to_owned(),
-            message: format!("instance {}: {error}", record.instance),
+            cause: Unreached::Instance {
+                instance: record.instance.clone(),
+                error: error.to_string(),
+            },
         };
         let connection = connect(record, caller).map_err(|error| match error {
             LocalError::Socket(SocketError::Deadline) => {
@@ -40,11 +45,11 @@ impl Connection {
         readiness::watch(connection).map(Self).map_err(|error| unreachable(&error))
     }
 
-    /// Hands over one request and waits for its end; for ever if none comes.
+    /// Sends one request and waits for its end, without a limit of its own.
     ///
     /// # Errors
-    /// The instance's own; [`CallError::Unreachable`] when it did not get the request, and
-    /// [`CallError::Broken`] when it went away with it.
+    /// The instance's error. [`CallError::Unreachable`] if it did not get the request, [`CallError::Broken`] if it
+    /// was lost with it.
     pub async fn run(
         &self,
         record: &Record,
@@ -52,11 +57,14 @@ impl Connection {
         payload: Payload,
     ) -> Result<Payload, CallError> {
         let target = request.target.as_str();
-        let deadline = Some(monotonic_ns() + HAND_OVER_MAX_NS);
+        let deadline = Some(Deadline::after(HAND_OVER_MAX));
         forward_frame(self.0.get_ref().as_fd(), request, &payload, &[], deadline).map_err(
             |error| CallError::Unreachable {
                 target: target.to_owned(),
-                message: format!("instance {}: {error}", record.instance),
+                cause: Unreached::Instance {
+                    instance: record.instance.clone(),
+                    error: error.to_string(),
+                },
             },
         )?;
         drop(payload);
@@ -66,7 +74,10 @@ impl Connection {
             }
             error => CallError::Broken {
                 target: target.to_owned(),
-                message: format!("instance {}: {error}", record.instance),
+                cause: Break::Instance {
+                    instance: record.instance.clone(),
+                    error: error.to_string(),
+                },
             },
         })?;
         if answer.envelope.errno == 0 {
@@ -77,7 +88,7 @@ impl Connection {
         Err(CallError::from_wire(answer.envelope.outcome(), message, target))
     }
 
-    async fn receive(&self, max_payload: u64) -> Result<Opened<Response>, LocalError> {
+    async fn receive(&self, max_payload: u64) -> Result<ReceivedFrame<Response>, LocalError> {
         let mut buffer = vec![0; FRAME_MAX];
         loop {
             let mut ready = self.0.readable().await.map_err(|source| SocketError::Os {
@@ -97,9 +108,9 @@ impl Connection {
 
 fn connect(record: &Record, caller: &Caller) -> Result<OwnedFd, LocalError> {
     let connection = seqpacket::connect_to(&record.socket)?;
-    // The other side of this connection is a shim, which keeps nothing.
+    // The other side of this connection is a shim, which keeps no segments.
     let hello = Hello::of(&caller.identity(), &caller.workflow, &caller.instance).lending(true);
-    let deadline = Some(monotonic_ns() + HAND_OVER_MAX_NS);
+    let deadline = Some(Deadline::after(HAND_OVER_MAX));
     send_frame(connection.as_fd(), &hello, &[], &[], deadline)?;
     Ok(connection)
 }

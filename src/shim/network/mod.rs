@@ -1,20 +1,19 @@
-//! The networked buffer's life in the shim: calls that leave this host, and calls that come to it
-//! (`docs/modes.md` has the guarantees, [`crate::modes::networked`] the bytes).
+//! The shim's side of the networked buffer: outgoing and incoming calls (guarantees: `docs/modes.md`; formats:
+//! [`crate::modes::networked`]). Runs in the shim daemon, on its reactor.
 //!
-//! Runs in the daemon, on its reactor. A worker that calls over the network holds a connection whose other
-//! end is here, and a callee gets a connection from here as it gets one from any shim of its host: neither
-//! knows that there is a network.
+//! Invariant: workers know no network. A calling worker holds a connection whose other end is here. A callee gets a
+//! connection from here as from any shim of its host.
 //!
 //! - [`bridge`]: a worker's connection; requests in, responses out.
-//! - [`answers`]: responses that wait for workers which read late.
-//! - [`order`]: one call as it came; [`calls`]: which instances it goes to, and how it ended.
-//! - [`tries`]: one publication of it: accepted or not, and what came back.
-//! - [`sending`]: its payload on the way there.
-//! - [`routes`]: locations of callees, looked up and kept for a moment.
-//! - [`replicas`]: this daemon's own instances: announced, heard, withdrawn.
-//! - [`deliver`]: one call that came for one of them.
-//! - [`events`]: one-way messages, put into streams and handled.
-//! - [`instance`]: one request to an instance of ours.
+//! - [`answers`]: queued responses for slow workers.
+//! - [`order`]: one outgoing call; [`calls`]: its instances and its end.
+//! - [`tries`]: one publication of it, and the answer.
+//! - [`sending`]: its payload.
+//! - [`routes`]: cached locations of callees.
+//! - [`replicas`]: announces this daemon's own instances.
+//! - [`deliver`]: one incoming call.
+//! - [`events`]: one-way messages.
+//! - [`instance`]: one request to an own instance.
 
 mod answers;
 mod bridge;
@@ -36,10 +35,10 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use answers::Answers;
-pub use bridge::Caller;
+pub use bridge::BridgeCaller;
 pub use events::{ATTEMPTS_MAX, EVENT_MAX};
 pub use order::Order;
-pub use routes::Listed;
+pub use routes::FunctionLocations;
 use routes::Routes;
 
 use crate::config::NodeConfig;
@@ -47,21 +46,23 @@ use crate::coordinator::registry::Registry;
 use crate::modes::networked::claims::Claims;
 use crate::modes::networked::link::LinkError;
 use crate::modes::networked::locations::ANNOUNCED_AGAIN;
-use crate::modes::networked::{Link, Listener, NetworkError, Session, Target, reply_channel};
+use crate::modes::networked::{
+    Listener, NetworkError, RedisLink, RedisSession, RedisTarget, reply_channel,
+};
 use crate::sys::random::bytes16;
-use crate::wire::envelope::Outcome;
+use crate::wire::envelope::CallStatus;
 use crate::wire::ids::Identity;
 use crate::wire::network::{Answer, AnswerKind, Payload, TryId, check_version, encode, parse};
 
-/// Calls for this daemon's instances that are under way at a time; more are refused, which is safe to retry.
+/// Most incoming calls at a time; more are refused, which is safe to retry.
 const DELIVERIES_MAX: usize = 1024;
-/// How long a look-up waits for Redis to come back, and how long for instances to be announced again.
+/// Longest wait of a look-up for Redis, and for instances to be announced again.
 const LOOK_UP_MAX: Duration = Duration::from_secs(1);
 const VANISHED_MAX: Duration = ANNOUNCED_AGAIN;
-/// Answers of one try that wait: accepted and ended, and what a confused peer may add.
+/// Queued answers of one try: accepted, ended, and extra ones of a faulty peer.
 const ANSWERS_MAX: usize = 4;
 
-/// This daemon's part in the network; clones share it.
+/// This daemon's part of the network; clones share it.
 #[derive(Clone, Debug)]
 pub struct Network {
     inner: Arc<Inner>,
@@ -69,16 +70,16 @@ pub struct Network {
 
 #[derive(Debug)]
 struct Inner {
-    link: Link,
+    link: RedisLink,
     claims: Claims,
     registry: Registry,
     node: String,
-    /// Where answers to our calls come.
+    /// Channel for answers to our calls.
     replies: String,
     pending: Mutex<HashMap<TryId, mpsc::Sender<Answer>>>,
-    /// Answers to our calls that wait for their workers.
+    /// Queued answers for our workers.
     answers: Answers,
-    /// Calls for our instances whose callers can still cancel them.
+    /// Incoming calls that their callers can still cancel.
     cancellable: Mutex<HashMap<TryId, watch::Sender<bool>>>,
     routes: Routes,
     deliveries: Arc<Semaphore>,
@@ -86,13 +87,13 @@ struct Inner {
 }
 
 impl Network {
-    /// The node's network, if it has one: begins to connect, on the current runtime.
+    /// The node's network, if it has one. Starts to connect, on the current runtime.
     ///
     /// # Errors
-    /// When the configuration makes no sense; a Redis that is away is none.
+    /// When the configuration is invalid. A Redis that is away is no error.
     pub fn start(config: &NodeConfig, registry: &Registry) -> Result<Option<Self>, LinkError> {
         let Some(url) = &config.redis_url else { return Ok(None) };
-        let target = Target { url: url.reveal().to_owned(), ca: config.redis_ca.clone() };
+        let target = RedisTarget { url: url.reveal().to_owned(), ca: config.redis_ca.clone() };
         Self::connect(&target, &node_name(&config.node), registry).map(Some)
     }
 
@@ -100,9 +101,13 @@ impl Network {
     ///
     /// # Errors
     /// As [`Self::start`].
-    pub fn connect(target: &Target, node: &str, registry: &Registry) -> Result<Self, LinkError> {
+    pub fn connect(
+        target: &RedisTarget,
+        node: &str,
+        registry: &Registry,
+    ) -> Result<Self, LinkError> {
         let replies = reply_channel(&hex::encode(&bytes16()[..8]));
-        let (link, listener) = Link::start(target, &replies)?;
+        let (link, listener) = RedisLink::start(target, &replies)?;
         let inner = Inner {
             link,
             claims: Claims::default(),
@@ -121,20 +126,20 @@ impl Network {
         Ok(network)
     }
 
-    /// Where `callee` can be called; waits for instances that may only have to be announced again.
+    /// Locations of `callee`. Waits for instances that may be announced again.
     ///
     /// # Errors
     /// When Redis is away.
-    pub async fn locations(&self, callee: &Identity) -> Result<Listed, NetworkError> {
+    pub async fn locations(&self, callee: &Identity) -> Result<FunctionLocations, NetworkError> {
         let session = self.inner.link.session(Instant::now() + LOOK_UP_MAX).await?;
         self.inner.routes.wait_for(&session, callee, Instant::now() + VANISHED_MAX).await
     }
 
-    /// Hands answers to the calls that wait for them.
+    /// Passes answers to their calls.
     async fn hear(self, mut listener: Listener) {
         while let Some(message) = listener.next().await {
             let answer = parse::<Answer>(&message).and_then(|answer| {
-                // A refusal is the same in every version.
+                // A refusal has the same format in every version.
                 if answer.kind.enum_value() != Ok(AnswerKind::ANSWER_REFUSED) {
                     check_version(&answer)?;
                 }
@@ -156,7 +161,7 @@ impl Network {
     fn hand_out(&self, id: TryId, answer: Answer) {
         let waiting = self.inner.waiting();
         if let Some(waiting) = waiting.get(&id) {
-            // Full: the call has what it needs.
+            // Full: the call has all answers that it needs.
             let _late = waiting.try_send(answer);
             return;
         }
@@ -164,7 +169,7 @@ impl Network {
         self.clear_away(id, answer);
     }
 
-    /// An answer that came too late for its call: nobody else would tell the callee's shim, or remove its chunks.
+    /// Handles an answer to an ended call: tells the callee's shim, and removes the answer's chunks.
     fn clear_away(&self, id: TryId, answer: Answer) {
         let accepted = answer.kind.enum_value() == Ok(AnswerKind::ANSWER_ACCEPTED);
         tracing::debug!(accepted, "answer to a call that has ended");
@@ -183,7 +188,7 @@ impl Network {
 
 impl Inner {
     fn waiting(&self) -> std::sync::MutexGuard<'_, HashMap<TryId, mpsc::Sender<Answer>>> {
-        // Single insertions and removals: a panic elsewhere leaves it whole.
+        // Single insertions and removals: a panic elsewhere leaves it consistent.
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -192,22 +197,22 @@ impl Inner {
         self.cancellable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The caller of one of our instances wants nothing more of this call.
+    /// The caller cancelled a call to one of our instances.
     fn cancelled(&self, id: TryId) {
         if let Some(told) = self.cancellable().get(&id) {
             told.send_replace(true);
         }
     }
 
-    /// Tells the shim that listens to `callee` that nobody wants the payloads of this call any more.
-    fn cancel(&self, session: &Session, callee: &str, id: TryId) {
+    /// Tells the shim that listens to `callee` to stop this call's transfers.
+    fn cancel(&self, session: &RedisSession, callee: &str, id: TryId) {
         let kind = AnswerKind::ANSWER_CANCELLED;
         let message =
-            encode(&Answer::of(&self.replies, id, kind, Outcome::ANSWERED, Payload::default()));
+            encode(&Answer::of(&self.replies, id, kind, CallStatus::ANSWERED, Payload::default()));
         let (session, callee) = (session.clone(), callee.to_owned());
         tokio::spawn(async move {
             if let Err(error) = session.publish(&callee, &message).await {
-                tracing::debug!(%error, "a callee is not told that a call is cancelled");
+                tracing::debug!(%error, "a callee could not be told that a call is cancelled");
             }
         });
     }

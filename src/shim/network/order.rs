@@ -1,41 +1,47 @@
-//! One call over the network, as its bridge got it.
+//! One outgoing call over the network, as its bridge received it. Runs in the shim daemon.
 
 use tokio::time::Instant;
 
+use crate::modes::causes::{Break, Unreached};
 use crate::modes::{CallError, Payload};
 use crate::wire::envelope::Join;
 use crate::wire::ids::{CallId, Identity};
 
-/// One call as its bridge got it.
+/// One outgoing call.
 #[derive(Debug)]
 pub struct Order {
     /// The call's id.
     pub id: CallId,
-    /// Who is called.
+    /// The callee.
     pub callee: Identity,
-    /// As the caller names it.
+    /// The target in the caller's words.
     pub target: String,
-    /// When the caller stops waiting.
+    /// End of the caller's wait.
     pub deadline: Instant,
-    /// W3C trace context, empty when not traced.
+    /// W3C trace context; empty if the call is not traced.
     pub traceparent: String,
-    /// Starts at 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// The run of the workflow, as its caller said.
+    /// Id of the workflow's run.
     pub run: Vec<u8>,
-    /// Which group it is part of, if it is one.
+    /// Its group of a fan-in.
     pub join: Option<Join>,
     /// The user's bytes.
     pub payload: Payload,
 }
 
 impl Order {
-    pub(super) fn unreachable(&self, message: impl ToString) -> CallError {
-        CallError::Unreachable { target: self.target.clone(), message: message.to_string() }
+    pub(super) fn unreachable(&self, cause: Unreached) -> CallError {
+        CallError::Unreachable { target: self.target.clone(), cause }
     }
 
-    pub(super) fn unknown(&self, message: impl ToString) -> CallError {
-        CallError::Broken { target: self.target.clone(), message: message.to_string() }
+    /// Nobody has the call, because of this error.
+    pub(super) fn unsent(&self, error: impl ToString) -> CallError {
+        self.unreachable(Unreached::Unsent { error: error.to_string() })
+    }
+
+    pub(super) fn unknown(&self, cause: Break) -> CallError {
+        CallError::Broken { target: self.target.clone(), cause }
     }
 
     pub(super) fn timeout(&self) -> CallError {

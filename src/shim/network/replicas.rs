@@ -1,4 +1,4 @@
-//! This daemon's instances on the network: announced while they run, heard, withdrawn at their end.
+//! Announces this daemon's instances to other nodes while they run. Runs in the shim daemon.
 
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,25 +8,25 @@ use tokio::time::{Instant, interval, timeout};
 
 use super::{Inner, Network};
 use crate::coordinator::registry::Record;
-use crate::modes::networked::{Session, instance_channel, locations};
+use crate::modes::networked::{RedisSession, instance_channel, locations};
 use crate::wire::network::Location;
 
-/// Longest time that the start or end of an instance waits for Redis to take note.
+/// Longest time that the start or end of an instance waits for Redis.
 const NOTE_MAX: Duration = Duration::from_secs(1);
 
-/// Ends of an instance's two tasks: calls and messages.
-type Served = std::collections::HashMap<String, [oneshot::Sender<()>; 2]>;
+/// Stops an instance's two tasks: calls and messages.
+type ServedInstances = std::collections::HashMap<String, [oneshot::Sender<()>; 2]>;
 
 impl Inner {
-    fn served(&self) -> MutexGuard<'_, Served> {
-        // Single insertions and removals: a panic elsewhere leaves it whole.
+    fn served(&self) -> MutexGuard<'_, ServedInstances> {
+        // Single insertions and removals: a panic elsewhere leaves it consistent.
         self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Network {
-    /// Makes an instance callable from other nodes. Returns when Redis has taken note, or after a moment when
-    /// it is away: then it is told when it returns.
+    /// Makes an instance callable from other nodes. Returns when Redis has the announcement. If Redis is away,
+    /// returns after a moment, and announces the instance later.
     pub async fn serve(&self, record: Record) {
         let (stop, stopped) = oneshot::channel();
         let (stop_messages, no_messages) = oneshot::channel();
@@ -41,10 +41,10 @@ impl Network {
         }
     }
 
-    /// Takes an instance back; nobody is sent to it any more when this returns, unless Redis is away.
+    /// Withdraws an instance. After it returns, other nodes no longer call it, unless Redis is away.
     pub async fn withdraw(&self, record: &Record) {
         let Some(stop) = self.inner.served().remove(&record.instance) else { return };
-        // Its task may have ended with the runtime.
+        // The task may have ended with the runtime.
         for stop in stop {
             let _ended = stop.send(());
         }
@@ -80,7 +80,7 @@ impl Network {
                     if announce(&session, &location).await
                         && let Some(told) = told.take()
                     {
-                        // The start may have waited long enough.
+                        // The start may no longer wait.
                         let _waiting = told.send(());
                     }
                 }
@@ -98,8 +98,8 @@ impl Network {
     }
 }
 
-/// False when Redis did not take it; it is told again with the next heartbeat.
-async fn announce(session: &Session, location: &Location) -> bool {
+/// False if Redis did not take it; the next heartbeat repeats it.
+async fn announce(session: &RedisSession, location: &Location) -> bool {
     let announced = locations::announce(session, location).await;
     if let Err(error) = &announced {
         tracing::warn!(instance = location.instance, %error, "not announced to other nodes");

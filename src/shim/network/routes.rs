@@ -1,8 +1,8 @@
-//! Locations of callees as Redis lists them, kept for a moment so that a call costs no look-up.
+//! Locations of callees from Redis, cached for a moment. Runs in the shim daemon.
 //!
-//! An empty list does not mean that there is no such function: Redis may have lost its data (`FLUSHALL`, a restart,
-//! a failover), or was away, and shims announce their instances again within [`ANNOUNCED_AGAIN`]. [`Routes::wait_for`]
-//! waits for that where it may have happened, and tells a function that was there from one that never was.
+//! An empty list does not prove that a function does not exist: Redis may have lost its data (`FLUSHALL`, a restart,
+//! a failover) or was away. Shims announce their instances again within [`ANNOUNCED_AGAIN`]. [`Routes::wait_for`]
+//! waits for that, and tells a vanished function from one that never existed.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,27 +11,27 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::modes::networked::locations::{self, ANNOUNCED_AGAIN};
-use crate::modes::networked::{NetworkError, Session};
+use crate::modes::networked::{NetworkError, RedisSession};
 use crate::wire::ids::Identity;
 use crate::wire::network::Location;
 
-/// How long a list is used. New replicas get calls after at most this; dead ones cost one refused try.
+/// Lifetime of a list. New replicas get calls after at most this time; dead ones cost one refused try.
 const FRESH: Duration = Duration::from_secs(1);
-/// How long an empty list is used, and so the pause between two looks of those that wait for an instance.
+/// Lifetime of an empty list, and so the pause between two look-ups of waiting calls.
 const EMPTY_FRESH: Duration = Duration::from_millis(100);
-/// How long a function whose instances vanished is known to exist.
+/// Time for which a function without instances counts as existing.
 const KNOWN_FOR: Duration = Duration::from_secs(60);
-/// Functions whose lists are kept; beyond it the cache starts afresh.
+/// Most cached functions; beyond it the cache is cleared.
 const FUNCTIONS_MAX: usize = 1024;
 
-/// Where a function can be called.
+/// Locations of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Listed {
+pub enum FunctionLocations {
     /// At least one location.
     At(Vec<Location>),
-    /// Nowhere now; it had instances so long ago.
+    /// None now; its instances vanished so long ago.
     Vanished(Duration),
-    /// Nowhere, and nothing says that it ever was anywhere.
+    /// None, and none is known from before.
     Never,
 }
 
@@ -40,9 +40,9 @@ struct List {
     read: Instant,
     epoch: u64,
     locations: Vec<Location>,
-    /// When it was first found to be empty after it was not.
+    /// Time at which it became empty.
     vanished: Option<Instant>,
-    /// Spreads calls over the instances.
+    /// Counter that spreads calls over the instances.
     turn: usize,
 }
 
@@ -57,7 +57,7 @@ impl List {
         self.epoch == epoch && self.read.elapsed() < fresh
     }
 
-    /// Takes what Redis says now.
+    /// Stores Redis's current list.
     fn take(&mut self, locations: Vec<Location>) {
         if !locations.is_empty() {
             self.vanished = None;
@@ -71,11 +71,11 @@ impl List {
         self.vanished.map(|since| since.elapsed()).filter(|since| *since < KNOWN_FOR)
     }
 
-    fn listed(&self) -> Listed {
+    fn listed(&self) -> FunctionLocations {
         if self.locations.is_empty() {
-            return self.vanished().map_or(Listed::Never, Listed::Vanished);
+            return self.vanished().map_or(FunctionLocations::Never, FunctionLocations::Vanished);
         }
-        Listed::At(self.locations.clone())
+        FunctionLocations::At(self.locations.clone())
     }
 }
 
@@ -87,27 +87,26 @@ pub struct Routes {
 
 impl Routes {
     fn lists(&self) -> MutexGuard<'_, HashMap<Identity, List>> {
-        // Single insertions and removals: a panic elsewhere leaves it whole.
+        // Single insertions and removals: a panic elsewhere leaves it consistent.
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where `callee` can be called. Waits, at most until `deadline`, while its instances may not have been
-    /// announced again.
+    /// Locations of `callee`. Waits, at most until `deadline`, while its instances may be announced again.
     ///
     /// # Errors
-    /// When Redis does not say.
+    /// When Redis does not answer.
     pub async fn wait_for(
         &self,
-        session: &Session,
+        session: &RedisSession,
         callee: &Identity,
         deadline: Instant,
-    ) -> Result<Listed, NetworkError> {
+    ) -> Result<FunctionLocations, NetworkError> {
         loop {
             let listed = self.of(session, callee).await?;
             let left = match &listed {
-                Listed::At(_) => return Ok(listed),
-                Listed::Vanished(since) => ANNOUNCED_AGAIN.saturating_sub(*since),
-                Listed::Never => returning(session).await?,
+                FunctionLocations::At(_) => return Ok(listed),
+                FunctionLocations::Vanished(since) => ANNOUNCED_AGAIN.saturating_sub(*since),
+                FunctionLocations::Never => returning(session).await?,
             };
             if left.is_zero() || Instant::now() >= deadline {
                 return Ok(listed);
@@ -116,13 +115,17 @@ impl Routes {
         }
     }
 
-    /// Where `callee` can be called, at most [`FRESH`] old.
-    async fn of(&self, session: &Session, callee: &Identity) -> Result<Listed, NetworkError> {
+    /// Locations of `callee`, at most [`FRESH`] old.
+    async fn of(
+        &self,
+        session: &RedisSession,
+        callee: &Identity,
+    ) -> Result<FunctionLocations, NetworkError> {
         {
             let mut lists = self.lists();
             match lists.get_mut(callee) {
                 Some(list) if list.is_fresh(session.epoch) => return Ok(list.listed()),
-                // The others that wait need not ask too.
+                // Other waiting calls need not ask, too.
                 Some(list) if list.locations.is_empty() => list.read = Instant::now(),
                 _ => {}
             }
@@ -147,8 +150,8 @@ impl Routes {
         list.turn
     }
 
-    /// Drops one location that nobody listens at, here and in Redis.
-    pub async fn drop_stale(&self, session: &Session, location: &Location) {
+    /// Drops one location without a listener, here and in Redis.
+    pub async fn drop_stale(&self, session: &RedisSession, location: &Location) {
         if let Some(list) = self.lists().get_mut(&location.identity) {
             let mut left = list.locations.clone();
             left.retain(|one| one.instance != location.instance);
@@ -161,7 +164,7 @@ impl Routes {
         }
     }
 
-    /// Looks anew next time.
+    /// Looks the callee up again next time.
     pub fn forget(&self, callee: &Identity) {
         if let Some(list) = self.lists().get_mut(callee) {
             // No session has this number.
@@ -170,9 +173,9 @@ impl Routes {
     }
 }
 
-/// How much longer shims may be about to announce their instances again: this one has just come back to Redis, so others
-/// may, too; or Redis has lost what they announced.
-async fn returning(session: &Session) -> Result<Duration, NetworkError> {
+/// Remaining time in which shims may announce their instances again: this shim has just reconnected, so others may,
+/// too, or Redis lost its data.
+async fn returning(session: &RedisSession) -> Result<Duration, NetworkError> {
     let back = if session.is_first() { Duration::MAX } else { session.since.elapsed() };
     let since = back.min(locations::age(session).await?);
     Ok(ANNOUNCED_AGAIN.saturating_sub(since))

@@ -1,7 +1,7 @@
-//! A call's payload on its way to the callee.
+//! A call's payload on its way to the callee. Runs in the shim daemon.
 //!
-//! A large one is put while the callee takes it. A callee runs nothing before it has all of it, so a try whose last
-//! chunk was never put is not accepted, whatever else happened.
+//! Invariant: a callee runs nothing before it has the whole payload. So a try whose last chunk was never put is
+//! certainly not accepted.
 
 use std::sync::atomic::Ordering;
 
@@ -9,25 +9,25 @@ use tokio::time::Instant;
 
 use super::Inner;
 use super::order::Order;
-use super::tries::{Again, End, Try};
-use crate::modes::networked::Session;
-use crate::modes::networked::claims::{ClaimError, Putting};
+use super::tries::{Retry, Try, TryOutcome};
+use crate::modes::networked::RedisSession;
+use crate::modes::networked::claims::{ChunkSender, ClaimError};
 use crate::modes::{CallError, Payload};
 use crate::wire::network::{self, encode};
 
 /// A call's payload for one try.
-pub(super) enum Sending {
+pub(super) enum TryPayload {
     /// Travels in the message.
     Inline(Vec<u8>),
     /// Follows it in chunks.
-    Chunks(Box<Putting>),
+    Chunks(Box<ChunkSender>),
 }
 
-impl Sending {
-    /// Waits for a turn, if the payload is large: whoever accepts the call waits for its chunks from then on.
+impl TryPayload {
+    /// Waits for a transfer slot if the payload is large: the accepting shim waits for its chunks from then on.
     pub(super) async fn begin(
         inner: &Inner,
-        session: &Session,
+        session: &RedisSession,
         order: &Order,
     ) -> Result<Self, ClaimError> {
         if let Payload::Inline(bytes) = &order.payload {
@@ -38,45 +38,45 @@ impl Sending {
             .claims
             .begin(session, order.payload.len(), kept)
             .await
-            .map(|putting| Self::Chunks(Box::new(putting)))
+            .map(|chunks| Self::Chunks(Box::new(chunks)))
     }
 
     fn announced(&mut self) -> network::Payload {
         match self {
             Self::Inline(bytes) => network::Payload::of_bytes(std::mem::take(bytes)),
-            Self::Chunks(putting) => network::Payload::of_claim(putting.claim().clone()),
+            Self::Chunks(chunks) => network::Payload::of_claim(chunks.claim().clone()),
         }
     }
 }
 
 impl Try<'_> {
-    pub(super) async fn run(mut self, mut sending: Sending) -> End {
+    pub(super) async fn run(mut self, mut sending: TryPayload) -> TryOutcome {
         let message = encode(&self.message(sending.announced()));
         let end = match sending {
-            Sending::Inline(_) => self.publish_and_wait(&message).await,
-            Sending::Chunks(putting) => self.run_with(&message, *putting).await,
+            TryPayload::Inline(_) => self.publish_and_wait(&message).await,
+            TryPayload::Chunks(chunks) => self.run_with(&message, *chunks).await,
         };
         self.cancel();
         end
     }
 
-    /// Runs the try while its payload is put. Until all of that is there, the callee does not run it.
-    async fn run_with(&mut self, message: &[u8], mut putting: Putting) -> End {
-        let (order, complete) = (self.order, putting.complete());
+    /// Runs the try while its payload is sent. The callee does not run it before the payload is complete.
+    async fn run_with(&mut self, message: &[u8], mut chunks: ChunkSender) -> TryOutcome {
+        let (order, complete) = (self.order, chunks.complete());
         let mut end = {
             let running = self.publish_and_wait(message);
-            let moving = putting.run(&order.payload);
+            let moving = chunks.run(&order.payload);
             tokio::pin!(running, moving);
             let mut moved = false;
             loop {
                 tokio::select! {
                     end = &mut running => break end,
                     done = &mut moving, if !moved => match done {
-                        // The callee says why.
+                        // The callee sends the reason.
                         Err(ClaimError::Unwanted) => moved = true,
                         Err(error) if !complete.load(Ordering::Acquire) => {
-                            let again = Again::when(error.is_transient());
-                            break End::NotAccepted(again, order.unreachable(error));
+                            let again = Retry::when(error.is_transient());
+                            break TryOutcome::NotAccepted(again, order.unsent(error));
                         }
                         _ => moved = true,
                     }
@@ -84,14 +84,14 @@ impl Try<'_> {
             }
         };
         let complete = complete.load(Ordering::Acquire);
-        if let End::Answered(Err(CallError::Broken { message, .. })) = &end
+        if let TryOutcome::Answered(Err(CallError::Broken { cause, .. })) = &end
             && !complete
         {
-            let again = Again::when(self.has_lost_redis());
-            end = End::NotAccepted(again, order.unreachable(message));
+            let again = Retry::when(self.has_lost_redis());
+            end = TryOutcome::NotAccepted(again, order.unsent(cause));
         }
-        if !complete || !matches!(end, End::Answered(Ok(_))) {
-            tokio::spawn(async move { putting.clear_away().await });
+        if !complete || !matches!(end, TryOutcome::Answered(Ok(_))) {
+            tokio::spawn(async move { chunks.clear_away().await });
         }
         end
     }

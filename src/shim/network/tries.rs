@@ -1,15 +1,14 @@
-//! One publication of a call to one instance: a *try*, with an id of its own.
+//! One publication of a call to one instance: a *try*, with an id of its own. Runs in the shim daemon.
 //!
-//! Whoever sets that id's key in Redis first decides: the callee before it runs the call, or the caller when it gives
-//! the try up. So a try ends as
+//! The first process to set the id's key in Redis decides: the callee before it runs the call, or the caller when it
+//! gives up the try. A try ends as
 //!
 //! - *answered*: the response, or the callee's error;
-//! - *not accepted*: certain never to run, because nobody listened, the callee refused, or the caller decided
-//!   first; the call goes on with another instance while its deadline allows;
-//! - *unknown*: accepted, or possibly accepted, and then the callee, its node or Redis was lost.
+//! - *not accepted*: it certainly never runs, because no shim listened, the callee refused, or the caller decided
+//!   first. The call continues with another instance until its deadline;
+//! - *unknown*: it was or may have been accepted, and then the callee, its node or Redis was lost.
 //!
-//! A try that ends before the callee has done with it is cancelled: the callee's shim then takes and puts no further
-//! chunks of it.
+//! A try that ends before the callee has finished is cancelled: the callee's shim then stops its transfers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,72 +16,73 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::bridge::Caller;
+use super::bridge::BridgeCaller;
 use super::order::Order;
 use super::{ANSWERS_MAX, Inner};
+use crate::modes::causes::{Break, Unreached};
 use crate::modes::networked::session::Decision;
-use crate::modes::networked::{Session, instance_channel};
+use crate::modes::networked::{RedisSession, instance_channel};
 use crate::modes::{CallError, Payload};
 use crate::sys::random::bytes16;
 use crate::wire::network::{self, Answer, AnswerKind, CALL_VERSION, Call, Location, TryId};
 use crate::wire::remaining;
 
-/// How long an instance may take to accept before the caller decides.
+/// Longest wait for an instance's acceptance.
 const ACCEPT_MAX: Duration = Duration::from_secs(2);
-/// How long a caller that lacks a chunk of a response waits for the callee's word that it could not put it.
+/// Longest wait for a callee's withdrawal of a response when a chunk is missing.
 const WITHDRAWN_MAX: Duration = Duration::from_secs(1);
-/// How often a caller that waits for an answer looks whether the callee's shim is still there.
+/// Interval at which a waiting caller checks the callee's shim.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Looks in a row that find nobody before the call ends: an answer may be on its way.
+/// Failed checks in a row before the call ends: an answer may be on its way.
 const LOOKS_MAX: u32 = 2;
 
-/// What came of giving a try up.
-enum Verdict {
+/// Result of giving up a try.
+enum GiveUpResult {
     /// It will never run.
     NotAccepted,
-    /// The callee, by the channel of its shim, was first.
+    /// The callee decided first; the channel of its shim.
     Accepted(String),
-    /// Redis does not say.
+    /// Redis does not answer.
     Unknown,
 }
 
-/// Where a call goes after a try that was not accepted.
+/// The next step of a call after a try that was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Again {
-    /// To another instance.
+pub(super) enum Retry {
+    /// Try another instance.
     Elsewhere,
-    /// To any instance that is announced then: this one's location was dropped.
+    /// Try any announced instance: this location was dropped.
     WhenAnnounced,
-    /// To any instance, this one too, a little later: Redis refused something.
+    /// Try any instance later: Redis refused a command.
     AfterPause,
 }
 
-impl Again {
-    /// `transient`: the same may succeed a little later.
+impl Retry {
+    /// `transient`: a retry may succeed.
     pub(super) const fn when(transient: bool) -> Self {
         if transient { Self::AfterPause } else { Self::Elsewhere }
     }
 }
 
 /// How a try ended.
-pub(super) enum End {
+pub(super) enum TryOutcome {
     Answered(Result<Payload, CallError>),
-    /// Certainly not run.
-    NotAccepted(Again, CallError),
+    /// It certainly did not run.
+    NotAccepted(Retry, CallError),
 }
 
 /// One publication of a call.
 pub(super) struct Try<'a> {
     id: TryId,
     inner: &'a Arc<Inner>,
-    session: &'a Session,
+    session: &'a RedisSession,
     pub(super) order: &'a Order,
-    caller: &'a Caller,
+    caller: &'a BridgeCaller,
     location: &'a Location,
     answers: mpsc::Receiver<Answer>,
-    /// Channel of the shim that accepted it, once that is known.
+    /// Channel of the accepting shim, once known.
     callee: Option<String>,
-    /// The callee has done with it, and this side has what it sent.
+    /// The callee has finished, and this side has its answer.
     settled: bool,
 }
 
@@ -95,9 +95,9 @@ impl Drop for Try<'_> {
 impl<'a> Try<'a> {
     pub(super) fn new(
         inner: &'a Arc<Inner>,
-        session: &'a Session,
+        session: &'a RedisSession,
         order: &'a Order,
-        caller: &'a Caller,
+        caller: &'a BridgeCaller,
         location: &'a Location,
     ) -> Self {
         let id = TryId(bytes16());
@@ -106,35 +106,41 @@ impl<'a> Try<'a> {
         Self { id, inner, session, order, caller, location, answers, callee: None, settled: false }
     }
 
-    pub(super) async fn publish_and_wait(&mut self, message: &[u8]) -> End {
+    pub(super) async fn publish_and_wait(&mut self, message: &[u8]) -> TryOutcome {
         let channel = instance_channel(&self.location.instance);
         let published = timeout_at(self.order.deadline, self.session.publish(&channel, message));
         match published.await {
             Ok(Ok(0)) => {
                 self.inner.routes.drop_stale(self.session, self.location).await;
-                let message = format!("nobody listens for {} any more", self.instance());
-                return End::NotAccepted(Again::WhenAnnounced, self.order.unreachable(message));
+                let cause = Unreached::NoListener { instance: self.instance() };
+                return TryOutcome::NotAccepted(
+                    Retry::WhenAnnounced,
+                    self.order.unreachable(cause),
+                );
             }
             Ok(Ok(_)) => {}
-            // Redis said no, so nobody got it.
+            // Redis refused the message, so no shim got it.
             Ok(Err(error)) if error.is_refusal() => {
-                return End::NotAccepted(
-                    Again::when(error.is_transient()),
-                    self.order.unreachable(error),
+                return TryOutcome::NotAccepted(
+                    Retry::when(error.is_transient()),
+                    self.order.unsent(error),
                 );
             }
             Ok(Err(error)) => match self.give_up().await {
-                Verdict::NotAccepted => return self.not_in_time(),
-                Verdict::Accepted(callee) => self.callee = Some(callee),
-                Verdict::Unknown => return End::Answered(Err(self.order.unknown(error))),
+                GiveUpResult::NotAccepted => return self.not_in_time(),
+                GiveUpResult::Accepted(callee) => self.callee = Some(callee),
+                GiveUpResult::Unknown => {
+                    let cause = Break::Network { error: error.to_string() };
+                    return TryOutcome::Answered(Err(self.order.unknown(cause)));
+                }
             },
             Err(_elapsed) => return self.past_deadline(),
         }
         self.wait().await
     }
 
-    /// Removes the key of a try that the callee has done with. One that was given up keeps it until it expires:
-    /// a callee that wakes up late must find it.
+    /// Removes the key of a finished try. The key of a given-up try stays until it expires, because a late callee
+    /// must find it.
     fn forget(&self) {
         let (session, id) = (self.session.clone(), self.id);
         tokio::spawn(async move {
@@ -145,7 +151,7 @@ impl<'a> Try<'a> {
     }
 
     /// Waits for answers until the try has ended.
-    async fn wait(&mut self) -> End {
+    async fn wait(&mut self) -> TryOutcome {
         let mut accept_by = self.order.deadline.min(Instant::now() + ACCEPT_MAX);
         let mut next_look = Instant::now() + LOOK_EVERY;
         let mut absent = 0;
@@ -162,15 +168,15 @@ impl<'a> Try<'a> {
                     }
                 }
                 reason = &mut lost => {
-                    let message = format!("the connection to Redis was lost while {} had the call: {reason}", self.instance());
-                    return End::Answered(Err(self.order.unknown(message)));
+                    let cause = Break::RedisLost { instance: self.instance(), error: reason };
+                    return TryOutcome::Answered(Err(self.order.unknown(cause)));
                 }
                 () = sleep_until(self.order.deadline) => return self.past_deadline(),
                 () = sleep_until(accept_by), if self.callee.is_none() => match self.give_up().await {
-                    Verdict::NotAccepted => return self.not_in_time(),
-                    Verdict::Accepted(shim) => self.callee = Some(shim),
-                    // The link notices within seconds; until then the answer may still come.
-                    Verdict::Unknown => accept_by = Instant::now() + ACCEPT_MAX,
+                    GiveUpResult::NotAccepted => return self.not_in_time(),
+                    GiveUpResult::Accepted(shim) => self.callee = Some(shim),
+                    // The link notices a lost connection within seconds; until then the answer may come.
+                    GiveUpResult::Unknown => accept_by = Instant::now() + ACCEPT_MAX,
                 },
                 () = sleep_until(next_look), if self.callee.is_some() => {
                     next_look = Instant::now() + LOOK_EVERY;
@@ -178,36 +184,37 @@ impl<'a> Try<'a> {
                     let listening = self.session.listeners(callee).await;
                     absent = if listening == Ok(0) { absent + 1 } else { 0 };
                     if absent >= LOOKS_MAX {
-                        let message = format!("node {} is gone, {} had the call", self.location.node, self.instance());
-                        return End::Answered(Err(self.order.unknown(message)));
+                        let (node, instance) = (self.location.node.clone(), self.instance());
+                        let cause = Break::NodeGone { node, instance };
+                        return TryOutcome::Answered(Err(self.order.unknown(cause)));
                     }
                 }
             }
         }
     }
 
-    /// Decides that the try is not accepted, unless the callee was first.
-    async fn give_up(&self) -> Verdict {
+    /// Decides that the try is not accepted, unless the callee decided first.
+    async fn give_up(&self) -> GiveUpResult {
         match timeout_at(self.order.deadline, self.session.decide(self.id, "caller")).await {
-            Ok(Ok(Decision::Ours)) => Verdict::NotAccepted,
-            Ok(Ok(Decision::Theirs(callee))) => Verdict::Accepted(callee),
-            Ok(Err(_)) | Err(_) => Verdict::Unknown,
+            Ok(Ok(Decision::Ours)) => GiveUpResult::NotAccepted,
+            Ok(Ok(Decision::Theirs(callee))) => GiveUpResult::Accepted(callee),
+            Ok(Err(_)) | Err(_) => GiveUpResult::Unknown,
         }
     }
 
-    /// True when the connection to Redis that the try began with is lost.
+    /// True if the try's connection to Redis is lost.
     pub(super) fn has_lost_redis(&self) -> bool {
         let current = self.inner.link.session_now();
         current.map_or(true, |current| current.epoch != self.session.epoch)
     }
 
-    fn not_in_time(&self) -> End {
-        let message = format!("{} did not accept the call in time", self.instance());
-        End::NotAccepted(Again::Elsewhere, self.order.unreachable(message))
+    fn not_in_time(&self) -> TryOutcome {
+        let cause = Unreached::NotInTime { instance: self.instance() };
+        TryOutcome::NotAccepted(Retry::Elsewhere, self.order.unreachable(cause))
     }
 
-    /// The caller waits no longer; a callee that has not begun will not.
-    fn past_deadline(&self) -> End {
+    /// The deadline has passed. A callee that has not begun will not run the call.
+    fn past_deadline(&self) -> TryOutcome {
         if self.callee.is_none() {
             let (session, id) = (self.session.clone(), self.id);
             tokio::spawn(async move {
@@ -216,17 +223,17 @@ impl<'a> Try<'a> {
                 }
             });
         }
-        End::Answered(Err(self.order.timeout()))
+        TryOutcome::Answered(Err(self.order.timeout()))
     }
 
-    /// Tells the callee's shim, if there is something left that it may wait for, or still put.
+    /// Tells the callee's shim to stop waiting or sending.
     ///
-    /// One that accepts the call only after this is told then ([`Network::hear`](super::Network)).
+    /// A shim that accepts the call later is told by [`Network::hear`](super::Network).
     pub(super) fn cancel(&mut self) {
         if self.settled {
             return;
         }
-        // From here on, answers are nobody's.
+        // Later answers belong to no call.
         self.inner.waiting().remove(&self.id);
         while let Ok(answer) = self.answers.try_recv() {
             self.callee = Some(answer.from);
@@ -236,8 +243,8 @@ impl<'a> Try<'a> {
         }
     }
 
-    /// What an answer means; `None` when others follow.
-    async fn take(&mut self, answer: Answer) -> Option<End> {
+    /// Handles an answer; `None` if others follow.
+    async fn take(&mut self, answer: Answer) -> Option<TryOutcome> {
         let outcome = answer.outcome();
         self.callee = Some(answer.from);
         let payload = answer.payload.into_option().unwrap_or_default();
@@ -249,21 +256,23 @@ impl<'a> Try<'a> {
         if answer.errno == 0 && !refused {
             let response = self.response(payload).await?;
             self.forget();
-            return Some(End::Answered(response));
+            return Some(TryOutcome::Answered(response));
         }
         self.forget();
         self.settled = true;
         let message = String::from_utf8_lossy(&payload.inline).into_owned();
         let error = CallError::from_wire(outcome, message, &self.order.target);
-        let again = Again::when(answer.later);
+        let again = Retry::when(answer.later);
         Some(match error {
-            error @ CallError::Unreachable { .. } => End::NotAccepted(again, error),
-            error @ CallError::Overloaded { .. } if refused => End::NotAccepted(again, error),
-            error => End::Answered(Err(error)),
+            error @ CallError::Unreachable { .. } => TryOutcome::NotAccepted(again, error),
+            error @ CallError::Overloaded { .. } if refused => {
+                TryOutcome::NotAccepted(again, error)
+            }
+            error => TryOutcome::Answered(Err(error)),
         })
     }
 
-    /// The response that an end announced; `None` when the callee's shim could not put it, and announces it anew.
+    /// The announced response; `None` if the callee's shim withdrew it and announces it again.
     async fn response(&mut self, payload: network::Payload) -> Option<Result<Payload, CallError>> {
         let (length, max) = (payload.length(), self.caller.max_payload);
         let Some(claim) = payload.claim.into_option() else {
@@ -291,7 +300,7 @@ impl<'a> Try<'a> {
                         if error.is_transient() && self.is_withdrawn().await {
                             return None;
                         }
-                        Err(self.order.unknown(format!("its response cannot be fetched: {error}")))
+                        Err(self.order.unknown(Break::Response { error: error.to_string() }))
                     }
                     Err(_elapsed) => {
                         self.inner.claims.refuse(self.session, &claim).await;
@@ -307,8 +316,7 @@ impl<'a> Try<'a> {
         }
     }
 
-    /// Whether the callee's shim says that it could not put the response: Redis may have refused a chunk, and taken the
-    /// word that it is there.
+    /// True if the callee's shim withdrew the response: Redis may have refused a chunk but stored its announcement.
     async fn is_withdrawn(&mut self) -> bool {
         let until = self.order.deadline.min(Instant::now() + WITHDRAWN_MAX);
         while let Ok(Some(answer)) = timeout_at(until, self.answers.recv()).await {

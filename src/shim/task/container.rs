@@ -11,6 +11,7 @@ use nix::fcntl::OFlag;
 use tokio::sync::watch;
 
 use super::error::TaskError;
+use super::exec::Execs;
 use super::io::{KeptEnds, Stdio};
 use crate::coordinator::registry::Record;
 use crate::shim::broker::Readiness;
@@ -77,6 +78,8 @@ pub struct Container {
     pub bundle: PathBuf,
     /// Its streams, as containerd named them.
     pub stdio: Stdio,
+    /// Its init has a terminal.
+    pub terminal: bool,
     /// Init process.
     pub pid: i32,
     /// Init process; `None` when it ended before it could be opened.
@@ -91,6 +94,8 @@ pub struct Container {
     pub has_aftermath: bool,
     /// `None` for native containers.
     pub function: Option<Function>,
+    /// Its other processes.
+    pub execs: Execs,
     /// containerd's log for this container.
     pub log: BundleLog,
     /// Current state.
@@ -107,6 +112,8 @@ pub struct Built {
     pub key: String,
     /// Its streams.
     pub stdio: Stdio,
+    /// Its init has a terminal.
+    pub terminal: bool,
     /// containerd's log for this container.
     pub log: BundleLog,
     /// The daemon's ends of them.
@@ -130,12 +137,14 @@ impl Container {
             key: built.key,
             bundle: record.bundle.clone(),
             stdio: built.stdio,
+            terminal: built.terminal,
             pid: record.pid,
             pidfd: PidFd::open(record.pid).ok(),
             shares_pids: built.shares_pids,
             has_start_hooks: built.has_start_hooks,
             has_aftermath: built.has_aftermath,
             function: built.function,
+            execs: Execs::default(),
             log: built.log,
             status: watch::channel(Status::Created).0,
             verbs: tokio::sync::Mutex::new(()),
@@ -169,7 +178,7 @@ impl Container {
         match stopped.map(|status| *status) {
             Ok(Status::Stopped(exit)) => exit,
             // The sender lives in `self`, and the condition was met.
-            _ => Exit { status: 255, at: std::time::SystemTime::now() },
+            _ => Exit::unseen(),
         }
     }
 

@@ -10,16 +10,18 @@ use oci_spec::runtime::{LinuxNamespaceType, Spec};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
+use super::NO_CHECKPOINT;
 use super::container::{Built, BundleLog, Container, Function};
 use super::error::TaskError;
 use super::io::{self, ContainerEnds, KeptEnds, Stdio};
 use super::progress::StartProgress;
 use super::provision::Provision;
 use super::table::Tasks;
-use super::{NO_CHECKPOINT, NO_TERMINAL};
+use crate::config::CgroupDriver;
+use crate::coordinator::Progress as _;
 use crate::coordinator::bundle::load_spec;
 use crate::coordinator::registry::Record;
-use crate::shim::broker::Speaker;
+use crate::shim::broker::BrokerPeer;
 use crate::shim::reaper::Exit;
 use crate::shim::session::Stat;
 use crate::shim::state::{self, ContainerRecord, RegisteredAs, container_key};
@@ -55,9 +57,6 @@ impl Tasks {
         self: Arc<Self>,
         request: CreateTaskRequest,
     ) -> Result<CreateTaskResponse, TaskError> {
-        if request.terminal {
-            return Err(NO_TERMINAL);
-        }
         if !request.checkpoint.is_empty() || !request.parent_checkpoint.is_empty() {
             return Err(NO_CHECKPOINT);
         }
@@ -144,7 +143,8 @@ impl Tasks {
         let Prepared { spec, stdio, log, mut opened } = prepared?;
         let key = container_key(&record.namespace, &record.id);
         let ticket = self.parts.reaper.ticket();
-        record.pid = self.run_builder(&key, record, &opened).await?;
+        let terminal;
+        (record.pid, terminal) = self.run_builder(&key, record, &opened).await?;
         let exit = ticket.claim(record.pid);
         drop(ticket);
         let function = self.listen(&record.id, &opened.workload, opened.broker)?;
@@ -153,10 +153,11 @@ impl Tasks {
             readiness,
             record: opened.registration,
         });
-        opened.kept.serve();
+        opened.kept.serve(terminal);
         let built = Built {
             key,
             stdio,
+            terminal: request.terminal,
             log,
             kept: opened.kept,
             function,
@@ -188,6 +189,9 @@ impl Tasks {
         cancelled: watch::Receiver<bool>,
     ) -> Result<Prepared, TaskError> {
         let spec = self.mount(request, record)?;
+        let key = container_key(&record.namespace, &record.id);
+        let cgroup = cgroups::locate(self.parts.cgroup_driver, cgroups_path(&spec), &key)
+            .map_err(|source| TaskError::Cgroup { id: request.id.clone(), source })?;
         let stdio = Stdio {
             stdin: request.stdin.clone(),
             stdout: request.stdout.clone(),
@@ -195,14 +199,27 @@ impl Tasks {
         };
         // The user who waits for the plan reads there what it does. The ends stay open from here on: with the last writer's
         // end a reader would see the end of the output.
-        let (ends, kept) = io::open(&stdio)?;
+        let opened = if request.terminal { io::open_terminal(&stdio) } else { io::open(&stdio) };
+        let (ends, kept) = opened?;
         let progress = StartProgress::new(&request.id, &record.bundle, &ends.stderr());
         let (bundle, rootfs) = (&record.bundle, &record.rootfs);
         let planning = self.parts.provisioner.plan(&request.id, bundle, rootfs, &progress);
         let provision = reactor.block_on(unless_cancelled(&request.id, cancelled, planning))??;
         tracing::info!(container = request.id, note = provision.plan.note, "planned");
+        if let (Workload::Function(launch), true) = (&provision.plan.workload, request.terminal) {
+            let (id, function) = (request.id.clone(), launch.identity.to_string());
+            return Err(TaskError::NoTerminal { id, function });
+        }
         self.warn_of_another(&request.id, &provision.plan.workload);
-        record.cgroups = cgroups::to_be_made(&cgroups_path(&spec, record));
+        if let Some(name) = &provision.plan.shares_role
+            && let Some(other) = self.a_secondary()
+        {
+            progress.warn(&format!(
+                "{other} of this pod is a secondary, too, because cwasi.role names no container: write cwasi.role.{name}, and \
+                 the like, to tell them apart"
+            ));
+        }
+        record.cgroups = cgroups::to_be_made(&cgroup);
         let opened = self.open(provision, ends, kept, record)?;
         Ok(Prepared { spec, stdio, log: progress.into_log(), opened })
     }
@@ -259,14 +276,18 @@ impl Tasks {
         Ok(Opened { workload, registration, ends, kept, broker, receiver })
     }
 
-    /// Has the container built; returns its init's pid.
+    /// Has the container built; returns its init's pid, and the master of its terminal.
     async fn run_builder(
         &self,
         key: &str,
         record: &ContainerRecord,
         opened: &Opened,
-    ) -> Result<i32, TaskError> {
-        let spec = CreateSpec { bundle: record.bundle.clone(), workload: opened.workload.clone() };
+    ) -> Result<(i32, Option<OwnedFd>), TaskError> {
+        let spec = CreateSpec {
+            bundle: record.bundle.clone(),
+            systemd_cgroup: self.parts.cgroup_driver == CgroupDriver::Systemd,
+            workload: opened.workload.clone(),
+        };
         let request = VerbRequest {
             container: key.to_owned(),
             root: self.parts.group.oci(),
@@ -276,8 +297,8 @@ impl Tasks {
         descriptors.extend(opened.broker.iter().map(|(_, theirs)| theirs.as_fd()));
         descriptors.extend(opened.receiver.iter().map(AsFd::as_fd));
         match self.parts.zygote.run(&request, &descriptors).await? {
-            VerbReply::Created { pid } => Ok(pid),
-            other => Err(TaskError::NotStarted {
+            (VerbReply::Created { pid }, passed) => Ok((pid, passed.into_iter().next())),
+            (other, _) => Err(TaskError::NotStarted {
                 id: record.id.clone(),
                 reason: format!("the builder answered {other:?} to create"),
             }),
@@ -311,7 +332,7 @@ impl Tasks {
         let (Workload::Function(launch), Some((ours, _))) = (workload, broker) else {
             return Ok(None);
         };
-        let speaker = Speaker {
+        let peer = BrokerPeer {
             identity: launch.identity.clone(),
             group: launch.group.clone(),
             workflow: launch.workflow.clone(),
@@ -321,8 +342,8 @@ impl Tasks {
             max_payload: launch.max_payload,
             not_embedded: launch.not_embedded.clone(),
         };
-        let name = speaker.identity.to_string();
-        let readiness = self.parts.broker.serve(ours, speaker).map_err(|source| {
+        let name = peer.identity.to_string();
+        let readiness = self.parts.broker.serve(ours, peer).map_err(|source| {
             TaskError::System { id: id.to_owned(), operation: "watching its broker", source }
         })?;
         Ok(Some((name, readiness)))
@@ -365,13 +386,9 @@ fn receiver(path: &Path, id: &str) -> Result<OwnedFd, TaskError> {
     seqpacket::listener(path).map_err(|source| TaskError::Socket { id: id.to_owned(), source })
 }
 
-/// Where libcontainer puts the container's cgroups within each hierarchy.
-fn cgroups_path(spec: &Spec, record: &ContainerRecord) -> PathBuf {
-    let asked = spec.linux().as_ref().and_then(|linux| linux.cgroups_path().clone());
-    // As libcontainer names them when nobody does.
-    asked.unwrap_or_else(|| {
-        PathBuf::from(format!(":youki:{}", container_key(&record.namespace, &record.id)))
-    })
+/// The path for its cgroups that the container asks for.
+fn cgroups_path(spec: &Spec) -> Option<&Path> {
+    spec.linux().as_ref().and_then(|linux| linux.cgroups_path().as_deref())
 }
 
 /// True when the container gets a new pid namespace: then the kernel ends its processes with its init.

@@ -7,6 +7,7 @@ use super::io::IoError;
 use super::provision::ProvisionError;
 use crate::coordinator::registry::RegistryError;
 use crate::coordinator::{AotError, PlanError};
+use crate::shim::cgroups::DriverError;
 use crate::shim::rootfs::RootfsError;
 use crate::shim::state::StateError;
 use crate::shim::zygote::ZygoteError;
@@ -21,7 +22,7 @@ pub enum TaskError {
         /// What was asked for.
         id: String,
     },
-    /// There is no such process in the task; additional processes cannot exist yet.
+    /// There is no such process in the task.
     #[error("no process {exec_id} in task {id}")]
     NoSuchProcess {
         /// Task.
@@ -50,6 +51,29 @@ pub enum TaskError {
         state: &'static str,
         /// What was asked.
         verb: &'static str,
+    },
+    /// A function runs no other program.
+    #[error(
+        "task {id} is the WebAssembly function {function}: there is no exec, because its container runs nothing but its \
+         module. Read its log (kubectl logs), call it from another function, or run a native container beside it \
+         (kubectl debug -it POD --image=IMAGE); for probes and hooks see docs/operating.md"
+    )]
+    NoExec {
+        /// Task.
+        id: String,
+        /// Its function.
+        function: String,
+    },
+    /// A function has no terminal.
+    #[error(
+        "task {id} is the WebAssembly function {function}: it has stdin, stdout and stderr, and no terminal; run it \
+         without -t/--tty (in a pod: tty: false)"
+    )]
+    NoTerminal {
+        /// Task.
+        id: String,
+        /// Its function.
+        function: String,
     },
     /// A later version brings it.
     #[error("{what} is not yet available in io.containerd.cwasi.v1{instead}")]
@@ -85,6 +109,15 @@ pub enum TaskError {
     /// Root file system.
     #[error(transparent)]
     Rootfs(#[from] RootfsError),
+    /// Its cgroups.
+    #[error("task {id}: {source}")]
+    Cgroup {
+        /// Task.
+        id: String,
+        /// Why they cannot be made.
+        #[source]
+        source: DriverError,
+    },
     /// State files.
     #[error(transparent)]
     Files(#[from] StateError),
@@ -142,15 +175,16 @@ impl TaskError {
             }
             Self::Exists { .. } => Code::ALREADY_EXISTS,
             Self::State { .. } => Code::FAILED_PRECONDITION,
-            Self::NotYetAvailable { .. } | Self::Io(IoError::BinaryLogger { .. }) => {
-                Code::UNIMPLEMENTED
-            }
+            Self::NoExec { .. }
+            | Self::NoTerminal { .. }
+            | Self::NotYetAvailable { .. }
+            | Self::Io(IoError::BinaryLogger { .. }) => Code::UNIMPLEMENTED,
             Self::Provision(ProvisionError::Plan(PlanError::Aot(
                 AotError::Cache { .. } | AotError::Full { .. },
             ))) => Code::RESOURCE_EXHAUSTED,
-            Self::Invalid { .. } | Self::Provision(ProvisionError::Plan(_)) => {
-                Code::INVALID_ARGUMENT
-            }
+            Self::Invalid { .. }
+            | Self::Cgroup { .. }
+            | Self::Provision(ProvisionError::Plan(_)) => Code::INVALID_ARGUMENT,
             Self::Cancelled { .. } => Code::CANCELLED,
             Self::Ending => Code::UNAVAILABLE,
             Self::Io(_)
@@ -199,11 +233,14 @@ mod tests {
                 TaskError::State { id: id(), state: "running", verb: "delete" },
                 Code::FAILED_PRECONDITION,
             ),
-            (TaskError::NotYetAvailable { what: "exec", instead: "" }, Code::UNIMPLEMENTED),
+            (TaskError::NotYetAvailable { what: "checkpoint", instead: "" }, Code::UNIMPLEMENTED),
+            (TaskError::NoExec { id: id(), function: id() }, Code::UNIMPLEMENTED),
+            (TaskError::NoTerminal { id: id(), function: id() }, Code::UNIMPLEMENTED),
             (TaskError::Io(IoError::BinaryLogger { uri: id() }), Code::UNIMPLEMENTED),
             (TaskError::Invalid { id: id(), problem: id() }, Code::INVALID_ARGUMENT),
             (TaskError::Provision(PlanError::NoCommand.into()), Code::INVALID_ARGUMENT),
             (TaskError::Provision(full.into()), Code::RESOURCE_EXHAUSTED),
+            (TaskError::Cgroup { id: id(), source: DriverError::Legacy }, Code::INVALID_ARGUMENT),
             (TaskError::Cancelled { id: id() }, Code::CANCELLED),
             (TaskError::Ending, Code::UNAVAILABLE),
             (

@@ -20,7 +20,10 @@ impl Tasks {
     /// # Errors
     /// When there is no such task.
     pub fn state(&self, request: &StateRequest) -> Result<StateResponse, TaskError> {
-        let container = self.find_init(&request.id, &request.exec_id)?;
+        if !request.exec_id.is_empty() {
+            return self.state_exec(&request.id, &request.exec_id);
+        }
+        let container = self.find(&request.id)?;
         let status = container.status();
         let mut response = StateResponse::new();
         response.set_id(container.id.clone());
@@ -30,8 +33,9 @@ impl Tasks {
         response.set_stdin(container.stdio.stdin.clone());
         response.set_stdout(container.stdio.stdout.clone());
         response.set_stderr(container.stdio.stderr.clone());
+        response.set_terminal(container.terminal);
         if let Status::Stopped(exit) = status {
-            response.set_exit_status(u32::try_from(exit.status).unwrap_or(u32::MAX));
+            response.set_exit_status(exit.api_status());
             response.set_exited_at(timestamp(exit.at));
         }
         Ok(response)

@@ -3,7 +3,7 @@
 //! An output is the fifo itself, so no byte passes through the daemon, which only keeps its read end open: a
 //! reader that goes away must not kill the guest with SIGPIPE. The input is a pipe that the daemon fills from
 //! the fifo, because a guest that reads a fifo before `ctr` has opened it would see its end, and `ctr` does not
-//! always call `CloseIO` when it is done: it may just close.
+//! always call `CloseIO` when it is done: it may just close. A [`Terminal`] is one stream for all three, and copied.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -12,9 +12,13 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use nix::fcntl::OFlag;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::terminal::Terminal;
+use crate::sys::terminal::Size;
 
 /// Bytes of input that are moved at once.
 const INPUT_CHUNK: usize = 64 * 1024;
@@ -87,28 +91,78 @@ impl ContainerEnds {
 pub struct KeptEnds {
     input: Option<Input>,
     outputs: Vec<OwnedFd>,
+    terminal: Option<Console>,
+    /// Asked for before there was a terminal.
+    size: Option<Size>,
 }
 
 #[derive(Debug)]
 enum Input {
-    /// The fifo to read from, and the write end of the container's input.
-    Opened(OwnedFd, OwnedFd),
+    /// The fifo to read from, and the write end of the container's input; `None` = its terminal.
+    Opened(OwnedFd, Option<OwnedFd>),
     /// Being copied; dropping this ends it after what the fifo holds now.
     Copied { _until_closed: oneshot::Sender<()> },
 }
 
+#[derive(Debug)]
+enum Console {
+    /// Where its output will go.
+    Opened(OwnedFd),
+    Served(Terminal),
+}
+
 impl KeptEnds {
-    /// Starts copying the input; called within the runtime once the container has its ends.
-    pub fn serve(&mut self) {
-        let Some(Input::Opened(fifo, pipe)) = self.input.take() else { return };
-        match (Receiver::from_owned_fd(fifo), Sender::from_owned_fd(pipe)) {
-            (Ok(fifo), Ok(pipe)) => {
-                let (until_closed, closed) = oneshot::channel();
-                tokio::spawn(copy_input(fifo, pipe, closed));
-                self.input = Some(Input::Copied { _until_closed: until_closed });
-            }
-            (Err(error), _) | (_, Err(error)) => tracing::error!(%error, "input is not copied"),
+    /// Starts copying; called within the runtime once the process has its ends. `master` is that of its terminal.
+    pub fn serve(&mut self, master: Option<OwnedFd>) {
+        if let Err(error) = self.serve_terminal(master).and_then(|()| self.serve_input()) {
+            tracing::error!(%error, "streams are not copied");
         }
+    }
+
+    fn serve_terminal(&mut self, master: Option<OwnedFd>) -> io::Result<()> {
+        if let (Some(Console::Opened(output)), Some(master)) = (self.terminal.take(), master) {
+            let terminal = Terminal::serve(master, output)?;
+            if let Some(size) = self.size {
+                terminal.resize(size)?;
+            }
+            self.terminal = Some(Console::Served(terminal));
+        }
+        Ok(())
+    }
+
+    fn serve_input(&mut self) -> io::Result<()> {
+        let Some(Input::Opened(fifo, pipe)) = self.input.take() else { return Ok(()) };
+        let fifo = Receiver::from_owned_fd(fifo)?;
+        let (until_closed, closed) = oneshot::channel();
+        match (pipe, &self.terminal) {
+            (Some(pipe), _) => {
+                tokio::spawn(copy_input(fifo, Sender::from_owned_fd(pipe)?, closed));
+            }
+            (None, Some(Console::Served(terminal))) => {
+                tokio::spawn(copy_input(fifo, terminal.master(), closed));
+            }
+            (None, _) => return Ok(()),
+        }
+        self.input = Some(Input::Copied { _until_closed: until_closed });
+        Ok(())
+    }
+
+    /// Sets the terminal's size, now or when there is one. Without a terminal it means nothing, as with runc.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn resize(&mut self, size: Size) -> io::Result<()> {
+        self.size = Some(size);
+        match &self.terminal {
+            Some(Console::Served(terminal)) => terminal.resize(size),
+            Some(Console::Opened(_)) | None => Ok(()),
+        }
+    }
+
+    /// The size that was asked for last.
+    #[must_use]
+    pub const fn size(&self) -> Option<Size> {
+        self.size
     }
 
     /// Ends the input after what has been written to it.
@@ -116,15 +170,28 @@ impl KeptEnds {
         self.input = None;
     }
 
+    /// The copying of a terminal's output, to wait for.
+    pub fn take_output(&mut self) -> Option<JoinHandle<()>> {
+        match &mut self.terminal {
+            Some(Console::Served(terminal)) => terminal.take_output(),
+            Some(Console::Opened(_)) | None => None,
+        }
+    }
+
     /// Lets go of everything.
     pub fn close(&mut self) {
         self.close_input();
+        self.terminal = None;
         self.outputs.clear();
     }
 }
 
 /// Moves the input until its writers are gone, `closed` comes, or the container does not read any more.
-async fn copy_input(fifo: Receiver, mut pipe: Sender, mut closed: oneshot::Receiver<()>) {
+async fn copy_input(
+    fifo: Receiver,
+    mut pipe: impl AsyncWrite + Unpin,
+    mut closed: oneshot::Receiver<()>,
+) {
     let mut chunk = vec![0; INPUT_CHUNK];
     loop {
         let closing = tokio::select! {
@@ -143,7 +210,7 @@ async fn copy_input(fifo: Receiver, mut pipe: Sender, mut closed: oneshot::Recei
 /// Moves what the fifo holds; false at its end.
 async fn copy_available(
     fifo: &Receiver,
-    pipe: &mut Sender,
+    pipe: &mut (impl AsyncWrite + Unpin),
     chunk: &mut [u8],
     closing: bool,
 ) -> bool {
@@ -178,6 +245,20 @@ pub fn open(stdio: &Stdio) -> Result<(ContainerEnds, KeptEnds), IoError> {
     Ok((ContainerEnds { stdin, stdout, stderr }, kept))
 }
 
+/// Opens those of a process with a terminal, whose own ends lead nowhere.
+///
+/// # Errors
+/// When one cannot be opened.
+pub fn open_terminal(stdio: &Stdio) -> Result<(ContainerEnds, KeptEnds), IoError> {
+    let (ends, mut kept) = open(&Stdio::default())?;
+    if let Some(fifo) = open_fifo(&stdio.stdin)? {
+        kept.input = Some(Input::Opened(fifo, None));
+    }
+    let output = open_output("stdout", &stdio.stdout, &mut kept)?;
+    kept.terminal = Some(Console::Opened(output));
+    Ok((ends, kept))
+}
+
 fn failed<'a>(stream: &'static str, path: &'a str) -> impl FnOnce(io::Error) -> IoError + 'a {
     move |source| IoError::Open { stream, path: path.to_owned(), source }
 }
@@ -193,14 +274,22 @@ fn open_input(path: &str, kept: &mut KeptEnds) -> Result<OwnedFd, IoError> {
     if path.is_empty() {
         return File::open("/dev/null").map(Into::into).map_err(failed);
     }
-    if !is_fifo(Path::new(path)).map_err(failed)? {
+    let Some(fifo) = open_fifo(path)? else {
         return File::open(path).map(Into::into).map_err(failed);
+    };
+    let (reader, writer) = io::pipe().map_err(failed)?;
+    kept.input = Some(Input::Opened(fifo, Some(writer.into())));
+    Ok(reader.into())
+}
+
+/// The read end of an input fifo; `None` when `path` is none.
+fn open_fifo(path: &str) -> Result<Option<OwnedFd>, IoError> {
+    if path.is_empty() || !is_fifo(Path::new(path)).map_err(failed("stdin", path))? {
+        return Ok(None);
     }
     // Does not wait for a writer; until there has been one, the fifo is silent, not at its end.
-    let fifo = nonblocking().read(true).open(path).map_err(failed)?;
-    let (reader, writer) = io::pipe().map_err(failed)?;
-    kept.input = Some(Input::Opened(fifo.into(), writer.into()));
-    Ok(reader.into())
+    let fifo = nonblocking().read(true).open(path).map_err(failed("stdin", path))?;
+    Ok(Some(fifo.into()))
 }
 
 fn open_output(
@@ -273,7 +362,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = fifo(dir.path(), "in");
         let (ends, mut kept) = open(&Stdio { stdin: path.clone(), ..Stdio::default() }).unwrap();
-        kept.serve();
+        kept.serve(None);
         let guest = guest(ends.stdin);
         tokio::task::yield_now().await;
         assert!(!guest.is_finished());
@@ -289,7 +378,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = fifo(dir.path(), "in");
         let (ends, mut kept) = open(&Stdio { stdin: path.clone(), ..Stdio::default() }).unwrap();
-        kept.serve();
+        kept.serve(None);
         let guest = guest(ends.stdin);
         let mut client = OpenOptions::new().write(true).open(&path).unwrap();
         client.write_all(b"all of it").unwrap();

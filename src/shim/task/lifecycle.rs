@@ -23,6 +23,7 @@ use super::container::{Container, Function, Status};
 use super::create::blocking;
 use super::error::TaskError;
 use super::table::Tasks;
+use super::terminal::drain;
 use crate::shim::broker::Readiness;
 use crate::shim::oom::OomKills;
 use crate::shim::publisher::timestamp;
@@ -43,8 +44,8 @@ const START_WORD: &[u8] = b"start container";
 const OOM_EVENTS_MAX: u64 = 100;
 /// Highest signal number.
 const SIGNAL_MAX: u32 = 64;
-/// Exit status of a task whose end was not seen.
-const STATUS_UNKNOWN: i32 = 255;
+/// Longest wait for processes beside an init that has ended.
+const EXECS_END_MAX: Duration = Duration::from_secs(10);
 
 impl Tasks {
     async fn verb(&self, container: &Container, verb: Verb) -> Result<(), ZygoteError> {
@@ -57,8 +58,14 @@ impl Tasks {
     ///
     /// # Errors
     /// When it is not created or does not come up.
-    pub async fn start(&self, request: &StartRequest) -> Result<StartResponse, TaskError> {
-        let container = self.find_init(&request.id, &request.exec_id)?;
+    pub async fn start(
+        self: &Arc<Self>,
+        request: &StartRequest,
+    ) -> Result<StartResponse, TaskError> {
+        if !request.exec_id.is_empty() {
+            return self.start_exec(&request.id, &request.exec_id).await;
+        }
+        let container = self.find(&request.id)?;
         let _verbs = container.verbs.lock().await;
         if container.status() != Status::Created {
             return Err(container.refuse("start"));
@@ -104,7 +111,7 @@ impl Tasks {
 
     /// Tells everybody when the container's init has ended; one per container.
     pub async fn watch(&self, container: Arc<Container>, exit: oneshot::Receiver<Exit>) {
-        let unseen = |_| Exit { status: STATUS_UNKNOWN, at: std::time::SystemTime::now() };
+        let unseen = |_| Exit::unseen();
         let mut kills = OomKills::watch(&container.record.cgroups);
         tokio::pin!(exit);
         let exit = loop {
@@ -116,6 +123,8 @@ impl Tasks {
         // A start under way tells its event first.
         let _verbs = container.verbs.lock().await;
         self.after_end(&container).await;
+        // With init the kernel ended them, or what came after init did; their ends are told first.
+        container.execs.wait(EXECS_END_MAX).await;
         self.parts.broker.edges().write_now().await;
         let new = kills.since();
         self.tell_oom(&container, &kills, new);
@@ -123,7 +132,7 @@ impl Tasks {
         event.set_container_id(container.id.clone());
         event.set_id(container.id.clone());
         event.set_pid(container.api_pid());
-        event.set_exit_status(api_status(exit));
+        event.set_exit_status(exit.api_status());
         event.set_exited_at(timestamp(exit.at));
         self.parts.publisher.publish(event);
         let oom_kills = kills.total();
@@ -186,9 +195,13 @@ impl Tasks {
     /// # Errors
     /// When there is no such task.
     pub async fn wait(&self, request: &WaitRequest) -> Result<WaitResponse, TaskError> {
-        let exit = self.find_init(&request.id, &request.exec_id)?.exit().await;
+        let exit = if request.exec_id.is_empty() {
+            self.find(&request.id)?.exit().await
+        } else {
+            self.find_exec(&request.id, &request.exec_id)?.1.exit().await
+        };
         let mut response = WaitResponse::new();
-        response.set_exit_status(api_status(exit));
+        response.set_exit_status(exit.api_status());
         response.set_exited_at(timestamp(exit.at));
         Ok(response)
     }
@@ -199,18 +212,23 @@ impl Tasks {
     /// [`TaskError::Ended`] when it has ended.
     pub async fn kill(&self, request: &KillRequest) -> Result<Empty, TaskError> {
         let deadly = [libc::SIGTERM, libc::SIGKILL].map(libc::c_int::unsigned_abs);
-        if deadly.contains(&request.signal) && self.cancel_creation(&request.id).await {
+        let creating = request.exec_id.is_empty() && deadly.contains(&request.signal);
+        if creating && self.cancel_creation(&request.id).await {
             tracing::info!(container = request.id, "killed while it was being created");
             if matches!(self.find(&request.id), Err(TaskError::NotFound { .. })) {
                 return Ok(Empty::new());
             }
         }
-        let container = self.find_init(&request.id, &request.exec_id)?;
         let signal = i32::try_from(request.signal).ok();
         let Some(signal) = signal.filter(|_| (1..=SIGNAL_MAX).contains(&request.signal)) else {
             let problem = format!("no signal {}", request.signal);
             return Err(TaskError::Invalid { id: request.id.clone(), problem });
         };
+        if !request.exec_id.is_empty() {
+            self.find_exec(&request.id, &request.exec_id)?.1.signal(signal)?;
+            return Ok(Empty::new());
+        }
+        let container = self.find(&request.id)?;
         container.signal(signal)?;
         let frozen = container.status() == Status::Paused && signal == libc::SIGKILL;
         if request.all || frozen {
@@ -240,10 +258,13 @@ impl Tasks {
     /// # Errors
     /// When it still runs.
     pub async fn delete(&self, request: &DeleteRequest) -> Result<DeleteResponse, TaskError> {
+        if !request.exec_id.is_empty() {
+            return self.delete_exec(&request.id, &request.exec_id).await;
+        }
         if self.cancel_creation(&request.id).await {
             tracing::info!(container = request.id, "deleted while it was being created");
         }
-        let container = self.find_init(&request.id, &request.exec_id)?;
+        let container = self.find(&request.id)?;
         let exit = self.end_for_delete(&container).await?;
         let _verbs = container.verbs.lock().await;
         // Two deletes at once: the second finds nothing left.
@@ -260,17 +281,20 @@ impl Tasks {
             Ok(())
         })
         .await?;
+        let output = container.kept().take_output();
+        drain(output).await;
         container.kept().close();
+        container.execs.close();
         self.forget(&container.id);
         let mut event = TaskDelete::new();
         event.set_container_id(container.id.clone());
         event.set_pid(container.api_pid());
-        event.set_exit_status(api_status(exit));
+        event.set_exit_status(exit.api_status());
         event.set_exited_at(timestamp(exit.at));
         self.parts.publisher.publish(event);
         let mut response = DeleteResponse::new();
         response.set_pid(container.api_pid());
-        response.set_exit_status(api_status(exit));
+        response.set_exit_status(exit.api_status());
         response.set_exited_at(timestamp(exit.at));
         Ok(response)
     }
@@ -345,14 +369,18 @@ impl Tasks {
         Ok(Empty::new())
     }
 
-    /// Ends the task's input.
+    /// Ends the input of the task, or of another process in it.
     ///
     /// # Errors
-    /// When there is no such task.
+    /// When there is no such task or process.
     pub fn close_io(&self, request: &CloseIORequest) -> Result<Empty, TaskError> {
-        let container = self.find_init(&request.id, &request.exec_id)?;
-        if request.stdin {
-            container.kept().close_input();
+        if !request.stdin {
+            return Ok(Empty::new());
+        }
+        if request.exec_id.is_empty() {
+            self.find(&request.id)?.kept().close_input();
+        } else {
+            self.find_exec(&request.id, &request.exec_id)?.1.kept().close_input();
         }
         Ok(Empty::new())
     }
@@ -388,8 +416,4 @@ async fn wait_ready(id: &str, function: &Function) -> Result<(), TaskError> {
             READY_MAX.as_secs()
         )),
     }
-}
-
-fn api_status(exit: Exit) -> u32 {
-    u32::try_from(exit.status).unwrap_or(STATUS_UNKNOWN.unsigned_abs())
 }

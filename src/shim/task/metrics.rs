@@ -24,9 +24,25 @@ pub fn read(directories: &[PathBuf]) -> containerd_shim::Result<Any> {
     };
     let is_v2 = |directory: &PathBuf| directory.join("cgroup.controllers").exists();
     if directories.iter().all(is_v2) {
-        convert_to_any(Box::new(unified(files)))
+        let mut metrics = unified(files);
+        metrics.hugetlb = huge_pages(directories, ".current", |size, value| v2::HugeTlbStat {
+            current: value("current"),
+            max: value("max"),
+            pagesize: size.to_owned(),
+            ..Default::default()
+        });
+        convert_to_any(Box::new(metrics))
     } else {
-        convert_to_any(Box::new(legacy(files)))
+        let mut metrics = legacy(files);
+        metrics.hugetlb =
+            huge_pages(directories, ".usage_in_bytes", |size, value| v1::HugetlbStat {
+                usage: value("usage_in_bytes"),
+                max: value("max_usage_in_bytes"),
+                failcnt: value("failcnt"),
+                pagesize: size.to_owned(),
+                ..Default::default()
+            });
+        convert_to_any(Box::new(metrics))
     }
 }
 
@@ -96,8 +112,54 @@ fn legacy(file: impl Fn(&str) -> Option<String>) -> v1::Metrics {
         pids: MessageField::some(pids),
         memory: MessageField::some(legacy_memory(&file)),
         memory_oom_control: MessageField::some(oom),
+        blkio: MessageField::some(legacy_io(&file)),
         ..Default::default()
     }
+}
+
+/// Of the files that count all schedulers' requests; a container's own cgroup has no others below it.
+fn legacy_io(file: &impl Fn(&str) -> Option<String>) -> v1::BlkIOStat {
+    let entries = |name: &str| {
+        let text = file(name).unwrap_or_default();
+        text.lines().filter_map(legacy_io_entry).collect()
+    };
+    v1::BlkIOStat {
+        io_service_bytes_recursive: entries("blkio.throttle.io_service_bytes_recursive"),
+        io_serviced_recursive: entries("blkio.throttle.io_serviced_recursive"),
+        ..Default::default()
+    }
+}
+
+/// A line such as `8:0 Read 4096`; the sum over all devices (`Total 4096`) is none.
+fn legacy_io_entry(line: &str) -> Option<v1::BlkIOEntry> {
+    let mut words = line.split_whitespace();
+    let (major, minor) = words.next()?.split_once(':')?;
+    let (major, minor) = (major.parse().ok()?, minor.parse().ok()?);
+    let (op, value) = (words.next()?.to_owned(), words.next()?.parse().ok()?);
+    Some(v1::BlkIOEntry { op, major, minor, value, ..Default::default() })
+}
+
+/// How much a page size has of it, for each one that a directory has files of: `hugetlb.2MB.usage_in_bytes` with cgroup v1,
+/// `hugetlb.2MB.current` with v2.
+fn huge_pages<T>(
+    directories: &[PathBuf],
+    usage: &str,
+    entry: impl Fn(&str, &dyn Fn(&str) -> u64) -> T,
+) -> Vec<T> {
+    let mut all = Vec::new();
+    for directory in directories {
+        let names = fs::read_dir(directory).into_iter().flatten().flatten();
+        for name in names.filter_map(|entry| entry.file_name().into_string().ok()) {
+            let size = name.strip_prefix("hugetlb.").and_then(|rest| rest.strip_suffix(usage));
+            let Some(size) = size.filter(|size| !size.ends_with(".rsvd")) else { continue };
+            let value = |file: &str| {
+                let path = directory.join(format!("hugetlb.{size}.{file}"));
+                limit(fs::read_to_string(path).ok())
+            };
+            all.push(entry(size, &value));
+        }
+    }
+    all
 }
 
 fn legacy_memory(file: &impl Fn(&str) -> Option<String>) -> v1::MemoryStat {
@@ -313,7 +375,18 @@ workingset_refault_file 2\npgfault 5613\npgmajfault 7\n";
             ("cpu.stat", "nr_periods 10\nnr_throttled 3\nthrottled_time 77\n"),
         ]);
         let pids = dir(&[("pids.current", "3\n"), ("pids.max", "max\n")]);
-        let any = read(&paths(&[&memory, &cpu, &pids])).unwrap();
+        let bytes = "8:0 Read 4096\n8:0 Write 512\n8:0 Total 4608\nTotal 4608\n";
+        let io = dir(&[
+            ("blkio.throttle.io_service_bytes_recursive", bytes),
+            ("blkio.throttle.io_serviced_recursive", "8:0 Read 1\nTotal 1\n"),
+        ]);
+        let huge = dir(&[
+            ("hugetlb.2MB.usage_in_bytes", "4194304\n"),
+            ("hugetlb.2MB.max_usage_in_bytes", "6291456\n"),
+            ("hugetlb.2MB.failcnt", "2\n"),
+            ("hugetlb.2MB.rsvd.usage_in_bytes", "1\n"),
+        ]);
+        let any = read(&paths(&[&memory, &cpu, &pids, &io, &huge])).unwrap();
         assert_eq!(any.type_url, "io.containerd.cgroups.v1.Metrics");
         let metrics = v1::Metrics::parse_from_bytes(&any.value).unwrap();
         let memory = &metrics.memory;
@@ -329,6 +402,14 @@ workingset_refault_file 2\npgfault 5613\npgmajfault 7\n";
         assert_eq!((metrics.cpu.usage.total, metrics.cpu.usage.user), (1_000_000_007, 900_000_000));
         assert_eq!((metrics.cpu.throttling.throttled_periods, metrics.pids.current), (3, 3));
         assert_eq!(metrics.pids.limit, 0, "none");
+        let bytes = &metrics.blkio.io_service_bytes_recursive;
+        let bytes: Vec<_> =
+            bytes.iter().map(|one| (one.major, one.op.as_str(), one.value)).collect();
+        assert_eq!(bytes, [(8, "Read", 4096), (8, "Write", 512), (8, "Total", 4608)]);
+        assert_eq!(metrics.blkio.io_serviced_recursive.len(), 1);
+        let [huge] = metrics.hugetlb.as_slice() else { panic!("{:?}", metrics.hugetlb) };
+        assert_eq!((huge.pagesize.as_str(), huge.usage), ("2MB", 4_194_304));
+        assert_eq!((huge.max, huge.failcnt), (6_291_456, 2));
     }
 
     #[test]
@@ -345,6 +426,9 @@ workingset_refault_file 2\npgfault 5613\npgmajfault 7\n";
             ("io.stat", "8:16 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6\n"),
             ("pids.current", "3\n"),
             ("pids.max", "32\n"),
+            ("hugetlb.2MB.current", "2097152\n"),
+            ("hugetlb.2MB.max", "max\n"),
+            ("hugetlb.2MB.rsvd.current", "1\n"),
         ]);
         let any = read(&paths(&[&unified])).unwrap();
         assert_eq!(any.type_url, "io.containerd.cgroups.v2.Metrics");
@@ -358,6 +442,8 @@ workingset_refault_file 2\npgfault 5613\npgmajfault 7\n";
         assert_eq!(metrics.memory_events.oom_kill, 2);
         assert_eq!((metrics.cpu.usage_usec, metrics.cpu.nr_throttled), (5000, 3));
         assert_eq!((metrics.pids.current, metrics.pids.limit), (3, 32));
+        let [huge] = metrics.hugetlb.as_slice() else { panic!("{:?}", metrics.hugetlb) };
+        assert_eq!((huge.current, huge.max), (2_097_152, u64::MAX));
         let io = &metrics.io.usage[0];
         assert_eq!((io.major, io.minor, io.rbytes, io.wios), (8, 16, 1, 4));
     }

@@ -3,22 +3,26 @@
 //! Runs in the daemon. Every call is answered deliberately. A call whose connection goes away is finished
 //! all the same: its future would be dropped in the middle, so what changes a task runs on a task of its own.
 //!
-//! - [`table`]: which tasks there are; [`container`]: one of them.
-//! - [`create`], [`lifecycle`], [`inspect`]: the verbs; `metrics`: what one of them reads.
+//! - [`table`]: which tasks there are; [`container`]: one of them; [`exec`]: its other processes.
+//! - [`create`], [`lifecycle`], [`inspect`]: the verbs; `metrics`: what one of them reads; [`process`]: those on other
+//!   processes than init.
 //! - [`provision`]: asks the coordinator what to run; [`progress`]: what the user hears meanwhile;
-//!   [`rootfs`](super::rootfs), [`io`]: what a container stands on.
+//!   [`rootfs`](super::rootfs), [`io`], `terminal`: what a container stands on.
 //! - [`error`]: the only mapping from our errors to ttrpc statuses.
 
 pub mod container;
 pub mod create;
 pub mod error;
+pub mod exec;
 pub mod inspect;
 pub mod io;
 pub mod lifecycle;
 mod metrics;
+pub mod process;
 pub mod progress;
 pub mod provision;
 pub mod table;
+mod terminal;
 
 use std::sync::Arc;
 
@@ -69,10 +73,6 @@ impl TaskService {
     }
 }
 
-const NO_EXEC: TaskError =
-    TaskError::NotYetAvailable { what: "exec", instead: ": start a second container instead" };
-const NO_TERMINAL: TaskError =
-    TaskError::NotYetAvailable { what: "a terminal", instead: ": run without -t/--tty" };
 const NO_CHECKPOINT: TaskError =
     TaskError::NotYetAvailable { what: "checkpoint and restore", instead: "" };
 
@@ -149,11 +149,11 @@ impl Task for TaskService {
     }
 
     async fn exec(&self, _: &TtrpcContext, request: ExecProcessRequest) -> TtrpcResult<Empty> {
-        answer(self.tasks.find(&request.id).and(Err(NO_EXEC)))
+        answer(self.tasks.exec(&request))
     }
 
     async fn resize_pty(&self, _: &TtrpcContext, request: ResizePtyRequest) -> TtrpcResult<Empty> {
-        answer(self.tasks.find(&request.id).and(Err(NO_TERMINAL)))
+        answer(self.tasks.resize_pty(&request))
     }
 
     async fn checkpoint(

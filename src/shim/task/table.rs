@@ -8,6 +8,7 @@ use tokio::sync::{Notify, watch};
 use super::container::Container;
 use super::error::TaskError;
 use super::provision::Provisioner;
+use crate::config::CgroupDriver;
 use crate::shim::broker::Broker;
 use crate::shim::publisher::Publisher;
 use crate::shim::reaper::Reaper;
@@ -36,23 +37,25 @@ pub struct Parts {
     pub broker: Broker,
     /// Modules.
     pub provisioner: Provisioner,
+    /// Who makes containers' cgroups.
+    pub cgroup_driver: CgroupDriver,
 }
 
 /// The group's tasks.
 pub struct Tasks {
     /// What the verbs work with.
     pub parts: Parts,
-    table: Mutex<Table>,
+    table: Mutex<TaskTable>,
     end: Notify,
 }
 
 #[derive(Default)]
-struct Table {
-    slots: HashMap<String, Slot>,
+struct TaskTable {
+    slots: HashMap<String, TaskEntry>,
     closed: bool,
 }
 
-enum Slot {
+enum TaskEntry {
     /// Being created. The value becomes true when the creation is cancelled; its [`Reservation`] holds the receiver.
     Creating(Arc<watch::Sender<bool>>),
     Created(Arc<Container>),
@@ -65,7 +68,7 @@ impl Tasks {
         Self { parts, table: Mutex::default(), end: Notify::new() }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, TaskTable> {
         // Every change is one insertion or removal, so a panic elsewhere leaves it whole.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,9 +79,21 @@ impl Tasks {
     /// When there is none, or it is still being created.
     pub fn find(&self, id: &str) -> Result<Arc<Container>, TaskError> {
         match self.table().slots.get(id) {
-            Some(Slot::Created(container)) => Ok(Arc::clone(container)),
-            Some(Slot::Creating(_)) | None => Err(TaskError::NotFound { id: id.to_owned() }),
+            Some(TaskEntry::Created(container)) => Ok(Arc::clone(container)),
+            Some(TaskEntry::Creating(_)) | None => Err(TaskError::NotFound { id: id.to_owned() }),
         }
+    }
+
+    /// A secondary of the group, if it has one.
+    #[must_use]
+    pub fn a_secondary(&self) -> Option<String> {
+        self.table().slots.values().find_map(|slot| match slot {
+            TaskEntry::Created(container) => {
+                let function = container.function.as_ref()?;
+                function.record.as_ref().map(|_| function.name.clone())
+            }
+            TaskEntry::Creating(_) => None,
+        })
     }
 
     /// Cancels the creation of a task and waits for its end; false when no such creation was under way. A creation that is
@@ -87,24 +102,12 @@ impl Tasks {
     /// The wait ends, because each step of a creation has a bound, and the unbounded one, compiling, is cancelled.
     pub async fn cancel_creation(&self, id: &str) -> bool {
         let creation = match self.table().slots.get(id) {
-            Some(Slot::Creating(cancelled)) => Arc::clone(cancelled),
-            Some(Slot::Created(_)) | None => return false,
+            Some(TaskEntry::Creating(cancelled)) => Arc::clone(cancelled),
+            Some(TaskEntry::Created(_)) | None => return false,
         };
         creation.send_replace(true);
         creation.closed().await;
         true
-    }
-
-    /// The task's init; additional processes cannot exist yet.
-    ///
-    /// # Errors
-    /// When there is no such task, or another process is meant.
-    pub fn find_init(&self, id: &str, exec_id: &str) -> Result<Arc<Container>, TaskError> {
-        let container = self.find(id)?;
-        if exec_id.is_empty() {
-            return Ok(container);
-        }
-        Err(TaskError::NoSuchProcess { id: id.to_owned(), exec_id: exec_id.to_owned() })
     }
 
     /// Takes the id for a container to be created.
@@ -120,7 +123,7 @@ impl Tasks {
             return Err(TaskError::Exists { id: id.to_owned() });
         }
         let (sender, cancelled) = watch::channel(false);
-        table.slots.insert(id.to_owned(), Slot::Creating(Arc::new(sender)));
+        table.slots.insert(id.to_owned(), TaskEntry::Creating(Arc::new(sender)));
         Ok(Reservation { tasks: Arc::clone(self), id: Some(id.to_owned()), cancelled })
     }
 
@@ -172,7 +175,7 @@ impl Reservation {
     /// The container exists.
     pub fn fulfil(mut self, container: &Arc<Container>) {
         if let Some(id) = self.id.take() {
-            self.tasks.table().slots.insert(id, Slot::Created(Arc::clone(container)));
+            self.tasks.table().slots.insert(id, TaskEntry::Created(Arc::clone(container)));
         }
     }
 }

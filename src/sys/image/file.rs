@@ -1,6 +1,7 @@
-//! A large image as a file: mapped into the memory that it is of, where only pages that were written are brought back.
+//! A large image as a file that is mapped into its memory.
 //!
-//! The memory shows the file's pages, private, until it is written to. Which pages were, the kernel's page map says.
+//! The memory shows the file's pages as a private mapping until it is written to. The kernel's page map shows which
+//! pages were written; only these are restored.
 #![expect(unsafe_code, reason = "mmap over memory that is in use")]
 
 use std::ffi::c_void;
@@ -18,7 +19,7 @@ const GAP_MAX: u32 = 16;
 
 /// Pages one after the other, in the memory and in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
+struct PageRun {
     /// Number of the first one in the memory.
     first: u32,
     /// How many.
@@ -32,7 +33,7 @@ struct Run {
 pub(super) struct ImageFile {
     page: usize,
     /// Ascending.
-    runs: Vec<Run>,
+    runs: Vec<PageRun>,
     segment: Segment,
     /// All of the file, to be read.
     bytes: NonNull<c_void>,
@@ -42,7 +43,7 @@ pub(super) struct ImageFile {
 impl ImageFile {
     /// `contents` of the pages with these `numbers`, which ascend, one after the other; `None` when there are none.
     pub(super) fn new(page: usize, numbers: &[u32], contents: &[u8]) -> io::Result<Option<Self>> {
-        let mut runs: Vec<Run> = Vec::new();
+        let mut runs: Vec<PageRun> = Vec::new();
         let mut bytes = Vec::new();
         for (number, content) in numbers.iter().zip(contents.chunks_exact(page)) {
             let at = u32::try_from(bytes.len() / page).map_err(io::Error::other)?;
@@ -52,7 +53,7 @@ impl ImageFile {
                     bytes.resize(bytes.len() + gap as usize * page, 0);
                     run.pages += gap + 1;
                 }
-                _ => runs.push(Run { first: *number, pages: 1, at }),
+                _ => runs.push(PageRun { first: *number, pages: 1, at }),
             }
             bytes.extend_from_slice(content);
         }
@@ -76,7 +77,7 @@ impl ImageFile {
         }
         let start = (run.at + inside) as usize * self.page;
         // SAFETY:
-        // - mapped as long as this lives, and sealed: nobody writes there.
+        // - mapped as long as this lives, and sealed against writing.
         let bytes: &[u8] =
             unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.len.get()) };
         bytes.get(start..start + self.page)
@@ -85,7 +86,7 @@ impl ImageFile {
     /// Shows the file's pages in those of the memory at `start` whose numbers are among `pages`.
     ///
     /// # Safety
-    /// These pages of the memory are the caller's to replace, and nobody refers to them.
+    /// These pages of the memory are the caller's to replace, and no reference to them exists.
     pub(super) unsafe fn show(&self, start: NonNull<c_void>, pages: Range<u32>) -> io::Result<()> {
         for run in &self.runs {
             let first = run.first.max(pages.start);
@@ -110,7 +111,7 @@ impl ImageFile {
 impl Drop for ImageFile {
     fn drop(&mut self) {
         // SAFETY:
-        // - our mapping, and nobody refers to it any more. Memory that shows the file has mappings of its own.
+        // - our mapping, and no reference to it is left. Memory that shows the file has mappings of its own.
         let _unmapped = unsafe { munmap(self.bytes, self.len.get()) };
     }
 }

@@ -1,15 +1,15 @@
-//! Memory that is brought back to what it was: an image of it, taken once, and the pages that were changed since.
+//! Restores memory to an earlier state: an image of it is taken once, and pages that were changed since are restored.
 //!
-//! A small image is written as a whole each time. A large one is mapped into the memory (`file`), and what is written
-//! are pages that were written since.
+//! A small image is copied back as a whole. A large one is mapped into the memory (`file`), and only the pages that
+//! were written are restored.
 //!
-//! Runs in workers. Whoever ran in the memory between image and restoration finds nothing of what it left there.
+//! Runs in workers. Invariant: after the restoration, nothing is left of what was written after the image was taken.
 
 use std::hash::{Hash, Hasher};
 use std::io;
 
 use super::mapping::page_len;
-use super::populated::{Populated, Wanted};
+use super::populated::{PageFilter, Populated};
 
 mod file;
 mod imaged;
@@ -17,34 +17,35 @@ mod imaged;
 mod tests;
 
 use file::ImageFile;
-pub use imaged::Imaged;
+pub use imaged::ImagedMemory;
 
 /// Longest image that is written as a whole, in bytes.
 const COPIED_MAX: usize = 256 << 10;
 
-/// What was in a memory that is not zero, page by page.
+/// The pages of a memory that were not zero.
 #[derive(Debug)]
-pub struct Image {
+pub struct MemoryImage {
     /// Length of the memory in bytes.
     len: usize,
     page: usize,
     /// Numbers of the pages, ascending.
     pages: Vec<u32>,
-    /// What is in them, one after the other; empty when that is in a file.
+    /// Their contents, one after the other; empty when they are in a file.
     bytes: Vec<u8>,
     file: Option<ImageFile>,
 }
 
 /// Of an image that is not in a file.
-impl Hash for Image {
+impl Hash for MemoryImage {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         (self.len, &self.pages, &self.bytes).hash(hasher);
     }
 }
 
-impl Image {
-    /// The image of `memory`, private and of nothing else than this process'; `None` unless that is whole pages, with at
-    /// most `max` bytes in those that are not zero. `populated` is asked which pages there are: others need not be read.
+impl MemoryImage {
+    /// The image of `memory`, private and of nothing else than this process'; `None` unless that is whole pages, with
+    /// at most `max` bytes in those that are not zero. `populated` is asked which pages there are: others need not be
+    /// read.
     #[must_use]
     pub fn of(memory: &[u8], max: usize, populated: Option<&Populated>) -> Option<Self> {
         let page = page_len()?;
@@ -55,7 +56,7 @@ impl Image {
         }
         let mut there = Vec::new();
         let asked = populated.map(|populated| {
-            populated.each(start..start + memory.len(), Wanted::Present, |found| {
+            populated.each(start..start + memory.len(), PageFilter::Present, |found| {
                 there.push(found.start - start..found.end - start);
             })
         });
@@ -77,7 +78,8 @@ impl Image {
         Some(Self { len: memory.len(), page, pages, bytes, file: None })
     }
 
-    /// Puts it into a file, if it is so large that it is to be mapped. Then [`Imaged::restore`] needs to ask which pages there are.
+    /// Puts it into a file, if it is so large that it is to be mapped. Then [`ImagedMemory::restore`] needs to ask
+    /// which pages there are.
     ///
     /// # Errors
     /// When memory, mappings or descriptors run out.

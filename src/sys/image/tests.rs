@@ -1,3 +1,5 @@
+//! Tests of images over memory like the engine's.
+
 #![expect(unsafe_code, reason = "memory as the engine reserves it")]
 
 use std::ffi::c_void;
@@ -62,18 +64,23 @@ impl Reserved {
         unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr().cast(), self.1) }
     }
 
-    fn restore(&mut self, image: &Image, replaced: Range<usize>, populated: Option<&Populated>) {
+    fn restore(
+        &mut self,
+        image: &MemoryImage,
+        replaced: Range<usize>,
+        populated: Option<&Populated>,
+    ) {
         // SAFETY:
-        // - our reservation, to which nobody refers.
-        let imaged = unsafe { Imaged::new(self.0.as_ptr().cast(), self.1, image) };
+        // - our reservation, to which no reference exists.
+        let imaged = unsafe { ImagedMemory::new(self.0.as_ptr().cast(), self.1, image) };
         imaged.unwrap().restore(replaced, populated).unwrap();
         self.1 = image.len();
     }
 
-    fn settle(&mut self, image: &Image) {
+    fn settle(&mut self, image: &MemoryImage) {
         // SAFETY:
-        // - our reservation, to which nobody refers.
-        let imaged = unsafe { Imaged::new(self.0.as_ptr().cast(), self.1, image) };
+        // - our reservation, to which no reference exists.
+        let imaged = unsafe { ImagedMemory::new(self.0.as_ptr().cast(), self.1, image) };
         imaged.unwrap().settle().unwrap();
     }
 }
@@ -92,26 +99,26 @@ fn writes(pages: usize) -> impl Strategy<Value = Vec<(usize, u8)>> {
 
 #[test]
 fn only_whole_pages_have_an_image() {
-    assert!(Image::of(&[0; 100], 0, None).is_none());
-    let image = Image::of(&[], 0, None).unwrap();
+    assert!(MemoryImage::of(&[0; 100], 0, None).is_none());
+    let image = MemoryImage::of(&[], 0, None).unwrap();
     assert!(image.is_empty());
     let mut memory = Reserved::new();
-    let image = Image::of(memory.bytes(), 0, None).unwrap();
+    let image = MemoryImage::of(memory.bytes(), 0, None).unwrap();
     assert_eq!((image.len(), image.pages.len()), (FIRST * page_len().unwrap(), 0));
     let bytes = memory.bytes();
-    assert!(Image::of(&bytes[..bytes.len() - 1], 0, None).is_none());
-    assert!(Image::of(&bytes[1..=page_len().unwrap()], 0, None).is_none());
+    assert!(MemoryImage::of(&bytes[..bytes.len() - 1], 0, None).is_none());
+    assert!(MemoryImage::of(&bytes[1..=page_len().unwrap()], 0, None).is_none());
 }
 
 #[test]
 fn more_pages_than_are_kept_become_zero_too() {
     let mut memory = Reserved::new();
     memory.bytes()[7] = 7;
-    let image = Image::of(memory.bytes(), usize::MAX, None).unwrap();
+    let image = MemoryImage::of(memory.bytes(), usize::MAX, None).unwrap();
     for populated in [None, Populated::open()] {
         memory.bytes().fill(0xee);
         memory.restore(&image, 0..0, populated.as_ref());
-        let now = Image::of(memory.bytes(), usize::MAX, None).unwrap();
+        let now = MemoryImage::of(memory.bytes(), usize::MAX, None).unwrap();
         assert!(
             (now.len, now.pages, now.bytes)
                 == (image.len, image.pages.clone(), image.bytes.clone())
@@ -137,7 +144,7 @@ proptest! {
             memory.bytes()[at] = value;
         }
         let expected = memory.bytes().to_vec();
-        let mut image = Image::of(memory.bytes(), usize::MAX, populated.as_ref()).unwrap();
+        let mut image = MemoryImage::of(memory.bytes(), usize::MAX, populated.as_ref()).unwrap();
         if asks && populated.as_ref().is_some_and(Populated::scans) {
             // Large ones become files.
             image.settle().unwrap();

@@ -1,4 +1,4 @@
-//! What is lent, what comes back, and what is in it.
+//! Tests of the pool: leases, their return, and the contents of segments.
 
 use std::os::unix::fs::FileExt;
 
@@ -30,7 +30,7 @@ fn descriptors() -> usize {
 }
 
 /// As a guest does it through pages of its own.
-fn write(taken: &Taken, at: usize, bytes: &[u8]) {
+fn write(taken: &PooledSegment, at: usize, bytes: &[u8]) {
     assert!(at + bytes.len() <= taken.len);
     let start = taken.map().unwrap().start();
     // SAFETY:
@@ -38,7 +38,7 @@ fn write(taken: &Taken, at: usize, bytes: &[u8]) {
     unsafe { start.byte_add(at).as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
 }
 
-fn taken(pool: &SegmentPool, len: usize) -> Taken {
+fn taken(pool: &SegmentPool, len: usize) -> PooledSegment {
     pool.take(NonZeroUsize::new(len).unwrap()).unwrap()
 }
 

@@ -1,49 +1,49 @@
-//! The blocks that a guest is asked for (`cwasi_alloc`): for its payload, and for the place where it tells its response.
+//! Blocks of `cwasi_alloc`: for a guest's payload and for its response's pointer. Runs in a worker.
 //!
-//! Who owns what, in one rule (docs/abi.md): a block is the host's until the `cwasi_handle` returns that it was asked for.
-//! Then the host gives it back by `cwasi_free`, or, to a module without that, by never using it again.
+//! Invariant (docs/abi.md): the host owns a block until the `cwasi_handle` that it was allocated for returns. Then
+//! the host returns it with `cwasi_free`, or, to a module without that, by never using it again.
 
 use cwasi_abi::{HUGE_PAGE, PAYLOAD_ALIGN, REGION_PAGE, ResponseRef, export};
 use cwasi_host_functions::Host;
 
-use super::place::is_paged;
-use super::{Ahead, Fault, trap};
-use crate::vm::engine::{Instance, Stop, VmError};
+use super::preallocation::is_paged;
+use super::{HandlerFault, Preallocation, trap};
+use crate::vm::engine::{GuestStop, Instance, VmError};
 
-/// What the host holds in an instance from one invocation to the next.
+/// The host's blocks in an instance, from one invocation to the next.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Kept {
+pub struct InstanceBlocks {
     response_out: Option<ResponseOut>,
-    /// Where the next payload goes, if it fits. Asked for last.
-    place: Option<Block>,
-    /// The block of the payload that a handler has.
+    /// For the next payload, if it fits. Allocated last.
+    preallocated: Option<Block>,
+    /// The payload of a running handler.
     payload: Option<Block>,
-    /// A handler ran in this instance.
+    /// True after a handler ran in this instance.
     used: bool,
-    /// How long a block the last payload needed, in bytes.
+    /// Length in bytes of the last payload's block.
     needed: u64,
-    /// How long a block the guest had no memory for, in bytes.
+    /// Length in bytes of a block for which the guest had no memory.
     lacking: Option<u64>,
 }
 
-impl Kept {
-    /// How long a block the last payload needed, in bytes.
+impl InstanceBlocks {
+    /// Length in bytes of the last payload's block.
     #[must_use]
     pub const fn needed(&self) -> u64 {
         self.needed
     }
 
-    /// A handler ran in this instance.
+    /// True after a handler ran in this instance.
     #[must_use]
     pub const fn is_used(&self) -> bool {
         self.used
     }
 
-    /// How long a block the guest had no memory for, though a fresh instance might have, or the same one without the
-    /// place that was asked for ahead. The handler has not run.
+    /// Length in bytes of a block for which the guest had no memory. A new instance, or this one without the
+    /// preallocated block, may have it. The handler has not run.
     #[must_use]
     pub fn crowded_out(&self) -> Option<u64> {
-        self.lacking.filter(|_| self.place.is_some() || self.used)
+        self.lacking.filter(|_| self.preallocated.is_some() || self.used)
     }
 
     pub(super) const fn lack(&mut self, length: u64) {
@@ -55,14 +55,14 @@ impl Kept {
     }
 }
 
-/// A range of linear memory that was checked.
+/// A checked range of linear memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Range {
+pub(super) struct CheckedRange {
     pub(super) start: usize,
     pub(super) end: usize,
 }
 
-impl Range {
+impl CheckedRange {
     const fn len(self) -> u64 {
         (self.end - self.start) as u64
     }
@@ -80,70 +80,70 @@ impl Range {
     }
 }
 
-/// What `cwasi_alloc` answered, and the alignment that it was asked for.
+/// Result and alignment of a `cwasi_alloc` call.
 #[derive(Clone, Copy, Debug)]
 struct Block {
-    range: Range,
+    range: CheckedRange,
     align: u32,
 }
 
-/// Where a guest tells its response.
+/// The memory into which a guest writes the reference to its response.
 #[derive(Clone, Copy, Debug)]
 struct ResponseOut {
-    range: Range,
-    /// `None`: the guest has a place of its own for it.
+    range: CheckedRange,
+    /// `None`: the guest provides it.
     block: Option<Block>,
 }
 
-/// Does ahead of an instance's first request what does not depend on it, which also brings the guest's stack and
-/// allocator into memory. `ahead` says how long a place the request's payload will probably need.
+/// Prepares an instance before its first request, which also loads the guest's stack and allocator into memory.
+/// `ahead` is the expected length of the payload's block.
 ///
 /// # Errors
-/// When the guest stopped instead; then the instance is of no use.
+/// When the guest stopped; the instance is then useless.
 pub fn prepare<I: Instance>(
     instance: &mut I,
-    kept: &mut Kept,
-    ahead: Ahead,
+    kept: &mut InstanceBlocks,
+    ahead: Preallocation,
     host: &mut Host,
 ) -> Result<(), VmError> {
     reserve(instance, kept, ahead.len(), host).map(|_has_room| ())
 }
 
-/// Asks the guest for a place for a payload of `length` bytes, if that is not 0; false when it has no memory for it.
+/// Allocates a block for a payload of `length` bytes, if that is not 0. Returns false when the guest has no memory for it.
 ///
 /// # Errors
 /// As [`prepare`].
 pub fn reserve<I: Instance>(
     instance: &mut I,
-    kept: &mut Kept,
+    kept: &mut InstanceBlocks,
     length: u64,
     host: &mut Host,
 ) -> Result<bool, VmError> {
     let asked = response_out(instance, kept, host).and_then(|_| {
         if length > 0 {
-            kept.place = Some(block(instance, length, is_paged(length), host)?);
+            kept.preallocated = Some(block(instance, length, is_paged(length), host)?);
         }
         Ok(())
     });
     match asked {
         Ok(()) => Ok(true),
-        // Without memory for it now, the request will say so, or need less.
-        Err(Fault::NoMemory { .. }) => Ok(false),
-        Err(Fault::Stopped(stop)) => Err(stopped(export::ALLOC, stop)),
+        // The request will report missing memory, or need less.
+        Err(HandlerFault::NoMemory { .. }) => Ok(false),
+        Err(HandlerFault::Stopped(stop)) => Err(stopped(export::ALLOC, stop)),
     }
 }
 
-/// Gives the guest its blocks back, once its response was taken.
+/// Returns the guest's blocks, after its response was taken.
 ///
 /// # Errors
 /// As [`prepare`].
 pub fn give_back<I: Instance>(
     instance: &mut I,
-    kept: &mut Kept,
+    kept: &mut InstanceBlocks,
     host: &mut Host,
 ) -> Result<(), VmError> {
     instance.unshow();
-    let Kept { payload, response_out, used, needed, .. } = std::mem::take(kept);
+    let InstanceBlocks { payload, response_out, used, needed, .. } = std::mem::take(kept);
     (kept.used, kept.needed) = (used, needed);
     if !instance.exports(export::FREE) {
         return Ok(());
@@ -158,20 +158,20 @@ pub fn give_back<I: Instance>(
     Ok(())
 }
 
-fn stopped(export: &str, stop: Stop) -> VmError {
+fn stopped(export: &str, stop: GuestStop) -> VmError {
     let reason = match stop {
-        Stop::Trapped(trap) => trap.to_string(),
-        Stop::Exited(code) => format!("`{export}` exited with code {code}"),
+        GuestStop::Trapped(trap) => trap.to_string(),
+        GuestStop::Exited(code) => format!("`{export}` exited with code {code}"),
     };
     VmError::Initialize { reason }
 }
 
-/// Where the guest tells its response.
+/// The block for the response's pointer.
 pub(super) fn response_out<I: Instance>(
     instance: &mut I,
-    kept: &mut Kept,
+    kept: &mut InstanceBlocks,
     host: &mut Host,
-) -> Result<Range, Fault> {
+) -> Result<CheckedRange, HandlerFault> {
     if let Some(out) = kept.response_out {
         return Ok(out.range);
     }
@@ -191,16 +191,16 @@ pub(super) fn response_out<I: Instance>(
     Ok(out.range)
 }
 
-/// A block for `length` bytes, of whole pages when it is `paged`: the one that was asked for ahead, if it is long enough.
-pub(super) fn place<I: Instance>(
+/// A block for `length` bytes, of whole pages if it is `paged`: the preallocated one if it is long enough.
+pub(super) fn payload_block<I: Instance>(
     instance: &mut I,
-    kept: &mut Kept,
+    kept: &mut InstanceBlocks,
     length: u64,
     paged: bool,
     host: &mut Host,
-) -> Result<Range, Fault> {
+) -> Result<CheckedRange, HandlerFault> {
     kept.needed = length;
-    let ahead = kept.place.take_if(|place| length <= place.range.len());
+    let ahead = kept.preallocated.take_if(|block| length <= block.range.len());
     let block = match ahead {
         Some(block) => block,
         None => block(instance, length, paged, host)?,
@@ -209,13 +209,13 @@ pub(super) fn place<I: Instance>(
     Ok(block.range)
 }
 
-/// A block that was not asked for before.
+/// A new block.
 fn block<I: Instance>(
     instance: &mut I,
     length: u64,
     paged: bool,
     host: &mut Host,
-) -> Result<Block, Fault> {
+) -> Result<Block, HandlerFault> {
     if paged {
         alloc_pages(instance, length, host)
     } else {
@@ -223,13 +223,12 @@ fn block<I: Instance>(
     }
 }
 
-/// Whole pages for `length` bytes, at the start of a huge one if that helps; any block of that length from a guest
-/// that has no such place.
+/// Whole pages for `length` bytes, aligned for huge pages if that helps; otherwise any block of that length.
 fn alloc_pages<I: Instance>(
     instance: &mut I,
     length: u64,
     host: &mut Host,
-) -> Result<Block, Fault> {
+) -> Result<Block, HandlerFault> {
     let pages = length.next_multiple_of(u64::from(REGION_PAGE));
     let huge = length >= u64::from(HUGE_PAGE) && instance.aligns_huge_pages();
     let tries = [
@@ -237,10 +236,10 @@ fn alloc_pages<I: Instance>(
         Some((pages, REGION_PAGE)),
         Some((length, PAYLOAD_ALIGN)),
     ];
-    let mut last = Err(Fault::NoMemory { length });
+    let mut last = Err(HandlerFault::NoMemory { length });
     for (length, align) in tries.into_iter().flatten() {
         last = alloc(instance, length, align as usize, host);
-        if !matches!(last, Err(Fault::NoMemory { .. })) {
+        if !matches!(last, Err(HandlerFault::NoMemory { .. })) {
             break;
         }
     }
@@ -252,8 +251,8 @@ fn alloc<I: Instance>(
     length: u64,
     align: usize,
     host: &mut Host,
-) -> Result<Block, Fault> {
-    let no_memory = || Fault::NoMemory { length };
+) -> Result<Block, HandlerFault> {
+    let no_memory = || HandlerFault::NoMemory { length };
     let wanted = u32::try_from(length).map_err(|_| no_memory())?;
     let align = u32::try_from(align).expect("at most a huge page");
     let params = [wanted, align].map(u32::cast_signed);
@@ -266,14 +265,14 @@ fn alloc<I: Instance>(
     Ok(Block { range, align })
 }
 
-/// The range when it lies in `memory`; an empty one does, wherever it points.
-pub(super) fn checked(memory: &[u8], ptr: u32, length: u64) -> Option<Range> {
+/// The range if it lies in `memory`; an empty range is always valid.
+pub(super) fn checked(memory: &[u8], ptr: u32, length: u64) -> Option<CheckedRange> {
     if length == 0 {
-        return Some(Range { start: 0, end: 0 });
+        return Some(CheckedRange { start: 0, end: 0 });
     }
     let start = usize::try_from(ptr).ok()?;
     let end = start.checked_add(usize::try_from(length).ok()?)?;
-    (end <= memory.len()).then_some(Range { start, end })
+    (end <= memory.len()).then_some(CheckedRange { start, end })
 }
 
 /// An offset of linear memory as the engine passes it.
@@ -281,7 +280,12 @@ pub(super) fn offset(at: usize) -> i32 {
     u32::try_from(at).expect("offsets were checked against a memory of at most 4 GiB").cast_signed()
 }
 
-pub(super) fn outside<I: Instance>(instance: &I, export: &str, ptr: u32, length: u64) -> Fault {
+pub(super) fn outside<I: Instance>(
+    instance: &I,
+    export: &str,
+    ptr: u32,
+    length: u64,
+) -> HandlerFault {
     let size = instance.memory().len();
     trap(
         export,

@@ -1,55 +1,57 @@
-//! One invocation of a reactor (docs/abi.md): allocate in the guest, bring the payload, `cwasi_handle`, find
-//! the answer. Segments are mapped both ways where the guest's pages allow it.
+//! One invocation of a reactor (docs/abi.md): allocate in the guest, bring in the payload, call `cwasi_handle`, find
+//! the answer. Runs in a worker.
 //!
-//! The guest is not trusted: every pointer that it returns is checked against its memory.
+//! Segments are mapped in both directions if the guest's pages allow it.
+//!
+//! Invariant: the guest is not trusted. Every pointer that it returns is checked against its memory.
 
 use cwasi_abi::{ResponseRef, export};
 use cwasi_host_functions::Host;
 
 mod blocks;
 mod parts;
-mod place;
+mod preallocation;
 
-pub use blocks::{Kept, give_back, prepare, reserve};
-use blocks::{Range, checked, offset, outside, response_out};
-pub use place::Ahead;
-use place::is_paged;
+use blocks::{CheckedRange, checked, offset, outside, response_out};
+pub use blocks::{InstanceBlocks, give_back, prepare, reserve};
+pub use preallocation::Preallocation;
+use preallocation::is_paged;
 
-use super::engine::{Instance, Stop, Trap, no_memory};
+use super::engine::{GuestStop, Instance, Trap, no_memory};
 use crate::modes::Payload;
 use crate::sys::segment::Segment;
 
-/// Longest error message that is taken from a guest, in bytes.
+/// Longest error text of a guest in bytes.
 pub const ERROR_MESSAGE_MAX: usize = 16 * 1024;
 
-/// What a handler is given.
+/// The payload of a handler.
 #[derive(Clone, Copy, Debug)]
-pub enum Input<'a> {
+pub enum HandlerInput<'a> {
     /// One payload.
     Whole(&'a Payload),
     /// The parts of a group, in one block (docs/abi.md).
     Parts {
-        /// How many there should be.
+        /// Number of parts in a complete group.
         expected: u32,
-        /// Number and payload of those that are here, ascending.
+        /// Number and payload of each present part, ascending.
         parts: &'a [(u32, Payload)],
     },
 }
 
-impl<'a> From<&'a Payload> for Input<'a> {
+impl<'a> From<&'a Payload> for HandlerInput<'a> {
     fn from(payload: &'a Payload) -> Self {
         Self::Whole(payload)
     }
 }
 
-/// How an invocation of a reactor ended.
+/// End of a reactor's invocation.
 #[derive(Debug)]
-pub enum Handled<'a> {
-    /// With a response, which lies in the instance's linear memory.
+pub enum HandlerOutcome<'a> {
+    /// A response in the instance's linear memory.
     Answered(&'a [u8]),
-    /// With a response that the guest made in a region.
+    /// A response in a region.
     InPlace(Segment),
-    /// With an error of the handler, or because the payload does not fit into the guest's memory.
+    /// An error of the handler, or a payload too large for the guest's memory.
     Failed(String),
     /// The guest called `proc_exit` instead of answering.
     Exited(u32),
@@ -57,77 +59,81 @@ pub enum Handled<'a> {
     Trapped(Trap),
 }
 
-/// Runs `cwasi_handle` on `payload`, in a fresh instance. [`Host::begin`] was called for this invocation.
+/// Runs `cwasi_handle` on `payload` in a new instance. [`Host::begin`] was called for this invocation.
 pub fn handle<'a, I: Instance>(
     instance: &'a mut I,
     payload: &Payload,
     host: &mut Host,
-) -> Handled<'a> {
-    handle_again(instance, &mut Kept::default(), payload, host)
+) -> HandlerOutcome<'a> {
+    handle_again(instance, &mut InstanceBlocks::default(), payload, host)
 }
 
-/// [`handle`] in an instance that has answered before, if it did; `kept` is the instance's own.
+/// Like [`handle`], in an instance that may have served requests; `kept` is the instance's own state.
 pub fn handle_again<'a, 'i, I: Instance>(
     instance: &'a mut I,
-    kept: &mut Kept,
-    input: impl Into<Input<'i>>,
+    kept: &mut InstanceBlocks,
+    input: impl Into<HandlerInput<'i>>,
     host: &mut Host,
-) -> Handled<'a> {
+) -> HandlerOutcome<'a> {
     match run(instance, kept, input.into(), host) {
-        Ok(Returned { status: 0, response }) => answered(instance, response),
-        Ok(Returned { response, .. }) => {
+        Ok(HandlerReturn { status: 0, response }) => answered(instance, response),
+        Ok(HandlerReturn { response, .. }) => {
             let end = response.end.min(response.start + ERROR_MESSAGE_MAX);
             let text = String::from_utf8_lossy(&instance.memory()[response.start..end]);
-            Handled::Failed(if text.is_empty() {
+            HandlerOutcome::Failed(if text.is_empty() {
                 "the handler failed without a message".to_owned()
             } else {
                 text.into_owned()
             })
         }
-        Err(Fault::Stopped(Stop::Exited(code))) => Handled::Exited(code),
-        Err(Fault::Stopped(Stop::Trapped(trap))) => Handled::Trapped(trap),
-        Err(Fault::NoMemory { length }) => {
+        Err(HandlerFault::Stopped(GuestStop::Exited(code))) => HandlerOutcome::Exited(code),
+        Err(HandlerFault::Stopped(GuestStop::Trapped(trap))) => HandlerOutcome::Trapped(trap),
+        Err(HandlerFault::NoMemory { length }) => {
             kept.lack(length);
             let linear_memory = instance.memory().len();
-            Handled::Failed(no_memory(length, linear_memory, instance.memory_max()))
+            HandlerOutcome::Failed(no_memory(length, linear_memory, instance.memory_max()))
         }
     }
 }
 
-fn answered<I: Instance>(instance: &mut I, response: Range) -> Handled<'_> {
+fn answered<I: Instance>(instance: &mut I, response: CheckedRange) -> HandlerOutcome<'_> {
     match instance.answer(response.span()) {
-        Ok(Some(segment)) => Handled::InPlace(segment),
-        Ok(None) => Handled::Answered(&instance.memory()[response.start..response.end]),
-        Err(error) => Handled::Failed(format!("the response's region cannot be sent: {error}")),
+        Ok(Some(segment)) => HandlerOutcome::InPlace(segment),
+        Ok(None) => HandlerOutcome::Answered(&instance.memory()[response.start..response.end]),
+        Err(error) => {
+            HandlerOutcome::Failed(format!("the response's region cannot be sent: {error}"))
+        }
     }
 }
 
-struct Returned {
+struct HandlerReturn {
     status: i32,
-    response: Range,
+    response: CheckedRange,
 }
 
-enum Fault {
-    Stopped(Stop),
+enum HandlerFault {
+    Stopped(GuestStop),
     NoMemory { length: u64 },
 }
 
-impl From<Stop> for Fault {
-    fn from(stop: Stop) -> Self {
+impl From<GuestStop> for HandlerFault {
+    fn from(stop: GuestStop) -> Self {
         Self::Stopped(stop)
     }
 }
 
 fn run<I: Instance>(
     instance: &mut I,
-    kept: &mut Kept,
-    input: Input<'_>,
+    kept: &mut InstanceBlocks,
+    input: HandlerInput<'_>,
     host: &mut Host,
-) -> Result<Returned, Fault> {
+) -> Result<HandlerReturn, HandlerFault> {
     let response_out = response_out(instance, kept, host)?;
     let (ptr, len) = match input {
-        Input::Whole(payload) => bring(instance, kept, payload, host)?,
-        Input::Parts { expected, parts } => parts::bring(instance, kept, expected, parts, host)?,
+        HandlerInput::Whole(payload) => bring(instance, kept, payload, host)?,
+        HandlerInput::Parts { expected, parts } => {
+            parts::bring(instance, kept, expected, parts, host)?
+        }
     };
     let out = offset(response_out.start);
     kept.use_it();
@@ -138,16 +144,16 @@ fn run<I: Instance>(
     let response = ResponseRef::from_bytes(bytes);
     let range = checked(instance.memory(), response.ptr, u64::from(response.len))
         .ok_or_else(|| outside(instance, export::HANDLE, response.ptr, u64::from(response.len)))?;
-    Ok(Returned { status, response: range })
+    Ok(HandlerReturn { status, response: range })
 }
 
-/// The payload in linear memory: pointer and length, both 0 when it is empty.
+/// The payload in linear memory: pointer and length, both 0 if it is empty.
 fn bring<I: Instance>(
     instance: &mut I,
-    kept: &mut Kept,
+    kept: &mut InstanceBlocks,
     payload: &Payload,
     host: &mut Host,
-) -> Result<(i32, i32), Fault> {
+) -> Result<(i32, i32), HandlerFault> {
     if payload.is_empty() {
         return Ok((0, 0));
     }
@@ -155,7 +161,7 @@ fn bring<I: Instance>(
         Payload::Segment(segment) if is_paged(payload.len()) => Some(segment),
         _ => None,
     };
-    let block = blocks::place(instance, kept, payload.len(), segment.is_some(), host)?;
+    let block = blocks::payload_block(instance, kept, payload.len(), segment.is_some(), host)?;
     let shown = segment.is_some_and(|segment| instance.show(block.span(), segment));
     let range = block.first(payload.len());
     if !shown {
@@ -166,8 +172,8 @@ fn bring<I: Instance>(
     Ok((offset(range.start), offset(range.end - range.start)))
 }
 
-fn trap(export: &str, reason: String) -> Fault {
-    Fault::Stopped(Stop::Trapped(Trap { export: export.to_owned(), reason }))
+fn trap(export: &str, reason: String) -> HandlerFault {
+    HandlerFault::Stopped(GuestStop::Trapped(Trap { export: export.to_owned(), reason }))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! The block of parts that the handler of a fan-in gets (layout: `cwasi_abi`, `docs/abi.md`).
+//! Builds the block of parts for the handler of a fan-in (layout: `cwasi_abi`, `docs/abi.md`). Runs in a worker.
 //!
-//! One block of the guest's, of whole pages where a part is large: such a part is mapped at a page of its own, the
+//! It is one block of the guest, of whole pages if a part is large: a large part is mapped at a page of its own,
 //! small ones are copied behind the entries.
 
 use cwasi_abi::{
@@ -8,28 +8,28 @@ use cwasi_abi::{
 };
 use cwasi_host_functions::Host;
 
-use super::blocks::{Range, offset, place};
-use super::{Fault, Kept, trap};
+use super::blocks::{CheckedRange, offset, payload_block};
+use super::{HandlerFault, InstanceBlocks, trap};
 use crate::modes::Payload;
 use crate::sys::segment::Segment;
 use crate::vm::engine::Instance;
 
-/// Alignment of parts that are copied, in bytes: enough for every number.
+/// Alignment of copied parts in bytes: enough for every number.
 const COPIED_ALIGN: u64 = 16;
 
-/// Where everything goes.
+/// Layout of the block.
 #[derive(Debug, PartialEq, Eq)]
-struct Plan {
+struct PartLayout {
     entries: Vec<PartEntry>,
-    /// Indices of the parts that can be mapped.
+    /// Indices of the mapped parts.
     mapped: Vec<usize>,
-    /// Bytes of the whole block; whole pages when something is mapped.
+    /// Length of the block in bytes; whole pages if a part is mapped.
     len: u64,
 }
 
-impl Plan {
-    /// The places of `parts`; `None` when they do not fit into any linear memory. Parts of huge pages begin at
-    /// multiples of those when `huge` says that it helps.
+impl PartLayout {
+    /// Computes the ranges of `parts`; `None` if they fit into no linear memory. Large parts are aligned for huge
+    /// pages if `huge` says that it helps.
     fn of(parts: &[(u32, Payload)], huge: bool) -> Option<Self> {
         let is_large = |payload: &Payload| {
             matches!(payload, Payload::Segment(_)) && payload.len() > INLINE_MAX as u64
@@ -68,15 +68,17 @@ impl Plan {
 /// The parts in linear memory: pointer and length of their block.
 pub(super) fn bring<I: Instance>(
     instance: &mut I,
-    kept: &mut Kept,
+    kept: &mut InstanceBlocks,
     expected: u32,
     parts: &[(u32, Payload)],
     host: &mut Host,
-) -> Result<(i32, i32), Fault> {
+) -> Result<(i32, i32), HandlerFault> {
     let huge = instance.aligns_huge_pages();
     let all = || parts.iter().fold(0, |sum: u64, (_, payload)| sum.saturating_add(payload.len()));
-    let plan = Plan::of(parts, huge).ok_or_else(|| Fault::NoMemory { length: all() })?;
-    let block = place(instance, kept, plan.len, !plan.mapped.is_empty(), host)?.first(plan.len);
+    let plan =
+        PartLayout::of(parts, huge).ok_or_else(|| HandlerFault::NoMemory { length: all() })?;
+    let block =
+        payload_block(instance, kept, plan.len, !plan.mapped.is_empty(), host)?.first(plan.len);
     let segments: Vec<(u32, &Segment)> = plan
         .mapped
         .iter()
@@ -105,7 +107,7 @@ pub(super) fn bring<I: Instance>(
             .copy_to(&mut memory[start..start + entry.len as usize])
             .map_err(|error| trap(export::ALLOC, format!("a part cannot be read: {error}")))?;
     }
-    let Range { start, .. } = block;
+    let CheckedRange { start, .. } = block;
     Ok((offset(start), offset(block.end - start)))
 }
 
@@ -141,27 +143,27 @@ mod tests {
 
         #[test]
         fn places_are_apart_inside_and_aligned(parts in parts(), huge: bool) {
-            let plan = Plan::of(&parts, huge).unwrap();
+            let plan = PartLayout::of(&parts, huge).unwrap();
             let header = 0..parts_header_len(parts.len()) as u64;
             let mut taken = Vec::from([header]);
             for (index, entry) in plan.entries.iter().enumerate() {
-                let place = u64::from(entry.offset)..u64::from(entry.offset) + u64::from(entry.len);
+                let range = u64::from(entry.offset)..u64::from(entry.offset) + u64::from(entry.len);
                 // A mapped part has its last page to itself.
-                let place = if plan.mapped.contains(&index) {
+                let range = if plan.mapped.contains(&index) {
                     prop_assert_eq!(entry.offset % REGION_PAGE, 0);
-                    place.start..place.end.next_multiple_of(u64::from(REGION_PAGE))
+                    range.start..range.end.next_multiple_of(u64::from(REGION_PAGE))
                 } else {
-                    place
+                    range
                 };
-                prop_assert!(place.end <= plan.len);
-                prop_assert!(taken.iter().all(|one| one.end <= place.start || place.end <= one.start));
-                taken.push(place);
+                prop_assert!(range.end <= plan.len);
+                prop_assert!(taken.iter().all(|one| one.end <= range.start || range.end <= one.start));
+                taken.push(range);
             }
         }
 
         #[test]
         fn what_is_laid_out_is_decoded(parts in parts()) {
-            let plan = Plan::of(&parts, false).unwrap();
+            let plan = PartLayout::of(&parts, false).unwrap();
             let mut block = vec![0xee; usize::try_from(plan.len).unwrap()];
             block[..16].copy_from_slice(&parts_head(30, u32::try_from(parts.len()).unwrap()));
             for (index, entry) in plan.entries.iter().enumerate() {
@@ -179,7 +181,7 @@ mod tests {
     #[test]
     fn parts_of_huge_pages_begin_at_huge_pages_when_it_helps() {
         let parts = [(0, payload(3 << 20, true, 1)), (1, payload(5, false, 2))];
-        assert_eq!(Plan::of(&parts, true).unwrap().entries[0].offset, HUGE_PAGE);
-        assert_eq!(Plan::of(&parts, false).unwrap().entries[0].offset, REGION_PAGE);
+        assert_eq!(PartLayout::of(&parts, true).unwrap().entries[0].offset, HUGE_PAGE);
+        assert_eq!(PartLayout::of(&parts, false).unwrap().entries[0].offset, REGION_PAGE);
     }
 }

@@ -1,9 +1,9 @@
-//! The protocol against a scripted guest that lies.
+//! Tests of the protocol against a scripted guest that lies.
 
 use cwasi_abi::{HUGE_PAGE, INLINE_MAX, PAYLOAD_ALIGN, REGION_PAGE};
 
 use super::*;
-use crate::vm::engine::Stop;
+use crate::vm::engine::GuestStop;
 use cwasi_host_functions::{
     CallFailure, Context, Deadline, Dispatch, Level, LogSink, Outgoing, Response,
 };
@@ -17,7 +17,7 @@ struct Scripted {
     asked: Vec<(u32, u32)>,
     huge: bool,
     response: ResponseRef,
-    status: Result<i32, Stop>,
+    status: Result<i32, GuestStop>,
     handled: Option<(u32, u32)>,
     memory_max: Option<u64>,
 }
@@ -42,7 +42,12 @@ impl Instance for Scripted {
         self.memory_max
     }
 
-    fn call(&mut self, export: &str, params: &[i32], _: &mut Host) -> Result<Option<i32>, Stop> {
+    fn call(
+        &mut self,
+        export: &str,
+        params: &[i32],
+        _: &mut Host,
+    ) -> Result<Option<i32>, GuestStop> {
         if export == export::ALLOC {
             self.asked.push((params[0].cast_unsigned(), params[1].cast_unsigned()));
             return Ok(Some(self.allocs.remove(0).cast_signed()));
@@ -85,7 +90,7 @@ impl LogSink for Nothing {
     fn log(&mut self, _: Level, _: &Context, _: &str) {}
 }
 
-/// [`Handled`] without the borrow.
+/// [`HandlerOutcome`] without the borrow.
 #[derive(Debug, PartialEq)]
 enum Ended {
     Answered(Vec<u8>),
@@ -101,11 +106,11 @@ fn run(guest: &mut Scripted, payload: &[u8]) -> Ended {
 fn run_with(guest: &mut Scripted, payload: &Payload) -> Ended {
     let mut host = Host::new(Context::default(), Box::new(Nothing), Box::new(Nothing));
     match handle(guest, payload, &mut host) {
-        Handled::Answered(bytes) => Ended::Answered(bytes.to_vec()),
-        Handled::InPlace(segment) => Ended::Answered(segment.to_vec().unwrap()),
-        Handled::Failed(message) => Ended::Failed(message),
-        Handled::Exited(code) => Ended::Exited(code),
-        Handled::Trapped(trap) => Ended::Trapped(trap),
+        HandlerOutcome::Answered(bytes) => Ended::Answered(bytes.to_vec()),
+        HandlerOutcome::InPlace(segment) => Ended::Answered(segment.to_vec().unwrap()),
+        HandlerOutcome::Failed(message) => Ended::Failed(message),
+        HandlerOutcome::Exited(code) => Ended::Exited(code),
+        HandlerOutcome::Trapped(trap) => Ended::Trapped(trap),
     }
 }
 
@@ -189,16 +194,16 @@ fn a_place_is_asked_for_where_huge_pages_can_be_then_anywhere() {
     assert_eq!(wanted(false), anywhere);
 }
 
-/// Asks ahead for a place as long as `seen` needed, then runs `payload`.
-fn run_ahead(guest: &mut Scripted, seen: u64, payload: &[u8]) -> (Ended, Kept) {
+/// Preallocates a block as long as `seen` needed, then runs `payload`.
+fn run_ahead(guest: &mut Scripted, seen: u64, payload: &[u8]) -> (Ended, InstanceBlocks) {
     let mut host = Host::new(Context::default(), Box::new(Nothing), Box::new(Nothing));
-    let (mut kept, mut ahead) = (Kept::default(), Ahead::within(None));
+    let (mut kept, mut ahead) = (InstanceBlocks::default(), Preallocation::within(None));
     ahead.learn(seen);
     prepare(guest, &mut kept, ahead, &mut host).unwrap();
     let payload = Payload::Inline(payload.to_vec());
     let ended = match handle_again(guest, &mut kept, &payload, &mut host) {
-        Handled::Answered(bytes) => Ended::Answered(bytes.to_vec()),
-        Handled::Failed(message) => Ended::Failed(message),
+        HandlerOutcome::Answered(bytes) => Ended::Answered(bytes.to_vec()),
+        HandlerOutcome::Failed(message) => Ended::Failed(message),
         other => panic!("{other:?}"),
     };
     (ended, kept)
@@ -230,7 +235,7 @@ fn a_payload_that_does_not_fit_is_asked_for_and_may_be_crowded_out() {
     let (ended, kept) = run_ahead(&mut guest, 60, &long);
     assert!(matches!(ended, Ended::Failed(_)) && guest.handled.is_none());
     assert_eq!(kept.crowded_out(), Some(65));
-    // There was no place that could have taken it.
+    // There was no block for it.
     let mut guest = Scripted { allocs: vec![8, 0, 0], ..Scripted::new() };
     let (ended, kept) = run_ahead(&mut guest, 60, &long);
     assert!(matches!(ended, Ended::Failed(_)) && kept.crowded_out().is_none());
@@ -250,10 +255,10 @@ fn lies_about_pointers_are_traps() {
 
 #[test]
 fn exits_and_traps_end_the_invocation() {
-    let mut guest = Scripted { status: Err(Stop::Exited(3)), ..Scripted::new() };
+    let mut guest = Scripted { status: Err(GuestStop::Exited(3)), ..Scripted::new() };
     assert_eq!(run(&mut guest, b"abc"), Ended::Exited(3));
     let trap = Trap { export: "cwasi_handle".into(), reason: "unreachable".into() };
-    let mut guest = Scripted { status: Err(Stop::Trapped(trap.clone())), ..Scripted::new() };
+    let mut guest = Scripted { status: Err(GuestStop::Trapped(trap.clone())), ..Scripted::new() };
     assert_eq!(run(&mut guest, b"abc"), Ended::Trapped(trap));
 }
 

@@ -1,4 +1,5 @@
-//! The calls that name a destination, as the engine's socket functions lay out their parameters in linear memory.
+//! Socket functions that name a destination: their parameters in linear memory, and the system calls. Runs in a
+//! worker.
 
 use std::io::IoSlice;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -7,13 +8,13 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use cwasi_host_functions::{GuestMemory, GuestPtr};
 use nix::sys::socket::{MsgFlags, SockaddrStorage, bind, connect, sendmsg};
 
-use super::dns::Kind;
-use super::refusals::Refusal;
+use super::dns::RecordKind;
+use super::refusals::RefusedAccess;
 use super::{Sockets, WasiErrno};
 
 /// Most parts of one message, as in the engine.
 const PARTS_MAX: u32 = 1024;
-/// Longest host name and longest service that are read.
+/// Longest host name and longest service.
 const NAME_MAX: u32 = 1024;
 /// Most results of one look-up.
 const RESULTS_MAX: u32 = 64;
@@ -21,7 +22,7 @@ const RESULTS_MAX: u32 = 64;
 /// `__wasi_address_family_t`.
 const INET4: u8 = 1;
 const INET6: u8 = 2;
-/// Length of the engine's address of any family: a `u16` with the family, then the address.
+/// Length of an address in the engine's form: a `u16` with the family, then the address.
 const STORAGE_LEN: u32 = 128;
 /// `__wasi_sock_type_t`, and the protocol of each.
 const DATAGRAM: u8 = 1;
@@ -31,23 +32,23 @@ const UDP: u8 = 2;
 /// `__wasi_aiflags_t`.
 const PASSIVE: u16 = 1 << 0;
 const NUMERIC_HOST: u16 = 1 << 2;
-/// Services that guests name rather than number. `/etc/services` is not read.
+/// Services that guests give by name. `/etc/services` is not read.
 const SERVICES: [(&str, u16); 5] =
     [("domain", 53), ("http", 80), ("https", 443), ("ntp", 123), ("smtp", 25)];
 
-type Outcome = Result<(), WasiErrno>;
+type SocketResult = Result<(), WasiErrno>;
 
-/// A guest's text: where it is, and its length in bytes.
+/// A guest's text: address and length in bytes.
 pub type Text = (GuestPtr, u32);
 
-/// Where a look-up's results go.
+/// Addresses for a look-up's results.
 #[derive(Clone, Copy, Debug)]
 pub struct Results {
-    /// Place of a pointer to the first of a list that the guest has made.
+    /// Address of the pointer to the first entry of the guest's list.
     pub list: GuestPtr,
     /// Length of that list.
     pub max: u32,
-    /// Place for the number of results.
+    /// Address for the number of results.
     pub len_out: GuestPtr,
 }
 
@@ -58,29 +59,29 @@ impl Sockets {
         memory: &impl GuestMemory,
         socket: BorrowedFd<'_>,
         (address, port): (GuestPtr, u32),
-    ) -> Outcome {
+    ) -> SocketResult {
         let to = destination(memory, address, port)?;
         self.allows(to)?;
         Ok(connect(socket.as_raw_fd(), &SockaddrStorage::from(to))?)
     }
 
-    /// `sock_bind`: to no address and port in particular, as those do who only send.
+    /// `sock_bind`: only to the unspecified address and port 0, as programs do that only send.
     pub fn bind(
         &self,
         memory: &impl GuestMemory,
         socket: BorrowedFd<'_>,
         (address, port): (GuestPtr, u32),
-    ) -> Outcome {
+    ) -> SocketResult {
         let at = destination(memory, address, port)?;
         if at.port() != 0 || !at.ip().is_unspecified() {
-            return Err(self.refuse(Refusal::Binding(at)));
+            return Err(self.refuse(RefusedAccess::Binding(at)));
         }
         Ok(bind(socket.as_raw_fd(), &SockaddrStorage::from(at))?)
     }
 
-    /// `sock_listen`: functions are called by their callers' shims, and by nobody else.
-    pub fn listen(&self) -> Outcome {
-        Err(self.refuse(Refusal::Listening))
+    /// `sock_listen`: only callers' shims call functions.
+    pub fn listen(&self) -> SocketResult {
+        Err(self.refuse(RefusedAccess::Listening))
     }
 
     /// `sock_send_to`; `parts` is an array of pointers and lengths.
@@ -91,10 +92,10 @@ impl Sockets {
         parts: (GuestPtr, u32),
         (address, port): (GuestPtr, u32),
         sent_out: GuestPtr,
-    ) -> Outcome {
+    ) -> SocketResult {
         let to = destination(memory, address, port)?;
         self.allows(to)?;
-        // Before anything is sent, it is clear that its length can be said.
+        // First checks that the length can be written, before anything is sent.
         memory.write(sent_out, &[0; 4])?;
         let (array, count) = parts;
         if count > PARTS_MAX {
@@ -120,9 +121,9 @@ impl Sockets {
         (node, service): (Text, Text),
         hints: GuestPtr,
         results: Results,
-    ) -> Outcome {
+    ) -> SocketResult {
         let (node, service) = (text(memory, node)?, text(memory, service)?);
-        let wanted = Wanted::read(memory.slice(hints, 28)?)?;
+        let wanted = LookUpHints::read(memory.slice(hints, 28)?)?;
         if (node.is_empty() && service.is_empty()) || results.max == 0 {
             return Err(WasiErrno::AI_NO_NAME);
         }
@@ -137,21 +138,21 @@ impl Sockets {
     }
 }
 
-/// What a look-up is for.
+/// The hints of a look-up.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct LookUpHints {
     flags: u16,
-    kinds: &'static [Kind],
+    kinds: &'static [RecordKind],
     socket_type: u8,
     protocol: u8,
 }
 
-impl Wanted {
+impl LookUpHints {
     fn read(hints: &[u8]) -> Result<Self, WasiErrno> {
-        let kinds: &[Kind] = match hints[2] {
-            0 => &[Kind::A, Kind::Aaaa],
-            INET4 => &[Kind::A],
-            INET6 => &[Kind::Aaaa],
+        let kinds: &[RecordKind] = match hints[2] {
+            0 => &[RecordKind::A, RecordKind::Aaaa],
+            INET4 => &[RecordKind::A],
+            INET6 => &[RecordKind::Aaaa],
             _ => return Err(WasiErrno::AI_FAMILY),
         };
         let (socket_type, protocol) = match (hints[3], hints[4]) {
@@ -163,14 +164,14 @@ impl Wanted {
         Ok(Self { flags, kinds, socket_type, protocol })
     }
 
-    /// Of a look-up without a host.
+    /// The result of a look-up without a host.
     fn own_addresses(&self) -> Vec<IpAddr> {
         let passive = self.flags & PASSIVE != 0;
-        let own = |kind: &Kind| match (kind, passive) {
-            (Kind::A, true) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
-            (Kind::A, false) => IpAddr::from(Ipv4Addr::LOCALHOST),
-            (Kind::Aaaa, true) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
-            (Kind::Aaaa, false) => IpAddr::from(Ipv6Addr::LOCALHOST),
+        let own = |kind: &RecordKind| match (kind, passive) {
+            (RecordKind::A, true) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            (RecordKind::A, false) => IpAddr::from(Ipv4Addr::LOCALHOST),
+            (RecordKind::Aaaa, true) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+            (RecordKind::Aaaa, false) => IpAddr::from(Ipv6Addr::LOCALHOST),
         };
         self.kinds.iter().map(own).collect()
     }
@@ -184,7 +185,7 @@ fn words(memory: &impl GuestMemory, at: u32) -> Result<[u32; 2], WasiErrno> {
     Ok([word(0), word(4)])
 }
 
-/// An address that a pointer to its bytes and their length describes.
+/// An address by a pointer to its bytes and their length.
 fn destination(
     memory: &impl GuestMemory,
     address: GuestPtr,
@@ -208,7 +209,7 @@ fn destination(
     Ok(SocketAddr::new(ip.ok_or(WasiErrno::INVAL)?, port))
 }
 
-/// Text of a guest, without the zero bytes that some put behind it.
+/// Text of a guest, without trailing zero bytes.
 fn text(memory: &impl GuestMemory, (ptr, len): Text) -> Result<String, WasiErrno> {
     if len > NAME_MAX {
         return Err(WasiErrno::AI_NO_NAME);
@@ -225,14 +226,14 @@ fn port(service: &str) -> Result<u16, WasiErrno> {
     named.or_else(|| service.parse().ok()).ok_or(WasiErrno::AI_SERVICE)
 }
 
-/// Fills the guest's list, as far as both go.
+/// Fills the guest's list up to the shorter length.
 fn write_results(
     memory: &mut impl GuestMemory,
-    wanted: Wanted,
+    wanted: LookUpHints,
     addresses: &[IpAddr],
     port: u16,
     results: Results,
-) -> Outcome {
+) -> SocketResult {
     let mut place = u32::from_le_bytes(four(memory, results.list.0)?);
     let mut written = 0_u32;
     for address in addresses.iter().take(results.max.min(RESULTS_MAX) as usize) {
@@ -246,15 +247,15 @@ fn write_results(
     Ok(memory.write(results.len_out, &written.to_le_bytes())?)
 }
 
-/// Fills one `__wasi_addrinfo_t` and what it points to.
+/// Fills one `__wasi_addrinfo_t` and the structures that it points to.
 fn write_result(
     memory: &mut impl GuestMemory,
-    wanted: Wanted,
+    wanted: LookUpHints,
     address: IpAddr,
     port: u16,
     place: u32,
-) -> Outcome {
-    // What follows the family in a `sockaddr_in` and in a `sockaddr_in6`.
+) -> SocketResult {
+    // In a `sockaddr_in` and a `sockaddr_in6`, these fields follow the family.
     let (family, data) = match address {
         IpAddr::V4(v4) => (INET4, [&port.to_be_bytes()[..], &v4.octets(), &[0; 8]].concat()),
         IpAddr::V6(v6) => {
@@ -273,7 +274,7 @@ fn write_result(
     let [low, high] = wanted.flags.to_le_bytes();
     let head = [low, high, family, wanted.socket_type, wanted.protocol];
     memory.write(GuestPtr(place), &head)?;
-    // The family is two bytes more.
+    // The family takes two more bytes.
     memory.write(GuestPtr(offset(place, 8)?), &(data_len + 2).to_le_bytes())?;
     Ok(memory.write(GuestPtr(offset(place, 20)?), &[0; 4])?)
 }

@@ -1,7 +1,7 @@
-//! One question to the container's name servers: over UDP, and over TCP when the answer does not fit.
+//! One question to the container's name servers: over UDP, and over TCP for a truncated answer. Runs in a worker.
 //!
-//! What comes back is checked against the question, and only what answers it is taken: records of the name itself or of
-//! the names that it is an alias of, in one answer.
+//! Invariant: an answer is compared with the question. Only records of the name itself, or of its aliases in the same
+//! answer, count.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
@@ -13,46 +13,46 @@ use simple_dns::{CLASS, Name, Packet, PacketFlag, Question, RCODE, TYPE};
 use crate::sys::random;
 
 const PORT: u16 = 53;
-/// Longest answer over UDP in bytes, and longest that is read over TCP.
+/// Longest answer over UDP in bytes, and longest part that is read over TCP.
 const DATAGRAM_MAX: usize = 4096;
 const STREAM_MAX: usize = 16 * 1024;
-/// Most addresses that one answer gives.
+/// Most addresses of one answer.
 pub const ADDRESSES_MAX: usize = 32;
-/// Most aliases that are followed in one answer.
+/// Most aliases in one answer.
 const ALIASES_MAX: usize = 8;
-/// Most datagrams that are looked at for one answer: others can send them too.
+/// Most datagrams per answer: other senders may reach the socket.
 const DATAGRAMS_MAX: usize = 16;
 
-/// Which addresses are asked for.
+/// The kind of addresses to look up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RecordKind {
     /// IPv4.
     A,
     /// IPv6.
     Aaaa,
 }
 
-/// What a name server says.
+/// Result of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// These; none when the name has none of this kind.
+pub enum DnsAnswer {
+    /// The addresses; empty if the name has none of this kind.
     Addresses(Vec<IpAddr>),
-    /// There is no such name.
+    /// The name does not exist.
     NoSuchName,
-    /// It cannot say now, or said nothing that can be read.
+    /// The server failed, or its answer is malformed.
     Failed,
 }
 
-/// Asks one server, for as long as `timeout`.
-pub fn ask(server: IpAddr, name: &str, kind: Kind, timeout: Duration) -> Answer {
+/// Asks one server, at most for `timeout`.
+pub fn ask(server: IpAddr, name: &str, kind: RecordKind, timeout: Duration) -> DnsAnswer {
     ask_at(SocketAddr::new(server, PORT), name, kind, timeout)
 }
 
-fn ask_at(server: SocketAddr, name: &str, kind: Kind, timeout: Duration) -> Answer {
+fn ask_at(server: SocketAddr, name: &str, kind: RecordKind, timeout: Duration) -> DnsAnswer {
     let end = Instant::now() + timeout;
     let [high, low, ..] = random::bytes16();
     let id = u16::from_be_bytes([high, low]);
-    let Some(question) = question(id, name, kind) else { return Answer::NoSuchName };
+    let Some(question) = question(id, name, kind) else { return DnsAnswer::NoSuchName };
     let by_datagram = datagram(server, &question, end, |bytes| read(bytes, id, name, kind));
     match by_datagram {
         Ok(Reading::Answer(answer)) => answer,
@@ -60,14 +60,14 @@ fn ask_at(server: SocketAddr, name: &str, kind: Kind, timeout: Duration) -> Answ
             let bytes = stream(server, &question, end).unwrap_or_default();
             match read(&bytes, id, name, kind) {
                 Reading::Answer(answer) => answer,
-                Reading::Truncated | Reading::NotOurs => Answer::Failed,
+                Reading::Truncated | Reading::NotOurs => DnsAnswer::Failed,
             }
         }
-        Ok(Reading::NotOurs) | Err(_) => Answer::Failed,
+        Ok(Reading::NotOurs) | Err(_) => DnsAnswer::Failed,
     }
 }
 
-fn question(id: u16, name: &str, kind: Kind) -> Option<Vec<u8>> {
+fn question(id: u16, name: &str, kind: RecordKind) -> Option<Vec<u8>> {
     let mut packet = Packet::new_query(id);
     packet.set_flags(PacketFlag::RECURSION_DESIRED);
     let name = Name::new(name).ok()?;
@@ -75,7 +75,7 @@ fn question(id: u16, name: &str, kind: Kind) -> Option<Vec<u8>> {
     packet.build_bytes_vec().ok()
 }
 
-impl Kind {
+impl RecordKind {
     const fn record(self) -> TYPE {
         match self {
             Self::A => TYPE::A,
@@ -86,15 +86,15 @@ impl Kind {
 
 /// A message of a name server.
 #[derive(Debug, PartialEq, Eq)]
-enum Reading {
-    Answer(Answer),
+pub(crate) enum Reading {
+    Answer(DnsAnswer),
     Truncated,
     /// It answers another question.
     NotOurs,
 }
 
-/// Reads a message that may come from anybody.
-fn read(bytes: &[u8], id: u16, name: &str, kind: Kind) -> Reading {
+/// Reads an untrusted message.
+pub(crate) fn read(bytes: &[u8], id: u16, name: &str, kind: RecordKind) -> Reading {
     let Ok(packet) = Packet::parse(bytes) else { return Reading::NotOurs };
     let asked = packet.questions.first().is_some_and(|question| {
         is_name(&question.qname, name) && question.qtype == kind.record().into()
@@ -106,13 +106,13 @@ fn read(bytes: &[u8], id: u16, name: &str, kind: Kind) -> Reading {
         return Reading::Truncated;
     }
     Reading::Answer(match packet.rcode() {
-        RCODE::NoError => Answer::Addresses(addresses(&packet, name, kind)),
-        RCODE::NameError => Answer::NoSuchName,
-        _ => Answer::Failed,
+        RCODE::NoError => DnsAnswer::Addresses(addresses(&packet, name, kind)),
+        RCODE::NameError => DnsAnswer::NoSuchName,
+        _ => DnsAnswer::Failed,
     })
 }
 
-fn addresses(packet: &Packet<'_>, name: &str, kind: Kind) -> Vec<IpAddr> {
+fn addresses(packet: &Packet<'_>, name: &str, kind: RecordKind) -> Vec<IpAddr> {
     let records = || packet.answers.iter().filter(|record| record.class == CLASS::IN);
     let mut owner = name.to_owned();
     for _ in 0..ALIASES_MAX {
@@ -124,8 +124,8 @@ fn addresses(packet: &Packet<'_>, name: &str, kind: Kind) -> Vec<IpAddr> {
         owner = alias;
     }
     let address = |rdata: &RData<'_>| match (rdata, kind) {
-        (RData::A(a), Kind::A) => Some(IpAddr::from(Ipv4Addr::from(a.address))),
-        (RData::AAAA(aaaa), Kind::Aaaa) => Some(IpAddr::from(Ipv6Addr::from(aaaa.address))),
+        (RData::A(a), RecordKind::A) => Some(IpAddr::from(Ipv4Addr::from(a.address))),
+        (RData::AAAA(aaaa), RecordKind::Aaaa) => Some(IpAddr::from(Ipv6Addr::from(aaaa.address))),
         _ => None,
     };
     records()
@@ -140,7 +140,7 @@ fn is_name(name: &Name<'_>, text: &str) -> bool {
     shown.trim_end_matches('.').eq_ignore_ascii_case(text.trim_end_matches('.'))
 }
 
-/// What is left until `end`; an error when that is nothing.
+/// Time until `end`; an error if none is left.
 fn left(end: Instant) -> io::Result<Duration> {
     let left = end.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
@@ -157,7 +157,7 @@ fn datagram(
         SocketAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
     };
     let socket = UdpSocket::bind((any, 0))?;
-    // From here on the kernel drops what comes from others.
+    // From here on the kernel drops datagrams of other senders.
     socket.connect(server)?;
     socket.send(question)?;
     let mut buffer = [0; DATAGRAM_MAX];
@@ -184,7 +184,7 @@ fn stream(server: SocketAddr, question: &[u8], end: Instant) -> io::Result<Vec<u
     Ok(bytes)
 }
 
-/// Fills `buffer`, however slowly its bytes come, until `end`.
+/// Fills `buffer` until `end`, however slowly its bytes come.
 fn read_until(stream: &mut TcpStream, buffer: &mut [u8], end: Instant) -> io::Result<()> {
     let mut filled = 0;
     while filled < buffer.len() {

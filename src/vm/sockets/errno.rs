@@ -1,8 +1,8 @@
-//! Errnos of WASI preview 1, and of the engine's look-ups.
+//! Errnos of WASI preview 1, and of the engine's look-ups. Runs in a worker.
 
 use nix::errno::Errno;
 
-/// What a socket function returns instead of success.
+/// Errors of socket functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WasiErrno(pub u16);
 

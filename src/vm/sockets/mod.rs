@@ -1,13 +1,13 @@
-//! Sockets of guests, limited to the destinations that `cwasi.network` allows.
+//! Sockets of guests, limited to the destinations that `cwasi.network` allows. Runs in a worker.
 //!
-//! The engine opens sockets and moves their bytes. Every call that says where to goes through this folder instead: it
-//! reads the destination once, decides, and makes the system call on what it has read. So do socket options
-//! ([`options`]). What is refused is told on the function's log ([`refusals`]).
+//! The engine opens sockets and moves their bytes. Every call that names a destination goes through this folder: it
+//! reads the destination once, decides, and makes the system call with the bytes that it read. So do socket options
+//! ([`options`]). Refusals go to the function's log ([`refusals`]).
 //!
-//! The rule: an address may be reached when an entry covers the address and the port, or when a look-up by the same
-//! instance gave the address for a name that an entry allows on that port. Look-ups of other names are refused, since a
-//! question to a name server carries data too. Addresses for which [`is_special`] holds count only when they come from
-//! the operator's `/etc/hosts`, or when an entry covers them as addresses.
+//! Invariant: an address may be reached if an entry covers address and port, or if a look-up by the same instance
+//! gave the address for a name that an entry allows on that port. Look-ups of other names are refused, because a
+//! question to a name server carries data, too. Addresses of [`is_special`] count only from the operator's
+//! `/etc/hosts`, or if an entry covers them as addresses.
 
 mod calls;
 mod dns;
@@ -25,13 +25,13 @@ use std::rc::Rc;
 use crate::wire::egress::{Egress, HOSTS_FILE, RESOLVER_FILE, host_name, is_special};
 
 pub use self::calls::Results;
-use self::dns::Kind;
+use self::dns::RecordKind;
 pub use self::errno::WasiErrno;
-use self::names::{Found, LookUpError, Resolver};
-use self::refusals::Refusal;
+use self::names::{LookUpError, ResolvedAddresses, Resolver};
+use self::refusals::RefusedAccess;
 pub use self::refusals::{Refusals, WriteLine};
 
-/// Most answers that an instance's sockets remember; the oldest are forgotten first.
+/// Most answers that an instance's sockets remember; the oldest are dropped first.
 const ANSWERS_MAX: usize = 256;
 
 /// The destinations of one instance's sockets.
@@ -39,13 +39,13 @@ const ANSWERS_MAX: usize = 256;
 pub struct Sockets {
     egress: Egress,
     resolver: Resolver,
-    /// Names that were looked up, each with one address.
+    /// Looked-up names, each with one address.
     answers: RefCell<VecDeque<(String, IpAddr)>>,
     refusals: Rc<Refusals>,
 }
 
 impl Sockets {
-    /// Sockets that reach what `egress` allows; `refusals` are the function's.
+    /// Sockets limited to `egress`; `refusals` are the function's.
     #[must_use]
     pub fn new(egress: Egress, refusals: Rc<Refusals>) -> Self {
         let file = |trusted: bool, path: &str| trusted.then(|| PathBuf::from(path));
@@ -56,7 +56,7 @@ impl Sockets {
         Self { egress, resolver, answers: RefCell::default(), refusals }
     }
 
-    /// Whether a socket may connect or send to `to`.
+    /// Decides whether a socket may connect or send to `to`.
     fn allows(&self, to: SocketAddr) -> Result<(), WasiErrno> {
         let (address, port) = (to.ip().to_canonical(), to.port());
         let by_name = || {
@@ -67,22 +67,22 @@ impl Sockets {
         if self.egress.allows_address(address, port) || by_name() {
             Ok(())
         } else {
-            Err(self.refuse(Refusal::Destination(SocketAddr::new(address, port))))
+            Err(self.refuse(RefusedAccess::Destination(SocketAddr::new(address, port))))
         }
     }
 
-    /// Addresses of a host that a guest names, in its own spelling.
-    fn look_up(&self, host: &str, kinds: &[Kind]) -> Result<Vec<IpAddr>, WasiErrno> {
+    /// Addresses of a host name in the guest's spelling.
+    fn look_up(&self, host: &str, kinds: &[RecordKind]) -> Result<Vec<IpAddr>, WasiErrno> {
         let name = host_name(host).ok_or(WasiErrno::AI_NO_NAME)?;
         if !self.egress.may_look_up(&name) {
-            return Err(self.refuse(Refusal::Name(&name)));
+            return Err(self.refuse(RefusedAccess::Name(&name)));
         }
         let found = self.resolver.look_up(&name, kinds).map_err(|error| match error {
             LookUpError::NotFound => WasiErrno::AI_NO_NAME,
             LookUpError::NoAddress => WasiErrno::AI_NO_DATA,
             LookUpError::Again => WasiErrno::AI_AGAIN,
             LookUpError::NoServers => {
-                self.refusals.tell(Refusal::NoServers(&name));
+                self.refusals.tell(RefusedAccess::NoServers(&name));
                 WasiErrno::AI_FAIL
             }
         })?;
@@ -94,15 +94,15 @@ impl Sockets {
         Ok(addresses)
     }
 
-    /// The addresses of `name` without those that a name server must not name.
-    fn usable(&self, name: &str, found: Found) -> Vec<IpAddr> {
+    /// The addresses of `name`, without special ones from a name server.
+    fn usable(&self, name: &str, found: ResolvedAddresses) -> Vec<IpAddr> {
         match found {
-            Found::Hosts(addresses) => addresses,
-            Found::Servers(mut addresses) => {
+            ResolvedAddresses::Hosts(addresses) => addresses,
+            ResolvedAddresses::Servers(mut addresses) => {
                 addresses.retain(|one| {
                     let counts = !is_special(*one) || self.egress.covers_address(*one);
                     if !counts {
-                        self.refusals.tell(Refusal::Special(name, *one));
+                        self.refusals.tell(RefusedAccess::Special(name, *one));
                     }
                     counts
                 });
@@ -111,8 +111,8 @@ impl Sockets {
         }
     }
 
-    /// Tells it; the errno that the guest gets.
-    fn refuse(&self, refusal: Refusal<'_>) -> WasiErrno {
+    /// Logs the refusal; returns the guest's errno.
+    fn refuse(&self, refusal: RefusedAccess<'_>) -> WasiErrno {
         self.refusals.tell(refusal);
         WasiErrno::ACCES
     }

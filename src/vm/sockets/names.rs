@@ -1,7 +1,8 @@
-//! Names of hosts, without glibc: `/etc/hosts` and the name servers of `/etc/resolv.conf`, read as files.
+//! Looks up host names without glibc: reads `/etc/hosts` and the name servers of `/etc/resolv.conf`. Runs in a
+//! worker.
 //!
-//! Files of the image are not read: an image could make a name that the operator allows stand for any address. Only
-//! what the operator mounted counts.
+//! Invariant: only files that the operator mounted count. An image's own files could map an allowed name to any
+//! address.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -10,17 +11,17 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::dns::{self, ADDRESSES_MAX, Answer, Kind};
+use super::dns::{self, ADDRESSES_MAX, DnsAnswer, RecordKind};
 
-/// Bytes of a file that are looked at.
+/// Most bytes of a file.
 const FILE_MAX: u64 = 1 << 20;
-/// As in glibc.
+/// The same as in glibc.
 const SERVERS_MAX: usize = 3;
 const SEARCH_MAX: usize = 6;
 const NDOTS_MAX: usize = 15;
 const TIMEOUT_DEFAULT_S: u64 = 5;
 const ATTEMPTS_DEFAULT: u32 = 2;
-/// Longest wait for one answer in seconds, and most rounds, whatever the file says.
+/// Longest wait for one answer in seconds, and most rounds; the file cannot raise them.
 const TIMEOUT_MAX_S: u64 = 10;
 const ATTEMPTS_MAX: u32 = 3;
 /// Longest look-up of one name.
@@ -28,7 +29,7 @@ const LOOK_UP_MAX: Duration = Duration::from_secs(20);
 /// The name that needs no file.
 const LOCALHOST: &str = "localhost";
 
-/// Where names are looked up.
+/// Sources of names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolver {
     /// The file with addresses of hosts.
@@ -37,73 +38,77 @@ pub struct Resolver {
     pub servers: Option<PathBuf>,
 }
 
-/// Why a name has no address.
+/// A name without an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookUpError {
-    /// There is no such name.
+    /// The name does not exist.
     NotFound,
     /// The name has no address of this kind.
     NoAddress,
     /// No name server answered.
     Again,
-    /// No name server is known.
+    /// No name server is configured.
     NoServers,
 }
 
 /// Addresses of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum ResolvedAddresses {
     /// From the operator's file.
     Hosts(Vec<IpAddr>),
-    /// From a name server, which somebody else may have told.
+    /// From a name server, whose records another party may have written.
     Servers(Vec<IpAddr>),
 }
 
 impl Resolver {
-    /// Addresses of `name`, which is one ([`host_name`](crate::wire::egress::host_name)).
+    /// Addresses of `name`, a valid host name ([`host_name`](crate::wire::egress::host_name)).
     ///
     /// # Errors
     /// When there are none.
-    pub fn look_up(&self, name: &str, kinds: &[Kind]) -> Result<Found, LookUpError> {
+    pub fn look_up(
+        &self,
+        name: &str,
+        kinds: &[RecordKind],
+    ) -> Result<ResolvedAddresses, LookUpError> {
         let hosts = self.hosts.as_deref().map(text).unwrap_or_default();
         let wanted = |address: &IpAddr| kinds.contains(&kind_of(address));
         let listed: Vec<IpAddr> = in_hosts(&hosts, name).into_iter().filter(wanted).collect();
         if !listed.is_empty() {
-            return Ok(Found::Hosts(listed));
+            return Ok(ResolvedAddresses::Hosts(listed));
         }
         if name == LOCALHOST {
             let own = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
-            return Ok(Found::Hosts(own.into_iter().filter(wanted).collect()));
+            return Ok(ResolvedAddresses::Hosts(own.into_iter().filter(wanted).collect()));
         }
         let servers = Servers::read(&self.servers.as_deref().map(text).unwrap_or_default());
         if servers.addresses.is_empty() {
             return Err(LookUpError::NoServers);
         }
-        servers.look_up(name, kinds, Instant::now() + LOOK_UP_MAX).map(Found::Servers)
+        servers.look_up(name, kinds, Instant::now() + LOOK_UP_MAX).map(ResolvedAddresses::Servers)
     }
 }
 
-/// A regular file's text; empty when it cannot be read.
+/// A regular file's text; empty if it cannot be read.
 fn text(path: &Path) -> String {
     let mut bytes = Vec::new();
     let opened = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path);
     if let Ok(file) = opened
         && file.metadata().is_ok_and(|metadata| metadata.is_file())
     {
-        // What was read before an error is as good as it gets.
+        // An error keeps the bytes that were read before it.
         let _partly = file.take(FILE_MAX).read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-const fn kind_of(address: &IpAddr) -> Kind {
+const fn kind_of(address: &IpAddr) -> RecordKind {
     match address {
-        IpAddr::V4(_) => Kind::A,
-        IpAddr::V6(_) => Kind::Aaaa,
+        IpAddr::V4(_) => RecordKind::A,
+        IpAddr::V6(_) => RecordKind::Aaaa,
     }
 }
 
-fn in_hosts(text: &str, name: &str) -> Vec<IpAddr> {
+pub(crate) fn in_hosts(text: &str, name: &str) -> Vec<IpAddr> {
     let address = |line: &str| {
         let mut words = line.split('#').next()?.split_whitespace();
         let address = words.next()?.parse().ok()?;
@@ -112,19 +117,19 @@ fn in_hosts(text: &str, name: &str) -> Vec<IpAddr> {
     text.lines().filter_map(address).take(ADDRESSES_MAX).collect()
 }
 
-/// What `resolv.conf` says.
+/// Settings of `resolv.conf`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Servers {
-    addresses: Vec<IpAddr>,
+pub(crate) struct Servers {
+    pub(crate) addresses: Vec<IpAddr>,
     search: Vec<String>,
-    /// A name with as many dots is looked up as it is first.
+    /// A name with at least this many dots is first looked up as it is.
     ndots: usize,
     timeout: Duration,
     attempts: u32,
 }
 
 impl Servers {
-    fn read(text: &str) -> Self {
+    pub(crate) fn read(text: &str) -> Self {
         let mut servers = Self {
             addresses: Vec::new(),
             search: Vec::new(),
@@ -164,8 +169,8 @@ impl Servers {
         }
     }
 
-    /// What is asked for, in this order.
-    fn candidates(&self, name: &str) -> Vec<String> {
+    /// The names to ask for, in order.
+    pub(crate) fn candidates(&self, name: &str) -> Vec<String> {
         let below = self.search.iter().map(|domain| format!("{name}.{domain}"));
         let below = below.filter(|name| name.len() <= crate::wire::egress::HOST_NAME_MAX);
         let mut all: Vec<String> = below.collect();
@@ -178,7 +183,7 @@ impl Servers {
     fn look_up(
         &self,
         name: &str,
-        kinds: &[Kind],
+        kinds: &[RecordKind],
         end: Instant,
     ) -> Result<Vec<IpAddr>, LookUpError> {
         let mut worst = LookUpError::NotFound;
@@ -186,14 +191,14 @@ impl Servers {
             let mut found = Vec::new();
             for kind in kinds {
                 match self.ask(&candidate, *kind, end) {
-                    Answer::Addresses(addresses) => {
+                    DnsAnswer::Addresses(addresses) => {
                         worst = LookUpError::NoAddress;
                         found.extend(addresses);
                     }
-                    Answer::NoSuchName => {}
-                    // Another candidate must not stand in for one that may exist.
-                    Answer::Failed if found.is_empty() => return Err(LookUpError::Again),
-                    Answer::Failed => {}
+                    DnsAnswer::NoSuchName => {}
+                    // Another candidate must not replace a name that may exist.
+                    DnsAnswer::Failed if found.is_empty() => return Err(LookUpError::Again),
+                    DnsAnswer::Failed => {}
                 }
             }
             if !found.is_empty() {
@@ -204,20 +209,20 @@ impl Servers {
         Err(worst)
     }
 
-    fn ask(&self, name: &str, kind: Kind, end: Instant) -> Answer {
+    fn ask(&self, name: &str, kind: RecordKind, end: Instant) -> DnsAnswer {
         for _ in 0..self.attempts {
             for server in &self.addresses {
                 let left = end.saturating_duration_since(Instant::now());
                 if left.is_zero() {
-                    return Answer::Failed;
+                    return DnsAnswer::Failed;
                 }
                 match dns::ask(*server, name, kind, left.min(self.timeout)) {
-                    Answer::Failed => {}
+                    DnsAnswer::Failed => {}
                     answer => return answer,
                 }
             }
         }
-        Answer::Failed
+        DnsAnswer::Failed
     }
 }
 

@@ -1,9 +1,10 @@
-//! Options of sockets, in the place of the engine's own functions.
+//! Socket options: replaces the engine's own functions. Runs in a worker.
 //!
-//! The engine hands on every option that it knows (`SO_BINDTODEVICE` too). For `SO_ERROR` and `SO_TYPE` it takes for
-//! granted that the kernel has written an `int`: where the guest gives less room, it aborts the worker, or, built without
-//! assertions, takes bytes of the guest for the index of a table of its own and shows what it finds there. Here an option
-//! is a [`SocketOption`], or the guest gets `NOPROTOOPT`.
+//! The engine passes on every option that it knows, `SO_BINDTODEVICE` too. For `SO_ERROR` and `SO_TYPE` it assumes
+//! that the kernel has written an `int`. If the guest gives less room, it aborts the worker, or, built without
+//! assertions, takes bytes of the guest as an index into a table of its own and returns the entry.
+//!
+//! Invariant: an option is a [`SocketOption`], or the guest gets `NOPROTOOPT`.
 
 use std::os::fd::BorrowedFd;
 
@@ -12,7 +13,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{SockType, getsockopt, setsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike as _};
 
-use super::refusals::Refusal;
+use super::refusals::RefusedAccess;
 use super::{Sockets, WasiErrno};
 
 /// The only level, `__wasi_sock_opt_level_t`.
@@ -39,11 +40,11 @@ const NAMES: [&str; 15] = [
     "SO_BINDTODEVICE",
 ];
 
-/// What guests may read, and what they may set.
+/// The options that guests may read, and those that they may set.
 ///
-/// Not in it, with the reason: `SO_BINDTODEVICE` and `SO_DONTROUTE` choose another way to an allowed address, which may
-/// be another host there; `SO_BROADCAST` reaches many hosts at once; `SO_REUSEADDR` lets a datagram socket share the
-/// port of another program; `SO_OOBINLINE` and `SO_RCVLOWAT` are of no use to anybody so far.
+/// Excluded: `SO_BINDTODEVICE` and `SO_DONTROUTE` choose another way to an allowed address, which may lead to another
+/// host. `SO_BROADCAST` reaches many hosts at once. `SO_REUSEADDR` lets a datagram socket share the port of another
+/// program. `SO_OOBINLINE` and `SO_RCVLOWAT` have no known use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SocketOption {
     /// Read only.
@@ -56,10 +57,10 @@ enum SocketOption {
     SendBuffer,
     ReceiveBuffer,
     KeepAlive,
-    /// Off, or a time of 0 (a reset instead of a close). Any other has the worker wait in its close, after the request
-    /// and outside its deadline.
+    /// Off, or a time of 0 (a reset instead of a close). With another time, the worker would wait in its close, after
+    /// the request and outside its deadline.
     Linger,
-    /// How long the guest itself waits.
+    /// Time limit of the guest's own waits.
     ReceiveTimeout,
     SendTimeout,
 }
@@ -82,7 +83,7 @@ impl SocketOption {
         })
     }
 
-    /// Bytes of the value: an `int`, a `struct linger` of two, or a `struct timeval` of two 64-bit numbers.
+    /// Length of the value: an `int`, a `struct linger` of two, or a `struct timeval` of two 64-bit numbers.
     const fn len(self) -> u32 {
         match self {
             Self::Linger => 8,
@@ -116,7 +117,7 @@ impl SocketOption {
         })
     }
 
-    /// Sets it to what `value`, which has its length, says; `None` when guests may not.
+    /// Sets the option to `value`, which has its length; `None` if guests may not set it.
     fn set(self, socket: BorrowedFd<'_>, value: &[u8]) -> Option<nix::Result<()>> {
         let number = i32_at(value, 0);
         let size = usize::try_from(number).unwrap_or(0);
@@ -136,7 +137,7 @@ impl SocketOption {
 }
 
 impl Sockets {
-    /// `sock_getsockopt`; `room` is the place of the value's length.
+    /// `sock_getsockopt`; `room` is the address of the value's length.
     pub fn get_option(
         &self,
         memory: &mut impl GuestMemory,
@@ -150,7 +151,7 @@ impl Sockets {
         if u32_at(memory.slice(room, 4)?) < len {
             return Err(WasiErrno::INVAL);
         }
-        // Reading an error takes it away, so first it is clear that it can be written.
+        // Reading an error clears it, so first checks that it can be written.
         memory.slice_mut(value, len)?;
         let bytes = option.get(socket)?;
         memory.write(value, &bytes)?;
@@ -178,7 +179,7 @@ impl Sockets {
         let known = usize::try_from(name).ok().and_then(|name| NAMES.get(name));
         let name =
             known.filter(|_| level == SOL_SOCKET).copied().unwrap_or("with a number of its own");
-        self.refusals.tell(Refusal::SocketOption(name));
+        self.refusals.tell(RefusedAccess::SocketOption(name));
         WasiErrno::NOPROTOOPT
     }
 }
@@ -191,7 +192,7 @@ fn time(time: TimeVal) -> Vec<u8> {
     [time.tv_sec().to_le_bytes(), time.tv_usec().to_le_bytes()].concat()
 }
 
-/// A time of as many microseconds; 0 stands for no limit, so what cannot be said is as long as possible.
+/// A time in microseconds. 0 stands for no limit, so a longer time becomes the longest possible.
 fn time_of(value: &[u8]) -> TimeVal {
     let number = |at: usize| {
         let bytes = value.get(at..at + 8).and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());

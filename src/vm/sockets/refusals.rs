@@ -1,8 +1,9 @@
-//! Lines on the function's log that say what its sockets were refused, and what to write into `cwasi.network`.
+//! Log lines about refused socket calls, with the entry for `cwasi.network` that would allow them. Runs in a worker.
 //!
-//! A guest sees an errno only. Each line comes once for a function, whichever of its workers refuses, and there are at
-//! most [`LINES_MAX`]: a guest that asks for many destinations must not fill the log. Nothing in a line is text of the
-//! guest: names are host names, everything else is a number.
+//! A guest sees only an errno. Each line appears once per function, over all workers, and there are at most
+//! [`LINES_MAX`], so that a guest cannot fill the log.
+//!
+//! Invariant: a line contains no text of the guest. Names are host names, everything else is a number.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -13,22 +14,22 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::sys::counter::SharedCounters;
 use crate::wire::egress::RESOLVER_FILE;
 
-/// Most lines of one function, the last one that says so included.
+/// Most lines of one function, the final one included.
 pub const LINES_MAX: usize = 32;
 
 /// Writes a line to the function's log.
 pub type WriteLine = fn(&str);
 
-/// Something that a guest asked for and did not get.
+/// A refused request of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Refusal<'a> {
+pub enum RefusedAccess<'a> {
     /// To connect or send to an address.
     Destination(SocketAddr),
     /// To look up a name.
     Name(&'a str),
     /// To look up a name when there is no name server.
     NoServers(&'a str),
-    /// An address that a name server gave for a name.
+    /// A name server's address for a name.
     Special(&'a str, IpAddr),
     /// To accept connections.
     Listening,
@@ -38,7 +39,7 @@ pub enum Refusal<'a> {
     SocketOption(&'static str),
 }
 
-impl fmt::Display for Refusal<'_> {
+impl fmt::Display for RefusedAccess<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Destination(to) => write!(
@@ -77,7 +78,7 @@ impl fmt::Display for Refusal<'_> {
     }
 }
 
-/// What was said, by all processes of a function that are forked from the one that made it.
+/// Logged refusals, shared by all processes that are forked from this one.
 #[derive(Debug)]
 pub struct Refusals {
     /// A digest of each refusal; 0 = free.
@@ -86,7 +87,7 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// None yet. Without `write` nothing is ever said.
+    /// No refusals yet. Without `write` nothing is logged.
     ///
     /// # Errors
     /// When memory or mappings run out.
@@ -94,20 +95,20 @@ impl Refusals {
         Ok(Self { told: SharedCounters::new()?, write })
     }
 
-    /// Writes a line, unless it was written before or there were enough.
-    pub fn tell(&self, refusal: Refusal<'_>) {
+    /// Writes a line, unless it was written before or the limit is reached.
+    pub fn tell(&self, refusal: RefusedAccess<'_>) {
         let Some(write) = self.write else { return };
         match self.take_place(refusal) {
             None => {}
             Some(last) if last + 1 == LINES_MAX => {
-                write("more was refused to this function's sockets; it is not logged any more");
+                write("further refusals of this function's sockets are not logged any more");
             }
             Some(_) => write(&refusal.to_string()),
         }
     }
 
-    /// The place of a refusal that has none yet.
-    fn take_place(&self, refusal: Refusal<'_>) -> Option<usize> {
+    /// A free place for a new refusal.
+    fn take_place(&self, refusal: RefusedAccess<'_>) -> Option<usize> {
         let mut hasher = DefaultHasher::new();
         refusal.hash(&mut hasher);
         let digest = hasher.finish().max(1);
@@ -140,7 +141,7 @@ pub mod tests {
         Rc::new(Refusals::new(Some(write)).unwrap())
     }
 
-    /// What this thread's were told since it was last asked.
+    /// This thread's lines since the last call.
     pub fn lines() -> Vec<String> {
         LINES.take()
     }
@@ -150,10 +151,10 @@ pub mod tests {
         let refusals = refusals();
         let to = "10.0.0.1:80".parse().unwrap();
         for _ in 0..3 {
-            refusals.tell(Refusal::Destination(to));
-            refusals.tell(Refusal::Name("db.test"));
+            refusals.tell(RefusedAccess::Destination(to));
+            refusals.tell(RefusedAccess::Name("db.test"));
         }
-        refusals.tell(Refusal::Destination("10.0.0.1:81".parse().unwrap()));
+        refusals.tell(RefusedAccess::Destination("10.0.0.1:81".parse().unwrap()));
         let lines = lines();
         assert_eq!(lines.len(), 3, "{lines:?}");
         for text in ["cwasi.network", "`10.0.0.1:80`"] {
@@ -166,7 +167,7 @@ pub mod tests {
     fn a_guest_that_asks_for_everything_fills_no_log() {
         let refusals = refusals();
         for port in 1..=u16::MAX {
-            refusals.tell(Refusal::Destination(SocketAddr::from(([10, 0, 0, 1], port))));
+            refusals.tell(RefusedAccess::Destination(SocketAddr::from(([10, 0, 0, 1], port))));
         }
         let lines = lines();
         assert_eq!(lines.len(), LINES_MAX);

@@ -1,4 +1,4 @@
-//! The rule, and calls of guests that mean no good.
+//! Tests of the rule, and of hostile calls.
 
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
@@ -73,18 +73,18 @@ fn a_name_allows_the_addresses_that_it_was_looked_up_to() {
         sockets_with(&["db:5432", "*.api.test:443"], "10.0.0.1 db\n10.0.0.2 x.api.test other\n");
     let to = |text| sockets.allows(at(text));
     assert_eq!(to("10.0.0.1:5432"), Err(WasiErrno::ACCES), "not looked up yet");
-    assert_eq!(sockets.look_up("DB.", &[Kind::A]), Ok(vec!["10.0.0.1".parse().unwrap()]));
+    assert_eq!(sockets.look_up("DB.", &[RecordKind::A]), Ok(vec!["10.0.0.1".parse().unwrap()]));
     assert_eq!(to("10.0.0.1:5432"), Ok(()));
     assert_eq!(to("[::ffff:10.0.0.1]:5432"), Ok(()));
     assert_eq!(to("10.0.0.1:5433"), Err(WasiErrno::ACCES));
     assert_eq!(to("10.0.0.2:5432"), Err(WasiErrno::ACCES));
-    sockets.look_up("x.api.test", &[Kind::A]).unwrap();
+    sockets.look_up("x.api.test", &[RecordKind::A]).unwrap();
     assert_eq!(to("10.0.0.2:443"), Ok(()));
     assert_eq!(to("10.0.0.2:5432"), Err(WasiErrno::ACCES));
     // Other names are not even asked for.
-    assert_eq!(sockets.look_up("other", &[Kind::A]), Err(WasiErrno::ACCES));
-    assert_eq!(sockets.look_up("secret.evil.test", &[Kind::A]), Err(WasiErrno::ACCES));
-    assert_eq!(sockets.look_up("not a name", &[Kind::A]), Err(WasiErrno::AI_NO_NAME));
+    assert_eq!(sockets.look_up("other", &[RecordKind::A]), Err(WasiErrno::ACCES));
+    assert_eq!(sockets.look_up("secret.evil.test", &[RecordKind::A]), Err(WasiErrno::ACCES));
+    assert_eq!(sockets.look_up("not a name", &[RecordKind::A]), Err(WasiErrno::AI_NO_NAME));
     // One line for each destination, whatever its spelling.
     let lines = lines();
     let told = ["10.0.0.1:5432", "10.0.0.1:5433", "10.0.0.2:5432", "of other ", "secret.evil.test"];
@@ -95,7 +95,7 @@ fn a_name_allows_the_addresses_that_it_was_looked_up_to() {
 #[test]
 fn a_name_without_a_name_server_is_told() {
     let sockets = sockets(&["db.test:80".to_owned()]);
-    assert_eq!(sockets.look_up("db.test", &[Kind::A]), Err(WasiErrno::AI_FAIL));
+    assert_eq!(sockets.look_up("db.test", &[RecordKind::A]), Err(WasiErrno::AI_FAIL));
     let lines = lines();
     assert!(lines[0].contains("db.test") && lines[0].contains("/etc/resolv.conf"), "{lines:?}");
 }
@@ -107,9 +107,9 @@ fn name_servers_do_not_name_the_host_itself() {
         texts.iter().map(|text| text.parse().unwrap()).collect()
     };
     let all = addresses(&["127.0.0.1", "169.254.169.254", "10.0.0.1", "::1", "169.254.1.1"]);
-    assert_eq!(sockets.usable("a.test", Found::Hosts(all.clone())), all);
+    assert_eq!(sockets.usable("a.test", ResolvedAddresses::Hosts(all.clone())), all);
     assert_eq!(lines(), [""; 0]);
-    let found = sockets.usable("a.test", Found::Servers(all));
+    let found = sockets.usable("a.test", ResolvedAddresses::Servers(all));
     assert_eq!(found, addresses(&["10.0.0.1", "169.254.1.1"]));
     let lines = lines();
     assert_eq!(lines.len(), 3, "{lines:?}");

@@ -1,4 +1,4 @@
-//! Native code of one module: what it imports and exports.
+//! Native code of one module, with its imports and exports. Runs in builder and workers.
 #![expect(unsafe_code, reason = "C API")]
 
 use std::ffi::CString;
@@ -13,55 +13,55 @@ use wasmedge_sys::ffi;
 
 use super::handles::{Ast, LoadFault, text_of};
 use super::signature::Signature;
-use super::{PAGE_LEN, Shared};
+use super::{EngineShared, PAGE_LEN};
 use crate::vm::engine::VmError;
-use crate::vm::gate;
+use crate::vm::trampoline;
 
 /// First bytes of a shared object.
 const ELF_MAGIC: [u8; 4] = *b"\x7fELF";
 
 /// Parameters of `cwasi_free`.
 const FREE_PARAMS: u32 = 3;
-/// A memory is nearly full when less than one part of so many is left of what it may have.
+/// A memory is nearly full when less than this fraction of its maximum is left.
 const PART_LEFT: u32 = 8;
 
 /// Loaded native code.
 #[derive(Debug)]
-pub(super) struct Code {
+pub(super) struct NativeCode {
     pub(super) ast: Ast,
     pub(super) exports: Vec<Signature>,
     pub(super) imports: Vec<Import>,
     /// Pages of its exported memory; `None` when it exports none.
     memory: Option<MemoryPages>,
-    /// It has a place of its own for the response ([`export::RESPONSE`]).
+    /// It exports [`export::RESPONSE`].
     lends_response: bool,
-    /// Memory and exported globals are all that its guests can change (`vm::state`).
+    /// Its guests can change only memory and exported globals (`vm::state`).
     pub(super) exposes_state: bool,
-    /// One of those globals notes its calls of WASI (`vm::wasi_calls`).
+    /// One of these globals records its WASI calls (`vm::wasi_calls`).
     pub(super) notes_wasi: bool,
 }
 
-/// How many pages a memory has.
+/// Pages of a memory.
 #[derive(Clone, Copy, Debug)]
 struct MemoryPages {
-    /// At first.
+    /// Initial number.
     first: u32,
-    /// At most.
+    /// Maximum.
     max: u32,
 }
 
-/// Something that a module imports.
+/// An import of a module.
 #[derive(Debug)]
 pub(super) struct Import {
     pub(super) module: String,
     pub(super) name: String,
-    /// `None` when it is no function.
+    /// `None` for an import that is not a function.
     pub(super) function: Option<Signature>,
 }
 
-impl Code {
-    /// Loads what our own compiler made.
-    pub(super) fn load(engine: &Shared, artifact: &Path) -> Result<Self, VmError> {
+impl NativeCode {
+    /// Loads a file that our own compiler made.
+    pub(super) fn load(engine: &EngineShared, artifact: &Path) -> Result<Self, VmError> {
         let bad = |reason: String| VmError::Artifact { path: artifact.to_owned(), reason };
         if !artifact.is_absolute() {
             return Err(bad("the path is not absolute".into()));
@@ -71,8 +71,8 @@ impl Code {
             .and_then(|mut file| file.read_exact(&mut magic))
             .map_err(|error| bad(error.to_string()))?;
         if magic != ELF_MAGIC {
-            // A Wasm file would be interpreted, and its section `wasmedge` executed.
-            return Err(bad("it is no shared object".into()));
+            // The engine would interpret a Wasm file, and execute its section `wasmedge`.
+            return Err(bad("it is not a shared object".into()));
         }
         let path = CString::new(artifact.as_os_str().as_bytes())
             .map_err(|error| bad(error.to_string()))?;
@@ -107,17 +107,17 @@ impl Code {
         self.memory.is_some()
     }
 
-    /// True when it exports [`export::RESPONSE`], an immutable `i32`.
+    /// True if it exports [`export::RESPONSE`], an immutable `i32`.
     pub(super) const fn lends_response(&self) -> bool {
         self.lends_response
     }
 
-    /// True when it takes blocks back.
+    /// True if it exports `cwasi_free`.
     pub(super) fn frees(&self) -> bool {
         self.exports_function(export::FREE, FREE_PARAMS, 0)
     }
 
-    /// True when nobody takes back what is allocated in its memory, and `pages` of that are nearly all.
+    /// True if the module has no `cwasi_free`, and its memory of `pages` pages is nearly full.
     pub(super) fn is_nearly_full(&self, pages: u32) -> bool {
         let Some(MemoryPages { max, .. }) = self.memory else { return false };
         let allocates = self.exports.iter().any(|function| function.name == export::ALLOC);
@@ -128,23 +128,23 @@ impl Code {
         self.exports_function(export::INITIALIZE, 0, 0)
     }
 
-    /// True when the coordinator made it ready to embed others.
+    /// True if it exports `cwasi.home`.
     pub(super) fn has_home(&self) -> bool {
-        self.exports_function(gate::HOME, 0, 0)
+        self.exports_function(trampoline::HOME, 0, 0)
     }
 
     pub(super) fn imports_from(&self, module: &str) -> bool {
         self.imported_from(module).next().is_some()
     }
 
-    /// Names of what it imports from `module`.
+    /// Names of its imports from `module`.
     pub(super) fn imported_from(&self, module: &str) -> impl Iterator<Item = &str> {
         let from = move |import: &&Import| import.module == module;
         self.imports.iter().filter(from).map(|import| import.name.as_str())
     }
 
-    /// A memory that starts larger than allowed would be made smaller silently by the engine.
-    fn check_memory(&self, engine: &Shared) -> Result<(), VmError> {
+    /// The engine would silently shrink a memory that starts larger than allowed.
+    fn check_memory(&self, engine: &EngineShared) -> Result<(), VmError> {
         match self.memory {
             Some(MemoryPages { first, .. }) if first > engine.memory_pages_max => {
                 Err(VmError::Memory {
@@ -157,13 +157,13 @@ impl Code {
     }
 }
 
-/// What a module exports.
+/// The exports of a module.
 #[derive(Default)]
 struct Exports {
     functions: Vec<Signature>,
-    /// Pages of the memory called `memory`.
+    /// Pages of the exported memory.
     memory: Option<MemoryPages>,
-    /// Its state is there.
+    /// True if it exports its state.
     state: bool,
     notes_wasi: bool,
     lends_response: bool,

@@ -1,6 +1,6 @@
-//! The calls of embedded functions in one VM: the one that runs, and the responses that lie in their callees' memories.
+//! Calls of embedded functions in one VM: the running one, and responses in the callees' memories. Runs in a worker.
 //!
-//! The memories of the caller and the callee are never the same: embedding has no cycles.
+//! Invariant: caller and callee never have the same memory, because embedding has no cycles.
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
@@ -9,19 +9,19 @@ use cwasi_host_functions::{GuestMemory as _, GuestPtr, OtherMemory as _, Respons
 
 use super::memory::RawMemory;
 
-/// The calls of embedded functions in one VM. Only the function itself makes them, so there is one at a time.
+/// The calls of embedded functions in one VM. Only the function itself makes them, so at most one runs.
 #[derive(Debug, Default)]
-pub(super) struct Embedded {
+pub(super) struct EmbeddedCallState {
     caller: Option<RawMemory>,
     callees: Vec<RawMemory>,
-    pub(super) pending: Option<Pending>,
-    /// Responses that still lie in their callee's memory.
-    held: Vec<Rc<Held>>,
+    pub(super) pending: Option<EmbeddedCall>,
+    /// Responses in their callee's memory.
+    held: Vec<Rc<HeldAnswer>>,
 }
 
-/// A call that runs.
+/// A running call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pending {
+pub(super) struct EmbeddedCall {
     pub(super) callee: usize,
     pub(super) payload: (GuestPtr, u32),
     /// The payload is shared memory of the caller, and the callee allocates whole pages for it.
@@ -30,23 +30,23 @@ pub(super) struct Pending {
     pub(super) response_out: GuestPtr,
 }
 
-/// Where the caller learns how the call ended.
+/// Address for the outcome of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AnswerTo {
-    /// `outcome_out` of a call that it waits for.
+    /// `outcome_out` of a call that the guest waits for.
     Outcome(GuestPtr),
-    /// `handle_out` of a call that it started, and waits for later.
+    /// `handle_out` of a started call.
     Handle(GuestPtr),
 }
 
-impl Embedded {
-    /// Tells the memories of the VM, in the order of the embedded modules.
+impl EmbeddedCallState {
+    /// Sets the memories of the VM, in the order of the embedded modules.
     pub(super) fn set_memories(&mut self, caller: RawMemory, callees: Vec<RawMemory>) {
         self.caller = Some(caller);
         self.callees = callees;
     }
 
-    /// The memory of the function itself, once it is there.
+    /// The memory of the function itself, once it exists.
     pub(super) const fn caller(&self) -> Option<RawMemory> {
         self.caller
     }
@@ -56,25 +56,25 @@ impl Embedded {
         self.callees.get(callee).copied()
     }
 
-    /// The embedded module whose memory this is.
+    /// The embedded module with this memory.
     pub(super) fn index_of(&self, memory: RawMemory) -> Option<usize> {
         self.callees.iter().position(|callee| *callee == memory)
     }
 
-    /// The embedded function that runs.
+    /// The running embedded function.
     pub(super) fn callee(&self) -> Option<usize> {
         self.pending.map(|pending| pending.callee)
     }
 
-    /// A response of `len` bytes that lies in its callee's memory.
+    /// A response of `len` bytes in its callee's memory.
     pub(super) fn hold(&mut self, memory: RawMemory, ptr: GuestPtr, len: u32) -> Box<dyn Response> {
         let memory = Cell::new(Some(memory));
-        let held = Rc::new(Held { memory, ptr, len, taken: OnceCell::new() });
+        let held = Rc::new(HeldAnswer { memory, ptr, len, taken: OnceCell::new() });
         self.held.push(Rc::clone(&held));
         Box::new(HeldResponse(held))
     }
 
-    /// Takes every response out of guest memory: an embedded module is about to run.
+    /// Copies all responses out of guest memory, because an embedded module is about to run.
     pub(super) fn settle(&mut self) {
         for held in self.held.drain(..) {
             held.settle();
@@ -82,7 +82,7 @@ impl Embedded {
     }
 }
 
-impl Drop for Embedded {
+impl Drop for EmbeddedCallState {
     fn drop(&mut self) {
         for held in &self.held {
             held.memory.set(None);
@@ -92,17 +92,17 @@ impl Drop for Embedded {
 
 /// A response: in the callee's memory until that is used again, then in ours.
 #[derive(Debug)]
-struct Held {
-    /// `None` once the bytes are elsewhere or gone.
+struct HeldAnswer {
+    /// `None` once the bytes were copied or are gone.
     memory: Cell<Option<RawMemory>>,
     ptr: GuestPtr,
     len: u32,
     taken: OnceCell<Vec<u8>>,
 }
 
-impl Held {
+impl HeldAnswer {
     fn settle(self: Rc<Self>) {
-        // Nobody waits for it any more.
+        // Its caller no longer waits for it.
         if Rc::strong_count(&self) == 1 {
             return;
         }
@@ -114,7 +114,7 @@ impl Held {
     }
 }
 
-struct HeldResponse(Rc<Held>);
+struct HeldResponse(Rc<HeldAnswer>);
 
 impl Response for HeldResponse {
     fn len(&self) -> u64 {

@@ -1,7 +1,7 @@
-//! Owned objects of the engine's C API, and the few calls that make them.
+//! Owned objects of the engine's C API, and their constructors. Runs in builder and workers.
 //!
-//! Each wrapper holds a pointer that is not null, that it alone deletes, and that no other thread sees
-//! (`NonNull` is not `Send`).
+//! Invariant: a wrapper holds a non-null pointer that it alone deletes and no other thread sees (`NonNull` is not
+//! `Send`).
 #![expect(unsafe_code, reason = "C API")]
 
 use std::ffi::{CStr, CString, c_char};
@@ -122,7 +122,7 @@ impl Ast {
 /// Why [`Ast::load`] failed.
 pub(super) enum LoadFault {
     Vm(VmError),
-    Code(Code),
+    Code(EngineCode),
 }
 
 impl From<VmError> for LoadFault {
@@ -131,8 +131,8 @@ impl From<VmError> for LoadFault {
     }
 }
 
-impl From<Code> for LoadFault {
-    fn from(code: Code) -> Self {
+impl From<EngineCode> for LoadFault {
+    fn from(code: EngineCode) -> Self {
         Self::Code(code)
     }
 }
@@ -148,7 +148,11 @@ impl Executor {
     }
 
     /// Makes `import` available to modules that are instantiated with `store`.
-    pub(super) fn register(&self, store: &Store, import: &ModuleInstance) -> Result<(), Code> {
+    pub(super) fn register(
+        &self,
+        store: &Store,
+        import: &ModuleInstance,
+    ) -> Result<(), EngineCode> {
         // SAFETY:
         // - all three live; the instance unlinks itself from the store when it is deleted.
         check(unsafe {
@@ -260,7 +264,7 @@ impl ModuleInstance {
         &self,
         table: &str,
         function: *const ffi::WasmEdge_FunctionInstanceContext,
-    ) -> Result<(), Code> {
+    ) -> Result<(), EngineCode> {
         let table = Name::of(table);
         // SAFETY:
         // - a live instance; the name is read during the call only.
@@ -307,7 +311,7 @@ impl MemoryInstance {
         Self::own(unsafe { ffi::WasmEdge_MemoryInstanceCreate(ty.raw()) }, "memory")
     }
 
-    pub(super) fn grow(&self, pages: u32) -> Result<(), Code> {
+    pub(super) fn grow(&self, pages: u32) -> Result<(), EngineCode> {
         // SAFETY:
         // - a live memory.
         check(unsafe { ffi::WasmEdge_MemoryInstanceGrowPage(self.raw(), pages) })
@@ -369,12 +373,12 @@ pub(super) unsafe fn text_of(string: ffi::WasmEdge_String) -> String {
 
 /// A result of the engine that is not success.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Code(ffi::WasmEdge_Result);
+pub(super) struct EngineCode(ffi::WasmEdge_Result);
 
 /// The engine's "a guest ended itself", which is no error.
 const TERMINATED: u32 = ffi::WasmEdge_ErrCode_Terminated;
 
-impl Code {
+impl EngineCode {
     /// True when the guest called `proc_exit`.
     pub(super) fn is_exit(self) -> bool {
         // SAFETY:
@@ -383,7 +387,7 @@ impl Code {
     }
 }
 
-impl std::fmt::Display for Code {
+impl std::fmt::Display for EngineCode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // SAFETY:
         // - returns a NUL-terminated string constant of the library.
@@ -393,6 +397,6 @@ impl std::fmt::Display for Code {
 }
 
 /// `Ok` for success only: `WasmEdge_ResultOK` takes `proc_exit` for success too.
-pub(super) fn check(result: ffi::WasmEdge_Result) -> Result<(), Code> {
-    if result.Code == ffi::WasmEdge_ErrCode_Success { Ok(()) } else { Err(Code(result)) }
+pub(super) fn check(result: ffi::WasmEdge_Result) -> Result<(), EngineCode> {
+    if result.Code == ffi::WasmEdge_ErrCode_Success { Ok(()) } else { Err(EngineCode(result)) }
 }

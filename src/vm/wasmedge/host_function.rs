@@ -1,6 +1,6 @@
-//! A host function as the engine knows it: bound to the slot of a VM, called with the calling guest's memory.
+//! A host function in the engine: bound to a VM, called with the guest's memory. Runs in a worker.
 //!
-//! No re-entry: nothing here calls the engine, except to find and measure linear memories.
+//! Invariant: no re-entry. Nothing here calls the engine, except to find and measure linear memories.
 #![expect(unsafe_code, reason = "C API")]
 
 use std::ffi::c_void;
@@ -12,33 +12,33 @@ use cwasi_host_functions::Host;
 use wasmedge_sys::ffi;
 
 use super::handles::{FunctionType, ModuleInstance, Name};
+use super::host_binding::HostBinding;
 use super::memory::RawMemory;
-use super::slot::Slot;
 use crate::vm::engine::VmError;
 
-/// What one call of a host function sees.
+/// The arguments of one call of a host function.
 pub(super) struct Environment<'a> {
     pub(super) host: &'a mut Host,
-    pub(super) slot: &'a Slot,
-    /// The calling guest's; a gate has none.
+    pub(super) binding: &'a HostBinding,
+    /// The calling guest's memory; a trampoline has none.
     pub(super) memory: RawMemory,
 }
 
 /// A host function of `i32`s.
 pub(super) trait Bound<const PARAMS: usize> {
-    /// False: it returns nothing, and an error of it is a trap of the guest.
+    /// False: it returns nothing, and its error is a trap of the guest.
     const RESULT: bool = true;
 
-    /// The result, or the errno that is the result.
+    /// The result, or the errno as the result.
     fn call(env: &mut Environment<'_>, params: [u32; PARAMS]) -> Result<i32, Errno>;
 }
 
-/// A host function: its name, its number of `i32` parameters and `i32` results, what it does.
+/// A host function: name, number of `i32` parameters and results, implementation.
 pub(super) struct HostFunction {
     pub(super) name: &'static str,
     pub(super) params: u32,
     pub(super) results: u32,
-    entry: Entry,
+    entry: HostFunctionEntry,
 }
 
 impl HostFunction {
@@ -48,27 +48,27 @@ impl HostFunction {
     }
 }
 
-type Entry = unsafe extern "C" fn(
+type HostFunctionEntry = unsafe extern "C" fn(
     *mut c_void,
     *const ffi::WasmEdge_CallingFrameContext,
     *const ffi::WasmEdge_Value,
     *mut ffi::WasmEdge_Value,
 ) -> ffi::WasmEdge_Result;
 
-/// An import module of these functions under a name. `slot` outlives every call into a guest that uses it.
+/// Makes an import module of these functions. `binding` outlives every call into a guest that uses it.
 pub(super) fn bind(
     name: &str,
     functions: &[HostFunction],
-    slot: &Slot,
+    binding: &HostBinding,
 ) -> Result<ModuleInstance, VmError> {
     let module = ModuleInstance::named(name)?;
-    let data = ptr::from_ref(slot).cast_mut().cast::<c_void>();
+    let data = ptr::from_ref(binding).cast_mut().cast::<c_void>();
     for HostFunction { name, params, results, entry } in functions {
         let ty = FunctionType::of_i32(*params, *results)?;
         // SAFETY:
         // - a live type, which is copied.
         // - `entry` has the type's number of parameters and results.
-        // - `data` is only used by calls, which the slot outlives.
+        // - `data` is only used by calls, which the binding outlives.
         let function =
             unsafe { ffi::WasmEdge_FunctionInstanceCreate(ty.raw(), Some(*entry), data, 0) };
         if function.is_null() {
@@ -83,7 +83,7 @@ pub(super) fn bind(
     Ok(module)
 }
 
-/// What the engine calls. A guest sees an errno; only a gate's function without a result can trap.
+/// The engine calls it. A guest sees an errno; only a trampoline's function without a result can trap.
 unsafe extern "C" fn bound<const PARAMS: usize, F: Bound<PARAMS>>(
     data: *mut c_void,
     frame: *const ffi::WasmEdge_CallingFrameContext,
@@ -91,8 +91,8 @@ unsafe extern "C" fn bound<const PARAMS: usize, F: Bound<PARAMS>>(
     returns: *mut ffi::WasmEdge_Value,
 ) -> ffi::WasmEdge_Result {
     // SAFETY:
-    // - `data` is the slot that `bind` bound, alive while a guest runs.
-    let slot = unsafe { &*data.cast::<Slot>() };
+    // - `data` is the binding that `bind` bound, alive while a guest runs.
+    let binding = unsafe { &*data.cast::<HostBinding>() };
     let mut values = [0_u32; PARAMS];
     for (index, value) in values.iter_mut().enumerate() {
         // SAFETY:
@@ -107,8 +107,8 @@ unsafe extern "C" fn bound<const PARAMS: usize, F: Bound<PARAMS>>(
     let called = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY:
         // - host functions do not nest, so this is the only reference.
-        let host = unsafe { slot.host() }.ok_or(Errno::Internal)?;
-        F::call(&mut Environment { host, slot, memory }, values)
+        let host = unsafe { binding.host() }.ok_or(Errno::Internal)?;
+        F::call(&mut Environment { host, binding, memory }, values)
     }));
     let result = called.unwrap_or(Err(Errno::Internal));
     if F::RESULT {

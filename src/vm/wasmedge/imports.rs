@@ -1,19 +1,19 @@
-//! The import module `cwasi`, and the gates' own: what is in them, and what each of the guests' functions calls.
+//! The import module `cwasi` and the trampolines' own: their functions, and what each of them calls. Runs in a worker.
 
 use std::cell::RefMut;
 
 use cwasi_abi::{Errno, import};
 use cwasi_host_functions::{self as host_functions, GuestPtr, Regions};
 
-use super::gate_functions::{Begin, BeginStart, End, Enter, Leave, Pass};
 use super::handles::ModuleInstance;
+use super::host_binding::HostBinding;
 use super::host_function::{Bound, Environment, HostFunction, bind};
 use super::memory::RawMemory;
-use super::slot::Slot;
+use super::trampoline_functions::{Begin, BeginStart, EndCall, Enter, Leave, Pass};
 use crate::vm::engine::VmError;
-use crate::vm::gate;
+use crate::vm::trampoline;
 
-/// What guests import.
+/// Imports of guests.
 const FUNCTIONS: [HostFunction; 17] = [
     HostFunction::new::<5, RequestDispatcher>(import::REQUEST_DISPATCHER),
     HostFunction::new::<6, DispatchStart>(import::DISPATCH_START),
@@ -34,32 +34,32 @@ const FUNCTIONS: [HostFunction; 17] = [
     HostFunction::new::<1, RegionInfo>(import::REGION_INFO),
 ];
 
-/// What gates import.
-const GATE_FUNCTIONS: [HostFunction; 6] = [
-    HostFunction::new::<1, Enter>(gate::ENTER),
-    HostFunction::new::<0, Leave>(gate::LEAVE),
-    HostFunction::new::<5, Begin>(gate::BEGIN),
-    HostFunction::new::<6, BeginStart>(gate::BEGIN_START),
-    HostFunction::new::<2, Pass>(gate::PASS),
-    HostFunction::new::<1, End>(gate::END),
+/// Imports of trampolines.
+const TRAMPOLINE_FUNCTIONS: [HostFunction; 6] = [
+    HostFunction::new::<1, Enter>(trampoline::ENTER),
+    HostFunction::new::<0, Leave>(trampoline::LEAVE),
+    HostFunction::new::<5, Begin>(trampoline::BEGIN),
+    HostFunction::new::<6, BeginStart>(trampoline::BEGIN_START),
+    HostFunction::new::<2, Pass>(trampoline::PASS),
+    HostFunction::new::<1, EndCall>(trampoline::END),
 ];
 
-/// The guests' import module, under this name. `slot` outlives every call into a guest that uses it.
-pub(super) fn module(name: &str, slot: &Slot) -> Result<ModuleInstance, VmError> {
-    bind(name, &FUNCTIONS, slot)
+/// The guests' import module. `binding` outlives every call into a guest that uses it.
+pub(super) fn module(name: &str, binding: &HostBinding) -> Result<ModuleInstance, VmError> {
+    bind(name, &FUNCTIONS, binding)
 }
 
-/// The gates' import module; as [`module`].
-pub(super) fn gate_module(slot: &Slot) -> Result<ModuleInstance, VmError> {
-    bind(gate::GATE_HOST, &GATE_FUNCTIONS, slot)
+/// The trampolines' import module, like [`module`].
+pub(super) fn trampoline_module(binding: &HostBinding) -> Result<ModuleInstance, VmError> {
+    bind(trampoline::TRAMPOLINE_HOST, &TRAMPOLINE_FUNCTIONS, binding)
 }
 
-/// The regions of the guest whose memory this is.
-fn regions(slot: &Slot, memory: RawMemory) -> Option<RefMut<'_, Regions<RawMemory>>> {
-    slot.regions_of(memory).map(|regions| regions.borrow_mut())
+/// The regions of the guest with this memory.
+fn regions(binding: &HostBinding, memory: RawMemory) -> Option<RefMut<'_, Regions<RawMemory>>> {
+    binding.regions_of(memory).map(|regions| regions.borrow_mut())
 }
 
-/// Binds a function of `host-functions` that ends with an errno.
+/// Binds a function of `host-functions` that returns an errno.
 macro_rules! host_function {
     ($name:ident, $params:literal, |$env:ident, $args:pat_param| $body:expr) => {
         struct $name;
@@ -76,12 +76,12 @@ host_function!(RequestDispatcher, 5, |env, [target, target_len, payload, payload
     let target = (GuestPtr(target), target_len);
     let payload = (GuestPtr(payload), payload_len);
     let outcome = GuestPtr(outcome);
-    let regions = regions(env.slot, env.memory);
+    let regions = regions(env.binding, env.memory);
     let regions = regions.as_deref();
     host_functions::request_dispatcher(env.host, &mut env.memory, regions, target, payload, outcome)
 });
 host_function!(DispatchStart, 6, |env, params| {
-    let regions = regions(env.slot, env.memory);
+    let regions = regions(env.binding, env.memory);
     let regions = regions.as_deref();
     host_functions::dispatch_start(env.host, &mut env.memory, regions, params.into())
 });
@@ -99,27 +99,27 @@ host_function!(Emit, 5, |env, [target, target_len, payload, payload_len, outcome
     host_functions::emit(env.host, &mut env.memory, target, payload, GuestPtr(outcome))
 });
 host_function!(ResponseRead, 3, |env, [handle, ptr, len]| {
-    let mut regions = regions(env.slot, env.memory);
+    let mut regions = regions(env.binding, env.memory);
     let room = (GuestPtr(ptr), len);
     host_functions::response_read(env.host, &mut env.memory, regions.as_deref_mut(), handle, room)
 });
 host_function!(RegionShare, 2, |env, [ptr, len]| {
-    let mut regions = regions(env.slot, env.memory);
+    let mut regions = regions(env.binding, env.memory);
     let regions = regions.as_deref_mut();
     host_functions::region_share(env.host, &mut env.memory, regions, GuestPtr(ptr), len)
 });
 host_function!(RegionSeal, 2, |env, [ptr, len]| {
-    let mut regions = regions(env.slot, env.memory);
+    let mut regions = regions(env.binding, env.memory);
     let regions = regions.as_deref_mut();
     host_functions::region_seal(env.host, &mut env.memory, regions, GuestPtr(ptr), len)
 });
 host_function!(RegionRelease, 2, |env, [ptr, len]| {
-    let mut regions = regions(env.slot, env.memory);
+    let mut regions = regions(env.binding, env.memory);
     let regions = regions.as_deref_mut();
     host_functions::region_release(env.host, &mut env.memory, regions, GuestPtr(ptr), len)
 });
 host_function!(RegionInfo, 1, |env, [out]| {
-    let mut regions = regions(env.slot, env.memory);
+    let mut regions = regions(env.binding, env.memory);
     host_functions::region_info(&mut env.memory, regions.as_deref_mut(), GuestPtr(out))
 });
 host_function!(ContextGet, 5, |env, [key, key_len, value, capacity, len_out]| {
@@ -134,21 +134,21 @@ host_function!(TrapMessage, 2, |env, [ptr, len]| {
     host_functions::trap_message(env.host, &env.memory, GuestPtr(ptr), len)
 });
 host_function!(LinkOffer, 2, |env, [ptr, len]| {
-    let links = &mut env.slot.links.borrow_mut();
+    let links = &mut env.binding.links.borrow_mut();
     host_functions::link_offer(links, &env.memory, env.memory, GuestPtr(ptr), len)
 });
 host_function!(LinkRead, 4, |env, [index, ptr, capacity, len_out]| {
     let (own, target) = (env.memory, (GuestPtr(ptr), capacity));
-    let links = env.slot.links.borrow();
+    let links = env.binding.links.borrow();
     host_functions::link_read(&links, &mut env.memory, &own, index, target, GuestPtr(len_out))
 });
 host_function!(LinkReturn, 2, |env, [ptr, len]| {
-    let links = &mut env.slot.links.borrow_mut();
+    let links = &mut env.binding.links.borrow_mut();
     host_functions::link_return(links, &env.memory, env.memory, GuestPtr(ptr), len)
 });
 host_function!(LinkResult, 3, |env, [ptr, capacity, len_out]| {
     let (own, target) = (env.memory, (GuestPtr(ptr), capacity));
-    let links = env.slot.links.borrow();
+    let links = env.binding.links.borrow();
     host_functions::link_result(&links, &mut env.memory, &own, target, GuestPtr(len_out))
 });
 
@@ -156,7 +156,7 @@ host_function!(LinkResult, 3, |env, [ptr, capacity, len_out]| {
 mod tests {
     use super::*;
 
-    /// Gates rely on it (`vm::gate::dispatch`): types are matched by their index in this order.
+    /// Trampolines rely on it (`vm::trampoline::dispatch`): types are matched by their index in this order.
     #[test]
     fn functions_are_the_abis_in_its_order() {
         let bound = FUNCTIONS.map(|function| (function.name, function.params));

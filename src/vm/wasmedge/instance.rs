@@ -1,103 +1,103 @@
-//! One instance of a function with everything that only it uses: a VM.
+//! One instance of a function with its own objects: a VM. Runs in a worker.
 #![expect(unsafe_code, reason = "C API")]
 
 use std::os::fd::AsFd as _;
 use std::rc::Rc;
 
 use cwasi_abi::{IMPORT_MODULE, export};
-use cwasi_host_functions::{GuestPtr, Host, PagesError, Shared, ShownIn};
+use cwasi_host_functions::{GuestPtr, Host, PagesError, SharedBytes, ShownIn};
 use wasmedge_sys::ffi;
 
-use super::handles::{Code, Executor, LoadFault, ModuleInstance, Store, check};
+use super::handles::{EngineCode, Executor, LoadFault, ModuleInstance, Store, check};
 use super::memory::{self, RawMemory};
 use super::page_count::PageCount;
 use super::program::Part;
 use super::renewal::{Origin, Renewal};
+use super::resources::{InstanceResources, PooledResources};
 use super::sockets::Wasi;
-use super::surroundings::{Lent, Surroundings};
 use crate::sys::huge::HUGE_PAGE;
 use crate::sys::segment::{Segment, SegmentError, SegmentRef};
-use crate::vm::engine::{Instance, NotRenewed, Start, Stop, Trap, VmError};
-use crate::vm::gate;
+use crate::vm::engine::{GuestStop, Instance, NotRenewed, Start, Trap, VmError};
+use crate::vm::trampoline;
 
-/// What the engine says when a function that does not exist is called.
+/// The engine's message for a call of a missing function.
 const NO_SUCH_EXPORT: &str = "no such export";
 
-/// An instance, and those of the modules embedded in it. All of them are made and dropped together.
+/// An instance, with the instances of its embedded modules. All are made and dropped together.
 ///
-/// Fields are dropped in this order: the guest before what it imports, everything before its surroundings, which
-/// keep the modules' code.
+/// Fields are dropped in this order: the guest before its imports, everything before its resources, which keep the
+/// modules' code.
 #[derive(Debug)]
 pub struct WasmEdgeInstance {
-    guest: Placed,
-    /// Each after what it imports.
-    embedded: Vec<Placed>,
+    guest: InstantiatedModule,
+    /// Each after its imports.
+    embedded: Vec<InstantiatedModule>,
     wasi: Rc<Wasi>,
-    renewing: Renewing,
-    /// How many pages each memory had before the first request: of the embedded modules, then the guest's own.
+    renewing: Renewability,
+    /// Pages of each memory before the first request: the embedded modules', then the guest's own.
     first_pages: Vec<u32>,
-    around: Lent,
+    resources: PooledResources,
 }
 
-/// Whether an instance can be brought back to what it was.
+/// Whether an instance can be renewed.
 #[derive(Debug)]
-pub(super) enum Renewing {
-    /// It could be: this is what instances of its module start with.
+pub(super) enum Renewability {
+    /// Possibly: the state with which instances of its module start.
     Origin(Rc<Origin>, Option<PageCount>),
     /// It can.
     Ready(Renewal),
-    /// It cannot; with the reason, if that is its module's. Without: its guest stopped instead of returning, or there is
-    /// nothing yet that it is known to have started with.
+    /// It cannot; with the reason if that is the module's. Without a reason, the guest stopped, or its initial state
+    /// is unknown.
     Never(Option<NotRenewed>),
 }
 
-/// One module's instance, with the gates that it imports.
+/// One module's instance, with its imported trampolines.
 #[derive(Debug)]
-struct Placed {
+struct InstantiatedModule {
     instance: ModuleInstance,
-    _gates: Vec<ModuleInstance>,
+    _trampolines: Vec<ModuleInstance>,
     _store: Store,
 }
 
 impl WasmEdgeInstance {
     pub(super) fn new(
-        around: Lent,
+        resources: PooledResources,
         wasi: Rc<Wasi>,
-        renewing: Renewing,
+        renewing: Renewability,
         host: &mut Host,
     ) -> Result<Self, VmError> {
-        let program = Rc::clone(&around.slot.program);
-        let mut placing = Placing { around: &around, host };
-        let mut embedded: Vec<Placed> = Vec::with_capacity(program.embedded.len());
+        let program = Rc::clone(&resources.binding.program);
+        let mut placing = VmBuilder { resources: &resources, host };
+        let mut embedded: Vec<InstantiatedModule> = Vec::with_capacity(program.embedded.len());
         for part in &program.embedded {
             let placed = placing.embedded(part, &embedded)?;
             embedded.push(placed);
         }
         let guest = placing.root(&wasi, &embedded)?;
-        let memory_of = |placed: &Placed| {
+        let memory_of = |placed: &InstantiatedModule| {
             // SAFETY:
-            // - the memory belongs to an instance of this VM, and the slot is not used after it.
+            // - the memory belongs to an instance of this VM, and the binding is not used after it.
             unsafe { RawMemory::new(placed.instance.memory(export::MEMORY)) }
         };
-        around
-            .slot
+        resources
+            .binding
             .embedded
             .borrow_mut()
             .set_memories(memory_of(&guest), embedded.iter().map(memory_of).collect());
         let first_pages = Vec::new();
-        let mut this = Self { guest, embedded, wasi, renewing, first_pages, around };
+        let mut this = Self { guest, embedded, wasi, renewing, first_pages, resources };
         this.initialize(host)?;
         this.first_pages = this.pages();
         Ok(this)
     }
 
-    /// `_initialize` of each module, embedded ones before those that import them.
+    /// Runs `_initialize` of each module, embedded ones before their importers.
     fn initialize(&mut self, host: &mut Host) -> Result<(), VmError> {
-        let program = Rc::clone(&self.around.slot.program);
+        let program = Rc::clone(&self.resources.binding.program);
         for (index, part) in program.embedded.iter().enumerate() {
             if part.code.initializes() {
                 let function = self.embedded[index].instance.function(export::INITIALIZE);
-                let run = self.around.slot.lend(host, || self.invoke(function, &[]));
+                let run = self.resources.binding.lend(host, || self.invoke(function, &[]));
                 run.map_err(|code| VmError::Initialize {
                     reason: format!("embedded {}: {}", part.name, self.ended(code, host)),
                 })?;
@@ -109,16 +109,17 @@ impl WasmEdgeInstance {
         Ok(())
     }
 
-    /// How many pages each memory has: of the embedded modules, then the guest's own.
+    /// Pages of each memory: the embedded modules', then the guest's own.
     fn pages(&self) -> Vec<u32> {
         // SAFETY:
         // - a memory of a live instance, or null.
-        let pages =
-            |placed: &Placed| unsafe { memory::pages_of(placed.instance.memory(export::MEMORY)) };
+        let pages = |placed: &InstantiatedModule| unsafe {
+            memory::pages_of(placed.instance.memory(export::MEMORY))
+        };
         self.embedded.iter().chain([&self.guest]).map(pages).collect()
     }
 
-    /// What is in the exported mutable globals.
+    /// Values of the exported mutable globals.
     #[cfg(test)]
     pub(super) fn global_bits(&self) -> Vec<u128> {
         super::renewal::global_bits(&self.guest.instance)
@@ -127,8 +128,8 @@ impl WasmEdgeInstance {
     fn initialize_root(&mut self, host: &mut Host) -> Result<(), VmError> {
         match self.call(export::INITIALIZE, &[], host) {
             Ok(_) => Ok(()),
-            Err(Stop::Trapped(trap)) => Err(VmError::Initialize { reason: trap.to_string() }),
-            Err(Stop::Exited(code)) => Err(VmError::Initialize {
+            Err(GuestStop::Trapped(trap)) => Err(VmError::Initialize { reason: trap.to_string() }),
+            Err(GuestStop::Exited(code)) => Err(VmError::Initialize {
                 reason: format!("`{}` exited with code {code}", export::INITIALIZE),
             }),
         }
@@ -141,9 +142,9 @@ impl WasmEdgeInstance {
         unsafe { RawMemory::new(self.guest.instance.memory(export::MEMORY)) }
     }
 
-    /// Why a guest stopped, and where in what is embedded.
-    fn ended(&self, code: Code, host: &mut Host) -> String {
-        let message = match (code.is_exit(), &self.around.imports.embedded_wasi) {
+    /// The reason why a guest stopped, and in which embedded module.
+    fn ended(&self, code: EngineCode, host: &mut Host) -> String {
+        let message = match (code.is_exit(), &self.resources.imports.embedded_wasi) {
             (true, Some(wasi)) => format!("it called exit({})", wasi.exit_code()),
             _ => code.to_string(),
         };
@@ -151,7 +152,7 @@ impl WasmEdgeInstance {
             Some(said) => format!("{message}: {said}"),
             None => message,
         };
-        match self.around.slot.running() {
+        match self.resources.binding.running() {
             running if running.is_empty() => message,
             running => format!("in embedded {}: {message}", running.join(", which called ")),
         }
@@ -161,7 +162,7 @@ impl WasmEdgeInstance {
         &self,
         function: *const ffi::WasmEdge_FunctionInstanceContext,
         params: &[ffi::WasmEdge_Value],
-    ) -> Result<Option<i32>, Code> {
+    ) -> Result<Option<i32>, EngineCode> {
         // SAFETY:
         // - reads the length from a live function's type.
         let returns = unsafe {
@@ -178,7 +179,7 @@ impl WasmEdgeInstance {
         // - the engine checks the values against the function's type.
         check(unsafe {
             ffi::WasmEdge_ExecutorInvoke(
-                self.around.executor.raw(),
+                self.resources.executor.raw(),
                 function,
                 params.as_ptr(),
                 params_len,
@@ -192,105 +193,126 @@ impl WasmEdgeInstance {
     }
 }
 
-/// Modules on their way into a VM.
-struct Placing<'a> {
-    around: &'a Surroundings,
+/// Modules during the construction of a VM.
+struct VmBuilder<'a> {
+    resources: &'a InstanceResources,
     host: &'a mut Host,
 }
 
-impl Placing<'_> {
-    fn embedded(&mut self, part: &Part, before: &[Placed]) -> Result<Placed, VmError> {
-        let refused = |code: Code| instantiate_error(&part.name, &code.to_string());
+impl VmBuilder<'_> {
+    fn embedded(
+        &mut self,
+        part: &Part,
+        before: &[InstantiatedModule],
+    ) -> Result<InstantiatedModule, VmError> {
+        let refused = |code: EngineCode| instantiate_error(&part.name, &code.to_string());
         let store = Store::new()?;
-        if let Some(wasi) = &self.around.imports.embedded_wasi {
-            self.around.executor.register(&store, wasi).map_err(refused)?;
+        if let Some(wasi) = &self.resources.imports.embedded_wasi {
+            self.resources.executor.register(&store, wasi).map_err(refused)?;
         }
-        self.around.executor.register(&store, &self.around.imports.host).map_err(refused)?;
-        let gates = self.gates(part, &store, before)?;
-        let name = gate::instance_name(&part.name);
-        self.place(part, store, gates, |executor, store| {
+        self.resources.executor.register(&store, &self.resources.imports.host).map_err(refused)?;
+        let trampolines = self.trampolines(part, &store, before)?;
+        let name = trampoline::instance_name(&part.name);
+        self.place(part, store, trampolines, |executor, store| {
             executor.instantiate_as(store, &part.code.ast, &name)
         })
     }
 
-    fn root(&mut self, wasi: &ModuleInstance, embedded: &[Placed]) -> Result<Placed, VmError> {
-        let program = Rc::clone(&self.around.slot.program);
+    fn root(
+        &mut self,
+        wasi: &ModuleInstance,
+        embedded: &[InstantiatedModule],
+    ) -> Result<InstantiatedModule, VmError> {
+        let program = Rc::clone(&self.resources.binding.program);
         let part = &program.root;
-        let refused = |code: Code| instantiate_error("", &code.to_string());
+        let refused = |code: EngineCode| instantiate_error("", &code.to_string());
         let store = Store::new()?;
-        self.around.executor.register(&store, wasi).map_err(refused)?;
-        let mut gates = self.gates(part, &store, embedded)?;
-        match (&program.dispatch, &self.around.imports.gate_host) {
+        self.resources.executor.register(&store, wasi).map_err(refused)?;
+        let mut trampolines = self.trampolines(part, &store, embedded)?;
+        match (&program.dispatch, &self.resources.imports.trampoline_host) {
             (Some(dispatch), Some((_, host))) => {
-                self.around.executor.register(&store, host).map_err(refused)?;
+                self.resources.executor.register(&store, host).map_err(refused)?;
                 let linked: Vec<usize> = part.links.iter().map(|link| link.callee).collect();
                 for (index, placed) in embedded.iter().enumerate() {
                     if !linked.contains(&index) {
-                        self.around.executor.register(&store, &placed.instance).map_err(refused)?;
+                        self.resources
+                            .executor
+                            .register(&store, &placed.instance)
+                            .map_err(refused)?;
                     }
                 }
                 if linked.is_empty() {
-                    self.register_gate_host(&store)?;
+                    self.register_trampoline_host(&store)?;
                 }
-                let gate = self.around.executor.instantiate_as(&store, dispatch, IMPORT_MODULE);
-                gates.push(gate.map_err(|fault| fault_error("", fault))?);
+                let trampoline =
+                    self.resources.executor.instantiate_as(&store, dispatch, IMPORT_MODULE);
+                trampolines.push(trampoline.map_err(|fault| fault_error("", fault))?);
             }
-            _ => {
-                self.around.executor.register(&store, &self.around.imports.host).map_err(refused)?
-            }
+            _ => self
+                .resources
+                .executor
+                .register(&store, &self.resources.imports.host)
+                .map_err(refused)?,
         }
-        self.place(part, store, gates, |executor, store| {
+        self.place(part, store, trampolines, |executor, store| {
             executor.instantiate(store, &part.code.ast)
         })
     }
 
-    /// The gates of `part`, and what they import, in `store`.
-    fn gates(
+    /// Instantiates the trampolines of `part` and their imports in `store`.
+    fn trampolines(
         &self,
         part: &Part,
         store: &Store,
-        before: &[Placed],
+        before: &[InstantiatedModule],
     ) -> Result<Vec<ModuleInstance>, VmError> {
-        let refused = |code: Code| instantiate_error(&part.name, &code.to_string());
+        let refused = |code: EngineCode| instantiate_error(&part.name, &code.to_string());
         if !part.links.is_empty() {
-            self.register_gate_host(store)?;
+            self.register_trampoline_host(store)?;
         }
-        let mut gates = Vec::new();
+        let mut trampolines = Vec::new();
         for link in &part.links {
-            self.around.executor.register(store, &before[link.callee].instance).map_err(refused)?;
-            let name = self.around.slot.program.name(link.callee);
-            let gate = self.around.executor.instantiate_as(store, &link.gate, name);
-            gates.push(gate.map_err(|fault| fault_error(&part.name, fault))?);
+            self.resources
+                .executor
+                .register(store, &before[link.callee].instance)
+                .map_err(refused)?;
+            let name = self.resources.binding.program.name(link.callee);
+            let trampoline = self.resources.executor.instantiate_as(store, &link.trampoline, name);
+            trampolines.push(trampoline.map_err(|fault| fault_error(&part.name, fault))?);
         }
-        Ok(gates)
+        Ok(trampolines)
     }
 
-    fn register_gate_host(&self, store: &Store) -> Result<(), VmError> {
-        let refused = |code: Code| instantiate_error("", &code.to_string());
-        match &self.around.imports.gate_host {
-            Some((gate_host, _)) => {
-                self.around.executor.register(store, gate_host).map_err(refused)
+    fn register_trampoline_host(&self, store: &Store) -> Result<(), VmError> {
+        let refused = |code: EngineCode| instantiate_error("", &code.to_string());
+        match &self.resources.imports.trampoline_host {
+            Some((trampoline_host, _)) => {
+                self.resources.executor.register(store, trampoline_host).map_err(refused)
             }
             None => Ok(()),
         }
     }
 
-    /// Instantiates a module and shows its gates the way back into it.
+    /// Instantiates a module and connects its trampolines with its `cwasi.home`.
     fn place(
         &mut self,
         part: &Part,
         store: Store,
-        gates: Vec<ModuleInstance>,
+        trampolines: Vec<ModuleInstance>,
         instantiate: impl FnOnce(&Executor, &Store) -> Result<ModuleInstance, LoadFault>,
-    ) -> Result<Placed, VmError> {
-        // A module's start function runs inside; it has no use for the host yet but may log.
-        let made = self.around.slot.lend(self.host, || instantiate(&self.around.executor, &store));
+    ) -> Result<InstantiatedModule, VmError> {
+        // A module's start function runs here. It may log, but calls are refused.
+        let made = self
+            .resources
+            .binding
+            .lend(self.host, || instantiate(&self.resources.executor, &store));
         let instance = made.map_err(|fault| fault_error(&part.name, fault))?;
-        for gate in &gates {
-            gate.set_table(gate::HOME_TABLE, instance.function(gate::HOME))
+        for trampoline in &trampolines {
+            trampoline
+                .set_table(trampoline::HOME_TABLE, instance.function(trampoline::HOME))
                 .map_err(|code| instantiate_error(&part.name, &code.to_string()))?;
         }
-        Ok(Placed { instance, _gates: gates, _store: store })
+        Ok(InstantiatedModule { instance, _trampolines: trampolines, _store: store })
     }
 }
 
@@ -308,8 +330,13 @@ fn instantiate_error(name: &str, reason: &str) -> VmError {
 }
 
 impl Instance for WasmEdgeInstance {
-    fn call(&mut self, export: &str, params: &[i32], host: &mut Host) -> Result<Option<i32>, Stop> {
-        let trap = |reason: String| Stop::Trapped(Trap { export: export.to_owned(), reason });
+    fn call(
+        &mut self,
+        export: &str,
+        params: &[i32],
+        host: &mut Host,
+    ) -> Result<Option<i32>, GuestStop> {
+        let trap = |reason: String| GuestStop::Trapped(Trap { export: export.to_owned(), reason });
         let function = self.guest.instance.function(export);
         if function.is_null() {
             return Err(trap(NO_SUCH_EXPORT.to_owned()));
@@ -320,20 +347,20 @@ impl Instance for WasmEdgeInstance {
             // - makes a value.
             .map(|param| unsafe { ffi::WasmEdge_ValueGenI32(*param) })
             .collect();
-        let called = self.around.slot.lend(host, || self.invoke(function, &values));
+        let called = self.resources.binding.lend(host, || self.invoke(function, &values));
         if called.is_err() {
-            self.renewing = Renewing::Never(None);
+            self.renewing = Renewability::Never(None);
         }
         called.map_err(|code| {
-            if code.is_exit() && self.around.slot.running().is_empty() {
-                return Stop::Exited(self.wasi.exit_code());
+            if code.is_exit() && self.resources.binding.running().is_empty() {
+                return GuestStop::Exited(self.wasi.exit_code());
             }
             trap(self.ended(code, host))
         })
     }
 
     fn memory_max(&self) -> Option<u64> {
-        self.around.slot.program.memory_max
+        self.resources.binding.program.memory_max
     }
 
     fn exports(&self, function: &str) -> bool {
@@ -341,7 +368,7 @@ impl Instance for WasmEdgeInstance {
     }
 
     fn address(&self, global: &str) -> Option<u32> {
-        let lends = self.around.slot.program.root.code.lends_response();
+        let lends = self.resources.binding.program.root.code.lends_response();
         (lends && global == export::RESPONSE).then(|| {
             // SAFETY:
             // - an exported global of the live instance, of type `i32`: `lends_response`.
@@ -355,7 +382,7 @@ impl Instance for WasmEdgeInstance {
     }
 
     fn is_nearly_full(&self) -> bool {
-        let program = &self.around.slot.program;
+        let program = &self.resources.binding.program;
         let parts = program.embedded.iter().chain([&program.root]);
         let mut pages = self.pages().into_iter().zip(&self.first_pages).zip(parts);
         pages.any(|((pages, first), part)| pages > *first && part.code.is_nearly_full(pages))
@@ -378,10 +405,10 @@ impl Instance for WasmEdgeInstance {
     }
 
     fn remember(&mut self, start: Start) {
-        let Renewing::Origin(origin, page_count) = &self.renewing else { return };
+        let Renewability::Origin(origin, page_count) = &self.renewing else { return };
         // It would have to share memory again before each request.
-        if self.around.slot.regions.borrow().touched().is_some() {
-            self.renewing = Renewing::Never(Some(NotRenewed::SharesAtStart));
+        if self.resources.binding.regions.borrow().touched().is_some() {
+            self.renewing = Renewability::Never(Some(NotRenewed::SharesAtStart));
             return;
         }
         let guest = &self.guest.instance;
@@ -391,56 +418,56 @@ impl Instance for WasmEdgeInstance {
         };
         let renewal = |state| Renewal::new(guest, state, *page_count, origin.populated());
         self.renewing = match state.map(|state| state.and_then(renewal)) {
-            Ok(Some(renewal)) => Renewing::Ready(renewal),
-            Ok(None) => Renewing::Never(None),
-            Err(reason) => Renewing::Never(Some(reason)),
+            Ok(Some(renewal)) => Renewability::Ready(renewal),
+            Ok(None) => Renewability::Never(None),
+            Err(reason) => Renewability::Never(Some(reason)),
         };
     }
 
     fn renew(&mut self) -> bool {
-        let Renewing::Ready(renewal) = &self.renewing else { return false };
-        let touched = self.around.slot.regions.borrow().touched();
+        let Renewability::Ready(renewal) = &self.renewing else { return false };
+        let touched = self.resources.binding.regions.borrow().touched();
         // SAFETY:
         // - this instance, which is borrowed uniquely.
         match unsafe { renewal.renew(&self.guest.instance, touched) } {
-            Ok(()) => self.around.slot.renew(),
-            Err(reason) => self.renewing = Renewing::Never(reason),
+            Ok(()) => self.resources.binding.renew(),
+            Err(reason) => self.renewing = Renewability::Never(reason),
         }
-        matches!(self.renewing, Renewing::Ready(_))
+        matches!(self.renewing, Renewability::Ready(_))
     }
 
     fn not_renewed(&self) -> Option<NotRenewed> {
         match &self.renewing {
-            Renewing::Never(reason) => *reason,
+            Renewability::Never(reason) => *reason,
             _ => None,
         }
     }
 
     fn show(&mut self, (ptr, room): (u32, u32), segment: &Segment) -> bool {
         let mut memory = self.raw_memory();
-        let mut regions = self.around.slot.regions.borrow_mut();
+        let mut regions = self.resources.binding.regions.borrow_mut();
         let (at, shared) = ((GuestPtr(ptr), room), memory::shared(segment));
         regions.show(&mut memory, at, &shared, segment.len(), ShownIn::Payload)
     }
 
     fn show_parts(&mut self, (ptr, len): (u32, u32), parts: &[(u32, &Segment)]) -> usize {
         let mut memory = self.raw_memory();
-        let mut regions = self.around.slot.regions.borrow_mut();
+        let mut regions = self.resources.binding.regions.borrow_mut();
         let parts = parts.iter().map(|(at, segment)| (*at, memory::shared(segment), segment.len()));
         regions.show_parts(&mut memory, (GuestPtr(ptr), len), parts)
     }
 
     fn unshow(&mut self) {
         let mut memory = self.raw_memory();
-        self.around.slot.regions.borrow_mut().unshow_payload(&mut memory);
+        self.resources.binding.regions.borrow_mut().unshow_payload(&mut memory);
     }
 
     fn answer(&mut self, (ptr, len): (u32, u32)) -> Result<Option<Segment>, PagesError> {
         let mut memory = self.raw_memory();
-        let mut regions = self.around.slot.regions.borrow_mut();
+        let mut regions = self.resources.binding.regions.borrow_mut();
         let answer = regions.answer(&mut memory, GuestPtr(ptr), len)?;
         let failed = |error: SegmentError| PagesError::Failed { reason: error.to_string() };
-        let segment = |shared: Shared<'_>| {
+        let segment = |shared: SharedBytes<'_>| {
             let token = shared.token.map(|token| token.as_fd());
             SegmentRef::of_known(shared.fd, u64::from(len), token).to_segment().map_err(failed)
         };

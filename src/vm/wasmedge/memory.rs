@@ -1,4 +1,4 @@
-//! Linear memories by the engine's handle.
+//! Linear memories by the engine's handle. Runs in a worker.
 #![expect(unsafe_code, reason = "C API")]
 
 use std::os::fd::BorrowedFd;
@@ -6,19 +6,19 @@ use std::ptr;
 
 use cwasi_abi::{Errno, REGION_PAGE};
 use cwasi_host_functions::{
-    GuestMemory, GuestPtr, OtherMemory, PagedMemory, Pages, PagesError, Shared, SharedMemory,
+    GuestMemory, GuestPtr, OtherMemory, PagedMemory, Pages, PagesError, SharedBytes, SharedMemory,
 };
 use wasmedge_sys::ffi;
 
 use super::PAGE_LEN;
-use crate::sys::mapping::{MappingError, Open, Window, page_len};
+use crate::sys::mapping::{MappingError, Window, WritableBacking, page_len};
 use crate::sys::pool::SegmentPool;
 use crate::sys::populated::{LazyPopulated, Populated};
 use crate::sys::segment::Segment;
 
 /// A memory of an instance that is alive as long as this is used, or none at all (null): that is empty.
 ///
-/// Only used while the guests of its VM wait for the host: nobody else reads, writes or grows it then.
+/// Only used while the guests of its VM wait for the host: no other code reads, writes or grows it then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RawMemory(*mut ffi::WasmEdge_MemoryInstanceContext);
 
@@ -33,7 +33,7 @@ impl RawMemory {
 impl GuestMemory for RawMemory {
     fn bytes(&self) -> &[u8] {
         // SAFETY:
-        // - alive, and nobody writes or grows it meanwhile: the constructor's conditions.
+        // - alive, and no code writes or grows it meanwhile: the constructor's conditions.
         unsafe { memory_bytes(self.0) }
     }
 
@@ -53,26 +53,35 @@ impl OtherMemory for RawMemory {
     }
 }
 
-/// What regions need of their process.
+/// Regions' access to their process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RegionSource {
-    /// Where they get their memory; `None`: each from a fresh memfd.
+    /// Source of their memory; `None`: a new memfd for each.
     pub(super) pool: Option<SegmentPool>,
-    /// Says what guests have changed.
+    /// Reports which pages guests have changed.
     pub(super) populated: LazyPopulated,
 }
 
 impl PagedMemory for RawMemory {
-    type Open = Open;
-    type Sealed = Sealed;
+    type Open = WritableBacking;
+    type Sealed = SealedRegion;
     type Source = RegionSource;
 
-    fn share(&mut self, source: &RegionSource, pages: Pages) -> Result<Open, PagesError> {
+    fn share(
+        &mut self,
+        source: &RegionSource,
+        pages: Pages,
+    ) -> Result<WritableBacking, PagesError> {
         self.window(pages)?.share(source.pool.as_ref()).map_err(failed)
     }
 
-    fn seal(&mut self, pages: Pages, open: Open, len: u32) -> Result<Sealed, PagesError> {
-        self.window(pages)?.seal(open, len as usize).map(Sealed).map_err(failed)
+    fn seal(
+        &mut self,
+        pages: Pages,
+        open: WritableBacking,
+        len: u32,
+    ) -> Result<SealedRegion, PagesError> {
+        self.window(pages)?.seal(open, len as usize).map(SealedRegion).map_err(failed)
     }
 
     fn show(&mut self, pages: Pages, sealed: BorrowedFd<'_>) -> Result<(), PagesError> {
@@ -105,7 +114,7 @@ impl PagedMemory for RawMemory {
 }
 
 impl RawMemory {
-    /// The host's pages behind `pages`.
+    /// Host addresses of `pages`.
     fn window(&mut self, pages: Pages) -> Result<Window, PagesError> {
         if page_len() != usize::try_from(REGION_PAGE).ok() {
             return Err(PagesError::Unsupported);
@@ -125,19 +134,19 @@ impl RawMemory {
     }
 }
 
-/// A region's bytes as they were sent.
+/// A region's bytes in the form in which they were sent.
 #[derive(Debug)]
-pub(super) struct Sealed(Segment);
+pub(super) struct SealedRegion(Segment);
 
-impl SharedMemory for Sealed {
-    fn shared(&self) -> Shared<'_> {
+impl SharedMemory for SealedRegion {
+    fn shared(&self) -> SharedBytes<'_> {
         shared(&self.0)
     }
 }
 
-/// A segment as guests have it.
-pub(super) fn shared(segment: &Segment) -> Shared<'_> {
-    Shared { fd: segment.as_fd(), token: segment.token() }
+/// A segment for a guest.
+pub(super) fn shared(segment: &Segment) -> SharedBytes<'_> {
+    SharedBytes { fd: segment.as_fd(), token: segment.token() }
 }
 
 fn failed(error: MappingError) -> PagesError {
@@ -147,7 +156,7 @@ fn failed(error: MappingError) -> PagesError {
 /// All of a linear memory; empty for a null pointer.
 ///
 /// # Safety
-/// The memory instance is alive, and nobody writes or grows the memory for `'a`.
+/// The memory instance is alive, and no code writes or grows the memory for `'a`.
 pub(super) unsafe fn memory_bytes<'a>(
     memory: *mut ffi::WasmEdge_MemoryInstanceContext,
 ) -> &'a [u8] {
@@ -159,7 +168,7 @@ pub(super) unsafe fn memory_bytes<'a>(
 /// All of a linear memory, for writing; empty for a null pointer.
 ///
 /// # Safety
-/// As [`memory_bytes`], and nobody reads it for `'a`.
+/// As [`memory_bytes`], and no other code reads it for `'a`.
 pub(super) unsafe fn memory_bytes_mut<'a>(
     memory: *mut ffi::WasmEdge_MemoryInstanceContext,
 ) -> &'a mut [u8] {
@@ -171,7 +180,7 @@ pub(super) unsafe fn memory_bytes_mut<'a>(
     }
     // SAFETY:
     // - the engine backs `len` bytes from `base` on, readable and writable.
-    // - the caller guarantees that nobody else touches them for `'a`; the base does not move.
+    // - the caller guarantees that no other code touches them for `'a`; the base does not move.
     unsafe { std::slice::from_raw_parts_mut(base, len) }
 }
 

@@ -1,19 +1,18 @@
-//! WasmEdge 0.14.1 through its C API.
+//! WasmEdge 0.14.1 through its C API. Runs in builder and workers.
 //!
-//! The SDK's safe layer lacks what is needed here or is unsafe itself: `proc_exit`'s code behind an error,
-//! borrows of linear memory, an executor without two `sigprocmask` calls around every host function, and
-//! error codes that it does not know are panics there. So [`handles`] owns the engine's objects and the
-//! files beside it use them; nothing else in CWASI sees them.
+//! The SDK's safe layer hides the code of `proc_exit` behind an error, lends linear memory unsoundly, makes two
+//! `sigprocmask` calls around every host function, and panics on unknown error codes. So [`handles`] owns the
+//! engine's objects, and only files of this folder use them.
 //!
 //! Invariants:
 //! - One thread. Nothing here is `Send`.
-//! - The engine's own log is off: it writes to stdout, which is the guest's.
+//! - The engine's own log is off, because it goes to stdout, which is the guest's.
 //! - A host function never calls the engine ([`host_function`]).
 
 mod code;
 mod embedded;
-mod gate_functions;
 mod handles;
+mod host_binding;
 mod host_function;
 mod imports;
 mod instance;
@@ -22,10 +21,10 @@ mod module;
 mod page_count;
 mod program;
 mod renewal;
+mod resources;
 mod signature;
-mod slot;
 mod sockets;
-mod surroundings;
+mod trampoline_functions;
 mod wasi;
 
 use std::ffi::CStr;
@@ -38,7 +37,7 @@ use super::engine::{Engine, EngineOptions, VmError};
 use crate::wire::control::EmbeddedModule;
 use handles::Configure;
 use page_count::PageCount;
-use sockets::Network;
+use sockets::SocketNetwork;
 
 pub use instance::WasmEdgeInstance;
 pub use module::WasmEdgeModule;
@@ -51,18 +50,18 @@ const PAGES_MAX: u64 = 65_536;
 /// The engine.
 #[derive(Debug)]
 pub struct WasmEdge {
-    shared: Rc<Shared>,
+    shared: Rc<EngineShared>,
 }
 
-/// What modules and instances need of their engine.
+/// The engine's objects that modules and instances need.
 #[derive(Debug)]
-struct Shared {
+struct EngineShared {
     configure: Configure,
     memory_max: Option<u64>,
     memory_pages_max: u32,
-    /// What a function's sockets reach; `None` = it gets none.
-    network: Option<Network>,
-    /// `None`: a memory that grew stays as it is.
+    /// Allowed destinations of a function's sockets; `None` = no sockets.
+    network: Option<SocketNetwork>,
+    /// `None`: a grown memory keeps its size.
     page_count: Option<PageCount>,
 }
 
@@ -78,8 +77,8 @@ impl WasmEdge {
         let configure = Configure::new(memory_pages_max)?;
         let page_count = PageCount::find();
         let EngineOptions { memory_max, egress, log } = options;
-        let network = egress.map(|egress| Network::new(egress, log)).transpose()?;
-        let shared = Shared { configure, memory_max, memory_pages_max, network, page_count };
+        let network = egress.map(|egress| SocketNetwork::new(egress, log)).transpose()?;
+        let shared = EngineShared { configure, memory_max, memory_pages_max, network, page_count };
         Ok(Self { shared: Rc::new(shared) })
     }
 }

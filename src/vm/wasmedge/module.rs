@@ -1,34 +1,34 @@
-//! A loaded function, and what one of its instances needs beside code and memory.
+//! A loaded function, and what its instances need besides code and memory. Runs in builder and workers.
 
 use std::path::Path;
 use std::rc::Rc;
 
 use cwasi_host_functions::Host;
 
-use super::Shared;
-use super::instance::{Renewing, WasmEdgeInstance};
+use super::EngineShared;
+use super::instance::{Renewability, WasmEdgeInstance};
 use super::program::{Program, check_reactor};
 use super::renewal::Origin;
-use super::surroundings::Spares;
-use super::wasi::{Passed, WASI};
+use super::resources::ResourcePool;
+use super::wasi::{ReusableWasi, WASI};
 use crate::vm::engine::{InstanceSpec, Module, NotRenewed, VmError};
-use crate::vm::gate;
+use crate::vm::trampoline;
 use crate::wire::control::{EmbeddedModule, Entry};
 
 /// A loaded module.
 #[derive(Debug)]
 pub struct WasmEdgeModule {
-    engine: Rc<Shared>,
+    engine: Rc<EngineShared>,
     program: Rc<Program>,
-    wasi: Passed,
-    spares: Rc<Spares>,
-    /// What instances are brought back to, or why they cannot be.
+    wasi: ReusableWasi,
+    pool: Rc<ResourcePool>,
+    /// The state to which instances are restored, or the reason why they cannot be.
     origin: Result<Rc<Origin>, NotRenewed>,
 }
 
 impl WasmEdgeModule {
     pub(super) fn load(
-        engine: Rc<Shared>,
+        engine: Rc<EngineShared>,
         artifact: &Path,
         embedded: &[EmbeddedModule],
     ) -> Result<Self, VmError> {
@@ -37,18 +37,18 @@ impl WasmEdgeModule {
             None => Ok(Rc::new(Origin::new(program.populated.clone()))),
             Some(reason) => Err(reason),
         };
-        let spares = Rc::new(Spares::new(Rc::clone(&engine), Rc::clone(&program)));
-        Ok(Self { engine, program, wasi: Passed::default(), spares, origin })
+        let pool = Rc::new(ResourcePool::new(Rc::clone(&engine), Rc::clone(&program)));
+        Ok(Self { engine, program, wasi: ReusableWasi::default(), pool, origin })
     }
 
-    /// How one more instance is brought back to what it starts with.
-    fn renewing(&self, spec: &InstanceSpec) -> Renewing {
+    /// Prepares the renewal of one more instance.
+    fn renewing(&self, spec: &InstanceSpec) -> Renewability {
         match &self.origin {
             Ok(origin) if origin.covers(spec) => {
-                Renewing::Origin(Rc::clone(origin), self.engine.page_count)
+                Renewability::Origin(Rc::clone(origin), self.engine.page_count)
             }
-            Ok(_) => Renewing::Never(None),
-            Err(reason) => Renewing::Never(Some(*reason)),
+            Ok(_) => Renewability::Never(None),
+            Err(reason) => Renewability::Never(Some(*reason)),
         }
     }
 }
@@ -65,7 +65,7 @@ impl Module for WasmEdgeModule {
                 let exported: Vec<String> = code
                     .exports
                     .iter()
-                    .filter(|function| function.name != gate::HOME)
+                    .filter(|function| function.name != trampoline::HOME)
                     .map(|function| format!("`{}`", function.name))
                     .collect();
                 let what = format!("a function `{export}` without parameters and results");
@@ -79,9 +79,9 @@ impl Module for WasmEdgeModule {
         spec: &InstanceSpec,
         host: &mut Host,
     ) -> Result<WasmEdgeInstance, VmError> {
-        let around = self.spares.lend(spec)?;
+        let resources = self.pool.lend(spec)?;
         let imports = self.program.root.code.imported_from(WASI);
         let wasi = self.wasi.or_fresh(spec, imports, self.engine.network.as_ref())?;
-        WasmEdgeInstance::new(around, wasi, self.renewing(spec), host)
+        WasmEdgeInstance::new(resources, wasi, self.renewing(spec), host)
     }
 }

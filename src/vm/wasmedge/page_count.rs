@@ -1,7 +1,7 @@
-//! The number of pages of a linear memory, made smaller again: the engine can only grow one.
+//! Reduces the number of pages of a linear memory, which the engine can only grow. Runs in a worker.
 //!
-//! The engine keeps the number in the memory's type, which it hands out to be read. Where in it is found out by a
-//! memory of our own, once; where that does not go as expected, memories that grew stay as they are.
+//! The engine keeps the number in the memory's type, and returns a pointer to that for reading. A trial with a memory
+//! of our own finds the number's offset, once per process. If the trial fails, grown memories stay as they are.
 #![expect(unsafe_code, reason = "C API")]
 
 use std::ptr::NonNull;
@@ -11,19 +11,19 @@ use wasmedge_sys::ffi;
 use super::handles::{MemoryInstance, MemoryType};
 use crate::vm::fingerprint::ENGINE_VERSION;
 
-/// Pages of the memory that is tried; no other number near it is the same.
+/// Pages of the trial memory: a number that does not occur near it.
 const TRIED: u32 = 3;
 /// Its limit.
 const TRIED_MAX: u32 = 0x5a17;
-/// How far into a memory's type the number is looked for, in steps of its own length: the type is that long at least.
+/// Steps into a memory's type in which the number is searched; the type is at least that long.
 const STEPS: usize = 3;
 
-/// Where in a memory's type its number of pages is, in steps of four bytes.
+/// Offset of the number of pages in a memory's type, in steps of four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PageCount(usize);
 
 impl PageCount {
-    /// Finds it; `None` when this engine is another than the one that is known.
+    /// Finds it; `None` for an unknown engine.
     pub(super) fn find() -> Option<Self> {
         if super::version() != ENGINE_VERSION {
             return None;
@@ -39,7 +39,7 @@ impl PageCount {
         let before = numbers()?;
         let mut found = (0..STEPS).filter(|step| before[*step] == TRIED);
         let (Some(step), None) = (found.next(), found.next()) else { return None };
-        // Exactly that one number follows the memory's growth, and the memory follows the number.
+        // Exactly that number follows the memory's growth, and the memory follows the number.
         let this = Self(step);
         memory.grow(1).ok()?;
         let mut grown = before;
@@ -51,7 +51,7 @@ impl PageCount {
         (memory.pages() == TRIED && numbers()? == before).then_some(this)
     }
 
-    /// Has `memory` end after its first `pages`, of which it has at least so many.
+    /// Shrinks `memory`, which has at least `pages` pages, to `pages`.
     ///
     /// # Safety
     /// - The memory instance is alive, of the engine that this was found in, and no guest runs.

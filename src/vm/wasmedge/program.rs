@@ -1,17 +1,18 @@
-//! All code of a function: its own and that of the modules embedded in it, with the gates between them.
+//! All code of a function: its own module, its embedded modules, and the trampolines between them. Runs in builder and
+//! workers.
 
 use std::path::Path;
 
 use cwasi_abi::{IMPORT_MODULE, export, import};
 
-use super::Shared;
-use super::code::{Code, Import};
+use super::EngineShared;
+use super::code::{Import, NativeCode};
 use super::handles::{Ast, LoadFault, ModuleInstance};
 use super::signature::Signature;
 use super::wasi::{self, WASI};
 use crate::sys::populated::LazyPopulated;
 use crate::vm::engine::{NotRenewed, VmError};
-use crate::vm::gate::{self, LinkedFunction};
+use crate::vm::trampoline::{self, LinkedFunction};
 use crate::wire::control::{EmbeddedModule, Entry};
 use crate::wire::egress::{SOCKET_EXTENSIONS, SOCKET_FUNCTIONS, is_socket_function};
 
@@ -25,37 +26,37 @@ const HANDLE_PARAMS: u32 = 3;
 pub(super) struct Program {
     /// The function's own module.
     pub(super) root: Part,
-    /// What is embedded in it, each after what it imports itself.
+    /// Its embedded modules, each after its own imports.
     pub(super) embedded: Vec<Part>,
-    /// The function's `cwasi`, when it may dispatch to embedded modules.
+    /// The function's own `cwasi` import module, if it can dispatch to embedded modules.
     pub(super) dispatch: Option<Ast>,
-    functions: Vec<Linked>,
-    /// The pages of the worker that runs it.
+    functions: Vec<LinkedImport>,
+    /// The page map of the worker's process.
     pub(super) populated: LazyPopulated,
     /// [`EngineOptions::memory_max`](crate::vm::EngineOptions::memory_max).
     pub(super) memory_max: Option<u64>,
 }
 
-/// One module's code, and the gates through which it calls embedded ones.
+/// One module's code, and its trampolines to embedded modules.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) name: String,
-    pub(super) code: Code,
-    pub(super) links: Vec<Link>,
+    pub(super) code: NativeCode,
+    pub(super) links: Vec<LinkTrampoline>,
 }
 
-/// A gate to one embedded module.
+/// A trampoline to one embedded module.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct LinkTrampoline {
     /// Index of the embedded module.
     pub(super) callee: usize,
-    pub(super) gate: Ast,
+    pub(super) trampoline: Ast,
 }
 
-/// What a gate's function number stands for.
+/// The function behind a trampoline's function number.
 #[derive(Debug)]
-pub(super) struct Linked {
-    /// The embedded module that imports it; `None` for the function itself.
+pub(super) struct LinkedImport {
+    /// The importing embedded module; `None` for the function itself.
     pub(super) caller: Option<usize>,
     pub(super) callee: usize,
     pub(super) name: String,
@@ -63,12 +64,12 @@ pub(super) struct Linked {
 
 impl Program {
     pub(super) fn load(
-        engine: &Shared,
+        engine: &EngineShared,
         artifact: &Path,
         embedded: &[EmbeddedModule],
     ) -> Result<Self, VmError> {
         let wasi = ModuleInstance::wasi(&[], &[], &[])?;
-        let mut loading = Loading { engine, wasi, parts: Vec::new(), functions: Vec::new() };
+        let mut loading = ProgramLoader { engine, wasi, parts: Vec::new(), functions: Vec::new() };
         for module in embedded {
             let part = loading.part(&module.name, &module.artifact)?;
             if module.dispatch {
@@ -78,26 +79,26 @@ impl Program {
         }
         let root = loading.part("", artifact)?;
         let callee = |(module, part): (&EmbeddedModule, &Part)| {
-            module.dispatch.then(|| gate::Callee {
+            module.dispatch.then(|| trampoline::DispatchCallee {
                 name: module.name.clone(),
                 frees: part.code.frees(),
                 lends_response: part.code.lends_response(),
             })
         };
-        let callees: Vec<Option<gate::Callee>> =
+        let callees: Vec<Option<trampoline::DispatchCallee>> =
             embedded.iter().zip(&loading.parts).map(callee).collect();
         let mut dispatch = None;
         if callees.iter().any(Option::is_some) && root.code.imports_from(IMPORT_MODULE) {
             needs_home(&root.code, artifact)?;
-            dispatch = Some(interpreted(engine, &gate::dispatch(&callees))?);
+            dispatch = Some(interpreted(engine, &trampoline::dispatch(&callees))?);
         }
-        let Loading { parts, functions, .. } = loading;
+        let ProgramLoader { parts, functions, .. } = loading;
         let populated = LazyPopulated::default();
         let memory_max = engine.memory_max;
         Ok(Self { root, embedded: parts, dispatch, functions, populated, memory_max })
     }
 
-    /// Why not everything that an instance passes on to its next request can be set back, if it cannot.
+    /// The reason why an instance cannot be renewed, if there is one.
     pub(super) fn not_renewed(&self) -> Option<NotRenewed> {
         let code = &self.root.code;
         if !self.embedded.is_empty() {
@@ -112,30 +113,30 @@ impl Program {
         self.embedded.get(embedded).map_or("", |part| &part.name)
     }
 
-    pub(super) fn function(&self, number: u32) -> Option<&Linked> {
+    pub(super) fn function(&self, number: u32) -> Option<&LinkedImport> {
         self.functions.get(usize::try_from(number).ok()?)
     }
 }
 
-/// A program that grows.
-struct Loading<'a> {
-    engine: &'a Shared,
+/// A program under construction.
+struct ProgramLoader<'a> {
+    engine: &'a EngineShared,
     wasi: ModuleInstance,
     parts: Vec<Part>,
-    functions: Vec<Linked>,
+    functions: Vec<LinkedImport>,
 }
 
-impl Loading<'_> {
+impl ProgramLoader<'_> {
     fn part(&mut self, name: &str, artifact: &Path) -> Result<Part, VmError> {
-        let code = Code::load(self.engine, artifact)?;
+        let code = NativeCode::load(self.engine, artifact)?;
         self.check_imports(&code, name.is_empty())?;
         let caller = (!name.is_empty()).then_some(self.parts.len());
         let mut links = Vec::new();
         for callee in 0..self.parts.len() {
             let functions = self.linked(&code, caller, callee);
             if !functions.is_empty() {
-                let wasm = gate::link(&self.parts[callee].name, &functions);
-                links.push(Link { callee, gate: interpreted(self.engine, &wasm)? });
+                let wasm = trampoline::link(&self.parts[callee].name, &functions);
+                links.push(LinkTrampoline { callee, trampoline: interpreted(self.engine, &wasm)? });
             }
         }
         if !links.is_empty() {
@@ -144,8 +145,13 @@ impl Loading<'_> {
         Ok(Part { name: name.to_owned(), code, links })
     }
 
-    /// What `code` imports from an embedded module; numbers the functions.
-    fn linked(&mut self, code: &Code, caller: Option<usize>, callee: usize) -> Vec<LinkedFunction> {
+    /// The imports of `code` from an embedded module; numbers the functions.
+    fn linked(
+        &mut self,
+        code: &NativeCode,
+        caller: Option<usize>,
+        callee: usize,
+    ) -> Vec<LinkedFunction> {
         let mut found: Vec<LinkedFunction> = Vec::new();
         for import in code.imports.iter().filter(|i| i.module == self.parts[callee].name) {
             let types = import.function.as_ref().and_then(|function| function.numbers());
@@ -154,14 +160,14 @@ impl Loading<'_> {
                 continue;
             }
             let number = u32::try_from(self.functions.len()).unwrap_or(u32::MAX);
-            self.functions.push(Linked { caller, callee, name: import.name.clone() });
+            self.functions.push(LinkedImport { caller, callee, name: import.name.clone() });
             found.push(LinkedFunction { number, name: import.name.clone(), params, results });
         }
         found
     }
 
-    /// Everything that a module imports must be WASI's, ours or an embedded module's, told all at once.
-    fn check_imports(&self, code: &Code, is_root: bool) -> Result<(), VmError> {
+    /// Checks that all imports are WASI's, ours or an embedded module's. The error lists all others.
+    fn check_imports(&self, code: &NativeCode, is_root: bool) -> Result<(), VmError> {
         let wrong: Vec<String> = code
             .imports
             .iter()
@@ -229,23 +235,23 @@ impl Loading<'_> {
     }
 }
 
-fn interpreted(engine: &Shared, wasm: &[u8]) -> Result<Ast, VmError> {
+fn interpreted(engine: &EngineShared, wasm: &[u8]) -> Result<Ast, VmError> {
     Ast::interpreted(&engine.configure, wasm).map_err(|fault| match fault {
         LoadFault::Vm(error) => error,
-        LoadFault::Code(code) => VmError::Instantiate { reason: format!("gate: {code}") },
+        LoadFault::Code(code) => VmError::Instantiate { reason: format!("trampoline: {code}") },
     })
 }
 
-fn needs_home(code: &Code, artifact: &Path) -> Result<(), VmError> {
+fn needs_home(code: &NativeCode, artifact: &Path) -> Result<(), VmError> {
     if code.has_home() {
         return Ok(());
     }
-    let reason = format!("it embeds modules but has no `{}`", gate::HOME);
+    let reason = format!("it embeds modules but has no `{}`", trampoline::HOME);
     Err(VmError::Artifact { path: artifact.to_owned(), reason })
 }
 
-/// What a module needs to be called by dispatch.
-pub(super) fn check_reactor(code: &Code, name: &str) -> Result<(), VmError> {
+/// Checks that dispatch can call a module.
+pub(super) fn check_reactor(code: &NativeCode, name: &str) -> Result<(), VmError> {
     let exported: Vec<String> =
         code.exports.iter().map(|function| format!("`{}`", function.name)).collect();
     let of = if name.is_empty() { String::new() } else { format!(" in embedded {name}") };

@@ -1,10 +1,11 @@
-//! Instances that are brought back to the state that they had before their first request: as new, without being made anew.
+//! Restores an instance to its state before the first request, instead of making a new one. Runs in a worker.
 //!
-//! What a guest can change is decided when its module is compiled (`vm::state`): one memory and globals of numbers, or
-//! there is no renewal. What it started with is known once two fresh instances agree in it. A module whose start reads
-//! random bytes or the time has other bytes in every instance: each request gets an instance of its own, unless the
-//! function asks to have all of a worker's requests start from one snapshot. A request that called a function of WASI's that leaves
-//! something (`vm::wasi_calls`) ends its instance.
+//! The compiler decides what a guest can change (`vm::state`): one memory and numeric globals, or there is no
+//! renewal. The initial state is known when two new instances are equal. A module whose start reads random bytes or
+//! the time differs in every instance: each request gets a new instance, unless the function asks for one snapshot
+//! per worker. A request that called a WASI function that leaves state (`vm::wasi_calls`) ends its instance.
+//!
+//! Invariant: a restored instance equals a new one, or with `cwasi.isolation=snapshot` the worker's snapshot.
 #![expect(unsafe_code, reason = "C API, memory that guests use")]
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -19,116 +20,119 @@ use super::PAGE_LEN;
 use super::handles::ModuleInstance;
 use super::memory::{extent, memory_bytes, page_count};
 use super::page_count::PageCount;
-use crate::sys::image::{Image, Imaged};
+use crate::sys::image::{ImagedMemory, MemoryImage};
 use crate::sys::populated::{LazyPopulated, Populated};
 use crate::vm::engine::{InstanceSpec, NotRenewed};
 
-/// Longest linear memory that is looked through, in bytes, where the kernel does not say which pages there are.
+/// Longest linear memory that is searched for non-zero pages, in bytes, when the kernel has no page map.
 const MEMORY_MAX: usize = 64 << 20;
-/// Longest image, in bytes, that is written before each request, by every worker.
+/// Longest image, in bytes, that each worker writes before each request.
 const COPIED_MAX: usize = 2 << 20;
-/// Longest image, in bytes, where only what a request has written is written.
+/// Longest image, in bytes, of which only changed pages are written.
 const MAPPED_MAX: usize = 32 << 20;
 
-/// What instances of one module start with.
+/// The initial state of one module's instances.
 #[derive(Debug)]
 pub(super) struct Origin {
     hasher: RandomState,
-    /// What the first of them was made with.
+    /// The specification of the first instance.
     spec: OnceCell<InstanceSpec>,
-    /// What was done in those that are known.
+    /// Variants of the known instances.
     variant: Cell<u64>,
-    known: RefCell<Known>,
-    /// This process' pages; asked for with the first state, which workers have only.
+    known: RefCell<InitialState>,
+    /// This process's page map; opened with the first state, which only workers have.
     populated: LazyPopulated,
 }
 
 #[derive(Debug)]
-enum Known {
+enum InitialState {
     Nothing,
-    /// A digest of the first instance's state: a worker that never gets a request keeps no image.
+    /// A digest of the first instance's state, so that a worker without requests keeps no image.
     First(u64),
-    State(Rc<State>),
-    /// Nothing that instances could be brought back to.
+    State(Rc<InstanceState>),
+    /// No state: instances cannot be restored.
     Never(NotRenewed),
 }
 
 impl Origin {
-    /// Nothing is known yet; `populated` is asked for the pages that guests have brought into being.
+    /// Nothing is known yet; `populated` reports the pages that guests have touched.
     pub(super) fn new(populated: LazyPopulated) -> Self {
-        let known = RefCell::new(Known::Nothing);
+        let known = RefCell::new(InitialState::Nothing);
         let hasher = RandomState::new();
         Self { hasher, spec: OnceCell::new(), variant: Cell::new(0), known, populated }
     }
 
-    /// Whether an instance that is made with `spec` may start as the others do.
+    /// True if an instance of `spec` may start with the same state as others.
     pub(super) fn covers(&self, spec: &InstanceSpec) -> bool {
         self.spec.get_or_init(|| spec.clone()) == spec
     }
 
-    /// The state that `instance`, which is fresh, starts with, if it is worth being kept and others of this `variant` started
-    /// with the same; `None` as long as there was no other.
+    /// The initial state of the new `instance`, if it is worth keeping and others of this `variant` started with the
+    /// same. `None` until there was another.
     pub(super) fn of(
         &self,
         instance: &ModuleInstance,
         variant: u64,
-    ) -> Result<Option<Rc<State>>, NotRenewed> {
+    ) -> Result<Option<Rc<InstanceState>>, NotRenewed> {
         let mut known = self.known.borrow_mut();
-        if self.variant.replace(variant) != variant && !matches!(*known, Known::Never(_)) {
-            *known = Known::Nothing;
+        if self.variant.replace(variant) != variant && !matches!(*known, InitialState::Never(_)) {
+            *known = InitialState::Nothing;
         }
         let digest = match &*known {
-            Known::State(state) => return Ok(Some(Rc::clone(state))),
-            Known::Never(reason) => return Err(*reason),
-            Known::Nothing => None,
-            Known::First(digest) => Some(*digest),
+            InitialState::State(state) => return Ok(Some(Rc::clone(state))),
+            InitialState::Never(reason) => return Err(*reason),
+            InitialState::Nothing => None,
+            InitialState::First(digest) => Some(*digest),
         };
-        *known = match (State::of(instance, self.populated().as_deref()), digest) {
-            (Err(reason), _) => Known::Never(reason),
-            (Ok(state), None) => Known::First(self.digest(&state)),
+        *known = match (InstanceState::of(instance, self.populated().as_deref()), digest) {
+            (Err(reason), _) => InitialState::Never(reason),
+            (Ok(state), None) => InitialState::First(self.digest(&state)),
             (Ok(state), Some(digest)) if self.digest(&state) == digest => {
-                Known::State(Rc::new(state.settled()?))
+                InitialState::State(Rc::new(state.settled()?))
             }
-            (Ok(_), Some(_)) => Known::Never(NotRenewed::Varies),
+            (Ok(_), Some(_)) => InitialState::Never(NotRenewed::Varies),
         };
         match &*known {
-            Known::State(state) => Ok(Some(Rc::clone(state))),
-            Known::Never(reason) => Err(*reason),
+            InitialState::State(state) => Ok(Some(Rc::clone(state))),
+            InitialState::Never(reason) => Err(*reason),
             _ => Ok(None),
         }
     }
 
-    /// The state that `instance`, which is fresh, starts with, whatever others started with (`cwasi.isolation=snapshot`).
-    pub(super) fn snapshot(&self, instance: &ModuleInstance) -> Result<Rc<State>, NotRenewed> {
-        State::of(instance, self.populated().as_deref())?.settled().map(Rc::new)
+    /// The initial state of the new `instance`, whatever the state of others (`cwasi.isolation=snapshot`).
+    pub(super) fn snapshot(
+        &self,
+        instance: &ModuleInstance,
+    ) -> Result<Rc<InstanceState>, NotRenewed> {
+        InstanceState::of(instance, self.populated().as_deref())?.settled().map(Rc::new)
     }
 
-    /// What to ask for the pages that a guest has brought into being.
+    /// The page map for pages that a guest has touched.
     pub(super) fn populated(&self) -> Option<Rc<Populated>> {
         self.populated.get()
     }
 
-    fn digest(&self, state: &State) -> u64 {
+    fn digest(&self, state: &InstanceState) -> u64 {
         self.hasher.hash_one(state)
     }
 }
 
 /// Everything that a guest can change.
 #[derive(Debug)]
-pub(super) struct State {
-    image: Image,
+pub(super) struct InstanceState {
+    image: MemoryImage,
     pages: u32,
     globals: Vec<ffi::WasmEdge_Value>,
 }
 
-impl Hash for State {
+impl Hash for InstanceState {
     fn hash<H: std::hash::Hasher>(&self, hasher: &mut H) {
         self.image.hash(hasher);
         self.globals.iter().for_each(|value| value.Value.hash(hasher));
     }
 }
 
-impl State {
+impl InstanceState {
     fn of(instance: &ModuleInstance, populated: Option<&Populated>) -> Result<Self, NotRenewed> {
         if wasi_called(instance) {
             return Err(NotRenewed::OpensAtStart);
@@ -142,7 +146,7 @@ impl State {
             return Err(NotRenewed::TooLarge);
         }
         let longest = if maps { MAPPED_MAX } else { COPIED_MAX };
-        let image = Image::of(bytes, longest, populated).ok_or(NotRenewed::TooLarge)?;
+        let image = MemoryImage::of(bytes, longest, populated).ok_or(NotRenewed::TooLarge)?;
         let globals = values(instance);
         // SAFETY:
         // - alive, as above.
@@ -150,14 +154,14 @@ impl State {
         Ok(Self { image, pages, globals })
     }
 
-    /// Ready to be gone back to.
+    /// A state to restore.
     fn settled(mut self) -> Result<Self, NotRenewed> {
         self.image.settle().map_err(|_no_memory| NotRenewed::TooLarge)?;
         Ok(self)
     }
 }
 
-/// Whether its guest has called a function of WASI that leaves something (`vm::wasi_calls`).
+/// True if its guest has called a WASI function that leaves state (`vm::wasi_calls`).
 fn wasi_called(instance: &ModuleInstance) -> bool {
     let called = instance.global(WASI_CALLED_EXPORT);
     // SAFETY:
@@ -166,21 +170,21 @@ fn wasi_called(instance: &ModuleInstance) -> bool {
         && unsafe { ffi::WasmEdge_ValueGetI32(ffi::WasmEdge_GlobalInstanceGetValue(called)) } != 0
 }
 
-/// An instance's way back to a state.
+/// Restores an instance to a state.
 #[derive(Debug)]
 pub(super) struct Renewal {
-    state: Rc<State>,
-    /// Those of the instance, in the order of the state's values.
+    state: Rc<InstanceState>,
+    /// The instance's globals, in the order of the state's values.
     globals: Vec<*mut ffi::WasmEdge_GlobalInstanceContext>,
     page_count: Option<PageCount>,
     populated: Option<Rc<Populated>>,
 }
 
 impl Renewal {
-    /// For an instance that is fresh, and is as `state` says; `None` when mappings run out.
+    /// For a new instance in the state `state`; `None` when mappings run out.
     pub(super) fn new(
         instance: &ModuleInstance,
-        state: Rc<State>,
+        state: Rc<InstanceState>,
         page_count: Option<PageCount>,
         populated: Option<Rc<Populated>>,
     ) -> Option<Self> {
@@ -188,17 +192,16 @@ impl Renewal {
         // - owned by the live instance.
         let (start, len) = unsafe { extent(instance.memory(export::MEMORY)) };
         // SAFETY:
-        // - a linear memory as the engine makes it (`PagedMemory::window`), to which nobody refers.
-        unsafe { Imaged::new(start, len, &state.image) }?.settle().ok()?;
+        // - a linear memory as the engine makes it (`PagedMemory::window`), to which no reference exists.
+        unsafe { ImagedMemory::new(start, len, &state.image) }?.settle().ok()?;
         Some(Self { globals: globals(instance), state, page_count, populated })
     }
 
-    /// Brings it back; an error when that cannot be, and then `instance` must not be used; with the reason where that is the
-    /// module's. `touched`: where other memory has
-    /// been mapped into its own since.
+    /// Restores the state. After an error `instance` must not be used; the error has the reason if that is the
+    /// module's. `touched`: ranges that other memory was mapped over since.
     ///
     /// # Safety
-    /// `instance` is the one that this was made for; no guest runs in it, and nobody refers to its memory.
+    /// `instance` is the one that this was made for; no guest runs in it, and no reference to its memory exists.
     pub(super) unsafe fn renew(
         &self,
         instance: &ModuleInstance,
@@ -218,8 +221,8 @@ impl Renewal {
             return Err(None);
         }
         // SAFETY:
-        // - a linear memory as the engine makes it (`PagedMemory::window`), to which nobody refers.
-        let imaged = unsafe { Imaged::new(start, len, image) };
+        // - a linear memory as the engine makes it (`PagedMemory::window`), to which no reference exists.
+        let imaged = unsafe { ImagedMemory::new(start, len, image) };
         let populated = self.populated.as_deref();
         let restored = imaged.is_some_and(|mut imaged| imaged.restore(replaced, populated).is_ok());
         if !restored || !self.set_page_count(memory, len) {
@@ -251,7 +254,7 @@ fn globals(instance: &ModuleInstance) -> Vec<*mut ffi::WasmEdge_GlobalInstanceCo
     found.take_while(|global| !global.is_null()).collect()
 }
 
-/// What is in them.
+/// Their values.
 fn values(instance: &ModuleInstance) -> Vec<ffi::WasmEdge_Value> {
     // SAFETY:
     // - live globals of the instance.

@@ -1,11 +1,11 @@
-//! Types of functions that modules import and export.
+//! Types of imported and exported functions. Runs in builder and workers.
 #![expect(unsafe_code, reason = "C API")]
 
 use std::fmt;
 
 use wasmedge_sys::ffi;
 
-use crate::vm::gate::Number;
+use crate::vm::trampoline::Number;
 
 /// A function's name and type.
 #[derive(Clone, Debug, PartialEq, Eq)]

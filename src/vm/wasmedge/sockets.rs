@@ -1,6 +1,6 @@
-//! The socket functions that name a destination or set options, bound over the engine's own in a WASI.
+//! Binds the socket functions of `vm::sockets` over the engine's own in a WASI. Runs in a worker.
 //!
-//! A module instance has one function for each name: the last one added. Functions that open sockets and move bytes stay
+//! A module instance has one function per name: the last one added. Functions that open sockets and move bytes stay
 //! the engine's, which keeps the descriptors.
 #![expect(unsafe_code, reason = "C API")]
 
@@ -20,15 +20,15 @@ use crate::vm::engine::VmError;
 use crate::vm::sockets::{Refusals, Results, Sockets, WasiErrno, WriteLine};
 use crate::wire::egress::Egress;
 
-/// What all sockets of a function have in common.
+/// Settings that all sockets of a function share.
 #[derive(Debug)]
-pub(super) struct Network {
+pub(super) struct SocketNetwork {
     egress: Egress,
     refusals: Rc<Refusals>,
 }
 
-impl Network {
-    /// Destinations, and where refusals are told.
+impl SocketNetwork {
+    /// Destinations, and the receiver of refusals.
     pub(super) fn new(egress: Egress, log: Option<WriteLine>) -> Result<Self, VmError> {
         let refusals =
             Refusals::new(log).map_err(|_| VmError::Setup { what: "list of refusals" })?;
@@ -39,26 +39,26 @@ impl Network {
 /// A WASI, with limited sockets or without any.
 #[derive(Debug)]
 pub(super) struct Wasi {
-    /// Dropped before what is bound in it.
+    /// Dropped before the bindings in it.
     instance: ModuleInstance,
     _binding: Option<Box<Binding>>,
 }
 
-/// What the functions act on.
+/// Data of the bound functions.
 #[derive(Debug)]
 struct Binding {
-    /// Knows the guest's descriptors.
+    /// The WASI, which has the guest's descriptors.
     wasi: *const ffi::WasmEdge_ModuleInstanceContext,
     sockets: Sockets,
 }
 
 impl Wasi {
-    /// `instance`, a WASI, whose sockets reach what `network` allows.
+    /// Limits the sockets of `instance`, a WASI, to `network`.
     pub(super) fn new(
         instance: ModuleInstance,
-        network: Option<&Network>,
+        network: Option<&SocketNetwork>,
     ) -> Result<Self, VmError> {
-        let binding = |Network { egress, refusals }: &Network| {
+        let binding = |SocketNetwork { egress, refusals }: &SocketNetwork| {
             let sockets = Sockets::new(egress.clone(), Rc::clone(refusals));
             Box::new(Binding { wasi: instance.raw(), sockets })
         };
@@ -78,19 +78,19 @@ impl Deref for Wasi {
     }
 }
 
-type Entry = unsafe extern "C" fn(
+type SocketFunctionEntry = unsafe extern "C" fn(
     *mut c_void,
     *const ffi::WasmEdge_CallingFrameContext,
     *const ffi::WasmEdge_Value,
     *mut ffi::WasmEdge_Value,
 ) -> ffi::WasmEdge_Result;
 
-/// One call: parameters are `i32`s, the result is an errno of WASI.
-type Call<const PARAMS: usize> =
+/// One call: `i32` parameters, and an errno of WASI as the result.
+type SocketCall<const PARAMS: usize> =
     fn(&Binding, &mut RawMemory, [u32; PARAMS]) -> Result<(), WasiErrno>;
 
-/// Names, number of parameters, what is called.
-const FUNCTIONS: [(&str, u32, Entry); 11] = [
+/// Name, number of parameters and implementation of each function.
+const FUNCTIONS: [(&str, u32, SocketFunctionEntry); 11] = [
     ("sock_connect", 3, connect),
     ("sock_connect_v2", 3, connect),
     ("sock_bind", 3, bind_socket),
@@ -127,7 +127,7 @@ fn bind(wasi: &ModuleInstance, binding: &Binding) -> Result<(), VmError> {
 }
 
 impl Binding {
-    /// The descriptor behind a guest's one, for one call.
+    /// The host's descriptor of a guest's descriptor, for one call.
     fn socket(&self, fd: u32) -> Result<BorrowedFd<'_>, WasiErrno> {
         let mut native = 0;
         // SAFETY:
@@ -139,7 +139,7 @@ impl Binding {
                 &raw mut native,
             )
         };
-        // The engine casts the number of an `int`; -1 stands for none.
+        // The engine casts an `int`; -1 means that there is none.
         let native = u32::try_from(native & u64::from(u32::MAX)).map_err(|_| WasiErrno::BADF)?;
         let native: RawFd = native.cast_signed();
         if code != 0 || native < 0 {
@@ -159,7 +159,7 @@ macro_rules! entry {
             params: *const ffi::WasmEdge_Value,
             returns: *mut ffi::WasmEdge_Value,
         ) -> ffi::WasmEdge_Result {
-            let call: Call<$params> = |$binding, $memory, $args| $body;
+            let call: SocketCall<$params> = |$binding, $memory, $args| $body;
             // SAFETY:
             // - as the engine calls it: see `serve`.
             unsafe { serve(data, frame, params, returns, call) }
@@ -204,7 +204,7 @@ unsafe fn serve<const PARAMS: usize>(
     frame: *const ffi::WasmEdge_CallingFrameContext,
     params: *const ffi::WasmEdge_Value,
     returns: *mut ffi::WasmEdge_Value,
-    call: Call<PARAMS>,
+    call: SocketCall<PARAMS>,
 ) -> ffi::WasmEdge_Result {
     // SAFETY:
     // - says the caller.

@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use super::*;
 use crate::modes::Payload;
 use crate::sys::segment::{Segment, SegmentRef};
-use crate::vm::engine::{End, Instance, InstanceSpec, Module, Stop};
-use crate::vm::reactor::{self, Handled};
+use crate::vm::engine::{CommandEnd, GuestStop, Instance, InstanceSpec, Module};
+use crate::vm::reactor::{self, HandlerOutcome};
 use crate::wire::control::Entry;
 
 /// Traps on several threads at a time crash the engine (docs/architecture.md), so tests take turns.
@@ -77,7 +77,7 @@ fn load(built: &Built) -> Result<WasmEdgeModule, VmError> {
     WasmEdge::new(EngineOptions::default())?.load(&built.artifact)
 }
 
-fn run(wat: &str) -> End {
+fn run(wat: &str) -> CommandEnd {
     let built = build(wat);
     let module = load(&built).unwrap();
     let mut host = host();
@@ -88,20 +88,20 @@ fn run(wat: &str) -> End {
 #[test]
 fn a_command_returns_exits_or_traps() {
     let _turn = one_at_a_time();
-    assert_eq!(run(r#"(module (func (export "_start")))"#), End::Exited(0));
+    assert_eq!(run(r#"(module (func (export "_start")))"#), CommandEnd::Exited(0));
     let exit = r#"(module
         (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
         (memory (export "memory") 1)
         (func (export "_start") (call $exit (i32.const 42)) unreachable))"#;
-    assert_eq!(run(exit), End::Exited(42));
-    assert_eq!(run(&exit.replace("42", "0")), End::Exited(0));
-    let End::Trapped(trap) = run(r#"(module (memory 1) (func (export "_start")
+    assert_eq!(run(exit), CommandEnd::Exited(42));
+    assert_eq!(run(&exit.replace("42", "0")), CommandEnd::Exited(0));
+    let CommandEnd::Trapped(trap) = run(r#"(module (memory 1) (func (export "_start")
         (drop (i32.load (i32.const 70000)))))"#)
     else {
         panic!("no trap")
     };
     assert_eq!(trap.to_string(), "trap in `_start`: out of bounds memory access");
-    let End::Trapped(trap) = run(r#"(module (func (export "_start") unreachable))"#) else {
+    let CommandEnd::Trapped(trap) = run(r#"(module (func (export "_start") unreachable))"#) else {
         panic!("no trap")
     };
     assert_eq!(trap.to_string(), "trap in `_start`: unreachable");
@@ -189,12 +189,12 @@ fn a_reactor_calls_and_copies_afterwards() {
         let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
         host.begin(Context::default());
         let handled = reactor::handle(&mut instance, &Payload::Inline(payload.clone()), &mut host);
-        assert!(matches!(handled, Handled::Answered(bytes) if bytes == payload));
+        assert!(matches!(handled, HandlerOutcome::Answered(bytes) if bytes == payload));
     }
     let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
     let big = Payload::Inline(vec![1; 200_000]);
     let handled = reactor::handle(&mut instance, &big, &mut host);
-    assert!(matches!(handled, Handled::Failed(message) if message.contains("200000")));
+    assert!(matches!(handled, HandlerOutcome::Failed(message) if message.contains("200000")));
 }
 
 #[test]
@@ -273,8 +273,8 @@ fn an_export_that_does_not_exist_is_a_trap() {
     let mut host = host();
     let module = load(&built).unwrap();
     let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
-    assert!(matches!(instance.call("none", &[], &mut host), Err(Stop::Trapped(_))));
-    assert!(matches!(instance.call("_start", &[1], &mut host), Err(Stop::Trapped(_))));
+    assert!(matches!(instance.call("none", &[], &mut host), Err(GuestStop::Trapped(_))));
+    assert!(matches!(instance.call("_start", &[1], &mut host), Err(GuestStop::Trapped(_))));
 }
 
 mod embedding;

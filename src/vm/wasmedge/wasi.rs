@@ -1,5 +1,7 @@
-//! WASI for guests. Making one costs about as much as making the instance that it is for, so a guest that can leave
-//! nothing behind in it passes it on to the next one of its worker.
+//! WASI for guests. Runs in a worker.
+//!
+//! Making one costs about as much as making its instance. So a guest that can leave no state in it passes it on to
+//! its worker's next instance.
 
 use std::cell::RefCell;
 use std::ffi::CString;
@@ -12,7 +14,7 @@ use std::rc::Rc;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 
 use super::handles::ModuleInstance;
-use super::sockets::{Network, Wasi};
+use super::sockets::{SocketNetwork, Wasi};
 use crate::vm::engine::{InstanceSpec, Preopen, VmError};
 use crate::vm::wasi_calls;
 
@@ -28,15 +30,15 @@ pub(super) fn is_stateless<'a>(mut imports: impl Iterator<Item = &'a str>) -> bo
 
 /// A WASI that guests of one module use one after the other.
 #[derive(Debug, Default)]
-pub(super) struct Passed(RefCell<Option<(InstanceSpec, Rc<Wasi>)>>);
+pub(super) struct ReusableWasi(RefCell<Option<(InstanceSpec, Rc<Wasi>)>>);
 
-impl Passed {
+impl ReusableWasi {
     /// The one that serves `spec` where guests that import only these functions leave nothing in it, else one as new.
     pub(super) fn or_fresh<'a>(
         &self,
         spec: &InstanceSpec,
         imports: impl Iterator<Item = &'a str>,
-        network: Option<&Network>,
+        network: Option<&SocketNetwork>,
     ) -> Result<Rc<Wasi>, VmError> {
         if is_stateless(imports) { self.get(spec) } else { Ok(Rc::new(fresh(spec, network)?)) }
     }
@@ -56,8 +58,8 @@ impl Passed {
     }
 }
 
-/// A WASI of nobody else's, whose sockets reach what `network` allows.
-fn fresh(spec: &InstanceSpec, network: Option<&Network>) -> Result<Wasi, VmError> {
+/// A WASI of one instance, whose sockets reach the destinations that `network` allows.
+fn fresh(spec: &InstanceSpec, network: Option<&SocketNetwork>) -> Result<Wasi, VmError> {
     let args = c_strings("argument", &spec.args)?;
     let env = c_strings("environment variable", &spec.env)?;
     let mut preopens = Vec::new();
@@ -127,7 +129,7 @@ mod tests {
 
     #[test]
     fn one_is_passed_on_as_long_as_it_is_made_for_the_same() {
-        let passed = Passed::default();
+        let passed = ReusableWasi::default();
         let spec = InstanceSpec { args: vec!["f".to_owned()], ..InstanceSpec::default() };
         let first = passed.get(&spec).unwrap();
         assert!(Rc::ptr_eq(&first, &passed.get(&spec).unwrap()));

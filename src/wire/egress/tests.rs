@@ -1,4 +1,4 @@
-//! Entries and what they allow.
+//! Tests of entries, and of the destinations that they allow.
 
 use proptest::prelude::*;
 
@@ -30,34 +30,34 @@ fn entries_are_read_or_refused_with_a_reason() {
         ("[2001:db8::/32]:443", "[2001:db8::/32]:443"),
         ("[2001:db8::]/32:443", "[2001:db8::/32]:443"),
     ] {
-        match text.parse::<Entry>() {
+        match text.parse::<EgressEntry>() {
             Ok(entry) => assert_eq!(entry.to_string(), shown, "{text}"),
             Err(error) => panic!("{text} {error}"),
         }
     }
     for (text, part) in [
-        ("", "no name"),
-        (":80", "no name"),
+        ("", "not a name"),
+        (":80", "not a name"),
         ("db", "no port"),
         ("*", "no port"),
         ("db:0", "port `0`"),
         ("db:65536", "port `65536`"),
         ("db:http", "port `http`"),
-        ("http://db:80", "no name"),
-        ("a..b:80", "no name"),
-        ("*.*.b:80", "no name"),
-        ("a*.b:80", "no name"),
-        ("127.1:80", "no name"),
-        ("0x7f000001:80", "no name"),
+        ("http://db:80", "not a name"),
+        ("a..b:80", "not a name"),
+        ("*.*.b:80", "not a name"),
+        ("a*.b:80", "not a name"),
+        ("127.1:80", "not a name"),
+        ("0x7f000001:80", "not a name"),
         ("10.0.0.1/8:80", "the network is 10.0.0.0/8"),
-        ("10.0.0.0/33:80", "no name"),
+        ("10.0.0.0/33:80", "not a name"),
         ("[10.0.0.1]:80", "brackets"),
         ("[::1:80", "brackets"),
         ("[db]:80", "brackets"),
         ("::ffff:10.0.0.1", "write it as IPv4"),
         ("[::ffff:0:0/96]:80", "write it as IPv4"),
     ] {
-        match text.parse::<Entry>() {
+        match text.parse::<EgressEntry>() {
             Ok(entry) => panic!("{text} is read as {entry}"),
             Err(error) => assert!(error.to_string().contains(part), "{text} {error}"),
         }
@@ -189,7 +189,7 @@ proptest! {
 
     #[test]
     fn what_is_read_is_read_again_from_what_is_shown(text in "[-*a-z0-9.:/\\[\\]]{1,40}") {
-        if let Ok(entry) = text.parse::<Entry>() {
+        if let Ok(entry) = text.parse::<EgressEntry>() {
             prop_assert_eq!(entry.to_string().parse(), Ok(entry));
         }
     }

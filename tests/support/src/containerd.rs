@@ -1,4 +1,4 @@
-//! Starts a guarded containerd and knows how to reach it. Dropping it (or ending) takes everything down.
+//! Starts and connects to a guarded containerd. Dropping it ends everything that it started.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -71,7 +71,7 @@ impl Containerd {
         Ok(Self { guard, lifeline, ready, slot })
     }
 
-    /// Where it is.
+    /// Its address.
     #[must_use]
     pub const fn ready(&self) -> &Ready {
         &self.ready
@@ -83,7 +83,7 @@ impl Containerd {
         self.slot
     }
 
-    /// The guard's process: ancestor of everything in this bed.
+    /// The guard's process: ancestor of everything in this fixture.
     #[must_use]
     pub fn guard_pid(&self) -> i32 {
         i32::try_from(self.guard.id()).expect("process ids are positive and below 2^22")

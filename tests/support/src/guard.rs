@@ -1,8 +1,10 @@
-//! Guards one private containerd: starts it, says where it is, and takes everything down when its own stdin
-//! ends, which it does when the starter exits, however that happened (Ctrl-C and `kill -9` included).
+//! Guards one private containerd: starts it, reports its address, and ends everything when the guard's own stdin
+//! closes. Runs as a process of its own (`cwasi-testbed guard`), in its own session.
 //!
-//! Runs as a process of its own (`cwasi-testbed guard`) in its own session. It is the subreaper of all that
-//! the containerd and its shims start, so every leftover is found as a descendant, and only those are killed.
+//! stdin closes when the starter exits, also after Ctrl-C and `kill -9`. The guard is the subreaper of containerd and
+//! its shims.
+//!
+//! Invariant: it kills its own descendants only.
 
 use std::fs;
 use std::io::Write as _;
@@ -30,10 +32,10 @@ const GONE_MAX: Duration = Duration::from_secs(20);
 /// Between two looks at children and stdin.
 const POLL_MS: u16 = 50;
 
-/// Where a guarded containerd is; the guard's one line of output, as JSON.
+/// Addresses and paths of a guarded containerd: the guard's one line of output, as JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ready {
-    /// Directory of this bed; gone when the guard is.
+    /// Directory of this fixture; gone when the guard is.
     pub dir: PathBuf,
     /// Folder with `ctr` of the same version.
     pub bin_dir: PathBuf,
@@ -68,19 +70,19 @@ impl Ready {
         self.dir.join("c.sock")
     }
 
-    /// CWASI's state directory in this bed.
+    /// CWASI's state directory in this fixture.
     #[must_use]
     pub fn cwasi_state(&self) -> PathBuf {
         self.dir.join("cwasi")
     }
 
-    /// What `TMPDIR` names for everything in this bed.
+    /// `TMPDIR` of all processes in this fixture.
     #[must_use]
     pub fn temporary(&self) -> PathBuf {
         self.dir.join("tmp")
     }
 
-    /// Where `ctr` makes its FIFOs.
+    /// Directory of `ctr`'s FIFOs.
     #[must_use]
     pub fn fifos(&self) -> PathBuf {
         self.dir.join("fifo")
@@ -184,7 +186,7 @@ disabled_plugins = [
     )
 }
 
-/// The node's configuration of a bed in `dir`.
+/// The node's configuration of a fixture in `dir`.
 #[must_use]
 pub fn cwasi_config(dir: &Path) -> String {
     format!(

@@ -1,7 +1,7 @@
-//! Writes OCI image archives that `ctr images import` takes.
+//! Writes OCI image archives for `ctr images import`.
 //!
-//! Two kinds: a root file system (one gzip layer, Linux) with modules or programs in it, and a module that
-//! is the layer itself (`wasip1/wasm`). Deterministic: the same input gives the same bytes.
+//! There are two kinds: a root file system (one gzip layer, Linux) with modules or programs in it, and a module as
+//! the layer (`wasip1/wasm`). Deterministic: the same input gives the same bytes.
 
 use std::fs;
 use std::io::{Cursor, Write as _};
@@ -24,7 +24,7 @@ const NAME_ANNOTATION: &str = "io.containerd.image.name";
 pub const MODULE_MEDIA_TYPES: [&str; 2] =
     ["application/wasm", "application/vnd.wasm.content.layer.v1+wasm"];
 
-/// How an image starts.
+/// Command of an image.
 #[derive(Clone, Debug, Default)]
 pub struct Start {
     /// OCI entrypoint.

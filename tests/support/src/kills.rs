@@ -1,6 +1,6 @@
-//! Starts of containers that are interrupted at swept moments, and the check that nothing of them is left.
+//! Interrupts starts of containers at swept moments, and checks that nothing remains.
 //!
-//! A count says how many moments of a start are tried: few in the tests, many in a soak.
+//! A count gives the number of moments per start: few in the tests, many in a soak.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::processes;
 use crate::run::Running;
 use crate::scene::{Scene, wait_for};
 
-/// Who is killed.
+/// The killed process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victim {
     /// The shim daemon of the container.
@@ -22,10 +22,10 @@ pub enum Victim {
     Client,
 }
 
-/// How containerd's client names the directories on which it mounts an image for a moment.
+/// Name prefix of the directories on which containerd's client mounts an image temporarily.
 const CLIENT_MOUNT: &str = "containerd-mount";
 
-/// How long after its begin a start is interrupted at most. On a quiet machine a start takes a third of that.
+/// Latest interruption of a start, after its begin. On a quiet machine a start takes a third of that.
 const SPAN: Duration = Duration::from_millis(300);
 
 /// Starts `count` containers one after the other, and kills `victim` a little later in each start than in the one before.
@@ -77,7 +77,7 @@ fn victims(scene: &Scene, victim: Victim, starting: &Running, id: &str) -> Vec<i
     }
 }
 
-/// Removes what there is of a container: `ctr` refuses what is not there.
+/// Removes the existing parts of a container: `ctr` fails for missing ones.
 fn discard(scene: &Scene, id: &str) {
     let _no_task = scene.ctr(["task", "rm", "--force", id]);
     let _no_container = scene.ctr(["container", "rm", id]);

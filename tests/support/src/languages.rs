@@ -1,6 +1,6 @@
-//! Builds the functions that `docs/abi.md` and `docs/languages.md` show, from the very text of these pages: a code
-//! block is a file when its fence names one (```` ```c next.c ````), and the next block with the fence
-//! ```` ```sh build ```` is the command that makes a module of it.
+//! Builds the functions in `docs/abi.md` and `docs/languages.md` from the text of these pages. A code block is a file
+//! if its fence names one (```` ```c next.c ````). The next block with the fence ```` ```sh build ```` is the command
+//! that compiles it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! What a container may leave behind and must not: processes, files of CWASI's state directory, mounts,
-//! cgroups, temporary files.
+//! Checks that a container left nothing behind: processes, files of CWASI's state directory, mounts, cgroups,
+//! temporary files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use crate::guard::Ready;
 use crate::processes;
 
-/// How deep below a hierarchy a containerd namespace's cgroup may lie.
+/// Deepest nesting of a containerd namespace's cgroup below its hierarchy.
 const CGROUP_DEPTH: usize = 3;
-/// Directories of CWASI's state directory that stay; what is inside them must go.
+/// Directories of CWASI's state directory that stay; their contents must be removed.
 const STATE_FOLDERS: [&str; 4] = ["g", "c", "f", "r"];
 /// Shared places where a library of ours could leave something, by a part of the name.
 const SHARED_PLACES: [&str; 3] = ["/run", "/dev/shm", "/tmp"];
@@ -28,7 +28,7 @@ fn shared_files() -> Vec<PathBuf> {
 }
 
 /// Everything that should be gone once no container of `namespace` exists; one line each.
-/// `guard_pid` is the bed's subreaper.
+/// `guard_pid` is the fixture's subreaper.
 #[must_use]
 pub fn find(ready: &Ready, guard_pid: i32, namespace: &str) -> Vec<String> {
     let mut found = Vec::new();

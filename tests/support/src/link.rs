@@ -1,5 +1,5 @@
-//! A bed's own network: a namespace that a guard and everything below it lives in, with one cable to the
-//! machine's. Both vanish with the last process in the namespace.
+//! A network for a test bed: a namespace for a guard and its descendants, with one veth pair to the machine's. Both
+//! end with the last process in the namespace.
 
 use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd as _;
@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 /// The inner end of the cable.
 const INNER: &str = "eth0";
 
-/// One bed's cable.
+/// One fixture's cable.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Link {
     /// The machine's end: name of the interface.
     pub outer: String,
     /// The machine's address on it.
     pub gateway: Ipv4Addr,
-    /// The bed's address.
+    /// The fixture's address.
     pub address: Ipv4Addr,
 }
 
@@ -50,7 +50,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Four addresses and a name for each process id: no two beds that live at a time share them, unless
+    /// Four addresses and a name for each process id: no two fixtures that live at a time share them, unless
     /// their ids are 2^14 apart.
     fn named(pid: u32) -> Self {
         let number = pid % (1 << 14);
@@ -59,7 +59,7 @@ impl Link {
         Self { outer: format!("cwasi{number}"), gateway: at(1), address: at(2) }
     }
 
-    /// Cuts the cable: what is sent is lost, and nobody is told.
+    /// Cuts the cable: packets are lost silently.
     ///
     /// # Panics
     /// When `ip` refuses.

@@ -55,7 +55,7 @@ enum Verb {
     /// Run a command with a private containerd: CONTAINERD_ADDRESS is set and its ctr is first on PATH.
     With {
         #[command(flatten)]
-        bed: BedArguments,
+        fixture: BedArguments,
         /// The command.
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
@@ -64,7 +64,7 @@ enum Verb {
     /// CWASI_CLOUD_BED, and a Redis that both know. Each lives in a network of its own.
     TwoNodes {
         #[command(flatten)]
-        bed: BedArguments,
+        fixture: BedArguments,
         /// The command.
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
@@ -73,7 +73,7 @@ enum Verb {
     #[command(hide = true)]
     Guard {
         #[command(flatten)]
-        bed: BedArguments,
+        fixture: BedArguments,
         /// In a network of its own.
         #[arg(long)]
         linked: bool,
@@ -133,18 +133,18 @@ fn main() -> Result<ExitCode> {
             let module = wat::parse_file(&text)?;
             fs::write(&out, module).with_context(|| format!("cannot write {}", out.display()))?;
         }
-        Verb::With { bed, command } => return with(bed, &command),
-        Verb::TwoNodes { bed, command } => return two_nodes(bed, &command),
-        Verb::Guard { bed, linked } => {
-            let (slot, programs) = bed.resolve()?;
+        Verb::With { fixture, command } => return with(fixture, &command),
+        Verb::TwoNodes { fixture, command } => return two_nodes(fixture, &command),
+        Verb::Guard { fixture, linked } => {
+            let (slot, programs) = fixture.resolve()?;
             guard::serve(slot, &programs, linked)?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn with(bed: BedArguments, command: &[String]) -> Result<ExitCode> {
-    let (slot, programs) = bed.resolve()?;
+fn with(fixture: BedArguments, command: &[String]) -> Result<ExitCode> {
+    let (slot, programs) = fixture.resolve()?;
     // Ctrl-C reaches the command too; we end after it, and the guard after us.
     guard::outlive_terminal_signals()?;
     let containerd = Containerd::start(slot, &programs)?;
@@ -153,8 +153,8 @@ fn with(bed: BedArguments, command: &[String]) -> Result<ExitCode> {
     code
 }
 
-fn two_nodes(bed: BedArguments, command: &[String]) -> Result<ExitCode> {
-    let (slot, programs) = bed.resolve()?;
+fn two_nodes(fixture: BedArguments, command: &[String]) -> Result<ExitCode> {
+    let (slot, programs) = fixture.resolve()?;
     guard::outlive_terminal_signals()?;
     let edge = Containerd::start_linked(slot, &programs)?;
     let cloud = Containerd::start_linked(slot, &programs)?;
@@ -172,7 +172,7 @@ fn two_nodes(bed: BedArguments, command: &[String]) -> Result<ExitCode> {
     code
 }
 
-/// The command in the environment of a bed.
+/// The command in the environment of a fixture.
 fn prepared(containerd: &Containerd, programs: PathBuf, command: &[String]) -> Result<Command> {
     let ready = containerd.ready();
     let mut path = vec![ready.bin_dir.clone(), programs];

@@ -1,4 +1,4 @@
-//! A real name server, NSD, with a zone of a test: in the test's network, gone with it.
+//! A real name server, NSD, with a test's zone. It runs in the test's network and ends with it.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpStream};

@@ -1,5 +1,5 @@
-//! A network of a test's own: a network namespace that a thread lives in. It ends with the thread, and with the sockets
-//! that were opened in it; nothing is left by a test that is killed.
+//! A network namespace for one test: a thread lives in it. The namespace ends with the thread and its sockets, so a
+//! killed test leaves nothing.
 
 use std::any::Any;
 use std::path::{Path, PathBuf};

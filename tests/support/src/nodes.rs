@@ -1,5 +1,5 @@
-//! Two nodes on one machine, edge and cloud: a containerd each in a network of its own, with state of its own,
-//! and one Redis that both reach by their cable.
+//! Two nodes on one machine, edge and cloud: each a containerd in a network of its own with its own state, and one
+//! Redis that both reach.
 
 use std::fs;
 use std::path::Path;
@@ -68,7 +68,7 @@ fn containerd(index: usize, programs: &Path) -> &'static Containerd {
     })
 }
 
-/// A server that both nodes reach, and nobody else: it listens at the machine's end of their cables.
+/// A server that only the two nodes reach: it listens at the machine's end of their cables.
 ///
 /// # Panics
 /// When it does not start.
@@ -88,11 +88,11 @@ pub fn server(nodes: &[&Containerd]) -> Redis {
 /// # Panics
 /// When it cannot be written.
 pub fn configure(ready: &Ready, node: &str, redis: &Redis, log: &str) {
-    let gateway = ready.link.as_ref().expect("a bed with a cable").gateway;
+    let gateway = ready.link.as_ref().expect("a fixture with a cable").gateway;
     let settings = format!(
         "{}node = \"{node}\"\nlog = \"{log}\"\nredis_url = \"redis://{USER}{gateway}:{}\"\n",
         crate::guard::cwasi_config(&ready.dir),
         redis.port()
     );
-    fs::write(ready.dir.join("cwasi.toml"), settings).expect("a bed's directory is writable");
+    fs::write(ready.dir.join("cwasi.toml"), settings).expect("a fixture's directory is writable");
 }

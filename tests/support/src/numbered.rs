@@ -1,4 +1,4 @@
-//! Calls with numbers: what a caller was told, and what its callees ran.
+//! Numbered calls: compares a caller's results with its callees' executions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::run::{Run, Running};
 use crate::scene::wait_for;
 
-/// Calls that a caller numbers and callees note: who ran what, and how it ended.
+/// Numbered calls of a caller, recorded by its callees: executions and results.
 #[derive(Debug)]
 pub struct Numbered {
     dir: tempfile::TempDir,
@@ -26,7 +26,7 @@ impl Numbered {
         dir
     }
 
-    /// A callee (`server`) that notes what it runs below `name`.
+    /// A callee (`server`) that records its requests below `name`.
     #[must_use]
     pub fn noting(&self, name: &str, run: Run) -> Run {
         run.mount(&self.log(name), "/log", "rw")
@@ -38,7 +38,7 @@ impl Numbered {
         run.mount(&self.log("caller"), "/out", "rw").args(["number", target, "/out"])
     }
 
-    /// What the callee that notes below `name` has run: number and call id.
+    /// Requests that the callee recorded below `name`: number and call id.
     #[must_use]
     pub fn executed(&self, name: &str) -> Vec<(u64, String)> {
         let text = fs::read_to_string(self.log(name).join("executed")).unwrap_or_default();
@@ -60,7 +60,7 @@ impl Numbered {
         });
     }
 
-    /// Stops the caller; how every call ended, by its number.
+    /// Stops the caller. Returns the result of every call, by its number.
     ///
     /// # Panics
     /// When it ended otherwise.

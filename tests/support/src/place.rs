@@ -1,4 +1,4 @@
-//! Where things are: the checkout, what `scripts/setup.sh` unpacked, the built programs and guests.
+//! Paths: the checkout, the unpacked files of `scripts/setup.sh`, the built programs and guests.
 
 use std::path::{Path, PathBuf};
 
@@ -128,8 +128,9 @@ pub fn compilers() -> Result<PathBuf> {
 /// When no directory can be made.
 pub fn short_dir() -> Result<PathBuf> {
     let parent = state_dir().join("run");
-    let fits = parent.as_os_str().len() + "/bed-XXXXXX".len() <= SHORT_DIR_MAX;
-    let (parent, prefix) = if fits { (parent, "bed-") } else { ("/run".into(), "cwasi-bed-") };
+    let fits = parent.as_os_str().len() + "/fixture-XXXXXX".len() <= SHORT_DIR_MAX;
+    let (parent, prefix) =
+        if fits { (parent, "fixture-") } else { ("/run".into(), "cwasi-fixture-") };
     std::fs::create_dir_all(&parent).with_context(|| format!("create {}", parent.display()))?;
     let dir = tempfile::Builder::new()
         .prefix(prefix)

@@ -1,4 +1,4 @@
-//! Reads the process table: who descends from whom. A process that ends while it is read is simply absent.
+//! Reads the process table: descendants of a process. A process that ends meanwhile is absent.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Private Redis and Valkey servers: on a port of their own, gone with their owner.
+//! Private Redis and Valkey servers, each on a port of its own, which end with their owner.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
@@ -65,7 +65,7 @@ enum Program {
     Client,
 }
 
-/// How a server is set up.
+/// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// Which server.
@@ -133,7 +133,7 @@ impl Redis {
         self.url_for("")
     }
 
-    /// Kills it at once; what was only in its memory is gone.
+    /// Kills it at once. Data that was only in its memory is lost.
     pub fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {
             // It may have ended on its own.
@@ -196,7 +196,7 @@ impl Redis {
         self.try_cli(&["PING"]).is_ok_and(|said| said.contains("PONG") || said.contains("NOAUTH"))
     }
 
-    /// One command over its Unix socket; what it answered.
+    /// Sends one command over its Unix socket. Returns the answer.
     ///
     /// # Panics
     /// When it does not answer.
@@ -235,7 +235,7 @@ impl Drop for Redis {
     }
 }
 
-/// A port that nobody uses, below those that the kernel gives to connections: a connection that has the port of a server
+/// A free port, below those that the kernel gives to connections: a connection that has the port of a server
 /// keeps it from starting again, and one to a server that is away can even get that server's port and reach itself.
 fn free_port(address: IpAddr) -> u16 {
     /// Lowest one that is tried.

@@ -1,4 +1,4 @@
-//! `ctr run` for tests: one builder, bounded waits, everything that came out.
+//! `ctr run` for tests: one builder, bounded waits, all output.
 
 use std::io::{Read, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -17,14 +17,14 @@ const COMMAND_MAX: Duration = Duration::from_secs(120);
 /// Between two looks.
 const POLL: Duration = Duration::from_millis(5);
 
-/// How a command ended.
+/// Result of a command.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Exit code, 128+signal when it was killed.
     pub code: i32,
-    /// What it wrote to stdout.
+    /// Its stdout.
     pub stdout: Vec<u8>,
-    /// What it wrote to stderr.
+    /// Its stderr.
     pub stderr: String,
 }
 
@@ -46,7 +46,7 @@ impl Outcome {
     }
 }
 
-/// What a command reads from stdin.
+/// stdin of a command.
 pub struct Input {
     bytes: Vec<u8>,
     /// Called after the last byte and before the end is told.

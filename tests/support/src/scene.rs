@@ -1,5 +1,5 @@
-//! One test's stage: a containerd namespace of its own with the images imported, and at its end the check
-//! that nothing is left. Scenes of one test process run one after the other, so that a leftover has an owner.
+//! A containerd namespace for one test, with its images imported, and a leak check at its end. Scenes of one test
+//! process run one after another, so that a leak has an owner.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -34,12 +34,12 @@ pub struct Scene {
     pub containerd: &'static Containerd,
     /// containerd namespace.
     pub namespace: String,
-    /// What lay around before this scene: not its own leftovers.
+    /// Leftovers that existed before this scene.
     before: Vec<String>,
     _turn: Option<Turn>,
 }
 
-/// Held by whoever uses the beds of this test process.
+/// Held by the current user of this test process's fixtures.
 pub type Turn = MutexGuard<'static, ()>;
 
 /// Waits for the turn.
@@ -50,7 +50,7 @@ pub fn take_turn() -> Turn {
 /// Polls until `condition` gives a value.
 ///
 /// # Panics
-/// When it does not within the bound; `what` says what was waited for.
+/// When the bound passes; `what` names the awaited event.
 pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {

@@ -1,5 +1,5 @@
-//! The documentation names the tests behind its claims: each command names a target that is there, and each filter is a
-//! part of some test's name. A filter that matches nothing runs no test and succeeds.
+//! Checks the test commands in the documentation: each names an existing target, and each filter is part of a test's
+//! name. A filter that matches nothing would run no test and succeed.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::fs;

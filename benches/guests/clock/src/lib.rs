@@ -1,7 +1,6 @@
-//! The host's clocks, as guests read them. `std::time::Instant` keeps its number to itself, and the harness compares
-//! numbers of several processes.
+//! The host's clocks, for guests. Runs inside a guest.
 //!
-//! Runs inside a guest.
+//! `std::time::Instant` does not expose its number, and the harness compares numbers of several processes.
 #![expect(unsafe_code, reason = "WASI's functions are unsafe in its bindings")]
 
 /// `CLOCK_MONOTONIC` in ns: the same number in every process of this boot.

@@ -1,4 +1,4 @@
-//! One call after the other.
+//! One call after another. Runs inside a guest.
 
 use bench_clock::monotonic_ns;
 use cwasi::call_in_place;

@@ -1,4 +1,4 @@
-//! Many calls at a time: one payload to many callees, and many payloads to one.
+//! Many calls at a time: one payload to many callees, and many payloads to one. Runs inside a guest.
 
 use bench_clock::monotonic_ns;
 use cwasi::{CallError, Response, fan_out};

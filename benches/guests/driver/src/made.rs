@@ -1,4 +1,4 @@
-//! Payloads, made outside the clock where the order says.
+//! Makes payloads, outside the timed part if the order says so. Runs inside a guest.
 
 use std::ops::Deref;
 

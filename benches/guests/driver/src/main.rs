@@ -1,6 +1,5 @@
-//! A primary that makes the calls that the harness orders, one line a block, and says how long each took.
-//!
-//! Runs inside a guest. Lines are those of `cwasi-bench-protocol`.
+//! A primary that makes the harness's calls and reports a duration for each, one line per block. Runs inside a guest.
+//! The lines are those of `cwasi-bench-protocol`.
 
 mod calls;
 mod fan;

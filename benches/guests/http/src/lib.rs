@@ -1,7 +1,5 @@
-//! As much of HTTP/1.1 as two guests need to call each other over WasmEdge's own socket extension: messages with a
-//! `content-length`, connections kept alive.
-//!
-//! Runs inside guests under the `wasmedge` command, not under CWASI.
+//! A minimal HTTP/1.1 for two guests, over WasmEdge's own socket extension: messages with a `content-length`,
+//! connections kept alive. Runs inside guests under the `wasmedge` command, not under CWASI.
 
 use std::io::{Error, ErrorKind, IoSlice, Read as _, Result};
 

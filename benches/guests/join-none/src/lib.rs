@@ -1,6 +1,4 @@
-//! A secondary that is handled once for all parts of a group: says when it had them, and reads nothing of them.
-//!
-//! Runs inside a guest.
+//! A secondary with fan-in: reports the arrival of all parts, and does not read them. Runs inside a guest.
 
 use cwasi_bench_protocol::payload::Seen;
 

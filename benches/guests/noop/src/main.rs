@@ -1,5 +1,3 @@
-//! A primary that ends at once: what is left is the start of a container.
-//!
-//! Runs inside a guest.
+//! A primary that ends at once, to measure the start of a container. Runs inside a guest.
 
 fn main() {}

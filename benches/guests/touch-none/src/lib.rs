@@ -1,6 +1,4 @@
-//! A secondary that says when it had its payload, and reads nothing of it.
-//!
-//! Runs inside a guest.
+//! A secondary that reports the arrival of its payload, and does not read it. Runs inside a guest.
 
 use cwasi_bench_protocol::payload::Seen;
 

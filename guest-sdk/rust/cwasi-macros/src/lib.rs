@@ -1,7 +1,8 @@
-//! `#[cwasi::handler]`, `#[cwasi::export]` and `cwasi::import!`; use them through the crate `cwasi`.
+//! `#[cwasi::handler]`, `#[cwasi::export]` and `cwasi::import!`; use them through the crate `cwasi`. Runs in the
+//! compiler.
 //!
-//! They need names, and of types only whether they are references (the rest is the business of traits in
-//! `cwasi`), so they read tokens themselves and depend on no parser.
+//! The macros need names, and of types only whether they are references; traits in `cwasi` do the rest. So they read
+//! tokens themselves and depend on no parser.
 
 mod link;
 mod signature;

@@ -1,4 +1,4 @@
-//! Code behind `#[cwasi::export]` and `cwasi::import!`: the two ends of a linked call.
+//! Code of `#[cwasi::export]` and `cwasi::import!`: the two ends of a linked call. Runs in the compiler.
 
 use proc_macro::{Delimiter, TokenStream, TokenTree};
 

@@ -1,4 +1,4 @@
-//! Reads a function's signature from tokens: name, parameters, result. Types stay tokens.
+//! Reads a function's signature from tokens: name, parameters, result. Types stay tokens. Runs in the compiler.
 
 use proc_macro::{Delimiter, TokenStream, TokenTree};
 

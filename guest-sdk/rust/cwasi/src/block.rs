@@ -1,4 +1,4 @@
-//! Blocks of the guest's own memory, for bytes that the host brings or takes as whole pages.
+//! Blocks of the guest's own memory, for bytes that the host copies in or maps as whole pages.
 #![expect(unsafe_code, reason = "owns memory that the host fills")]
 
 use std::alloc::{Layout, alloc, dealloc};
@@ -25,8 +25,8 @@ unsafe impl Send for Block {}
 // - as above.
 unsafe impl Sync for Block {}
 
-/// Where `len` bytes are worth pages of their own, the layout of these, at the start of a huge one if they can fill it;
-/// otherwise that of a `Vec<u8>`.
+/// The layout for `len` bytes: pages of their own if that is worth it, aligned for huge pages if they can fill one;
+/// otherwise the layout of a `Vec<u8>`.
 pub(crate) fn layout(len: usize) -> Option<Layout> {
     let [page, huge_page] = [REGION_PAGE, HUGE_PAGE].map(|len| len as usize);
     let align = match len {
@@ -38,7 +38,7 @@ pub(crate) fn layout(len: usize) -> Option<Layout> {
 }
 
 impl Block {
-    /// What `fill` makes of a fresh block; `None` when there is no memory left.
+    /// A new block that `fill` has filled; `None` if no memory is left.
     ///
     /// # Safety
     /// `fill` initializes the first `len` bytes of the block at its argument, or fails; `layout` has room for
@@ -58,7 +58,7 @@ impl Block {
         }))
     }
 
-    /// Takes a block over.
+    /// Takes ownership of a block.
     ///
     /// # Safety
     /// The global allocator made it with this layout, its first `len` bytes are initialized, and nobody else
@@ -67,15 +67,15 @@ impl Block {
         Self { start, layout, len }
     }
 
-    /// Says that the bytes, if the host shows them, are sent on as they came: nobody changes them here.
+    /// Marks mapped bytes as unchanged, so that the host can send them on without a copy.
     pub(crate) fn goes_on(&mut self) {
         if self.len > INLINE_MAX && self.layout.align() >= REGION_PAGE as usize {
-            // Refused: then they were copied to here, and are copied when they are sent.
+            // Refused: the host copied them here, and copies them again when they are sent.
             let _copied = imports::region_seal(self, self.len);
         }
     }
 
-    /// A vector of these bytes, without copying where a vector can own the block.
+    /// A vector of these bytes. Copies only if a vector cannot own the block.
     pub(crate) fn into_vec(self) -> Vec<u8> {
         if self.layout.align() != 1 {
             return self.to_vec();
@@ -114,7 +114,7 @@ impl Drop for Block {
         let release =
             || unsafe { imports::region_release(self.start.as_ptr(), self.layout.size()) };
         if pages && release() == Errno::Internal {
-            // The allocator must not hand out pages that the host still takes for a region.
+            // The allocator must not reuse pages that the host still treats as a region.
             return;
         }
         // SAFETY:

@@ -1,4 +1,4 @@
-//! Calling another function.
+//! Calls another function and waits for it.
 
 use std::fmt;
 use std::ops::Deref;
@@ -9,11 +9,11 @@ use crate::imports;
 
 /// Calls the function `target` with `payload` and waits for its response.
 ///
-/// `target` is a function's name (`cwasi.function`) in the caller's own namespace. How the bytes travel is the
-/// runtime's choice. The call ends with the deadline of this invocation at the latest.
+/// `target` is a function's name (`cwasi.function`) in the caller's own namespace. The runtime chooses how the bytes
+/// travel. The call ends at this invocation's deadline at the latest.
 ///
 /// # Errors
-/// [`CallError::kind`] says what went wrong, its message says it for people.
+/// [`CallError::kind`] gives the kind of the error, its message a text for people.
 ///
 /// # Example
 /// ```
@@ -26,8 +26,7 @@ pub fn call(target: &str, payload: &[u8]) -> Result<Vec<u8>, CallError> {
     ended(imports::request_dispatcher(target, payload), receive)
 }
 
-/// [`call`], and leaves the response where it arrives: a large one is mapped into this function's memory, not
-/// copied.
+/// Like [`call`], but does not copy a large response: it is mapped into this function's memory.
 ///
 /// # Errors
 /// As [`call`].
@@ -35,16 +34,16 @@ pub fn call_in_place(target: &str, payload: &[u8]) -> Result<Response, CallError
     ended(imports::request_dispatcher(target, payload), receive_in_place)
 }
 
-/// [`call`] for a call that may run twice without harm: while it is unknown whether the callee ran
-/// ([`ErrorKind::Broken`]), it is made again, by whichever route serves then, [`CALLS_MAX`] times in all.
+/// Like [`call`], for a call that may run twice without harm. If it is unknown whether the callee ran
+/// ([`ErrorKind::Broken`]), calls again, by any route, [`CALLS_MAX`] times in all.
 ///
 /// # Errors
-/// The last call's, as [`call`].
+/// The error of the last call, as for [`call`].
 pub fn call_idempotent(target: &str, payload: &[u8]) -> Result<Vec<u8>, CallError> {
     until_known(|| call(target, payload))
 }
 
-/// Most times that [`call_idempotent`] calls.
+/// Most calls of one [`call_idempotent`].
 pub const CALLS_MAX: u32 = 4;
 
 fn until_known<R>(mut call: impl FnMut() -> Result<R, CallError>) -> Result<R, CallError> {
@@ -57,14 +56,14 @@ fn until_known<R>(mut call: impl FnMut() -> Result<R, CallError>) -> Result<R, C
     call()
 }
 
-/// Leaves a message of at most 1 MiB for the function `target` and does not wait for its handler.
+/// Queues a message of at most 1 MiB for the function `target`, without waiting for its handler.
 ///
-/// When this returns `Ok`, the message is kept and will be handled at least once, also when no instance of
-/// `target` runs yet. It needs a node with Redis.
+/// After `Ok`, the message is stored and will be handled at least once, also if no instance of `target` runs yet. It
+/// needs a node with Redis.
 ///
 /// # Errors
-/// [`ErrorKind::NotAvailable`] without Redis; after [`ErrorKind::Broken`] and [`ErrorKind::Timeout`] it may be
-/// kept, after any other error it is not.
+/// [`ErrorKind::NotAvailable`] without Redis. After [`ErrorKind::Broken`] and [`ErrorKind::Timeout`] the message may
+/// be stored, after any other error it is not.
 ///
 /// # Example
 /// ```
@@ -123,7 +122,7 @@ fn unreadable(kind: ErrorKind) -> CallError {
     CallError { kind, message: "the response cannot be read".to_owned() }
 }
 
-/// A response, where it arrived.
+/// A response, in the memory where it arrived.
 #[derive(Default)]
 pub struct Response(Option<Block>);
 
@@ -136,7 +135,7 @@ impl Deref for Response {
 }
 
 impl From<Response> for Vec<u8> {
-    /// Copies a response that was mapped.
+    /// Copies a mapped response.
     fn from(response: Response) -> Self {
         response.0.map(Block::into_vec).unwrap_or_default()
     }
@@ -148,7 +147,7 @@ impl fmt::Debug for Response {
     }
 }
 
-/// Why a call did not end with a response.
+/// A failed call.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CallError {
     kind: ErrorKind,
@@ -160,19 +159,19 @@ impl CallError {
         Self { kind, message }
     }
 
-    /// What went wrong.
+    /// The kind of the error.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// What went wrong, for people: the callee's own message, or what was looked for and where.
+    /// A text for people: the callee's own message, or what the runtime looked for and where.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// True when the callee certainly did not run, so that calling again cannot do anything twice.
+    /// True if the callee certainly did not run, so that calling again is safe.
     #[must_use]
     pub const fn retry_is_safe(&self) -> bool {
         matches!(
@@ -192,7 +191,7 @@ impl fmt::Display for CallError {
     }
 }
 
-/// As `Display`: it is what a `main` that returns the error prints.
+/// As `Display`, because a `main` that returns the error prints it.
 impl fmt::Debug for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

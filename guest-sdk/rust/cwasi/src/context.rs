@@ -1,4 +1,4 @@
-//! What a function may know about its invocation.
+//! The context of an invocation.
 
 use std::time::Duration;
 
@@ -7,32 +7,32 @@ use cwasi_abi::context_key as key;
 use crate::ErrorKind;
 use crate::imports;
 
-/// Room for most context values in bytes; longer ones are asked for twice.
+/// Buffer for most context values in bytes; longer ones take a second call.
 const VALUE_ROOM: usize = 64;
 
-/// One invocation, as it was when [`context`] was called.
+/// The context of one invocation, at the time of [`context`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Context {
     /// Name of this function.
     pub function: String,
-    /// Name of the workflow; empty when there is none.
+    /// Name of the workflow; empty without one.
     pub workflow: String,
     /// Unique id of this invocation: 32 hexadecimal digits.
     pub invocation_id: String,
-    /// Time left until the caller gives up; `None` = it waits for ever.
+    /// Time until the caller's deadline; `None` = no deadline.
     pub time_left: Option<Duration>,
-    /// How often this call was tried, this time included.
+    /// Number of this attempt of the call, from 1.
     pub attempt: u32,
     /// Name of the calling function; empty in a primary.
     pub caller: String,
     /// W3C trace context; empty when the invocation is not traced.
     pub traceparent: String,
-    /// Id of the run of the workflow, 32 hexadecimal digits: the same in all functions that one invocation of the
-    /// primary leads to.
+    /// Id of the workflow's run, 32 hexadecimal digits: the same in all functions that serve one invocation of the
+    /// primary.
     pub run_id: String,
 }
 
-/// The running invocation. Outside of a guest everything is empty.
+/// The context of the running invocation. Outside a guest everything is empty.
 #[must_use]
 pub fn context() -> Context {
     Context {
@@ -47,7 +47,7 @@ pub fn context() -> Context {
     }
 }
 
-/// A context value; empty when this host does not know the key.
+/// A context value; empty for a key that this host does not know.
 fn value(key: &str) -> String {
     let mut buffer = vec![0; VALUE_ROOM];
     let (mut errno, mut len) = imports::context_get(key, &mut buffer);

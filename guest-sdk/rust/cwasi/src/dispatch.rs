@@ -1,4 +1,4 @@
-//! The host functions for calls in flight. Outside of a guest there is no host, as in [`crate::imports`].
+//! The host functions for calls in flight. Outside a guest there is no host, as in [`crate::imports`].
 #![expect(unsafe_code, reason = "imports are foreign functions")]
 
 use cwasi_abi::{CallOptions, Errno, Outcome, Ready, WAIT_FOR_EVER};
@@ -157,14 +157,14 @@ fn errno(code: i32) -> Errno {
     Errno::from_code(code).unwrap_or(Errno::Internal)
 }
 
-/// A call that is handled together with others.
+/// The group of a call that is a part.
 pub(crate) struct Join<'a> {
     pub(crate) key: &'a str,
     pub(crate) parts: u32,
     pub(crate) part: u32,
 }
 
-/// Starts a call; its handle.
+/// Starts a call; returns its handle.
 pub(crate) fn start(target: &str, payload: &[u8], join: Option<&Join<'_>>) -> Result<u32, Errno> {
     // Linear memory is 32-bit: offsets and lengths fit.
     #[expect(clippy::cast_possible_truncation, reason = "32-bit memory")]
@@ -193,8 +193,8 @@ pub(crate) fn start(target: &str, payload: &[u8], join: Option<&Join<'_>>) -> Re
     }
 }
 
-/// Waits until one of the calls has ended, at most `timeout_ms` milliseconds (`None`: until their deadlines): its place
-/// and how it ended.
+/// Waits until one of the calls has ended, at most `timeout_ms` milliseconds (`None`: until their deadlines). Returns
+/// its index and outcome.
 pub(crate) fn wait(handles: &[u32], timeout_ms: Option<u32>) -> Result<(usize, Outcome), Errno> {
     let mut ready = Ready::default();
     let timeout_ms = timeout_ms.unwrap_or(WAIT_FOR_EVER);
@@ -208,14 +208,14 @@ pub(crate) fn wait(handles: &[u32], timeout_ms: Option<u32>) -> Result<(usize, O
     }
 }
 
-/// Gives a call up.
+/// Drops a call.
 pub(crate) fn forget(handle: u32) {
     // SAFETY:
     // - no memory is passed.
     let _unknown_handle = unsafe { host::dispatch_forget(handle) };
 }
 
-/// The errno of a call that ended.
+/// The errno of an ended call.
 pub(crate) fn status(outcome: &Outcome) -> Errno {
     i32::try_from(outcome.status).map_or(Errno::Internal, errno)
 }

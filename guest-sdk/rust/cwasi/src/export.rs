@@ -1,11 +1,10 @@
-//! What `#[cwasi::handler]` exports to the host. Not for use by hand.
+//! Exports of `#[cwasi::handler]` for the host. Only the macro uses this module.
 //!
-//! The module is a reactor: `_initialize` runs once per instance, before anything else. It calls
-//! `__wasm_call_ctors`, which also tells the linker not to wrap every export of the `cdylib` in
-//! constructors and destructors of its own.
+//! The module is a reactor: `_initialize` runs once per instance, before anything else. It calls `__wasm_call_ctors`,
+//! which also tells the linker not to wrap every export of the `cdylib` in constructors and destructors.
 //!
-//! It exports no `cwasi_free`: the payload's block is taken over by the handler, which frees it, and the response is told
-//! in a place of the module's own.
+//! It exports no `cwasi_free`: the handler owns the payload's block and frees it, and the response's pointer is in a
+//! static of the module.
 #![expect(unsafe_code, reason = "memory that the host fills")]
 
 use std::alloc::{Layout, alloc as allocate};
@@ -19,7 +18,7 @@ use crate::block::Block;
 use crate::handler::{Body, Handler, Payload};
 use crate::imports;
 
-/// Where the host has each invocation tell its response.
+/// Memory for the pointer and length of each invocation's response.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct ResponsePlace(UnsafeCell<ResponseRef>);
@@ -29,7 +28,7 @@ pub struct ResponsePlace(UnsafeCell<ResponseRef>);
 unsafe impl Sync for ResponsePlace {}
 
 impl ResponsePlace {
-    /// A place.
+    /// An empty place.
     #[must_use]
     pub const fn new() -> Self {
         Self(UnsafeCell::new(ResponseRef { ptr: 0, len: 0 }))
@@ -53,13 +52,13 @@ unsafe extern "C" {
 }
 
 thread_local! {
-    /// The response, where the host finds it until the next invocation of this instance.
+    /// The response, kept until the next invocation of this instance.
     static RESPONSE: RefCell<Body> = const { RefCell::new(Body::Bytes(Vec::new())) };
-    /// What the host asked for last, and where it is: the payload's block, when a handler runs.
+    /// The last block that the host asked for: the payload's block when a handler runs.
     static LAST: Cell<Option<(u32, Layout)>> = const { Cell::new(None) };
 }
 
-/// Runs the module's constructors and tells panics to the caller.
+/// Runs the module's constructors, and reports panics to the caller.
 pub fn initialize() {
     #[cfg(target_family = "wasm")]
     // SAFETY:
@@ -75,7 +74,7 @@ pub fn initialize() {
     }));
 }
 
-/// A block for the host; 0 when there is no memory left.
+/// Allocates a block for the host; 0 = out of memory.
 #[must_use]
 pub fn alloc<I, H: Handler<I>>(_: H, len: u32, align: u32) -> u32 {
     let Some(layout) = layout::<I, H>(len, align) else { return 0 };
@@ -89,7 +88,7 @@ pub fn alloc<I, H: Handler<I>>(_: H, len: u32, align: u32) -> u32 {
     block
 }
 
-/// One invocation.
+/// Runs one invocation.
 ///
 /// # Safety
 /// `ptr` is the block that [`alloc`] made last, `len` bytes of it filled by the host (anything when `len` is 0);
@@ -121,8 +120,8 @@ pub unsafe fn handle<I>(handler: impl Handler<I>, ptr: u32, len: u32, response_o
     status
 }
 
-/// The layout of a block for the host. A handler that wants a vector gets one: its payload is copied into it
-/// once, by the host, instead of being mapped and then copied.
+/// The layout of a block for the host. For a handler that takes a vector, it is a vector's: the host then copies the
+/// payload into it once.
 fn layout<I, H: Handler<I>>(len: u32, align: u32) -> Option<Layout> {
     let align = if H::OWNS && align >= REGION_PAGE { PAYLOAD_ALIGN } else { align };
     Layout::from_size_align(usize::try_from(len).ok()?, usize::try_from(align).ok()?).ok()
@@ -132,7 +131,7 @@ fn pointer(offset: u32) -> *mut u8 {
     std::ptr::with_exposed_provenance_mut(offset as usize)
 }
 
-/// Offset of a pointer; a handler's own tests on a 64-bit machine never get here.
+/// Offset of a pointer. A handler's own tests on a 64-bit machine do not call it.
 fn offset(pointer: *mut u8) -> u32 {
     u32::try_from(pointer.expose_provenance()).expect("pointers of a guest have 32 bits")
 }

@@ -6,8 +6,8 @@ use crate::call::{CallError, Response};
 use crate::pending::{AsCompleted, CallOptions, in_order};
 use crate::region::{Region, SealedRegion};
 
-/// Calls many functions, or one function many times: each item is a target and its payload. Calls are started as the
-/// results are taken, so `calls` may make its payloads one by one.
+/// Calls many functions, or one function many times. Each item is a target and its payload. Calls start while results
+/// are taken, so `calls` may make its payloads one by one.
 ///
 /// # Example
 /// ```
@@ -30,8 +30,8 @@ where
     FanOut { calls: calls.into_iter(), limit: CALLS_IN_FLIGHT_MAX, join: None }
 }
 
-/// [`fan_out`] of one payload to many functions. A large payload is copied once for all of them, and not at all when it
-/// is a sealed [`Region`].
+/// [`fan_out`] of one payload to many functions. Copies a large payload once for all calls, and a sealed [`Region`]
+/// not at all.
 ///
 /// # Example
 /// ```
@@ -63,7 +63,7 @@ enum Kept<'a> {
 }
 
 impl Shared<'_> {
-    /// Puts large bytes where every call takes them from without copying.
+    /// Copies a large payload into a region, which all calls share.
     fn in_a_region(self) -> Self {
         match self.0 {
             Kept::Bytes(bytes) if bytes.len() > INLINE_MAX => {
@@ -110,7 +110,7 @@ impl<'a> From<&'a SealedRegion> for Shared<'a> {
     }
 }
 
-/// Calls that are to be made; see [`fan_out`].
+/// Calls of a fan-out; see [`fan_out`].
 #[derive(Debug)]
 #[must_use = "nothing is called before the results are taken"]
 pub struct FanOut<I> {
@@ -125,23 +125,23 @@ where
     T: AsRef<str>,
     P: AsRef<[u8]>,
 {
-    /// At most `limit` calls at a time, from 1 to 1024 (as without this).
+    /// Allows at most `limit` calls at a time, from 1 to 1024 (the default).
     pub fn limit(self, limit: usize) -> Self {
         Self { limit: limit.clamp(1, CALLS_IN_FLIGHT_MAX), ..self }
     }
 
-    /// Makes each call one part of `parts` that the callee handles together, in their order (see [`CallOptions::join`]).
-    /// All of them have to be under way at a time: no limit below `parts` lets them end.
+    /// Makes the calls the `parts` parts of one group, in their order (see [`CallOptions::join`]). All of them have
+    /// to run at a time: with a limit below `parts` none ends.
     pub fn join(self, key: &str, parts: u32) -> Self {
         Self { join: Some((key.to_owned(), parts)), ..self }
     }
 
-    /// Every call's end in the order of the calls, failed ones among them.
+    /// All results in the order of the calls, failed ones included.
     pub fn in_order(self) -> Vec<Result<Response, CallError>> {
         in_order(self.as_completed())
     }
 
-    /// Every call's end as it comes, with the call's place, failed ones among them.
+    /// All results as they come, each with the index of its call, failed ones included.
     pub fn as_completed(self) -> Completed<I> {
         Completed { fan: self, started: 0, running: AsCompleted::default() }
     }

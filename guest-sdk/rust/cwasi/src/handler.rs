@@ -1,4 +1,4 @@
-//! What can be a handler, and what it can return.
+//! Types of handlers and of their results.
 
 use std::fmt::{self, Display};
 use std::ops::Deref;
@@ -7,9 +7,9 @@ use crate::block::Block;
 use crate::parts::Parts;
 use crate::region::{Region, SealedRegion};
 
-/// A function that answers calls. `Input` only tells the shapes apart.
+/// A function that answers calls. `Input` only distinguishes the implementations.
 pub trait Handler<Input> {
-    /// True when it takes its payload as a vector, which no mapped pages can be.
+    /// True if it takes its payload as a vector, which cannot own mapped pages.
     const OWNS: bool;
 
     /// Runs it once.
@@ -19,7 +19,7 @@ pub trait Handler<Input> {
     fn run(&self, payload: Payload) -> Result<Body, String>;
 }
 
-/// A payload as it arrived. Only the host makes them.
+/// A received payload. Only the host makes it.
 #[derive(Default)]
 pub struct Payload(Option<Block>);
 
@@ -86,12 +86,12 @@ where
     }
 }
 
-/// A response on its way out.
+/// A response to send.
 #[derive(Debug)]
 pub enum Body {
     /// Ordinary memory, copied by the host.
     Bytes(Vec<u8>),
-    /// Sent as it is.
+    /// Sent without a copy.
     Region(SealedRegion),
 }
 
@@ -106,7 +106,7 @@ impl Deref for Body {
     }
 }
 
-/// What a handler can return.
+/// Types that a handler can return.
 pub trait IntoResponse {
     /// The response's bytes.
     ///

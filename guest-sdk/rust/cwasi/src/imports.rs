@@ -1,6 +1,6 @@
 //! The host functions (guest ABI version 1).
 //!
-//! Outside of a guest, in a handler's own unit tests for example, there is no host: everything answers
+//! Outside a guest, for example in a handler's unit tests, there is no host, and every function returns
 //! `NotAvailable`.
 #![expect(unsafe_code, reason = "imports are foreign functions")]
 
@@ -129,7 +129,7 @@ fn errno(code: i32) -> Errno {
     Errno::from_code(code).unwrap_or(Errno::Internal)
 }
 
-/// Calls `target`; what came back is kept by the host under the outcome's handle.
+/// Calls `target`; the host keeps the response under the outcome's handle.
 pub(crate) fn request_dispatcher(target: &str, payload: &[u8]) -> (Errno, Outcome) {
     let mut outcome = Outcome::default();
     // SAFETY:
@@ -146,7 +146,7 @@ pub(crate) fn request_dispatcher(target: &str, payload: &[u8]) -> (Errno, Outcom
     (errno(code), outcome)
 }
 
-/// Leaves a message for `target`; of a failure its text is kept by the host under the outcome's handle.
+/// Queues a message for `target`; after an error, the host keeps the text under the outcome's handle.
 pub(crate) fn emit(target: &str, payload: &[u8]) -> (Errno, Outcome) {
     let mut outcome = Outcome::default();
     // SAFETY:
@@ -157,7 +157,7 @@ pub(crate) fn emit(target: &str, payload: &[u8]) -> (Errno, Outcome) {
     (errno(code), outcome)
 }
 
-/// Appends the `length` bytes behind `handle` to `buffer`, which has room for them, and frees the handle.
+/// Appends the `length` bytes of `handle` to `buffer`, which has room for them, and frees the handle.
 pub(crate) fn response_read(handle: u32, length: usize, buffer: &mut Vec<u8>) -> Errno {
     let room = buffer.spare_capacity_mut();
     assert!(room.len() >= length, "the caller reserved the room");
@@ -172,8 +172,8 @@ pub(crate) fn response_read(handle: u32, length: usize, buffer: &mut Vec<u8>) ->
     errno
 }
 
-/// The `length` bytes behind `handle` in a block of their own, where they may be mapped; frees the handle. `None`
-/// when there is no memory left.
+/// Reads the `length` bytes of `handle` into a block of their own, where they may be mapped, and frees the handle.
+/// `None` if no memory is left.
 pub(crate) fn response_block(handle: u32, length: usize) -> Option<Result<Block, Errno>> {
     let layout = block::layout(length)?;
     let read = |start: *mut u8| {
@@ -201,7 +201,7 @@ pub(crate) fn response_drop(handle: u32) {
     let _unknown_handle = unsafe { host::response_read(handle, std::ptr::null_mut(), 0) };
 }
 
-/// Writes a context value into `buffer`; its length may be larger, then nothing was written.
+/// Writes a context value into `buffer` and returns its length. A longer value is not written.
 pub(crate) fn context_get(key: &str, buffer: &mut [u8]) -> (Errno, usize) {
     let mut len = 0_u32;
     // SAFETY:
@@ -236,8 +236,8 @@ pub(crate) unsafe fn region_share(start: *mut u8, len: usize) -> Errno {
     errno(unsafe { host::region_share(start, len) })
 }
 
-/// The first `len` bytes of a region are final, and those behind them may become zero; or what the host shows there
-/// goes on as it came.
+/// Seals the first `len` bytes of a region; the others may become zero. Also seals a mapped payload or response that
+/// is to be sent on.
 pub(crate) fn region_seal(block: &mut Block, len: usize) -> Errno {
     // SAFETY:
     // - pointer and length lie inside the block, which is borrowed uniquely.
@@ -254,28 +254,28 @@ pub(crate) unsafe fn region_release(start: *mut u8, len: usize) -> Errno {
     errno(unsafe { host::region_release(start, len) })
 }
 
-/// One more argument of the next linked call; `bytes` must stay as they are until it has returned.
+/// Adds an argument to the next linked call; `bytes` must not change until it has returned.
 pub(crate) fn link_offer(bytes: &[u8]) -> Errno {
     // SAFETY:
     // - pointer and length describe a live value, which the host only reads.
     errno(unsafe { host::link_offer(bytes.as_ptr(), bytes.len()) })
 }
 
-/// What the running linked call returns; the bytes stay where they are until the next one.
+/// Sets the running linked call's result; the bytes stay until the next call.
 pub(crate) fn link_return(bytes: &[u8]) -> Errno {
     // SAFETY:
     // - pointer and length describe a live value, which the host only reads.
     errno(unsafe { host::link_return(bytes.as_ptr(), bytes.len()) })
 }
 
-/// An argument of the running linked call.
+/// Reads an argument of the running linked call.
 pub(crate) fn link_read(index: u32) -> Result<Vec<u8>, Errno> {
     // SAFETY:
     // - `fetch` passes a buffer of that capacity and a place for the length.
     fetch(|to, capacity, len| unsafe { host::link_read(index, to, capacity, len) })
 }
 
-/// What the last linked call returned.
+/// Reads the last linked call's result.
 pub(crate) fn link_result() -> Result<Vec<u8>, Errno> {
     // SAFETY:
     // - `fetch` passes a buffer of that capacity and a place for the length.

@@ -1,3 +1,5 @@
+//! `cwasi`: runs inside guests. Outside a guest, every host function returns `NotAvailable`.
+//!
 #![doc = include_str!("../../README.md")]
 
 #[cfg(test)]

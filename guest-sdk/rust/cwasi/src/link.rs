@@ -1,4 +1,5 @@
-//! What `#[cwasi::export]` and `cwasi::import!` are made of. Not for use by hand, except [`library!`](crate::library).
+//! Runtime of `#[cwasi::export]` and `cwasi::import!`. Only the macros use this module, except
+//! [`library!`](crate::library).
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -9,10 +10,10 @@ use crate::imports;
 const RETURNED: i32 = 0;
 /// Status of a linked call that ended with an error, whose text is the result.
 const FAILED: i32 = 1;
-/// Status where there is nothing to link with.
+/// Status outside a guest.
 pub const UNLINKED: i32 = -1;
 
-/// Makes a module without a handler a library: call it once, beside the functions that are exported.
+/// Makes a module without a handler a library. Use it once, beside the exported functions.
 #[macro_export]
 macro_rules! library {
     () => {
@@ -27,11 +28,11 @@ macro_rules! library {
 }
 
 thread_local! {
-    /// The last result, where the host finds it until the next call.
+    /// The last result, kept until the next call.
     static RESULT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs an exported function; the status that its caller gets.
+/// Runs an exported function; returns the status for its caller.
 pub fn serve<R: IntoResult>(run: impl FnOnce() -> Result<R, String>) -> i32 {
     let (status, bytes) = match run().and_then(IntoResult::into_result) {
         Ok(bytes) => (RETURNED, bytes),
@@ -39,13 +40,13 @@ pub fn serve<R: IntoResult>(run: impl FnOnce() -> Result<R, String>) -> i32 {
     };
     RESULT.with_borrow_mut(|result| {
         *result = bytes;
-        // Outside of a linked call there is nobody to return anything to.
+        // Outside a linked call there is no caller.
         let _nobody = imports::link_return(result);
     });
     status
 }
 
-/// An argument as it arrived.
+/// Reads an argument.
 ///
 /// # Errors
 /// When it does not fit into this module's memory.
@@ -53,10 +54,10 @@ pub fn argument(index: u32) -> Result<Vec<u8>, String> {
     imports::link_read(index).map_err(|errno| format!("argument {index} cannot be read: {errno}"))
 }
 
-/// An argument as the function takes it.
+/// An argument as the function's type.
 ///
 /// # Errors
-/// When the bytes are none.
+/// When the bytes are not valid for it.
 pub fn view<T: Buffer + ?Sized>(bytes: &[u8]) -> Result<&T, String> {
     T::view(bytes)
 }
@@ -71,7 +72,7 @@ pub fn offer(bytes: &[u8]) {
     );
 }
 
-/// The result of a call that ended with `status`.
+/// The result of a call with this `status`.
 pub fn result<R: FromResult>(function: &str, status: i32) -> R {
     let text = |errno| format!("the result of {function} cannot be read: {errno}");
     R::from_result(match status {
@@ -82,18 +83,18 @@ pub fn result<R: FromResult>(function: &str, status: i32) -> R {
     })
 }
 
-/// Fails to compile for what cannot be passed as a number.
+/// Fails to compile for a type that is not a number.
 pub const fn number<T: Number>() {}
 
-/// What is passed as it is.
+/// Types that are passed as they are.
 pub trait Number {}
 
-/// What is copied from memory to memory.
+/// Types that are copied between the memories.
 pub trait Buffer {
     /// The bytes as this type.
     ///
     /// # Errors
-    /// When they are none.
+    /// When they are not valid for it.
     fn view(bytes: &[u8]) -> Result<&Self, String>;
 }
 
@@ -109,18 +110,18 @@ impl Buffer for str {
     }
 }
 
-/// What an exported function can return.
+/// Types that an exported function can return.
 pub trait IntoResult {
-    /// The bytes that travel.
+    /// The bytes to send.
     ///
     /// # Errors
     /// The message that the caller gets.
     fn into_result(self) -> Result<Vec<u8>, String>;
 }
 
-/// What an imported function can return.
+/// Types that an imported function can return.
 pub trait FromResult {
-    /// From the bytes that travelled, or the message of an error.
+    /// Converts received bytes, or the message of an error.
     fn from_result(result: Result<Vec<u8>, String>) -> Self;
 }
 
@@ -130,7 +131,7 @@ impl<T: IntoResult, E: Display> IntoResult for Result<T, E> {
     }
 }
 
-/// A result without the possibility of an error.
+/// A result that cannot be an error.
 trait Plain: Sized {
     fn from_bytes(bytes: Vec<u8>) -> Option<Self>;
 }

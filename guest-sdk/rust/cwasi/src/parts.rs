@@ -1,4 +1,4 @@
-//! What a handler gets where calls are joined: all parts of one group at once.
+//! The payload of a fan-in's handler: all parts of one group.
 
 use std::fmt;
 

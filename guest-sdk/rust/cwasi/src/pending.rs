@@ -1,4 +1,4 @@
-//! Calls in flight: started now, waited for later.
+//! Calls in flight: started now, awaited later.
 
 use std::fmt;
 use std::time::Duration;

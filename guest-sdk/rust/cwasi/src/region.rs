@@ -1,4 +1,4 @@
-//! Payloads and responses that are made where they travel from.
+//! Regions: payloads and responses in shared memory, which are sent without a copy.
 #![expect(unsafe_code, reason = "memory that the host replaces")]
 
 use std::fmt;

@@ -1,31 +1,31 @@
-//! Claims: large payloads as chunks, each under a key that expires, put and taken at the same time.
+//! Claims: large payloads as chunks in Redis, each under a key that expires. Sender and receiver transfer them at the
+//! same time.
 //!
-//! A message of a hundred megabytes would cut off its subscriber (`client-output-buffer-limit pubsub`), so the
-//! message only says under which name its chunks come, and how many bytes they are. Whoever puts them leaves a word
-//! for each in a list, and the digest of all as the last one; whoever takes them waits in that list. So Redis holds
-//! [`WINDOW`] chunks and those that are on their way out, not the payload. A chunk that was evicted or changed, or
-//! that does not come, is an error, never another payload: nothing is handed on before number, lengths and digest
-//! are found right.
+//! Runs in the shims of both hosts. A message of a hundred megabytes would disconnect its subscriber
+//! (`client-output-buffer-limit pubsub`). So the message contains only a claim: the name of the chunks and their total
+//! length. The sender appends an entry for each chunk to a list, and finally the digest of all; the receiver waits at
+//! that list. So Redis holds at most [`WINDOW`] chunks and those in transfer. A chunk that is evicted, changed or
+//! missing is an error: the receiver passes the payload on only after it has checked number, lengths and digest.
 //!
-//! | key | what |
+//! | key | content |
 //! |---|---|
-//! | the claim's | list: a word for each chunk that was put and not taken, then the digest |
+//! | the claim's | list: an entry for each chunk that was sent and not received, then the digest |
 //! | …`:<index>` | one chunk |
-//! | …`:stop` | nobody wants the rest |
+//! | …`:stop` | the receiver wants no further chunks |
 
-mod putting;
-mod taking;
+mod receiver;
+mod sender;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-pub use putting::Putting;
-use taking::Taking;
+use receiver::ChunkReceiver;
+pub use sender::ChunkSender;
 
 use super::error::NetworkError;
-use super::session::Session;
+use super::session::RedisSession;
 use crate::modes::Payload;
 use crate::sys::random::bytes16;
 use crate::sys::segment::{Segment, SegmentError};
@@ -33,19 +33,19 @@ use crate::wire::network::Claim;
 
 /// Length of a chunk in bytes.
 pub const CHUNK_LEN: u32 = 1 << 19;
-/// Chunks of one payload that lie in Redis at a time and that nobody has taken yet.
+/// Most chunks of one payload that wait in Redis at a time.
 pub const WINDOW: u64 = 8;
-/// Payloads that one shim puts at a time, and takes at a time; others wait.
+/// Most payloads that one shim sends at a time, and receives at a time; others wait.
 const TRANSFERS_MAX: usize = 8;
-/// Shortest and longest time that chunks stay when nobody takes them.
+/// Shortest and longest time that chunks stay in Redis without being taken.
 const KEPT_MIN: Duration = Duration::from_secs(60);
 const KEPT_MAX: Duration = Duration::from_secs(3600);
-/// Longest wait for the next chunk, in seconds: whoever puts them, or Redis, has lost it.
+/// Longest wait for the next chunk, in seconds; after that the sender or Redis has lost it.
 const STALL_MAX_S: &str = "5";
 /// Most names of chunks that are removed for one claim: those of the largest payload there is.
 const NAMES_MAX: u64 = 4096;
 
-/// Why a payload cannot be put or taken.
+/// Why a payload cannot be sent or received.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
     /// Redis.
@@ -70,16 +70,16 @@ pub enum ClaimError {
         /// Of how many.
         chunks: u64,
     },
-    /// Other bytes than were put.
+    /// The bytes differ from those that were sent.
     #[error("the payload was altered on its way: {what}")]
     Altered {
         /// Length or digest.
         what: &'static str,
     },
-    /// Whoever takes it has said so.
-    #[error("nobody wants the payload any more")]
+    /// The receiver wants no further chunks.
+    #[error("the receiver no longer wants the payload")]
     Unwanted,
-    /// A claim that this build does not make.
+    /// A claim that no sender of this version makes.
     #[error("claim of {length} bytes in chunks of {chunk_length} is not acceptable")]
     Malformed {
         /// Announced length.
@@ -93,7 +93,7 @@ pub enum ClaimError {
 #[derive(Clone, Debug)]
 pub struct Claims {
     puts: Arc<Semaphore>,
-    /// Apart from the puts, so that neither side waits for one of the other that waits for it.
+    /// Separate from the sends, so that sends and receives cannot wait for each other in a circle.
     takes: Arc<Semaphore>,
 }
 
@@ -105,7 +105,7 @@ impl Default for Claims {
 }
 
 impl ClaimError {
-    /// True when the same may succeed a little later.
+    /// True when a retry may succeed.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
         match self {
@@ -117,32 +117,32 @@ impl ClaimError {
 }
 
 impl Claims {
-    /// Prepares to put a payload of `length` bytes, whose chunks stay for `kept` (within bounds): after this,
-    /// they can be announced.
+    /// Prepares to send a payload of `length` bytes, whose chunks stay for `kept` (within bounds). After this, the
+    /// claim can be announced.
     ///
     /// # Errors
     /// When Redis does not answer.
     pub async fn begin(
         &self,
-        session: &Session,
+        session: &RedisSession,
         length: u64,
         kept: Duration,
-    ) -> Result<Putting, ClaimError> {
+    ) -> Result<ChunkSender, ClaimError> {
         // Never closed.
         let turn = Arc::clone(&self.puts).acquire_owned().await.ok();
         let bulk = session.bulk().get().await?;
         let key = format!("cwasi:pay:{}", hex::encode(bytes16()));
         let claim = Claim { key, length, chunk_length: CHUNK_LEN, ..Claim::default() };
-        Ok(Putting::new(claim, session, bulk, kept.clamp(KEPT_MIN, KEPT_MAX), turn))
+        Ok(ChunkSender::new(claim, session, bulk, kept.clamp(KEPT_MIN, KEPT_MAX), turn))
     }
 
-    /// Takes a payload of at most `max` bytes, chunk by chunk as they come.
+    /// Receives a payload of at most `max` bytes, chunk by chunk.
     ///
     /// # Errors
-    /// When anything about it is not as announced; its sender is told to stop.
+    /// When the payload is not as announced; the sender is told to stop.
     pub async fn take(
         &self,
-        session: &Session,
+        session: &RedisSession,
         claim: &Claim,
         max: u64,
     ) -> Result<Payload, ClaimError> {
@@ -153,20 +153,20 @@ impl Claims {
         }
         let _turn = self.takes.acquire().await.ok();
         let bulk = session.bulk().get().await?;
-        let mut taking = Taking::new(claim, bulk);
-        let segment = match taking.run().await {
+        let mut receiver = ChunkReceiver::new(claim, bulk);
+        let segment = match receiver.run().await {
             Ok(segment) => segment,
             Err(error) => {
                 self.refuse(session, claim).await;
                 return Err(error);
             }
         };
-        session.bulk().put_back(taking.into_bulk());
+        session.bulk().put_back(receiver.into_bulk());
         Ok(Payload::Segment(segment))
     }
 
-    /// Removes chunks that nobody needs any more, and tells whoever still puts them.
-    pub async fn refuse(&self, session: &Session, claim: &Claim) {
+    /// Removes the remaining chunks, and tells the sender to stop.
+    pub async fn refuse(&self, session: &RedisSession, claim: &Claim) {
         let stopped = stop(session, claim).await;
         remove(session, claim).await;
         // There is memory for it now, if that was missing.
@@ -175,19 +175,19 @@ impl Claims {
             stopped => stopped,
         };
         if let Err(error) = stopped {
-            tracing::debug!(claim.key, %error, "chunks that nobody wants are put");
+            tracing::debug!(claim.key, %error, "the receiver could not stop the transfer of chunks");
         }
     }
 }
 
-/// Tells whoever puts the chunks that nobody wants them.
-async fn stop(session: &Session, claim: &Claim) -> Result<(), NetworkError> {
+/// Tells the sender of the chunks to stop.
+async fn stop(session: &RedisSession, claim: &Claim) -> Result<(), NetworkError> {
     let mut cmd = redis::cmd("SET");
     cmd.arg(stop_key(&claim.key)).arg(1).arg("PX").arg(KEPT_MIN.as_millis());
     session.run("SET", &cmd).await
 }
 
-async fn remove(session: &Session, claim: &Claim) {
+async fn remove(session: &RedisSession, claim: &Claim) {
     let mut cmd = redis::cmd("UNLINK");
     cmd.arg(&claim.key);
     for index in 0..chunks(claim).min(NAMES_MAX) {
@@ -212,7 +212,7 @@ fn chunks(claim: &Claim) -> u64 {
 }
 
 /// Offset and length of a chunk.
-fn place(claim: &Claim, index: u64) -> (u64, usize) {
+fn chunk_range(claim: &Claim, index: u64) -> (u64, usize) {
     let offset = index * u64::from(CHUNK_LEN);
     let len = u64::from(CHUNK_LEN).min(claim.length - offset);
     (offset, usize::try_from(len).expect("a chunk fits into memory"))

@@ -1,9 +1,11 @@
-//! The barrier of a fan-in: parts that wait for the others of their group. Pure: no I/O, no clock.
+//! The barrier of a fan-in: parts that wait for the other parts of their group. Runs in sandbox init. Pure: no I/O, no
+//! clock.
 //!
-//! A group is what arrived of one run of a workflow under one join key. It leaves as a whole: complete, or when
-//! its time is over. A part leaves alone when its caller goes away or has waited long enough; a group without
-//! parts is none. Invariants: no group here is complete or empty, and what they hold together is within
-//! [`Bounds`].
+//! A group consists of the parts that arrived for one run of a workflow under one join key. It leaves as a whole, when
+//! it is complete or when its timeout has passed. A single part leaves when its caller has gone or its deadline has
+//! passed.
+//!
+//! Invariants: no group in the barrier is complete or empty, and all parts together are within [`BarrierLimits`].
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,6 +13,8 @@ use std::time::Duration;
 
 use cwasi_abi::{JOIN_KEY_MAX, PARTS_MAX};
 
+use crate::modes::causes::{InvalidPart, PartsFull};
+use crate::sys::clock::Deadline;
 use crate::wire::control::FanIn;
 use crate::wire::ids::{CallId, RunId};
 
@@ -19,11 +23,10 @@ mod tests;
 
 /// Most missing parts that a message lists by number.
 const LISTED_MAX: usize = 16;
-const MS: u64 = 1_000_000;
 
 /// What may wait in one barrier.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct BarrierLimits {
     /// Groups.
     pub groups: usize,
     /// Parts of all groups.
@@ -36,26 +39,26 @@ pub struct Bounds {
 
 /// Which group a part belongs to, as its caller says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Join {
+pub struct JoinRequest {
     /// The run of the workflow.
     pub run: RunId,
     /// What the parts have in common.
     pub key: String,
     /// How many there are; 0 = the function's annotation says.
     pub parts: u32,
-    /// The place of this one, from 0.
+    /// The number of this part, from 0.
     pub part: u32,
 }
 
 /// A part that waits. `C` names the connection that it came over, `T` is its request.
 #[derive(Debug)]
-pub struct Part<C, T> {
+pub struct WaitingPart<C, T> {
     /// Where it came from.
     pub connection: C,
     /// Its call.
     pub id: CallId,
-    /// When its caller stops waiting, in `CLOCK_MONOTONIC` nanoseconds.
-    pub deadline: u64,
+    /// When its caller stops waiting.
+    pub deadline: Option<Deadline>,
     /// Bytes of its payload.
     pub len: u64,
     /// Descriptors that its payload holds.
@@ -66,30 +69,30 @@ pub struct Part<C, T> {
 
 /// Parts that leave together.
 #[derive(Debug)]
-pub struct Group<C, T> {
+pub struct PartGroup<C, T> {
     key: String,
     expected: u32,
     /// When it is no longer waited for.
-    until: u64,
-    parts: BTreeMap<u32, Part<C, T>>,
+    until: Deadline,
+    parts: BTreeMap<u32, WaitingPart<C, T>>,
 }
 
 /// Why a part does not wait here; the group that it names is as it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum RefusalReason {
     /// The call contradicts the function's annotation, the other parts, or itself.
-    Contradiction(String),
+    Invalid(InvalidPart),
     /// A bound is reached.
-    Full(String),
+    Full(PartsFull),
 }
 
 /// A part that cannot wait.
 #[derive(Debug)]
-pub struct Refused<C, T> {
+pub struct RefusedPart<C, T> {
     /// As it came.
-    pub part: Part<C, T>,
+    pub part: WaitingPart<C, T>,
     /// Why.
-    pub refusal: Refusal,
+    pub refusal: RefusalReason,
 }
 
 /// Groups that wait.
@@ -97,36 +100,36 @@ pub struct Refused<C, T> {
 pub struct Barrier<C, T> {
     function: String,
     fan_in: FanIn,
-    bounds: Bounds,
-    groups: BTreeMap<(RunId, String), Group<C, T>>,
-    held: Held,
+    bounds: BarrierLimits,
+    groups: BTreeMap<(RunId, String), PartGroup<C, T>>,
+    held: BarrierUsage,
     /// No group and no part has waited long enough before this: what init asks about at each of its turns.
-    earliest: u64,
+    earliest: Option<Deadline>,
 }
 
 /// What all groups hold together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Held {
+struct BarrierUsage {
     parts: usize,
     bytes: u64,
     descriptors: usize,
 }
 
-impl Held {
-    fn add<C, T>(&mut self, part: &Part<C, T>) {
+impl BarrierUsage {
+    fn add<C, T>(&mut self, part: &WaitingPart<C, T>) {
         self.parts += 1;
         self.bytes = self.bytes.saturating_add(part.len);
         self.descriptors += part.descriptors;
     }
 
-    fn remove<C, T>(&mut self, part: &Part<C, T>) {
+    fn remove<C, T>(&mut self, part: &WaitingPart<C, T>) {
         self.parts -= 1;
         self.bytes = self.bytes.saturating_sub(part.len);
         self.descriptors -= part.descriptors;
     }
 }
 
-impl<C, T> Group<C, T> {
+impl<C, T> PartGroup<C, T> {
     /// How many parts make it complete.
     #[must_use]
     pub const fn expected(&self) -> u32 {
@@ -135,7 +138,7 @@ impl<C, T> Group<C, T> {
 
     /// Its parts by number.
     #[must_use]
-    pub fn into_parts(self) -> BTreeMap<u32, Part<C, T>> {
+    pub fn into_parts(self) -> BTreeMap<u32, WaitingPart<C, T>> {
         self.parts
     }
 
@@ -143,7 +146,7 @@ impl<C, T> Group<C, T> {
         u32::try_from(self.parts.len()) == Ok(self.expected)
     }
 
-    /// For people: how much of it is here, when it arrived, and what is missing.
+    /// For people: the number of present parts, the time, and the missing parts.
     #[must_use]
     pub fn describe(&self, when: &str) -> String {
         let (here, expected, key) = (self.parts.len(), self.expected, &self.key);
@@ -164,112 +167,104 @@ impl<C, T> Group<C, T> {
 impl<C: PartialEq, T> Barrier<C, T> {
     /// A barrier of `function` without groups.
     #[must_use]
-    pub const fn new(function: String, fan_in: FanIn, bounds: Bounds) -> Self {
-        let held = Held { parts: 0, bytes: 0, descriptors: 0 };
-        Self { function, fan_in, bounds, groups: BTreeMap::new(), held, earliest: u64::MAX }
+    pub const fn new(function: String, fan_in: FanIn, bounds: BarrierLimits) -> Self {
+        let held = BarrierUsage { parts: 0, bytes: 0, descriptors: 0 };
+        Self { function, fan_in, bounds, groups: BTreeMap::new(), held, earliest: None }
     }
 
     /// Lets a part wait; the group when it is complete with it.
     ///
-    /// The same call again (an attempt whose end its caller did not see) takes its own earlier place.
+    /// The same call again (an attempt whose end its caller did not see) replaces the earlier one.
     ///
     /// # Errors
     /// Gives the part back when it cannot wait here.
-    pub fn place(
+    pub fn add_part(
         &mut self,
-        join: Join,
-        part: Part<C, T>,
+        join: JoinRequest,
+        part: WaitingPart<C, T>,
         now: u64,
-    ) -> Result<Option<Group<C, T>>, Refused<C, T>> {
+    ) -> Result<Option<PartGroup<C, T>>, RefusedPart<C, T>> {
         let expected = match self.check(&join, &part) {
             Ok(expected) => expected,
-            Err(refusal) => return Err(Refused { part, refusal }),
+            Err(refusal) => return Err(RefusedPart { part, refusal }),
         };
-        let Join { run, key, part: number, .. } = join;
-        let wait = self.fan_in.timeout_ms.saturating_mul(MS);
-        let fresh = Group {
+        let JoinRequest { run, key, part: number, .. } = join;
+        let wait = Duration::from_millis(self.fan_in.timeout_ms);
+        let fresh = PartGroup {
             key: key.clone(),
             expected,
-            until: now.saturating_add(wait),
+            until: Deadline::at_ns(now).plus(wait),
             parts: BTreeMap::new(),
         };
-        let place = (run, key);
-        let group = self.groups.entry(place.clone()).or_insert(fresh);
-        self.earliest = self.earliest.min(part.deadline).min(group.until);
+        let group_key = (run, key);
+        let group = self.groups.entry(group_key.clone()).or_insert(fresh);
+        self.earliest =
+            [self.earliest, part.deadline, Some(group.until)].into_iter().flatten().min();
         self.held.add(&part);
         if let Some(earlier) = group.parts.insert(number, part) {
             self.held.remove(&earlier);
         }
-        Ok(if group.is_complete() { self.take(&place) } else { None })
+        Ok(if group.is_complete() { self.take(&group_key) } else { None })
     }
 
     /// How many parts the group has, if `part` can be one of them.
-    fn check(&self, join: &Join, part: &Part<C, T>) -> Result<u32, Refusal> {
-        let (key, number, function) = (&join.key, join.part, &self.function);
-        let wrong = |text: String| Err(Refusal::Contradiction(text));
+    fn check(&self, join: &JoinRequest, part: &WaitingPart<C, T>) -> Result<u32, RefusalReason> {
+        let (key, number) = (&join.key, join.part);
+        let wrong = |part: InvalidPart| Err(RefusalReason::Invalid(part));
         if !(1..=JOIN_KEY_MAX).contains(&key.len()) {
-            return wrong(format!("a join key has 1 to {JOIN_KEY_MAX} bytes, not {}", key.len()));
+            return wrong(InvalidPart::KeyLength { length: key.len() });
         }
+        let function = || self.function.clone();
         let expected = match (self.fan_in.parts, join.parts) {
-            (0, 0) => {
-                return wrong(format!(
-                    "{function} has cwasi.fan-in=caller: each call says how many parts there are"
-                ));
-            }
+            (0, 0) => return wrong(InvalidPart::NoNumber { function: function() }),
             (0, said) | (said, 0) => said,
             (annotated, said) if annotated == said => said,
             (annotated, said) => {
-                return wrong(format!(
-                    "the call says {said} parts, {function} has cwasi.fan-in={annotated}"
-                ));
+                return wrong(InvalidPart::Annotation { function: function(), said, annotated });
             }
         };
         if expected > PARTS_MAX {
-            return wrong(format!("{expected} parts; a group has {PARTS_MAX} at most"));
+            return wrong(InvalidPart::TooMany { expected });
         }
         if number >= expected {
-            return wrong(format!("part {number} of {expected}: parts are numbered from 0"));
+            return wrong(InvalidPart::Number { number, expected });
         }
         let group = self.groups.get(&(join.run, key.clone()));
         if let Some(group) = group {
             if group.expected != expected {
-                let known = group.expected;
-                return wrong(format!(
-                    "the call says {expected} parts, an earlier one of `{key}` said {known}"
-                ));
+                let (key, known) = (key.clone(), group.expected);
+                return wrong(InvalidPart::OtherNumber { key, expected, known });
             }
             match group.parts.get(&number) {
                 Some(earlier) if earlier.id == part.id => return Ok(expected),
-                Some(_) => return wrong(format!("part {number} of `{key}` is here already")),
+                Some(_) => return wrong(InvalidPart::Here { key: key.clone(), number }),
                 None => {}
             }
         }
-        self.check_room(group.is_none(), part).map_err(Refusal::Full).map(|()| expected)
+        self.check_room(group.is_none(), part).map_err(RefusalReason::Full).map(|()| expected)
     }
 
-    fn check_room(&self, new_group: bool, part: &Part<C, T>) -> Result<(), String> {
-        let Bounds { groups, parts, bytes, descriptors } = self.bounds;
-        let function = &self.function;
+    fn check_room(&self, new_group: bool, part: &WaitingPart<C, T>) -> Result<(), PartsFull> {
+        let BarrierLimits { groups, parts, bytes, descriptors } = self.bounds;
+        let function = self.function.clone();
         if new_group && self.groups.len() >= groups {
-            return Err(format!("{groups} groups wait for parts at {function} already"));
+            return Err(PartsFull::Groups { function, limit: groups });
         }
         if self.held.parts >= parts {
-            return Err(format!("{parts} parts wait for others at {function} already"));
+            return Err(PartsFull::Parts { function, limit: parts });
         }
         if self.held.bytes.saturating_add(part.len) > bytes {
-            return Err(format!("the parts that wait at {function} have {bytes} bytes at most"));
+            return Err(PartsFull::Bytes { function, limit: bytes });
         }
         if self.held.descriptors + part.descriptors > descriptors {
-            return Err(format!(
-                "large parts that wait at {function} hold {descriptors} descriptors at most: raise the container's RLIMIT_NOFILE"
-            ));
+            return Err(PartsFull::Descriptors { function, limit: descriptors });
         }
         Ok(())
     }
 
     /// Takes out a group.
-    fn take(&mut self, place: &(RunId, String)) -> Option<Group<C, T>> {
-        let group = self.groups.remove(place)?;
+    fn take(&mut self, group_key: &(RunId, String)) -> Option<PartGroup<C, T>> {
+        let group = self.groups.remove(group_key)?;
         group.parts.values().for_each(|part| self.held.remove(part));
         Some(group)
     }
@@ -289,14 +284,14 @@ impl<C: PartialEq, T> Barrier<C, T> {
         });
     }
 
-    /// Takes out a group whose time is over, with a text that says what is missing.
-    pub fn pop_over(&mut self, now: u64) -> Option<(Group<C, T>, String)> {
-        if now < self.earliest {
+    /// Takes out a group whose timeout has passed, with a text that lists the missing parts.
+    pub fn pop_over(&mut self, now: u64) -> Option<(PartGroup<C, T>, String)> {
+        if !self.is_due(now) {
             return None;
         }
-        let (place, _) = self.groups.iter().find(|(_, group)| group.until <= now)?;
-        let place = place.clone();
-        let group = self.take(&place)?;
+        let (group_key, _) = self.groups.iter().find(|(_, group)| group.until.has_passed(now))?;
+        let group_key = group_key.clone();
+        let group = self.take(&group_key)?;
         let waited = humantime::format_duration(Duration::from_millis(self.fan_in.timeout_ms));
         let text = group.describe(&format!("in {waited}"));
         Some((group, text))
@@ -304,46 +299,53 @@ impl<C: PartialEq, T> Barrier<C, T> {
 
     /// Takes out a part whose caller has waited long enough, with a text that says what its group lacked. To be asked
     /// after [`Self::pop_over`], until there is none.
-    pub fn pop_given_up(&mut self, now: u64) -> Option<(Part<C, T>, String)> {
-        if now < self.earliest {
+    pub fn pop_given_up(&mut self, now: u64) -> Option<(WaitingPart<C, T>, String)> {
+        if !self.is_due(now) {
             return None;
         }
-        let late = self.groups.iter().find_map(|(place, group)| {
-            let late = group.parts.iter().find(|(_, part)| part.deadline <= now);
-            late.map(|(number, _)| (place.clone(), *number))
+        let late = self.groups.iter().find_map(|(group_key, group)| {
+            let late = group
+                .parts
+                .iter()
+                .find(|(_, part)| part.deadline.is_some_and(|deadline| deadline.has_passed(now)));
+            late.map(|(number, _)| (group_key.clone(), *number))
         });
-        let Some((place, number)) = late else {
-            self.earliest = self.first_deadline().unwrap_or(u64::MAX);
+        let Some((group_key, number)) = late else {
+            self.earliest = self.first_deadline();
             return None;
         };
-        let group = self.groups.get_mut(&place)?;
+        let group = self.groups.get_mut(&group_key)?;
         let text = group.describe("before the caller's deadline");
         let part = group.parts.remove(&number)?;
         if group.parts.is_empty() {
-            self.groups.remove(&place);
+            self.groups.remove(&group_key);
         }
         self.held.remove(&part);
         Some((part, text))
     }
 
-    fn first_deadline(&self) -> Option<u64> {
-        let first = |group: &Group<C, T>| {
-            group.parts.values().map(|part| part.deadline).fold(group.until, u64::min)
+    fn is_due(&self, now: u64) -> bool {
+        self.earliest.is_some_and(|earliest| earliest.has_passed(now))
+    }
+
+    fn first_deadline(&self) -> Option<Deadline> {
+        let first = |group: &PartGroup<C, T>| {
+            group.parts.values().filter_map(|part| part.deadline).fold(group.until, Deadline::min)
         };
         self.groups.values().map(first).min()
     }
 
     /// Takes out everything.
-    pub fn drain(&mut self) -> Vec<Part<C, T>> {
-        self.held = Held::default();
+    pub fn drain(&mut self) -> Vec<WaitingPart<C, T>> {
+        self.held = BarrierUsage::default();
         let groups = std::mem::take(&mut self.groups);
         groups.into_values().flat_map(|group| group.parts.into_values()).collect()
     }
 
     /// When to ask again for groups and parts that have waited long enough.
     #[must_use]
-    pub fn next_deadline(&self) -> Option<u64> {
-        (!self.is_empty()).then_some(self.earliest)
+    pub fn next_deadline(&self) -> Option<Deadline> {
+        self.earliest.filter(|_| !self.is_empty())
     }
 
     /// True when nothing waits.

@@ -1,48 +1,53 @@
+//! Tests of the barrier, as properties and by example.
+
 use proptest::prelude::*;
 
 use super::*;
 use crate::wire::control::Partial;
 
 const TIMEOUT_MS: u64 = 30_000;
+const MS: u64 = 1_000_000;
 const NEVER: u64 = u64::MAX;
-const ROOM: Bounds = Bounds { groups: 100, parts: 1000, bytes: 1000, descriptors: 1000 };
+const ROOM: BarrierLimits =
+    BarrierLimits { groups: 100, parts: 1000, bytes: 1000, descriptors: 1000 };
 
-fn barrier(parts: u32, bounds: Bounds) -> Barrier<u8, u32> {
+fn barrier(parts: u32, bounds: BarrierLimits) -> Barrier<u8, u32> {
     let fan_in = FanIn { parts, timeout_ms: TIMEOUT_MS, partial: Partial::Fail };
     Barrier::new("merge".into(), fan_in, bounds)
 }
 
-fn join(key: &str, parts: u32, part: u32) -> Join {
-    Join { run: RunId([7; 16]), key: key.into(), parts, part }
+fn join(key: &str, parts: u32, part: u32) -> JoinRequest {
+    JoinRequest { run: RunId([7; 16]), key: key.into(), parts, part }
 }
 
 /// A part of 10 bytes in one descriptor, whose call is `number`.
-fn part(connection: u8, number: u32, deadline: u64) -> Part<u8, u32> {
+fn part(connection: u8, number: u32, deadline: u64) -> WaitingPart<u8, u32> {
     let mut id = [0; 16];
     id[..4].copy_from_slice(&number.to_le_bytes());
-    Part { connection, id: CallId(id), deadline, len: 10, descriptors: 1, item: number }
+    let deadline = Some(Deadline::at_ns(deadline));
+    WaitingPart { connection, id: CallId(id), deadline, len: 10, descriptors: 1, item: number }
 }
 
-fn numbers(group: Group<u8, u32>) -> Vec<(u32, u32)> {
+fn numbers(group: PartGroup<u8, u32>) -> Vec<(u32, u32)> {
     group.into_parts().into_iter().map(|(number, part)| (number, part.item)).collect()
 }
 
-fn refused(outcome: Result<Option<Group<u8, u32>>, Refused<u8, u32>>) -> String {
+fn refused(outcome: Result<Option<PartGroup<u8, u32>>, RefusedPart<u8, u32>>) -> String {
     match outcome.unwrap_err().refusal {
-        Refusal::Contradiction(text) => text,
-        Refusal::Full(text) => format!("full: {text}"),
+        RefusalReason::Invalid(part) => part.to_string(),
+        RefusalReason::Full(full) => format!("full: {full}"),
     }
 }
 
 #[test]
 fn a_group_leaves_when_its_last_part_comes_in_order_of_numbers() {
     let mut barrier = barrier(3, ROOM);
-    assert!(barrier.place(join("a", 0, 2), part(1, 12, NEVER), 0).unwrap().is_none());
-    assert!(barrier.place(join("b", 3, 0), part(1, 20, NEVER), 0).unwrap().is_none());
-    assert!(barrier.place(join("a", 3, 0), part(2, 10, NEVER), 0).unwrap().is_none());
-    let other_run = Join { run: RunId([8; 16]), ..join("a", 0, 1) };
-    assert!(barrier.place(other_run, part(2, 31, NEVER), 0).unwrap().is_none());
-    let group = barrier.place(join("a", 0, 1), part(3, 11, NEVER), 0).unwrap().unwrap();
+    assert!(barrier.add_part(join("a", 0, 2), part(1, 12, NEVER), 0).unwrap().is_none());
+    assert!(barrier.add_part(join("b", 3, 0), part(1, 20, NEVER), 0).unwrap().is_none());
+    assert!(barrier.add_part(join("a", 3, 0), part(2, 10, NEVER), 0).unwrap().is_none());
+    let other_run = JoinRequest { run: RunId([8; 16]), ..join("a", 0, 1) };
+    assert!(barrier.add_part(other_run, part(2, 31, NEVER), 0).unwrap().is_none());
+    let group = barrier.add_part(join("a", 0, 1), part(3, 11, NEVER), 0).unwrap().unwrap();
     assert_eq!(group.expected(), 3);
     assert_eq!(numbers(group), [(0, 10), (1, 11), (2, 12)]);
     let left: Vec<_> = barrier.drain().into_iter().map(|part| part.item).collect();
@@ -53,7 +58,7 @@ fn a_group_leaves_when_its_last_part_comes_in_order_of_numbers() {
 #[test]
 fn a_single_part_can_be_all_when_its_caller_says_so() {
     let mut barrier = barrier(0, ROOM);
-    let group = barrier.place(join("a", 1, 0), part(1, 5, NEVER), 0).unwrap().unwrap();
+    let group = barrier.add_part(join("a", 1, 0), part(1, 5, NEVER), 0).unwrap().unwrap();
     assert_eq!(numbers(group), [(0, 5)]);
     assert!(barrier.is_empty());
 }
@@ -61,7 +66,7 @@ fn a_single_part_can_be_all_when_its_caller_says_so() {
 #[test]
 fn contradictions_are_their_callers_error_and_the_group_goes_on() {
     let mut fixed = barrier(2, ROOM);
-    fixed.place(join("a", 0, 0), part(1, 1, NEVER), 0).unwrap();
+    fixed.add_part(join("a", 0, 0), part(1, 1, NEVER), 0).unwrap();
     let long = "k".repeat(JOIN_KEY_MAX + 1);
     for (wrong, text) in [
         (join("a", 3, 1), "the call says 3 parts, merge has cwasi.fan-in=2"),
@@ -70,42 +75,42 @@ fn contradictions_are_their_callers_error_and_the_group_goes_on() {
         (join("", 0, 0), "a join key has 1 to 255 bytes, not 0"),
         (join(&long, 0, 0), "a join key has 1 to 255 bytes, not 256"),
     ] {
-        assert_eq!(refused(fixed.place(wrong, part(1, 9, NEVER), 0)), text);
+        assert_eq!(refused(fixed.add_part(wrong, part(1, 9, NEVER), 0)), text);
     }
-    let group = fixed.place(join("a", 0, 1), part(1, 2, NEVER), 0).unwrap().unwrap();
+    let group = fixed.add_part(join("a", 0, 1), part(1, 2, NEVER), 0).unwrap().unwrap();
     assert_eq!(numbers(group), [(0, 1), (1, 2)]);
 
     let mut said = barrier(0, ROOM);
-    said.place(join("a", 2, 0), part(1, 1, NEVER), 0).unwrap();
+    said.add_part(join("a", 2, 0), part(1, 1, NEVER), 0).unwrap();
     for (wrong, text) in [
         (join("a", 0, 1), "merge has cwasi.fan-in=caller: each call says how many parts there are"),
         (join("a", 3, 1), "the call says 3 parts, an earlier one of `a` said 2"),
         (join("b", 1025, 1), "1025 parts; a group has 1024 at most"),
     ] {
-        assert_eq!(refused(said.place(wrong, part(1, 9, NEVER), 0)), text);
+        assert_eq!(refused(said.add_part(wrong, part(1, 9, NEVER), 0)), text);
     }
 }
 
 #[test]
 fn the_same_call_again_takes_its_own_place() {
     let mut barrier = barrier(2, ROOM);
-    barrier.place(join("a", 0, 0), part(1, 1, NEVER), 0).unwrap();
-    assert!(barrier.place(join("a", 0, 0), part(2, 1, NEVER), 0).unwrap().is_none());
+    barrier.add_part(join("a", 0, 0), part(1, 1, NEVER), 0).unwrap();
+    assert!(barrier.add_part(join("a", 0, 0), part(2, 1, NEVER), 0).unwrap().is_none());
     barrier.forget(&1);
-    let group = barrier.place(join("a", 0, 1), part(3, 2, NEVER), 0).unwrap().unwrap();
+    let group = barrier.add_part(join("a", 0, 1), part(3, 2, NEVER), 0).unwrap().unwrap();
     let connections: Vec<_> =
         group.into_parts().into_values().map(|part| part.connection).collect();
     assert_eq!(connections, [2, 3]);
-    assert_eq!(barrier.held, Held::default());
+    assert_eq!(barrier.held, BarrierUsage::default());
 }
 
 #[test]
 fn a_group_is_over_after_its_time_and_says_what_is_missing() {
     let mut barrier = barrier(3, ROOM);
-    barrier.place(join("frame-7", 0, 0), part(1, 1, NEVER), 5).unwrap();
-    barrier.place(join("frame-7", 0, 2), part(1, 2, NEVER), 1000).unwrap();
+    barrier.add_part(join("frame-7", 0, 0), part(1, 1, NEVER), 5).unwrap();
+    barrier.add_part(join("frame-7", 0, 2), part(1, 2, NEVER), 1000).unwrap();
     let end = 5 + TIMEOUT_MS * MS;
-    assert_eq!(barrier.next_deadline(), Some(end));
+    assert_eq!(barrier.next_deadline(), Some(Deadline::at_ns(end)));
     assert!(barrier.pop_over(end - 1).is_none() && barrier.pop_given_up(end - 1).is_none());
     let (group, text) = barrier.pop_over(end).unwrap();
     assert_eq!(text, "2 of 3 parts of `frame-7` arrived in 30s; missing: 1");
@@ -116,7 +121,7 @@ fn a_group_is_over_after_its_time_and_says_what_is_missing() {
 #[test]
 fn long_lists_of_missing_parts_are_cut() {
     let mut barrier = barrier(1000, ROOM);
-    barrier.place(join("a", 0, 3), part(1, 1, NEVER), 0).unwrap();
+    barrier.add_part(join("a", 0, 3), part(1, 1, NEVER), 0).unwrap();
     let text = barrier.pop_over(NEVER).unwrap().1;
     assert!(text.contains("missing: 0, 1, 2, 4, 5"), "{text}");
     assert!(text.ends_with("16 and 983 more"), "{text}");
@@ -125,9 +130,9 @@ fn long_lists_of_missing_parts_are_cut() {
 #[test]
 fn parts_whose_callers_gave_up_or_died_leave_alone() {
     let mut barrier = barrier(3, ROOM);
-    barrier.place(join("a", 0, 0), part(1, 1, 50), 0).unwrap();
-    barrier.place(join("a", 0, 1), part(2, 2, NEVER), 0).unwrap();
-    assert_eq!(barrier.next_deadline(), Some(50));
+    barrier.add_part(join("a", 0, 0), part(1, 1, 50), 0).unwrap();
+    barrier.add_part(join("a", 0, 1), part(2, 2, NEVER), 0).unwrap();
+    assert_eq!(barrier.next_deadline(), Some(Deadline::at_ns(50)));
     assert!(barrier.pop_given_up(49).is_none());
     let (gone, text) = barrier.pop_given_up(50).unwrap();
     assert_eq!(
@@ -135,31 +140,31 @@ fn parts_whose_callers_gave_up_or_died_leave_alone() {
         (1, true),
         "{text}"
     );
-    barrier.place(join("a", 0, 0), part(1, 3, NEVER), 0).unwrap();
+    barrier.add_part(join("a", 0, 0), part(1, 3, NEVER), 0).unwrap();
     barrier.forget(&2);
     assert!(!barrier.is_empty());
     barrier.forget(&1);
     assert!(barrier.is_empty(), "a group without parts is none");
-    assert_eq!(barrier.held, Held::default());
+    assert_eq!(barrier.held, BarrierUsage::default());
 }
 
 #[test]
 fn each_bound_refuses_at_once_and_costs_no_other_part() {
     let cases = [
-        (Bounds { groups: 2, ..ROOM }, "full: 2 groups"),
-        (Bounds { parts: 2, ..ROOM }, "full: 2 parts"),
-        (Bounds { bytes: 29, ..ROOM }, "29 bytes"),
-        (Bounds { descriptors: 2, ..ROOM }, "RLIMIT_NOFILE"),
+        (BarrierLimits { groups: 2, ..ROOM }, "full: 2 groups"),
+        (BarrierLimits { parts: 2, ..ROOM }, "full: 2 parts"),
+        (BarrierLimits { bytes: 29, ..ROOM }, "29 bytes"),
+        (BarrierLimits { descriptors: 2, ..ROOM }, "RLIMIT_NOFILE"),
     ];
     for (bounds, text) in cases {
         let mut barrier = barrier(2, bounds);
-        barrier.place(join("a", 0, 0), part(1, 1, NEVER), 0).unwrap();
-        barrier.place(join("b", 0, 0), part(1, 2, NEVER), 0).unwrap();
-        let said = refused(barrier.place(join("c", 0, 0), part(1, 3, NEVER), 0));
+        barrier.add_part(join("a", 0, 0), part(1, 1, NEVER), 0).unwrap();
+        barrier.add_part(join("b", 0, 0), part(1, 2, NEVER), 0).unwrap();
+        let said = refused(barrier.add_part(join("c", 0, 0), part(1, 3, NEVER), 0));
         assert!(said.contains(text), "{said}");
         barrier.forget(&9);
         assert_eq!(barrier.drain().len(), 2);
-        assert!(barrier.place(join("c", 0, 0), part(1, 3, NEVER), 0).unwrap().is_none());
+        assert!(barrier.add_part(join("c", 0, 0), part(1, 3, NEVER), 0).unwrap().is_none());
     }
 }
 
@@ -190,7 +195,7 @@ struct Ledger {
 }
 
 /// Which parts wait.
-fn waiting(barrier: &Barrier<u8, u32>) -> Vec<&Part<u8, u32>> {
+fn waiting(barrier: &Barrier<u8, u32>) -> Vec<&WaitingPart<u8, u32>> {
     barrier.groups.values().flat_map(|group| group.parts.values()).collect()
 }
 
@@ -198,8 +203,8 @@ fn items(barrier: &Barrier<u8, u32>) -> Vec<u32> {
     waiting(barrier).iter().map(|part| part.item).collect()
 }
 
-fn recount(barrier: &Barrier<u8, u32>) -> Held {
-    let mut held = Held::default();
+fn recount(barrier: &Barrier<u8, u32>) -> BarrierUsage {
+    let mut held = BarrierUsage::default();
     waiting(barrier).iter().for_each(|part| held.add(part));
     held
 }
@@ -210,7 +215,7 @@ proptest! {
         annotated in prop_oneof![Just(0_u32), 2..5_u32],
         steps in prop::collection::vec(step(), 0..120),
     ) {
-        let bounds = Bounds { groups: 3, parts: 7, bytes: 60, descriptors: 6 };
+        let bounds = BarrierLimits { groups: 3, parts: 7, bytes: 60, descriptors: 6 };
         let mut barrier = barrier(annotated, bounds);
         let (mut ledger, mut now) = (Ledger::default(), 1);
         for step in steps {
@@ -222,7 +227,7 @@ proptest! {
                     ledger.came += 1;
                     let before = items(&barrier);
                     let mut left = Vec::new();
-                    match barrier.place(join(&key.to_string(), parts, number), new, now) {
+                    match barrier.add_part(join(&key.to_string(), parts, number), new, now) {
                         Ok(Some(group)) => {
                             prop_assert!(group.is_complete());
                             prop_assert!(annotated == 0 || annotated == group.expected());
@@ -250,11 +255,11 @@ proptest! {
                     while let Some((part, _)) = barrier.pop_given_up(now) {
                         ledger.left.push(part.item);
                     }
-                    prop_assert!(barrier.next_deadline().is_none_or(|next| next > now));
+                    prop_assert!(barrier.next_deadline().is_none_or(|next| !next.has_passed(now)));
                 }
             }
             prop_assert_eq!(barrier.held, recount(&barrier));
-            prop_assert!(barrier.first_deadline().is_none_or(|first| barrier.earliest <= first));
+            prop_assert!(barrier.first_deadline().is_none_or(|first| barrier.is_due(first.as_ns())));
             prop_assert!(barrier.groups.values().all(|g| !g.parts.is_empty() && !g.is_complete()));
             prop_assert!(barrier.groups.len() <= bounds.groups && barrier.held.parts <= bounds.parts);
             prop_assert!(barrier.held.bytes <= bounds.bytes && barrier.held.descriptors <= bounds.descriptors);
@@ -262,6 +267,6 @@ proptest! {
         ledger.left.extend(barrier.drain().into_iter().map(|part| part.item));
         ledger.left.sort_unstable();
         prop_assert_eq!(ledger.left, (0..ledger.came).collect::<Vec<_>>());
-        prop_assert_eq!(barrier.held, Held::default());
+        prop_assert_eq!(barrier.held, BarrierUsage::default());
     }
 }

@@ -1,13 +1,15 @@
-//! Parts of groups at the receiver: each waits in the barrier, and the group is one piece of work.
+//! Fan-in in sandbox init: a part waits in the barrier, and a complete group becomes one piece of work.
 
 use nix::sys::resource::{Resource, getrlimit};
 
-use crate::modes::local::Incoming;
-use crate::modes::local::receiver::ConnectionId;
+use crate::modes::causes::Invalid;
+use crate::modes::local::{ConnectionId, IncomingRequest};
 use crate::modes::{CallError, Overload, Payload};
-use crate::sandbox::init::barrier::{Barrier, Bounds, Group, Join, Part, Refusal, Refused};
-use crate::sandbox::init::work::{Parts, Reply, Work};
-use crate::sandbox::terms;
+use crate::sandbox::init::barrier::{
+    Barrier, BarrierLimits, JoinRequest, PartGroup, RefusalReason, RefusedPart, WaitingPart,
+};
+use crate::sandbox::init::work::{GroupedCalls, ReplyTarget, Work};
+use crate::sandbox::request_limits;
 use crate::vm::Module;
 use crate::wire::control::{FunctionLaunch, Partial};
 
@@ -20,12 +22,11 @@ pub const WAITING_PARTS_MAX: usize = 4096;
 /// Bytes of parts that may wait in one instance: what one linear memory can hold.
 pub const WAITING_BYTES_MAX: u64 = 4 << 30;
 
-/// Deadline of a caller that waits for ever.
-const NEVER: u64 = u64::MAX;
-
 /// The barrier of a function that has one.
-pub(super) fn barrier(launch: &FunctionLaunch) -> Option<Barrier<ConnectionId, Box<Incoming>>> {
-    let bounds = Bounds {
+pub(super) fn barrier(
+    launch: &FunctionLaunch,
+) -> Option<Barrier<ConnectionId, Box<IncomingRequest>>> {
+    let bounds = BarrierLimits {
         groups: GROUPS_MAX,
         parts: WAITING_PARTS_MAX,
         bytes: WAITING_BYTES_MAX,
@@ -41,47 +42,44 @@ pub(super) fn descriptors_max() -> usize {
 }
 
 impl<M: Module> Secondary<'_, M> {
-    /// Lets a part wait for the others of its group, which goes on when this was the last one.
-    pub(super) fn take_part(&mut self, incoming: Box<Incoming>, now: u64) {
+    /// Adds a part to its group. The last part completes the group, which is then queued as work.
+    pub(super) fn take_part(&mut self, incoming: Box<IncomingRequest>, now: u64) {
         let function = &self.sandbox.launch.identity.function;
-        let invalid = |message: String| CallError::Invalid { message };
         let Some(barrier) = &mut self.barrier else {
-            let error = terms::takes_no_parts(&self.sandbox.launch);
-            return self.outbox.tell(&Reply::to(&incoming), &error);
+            let error = request_limits::takes_no_parts(&self.sandbox.launch);
+            return self.send_queue.send_error(&ReplyTarget::to(&incoming), &error);
         };
         let Some(join) = join(&incoming) else {
-            let message = format!(
-                "{function} has cwasi.fan-in: call it with a join key, as one part of a group"
-            );
-            return self.outbox.tell(&Reply::to(&incoming), &invalid(message));
+            let error = Invalid::NoJoinKey { function: function.clone() }.into();
+            return self.send_queue.send_error(&ReplyTarget::to(&incoming), &error);
         };
-        match barrier.place(join, part(incoming, now), now) {
+        match barrier.add_part(join, part(incoming, now), now) {
             Ok(None) => {}
             Ok(Some(group)) => self.handle_group(group, now),
-            Err(Refused { part, refusal }) => {
+            Err(RefusedPart { part, refusal }) => {
                 let error = match refusal {
-                    Refusal::Contradiction(message) => invalid(message),
-                    Refusal::Full(message) => Overload::Said(message).into(),
+                    RefusalReason::Invalid(part) => Invalid::from(part).into(),
+                    RefusalReason::Full(full) => Overload::from(full).into(),
                 };
-                self.outbox.tell(&Reply::to(&part.item), &error);
+                self.send_queue.send_error(&ReplyTarget::to(&part.item), &error);
             }
         }
     }
 
-    /// One piece of work from now on. It may take as long as the most patient caller waits.
-    fn handle_group(&mut self, group: Group<ConnectionId, Box<Incoming>>, now: u64) {
+    /// Queues a group as one piece of work, with the latest deadline of its callers.
+    fn handle_group(&mut self, group: PartGroup<ConnectionId, Box<IncomingRequest>>, now: u64) {
         let expected = group.expected();
         let parts = group.into_parts();
-        let patience = parts.values().map(|part| part.deadline).max();
+        let patience = parts.values().map(|part| part.deadline);
+        let patience = patience.reduce(|one, other| Some(one?.max(other?))).flatten();
         let calls = parts.into_iter().map(|(number, part)| (number, part.item)).collect();
-        if let Some(parts) = Parts::of(expected, calls) {
-            let patience = patience.filter(|at| *at < NEVER);
-            let deadline = terms::deadline(&self.sandbox.launch, patience, now);
+        if let Some(parts) = GroupedCalls::of(expected, calls) {
+            let deadline = request_limits::deadline(&self.sandbox.launch, patience, now);
             self.queue(Work::Group(parts), deadline);
         }
     }
 
-    /// Ends groups whose time is over, and parts whose callers have waited long enough.
+    /// Ends groups whose timeout has passed, and parts whose callers' deadlines have passed.
     pub(super) fn expire_parts(&mut self, now: u64) {
         let Some(fan_in) = self.sandbox.launch.fan_in else { return };
         while let Some((group, text)) =
@@ -96,7 +94,7 @@ impl<M: Module> Secondary<'_, M> {
                     self.complain(&text);
                     for part in group.into_parts().into_values() {
                         let error = CallError::Late { message: text.clone() };
-                        self.outbox.tell(&Reply::to(&part.item), &error);
+                        self.send_queue.send_error(&ReplyTarget::to(&part.item), &error);
                     }
                 }
             }
@@ -104,32 +102,35 @@ impl<M: Module> Secondary<'_, M> {
         while let Some((part, message)) =
             self.barrier.as_mut().and_then(|barrier| barrier.pop_given_up(now))
         {
-            self.outbox.tell(&Reply::to(&part.item), &CallError::Late { message });
+            self.send_queue.send_error(&ReplyTarget::to(&part.item), &CallError::Late { message });
         }
     }
 
-    /// No further part comes: those that wait have not run, and can go elsewhere.
+    /// Refuses the waiting parts when the function ends. They have not run, so their callers can retry elsewhere.
     pub(super) fn refuse_parts(&mut self) {
         let waiting = self.barrier.as_mut().map(Barrier::drain).unwrap_or_default();
         for part in waiting {
             let ending = self.ending();
-            self.outbox.tell(&Reply::to(&part.item), &ending);
+            self.send_queue.send_error(&ReplyTarget::to(&part.item), &ending);
         }
     }
 }
 
-/// Which group a call says it is part of.
-fn join(incoming: &Incoming) -> Option<Join> {
+/// The group that a request names.
+fn join(incoming: &IncomingRequest) -> Option<JoinRequest> {
     let join = incoming.request.join.as_ref()?;
     let run = incoming.request.run_id()?;
-    Some(Join { run, key: join.key.clone(), parts: join.parts, part: join.part })
+    Some(JoinRequest { run, key: join.key.clone(), parts: join.parts, part: join.part })
 }
 
-fn part(incoming: Box<Incoming>, now: u64) -> Part<ConnectionId, Box<Incoming>> {
-    Part {
-        connection: incoming.connection,
+fn part(
+    incoming: Box<IncomingRequest>,
+    now: u64,
+) -> WaitingPart<ConnectionId, Box<IncomingRequest>> {
+    WaitingPart {
+        connection: incoming.connection.id,
         id: incoming.id,
-        deadline: terms::caller_deadline(&incoming.request, now).unwrap_or(NEVER),
+        deadline: request_limits::caller_deadline(&incoming.request, now),
         len: incoming.payload.len(),
         descriptors: match &incoming.payload {
             Payload::Inline(_) => 0,

@@ -1,13 +1,13 @@
-//! A secondary: lets its workers take requests from its callers, hands those that nobody is free for to the next
-//! free one, and answers for those that workers cannot answer.
+//! A secondary's sandbox init: the event loop. Shares callers' connections with workers, queues the requests for which
+//! no worker is free, and answers for workers that end or miss a deadline.
 //!
-//! - [`lookout`]: what workers do by themselves, and when init reads what they read.
-//! - [`ends`]: the errors that callers get from init.
-//! - [`fan_in`]: calls that are parts of a group wait for each other.
+//! - [`watchdog`]: supervises direct reads, and decides when init reads requests itself.
+//! - [`caller_errors`]: the errors with which init answers callers.
+//! - [`fan_in`]: calls that wait for the other parts of their group.
 
-mod ends;
+mod caller_errors;
 mod fan_in;
-mod lookout;
+mod watchdog;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,25 +16,27 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::Signal;
 
 use crate::modes::Payload;
-use crate::modes::local::outbox::Bounds;
-use crate::modes::local::receiver::{ConnectionId, Event};
-use crate::modes::local::{Incoming, Receiver};
+use crate::modes::causes::Break;
+use crate::modes::local::receiver::ConnectionEvent;
+use crate::modes::local::send_queue::SendLimits;
+use crate::modes::local::{ConnectionId, IncomingRequest, Receiver};
 use crate::sandbox::function_log::{full_stream, unread};
-use crate::sandbox::{stderr, terms};
-use crate::sys::clock::monotonic_ns;
+use crate::sandbox::inherited::Sandbox;
+use crate::sandbox::{request_limits, stderr};
+use crate::sys::clock::{Deadline, monotonic_ns};
 use crate::vm::Module;
 use crate::wire::control::{Entry, SandboxMessage};
 use crate::wire::envelope::Undelivered;
 
 use super::barrier::Barrier;
-use super::doing::{Doing, Lost};
-use super::pool::Pool;
-use super::queue::{self, Queue, Waiting};
+use super::in_flight::{LostWorker, WorkerActivity};
+use super::poll_timeout;
+use super::pool::WorkerPool;
+use super::queue::{self, Queue, QueueEntry};
 use super::signals::{Change, Signals, next_change};
-use super::work::{Outbox, Reply, Work};
-use super::{Sandbox, poll_timeout};
+use super::work::{ReplyTarget, SendQueue, Work};
 
-use self::lookout::Lookout;
+use self::watchdog::Watchdog;
 
 /// Longest time for requests in flight after a stop signal, in nanoseconds.
 const DRAIN_NS: u64 = 10_000_000_000;
@@ -45,20 +47,20 @@ const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 
 /// Why and until when a secondary finishes.
 #[derive(Clone, Copy, Debug)]
-struct Stop {
+struct Shutdown {
     code: i32,
     until: u64,
 }
 
-/// What one wait found ready.
+/// The sources that one poll found ready.
 #[derive(Default)]
-struct Readiness {
+struct ReadyEvents {
     workers: Vec<usize>,
-    /// Those that init alone reads, or that have ended.
+    /// Connections that only init reads, or that have ended.
     connections: Vec<ConnectionId>,
-    /// Those that workers read too.
+    /// Connections that workers read too.
     shared: Vec<ConnectionId>,
-    /// Callers that have room for answers, as the outbox numbers them.
+    /// Callers that have room for answers, by their numbers in the send queue.
     room: Vec<usize>,
     listener: bool,
     signals: bool,
@@ -70,17 +72,17 @@ pub struct Secondary<'a, M: Module> {
     signals: Signals,
     receiver: Receiver,
     /// Parts that wait for others; only where `cwasi.fan-in` is.
-    barrier: Option<Barrier<ConnectionId, Box<Incoming>>>,
+    barrier: Option<Barrier<ConnectionId, Box<IncomingRequest>>>,
     queue: Queue<Work>,
-    outbox: Outbox,
-    pool: Pool<&'a Sandbox<M>>,
-    /// Only where workers take requests themselves.
-    lookout: Option<Lookout>,
+    send_queue: SendQueue,
+    pool: WorkerPool<&'a Sandbox<M>>,
+    /// `None` for functions without direct reads.
+    watchdog: Option<Watchdog>,
     announced: bool,
     accepted: u64,
     last_request: u64,
     accept_after: u64,
-    stop: Option<Stop>,
+    stop: Option<Shutdown>,
 }
 
 impl<'a, M: Module> Secondary<'a, M> {
@@ -91,18 +93,22 @@ impl<'a, M: Module> Secondary<'a, M> {
     pub fn new(sandbox: &'a Sandbox<M>, listener: OwnedFd, signals: Signals) -> io::Result<Self> {
         let launch = &sandbox.launch;
         let workers = usize::try_from(launch.concurrency).unwrap_or(usize::MAX);
-        let places = usize::try_from(launch.queue).unwrap_or(usize::MAX);
-        // The queue and the outbox share what connections leave.
+        let queue_len = usize::try_from(launch.queue).unwrap_or(usize::MAX);
+        // The queue and the send queue share the descriptors that connections leave.
         let descriptors = fan_in::descriptors_max() / 2;
         Ok(Self {
             sandbox,
             signals,
             receiver: Receiver::new(listener, launch.max_payload)?,
             barrier: fan_in::barrier(launch),
-            queue: Queue::new(queue::Bounds::within(places, launch.memory_max, descriptors)),
-            outbox: Outbox::new(Bounds::within(launch.memory_max, descriptors)),
-            pool: Pool::new(sandbox, workers)?,
-            lookout: Lookout::of(launch),
+            queue: Queue::new(queue::QueueLimits::within(
+                queue_len,
+                launch.memory_max,
+                descriptors,
+            )),
+            send_queue: SendQueue::new(SendLimits::within(launch.memory_max, descriptors)),
+            pool: WorkerPool::new(sandbox, workers)?,
+            watchdog: Watchdog::of(launch),
             announced: false,
             accepted: 0,
             last_request: monotonic_ns(),
@@ -115,7 +121,12 @@ impl<'a, M: Module> Secondary<'a, M> {
     pub fn run(mut self) -> i32 {
         loop {
             let now = monotonic_ns();
-            if let Err(error) = self.pool.fork_due(now, || self.receiver.lines().collect()) {
+            if let Err(error) =
+                self.pool.fork_due(now, || self.receiver.shared_connections().collect())
+            {
+                if !self.announced {
+                    return self.sandbox.start_failed(&self.cannot_fork(&error));
+                }
                 self.complain(&format!("a worker cannot be forked: {error}"));
             }
             if let Some(code) = self.finished(now) {
@@ -135,8 +146,8 @@ impl<'a, M: Module> Secondary<'a, M> {
                 {
                     return code;
                 }
-                if let Err(error) = self.pool.feed(index) {
-                    self.complain(&format!("a worker cannot be given its parts: {error}"));
+                if let Err((work, error)) = self.pool.feed(index) {
+                    work.refuse(&caller_errors::not_handed(&error), &mut self.send_queue);
                 }
             }
             if ready.signals
@@ -151,14 +162,14 @@ impl<'a, M: Module> Secondary<'a, M> {
             for connection in ready.connections.into_iter().chain(ready.shared) {
                 self.read(connection);
             }
-            self.look_out();
-            self.outbox.flush(&ready.room, monotonic_ns());
-            if let Some((_, complaint)) = self.outbox.take_complaint() {
+            self.run_watchdog();
+            self.send_queue.flush(&ready.room, monotonic_ns());
+            if let Some((_, complaint)) = self.send_queue.take_complaint() {
                 self.complain(&complaint);
             }
             self.expire();
             self.assign();
-            self.mind_gate();
+            self.update_direct_reads();
         }
     }
 
@@ -186,9 +197,8 @@ impl<'a, M: Module> Secondary<'a, M> {
         stderr::try_line(&format!("{}: {message}", self.sandbox.launch.identity.function));
     }
 
-    /// Waits for the next thing to do. Workers and connections are many: they are asked for only when one has
-    /// something to say.
-    fn wait(&mut self) -> Readiness {
+    /// Waits for the next event. Workers and connections are many, so an epoll descriptor stands for all of them.
+    fn wait(&mut self) -> ReadyEvents {
         let now = monotonic_ns();
         let listener = self.receiver.listener().filter(|_| self.accept_after <= now);
         let unfed: Vec<_> = self.pool.unfed().collect();
@@ -201,19 +211,20 @@ impl<'a, M: Module> Secondary<'a, M> {
         ];
         let reads_shared = self.reads_shared();
         let sleep = self.sleep();
-        // A request that waits wakes init: the worker that should read it may be stopped, or slow.
-        let asleep = self.lookout.is_some() && sleep.is_none();
+        // A waiting request wakes init, because the worker that should read it may be stopped or slow.
+        let asleep = self.watchdog.is_some() && sleep.is_none();
         fds.extend(listener.map(input));
         fds.extend((reads_shared || asleep).then(|| input(self.receiver.shared_fd())));
-        // When a reader comes it learns what it missed.
+        // A new reader of the log learns how many lines were dropped.
         let untold = stderr::log().filter(|log| log.wants_room());
         fds.extend(untold.iter().map(|log| room(log.as_fd())));
         fds.extend(unfed.iter().map(|(_, fd)| room(*fd)));
-        let callers: Vec<_> = self.outbox.sockets().collect();
+        let callers: Vec<_> = self.send_queue.sockets().collect();
         fds.extend(callers.iter().map(|(_, fd)| room(*fd)));
-        let wakeup = [self.next_wakeup(now), sleep].into_iter().flatten().min();
+        let wakeup =
+            [self.next_wakeup(now), sleep.map(Deadline::at_ns)].into_iter().flatten().min();
         let _interrupted = poll(&mut fds, poll_timeout(wakeup));
-        self.pool.board().control().set_asleep(false);
+        self.pool.table().control().set_asleep(false);
         let mut hits = fds.iter().map(|fd| fd.any().unwrap_or(false));
         let mut hit = || hits.next().unwrap_or(false);
         let (signals, workers, connections) = (hit(), hit(), hit());
@@ -226,7 +237,7 @@ impl<'a, M: Module> Secondary<'a, M> {
         let room = callers.iter().filter(|_| hit()).map(|(index, _)| *index).collect();
         let said = workers.then(|| self.pool.ready()).into_iter().flatten();
         let shared = reads_shared && waiting;
-        let readiness = Readiness {
+        let readiness = ReadyEvents {
             signals,
             workers: said.chain(fed).collect(),
             room,
@@ -234,31 +245,31 @@ impl<'a, M: Module> Secondary<'a, M> {
             shared: shared.then(|| self.receiver.shared_ready()).into_iter().flatten().collect(),
             listener,
         };
-        if let Some(lookout) = self.lookout.as_mut().filter(|_| asleep && waiting) {
-            lookout.begin_anew();
+        if let Some(watchdog) = self.watchdog.as_mut().filter(|_| asleep && waiting) {
+            watchdog.reset();
         }
         readiness
     }
 
-    fn next_wakeup(&self, now: u64) -> Option<u64> {
+    fn next_wakeup(&self, now: u64) -> Option<Deadline> {
         let accept = (self.accept_after > now).then_some(self.accept_after);
         let stop = self.stop.map(|stop| stop.until);
         let parts = self.barrier.as_ref().and_then(Barrier::next_deadline);
-        let waiting = [self.queue.next_deadline(), parts, self.outbox.next_deadline()];
-        let own = [self.pool.next_wakeup(), self.idle_at(), accept, stop];
-        waiting.into_iter().chain(own).flatten().min()
+        let waiting = [self.queue.next_deadline(), parts, self.send_queue.next_deadline()];
+        let own = [self.idle_at(), accept, stop].map(|at| at.map(Deadline::at_ns));
+        waiting.into_iter().chain(own).chain([self.pool.next_wakeup()]).flatten().min()
     }
 
     /// When it has been idle long enough to end.
     fn idle_at(&self) -> Option<u64> {
         let idle_ms = self.sandbox.launch.idle_ms?;
         let no_parts = self.barrier.as_ref().is_none_or(Barrier::is_empty);
-        let nothing = no_parts && self.queue.is_empty() && self.outbox.is_empty();
+        let nothing = no_parts && self.queue.is_empty() && self.send_queue.is_empty();
         (self.announced && nothing && self.pool.at_rest())
             .then(|| self.last_request.saturating_add(idle_ms.saturating_mul(1_000_000)))
     }
 
-    /// Says that callers can call: once, when every worker has its first instance.
+    /// Tells the shim that callers can call: once, when every worker has its first instance.
     fn announce(&mut self) {
         if !self.announced && self.pool.complete() {
             self.announced = true;
@@ -273,29 +284,40 @@ impl<'a, M: Module> Secondary<'a, M> {
             self.finish(0, now);
         }
         let stop = self.stop?;
-        let drained = self.queue.is_empty() && self.pool.at_rest() && self.outbox.is_empty();
+        let drained = self.queue.is_empty() && self.pool.at_rest() && self.send_queue.is_empty();
         if !drained && stop.until > now {
             return None;
         }
-        for doing in self.pool.kill_all() {
-            self.fail(&doing, &self.broken("it was stopped and had no more time"));
+        self.refuse_unread();
+        for activity in self.pool.kill_all() {
+            match activity {
+                WorkerActivity::NotBegun(waiting) => self.queue.put_back(waiting),
+                begun => self.fail(&begun, &self.broken(Break::Stopped)),
+            }
         }
         while let Some(waiting) = self.queue.pop() {
-            waiting.item.refuse(&self.ending(), &mut self.outbox);
+            waiting.item.refuse(&self.ending(), &mut self.send_queue);
         }
         Some(stop.code)
     }
 
+    /// Refuses the requests that have arrived and that no process has read.
+    fn refuse_unread(&mut self) {
+        self.begin_reading();
+        let unread: Vec<_> = self.receiver.ready().chain(self.receiver.shared_ready()).collect();
+        unread.into_iter().for_each(|id| self.read(id));
+    }
+
     fn stop_for(&mut self, signal: Signal) {
         let now = monotonic_ns();
-        // The second signal, and one before anybody could call: at once.
+        // At once on the second signal, and before the announcement.
         let until = if self.stop.is_some() || !self.announced { now } else { now + DRAIN_NS };
         self.finish(128 + signal as i32, until);
     }
 
     fn finish(&mut self, code: i32, until: u64) {
         self.receiver.stop_accepting();
-        self.stop = Some(Stop { code, until });
+        self.stop = Some(Shutdown { code, until });
         self.refuse_parts();
     }
 
@@ -308,23 +330,33 @@ impl<'a, M: Module> Secondary<'a, M> {
         Some(self.sandbox.start_failed(message))
     }
 
-    /// Takes over the answers for which their callers have no room. Who has gone needs none.
+    /// Queues the answers for which their callers have no room. A caller that has gone needs none.
     fn hold(&mut self, undelivered: Vec<(Undelivered, Payload)>) {
         for (envelope, payload) in undelivered {
             let reply_to = self.receiver.reply_to(ConnectionId(envelope.connection));
             let Some((reply_to, id)) = reply_to.zip(envelope.id()) else { continue };
-            let until = Some(envelope.deadline_mono_ns).filter(|until| *until > 0);
-            self.outbox.hold(&Reply { reply_to, id }, envelope.outcome(), payload, until);
+            let until = Deadline::from_field(envelope.deadline_mono_ns);
+            self.send_queue.enqueue(
+                &ReplyTarget { reply_to, id },
+                envelope.outcome(),
+                payload,
+                until,
+            );
         }
     }
 
-    /// A worker ended: its request gets the error, and a start that never was ends the sandbox.
-    fn worker_lost(&mut self, mut lost: Lost) -> Option<i32> {
+    /// Answers for a worker that ended. Returns the exit code when it ended before the announcement.
+    fn worker_lost(&mut self, mut lost: LostWorker) -> Option<i32> {
         self.hold(std::mem::take(&mut lost.undelivered));
         let how = lost.ending.describe();
-        let expired = match &lost.doing {
-            Doing::Given(running) if running.expired => Some(running.reply.id),
-            Doing::Took { took, expired: true } => Some(took.id),
+        if let WorkerActivity::NotBegun(waiting) = lost.activity {
+            // It goes first, to another worker.
+            self.queue.put_back(waiting);
+            lost.activity = WorkerActivity::Nothing;
+        }
+        let expired = match &lost.activity {
+            WorkerActivity::Assigned(running) if running.expired => Some(running.work.first().id),
+            WorkerActivity::Direct { request, expired: true } => Some(request.id),
             _ => None,
         };
         if let Some(id) = expired {
@@ -337,15 +369,10 @@ impl<'a, M: Module> Secondary<'a, M> {
                 Some(why) => self.late_because(&why),
                 None => self.late(),
             };
-            self.fail(&lost.doing, &error);
-        } else if !matches!(lost.doing, Doing::Nothing) {
+            self.fail(&lost.activity, &error);
+        } else if !matches!(lost.activity, WorkerActivity::Nothing) {
             self.complain(&format!("a worker {how} while it served a request"));
-            let error = if lost.unbegun {
-                self.unreachable(&format!("its worker {how} before it began"))
-            } else {
-                self.fault(lost.ending)
-            };
-            self.fail(&lost.doing, &error);
+            self.fail(&lost.activity, &self.fault(lost.ending));
         } else if lost.starting && !self.announced {
             return Some(self.sandbox.start_failed(&format!("a worker {how}")));
         } else if self.stop.is_none() {
@@ -357,20 +384,21 @@ impl<'a, M: Module> Secondary<'a, M> {
     fn accept(&mut self) {
         if let Err(error) = self.receiver.accept() {
             self.accept_after = monotonic_ns().saturating_add(ACCEPT_PAUSE_NS);
-            self.complain(&format!("callers have to wait: {error}"));
+            self.complain(&format!("new callers wait, raise RLIMIT_NOFILE: {error}"));
         }
     }
 
     fn read(&mut self, connection: ConnectionId) {
         for _ in 0..MESSAGES_PER_TURN {
             match self.receiver.next_event(connection) {
-                Event::Request(incoming) => self.take(incoming),
-                Event::Introduced => self.share(connection),
-                Event::Refused { reply_to, id, error } => {
-                    self.outbox.tell(&Reply { reply_to, id }, &error);
+                ConnectionEvent::Request(incoming) => self.accept_request(incoming),
+                ConnectionEvent::Introduced => self.share(connection),
+                ConnectionEvent::Refused { connection, id, error } => {
+                    self.send_queue
+                        .send_error(&ReplyTarget { reply_to: connection.fd, id }, &error);
                 }
-                Event::Idle => return,
-                Event::Closed { fault } => {
+                ConnectionEvent::Idle => return,
+                ConnectionEvent::Closed { fault } => {
                     self.unshare();
                     self.queue.forget(&connection);
                     if let Some(barrier) = &mut self.barrier {
@@ -385,11 +413,11 @@ impl<'a, M: Module> Secondary<'a, M> {
         }
     }
 
-    /// Gives a request its place, or its refusal.
-    fn take(&mut self, incoming: Box<Incoming>) {
+    /// Queues a request, or refuses it.
+    fn accept_request(&mut self, incoming: Box<IncomingRequest>) {
         if self.stop.is_some() {
             let ending = self.ending();
-            self.outbox.tell(&Reply::to(&incoming), &ending);
+            self.send_queue.send_error(&ReplyTarget::to(&incoming), &ending);
             return;
         }
         let now = monotonic_ns();
@@ -398,19 +426,19 @@ impl<'a, M: Module> Secondary<'a, M> {
             self.take_part(incoming, now);
             return;
         }
-        let caller = terms::caller_deadline(&incoming.request, now);
-        let deadline = terms::deadline(&self.sandbox.launch, caller, now);
+        let caller = request_limits::caller_deadline(&incoming.request, now);
+        let deadline = request_limits::deadline(&self.sandbox.launch, caller, now);
         self.queue(Work::One(incoming), deadline);
     }
 
-    /// Gives work to a free worker or lets it wait for one.
-    fn queue(&mut self, work: Work, deadline: u64) {
-        let waiting = Waiting { deadline, item: work };
+    /// Assigns work to a free worker, or queues it.
+    fn queue(&mut self, work: Work, deadline: Deadline) {
+        let waiting = QueueEntry { deadline, item: work };
         if self.queue.is_empty() && self.pool.idle().is_some() {
             self.queue.put_back(waiting);
             self.assign();
-        } else if let Err((Waiting { item, .. }, full)) = self.queue.push(waiting) {
-            item.refuse(&self.overloaded(full), &mut self.outbox);
+        } else if let Err((QueueEntry { item, .. }, full)) = self.queue.push(waiting) {
+            item.refuse(&self.overloaded(full), &mut self.send_queue);
             return;
         }
         self.accepted += 1;
@@ -422,22 +450,22 @@ impl<'a, M: Module> Secondary<'a, M> {
 
     fn expire(&mut self) {
         let now = monotonic_ns();
-        self.pool.expire(now, terms::latest(&self.sandbox.launch, now));
+        self.pool.expire(now, request_limits::latest(&self.sandbox.launch, now));
         while let Some(waiting) = self.queue.pop_expired(now) {
-            waiting.item.refuse(&self.late(), &mut self.outbox);
+            waiting.item.refuse(&self.late(), &mut self.send_queue);
         }
         self.expire_parts(now);
     }
 
-    /// Gives waiting requests to free workers.
+    /// Assigns queued requests to free workers.
     fn assign(&mut self) {
         while let Some(index) = self.pool.idle() {
-            let Some(Waiting { deadline, item }) = self.queue.pop() else { return };
+            let Some(QueueEntry { deadline, item }) = self.queue.pop() else { return };
             match self.pool.assign(index, item, deadline) {
                 Ok(()) => {}
-                Err((item, None)) => self.queue.put_back(Waiting { deadline, item }),
+                Err((item, None)) => self.queue.put_back(QueueEntry { deadline, item }),
                 Err((item, Some(error))) => {
-                    item.refuse(&ends::not_handed(&error), &mut self.outbox);
+                    item.refuse(&caller_errors::not_handed(&error), &mut self.send_queue);
                 }
             }
         }

@@ -27,7 +27,7 @@ fn v4(last: u8) -> IpAddr {
 }
 
 /// A reply to the question for `asked`.
-fn reply(id: u16, asked: &str, kind: Kind, answers: Vec<ResourceRecord<'_>>) -> Vec<u8> {
+fn reply(id: u16, asked: &str, kind: RecordKind, answers: Vec<ResourceRecord<'_>>) -> Vec<u8> {
     let mut packet = Packet::new_reply(id);
     let question = Question::new(name(asked), kind.record().into(), CLASS::IN.into(), false);
     packet.questions.push(question);
@@ -45,9 +45,9 @@ fn only_records_of_the_name_and_its_aliases_count() {
         record("alias.test", RData::AAAA(AAAA { address: 1 })),
         record("alias.test", a(2)),
     ];
-    let bytes = reply(7, "name.test", Kind::A, answers);
-    let found = Answer::Addresses(vec![v4(1), v4(2)]);
-    assert_eq!(read(&bytes, 7, "name.test", Kind::A), Reading::Answer(found));
+    let bytes = reply(7, "name.test", RecordKind::A, answers);
+    let found = DnsAnswer::Addresses(vec![v4(1), v4(2)]);
+    assert_eq!(read(&bytes, 7, "name.test", RecordKind::A), Reading::Answer(found));
 }
 
 #[test]
@@ -56,21 +56,24 @@ fn aliases_in_a_circle_end() {
         record("a.test", RData::CNAME(CNAME(name("b.test")))),
         record("b.test", RData::CNAME(CNAME(name("a.test")))),
     ];
-    let bytes = reply(7, "a.test", Kind::A, answers);
-    assert_eq!(read(&bytes, 7, "a.test", Kind::A), Reading::Answer(Answer::Addresses(vec![])));
+    let bytes = reply(7, "a.test", RecordKind::A, answers);
+    assert_eq!(
+        read(&bytes, 7, "a.test", RecordKind::A),
+        Reading::Answer(DnsAnswer::Addresses(vec![]))
+    );
 }
 
 #[test]
 fn answers_to_other_questions_are_not_ours() {
-    let bytes = reply(7, "name.test", Kind::A, vec![record("name.test", a(1))]);
-    assert_eq!(read(&bytes, 8, "name.test", Kind::A), Reading::NotOurs);
-    assert_eq!(read(&bytes, 7, "other.test", Kind::A), Reading::NotOurs);
-    assert_eq!(read(&bytes, 7, "name.test", Kind::Aaaa), Reading::NotOurs);
+    let bytes = reply(7, "name.test", RecordKind::A, vec![record("name.test", a(1))]);
+    assert_eq!(read(&bytes, 8, "name.test", RecordKind::A), Reading::NotOurs);
+    assert_eq!(read(&bytes, 7, "other.test", RecordKind::A), Reading::NotOurs);
+    assert_eq!(read(&bytes, 7, "name.test", RecordKind::Aaaa), Reading::NotOurs);
     assert_eq!(
-        read(&question(7, "name.test", Kind::A).unwrap(), 7, "name.test", Kind::A),
+        read(&question(7, "name.test", RecordKind::A).unwrap(), 7, "name.test", RecordKind::A),
         Reading::NotOurs
     );
-    assert_eq!(read(&bytes[..20], 7, "name.test", Kind::A), Reading::NotOurs);
+    assert_eq!(read(&bytes[..20], 7, "name.test", RecordKind::A), Reading::NotOurs);
 }
 
 /// Answers one datagram with what `answers` makes of it, one after the other.
@@ -92,12 +95,12 @@ fn server(answers: fn(u16) -> Vec<Vec<u8>>) -> (SocketAddr, JoinHandle<()>) {
 #[test]
 fn noise_before_the_answer_is_passed_over() {
     let (address, serving) = server(|id| {
-        let forged = reply(id ^ 1, "name.test", Kind::A, vec![record("name.test", a(66))]);
-        let right = reply(id, "name.test", Kind::A, vec![record("name.test", a(1))]);
+        let forged = reply(id ^ 1, "name.test", RecordKind::A, vec![record("name.test", a(66))]);
+        let right = reply(id, "name.test", RecordKind::A, vec![record("name.test", a(1))]);
         vec![b"noise".to_vec(), forged, right]
     });
-    let answer = ask_at(address, "name.test", Kind::A, WAIT);
-    assert_eq!(answer, Answer::Addresses(vec![v4(1)]));
+    let answer = ask_at(address, "name.test", RecordKind::A, WAIT);
+    assert_eq!(answer, DnsAnswer::Addresses(vec![v4(1)]));
     serving.join().unwrap();
 }
 
@@ -118,12 +121,12 @@ fn a_truncated_answer_is_asked_for_over_tcp() {
         let mut question = vec![0; usize::from(u16::from_be_bytes(len))];
         stream.read_exact(&mut question).unwrap();
         let id = Packet::parse(&question).unwrap().id();
-        let bytes = reply(id, "name.test", Kind::A, vec![record("name.test", a(1))]);
+        let bytes = reply(id, "name.test", RecordKind::A, vec![record("name.test", a(1))]);
         let len = u16::try_from(bytes.len()).unwrap();
         stream.write_all(&[&len.to_be_bytes()[..], &bytes].concat()).unwrap();
     });
-    let answer = ask_at(address, "name.test", Kind::A, WAIT);
-    assert_eq!(answer, Answer::Addresses(vec![v4(1)]));
+    let answer = ask_at(address, "name.test", RecordKind::A, WAIT);
+    assert_eq!(answer, DnsAnswer::Addresses(vec![v4(1)]));
     serving.join().unwrap();
 }
 
@@ -132,25 +135,25 @@ fn a_server_that_is_silent_or_not_there_has_failed() {
     let silent = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
     let address = silent.local_addr().unwrap();
     let soon = Duration::from_millis(50);
-    assert_eq!(ask_at(address, "name.test", Kind::A, soon), Answer::Failed);
+    assert_eq!(ask_at(address, "name.test", RecordKind::A, soon), DnsAnswer::Failed);
     drop(silent);
-    assert_eq!(ask_at(address, "name.test", Kind::A, soon), Answer::Failed);
+    assert_eq!(ask_at(address, "name.test", RecordKind::A, soon), DnsAnswer::Failed);
 }
 
 proptest! {
     #[test]
     fn any_message_is_read_or_not_ours(bytes: Vec<u8>) {
-        drop(read(&bytes, 7, "name.test", Kind::A));
+        drop(read(&bytes, 7, "name.test", RecordKind::A));
     }
 
     #[test]
     fn damaged_messages_are_read_or_not_ours(at in 0_usize..60, value: u8) {
-        let mut bytes = reply(7, "name.test", Kind::A, vec![
+        let mut bytes = reply(7, "name.test", RecordKind::A, vec![
             record("name.test", RData::CNAME(CNAME(name("alias.test")))),
             record("alias.test", a(1)),
         ]);
         let at = at % bytes.len();
         bytes[at] = value;
-        drop(read(&bytes, 7, "name.test", Kind::A));
+        drop(read(&bytes, 7, "name.test", RecordKind::A));
     }
 }

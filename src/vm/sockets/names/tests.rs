@@ -22,15 +22,21 @@ fn the_file_of_hosts_comes_first() {
     let hosts =
         "# a comment\n10.0.0.1 db db.example # another\nfd00::1\tDB\nnonsense db\n10.0.0.2 x\n";
     let (_dir, resolver) = resolver(hosts, "");
-    let both = [Kind::A, Kind::Aaaa];
+    let both = [RecordKind::A, RecordKind::Aaaa];
     assert_eq!(
         resolver.look_up("db", &both),
-        Ok(Found::Hosts(addresses(&["10.0.0.1", "fd00::1"])))
+        Ok(ResolvedAddresses::Hosts(addresses(&["10.0.0.1", "fd00::1"])))
     );
-    assert_eq!(resolver.look_up("db", &[Kind::Aaaa]), Ok(Found::Hosts(addresses(&["fd00::1"]))));
-    assert_eq!(resolver.look_up("db.example", &both), Ok(Found::Hosts(addresses(&["10.0.0.1"]))));
+    assert_eq!(
+        resolver.look_up("db", &[RecordKind::Aaaa]),
+        Ok(ResolvedAddresses::Hosts(addresses(&["fd00::1"])))
+    );
+    assert_eq!(
+        resolver.look_up("db.example", &both),
+        Ok(ResolvedAddresses::Hosts(addresses(&["10.0.0.1"])))
+    );
     assert_eq!(resolver.look_up("comment", &both), Err(LookUpError::NoServers));
-    let own = Found::Hosts(addresses(&["127.0.0.1", "::1"]));
+    let own = ResolvedAddresses::Hosts(addresses(&["127.0.0.1", "::1"]));
     assert_eq!(resolver.look_up("localhost", &both), Ok(own));
 }
 

@@ -134,7 +134,7 @@ fn a_trap_or_exit_names_who_called_whom() {
     let mut host = host();
     for _ in 0..200 {
         let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
-        let End::Trapped(trap) = instance.run_command("_start", &mut host) else {
+        let CommandEnd::Trapped(trap) = instance.run_command("_start", &mut host) else {
             panic!("no trap")
         };
         assert_eq!(
@@ -154,7 +154,9 @@ fn a_trap_or_exit_names_who_called_whom() {
     );
     let module = load_embedding(&root, &[embed("exits", &exits, false)]).unwrap();
     let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
-    let End::Trapped(trap) = instance.run_command("_start", &mut host) else { panic!("no trap") };
+    let CommandEnd::Trapped(trap) = instance.run_command("_start", &mut host) else {
+        panic!("no trap")
+    };
     let expected = "trap in `_start`: in embedded exits (`leave`): it called exit(9)";
     assert_eq!(trap.to_string(), expected);
 }
@@ -308,7 +310,7 @@ impl Dispatching {
         Self { host, told, instance, _code: vec![root, callee, inner] }
     }
 
-    fn call(&mut self, n: i32) -> Result<Option<i32>, Stop> {
+    fn call(&mut self, n: i32) -> Result<Option<i32>, GuestStop> {
         self.instance.call("call", &[n], &mut self.host)
     }
 
@@ -376,7 +378,9 @@ fn an_embedded_functions_failures_are_the_callers_errno() {
     let [handle, len, _] = vm.outcome();
     assert!(vm.read(handle, len).contains("no memory in the guest for 60000 bytes"));
     assert_eq!(vm.call(100_000), Ok(Some(Errno::BadPointer.code())));
-    let Err(Stop::Trapped(trap)) = Dispatching::new("callee").call(0) else { panic!("no trap") };
+    let Err(GuestStop::Trapped(trap)) = Dispatching::new("callee").call(0) else {
+        panic!("no trap")
+    };
     assert_eq!(trap.to_string(), "trap in `call`: in embedded callee: unreachable");
 }
 

@@ -1,16 +1,17 @@
-//! Whose a block of `cwasi_alloc` is, and until when: guests that take theirs back as soon as the ABI lets them, in
-//! instances that serve one request after the other and as embedded callees.
+//! Ownership of `cwasi_alloc` blocks: guests that reuse their blocks as early as the ABI allows, in instances that
+//! serve one request after the other and as embedded callees.
 
 use super::embedding::{embed, load_embedding};
 use super::inside::Inside;
 use super::*;
-use crate::vm::reactor::{Ahead, Kept};
+use crate::vm::reactor::{InstanceBlocks, Preallocation};
 
 /// Requests of each guest.
 const REQUESTS: usize = 200;
 
-/// A garbage collector that drops what it can: once `cwasi_handle` has returned, the next entry into the guest overwrites
-/// all blocks and hands the same memory out again. It tells its response before it looks at the payload, which it answers.
+/// A garbage collector that drops what it can: once `cwasi_handle` has returned, the next entry into the guest
+/// overwrites all blocks and hands the same memory out again. It tells its response before it looks at the payload,
+/// which it answers.
 const COLLECTS: &str = r#"
     (global $next (mut i32) (i32.const 0x10000))
     (global $garbage (mut i32) (i32.const 0))
@@ -37,8 +38,8 @@ const COLLECTS: &str = r#"
 /// It has a `cwasi_free` too, which has nothing to do by then.
 const FREES_NOTHING: &str = r#"(func (export "cwasi_free") (param i32 i32 i32) (call $collect))"#;
 
-/// Answers how many of its blocks are not freed yet, in four bytes; a wrong pointer, length or alignment is a trap. Each
-/// block has its length and alignment before it.
+/// Answers how many of its blocks are not freed yet, in four bytes; a wrong pointer, length or alignment is a trap.
+/// Each block has its length and alignment before it.
 const COUNTS: &str = r#"
     (global $next (mut i32) (i32.const 0x10000))
     (global $live (mut i32) (i32.const 0))
@@ -77,8 +78,8 @@ fn kept(wat: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
     let module = load(&build(wat)).unwrap();
     let mut host = host();
     let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
-    let mut kept = Kept::default();
-    reactor::prepare(&mut instance, &mut kept, Ahead::default(), &mut host).unwrap();
+    let mut kept = InstanceBlocks::default();
+    reactor::prepare(&mut instance, &mut kept, Preallocation::default(), &mut host).unwrap();
     let request = |number: usize| {
         let payload = payload(number);
         let brought = match number % 3 {
@@ -87,11 +88,11 @@ fn kept(wat: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
         };
         host.begin(Context::default());
         let handled = reactor::handle_again(&mut instance, &mut kept, &brought, &mut host);
-        let Handled::Answered(bytes) = handled else { panic!("{handled:?}") };
+        let HandlerOutcome::Answered(bytes) = handled else { panic!("{handled:?}") };
         let answered = (payload, bytes.to_vec());
         host.end();
         reactor::give_back(&mut instance, &mut kept, &mut host).unwrap();
-        reactor::prepare(&mut instance, &mut kept, Ahead::default(), &mut host).unwrap();
+        reactor::prepare(&mut instance, &mut kept, Preallocation::default(), &mut host).unwrap();
         answered
     };
     (0..REQUESTS).map(request).collect()

@@ -1,4 +1,4 @@
-//! Regions with the engine's real memory: what a guest sees, what leaves it, what is left afterwards.
+//! Regions in the engine's real memory: what a guest sees, what is sent, what remains.
 
 use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
@@ -40,7 +40,7 @@ impl Response for Shared {
         self.0.read_exact_at(target, 0).map_err(|lost| ResponseLost { reason: lost.to_string() })
     }
 
-    fn shared(&self) -> Option<cwasi_host_functions::Shared<'_>> {
+    fn shared(&self) -> Option<cwasi_host_functions::SharedBytes<'_>> {
         Some(memory::shared(&self.0))
     }
 }
@@ -200,7 +200,8 @@ fn a_payload_is_shown_and_an_answer_taken_in_place() {
     let payload = Payload::Segment(segment.try_clone().unwrap());
     for _ in 0..3 {
         let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
-        let Handled::Answered(sum) = reactor::handle(&mut instance, &payload, &mut host) else {
+        let HandlerOutcome::Answered(sum) = reactor::handle(&mut instance, &payload, &mut host)
+        else {
             panic!("no answer")
         };
         assert_eq!((sum, mappings(&segment)), (&(7 * LEN).to_le_bytes()[..], 1));
@@ -208,7 +209,7 @@ fn a_payload_is_shown_and_an_answer_taken_in_place() {
     assert!(segment.to_vec().unwrap() == sevens(LEN) && mappings(&segment) == 0);
     let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
     let empty = Payload::Inline(Vec::new());
-    let Handled::InPlace(answer) = reactor::handle(&mut instance, &empty, &mut host) else {
+    let HandlerOutcome::InPlace(answer) = reactor::handle(&mut instance, &empty, &mut host) else {
         panic!("copied")
     };
     let answer = Segment::accept(answer.into(), 81_820).unwrap();
@@ -252,7 +253,7 @@ fn bad_regions_are_errnos() {
     assert_eq!(vm.run("share", &[end, 65_536]), 0);
 }
 
-/// Then `cwasi` is a gate, which hands most functions through and asks the host about the rest.
+/// Then `cwasi` is a trampoline, which hands most functions through and asks the host about the rest.
 #[test]
 fn a_function_that_embeds_others_has_regions_too() {
     let _turn = one_at_a_time();
@@ -319,7 +320,7 @@ fn travels_in_huge_pages(pool: Option<&SegmentPool>) {
     let module = load(&vm._built).unwrap();
     let mut callee = module.instantiate(&InstanceSpec::default(), &mut vm.host).unwrap();
     let payload = Payload::Segment(sent.try_clone().unwrap());
-    let Handled::Answered(sum) = reactor::handle(&mut callee, &payload, &mut vm.host) else {
+    let HandlerOutcome::Answered(sum) = reactor::handle(&mut callee, &payload, &mut vm.host) else {
         panic!("no answer")
     };
     assert_eq!(sum, &len.to_le_bytes()[..]);
@@ -350,7 +351,7 @@ fn leases_end_with_what_shows_them() {
     let mut host = host();
     let mut callee = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
     let payload = Payload::Segment(sent);
-    let Handled::Answered(sum) = reactor::handle(&mut callee, &payload, &mut host) else {
+    let HandlerOutcome::Answered(sum) = reactor::handle(&mut callee, &payload, &mut host) else {
         panic!("no answer")
     };
     assert_eq!(sum, &(7 * LEN).to_le_bytes()[..]);

@@ -1,4 +1,4 @@
-//! Instances that serve again: whatever a guest did, the next request finds what it would find in a fresh one.
+//! Renewed instances: whatever a guest did, the next request finds the state of a new instance.
 
 use cwasi_abi::REGION_PAGE;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use super::*;
 use crate::modes::Payload;
 use crate::sys::pool::SegmentPool;
 use crate::vm::engine::{NotRenewed, Start};
-use crate::vm::reactor::{self, Ahead, Handled, Kept};
+use crate::vm::reactor::{self, HandlerOutcome, InstanceBlocks, Preallocation};
 
 /// Lets the host do to an instance whatever a guest can.
 const GUEST: &str = r#"(module
@@ -170,7 +170,7 @@ fn what_was_grown_is_gone_and_grows_again_as_zeros() {
         assert!(instance.renew());
     }
     let ended = instance.call("load", &[FIRST * WASM_PAGE], &mut guest.host);
-    let Err(Stop::Trapped(trap)) = ended else { panic!("{ended:?}") };
+    let Err(GuestStop::Trapped(trap)) = ended else { panic!("{ended:?}") };
     assert!(trap.to_string().contains("out of bounds memory access"), "{trap}");
 }
 
@@ -199,11 +199,11 @@ fn nothing_of_a_payload_is_left_in_its_place() {
     let _turn = one_at_a_time();
     const LONG: usize = 300_000;
     let mut guest = Guest::new(WHOLE_BLOCK);
-    let mut ahead = Ahead::within(None);
+    let mut ahead = Preallocation::within(None);
     ahead.learn(LONG as u64);
     let mut fresh = || {
         let mut instance = guest.module.instantiate(&guest.spec, &mut guest.host).unwrap();
-        let mut kept = Kept::default();
+        let mut kept = InstanceBlocks::default();
         reactor::prepare(&mut instance, &mut kept, ahead, &mut guest.host).unwrap();
         instance.remember(Start::Alike(ahead.len()));
         (instance, kept)
@@ -213,7 +213,7 @@ fn nothing_of_a_payload_is_left_in_its_place() {
     let mut request = |payload: &Payload| {
         let mut kept = first;
         let handled = reactor::handle_again(&mut instance, &mut kept, payload, &mut guest.host);
-        let Handled::Answered(block) = handled else { panic!("{handled:?}") };
+        let HandlerOutcome::Answered(block) = handled else { panic!("{handled:?}") };
         assert_eq!(block.len() as u64, ahead.len(), "it was not asked again");
         let block = block.to_vec();
         assert!(instance.renew());
@@ -341,8 +341,8 @@ fn a_request_that_leaves_something_in_wasi_is_its_instances_last() {
     assert!(!next.renew());
 }
 
-/// `cwasi.isolation=snapshot`: what time and random numbers have made of an instance is what each request finds, however large
-/// that is, and whatever the requests before it did.
+/// `cwasi.isolation=snapshot`: what time and random numbers have made of an instance is what each request finds,
+/// however large that is, and whatever the requests before it did.
 #[test]
 fn a_snapshot_is_gone_back_to_byte_for_byte() {
     let _turn = one_at_a_time();

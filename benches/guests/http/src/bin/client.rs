@@ -1,4 +1,5 @@
-//! Takes the harness's orders, POSTs payloads to the server that its argument names, checks and times the answers.
+//! Takes the harness's orders, POSTs payloads to the server of its argument, checks and times the answers. Runs
+//! inside a guest under `wasmedge`.
 
 use std::io::{stdin, stdout};
 

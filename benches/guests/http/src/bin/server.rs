@@ -1,4 +1,4 @@
-//! Answers POSTed payloads on one connection after the other; says where on stdout.
+//! Answers POSTed payloads, one connection after another; prints its address. Runs inside a guest under `wasmedge`.
 
 use std::io::{Result, Write as _};
 

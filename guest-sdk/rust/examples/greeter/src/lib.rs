@@ -1,4 +1,4 @@
-//! A secondary: greets whoever the payload names.
+//! A secondary: greets the name in its payload.
 
 #[cwasi::handler]
 fn greet(name: &[u8]) -> Result<Vec<u8>, std::str::Utf8Error> {

@@ -1,4 +1,4 @@
-//! A library: its functions run inside the VM of whoever imports them, in a memory of their own.
+//! A library: its functions run inside the importing function's VM, in a memory of their own.
 
 cwasi::library!();
 

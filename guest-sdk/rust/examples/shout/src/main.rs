@@ -1,4 +1,4 @@
-//! A primary: shouts its arguments, with the help of an embedded library (`cwasi.embed=letters=IMAGE`).
+//! A primary: prints its arguments in capitals, with an embedded library (`cwasi.embed=letters=IMAGE`).
 
 cwasi::import! {
     mod letters {

@@ -1,0 +1,68 @@
+//! A call, and the mode that moves its data, as all modes see them. Runs in workers and shims.
+
+use std::fmt;
+
+use super::OutgoingPayload;
+use crate::sys::clock::Deadline;
+use crate::wire::ids::{CallId, RunId};
+
+/// The three modes of the paper (§4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ModeKind {
+    /// Function embedding: inside the caller's process.
+    Embedded,
+    /// Local buffer: a Unix socket and shared memory on one host.
+    Local,
+    /// Networked buffer: Redis, to another host.
+    Networked,
+}
+
+impl ModeKind {
+    /// Lower-case name, as annotations, metrics and tables spell it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Embedded => "embedded",
+            Self::Local => "local",
+            Self::Networked => "networked",
+        }
+    }
+}
+
+impl fmt::Display for ModeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A call that a mode sends.
+#[derive(Clone, Copy, Debug)]
+pub struct OutgoingCall<'a> {
+    /// Unique id; the callee's answer carries it.
+    pub id: CallId,
+    /// Name of the callee, for messages.
+    pub target: &'a str,
+    /// The user's bytes.
+    pub payload: OutgoingPayload<'a>,
+    /// When the caller stops waiting.
+    pub deadline: Option<Deadline>,
+    /// W3C trace context, empty when not traced.
+    pub traceparent: &'a str,
+    /// Starts at 1.
+    pub attempt: u32,
+    /// The run of the workflow; `None` = the call is one of its own.
+    pub run: Option<RunId>,
+    /// Which parts it is handled with; `None` = with none.
+    pub join: Option<CallJoin<'a>>,
+}
+
+/// A call as one part of several that the callee handles together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallJoin<'a> {
+    /// Names the group within its run.
+    pub key: &'a str,
+    /// How many there are; 0 = the callee's annotation says.
+    pub parts: u32,
+    /// The number of this part, from 0.
+    pub part: u32,
+}

@@ -1,0 +1,443 @@
+//! Why a call ends that gets no response, as data: each cause says what it knows, and has one text.
+//!
+//! Between processes and nodes only the text travels, beside the errno. What arrives that way is a cause `Remote`.
+
+use cwasi_abi::{FUNCTION_NAME_MAX, JOIN_KEY_MAX, PARTS_MAX, TARGET_MAX};
+
+use crate::wire::ids::Identity;
+
+/// What is wrong with a request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Invalid {
+    /// The name of its callee.
+    #[error(
+        "`{target}` is not a function name: 1 to {FUNCTION_NAME_MAX} bytes, with or without a namespace and `/` before it"
+    )]
+    Name {
+        /// What was called.
+        target: String,
+    },
+    /// The length of a one-way message's target.
+    #[error("a function's name has 1 to {TARGET_MAX} bytes")]
+    TargetLength,
+    /// It is a part of a group, for a function that handles each call alone.
+    #[error("{function} takes no parts: set cwasi.fan-in there, or call it without a join key")]
+    NoFanIn {
+        /// The callee.
+        function: String,
+    },
+    /// It is no part of a group.
+    #[error("{function} has cwasi.fan-in: call it with a join key, as one part of a group")]
+    NoJoinKey {
+        /// The callee.
+        function: String,
+    },
+    /// It contradicts the function's annotation, the other parts, or itself.
+    #[error(transparent)]
+    Part(#[from] InvalidPart),
+    /// It cannot be decoded.
+    #[error("{error}")]
+    Malformed {
+        /// What the decoder says.
+        error: String,
+    },
+    /// Another process says so.
+    #[error("{text}")]
+    Remote {
+        /// In its words.
+        text: String,
+    },
+}
+
+/// What is wrong with a part of a group.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidPart {
+    /// Its join key.
+    #[error("a join key has 1 to {JOIN_KEY_MAX} bytes, not {length}")]
+    KeyLength {
+        /// Bytes.
+        length: usize,
+    },
+    /// Neither the call nor the annotation says how many parts there are.
+    #[error("{function} has cwasi.fan-in=caller: each call says how many parts there are")]
+    NoNumber {
+        /// The callee.
+        function: String,
+    },
+    /// Call and annotation say different numbers.
+    #[error("the call says {said} parts, {function} has cwasi.fan-in={annotated}")]
+    Annotation {
+        /// The callee.
+        function: String,
+        /// In the call.
+        said: u32,
+        /// In the annotation.
+        annotated: u32,
+    },
+    /// More parts than a group may have.
+    #[error("{expected} parts; a group has {PARTS_MAX} at most")]
+    TooMany {
+        /// How many there are to be.
+        expected: u32,
+    },
+    /// Its number is none of the group's.
+    #[error("part {number} of {expected}: parts are numbered from 0")]
+    Number {
+        /// Its number.
+        number: u32,
+        /// How many there are to be.
+        expected: u32,
+    },
+    /// This call and an earlier one say different numbers of parts.
+    #[error("the call says {expected} parts, an earlier one of `{key}` said {known}")]
+    OtherNumber {
+        /// The group.
+        key: String,
+        /// What the call says.
+        expected: u32,
+        /// What an earlier call said.
+        known: u32,
+    },
+    /// Another call is this part.
+    #[error("part {number} of `{key}` is here already")]
+    Here {
+        /// The group.
+        key: String,
+        /// The part.
+        number: u32,
+    },
+}
+
+/// Which rule forbids a call.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The callee takes calls from its own namespace only.
+    #[error("{caller} may not call {callee}: it takes calls from its own namespace only")]
+    Namespace {
+        /// Who calls.
+        caller: Identity,
+        /// Whom.
+        callee: Identity,
+    },
+    /// The callee's list does not have the caller.
+    #[error("{caller} may not call {callee}: its cwasi.allow is {}", .allow.join(","))]
+    NotAllowed {
+        /// Who calls.
+        caller: Identity,
+        /// Whom.
+        callee: Identity,
+        /// Who may.
+        allow: Vec<String>,
+    },
+    /// Another process says so.
+    #[error("{text}")]
+    Remote {
+        /// In its words.
+        text: String,
+    },
+}
+
+/// Why a callee has certainly not accepted a call.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreached {
+    /// The caller's own shim does not answer.
+    #[error("this sandbox's shim does not answer ({error})")]
+    Shim {
+        /// What the socket says.
+        error: String,
+    },
+    /// The connection had ended before.
+    #[error("its connection closed before the request was sent")]
+    Closed,
+    /// The request cannot be sent.
+    #[error("{error}")]
+    Unsent {
+        /// What the socket, or the network, says.
+        error: String,
+    },
+    /// The instance stops.
+    #[error("this instance is ending")]
+    Ending,
+    /// An instance on the callee's node cannot be connected to, or given the request.
+    #[error("instance {instance}: {error}")]
+    Instance {
+        /// Its id.
+        instance: String,
+        /// What the socket says.
+        error: String,
+    },
+    /// The callee's node refuses.
+    #[error("node {node}: {error}")]
+    Node {
+        /// Its name.
+        node: String,
+        /// Why.
+        error: String,
+    },
+    /// The callee's node cannot have the payload.
+    #[error("its payload cannot be fetched: {error}")]
+    Payload {
+        /// Why.
+        error: String,
+    },
+    /// The route to another host is given up.
+    #[error("an instance has started on this host")]
+    Moved,
+    /// There is no instance on any host.
+    #[error("no instance is announced in Redis")]
+    NotAnnounced,
+    /// The instance's shim is gone.
+    #[error("no shim listens for {instance} any more")]
+    NoListener {
+        /// The instance and its node.
+        instance: String,
+    },
+    /// The instance's shim is slow.
+    #[error("{instance} did not accept the call in time")]
+    NotInTime {
+        /// The instance and its node.
+        instance: String,
+    },
+    /// Another process says so.
+    #[error("{text}")]
+    Remote {
+        /// In its words.
+        text: String,
+    },
+}
+
+/// Why it is unknown whether a call has run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Break {
+    /// The caller's own shim does not answer.
+    #[error("this sandbox's shim does not answer ({error})")]
+    Shim {
+        /// What the socket says.
+        error: String,
+    },
+    /// The connection ended.
+    #[error("its connection closed before the answer")]
+    Closed,
+    /// Its worker ended.
+    #[error("its worker {how}")]
+    Worker {
+        /// How.
+        how: String,
+    },
+    /// Its instance was stopped.
+    #[error("it was stopped and had no more time")]
+    Stopped,
+    /// The connection to an instance on the callee's node failed.
+    #[error("instance {instance}: {error}")]
+    Instance {
+        /// Its id.
+        instance: String,
+        /// What the socket says.
+        error: String,
+    },
+    /// Redis failed while it was told of the call.
+    #[error("{error}")]
+    Network {
+        /// What Redis, or its connection, says.
+        error: String,
+    },
+    /// The connection to Redis ended.
+    #[error("the connection to Redis was lost while {instance} had the call: {error}")]
+    RedisLost {
+        /// The instance and its node.
+        instance: String,
+        /// Why.
+        error: String,
+    },
+    /// The callee's node is gone.
+    #[error("node {node} is gone, {instance} had the call")]
+    NodeGone {
+        /// Its name.
+        node: String,
+        /// The instance and its node.
+        instance: String,
+    },
+    /// The response is not where the callee put it.
+    #[error("its response cannot be fetched: {error}")]
+    Response {
+        /// Why.
+        error: String,
+    },
+    /// It is unknown whether Redis has a one-way message.
+    #[error("not known whether Redis has it: {error}")]
+    Unconfirmed {
+        /// What Redis, or its connection, says.
+        error: String,
+    },
+    /// Redis did not answer.
+    #[error("Redis did not confirm it in time")]
+    Silent,
+    /// Another process says so.
+    #[error("{text}")]
+    Remote {
+        /// In its words.
+        text: String,
+    },
+}
+
+/// What this node does not offer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    /// One-way messages, because nobody keeps them.
+    #[error("there is no shim that stores one-way messages")]
+    NoShim,
+    /// One-way messages, because there is no Redis.
+    #[error("one-way messages are kept in Redis, and this node has no redis_url")]
+    NoRedis,
+    /// Another process says so.
+    #[error("{text}")]
+    Remote {
+        /// In its words.
+        text: String,
+    },
+}
+
+/// Which bound is reached.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Overload {
+    /// All workers of an instance are busy, and its queue is full.
+    #[error(
+        "{function} is busy: {workers} workers (cwasi.concurrency) and {queue} waiting requests (cwasi.queue) at most"
+    )]
+    Queue {
+        /// The callee.
+        function: String,
+        /// Its workers.
+        workers: u32,
+        /// Requests that may wait for them.
+        queue: u32,
+    },
+    /// What waits in an instance's queue holds as much as it may.
+    #[error(
+        "{function} is busy: its waiting requests hold {bytes} bytes or {descriptors} descriptors, which is the most; raise cwasi.memory or RLIMIT_NOFILE, or call less at a time"
+    )]
+    Load {
+        /// The callee.
+        function: String,
+        /// Bytes at most.
+        bytes: u64,
+        /// Descriptors at most.
+        descriptors: usize,
+    },
+    /// An instance takes no further connection.
+    #[error("{callee} has no room for another caller")]
+    Callers {
+        /// The callee.
+        callee: String,
+    },
+    /// A node serves as many calls of others as it may.
+    #[error("node {node} has too many calls under way")]
+    Node {
+        /// Its name.
+        node: String,
+    },
+    /// One-way messages of a function that are not handled yet.
+    #[error("{limit} messages for {target} wait already")]
+    Messages {
+        /// The function.
+        target: String,
+        /// How many may wait.
+        limit: u64,
+    },
+    /// Parts of groups that wait for others.
+    #[error(transparent)]
+    Parts(#[from] PartsFull),
+    /// Descriptors on their way between processes of this host's user.
+    #[error(
+        "too many descriptors are on their way between functions of this host: raise RLIMIT_NOFILE, or call fewer at a time"
+    )]
+    Descriptors,
+    /// Another process says so.
+    #[error("{text}")]
+    Remote {
+        /// In its words.
+        text: String,
+    },
+}
+
+/// What is larger than it may be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TooLarge {
+    /// A payload or a response.
+    #[error(
+        "{what} of {length} bytes is larger than the limit of {limit} bytes; raise cwasi.max-payload or send less"
+    )]
+    Payload {
+        /// Which of them, and whose.
+        what: String,
+        /// Bytes.
+        length: u64,
+        /// Bytes at most.
+        limit: u64,
+    },
+    /// A one-way message.
+    #[error("one-way message to {target} of {length} bytes is larger than {limit} bytes")]
+    Message {
+        /// Who was to get it.
+        target: String,
+        /// Bytes.
+        length: u64,
+        /// Bytes at most.
+        limit: u64,
+    },
+    /// Responses that their caller does not read.
+    #[error(
+        "the response of {length} bytes was dropped: {limit} bytes of responses may wait for a caller that does not read them; wait for calls before you start more"
+    )]
+    Unread {
+        /// Bytes of this one.
+        length: u64,
+        /// Bytes of all that wait.
+        limit: u64,
+    },
+    /// Another process says so.
+    #[error("{text}")]
+    Remote {
+        /// In its words.
+        text: String,
+    },
+}
+
+/// Which bound of a fan-in's waiting parts is reached.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PartsFull {
+    /// Groups.
+    #[error("{limit} groups wait for parts at {function} already")]
+    Groups {
+        /// The callee.
+        function: String,
+        /// Groups at most.
+        limit: usize,
+    },
+    /// Parts of all groups.
+    #[error("{limit} parts wait for others at {function} already")]
+    Parts {
+        /// The callee.
+        function: String,
+        /// Parts at most.
+        limit: usize,
+    },
+    /// Bytes of all parts.
+    #[error("the parts that wait at {function} have {limit} bytes at most")]
+    Bytes {
+        /// The callee.
+        function: String,
+        /// Bytes at most.
+        limit: u64,
+    },
+    /// Descriptors of all parts.
+    #[error(
+        "large parts that wait at {function} hold {limit} descriptors at most: raise the container's RLIMIT_NOFILE"
+    )]
+    Descriptors {
+        /// The callee.
+        function: String,
+        /// Descriptors at most.
+        limit: usize,
+    },
+}

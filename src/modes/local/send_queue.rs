@@ -1,0 +1,365 @@
+//! The send queue: answers that wait until their callers' connections have room. They delay no other caller.
+//!
+//! Runs in a callee's sandbox init, for its callers on this host, and in a shim, for callers of functions on other
+//! hosts. Answers wait, for example, for a caller that starts many calls and reads late. The queue is bounded, for one
+//! caller and for all. When a total is exceeded, the caller with the most waiting answers loses its own.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::time::Duration;
+
+use cwasi_abi::CALLS_IN_FLIGHT_MAX;
+
+use crate::modes::{CallError, Payload, TooLarge};
+use crate::sys::clock::{Deadline, monotonic_ns};
+use crate::sys::seqpacket;
+use crate::wire::envelope::CallStatus;
+use crate::wire::ids::CallId;
+
+use super::{error_text, found_no_room, respond_with};
+
+#[cfg(test)]
+mod tests;
+
+/// Longest time that a caller may take to make room for an answer without a deadline.
+const ROOM_MAX: Duration = Duration::from_secs(10);
+/// Time between two tries to send descriptors while too many are on their way.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Most answers that wait for one caller: as many as a worker can have calls in flight.
+const CALLER_ANSWERS_MAX: usize = CALLS_IN_FLIGHT_MAX;
+/// Most bytes that wait for one caller: as many answers of the longest kind that travels in a frame.
+const CALLER_BYTES_MAX: u64 = 64 << 20;
+/// Most answers that wait for all callers.
+const ANSWERS_MAX: usize = 8 * CALLS_IN_FLIGHT_MAX;
+/// Most bytes that wait for all callers; less in a container with a small memory limit.
+const BYTES_MAX: u64 = 256 << 20;
+
+/// The line in the function's log.
+const DROPPED: &str = "responses were dropped: their caller does not read them";
+
+/// The limits of a send queue.
+#[derive(Clone, Copy, Debug)]
+pub struct SendLimits {
+    /// Answers for one caller.
+    pub caller_answers: usize,
+    /// Bytes for one caller.
+    pub caller_bytes: u64,
+    /// Answers for all callers.
+    pub answers: usize,
+    /// Bytes for all callers.
+    pub bytes: u64,
+    /// Answers for all callers that hold descriptors.
+    pub segments: usize,
+}
+
+impl SendLimits {
+    /// In a container with this memory limit, whose init may hold as many segments.
+    pub fn within(memory_max: Option<u64>, segments: usize) -> Self {
+        let bytes = memory_max.map_or(BYTES_MAX, |max| BYTES_MAX.min(max / 4));
+        Self {
+            caller_answers: CALLER_ANSWERS_MAX,
+            caller_bytes: CALLER_BYTES_MAX.min(bytes),
+            answers: ANSWERS_MAX,
+            bytes,
+            segments,
+        }
+    }
+}
+
+/// The target of one call's answer. `S` is a handle of the caller's connection, which clones share.
+#[derive(Clone, Debug)]
+pub struct ReplyTarget<S> {
+    /// The caller's connection.
+    pub reply_to: S,
+    /// The call.
+    pub id: CallId,
+}
+
+/// The answers that wait, by caller.
+#[derive(Debug)]
+pub struct SendQueue<S> {
+    bounds: SendLimits,
+    callers: Vec<CallerQueue<S>>,
+    /// The last caller that exceeded a limit, and what was done.
+    complaint: Option<(S, String)>,
+}
+
+/// The answers that wait for one caller.
+#[derive(Debug)]
+struct CallerQueue<S> {
+    reply_to: S,
+    queued: VecDeque<QueuedAnswer>,
+    bytes: u64,
+    segments: usize,
+    /// When the first answer expires.
+    expires: Option<Deadline>,
+    /// Do not send before this time: the socket has room, but the kernel's limit of descriptors in flight is reached.
+    not_before: Option<Deadline>,
+}
+
+/// An answer that waits.
+#[derive(Debug)]
+struct QueuedAnswer {
+    id: CallId,
+    outcome: CallStatus,
+    payload: Payload,
+    until: Deadline,
+}
+
+impl<S: AsFd> ReplyTarget<S> {
+    /// The caller's connection.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.reply_to.as_fd()
+    }
+}
+
+impl<S: AsFd + Clone> SendQueue<S> {
+    /// An empty one.
+    pub const fn new(bounds: SendLimits) -> Self {
+        Self { bounds, callers: Vec::new(), complaint: None }
+    }
+
+    /// Answers a call with an error.
+    pub fn send_error(&mut self, reply: &ReplyTarget<S>, error: &CallError) {
+        let (outcome, payload) = wire(error);
+        self.send(reply, outcome, payload, None);
+    }
+
+    /// Sends an answer, or queues it when the connection has no room. A caller that is gone needs none.
+    pub fn send(
+        &mut self,
+        reply: &ReplyTarget<S>,
+        outcome: CallStatus,
+        payload: Payload,
+        until: Option<Deadline>,
+    ) {
+        let sent = respond_with(
+            reply.as_fd(),
+            reply.id,
+            outcome,
+            payload.outgoing(),
+            Some(Deadline::PASSED),
+        );
+        if found_no_room(&sent) {
+            self.enqueue(reply, outcome, payload, until);
+        }
+    }
+
+    /// Queues an answer until its caller has room, and drops it at `until`.
+    pub fn enqueue(
+        &mut self,
+        reply: &ReplyTarget<S>,
+        outcome: CallStatus,
+        payload: Payload,
+        until: Option<Deadline>,
+    ) {
+        let until = until.unwrap_or_else(|| Deadline::after(ROOM_MAX));
+        let mut queued = QueuedAnswer { id: reply.id, outcome, payload, until };
+        let bounds = self.bounds;
+        let index = self.index(&reply.reply_to).unwrap_or_else(|| {
+            self.callers.push(CallerQueue::new(reply.reply_to.clone()));
+            self.callers.len() - 1
+        });
+        let backlog = &mut self.callers[index];
+        let bytes = backlog.bytes.saturating_add(queued.bytes());
+        if bytes > bounds.caller_bytes && !backlog.queued.is_empty() {
+            queued.shed(bounds.caller_bytes);
+            self.complaint = Some((reply.reply_to.clone(), DROPPED.to_owned()));
+        }
+        backlog.push(queued);
+        if backlog.queued.len() > bounds.caller_answers {
+            // Answers whose calls have ended do not count against the caller.
+            backlog.expire(monotonic_ns());
+        }
+        if backlog.queued.len() > bounds.caller_answers {
+            self.end(index);
+        }
+        self.bound_all();
+    }
+
+    /// The caller's index. Waiting answers keep the connection open, so no other connection has its descriptor number.
+    fn index(&self, caller: &S) -> Option<usize> {
+        let number = caller.as_fd().as_raw_fd();
+        self.callers.iter().position(|backlog| backlog.reply_to.as_fd().as_raw_fd() == number)
+    }
+
+    /// Enforces the totals: the callers with the most waiting answers lose theirs.
+    fn bound_all(&mut self) {
+        let SendLimits { answers, bytes, segments, .. } = self.bounds;
+        let most = |of: fn(&CallerQueue<S>) -> u64, limit: u64| {
+            let total = self.callers.iter().map(of).fold(0, u64::saturating_add);
+            let callers = self.callers.iter().enumerate().filter(|_| total > limit);
+            callers.max_by_key(|(_, backlog)| of(backlog)).map(|(index, _)| index)
+        };
+        // A single answer may exceed the bytes.
+        let alone = self.callers.iter().map(|backlog| backlog.queued.len()).sum::<usize>() == 1;
+        let large = if alone { None } else { most(|backlog| backlog.bytes, bytes) };
+        let shed = large.or_else(|| most(|backlog| backlog.segments as u64, segments as u64));
+        let ended = most(|backlog| backlog.queued.len() as u64, answers as u64);
+        if let Some(index) = shed {
+            let backlog = &mut self.callers[index];
+            backlog.shed(bytes);
+            self.complaint = Some((backlog.reply_to.clone(), DROPPED.to_owned()));
+        }
+        if let Some(index) = ended {
+            self.end(index);
+        }
+    }
+
+    /// Shuts a caller's connection down, which ends all calls on it.
+    fn end(&mut self, index: usize) {
+        let backlog = &mut self.callers[index];
+        let answers = backlog.queued.len();
+        backlog.clear();
+        seqpacket::end(backlog.reply_to.as_fd());
+        let text = format!("a caller's connection was closed: it has not read {answers} answers");
+        self.complaint = Some((backlog.reply_to.clone(), text));
+    }
+
+    /// Takes the last caller that exceeded a limit, and a log line about it.
+    pub const fn take_complaint(&mut self) -> Option<(S, String)> {
+        self.complaint.take()
+    }
+
+    /// Sends the answers for which the callers of these numbers have room, and drops the expired ones.
+    pub fn flush(&mut self, room: &[usize], now: u64) {
+        for (index, backlog) in self.callers.iter_mut().enumerate() {
+            let due = backlog.not_before.is_some_and(|at| at.has_passed(now));
+            if due || room.contains(&index) {
+                backlog.flush(now);
+            }
+            backlog.expire(now);
+        }
+        self.callers.retain(|backlog| !backlog.queued.is_empty());
+    }
+
+    /// Sends the answers for which one caller has room, and drops its expired ones. Returns when to try again without
+    /// room; `None` when no answer waits.
+    pub fn flush_one(&mut self, caller: &S, now: u64) -> Option<Deadline> {
+        let index = self.index(caller)?;
+        let backlog = &mut self.callers[index];
+        backlog.flush(now);
+        backlog.expire(now);
+        if backlog.queued.is_empty() {
+            self.callers.swap_remove(index);
+            return None;
+        }
+        backlog.next_deadline()
+    }
+
+    /// Drops the answers for a caller whose connection has ended.
+    pub fn forget(&mut self, caller: &S) {
+        if let Some(index) = self.index(caller) {
+            self.callers.swap_remove(index);
+        }
+    }
+
+    /// Numbers and sockets of callers, to be polled for room; the numbers are good until the next [`Self::flush`].
+    pub fn sockets(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
+        let callers = self.callers.iter().enumerate();
+        let polled = callers.filter(|(_, backlog)| backlog.not_before.is_none());
+        polled.map(|(index, backlog)| (index, backlog.reply_to.as_fd()))
+    }
+
+    /// The next time at which an answer expires or is tried again.
+    pub fn next_deadline(&self) -> Option<Deadline> {
+        self.callers.iter().filter_map(CallerQueue::next_deadline).min()
+    }
+
+    /// True when nothing waits.
+    pub const fn is_empty(&self) -> bool {
+        self.callers.is_empty()
+    }
+}
+
+impl<S: AsFd> CallerQueue<S> {
+    const fn new(reply_to: S) -> Self {
+        let queued = VecDeque::new();
+        Self { reply_to, queued, bytes: 0, segments: 0, expires: None, not_before: None }
+    }
+
+    fn push(&mut self, queued: QueuedAnswer) {
+        self.bytes = self.bytes.saturating_add(queued.bytes());
+        self.segments += usize::from(queued.has_segment());
+        self.expires = self.expires.into_iter().chain([queued.until]).min();
+        self.queued.push_back(queued);
+    }
+
+    fn clear(&mut self) {
+        (self.bytes, self.segments) = (0, 0);
+        self.queued.clear();
+    }
+
+    /// Keeps those answers for which `keep` is true.
+    fn retain(&mut self, keep: impl Fn(&QueuedAnswer) -> bool) {
+        let queued = mem::take(&mut self.queued);
+        self.clear();
+        self.expires = None;
+        queued.into_iter().filter(keep).for_each(|queued| self.push(queued));
+    }
+
+    fn expire(&mut self, now: u64) {
+        if self.expires.is_some_and(|expires| expires.has_passed(now)) {
+            self.retain(|queued| !queued.until.has_passed(now));
+        }
+    }
+
+    /// The next time at which an answer expires or is tried again.
+    fn next_deadline(&self) -> Option<Deadline> {
+        self.expires.into_iter().chain(self.not_before).min()
+    }
+
+    fn shed(&mut self, limit: u64) {
+        self.queued.iter_mut().for_each(|queued| queued.shed(limit));
+        self.retain(|_| true);
+    }
+
+    fn flush(&mut self, now: u64) {
+        self.not_before = None;
+        while let Some(queued) = self.queued.front() {
+            let QueuedAnswer { id, outcome, payload, .. } = queued;
+            let to = self.reply_to.as_fd();
+            if found_no_room(&respond_with(
+                to,
+                *id,
+                *outcome,
+                payload.outgoing(),
+                Some(Deadline::PASSED),
+            )) {
+                if queued.has_segment() && seqpacket::has_room(to) {
+                    self.not_before = Some(Deadline::at_ns(now).plus(PAUSE));
+                }
+                return;
+            }
+            // It was sent, or its caller is gone.
+            self.bytes = self.bytes.saturating_sub(queued.bytes());
+            self.segments -= usize::from(queued.has_segment());
+            self.queued.pop_front();
+        }
+    }
+}
+
+impl QueuedAnswer {
+    const fn has_segment(&self) -> bool {
+        matches!(self.payload, Payload::Segment(_))
+    }
+
+    /// The bytes that count. Errors count 0: they are short, and their number is bounded.
+    fn bytes(&self) -> u64 {
+        if self.outcome == CallStatus::ANSWERED { self.payload.len() } else { 0 }
+    }
+
+    /// Replaces the response by an error, to free its bytes.
+    fn shed(&mut self, limit: u64) {
+        if self.outcome == CallStatus::ANSWERED {
+            let length = self.payload.len();
+            (self.outcome, self.payload) = wire(&TooLarge::Unread { length, limit }.into());
+        }
+    }
+}
+
+/// Encodes an error for the caller: status and text.
+pub fn wire(error: &CallError) -> (CallStatus, Payload) {
+    (error.outcome(), Payload::Inline(error_text(error).into_bytes()))
+}

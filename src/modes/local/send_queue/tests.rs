@@ -1,0 +1,283 @@
+//! Answers that wait, with real sockets.
+
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use super::*;
+use crate::modes::local::receive_frame;
+use crate::sys::segment::Segment;
+use crate::wire::envelope::Response;
+use crate::wire::frame::FRAME_MAX;
+
+const BOUNDS: SendLimits = SendLimits {
+    caller_answers: 100,
+    caller_bytes: 1 << 20,
+    answers: 150,
+    bytes: 2 << 20,
+    segments: 3,
+};
+const NEVER: Option<Deadline> = Some(Deadline::at_ns(u64::MAX));
+
+/// A caller whose socket is full.
+struct Late {
+    theirs: OwnedFd,
+    reply_to: Rc<OwnedFd>,
+    /// Answers that it has in its socket.
+    inside: usize,
+}
+
+impl Late {
+    fn new() -> Self {
+        let (theirs, ours) = seqpacket::pair().unwrap();
+        let mut late = Self { theirs, reply_to: Rc::new(ours), inside: 0 };
+        while !found_no_room(&respond_with(
+            late.reply_to.as_fd(),
+            CallId([0; 16]),
+            CallStatus::ANSWERED,
+            Payload::Inline(vec![0; 20_000]).outgoing(),
+            Some(Deadline::PASSED),
+        )) {
+            late.inside += 1;
+        }
+        late
+    }
+
+    fn reply(&self, id: u8) -> ReplyTarget<Rc<OwnedFd>> {
+        ReplyTarget { reply_to: Rc::clone(&self.reply_to), id: CallId([id; 16]) }
+    }
+
+    /// Reads all that is there: id, errno and length of each answer, but for those that filled its socket.
+    fn read(&mut self) -> Vec<(u8, i32, u64)> {
+        let mut buffer = vec![0; FRAME_MAX];
+        let mut answers = Vec::new();
+        while let Ok(answer) =
+            receive_frame::<Response>(&self.theirs, &mut buffer, u64::MAX, Some(Deadline::PASSED))
+        {
+            let Response { call_id, errno, .. } = answer.envelope;
+            answers.push((call_id[0], errno, answer.payload.len()));
+        }
+        let inside = self.inside.min(answers.len());
+        self.inside -= inside;
+        answers.split_off(inside)
+    }
+}
+
+/// The numbers of those that have room.
+fn room(send_queue: &SendQueue<Rc<OwnedFd>>) -> Vec<usize> {
+    let sockets = send_queue.sockets().filter(|(_, fd)| seqpacket::has_room(*fd));
+    sockets.map(|(number, _)| number).collect()
+}
+
+fn flush(send_queue: &mut SendQueue<Rc<OwnedFd>>) {
+    send_queue.flush(&room(send_queue), 1);
+}
+
+#[test]
+fn answers_wait_for_their_callers_alone() {
+    let mut send_queue = SendQueue::new(BOUNDS);
+    let (mut one, mut two) = (Late::new(), Late::new());
+    for id in 1..=3 {
+        send_queue.enqueue(
+            &one.reply(id),
+            CallStatus::ANSWERED,
+            Payload::Inline(vec![7; 60_000]),
+            NEVER,
+        );
+    }
+    let segment = Segment::copy_of(&[7; 100_000]).unwrap();
+    send_queue.enqueue(&two.reply(4), CallStatus::ANSWERED, Payload::Segment(segment), NEVER);
+    send_queue.send_error(&two.reply(5), &CallError::Failed { message: "no".to_owned() });
+    assert!(room(&send_queue).is_empty());
+    flush(&mut send_queue);
+    assert!(two.read().is_empty());
+    flush(&mut send_queue);
+    assert_eq!(two.read(), [(4, 0, 100_000), (5, cwasi_abi::Errno::Failed.code(), 2)]);
+    assert_eq!((send_queue.callers.len(), send_queue.callers[0].bytes), (1, 180_000));
+    one.read();
+    flush(&mut send_queue);
+    assert_eq!(one.read(), [1, 2, 3].map(|id| (id, 0, 60_000)));
+    assert!(send_queue.is_empty() && send_queue.take_complaint().is_none());
+}
+
+#[test]
+fn a_deadline_drops_an_answer_and_an_end_all() {
+    let mut send_queue = SendQueue::new(BOUNDS);
+    let (mut one, two) = (Late::new(), Late::new());
+    send_queue.enqueue(
+        &one.reply(1),
+        CallStatus::ANSWERED,
+        Payload::Inline(vec![1]),
+        Some(Deadline::at_ns(10)),
+    );
+    send_queue.enqueue(
+        &one.reply(2),
+        CallStatus::ANSWERED,
+        Payload::Inline(vec![1]),
+        Some(Deadline::at_ns(20)),
+    );
+    send_queue.enqueue(
+        &two.reply(3),
+        CallStatus::ANSWERED,
+        Payload::Inline(vec![1]),
+        Some(Deadline::at_ns(30)),
+    );
+    assert_eq!(send_queue.next_deadline(), Some(Deadline::at_ns(10)));
+    send_queue.flush(&[], 10);
+    assert_eq!(send_queue.next_deadline(), Some(Deadline::at_ns(20)));
+    one.read();
+    flush(&mut send_queue);
+    assert_eq!(one.read(), [(2, 0, 1)]);
+    drop(two);
+    flush(&mut send_queue);
+    assert!(send_queue.is_empty());
+}
+
+#[test]
+fn what_is_too_much_for_one_caller_is_its_own_problem() {
+    let mut send_queue = SendQueue::new(BOUNDS);
+    let (mut greedy, mut modest) = (Late::new(), Late::new());
+    send_queue.enqueue(
+        &modest.reply(1),
+        CallStatus::ANSWERED,
+        Payload::Inline(vec![1; 1000]),
+        NEVER,
+    );
+    for id in 0..20 {
+        send_queue.enqueue(
+            &greedy.reply(id),
+            CallStatus::ANSWERED,
+            Payload::Inline(vec![1; 60_000]),
+            NEVER,
+        );
+    }
+    assert!(send_queue.take_complaint().is_some());
+    greedy.read();
+    modest.read();
+    flush(&mut send_queue);
+    let mut read = Vec::new();
+    while !send_queue.is_empty() {
+        read.extend(greedy.read());
+        flush(&mut send_queue);
+    }
+    read.extend(greedy.read());
+    let too_large = cwasi_abi::Errno::PayloadTooLarge.code();
+    let dropped: Vec<_> = read.iter().filter(|(_, errno, _)| *errno == too_large).collect();
+    assert_eq!((read.len(), dropped.len()), (20, 20 - (1 << 20) / 60_000));
+    assert_eq!(modest.read(), [(1, 0, 1000)]);
+    // An answer that is longer than all that may wait is no problem alone.
+    let mut large = Late::new();
+    send_queue.enqueue(
+        &large.reply(1),
+        CallStatus::ANSWERED,
+        Payload::Segment(Segment::copy_of(&[0; 3 << 20]).unwrap()),
+        NEVER,
+    );
+    assert_eq!(send_queue.callers[0].bytes, 3 << 20);
+    large.read();
+}
+
+#[test]
+fn the_one_that_reads_least_pays_for_what_is_too_much_in_all() {
+    let mut send_queue = SendQueue::new(BOUNDS);
+    let mut callers: Vec<_> = (0..4).map(|_| Late::new()).collect();
+    // The third has most.
+    for (caller, count) in callers.iter().zip([8, 8, 14, 8]) {
+        for id in 0..count {
+            send_queue.enqueue(
+                &caller.reply(id),
+                CallStatus::ANSWERED,
+                Payload::Inline(vec![1; 60_000]),
+                NEVER,
+            );
+        }
+    }
+    assert!(send_queue.take_complaint().is_some());
+    let bytes: Vec<_> = send_queue.callers.iter().map(|backlog| backlog.bytes).collect();
+    assert_eq!([bytes[0], bytes[1], bytes[3]], [480_000; 3]);
+    assert_eq!(bytes[2], 0);
+    assert_eq!(send_queue.callers[2].queued.len(), 14, "each has an end");
+    callers[2].read();
+    flush(&mut send_queue);
+    assert_eq!(callers[2].read().len(), 14);
+}
+
+#[test]
+fn descriptors_and_numbers_are_bounded_too() {
+    let mut send_queue = SendQueue::new(BOUNDS);
+    let (mut one, mut two) = (Late::new(), Late::new());
+    for (caller, count) in [(&one, 1), (&two, 3)] {
+        for id in 0..count {
+            let segment = Segment::copy_of(&[7; 100]).unwrap();
+            send_queue.enqueue(
+                &caller.reply(id),
+                CallStatus::ANSWERED,
+                Payload::Segment(segment),
+                NEVER,
+            );
+        }
+    }
+    assert_eq!([0, 1].map(|index| send_queue.callers[index].segments), [1, 0]);
+    for id in 0..98 {
+        send_queue.enqueue(
+            &two.reply(id),
+            CallStatus::ANSWERED,
+            Payload::Inline(Vec::new()),
+            NEVER,
+        );
+    }
+    assert!(send_queue.take_complaint().is_some_and(|(_, text)| text.contains("101 answers")));
+    flush(&mut send_queue);
+    assert_eq!(send_queue.callers.len(), 1, "the other one's connection has ended");
+    assert!(two.read().is_empty() && one.read().is_empty());
+    let ended = seqpacket::receive(two.theirs.as_fd(), &mut [0; 9], Some(Deadline::PASSED));
+    assert!(matches!(ended, Err(seqpacket::SocketError::Closed)));
+    flush(&mut send_queue);
+    assert_eq!(one.read(), [(0, 0, 100)]);
+}
+
+#[test]
+fn one_caller_is_served_and_forgotten_apart_from_the_others() {
+    let mut send_queue = SendQueue::new(BOUNDS);
+    let (mut one, mut two) = (Late::new(), Late::new());
+    for (late, until) in [(&one, 10), (&one, 20), (&two, 30), (&two, 40)] {
+        send_queue.enqueue(
+            &late.reply(1),
+            CallStatus::ANSWERED,
+            Payload::Inline(vec![1]),
+            Some(Deadline::at_ns(until)),
+        );
+    }
+    assert_eq!(send_queue.flush_one(&one.reply_to, 1), Some(Deadline::at_ns(10)));
+    assert_eq!(
+        send_queue.flush_one(&one.reply_to, 10),
+        Some(Deadline::at_ns(20)),
+        "the first has expired"
+    );
+    one.read();
+    assert_eq!(send_queue.flush_one(&one.reply_to, 10), None);
+    assert_eq!(one.read(), [(1, 0, 1)]);
+    assert_eq!(send_queue.flush_one(&two.reply_to, 10), Some(Deadline::at_ns(30)));
+    send_queue.forget(&two.reply_to);
+    send_queue.forget(&one.reply_to);
+    assert!(send_queue.is_empty());
+    two.read();
+    assert_eq!(send_queue.flush_one(&two.reply_to, 10), None);
+    assert!(two.read().is_empty());
+}
+
+#[test]
+fn a_caller_whose_calls_have_ended_is_not_taken_for_one_with_too_many() {
+    let mut send_queue = SendQueue::new(BOUNDS);
+    let late = Late::new();
+    for id in 0..=100 {
+        let until = Some(Deadline::at_ns(if id < 50 { monotonic_ns() } else { u64::MAX }));
+        send_queue.enqueue(
+            &late.reply(id),
+            CallStatus::ANSWERED,
+            Payload::Inline(Vec::new()),
+            until,
+        );
+    }
+    assert!(send_queue.take_complaint().is_none());
+    assert_eq!(send_queue.callers[0].queued.len(), 51);
+}

@@ -1,0 +1,50 @@
+//! The state that a function's process inherits from its builder, inside the container. Sandbox init owns it; the workers
+//! that init forks use their copy.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use crate::sys::clock::Deadline;
+use crate::sys::process::SingleThreaded;
+use crate::sys::seqpacket;
+use crate::wire::control::{self, FunctionLaunch, SandboxMessage};
+
+use super::{exit_codes, stderr};
+
+/// How long init waits for its shim to take a message.
+const SHIM_WAIT: Duration = Duration::from_secs(5);
+
+/// A function's process, before it runs: inside the container, all descriptors but these closed.
+#[derive(Debug)]
+pub struct Sandbox<M> {
+    /// What to run.
+    pub launch: FunctionLaunch,
+    /// Its code.
+    pub module: M,
+    /// Lets init fork.
+    pub threads: SingleThreaded,
+    /// Socket to the shim.
+    pub broker: OwnedFd,
+    /// Listening receiver; secondaries only.
+    pub receiver: Option<OwnedFd>,
+}
+
+impl<M> Sandbox<M> {
+    /// Tells the shim, waiting a little for it to take it.
+    pub fn tell(&self, message: &SandboxMessage) {
+        let deadline = Some(Deadline::after(SHIM_WAIT));
+        let bytes = control::encode(message);
+        if let Err(error) = seqpacket::send(self.broker.as_fd(), &[&bytes], &[], deadline) {
+            stderr::try_line(&format!(
+                "the shim of {} cannot be told: {error}",
+                self.launch.identity
+            ));
+        }
+    }
+
+    /// Tells the shim that there will be no workload; returns the exit code.
+    pub fn start_failed(&self, message: &str) -> i32 {
+        self.tell(&SandboxMessage::StartFailed { message: message.to_owned() });
+        exit_codes::START_FAILED
+    }
+}

@@ -1,0 +1,423 @@
+//! The watchdog of sandbox init: checks workers and connections once per tick, and reads requests that workers do not
+//! read.
+//!
+//! Workers read requests from their callers' connections themselves (direct reads), and init takes no part. Init reads
+//! the requests itself when
+//! - every reader has had the same request for a tick,
+//! - or more requests wait than fit into the queue,
+//! - or a reader has been idle for a tick and no reader has begun a request, although one waits: no worker was woken,
+//!   or the woken one has died,
+//! - or no waiting request was read for several ticks, whatever the workers' slots say.
+//!
+//! While init has queued requests, direct reads are disabled: workers run only what init assigns, in order of arrival.
+//!
+//! Init sleeps while the function is idle, and the next request wakes it. So init reads a request within about two
+//! ticks when the leader does not, because it is stopped, slow or making its next instance. Stopped workers get no
+//! work.
+
+use std::collections::BTreeMap;
+
+use crate::modes::local::ConnectionId;
+use crate::modes::local::receiver::RequestHead;
+use crate::sandbox::worker_table::{Phase, READERS_MAX, SlotState};
+use crate::sys::clock::monotonic_ns;
+use crate::sys::processors;
+use crate::vm::Module;
+use crate::wire::control::FunctionLaunch;
+
+use super::Secondary;
+
+/// Time between two checks in nanoseconds: the delay until a caller hears that the function is overloaded, or until a
+/// waiting request is queued.
+const TICK_NS: u64 = 1_000_000;
+/// Ticks within which a waiting request must have been read; otherwise the workers' slots are not to be trusted.
+const STALLED_TICKS: u32 = 4;
+/// Ticks without a request after which init sleeps. The first request after that wakes it.
+const QUIET_TICKS: u32 = 20;
+/// Most copies of connections that all workers hold together; init alone reads further connections.
+const COPIES_MAX: usize = 1024;
+/// How often init yields to workers that are reading before it reads itself.
+const YIELDS_MAX: u32 = 100;
+
+/// What init saw at its last check.
+#[derive(Debug)]
+pub struct Watchdog {
+    states: Vec<SlotState>,
+    next: u64,
+    quiet: u32,
+    /// Init reads the shared connections; direct reads are disabled.
+    reading: bool,
+    /// The first request of each connection, `heads_age` ticks ago.
+    heads: BTreeMap<ConnectionId, RequestHead>,
+    heads_age: u32,
+}
+
+/// What init does about requests that wait in connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WatchdogAction {
+    /// Leaves them to the next free worker.
+    None,
+    /// Reads all requests until a reader is free.
+    ReadAll,
+    /// Reads the requests that wait now.
+    ReadOnce,
+}
+
+impl Watchdog {
+    /// `None` for functions without direct reads: those where init counts requests or groups them.
+    pub fn of(launch: &FunctionLaunch) -> Option<Self> {
+        (launch.fan_in.is_none() && launch.max_requests == 0).then(|| Self {
+            states: Vec::new(),
+            next: 0,
+            quiet: 0,
+            reading: false,
+            heads: BTreeMap::new(),
+            heads_age: 0,
+        })
+    }
+
+    /// Forgets the last check, which was before init slept: a worker has a tick to read a request before init does.
+    pub fn reset(&mut self) {
+        self.states.clear();
+    }
+
+    /// The workers that have the same request as at the last check.
+    fn long_running<'a>(&'a self, states: &'a [SlotState]) -> impl Iterator<Item = usize> + 'a {
+        let same = |(now, before): (&SlotState, &SlotState)| now == before && now.is_busy();
+        let both = states.iter().zip(&self.states).enumerate();
+        both.filter(move |(_, pair)| same(*pair)).map(|(index, _)| index)
+    }
+
+    /// True when requests wait and none of them was read for [`STALLED_TICKS`]. No worker can forge what waits in a
+    /// connection.
+    fn is_stalled(
+        &mut self,
+        waiting: bool,
+        heads: impl FnOnce() -> BTreeMap<ConnectionId, RequestHead>,
+    ) -> bool {
+        self.heads_age += 1;
+        if !waiting {
+            self.heads.clear();
+            self.heads_age = 0;
+        }
+        if self.heads_age < STALLED_TICKS {
+            return false;
+        }
+        self.heads_age = 0;
+        let before = std::mem::replace(&mut self.heads, heads());
+        let unread = |(id, head): (&ConnectionId, &RequestHead)| self.heads.get(id) == Some(head);
+        !before.is_empty() && before.iter().all(unread)
+    }
+
+    /// Checks the slots. `waiting` gets the number of free workers, and says whether requests wait and whether they are
+    /// more than fit.
+    fn check(
+        &mut self,
+        states: Vec<SlotState>,
+        waiting: impl FnOnce(usize) -> (bool, bool),
+    ) -> WatchdogAction {
+        let moved = states != self.states;
+        let busy = states.iter().any(|state| state.is_busy());
+        let readers = || states.iter().zip(&self.states).take(READERS_MAX);
+        let begun = readers().any(|(now, before)| now.is_later_than(*before));
+        let idle = readers().any(|(now, before)| {
+            now == before && matches!(now.phase(), Phase::Idle | Phase::Parked)
+        });
+        let stuck = !self.states.is_empty()
+            && readers().all(|(now, before)| now == before && !now.is_free());
+        let free = states.iter().filter(|state| state.is_free()).count();
+        self.states = states;
+        self.quiet = if moved || busy { 0 } else { self.quiet.saturating_add(1) };
+        match waiting(free) {
+            (false, _) => WatchdogAction::None,
+            (true, true) => WatchdogAction::ReadAll,
+            (true, false) if idle && !begun => WatchdogAction::ReadOnce,
+            (true, false) if stuck => WatchdogAction::ReadAll,
+            (true, false) => WatchdogAction::None,
+        }
+    }
+}
+
+impl<M: Module> Secondary<'_, M> {
+    /// Lets workers read from a connection, unless they hold too many already.
+    pub(super) fn share(&mut self, id: ConnectionId) {
+        let readers = self.pool.table().readers();
+        let copies = (self.receiver.shared_count() + 1).saturating_mul(readers);
+        // A single worker may hold any number.
+        if self.watchdog.is_none() || copies > COPIES_MAX.max(readers) {
+            return;
+        }
+        let Some(connection) = self.receiver.caller_connection(id) else { return };
+        if self.pool.share(&connection)
+            && let Err(error) = self.receiver.share(id)
+        {
+            self.complain(&format!("only init reads a caller's connection: {error}"));
+        }
+    }
+
+    /// A connection has ended: wakes the workers that may hold it. Without direct reads they hold none.
+    pub(super) fn unshare(&self) {
+        if self.watchdog.is_some() {
+            self.pool.unshare();
+        }
+    }
+
+    /// True while init reads the shared connections.
+    pub(super) fn reads_shared(&self) -> bool {
+        self.stop.is_some() || self.watchdog.as_ref().is_some_and(|watchdog| watchdog.reading)
+    }
+
+    /// When the next check is due; `None` when init sleeps until it is woken.
+    pub(super) fn sleep(&self) -> Option<u64> {
+        let watchdog = self.watchdog.as_ref()?;
+        if watchdog.quiet < QUIET_TICKS || watchdog.reading || self.stop.is_some() {
+            return Some(watchdog.next);
+        }
+        let table = self.pool.table();
+        table.control().set_asleep(true);
+        // A worker that began before it could see the sleep flag is seen here.
+        if self.pool.states().any(|state| state.is_busy()) {
+            table.control().set_asleep(false);
+            return Some(watchdog.next);
+        }
+        None
+    }
+
+    /// Runs the check when it is due.
+    pub(super) fn run_watchdog(&mut self) {
+        let now = monotonic_ns();
+        let Some(watchdog) = self.watchdog.as_mut().filter(|watchdog| watchdog.next <= now) else {
+            return;
+        };
+        if watchdog.quiet >= QUIET_TICKS {
+            // It was woken.
+            watchdog.quiet = 0;
+        }
+        watchdog.next = now.saturating_add(TICK_NS);
+        let states: Vec<_> = self.pool.states().collect();
+        if states.iter().zip(&watchdog.states).any(|(state, before)| state.is_later_than(*before)) {
+            self.last_request = now;
+            self.pool.note_turns();
+        }
+        self.pool.note_long_running(watchdog.long_running(&states));
+        // The container's cpuset may have changed.
+        self.pool.table().control().set_processors(processors::count().unwrap_or(0));
+        let mut ready: Vec<ConnectionId> = Vec::new();
+        let (receiver, free_slots) = (&self.receiver, self.queue.free_slots());
+        let action = watchdog.check(states, |free| {
+            ready.extend(receiver.shared_ready());
+            let more = || receiver.more_wait_than(free_slots.saturating_add(free), &ready);
+            (!ready.is_empty(), !ready.is_empty() && more())
+        });
+        let heads = || receiver.heads(&ready).into_iter().collect();
+        let stalled = watchdog.is_stalled(!ready.is_empty(), heads);
+        let action = match action {
+            WatchdogAction::None if stalled && self.pool.idle().is_some() => {
+                WatchdogAction::ReadOnce
+            }
+            WatchdogAction::None if stalled => WatchdogAction::ReadAll,
+            action => action,
+        };
+        match action {
+            WatchdogAction::None => {}
+            WatchdogAction::ReadAll => self.begin_reading(),
+            WatchdogAction::ReadOnce => {
+                self.pool.depose_leader();
+                ready.into_iter().for_each(|id| self.read(id));
+            }
+        }
+    }
+
+    /// Disables direct reads: from now on only init reads from connections.
+    pub(super) fn begin_reading(&mut self) {
+        let Some(watchdog) = &mut self.watchdog else { return };
+        if std::mem::replace(&mut watchdog.reading, true) {
+            return;
+        }
+        self.pool.set_direct_reads(false);
+        // A worker that is reading now reads an earlier request than init will. A worker that takes longer is stopped
+        // or dead, and then the order does not matter.
+        for _ in 0..YIELDS_MAX {
+            if !self.pool.states().any(|state| state.phase() == Phase::Reading) {
+                return;
+            }
+            let _never_fails = nix::sched::sched_yield();
+        }
+    }
+
+    /// Enables direct reads when init has nothing queued and nothing to read, and disables them otherwise.
+    pub(super) fn update_direct_reads(&mut self) {
+        let idle = self.queue.is_empty() && self.stop.is_none();
+        let Some(watchdog) = &mut self.watchdog else { return };
+        if watchdog.reading && idle && self.pool.has_free_reader() {
+            watchdog.reading = false;
+        }
+        let enabled = idle && !watchdog.reading;
+        self.pool.set_direct_reads(enabled);
+        if !enabled {
+            // A worker that became free before it could see the change is seen here.
+            self.assign();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandbox::worker_table::{Wait, WorkerTable};
+    use crate::sys::clock::Deadline;
+    use crate::wire::ids::CallId;
+
+    fn watchdog() -> Watchdog {
+        let (states, heads) = (Vec::new(), BTreeMap::new());
+        Watchdog { states, next: 0, quiet: 0, reading: false, heads, heads_age: 0 }
+    }
+
+    fn run(table: &WorkerTable, index: usize) {
+        let slot = table.slot(index).unwrap();
+        assert!(slot.begin_reading(ConnectionId(1)));
+        assert!(!slot.begin_running(CallId([1; 16]), Deadline::at_ns(1)));
+    }
+
+    fn states(table: &WorkerTable) -> Vec<SlotState> {
+        (0..2).map(|index| table.slot(index).unwrap().state()).collect()
+    }
+
+    fn two_idle() -> WorkerTable {
+        let table = WorkerTable::new(2).unwrap();
+        table.control().set_direct_reads(true);
+        for index in 0..2 {
+            assert_eq!(table.slot(index).unwrap().become_idle(), Wait::CallersOrInit);
+        }
+        table
+    }
+
+    #[test]
+    fn requests_are_left_to_workers_that_get_on() {
+        let (table, mut watchdog) = (two_idle(), watchdog());
+        run(&table, 0);
+        run(&table, 1);
+        assert_eq!(watchdog.check(states(&table), |_| (true, false)), WatchdogAction::None);
+        assert!(table.slot(0).unwrap().end_turn());
+        assert_eq!(watchdog.check(states(&table), |_| (true, false)), WatchdogAction::None);
+        table.slot(0).unwrap().become_idle();
+        run(&table, 0);
+        assert_eq!(watchdog.check(states(&table), |_| (true, false)), WatchdogAction::None);
+        assert_eq!(watchdog.check(states(&table), |_| (false, false)), WatchdogAction::None);
+        assert_eq!(
+            watchdog.check(states(&table), |_| (true, false)),
+            WatchdogAction::ReadAll,
+            "all are stuck"
+        );
+    }
+
+    #[test]
+    fn who_has_one_request_from_look_to_look_has_it_for_long() {
+        let (table, mut watchdog) = (two_idle(), watchdog());
+        let mut look = |long: &[usize]| {
+            let states = states(&table);
+            assert_eq!(watchdog.long_running(&states).collect::<Vec<_>>(), long);
+            watchdog.check(states, |_| (false, false));
+        };
+        run(&table, 0);
+        look(&[]);
+        run(&table, 1);
+        look(&[0]);
+        assert!(table.slot(0).unwrap().end_turn());
+        table.slot(0).unwrap().become_idle();
+        run(&table, 0);
+        look(&[1]);
+        look(&[0, 1]);
+    }
+
+    #[test]
+    fn more_than_may_wait_is_read_at_once() {
+        let (table, mut watchdog) = (two_idle(), watchdog());
+        run(&table, 0);
+        let action = watchdog.check(states(&table), |free| {
+            assert_eq!(free, 1);
+            (true, true)
+        });
+        assert_eq!(action, WatchdogAction::ReadAll);
+    }
+
+    #[test]
+    fn what_waits_beside_an_idle_worker_for_a_tick_is_swept_up() {
+        let (table, mut watchdog) = (two_idle(), watchdog());
+        run(&table, 0);
+        assert_eq!(
+            watchdog.check(states(&table), |_| (true, false)),
+            WatchdogAction::None,
+            "a first look"
+        );
+        assert_eq!(watchdog.check(states(&table), |_| (true, false)), WatchdogAction::ReadOnce);
+    }
+
+    #[test]
+    fn what_waits_is_left_to_one_that_gets_on_while_others_rest() {
+        let (table, mut watchdog) = (two_idle(), watchdog());
+        assert_eq!(
+            watchdog.check(states(&table), |_| (true, false)),
+            WatchdogAction::None,
+            "a first look"
+        );
+        for _ in 0..3 {
+            run(&table, 0);
+            assert_eq!(watchdog.check(states(&table), |_| (true, false)), WatchdogAction::None);
+            assert!(table.slot(0).unwrap().end_turn());
+            table.slot(0).unwrap().become_idle();
+        }
+    }
+
+    #[test]
+    fn when_all_that_read_are_busy_init_reads_for_the_others() {
+        let (table, mut watchdog) = (WorkerTable::new(READERS_MAX + 1).unwrap(), watchdog());
+        table.control().set_direct_reads(true);
+        let all = || (0..=READERS_MAX).map(|index| table.slot(index).unwrap());
+        all().for_each(|slot| {
+            slot.become_idle();
+        });
+        (0..READERS_MAX).for_each(|index| run(&table, index));
+        let mut look =
+            || watchdog.check(all().map(|slot| slot.state()).collect(), |_| (true, false));
+        assert_eq!(look(), WatchdogAction::None, "a first look");
+        assert_eq!(look(), WatchdogAction::ReadAll);
+    }
+
+    #[test]
+    fn what_nobody_reads_is_found_whatever_workers_say() {
+        let mut watchdog = watchdog();
+        let heads = |heads: &[(u64, u8)]| -> BTreeMap<_, _> {
+            heads
+                .iter()
+                .map(|(id, byte)| (ConnectionId(*id), [*byte; size_of::<RequestHead>()]))
+                .collect()
+        };
+        let mut ticks = |times: u32, now: &[(u64, u8)]| -> Vec<bool> {
+            (0..times).map(|_| watchdog.is_stalled(!now.is_empty(), || heads(now))).collect()
+        };
+        let never = vec![false; STALLED_TICKS as usize];
+        let mut found = never.clone();
+        found[never.len() - 1] = true;
+        assert_eq!(ticks(STALLED_TICKS, &[(1, 7), (2, 7)]), never, "a first look");
+        assert_eq!(ticks(STALLED_TICKS, &[(1, 7), (2, 8)]), never, "one was read");
+        assert_eq!(ticks(STALLED_TICKS, &[(1, 7), (2, 8), (3, 1)]), found, "one more waits");
+        assert_eq!(ticks(STALLED_TICKS, &[(1, 7), (3, 1)]), never, "one has ended");
+        assert_eq!(ticks(1, &[]), [false]);
+        assert_eq!(ticks(STALLED_TICKS, &[(1, 7), (3, 1)]), never, "nothing waited in between");
+        assert_eq!(ticks(STALLED_TICKS, &[(1, 7), (3, 1)]), found);
+    }
+
+    #[test]
+    fn quiet_is_counted_from_the_last_change() {
+        let (table, mut watchdog) = (two_idle(), watchdog());
+        for quiet in [0, 1, 2] {
+            watchdog.check(states(&table), |_| (false, false));
+            assert_eq!(watchdog.quiet, quiet);
+        }
+        run(&table, 0);
+        watchdog.check(states(&table), |_| (false, false));
+        watchdog.check(states(&table), |_| (false, false));
+        assert_eq!(watchdog.quiet, 0, "a worker is busy");
+    }
+}

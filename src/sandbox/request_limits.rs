@@ -1,0 +1,39 @@
+//! Limits of a request: its deadline, and which requests a function takes. Used by sandbox init and by workers,
+//! whichever of them reads the request. Pure.
+
+use std::time::Duration;
+
+use crate::dispatcher::call::DEFAULT_TIMEOUT_MS;
+use crate::modes::CallError;
+use crate::modes::causes::Invalid;
+use crate::sys::clock::Deadline;
+use crate::wire::control::FunctionLaunch;
+use crate::wire::envelope::Request;
+
+/// The function's own limit for a request that begins at `now`, if it has one.
+pub fn latest(launch: &FunctionLaunch, now: u64) -> Option<Deadline> {
+    launch.timeout_ms.map(|ms| after_ms(now, ms))
+}
+
+/// The caller's deadline or the function's own limit, whichever is first.
+pub fn deadline(launch: &FunctionLaunch, caller: Option<Deadline>, now: u64) -> Deadline {
+    match (caller, latest(launch, now)) {
+        (Some(caller), Some(own)) => caller.min(own),
+        (Some(one), None) | (None, Some(one)) => one,
+        (None, None) => after_ms(now, DEFAULT_TIMEOUT_MS),
+    }
+}
+
+/// When the caller stops waiting; `None` = never.
+pub fn caller_deadline(request: &Request, now: u64) -> Option<Deadline> {
+    request.remaining().map(|left| Deadline::at_ns(now).plus(left))
+}
+
+/// A function without `cwasi.fan-in` was called with a join key.
+pub fn takes_no_parts(launch: &FunctionLaunch) -> CallError {
+    Invalid::NoFanIn { function: launch.identity.function.clone() }.into()
+}
+
+fn after_ms(now: u64, ms: u64) -> Deadline {
+    Deadline::at_ns(now).plus(Duration::from_millis(ms))
+}

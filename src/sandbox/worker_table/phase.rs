@@ -1,0 +1,116 @@
+//! The state of a slot: the worker's phase and the number of its turn, in one word. Pure.
+
+use crate::modes::local::ConnectionId;
+use crate::sys::clock::Deadline;
+use crate::wire::ids::CallId;
+
+/// What a worker is doing. The numbers are those in shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// Makes its first instance.
+    Starting = 0,
+    /// Makes the next one.
+    Making = 1,
+    /// Waits for a request from a caller's connection or from init.
+    Idle = 2,
+    /// Waits for a request from init.
+    Parked = 3,
+    /// Reads from a connection.
+    Reading = 4,
+    /// Runs a request that it read itself, or that init assigned.
+    Running = 5,
+    /// Has been assigned work by init, and has not begun it.
+    Assigned = 6,
+    /// Its deadline has passed; init is killing it.
+    Expired = 7,
+}
+
+/// A slot's word at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotState(pub(super) u64);
+
+impl SlotState {
+    /// Decodes the first word of a slot's page.
+    #[must_use]
+    pub const fn of(word: u64) -> Self {
+        Self(word)
+    }
+
+    pub(super) const fn new(turn: u64, phase: Phase) -> Self {
+        Self(turn << 8 | phase as u64)
+    }
+
+    /// The worker's phase. A value that no worker of ours writes counts as `Starting`, which gets no work.
+    #[must_use]
+    pub const fn phase(self) -> Phase {
+        match self.0 & 0xff {
+            1 => Phase::Making,
+            2 => Phase::Idle,
+            3 => Phase::Parked,
+            4 => Phase::Reading,
+            5 => Phase::Running,
+            6 => Phase::Assigned,
+            7 => Phase::Expired,
+            _ => Phase::Starting,
+        }
+    }
+
+    pub(super) const fn turn(self) -> u64 {
+        self.0 >> 8
+    }
+
+    pub(super) const fn with(self, phase: Phase) -> Self {
+        Self::new(self.turn(), phase)
+    }
+
+    pub(super) const fn next(self, phase: Phase) -> Self {
+        Self::new(self.turn() + 1, phase)
+    }
+
+    /// True when both are of one turn.
+    #[must_use]
+    pub const fn same_turn(self, other: Self) -> bool {
+        self.turn() == other.turn()
+    }
+
+    /// True when its worker has begun a request since then.
+    #[must_use]
+    pub const fn is_later_than(self, before: Self) -> bool {
+        self.turn() > before.turn()
+    }
+
+    /// True when init can assign it work, now or once its instance is made.
+    #[must_use]
+    pub const fn is_free(self) -> bool {
+        matches!(self.phase(), Phase::Idle | Phase::Parked | Phase::Making)
+    }
+
+    /// True while it reads or runs a request.
+    #[must_use]
+    pub const fn is_busy(self) -> bool {
+        matches!(self.phase(), Phase::Reading | Phase::Running | Phase::Assigned | Phase::Expired)
+    }
+}
+
+/// A request that a worker read itself, as the worker's slot describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunningRequest {
+    /// Where it came from.
+    pub connection: ConnectionId,
+    /// Its call.
+    pub id: CallId,
+    /// Until when it may run.
+    pub deadline: Deadline,
+}
+
+/// What a worker waits for next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Its callers' connections and init.
+    CallersOrInit,
+    /// Init.
+    Init,
+    /// Nothing: init is killing it.
+    Killed,
+}

@@ -1,0 +1,219 @@
+//! A worker's slot: the transitions of its phase, for the worker and for init. Runs in both.
+
+use std::sync::atomic::AtomicU64;
+
+use crate::modes::local::ConnectionId;
+use crate::sys::clock::Deadline;
+use crate::sys::shared::{ReadOnly, Word, Words};
+use crate::wire::ids::CallId;
+
+use super::phase::{Phase, RunningRequest, SlotState, Wait};
+use super::{ASLEEP, CONNECTION, DEADLINE, DIRECT_READS, ENABLED, ID_HIGH, ID_LOW, SLEEP, STATE};
+
+/// One worker's slot.
+#[derive(Debug)]
+pub struct WorkerSlot<'a, W = AtomicU64> {
+    pub(super) inits: ReadOnly<'a, W>,
+    pub(super) common: &'a Words<W>,
+    own: &'a Words<W>,
+    /// From 1 on.
+    pub(super) number: u64,
+    /// Those with numbers up to this one read from connections.
+    pub(super) readers: u64,
+}
+
+impl<W> Clone for WorkerSlot<'_, W> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<W> Copy for WorkerSlot<'_, W> {}
+
+impl<'a, W: Word> WorkerSlot<'a, W> {
+    /// The slot of the worker with this index.
+    pub const fn new(
+        inits: ReadOnly<'a, W>,
+        common: &'a Words<W>,
+        own: &'a Words<W>,
+        index: usize,
+        readers: usize,
+    ) -> Self {
+        Self { inits, common, own, number: index as u64 + 1, readers: readers as u64 }
+    }
+
+    /// True when its worker may read from connections; false when it gets work from init only.
+    #[must_use]
+    pub const fn is_reader(&self) -> bool {
+        self.number <= self.readers
+    }
+}
+
+/// The worker's part.
+impl<W: Word> WorkerSlot<'_, W> {
+    /// True while workers may read from connections.
+    #[must_use]
+    pub fn direct_reads_enabled(&self) -> bool {
+        self.inits.load(DIRECT_READS) == ENABLED
+    }
+
+    fn may_read(&self) -> bool {
+        self.is_reader() && self.direct_reads_enabled()
+    }
+
+    /// Marks the worker as free: it has an instance and no request. Returns what it waits for.
+    pub fn become_idle(&self) -> Wait {
+        // Terminates: each further round is a change by init, of direct reads or of the slot.
+        loop {
+            let state = self.state();
+            let direct = self.may_read();
+            let (phase, wait) = if direct {
+                (Phase::Idle, Wait::CallersOrInit)
+            } else {
+                (Phase::Parked, Wait::Init)
+            };
+            match state.phase() {
+                Phase::Assigned => return Wait::Init,
+                Phase::Expired => return Wait::Killed,
+                _ => {
+                    let settled = state.phase() == phase || self.swap(state, state.with(phase));
+                    if settled && self.may_read() == direct {
+                        return wait;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Begins to read from a connection. Returns false when it must not: init has assigned work, or direct reads are
+    /// disabled.
+    #[must_use]
+    pub fn begin_reading(&self, connection: ConnectionId) -> bool {
+        let state = self.state();
+        self.own[CONNECTION].store(connection.0);
+        if state.phase() != Phase::Idle || !self.swap(state, state.next(Phase::Reading)) {
+            return false;
+        }
+        let enabled = self.direct_reads_enabled();
+        if !enabled {
+            self.abandon_reading();
+        }
+        enabled
+    }
+
+    /// Ends reading: there was no request.
+    pub fn abandon_reading(&self) {
+        // Init does not change it while it is `Reading`.
+        self.own[STATE].store(self.state().with(Phase::Idle).0);
+    }
+
+    /// Records the request that it read and runs now, so that init can enforce its deadline. Returns true when init
+    /// sleeps and must be woken.
+    #[must_use]
+    pub fn begin_running(&self, id: CallId, deadline: Deadline) -> bool {
+        let [low, high] = halves(id);
+        self.own[ID_LOW].store(low);
+        self.own[ID_HIGH].store(high);
+        self.own[DEADLINE].store(deadline.as_ns());
+        self.own[STATE].store(self.state().with(Phase::Running).0);
+        self.inits.load(SLEEP) == ASLEEP
+    }
+
+    /// Begins the assigned work. Returns false when it must not: init has taken the work back, or the deadline has passed.
+    #[must_use]
+    pub fn begin_assigned(&self) -> bool {
+        let state = self.state();
+        state.phase() == Phase::Assigned && self.swap(state, state.with(Phase::Running))
+    }
+
+    /// Ends the turn: its callers have been answered. Returns false when its deadline has passed and init is killing
+    /// the worker.
+    #[must_use]
+    pub fn end_turn(&self) -> bool {
+        let state = self.state();
+        match state.phase() {
+            Phase::Running => self.swap(state, state.with(Phase::Making)),
+            phase => phase != Phase::Expired,
+        }
+    }
+}
+
+/// Init's part.
+impl<W: Word> WorkerSlot<'_, W> {
+    /// The current state.
+    #[must_use]
+    pub fn state(&self) -> SlotState {
+        SlotState(self.own[STATE].load())
+    }
+
+    /// The request that the worker read itself, if it runs one or was killed while it ran it, and the state that was
+    /// read with it. Means nothing while the worker runs assigned work.
+    #[must_use]
+    pub fn running_request(&self) -> Option<(SlotState, RunningRequest)> {
+        let state = self.state();
+        if !matches!(state.phase(), Phase::Running | Phase::Expired) {
+            return None;
+        }
+        let id = CallId(whole([self.own[ID_LOW].load(), self.own[ID_HIGH].load()]));
+        let connection = ConnectionId(self.own[CONNECTION].load());
+        let deadline = Deadline::at_ns(self.own[DEADLINE].load());
+        let took = RunningRequest { connection, id, deadline };
+        // Otherwise the worker went on meanwhile, and these are words of different turns.
+        (self.state() == state).then_some((state, took))
+    }
+
+    /// The connection that it reads from, or that it read from last.
+    #[must_use]
+    pub fn connection(&self) -> ConnectionId {
+        ConnectionId(self.own[CONNECTION].load())
+    }
+
+    /// Assigns a turn to a free worker, before init sends the work.
+    #[must_use]
+    pub fn assign(&self) -> Option<SlotState> {
+        let state = self.state();
+        let assigned = state.next(Phase::Assigned);
+        (state.is_free() && self.swap(state, assigned)).then_some(assigned)
+    }
+
+    /// Takes an assignment back. Returns false when the worker has begun it.
+    #[must_use]
+    pub fn unassign(&self, assigned: SlotState) -> bool {
+        self.swap(assigned, assigned.with(Phase::Making))
+    }
+
+    /// Expires a turn whose deadline has passed. Returns false when the turn ended by itself.
+    #[must_use]
+    pub fn expire(&self, turn: SlotState) -> bool {
+        // Twice, because the worker may begin assigned work in between.
+        (0..2).any(|_| {
+            let state = self.state();
+            let runs = matches!(state.phase(), Phase::Running | Phase::Assigned);
+            runs && state.same_turn(turn) && self.swap(state, state.with(Phase::Expired))
+        })
+    }
+
+    /// Resets the slot for the next worker.
+    pub fn reset(&self) {
+        self.own[STATE].store(SlotState::new(0, Phase::Starting).0);
+    }
+
+    /// True when its worker has begun a request.
+    #[must_use]
+    pub fn has_run(&self) -> bool {
+        self.state().turn() > 0
+    }
+
+    fn swap(&self, from: SlotState, to: SlotState) -> bool {
+        self.own[STATE].compare_exchange(from.0, to.0).is_ok()
+    }
+}
+
+pub(super) fn halves(CallId(bytes): CallId) -> [u64; 2] {
+    let whole = u128::from_le_bytes(bytes);
+    [whole, whole >> 64].map(|half| u64::try_from(half & u128::from(u64::MAX)).unwrap_or(0))
+}
+
+pub(super) fn whole([low, high]: [u64; 2]) -> [u8; 16] {
+    (u128::from(high) << 64 | u128::from(low)).to_le_bytes()
+}

@@ -1,0 +1,228 @@
+//! The verbs on a process that `Exec` has added to a task: exec, start, state, kill, wait, delete, close, resize.
+
+use std::sync::Arc;
+
+use containerd_shim::api::{
+    DeleteResponse, Empty, ExecProcessRequest, ResizePtyRequest, StartResponse, StateResponse,
+};
+use containerd_shim::protos::events::task::{TaskExecAdded, TaskExecStarted, TaskExit};
+use tokio::sync::oneshot;
+
+use super::container::{self, Container};
+use super::create::blocking;
+use super::error::TaskError;
+use super::exec::{Exec, Status};
+use super::io::{self, Stdio};
+use super::table::Tasks;
+use super::terminal::drain;
+use crate::shim::publisher::timestamp;
+use crate::shim::reaper::Exit;
+use crate::sys::pidfd::PidFd;
+use crate::sys::terminal::Size;
+use crate::wire::control::{ExecSpec, Verb, VerbReply, VerbRequest};
+
+impl Tasks {
+    /// Adds a process to a task; it runs when it is started.
+    ///
+    /// # Errors
+    /// When the task is a function or has ended, or the id is taken.
+    pub fn exec(&self, request: &ExecProcessRequest) -> Result<Empty, TaskError> {
+        let container = self.find(&request.id)?;
+        if let Some(function) = &container.function {
+            let (id, function) = (container.id.clone(), function.name.clone());
+            return Err(TaskError::NoExec { id, function });
+        }
+        accepts_processes(&container)?;
+        let process = String::from_utf8(request.spec().value.clone()).map_err(|_| {
+            let problem = "the process to execute is no JSON text".to_owned();
+            TaskError::Invalid { id: container.id.clone(), problem }
+        })?;
+        let stdio = Stdio {
+            stdin: request.stdin.clone(),
+            stdout: request.stdout.clone(),
+            stderr: request.stderr.clone(),
+        };
+        let (terminal, id) = (request.terminal, request.exec_id.as_str());
+        container.execs.add(Exec::new(&container.id, id, process, terminal, stdio))?;
+        let mut event = TaskExecAdded::new();
+        event.set_container_id(container.id.clone());
+        event.set_exec_id(id.to_owned());
+        self.parts.publisher.publish(event);
+        Ok(Empty::new())
+    }
+
+    /// The process with this id.
+    ///
+    /// # Errors
+    /// When there is no such task or process.
+    pub fn find_exec(
+        &self,
+        id: &str,
+        exec_id: &str,
+    ) -> Result<(Arc<Container>, Arc<Exec>), TaskError> {
+        let container = self.find(id)?;
+        let exec = container.execs.find(exec_id).ok_or_else(|| TaskError::NoSuchProcess {
+            id: id.to_owned(),
+            exec_id: exec_id.to_owned(),
+        })?;
+        Ok((container, exec))
+    }
+
+    /// Starts it. When that fails it can be started again, or deleted.
+    ///
+    /// # Errors
+    /// When it was started before, or cannot be.
+    pub async fn start_exec(
+        self: &Arc<Self>,
+        id: &str,
+        exec_id: &str,
+    ) -> Result<StartResponse, TaskError> {
+        let (container, exec) = self.find_exec(id, exec_id)?;
+        let _verbs = exec.verbs.lock().await;
+        if exec.status() != Status::Created {
+            return Err(exec.refuse("start"));
+        }
+        accepts_processes(&container)?;
+        let exit = self.run_exec(&container, &exec).await?;
+        let pid = exec.status().api_pid();
+        let mut event = TaskExecStarted::new();
+        event.set_container_id(container.id.clone());
+        event.set_exec_id(exec.id.clone());
+        event.set_pid(pid);
+        self.parts.publisher.publish(event);
+        let (tasks, watched) = (Arc::clone(self), Arc::clone(&exec));
+        tokio::spawn(async move { tasks.watch_exec(&watched, exit).await });
+        if matches!(container.status(), container::Status::Stopped(_)) {
+            // Without a pid namespace of the container's own, it would go on alone; it may have ended already.
+            let _gone = exec.signal(libc::SIGKILL);
+        }
+        let mut response = StartResponse::new();
+        response.set_pid(pid);
+        Ok(response)
+    }
+
+    async fn run_exec(
+        &self,
+        container: &Container,
+        exec: &Exec,
+    ) -> Result<oneshot::Receiver<Exit>, TaskError> {
+        let (stdio, terminal) = (exec.stdio.clone(), exec.terminal);
+        let opening = move || {
+            let opened = if terminal { io::open_terminal(&stdio) } else { io::open(&stdio) };
+            Ok(opened?)
+        };
+        let (ends, mut kept) = blocking(&container.id, opening).await?;
+        let spec = ExecSpec { bundle: container.bundle.clone(), process: exec.process.clone() };
+        let request = VerbRequest {
+            container: container.key.clone(),
+            root: self.parts.group.oci(),
+            verb: Verb::Exec(Box::new(spec)),
+        };
+        let ticket = self.parts.reaper.ticket();
+        let (reply, descriptors) = self.parts.zygote.run(&request, &ends.in_order()).await?;
+        let VerbReply::Created { pid } = reply else {
+            let reason = format!("the builder answered {reply:?} to exec");
+            return Err(TaskError::NotStarted { id: exec.name(), reason });
+        };
+        let exit = ticket.claim(pid);
+        if let Some(size) = exec.kept().size() {
+            // A terminal that is not there yet only keeps it.
+            drop(kept.resize(size));
+        }
+        kept.serve(descriptors.into_iter().next());
+        *exec.kept() = kept;
+        exec.started(pid, PidFd::open(pid).ok());
+        Ok(exit)
+    }
+
+    /// Tells everybody when the process has ended.
+    async fn watch_exec(&self, exec: &Exec, exit: oneshot::Receiver<Exit>) {
+        let exit = exit.await.unwrap_or_else(|_| Exit::unseen());
+        let mut event = TaskExit::new();
+        event.set_container_id(exec.container.clone());
+        event.set_id(exec.id.clone());
+        event.set_pid(exec.status().api_pid());
+        event.set_exit_status(exit.api_status());
+        event.set_exited_at(timestamp(exit.at));
+        self.parts.publisher.publish(event);
+        // Last: whoever waits for it may delete the process at once.
+        exec.ended(exit);
+    }
+
+    /// Removes a process that has ended, or was never started.
+    ///
+    /// # Errors
+    /// When it runs.
+    pub async fn delete_exec(&self, id: &str, exec_id: &str) -> Result<DeleteResponse, TaskError> {
+        let (container, exec) = self.find_exec(id, exec_id)?;
+        let _verbs = exec.verbs.lock().await;
+        // Two deletes at once: the second finds nothing left.
+        self.find_exec(id, exec_id)?;
+        match exec.status() {
+            Status::Running(_) => return Err(exec.refuse("delete")),
+            Status::Created => exec.given_up(),
+            Status::Stopped(..) => {}
+        }
+        let output = exec.kept().take_output();
+        drain(output).await;
+        exec.kept().close();
+        container.execs.forget(&exec.id);
+        let exit = exec.exit().await;
+        let mut response = DeleteResponse::new();
+        response.set_pid(exec.status().api_pid());
+        response.set_exit_status(exit.api_status());
+        response.set_exited_at(timestamp(exit.at));
+        Ok(response)
+    }
+
+    /// Where the process is in its life.
+    ///
+    /// # Errors
+    /// When there is no such task or process.
+    pub fn state_exec(&self, id: &str, exec_id: &str) -> Result<StateResponse, TaskError> {
+        let (container, exec) = self.find_exec(id, exec_id)?;
+        let status = exec.status();
+        let mut response = StateResponse::new();
+        response.set_id(container.id.clone());
+        response.set_exec_id(exec.id.clone());
+        response.set_bundle(container.bundle.display().to_string());
+        response.set_pid(status.api_pid());
+        response.set_status(status.api());
+        response.set_stdin(exec.stdio.stdin.clone());
+        response.set_stdout(exec.stdio.stdout.clone());
+        response.set_stderr(exec.stdio.stderr.clone());
+        response.set_terminal(exec.terminal);
+        if let Status::Stopped(_, exit) = status {
+            response.set_exit_status(exit.api_status());
+            response.set_exited_at(timestamp(exit.at));
+        }
+        Ok(response)
+    }
+
+    /// Sets the size of a terminal, of init or another process.
+    ///
+    /// # Errors
+    /// When there is no such task or process, or the kernel refuses.
+    pub fn resize_pty(&self, request: &ResizePtyRequest) -> Result<Empty, TaskError> {
+        let side = |length: u32| u16::try_from(length).unwrap_or(u16::MAX);
+        let size = Size { columns: side(request.width), rows: side(request.height) };
+        let resized = if request.exec_id.is_empty() {
+            self.find(&request.id)?.kept().resize(size)
+        } else {
+            self.find_exec(&request.id, &request.exec_id)?.1.kept().resize(size)
+        };
+        resized.map_err(|source| {
+            let operation = "setting the size of its terminal";
+            TaskError::System { id: request.id.clone(), operation, source }
+        })?;
+        Ok(Empty::new())
+    }
+}
+
+/// Refuses processes in a task that has ended or is frozen.
+fn accepts_processes(container: &Container) -> Result<(), TaskError> {
+    match container.status() {
+        container::Status::Created | container::Status::Running => Ok(()),
+        container::Status::Paused | container::Status::Stopped(_) => Err(container.refuse("exec")),
+    }
+}

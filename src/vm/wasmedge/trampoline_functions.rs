@@ -1,0 +1,285 @@
+//! Host functions that the trampolines call for embedded functions (`vm::trampoline`). Runs in a worker.
+//!
+//! The call itself goes from Wasm to Wasm. These functions move bytes between the memories of caller and callee.
+//!
+//! Invariant: they call nothing in the engine.
+
+use std::os::fd::AsFd;
+
+use cwasi_abi::{Errno, REGION_PAGE, ResponseRef};
+use cwasi_host_functions::{
+    self as host_functions, CallFailure, GuestMemory, GuestPtr, OtherMemory, Response, ShownIn,
+    StartParameters,
+};
+
+use super::embedded::{AnswerTo, EmbeddedCall};
+use super::host_function::{Bound, Environment};
+use super::memory::RawMemory;
+use crate::sys::segment::{Segment, SegmentRef};
+use crate::vm::dispatch::ResponsePayload;
+use crate::vm::engine::no_memory;
+use crate::vm::reactor::ERROR_MESSAGE_MAX;
+use crate::vm::trampoline;
+
+/// `enter(function)`
+pub(super) struct Enter;
+
+impl Bound<1> for Enter {
+    const RESULT: bool = false;
+
+    fn call(env: &mut Environment<'_>, [function]: [u32; 1]) -> Result<i32, Errno> {
+        env.binding.embedded.borrow_mut().settle();
+        env.binding.links.borrow_mut().enter(function).map(|()| 0)
+    }
+}
+
+/// `leave()`
+pub(super) struct Leave;
+
+impl Bound<0> for Leave {
+    const RESULT: bool = false;
+
+    fn call(env: &mut Environment<'_>, []: [u32; 0]) -> Result<i32, Errno> {
+        let ended = env.binding.links.borrow_mut().leave().ok_or(Errno::Internal)?;
+        let program = &env.binding.program;
+        let function = program.function(ended.function).ok_or(Errno::Internal)?;
+        let caller = function.caller.map(|index| program.name(index));
+        env.host.linked(caller, program.name(function.callee), &ended);
+        Ok(0)
+    }
+}
+
+/// `begin(target_ptr, target_len, payload_ptr, payload_len, outcome_out) -> errno or a route`
+pub(super) struct Begin;
+
+impl Bound<5> for Begin {
+    fn call(env: &mut Environment<'_>, params: [u32; 5]) -> Result<i32, Errno> {
+        let [target, target_len, payload, payload_len, outcome_out] = params;
+        let target = (GuestPtr(target), target_len);
+        let payload = (GuestPtr(payload), payload_len);
+        let outcome_out = GuestPtr(outcome_out);
+        let mut memory = env.binding.embedded.borrow().caller().ok_or(Errno::Internal)?;
+        let regions = env.binding.regions.borrow();
+        let begun = host_functions::begin_call(
+            env.host,
+            &mut memory,
+            Some(&regions),
+            target,
+            payload,
+            outcome_out,
+        )?;
+        drop(regions);
+        run_next(env, begun, payload, AnswerTo::Outcome(outcome_out))
+    }
+}
+
+/// `begin_start(target_ptr, target_len, payload_ptr, payload_len, options_ptr, handle_out) -> errno or a route`
+pub(super) struct BeginStart;
+
+impl Bound<6> for BeginStart {
+    fn call(env: &mut Environment<'_>, params: [u32; 6]) -> Result<i32, Errno> {
+        let parameters = StartParameters::from(params);
+        let mut memory = env.binding.embedded.borrow().caller().ok_or(Errno::Internal)?;
+        let regions = env.binding.regions.borrow();
+        let begun = host_functions::begin_start(env.host, &mut memory, Some(&regions), parameters)?;
+        drop(regions);
+        run_next(env, begun, parameters.payload, AnswerTo::Handle(parameters.handle_out))
+    }
+}
+
+/// What the trampoline does next: nothing, or run a callee.
+fn run_next(
+    env: &mut Environment<'_>,
+    begun: Option<usize>,
+    payload: (GuestPtr, u32),
+    answer_to: AnswerTo,
+) -> Result<i32, Errno> {
+    let Some(callee) = begun else { return Ok(Errno::Ok.code()) };
+    env.host.enter_embedded(env.binding.program.name(callee));
+    env.binding.links.borrow_mut().forget_result();
+    let in_pages = env.binding.regions.borrow().sealed(payload.0, u64::from(payload.1)).is_some();
+    let mut embedded = env.binding.embedded.borrow_mut();
+    embedded.settle();
+    // The trampoline gives back what the callee was asked for in its last call.
+    if let (Some(mut memory), Some(regions)) =
+        (embedded.memory_of(callee), env.binding.embedded_regions.get(callee))
+    {
+        regions.borrow_mut().unshow_payload(&mut memory);
+    }
+    let response_out = GuestPtr(0);
+    embedded.pending = Some(EmbeddedCall { callee, payload, in_pages, answer_to, response_out });
+    trampoline::route(callee, in_pages).ok_or(Errno::Internal)
+}
+
+/// `pass(response_out, payload_ptr) -> errno`
+pub(super) struct Pass;
+
+impl Bound<2> for Pass {
+    fn call(env: &mut Environment<'_>, [response_out, at]: [u32; 2]) -> Result<i32, Errno> {
+        let (pending, caller, mut callee) = pending(env)?;
+        let len = pending.payload.1;
+        if response_out == 0 || (at == 0 && len > 0) {
+            let limit = env.binding.program.memory_max;
+            let message = no_memory(u64::from(len), callee.bytes().len(), limit);
+            return end(env, Err(CallFailure { errno: Errno::Failed, message }));
+        }
+        let size = callee.bytes().len();
+        let outside = |what: &str, ptr: u32, len: usize| {
+            let message = format!(
+                "{what} returned {len} bytes at {ptr:#x}, outside its linear memory of {size} bytes"
+            );
+            CallFailure { errno: Errno::Trapped, message }
+        };
+        if response_ref(callee, GuestPtr(response_out)).is_err() {
+            let failure = outside("`cwasi_alloc`", response_out, ResponseRef::SIZE);
+            return end(env, Err(failure));
+        }
+        let brought = if len == 0 {
+            Ok(())
+        } else if pending.in_pages {
+            bring_sealed(env, &pending, callee, GuestPtr(at))
+        } else {
+            let payload = caller.slice(pending.payload.0, len)?;
+            callee.write(GuestPtr(at), payload).map_err(|_errno| NotBrought::Outside)
+        };
+        if let Err(reason) = brought {
+            let failure = match reason {
+                NotBrought::Outside => outside("`cwasi_alloc`", at, len as usize),
+                NotBrought::Unreadable(message) => CallFailure { errno: Errno::Internal, message },
+            };
+            return end(env, Err(failure));
+        }
+        if let Some(pending) = &mut env.binding.embedded.borrow_mut().pending {
+            pending.response_out = GuestPtr(response_out);
+        }
+        Ok(Errno::Ok.code())
+    }
+}
+
+/// Why a payload did not get into the callee's memory.
+enum NotBrought {
+    /// The callee allocated a block outside of it.
+    Outside,
+    Unreadable(String),
+}
+
+/// Maps the caller's sealed payload to the block that the callee allocated for it, or copies it there as it was sealed.
+fn bring_sealed(
+    env: &Environment<'_>,
+    pending: &EmbeddedCall,
+    mut callee: RawMemory,
+    at: GuestPtr,
+) -> Result<(), NotBrought> {
+    if show(env, pending, callee, at) {
+        return Ok(());
+    }
+    let (ptr, len) = pending.payload;
+    let target = callee.slice_mut(at, len).map_err(|_errno| NotBrought::Outside)?;
+    let callers = env.binding.regions.borrow();
+    let unreadable = |error: &dyn std::fmt::Display| {
+        NotBrought::Unreadable(format!("the payload's region cannot be read: {error}"))
+    };
+    let shared = callers.sealed(ptr, u64::from(len));
+    let shared = shared.ok_or_else(|| unreadable(&"it is gone"))?;
+    let token = shared.token.map(AsFd::as_fd);
+    let segment = SegmentRef::of_known(shared.fd, u64::from(len), token);
+    let read = segment.to_segment().and_then(|segment| segment.read_exact_at(target, 0));
+    read.map_err(|error| unreadable(&error))
+}
+
+/// Maps the caller's payload to where the callee allocated pages for it; false when it is to be copied there.
+fn show(
+    env: &Environment<'_>,
+    pending: &EmbeddedCall,
+    mut callee: RawMemory,
+    at: GuestPtr,
+) -> bool {
+    let (ptr, len) = (pending.payload.0, u64::from(pending.payload.1));
+    let callers = env.binding.regions.borrow();
+    let (Some(shared), Some(room), Some(callees)) = (
+        callers.sealed(ptr, len),
+        pending.payload.1.checked_next_multiple_of(REGION_PAGE),
+        env.binding.embedded_regions.get(pending.callee),
+    ) else {
+        return false;
+    };
+    callees.borrow_mut().show(&mut callee, (at, room), &shared, len, ShownIn::Payload)
+}
+
+/// The callee's answer as shared memory, where it made it in a region.
+fn in_place(
+    env: &Environment<'_>,
+    callee: usize,
+    mut memory: RawMemory,
+    ptr: GuestPtr,
+    len: u32,
+) -> Option<Segment> {
+    let mut regions = env.binding.embedded_regions.get(callee)?.borrow_mut();
+    // What cannot be sealed or kept is copied out of the callee's memory.
+    let shared = regions.answer(&mut memory, ptr, len).ok()??;
+    let token = shared.token.map(AsFd::as_fd);
+    SegmentRef::of_known(shared.fd, u64::from(len), token).to_segment().ok()
+}
+
+/// `end(status) -> errno`
+pub(super) struct EndCall;
+
+impl Bound<1> for EndCall {
+    fn call(env: &mut Environment<'_>, [status]: [u32; 1]) -> Result<i32, Errno> {
+        let (pending, _, callee) = pending(env)?;
+        let place = response_ref(callee, pending.response_out)?;
+        let ptr = GuestPtr(place.ptr);
+        let Ok(bytes) = callee.slice(ptr, place.len) else {
+            let message = format!(
+                "`cwasi_handle` returned {} bytes at {:#x}, outside its linear memory of {} bytes",
+                place.len,
+                place.ptr,
+                callee.bytes().len()
+            );
+            return end(env, Err(CallFailure { errno: Errno::Trapped, message }));
+        };
+        if status != 0 {
+            let text = String::from_utf8_lossy(&bytes[..bytes.len().min(ERROR_MESSAGE_MAX)]);
+            let message = if text.is_empty() {
+                "the handler failed without a message".to_owned()
+            } else {
+                text.into_owned()
+            };
+            return end(env, Err(CallFailure { errno: Errno::Failed, message }));
+        }
+        if let Some(segment) = in_place(env, pending.callee, callee, ptr, place.len) {
+            return end(env, Ok(Box::new(ResponsePayload::of(segment))));
+        }
+        let response = env.binding.embedded.borrow_mut().hold(callee, ptr, place.len);
+        end(env, Ok(response))
+    }
+}
+
+/// The call that runs, with the memories of its caller and its callee.
+fn pending(env: &Environment<'_>) -> Result<(EmbeddedCall, RawMemory, RawMemory), Errno> {
+    let embedded = env.binding.embedded.borrow();
+    let pending = embedded.pending.ok_or(Errno::Internal)?;
+    let callee = embedded.memory_of(pending.callee).ok_or(Errno::Internal)?;
+    Ok((pending, embedded.caller().ok_or(Errno::Internal)?, callee))
+}
+
+fn response_ref(callee: RawMemory, at: GuestPtr) -> Result<ResponseRef, Errno> {
+    let mut bytes = [0; ResponseRef::SIZE];
+    callee.copy_to(at, &mut bytes)?;
+    Ok(ResponseRef::from_bytes(bytes))
+}
+
+/// Tells the caller how its call ended.
+fn end(
+    env: &mut Environment<'_>,
+    ended: Result<Box<dyn Response>, CallFailure>,
+) -> Result<i32, Errno> {
+    let (pending, mut caller, _) = pending(env)?;
+    env.binding.embedded.borrow_mut().pending = None;
+    env.host.leave_embedded();
+    match pending.answer_to {
+        AnswerTo::Outcome(out) => host_functions::end_call(env.host, &mut caller, ended, out)?,
+        AnswerTo::Handle(out) => host_functions::end_start(env.host, &mut caller, ended, out)?,
+    }
+    Ok(Errno::Ok.code())
+}

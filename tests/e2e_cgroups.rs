@@ -1,0 +1,97 @@
+//! End to end on a real containerd, on this host: which cgroups containers and shims get. The systemd driver itself is
+//! tested in a machine of its own (`make test-vm TEST=systemd`), because it needs systemd and cgroup v2.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cwasi_testbed::guard;
+use cwasi_testbed::processes::descendants;
+use cwasi_testbed::scene::Scene;
+
+fn scene(name: &str) -> Scene {
+    Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
+}
+
+/// More settings in the node's configuration; dropped, the bed's own are back, which other tests use.
+struct Settings<'a>(&'a Path);
+
+impl<'a> Settings<'a> {
+    fn add(bed: &'a Path, more: &str) -> Self {
+        fs::write(bed.join("cwasi.toml"), format!("{more}\n{}", guard::cwasi_config(bed))).unwrap();
+        Self(bed)
+    }
+}
+
+impl Drop for Settings<'_> {
+    fn drop(&mut self) {
+        fs::write(self.0.join("cwasi.toml"), guard::cwasi_config(self.0)).unwrap();
+    }
+}
+
+/// Directories of this name at the root of each hierarchy.
+fn at_roots(name: &str) -> Vec<PathBuf> {
+    let root = PathBuf::from("/sys/fs/cgroup");
+    let below = fs::read_dir(&root).unwrap().flatten().map(|entry| entry.path());
+    let all = below.chain([root.clone()]).map(|hierarchy| hierarchy.join(name));
+    all.filter(|path| path.exists()).collect()
+}
+
+#[test]
+fn a_path_for_the_other_driver_is_an_error_that_names_the_option() {
+    let scene = scene("cgroup-driver");
+    let slice = "kubepods-podx.slice:cri-containerd:c";
+    let run = || scene.guest("c", "probe").args(["exit", "0"]).flag("--cgroup").flag(slice);
+    let outcome = scene.run(run());
+    assert_ne!(outcome.code, 0);
+    let says = ["SystemdCgroup = true", "cgroup_driver = \"systemd\"", slice];
+    assert!(says.iter().all(|part| outcome.stderr.contains(part)), "{}", outcome.stderr);
+    assert!(at_roots(slice).is_empty(), "{:?}", at_roots(slice));
+    let _systemd = Settings::add(&scene.containerd.ready().dir, "cgroup_driver = \"systemd\"");
+    let outcome = scene.run(scene.guest("c", "probe").args(["exit", "0"]));
+    assert_ne!(outcome.code, 0);
+    assert!(outcome.stderr.contains("SystemdCgroup = false"), "{}", outcome.stderr);
+    if !Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
+        let outcome = scene.run(run());
+        assert_ne!(outcome.code, 0);
+        assert!(outcome.stderr.contains("needs cgroup v2"), "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn shim_and_zygote_lie_in_the_cgroup_that_is_named_and_functions_in_their_own() {
+    let scene = scene("shim-cgroup");
+    let name = format!("cwasi-test-shim-{}", std::process::id());
+    let setting = format!("shim_cgroup = \"/{name}\"");
+    let _named = Settings::add(&scene.containerd.ready().dir, &setting);
+    scene.secondary("callee", "probe");
+    let membership = |pid: i32| fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let memory = |pid: i32| {
+        let text = membership(pid);
+        let line = text.lines().find(|line| line.contains(":memory:") || line.starts_with("0::/"));
+        line.and_then(|line| line.rsplit_once(':')).map(|(_, path)| path.to_owned()).unwrap()
+    };
+    let own = descendants(scene.containerd.guard_pid());
+    for program in ["cwasi-shim", "cwasi-sandbox"] {
+        let found = own.iter().find(|process| process.command.contains(program)).unwrap();
+        assert_eq!(memory(found.pid), format!("/{name}"), "{program}");
+    }
+    assert_eq!(memory(scene.pid("callee")), format!("/{}/callee", scene.namespace));
+    scene.remove("callee");
+    // It stays: an operator's limits would be in it.
+    let made = at_roots(&name);
+    assert!(!made.is_empty());
+    for directory in made {
+        cwasi_testbed::scene::wait_for("the shim to end", || fs::remove_dir(&directory).ok());
+    }
+}
+
+#[test]
+fn a_cgroup_that_cannot_be_entered_is_named() {
+    let scene = scene("shim-cgroup-wrong");
+    let _wrong = Settings::add(&scene.containerd.ready().dir, "shim_cgroup = \"/a/../b\"");
+    let outcome = scene.run(scene.guest("c", "probe").args(["exit", "0"]));
+    assert_ne!(outcome.code, 0);
+    assert!(outcome.stderr.contains("ShimCgroup (shim_cgroup)"), "{}", outcome.stderr);
+}

@@ -1,0 +1,398 @@
+//! Nodes, instances that count, callers, and a peer that does what a test wants.
+
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use cwasi::coordinator::registry::{Record, Registry};
+use cwasi::modes::local::receiver::ConnectionEvent;
+use cwasi::modes::local::{LocalMode, LocalRoute, Receiver, respond};
+use cwasi::modes::networked::{
+    Listener, NetworkError, RedisLink, RedisTarget, instance_channel, locations,
+};
+use cwasi::modes::{CallError, OutgoingCall, OutgoingPayload, Payload};
+use cwasi::shim::network::{BridgeCaller, FunctionLocations, Network};
+use cwasi::sys::clock::Deadline;
+use cwasi::sys::random::bytes16;
+use cwasi::sys::seqpacket;
+use cwasi::wire::control::ModeHint;
+use cwasi::wire::ids::{CallId, Identity};
+use cwasi::wire::network::Location;
+use cwasi_testbed::redis::{Kind, Redis};
+use tokio::runtime::Runtime;
+
+/// Largest payload of every function here.
+pub const MAX_PAYLOAD: u64 = 8 << 20;
+/// Length of a large response to a small request.
+pub const GROWN: usize = 4 << 20;
+/// Far longer than anything here takes.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What ran, in order, by id and first bytes of the payload; shared by all instances of a test.
+pub type Executions = Arc<Mutex<Vec<(CallId, Vec<u8>)>>>;
+/// Bytes of a payload that are noted.
+const NOTED: usize = 32;
+
+pub fn identity(function: &str) -> Identity {
+    Identity { namespace: "n".into(), pod_namespace: String::new(), function: function.into() }
+}
+
+pub fn target(redis: &Redis) -> RedisTarget {
+    RedisTarget { url: redis.url(), ca: None }
+}
+
+pub fn reactor() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// Set when dropped: threads of a scope stop also when the test fails, which would wait for them for ever.
+pub struct StopWhenDone<'a>(pub &'a AtomicBool);
+
+impl Drop for StopWhenDone<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Polls until `condition` holds.
+pub fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// One node: a shim's network and its reactor.
+pub struct Node {
+    pub network: Network,
+    /// Instances on this node.
+    pub registry: Registry,
+    reactor: Option<Runtime>,
+    _state: tempfile::TempDir,
+}
+
+impl Node {
+    pub fn start(name: &str, target: &RedisTarget) -> Self {
+        let reactor = reactor();
+        let state = tempfile::tempdir().unwrap();
+        let registry = Registry::new(state.path());
+        let network = {
+            let _entered = reactor.enter();
+            Network::connect(target, name, &registry).unwrap()
+        };
+        Self { network, registry, reactor: Some(reactor), _state: state }
+    }
+
+    pub fn serve(&self, instance: &Instance) {
+        self.reactor.as_ref().unwrap().block_on(self.network.serve(instance.record.clone()));
+    }
+
+    pub fn withdraw(&self, instance: &Instance) {
+        self.reactor.as_ref().unwrap().block_on(self.network.withdraw(&instance.record));
+    }
+
+    /// Where a worker of this node would find function `name`.
+    pub fn locations(&self, name: &str) -> Result<FunctionLocations, NetworkError> {
+        self.reactor.as_ref().unwrap().block_on(self.network.locations(&identity(name)))
+    }
+
+    /// Ends everything of the node at once; nobody is told.
+    pub fn kill(mut self) {
+        self.reactor.take().unwrap().shutdown_background();
+    }
+
+    /// A worker's connection, with its node.
+    pub fn caller_kept(self) -> (Self, Worker) {
+        let worker = self.caller();
+        (self, worker)
+    }
+
+    /// A message from function `a` to function `b` that nobody waits for.
+    pub fn emit(&self, payload: &[u8], wait: Duration) -> Result<(), CallError> {
+        self.emit_from("", payload, wait)
+    }
+
+    /// The same when function `a` is in this pod or workflow.
+    pub fn emit_from(&self, group: &str, payload: &[u8], wait: Duration) -> Result<(), CallError> {
+        let deadline = tokio::time::Instant::now() + wait;
+        let payload = shaped(payload.to_vec());
+        let caller = BridgeCaller { group: group.into(), ..a_calls_b() };
+        let emitting = self.network.emit(&caller, "b", "", payload, deadline);
+        self.reactor.as_ref().unwrap().block_on(emitting)
+    }
+
+    /// A worker's connection from function `a` to function `b`.
+    pub fn caller(&self) -> Worker {
+        let caller = a_calls_b();
+        let _entered = self.reactor.as_ref().unwrap().enter();
+        let connection = self.network.bridge(caller).unwrap();
+        let route = LocalRoute {
+            instance: String::new(),
+            connection,
+            max_request: MAX_PAYLOAD,
+            lends: true,
+        };
+        Worker { mode: LocalMode::new(MAX_PAYLOAD), route }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(reactor) = self.reactor.take() {
+            reactor.shutdown_background();
+        }
+    }
+}
+
+fn a_calls_b() -> BridgeCaller {
+    BridgeCaller {
+        identity: identity("a"),
+        group: String::new(),
+        workflow: String::new(),
+        instance: "caller".into(),
+        hint: ModeHint::Networked,
+        max_payload: MAX_PAYLOAD,
+        callee: identity("b"),
+        passed_over: Vec::new(),
+    }
+}
+
+/// A caller's end.
+pub struct Worker {
+    mode: LocalMode,
+    route: LocalRoute,
+}
+
+impl Worker {
+    pub fn call_as(
+        &mut self,
+        id: CallId,
+        payload: &[u8],
+        wait: Duration,
+    ) -> Result<Vec<u8>, CallError> {
+        let deadline = self.send(id, payload, wait)?;
+        loop {
+            match self.mode.receive(&self.route, "b", deadline)? {
+                Some(answer) if answer.id == id => {
+                    return answer.result.map(|payload| payload.into_vec().unwrap());
+                }
+                // Of a call that timed out.
+                Some(_late) => {}
+                None => return Err(CallError::Timeout { target: "b".to_owned() }),
+            }
+        }
+    }
+
+    /// Sends a call, and does not wait for its end.
+    pub fn start(&mut self, payload: &[u8], wait: Duration) -> CallId {
+        let id = CallId(bytes16());
+        self.send(id, payload, wait).unwrap();
+        id
+    }
+
+    /// Sends a call; its deadline.
+    fn send(
+        &mut self,
+        id: CallId,
+        payload: &[u8],
+        wait: Duration,
+    ) -> Result<Option<Deadline>, CallError> {
+        let deadline = Some(Deadline::after(wait));
+        let call = OutgoingCall {
+            id,
+            target: "b",
+            payload: OutgoingPayload::Bytes(payload),
+            deadline,
+            traceparent: "",
+            attempt: 1,
+            run: None,
+            join: None,
+        };
+        assert!(self.mode.send(&self.route, &call, deadline)?, "there is room");
+        Ok(deadline)
+    }
+
+    /// The end of any call that was [started](Self::start).
+    pub fn ended(&mut self, wait: Duration) -> (CallId, Result<Vec<u8>, CallError>) {
+        let deadline = Some(Deadline::after(wait));
+        let answer = self.mode.receive(&self.route, "b", deadline).unwrap().unwrap();
+        (answer.id, answer.result.map(|payload| payload.into_vec().unwrap()))
+    }
+
+    pub fn call(&mut self, payload: &[u8], wait: Duration) -> Result<Vec<u8>, CallError> {
+        self.call_as(CallId(bytes16()), payload, wait)
+    }
+}
+
+/// An instance of `b`: echoes, and notes what it ran. `slow…` takes 50 ms, `fail…` is an error, `grow…`
+/// answers [`GROWN`] bytes.
+pub struct Instance {
+    pub record: Record,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    _dir: tempfile::TempDir,
+}
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+impl Instance {
+    pub fn start(executions: &Executions) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("r.sock");
+        let listener = seqpacket::listener(&socket).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (flag, executions) = (Arc::clone(&stop), Arc::clone(executions));
+        let thread = Some(std::thread::spawn(move || {
+            run(Receiver::new(listener, MAX_PAYLOAD).unwrap(), &flag, &executions);
+        }));
+        let record = record(&format!("{:016x}", NEXT.fetch_add(1, Ordering::Relaxed)), socket);
+        Self { record, stop, thread, _dir: dir }
+    }
+
+    /// Ends it at once; its connections close.
+    pub fn kill(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn record(instance: &str, socket: PathBuf) -> Record {
+    Record {
+        identity: identity("b"),
+        instance: instance.into(),
+        group: String::new(),
+        workflow: String::new(),
+        trust: String::new(),
+        allow: Vec::new(),
+        socket,
+        max_payload: MAX_PAYLOAD,
+        container: "b".into(),
+    }
+}
+
+fn run(mut receiver: Receiver, stop: &AtomicBool, executions: &Executions) {
+    while !stop.load(Ordering::Relaxed) {
+        let mut busy = receiver.accept().unwrap() > 0;
+        let ids: Vec<_> = receiver.ready().collect();
+        for id in ids {
+            if let ConnectionEvent::Request(incoming) = receiver.next_event(id) {
+                busy = true;
+                let payload = incoming.payload.into_vec().unwrap();
+                let noted = payload[..payload.len().min(NOTED)].to_vec();
+                executions.lock().unwrap().push((incoming.id, noted));
+                if payload.starts_with(b"slow") {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                let answer = if payload.starts_with(b"fail") {
+                    Err(CallError::Failed { message: "no such plate".into() })
+                } else if payload.starts_with(b"grow") {
+                    Ok(shaped(vec![7; GROWN]))
+                } else {
+                    Ok(shaped(payload))
+                };
+                // A caller that went away is no failure of the callee.
+                drop(respond(incoming.connection.fd.as_fd(), incoming.id, &answer, None));
+            }
+        }
+        if !busy {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
+fn shaped(payload: Vec<u8>) -> Payload {
+    cwasi::modes::networked::claims::shaped(payload).unwrap()
+}
+
+/// A server, and a node that serves one instance of `b`.
+pub struct Served {
+    _node: Node,
+    pub instance: Instance,
+    pub executions: Executions,
+    pub redis: Redis,
+}
+
+impl Served {
+    pub fn start() -> Self {
+        let redis = Redis::start(Kind::Redis7);
+        let executions = Executions::default();
+        let instance = Instance::start(&executions);
+        let node = Node::start("there", &target(&redis));
+        node.serve(&instance);
+        Self { _node: node, instance, executions, redis }
+    }
+
+    /// Where calls of the instance are published.
+    pub fn channel(&self) -> String {
+        instance_channel(&self.instance.record.instance)
+    }
+
+    /// How many calls ran.
+    pub fn ran(&self) -> usize {
+        self.executions.lock().unwrap().len()
+    }
+}
+
+/// A node that follows no rules: a link, and what a test does with it.
+pub struct Peer {
+    pub reactor: Runtime,
+    pub link: RedisLink,
+    pub answers: Listener,
+}
+
+impl Peer {
+    pub fn start(target: &RedisTarget) -> Self {
+        let reactor = reactor();
+        let (link, answers) = {
+            let _entered = reactor.enter();
+            RedisLink::start(target, "cwasi:re:peer").unwrap()
+        };
+        let peer = Self { reactor, link, answers };
+        drop(peer.session());
+        peer
+    }
+
+    pub fn session(&self) -> cwasi::modes::networked::RedisSession {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        self.reactor.block_on(self.link.session(deadline)).unwrap()
+    }
+
+    /// Announces an instance of `b` that nobody has to listen for.
+    pub fn announce(&self, instance: &str) {
+        let location = Location {
+            identity: identity("b"),
+            node: "peer".into(),
+            instance: instance.into(),
+            allow: Vec::new(),
+            max_payload: MAX_PAYLOAD,
+        };
+        self.reactor.block_on(locations::announce(&self.session(), &location)).unwrap();
+    }
+
+    /// Listens as an instance.
+    pub fn listen(&self, instance: &str) -> Listener {
+        self.reactor.block_on(self.link.listen(&instance_channel(instance)))
+    }
+}
+
+/// How often each id is in the list.
+pub fn counts(executions: &Executions) -> HashMap<CallId, usize> {
+    let mut counts = HashMap::new();
+    for (id, _) in executions.lock().unwrap().iter() {
+        *counts.entry(*id).or_default() += 1;
+    }
+    counts
+}
