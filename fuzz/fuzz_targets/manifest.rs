@@ -1,0 +1,30 @@
+//! An image's manifest, index and configuration (`shim::content`).
+#![no_main]
+
+use cwasi_fuzz::memory::bounded;
+use cwasi_fuzz::shim::layers::Compression;
+use cwasi_fuzz::shim::manifest::{Target, WASM_MEDIA_TYPES, started_module, wasm_layer};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    match bounded(data, 128, || Target::read(data)) {
+        Ok(Target::Manifest(manifest)) => {
+            let layer = wasm_layer(&manifest);
+            let is_wasm = |kind: &str| WASM_MEDIA_TYPES.contains(&kind);
+            let kinds: Vec<String> =
+                manifest.layers().iter().map(|layer| layer.media_type().to_string()).collect();
+            assert_eq!(layer.is_some(), kinds.iter().any(|kind| is_wasm(kind)));
+            // A module is no layer of a root file system.
+            assert!(!kinds.iter().any(|kind| is_wasm(kind) && Compression::of(kind).is_some()));
+        }
+        Ok(Target::Index(index)) => {
+            for descriptor in index.manifests() {
+                assert!(!descriptor.digest().to_string().is_empty());
+            }
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+    if let Some(path) = bounded(data, 256, || started_module(data)) {
+        assert!(path.ends_with(".wasm") && !path.contains('#'));
+    }
+});
