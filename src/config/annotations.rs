@@ -20,7 +20,7 @@ mod readers;
 mod tests;
 
 use readers::{
-    allow, fan_in_parts, isolation, memory, milliseconds, mode, network, partial, role, small,
+    allow, fan_in_parts, http, isolation, memory, milliseconds, mode, network, partial, role, small,
 };
 
 /// Most workers of one function.
@@ -58,7 +58,7 @@ pub const CRI_SANDBOX_ID: &str = "io.kubernetes.cri.sandbox-id";
 pub const CRI_SANDBOX_NAMESPACE: &str = "io.kubernetes.cri.sandbox-namespace";
 
 /// Every key, in the order of `docs/annotations.md`.
-pub const KEYS: [&str; 20] = [
+pub const KEYS: [&str; 21] = [
     "cwasi.role",
     "cwasi.secondary.function",
     "cwasi.function",
@@ -76,14 +76,16 @@ pub const KEYS: [&str; 20] = [
     "cwasi.max-payload",
     "cwasi.memory",
     "cwasi.network",
+    "cwasi.http",
     FAN_IN,
     FAN_IN_TIMEOUT,
     FAN_IN_PARTIAL,
 ];
 
 /// Keys for secondaries only.
-const SECONDARY_ONLY: [&str; 8] = [
+const SECONDARY_ONLY: [&str; 9] = [
     "cwasi.allow",
+    "cwasi.http",
     "cwasi.concurrency",
     "cwasi.queue",
     FAN_IN,
@@ -96,6 +98,13 @@ const SECONDARY_ONLY: [&str; 8] = [
 const FAN_IN: &str = "cwasi.fan-in";
 const FAN_IN_TIMEOUT: &str = "cwasi.fan-in.timeout";
 const FAN_IN_PARTIAL: &str = "cwasi.fan-in.partial";
+
+/// How HTTP clients reach a function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HttpExposure {
+    /// Through the node's gateway (`cwasi gateway`).
+    pub gateway: bool,
+}
 
 /// The parsed annotations of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,6 +137,8 @@ pub struct FunctionSpec {
     pub memory: Option<u64>,
     /// Allowed destinations; empty = no sockets.
     pub network: Vec<EgressEntry>,
+    /// How HTTP clients reach it.
+    pub http: HttpExposure,
     /// Exit after this many requests; 0 = never.
     pub max_requests: u64,
     /// Exit after this time without a request.
@@ -165,6 +176,7 @@ impl Default for FunctionSpec {
             max_payload: MAX_PAYLOAD_DEFAULT,
             memory: None,
             network: Vec::new(),
+            http: HttpExposure::default(),
             max_requests: 0,
             idle: None,
             fan_in: None,
@@ -247,6 +259,7 @@ impl FunctionSpec {
             "cwasi.max-payload" => self.max_payload = values::size(value, PAYLOAD_MAX)?,
             "cwasi.memory" => self.memory = Some(memory(value)?),
             "cwasi.network" => self.network = network(value)?,
+            "cwasi.http" => self.http = http(value)?,
             "cwasi.max-requests" => self.max_requests = values::number(value, 1, u64::MAX)?,
             "cwasi.idle" => self.idle = Some(values::duration(value)?),
             "cwasi.trust" => self.trust = values::name(value)?,

@@ -228,6 +228,7 @@ fn record(request: &PlanRequest<'_>, annotations: &FunctionSpec, identity: &Iden
         socket: request.socket.to_owned(),
         max_payload: annotations.max_payload,
         container: request.container.to_owned(),
+        http: annotations.http.gateway,
     }
 }
 

@@ -50,6 +50,9 @@ pub struct Record {
     pub max_payload: u64,
     /// containerd's container id, for messages.
     pub container: String,
+    /// The node's HTTP gateway may call it (`cwasi.http`).
+    #[serde(default)]
+    pub http: bool,
 }
 
 /// The registry below one state directory.
@@ -215,6 +218,7 @@ mod tests {
             socket: "/s".into(),
             max_payload: 1,
             container: "c".into(),
+            http: false,
         }
     }
 

@@ -11,10 +11,12 @@
 //! - [`llvm_stub`]: the zygote's stub for LLVM; [`spawn`]: child processes.
 //! - [`compiler`]: compiler processes, each with its [`compile_cgroup`].
 //! - [`content`]: modules from containerd's content store.
+//! - [`caller`]: calls functions from a process of the host; [`http`]: for HTTP clients.
 
 pub mod arguments;
 pub mod bootstrap;
 pub mod broker;
+pub mod caller;
 pub mod cgroups;
 pub mod cleanup;
 pub mod compile_cgroup;
@@ -24,6 +26,7 @@ pub mod daemon;
 pub mod edges;
 pub mod group;
 pub mod group_lock;
+pub mod http;
 pub mod launcher;
 pub mod llvm_stub;
 pub mod network;

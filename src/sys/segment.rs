@@ -300,6 +300,20 @@ impl UnsealedSegment {
         Ok(())
     }
 
+    /// Appends zero bytes up to a length of `len`.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn grow(&mut self, len: u64) -> Result<(), SegmentError> {
+        let os = |source| SegmentError::Os { operation: "ftruncate", len, source };
+        if len < self.len {
+            return Err(os(io::ErrorKind::InvalidInput.into()));
+        }
+        self.file.set_len(len).map_err(os)?;
+        self.len = len;
+        Ok(())
+    }
+
     /// The memfd, for its maker to map.
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()

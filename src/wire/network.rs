@@ -231,6 +231,8 @@ pub struct Location {
     pub allow: Vec<String>,
     /// Largest payload that it takes, in bytes.
     pub max_payload: u64,
+    /// HTTP gateways may call it.
+    pub http: bool,
 }
 
 impl Location {
@@ -246,6 +248,7 @@ impl Location {
             instance: self.instance.clone(),
             allow: self.allow.clone(),
             max_payload: self.max_payload,
+            http: self.http,
             ..LocationRecord::default()
         })
     }
@@ -262,7 +265,8 @@ impl Location {
             function: record.function,
         };
         let (node, instance) = (record.node, record.instance);
-        Ok(Self { identity, node, instance, allow: record.allow, max_payload: record.max_payload })
+        let LocationRecord { allow, max_payload, http, .. } = record;
+        Ok(Self { identity, node, instance, allow, max_payload, http })
     }
 }
 
@@ -282,6 +286,7 @@ mod tests {
             instance: "1".into(),
             allow: vec!["a".into(), "m/*".into()],
             max_payload: 7,
+            http: true,
         };
         assert_eq!(Location::decode(&location.encode()).unwrap(), location);
     }

@@ -83,6 +83,7 @@ impl<S: Server> Reachable for Networked<S> {
             socket: callee.socket(),
             max_payload: MAX_PAYLOAD,
             container: "callee".to_owned(),
+            http: false,
         };
         there.reactor.block_on(there.network.serve(record));
         Self { callee, here, there: Some(there), _redis: redis, server: PhantomData }
@@ -118,6 +119,7 @@ impl ToNetwork {
             hint: ModeHint::Auto,
             max_payload: MAX_PAYLOAD,
             callee: identity("callee"),
+            http: false,
             passed_over: Vec::new(),
         };
         let _entered = self.reactor.enter();

@@ -158,6 +158,7 @@ fn a_calls_b() -> BridgeCaller {
         hint: ModeHint::Networked,
         max_payload: MAX_PAYLOAD,
         callee: identity("b"),
+        http: false,
         passed_over: Vec::new(),
     }
 }
@@ -280,6 +281,7 @@ fn record(instance: &str, socket: PathBuf) -> Record {
         socket,
         max_payload: MAX_PAYLOAD,
         container: "b".into(),
+        http: false,
     }
 }
 
@@ -378,6 +380,7 @@ impl Peer {
             instance: instance.into(),
             allow: Vec::new(),
             max_payload: MAX_PAYLOAD,
+            http: false,
         };
         self.reactor.block_on(locations::announce(&self.session(), &location)).unwrap();
     }

@@ -50,6 +50,7 @@ impl Node {
             hint: ModeHint::Networked,
             max_payload: PAYLOAD_MAX,
             callee: identity("f"),
+            http: false,
             passed_over: Vec::new(),
         };
         let _entered = self.reactor.enter();
@@ -67,6 +68,7 @@ impl Node {
             socket: function.receiver.clone(),
             max_payload: PAYLOAD_MAX,
             container: "f".into(),
+            http: false,
         };
         self.reactor.block_on(self.network.serve(record));
     }

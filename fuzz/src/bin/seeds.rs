@@ -236,6 +236,7 @@ fn files(corpus: &Corpus) -> Outcomes<()> {
         socket: "/run/cwasi/r/i.sock".into(),
         max_payload: 1 << 20,
         container: "c".into(),
+        http: false,
     };
     let container = ContainerRecord {
         namespace: "n".into(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cwasi_abi::PARTS_MAX;
 
-use super::{FAN_IN_MIN, MEMORY_MAX, MEMORY_MIN};
+use super::{FAN_IN_MIN, HttpExposure, MEMORY_MAX, MEMORY_MIN};
 use crate::config::values;
 use crate::wire::control::{Isolation, ModeHint, Partial, Role};
 use crate::wire::egress::{ENTRIES_MAX, EgressEntry};
@@ -97,6 +97,13 @@ pub(super) fn network(value: &str) -> Result<Vec<EgressEntry>, String> {
         })
     };
     entries.into_iter().map(entry).collect()
+}
+
+pub(super) fn http(value: &str) -> Result<HttpExposure, String> {
+    match value {
+        "gateway" => Ok(HttpExposure { gateway: true }),
+        _ => Err("must be gateway".to_owned()),
+    }
 }
 
 pub(super) fn small(value: &str, min: u64, max: u64) -> Result<u32, String> {

@@ -26,6 +26,7 @@ fn record(instance: usize, allowed: bool) -> Record {
         socket: "/s".into(),
         max_payload: 1,
         container: "c".into(),
+        http: false,
     }
 }
 
@@ -36,6 +37,7 @@ fn location(instance: usize, allowed: bool) -> Location {
         instance: instance.to_string(),
         allow: allow(allowed),
         max_payload: 1,
+        http: false,
     }
 }
 

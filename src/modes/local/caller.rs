@@ -129,7 +129,7 @@ impl LocalMode {
             Err(error) => return Err(not_answered(error.into(), target)),
         };
         let message = &self.buffer[..received.len];
-        open(message, received.descriptors, self.max_response, route.lends, target).map(Some)
+        open_answer(message, received.descriptors, self.max_response, route.lends, target).map(Some)
     }
 
     /// Waits until one of `routes` has an answer (or has ended), or until there is room on `room`. The indices of
@@ -157,7 +157,10 @@ fn envelope_join(join: modes::CallJoin<'_>) -> Join {
 }
 
 /// Decodes an answer. A fault of its payload is the error of that call only.
-fn open(
+///
+/// # Errors
+/// When the message is no answer.
+pub fn open_answer(
     message: &[u8],
     descriptors: Vec<OwnedFd>,
     max_response: u64,

@@ -29,7 +29,7 @@ pub mod send_queue;
 pub mod shared_connections;
 
 pub use answer::{CallResult, error_text, found_no_room, respond, respond_with};
-pub use caller::{LocalMode, LocalRoute, ReceivedAnswer};
+pub use caller::{LocalMode, LocalRoute, ReceivedAnswer, open_answer};
 pub use incoming::{CallerConnection, ConnectionId, IncomingRequest};
 pub use receiver::Receiver;
 pub use shared_connections::SharedConnections;

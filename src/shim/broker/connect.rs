@@ -1,11 +1,11 @@
-//! Connects to receivers on this host and introduces the caller. Runs in the shim daemon.
+//! Connects to receivers on this host and introduces the caller. Runs where [`super::Resolver`] does.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use cwasi_abi::Errno;
 
-use super::{BrokerPeer, REPLY_MAX};
+use super::{BrokerPeer, CallerKind, REPLY_MAX};
 use crate::coordinator::registry::Record;
 use crate::dispatcher::selection::{Member, may_lend};
 use crate::sys::clock::Deadline;
@@ -29,7 +29,7 @@ pub(super) fn connect_first(
 ) -> Result<(ResolveReply, OwnedFd), (Errno, String)> {
     let mut full = false;
     for record in candidates {
-        let lends = may_lend(peer.member(), member(record));
+        let lends = peer.kind != CallerKind::Sandbox || may_lend(peer.member(), member(record));
         match connect(peer, &record.socket, lends) {
             Ok(connection) => {
                 let instance = record.instance.clone();

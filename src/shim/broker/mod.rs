@@ -6,12 +6,10 @@
 //! Invariant: a sandbox cannot choose the identity that it calls with.
 //!
 //! - [`session`]: the messages of one sandbox; [`BrokerPeer`]: the sandbox's identity.
-//! - `route`: answers route requests; `connect`: connects to a receiver.
+//! - [`Resolver`]: answers route requests, also those of callers in this process; `connect`: connects to a receiver.
 //! - `emit`: answers one-way messages.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -26,7 +24,8 @@ mod peer;
 mod route;
 mod session;
 
-pub use peer::BrokerPeer;
+pub use peer::{BrokerPeer, CallerKind};
+pub use route::Resolver;
 pub use session::Readiness;
 use session::Session;
 
@@ -36,29 +35,27 @@ const REPLY_MAX: Duration = Duration::from_secs(1);
 /// The group's broker; clones share it.
 #[derive(Clone, Debug)]
 pub struct Broker {
-    registry: Registry,
+    resolver: Resolver,
     edges: Edges,
-    network: Option<Network>,
-    rotation: Arc<AtomicUsize>,
 }
 
 impl Broker {
     /// A broker over the host's registry and the node's network, if it has one.
     #[must_use]
     pub fn new(registry: Registry, edges: Edges, network: Option<Network>) -> Self {
-        Self { registry, edges, network, rotation: Arc::default() }
+        Self { resolver: Resolver::new(registry, network), edges }
     }
 
     /// The node's network, if it has one.
     #[must_use]
     pub fn network(&self) -> Option<&Network> {
-        self.network.as_ref()
+        self.resolver.network()
     }
 
     /// The host's registry.
     #[must_use]
     pub fn registry(&self) -> &Registry {
-        &self.registry
+        self.resolver.registry()
     }
 
     /// The group's edges.

@@ -1,6 +1,6 @@
-//! The identity of a sandbox, as its shim knows it. Runs in the shim daemon.
+//! The identity of a caller, as its shim knows it. Runs in the shim daemon, and in processes of the host that call.
 //!
-//! Invariant: the sandbox cannot change it.
+//! Invariant: a sandbox cannot change it.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,22 @@ use crate::shim::network;
 use crate::wire::control::ModeHint;
 use crate::wire::ids::Identity;
 
-/// The caller that a sandbox stands for.
+/// What kind of process calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallerKind {
+    /// A function's sandbox.
+    Sandbox,
+    /// A process of the host ([`crate::shim::caller`]). Like a shim, it takes leased segments and keeps none.
+    Host,
+    /// A process of the host that calls for HTTP clients: only functions with `cwasi.http=gateway` serve it.
+    Gateway,
+}
+
+/// A caller: the function that a sandbox stands for, or a process of the host.
 #[derive(Clone, Debug)]
 pub struct BrokerPeer {
+    /// What calls.
+    pub kind: CallerKind,
     /// Its function.
     pub identity: Identity,
     /// Its pod or workflow on this host; empty without both.
@@ -41,9 +54,15 @@ impl BrokerPeer {
             instance: self.instance.clone(),
             hint: self.mode,
             max_payload: self.max_payload,
+            http: self.kind == CallerKind::Gateway,
             callee,
             passed_over: Vec::new(),
         }
+    }
+
+    /// True if instances with this setting (`cwasi.http=gateway`) are there for it.
+    pub(super) fn reaches(&self, http: bool) -> bool {
+        http || self.kind != CallerKind::Gateway
     }
 
     pub(super) fn member(&self) -> Member<'_> {

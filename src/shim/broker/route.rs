@@ -1,27 +1,57 @@
-//! Answers route requests: collects facts about the callee, selects the mode, connects. Runs in the shim daemon.
+//! Answers route requests: collects facts about the callee, selects the mode, connects. Runs in the shim daemon, and in
+//! processes of the host that call functions ([`crate::shim::caller`]).
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cwasi_abi::Errno;
 
 use super::connect::connect_first;
-use super::{Broker, BrokerPeer};
-use crate::coordinator::registry::{Record, RegistryError};
+use super::{BrokerPeer, CallerKind};
+use crate::coordinator::registry::{Record, Registry, RegistryError};
 use crate::dispatcher::selection::{
     EmbeddingState, Facts, Remote, Selection, callee_of, may_call, select,
 };
-use crate::shim::network::{self, FunctionLocations};
+use crate::shim::network::{self, FunctionLocations, Network};
 use crate::wire::control::{ModeHint, ResolveReply, ResolveRequest};
 use crate::wire::ids::Identity;
 use crate::wire::network::Location;
 
 /// Longest name of a target in bytes.
 pub(super) const TARGET_MAX: usize = 512;
-impl Broker {
-    /// Answers a route request, with a connection if there is a route.
-    pub(super) fn resolve(
+
+/// Finds routes over the host's registry and the node's network; clones share their turn over instances.
+#[derive(Clone, Debug)]
+pub struct Resolver {
+    registry: Registry,
+    network: Option<Network>,
+    rotation: Arc<AtomicUsize>,
+}
+
+impl Resolver {
+    /// Over the host's registry and the node's network, if it has one.
+    #[must_use]
+    pub fn new(registry: Registry, network: Option<Network>) -> Self {
+        Self { registry, network, rotation: Arc::default() }
+    }
+
+    /// The host's registry.
+    #[must_use]
+    pub const fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// The node's network, if it has one.
+    #[must_use]
+    pub const fn network(&self) -> Option<&Network> {
+        self.network.as_ref()
+    }
+
+    /// Answers a route request, with a connection if there is a route. Blocks, on a thread of a tokio runtime that may.
+    #[must_use]
+    pub fn resolve(
         &self,
         peer: &BrokerPeer,
         request: &ResolveRequest,
@@ -31,7 +61,7 @@ impl Broker {
             return unroutable(Errno::InvalidArgument, message);
         }
         let callee = callee_of(&peer.identity, &request.target);
-        let (local, beside) = match self.look_up(&callee) {
+        let (local, beside) = match self.look_up(peer, &callee) {
             Ok(found) => found,
             Err(error) => {
                 tracing::error!(caller = %peer.identity, %error, "registry unreadable");
@@ -144,17 +174,26 @@ impl Broker {
             return Elsewhere::Locations(Vec::new());
         }
         match tokio::runtime::Handle::current().block_on(network.locations(callee)) {
-            Ok(FunctionLocations::At(locations)) => Elsewhere::Locations(locations),
+            Ok(FunctionLocations::At(mut locations)) => {
+                locations.retain(|location| peer.reaches(location.http));
+                Elsewhere::Locations(locations)
+            }
             Ok(FunctionLocations::Vanished(since)) => Elsewhere::Vanished(since),
             Ok(FunctionLocations::Never) => Elsewhere::Locations(Vec::new()),
             Err(error) => Elsewhere::Away(error.to_string()),
         }
     }
 
-    fn look_up(&self, callee: &Identity) -> Result<(Vec<Record>, Vec<String>), RegistryError> {
-        let local = self.registry.instances(callee)?;
-        let beside =
-            if local.is_empty() { self.registry.functions_beside(callee)? } else { Vec::new() };
+    /// The callee's instances on this host. If there is none, the functions beside it, but not for HTTP clients.
+    fn look_up(
+        &self,
+        peer: &BrokerPeer,
+        callee: &Identity,
+    ) -> Result<(Vec<Record>, Vec<String>), RegistryError> {
+        let mut local = self.registry.instances(callee)?;
+        local.retain(|record| peer.reaches(record.http));
+        let tells = local.is_empty() && peer.kind != CallerKind::Gateway;
+        let beside = if tells { self.registry.functions_beside(callee)? } else { Vec::new() };
         Ok((local, beside))
     }
 }

@@ -104,7 +104,8 @@ impl Session {
                 let Ok(permit) = Arc::clone(&self.questions).acquire_owned().await else {
                     return true;
                 };
-                let (network, peer) = (self.broker.network.clone(), Arc::clone(&self.peer));
+                let network = self.broker.network().cloned();
+                let peer = Arc::clone(&self.peer);
                 tokio::spawn(async move {
                     emit::answer(network, &peer, request, payload, reply).await;
                     drop(permit);
@@ -133,7 +134,7 @@ impl Session {
         let Ok(permit) = Arc::clone(&self.questions).acquire_owned().await else { return };
         let (broker, peer) = (self.broker.clone(), Arc::clone(&self.peer));
         tokio::task::spawn_blocking(move || {
-            let (answer, connection) = broker.resolve(&peer, &request);
+            let (answer, connection) = broker.resolver.resolve(&peer, &request);
             let (caller, target) = (&peer.identity, &request.target);
             tracing::debug!(%caller, target, ?answer, "resolved");
             let descriptors: Vec<_> = connection.iter().map(AsFd::as_fd).collect();

@@ -34,6 +34,7 @@ pub(super) fn fixture() -> Fixture {
     let broker = Broker::new(Registry::new(dir.path()), edges, None);
     let (ours, sandbox) = seqpacket::pair().unwrap();
     let peer = BrokerPeer {
+        kind: CallerKind::Sandbox,
         identity: identity("a"),
         trust: String::new(),
         group: "own".into(),
@@ -66,6 +67,7 @@ impl Fixture {
             socket: socket.clone(),
             max_payload: 7,
             container: "c".into(),
+            http: false,
         };
         self.broker.registry().add(&record).unwrap();
         seqpacket::listener(&socket).unwrap()

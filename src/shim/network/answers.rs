@@ -180,6 +180,7 @@ mod tests {
             instance: "i".into(),
             hint: ModeHint::Networked,
             max_payload: 1 << 20,
+            http: false,
             passed_over: Vec::new(),
         };
         (Arc::new(WorkerConnection::new(caller, readiness::watch(ours).unwrap())), theirs)

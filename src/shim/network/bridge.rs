@@ -44,6 +44,8 @@ pub struct BridgeCaller {
     pub hint: ModeHint,
     /// Largest payload and response in bytes.
     pub max_payload: u64,
+    /// It calls for HTTP clients: only instances with `cwasi.http=gateway` serve it.
+    pub http: bool,
     /// The called function.
     pub callee: Identity,
     /// Instances on this host that could not serve the caller when the route was made.

@@ -157,6 +157,7 @@ impl Network {
         let FunctionLocations::At(mut locations) = listed else { return Ok(None) };
         locations.retain(|location| {
             !tried.contains(&location.instance)
+                && (!caller.http || location.http)
                 && may_call(&caller.identity, &caller.callee, &location.allow)
         });
         if locations.is_empty() {

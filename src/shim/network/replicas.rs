@@ -67,6 +67,7 @@ impl Network {
             instance: record.instance.clone(),
             allow: record.allow.clone(),
             max_payload: record.max_payload,
+            http: record.http,
         };
         let mut listener = self.inner.link.listen(&instance_channel(&record.instance)).await;
         let mut told = Some(told);

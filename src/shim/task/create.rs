@@ -21,7 +21,7 @@ use crate::config::CgroupDriver;
 use crate::coordinator::Progress as _;
 use crate::coordinator::bundle::load_spec;
 use crate::coordinator::registry::Record;
-use crate::shim::broker::BrokerPeer;
+use crate::shim::broker::{BrokerPeer, CallerKind};
 use crate::shim::reaper::Exit;
 use crate::shim::session::Stat;
 use crate::shim::state::{self, ContainerRecord, RegisteredAs, container_key};
@@ -333,6 +333,7 @@ impl Tasks {
             return Ok(None);
         };
         let peer = BrokerPeer {
+            kind: CallerKind::Sandbox,
             identity: launch.identity.clone(),
             group: launch.group.clone(),
             workflow: launch.workflow.clone(),

@@ -1,0 +1,220 @@
+//! The connections to each function: which of them the next call takes, and when to ask for another. Runs where
+//! [`super::HostCaller`] does.
+//!
+//! Calls take the connection with the fewest calls in flight. When all are busy, the next call asks for an instance
+//! that has none yet, at most once in [`ASK_INTERVAL`].
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::Instant;
+
+use super::connection::{Connection, ConnectionRoute};
+use super::{Inner, check};
+use crate::modes::causes::Unreached;
+use crate::modes::{CallError, ModeKind, Overload};
+use crate::wire::control::{ResolveReply, ResolveRequest};
+use crate::wire::envelope::{CallStatus, Detail};
+
+/// Most functions with connections, or that are being asked for.
+const CALLEES_MAX: usize = 4096;
+/// Most connections to one function.
+const CONNECTIONS_MAX: usize = 256;
+/// Shortest time between two questions for further instances.
+const ASK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Every function that was called, by its target.
+#[derive(Debug, Default)]
+pub(super) struct Callees {
+    known: Mutex<HashMap<String, Arc<Callee>>>,
+}
+
+impl Callees {
+    /// The function behind a target.
+    ///
+    /// # Errors
+    /// For an invalid name, and when too many functions are called at a time.
+    pub(super) fn of(&self, target: &str) -> Result<Arc<Callee>, CallError> {
+        check(target)?;
+        // Single insertions and removals: a panic elsewhere leaves it consistent.
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(callee) = known.get(target) {
+            return Ok(Arc::clone(callee));
+        }
+        if known.len() >= CALLEES_MAX {
+            known.retain(|_, callee| Arc::strong_count(callee) > 1 || !callee.end_if_idle());
+        }
+        if known.len() >= CALLEES_MAX {
+            return Err(Overload::Callers { callee: target.to_owned() }.into());
+        }
+        let callee = Arc::new(Callee::default());
+        known.insert(target.to_owned(), Arc::clone(&callee));
+        Ok(callee)
+    }
+}
+
+/// The connections to one function.
+#[derive(Debug, Default)]
+pub(super) struct Callee {
+    links: Mutex<Links>,
+    asking: AsyncMutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Links {
+    connections: Vec<Arc<Connection>>,
+    /// Instances that can be connected to, as of the last answer.
+    instances: usize,
+    asked: Option<Instant>,
+}
+
+/// What the connections at hand offer to a call.
+enum Choice {
+    /// It takes this one.
+    Take(Arc<Connection>),
+    /// It takes this one, unless there is another instance.
+    AskFirst(Arc<Connection>),
+    /// There is none.
+    Ask,
+}
+
+impl Links {
+    fn choose(&mut self, avoid: &[String]) -> Choice {
+        self.connections.retain(|connection| !connection.has_ended());
+        let usable = self.connections.iter().filter(|one| !avoid.contains(&one.instance));
+        let Some(least) = usable.min_by_key(|connection| connection.in_flight()) else {
+            return Choice::Ask;
+        };
+        let least = Arc::clone(least);
+        let recent = self.asked.is_some_and(|asked| asked.elapsed() < ASK_INTERVAL);
+        let all = self.connections.len() >= self.instances.min(CONNECTIONS_MAX);
+        // The bridge to other hosts chooses instances itself.
+        if least.in_flight() == 0 || least.mode == ModeKind::Networked || (all && recent) {
+            Choice::Take(least)
+        } else {
+            Choice::AskFirst(least)
+        }
+    }
+}
+
+impl Callee {
+    fn links(&self) -> MutexGuard<'_, Links> {
+        // As above.
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection for one call. Instances that refused the connection join `avoid`.
+    ///
+    /// # Errors
+    /// When there is no route.
+    pub(super) async fn connection(
+        &self,
+        caller: &Inner,
+        target: &str,
+        avoid: &mut Vec<String>,
+    ) -> Result<Arc<Connection>, CallError> {
+        let asking = match self.choose(avoid) {
+            Choice::Take(connection) => return Ok(connection),
+            // Another call asks already.
+            Choice::AskFirst(connection) => match self.asking.try_lock() {
+                Ok(asking) => asking,
+                Err(_locked) => return Ok(connection),
+            },
+            Choice::Ask => self.asking.lock().await,
+        };
+        // Another call may have connected meanwhile.
+        let fallback = match self.choose(avoid) {
+            Choice::Take(connection) => return Ok(connection),
+            Choice::AskFirst(connection) => Some(connection),
+            Choice::Ask => None,
+        };
+        let asked = self.ask(caller, target, avoid).await;
+        drop(asking);
+        match (asked, fallback) {
+            (Ok(Some(connection)), _) | (Ok(None), Some(connection)) => Ok(connection),
+            (Err(_), Some(connection)) => {
+                // Another connection serves; ask again after a while.
+                self.links().instances = 0;
+                Ok(connection)
+            }
+            (Ok(None), None) => {
+                let (target, cause) = (target.to_owned(), Unreached::Closed);
+                Err(CallError::Unreachable { target, cause })
+            }
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    fn choose(&self, avoid: &[String]) -> Choice {
+        self.links().choose(avoid)
+    }
+
+    /// Asks for a connection to an instance that has none; `None` if there is no other.
+    async fn ask(
+        &self,
+        caller: &Inner,
+        target: &str,
+        avoid: &[String],
+    ) -> Result<Option<Arc<Connection>>, CallError> {
+        let held = {
+            let mut links = self.links();
+            links.asked = Some(Instant::now());
+            let local = links.connections.iter().filter(|one| one.mode == ModeKind::Local);
+            local.map(|one| one.instance.clone()).collect()
+        };
+        let (resolver, peer) = (caller.resolver.clone(), Arc::clone(&caller.peer));
+        let (target, avoid) = (target.to_owned(), avoid.to_vec());
+        let request = ResolveRequest { target: target.clone(), avoid, held, nearer: false };
+        // The registry's files and the connection block.
+        let resolving = tokio::task::spawn_blocking(move || resolver.resolve(&peer, &request));
+        let internal =
+            |error: &dyn std::error::Error| CallError::Internal { message: error.to_string() };
+        let (reply, fd) = resolving.await.map_err(|error| internal(&error))?;
+        let (route, instances) = match reply {
+            ResolveReply::Local { instance, reason, max_payload, instances, lends, .. } => {
+                let (mode, reason) = (ModeKind::Local, reason.into());
+                let route = ConnectionRoute { target, instance, mode, reason, max_payload, lends };
+                (route, instances)
+            }
+            ResolveReply::Networked { reason, max_payload } => {
+                let (mode, reason, lends) = (ModeKind::Networked, reason.into(), false);
+                let instance = String::new();
+                (ConnectionRoute { target, instance, mode, reason, max_payload, lends }, 1)
+            }
+            ResolveReply::NoOther { instances } => {
+                self.links().instances = instances;
+                return Ok(None);
+            }
+            ResolveReply::Unroutable { errno, message } => {
+                let status = CallStatus { errno, detail: Detail::DETAIL_NONE };
+                return Err(CallError::from_wire(status, message, &target));
+            }
+        };
+        let Some(fd) = fd else { return Ok(None) };
+        let connection = Connection::start(fd, route).map_err(|error| internal(&error))?;
+        let mut links = self.links();
+        links.instances = instances;
+        links.connections.push(Arc::clone(&connection));
+        Ok(Some(connection))
+    }
+
+    /// Gives up a connection that did not take a call; its other calls end by themselves.
+    pub(super) fn retire(&self, connection: &Arc<Connection>) {
+        self.links().connections.retain(|one| !Arc::ptr_eq(one, connection));
+        connection.end_if_idle();
+    }
+
+    /// Ends all connections if no call is in flight.
+    fn end_if_idle(&self) -> bool {
+        let links = self.links();
+        let idle = links.connections.iter().all(|connection| connection.in_flight() == 0);
+        if idle {
+            links.connections.iter().for_each(|connection| {
+                connection.end_if_idle();
+            });
+        }
+        idle
+    }
+}

@@ -1,0 +1,231 @@
+//! Calls functions from a process of the host that is no container: `cwasi invoke`, `cwasi gateway`, and a shim that
+//! serves `cwasi.http`. Runs in these processes, on a tokio runtime.
+//!
+//! It is a caller like any other: it has an identity, `cwasi.allow` decides about its calls, an instance on this host
+//! comes before one elsewhere, and a call that certainly did not run is repeated. It lives in `shim` because it is a
+//! shim without containers: it makes its own connections to receivers, and has its own Redis client.
+//!
+//! Invariants: a call ends once, by its deadline at the latest. A dropped call leaves nothing behind: a late answer is
+//! discarded.
+//!
+//! - [`HostCaller`]: calls. `callee`: the connections to one function; `connection`: one of them, with many calls.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cwasi_abi::PAYLOAD_MAX;
+use tokio::time::{Instant, timeout_at};
+
+use crate::config::NodeConfig;
+use crate::coordinator::registry::Registry;
+use crate::dispatcher::selection::callee_of;
+use crate::modes::causes::{Invalid, Unavailable};
+use crate::modes::networked::link::LinkError;
+use crate::modes::{CallError, ModeKind, Payload};
+pub use crate::shim::broker::CallerKind;
+use crate::shim::broker::{BrokerPeer, Resolver};
+use crate::shim::network::Network;
+use crate::sys::random::bytes16;
+use crate::wire::control::ModeHint;
+use crate::wire::envelope::Request;
+use crate::wire::ids::{CallId, Identity};
+use crate::wire::remaining;
+
+mod callee;
+mod connection;
+
+use callee::Callees;
+
+/// Name of a caller of the host, unless it has another.
+pub const CALLER_NAME: &str = "gateway";
+/// Longest wait of a call without a deadline of its own.
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Most attempts of one call. Only attempts that certainly did not run are repeated.
+const ATTEMPTS_MAX: u32 = 4;
+
+/// Who a caller of the host is.
+#[derive(Clone, Debug)]
+pub struct CallerIdentity {
+    /// What it is: [`CallerKind::Gateway`] calls functions with `cwasi.http=gateway` only.
+    pub kind: CallerKind,
+    /// Its name, as `cwasi.allow` knows it.
+    pub name: String,
+    /// containerd namespace.
+    pub namespace: String,
+    /// Kubernetes namespace, empty outside Kubernetes.
+    pub pod_namespace: String,
+}
+
+impl CallerIdentity {
+    /// [`CALLER_NAME`] in a containerd namespace, for an operator's own calls.
+    #[must_use]
+    pub fn in_namespace(namespace: &str) -> Self {
+        Self {
+            kind: CallerKind::Host,
+            name: CALLER_NAME.to_owned(),
+            namespace: namespace.to_owned(),
+            pod_namespace: String::new(),
+        }
+    }
+}
+
+/// One call.
+#[derive(Debug)]
+pub struct HostCall<'a> {
+    /// A function in the caller's namespace, or `namespace/function`.
+    pub target: &'a str,
+    /// The payload. More than [`cwasi_abi::INLINE_MAX`] bytes should be a segment: bytes are copied into one.
+    pub payload: Payload,
+    /// End of the wait.
+    pub deadline: Instant,
+    /// W3C trace context, empty if the call is not traced.
+    pub traceparent: &'a str,
+}
+
+impl<'a> HostCall<'a> {
+    /// A call that waits [`CALL_TIMEOUT`].
+    #[must_use]
+    pub fn new(target: &'a str, payload: Payload) -> Self {
+        Self { target, payload, deadline: Instant::now() + CALL_TIMEOUT, traceparent: "" }
+    }
+}
+
+/// What a callee answered.
+#[derive(Debug)]
+pub struct HostAnswer {
+    /// The response.
+    pub payload: Payload,
+    /// The mode that moved it.
+    pub mode: ModeKind,
+    /// Why this mode.
+    pub reason: Arc<str>,
+}
+
+/// Calls functions; clones share connections.
+#[derive(Clone, Debug)]
+pub struct HostCaller {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    resolver: Resolver,
+    peer: Arc<BrokerPeer>,
+    callees: Callees,
+}
+
+impl HostCaller {
+    /// A caller on the node of this configuration, on the current runtime. Connects to Redis if the node has one.
+    ///
+    /// # Errors
+    /// When the configuration of Redis is invalid. A Redis that is away is no error.
+    pub fn start(config: &NodeConfig, identity: &CallerIdentity) -> Result<Self, LinkError> {
+        let registry = Registry::new(&config.state_dir);
+        let network = Network::start(config, &registry)?;
+        Ok(Self::over(Resolver::new(registry, network), identity))
+    }
+
+    /// A caller that shares a registry and a network.
+    #[must_use]
+    pub fn over(resolver: Resolver, identity: &CallerIdentity) -> Self {
+        let CallerIdentity { kind, name, namespace, pod_namespace } = identity.clone();
+        let peer = BrokerPeer {
+            kind,
+            identity: Identity { namespace, pod_namespace, function: name },
+            group: String::new(),
+            workflow: String::new(),
+            trust: String::new(),
+            instance: hex::encode(bytes16()),
+            mode: ModeHint::Auto,
+            max_payload: PAYLOAD_MAX,
+            not_embedded: BTreeMap::new(),
+        };
+        let inner = Inner { resolver, peer: Arc::new(peer), callees: Callees::default() };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Who calls.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        &self.inner.peer.identity
+    }
+
+    /// Largest payload in bytes that `target` takes. Connects to it, if there is no connection.
+    ///
+    /// # Errors
+    /// When there is no route.
+    pub async fn max_payload(&self, target: &str, deadline: Instant) -> Result<u64, CallError> {
+        let connecting = async {
+            let callee = self.inner.callees.of(target)?;
+            Ok(callee.connection(&self.inner, target, &mut Vec::new()).await?.max_payload)
+        };
+        timeout_at(deadline, connecting).await.unwrap_or_else(|_elapsed| Err(timeout(target)))
+    }
+
+    /// Calls a function and waits for its end, until the call's deadline. Drop the future to give the call up.
+    ///
+    /// # Errors
+    /// One [`CallError`].
+    pub async fn call(&self, call: HostCall<'_>) -> Result<HostAnswer, CallError> {
+        timeout_at(call.deadline, self.attempt(&call))
+            .await
+            .unwrap_or_else(|_elapsed| Err(timeout(call.target)))
+    }
+
+    /// Stores a one-way message for `target`, which will be handled at least once.
+    ///
+    /// # Errors
+    /// One [`CallError`]; [`CallError::NotAvailable`] on a node without Redis.
+    pub async fn emit(&self, call: HostCall<'_>) -> Result<(), CallError> {
+        let Some(network) = self.inner.resolver.network() else {
+            return Err(Unavailable::NoRedis.into());
+        };
+        check(call.target)?;
+        let peer = &self.inner.peer;
+        let callee = callee_of(&peer.identity, call.target);
+        let HostCall { target, payload, deadline, traceparent } = call;
+        network.emit(&peer.calling(callee), target, traceparent, payload, deadline).await
+    }
+
+    async fn attempt(&self, call: &HostCall<'_>) -> Result<HostAnswer, CallError> {
+        check(call.target)?;
+        let id = CallId(bytes16());
+        let mut avoid = Vec::new();
+        let mut attempt = 1;
+        loop {
+            let callee = self.inner.callees.of(call.target)?;
+            let connection = callee.connection(&self.inner, call.target, &mut avoid).await?;
+            let left = call.deadline.saturating_duration_since(Instant::now());
+            let request = Request {
+                call_id: id.0.to_vec(),
+                target: call.target.to_owned(),
+                remaining_us: remaining::encode(Some(left)),
+                traceparent: call.traceparent.to_owned(),
+                attempt,
+                ..Request::default()
+            };
+            match connection.call(id, &request, &call.payload).await {
+                Err(error) if error.not_accepted() && attempt < ATTEMPTS_MAX => {
+                    callee.retire(&connection);
+                    avoid.push(connection.instance.clone());
+                    attempt += 1;
+                }
+                ended => return ended,
+            }
+        }
+    }
+}
+
+/// Checks the name of a target.
+fn check(target: &str) -> Result<(), CallError> {
+    let name = target.rsplit_once('/').map_or(target, |(_, name)| name);
+    let valid = !name.is_empty()
+        && name.len() <= cwasi_abi::FUNCTION_NAME_MAX
+        && target.len() <= cwasi_abi::TARGET_MAX;
+    if valid { Ok(()) } else { Err(Invalid::Name { target: target.to_owned() }.into()) }
+}
+
+fn timeout(target: &str) -> CallError {
+    CallError::Timeout { target: target.to_owned() }
+}

@@ -1,0 +1,51 @@
+//! HTTP in: a request's body is the payload of a call, and the response is the response's body. Runs in `cwasi gateway`
+//! and in shims that serve `cwasi.http`, on a tokio runtime.
+//!
+//! Invariants: clients are not trusted. Connections, requests, head, body, memory and every wait are bounded
+//! ([`HttpLimits`]). A request ends with one response; beyond a bound that is 4xx or 503, and nothing is queued here.
+//!
+//! - [`front`]: one request to one function. [`status`]: errors of calls as statuses.
+//! - `request_body`: a body becomes a payload; [`response_body`]: a response is streamed.
+//! - [`server`]: connections. `stall`: clients that stop reading.
+
+use std::time::Duration;
+
+pub mod front;
+mod request_body;
+pub mod response_body;
+pub mod server;
+mod stall;
+pub mod status;
+
+/// Bounds of a server.
+#[derive(Clone, Debug)]
+pub struct HttpLimits {
+    /// Most requests at a time; more get 429.
+    pub requests: usize,
+    /// Most connections at a time; more wait to be accepted.
+    pub connections: usize,
+    /// Most bytes of all large bodies that are on their way to a function; a body beyond gets 429.
+    pub body_bytes: u64,
+    /// Longest wait for a request's head, and of an idle connection for the next one.
+    pub head_timeout: Duration,
+    /// Longest pause of a client that sends a body or reads a response.
+    pub stall_timeout: Duration,
+    /// Longest request, from its head to its response.
+    pub request_timeout: Duration,
+}
+
+impl Default for HttpLimits {
+    fn default() -> Self {
+        Self {
+            requests: 1024,
+            connections: 4096,
+            body_bytes: 1 << 30,
+            head_timeout: Duration::from_secs(15),
+            stall_timeout: Duration::from_secs(15),
+            request_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Longest headers in bytes, names and values together; more get 431. They travel to the function in one frame.
+pub const HEADERS_MAX: usize = 6 << 10;

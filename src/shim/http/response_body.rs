@@ -1,0 +1,101 @@
+//! A response's body: bytes, or a segment that is read piece by piece, so that it is never twice in memory.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http_body_util::Full;
+use hyper::body::{Body, Bytes, Frame, SizeHint};
+
+use crate::modes::Payload;
+use crate::sys::segment::Segment;
+
+/// Bytes of a segment that are read at a time.
+const PIECE: u64 = 256 << 10;
+
+/// The body of a response.
+#[derive(Debug)]
+pub enum ResponseBody {
+    /// At hand.
+    Whole(Full<Bytes>),
+    /// In a segment.
+    Segment {
+        /// The segment; a leased one is given back when the body was sent.
+        segment: Segment,
+        /// Bytes that were read.
+        offset: u64,
+    },
+}
+
+impl From<Payload> for ResponseBody {
+    fn from(payload: Payload) -> Self {
+        match payload {
+            Payload::Inline(bytes) => Self::Whole(Full::from(bytes)),
+            Payload::Segment(segment) => Self::Segment { segment, offset: 0 },
+        }
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let (segment, offset) = match self.get_mut() {
+            Self::Whole(full) => {
+                return Pin::new(full).poll_frame(context).map_err(|never| match never {});
+            }
+            Self::Segment { segment, offset } => (segment, offset),
+        };
+        let left = segment.len() - *offset;
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        let length = usize::try_from(left.min(PIECE)).expect("a piece fits into memory");
+        let mut piece = vec![0; length];
+        // Memory of ours: it does not block.
+        if let Err(error) = segment.read_exact_at(&mut piece, *offset) {
+            return Poll::Ready(Some(Err(io::Error::other(error))));
+        }
+        *offset += length as u64;
+        Poll::Ready(Some(Ok(Frame::data(piece.into()))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(full) => full.is_end_stream(),
+            Self::Segment { segment, offset } => *offset == segment.len(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(full) => full.size_hint(),
+            Self::Segment { segment, offset } => SizeHint::with_exact(segment.len() - offset),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_segment_is_sent_in_pieces_that_make_it_up() {
+        let bytes: Vec<u8> = (0..700_001_u32).map(|n| n.to_le_bytes()[1]).collect();
+        let segment = Segment::copy_of(&bytes).unwrap();
+        let mut body = ResponseBody::from(Payload::Segment(segment));
+        assert_eq!(body.size_hint().exact(), Some(700_001));
+        let (mut sent, mut pieces) = (Vec::new(), 0);
+        while let Some(frame) = body.frame().await {
+            sent.extend_from_slice(&frame.unwrap().into_data().unwrap());
+            pieces += 1;
+        }
+        assert!(sent == bytes && pieces == 3 && body.is_end_stream());
+    }
+}

@@ -1,0 +1,142 @@
+//! Accepts connections and serves HTTP/1.1 on them, within bounds.
+//!
+//! hyper parses; here are the bounds of time and number. At the end, connections finish the request that they serve.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use super::HttpLimits;
+use super::response_body::ResponseBody;
+use super::stall::StallGuard;
+
+/// Bytes that a connection buffers at most, a request's head among them.
+const BUFFER_MAX: usize = 256 << 10;
+/// Most headers of a request.
+const HEADERS_COUNT_MAX: usize = 100;
+/// Pause after an error of the listener, such as no descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Longest wait at the end for requests that are being served.
+const DRAIN_MAX: Duration = Duration::from_secs(30);
+
+/// Answers requests.
+pub trait Service: Clone + Send + Sync + 'static {
+    /// Answers one request. Dropped when the client is gone.
+    fn answer(
+        &self,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<ResponseBody>> + Send;
+}
+
+/// A listener with its bounds.
+pub struct HttpServer {
+    /// Where clients connect to.
+    pub listener: TcpListener,
+    /// With TLS.
+    pub tls: Option<TlsAcceptor>,
+    /// The bounds.
+    pub limits: HttpLimits,
+}
+
+impl HttpServer {
+    /// Serves until `stop` ends; then waits for requests that are being served.
+    pub async fn serve(self, service: impl Service, stop: impl Future<Output = ()>) {
+        let connections = Arc::new(Semaphore::new(self.limits.connections));
+        let (stopping, stopped) = watch::channel(false);
+        let accepting = async {
+            loop {
+                let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
+                let stream = self.accept().await;
+                let connection = Connection {
+                    tls: self.tls.clone(),
+                    limits: self.limits.clone(),
+                    stopped: stopped.clone(),
+                    _permit: permit,
+                };
+                tokio::spawn(connection.run(stream, service.clone()));
+            }
+        };
+        tokio::select! {
+            () = accepting => {}
+            () = stop => {}
+        }
+        stopping.send_replace(true);
+        let all = u32::try_from(self.limits.connections).unwrap_or(u32::MAX);
+        if timeout(DRAIN_MAX, connections.acquire_many(all)).await.is_err() {
+            tracing::warn!("requests were still being served at the end");
+        }
+    }
+
+    async fn accept(&self) -> TcpStream {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, _peer)) => return stream,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection cannot be accepted");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+/// One connection.
+struct Connection {
+    tls: Option<TlsAcceptor>,
+    limits: HttpLimits,
+    stopped: watch::Receiver<bool>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    async fn run(self, stream: TcpStream, service: impl Service) {
+        // Responses are whole: there is nothing to wait for.
+        let _slower = stream.set_nodelay(true);
+        let stream = StallGuard::new(stream, self.limits.stall_timeout);
+        let served = match &self.tls {
+            None => self.serve(stream, service).await,
+            Some(tls) => match timeout(self.limits.head_timeout, tls.accept(stream)).await {
+                Ok(Ok(stream)) => self.serve(stream, service).await,
+                Ok(Err(error)) => Err(error),
+                Err(_elapsed) => Err(io::ErrorKind::TimedOut.into()),
+            },
+        };
+        if let Err(error) = served {
+            tracing::debug!(%error, "a client's connection ended");
+        }
+    }
+
+    async fn serve<S>(&self, stream: S, service: impl Service) -> io::Result<()>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send,
+    {
+        let answer = |request| async { Ok::<_, Infallible>(service.answer(request).await) };
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.limits.head_timeout)
+            .max_buf_size(BUFFER_MAX)
+            .max_headers(HEADERS_COUNT_MAX)
+            .serve_connection(TokioIo::new(stream), service_fn(answer));
+        let mut connection = std::pin::pin!(connection);
+        let mut stopped = self.stopped.clone();
+        tokio::select! {
+            served = connection.as_mut() => return served.map_err(io::Error::other),
+            _ = stopped.wait_for(|stopped| *stopped) => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        connection.await.map_err(io::Error::other)
+    }
+}
