@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use cwasi::sys::stderr_tail;
 use cwasi::vm::compile::{CPU_SECONDS_MAX, Limits, MEMORY_MAX, end_with_stdin};
@@ -64,6 +65,8 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    // The shim executes an open file, by whose number the kernel names the process.
+    nix::sys::prctl::set_name(c"cwasi-sandbox").context("name the process")?;
     match &arguments.command {
         Command::Zygote => Ok(cwasi::sandbox::zygote::run()?),
         Command::Compile { supervised, memory, cpu_seconds, wasm, out } => {

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 use crate::sys::clock::Deadline;
 use crate::sys::process::{Fork, SingleThreaded, exit_now, take_inherited};
 use crate::sys::seqpacket::{self, Received, SocketError};
-use crate::wire::control::{self, CONTROL_MESSAGE_MAX, VerbReply, VerbRequest};
+use crate::wire::control::{self, CONTROL_MESSAGE_MAX, VERSION, VerbReply, VerbRequest};
 
 use super::{builder, exit_codes, stderr};
 
@@ -20,8 +20,6 @@ pub const CONTROL_DESCRIPTOR: RawFd = 3;
 
 /// Number under which the shim may pass what the dynamic linker has loaded by now.
 const LIBRARY_DESCRIPTOR: RawFd = 4;
-/// Greeting: tells the shim that the engine was loaded. Its content does not matter.
-const GREETING: &[u8] = b"!";
 
 /// Why the zygote ended.
 #[derive(Debug, thiserror::Error)]
@@ -71,8 +69,9 @@ pub fn run() -> Result<(), ZygoteError> {
     drop(unsafe { take_inherited(LIBRARY_DESCRIPTOR) });
     std::env::set_current_dir("/").map_err(|source| ZygoteError::Directory { source })?;
     let threads = SingleThreaded::prove().map_err(|source| ZygoteError::Threads { source })?;
-    // A shim that is gone already shows at the first receive.
-    drop(seqpacket::send(control.as_fd(), &[GREETING], &[], Some(Deadline::PASSED)));
+    // The greeting: the engine is loaded. A shim that is gone already shows at the first receive.
+    let greeting = VERSION.as_bytes();
+    drop(seqpacket::send(control.as_fd(), &[greeting], &[], Some(Deadline::PASSED)));
     let mut buffer = vec![0; CONTROL_MESSAGE_MAX];
     loop {
         match seqpacket::receive(control.as_fd(), &mut buffer, None) {

@@ -14,7 +14,6 @@ use nix::sys::signal::Signal;
 
 use super::compile_cgroup::{CompileCgroups, JobCgroup};
 use super::reaper::{Exit, Reaper};
-use super::spawn::spawn;
 use super::zygote::Zygote;
 use crate::config::node::CONFIG_FILE;
 use crate::config::{CompileConfig, CompilerLimits, NodeConfig};
@@ -108,7 +107,8 @@ impl Compiler {
             job.out.as_os_str(),
         ];
         let descriptors = [(control.as_fd(), 0), (output.as_fd(), 1), (output.as_fd(), 2)];
-        spawn(self.zygote.program(), &arguments, &descriptors).map_err(|error| error.to_string())
+        let program = self.zygote.program();
+        program.spawn(&arguments, &descriptors, None).map_err(|error| error.to_string())
     }
 }
 

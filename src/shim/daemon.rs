@@ -217,7 +217,7 @@ impl Daemon {
         report: &mut Report,
     ) -> Result<Self, DaemonError> {
         let reaper = Reaper::start().map_err(system("watching children"))?;
-        let program = Zygote::program_file()?;
+        let program = Zygote::open_program()?;
         let registry = Registry::new(state.root());
         let network = Network::start(config, &registry)?;
         fs::create_dir_all(group.oci())

@@ -1,16 +1,20 @@
 //! Child processes of launcher and daemon, with descriptors at chosen numbers. Runs in both.
 //!
+//! The daemon opens its programs once ([`Program`]): after an upgrade it goes on with those that it was started with.
+//!
 //! Built on `posix_spawn`: no code of ours runs between fork and exec. The caller does not wait for the child,
 //! because the daemon's reaper does (`std::process` and `tokio::process` would compete with it).
 
 use std::ffi::{CString, OsStr};
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawn};
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::stat::Mode;
 
 /// Variables that children inherit. A guest that mounts `/proc` can read them in `/proc/<pid>/environ`, so all others
 /// are removed.
@@ -65,6 +69,54 @@ pub fn beside(program: &'static str) -> Result<PathBuf, SpawnError> {
         .ok_or(SpawnError::NotInstalled { program, this })
 }
 
+/// A program that is opened already: what is later installed at its path does not matter.
+#[derive(Debug)]
+pub struct Program {
+    path: PathBuf,
+    file: OwnedFd,
+}
+
+impl Program {
+    /// Opens one of the runtime's programs: next to this one, or in `PATH`.
+    ///
+    /// # Errors
+    /// When it is in neither place, or cannot be read.
+    pub fn beside(name: &'static str) -> Result<Self, SpawnError> {
+        Self::open(beside(name)?)
+    }
+
+    /// Opens the program at `path`. Scripts cannot be executed this way: the interpreter would not find them.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn open(path: PathBuf) -> Result<Self, SpawnError> {
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+        match nix::fcntl::open(&path, flags, Mode::empty()) {
+            Ok(file) => Ok(Self { path, file }),
+            Err(source) => Err(SpawnError::Os { program: path, source }),
+        }
+    }
+
+    /// Where it was when it was opened.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Starts it like [`spawn`], with one more variable. It runs under the name of its descriptor until it sets another.
+    ///
+    /// # Errors
+    /// When it cannot be executed.
+    pub fn spawn<A: AsRef<OsStr>>(
+        &self,
+        arguments: &[A],
+        descriptors: &[(BorrowedFd<'_>, RawFd)],
+        variable: Option<(&str, &str)>,
+    ) -> Result<i32, SpawnError> {
+        start(&self.path, Some(self.file.as_fd()), arguments, descriptors, variable)
+    }
+}
+
 /// Starts `program` with [`ENVIRONMENT`], the arguments (without the program's name) and `descriptors` at the given
 /// numbers. Returns the process id.
 ///
@@ -75,15 +127,13 @@ pub fn spawn<A: AsRef<OsStr>>(
     arguments: &[A],
     descriptors: &[(BorrowedFd<'_>, RawFd)],
 ) -> Result<i32, SpawnError> {
-    spawn_with(program, arguments, descriptors, None)
+    start(program, None, arguments, descriptors, None)
 }
 
-/// Like [`spawn`], with one more variable.
-///
-/// # Errors
-/// When the program cannot be executed.
-pub fn spawn_with<A: AsRef<OsStr>>(
+/// Starts the program `file`, or else the one at the path `program`.
+fn start<A: AsRef<OsStr>>(
     program: &Path,
+    file: Option<BorrowedFd<'_>>,
     arguments: &[A],
     descriptors: &[(BorrowedFd<'_>, RawFd)],
     variable: Option<(&str, &str)>,
@@ -110,13 +160,21 @@ pub fn spawn_with<A: AsRef<OsStr>>(
     let mut actions = PosixSpawnFileActions::init().map_err(os)?;
     // Moves sources out of the way first: a target number may be another entry's source.
     let floor = descriptors.iter().map(|(_, target)| *target).max().unwrap_or(0) + 1;
+    let raise = |source: BorrowedFd<'_>| {
+        let raised = nix::fcntl::fcntl(source, nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(floor));
+        raised.map(RaisedDescriptor).map_err(os)
+    };
     let mut moved = Vec::new();
     for (source, target) in descriptors {
-        let high =
-            nix::fcntl::fcntl(source, nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(floor)).map_err(os)?;
-        moved.push(RaisedDescriptor(high));
-        actions.add_dup2(high, *target).map_err(os)?;
+        let high = raise(*source)?;
+        actions.add_dup2(high.as_raw_fd(), *target).map_err(os)?;
+        moved.push(high);
     }
+    let file = file.map(raise).transpose()?;
+    let executed = match &file {
+        Some(file) => PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())),
+        None => program.to_owned(),
+    };
     let mut attributes = PosixSpawnAttr::init().map_err(os)?;
     let mut defaults = SigSet::empty();
     // Rust programs ignore the signal; the child decides for itself.
@@ -125,7 +183,7 @@ pub fn spawn_with<A: AsRef<OsStr>>(
     attributes.set_sigmask(&SigSet::empty()).map_err(os)?;
     let flags = PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF | PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK;
     attributes.set_flags(flags).map_err(os)?;
-    posix_spawn(program, &actions, &attributes, &argv, &environment)
+    posix_spawn(&*executed, &actions, &attributes, &argv, &environment)
         .map(nix::unistd::Pid::as_raw)
         .map_err(os)
 }

@@ -14,11 +14,13 @@ use tokio::sync::{Mutex, OnceCell, watch};
 
 use super::llvm_stub::{self, LLVM_STUB_FD};
 use super::reaper::Reaper;
-use super::spawn::{SpawnError, beside, spawn_with};
+use super::spawn::{Program, SpawnError};
 use crate::sys::clock::Deadline;
 use crate::sys::readiness;
 use crate::sys::seqpacket::{self, SocketError};
-use crate::wire::control::{self, CONTROL_MESSAGE_MAX, ControlCodecError, VerbReply, VerbRequest};
+use crate::wire::control::{
+    self, CONTROL_MESSAGE_MAX, ControlCodecError, VERSION, VerbReply, VerbRequest,
+};
 
 /// Descriptor of the zygote's control socket.
 const CONTROL_FD: i32 = 3;
@@ -28,6 +30,8 @@ const PROGRAM: &str = "cwasi-sandbox";
 const ACCEPT_MAX: Duration = Duration::from_secs(10);
 /// Longest wait for the zygote's greeting, which it sends after loading the engine.
 const GREETING_MAX: Duration = Duration::from_secs(30);
+/// Longest greeting: a version.
+const GREETING_LEN_MAX: usize = 64;
 /// Longest run of a verb, loading a large module included.
 const VERB_MAX: Duration = Duration::from_secs(120);
 /// Most zygotes for one verb.
@@ -47,6 +51,19 @@ pub enum ZygoteError {
     /// Waiting on its socket failed.
     #[error("the zygote's answer cannot be awaited: {0}")]
     Wait(#[source] io::Error),
+    /// Programs of two versions.
+    #[error(
+        "{} is of version {theirs}, this shim of version {ours}; install all binaries of one version",
+        program.display()
+    )]
+    OtherVersion {
+        /// The sandbox program.
+        program: PathBuf,
+        /// Its version.
+        theirs: String,
+        /// The daemon's version.
+        ours: &'static str,
+    },
     /// It sent no greeting.
     #[error("the zygote was not up within {} s", GREETING_MAX.as_secs())]
     Silent,
@@ -83,7 +100,7 @@ struct Control {
 /// Client of the group's zygote.
 #[derive(Debug)]
 pub struct Zygote {
-    program: PathBuf,
+    program: Program,
     reaper: Reaper,
     control: Arc<Mutex<Option<RunningZygote>>>,
     /// Set after a zygote failed to start with the stub for LLVM.
@@ -99,19 +116,19 @@ struct RunningZygote {
 }
 
 impl Zygote {
-    /// The sandbox program, next to this one or in `PATH`.
+    /// Opens the sandbox program, next to this one or in `PATH`.
     ///
     /// # Errors
     /// When there is no such program.
-    pub fn program_file() -> Result<PathBuf, ZygoteError> {
-        Ok(beside(PROGRAM)?)
+    pub fn open_program() -> Result<Program, ZygoteError> {
+        Ok(Program::beside(PROGRAM)?)
     }
 
     /// Starts the zygote from `program`, in parallel with the daemon's other parts.
     ///
     /// # Errors
     /// When it cannot be executed.
-    pub async fn start(program: PathBuf, reaper: &Reaper) -> Result<Self, ZygoteError> {
+    pub async fn start(program: Program, reaper: &Reaper) -> Result<Self, ZygoteError> {
         let zygote = Self::of(program, reaper);
         zygote.connection().await?;
         Ok(zygote)
@@ -119,14 +136,14 @@ impl Zygote {
 
     /// A client that starts the zygote on first use.
     #[must_use]
-    pub fn of(program: PathBuf, reaper: &Reaper) -> Self {
+    pub fn of(program: Program, reaper: &Reaper) -> Self {
         let (reaper, control) = (reaper.clone(), Arc::new(Mutex::new(None)));
         Self { program, reaper, control, needs_llvm: AtomicBool::new(false) }
     }
 
-    /// Path of the sandbox program.
+    /// The sandbox program.
     #[must_use]
-    pub fn program(&self) -> &std::path::Path {
+    pub const fn program(&self) -> &Program {
         &self.program
     }
 
@@ -143,7 +160,7 @@ impl Zygote {
         let mut descriptors = vec![(theirs.as_fd(), CONTROL_FD)];
         descriptors.extend(llvm_stub.iter().map(|file| (file.as_fd(), LLVM_STUB_FD)));
         let variable = llvm_stub.is_some().then_some(llvm_stub::ENVIRONMENT);
-        let pid = spawn_with(&self.program, &["zygote"], &descriptors, variable)?;
+        let pid = self.program.spawn(&["zygote"], &descriptors, variable)?;
         let exit = ticket.claim(pid);
         tracing::info!(pid, llvm_stub = llvm_stub.is_some(), "zygote started");
         let socket = readiness::watch(ours).map_err(ZygoteError::Wait)?;
@@ -203,7 +220,7 @@ impl Zygote {
         loop {
             tries += 1;
             let control = self.connection().await?;
-            let sent = if control.has_greeted().await? {
+            let sent = if control.has_greeted(&self.program).await? {
                 send(Arc::clone(&control), Arc::clone(&bytes), Arc::clone(&owned)).await
             } else {
                 // The daemon's log has the dynamic linker's message.
@@ -224,13 +241,15 @@ impl Zygote {
 
 impl Control {
     /// Waits for the greeting; false if the zygote ended instead, and so accepted nothing.
-    async fn has_greeted(&self) -> Result<bool, ZygoteError> {
+    async fn has_greeted(&self, program: &Program) -> Result<bool, ZygoteError> {
         let waiting = async {
-            let mut buffer = [0; 1];
+            let mut buffer = [0; GREETING_LEN_MAX];
             loop {
                 let mut ready = self.socket.readable().await.map_err(ZygoteError::Wait)?;
                 match seqpacket::try_receive(self.socket.get_ref().as_fd(), &mut buffer) {
-                    Ok(Some(_)) => return Ok(true),
+                    Ok(Some(greeting)) => {
+                        return check_version(&buffer[..greeting.len], program).map(|()| true);
+                    }
                     Ok(None) => ready.clear_ready(),
                     Err(SocketError::Closed) => return Ok(false),
                     Err(error) => return Err(error.into()),
@@ -242,6 +261,16 @@ impl Control {
         };
         self.greeted.get_or_try_init(|| bounded).await.copied()
     }
+}
+
+/// Their messages have no versions of their own.
+fn check_version(greeting: &[u8], program: &Program) -> Result<(), ZygoteError> {
+    if greeting == VERSION.as_bytes() {
+        return Ok(());
+    }
+    let theirs = String::from_utf8_lossy(greeting).into_owned();
+    let program = program.path().to_owned();
+    Err(ZygoteError::OtherVersion { program, theirs, ours: VERSION })
 }
 
 /// Sends a request; returns our end of its reply socket.

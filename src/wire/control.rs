@@ -2,7 +2,7 @@
 //!
 //! File descriptors travel beside a message, in the order that its documentation gives.
 //!
-//! Invariant: both ends are of one build and trust each other, except that a shim treats [`SandboxMessage`] as
+//! Invariant: both ends are of one version ([`VERSION`]) and trust each other, except that a shim treats [`SandboxMessage`] as
 //! untrusted input.
 
 use std::collections::BTreeMap;
@@ -14,6 +14,9 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use super::egress::Egress;
 use super::ids::Identity;
 
+/// Version of this build. Control messages have none of their own, so shim and sandbox must have the same one: it is the
+/// zygote's greeting.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Longest control message in bytes (an OCI process with a large environment fits).
 pub const CONTROL_MESSAGE_MAX: usize = 160 * 1024;
 

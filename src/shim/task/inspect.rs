@@ -41,8 +41,8 @@ impl Tasks {
         Ok(response)
     }
 
-    /// The task's processes; empty when it has ended. Never "not found" for a task that is here: containerd
-    /// takes that for a leaked shim after a restart.
+    /// The task's processes. Never "not found" nor empty for a task that is here: containerd takes that for a leaked
+    /// shim after a restart. A task that has ended has its init's number until it is deleted.
     ///
     /// # Errors
     /// When there is no such task.
@@ -51,7 +51,8 @@ impl Tasks {
         let directories = container.record.cgroups.clone();
         let found = blocking(&container.id, move || Ok(cgroups::processes(&directories)));
         let mut pids = found.await?;
-        if pids.is_empty() && !matches!(container.status(), Status::Stopped(_)) {
+        // Else containerd 1.7 and 2.x would remove a task that ended during their restart, and its exit code with it.
+        if pids.is_empty() {
             pids.insert(container.pid);
         }
         let mut response = PidsResponse::new();

@@ -1,7 +1,7 @@
 //! Starts and connects to a guarded containerd. Dropping it ends everything that it started.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -107,9 +107,20 @@ impl Containerd {
     /// # Errors
     /// When it cannot be killed, or none comes.
     pub fn restart(&self) -> Result<()> {
+        self.absence(|| ())
+    }
+
+    /// Kills containerd with SIGKILL, runs `meanwhile` without it, and returns once its successor answers.
+    ///
+    /// # Errors
+    /// As [`Self::restart`].
+    pub fn absence(&self, meanwhile: impl FnOnce()) -> Result<()> {
         let before = self.ready.containerd_pid();
+        let absence = Absence::begin(self.ready.absence_file())?;
         std::fs::write(self.ready.restart_file(), "").context("announce the restart")?;
         kill(Pid::from_raw(before), Signal::SIGKILL).context("kill containerd")?;
+        meanwhile();
+        drop(absence);
         let start = Instant::now();
         while self.ready.containerd_pid() == before || !self.answers()? {
             if start.elapsed() > RESTART_MAX {
@@ -137,6 +148,23 @@ impl Containerd {
             bail!("the guard of {} ended with {status}; its message is above", self.slot.name());
         }
         Ok(())
+    }
+}
+
+/// While it lives, the guard does not replace a killed containerd.
+struct Absence(PathBuf);
+
+impl Absence {
+    fn begin(file: PathBuf) -> Result<Self> {
+        std::fs::write(&file, "").context("announce the absence")?;
+        Ok(Self(file))
+    }
+}
+
+impl Drop for Absence {
+    fn drop(&mut self) {
+        // Fails only when the guard has removed the folder.
+        let _gone = std::fs::remove_file(&self.0);
     }
 }
 

@@ -64,6 +64,12 @@ impl Ready {
         self.dir.join("restart")
     }
 
+    /// Exists while a test wants no containerd: the guard starts the next one when it is gone.
+    #[must_use]
+    pub(crate) fn absence_file(&self) -> PathBuf {
+        self.dir.join("absence")
+    }
+
     /// containerd's socket.
     #[must_use]
     pub fn address(&self) -> PathBuf {
@@ -233,6 +239,7 @@ pub fn log_tail(path: &Path) -> String {
 /// Reaps orphans until stdin ends; starts containerd anew when a test has killed it.
 fn watch(ready: &Ready, programs: &Path) -> Result<()> {
     let stdin = std::io::stdin();
+    let mut absent = false;
     loop {
         let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
         match poll(&mut fds, PollTimeout::from(POLL_MS)) {
@@ -245,7 +252,11 @@ fn watch(ready: &Ready, programs: &Path) -> Result<()> {
             if fs::remove_file(ready.restart_file()).is_err() {
                 bail!("containerd ended on its own:\n{}", log_tail(&ready.log()));
             }
+            absent = true;
+        }
+        if absent && !ready.absence_file().exists() {
             spawn_containerd(ready, programs)?;
+            absent = false;
         }
     }
 }
