@@ -9,7 +9,7 @@ TARGET ?=
 MINUTES ?=
 SEED ?=
 BUILT = $(or $(CARGO_TARGET_DIR),target)
-PROGRAMS = containerd-shim-cwasi-v1 cwasi-shim cwasi-sandbox
+PROGRAMS = containerd-shim-cwasi-v1 cwasi-shim cwasi-sandbox cwasi
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
 .PHONY: help setup build guests demo demo-two-nodes test test-vm soak fuzz bench bench-quick lint deny advisories arm64 miri install clean setup-lint
@@ -21,8 +21,7 @@ setup: ## Install what is missing (Debian 12 or 13, as root)
 	@scripts/setup.sh
 
 build: setup ## Build the runtime (PROFILE=release for speed) and the test bed
-	cargo build $(RELEASE) --bins
-	cargo build $(RELEASE) -p cwasi-testbed
+	cargo build $(RELEASE) --bins -p cwasi -p cwasi-cli -p cwasi-testbed
 
 guests: setup ## Build the test guests
 	@scripts/guests.sh
@@ -73,7 +72,7 @@ setup-lint:
 	@scripts/setup.sh --lint
 
 install: setup ## Put the runtime where containerd finds it (PREFIX=/usr/local)
-	cargo build --release --bins
+	cargo build --release --bins -p cwasi -p cwasi-cli
 	@scripts/install.sh '$(BUILT)/release' '$(DESTDIR)$(PREFIX)/bin' $(PROGRAMS)
 
 clean: ## Remove what was built and run; keeps what set-up unpacked

@@ -10,8 +10,7 @@ cd "$CHECKOUT"
 
 "$CHECKOUT/scripts/guests.sh"
 say "building the runtime and the test bed"
-cargo build --bins
-cargo build -p cwasi-testbed
+cargo build --bins -p cwasi -p cwasi-cli -p cwasi-testbed
 if [ $# -gt 0 ]; then
     exec cargo test $(printf -- '--test %s ' "$@")
 fi

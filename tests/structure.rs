@@ -29,6 +29,10 @@ const MAY_IMPORT: [(&str, &[&str]); 9] = [
     ("sandbox", &["dispatcher", "vm", "modes", "wire", "sys"]),
 ];
 
+/// What the command `cwasi` may import of this crate: no engine, no containers, nothing of a running shim.
+const CLI_MAY_IMPORT: [&str; 7] =
+    ["config", "coordinator", "dispatcher", "modes", "sys", "vm::fingerprint", "wire"];
+
 /// The paths that a file names outside of its tests.
 struct Paths(Vec<Vec<String>>);
 
@@ -132,6 +136,35 @@ fn folders_import_what_the_table_says() {
             }
         }
     }
+    assert_eq!(wrong, Vec::<String>::new(), "against the table of docs/architecture.md");
+}
+
+#[test]
+fn the_command_imports_what_the_table_says() {
+    fn read(directory: &Path, wrong: &mut Vec<String>) -> usize {
+        let mut files = 0;
+        for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
+            let path = entry.path();
+            if path.is_dir() {
+                files += read(&path, wrong);
+                continue;
+            }
+            files += 1;
+            let mut paths = Paths(Vec::new());
+            paths.visit_file(&syn::parse_file(&fs::read_to_string(&path).unwrap()).unwrap());
+            for import in paths.0.iter().filter(|import| import[0] == "cwasi") {
+                let import = import[1..].join("::");
+                let may = |module: &&str| import.starts_with(*module);
+                if !CLI_MAY_IMPORT.iter().any(may) {
+                    wrong.push(format!("{} imports {import}", path.display()));
+                }
+            }
+        }
+        files
+    }
+    let mut wrong = Vec::new();
+    let files = read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("cli/src"), &mut wrong);
+    assert!(files >= 5, "{files} files");
     assert_eq!(wrong, Vec::<String>::new(), "against the table of docs/architecture.md");
 }
 

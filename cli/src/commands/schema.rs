@@ -1,0 +1,28 @@
+//! `cwasi schema`: the JSON Schema of workflow files, for editors, or the table of fields.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::failure::Failure;
+use crate::workflow::schema::{json_schema, markdown};
+
+/// Arguments of the verb.
+#[derive(Debug, Args)]
+pub struct Schema {
+    /// Print the table of fields instead
+    #[arg(long)]
+    markdown: bool,
+}
+
+impl Schema {
+    /// Prints it.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        if self.markdown {
+            print!("{}", markdown());
+        } else {
+            println!("{}", serde_json::to_string_pretty(&json_schema())?);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

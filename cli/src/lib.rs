@@ -1,0 +1,34 @@
+//! The command `cwasi`. It speaks to containerd as any client does, and reads the runtime's state of this node.
+//!
+//! - [`arguments`]: the command line; [`commands`]: one file for each verb.
+//! - [`workflow`]: the workflow file.
+//! - [`failure`]: errors and exit codes.
+//!
+//! Invariant: stdout has results only, so that a pipe gets nothing else. Progress and errors go to stderr.
+
+pub mod arguments;
+pub mod commands;
+pub mod failure;
+pub mod workflow;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use self::arguments::Arguments;
+use self::failure::{Exit, Failure};
+
+/// The program: reads the command line, runs its verb, prints an error.
+#[must_use]
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Failed, anyhow::Error::new(error)))
+        .and_then(|runtime| runtime.block_on(commands::run(arguments)));
+    outcome.unwrap_or_else(|failure| {
+        eprintln!("cwasi: {failure}");
+        failure.exit().into()
+    })
+}

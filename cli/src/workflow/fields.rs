@@ -1,0 +1,283 @@
+//! The table of a workflow file's fields: what each one is called, what it may be, and which annotation or field of
+//! the OCI configuration it becomes. The reader, the JSON Schema and the table of `docs/workflow.md` are made from it.
+
+/// `apiVersion` of the files that this version reads.
+pub const API_VERSION: &str = "cwasi.dev/v1alpha1";
+/// Their `kind`.
+pub const KIND: &str = "Workflow";
+
+/// What a value may be. Ranges and syntax of an annotation's value are checked by the runtime's own parser.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// A text.
+    Text,
+    /// A whole number, which the schema knows as such.
+    Number,
+    /// A duration such as `500ms`.
+    Duration,
+    /// A size such as `64Mi`.
+    Size,
+    /// One of these.
+    Choice(&'static [&'static str]),
+    /// A list of texts.
+    Texts,
+    /// A mapping of texts.
+    Map,
+    /// A mapping with these fields.
+    Object(&'static [Field]),
+    /// A list of mappings with these fields.
+    Objects(&'static [Field]),
+}
+
+/// What a field becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The annotation of this name.
+    Annotation(&'static str),
+    /// A field of the OCI configuration.
+    Oci(&'static str),
+    /// Something else about containers, images or nodes.
+    Deployment(&'static str),
+    /// Its own fields say it.
+    Inside,
+}
+
+/// One field.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    /// Its name in the file.
+    pub name: &'static str,
+    /// What it may be.
+    pub kind: Kind,
+    /// What it becomes.
+    pub target: Target,
+    /// For people.
+    pub about: &'static str,
+    /// True if the file is wrong without it.
+    pub required: bool,
+}
+
+impl Field {
+    const fn new(name: &'static str, kind: Kind, target: Target, about: &'static str) -> Self {
+        Self { name, kind, target, about, required: false }
+    }
+
+    const fn required(self) -> Self {
+        Self { required: true, ..self }
+    }
+}
+
+use Kind::{Choice, Duration, Map, Number, Object, Objects, Size, Text, Texts};
+use Target::{Annotation, Deployment, Inside, Oci};
+
+/// Fields of a function.
+pub const FUNCTION: &[Field] = &[
+    Field::new(
+        "module",
+        Text,
+        Deployment("an image with the file as `/NAME.wasm`, its entrypoint"),
+        "path of a `.wasm` file, from the workflow file's folder",
+    ),
+    Field::new(
+        "image",
+        Text,
+        Deployment("the container's image"),
+        "name of an image in containerd",
+    ),
+    Field::new(
+        "role",
+        Choice(&["primary", "secondary", "library"]),
+        Annotation("cwasi.role"),
+        "`primary` (runs once; the default), `secondary` (is called), or `library`: an image for `embed`, no container",
+    ),
+    Field::new("args", Texts, Oci("process.args"), "arguments after the module's path"),
+    Field::new("env", Map, Oci("process.env"), "environment variables"),
+    Field::new("mounts", Objects(MOUNT), Oci("mounts"), "files and folders of the host"),
+    Field::new(
+        "replicas",
+        Number,
+        Deployment("that many containers"),
+        "containers of a secondary: 1 to 64; 1",
+    ),
+    Field::new(
+        "node",
+        Text,
+        Deployment("the containerd that runs the container"),
+        "name from `spec.nodes`; the containerd of the command line",
+    ),
+    Field::new(
+        "concurrency",
+        Number,
+        Annotation("cwasi.concurrency"),
+        "worker processes: 1 to 256; 1",
+    ),
+    Field::new(
+        "queue",
+        Number,
+        Annotation("cwasi.queue"),
+        "requests that may wait: 0 to 65536; 64",
+    ),
+    Field::new(
+        "timeout",
+        Duration,
+        Annotation("cwasi.timeout"),
+        "longest call or invocation; 60s for calls, none for primaries",
+    ),
+    Field::new(
+        "memory",
+        Size,
+        Annotation("cwasi.memory"),
+        "largest linear memory, 64KiB to 4GiB; the module's own maximum",
+    ),
+    Field::new(
+        "maxPayload",
+        Size,
+        Annotation("cwasi.max-payload"),
+        "largest payload and response, at most 1GiB; 256MiB",
+    ),
+    Field::new(
+        "maxRequests",
+        Number,
+        Annotation("cwasi.max-requests"),
+        "the container exits after this many requests; never",
+    ),
+    Field::new(
+        "idle",
+        Duration,
+        Annotation("cwasi.idle"),
+        "the container exits after this time without a request; never",
+    ),
+    Field::new(
+        "isolation",
+        Choice(&["request", "snapshot", "instance"]),
+        Annotation("cwasi.isolation"),
+        "lifetime of an instance; `request`",
+    ),
+    Field::new(
+        "mode",
+        Choice(&["auto", "embedded", "local", "networked"]),
+        Annotation("cwasi.mode"),
+        "mode of the calls that this function makes; `auto`",
+    ),
+    Field::new(
+        "allow",
+        Texts,
+        Annotation("cwasi.allow"),
+        "callers: `function`, `namespace/function`, `namespace/*`, `*`; its own namespace",
+    ),
+    Field::new(
+        "embed",
+        Map,
+        Annotation("cwasi.embed"),
+        "modules in this function's VM: the name that it imports or calls, and a function of this file or an image",
+    ),
+    Field::new("trust", Text, Annotation("cwasi.trust"), "name of a trust group; none"),
+    Field::new(
+        "network",
+        Texts,
+        Annotation("cwasi.network"),
+        "destinations that sockets may reach, such as `db.example:5432`; none",
+    ),
+    Field::new("fanIn", Object(FAN_IN), Inside, "runs once for a group of calls"),
+];
+
+/// Fields of a mount.
+pub const MOUNT: &[Field] = &[
+    Field::new("name", Text, Deployment("nothing: `--input NAME=PATH` finds it"), "for `--input`"),
+    Field::new(
+        "source",
+        Text,
+        Oci("mounts[].source"),
+        "path on the host, from the workflow file's folder; required unless `--input` gives it",
+    ),
+    Field::new("target", Text, Oci("mounts[].destination"), "path in the container").required(),
+    Field::new(
+        "readOnly",
+        Choice(&["true", "false"]),
+        Oci("mounts[].options"),
+        "`true` forbids writing; `false`",
+    ),
+];
+
+/// Fields of a fan-in.
+pub const FAN_IN: &[Field] = &[
+    Field::new(
+        "parts",
+        Text,
+        Annotation("cwasi.fan-in"),
+        "parts of a group: 2 to 1024, or `caller` when each call says it",
+    )
+    .required(),
+    Field::new(
+        "timeout",
+        Duration,
+        Annotation("cwasi.fan-in.timeout"),
+        "longest wait of a group after its first part; 30s",
+    ),
+    Field::new(
+        "partial",
+        Choice(&["fail", "deliver"]),
+        Annotation("cwasi.fan-in.partial"),
+        "for an incomplete group; `fail`",
+    ),
+];
+
+/// Fields of a node.
+pub const NODE: &[Field] = &[
+    Field::new("address", Text, Deployment("containerd's socket"), "containerd's socket")
+        .required(),
+    Field::new(
+        "config",
+        Text,
+        Deployment("the node's configuration, read to find its state folder"),
+        "the node's configuration file; `CWASI_CONFIG` or `/etc/cwasi/config.toml`",
+    ),
+];
+
+/// The annotations that no field becomes, and why.
+pub const NOT_IN_THE_FILE: [(&str, &str); 3] = [
+    ("cwasi.function", "the function's key in `spec.functions`"),
+    ("cwasi.workflow", "`metadata.name`"),
+    ("cwasi.secondary.function", "`role: secondary`"),
+];
+
+/// Every field of a function, those inside others with their path.
+pub fn all(fields: &'static [Field]) -> Vec<(String, &'static Field)> {
+    let mut found = Vec::new();
+    for field in fields {
+        found.push((field.name.to_owned(), field));
+        let (inner, between) = match field.kind {
+            Object(inner) => (inner, "."),
+            Objects(inner) => (inner, "[]."),
+            _ => continue,
+        };
+        let inner = all(inner).into_iter();
+        found.extend(inner.map(|(path, inner)| (format!("{}{between}{path}", field.name), inner)));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use cwasi::config::annotations::KEYS;
+
+    use super::*;
+
+    #[test]
+    fn every_annotation_is_one_field() {
+        for key in KEYS {
+            let fields = all(FUNCTION);
+            let fields = fields.iter().filter(|(_, field)| field.target == Annotation(key)).count();
+            let elsewhere = NOT_IN_THE_FILE.iter().filter(|(other, _)| *other == key).count();
+            assert_eq!(fields + elsewhere, 1, "{key}");
+        }
+        for (path, field) in all(FUNCTION) {
+            if let Annotation(key) = field.target {
+                assert!(
+                    KEYS.contains(&key),
+                    "{path} becomes {key}, which the runtime does not know"
+                );
+            }
+        }
+    }
+}

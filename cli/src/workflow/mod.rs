@@ -1,0 +1,225 @@
+//! The workflow file: functions, how they are deployed, and where. `docs/workflow.md` is its reference.
+//!
+//! - [`document`]: YAML as a tree with places.
+//! - [`fields`]: the table of fields; [`schema`]: what is generated from it.
+//! - `reader`: the tree, checked, as a [`Workflow`].
+//!
+//! Invariant: a [`Workflow`] has only annotations that the runtime's own parser accepts. Nothing here asks containerd.
+
+pub mod document;
+pub mod fields;
+mod reader;
+pub mod schema;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use self::document::{Place, Problem};
+
+/// Longest file in bytes.
+const FILE_MAX: u64 = 1 << 20;
+
+/// A workflow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workflow {
+    /// `metadata.name`.
+    pub name: String,
+    /// The functions, in the file's order.
+    pub functions: Vec<Function>,
+    /// Other containerds than that of the command line, by name.
+    pub nodes: BTreeMap<String, NodeSpec>,
+}
+
+/// One function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Its name, by which others call it.
+    pub name: String,
+    /// Where the file has it.
+    pub place: Place,
+    /// Where its module is.
+    pub source: Source,
+    /// What it does.
+    pub role: Role,
+    /// Arguments after the module's path.
+    pub args: Vec<String>,
+    /// Environment variables.
+    pub env: Vec<(String, String)>,
+    /// Files and folders of the host.
+    pub mounts: Vec<Mount>,
+    /// Number of containers.
+    pub replicas: u32,
+    /// Name of its node; `None` = the containerd of the command line.
+    pub node: Option<String>,
+    /// Modules in its VM: the name inside, and where the module is from.
+    pub embed: Vec<(String, Embedded)>,
+    /// Annotations that fields of the file became. [`Self::all_annotations`] has the others, too.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// Where a module is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// In a file of this machine.
+    Module(PathBuf),
+    /// In an image of this name.
+    Image(String),
+}
+
+/// What a function does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Runs once.
+    Primary,
+    /// Is called.
+    Secondary,
+    /// Is an image that others embed.
+    Library,
+}
+
+/// What is embedded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Embedded {
+    /// A function of the same file.
+    Function(String),
+    /// An image.
+    Image(String),
+}
+
+/// A file or folder of the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Path on the host.
+    pub source: PathBuf,
+    /// Path in the container.
+    pub target: String,
+    /// True if the function cannot write there.
+    pub read_only: bool,
+}
+
+/// Another containerd.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeSpec {
+    /// Its socket.
+    pub address: PathBuf,
+    /// The node's configuration file; `None` = as on this node.
+    pub config: Option<PathBuf>,
+}
+
+/// What the command line adds to a file.
+#[derive(Clone, Debug, Default)]
+pub struct Additions {
+    /// Values by their path in the file, as `spec.functions.a.queue` and `8`.
+    pub set: Vec<(String, String)>,
+    /// Sources of mounts by the mounts' names.
+    pub inputs: Vec<(String, PathBuf)>,
+}
+
+/// A file that is no workflow.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkflowError {
+    /// It cannot be read.
+    #[error("workflow file {path} cannot be read", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// It has faults.
+    #[error("{}", Problems { path, problems })]
+    Wrong {
+        /// The file.
+        path: PathBuf,
+        /// All of them.
+        problems: Vec<Problem>,
+    },
+}
+
+/// Faults, a line each, in the form that editors understand.
+struct Problems<'a> {
+    path: &'a Path,
+    problems: &'a [Problem],
+}
+
+impl fmt::Display for Problems<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.problems.len();
+        let faults = if count == 1 { "fault" } else { "faults" };
+        write!(f, "{} has {count} {faults}:", self.path.display())?;
+        for Problem { place, text } in self.problems {
+            match place {
+                Place::File(..) => write!(f, "\n{}:{place}: {text}", self.path.display())?,
+                Place::CommandLine => write!(f, "\n{place}: {text}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Workflow {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// All faults.
+    pub fn load(path: &Path, additions: &Additions) -> Result<Self, WorkflowError> {
+        let fail = |source| WorkflowError::Read { path: path.to_owned(), source };
+        let mut text = String::new();
+        fs::File::open(path)
+            .and_then(|file| file.take(FILE_MAX + 1).read_to_string(&mut text))
+            .map_err(fail)?;
+        if text.len() as u64 > FILE_MAX {
+            return Err(fail(io::Error::other(format!("it is longer than {FILE_MAX} bytes"))));
+        }
+        let folder = path.parent().unwrap_or(Path::new(""));
+        Self::parse(&text, folder, additions)
+            .map_err(|problems| WorkflowError::Wrong { path: path.to_owned(), problems })
+    }
+
+    /// Reads a file's text; its paths begin at `folder`.
+    ///
+    /// # Errors
+    /// All faults, in the order of their places.
+    pub fn parse(text: &str, folder: &Path, additions: &Additions) -> Result<Self, Vec<Problem>> {
+        let mut root = document::parse(text).map_err(|problem| vec![problem])?;
+        for (path, value) in &additions.set {
+            let node = document::parse_value(value).map_err(|problem| vec![problem])?;
+            let path: Vec<&str> = path.split('.').collect();
+            root.set(&path, node).map_err(|problem| vec![problem])?;
+        }
+        reader::read(&root, folder, &additions.inputs)
+    }
+
+    /// The function of this name.
+    #[must_use]
+    pub fn function(&self, name: &str) -> Option<&Function> {
+        self.functions.iter().find(|function| function.name == name)
+    }
+}
+
+impl Function {
+    /// All annotations of its containers. `image_of` gives the image of a function of the same file.
+    #[must_use]
+    pub fn all_annotations(
+        &self,
+        workflow: &str,
+        image_of: impl Fn(&str) -> String,
+    ) -> BTreeMap<String, String> {
+        let mut all = self.annotations.clone();
+        all.insert("cwasi.workflow".to_owned(), workflow.to_owned());
+        all.insert("cwasi.function".to_owned(), self.name.clone());
+        if !self.embed.is_empty() {
+            let entry = |(name, from): &(String, Embedded)| match from {
+                Embedded::Function(function) => format!("{name}={}", image_of(function)),
+                Embedded::Image(image) => format!("{name}={image}"),
+            };
+            let entries: Vec<_> = self.embed.iter().map(entry).collect();
+            all.insert("cwasi.embed".to_owned(), entries.join(","));
+        }
+        all
+    }
+}

@@ -1,0 +1,563 @@
+//! Checks a document and makes a [`Workflow`] of it. Reports every fault, not the first one.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use cwasi::config::{FunctionSpec, function_name};
+
+use super::document::{Entry, Node, Place, Problem, Value};
+use super::fields::{self, API_VERSION, Field, KIND, Kind, Target};
+use super::{Embedded, Function, Mount, NodeSpec, Role, Source, Workflow};
+
+/// The annotation that others of a fan-in need.
+const FAN_IN: &str = "cwasi.fan-in";
+/// Most containers of one function.
+const REPLICAS_MAX: u32 = 64;
+/// Most functions of one workflow.
+const FUNCTIONS_MAX: usize = 256;
+/// Keys of Kubernetes' metadata that are not read.
+const METADATA_OTHERS: [&str; 2] = ["labels", "annotations"];
+
+/// Reads the document. Paths begin at `folder`; `inputs` are sources of named mounts.
+pub(super) fn read(
+    root: &Node,
+    folder: &Path,
+    inputs: &[(String, PathBuf)],
+) -> Result<Workflow, Vec<Problem>> {
+    let mut reader = Reader { problems: Vec::new(), folder, inputs, mounts: Vec::new() };
+    let workflow = reader.workflow(root);
+    reader.unused_inputs();
+    reader.problems.sort();
+    match workflow {
+        Some(workflow) if reader.problems.is_empty() => Ok(workflow),
+        _ => Err(reader.problems),
+    }
+}
+
+struct Reader<'a> {
+    problems: Vec<Problem>,
+    folder: &'a Path,
+    inputs: &'a [(String, PathBuf)],
+    /// Names of all mounts.
+    mounts: Vec<String>,
+}
+
+/// The fields of one mapping that are in the file.
+type Given<'a> = Vec<(&'static Field, &'a Entry)>;
+
+fn given<'a>(fields: &Given<'a>, name: &str) -> Option<&'a Entry> {
+    fields.iter().find(|(field, _)| field.name == name).map(|(_, entry)| *entry)
+}
+
+impl<'a> Reader<'a> {
+    fn fault(&mut self, place: Place, text: impl Into<String>) {
+        self.problems.push(Problem::new(place, text));
+    }
+
+    /// The entries of a mapping; faults otherwise.
+    fn map<'n>(&mut self, node: &'n Node, path: &str) -> &'n [Entry] {
+        match &node.value {
+            Value::Map(entries) => entries,
+            other => {
+                self.fault(node.place, format!("{path} must be a mapping, not {}", other.kind()));
+                &[]
+            }
+        }
+    }
+
+    fn text<'n>(&mut self, node: &'n Node, path: &str) -> Option<&'n str> {
+        match &node.value {
+            Value::Text(text) => Some(text),
+            other => {
+                self.fault(node.place, format!("{path} must be a text, not {}", other.kind()));
+                None
+            }
+        }
+    }
+
+    /// A list of texts; a single text is a list of one.
+    fn texts(&mut self, node: &Node, path: &str) -> Vec<String> {
+        match &node.value {
+            Value::List(nodes) => {
+                let mut texts = Vec::new();
+                for node in nodes {
+                    texts.extend(self.text(node, &format!("{path}[]")).map(str::to_owned));
+                }
+                texts
+            }
+            Value::Text(text) => vec![text.clone()],
+            other => {
+                self.fault(node.place, format!("{path} must be a list, not {}", other.kind()));
+                Vec::new()
+            }
+        }
+    }
+
+    /// A mapping of texts.
+    fn pairs(&mut self, node: &Node, path: &str) -> Vec<(String, String)> {
+        let mut pairs = Vec::new();
+        for entry in self.map(node, path) {
+            let text = self.text(&entry.node, &format!("{path}.{}", entry.key));
+            pairs.extend(text.map(|text| (entry.key.clone(), text.to_owned())));
+        }
+        pairs
+    }
+
+    /// The known fields of a mapping; unknown and missing ones are faults.
+    fn fields<'n>(&mut self, node: &'n Node, path: &str, known: &'static [Field]) -> Given<'n> {
+        let mut found = Vec::new();
+        for entry in self.map(node, path) {
+            match known.iter().find(|field| field.name == entry.key) {
+                Some(field) => found.push((field, entry)),
+                None => {
+                    let names: Vec<_> = known.iter().map(|field| field.name).collect();
+                    self.unknown(entry.place, path, &entry.key, &names);
+                }
+            }
+        }
+        let missing =
+            known.iter().filter(|field| field.required && given(&found, field.name).is_none());
+        for field in missing {
+            self.fault(node.place, format!("{path} has no `{}`: {}", field.name, field.about));
+        }
+        found
+    }
+
+    fn unknown(&mut self, place: Place, path: &str, key: &str, known: &[&str]) {
+        let nearest = match nearest(key, known) {
+            Some(nearest) => format!("; did you mean `{nearest}`?"),
+            None => String::new(),
+        };
+        self.fault(place, format!("{path} has the unknown field `{key}`{nearest}"));
+    }
+
+    fn name(&mut self, place: Place, path: &str, name: &str) -> String {
+        if let Err(problem) = function_name(name) {
+            self.fault(place, format!("{path}: `{name}` {problem}"));
+        }
+        name.to_owned()
+    }
+
+    fn workflow(&mut self, root: &Node) -> Option<Workflow> {
+        let (mut name, mut spec) = (None, None);
+        let mut missing = vec!["apiVersion", "kind", "metadata", "spec"];
+        let known = missing.clone();
+        for entry in self.map(root, "the file") {
+            missing.retain(|key| *key != entry.key);
+            match entry.key.as_str() {
+                "apiVersion" => self.constant(&entry.node, "apiVersion", API_VERSION),
+                "kind" => self.constant(&entry.node, "kind", KIND),
+                "metadata" => name = self.metadata(&entry.node),
+                "spec" => spec = Some(&entry.node),
+                other => self.unknown(entry.place, "the file", other, &known),
+            }
+        }
+        for key in missing {
+            self.fault(root.place, format!("the file has no `{key}`"));
+        }
+        let (name, spec) = (name.unwrap_or_default(), spec?);
+        let (mut functions, mut nodes) = (None, BTreeMap::new());
+        for entry in self.map(spec, "spec") {
+            match entry.key.as_str() {
+                "functions" => functions = Some(&entry.node),
+                "nodes" => nodes = self.nodes(&entry.node),
+                other => self.unknown(entry.place, "spec", other, &["functions", "nodes"]),
+            }
+        }
+        let Some(functions) = functions else {
+            self.fault(spec.place, "spec has no `functions`");
+            return None;
+        };
+        let functions = self.functions(functions, &name, &nodes);
+        Some(Workflow { name, functions, nodes })
+    }
+
+    fn constant(&mut self, node: &Node, path: &str, expected: &str) {
+        if self.text(node, path).is_some_and(|text| text != expected) {
+            self.fault(node.place, format!("{path} must be {expected}"));
+        }
+    }
+
+    fn metadata(&mut self, node: &Node) -> Option<String> {
+        let mut name = None;
+        for entry in self.map(node, "metadata") {
+            match entry.key.as_str() {
+                "name" => {
+                    let text = self.text(&entry.node, "metadata.name")?;
+                    name = Some(self.name(entry.node.place, "metadata.name", text));
+                }
+                other if METADATA_OTHERS.contains(&other) => {}
+                other => {
+                    self.unknown(entry.place, "metadata", other, &["name", "labels", "annotations"])
+                }
+            }
+        }
+        if name.is_none() {
+            self.fault(node.place, "metadata has no `name`");
+        }
+        name
+    }
+
+    fn nodes(&mut self, node: &Node) -> BTreeMap<String, NodeSpec> {
+        let mut nodes = BTreeMap::new();
+        for entry in self.map(node, "spec.nodes") {
+            let path = format!("spec.nodes.{}", entry.key);
+            let fields = self.fields(&entry.node, &path, fields::NODE);
+            let mut text = |name: &str| {
+                let entry = given(&fields, name)?;
+                self.text(&entry.node, &format!("{path}.{name}")).map(PathBuf::from)
+            };
+            let (address, config) = (text("address"), text("config"));
+            nodes.insert(
+                entry.key.clone(),
+                NodeSpec { address: address.unwrap_or_default(), config },
+            );
+        }
+        nodes
+    }
+
+    fn functions(
+        &mut self,
+        node: &Node,
+        workflow: &str,
+        nodes: &BTreeMap<String, NodeSpec>,
+    ) -> Vec<Function> {
+        let entries = self.map(node, "spec.functions");
+        if entries.is_empty() || entries.len() > FUNCTIONS_MAX {
+            self.fault(
+                node.place,
+                format!("spec.functions must have 1 to {FUNCTIONS_MAX} functions"),
+            );
+        }
+        let names: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
+        let mut functions = Vec::new();
+        for entry in entries {
+            functions.extend(self.function(entry, workflow, nodes, &names));
+        }
+        functions
+    }
+
+    fn function(
+        &mut self,
+        entry: &Entry,
+        workflow: &str,
+        nodes: &BTreeMap<String, NodeSpec>,
+        names: &[&str],
+    ) -> Option<Function> {
+        let path = format!("spec.functions.{}", entry.key);
+        let name = self.name(entry.place, &path, &entry.key);
+        let fields = self.fields(&entry.node, &path, fields::FUNCTION);
+        let role = self.role(&fields, &path);
+        let embed = self.embed(&fields, &path, names);
+        let annotations = self.annotations(&fields, &path, entry.place, workflow, &embed);
+        let source = self.source(&fields, &path, entry.place);
+        if role == Role::Library {
+            let allowed = ["module", "image", "role"];
+            for (field, entry) in fields.iter().filter(|(field, _)| !allowed.contains(&field.name))
+            {
+                self.fault(
+                    entry.place,
+                    format!("{path}.{} means nothing: a library has no container", field.name),
+                );
+            }
+        }
+        let field = |name: &str| given(&fields, name);
+        let args = field("args").map(|entry| self.texts(&entry.node, &format!("{path}.args")));
+        let env = field("env").map(|entry| self.pairs(&entry.node, &format!("{path}.env")));
+        let mounts =
+            field("mounts").map(|entry| self.mounts(&entry.node, &format!("{path}.mounts")));
+        let replicas = field("replicas").and_then(|entry| self.replicas(entry, &path, role));
+        let node = field("node").and_then(|entry| self.node_of(entry, &path, nodes));
+        Some(Function {
+            name,
+            place: entry.place,
+            source: source?,
+            role,
+            args: args.unwrap_or_default(),
+            env: env.unwrap_or_default(),
+            mounts: mounts.unwrap_or_default(),
+            replicas: replicas.unwrap_or(1),
+            node,
+            embed,
+            annotations,
+        })
+    }
+
+    fn role(&mut self, fields: &Given<'_>, path: &str) -> Role {
+        let Some(entry) = given(fields, "role") else { return Role::Primary };
+        match self.text(&entry.node, &format!("{path}.role")) {
+            Some("secondary") => Role::Secondary,
+            Some("library") => Role::Library,
+            Some("primary") | None => Role::Primary,
+            Some(other) => {
+                let text = format!("{path}.role: `{other}` must be primary, secondary or library");
+                self.fault(entry.node.place, text);
+                Role::Primary
+            }
+        }
+    }
+
+    fn source(&mut self, fields: &Given<'_>, path: &str, place: Place) -> Option<Source> {
+        match (given(fields, "module"), given(fields, "image")) {
+            (Some(module), None) => {
+                let text = self.text(&module.node, &format!("{path}.module"))?;
+                Some(Source::Module(self.folder.join(text)))
+            }
+            (None, Some(image)) => {
+                let text = self.text(&image.node, &format!("{path}.image"))?;
+                Some(Source::Image(text.to_owned()))
+            }
+            (Some(_), Some(image)) => {
+                self.fault(image.place, format!("{path} has both `module` and `image`: keep one"));
+                None
+            }
+            (None, None) => {
+                self.fault(place, format!("{path} has neither `module` nor `image`"));
+                None
+            }
+        }
+    }
+
+    fn embed(&mut self, fields: &Given<'_>, path: &str, names: &[&str]) -> Vec<(String, Embedded)> {
+        let Some(entry) = given(fields, "embed") else { return Vec::new() };
+        let path = format!("{path}.embed");
+        let mut embed = Vec::new();
+        for (module, from) in self.pairs(&entry.node, &path) {
+            // Images have a repository or a tag; a bare word is meant to be a function.
+            let from = if names.contains(&from.as_str()) {
+                Embedded::Function(from)
+            } else if from.contains(['/', ':', '@']) {
+                Embedded::Image(from)
+            } else {
+                let near = nearest(&from, names)
+                    .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+                let text =
+                    format!("{path}.{module}: there is no function `{from}` in this file{near}");
+                self.fault(entry.node.place, text);
+                continue;
+            };
+            embed.push((module, from));
+        }
+        embed
+    }
+
+    fn replicas(&mut self, entry: &Entry, path: &str, role: Role) -> Option<u32> {
+        let text = self.text(&entry.node, &format!("{path}.replicas"))?;
+        let number = text.parse().ok().filter(|number| (1..=REPLICAS_MAX).contains(number));
+        if number.is_none() {
+            let text =
+                format!("{path}.replicas: {text} is not a whole number from 1 to {REPLICAS_MAX}");
+            self.fault(entry.node.place, text);
+        } else if role == Role::Primary && number != Some(1) {
+            let text = format!("{path}.replicas needs role: secondary: a primary runs once");
+            self.fault(entry.place, text);
+        }
+        number
+    }
+
+    fn node_of(
+        &mut self,
+        entry: &Entry,
+        path: &str,
+        nodes: &BTreeMap<String, NodeSpec>,
+    ) -> Option<String> {
+        let name = self.text(&entry.node, &format!("{path}.node"))?;
+        if !nodes.contains_key(name) {
+            let known: Vec<&str> = nodes.keys().map(String::as_str).collect();
+            let near = nearest(name, &known)
+                .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+            self.fault(entry.node.place, format!("{path}.node: spec.nodes has no `{name}`{near}"));
+        }
+        Some(name.to_owned())
+    }
+
+    fn mounts(&mut self, node: &Node, path: &str) -> Vec<Mount> {
+        let Value::List(nodes) = &node.value else {
+            let kind = node.value.kind();
+            self.fault(node.place, format!("{path} must be a list, not {kind}"));
+            return Vec::new();
+        };
+        let mut mounts = Vec::new();
+        for node in nodes {
+            mounts.extend(self.mount(node, &format!("{path}[]")));
+        }
+        mounts
+    }
+
+    fn mount(&mut self, node: &Node, path: &str) -> Option<Mount> {
+        let fields = self.fields(node, path, fields::MOUNT);
+        let mut text = |name: &str| {
+            let entry = given(&fields, name)?;
+            self.text(&entry.node, &format!("{path}.{name}"))
+                .map(|text| (entry.node.place, text.to_owned()))
+        };
+        let (name, source, target) = (text("name"), text("source"), text("target"));
+        let read_only = text("readOnly");
+        let input = name.as_ref().and_then(|(_, name)| {
+            self.inputs.iter().find(|(input, _)| input == name).map(|(_, path)| path.clone())
+        });
+        self.mounts.extend(name.as_ref().map(|(_, name)| name.clone()));
+        let source = input.or_else(|| source.map(|(_, source)| self.folder.join(source)));
+        let (target_place, target) = target?;
+        if !target.starts_with('/') {
+            self.fault(target_place, format!("{path}.target: {target} must be an absolute path"));
+        }
+        let read_only = match read_only.as_ref().map(|(place, text)| (*place, text.as_str())) {
+            None | Some((_, "false")) => false,
+            Some((_, "true")) => true,
+            Some((place, text)) => {
+                self.fault(place, format!("{path}.readOnly: {text} must be true or false"));
+                false
+            }
+        };
+        match (source, name) {
+            (Some(source), _) => Some(Mount { source, target, read_only }),
+            (None, Some((place, name))) => {
+                let text =
+                    format!("{path} has no `source`: give it one, or run with --input {name}=PATH");
+                self.fault(place, text);
+                None
+            }
+            (None, None) => {
+                self.fault(node.place, format!("{path} has no `source`"));
+                None
+            }
+        }
+    }
+
+    fn unused_inputs(&mut self) {
+        let unused: Vec<_> =
+            self.inputs.iter().filter(|(name, _)| !self.mounts.contains(name)).collect();
+        for (name, _) in unused {
+            let known: Vec<&str> = self.mounts.iter().map(String::as_str).collect();
+            let near = nearest(name, &known)
+                .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+            let text = format!("--input {name}: no mount has this `name`{near}");
+            self.problems.push(Problem::new(Place::CommandLine, text));
+        }
+    }
+
+    /// The annotations of a function. Each value is checked by itself, then all together.
+    fn annotations(
+        &mut self,
+        fields: &Given<'_>,
+        path: &str,
+        place: Place,
+        workflow: &str,
+        embed: &[(String, Embedded)],
+    ) -> BTreeMap<String, String> {
+        let mut values: Vec<Annotated> = Vec::new();
+        for (field, entry) in fields {
+            let path = format!("{path}.{}", field.name);
+            if let (Target::Inside, Kind::Object(inner)) = (field.target, field.kind) {
+                for (field, entry) in self.fields(&entry.node, &path, inner) {
+                    let path = format!("{path}.{}", field.name);
+                    values.extend(self.annotation(field, entry, path));
+                }
+            } else if !matches!(field.name, "role" | "embed") {
+                values.extend(self.annotation(field, entry, path));
+            }
+        }
+        let mut faults = false;
+        for value in &values {
+            if let Some(problem) = value.problem() {
+                faults = true;
+                self.fault(value.place, format!("{}: {problem}", value.path));
+            }
+        }
+        let mut all: BTreeMap<String, String> =
+            values.iter().map(|value| (value.key.to_owned(), value.text.clone())).collect();
+        let secondary = given(fields, "role")
+            .is_some_and(|entry| entry.node.value == Value::Text("secondary".to_owned()));
+        let role = if secondary { "secondary" } else { "primary" };
+        all.insert("cwasi.role".to_owned(), role.to_owned());
+        if !faults {
+            let image = |from: &Embedded| match from {
+                Embedded::Function(_) => "image".to_owned(),
+                Embedded::Image(image) => image.clone(),
+            };
+            let embed: Vec<_> =
+                embed.iter().map(|(module, from)| format!("{module}={}", image(from))).collect();
+            self.together(&all, &values, path, place, workflow, &embed.join(","));
+        }
+        all
+    }
+
+    fn together(
+        &mut self,
+        all: &BTreeMap<String, String>,
+        values: &[Annotated],
+        path: &str,
+        place: Place,
+        workflow: &str,
+        embed: &str,
+    ) {
+        let mut pairs: Vec<(&str, &str)> =
+            all.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        // A wrong name has been reported where it is.
+        pairs.push(("cwasi.workflow", function_name(workflow).map_or("w", |_| workflow)));
+        if !embed.is_empty() {
+            pairs.push(("cwasi.embed", embed));
+        }
+        let Err(error) = FunctionSpec::parse(pairs) else { return };
+        for problem in error.problems {
+            let value = values.iter().find(|value| {
+                problem.strip_prefix(value.key).is_some_and(|rest| rest.starts_with([' ', '=']))
+            });
+            match value {
+                Some(value) => self.fault(value.place, format!("{}: {problem}", value.path)),
+                None => self.fault(place, format!("{path}: {problem}")),
+            }
+        }
+    }
+
+    fn annotation(&mut self, field: &Field, entry: &Entry, path: String) -> Option<Annotated> {
+        let Target::Annotation(key) = field.target else { return None };
+        let text = match field.kind {
+            Kind::Texts => {
+                let texts = self.texts(&entry.node, &path);
+                if let Some(text) = texts.iter().find(|text| text.contains(',')) {
+                    let text =
+                        format!("{path}: `{text}` has a comma: make it two entries of the list");
+                    self.fault(entry.node.place, text);
+                }
+                texts.join(",")
+            }
+            _ => self.text(&entry.node, &path)?.to_owned(),
+        };
+        Some(Annotated { key, text, path, place: entry.node.place })
+    }
+}
+
+/// A value that becomes an annotation.
+struct Annotated {
+    key: &'static str,
+    text: String,
+    path: String,
+    place: Place,
+}
+
+impl Annotated {
+    /// What the runtime says about this value alone.
+    fn problem(&self) -> Option<String> {
+        let mut pairs = vec![("cwasi.role", "secondary"), ("cwasi.workflow", "w")];
+        if self.key.starts_with(FAN_IN) && self.key != FAN_IN {
+            pairs.push((FAN_IN, "caller"));
+        }
+        pairs.push((self.key, &self.text));
+        let error = FunctionSpec::parse(pairs).err()?;
+        let prefix = format!("{}=", self.key);
+        let problem = error.problems.into_iter().next()?;
+        Some(problem.strip_prefix(&prefix).map_or(problem.clone(), str::to_owned))
+    }
+}
+
+/// The known word that is most like `word`.
+fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
+    let near = |known: &&str| strsim::jaro_winkler(&known.to_lowercase(), &word.to_lowercase());
+    known.iter().copied().max_by(|a, b| near(a).total_cmp(&near(b)))
+}
+
+#[cfg(test)]
+#[path = "reader/tests.rs"]
+mod tests;

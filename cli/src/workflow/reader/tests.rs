@@ -1,0 +1,149 @@
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+use super::super::Additions;
+use super::*;
+
+const GOOD: &str = r#"
+apiVersion: cwasi.dev/v1alpha1
+kind: Workflow
+metadata:
+  name: street
+spec:
+  nodes:
+    cloud:
+      address: /run/cloud.sock
+  functions:
+    frames:
+      module: frames.wasm
+      args: [/in/video.mp4, --fast]
+      env: {LEVEL: "2"}
+      mounts:
+        - {name: video, target: /in, readOnly: true}
+        - {source: out, target: /out}
+    detect:
+      image: localhost/detect:1
+      role: secondary
+      node: cloud
+      replicas: 2
+      concurrency: 4
+      timeout: 30s
+      memory: 64MiB
+      allow: [frames, other/*]
+      fanIn: {parts: caller, timeout: 5s}
+      embed: {fn_utils: utils}
+    utils:
+      role: library
+      module: utils.wasm
+"#;
+
+fn parse(text: &str) -> Result<Workflow, Vec<Problem>> {
+    let inputs = vec![("video".to_owned(), PathBuf::from("/videos"))];
+    Workflow::parse(text, Path::new("/w"), &Additions { inputs, ..Additions::default() })
+}
+
+#[test]
+fn a_file_becomes_functions_with_annotations() {
+    let workflow = parse(GOOD).unwrap();
+    assert_eq!(workflow.name, "street");
+    assert_eq!(workflow.nodes["cloud"].address, Path::new("/run/cloud.sock"));
+    let [frames, detect, utils] = workflow.functions.as_slice() else { panic!("{workflow:?}") };
+    assert_eq!(frames.source, Source::Module("/w/frames.wasm".into()));
+    assert_eq!(frames.args, ["/in/video.mp4", "--fast"]);
+    let mount = |source: &str, target: &str, read_only| Mount {
+        source: source.into(),
+        target: target.into(),
+        read_only,
+    };
+    assert_eq!(frames.mounts, [mount("/videos", "/in", true), mount("/w/out", "/out", false)]);
+    assert_eq!((detect.role, detect.replicas, utils.role), (Role::Secondary, 2, Role::Library));
+    let annotations = detect.all_annotations("street", |name| format!("localhost/{name}:x"));
+    let expected = [
+        ("cwasi.allow", "frames,other/*"),
+        ("cwasi.concurrency", "4"),
+        ("cwasi.embed", "fn_utils=localhost/utils:x"),
+        ("cwasi.fan-in", "caller"),
+        ("cwasi.fan-in.timeout", "5s"),
+        ("cwasi.function", "detect"),
+        ("cwasi.memory", "64MiB"),
+        ("cwasi.role", "secondary"),
+        ("cwasi.timeout", "30s"),
+        ("cwasi.workflow", "street"),
+    ];
+    let found: Vec<_> = annotations.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn all_faults_are_reported_with_place_and_nearest_name() {
+    let text = r#"
+apiVersion: cwasi.dev/v1
+kind: Workflow
+metadata: {name: "a b"}
+spec:
+  function: {}
+  functions:
+    one:
+      modul: x.wasm
+      concurency: 4
+    two:
+      image: i:1
+      module: x.wasm
+      concurrency: 0
+      queue: 3
+      fanIn: {timeout: soon}
+    three:
+      image: i:1
+      role: secundary
+      embed: {m: on}
+      node: nowhere
+      mounts:
+        - {name: in, target: in}
+    four:
+      image: i:1
+      queue: 3
+"#;
+    let problems = parse(text).unwrap_err();
+    let lines: Vec<String> =
+        problems.iter().map(|problem| format!("{}: {}", problem.place, problem.text)).collect();
+    let text = lines.join("\n");
+    for part in [
+        "2:13: apiVersion must be cwasi.dev/v1alpha1",
+        "4:18: metadata.name: `a b` is not a name",
+        "6:3: spec has the unknown field `function`; did you mean `functions`?",
+        "8:5: spec.functions.one has neither `module` nor `image`",
+        "9:7: spec.functions.one has the unknown field `modul`; did you mean `module`?",
+        "10:7: spec.functions.one has the unknown field `concurency`; did you mean `concurrency`?",
+        "12:7: spec.functions.two has both `module` and `image`: keep one",
+        "14:20: spec.functions.two.concurrency: 0 is not a whole number from 1 to 256",
+        "16:14: spec.functions.two.fanIn has no `parts`",
+        "16:24: spec.functions.two.fanIn.timeout: soon is not a duration",
+        "19:13: spec.functions.three.role: `secundary` must be primary, secondary or library",
+        "20:14: spec.functions.three.embed.m: there is no function `on` in this file; did you mean `one`?",
+        "21:13: spec.functions.three.node: spec.nodes has no `nowhere`",
+        "23:30: spec.functions.three.mounts[].target: in must be an absolute path",
+        "--input in=PATH",
+        "26:14: spec.functions.four.queue: cwasi.queue needs cwasi.role=secondary",
+        "command line: --input video: no mount has this `name`; did you mean `in`?",
+    ] {
+        assert!(text.contains(part), "{part} is missing in:\n{text}");
+    }
+    assert!(problems.is_sorted());
+}
+
+#[test]
+fn the_command_line_changes_values() {
+    let set = |path: &str, value: &str| {
+        let additions = Additions {
+            set: vec![(path.to_owned(), value.to_owned())],
+            inputs: vec![("video".to_owned(), PathBuf::from("/videos"))],
+        };
+        Workflow::parse(GOOD, Path::new("/w"), &additions)
+    };
+    let changed = set("spec.functions.detect.replicas", "3").unwrap();
+    assert_eq!(changed.function("detect").unwrap().replicas, 3);
+    let changed = set("spec.functions.frames.args", "[a, b]").unwrap();
+    assert_eq!(changed.function("frames").unwrap().args, ["a", "b"]);
+    let problems = set("spec.functions.detect.replica", "3").unwrap_err();
+    assert_eq!(problems[0].place, Place::CommandLine);
+    assert!(problems[0].text.contains("did you mean `replicas`?"), "{problems:?}");
+}

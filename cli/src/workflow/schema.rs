@@ -1,0 +1,143 @@
+//! What is generated from the table of fields: the JSON Schema `docs/workflow.schema.json`, and the table in
+//! `docs/workflow.md`. `cwasi schema` prints them; tests compare them with the files.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+
+use super::fields::{self, API_VERSION, FUNCTION, Field, KIND, Kind, NODE, Target};
+
+/// Syntax of names, as `cwasi::config::function_name` checks it.
+const NAME: &str = "^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$";
+
+/// The JSON Schema of a workflow file.
+#[must_use]
+pub fn json_schema() -> Value {
+    let mut function = object(FUNCTION);
+    function["oneOf"] = json!([{ "required": ["module"] }, { "required": ["image"] }]);
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "CWASI workflow",
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["apiVersion", "kind", "metadata", "spec"],
+        "properties": {
+            "apiVersion": { "const": API_VERSION },
+            "kind": { "const": KIND },
+            "metadata": {
+                "type": "object",
+                "additionalProperties": false,
+                "required": ["name"],
+                "properties": {
+                    "name": { "type": "string", "pattern": NAME, "description": "becomes cwasi.workflow" },
+                    "labels": { "type": "object" },
+                    "annotations": { "type": "object" },
+                },
+            },
+            "spec": {
+                "type": "object",
+                "additionalProperties": false,
+                "required": ["functions"],
+                "properties": {
+                    "functions": {
+                        "type": "object",
+                        "minProperties": 1,
+                        "propertyNames": { "pattern": NAME },
+                        "additionalProperties": function,
+                    },
+                    "nodes": { "type": "object", "additionalProperties": object(NODE) },
+                },
+            },
+        },
+    })
+}
+
+fn object(fields: &[Field]) -> Value {
+    let properties: Map<String, Value> =
+        fields.iter().map(|field| (field.name.to_owned(), property(field))).collect();
+    let required: Vec<_> =
+        fields.iter().filter(|field| field.required).map(|field| field.name).collect();
+    let mut schema =
+        json!({ "type": "object", "additionalProperties": false, "properties": properties });
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    schema
+}
+
+fn property(field: &Field) -> Value {
+    let text = json!(["string", "number", "boolean"]);
+    let mut schema = match field.kind {
+        Kind::Text => json!({ "type": text }),
+        Kind::Number => json!({ "type": "integer", "minimum": 0 }),
+        Kind::Duration => json!({ "type": "string", "pattern": "^[0-9]" }),
+        Kind::Size => json!({ "type": ["string", "integer"], "pattern": "^[0-9]" }),
+        // YAML's readers make booleans of `true` and `false`.
+        Kind::Choice(["true", "false"]) => json!({ "type": "boolean" }),
+        Kind::Choice(choices) => json!({ "enum": choices }),
+        Kind::Texts => json!({ "type": ["array", "string"], "items": { "type": text } }),
+        Kind::Map => json!({ "type": "object", "additionalProperties": { "type": text } }),
+        Kind::Object(inner) => object(inner),
+        Kind::Objects(inner) => json!({ "type": "array", "items": object(inner) }),
+    };
+    schema["description"] = json!(described(field));
+    schema
+}
+
+fn described(field: &Field) -> String {
+    match field.target {
+        Target::Annotation(key) => format!("{} (becomes {key})", field.about),
+        Target::Oci(path) => format!("{} (becomes {path})", field.about),
+        Target::Deployment(_) | Target::Inside => field.about.to_owned(),
+    }
+}
+
+/// The fields of a function and of a node, as two tables of Markdown.
+#[must_use]
+pub fn markdown() -> String {
+    let mut text = String::new();
+    for (heading, fields) in [("`spec.functions.NAME`", FUNCTION), ("`spec.nodes.NAME`", NODE)] {
+        let _ =
+            writeln!(text, "| field of {heading} | meaning; default | becomes |\n|---|---|---|");
+        for (path, field) in fields::all(fields) {
+            let target = match field.target {
+                Target::Annotation(key) => format!("`{key}`"),
+                Target::Oci(path) => format!("OCI `{path}`"),
+                Target::Deployment(what) => what.to_owned(),
+                Target::Inside => String::new(),
+            };
+            let _ = writeln!(text, "| `{path}` | {} | {target} |", field.about);
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    fn docs(name: &str) -> String {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
+        fs::read_to_string(path).unwrap()
+    }
+
+    #[test]
+    fn the_published_schema_is_the_tables() {
+        let published: Value = serde_json::from_str(&docs("workflow.schema.json")).unwrap();
+        assert_eq!(published, json_schema(), "cwasi schema > docs/workflow.schema.json");
+    }
+
+    #[test]
+    fn the_documentation_has_the_table() {
+        for line in markdown().lines() {
+            let docs = docs("workflow.md");
+            assert!(docs.contains(line), "missing (cwasi schema --markdown): {line}");
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! The command as a user runs it.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+mod generated;
+
+use std::process::{Command, Output};
+
+/// The program.
+fn cwasi() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cwasi"));
+    command.env_remove("CONTAINERD_ADDRESS").env_remove("CONTAINERD_NAMESPACE");
+    command
+}
+
+/// What it wrote to stdout.
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// What it wrote to stderr.
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
