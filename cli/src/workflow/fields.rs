@@ -178,6 +178,12 @@ pub const FUNCTION: &[Field] = &[
         Annotation("cwasi.network"),
         "destinations that sockets may reach, such as `db.example:5432`; none",
     ),
+    Field::new(
+        "http",
+        Text,
+        Annotation("cwasi.http"),
+        "`gateway`: HTTP clients may call it through the node's gateway; they cannot",
+    ),
     Field::new("fanIn", Object(FAN_IN), Inside, "runs once for a group of calls"),
 ];
 
