@@ -1,18 +1,12 @@
 //! End to end on every containerd that is supported: one smoke test each for 1.6, 1.7 and 2.x, and images
 //! whose layer is the module, which containerd itself takes since 1.7.7. What e2e_embedding tests in full on 1.6
-//! is tried on the others here. So are restarts of containerd, and an upgrade of the runtime.
+//! is tried on the others here.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
-use std::path::Path;
-
-use cwasi_testbed::containerd::Containerd;
 use cwasi_testbed::image::{MODULE_MEDIA_TYPES, Start, write_module_image};
 use cwasi_testbed::place::Slot;
-use cwasi_testbed::processes::descendants;
-use cwasi_testbed::scene::{BUSYBOX, Scene, guests_dir, take_turn, wait_for};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use cwasi_testbed::scene::{BUSYBOX, Scene, guests_dir};
 
 const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
 
@@ -77,111 +71,6 @@ fn containerd_1_7_runs_functions_and_programs() {
 #[test]
 fn containerd_2_runs_functions_and_programs() {
     smoke(Slot::V2);
-}
-
-/// containerd is killed while a caller is between two of its calls, and is away until the caller has ended.
-fn containerd_is_away(slot: Slot) {
-    const CALLS: usize = 20;
-    let scene = scene(slot, "away");
-    let log = scene.containerd.ready().dir.join("away.log");
-    let uri = format!("file://{}", log.display());
-    let lines = || std::fs::read_to_string(&log).unwrap_or_default().lines().count();
-    for id in ["naps", "ends", "stays"] {
-        let run = scene.guest(id, "server").annotation("cwasi.role", "secondary");
-        scene.start(run.annotation("cwasi.function", id));
-    }
-    let payloads = ["!sleep 100"; CALLS].into_iter();
-    let caller = scene.guest("caller", "probe").flag("--log-uri").flag(uri);
-    scene.start(caller.args(["calls", "naps"].into_iter().chain(payloads)));
-    let [caller, ends] = ["caller", "ends"].map(|id| scene.pid(id));
-    let has_ended = |pid| cwasi_testbed::processes::read(pid).is_none().then_some(());
-    wait_for("the first answer", || (lines() > 0).then_some(()));
-    let meanwhile = || {
-        assert!(lines() < CALLS, "calls are left");
-        kill(Pid::from_raw(ends), Signal::SIGKILL).unwrap();
-        wait_for("the other calls", || (lines() == CALLS).then_some(()));
-        wait_for("the caller to end", || has_ended(caller));
-        wait_for("the killed function to end", || has_ended(ends));
-    };
-    scene.containerd.absence(meanwhile).unwrap();
-    for (id, status) in
-        [("caller", "STOPPED"), ("ends", "STOPPED"), ("naps", "RUNNING"), ("stays", "RUNNING")]
-    {
-        assert_eq!(scene.status(id).as_deref(), Some(status), "{id}");
-    }
-    assert_eq!((scene.delete_task("caller"), scene.delete_task("ends")), (0, 137));
-    let call = scene.guest("after", "probe").args(["call", "stays", "x"]);
-    assert_eq!(scene.run(call).success().text(), "x");
-    assert_eq!(scene.remove("stays"), 137);
-}
-
-#[test]
-fn functions_outlive_containerd_1_6() {
-    containerd_is_away(Slot::V1_6);
-}
-
-#[test]
-fn functions_outlive_containerd_1_7() {
-    containerd_is_away(Slot::V1_7);
-}
-
-#[test]
-fn functions_outlive_containerd_2() {
-    containerd_is_away(Slot::V2);
-}
-
-/// Installs a program over another one, as `scripts/install.sh` does.
-fn install(program: &Path, folder: &Path, name: &str) {
-    let new = folder.join(format!(".{name}.new"));
-    std::fs::copy(program, &new).unwrap();
-    std::fs::rename(new, folder.join(name)).unwrap();
-}
-
-/// A group goes on with the programs that its daemon was started with, also when it needs another zygote.
-#[test]
-fn functions_outlive_an_upgrade() {
-    const PROGRAMS: [&str; 4] =
-        ["containerd-shim-cwasi-v1", "cwasi-shim", "cwasi-sandbox", "cwasi-testbed"];
-    let built = Path::new(SHIM).parent().unwrap();
-    let installed = tempfile::tempdir().unwrap();
-    let install_all = || {
-        for name in PROGRAMS {
-            install(&built.join(name), installed.path(), name);
-        }
-    };
-    install_all();
-    let turn = take_turn();
-    let containerd = Containerd::start(Slot::V2, installed.path()).unwrap();
-    let scene = Scene::on(Box::leak(Box::new(containerd)), built, "upgrade", Some(turn));
-    let start = |id: &str, workflow: &str| {
-        let run = scene.guest(id, "server").annotation("cwasi.role", "secondary");
-        run.annotation("cwasi.function", id).annotation("cwasi.workflow", workflow)
-    };
-    let call = |id: &str, workflow: &str, target: &str| {
-        let run = scene.guest(id, "probe").annotation("cwasi.workflow", workflow);
-        scene.run(run.args(["call", target, "x"])).success().text()
-    };
-    scene.start(start("old", "before"));
-    // Half of an upgrade: only the old group's daemon is there, without a zygote.
-    install(Path::new("/bin/false"), installed.path(), "cwasi-sandbox");
-    let init = scene.pid("old");
-    let inside: Vec<i32> = descendants(init).iter().map(|process| process.pid).collect();
-    for process in descendants(scene.containerd.guard_pid()) {
-        let is_sandbox = process.command.contains("cwasi-sandbox zygote");
-        if is_sandbox && process.pid != init && !inside.contains(&process.pid) {
-            kill(Pid::from_raw(process.pid), Signal::SIGKILL).unwrap();
-        }
-    }
-    scene.start(start("late", "before"));
-    assert_eq!(call("p1", "before", "late"), "x");
-    let refused = scene.run(start("new", "after"));
-    assert_ne!(refused.code, 0, "it has no program");
-    let _removed = scene.ctr(["container", "rm", "new"]);
-    // The other half.
-    install_all();
-    scene.start(start("new", "after"));
-    assert_eq!(call("p2", "before", "new"), "x");
-    assert_eq!(call("p3", "after", "old"), "x");
 }
 
 fn module_layer(slot: Slot) {
