@@ -8,6 +8,7 @@ use cwasi::config::NodeConfig;
 use cwasi::modes::{CallError, ModeKind, Payload};
 use cwasi::shim::caller::{CallerIdentity, CallerKind, HostCall, HostCaller};
 use cwasi::sys::segment::Segment;
+use cwasi::wire::envelope::Metadata;
 use cwasi_abi::Errno;
 use cwasi_testbed::scene::{Scene, wait_for};
 use tokio::runtime::Runtime;
@@ -124,6 +125,25 @@ fn a_call_that_is_given_up_costs_no_other_call_its_answer() {
         let text = n.to_string();
         let answer = wait_for("a worker", || host.call("svc", text.as_bytes()).ok());
         assert_eq!(answer, text.as_bytes());
+    }
+}
+
+#[test]
+fn a_function_reads_the_head_of_a_request_and_sets_that_of_its_response() {
+    let scene = scene("host-head");
+    let run = scene.guest("svc", "actor").args(["http"]).annotation("cwasi.role", "secondary");
+    scene.start(run.annotation("cwasi.function", "svc").annotation("cwasi.concurrency", "1"));
+    let host = Host::of(&scene, CallerKind::Host);
+    let head = [("http.method", "PUT"), ("http.path", "/a"), ("http.header.x-test", "yes")];
+    let metadata = head.map(|(key, value)| Metadata::of(key, value)).to_vec();
+    let set = [("http.status", "201"), ("http.header.x-length", "70000")];
+    // Twice: no request sees another's. A long payload: its answer goes another way.
+    for (metadata, seen) in [(metadata, "PUT|/a||yes|"), (Vec::new(), "||||")] {
+        let payload = Payload::Segment(Segment::copy_of(&[7; 70_000]).unwrap());
+        let call = HostCall { metadata, ..HostCall::new("svc", payload) };
+        let answer = host.runtime.block_on(host.caller.call(call)).unwrap();
+        assert_eq!(answer.payload.into_vec().unwrap(), seen.as_bytes());
+        assert_eq!(answer.metadata, set.map(|(key, value)| Metadata::of(key, value)));
     }
 }
 

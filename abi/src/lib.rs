@@ -41,6 +41,8 @@ pub mod import {
     pub const RESPONSE_READ: &str = "response_read";
     /// `(key_ptr, key_len, value_ptr, value_capacity, value_len_out) -> errno`
     pub const CONTEXT_GET: &str = "context_get";
+    /// `(key_ptr, key_len, value_ptr, value_len) -> errno`
+    pub const CONTEXT_SET: &str = "context_set";
     /// `(level, ptr, len) -> errno`
     pub const LOG: &str = "log";
     /// `(ptr, len) -> errno`
@@ -65,7 +67,7 @@ pub mod import {
     pub const REGION_INFO: &str = "region_info";
 
     /// Every one of them with its number of `i32` parameters: what a module may import and a host must offer.
-    pub const SIGNATURES: [(&str, u32); 17] = [
+    pub const SIGNATURES: [(&str, u32); 18] = [
         (REQUEST_DISPATCHER, 5),
         (DISPATCH_START, 6),
         (DISPATCH_WAIT, 4),
@@ -73,6 +75,7 @@ pub mod import {
         (EMIT, 5),
         (RESPONSE_READ, 3),
         (CONTEXT_GET, 5),
+        (CONTEXT_SET, 4),
         (LOG, 3),
         (TRAP_MESSAGE, 2),
         (LINK_OFFER, 2),
@@ -143,6 +146,18 @@ pub mod context_key {
     pub const TRACEPARENT: &str = "traceparent";
     /// Id of the run of the workflow that this invocation belongs to: 32 lower-case hexadecimal digits.
     pub const RUN_ID: &str = "run_id";
+    /// Method of the HTTP request; empty, as the next ones, if the call did not come by HTTP.
+    pub const HTTP_METHOD: &str = "http.method";
+    /// Path of the HTTP request behind the function's name, with its `/`.
+    pub const HTTP_PATH: &str = "http.path";
+    /// Query of the HTTP request, without `?`.
+    pub const HTTP_QUERY: &str = "http.query";
+    /// Names of the HTTP request's headers, lower-case, each followed by a line feed.
+    pub const HTTP_HEADERS: &str = "http.headers";
+    /// Before a header's lower-case name: its value. `context_set` sets the response's.
+    pub const HTTP_HEADER: &str = "http.header.";
+    /// `context_set` only: status of the HTTP response, three digits.
+    pub const HTTP_STATUS: &str = "http.status";
 }
 
 /// Levels of `log`.
@@ -175,6 +190,10 @@ pub const HUGE_PAGE: u32 = 2 << 20;
 pub const INLINE_MAX: usize = 64 * 1024;
 /// Most regions that one instance can have at a time.
 pub const REGIONS_MAX: usize = 512;
+/// Longest keys and values in bytes, together, that an invocation sets with `context_set`.
+pub const METADATA_MAX: usize = 4096;
+/// Most keys that an invocation sets with `context_set`.
+pub const METADATA_ENTRIES_MAX: usize = 64;
 /// Longest log message in bytes; longer ones are cut at a character boundary.
 pub const LOG_MESSAGE_MAX: usize = 16 * 1024;
 /// Longest text of `trap_message` in bytes; longer ones are cut at a character boundary.
@@ -232,6 +251,11 @@ mod tests {
             context_key::CALLER,
             context_key::TRACEPARENT,
             context_key::RUN_ID,
+            context_key::HTTP_METHOD,
+            context_key::HTTP_PATH,
+            context_key::HTTP_QUERY,
+            context_key::HTTP_HEADERS,
+            context_key::HTTP_STATUS,
         ] {
             assert!(TABLE.contains(&format!("| `{name}` |")), "docs/abi.md lacks {name}");
         }
@@ -245,6 +269,7 @@ mod tests {
             TARGET_MAX,
             JOIN_KEY_MAX,
             LOG_MESSAGE_MAX,
+            METADATA_MAX,
             TRAP_MESSAGE_MAX,
             INLINE_MAX,
             page,

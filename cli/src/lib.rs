@@ -2,6 +2,7 @@
 //!
 //! - [`arguments`]: the command line; [`commands`]: one file for each verb.
 //! - [`workflow`]: the workflow file.
+//! - [`gateway`]: HTTP in.
 //! - [`failure`]: errors and exit codes.
 //!
 //! Invariant: stdout has results only, so that a pipe gets nothing else. Progress and errors go to stderr.
@@ -9,6 +10,7 @@
 pub mod arguments;
 pub mod commands;
 pub mod failure;
+pub mod gateway;
 pub mod workflow;
 
 use std::process::ExitCode;

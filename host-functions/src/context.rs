@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use cwasi_abi::context_key as keys;
+
 /// End of the caller's wait; `None` = never.
 pub type Deadline = Option<Instant>;
 
@@ -24,13 +26,14 @@ pub struct Context {
     pub traceparent: String,
     /// Id of the workflow's run; `None` outside an invocation.
     pub run: Option<[u8; 16]>,
+    /// Keys that begin with `http.` and their values, if the call came by HTTP.
+    pub metadata: Vec<(String, String)>,
 }
 
 impl Context {
     /// The value of a key of [`cwasi_abi::context_key`]; `None` for an unknown key.
     #[must_use]
     pub fn value(&self, key: &str) -> Option<String> {
-        use cwasi_abi::context_key as keys;
         Some(match key {
             keys::FUNCTION => self.function.clone(),
             keys::WORKFLOW => self.workflow.clone(),
@@ -40,8 +43,21 @@ impl Context {
             keys::CALLER => self.caller.clone(),
             keys::TRACEPARENT => self.traceparent.clone(),
             keys::RUN_ID => self.run_id(),
+            keys::HTTP_HEADERS => self.header_names(),
+            keys::HTTP_METHOD | keys::HTTP_PATH | keys::HTTP_QUERY => self.metadata(key),
+            _ if key.starts_with(keys::HTTP_HEADER) => self.metadata(key),
             _ => return None,
         })
+    }
+
+    fn metadata(&self, key: &str) -> String {
+        let found = self.metadata.iter().find(|(known, _)| known == key);
+        found.map_or_else(String::new, |(_, value)| value.clone())
+    }
+
+    fn header_names(&self) -> String {
+        let names = self.metadata.iter().filter_map(|(key, _)| key.strip_prefix(keys::HTTP_HEADER));
+        names.flat_map(|name| [name, "\n"]).collect()
     }
 
     fn run_id(&self) -> String {

@@ -76,6 +76,21 @@ mod tests {
     }
 
     #[test]
+    fn a_request_by_http_shows_its_head_and_another_call_shows_none() {
+        let pairs = [("http.method", "PUT"), ("http.header.accept", "a, b"), ("http.header.x", "")];
+        let metadata = pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
+        let by_http = Context { metadata, ..Context::default() };
+        let value = |context: &Context, key| context.value(key).unwrap();
+        assert_eq!(value(&by_http, "http.method"), "PUT");
+        assert_eq!(value(&by_http, "http.header.accept"), "a, b");
+        assert_eq!(value(&by_http, "http.headers"), "accept\nx\n");
+        for key in ["http.method", "http.path", "http.query", "http.headers", "http.header.accept"]
+        {
+            assert_eq!(value(&Context::default(), key), "", "{key}");
+        }
+    }
+
+    #[test]
     fn a_small_buffer_learns_the_length_and_stays_untouched() {
         let (outcome, len, bytes) = get("function", 6);
         assert_eq!((outcome, len), (Err(Errno::BufferTooSmall), 7));

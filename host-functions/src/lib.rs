@@ -13,6 +13,7 @@
 mod calls;
 mod context;
 mod context_get;
+mod context_set;
 mod dispatch_start;
 mod dispatch_wait;
 mod emit;
@@ -29,6 +30,7 @@ mod trap_message;
 
 pub use context::{Context, Deadline};
 pub use context_get::context_get;
+pub use context_set::context_set;
 pub use dispatch_start::{StartParameters, begin_start, dispatch_start, end_start};
 pub use dispatch_wait::{dispatch_forget, dispatch_wait};
 pub use emit::emit;
@@ -257,6 +259,8 @@ pub struct Host {
     dispatch: Box<dyn Dispatch>,
     log: Box<dyn LogSink>,
     trap_message: Option<String>,
+    /// What `context_set` has set.
+    metadata: Vec<(String, String)>,
     running: bool,
     called: bool,
     /// The outer context's `caller` during an embedded call.
@@ -275,6 +279,7 @@ impl Host {
             dispatch,
             log,
             trap_message: None,
+            metadata: Vec::new(),
             running: false,
             called: false,
             outer_caller: String::new(),
@@ -287,6 +292,7 @@ impl Host {
         self.responses.clear();
         self.calls.clear();
         self.trap_message = None;
+        self.metadata.clear();
         self.dispatch.begin(&self.context);
         self.running = true;
         self.called = false;
@@ -327,6 +333,11 @@ impl Host {
     /// Takes the text of `trap_message`.
     pub fn take_trap_message(&mut self) -> Option<String> {
         self.trap_message.take()
+    }
+
+    /// Takes what the invocation has set with `context_set`.
+    pub fn take_metadata(&mut self) -> Vec<(String, String)> {
+        std::mem::take(&mut self.metadata)
     }
 
     /// The context of the running invocation.

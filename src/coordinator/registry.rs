@@ -150,6 +150,19 @@ impl Registry {
         Ok(names)
     }
 
+    /// All registered instances in the scope of `identity`.
+    ///
+    /// # Errors
+    /// When the registry cannot be read.
+    pub fn scope(&self, identity: &Identity) -> Result<Vec<Record>, RegistryError> {
+        let mut all = Vec::new();
+        for folder in Self::entries(&self.root)? {
+            all.extend(Self::read_folder(&folder)?);
+        }
+        all.retain(|record| record.identity.same_scope(identity));
+        Ok(all)
+    }
+
     fn entries(folder: &Path) -> Result<Vec<PathBuf>, RegistryError> {
         let fail = |source| RegistryError { operation: "read", path: folder.to_owned(), source };
         let entries = match fs::read_dir(folder) {

@@ -107,7 +107,7 @@ impl Resolve for BrokerClient {
             ResolveReply::NoOther { instances } => Ok(ResolvedRoute { route: None, instances }),
             ResolveReply::Unroutable { errno, message } => {
                 // A missing route is never a matter of time.
-                let outcome = CallStatus { errno, detail: Detail::DETAIL_NONE };
+                let outcome = CallStatus::of(errno, Detail::DETAIL_NONE);
                 Err(CallError::from_wire(outcome, message, target))
             }
         }
@@ -140,7 +140,7 @@ impl Resolve for BrokerClient {
         match reply.errno {
             0 => Ok(()),
             errno => {
-                let outcome = CallStatus::read(errno, EnumOrUnknown::from_i32(reply.detail));
+                let outcome = CallStatus::read(errno, EnumOrUnknown::from_i32(reply.detail), &[]);
                 Err(CallError::from_wire(outcome, reply.message, target))
             }
         }

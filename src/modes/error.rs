@@ -132,13 +132,13 @@ impl CallError {
             Self::Late { .. } => Detail::DETAIL_EXPLAINED,
             _ => Detail::DETAIL_NONE,
         };
-        CallStatus { errno: self.errno().code(), detail }
+        CallStatus::of(self.errno().code(), detail)
     }
 
     /// The error behind an outcome and a text that came over the wire.
     #[must_use]
     pub fn from_wire(outcome: CallStatus, text: String, target: &str) -> Self {
-        let CallStatus { errno, detail } = outcome;
+        let CallStatus { errno, detail, .. } = outcome;
         let target = target.to_owned();
         let is_plain = match detail {
             Detail::DETAIL_DEADLINE => true,
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn an_older_sender_is_understood_by_its_text() {
         let older = |text: &str| {
-            let outcome = CallStatus { errno: Errno::Timeout.code(), detail: Detail::DETAIL_NONE };
+            let outcome = CallStatus::of(Errno::Timeout.code(), Detail::DETAIL_NONE);
             CallError::from_wire(outcome, text.to_owned(), "callee")
         };
         let plain = CallError::Timeout { target: "n/callee".to_owned() }.to_string();

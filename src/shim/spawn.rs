@@ -103,7 +103,7 @@ impl Program {
         &self.path
     }
 
-    /// Starts it like [`spawn`], with more variables. It runs under the name of its descriptor until it sets another.
+    /// Starts it like [`spawn`], with one more variable. It runs under the name of its descriptor until it sets another.
     ///
     /// # Errors
     /// When it cannot be executed.
@@ -111,9 +111,9 @@ impl Program {
         &self,
         arguments: &[A],
         descriptors: &[(BorrowedFd<'_>, RawFd)],
-        variables: &[(&str, &str)],
+        variable: Option<(&str, &str)>,
     ) -> Result<i32, SpawnError> {
-        start(&self.path, Some(self.file.as_fd()), arguments, descriptors, variables)
+        start(&self.path, Some(self.file.as_fd()), arguments, descriptors, variable)
     }
 }
 
@@ -127,20 +127,7 @@ pub fn spawn<A: AsRef<OsStr>>(
     arguments: &[A],
     descriptors: &[(BorrowedFd<'_>, RawFd)],
 ) -> Result<i32, SpawnError> {
-    spawn_with(program, arguments, descriptors, &[])
-}
-
-/// Like [`spawn`], with more variables.
-///
-/// # Errors
-/// When the program cannot be executed.
-pub fn spawn_with<A: AsRef<OsStr>>(
-    program: &Path,
-    arguments: &[A],
-    descriptors: &[(BorrowedFd<'_>, RawFd)],
-    variables: &[(&str, &str)],
-) -> Result<i32, SpawnError> {
-    start(program, None, arguments, descriptors, variables)
+    start(program, None, arguments, descriptors, None)
 }
 
 /// Starts the program `file`, or else the one at the path `program`.
@@ -149,7 +136,7 @@ fn start<A: AsRef<OsStr>>(
     file: Option<BorrowedFd<'_>>,
     arguments: &[A],
     descriptors: &[(BorrowedFd<'_>, RawFd)],
-    variables: &[(&str, &str)],
+    variable: Option<(&str, &str)>,
 ) -> Result<i32, SpawnError> {
     let os = |source| SpawnError::Os { program: program.to_owned(), source };
     let text = |bytes: &OsStr| {
@@ -167,7 +154,7 @@ fn start<A: AsRef<OsStr>>(
         variable.push(value);
         environment.push(text(&variable)?);
     }
-    for (key, value) in variables {
+    if let Some((key, value)) = variable {
         environment.push(text(OsStr::new(&format!("{key}={value}")))?);
     }
     let mut actions = PosixSpawnFileActions::init().map_err(os)?;

@@ -3,7 +3,8 @@
 use protobuf::EnumOrUnknown;
 
 pub use super::generated::envelope::{
-    Assignment, Detail, Group, Hello, Join, Part, Request, Response, SharedConnection, Undelivered,
+    Assignment, Detail, Group, Hello, Join, Metadata, Part, Request, Response, SharedConnection,
+    Undelivered,
 };
 use super::ids::{CallId, Identity, RunId};
 
@@ -38,6 +39,14 @@ impl Hello {
     }
 }
 
+impl Metadata {
+    /// A key and its value.
+    #[must_use]
+    pub fn of(key: impl Into<String>, value: impl Into<String>) -> Self {
+        Self { key: key.into(), value: value.into(), ..Self::default() }
+    }
+}
+
 impl Request {
     /// The call's id; `None` when the peer sent something else than 16 bytes.
     #[must_use]
@@ -53,22 +62,43 @@ impl Request {
 }
 
 /// How a call ended, beside its response or its error's text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct CallStatus {
     /// Errno of the guest ABI, 0 = answered.
     pub errno: i32,
     /// What the errno leaves open.
     pub detail: Detail,
+    /// What the callee set with `context_set`.
+    pub metadata: Vec<Metadata>,
 }
 
 impl CallStatus {
     /// With a response.
-    pub const ANSWERED: Self = Self { errno: 0, detail: Detail::DETAIL_NONE };
+    pub const ANSWERED: Self = Self::of(0, Detail::DETAIL_NONE);
+
+    /// Without metadata.
+    #[must_use]
+    pub const fn of(errno: i32, detail: Detail) -> Self {
+        Self { errno, detail, metadata: Vec::new() }
+    }
+
+    /// With a response, and what the callee set.
+    #[must_use]
+    pub const fn answered_with(metadata: Vec<Metadata>) -> Self {
+        Self { errno: 0, detail: Detail::DETAIL_NONE, metadata }
+    }
+
+    /// True with a response.
+    #[must_use]
+    pub const fn is_answered(&self) -> bool {
+        self.errno == 0
+    }
 
     /// From the fields of a message.
     #[must_use]
-    pub fn read(errno: i32, detail: EnumOrUnknown<Detail>) -> Self {
-        Self { errno, detail: detail.enum_value().unwrap_or(Detail::DETAIL_NONE) }
+    pub fn read(errno: i32, detail: EnumOrUnknown<Detail>, metadata: &[Metadata]) -> Self {
+        let detail = detail.enum_value().unwrap_or(Detail::DETAIL_NONE);
+        Self { errno, detail, metadata: metadata.to_vec() }
     }
 }
 
@@ -76,14 +106,14 @@ impl Response {
     /// The end of one call.
     #[must_use]
     pub fn of(id: CallId, outcome: CallStatus) -> Self {
-        let CallStatus { errno, detail } = outcome;
-        Self { call_id: id.0.to_vec(), errno, detail: detail.into(), ..Self::default() }
+        let CallStatus { errno, detail, metadata } = outcome;
+        Self { call_id: id.0.to_vec(), errno, detail: detail.into(), metadata, ..Self::default() }
     }
 
     /// How the call ended.
     #[must_use]
     pub fn outcome(&self) -> CallStatus {
-        CallStatus::read(self.errno, self.detail)
+        CallStatus::read(self.errno, self.detail, &self.metadata)
     }
 
     /// The call's id; `None` when the peer sent something else than 16 bytes.
@@ -105,7 +135,7 @@ impl Undelivered {
     /// How the call ended.
     #[must_use]
     pub fn outcome(&self) -> CallStatus {
-        CallStatus::read(self.errno, self.detail)
+        CallStatus::read(self.errno, self.detail, &self.metadata)
     }
 
     /// The call's id; `None` when it has not 16 bytes.

@@ -205,6 +205,7 @@ impl Answer {
             kind: EnumOrUnknown::new(kind),
             errno: outcome.errno,
             detail: outcome.detail.into(),
+            metadata: outcome.metadata,
             payload: MessageField::some(payload),
             from: from.to_owned(),
             ..Self::default()
@@ -214,7 +215,7 @@ impl Answer {
     /// How the call ended.
     #[must_use]
     pub fn outcome(&self) -> CallStatus {
-        CallStatus::read(self.errno, self.detail)
+        CallStatus::read(self.errno, self.detail, &self.metadata)
     }
 }
 

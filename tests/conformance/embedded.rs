@@ -182,7 +182,7 @@ fn live(caller: &Path, orders: &Receiver<Order>, answers: &Sender<Result<Vec<u8>
                 (errno, text) => {
                     let text = String::from_utf8_lossy(text).into_owned();
                     let (errno, detail) = (i32::from(*errno), Detail::DETAIL_NONE);
-                    Err(CallError::from_wire(CallStatus { errno, detail }, text, "callee"))
+                    Err(CallError::from_wire(CallStatus::of(errno, detail), text, "callee"))
                 }
             },
             HandlerOutcome::Trapped(trap) => Err(CallError::Trapped { message: trap.to_string() }),

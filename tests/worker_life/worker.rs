@@ -232,6 +232,7 @@ fn context() -> Context {
         caller: "test".into(),
         traceparent: String::new(),
         run: None,
+        metadata: Vec::new(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The verbs, one file each: its arguments, and `run`, which returns the command's exit code.
 
 mod completions;
+mod gateway;
 mod man;
 mod schema;
 
@@ -16,6 +17,8 @@ use crate::failure::Failure;
 pub enum Verb {
     /// Print a script that completes commands in a shell
     Completions(completions::Completions),
+    /// Serve functions to HTTP clients
+    Gateway(gateway::Gateway),
     /// Write the manual pages
     Man(man::Man),
     /// Print the JSON Schema of workflow files
@@ -26,9 +29,10 @@ pub enum Verb {
 ///
 /// # Errors
 /// When it fails; the error has the exit code.
-pub async fn run(Arguments { global: _, verb }: Arguments) -> Result<ExitCode, Failure> {
+pub async fn run(Arguments { global, verb }: Arguments) -> Result<ExitCode, Failure> {
     match verb {
         Verb::Completions(arguments) => arguments.run(),
+        Verb::Gateway(arguments) => arguments.run(&global).await,
         Verb::Man(arguments) => arguments.run(),
         Verb::Schema(arguments) => arguments.run(),
     }

@@ -89,7 +89,7 @@ fn frames(corpus: &Corpus) -> Outcomes<()> {
     let none = PayloadRef::Inline(b"");
     let hello = frame(&Hello::of(&identity(), "w", "i").lending(true), none)?;
     let id = CallId([7; 16]);
-    let outcome = CallStatus { errno: 5, detail: Detail::DETAIL_DEADLINE };
+    let outcome = CallStatus::of(5, Detail::DETAIL_DEADLINE);
     let assignment = Assignment { request: MessageField::some(request()), ..Assignment::default() };
     let part = Part { call_id: vec![7; 16], number: 2, ..Part::default() };
     let line =

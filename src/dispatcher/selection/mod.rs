@@ -23,7 +23,7 @@ use crate::wire::control::ModeHint;
 use crate::wire::ids::Identity;
 use crate::wire::network::Location;
 
-pub use policy::{Member, callee_of, may_call, may_lend, refusal};
+pub use policy::{Member, callee_of, may_call, may_lend, refusal, scope_of};
 
 /// Whether the callee is embedded in the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

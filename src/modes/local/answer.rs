@@ -27,11 +27,11 @@ pub fn respond(
     deadline: Option<Deadline>,
 ) -> Result<(), LocalError> {
     match answer {
-        Ok(payload) => respond_with(fd, id, CallStatus::ANSWERED, payload.outgoing(), deadline),
+        Ok(payload) => respond_with(fd, id, &CallStatus::ANSWERED, payload.outgoing(), deadline),
         Err(error) => {
             let text = error_text(error);
             let content = OutgoingPayload::Bytes(text.as_bytes());
-            respond_with(fd, id, error.outcome(), content, deadline)
+            respond_with(fd, id, &error.outcome(), content, deadline)
         }
     }
 }
@@ -43,11 +43,11 @@ pub fn respond(
 pub fn respond_with(
     fd: BorrowedFd<'_>,
     id: CallId,
-    outcome: CallStatus,
+    outcome: &CallStatus,
     content: OutgoingPayload<'_>,
     deadline: Option<Deadline>,
 ) -> Result<(), LocalError> {
-    send_as_is(fd, &Response::of(id, outcome), content, &[], deadline)
+    send_as_is(fd, &Response::of(id, outcome.clone()), content, &[], deadline)
 }
 
 /// True when the answer was not written because the connection is full: the caller has not read earlier ones.

@@ -11,7 +11,7 @@ use crate::sys::clock::{Deadline, monotonic_ns};
 use crate::sys::pool::SegmentPool;
 use crate::sys::seqpacket::{self, SocketError};
 use crate::sys::spin::Spin;
-use crate::wire::envelope::{Join, Request, Response};
+use crate::wire::envelope::{Join, Metadata, Request, Response};
 use crate::wire::frame::{self, FRAME_MAX};
 use crate::wire::ids::CallId;
 use crate::wire::remaining;
@@ -38,6 +38,8 @@ pub struct ReceivedAnswer {
     pub id: CallId,
     /// The response or the error.
     pub result: Result<Payload, CallError>,
+    /// What the callee set beside its response.
+    pub metadata: Vec<Metadata>,
 }
 
 /// Local buffer, caller's side.
@@ -182,7 +184,7 @@ pub fn open_answer(
         }
         Err(error) => Err(not_answered(error, target)),
     };
-    Ok(ReceivedAnswer { id, result })
+    Ok(ReceivedAnswer { id, result, metadata: envelope.metadata })
 }
 
 /// The error of a request that was not sent, and so not accepted.

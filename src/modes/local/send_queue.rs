@@ -137,7 +137,7 @@ impl<S: AsFd + Clone> SendQueue<S> {
         let sent = respond_with(
             reply.as_fd(),
             reply.id,
-            outcome,
+            &outcome,
             payload.outgoing(),
             Some(Deadline::PASSED),
         );
@@ -323,7 +323,7 @@ impl<S: AsFd> CallerQueue<S> {
             if found_no_room(&respond_with(
                 to,
                 *id,
-                *outcome,
+                outcome,
                 payload.outgoing(),
                 Some(Deadline::PASSED),
             )) {
@@ -347,12 +347,12 @@ impl QueuedAnswer {
 
     /// The bytes that count. Errors count 0: they are short, and their number is bounded.
     fn bytes(&self) -> u64 {
-        if self.outcome == CallStatus::ANSWERED { self.payload.len() } else { 0 }
+        if self.outcome.is_answered() { self.payload.len() } else { 0 }
     }
 
     /// Replaces the response by an error, to free its bytes.
     fn shed(&mut self, limit: u64) {
-        if self.outcome == CallStatus::ANSWERED {
+        if self.outcome.is_answered() {
             let length = self.payload.len();
             (self.outcome, self.payload) = wire(&TooLarge::Unread { length, limit }.into());
         }

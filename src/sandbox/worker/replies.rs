@@ -3,6 +3,7 @@
 //! A worker never waits for a caller to read. It hands answers for which a connection has no room to init, which keeps
 //! them in its bounded [send queue](crate::modes::local::send_queue).
 
+use std::cell::RefCell;
 use std::iter;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -18,7 +19,7 @@ use crate::sandbox::stderr;
 use crate::sys::clock::Deadline;
 use crate::sys::pool::SegmentPool;
 use crate::sys::segment::{Segment, SegmentError};
-use crate::wire::envelope::{CallStatus, Undelivered};
+use crate::wire::envelope::{CallStatus, Metadata, Undelivered};
 use crate::wire::ids::CallId;
 
 /// How long a worker tries to hand a segment to init while too many descriptors are on their way.
@@ -44,6 +45,8 @@ pub struct Replies {
     more: Vec<Destination>,
     /// Whether the answer may be lent to every caller.
     lends: bool,
+    /// What the callee set beside its response.
+    metadata: RefCell<Vec<Metadata>>,
     /// The pool from which it is lent.
     pool: Option<SegmentPool>,
     /// Takes the answers for which callers have no room.
@@ -60,7 +63,18 @@ impl Replies {
         init: Rc<OwnedFd>,
     ) -> Self {
         let pool = pool.filter(|_| lends).cloned();
-        Self { id, caller, others: Vec::new(), more: Vec::new(), lends, pool, init }
+        let (others, more, metadata) = (Vec::new(), Vec::new(), RefCell::default());
+        Self { id, caller, others, more, lends, metadata, pool, init }
+    }
+
+    /// Sets what travels beside the response.
+    pub fn set_metadata(&self, metadata: Vec<(String, String)>) {
+        let pairs = metadata.into_iter().map(|(key, value)| Metadata::of(key, value));
+        self.metadata.replace(pairs.collect());
+    }
+
+    fn answered(&self) -> CallStatus {
+        CallStatus::answered_with(self.metadata.borrow().clone())
     }
 
     /// Whether the answer may be a leased segment.
@@ -100,18 +114,18 @@ impl Replies {
             Ok(Payload::Segment(segment)) if segment.token().is_some() && !self.lends => {
                 match segment.sealed_copy() {
                     Ok(copy) => self.send_as_is(
-                        CallStatus::ANSWERED,
+                        &self.answered(),
                         OutgoingPayload::Segment((&copy).into()),
                         deadline,
                     ),
                     Err(error) => report(Err(error.into())),
                 }
             }
-            Ok(payload) => self.send_as_is(CallStatus::ANSWERED, payload.outgoing(), deadline),
+            Ok(payload) => self.send_as_is(&self.answered(), payload.outgoing(), deadline),
             Err(error) => {
                 let text = error_text(error);
                 let content = OutgoingPayload::Bytes(text.as_bytes());
-                self.send_as_is(error.outcome(), content, deadline);
+                self.send_as_is(&error.outcome(), content, deadline);
             }
         }
     }
@@ -119,7 +133,8 @@ impl Replies {
     /// Sends a response straight from linear memory to the socket or segment; one segment for all callers.
     pub fn send_bytes(&self, bytes: &[u8], deadline: Option<Deadline>) {
         if bytes.len() <= INLINE_MAX {
-            return self.send_as_is(CallStatus::ANSWERED, OutgoingPayload::Bytes(bytes), deadline);
+            let content = OutgoingPayload::Bytes(bytes);
+            return self.send_as_is(&self.answered(), content, deadline);
         }
         match self.copy_of(bytes) {
             Ok(segment) => self.send(&Ok(Payload::Segment(segment)), deadline),
@@ -134,7 +149,7 @@ impl Replies {
 
     fn send_as_is(
         &self,
-        outcome: CallStatus,
+        outcome: &CallStatus,
         content: OutgoingPayload<'_>,
         deadline: Option<Deadline>,
     ) {
@@ -154,7 +169,7 @@ impl Replies {
         &self,
         connection: ConnectionId,
         id: CallId,
-        outcome: CallStatus,
+        outcome: &CallStatus,
         content: OutgoingPayload<'_>,
         deadline: Option<Deadline>,
     ) {
@@ -162,6 +177,7 @@ impl Replies {
             call_id: id.0.to_vec(),
             errno: outcome.errno,
             detail: outcome.detail.into(),
+            metadata: outcome.metadata.clone(),
             connection: connection.0,
             deadline_mono_ns: Deadline::to_field(deadline),
             ..Undelivered::default()
@@ -175,8 +191,9 @@ impl Replies {
         }
         let error = CallError::Internal { message: Overload::Descriptors.to_string() };
         let text = error_text(&error);
-        let CallStatus { errno, detail } = error.outcome();
-        let undelivered = Undelivered { errno, detail: detail.into(), ..undelivered };
+        let CallStatus { errno, detail, .. } = error.outcome();
+        let metadata = Vec::new();
+        let undelivered = Undelivered { errno, detail: detail.into(), metadata, ..undelivered };
         report(send_as_is(
             self.init(),
             &undelivered,

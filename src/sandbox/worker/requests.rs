@@ -354,6 +354,11 @@ fn context<M: Module>(
         caller,
         traceparent: request.traceparent.clone(),
         run: request.run_id().map(|run| run.0),
+        metadata: request
+            .metadata
+            .iter()
+            .map(|pair| (pair.key.clone(), pair.value.clone()))
+            .collect(),
         ..worker.context()
     }
 }

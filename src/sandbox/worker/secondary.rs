@@ -241,6 +241,7 @@ fn serve<M: Module>(
                 stdio,
                 worker.launch,
             );
+            invocation.replies.set_metadata(worker.host.take_metadata());
             invocation.answer(&done);
         }
         // The coordinator starts no command with cwasi.fan-in.
@@ -268,6 +269,7 @@ fn handle<M: Module>(
 ) -> bool {
     let handled =
         reactor::handle_again(&mut ready.instance, &mut ready.kept, input, &mut worker.host);
+    invocation.replies.set_metadata(worker.host.take_metadata());
     let Some(needed) = ready.kept.crowded_out() else {
         return conclude(worker.launch, invocation, handled, ready.kept, ahead);
     };
@@ -280,6 +282,7 @@ fn handle<M: Module>(
                 input,
                 &mut worker.host,
             );
+            invocation.replies.set_metadata(worker.host.take_metadata());
             conclude(worker.launch, invocation, handled, ready.kept, ahead)
         }
         // The instance is as it was.

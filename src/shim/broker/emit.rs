@@ -32,7 +32,7 @@ pub async fn answer(
     let answer = match kept {
         Ok(()) => EmitReply { errno: 0, detail: 0, message: String::new() },
         Err(error) => {
-            let CallStatus { errno, detail } = error.outcome();
+            let CallStatus { errno, detail, .. } = error.outcome();
             EmitReply { errno, detail: detail as i32, message: error.wire_message() }
         }
     };
@@ -63,7 +63,8 @@ async fn keep(
     let wait = remaining::decode(request.remaining_us).unwrap_or(KEEP_MAX).min(KEEP_MAX);
     let payload = Payload::Segment(segment);
     let (target, trace) = (&request.target, &request.traceparent);
-    network.emit(&caller, target, trace, payload, Instant::now() + wait).await
+    let described = (trace.as_str(), Vec::new());
+    network.emit(&caller, target, described, payload, Instant::now() + wait).await
 }
 
 /// The socket for the answer and the payload, in the order in which a worker sends them.

@@ -61,7 +61,7 @@ impl BrokerPeer {
     }
 
     /// True if instances with this setting (`cwasi.http=gateway`) are there for it.
-    pub(super) fn reaches(&self, http: bool) -> bool {
+    pub(in crate::shim) fn reaches(&self, http: bool) -> bool {
         http || self.kind != CallerKind::Gateway
     }
 

@@ -188,7 +188,7 @@ impl Callee {
                 return Ok(None);
             }
             ResolveReply::Unroutable { errno, message } => {
-                let status = CallStatus { errno, detail: Detail::DETAIL_NONE };
+                let status = CallStatus::of(errno, Detail::DETAIL_NONE);
                 return Err(CallError::from_wire(status, message, &target));
             }
         };

@@ -20,7 +20,7 @@ use crate::modes::{CallError, ModeKind, Overload, Payload};
 use crate::sys::clock::Deadline;
 use crate::sys::readiness;
 use crate::sys::seqpacket::{self, SocketError};
-use crate::wire::envelope::Request;
+use crate::wire::envelope::{Metadata, Request};
 use crate::wire::frame::FRAME_MAX;
 use crate::wire::ids::CallId;
 
@@ -52,7 +52,7 @@ pub(super) struct Connection {
     calls: Mutex<Calls>,
 }
 
-type CallResult = Result<Payload, CallError>;
+type CallResult = Result<(Payload, Vec<Metadata>), CallError>;
 
 #[derive(Debug, Default)]
 struct Calls {
@@ -126,8 +126,9 @@ impl Connection {
         let mut waiting = self.register(id)?;
         self.send(request, payload).await?;
         // The reader ends every call before it ends itself.
-        let payload = (&mut waiting.answer).await.unwrap_or_else(|_ended| Err(self.closed()))?;
-        Ok(HostAnswer { payload, mode: self.mode, reason: Arc::clone(&self.reason) })
+        let (payload, metadata) =
+            (&mut waiting.answer).await.unwrap_or_else(|_ended| Err(self.closed()))?;
+        Ok(HostAnswer { payload, metadata, mode: self.mode, reason: Arc::clone(&self.reason) })
     }
 
     fn register(&self, id: CallId) -> Result<WaitingCall<'_>, CallError> {
@@ -218,7 +219,8 @@ impl Connection {
     fn hand_out(&self, answer: ReceivedAnswer) {
         let waiting = self.calls().waiting.remove(&answer.id);
         if let Some(waiting) = waiting {
-            let _given_up = waiting.send(answer.result);
+            let ReceivedAnswer { result, metadata, .. } = answer;
+            let _given_up = waiting.send(result.map(|payload| (payload, metadata)));
         }
     }
 }

@@ -18,8 +18,8 @@ use cwasi_abi::PAYLOAD_MAX;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::NodeConfig;
-use crate::coordinator::registry::Registry;
-use crate::dispatcher::selection::callee_of;
+use crate::coordinator::registry::{Registry, RegistryError};
+use crate::dispatcher::selection::{callee_of, scope_of};
 use crate::modes::causes::{Invalid, Unavailable};
 use crate::modes::networked::link::LinkError;
 use crate::modes::{CallError, ModeKind, Payload};
@@ -28,7 +28,7 @@ use crate::shim::broker::{BrokerPeer, Resolver};
 use crate::shim::network::Network;
 use crate::sys::random::bytes16;
 use crate::wire::control::ModeHint;
-use crate::wire::envelope::Request;
+use crate::wire::envelope::{Metadata, Request};
 use crate::wire::ids::{CallId, Identity};
 use crate::wire::remaining;
 
@@ -81,13 +81,21 @@ pub struct HostCall<'a> {
     pub deadline: Instant,
     /// W3C trace context, empty if the call is not traced.
     pub traceparent: &'a str,
+    /// What the function reads by `context_get`: keys that begin with `http.`, see [`cwasi_abi::context_key`].
+    pub metadata: Vec<Metadata>,
 }
 
 impl<'a> HostCall<'a> {
     /// A call that waits [`CALL_TIMEOUT`].
     #[must_use]
     pub fn new(target: &'a str, payload: Payload) -> Self {
-        Self { target, payload, deadline: Instant::now() + CALL_TIMEOUT, traceparent: "" }
+        Self {
+            target,
+            payload,
+            deadline: Instant::now() + CALL_TIMEOUT,
+            traceparent: "",
+            metadata: Vec::new(),
+        }
     }
 }
 
@@ -96,10 +104,23 @@ impl<'a> HostCall<'a> {
 pub struct HostAnswer {
     /// The response.
     pub payload: Payload,
+    /// What the function set by `context_set`.
+    pub metadata: Vec<Metadata>,
     /// The mode that moved it.
     pub mode: ModeKind,
     /// Why this mode.
     pub reason: Arc<str>,
+}
+
+/// A function that a caller can reach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReachableFunction {
+    /// Its name.
+    pub name: String,
+    /// Its namespace: the pod's under Kubernetes, containerd's otherwise.
+    pub namespace: String,
+    /// Its instances on this node.
+    pub instances: usize,
 }
 
 /// Calls functions; clones share connections.
@@ -184,8 +205,33 @@ impl HostCaller {
         check(call.target)?;
         let peer = &self.inner.peer;
         let callee = callee_of(&peer.identity, call.target);
-        let HostCall { target, payload, deadline, traceparent } = call;
-        network.emit(&peer.calling(callee), target, traceparent, payload, deadline).await
+        let HostCall { target, payload, deadline, traceparent, metadata } = call;
+        let described = (traceparent, metadata);
+        network.emit(&peer.calling(callee), target, described, payload, deadline).await
+    }
+
+    /// The functions of the caller's namespace on this node that it can reach, by name.
+    ///
+    /// # Errors
+    /// When the registry cannot be read.
+    pub fn functions(&self) -> Result<Vec<ReachableFunction>, RegistryError> {
+        let Inner { resolver, peer, .. } = &*self.inner;
+        let mut functions: Vec<ReachableFunction> = Vec::new();
+        let mut records = resolver.registry().scope(&peer.identity)?;
+        records.retain(|record| peer.reaches(record.http));
+        records.sort_by(|a, b| a.identity.function.cmp(&b.identity.function));
+        for record in records {
+            let identity = record.identity;
+            match functions.last_mut() {
+                Some(last) if last.name == identity.function => last.instances += 1,
+                _ => functions.push(ReachableFunction {
+                    namespace: scope_of(&identity).to_owned(),
+                    name: identity.function,
+                    instances: 1,
+                }),
+            }
+        }
+        Ok(functions)
     }
 
     async fn attempt(&self, call: &HostCall<'_>) -> Result<HostAnswer, CallError> {
@@ -202,6 +248,7 @@ impl HostCaller {
                 target: call.target.to_owned(),
                 remaining_us: remaining::encode(Some(left)),
                 traceparent: call.traceparent.to_owned(),
+                metadata: call.metadata.clone(),
                 attempt,
                 ..Request::default()
             };

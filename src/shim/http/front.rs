@@ -3,19 +3,23 @@
 use std::sync::Arc;
 
 use hyper::body::{Body, Bytes};
-use hyper::{HeaderMap, Request, Response, StatusCode};
-use tokio::sync::Semaphore;
+use hyper::http::request::Parts;
+use hyper::{Request, Response, StatusCode};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-use super::request_body::{BodyError, BodyLimits, BodyMemory, receive};
+use super::request_body::{BodyError, BodyLimits, BodyMemory, ReceivedBody, receive};
 use super::response_body::ResponseBody;
 use super::status::{failed, sentence};
-use super::{HEADERS_MAX, HttpLimits};
+use super::{HttpLimits, metadata};
 use crate::modes::CallError;
 use crate::shim::caller::{HostAnswer, HostCall, HostCaller};
+use crate::shim::network::EVENT_MAX;
 
 /// Header with the trace context.
 const TRACEPARENT: &str = "traceparent";
+/// Header of OpenFaaS by which a client asks for the result of a one-way message.
+const CALLBACK_URL: &str = "x-callback-url";
 
 /// Calls functions for HTTP requests; clones share the bounds.
 #[derive(Clone, Debug)]
@@ -41,15 +45,49 @@ impl FunctionFront {
         self.limits.requests.saturating_sub(self.requests.available_permits())
     }
 
-    /// Calls `target` with the body of a request, and answers with the response. When the future is dropped, because
+    /// Calls `target` with the body of a request, and answers with the response. The function reads `path` as the
+    /// request's. When the future is dropped, because
     /// the client is gone, the call is given up.
-    pub async fn call<B>(&self, target: &str, request: Request<B>) -> Response<ResponseBody>
+    pub async fn call<B>(
+        &self,
+        target: &str,
+        path: &str,
+        request: Request<B>,
+    ) -> Response<ResponseBody>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::fmt::Display,
     {
-        match self.try_call(target, request).await {
-            Ok(answer) => Response::new(ResponseBody::from(answer.payload)),
+        match self.try_call(target, path, request).await {
+            Ok(answer) => {
+                let mut response = Response::new(ResponseBody::from(answer.payload));
+                metadata::apply(&answer.metadata, &mut response);
+                response
+            }
+            Err(response) => response,
+        }
+    }
+
+    /// Stores a one-way message for `target` and answers 202. The function must run somewhere, so that it is known to
+    /// be reachable by HTTP.
+    pub async fn emit<B>(
+        &self,
+        target: &str,
+        path: &str,
+        request: Request<B>,
+    ) -> Response<ResponseBody>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::fmt::Display,
+    {
+        if request.headers().contains_key(CALLBACK_URL) {
+            let text = "this gateway calls no X-Callback-Url: have the function send its result";
+            return sentence(StatusCode::NOT_IMPLEMENTED, text);
+        }
+        match self.try_emit(target, path, request).await {
+            Ok(()) => {
+                sentence(StatusCode::ACCEPTED, "stored; the function will get it at least once")
+            }
             Err(response) => response,
         }
     }
@@ -57,45 +95,77 @@ impl FunctionFront {
     async fn try_call<B>(
         &self,
         target: &str,
+        path: &str,
         request: Request<B>,
     ) -> Result<HostAnswer, Response<ResponseBody>>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::fmt::Display,
     {
-        let Ok(_permit) = self.requests.try_acquire() else {
-            let text =
-                format!("{} requests are being served, the most at a time", self.limits.requests);
-            return Err(sentence(StatusCode::TOO_MANY_REQUESTS, &text));
-        };
+        let _permit = self.admit()?;
         let (head, body) = request.into_parts();
-        check_headers(&head.headers)?;
-        let deadline = Instant::now() + self.limits.request_timeout;
-        let bytes =
-            self.caller.max_payload(target, deadline).await.map_err(|error| failed(&error))?;
-        let limits = BodyLimits { bytes, stall: self.limits.stall_timeout, deadline };
-        let body = receive(body, limits, &self.memory).await.map_err(|error| refused(&error))?;
-        let traceparent = head.headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
-        let traceparent = traceparent.unwrap_or_default();
-        let call = HostCall { target, payload: body.payload, deadline, traceparent };
+        let (call, _memory) = self.receive(target, path, &head, body, u64::MAX).await?;
         let ended = self.caller.call(call).await;
-        drop(body.memory);
         ended.map_err(|error| match error {
             // The request was within the limit, so it is the response that is not.
             CallError::TooLarge(_) => sentence(StatusCode::BAD_GATEWAY, &error.to_string()),
             error => failed(&error),
         })
     }
+
+    async fn try_emit<B>(
+        &self,
+        target: &str,
+        path: &str,
+        request: Request<B>,
+    ) -> Result<(), Response<ResponseBody>>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::fmt::Display,
+    {
+        let _permit = self.admit()?;
+        let (head, body) = request.into_parts();
+        let (call, _memory) = self.receive(target, path, &head, body, EVENT_MAX).await?;
+        self.caller.emit(call).await.map_err(|error| failed(&error))
+    }
+
+    fn admit(&self) -> Result<SemaphorePermit<'_>, Response<ResponseBody>> {
+        self.requests.try_acquire().map_err(|_full| {
+            let most = self.limits.requests;
+            let text = format!("{most} requests are being served, the most at a time");
+            sentence(StatusCode::TOO_MANY_REQUESTS, &text)
+        })
+    }
+
+    /// Receives a request whose body is within the function's limit and `most` bytes.
+    async fn receive<'a, B>(
+        &self,
+        target: &'a str,
+        path: &str,
+        head: &'a Parts,
+        body: B,
+        most: u64,
+    ) -> Result<ReceivedRequest<'a>, Response<ResponseBody>>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::fmt::Display,
+    {
+        let deadline = Instant::now() + self.limits.request_timeout;
+        let metadata = metadata::of_request(head, path)?;
+        let bytes =
+            self.caller.max_payload(target, deadline).await.map_err(|error| failed(&error))?;
+        let limits =
+            BodyLimits { bytes: bytes.min(most), stall: self.limits.stall_timeout, deadline };
+        let ReceivedBody { payload, memory } =
+            receive(body, limits, &self.memory).await.map_err(|error| refused(&error))?;
+        let traceparent = head.headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
+        let traceparent = traceparent.unwrap_or_default();
+        Ok((HostCall { target, payload, deadline, traceparent, metadata }, memory))
+    }
 }
 
-fn check_headers(headers: &HeaderMap) -> Result<(), Response<ResponseBody>> {
-    let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
-    if bytes <= HEADERS_MAX {
-        return Ok(());
-    }
-    let text = format!("the headers have {bytes} bytes, {HEADERS_MAX} are the most");
-    Err(sentence(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, &text))
-}
+/// A request that has arrived: the call, and the memory of its body, given back when it is dropped.
+type ReceivedRequest<'a> = (HostCall<'a>, Option<OwnedSemaphorePermit>);
 
 /// The response to a body that was not received.
 fn refused(error: &BodyError) -> Response<ResponseBody> {

@@ -5,12 +5,13 @@
 //! ([`HttpLimits`]). A request ends with one response; beyond a bound that is 4xx or 503, and nothing is queued here.
 //!
 //! - [`front`]: one request to one function. [`status`]: errors of calls as statuses.
-//! - `request_body`: a body becomes a payload; [`response_body`]: a response is streamed.
+//! - `metadata`: heads. `request_body`: a body becomes a payload; [`response_body`]: a response is streamed.
 //! - [`server`]: connections. `stall`: clients that stop reading.
 
 use std::time::Duration;
 
 pub mod front;
+mod metadata;
 mod request_body;
 pub mod response_body;
 pub mod server;
@@ -47,5 +48,5 @@ impl Default for HttpLimits {
     }
 }
 
-/// Longest headers in bytes, names and values together; more get 431. They travel to the function in one frame.
-pub const HEADERS_MAX: usize = 6 << 10;
+/// Longest path, query and headers in bytes, as they travel to the function in one envelope; more get 414 or 431.
+pub const HEAD_MAX: usize = 7 << 10;

@@ -76,7 +76,7 @@ pub(super) struct BodyLimits {
 #[derive(Debug)]
 pub(super) struct ReceivedBody {
     pub payload: Payload,
-    /// Given back when this is dropped.
+    /// Given back when it is dropped.
     pub memory: Option<OwnedSemaphorePermit>,
 }
 
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bodies_of_every_length_arrive_in_memory_of_their_kind() {
+    async fn bodies_of_every_length_arrive_inmemory_of_their_kind() {
         let memory = BodyMemory::new(64 << 20);
         for length in [0, 1, INLINE_MAX, INLINE_MAX + 1, 3 << 20, (5 << 20) + 7] {
             let sent = bytes(length);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bodies_share_bounded_memory() {
+    async fn bodies_share_boundedmemory() {
         let memory = BodyMemory::new(3 << 20);
         let sent = bytes(2 << 20);
         let first = receive(Full::from(sent.clone()), limits(8 << 20), &memory).await.unwrap();

@@ -43,6 +43,15 @@ pub fn failed(error: &CallError) -> Response<ResponseBody> {
     response
 }
 
+/// True if a response says that there is no such function, or no such name.
+#[must_use]
+pub fn names_no_function(response: &Response<ResponseBody>) -> bool {
+    let errno = response.headers().get(ERRNO_HEADER).map(HeaderValue::as_bytes);
+    [Errno::NoSuchFunction, Errno::InvalidArgument]
+        .iter()
+        .any(|none| errno == Some(none.name().as_bytes()))
+}
+
 /// A response whose body is one sentence.
 #[must_use]
 pub fn sentence(status: StatusCode, text: &str) -> Response<ResponseBody> {

@@ -13,10 +13,10 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::BridgeCaller;
+use super::{Answered, BridgeCaller};
+use crate::modes::CallError;
 use crate::modes::local::send_queue::{ReplyTarget, SendLimits, SendQueue, wire};
 use crate::modes::local::{found_no_room, respond_with};
-use crate::modes::{CallError, Payload};
 use crate::sys::clock::{Deadline, monotonic_ns};
 use crate::sys::seqpacket;
 use crate::wire::envelope::CallStatus;
@@ -92,15 +92,15 @@ impl Answers {
         &self,
         to: &Arc<WorkerConnection>,
         id: CallId,
-        ended: Result<Payload, CallError>,
+        ended: Result<Answered, CallError>,
         deadline: Instant,
     ) {
         let (outcome, payload) = match ended {
-            Ok(payload) => (CallStatus::ANSWERED, payload),
+            Ok(Answered { payload, metadata }) => (CallStatus::answered_with(metadata), payload),
             Err(error) => wire(&error),
         };
         let sent =
-            respond_with(to.as_fd(), id, outcome, payload.outgoing(), Some(Deadline::PASSED));
+            respond_with(to.as_fd(), id, &outcome, payload.outgoing(), Some(Deadline::PASSED));
         if !found_no_room(&sent) {
             // Sent, or the worker is gone.
             return;
@@ -143,6 +143,7 @@ impl Answers {
 
 #[cfg(test)]
 mod tests {
+    use crate::modes::Payload;
     use std::time::Duration;
 
     use cwasi_abi::Errno;
@@ -189,7 +190,8 @@ mod tests {
     fn send(answers: &Answers, to: &Arc<WorkerConnection>, count: usize) {
         for _ in 0..count {
             let payload = Payload::Inline(vec![7; LEN]);
-            answers.send(to, CallId([1; 16]), Ok(payload), Instant::now() + PATIENCE);
+            let answered = Answered { payload, metadata: Vec::new() };
+            answers.send(to, CallId([1; 16]), Ok(answered), Instant::now() + PATIENCE);
         }
     }
 

@@ -168,6 +168,7 @@ fn order(id: CallId, opened: ReceivedFrame<Request>, caller: &BridgeCaller) -> O
         attempt: envelope.attempt,
         run: envelope.run,
         join: envelope.join.into_option(),
+        metadata: envelope.metadata,
         payload: match payload {
             // A worker may send few bytes as a segment; over the network they travel in the message.
             Payload::Segment(segment)

@@ -9,14 +9,14 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::Network;
 use super::bridge::BridgeCaller;
-use super::order::Order;
+use super::order::{Answered, Order};
 use super::routes::FunctionLocations;
 use super::sending::TryPayload;
 use super::tries::{Retry, Try, TryOutcome};
 use crate::dispatcher::selection::may_call;
+use crate::modes::CallError;
 use crate::modes::causes::Unreached;
 use crate::modes::networked::{Backoff, NetworkError, RedisSession};
-use crate::modes::{CallError, Payload};
 use crate::wire::network::Location;
 
 /// Most tries of one call, pauses included.
@@ -29,7 +29,7 @@ pub(super) const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// Result of one try.
 enum Step {
-    Ended(Result<Payload, CallError>),
+    Ended(Result<Answered, CallError>),
     /// Try another instance.
     Next(CallError),
     /// Try the same instance later.
@@ -73,7 +73,7 @@ impl Network {
     ///
     /// # Errors
     /// One [`CallError`]; [`CallError::Unreachable`] only if no instance has run or will run the call.
-    pub async fn call(&self, caller: &BridgeCaller, order: &Order) -> Result<Payload, CallError> {
+    pub async fn call(&self, caller: &BridgeCaller, order: &Order) -> Result<Answered, CallError> {
         let mut search = InstanceSearch {
             tried: Vec::new(),
             backoff: Backoff::new(PAUSE_MIN, PAUSE_MAX),

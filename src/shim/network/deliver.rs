@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::instance::Connection;
+use super::order::Answered;
 use super::{Inner, Network};
 use crate::coordinator::registry::Record;
 use crate::dispatcher::selection::{may_call, refusal};
@@ -20,7 +21,7 @@ use crate::modes::networked::claims::ClaimError;
 use crate::modes::networked::session::Decision;
 use crate::modes::networked::{Backoff, NetworkError, RedisSession};
 use crate::modes::{CallError, Overload, Payload};
-use crate::wire::envelope::{CallStatus, Detail, Request};
+use crate::wire::envelope::{CallStatus, Detail, Metadata, Request};
 use crate::wire::ids::CallId;
 use crate::wire::network::{
     self, Answer, AnswerKind, Call, Claim, TryId, check_version, encode, parse,
@@ -146,7 +147,7 @@ impl Delivery {
         connection: &Connection,
         payload: network::Payload,
         cancelled: &Cancellable,
-    ) -> Result<Payload, Failure> {
+    ) -> Result<Answered, Failure> {
         let target = self.call.target.clone();
         let payload = match payload.claim.into_option() {
             None => Payload::Inline(payload.inline),
@@ -161,6 +162,7 @@ impl Delivery {
             attempt: self.call.attempt,
             run: self.call.run.clone(),
             join: self.call.join.clone(),
+            metadata: self.call.metadata.clone(),
             ..Request::default()
         };
         Ok(connection.run(&self.record, &request, payload).await?)
@@ -191,16 +193,17 @@ impl Delivery {
     }
 
     /// Publishes the end until Redis takes it or the caller no longer waits.
-    async fn end(&self, ended: Result<Payload, Failure>, cancelled: &Cancellable) {
+    async fn end(&self, ended: Result<Answered, Failure>, cancelled: &Cancellable) {
         let mut backoff = Backoff::new(PAUSE_MIN, PAUSE_MAX);
         while Instant::now() < self.deadline {
             let Ok(session) = self.inner.link.session(self.deadline).await else { return };
             let told = match &ended {
                 Err(failure) => self.failed(&session, failure).await,
-                Ok(Payload::Inline(bytes)) => {
-                    self.ended(&session, network::Payload::of_bytes(bytes.clone())).await
+                Ok(Answered { payload: Payload::Inline(bytes), metadata }) => {
+                    let payload = network::Payload::of_bytes(bytes.clone());
+                    self.ended(&session, payload, metadata).await
                 }
-                Ok(payload) => self.ended_with(&session, payload, cancelled).await,
+                Ok(answered) => self.ended_with(&session, answered, cancelled).await,
             };
             if told != AnswerDelivery::RedisAway {
                 return;
@@ -213,8 +216,14 @@ impl Delivery {
         }
     }
 
-    async fn ended(&self, session: &RedisSession, payload: network::Payload) -> AnswerDelivery {
-        self.publish(session, AnswerKind::ANSWER_ENDED, CallStatus::ANSWERED, payload).await
+    async fn ended(
+        &self,
+        session: &RedisSession,
+        payload: network::Payload,
+        metadata: &[Metadata],
+    ) -> AnswerDelivery {
+        let status = CallStatus::answered_with(metadata.to_vec());
+        self.publish(session, AnswerKind::ANSWER_ENDED, status, payload).await
     }
 
     async fn failed(&self, session: &RedisSession, failure: &Failure) -> AnswerDelivery {
@@ -229,9 +238,10 @@ impl Delivery {
     async fn ended_with(
         &self,
         session: &RedisSession,
-        payload: &Payload,
+        answered: &Answered,
         cancelled: &Cancellable,
     ) -> AnswerDelivery {
+        let Answered { payload, metadata } = answered;
         let kept = self.deadline.saturating_duration_since(Instant::now());
         let mut chunks = match self.inner.claims.begin(session, payload.len(), kept).await {
             Ok(chunks) => chunks,
@@ -241,7 +251,7 @@ impl Delivery {
             }
         };
         let claim = network::Payload::of_claim(chunks.claim().clone());
-        let told = self.ended(session, claim).await;
+        let told = self.ended(session, claim, metadata).await;
         if told != AnswerDelivery::Delivered {
             return told;
         }
@@ -267,7 +277,7 @@ impl Delivery {
     /// Tells the caller's shim that the announced response does not come, so that it takes the next one.
     async fn withdraw(&self, session: &RedisSession) -> AnswerDelivery {
         let kind = AnswerKind::ANSWER_WITHDRAWN;
-        let outcome = CallStatus { errno: Errno::Broken.code(), detail: Detail::DETAIL_NONE };
+        let outcome = CallStatus::of(Errno::Broken.code(), Detail::DETAIL_NONE);
         match self.publish(session, kind, outcome, network::Payload::default()).await {
             AnswerDelivery::NoReceiver => AnswerDelivery::NoReceiver,
             AnswerDelivery::Delivered | AnswerDelivery::RedisAway => AnswerDelivery::RedisAway,

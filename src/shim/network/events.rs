@@ -12,7 +12,7 @@ use tokio::time::{Instant, interval, sleep, sleep_until, timeout, timeout_at};
 
 use super::calls::{PATIENCE, PAUSE_MAX, PAUSE_MIN};
 use super::instance::Connection;
-use super::{BridgeCaller, Inner, Network};
+use super::{Answered, BridgeCaller, Inner, Network};
 use crate::coordinator::registry::Record;
 use crate::dispatcher::selection::{may_call, refusal};
 use crate::modes::causes::{Break, Invalid, Unreached};
@@ -21,7 +21,7 @@ use crate::modes::networked::streams::{self, StreamEntry};
 use crate::modes::networked::{Backoff, NetworkError, RedisSession};
 use crate::modes::{CallError, Overload, Payload, TooLarge};
 use crate::sys::random::bytes16;
-use crate::wire::envelope::Request;
+use crate::wire::envelope::{Metadata, Request};
 use crate::wire::network::{self, Event, KEPT_VERSION, decode, encode};
 use crate::wire::remaining;
 
@@ -52,7 +52,7 @@ impl Network {
         &self,
         caller: &BridgeCaller,
         target: &str,
-        traceparent: &str,
+        (traceparent, metadata): (&str, Vec<Metadata>),
         payload: Payload,
         deadline: Instant,
     ) -> Result<(), CallError> {
@@ -85,6 +85,7 @@ impl Network {
             target: target.to_owned(),
             traceparent: traceparent.to_owned(),
             group: caller.group.clone(),
+            metadata,
             ..Event::default()
         };
         let unknown = |cause| CallError::Broken { target: target.to_owned(), cause };
@@ -253,7 +254,7 @@ impl Consumer {
         streams::bury(session, function, entry, &error.to_string()).await
     }
 
-    async fn run(&self, entry: &StreamEntry, attempt: u64) -> Result<Payload, CallError> {
+    async fn run(&self, entry: &StreamEntry, attempt: u64) -> Result<Answered, CallError> {
         let invalid =
             |error: &dyn std::error::Error| Invalid::Malformed { error: error.to_string() };
         let event: Event = decode(&entry.envelope).map_err(|error| invalid(&error))?;
@@ -269,6 +270,7 @@ impl Consumer {
             target: event.target.clone(),
             remaining_us: remaining::encode(Some(HANDLE_MAX)),
             traceparent: event.traceparent.clone(),
+            metadata: event.metadata.clone(),
             attempt: u32::try_from(attempt).unwrap_or(u32::MAX),
             ..Request::default()
         };

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::io::unix::AsyncFd;
 
+use super::order::Answered;
 use crate::coordinator::registry::Record;
 use crate::modes::causes::{Break, Unreached};
 use crate::modes::local::{LocalError, ReceivedFrame, forward_frame, open_frame, send_frame};
@@ -55,7 +56,7 @@ impl Connection {
         record: &Record,
         request: &Request,
         payload: Payload,
-    ) -> Result<Payload, CallError> {
+    ) -> Result<Answered, CallError> {
         let target = request.target.as_str();
         let deadline = Some(Deadline::after(HAND_OVER_MAX));
         forward_frame(self.0.get_ref().as_fd(), request, &payload, &[], deadline).map_err(
@@ -81,7 +82,8 @@ impl Connection {
             },
         })?;
         if answer.envelope.errno == 0 {
-            return Ok(answer.payload);
+            let ReceivedFrame { envelope, payload, .. } = answer;
+            return Ok(Answered { payload, metadata: envelope.metadata });
         }
         let message = answer.payload.into_vec().unwrap_or_default();
         let message = String::from_utf8_lossy(&message).into_owned();

@@ -37,7 +37,7 @@ use tokio::time::Instant;
 use answers::Answers;
 pub use bridge::BridgeCaller;
 pub use events::{ATTEMPTS_MAX, EVENT_MAX};
-pub use order::Order;
+pub use order::{Answered, Order};
 pub use routes::FunctionLocations;
 use routes::Routes;
 

@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 use crate::modes::causes::{Break, Unreached};
 use crate::modes::{CallError, Payload};
-use crate::wire::envelope::Join;
+use crate::wire::envelope::{Join, Metadata};
 use crate::wire::ids::{CallId, Identity};
 
 /// One outgoing call.
@@ -26,8 +26,19 @@ pub struct Order {
     pub run: Vec<u8>,
     /// Its group of a fan-in.
     pub join: Option<Join>,
+    /// Of an HTTP request.
+    pub metadata: Vec<Metadata>,
     /// The user's bytes.
     pub payload: Payload,
+}
+
+/// The response to a call.
+#[derive(Debug)]
+pub struct Answered {
+    /// The user's bytes.
+    pub payload: Payload,
+    /// What the callee set beside them.
+    pub metadata: Vec<Metadata>,
 }
 
 impl Order {

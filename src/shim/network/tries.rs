@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::bridge::BridgeCaller;
-use super::order::Order;
+use super::order::{Answered, Order};
 use super::{ANSWERS_MAX, Inner};
 use crate::modes::causes::{Break, Unreached};
 use crate::modes::networked::session::Decision;
@@ -66,7 +66,7 @@ impl Retry {
 
 /// How a try ended.
 pub(super) enum TryOutcome {
-    Answered(Result<Payload, CallError>),
+    Answered(Result<Answered, CallError>),
     /// It certainly did not run.
     NotAccepted(Retry, CallError),
 }
@@ -256,7 +256,10 @@ impl<'a> Try<'a> {
         if answer.errno == 0 && !refused {
             let response = self.response(payload).await?;
             self.forget();
-            return Some(TryOutcome::Answered(response));
+            let metadata = outcome.metadata;
+            return Some(TryOutcome::Answered(
+                response.map(|payload| Answered { payload, metadata }),
+            ));
         }
         self.forget();
         self.settled = true;
@@ -349,6 +352,7 @@ impl<'a> Try<'a> {
             attempt: order.attempt,
             run: order.run.clone(),
             join: order.join.clone().into(),
+            metadata: order.metadata.clone(),
             payload: Some(payload).into(),
             ..Call::default()
         }

@@ -283,10 +283,7 @@ impl Tasks {
         .await?;
         let output = container.kept().take_output();
         drain(output).await;
-        let logger = container.kept().close();
-        if let Some(logger) = logger {
-            logger.end().await;
-        }
+        container.kept().close();
         container.execs.close();
         self.forget(&container.id);
         let mut event = TaskDelete::new();

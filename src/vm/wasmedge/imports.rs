@@ -14,7 +14,7 @@ use crate::vm::engine::VmError;
 use crate::vm::trampoline;
 
 /// Imports of guests.
-const FUNCTIONS: [HostFunction; 17] = [
+const FUNCTIONS: [HostFunction; 18] = [
     HostFunction::new::<5, RequestDispatcher>(import::REQUEST_DISPATCHER),
     HostFunction::new::<6, DispatchStart>(import::DISPATCH_START),
     HostFunction::new::<4, DispatchWait>(import::DISPATCH_WAIT),
@@ -22,6 +22,7 @@ const FUNCTIONS: [HostFunction; 17] = [
     HostFunction::new::<5, Emit>(import::EMIT),
     HostFunction::new::<3, ResponseRead>(import::RESPONSE_READ),
     HostFunction::new::<5, ContextGet>(import::CONTEXT_GET),
+    HostFunction::new::<4, ContextSet>(import::CONTEXT_SET),
     HostFunction::new::<3, Log>(import::LOG),
     HostFunction::new::<2, TrapMessage>(import::TRAP_MESSAGE),
     HostFunction::new::<2, LinkOffer>(import::LINK_OFFER),
@@ -126,6 +127,10 @@ host_function!(ContextGet, 5, |env, [key, key_len, value, capacity, len_out]| {
     let key = (GuestPtr(key), key_len);
     let value = (GuestPtr(value), capacity);
     host_functions::context_get(env.host, &mut env.memory, key, value, GuestPtr(len_out))
+});
+host_function!(ContextSet, 4, |env, [key, key_len, value, value_len]| {
+    let (key, value) = ((GuestPtr(key), key_len), (GuestPtr(value), value_len));
+    host_functions::context_set(env.host, &env.memory, key, value)
 });
 host_function!(Log, 3, |env, [level, ptr, len]| {
     host_functions::log(env.host, &env.memory, level, GuestPtr(ptr), len)

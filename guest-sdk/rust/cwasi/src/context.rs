@@ -48,7 +48,7 @@ pub fn context() -> Context {
 }
 
 /// A context value; empty for a key that this host does not know.
-fn value(key: &str) -> String {
+pub(crate) fn value(key: &str) -> String {
     let mut buffer = vec![0; VALUE_ROOM];
     let (mut errno, mut len) = imports::context_get(key, &mut buffer);
     if errno == ErrorKind::BufferTooSmall {

@@ -34,6 +34,12 @@ mod host {
             value_capacity: usize,
             value_len_out: *mut u32,
         ) -> i32;
+        pub(super) fn context_set(
+            key: *const u8,
+            key_len: usize,
+            value: *const u8,
+            value_len: usize,
+        ) -> i32;
         pub(super) fn log(level: u32, message: *const u8, message_len: usize) -> i32;
         pub(super) fn trap_message(message: *const u8, message_len: usize) -> i32;
         pub(super) fn link_offer(bytes: *const u8, len: usize) -> i32;
@@ -84,6 +90,10 @@ mod host {
         _: usize,
         _: *mut u32,
     ) -> i32 {
+        NO_HOST
+    }
+
+    pub(super) unsafe fn context_set(_: *const u8, _: usize, _: *const u8, _: usize) -> i32 {
         NO_HOST
     }
 
@@ -210,6 +220,13 @@ pub(crate) fn context_get(key: &str, buffer: &mut [u8]) -> (Errno, usize) {
         host::context_get(key.as_ptr(), key.len(), buffer.as_mut_ptr(), buffer.len(), &raw mut len)
     };
     (errno(code), usize::try_from(len).unwrap_or(usize::MAX))
+}
+
+/// Sets a context value.
+pub(crate) fn context_set(key: &str, value: &str) -> Errno {
+    // SAFETY:
+    // - all pointers and lengths describe live values.
+    errno(unsafe { host::context_set(key.as_ptr(), key.len(), value.as_ptr(), value.len()) })
 }
 
 /// One log line.

@@ -12,6 +12,7 @@ mod dispatch;
 pub mod export;
 mod fan;
 mod handler;
+pub mod http;
 mod imports;
 pub mod link;
 pub mod log;

@@ -33,7 +33,7 @@ impl Late {
         while !found_no_room(&respond_with(
             late.reply_to.as_fd(),
             CallId([0; 16]),
-            CallStatus::ANSWERED,
+            &CallStatus::ANSWERED,
             Payload::Inline(vec![0; 20_000]).outgoing(),
             Some(Deadline::PASSED),
         )) {

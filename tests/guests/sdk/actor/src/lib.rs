@@ -28,9 +28,19 @@ fn act(payload: Vec<u8>) -> Result<Vec<u8>, String> {
             Ok(payload)
         }
         "context" => Ok(context().into_bytes()),
+        "http" => http(&payload).map_err(|errno| errno.to_string()),
         "hog" => Ok(hog().into_bytes()),
         other => Err(format!("actor knows no {other:?}")),
     }
+}
+
+/// Says what request it was; its answer is 201 with a header.
+fn http(payload: &[u8]) -> Result<Vec<u8>, cwasi::ErrorKind> {
+    use cwasi::http::{header, method, path, query, set_header, set_status};
+    set_status(201)?;
+    set_header("X-Length", &payload.len().to_string())?;
+    let seen = [method(), path(), query(), header("X-Test"), header("Authorization")];
+    Ok(seen.join("|").into_bytes())
 }
 
 /// Length and FNV-1a of the bytes, as the caller computes them too.

@@ -1,0 +1,86 @@
+//! `cwasi gateway`: HTTP clients call functions of this node.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use cwasi::config::NodeConfig;
+use cwasi::shim::caller::CALLER_NAME;
+use cwasi::shim::http::HttpLimits;
+
+use crate::arguments::Global;
+use crate::failure::{Exit, Failure};
+use crate::gateway::{self, GatewayConfig};
+
+/// Where a gateway listens, unless the operator says otherwise: this host alone reaches it.
+const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
+
+/// Arguments of the verb.
+#[derive(Debug, Args)]
+pub struct Gateway {
+    /// Address and port to listen on
+    #[arg(long, default_value = LISTEN_DEFAULT, value_name = "ADDRESS:PORT")]
+    listen: SocketAddr,
+    /// The name by which `cwasi.allow` of a function knows the gateway
+    #[arg(long, default_value = CALLER_NAME, value_name = "NAME")]
+    name: String,
+    /// Kubernetes namespace of functions that a path names without one
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "NAME")]
+    pod_namespace: String,
+    /// File with the bearer token that clients send
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// File with the certificate chain, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// File with the certificate's key, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// File with the certificates that sign clients' certificates, PEM; clients without one are refused
+    #[arg(long, value_name = "FILE")]
+    client_ca: Option<PathBuf>,
+    /// Serve clients on other hosts without token and certificate
+    #[arg(long)]
+    allow_anonymous: bool,
+    /// Most requests at a time; more get 429
+    #[arg(long, default_value_t = HttpLimits::default().requests, value_name = "N")]
+    max_requests: usize,
+    /// Longest request in seconds
+    #[arg(long, default_value_t = HttpLimits::default().request_timeout.as_secs(), value_name = "SECONDS")]
+    timeout: u64,
+    /// The node's configuration file [default: $CWASI_CONFIG, /etc/cwasi/config.toml]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl Gateway {
+    /// Serves until SIGTERM or SIGINT.
+    pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
+        let node = NodeConfig::load(None, self.config.as_deref())
+            .map_err(|error| Failure::new(Exit::Data, error))?;
+        let config = GatewayConfig {
+            listen: self.listen,
+            name: self.name,
+            namespace: global.namespace.clone(),
+            pod_namespace: self.pod_namespace,
+            token_file: self.token_file,
+            certificate: self.tls_cert.zip(self.tls_key),
+            client_ca: self.client_ca,
+            allow_anonymous: self.allow_anonymous,
+            limits: HttpLimits {
+                requests: self.max_requests.max(1),
+                request_timeout: Duration::from_secs(self.timeout.max(1)),
+                ..HttpLimits::default()
+            },
+            node,
+        };
+        // The command's own runtime has one thread.
+        let serving = tokio::task::spawn_blocking(|| {
+            tokio::runtime::Runtime::new()?.block_on(gateway::run(config))
+        });
+        serving.await??;
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,72 @@
+//! Who may use the gateway: clients that know its bearer token. Client certificates are checked by TLS.
+
+use std::fs;
+use std::path::Path;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::failure::{Exit, Failure};
+
+/// Shortest token in bytes.
+const TOKEN_MIN: usize = 16;
+
+/// The token's digest. Digests are compared, so that the time of a comparison says nothing about the token.
+#[derive(Clone)]
+pub(super) struct Access(Option<[u8; 32]>);
+
+impl Access {
+    /// Reads the token; without a file every client has access.
+    pub(super) fn new(token_file: Option<&Path>) -> Result<Self, Failure> {
+        let Some(path) = token_file else { return Ok(Self(None)) };
+        let text = fs::read_to_string(path).map_err(|error| {
+            Failure::text(Exit::Missing, format!("token file {}: {error}", path.display()))
+        })?;
+        let token = text.trim();
+        if token.len() < TOKEN_MIN {
+            let text =
+                format!("token file {}: a token has {TOKEN_MIN} bytes or more", path.display());
+            return Err(Failure::text(Exit::Data, text));
+        }
+        Ok(Self(Some(Sha256::digest(token).into())))
+    }
+
+    /// True if clients need a token.
+    pub(super) const fn is_restricted(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// True if a request with this header `Authorization` may be served.
+    pub(super) fn admits(&self, authorization: Option<&[u8]>) -> bool {
+        let Some(expected) = self.0 else { return true };
+        let Some((scheme, token)) = authorization.and_then(|value| value.split_at_checked(7))
+        else {
+            return false;
+        };
+        scheme.eq_ignore_ascii_case(b"bearer ")
+            && <[u8; 32]>::from(Sha256::digest(token.trim_ascii())) == expected
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tokens_bearer_has_access_and_no_one_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("token");
+        fs::write(&file, "0123456789abcdef\n").unwrap();
+        let access = Access::new(Some(&file)).unwrap();
+        assert!(access.is_restricted());
+        assert!(access.admits(Some(b"Bearer 0123456789abcdef")));
+        assert!(access.admits(Some(b"bearer 0123456789abcdef")));
+        for wrong in ["Bearer 0123456789abcdeg", "Bearer ", "Basic 0123456789abcdef", "", "Bearer"]
+        {
+            assert!(!access.admits(Some(wrong.as_bytes())), "{wrong}");
+        }
+        assert!(!access.admits(None));
+        assert!(Access::new(None).unwrap().admits(None));
+        fs::write(&file, "short").unwrap();
+        assert_eq!(Access::new(Some(&file)).err().unwrap().exit(), Exit::Data);
+    }
+}

@@ -1,0 +1,162 @@
+//! `context_set(key_ptr, key_len, value_ptr, value_len) -> errno`. Runs in a worker.
+
+use cwasi_abi::{Errno, METADATA_ENTRIES_MAX, METADATA_MAX, context_key};
+
+use crate::{GuestMemory, GuestPtr, Host};
+
+/// Statuses that a function may set: final ones.
+const STATUSES: std::ops::RangeInclusive<u16> = 200..=599;
+/// Headers that belong to the connection or the framing, not to the response.
+const RESERVED_HEADERS: [&str; 9] = [
+    "connection",
+    "content-length",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "cwasi-errno",
+];
+
+/// Sets the status or a header of the response of an HTTP request. The last value of a key counts; an empty one removes
+/// it. Callers that do not come by HTTP ignore it.
+///
+/// # Errors
+/// [`Errno::BadPointer`]; [`Errno::InvalidArgument`] for another key, or a value that HTTP does not allow;
+/// [`Errno::PayloadTooLarge`] beyond [`METADATA_MAX`] bytes or [`METADATA_ENTRIES_MAX`] keys.
+pub fn context_set(
+    host: &mut Host,
+    memory: &impl GuestMemory,
+    key: (GuestPtr, u32),
+    value: (GuestPtr, u32),
+) -> Result<(), Errno> {
+    let text =
+        |(ptr, len)| str::from_utf8(memory.slice(ptr, len)?).map_err(|_| Errno::InvalidArgument);
+    let (key, value) = (text(key)?, text(value)?);
+    if !is_valid(key, value) {
+        return Err(Errno::InvalidArgument);
+    }
+    let others: usize = host
+        .metadata
+        .iter()
+        .filter(|(known, _)| known != key)
+        .map(|(key, value)| key.len() + value.len())
+        .sum();
+    let position = host.metadata.iter().position(|(known, _)| known == key);
+    if value.is_empty() {
+        if let Some(position) = position {
+            host.metadata.remove(position);
+        }
+        return Ok(());
+    }
+    let is_full = position.is_none() && host.metadata.len() >= METADATA_ENTRIES_MAX;
+    if is_full || others + key.len() + value.len() > METADATA_MAX {
+        return Err(Errno::PayloadTooLarge);
+    }
+    match position {
+        Some(position) => value.clone_into(&mut host.metadata[position].1),
+        None => host.metadata.push((key.to_owned(), value.to_owned())),
+    }
+    Ok(())
+}
+
+fn is_valid(key: &str, value: &str) -> bool {
+    if key == context_key::HTTP_STATUS {
+        let digits = value.len() == 3 && value.bytes().all(|byte| byte.is_ascii_digit());
+        let status = value.parse().ok().filter(|status| STATUSES.contains(status));
+        return value.is_empty() || (digits && status.is_some());
+    }
+    key.strip_prefix(context_key::HTTP_HEADER).is_some_and(|name| {
+        let is_token = |byte: u8| {
+            byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(&byte)
+        };
+        !name.is_empty()
+            && name.bytes().all(is_token)
+            && !RESERVED_HEADERS.contains(&name)
+            && value.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Context;
+    use crate::fake::{FakeMemory, host};
+
+    fn set(host: &mut Host, key: &str, value: &str) -> Result<(), Errno> {
+        let mut memory = FakeMemory::of(16 << 10);
+        memory.write(GuestPtr(0), key.as_bytes()).unwrap();
+        memory.write(GuestPtr(4096), value.as_bytes()).unwrap();
+        let length = |text: &str| u32::try_from(text.len()).unwrap();
+        let (key, value) = ((GuestPtr(0), length(key)), (GuestPtr(4096), length(value)));
+        context_set(host, &memory, key, value)
+    }
+
+    fn pair(key: &str, value: &str) -> (String, String) {
+        (key.to_owned(), value.to_owned())
+    }
+
+    #[test]
+    fn the_last_value_of_a_key_counts_and_the_next_invocation_has_none() {
+        let mut host = host();
+        for (key, value) in [
+            ("http.status", "404"),
+            ("http.header.content-type", "text/html"),
+            ("http.header.x", "gone"),
+            ("http.status", "201"),
+            ("http.header.x", ""),
+        ] {
+            assert_eq!(set(&mut host, key, value), Ok(()), "{key}");
+        }
+        let expected = [pair("http.status", "201"), pair("http.header.content-type", "text/html")];
+        assert_eq!(host.take_metadata(), expected);
+        assert_eq!(set(&mut host, "http.status", "500"), Ok(()));
+        host.begin(Context::default());
+        assert!(host.take_metadata().is_empty());
+    }
+
+    #[test]
+    fn what_would_break_the_response_is_refused() {
+        let mut host = host();
+        for (key, value) in [
+            ("function", "x"),
+            ("http.method", "GET"),
+            ("http.status", "100"),
+            ("http.status", "600"),
+            ("http.status", "+20"),
+            ("http.header.", "x"),
+            ("http.header.X", "x"),
+            ("http.header.a b", "x"),
+            ("http.header.a", "x\r\nb: c"),
+            ("http.header.content-length", "3"),
+            ("http.header.transfer-encoding", "chunked"),
+        ] {
+            assert_eq!(set(&mut host, key, value), Err(Errno::InvalidArgument), "{key}: {value}");
+        }
+        assert!(host.take_metadata().is_empty());
+    }
+
+    #[test]
+    fn bytes_and_keys_are_bounded() {
+        let mut host = host();
+        let long = "x".repeat(METADATA_MAX);
+        assert_eq!(set(&mut host, "http.header.a", &long), Err(Errno::PayloadTooLarge));
+        for number in 0..METADATA_ENTRIES_MAX {
+            assert_eq!(set(&mut host, &format!("http.header.{number}"), "x"), Ok(()));
+        }
+        assert_eq!(set(&mut host, "http.header.more", "x"), Err(Errno::PayloadTooLarge));
+        assert_eq!(set(&mut host, "http.header.0", "y"), Ok(()));
+    }
+
+    proptest! {
+        #[test]
+        fn any_arguments_give_an_errno(a: u32, b: u32, c: u32, d: u32, small: bool) {
+            let [a, b, c, d] = [a, b, c, d].map(|n| if small { n % 80 } else { n });
+            let memory = FakeMemory::of(64);
+            let _outcome = context_set(&mut host(), &memory, (GuestPtr(a), b), (GuestPtr(c), d));
+        }
+    }
+}

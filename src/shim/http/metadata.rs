@@ -1,0 +1,132 @@
+//! The head of a request as the function reads it by `context_get`, and what it set by `context_set` as the head of the
+//! response. Pure.
+
+use cwasi_abi::context_key;
+use hyper::header::{COOKIE, HeaderMap, HeaderName, HeaderValue};
+use hyper::http::request;
+use hyper::{Response, StatusCode};
+
+use super::HEAD_MAX;
+use super::response_body::ResponseBody;
+use super::status::sentence;
+use crate::wire::envelope::Metadata;
+
+/// Bytes that a key and its value need besides themselves in an envelope, at most.
+const PAIR_OVERHEAD: usize = 8;
+
+/// What a function reads of a request's head. `path` is what follows its name.
+///
+/// # Errors
+/// The response when the head is too long.
+pub(super) fn of_request(
+    head: &request::Parts,
+    path: &str,
+) -> Result<Vec<Metadata>, Response<ResponseBody>> {
+    let mut metadata = vec![
+        Metadata::of(context_key::HTTP_METHOD, head.method.as_str()),
+        Metadata::of(context_key::HTTP_PATH, path),
+        Metadata::of(context_key::HTTP_QUERY, head.uri.query().unwrap_or_default()),
+    ];
+    let target = length(&metadata);
+    for name in head.headers.keys() {
+        let key = format!("{}{name}", context_key::HTTP_HEADER);
+        metadata.push(Metadata::of(key, joined(&head.headers, name)));
+    }
+    let bytes = length(&metadata);
+    if bytes <= HEAD_MAX {
+        return Ok(metadata);
+    }
+    let (status, what) = if target > HEAD_MAX {
+        (StatusCode::URI_TOO_LONG, "path and query")
+    } else {
+        (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "path, query and headers")
+    };
+    let text =
+        format!("{what} need {bytes} bytes on their way to the function, {HEAD_MAX} is the most");
+    Err(sentence(status, &text))
+}
+
+fn length(metadata: &[Metadata]) -> usize {
+    metadata.iter().map(|pair| pair.key.len() + pair.value.len() + PAIR_OVERHEAD).sum()
+}
+
+/// All values of a header, as one.
+fn joined(headers: &HeaderMap, name: &HeaderName) -> String {
+    let separator = if name == COOKIE { "; " } else { ", " };
+    let values = headers.get_all(name).iter();
+    let values: Vec<_> = values.map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
+    values.join(separator)
+}
+
+/// Gives a response the status and headers that its function set. A callee of another version may have set something
+/// else, which is left out.
+pub(super) fn apply(metadata: &[Metadata], response: &mut Response<ResponseBody>) {
+    for Metadata { key, value, .. } in metadata {
+        if key == context_key::HTTP_STATUS {
+            if let Ok(status) = StatusCode::from_bytes(value.as_bytes()) {
+                *response.status_mut() = status;
+            }
+        } else if let Some(name) = key.strip_prefix(context_key::HTTP_HEADER)
+            && let Ok(name) = HeaderName::try_from(name)
+            && let Ok(value) = HeaderValue::try_from(value)
+        {
+            response.headers_mut().insert(name, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::Full;
+    use hyper::Request;
+
+    use super::*;
+
+    fn head(request: request::Builder) -> request::Parts {
+        request.body(()).unwrap().into_parts().0
+    }
+
+    fn value(metadata: &[Metadata], key: &str) -> Option<String> {
+        metadata.iter().find(|pair| pair.key == key).map(|pair| pair.value.clone())
+    }
+
+    #[test]
+    fn the_head_of_a_request_is_its_context() {
+        let request = Request::put("/function/f/a/b?x=1&y").header("Accept", "a");
+        let request = request.header("accept", "b").header("cookie", "c=1").header("cookie", "d=2");
+        let metadata = of_request(&head(request), "/a/b").unwrap();
+        for (key, expected) in [
+            ("http.method", "PUT"),
+            ("http.path", "/a/b"),
+            ("http.query", "x=1&y"),
+            ("http.header.accept", "a, b"),
+            ("http.header.cookie", "c=1; d=2"),
+        ] {
+            assert_eq!(value(&metadata, key).as_deref(), Some(expected), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_head_that_fits_into_no_envelope_is_refused() {
+        let long = "x".repeat(HEAD_MAX);
+        let status = |request| of_request(&head(request), "/").unwrap_err().status();
+        let headers = status(Request::get("/").header("a", &long));
+        assert_eq!(headers, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+        assert_eq!(status(Request::get(format!("/?{long}"))), StatusCode::URI_TOO_LONG);
+    }
+
+    #[test]
+    fn the_response_gets_what_the_function_set() {
+        let mut response = Response::new(ResponseBody::Whole(Full::from("x")));
+        let set = [
+            ("http.status", "201"),
+            ("http.header.content-type", "text/html"),
+            ("http.header.a b", "x"),
+            ("later", "x"),
+        ];
+        apply(&set.map(|(key, value)| Metadata::of(key, value)), &mut response);
+        assert_eq!(response.status(), StatusCode::CREATED);
+        assert_eq!(response.headers().len(), 1);
+        assert_eq!(response.headers()["content-type"], "text/html");
+    }
+}
