@@ -12,7 +12,7 @@ BUILT = $(or $(CARGO_TARGET_DIR),target)
 PROGRAMS = containerd-shim-cwasi-v1 cwasi-shim cwasi-sandbox cwasi
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
-.PHONY: help setup build guests demo demo-two-nodes test test-vm soak fuzz bench bench-quick lint deny advisories arm64 miri install clean setup-lint
+.PHONY: help setup build guests demo demo-two-nodes test test-vm test-kubernetes node-image soak fuzz bench bench-quick lint deny advisories arm64 miri install clean setup-lint
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -32,7 +32,7 @@ demo: setup ## Real video through four functions, fanned out and in; VIDEO=path 
 demo-two-nodes: setup ## The same on two nodes, edge and cloud, then on one: equal results
 	@scripts/demo.sh --two-nodes
 
-test: ## Every test, end to end on a private containerd included; but those of test-vm
+test: ## Every test, end to end on a private containerd included; but test-vm's and test-kubernetes'
 	@scripts/setup.sh --languages
 	@scripts/test.sh
 
@@ -41,6 +41,12 @@ soak: setup ## The fault suite for MINUTES=n (30) on three containerds, SEED=n t
 
 test-vm: setup ## Tests in virtual machines with cgroup v2 (QEMU without KVM, minutes; TEST=name for one)
 	@scripts/vm.sh $(TEST)
+
+test-kubernetes: setup ## Tests on a Kubernetes cluster of two nodes, which the first run builds (TEST=name for one)
+	@PROFILE=$(PROFILE) scripts/kubernetes.sh $(TEST)
+
+node-image: build ## The image from which deploy/kubernetes installs: target/cwasi-node.tar (PROFILE=release)
+	@PROFILE=$(PROFILE) scripts/node-image.sh '$(BUILT)/cwasi-node.tar'
 
 fuzz: setup-lint ## Fuzz whatever reads what others wrote, each target for MINUTES=n (1); TARGET=name for one
 	@scripts/fuzz.sh $$((60 * $(or $(MINUTES),1))) $(TARGET)

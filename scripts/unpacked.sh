@@ -27,6 +27,15 @@ KERNEL_PACKAGE=linux-image-cloud-amd64
 # With the libraries that every Debian has, of which the machine gets this one's.
 SYSTEMD_ROW="systemd trixie 257 systemd libsystemd-shared libssl3t64 libapparmor1"
 
+# What only the test cluster needs (scripts/kubernetes.sh). Go is that of the languages, too.
+UNPACKED_FOR_KUBERNETES=(
+    "go trixie 1.24 golang-1.24-go golang-1.24-src"
+    "etcd trixie 3.5 etcd-server"
+    "cni trixie 1.1 containernetworking-plugins"
+    "iptables bookworm 1.8 iptables libip4tc2 libip6tc2 libxtables12 libnftnl11 libmnl0 libnfnetlink0
+        libnetfilter-conntrack3"
+)
+
 missing_unpacked() {
     local folder
     for row in "${UNPACKED[@]}"; do
@@ -141,4 +150,15 @@ unpack_for_vm() {
     [ -e "$STATE_DIR/systemd/VERSION" ] || unpack_row $SYSTEMD_ROW
     [ -e "$STATE_DIR/kernel/VERSION" ] || unpack_row kernel trixie - "$kernel"
     rm -rf "$STATE_DIR/kernel/usr" "$APT_PRIVATE"
+}
+
+unpack_for_kubernetes() {
+    local row folder missing=
+    for row in "${UNPACKED_FOR_KUBERNETES[@]}"; do
+        read -r folder _ <<<"$row"
+        [ -e "$STATE_DIR/$folder/VERSION" ] || missing=yes
+    done
+    [ -n "$missing" ] || return 0
+    UNPACKED=("${UNPACKED_FOR_KUBERNETES[@]}")
+    unpack_missing
 }

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use cwasi_testbed::run::{Outcome, output};
+use cwasi_testbed::run::{Outcome, on_terminal, output};
 use cwasi_testbed::scene::{BUSYBOX, Scene, wait_for};
 
 fn scene(name: &str) -> Scene {
@@ -148,6 +148,45 @@ fn a_program_that_cannot_be_executed_is_an_error_in_words() {
     assert_eq!(cgroup_processes(&scene), 1);
 }
 
+#[test]
+fn a_paused_container_keeps_its_processes_and_takes_no_new_one() {
+    let scene = scene("exec-paused");
+    sleeper(&scene, "c", &[]);
+    let dir = tempfile::tempdir().unwrap();
+    let mut command =
+        exec_command(&scene, "reader", &[], &["sh", "-c", "read -r line; echo got $line; exit 4"]);
+    let said = dir.path().join("said");
+    command.stdin(Stdio::piped()).stdout(File::create(&said).unwrap());
+    let mut reader = command.spawn().unwrap();
+    let list = || scene.ctr(["task", "ps", "c"]).success().text();
+    wait_for("the process", || list().contains("reader").then_some(()));
+    let named: Vec<String> =
+        list().lines().filter(|line| line.contains("reader")).map(str::to_owned).collect();
+    assert_eq!(named.len(), 1, "init has no exec id: {}", list());
+    let _paused = scene.ctr(["task", "pause", "c"]).success();
+    assert_eq!(scene.status("c").as_deref(), Some("PAUSED"));
+    let refused = exec(&scene, "late", &[], &["true"]);
+    assert!(refused.stderr.contains("is paused: exec is not possible"), "{}", refused.stderr);
+    writeln!(reader.stdin.take().unwrap(), "a line").unwrap();
+    assert!(list().contains("reader"), "frozen, not gone: {}", list());
+    let _resumed = scene.ctr(["task", "resume", "c"]).success();
+    let status = wait_for("the end of the process", || reader.try_wait().unwrap());
+    assert_eq!(status.code(), Some(4));
+    assert_eq!(std::fs::read_to_string(&said).unwrap(), "got a line\n");
+    assert_eq!(cgroup_processes(&scene), 1, "only init is left");
+}
+
+#[test]
+fn a_checkpoint_is_refused_with_the_reason() {
+    let scene = scene("checkpoint");
+    sleeper(&scene, "c", &[]);
+    let outcome = scene.ctr(["task", "checkpoint", "c"]);
+    assert_ne!(outcome.code, 0);
+    let words = "has no checkpoint and no restore, because";
+    assert!(outcome.stderr.contains(words), "{}", outcome.stderr);
+    assert_eq!(scene.status("c").as_deref(), Some("RUNNING"));
+}
+
 /// The files below `directory`, for comparison.
 fn files(directory: &Path) -> Vec<String> {
     let mut found = Vec::new();
@@ -189,19 +228,6 @@ fn many_processes_at_once_and_in_a_row_leave_nothing() {
     assert_eq!(cgroup_processes(&scene), 1);
     // containerd may be closing its connection for the last one.
     wait_for("the daemon's descriptors", || (descriptors() <= descriptors_before).then_some(()));
-}
-
-/// `command` with a terminal of its own, of 41 lines and 83 columns.
-fn on_terminal(command: &Command) -> Command {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let quoted: Vec<String> = words.map(|word| format!("'{}'", word.to_str().unwrap())).collect();
-    let mut terminal = Command::new("script");
-    let line = format!("stty rows 41 cols 83; {}", quoted.join(" "));
-    terminal.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
-    for (key, value) in command.get_envs() {
-        terminal.env(key, value.unwrap());
-    }
-    terminal
 }
 
 #[test]

@@ -1,13 +1,13 @@
-//! End to end on a real containerd: a function whose output nobody reads.
+//! End to end on a real containerd: where output goes: nobody reads it, a logging program, a file.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 
-use cwasi_testbed::scene::{Scene, wait_for};
+use cwasi_testbed::scene::{BUSYBOX, Scene, wait_for};
 
 /// More log lines than a pipe holds, several times over.
 const GREETINGS: usize = 6000;
@@ -105,4 +105,76 @@ fn a_failing_commands_stderr_reaches_its_log_and_the_end_of_it_its_caller() {
     let whole = |text: &str| text.contains('\n').then_some(());
     let (text, ()) = read_until(&fifo(&scene, "filter-stderr"), whole);
     assert_eq!(text, format!("{said}\n"));
+}
+
+/// A logging program: each stream to a file of its own, with the container's name and the URI's arguments before.
+const LOGGER: &str = "#!/bin/sh
+cd \"${0%/*}\"
+echo \"$CONTAINER_NAMESPACE/$CONTAINER_ID $*\" > started
+exec 5>&-
+cat <&4 > err &
+cat <&3 > out
+wait
+echo $$ > ended
+";
+
+#[test]
+fn a_logging_program_reads_the_output_of_functions_and_programs() {
+    let scene = scene("log-uri");
+    scene.import_busybox();
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("logger");
+    std::fs::write(&program, LOGGER).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let read = |name: &str| std::fs::read_to_string(dir.path().join(name));
+    let uri = format!("binary://{}?level=info&quiet=", program.display());
+    let function = scene.guest("function", "probe").args(["both", "out", "err"]);
+    let script = "echo out; echo err >&2";
+    let native = scene.image(BUSYBOX, "native").args(["sh", "-c", script]);
+    for (run, id) in [(function, "function"), (native, "native")] {
+        scene.start(run.flag("--log-uri").flag(&uri));
+        scene.wait_stopped(id);
+        assert_eq!(scene.remove(id), 0, "{id}");
+        // The removal waits for the program.
+        assert!(read("ended").is_ok(), "{id}");
+        std::fs::remove_file(dir.path().join("ended")).unwrap();
+        assert_eq!(read("out").unwrap(), "out\n", "{id}");
+        // Before it may come what the runtime says about compiling.
+        assert!(read("err").unwrap().ends_with("err\n"), "{id}: {:?}", read("err"));
+        assert_eq!(
+            read("started").unwrap(),
+            format!("{}/{id} level info quiet\n", scene.namespace)
+        );
+    }
+}
+
+#[test]
+fn a_log_file_gets_the_output_and_an_unusable_log_uri_is_an_error_in_words() {
+    let scene = scene("log-file");
+    scene.import_busybox();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("of a/log");
+    let uri = format!("file://{}", file.display()).replace(' ', "%20");
+    let function = scene.guest("function", "probe").args(["both", "out", "err"]);
+    let native = scene.image(BUSYBOX, "native").args(["sh", "-c", "echo native; echo err >&2"]);
+    for (run, id) in [(function, "function"), (native, "native")] {
+        scene.start(run.flag("--log-uri").flag(&uri));
+        scene.wait_stopped(id);
+        scene.remove(id);
+    }
+    let text = std::fs::read_to_string(&file).unwrap();
+    for line in ["out\n", "err\n", "native\n"] {
+        assert!(text.contains(line), "{line:?} is missing in {text:?}");
+    }
+    for (uri, words) in [
+        ("binary:///no/such/logger", "/no/such/logger"),
+        ("ftp:///x", "unknown scheme"),
+        ("file:x", "names no file"),
+    ] {
+        let run = scene.guest("refused", "probe").args(["exit", "0"]).flag("--log-uri").flag(uri);
+        let outcome = run.detach(scene.containerd).unwrap();
+        assert_ne!(outcome.code, 0, "{uri}");
+        assert!(outcome.stderr.contains(words), "{uri}: {}", outcome.stderr);
+        let _removed = scene.ctr(["container", "rm", "refused"]);
+    }
 }

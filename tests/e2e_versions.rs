@@ -6,6 +6,7 @@
 
 use cwasi_testbed::image::{MODULE_MEDIA_TYPES, Start, write_module_image};
 use cwasi_testbed::place::Slot;
+use cwasi_testbed::run::RUNTIME;
 use cwasi_testbed::scene::{BUSYBOX, Scene, guests_dir};
 
 const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
@@ -71,6 +72,18 @@ fn containerd_1_7_runs_functions_and_programs() {
 #[test]
 fn containerd_2_runs_functions_and_programs() {
     smoke(Slot::V2);
+}
+
+#[test]
+fn containerd_2_reads_the_features_of_the_runtime() {
+    let scene = scene(Slot::V2, "features");
+    let inspect = ["plugins", "inspect-runtime", "--runtime", RUNTIME];
+    let text = scene.ctr(inspect).success().text();
+    let info: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(info["Name"], "containerd-shim-cwasi-v1");
+    let options = info["Features"]["mountOptions"].as_array().unwrap();
+    assert!(options.contains(&"rro".into()), "{text}");
+    assert!(info["Annotations"]["cwasi.role"].is_string(), "{text}");
 }
 
 fn module_layer(slot: Slot) {

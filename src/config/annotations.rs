@@ -141,7 +141,7 @@ pub struct FunctionSpec {
     pub http: HttpExposure,
     /// Exit after this many requests; 0 = never.
     pub max_requests: u64,
-    /// Exit after this time without a request.
+    /// End the workers after this time without a request, until the next one.
     pub idle: Option<Duration>,
     /// Settings of a fan-in.
     pub fan_in: Option<FanIn>,

@@ -15,7 +15,7 @@ use containerd_shim::protos::protobuf::Message as _;
 use containerd_shim::protos::types::introspection::{RuntimeInfo, RuntimeVersion};
 
 use super::arguments::ShimArguments;
-use super::{cleanup, group, launcher, options, state};
+use super::{cleanup, features, group, launcher, options, state};
 use crate::config::{NodeConfig, NodeConfigError};
 
 /// The name in `-v` and `-info`.
@@ -110,7 +110,7 @@ fn node_config(options: options::RuntimeOptions) -> Result<NodeConfig, NodeConfi
     config?.with(&options.runc)
 }
 
-/// `RuntimeInfo` for `ctr plugins inspect-runtime` and containerd 2.x, with the annotations.
+/// `RuntimeInfo` for `ctr plugins inspect-runtime` and the CRI of containerd 2.x, with features and annotations.
 fn info() -> Vec<u8> {
     let version = RuntimeVersion {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -118,6 +118,7 @@ fn info() -> Vec<u8> {
     };
     let mut info = RuntimeInfo { name: NAME.to_owned(), ..RuntimeInfo::default() };
     info.version = Some(version).into();
+    info.features = Some(features::any()).into();
     info.annotations = crate::config::annotations::KEYS
         .iter()
         .map(|key| ((*key).to_owned(), ANNOTATION_MEANING.to_owned()))

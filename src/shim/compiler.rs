@@ -108,7 +108,7 @@ impl Compiler {
         ];
         let descriptors = [(control.as_fd(), 0), (output.as_fd(), 1), (output.as_fd(), 2)];
         let program = self.zygote.program();
-        program.spawn(&arguments, &descriptors, None).map_err(|error| error.to_string())
+        program.spawn(&arguments, &descriptors, &[]).map_err(|error| error.to_string())
     }
 }
 

@@ -3,6 +3,7 @@
 //! Invariants: only this folder imports `containerd_*`. It never loads the engine and never forks a container.
 //!
 //! - [`bootstrap`]: containerd's command line; [`launcher`] answers `start`, [`cleanup`] answers `delete`.
+//! - [`features`]: the answer to `-info`.
 //! - [`arguments`]: containerd's flags; [`group`], [`options`], [`state`]: the daemon's group, configuration and files.
 //! - [`group_lock`]: the group's lock; [`rootfs`]: a container's root file system.
 //! - [`daemon`]: composes [`reaper`], [`zygote`], [`publisher`], [`broker`], [`edges`] and [`task`].
@@ -24,6 +25,7 @@ pub mod compiler;
 pub mod content;
 pub mod daemon;
 pub mod edges;
+pub mod features;
 pub mod group;
 pub mod group_lock;
 pub mod http;

@@ -103,7 +103,7 @@ impl Program {
         &self.path
     }
 
-    /// Starts it like [`spawn`], with one more variable. It runs under the name of its descriptor until it sets another.
+    /// Starts it like [`spawn`], with more variables. It runs under the name of its descriptor until it sets another.
     ///
     /// # Errors
     /// When it cannot be executed.
@@ -111,9 +111,9 @@ impl Program {
         &self,
         arguments: &[A],
         descriptors: &[(BorrowedFd<'_>, RawFd)],
-        variable: Option<(&str, &str)>,
+        variables: &[(&str, &str)],
     ) -> Result<i32, SpawnError> {
-        start(&self.path, Some(self.file.as_fd()), arguments, descriptors, variable)
+        start(&self.path, Some(self.file.as_fd()), arguments, descriptors, variables)
     }
 }
 
@@ -127,7 +127,20 @@ pub fn spawn<A: AsRef<OsStr>>(
     arguments: &[A],
     descriptors: &[(BorrowedFd<'_>, RawFd)],
 ) -> Result<i32, SpawnError> {
-    start(program, None, arguments, descriptors, None)
+    spawn_with(program, arguments, descriptors, &[])
+}
+
+/// Like [`spawn`], with more variables.
+///
+/// # Errors
+/// When the program cannot be executed.
+pub fn spawn_with<A: AsRef<OsStr>>(
+    program: &Path,
+    arguments: &[A],
+    descriptors: &[(BorrowedFd<'_>, RawFd)],
+    variables: &[(&str, &str)],
+) -> Result<i32, SpawnError> {
+    start(program, None, arguments, descriptors, variables)
 }
 
 /// Starts the program `file`, or else the one at the path `program`.
@@ -136,7 +149,7 @@ fn start<A: AsRef<OsStr>>(
     file: Option<BorrowedFd<'_>>,
     arguments: &[A],
     descriptors: &[(BorrowedFd<'_>, RawFd)],
-    variable: Option<(&str, &str)>,
+    variables: &[(&str, &str)],
 ) -> Result<i32, SpawnError> {
     let os = |source| SpawnError::Os { program: program.to_owned(), source };
     let text = |bytes: &OsStr| {
@@ -154,7 +167,7 @@ fn start<A: AsRef<OsStr>>(
         variable.push(value);
         environment.push(text(&variable)?);
     }
-    if let Some((key, value)) = variable {
+    for (key, value) in variables {
         environment.push(text(OsStr::new(&format!("{key}={value}")))?);
     }
     let mut actions = PosixSpawnFileActions::init().map_err(os)?;

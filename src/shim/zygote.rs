@@ -159,8 +159,8 @@ impl Zygote {
             if self.needs_llvm.load(Ordering::Relaxed) { None } else { llvm_stub::file() };
         let mut descriptors = vec![(theirs.as_fd(), CONTROL_FD)];
         descriptors.extend(llvm_stub.iter().map(|file| (file.as_fd(), LLVM_STUB_FD)));
-        let variable = llvm_stub.is_some().then_some(llvm_stub::ENVIRONMENT);
-        let pid = self.program.spawn(&["zygote"], &descriptors, variable)?;
+        let variables: Vec<_> = llvm_stub.iter().map(|_| llvm_stub::ENVIRONMENT).collect();
+        let pid = self.program.spawn(&["zygote"], &descriptors, &variables)?;
         let exit = ticket.claim(pid);
         tracing::info!(pid, llvm_stub = llvm_stub.is_some(), "zygote started");
         let socket = readiness::watch(ours).map_err(ZygoteError::Wait)?;

@@ -163,7 +163,7 @@ pub struct FunctionLaunch {
     pub memory_max: Option<u64>,
     /// Exit after this many requests; 0 = never.
     pub max_requests: u64,
-    /// Exit after this time without a request, in milliseconds; `None` = never.
+    /// End the workers after this time without a request, in milliseconds, until the next one; `None` = never.
     pub idle_ms: Option<u64>,
     /// Settings of a fan-in; `None` = every call is handled alone.
     pub fan_in: Option<FanIn>,

@@ -115,6 +115,8 @@ fn container<'a>(
     let script = "mount -t tmpfs inner /data/guest && exec sleep 1000";
     let container = fixture.native_with(id, &["/bin/sh", "-c", script], |spec| {
         jump_pids(spec);
+        // As in a pod, whose containers have it whatever their mounts.
+        cgroup_mount(spec);
         let mut options = vec!["rbind", "rw"];
         options.extend(option);
         add_mount(

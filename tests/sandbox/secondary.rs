@@ -345,7 +345,7 @@ fn a_stop_signal_finishes_what_is_in_flight() {
 }
 
 #[test]
-fn one_shot_and_idle_secondaries_end_by_themselves() {
+fn a_one_shot_secondary_ends_by_itself() {
     let fixture = Fixture::new();
     let function =
         Function::start(&fixture, "shot", FunctionLaunch { max_requests: 2, ..reactor() });
@@ -353,10 +353,30 @@ fn one_shot_and_idle_secondaries_end_by_themselves() {
     assert!(caller.call(b"e").is_ok() && caller.call(b"e").is_ok());
     assert_eq!(function.container.wait(), 0);
     function.container.delete();
-    let function =
-        Function::start(&fixture, "idle", FunctionLaunch { idle_ms: Some(50), ..reactor() });
-    assert_eq!(function.container.wait(), 0);
-    function.container.delete();
+}
+
+/// Without a queue, and with connections that are older than the workers.
+#[test]
+fn the_workers_of_an_idle_secondary_end_until_the_next_request() {
+    let fixture = Fixture::new();
+    let launch = FunctionLaunch { idle_ms: Some(50), concurrency: 2, queue: 0, ..reactor() };
+    let function = Function::start(&fixture, "idle", launch);
+    let suspended = || eventually("no workers", || function.workers().is_empty().then_some(()));
+    let mut callers = [function.caller(), function.caller()];
+    for _ in 0..5 {
+        suspended();
+        assert_eq!(callers[0].call(b"e"), Ok(b"e".to_vec()));
+        suspended();
+        // As many at once as there may be workers.
+        let sent = callers.each_mut().map(|caller| caller.send(b"e", 20_000));
+        for (caller, sent) in callers.iter().zip(sent) {
+            assert_eq!(caller.receive(), (sent, Ok(b"e".to_vec())));
+        }
+    }
+    suspended();
+    assert!(function.caller().call(b"e").is_ok(), "a new caller");
+    suspended();
+    function.end();
 }
 
 #[test]

@@ -145,7 +145,7 @@ pub const FUNCTION: &[Field] = &[
         "idle",
         Duration,
         Annotation("cwasi.idle"),
-        "the container exits after this time without a request; never",
+        "the workers end after this time without a request, until the next one; never",
     ),
     Field::new(
         "isolation",

@@ -110,8 +110,9 @@ pub fn prepare(request: &VerbRequest, create: &CreateSpec) -> Result<PreparedBun
     {
         show(&mut spec, files).map_err(unreadable)?;
     }
-    cgroup_mounts::apply(&mut spec).map_err(unreadable)?;
+    // Before the cgroups' bind mounts, whose sources libcontainer makes later.
     propagation::apply(&mut spec, &request.root)?;
+    cgroup_mounts::apply(&mut spec).map_err(unreadable)?;
     let directory = copy_of(request);
     let devices = devices::filter(&spec)?;
     let (has_hooks, forbids_exec) = (spec.hooks().is_some(), noexec::is_possible(&spec));

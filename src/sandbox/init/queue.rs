@@ -61,6 +61,8 @@ pub struct Queue<T> {
     waiting: VecDeque<QueueEntry<T>>,
     bounds: QueueLimits,
     load: QueueUsage,
+    /// Items that wait for workers which do not run yet: as many more fit.
+    extra: usize,
 }
 
 /// An item and how long it may wait.
@@ -76,7 +78,13 @@ impl<T: QueueItem> Queue<T> {
     /// An empty queue.
     #[must_use]
     pub const fn new(bounds: QueueLimits) -> Self {
-        Self { waiting: VecDeque::new(), bounds, load: QueueUsage { bytes: 0, descriptors: 0 } }
+        let load = QueueUsage { bytes: 0, descriptors: 0 };
+        Self { waiting: VecDeque::new(), bounds, load, extra: 0 }
+    }
+
+    /// Lets this many items more wait, for workers that are forked when requests wait for them.
+    pub const fn set_extra(&mut self, items: usize) {
+        self.extra = items;
     }
 
     /// The limits.
@@ -90,7 +98,7 @@ impl<T: QueueItem> Queue<T> {
     /// # Errors
     /// Gives it back when it does not fit. One that is alone fits whatever it takes.
     pub fn push(&mut self, waiting: QueueEntry<T>) -> Result<(), (QueueEntry<T>, QueueFull)> {
-        if self.waiting.len() >= self.bounds.items {
+        if self.free_slots() == 0 {
             return Err((waiting, QueueFull::Items));
         }
         let load = self.load.and(waiting.item.load());
@@ -113,7 +121,13 @@ impl<T: QueueItem> Queue<T> {
     /// How many items still fit.
     #[must_use]
     pub fn free_slots(&self) -> usize {
-        self.bounds.items.saturating_sub(self.waiting.len())
+        self.bounds.items.saturating_add(self.extra).saturating_sub(self.waiting.len())
+    }
+
+    /// How many items wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.waiting.len()
     }
 
     /// The item that waits longest.

@@ -10,7 +10,6 @@ use oci_spec::runtime::{LinuxNamespaceType, Spec};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
-use super::NO_CHECKPOINT;
 use super::container::{Built, BundleLog, Container, Function};
 use super::error::TaskError;
 use super::io::{self, ContainerEnds, KeptEnds, Stdio};
@@ -58,7 +57,7 @@ impl Tasks {
         request: CreateTaskRequest,
     ) -> Result<CreateTaskResponse, TaskError> {
         if !request.checkpoint.is_empty() || !request.parent_checkpoint.is_empty() {
-            return Err(NO_CHECKPOINT);
+            return Err(TaskError::NoCheckpoint { id: request.id });
         }
         let reservation = self.reserve(&request.id)?;
         cgroups::expect_a_move();
@@ -199,8 +198,8 @@ impl Tasks {
         };
         // The user who waits for the plan reads there what it does. The ends stay open from here on: with the last writer's
         // end a reader would see the end of the output.
-        let opened = if request.terminal { io::open_terminal(&stdio) } else { io::open(&stdio) };
-        let (ends, kept) = opened?;
+        let open = if request.terminal { io::open_terminal } else { io::open };
+        let (ends, kept) = open(&stdio, self.logged(&request.id))?;
         let progress = StartProgress::new(&request.id, &record.bundle, &ends.stderr());
         let (bundle, rootfs) = (&record.bundle, &record.rootfs);
         let planning = self.parts.provisioner.plan(&request.id, bundle, rootfs, &progress);

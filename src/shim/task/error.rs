@@ -75,13 +75,14 @@ pub enum TaskError {
         /// Its function.
         function: String,
     },
-    /// A later version brings it.
-    #[error("{what} is not yet available in io.containerd.cwasi.v1{instead}")]
-    NotYetAvailable {
-        /// What was asked.
-        what: &'static str,
-        /// What to do instead, starting with its own punctuation.
-        instead: &'static str,
+    /// No checkpoint, and no restore from one.
+    #[error(
+        "task {id}: io.containerd.cwasi.v1 has no checkpoint and no restore, because the connections of a function to its \
+         callers and callees, and the memory that they share, cannot be restored; stop the container and start a new one"
+    )]
+    NoCheckpoint {
+        /// Task.
+        id: String,
     },
     /// The request makes no sense.
     #[error("task {id}: {problem}")]
@@ -175,14 +176,16 @@ impl TaskError {
             }
             Self::Exists { .. } => Code::ALREADY_EXISTS,
             Self::State { .. } => Code::FAILED_PRECONDITION,
-            Self::NoExec { .. }
-            | Self::NoTerminal { .. }
-            | Self::NotYetAvailable { .. }
-            | Self::Io(IoError::BinaryLogger { .. }) => Code::UNIMPLEMENTED,
+            Self::NoExec { .. } | Self::NoTerminal { .. } | Self::NoCheckpoint { .. } => {
+                Code::UNIMPLEMENTED
+            }
             Self::Provision(ProvisionError::Plan(PlanError::Aot(
                 AotError::Cache { .. } | AotError::Full { .. },
             ))) => Code::RESOURCE_EXHAUSTED,
             Self::Invalid { .. }
+            | Self::Io(
+                IoError::Scheme { .. } | IoError::LogUri { .. } | IoError::LoggerOfStderr { .. },
+            )
             | Self::Cgroup { .. }
             | Self::Provision(ProvisionError::Plan(_)) => Code::INVALID_ARGUMENT,
             Self::Cancelled { .. } => Code::CANCELLED,
@@ -233,10 +236,10 @@ mod tests {
                 TaskError::State { id: id(), state: "running", verb: "delete" },
                 Code::FAILED_PRECONDITION,
             ),
-            (TaskError::NotYetAvailable { what: "checkpoint", instead: "" }, Code::UNIMPLEMENTED),
+            (TaskError::NoCheckpoint { id: id() }, Code::UNIMPLEMENTED),
             (TaskError::NoExec { id: id(), function: id() }, Code::UNIMPLEMENTED),
             (TaskError::NoTerminal { id: id(), function: id() }, Code::UNIMPLEMENTED),
-            (TaskError::Io(IoError::BinaryLogger { uri: id() }), Code::UNIMPLEMENTED),
+            (TaskError::Io(IoError::LoggerOfStderr { uri: id() }), Code::INVALID_ARGUMENT),
             (TaskError::Invalid { id: id(), problem: id() }, Code::INVALID_ARGUMENT),
             (TaskError::Provision(PlanError::NoCommand.into()), Code::INVALID_ARGUMENT),
             (TaskError::Provision(full.into()), Code::RESOURCE_EXHAUSTED),
@@ -256,14 +259,5 @@ mod tests {
         for (error, code) in table {
             assert_eq!(error.code(), code, "{error}");
         }
-    }
-
-    #[test]
-    fn what_comes_later_says_so() {
-        let error = TaskError::NotYetAvailable { what: "a terminal", instead: ": leave out -t" };
-        assert_eq!(
-            error.to_string(),
-            "a terminal is not yet available in io.containerd.cwasi.v1: leave out -t"
-        );
     }
 }

@@ -210,6 +210,14 @@ impl Execs {
         self.table().get(id).cloned()
     }
 
+    /// The ids of those that run, by pid.
+    #[must_use]
+    pub fn running(&self) -> HashMap<u32, String> {
+        let table = self.table();
+        let running = table.values().filter(|exec| matches!(exec.status(), Status::Running(_)));
+        running.map(|exec| (exec.status().api_pid(), exec.id.clone())).collect()
+    }
+
     /// Forgets a deleted process.
     pub fn forget(&self, id: &str) {
         self.table().remove(id);
@@ -232,7 +240,8 @@ impl Execs {
     /// Ends the waits for processes that were never started, and lets go of all streams.
     pub fn close(&self) {
         for (_, exec) in self.table().drain() {
-            exec.kept().close();
+            // A logging program is terminated.
+            drop(exec.kept().close());
             if exec.status() == Status::Created {
                 exec.given_up();
             }

@@ -4,6 +4,8 @@ use containerd_shim::api::{
     ConnectRequest, ConnectResponse, PidsRequest, PidsResponse, StateRequest, StateResponse,
     StatsRequest, StatsResponse,
 };
+use containerd_shim::protos::protobuf::CodedOutputStream;
+use containerd_shim::protos::protobuf::well_known_types::any::Any;
 use containerd_shim::protos::types::task::ProcessInfo;
 
 use super::container::Status;
@@ -13,6 +15,21 @@ use super::metrics;
 use super::table::Tasks;
 use crate::shim::cgroups;
 use crate::shim::publisher::timestamp;
+
+/// What `ctr task ps` prints about a process, in runc's type: only its first field, `exec_id`, exists.
+const PROCESS_DETAILS: &str = "containerd.runc.v1.ProcessDetails";
+const EXEC_ID_FIELD: u32 = 1;
+
+fn process_details(exec_id: &str) -> Any {
+    let mut value = Vec::new();
+    let mut message = CodedOutputStream::vec(&mut value);
+    message
+        .write_string(EXEC_ID_FIELD, exec_id)
+        .and_then(|()| message.flush())
+        .expect("a vector takes all bytes");
+    drop(message);
+    Any { type_url: PROCESS_DETAILS.to_owned(), value, ..Any::default() }
+}
 
 impl Tasks {
     /// Where the task is in its life.
@@ -55,12 +72,16 @@ impl Tasks {
         if pids.is_empty() {
             pids.insert(container.pid);
         }
+        let execs = container.execs.running();
         let mut response = PidsResponse::new();
         response.processes = pids
             .into_iter()
             .map(|pid| {
                 let mut process = ProcessInfo::new();
                 process.set_pid(u32::try_from(pid).unwrap_or(0));
+                if let Some(exec_id) = execs.get(&process.pid) {
+                    process.set_info(process_details(exec_id));
+                }
                 process
             })
             .collect();

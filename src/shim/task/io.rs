@@ -1,4 +1,4 @@
-//! A task's standard streams: containerd's fifos, log files, or nothing.
+//! A task's standard streams: containerd's fifos, log files, a logging program, or nothing.
 //!
 //! An output is the fifo itself, so no byte passes through the daemon, which only keeps its read end open: a
 //! reader that goes away must not kill the guest with SIGPIPE. The input is a pipe that the daemon fills from
@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 use nix::fcntl::OFlag;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
@@ -17,7 +18,9 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::logger::{self, LoggedContainer, Logger};
 use super::terminal::Terminal;
+use crate::shim::spawn::SpawnError;
 use crate::sys::terminal::Size;
 
 /// Bytes of input that are moved at once.
@@ -28,9 +31,9 @@ const INPUT_CHUNK: usize = 64 * 1024;
 pub struct Stdio {
     /// Path of a fifo, or empty.
     pub stdin: String,
-    /// Path, `file://` URI, or empty.
+    /// Path, `file://` or `binary://` URI, or empty.
     pub stdout: String,
-    /// Path, `file://` URI, or empty.
+    /// The same.
     pub stderr: String,
 }
 
@@ -48,14 +51,47 @@ pub enum IoError {
         #[source]
         source: io::Error,
     },
-    /// A logging program.
-    #[error("log URI {uri} is not yet available: use file:///path or no --log-uri")]
-    BinaryLogger {
+    /// A logging program that cannot be started.
+    #[error(
+        "the logging program of {uri}: {source}; the path in a log URI is that of a program on this node"
+    )]
+    Logger {
+        /// What was asked for.
+        uri: String,
+        /// Why.
+        #[source]
+        source: SpawnError,
+    },
+    /// A logging program that hangs.
+    #[error(
+        "the logging program of {uri} was not ready within {waited:?}: it has to close descriptor 5, or write to it"
+    )]
+    LoggerNotReady {
+        /// What was asked for.
+        uri: String,
+        /// How long.
+        waited: Duration,
+    },
+    /// stderr of another program than stdout.
+    #[error(
+        "stderr {uri} is not stdout's: one logging program reads both, so name the same URI twice"
+    )]
+    LoggerOfStderr {
+        /// What was asked for.
+        uri: String,
+    },
+    /// A URI without a path.
+    #[error(
+        "{stream} {uri} names no file: a log URI has an absolute path, as in file:///var/log/x or binary:///bin/x"
+    )]
+    LogUri {
+        /// Which stream.
+        stream: &'static str,
         /// What was asked for.
         uri: String,
     },
     /// Something else.
-    #[error("{stream} {uri} has an unknown scheme: use a fifo or file:///path")]
+    #[error("{stream} {uri} has an unknown scheme: use a fifo, file:///path or binary:///path")]
     Scheme {
         /// Which stream.
         stream: &'static str,
@@ -92,6 +128,7 @@ pub struct KeptEnds {
     input: Option<Input>,
     outputs: Vec<OwnedFd>,
     terminal: Option<Console>,
+    logger: Option<Logger>,
     /// Asked for before there was a terminal.
     size: Option<Size>,
 }
@@ -178,11 +215,12 @@ impl KeptEnds {
         }
     }
 
-    /// Lets go of everything.
-    pub fn close(&mut self) {
+    /// Lets go of everything. Returns the logging program, to wait for.
+    pub fn close(&mut self) -> Option<Logger> {
         self.close_input();
         self.terminal = None;
         self.outputs.clear();
+        self.logger.take()
     }
 }
 
@@ -233,15 +271,25 @@ async fn copy_available(
     }
 }
 
-/// Opens all three; blocks as long as the file system does.
+/// Opens all three; blocks as long as the file system does, and until a logging program is ready.
 ///
 /// # Errors
 /// When one cannot be opened.
-pub fn open(stdio: &Stdio) -> Result<(ContainerEnds, KeptEnds), IoError> {
+pub fn open(
+    stdio: &Stdio,
+    container: LoggedContainer<'_>,
+) -> Result<(ContainerEnds, KeptEnds), IoError> {
     let mut kept = KeptEnds::default();
     let stdin = open_input(&stdio.stdin, &mut kept)?;
-    let stdout = open_output("stdout", &stdio.stdout, &mut kept)?;
-    let stderr = open_output("stderr", &stdio.stderr, &mut kept)?;
+    if !is_logged(&stdio.stdout) {
+        let stdout = open_output("stdout", &stdio.stdout, &mut kept)?;
+        let stderr = open_output("stderr", &stdio.stderr, &mut kept)?;
+        return Ok((ContainerEnds { stdin, stdout, stderr }, kept));
+    }
+    let [stdout, mut stderr] = open_logger(&stdio.stdout, container, &mut kept)?;
+    if stdio.stderr != stdio.stdout {
+        stderr = open_output("stderr", &stdio.stderr, &mut kept)?;
+    }
     Ok((ContainerEnds { stdin, stdout, stderr }, kept))
 }
 
@@ -249,14 +297,38 @@ pub fn open(stdio: &Stdio) -> Result<(ContainerEnds, KeptEnds), IoError> {
 ///
 /// # Errors
 /// When one cannot be opened.
-pub fn open_terminal(stdio: &Stdio) -> Result<(ContainerEnds, KeptEnds), IoError> {
-    let (ends, mut kept) = open(&Stdio::default())?;
+pub fn open_terminal(
+    stdio: &Stdio,
+    container: LoggedContainer<'_>,
+) -> Result<(ContainerEnds, KeptEnds), IoError> {
+    let (ends, mut kept) = open(&Stdio::default(), container)?;
     if let Some(fifo) = open_fifo(&stdio.stdin)? {
         kept.input = Some(Input::Opened(fifo, None));
     }
-    let output = open_output("stdout", &stdio.stdout, &mut kept)?;
+    let output = if is_logged(&stdio.stdout) {
+        let [stdout, _] = open_logger(&stdio.stdout, container, &mut kept)?;
+        stdout
+    } else {
+        open_output("stdout", &stdio.stdout, &mut kept)?
+    };
     kept.terminal = Some(Console::Opened(output));
     Ok((ends, kept))
+}
+
+fn is_logged(target: &str) -> bool {
+    target.starts_with("binary:")
+}
+
+/// Starts the logging program of `uri`; returns stdout and stderr for the container.
+fn open_logger(
+    uri: &str,
+    container: LoggedContainer<'_>,
+    kept: &mut KeptEnds,
+) -> Result<[OwnedFd; 2], IoError> {
+    let logged = logger::start(uri, container)?;
+    kept.logger = Some(logged.logger);
+    kept.outputs.extend(logged.readers);
+    Ok(logged.writers)
 }
 
 fn failed<'a>(stream: &'static str, path: &'a str) -> impl FnOnce(io::Error) -> IoError + 'a {
@@ -304,10 +376,13 @@ fn open_output(
             return null.map(Into::into).map_err(failed);
         }
         None | Some(("fifo", _)) => target.trim_start_matches("fifo://"),
-        Some(("file", path)) => return append(Path::new(path)).map_err(failed),
-        Some(("binary", _)) => return Err(IoError::BinaryLogger { uri: target.to_owned() }),
+        Some(("file", _)) => return append(&logger::parse(stream, target)?.0).map_err(failed),
+        Some(("binary", _)) => return Err(IoError::LoggerOfStderr { uri: target.to_owned() }),
         Some(_) => return Err(IoError::Scheme { stream, uri: target.to_owned() }),
     };
+    if !path.starts_with('/') {
+        return Err(IoError::LogUri { stream, uri: target.to_owned() });
+    }
     if !is_fifo(Path::new(path)).map_err(failed)? {
         return append(Path::new(path)).map_err(failed);
     }
@@ -336,16 +411,23 @@ fn append(path: &Path) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
+    use std::os::unix::fs::PermissionsExt as _;
 
     use nix::sys::stat::Mode;
     use nix::unistd::mkfifo;
 
     use super::*;
+    use crate::shim::reaper::Reaper;
 
     fn fifo(dir: &Path, name: &str) -> String {
         let path = dir.join(name);
         mkfifo(&path, Mode::S_IRWXU).unwrap();
         path.to_str().unwrap().to_owned()
+    }
+
+    /// Without a logging program nobody hears of its end.
+    fn opened(stdio: &Stdio) -> Result<(ContainerEnds, KeptEnds), IoError> {
+        open(stdio, LoggedContainer { reaper: &Reaper::default(), namespace: "n", id: "c" })
     }
 
     /// A container that reads all its input; joins to what it read.
@@ -361,7 +443,7 @@ mod tests {
     async fn input_waits_for_its_writer_and_ends_when_that_closes() {
         let dir = tempfile::tempdir().unwrap();
         let path = fifo(dir.path(), "in");
-        let (ends, mut kept) = open(&Stdio { stdin: path.clone(), ..Stdio::default() }).unwrap();
+        let (ends, mut kept) = opened(&Stdio { stdin: path.clone(), ..Stdio::default() }).unwrap();
         kept.serve(None);
         let guest = guest(ends.stdin);
         tokio::task::yield_now().await;
@@ -377,7 +459,7 @@ mod tests {
     async fn close_io_ends_the_input_after_what_was_written() {
         let dir = tempfile::tempdir().unwrap();
         let path = fifo(dir.path(), "in");
-        let (ends, mut kept) = open(&Stdio { stdin: path.clone(), ..Stdio::default() }).unwrap();
+        let (ends, mut kept) = opened(&Stdio { stdin: path.clone(), ..Stdio::default() }).unwrap();
         kept.serve(None);
         let guest = guest(ends.stdin);
         let mut client = OpenOptions::new().write(true).open(&path).unwrap();
@@ -392,7 +474,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = fifo(dir.path(), "out");
         let stdio = Stdio { stdout: path.clone(), ..Stdio::default() };
-        let (ends, _kept) = open(&stdio).unwrap();
+        let (ends, _kept) = opened(&stdio).unwrap();
         let mut guest = File::from(ends.stdout);
         drop(nonblocking().read(true).open(&path).unwrap());
         guest.write_all(b"hello").unwrap();
@@ -404,18 +486,37 @@ mod tests {
     }
 
     #[test]
+    fn a_terminals_output_reaches_a_logging_program() {
+        let dir = tempfile::tempdir().unwrap();
+        let (program, said) = (dir.path().join("logger"), fifo(dir.path(), "said"));
+        fs::write(&program, "#!/bin/sh\nexec 5>&-\nexec cat <&3 > \"$1\"\n").unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+        let stdio =
+            Stdio { stdout: format!("binary://{}?{said}", program.display()), ..Stdio::default() };
+        let container = LoggedContainer { reaper: &Reaper::default(), namespace: "n", id: "c" };
+        let (_ends, mut kept) = open_terminal(&stdio, container).unwrap();
+        let Some(Console::Opened(output)) = kept.terminal.take() else { panic!("{kept:?}") };
+        File::from(output).write_all(b"on a terminal").unwrap();
+        assert_eq!(fs::read_to_string(&said).unwrap(), "on a terminal");
+    }
+
+    #[test]
     fn files_are_appended_to_and_unknown_targets_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new/log");
         let stdio = Stdio { stdout: format!("file://{}", path.display()), ..Stdio::default() };
         for _ in 0..2 {
-            let (ends, _kept) = open(&stdio).unwrap();
+            let (ends, _kept) = opened(&stdio).unwrap();
             File::from(ends.stdout).write_all(b"line\n").unwrap();
         }
         assert_eq!(fs::read_to_string(&path).unwrap(), "line\nline\n");
-        let binary = Stdio { stderr: "binary:///bin/log".into(), ..Stdio::default() };
-        assert!(matches!(open(&binary), Err(IoError::BinaryLogger { .. })));
+        let apart = Stdio { stderr: "binary:///bin/log".into(), ..Stdio::default() };
+        assert!(matches!(opened(&apart), Err(IoError::LoggerOfStderr { .. })));
+        let absent = Stdio { stdout: "binary:///no/such/program".into(), ..Stdio::default() };
+        assert!(matches!(opened(&absent), Err(IoError::Logger { .. })));
         let unknown = Stdio { stderr: "ftp://x".into(), ..Stdio::default() };
-        assert!(matches!(open(&unknown), Err(IoError::Scheme { .. })));
+        assert!(matches!(opened(&unknown), Err(IoError::Scheme { .. })));
+        let relative = Stdio { stdout: "file:x".into(), ..Stdio::default() };
+        assert!(matches!(opened(&relative), Err(IoError::LogUri { .. })));
     }
 }

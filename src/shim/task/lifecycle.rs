@@ -283,7 +283,10 @@ impl Tasks {
         .await?;
         let output = container.kept().take_output();
         drain(output).await;
-        container.kept().close();
+        let logger = container.kept().close();
+        if let Some(logger) = logger {
+            logger.end().await;
+        }
         container.execs.close();
         self.forget(&container.id);
         let mut event = TaskDelete::new();

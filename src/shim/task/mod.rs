@@ -7,7 +7,7 @@
 //! - [`create`], [`lifecycle`], [`inspect`]: the verbs; `metrics`: what one of them reads; [`process`]: those on other
 //!   processes than init.
 //! - [`provision`]: asks the coordinator what to run; [`progress`]: what the user hears meanwhile;
-//!   [`rootfs`](super::rootfs), [`io`], `terminal`: what a container stands on.
+//!   [`rootfs`](super::rootfs), [`io`], [`logger`], `terminal`: what a container stands on.
 //! - [`error`]: the only mapping from our errors to ttrpc statuses.
 
 pub mod container;
@@ -17,6 +17,7 @@ pub mod exec;
 pub mod inspect;
 pub mod io;
 pub mod lifecycle;
+pub mod logger;
 mod metrics;
 pub mod process;
 pub mod progress;
@@ -72,9 +73,6 @@ impl TaskService {
         }))
     }
 }
-
-const NO_CHECKPOINT: TaskError =
-    TaskError::NotYetAvailable { what: "checkpoint and restore", instead: "" };
 
 #[async_trait]
 impl Task for TaskService {
@@ -161,6 +159,7 @@ impl Task for TaskService {
         _: &TtrpcContext,
         request: CheckpointTaskRequest,
     ) -> TtrpcResult<Empty> {
-        answer(self.tasks.find(&request.id).and(Err(NO_CHECKPOINT)))
+        let id = request.id;
+        answer(self.tasks.find(&id).and(Err(TaskError::NoCheckpoint { id })))
     }
 }

@@ -102,14 +102,15 @@ impl Tasks {
     }
 
     async fn run_exec(
-        &self,
+        self: &Arc<Self>,
         container: &Container,
         exec: &Exec,
     ) -> Result<oneshot::Receiver<Exit>, TaskError> {
         let (stdio, terminal) = (exec.stdio.clone(), exec.terminal);
+        let (tasks, id) = (Arc::clone(self), container.id.clone());
         let opening = move || {
-            let opened = if terminal { io::open_terminal(&stdio) } else { io::open(&stdio) };
-            Ok(opened?)
+            let open = if terminal { io::open_terminal } else { io::open };
+            Ok(open(&stdio, tasks.logged(&id))?)
         };
         let (ends, mut kept) = blocking(&container.id, opening).await?;
         let spec = ExecSpec { bundle: container.bundle.clone(), process: exec.process.clone() };
@@ -165,7 +166,10 @@ impl Tasks {
         }
         let output = exec.kept().take_output();
         drain(output).await;
-        exec.kept().close();
+        let logger = exec.kept().close();
+        if let Some(logger) = logger {
+            logger.end().await;
+        }
         container.execs.forget(&exec.id);
         let exit = exec.exit().await;
         let mut response = DeleteResponse::new();

@@ -67,7 +67,9 @@ mod tests {
     use nix::unistd::mkfifo;
 
     use super::*;
+    use crate::shim::reaper::Reaper;
     use crate::shim::task::io::{Stdio, open};
+    use crate::shim::task::logger::LoggedContainer;
 
     #[test]
     fn lines_reach_a_fifo_that_blocks_for_its_container_and_are_dropped_when_it_is_full() {
@@ -82,7 +84,9 @@ mod tests {
         };
         let (mut err, mut log) = (reads("err"), reads("log"));
         let stderr = dir.path().join("err").display().to_string();
-        let (ends, _kept) = open(&Stdio { stderr, ..Stdio::default() }).unwrap();
+        let stdio = Stdio { stderr, ..Stdio::default() };
+        let container = LoggedContainer { reaper: &Reaper::default(), namespace: "n", id: "c" };
+        let (ends, _kept) = open(&stdio, container).unwrap();
         let progress = StartProgress::new("c", dir.path(), &ends.stderr());
         progress.info("compiling m");
         progress.warn("odd");

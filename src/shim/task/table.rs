@@ -7,6 +7,7 @@ use tokio::sync::{Notify, watch};
 
 use super::container::Container;
 use super::error::TaskError;
+use super::logger::LoggedContainer;
 use super::provision::Provisioner;
 use crate::config::CgroupDriver;
 use crate::shim::broker::Broker;
@@ -66,6 +67,13 @@ impl Tasks {
     #[must_use]
     pub fn new(parts: Parts) -> Self {
         Self { parts, table: Mutex::default(), end: Notify::new() }
+    }
+
+    /// For a logging program of this container.
+    #[must_use]
+    pub fn logged<'a>(&'a self, id: &'a str) -> LoggedContainer<'a> {
+        let Parts { reaper, namespace, .. } = &self.parts;
+        LoggedContainer { reaper, namespace, id }
     }
 
     fn table(&self) -> MutexGuard<'_, TaskTable> {

@@ -28,6 +28,9 @@ enum Verb {
         /// A file as HOST:INSIDE.
         #[arg(long = "file", required = true)]
         files: Vec<String>,
+        /// A symbolic link as TARGET:INSIDE.
+        #[arg(long = "link")]
+        links: Vec<String>,
         #[command(flatten)]
         start: StartArguments,
     },
@@ -118,11 +121,16 @@ impl From<StartArguments> for Start {
 
 fn main() -> Result<ExitCode> {
     match Arguments::parse().verb {
-        Verb::Image { out, reference, files, start } => {
+        Verb::Image { out, reference, files, links, start } => {
             let mut rootfs = Rootfs::default();
             for file in files {
                 let (host, inside) = file.split_once(':').context("--file wants HOST:INSIDE")?;
                 rootfs.file(host.as_ref(), inside)?;
+            }
+            for link in links {
+                let (target, inside) =
+                    link.split_once(':').context("--link wants TARGET:INSIDE")?;
+                rootfs.link(target, inside)?;
             }
             rootfs.write(&reference, &start.into(), &out)?;
         }

@@ -168,6 +168,24 @@ pub fn output(command: Command) -> Result<Outcome> {
     Running::start(command, None)?.finish()
 }
 
+/// `command` with a terminal of its own, of 41 lines and 83 columns.
+///
+/// # Panics
+/// When its words are not UTF-8.
+#[must_use]
+pub fn on_terminal(command: &Command) -> Command {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let quoted: Vec<String> =
+        words.map(|word| format!("'{}'", word.to_str().expect("tests' words are UTF-8"))).collect();
+    let mut terminal = Command::new("script");
+    let line = format!("stty rows 41 cols 83; {}", quoted.join(" "));
+    terminal.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+    for (key, value) in command.get_envs() {
+        terminal.env(key, value.expect("no variable is removed"));
+    }
+    terminal
+}
+
 /// One `ctr run`.
 #[derive(Clone, Debug)]
 pub struct Run {

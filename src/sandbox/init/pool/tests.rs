@@ -324,3 +324,33 @@ fn one_that_dies_while_it_reads_says_from_where() {
     pool.fork_due(0, Vec::new).unwrap();
     assert_eq!(pool.table().slot(0).unwrap().state().phase(), Phase::Starting);
 }
+
+#[test]
+fn free_workers_are_suspended_and_resumed_by_need() {
+    let sockets = Sockets::default();
+    let mut pool = WorkerPool::new(&sockets, 3).unwrap();
+    pool.fork_due(0, Vec::new).unwrap();
+    pool.set_direct_reads(true);
+    (0..3).for_each(|number| {
+        ready(&pool, &sockets, number);
+        let _said = pool.read(number);
+    });
+    let busy = pool.table().slot(1).unwrap();
+    assert!(busy.begin_reading(ConnectionId(1)));
+    // An answer that init has not read yet.
+    let envelope = Undelivered::default();
+    send_frame(sockets.0.borrow()[0].as_fd(), &envelope, b"late", &[], None).unwrap();
+    let undelivered = pool.suspend();
+    assert_eq!(undelivered.len(), 1);
+    assert_eq!((pool.absent(), pool.is_suspended(), pool.idle()), (2, false, None));
+    assert!(!pool.table().slot(0).unwrap().begin_reading(ConnectionId(1)), "it has no turn");
+    pool.table().slot(1).unwrap().abandon_reading();
+    assert!(pool.suspend().is_empty() && pool.is_suspended());
+    assert_eq!(pool.next_wakeup(), None, "nothing is due");
+    // Two requests wait, then one more.
+    for (waiting, workers) in [(0, 3), (2, 5), (2, 5), (3, 6), (9, 6)] {
+        pool.resume(waiting);
+        pool.fork_due(0, Vec::new).unwrap();
+        assert_eq!(sockets.0.borrow().len(), workers, "{waiting} wait");
+    }
+}

@@ -169,6 +169,7 @@ impl<'a, M: Module> Secondary<'a, M> {
             }
             self.expire();
             self.assign();
+            self.suspend_or_resume();
             self.update_direct_reads();
         }
     }
@@ -260,13 +261,28 @@ impl<'a, M: Module> Secondary<'a, M> {
         waiting.into_iter().chain(own).chain([self.pool.next_wakeup()]).flatten().min()
     }
 
-    /// When it has been idle long enough to end.
+    /// When it has been idle long enough for its workers to end.
     fn idle_at(&self) -> Option<u64> {
-        let idle_ms = self.sandbox.launch.idle_ms?;
+        let idle_ms = self.sandbox.launch.idle_ms.filter(|_| !self.pool.is_suspended())?;
         let no_parts = self.barrier.as_ref().is_none_or(Barrier::is_empty);
         let nothing = no_parts && self.queue.is_empty() && self.send_queue.is_empty();
         (self.announced && nothing && self.pool.at_rest())
             .then(|| self.last_request.saturating_add(idle_ms.saturating_mul(1_000_000)))
+    }
+
+    /// Ends the workers of an idle function, and forks some when requests wait again. Init reads all requests while no
+    /// reader is there.
+    fn suspend_or_resume(&mut self) {
+        if self.sandbox.launch.idle_ms.is_none() {
+            return;
+        }
+        if self.stop.is_none() && self.idle_at().is_some_and(|at| at <= monotonic_ns()) {
+            self.begin_reading();
+            let undelivered = self.pool.suspend();
+            self.hold(undelivered);
+        }
+        self.pool.resume(self.queue.len());
+        self.queue.set_extra(self.pool.absent());
     }
 
     /// Tells the shim that callers can call: once, when every worker has its first instance.
@@ -280,9 +296,6 @@ impl<'a, M: Module> Secondary<'a, M> {
 
     /// The exit code when nothing is left to do.
     fn finished(&mut self, now: u64) -> Option<i32> {
-        if self.stop.is_none() && self.idle_at().is_some_and(|at| at <= now) {
-            self.finish(0, now);
-        }
         let stop = self.stop?;
         let drained = self.queue.is_empty() && self.pool.at_rest() && self.send_queue.is_empty();
         if !drained && stop.until > now {

@@ -170,6 +170,9 @@ impl<M: Module> Secondary<'_, M> {
     /// When the next check is due; `None` when init sleeps until it is woken.
     pub(super) fn sleep(&self) -> Option<u64> {
         let watchdog = self.watchdog.as_ref()?;
+        if self.pool.is_suspended() {
+            return None;
+        }
         if watchdog.quiet < QUIET_TICKS || watchdog.reading || self.stop.is_some() {
             return Some(watchdog.next);
         }

@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Tests on a Kubernetes cluster of this checkout: tests/kubernetes/cases/NAME.sh, on two nodes with containerd 2.1 and
+# 1.7, on which deploy/kubernetes has installed the runtime of target/debug (PROFILE=release: target/release).
+#
+#   kubernetes.sh NAME…     these cases; without a name, all of them
+#   kubernetes.sh --shell   a shell beside the cluster, with `kubectl` and `on NODE COMMAND…`
+#
+# The first run unpacks etcd, CNI plugins, iptables and Go from Debian below .cwasi/, and builds Kubernetes from its Go
+# modules: about 10 minutes of two processors and 4 GB, of which 0.5 GB stay. Later runs begin at once. The cluster
+# lives in namespaces of its own (tests/kubernetes/machine.sh) and ends with this script, however that ends. The logs
+# of a failed run are kept in .cwasi/kubernetes/logs.
+set -euo pipefail
+source "$(dirname "$0")/lib.sh"
+source "$CHECKOUT/scripts/unpacked.sh"
+
+PROFILE=${PROFILE:-debug}
+PROGRAMS=$STATE_DIR/kubernetes/programs
+IMAGES=$STATE_DIR/kubernetes/images
+source "$CHECKOUT/tests/kubernetes/machines.sh"
+source "$CHECKOUT/tests/kubernetes/cluster.sh"
+source "$CHECKOUT/tests/kubernetes/programs.sh"
+source "$CHECKOUT/tests/kubernetes/images.sh"
+source "$CHECKOUT/tests/kubernetes/checks.sh"
+source "$CHECKOUT/tests/kubernetes/installation.sh"
+
+finish() {
+    local code=$?
+    trap - EXIT
+    # Ends what a case left in the background: calls, log readers.
+    jobs -p | xargs -r kill 2>/dev/null || true
+    if [ "$code" != 0 ]; then keep_logs; fi
+    say "stopping the cluster"
+    stop_cluster
+    exit "$code"
+}
+
+keep_logs() {
+    local logs=$STATE_DIR/kubernetes/logs machine
+    rm -rf "$logs"
+    for machine in control node1 node2; do
+        mkdir -p "$logs/$machine"
+        cp -r "$CLUSTER_DIR/$machine"/disk/var/log/. "$CLUSTER_DIR/$machine/machine.log" "$logs/$machine/" 2>/dev/null || true
+    done
+    kubectl get events -A --sort-by .lastTimestamp >"$logs/events" 2>/dev/null || true
+    kubectl get pods -A -o wide 2>/dev/null | tee "$logs/pods" >&2 || true
+    tail -n 15 "$logs/events" >&2 || true
+    say "logs are in $logs"
+}
+
+run_case() {
+    local name=$1 started=$SECONDS
+    say "case $name"
+    # In a shell of its own, so that nothing of it stays; its namespace goes without waiting for that.
+    ( NAMESPACE=$name; kubectl create namespace "$name" >/dev/null; source "$KUBERNETES_DIR/cases/$name.sh" )
+    say "case $name: ok, $((SECONDS - started)) s"
+    remove_namespaces "$name"
+}
+
+[ "$(id -u)" = 0 ] || die "machines of their own need root"
+[ -d /sys/fs/cgroup/memory ] || die "the test cluster runs with cgroup v1; make test-vm tests cgroup v2"
+shell=
+if [ "${1:-}" = --shell ]; then
+    shell=yes
+    shift
+fi
+for name in "$@"; do
+    [ -e "$KUBERNETES_DIR/cases/$name.sh" ] || die "there is no tests/kubernetes/cases/$name.sh"
+done
+[ $# -gt 0 ] || mapfile -t cases < <(basename -s .sh -a "$KUBERNETES_DIR"/cases/*.sh)
+[ $# = 0 ] || cases=("$@")
+
+unpack_for_kubernetes
+build_programs
+build_images
+if [ -d "$CLUSTER_DIR" ]; then
+    say "removing what a killed run left"
+    stop_cluster
+fi
+trap finish EXIT
+trap 'exit 130' INT TERM HUP
+mkdir -p "$CLUSTER_DIR"
+say "starting the control plane"
+start_control
+for node in node1 node2; do
+    say "starting $node (${NODE_CONTAINERD[$node]})"
+    start_node "$node"
+done
+say "installing the runtime with deploy/kubernetes"
+install_runtime
+if [ -n "$shell" ]; then
+    export -f kubectl on in_network
+    export PROGRAMS CLUSTER_DIR
+    "${SHELL:-bash}" || true
+    exit 0
+fi
+started=$SECONDS
+for name in "${cases[@]}"; do
+    run_case "$name"
+done
+say "all cases: ok, $((SECONDS - started)) s"

@@ -1,0 +1,80 @@
+# Limits of pods hold, and the kubelet sees what pods use.
+
+# A pod that takes more memory than it may have is killed, and says so.
+apply - <<'YAML'
+apiVersion: v1
+kind: Pod
+metadata: {name: greedy}
+spec:
+  runtimeClassName: cwasi
+  restartPolicy: Never
+  containers:
+    - {name: main, image: "localhost/guests:test", command: [/probe.wasm, alloc, "200"], resources: {limits: {memory: 64Mi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: hog
+  annotations: {cwasi.role: secondary}
+spec:
+  runtimeClassName: cwasi
+  terminationGracePeriodSeconds: 5
+  containers:
+    - {name: hog, image: "localhost/guests:test", command: [/actor.wasm, hog], resources: {limits: {memory: 64Mi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: spinner
+  annotations: {cwasi.role.server: secondary}
+spec:
+  runtimeClassName: cwasi
+  terminationGracePeriodSeconds: 5
+  restartPolicy: Never
+  containers:
+    - {name: main, image: "localhost/guests:test", command: [/probe.wasm, loop], resources: {limits: {cpu: 200m, memory: 64Mi}}}
+YAML
+wait_field pod/greedy .status.phase Failed
+equals "exit code beyond the memory limit" 137 "$(field pod/greedy '.status.containerStatuses[0].state.terminated.exitCode')"
+equals "reason beyond the memory limit" OOMKilled "$(field pod/greedy '.status.containerStatuses[0].state.terminated.reason')"
+
+# A secondary's worker is killed: its caller reads an error, and the function goes on.
+wait_field pod/hog .status.phase Running
+for attempt in first second; do
+    apply - <<YAML
+apiVersion: v1
+kind: Pod
+metadata: {name: $attempt}
+spec:
+  runtimeClassName: cwasi
+  restartPolicy: Never
+  nodeName: $(field pod/hog .spec.nodeName)
+  containers: [{name: main, image: "localhost/guests:test", command: [/probe.wasm, call, actor, x]}]
+YAML
+    wait_field "pod/$attempt" .status.phase Failed
+    equals "errno of the $attempt caller" 11 "$(field "pod/$attempt" '.status.containerStatuses[0].state.terminated.exitCode')"
+done
+equals "restarts of the hog" 0 "$(field pod/hog '.status.containerStatuses[0].restartCount')"
+
+# What the kubelet reports of the pod that spins, by kubectl top's source.
+summary() {
+    k get --raw "/api/v1/nodes/$(field pod/spinner .spec.nodeName)/proxy/stats/summary" | python3 -c '
+import json, sys
+pods = json.load(sys.stdin)["pods"]
+pod = next(pod for pod in pods if pod["podRef"] == {**pod["podRef"], "name": "spinner", "namespace": sys.argv[1]})
+main = pod["containers"][0]
+print(pod["cpu"]["usageNanoCores"], pod["memory"]["workingSetBytes"], main["cpu"]["usageNanoCores"],
+      main["memory"]["workingSetBytes"], main["memory"]["rssBytes"])' "$NAMESPACE"
+}
+# Nanocores need two looks of the kubelet. It may have up to its limit of 200 million, a bit more in one window.
+has_summary() {
+    local pod_cpu pod_memory cpu memory rss
+    read -r pod_cpu pod_memory cpu memory rss < <(summary)
+    [ "$pod_cpu" -gt 100000000 ] && [ "$pod_cpu" -lt 300000000 ] && [ "$cpu" -gt 100000000 ] &&
+        [ "$pod_memory" -gt 100000 ] && [ "$memory" -gt 100000 ] && [ "$rss" -gt 0 ]
+}
+wait_field pod/spinner .status.phase Running
+explain() { summary >&2; }
+wait_for 60 "the kubelet's summary has the pod's CPU and memory" has_summary
+explain() { :; }
+delete pod greedy hog spinner first second

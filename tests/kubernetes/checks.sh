@@ -1,0 +1,52 @@
+# What the cases check with. Sourced by scripts/kubernetes.sh; a case runs with set -e in a namespace of its own.
+
+# kubectl in the case's namespace
+k() { kubectl --namespace "$NAMESPACE" "$@"; }
+
+apply() { k apply -f "$@" >/dev/null; }
+
+fail() { die "case $NAMESPACE: $*"; }
+
+# equals WHAT EXPECTED ACTUAL
+equals() { [ "$2" = "$3" ] || fail "$1: expected '$2', got '$3'"; }
+
+# contains WHAT PATTERN TEXT
+contains() { grep -qE -- "$2" <<<"$3" || fail "$1: nothing matches '$2' in: $3"; }
+
+# field OBJECT JSONPATH
+field() { k get "$1" -o "jsonpath={$2}"; }
+
+has_field() { [ "$(field "$1" "$2")" = "$3" ]; }
+
+# wait_field OBJECT JSONPATH VALUE [SECONDS]
+wait_field() {
+    explain() { k describe "$1" >&2 || true; }
+    wait_for "${4:-$WAIT_SECONDS}" "$1 has $2 = $3" has_field "$1" "$2" "$3"
+    explain() { :; }
+}
+
+wait_job() {
+    explain() { k describe pods >&2; k logs "job/$1" --all-containers >&2 || true; }
+    wait_for "${2:-$WAIT_SECONDS}" "the job $1 completes" has_field "job/$1" .status.succeeded 1
+    explain() { :; }
+}
+
+wait_rollout() {
+    explain() { k describe pods >&2; }
+    wait_for "${2:-$WAIT_SECONDS}" "$1 is rolled out" k rollout status "$1" --timeout=1s
+    explain() { :; }
+}
+
+gone() { [ -z "$(k get "$@" -o name 2>/dev/null)" ]; }
+
+# Deletes and waits until nothing of it is there, in the time that Kubernetes gives it and a bit.
+delete() {
+    k delete "$@" --wait=false >/dev/null
+    explain() { k get pods -o wide >&2; }
+    wait_for 60 "deleted: $*" gone "$@"
+    explain() { :; }
+}
+
+remove_namespaces() {
+    kubectl delete namespace "$@" --ignore-not-found --wait=false >/dev/null
+}

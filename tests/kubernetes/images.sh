@@ -1,0 +1,75 @@
+# Images of the test cluster. Sourced by scripts/kubernetes.sh.
+#
+# Nodes import them; manifests name them `localhost/…` with imagePullPolicy IfNotPresent, so no registry takes part.
+
+# In the order of their building; each has a function make_NAME.
+IMAGE_NAMES=(pause busybox hello guests cwasi-node)
+
+build_images() {
+    local name
+    say "building the runtime, its guests and images"
+    "$CHECKOUT/scripts/guests.sh"
+    # shellcheck disable=SC2046 # one flag or none
+    cargo build --manifest-path "$CHECKOUT/Cargo.toml" $([ "$PROFILE" != release ] || echo --release) \
+        --bins -p cwasi -p cwasi-testbed
+    mkdir -p "$IMAGES"
+    for name in "${IMAGE_NAMES[@]}"; do
+        "make_${name//-/_}"
+    done
+}
+
+# image NAME REFERENCE ARGUMENT…: as `cwasi-testbed image`
+image() {
+    local name=$1
+    shift
+    "$TARGET_DIR/$PROFILE/cwasi-testbed" image "$IMAGES/$name.tar" "$@"
+}
+
+make_pause() { image pause localhost/pause:test --file "$PROGRAMS/pause:/pause" --entrypoint /pause; }
+
+# busybox with its applets by their names, as arguments of `image`
+busybox_files() {
+    local applet busybox=$STATE_DIR/busybox/bin/busybox
+    printf '%s\n' --file "$busybox:/bin/busybox"
+    for applet in $("$busybox" --list); do
+        [ "$applet" = busybox ] || printf '%s\n' --link "busybox:/bin/$applet"
+    done
+}
+
+make_busybox() {
+    local files
+    mapfile -t files < <(busybox_files)
+    image busybox localhost/busybox:test "${files[@]}" --cmd sh
+}
+
+make_hello() {
+    local built=$TARGET_DIR/guests/wasm32-wasip1/release
+    image hello localhost/hello:1 --file "$built/greeter.wasm:/greeter.wasm" \
+        --file "$built/hello-caller.wasm:/hello-caller.wasm"
+}
+
+make_guests() {
+    local files=() guest
+    for guest in "$TARGET_DIR"/guests/wasm32-wasip1/release/{server,probe,actor}.wasm; do
+        files+=(--file "$guest:/$(basename "$guest")")
+    done
+    image guests localhost/guests:test "${files[@]}"
+}
+
+# The largest one: only when something of it is new.
+make_cwasi_node() {
+    local out=$IMAGES/cwasi-node.tar part
+    for part in "$TARGET_DIR/$PROFILE"/{containerd-shim-cwasi-v1,cwasi-shim,cwasi-sandbox,cwasi-testbed} \
+        "$CHECKOUT"/scripts/{node-image,install}.sh "$CHECKOUT/deploy/kubernetes/node/node.sh"; do
+        [ "$out" -nt "$part" ] || { "$CHECKOUT/scripts/node-image.sh" "$out"; return; }
+    done
+}
+
+# import_images NODE NAME…
+import_images() {
+    local node=$1 name
+    shift
+    for name in "$@"; do
+        on "$node" ctr -n k8s.io images import "$IMAGES/$name.tar" >/dev/null
+    done
+}

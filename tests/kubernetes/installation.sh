@@ -1,0 +1,30 @@
+# Installs the runtime on the cluster's nodes as docs/kubernetes.md says. Sourced by scripts/kubernetes.sh.
+
+# The manifests with what is this cluster's own: how a service is restarted here, where no systemd is.
+node_manifests() {
+    sed 's#value: systemctl restart containerd#value: kill $(cat /run/services/containerd.pid)#' \
+        "$CHECKOUT/deploy/kubernetes/node/node.yaml"
+}
+
+node_has_handler() {
+    kubectl get node "$1" -o 'jsonpath={.status.runtimeHandlers[*].name}' | grep -qw cwasi
+}
+
+install_runtime() {
+    local node
+    for node in node1 node2; do
+        import_images "$node" "${IMAGE_NAMES[@]}"
+        kubectl label node "$node" cwasi/runtime=true >/dev/null
+    done
+    node_manifests | kubectl apply -f - >/dev/null
+    kubectl apply -f "$CHECKOUT/deploy/kubernetes/runtimeclass.yaml" >/dev/null
+    explain() {
+        kubectl -n cwasi-system describe pods >&2
+        kubectl -n cwasi-system logs daemonset/cwasi-install >&2
+    }
+    wait_for "$WAIT_SECONDS" "the runtime is installed" \
+        kubectl -n cwasi-system rollout status daemonset/cwasi-install --timeout=1s
+    # containerd 1.7 does not tell the kubelet its handlers.
+    wait_for "$WAIT_SECONDS" "node1 offers the handler cwasi" node_has_handler node1
+    explain() { :; }
+}
