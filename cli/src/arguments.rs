@@ -46,6 +46,15 @@ pub struct Global {
         value_name = "NAME"
     )]
     pub namespace: String,
+    /// containerd's snapshotter
+    #[arg(
+        long,
+        global = true,
+        env = "CONTAINERD_SNAPSHOTTER",
+        default_value = "overlayfs",
+        value_name = "NAME"
+    )]
+    pub snapshotter: String,
     /// Print results as JSON
     #[arg(long, global = true)]
     pub json: bool,

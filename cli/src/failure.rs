@@ -3,6 +3,9 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use crate::containerd::ContainerdError;
+use crate::workflow::WorkflowError;
+
 /// Why the command ends without success. `docs/cli.md` has this table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -49,6 +52,15 @@ impl Failure {
         Self { exit, error: anyhow::Error::msg(text) }
     }
 
+    /// The same, with more text at its end.
+    #[must_use]
+    pub fn with(self, more: &str) -> Self {
+        if more.is_empty() {
+            return self;
+        }
+        Self { exit: self.exit, error: anyhow::anyhow!("{:#}{more}", self.error) }
+    }
+
     /// The exit code.
     #[must_use]
     pub const fn exit(&self) -> Exit {
@@ -62,9 +74,23 @@ impl fmt::Display for Failure {
     }
 }
 
-/// An error without a code of its own is [`Exit::Failed`].
+/// Errors of this crate have their codes; any other one is [`Exit::Failed`].
 impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self::new(Exit::Failed, error)
+        let error = error.into();
+        Self::new(code_of(&error), error)
+    }
+}
+
+fn code_of(error: &anyhow::Error) -> Exit {
+    match error.downcast_ref::<ContainerdError>() {
+        Some(ContainerdError::Away { .. }) => return Exit::Unavailable,
+        Some(error) if error.is_missing() => return Exit::Missing,
+        Some(_) | None => {}
+    }
+    match error.downcast_ref::<WorkflowError>() {
+        Some(WorkflowError::Wrong { .. }) => Exit::Data,
+        Some(WorkflowError::Read { .. }) => Exit::Missing,
+        None => Exit::Failed,
     }
 }

@@ -1,16 +1,21 @@
 //! The command `cwasi`. It speaks to containerd as any client does, and reads the runtime's state of this node.
 //!
 //! - [`arguments`]: the command line; [`commands`]: one file for each verb.
-//! - [`workflow`]: the workflow file.
-//! - [`gateway`]: HTTP in.
-//! - [`failure`]: errors and exit codes.
+//! - [`workflow`]: the workflow file; [`deployment`]: a workflow on its nodes; [`image`]: images of modules.
+//! - [`containerd`]: its API; [`table`]: output for people; [`gateway`]: HTTP in.
+//! - [`failure`]: errors and exit codes; [`interrupt`]: Ctrl-C.
 //!
 //! Invariant: stdout has results only, so that a pipe gets nothing else. Progress and errors go to stderr.
 
 pub mod arguments;
 pub mod commands;
+pub mod containerd;
+pub mod deployment;
 pub mod failure;
 pub mod gateway;
+pub mod image;
+pub mod interrupt;
+pub mod table;
 pub mod workflow;
 
 use std::process::ExitCode;

@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 mod generated;
+mod scene;
+mod workflows;
 
 use std::process::{Command, Output};
 

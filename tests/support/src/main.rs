@@ -55,7 +55,7 @@ enum Verb {
         /// The module.
         out: PathBuf,
     },
-    /// Run a command with a private containerd: CONTAINERD_ADDRESS is set and its ctr is first on PATH.
+    /// Run a command with a private containerd: CONTAINERD_ADDRESS and CWASI_CONFIG are set, its ctr is first on PATH.
     With {
         #[command(flatten)]
         fixture: BedArguments,
@@ -190,6 +190,7 @@ fn prepared(containerd: &Containerd, programs: PathBuf, command: &[String]) -> R
         .args(&command[1..])
         .env("PATH", std::env::join_paths(path)?)
         .env("CONTAINERD_ADDRESS", ready.address())
+        .env("CWASI_CONFIG", ready.dir.join("cwasi.toml"))
         .env("CWASI_BED", &ready.dir);
     Ok(child)
 }

@@ -1,0 +1,54 @@
+//! `cwasi deploy FILE`: starts the secondaries of a workflow that do not run as the file says, and leaves them running.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::json;
+
+use super::workflow_arguments::WorkflowArguments;
+use crate::arguments::Global;
+use crate::deployment::{Deployed, Deployment};
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+
+/// Arguments of the verb.
+#[derive(Debug, Args)]
+pub struct Deploy {
+    #[command(flatten)]
+    workflow: WorkflowArguments,
+}
+
+impl Deploy {
+    /// Deploys the workflow; takes down what it started if one function does not start.
+    pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
+        let workflow = self.workflow.load()?;
+        let mut interrupt = Interrupt::new()?;
+        let deployment = interrupt.or(Deployment::new(&workflow, global)).await?;
+        let outcome = interrupt
+            .or(async {
+                deployment.write_images().await?;
+                deployment.start_secondaries().await
+            })
+            .await;
+        let deployed = match outcome {
+            Ok(deployed) => deployed,
+            Err(failure) => {
+                deployment.take_down().await?;
+                return Err(failure);
+            }
+        };
+        let word = |deployed| if deployed == Deployed::Started { "started" } else { "unchanged" };
+        if global.json {
+            let containers: Vec<_> = deployed
+                .iter()
+                .map(|(id, state)| json!({ "container": id, "state": word(*state) }))
+                .collect();
+            println!("{}", serde_json::to_string_pretty(&containers)?);
+        } else {
+            for (id, state) in &deployed {
+                println!("{id} {}", word(*state));
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,34 @@
+//! `cwasi rm`: removes containers of functions, or all of a workflow.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::selected::selected;
+use crate::arguments::Global;
+use crate::deployment::Node;
+use crate::failure::Failure;
+
+/// Arguments of the verb.
+#[derive(Debug, Args)]
+pub struct Rm {
+    /// Containers or functions
+    #[arg(required_unless_present = "workflow", value_name = "NAME")]
+    names: Vec<String>,
+    /// All of this workflow
+    #[arg(long, value_name = "NAME", conflicts_with = "names")]
+    workflow: Option<String>,
+}
+
+impl Rm {
+    /// Ends and removes them, and prints their ids.
+    pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
+        let node = Node::connect(global).await?;
+        let containers = node.containerd.containers().await?;
+        for container in selected(containers, &self.names, self.workflow.as_deref(), global)? {
+            node.remove(&container.id).await?;
+            println!("{}", container.id);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,173 @@
+//! Containers: their records, with labels that say which workflow they belong to.
+
+use std::collections::HashMap;
+
+use containerd_client::services::v1::container::Runtime;
+use containerd_client::services::v1::containers_client::ContainersClient;
+use containerd_client::services::v1::{
+    Container as ContainerRecord, CreateContainerRequest, DeleteContainerRequest,
+    ListContainersRequest,
+};
+use containerd_client::types::Mount;
+use oci_spec::runtime::Spec;
+
+use super::{Containerd, ContainerdError, RUNTIME, refused};
+
+/// containerd's name for the type of an OCI configuration.
+const SPEC_TYPE: &str = "types.containerd.io/opencontainers/runtime-spec/1/Spec";
+/// Prefix of this command's labels.
+pub const LABEL: &str = "cwasi.dev/";
+/// Most containers of one list.
+const CONTAINERS_MAX: usize = 16_384;
+
+/// A container of this runtime.
+#[derive(Clone, Debug)]
+pub struct Container {
+    /// Its id.
+    pub id: String,
+    /// Its image.
+    pub image: String,
+    /// Its labels.
+    pub labels: HashMap<String, String>,
+    /// Annotations of its OCI configuration.
+    pub annotations: HashMap<String, String>,
+    /// Its command.
+    pub args: Vec<String>,
+}
+
+/// A container to be made.
+#[derive(Clone, Debug)]
+pub struct NewContainer<'a> {
+    /// Its id.
+    pub id: &'a str,
+    /// Its image.
+    pub image: &'a str,
+    /// The image's top snapshot.
+    pub parent: &'a str,
+    /// Its OCI configuration.
+    pub spec: &'a Spec,
+    /// Its labels.
+    pub labels: HashMap<String, String>,
+}
+
+impl Container {
+    /// Value of one of this command's labels; empty without it.
+    #[must_use]
+    pub fn label(&self, name: &str) -> &str {
+        self.labels.get(&format!("{LABEL}{name}")).map_or("", String::as_str)
+    }
+
+    /// Value of an annotation; empty without it.
+    #[must_use]
+    pub fn annotation(&self, key: &str) -> &str {
+        self.annotations.get(key).map_or("", String::as_str)
+    }
+
+    /// Name of its function: the annotated one, or else the module's.
+    #[must_use]
+    pub fn function(&self) -> &str {
+        let annotated = self.annotation("cwasi.function");
+        if !annotated.is_empty() {
+            return annotated;
+        }
+        let path = self.args.first().map_or("", String::as_str);
+        let path = path.split_once('#').map_or(path, |(path, _)| path);
+        let file = path.rsplit('/').next().unwrap_or(path);
+        file.strip_suffix(".wasm").unwrap_or(file)
+    }
+
+    /// True for a function that waits for calls.
+    #[must_use]
+    pub fn is_secondary(&self) -> bool {
+        self.annotation("cwasi.role") == "secondary"
+            || self.annotation("cwasi.secondary.function") == "true"
+    }
+}
+
+impl Containerd {
+    /// All containers of this runtime, by id.
+    ///
+    /// # Errors
+    /// When containerd refuses.
+    pub async fn containers(&self) -> Result<Vec<Container>, ContainerdError> {
+        let fail = || refused("containers cannot be listed");
+        // Not in containerd's filter, which 1.6 does not have for runtimes.
+        let request = self.request(ListContainersRequest { filters: Vec::new() })?;
+        let answer = ContainersClient::new(self.channel.clone()).list_stream(request).await;
+        let mut stream = answer.map_err(fail())?.into_inner();
+        let mut found = Vec::new();
+        // One message each: together they would exceed a message's size.
+        while let Some(message) = stream.message().await.map_err(fail())? {
+            found.extend(message.container.and_then(ours));
+            if found.len() >= CONTAINERS_MAX {
+                break;
+            }
+        }
+        found.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(found)
+    }
+
+    /// Makes a container and its snapshot; returns the mounts of its root.
+    ///
+    /// # Errors
+    /// When containerd refuses, such as for an id that exists.
+    pub async fn create_container(
+        &self,
+        new: NewContainer<'_>,
+    ) -> Result<Vec<Mount>, ContainerdError> {
+        let operation = format!("container {} cannot be made", new.id);
+        let value = serde_json::to_vec(new.spec).map_err(|error| ContainerdError::Answer {
+            operation: operation.clone(),
+            problem: format!("its configuration cannot be written: {error}"),
+        })?;
+        // The snapshot belongs to nobody until the container exists.
+        let leased = self.leased().await?;
+        let mounts = leased.prepare(new.id, new.parent).await?;
+        let container = ContainerRecord {
+            id: new.id.to_owned(),
+            labels: new.labels,
+            image: new.image.to_owned(),
+            runtime: Some(Runtime { name: RUNTIME.to_owned(), options: None }),
+            spec: Some(prost_types::Any { type_url: SPEC_TYPE.to_owned(), value }),
+            snapshotter: self.snapshotter.clone(),
+            snapshot_key: new.id.to_owned(),
+            ..ContainerRecord::default()
+        };
+        let request = leased.request(CreateContainerRequest { container: Some(container) })?;
+        let answer = ContainersClient::new(self.channel.clone()).create(request).await;
+        if answer.is_err() {
+            // The first error is the one to report.
+            let _unremoved = self.remove_snapshot(new.id).await;
+        }
+        // An expired lease is collected like an ended one.
+        let _expires = leased.release().await;
+        answer.map_err(refused(operation)).map(|_| mounts)
+    }
+
+    /// Removes a container without a task, and its snapshot. Missing ones are no error.
+    ///
+    /// # Errors
+    /// When containerd refuses.
+    pub async fn delete_container(&self, id: &str) -> Result<(), ContainerdError> {
+        let request = self.request(DeleteContainerRequest { id: id.to_owned() })?;
+        let answer = ContainersClient::new(self.channel.clone()).delete(request).await;
+        match answer.map_err(refused(format!("container {id} cannot be removed"))) {
+            Err(error) if !error.is_missing() => Err(error),
+            _ => self.remove_snapshot(id).await,
+        }
+    }
+}
+
+/// The container, if it is of this runtime.
+fn ours(record: ContainerRecord) -> Option<Container> {
+    let ContainerRecord { id, labels, image, runtime, spec, .. } = record;
+    if runtime?.name != RUNTIME {
+        return None;
+    }
+    // What another client wrote may lack anything.
+    let spec: Option<Spec> = serde_json::from_slice(&spec?.value).ok();
+    let annotations = spec.as_ref().and_then(|spec| spec.annotations().clone()).unwrap_or_default();
+    let process = spec.as_ref().and_then(|spec| spec.process().as_ref());
+    let args = process.and_then(|process| process.args().clone()).unwrap_or_default();
+    Some(Container { id, image, labels, annotations, args })
+}

@@ -1,0 +1,128 @@
+//! The OCI configuration of a function's container: what `ctr run` gives a container, with the workflow's fields.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use oci_spec::OciSpecError;
+use oci_spec::runtime::{
+    LinuxBuilder, LinuxDeviceCgroupBuilder, LinuxNamespaceBuilder, LinuxNamespaceType,
+    LinuxResourcesBuilder, Mount, MountBuilder, ProcessBuilder, RootBuilder, Spec, SpecBuilder,
+    UserBuilder, get_default_maskedpaths, get_default_readonly_paths,
+};
+
+use super::images::Stored;
+use crate::workflow::Mount as WorkflowMount;
+
+/// `PATH` of images that set none.
+const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What a function's container needs.
+#[derive(Clone, Debug)]
+pub struct FunctionSpec<'a> {
+    /// containerd's namespace.
+    pub namespace: &'a str,
+    /// The container's id.
+    pub id: &'a str,
+    /// Its image.
+    pub image: &'a Stored,
+    /// Arguments after the module's path.
+    pub args: &'a [String],
+    /// Environment beside the image's.
+    pub env: &'a [(String, String)],
+    /// Files and folders of the host.
+    pub mounts: &'a [WorkflowMount],
+    /// Annotations.
+    pub annotations: &'a BTreeMap<String, String>,
+}
+
+/// The configuration.
+///
+/// # Errors
+/// None that a user can cause.
+pub fn spec(function: &FunctionSpec<'_>) -> Result<Spec, OciSpecError> {
+    let mut args = function.image.command();
+    args.truncate(1);
+    args.extend(function.args.iter().cloned());
+    let mut env = function.image.env();
+    if !env.iter().any(|entry| entry.starts_with("PATH=")) {
+        env.insert(0, PATH.to_owned());
+    }
+    for (key, value) in function.env {
+        env.retain(|entry| !entry.starts_with(&format!("{key}=")));
+        env.push(format!("{key}={value}"));
+    }
+    let process = ProcessBuilder::default()
+        .args(args)
+        .env(env)
+        .cwd(function.image.working_dir())
+        .user(UserBuilder::default().uid(0u32).gid(0u32).build()?)
+        .no_new_privileges(true)
+        .build()?;
+    let mut mounts = system_mounts()?;
+    for mount in function.mounts {
+        mounts.push(bind(mount)?);
+    }
+    let annotations: HashMap<String, String> =
+        function.annotations.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+    let root = RootBuilder::default().path("rootfs").readonly(false).build()?;
+    SpecBuilder::default()
+        .version("1.0.2")
+        .process(process)
+        .root(root)
+        .mounts(mounts)
+        .annotations(annotations)
+        .linux(linux(&format!("/{}/{}", function.namespace, function.id))?)
+        .build()
+}
+
+fn linux(cgroup: &str) -> Result<oci_spec::runtime::Linux, OciSpecError> {
+    use LinuxNamespaceType::{Ipc, Mount, Network, Pid, Uts};
+    let mut namespaces = Vec::new();
+    for kind in [Pid, Ipc, Uts, Mount, Network] {
+        namespaces.push(LinuxNamespaceBuilder::default().typ(kind).build()?);
+    }
+    let no_devices = LinuxDeviceCgroupBuilder::default().allow(false).access("rwm").build()?;
+    LinuxBuilder::default()
+        .namespaces(namespaces)
+        .cgroups_path(cgroup)
+        .resources(LinuxResourcesBuilder::default().devices([no_devices]).build()?)
+        .masked_paths(get_default_maskedpaths())
+        .readonly_paths(get_default_readonly_paths())
+        .build()
+}
+
+fn system_mounts() -> Result<Vec<Mount>, OciSpecError> {
+    let safe = ["nosuid", "noexec", "nodev"];
+    let rows: [(&str, &str, &str, &[&str]); 5] = [
+        ("/proc", "proc", "proc", &safe),
+        ("/dev", "tmpfs", "tmpfs", &["nosuid", "strictatime", "mode=755", "size=65536k"]),
+        ("/dev/shm", "tmpfs", "shm", &["nosuid", "noexec", "nodev", "mode=1777", "size=65536k"]),
+        ("/sys", "sysfs", "sysfs", &["nosuid", "noexec", "nodev", "ro"]),
+        ("/run", "tmpfs", "tmpfs", &["nosuid", "strictatime", "mode=755", "size=65536k"]),
+    ];
+    let mut mounts = Vec::new();
+    for (target, kind, source, options) in rows {
+        let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
+        mounts.push(
+            MountBuilder::default()
+                .destination(target)
+                .typ(kind)
+                .source(source)
+                .options(options)
+                .build()?,
+        );
+    }
+    Ok(mounts)
+}
+
+fn bind(mount: &WorkflowMount) -> Result<Mount, OciSpecError> {
+    let access = if mount.read_only { "ro" } else { "rw" };
+    // containerd's working directory is not the user's.
+    let source = std::path::absolute(&mount.source).unwrap_or_else(|_| mount.source.clone());
+    MountBuilder::default()
+        .destination(Path::new(&mount.target))
+        .typ("bind")
+        .source(source)
+        .options(["rbind".to_owned(), access.to_owned()])
+        .build()
+}

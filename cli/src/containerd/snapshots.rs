@@ -1,0 +1,132 @@
+//! Unpacks images into snapshots, and makes the writable snapshot of a container.
+
+use containerd_client::services::v1::ApplyRequest;
+use containerd_client::services::v1::diff_client::DiffClient;
+use containerd_client::services::v1::snapshots::snapshots_client::SnapshotsClient;
+use containerd_client::services::v1::snapshots::{
+    CommitSnapshotRequest, PrepareSnapshotRequest, RemoveSnapshotRequest, StatSnapshotRequest,
+};
+use containerd_client::types::{Descriptor as ContainerdDescriptor, Mount};
+use oci_spec::image::Descriptor;
+use sha2::{Digest as _, Sha256};
+
+use super::images::Stored;
+use super::{Containerd, ContainerdError, refused, unique};
+
+/// Part of the media types of layers that are modules: they are not unpacked.
+const MODULE_LAYER: &str = "wasm";
+
+impl Containerd {
+    /// Unpacks an image, as far as that is not done. Returns the name of its top snapshot; empty for an image without
+    /// files.
+    ///
+    /// # Errors
+    /// When a layer is missing, or cannot be unpacked.
+    pub async fn unpack(&self, image: &Stored) -> Result<String, ContainerdError> {
+        let layers = image.manifest.layers().iter();
+        let layers: Vec<_> =
+            layers.filter(|layer| !layer.media_type().to_string().contains(MODULE_LAYER)).collect();
+        let mut parent = String::new();
+        for (layer, diff_id) in layers.into_iter().zip(image.config.rootfs().diff_ids()) {
+            let name = chain_id(&parent, diff_id);
+            if !self.has_snapshot(&name).await? {
+                self.unpack_layer(layer, &parent, &name, &image.name).await?;
+            }
+            parent = name;
+        }
+        if !parent.is_empty() {
+            // Keeps the snapshot as long as the image.
+            let key = format!("containerd.io/gc.ref.snapshot.{}", self.snapshotter);
+            let config = image.manifest.config().digest();
+            self.label_content(config.as_ref(), &key, &parent).await?;
+        }
+        Ok(parent)
+    }
+
+    async fn has_snapshot(&self, name: &str) -> Result<bool, ContainerdError> {
+        let request =
+            StatSnapshotRequest { snapshotter: self.snapshotter.clone(), key: name.to_owned() };
+        let answer = SnapshotsClient::new(self.channel.clone()).stat(self.request(request)?).await;
+        match answer.map_err(refused(format!("snapshot {name} cannot be found"))) {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_missing() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn unpack_layer(
+        &self,
+        layer: &Descriptor,
+        parent: &str,
+        name: &str,
+        image: &str,
+    ) -> Result<(), ContainerdError> {
+        let key = format!("cwasi-unpack-{}", unique());
+        let mounts = self.prepare(&key, parent).await?;
+        let diff = ContainerdDescriptor {
+            media_type: layer.media_type().to_string(),
+            digest: layer.digest().to_string(),
+            size: i64::try_from(layer.size()).unwrap_or(i64::MAX),
+            ..ContainerdDescriptor::default()
+        };
+        let request = ApplyRequest { diff: Some(diff), mounts, ..ApplyRequest::default() };
+        let applied = DiffClient::new(self.channel.clone()).apply(self.request(request)?).await;
+        if let Err(status) = applied {
+            let error = refused(format!("a layer of image {image} cannot be unpacked"))(status);
+            // The first error is the one to report.
+            let _unremoved = self.remove_snapshot(&key).await;
+            return Err(error);
+        }
+        let request = CommitSnapshotRequest {
+            snapshotter: self.snapshotter.clone(),
+            name: name.to_owned(),
+            key: key.clone(),
+            ..CommitSnapshotRequest::default()
+        };
+        let answer =
+            SnapshotsClient::new(self.channel.clone()).commit(self.request(request)?).await;
+        match answer.map_err(refused(format!("image {image} cannot be unpacked"))) {
+            Ok(_) => Ok(()),
+            // Another client was faster.
+            Err(error) if error.exists_already() => self.remove_snapshot(&key).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes a writable snapshot.
+    pub(super) async fn prepare(
+        &self,
+        key: &str,
+        parent: &str,
+    ) -> Result<Vec<Mount>, ContainerdError> {
+        let request = PrepareSnapshotRequest {
+            snapshotter: self.snapshotter.clone(),
+            key: key.to_owned(),
+            parent: parent.to_owned(),
+            ..PrepareSnapshotRequest::default()
+        };
+        let answer =
+            SnapshotsClient::new(self.channel.clone()).prepare(self.request(request)?).await;
+        Ok(answer.map_err(refused(format!("snapshot {key} cannot be made")))?.into_inner().mounts)
+    }
+
+    /// Removes a snapshot; a missing one is no error.
+    pub(super) async fn remove_snapshot(&self, key: &str) -> Result<(), ContainerdError> {
+        let request =
+            RemoveSnapshotRequest { snapshotter: self.snapshotter.clone(), key: key.to_owned() };
+        let answer =
+            SnapshotsClient::new(self.channel.clone()).remove(self.request(request)?).await;
+        match answer.map_err(refused(format!("snapshot {key} cannot be removed"))) {
+            Err(error) if error.is_missing() => Ok(()),
+            other => other.map(|_| ()),
+        }
+    }
+}
+
+/// Name of the snapshot of `diff_id` on `parent`, as OCI's image specification defines it.
+fn chain_id(parent: &str, diff_id: &str) -> String {
+    if parent.is_empty() {
+        return diff_id.to_owned();
+    }
+    format!("sha256:{}", hex::encode(Sha256::digest(format!("{parent} {diff_id}"))))
+}

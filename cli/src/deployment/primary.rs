@@ -1,0 +1,171 @@
+//! Runs a primary to its end: its output is the command's, and on a terminal each function has a line meanwhile.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use tokio::net::unix::pipe::{OpenOptions, Receiver};
+use tokio::time::interval;
+
+use super::display::Line;
+use super::hops::{self, Hop};
+use super::{Deployment, container_id};
+use crate::containerd::tasks::Stdio;
+use crate::failure::{Exit, Failure};
+use crate::workflow::{Function, Role};
+
+/// Between two looks at the calls.
+const LOOK: Duration = Duration::from_millis(500);
+/// Bytes that are copied at once.
+const CHUNK: usize = 64 * 1024;
+
+/// The two outputs of a function.
+struct Outputs {
+    stdout: Receiver,
+    stderr: Receiver,
+    to_stderr: bool,
+}
+
+impl<'a> Deployment<'a> {
+    /// Runs one primary; its exit code.
+    pub(super) async fn run_primary(
+        &self,
+        function: &'a Function,
+        to_stderr: bool,
+    ) -> Result<u32, Failure> {
+        let node = self.node(function);
+        let id = container_id(&self.workflow.name, &function.name, 1);
+        let planned = self.plan(function, &id).await?;
+        if let Some(known) = node.containerd.containers().await?.iter().find(|known| known.id == id)
+        {
+            self.check_owner(known)?;
+            if node.containerd.task(&id).await?.is_some_and(|task| task.is_alive()) {
+                let text = format!("{id} runs already: cwasi rm {id}, or wait for its end");
+                return Err(Failure::text(Exit::Failed, text));
+            }
+            node.remove(&id).await?;
+        }
+        let fifos = tempfile::tempdir().context("a folder for fifos cannot be made")?;
+        let (stdout, stderr) = (fifos.path().join("out"), fifos.path().join("err"));
+        let mut outputs = Outputs { stdout: fifo(&stdout)?, stderr: fifo(&stderr)?, to_stderr };
+        let uri = |path: &Path| path.display().to_string();
+        let stdio = Stdio { stdin: String::new(), stdout: uri(&stdout), stderr: uri(&stderr) };
+        self.note(function, &id);
+        let line = self.display.line(&id);
+        let module = self.images[function.name.as_str()].module.as_ref().map(Vec::len);
+        let rootfs = node.containerd.create_container(planned.container(&id)).await?;
+        let began = Instant::now();
+        let created = tokio::select! {
+            created = node.containerd.create_task(&id, rootfs, &stdio) => created,
+            () = line.compiling(began, module) => Ok(()),
+            never = outputs.copy(&self.display) => match never {},
+        };
+        line.clear();
+        if let Err(error) = created {
+            outputs.drain(&self.display);
+            return Err(error.into());
+        }
+        node.containerd.start_task(&id).await?;
+        let exit = tokio::select! {
+            exit = node.containerd.wait_task(&id) => exit?,
+            never = outputs.copy(&self.display) => match never {},
+            never = self.show_calls() => match never {},
+        };
+        // The function has ended, so everything that it wrote is in the fifos.
+        outputs.drain(&self.display);
+        Ok(exit)
+    }
+
+    /// Shows a line for each function until it is dropped.
+    async fn show_calls(&self) -> std::convert::Infallible {
+        if !self.display.is_live() {
+            return std::future::pending().await;
+        }
+        let functions = self.workflow.functions.iter().filter(|it| it.role != Role::Library);
+        let lines: Vec<_> = functions
+            .map(|function| (function, Shown(self.display.line(&function.name))))
+            .collect();
+        let mut looks = interval(LOOK);
+        let mut before = (Instant::now(), self.hops());
+        loop {
+            looks.tick().await;
+            let now = (Instant::now(), self.hops());
+            let seconds = (now.0 - before.0).as_secs_f64().max(f64::MIN_POSITIVE);
+            let new = hops::since(&before.1, now.1.clone());
+            for (function, line) in &lines {
+                line.0.show(rates(&function.name, &new, seconds));
+            }
+            // The shims write once a second: what did not change yet is not a rate of 0.
+            if !new.is_empty() || seconds > 2.0 {
+                before = now;
+            }
+        }
+    }
+}
+
+/// A line that is removed with its owner.
+struct Shown(Line);
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// The calls to and from a function in the last `seconds`.
+fn rates(function: &str, new: &[Hop], seconds: f64) -> String {
+    let mut parts = Vec::new();
+    let of = |hops: Vec<&Hop>, arrow: &str| {
+        let calls: u64 = hops.iter().map(|hop| hop.calls).sum();
+        let bytes: u64 = hops.iter().map(|hop| hop.request_bytes + hop.response_bytes).sum();
+        let mut modes: Vec<&str> = hops.iter().map(|hop| hop.mode.as_str()).collect();
+        modes.dedup();
+        #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+        let (calls, megabytes) = (calls as f64 / seconds, bytes as f64 / seconds / 1e6);
+        format!("{arrow} {calls:.0} calls/s {megabytes:.1} MB/s {}", modes.join("+"))
+    };
+    let served: Vec<_> = new.iter().filter(|hop| hop.callee == function).collect();
+    let made: Vec<_> = new.iter().filter(|hop| hop.caller == function).collect();
+    if !served.is_empty() {
+        parts.push(of(served, "in"));
+    }
+    if !made.is_empty() {
+        parts.push(of(made, "out"));
+    }
+    if parts.is_empty() { "running".to_owned() } else { parts.join("   ") }
+}
+
+fn fifo(path: &Path) -> Result<Receiver, Failure> {
+    let made = mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR).map_err(std::io::Error::from);
+    // Open for writing, too: so it has no end while the function has not opened it yet.
+    let opened = made.and_then(|()| OpenOptions::new().read_write(true).open_receiver(path));
+    Ok(opened.with_context(|| format!("fifo {} cannot be made", path.display()))?)
+}
+
+impl Outputs {
+    /// Copies what comes, until it is dropped.
+    async fn copy(&mut self, display: &super::display::Display) -> std::convert::Infallible {
+        loop {
+            let ready = tokio::select! {
+                ready = self.stdout.readable() => ready,
+                ready = self.stderr.readable() => ready,
+            };
+            if ready.is_err() {
+                return std::future::pending().await;
+            }
+            self.drain(display);
+        }
+    }
+
+    /// Copies what is there.
+    fn drain(&mut self, display: &super::display::Display) {
+        let mut chunk = vec![0; CHUNK];
+        for (fifo, to_stderr) in [(&self.stdout, self.to_stderr), (&self.stderr, true)] {
+            while let Ok(len @ 1..) = fifo.try_read(&mut chunk) {
+                display.output(&chunk[..len], to_stderr);
+            }
+        }
+    }
+}

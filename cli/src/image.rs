@@ -1,0 +1,205 @@
+//! Builds images of a module, byte for byte the same from the same module: no times, no owners, a fixed order.
+//!
+//! Two kinds (`docs/cli.md`): *plain*, a root file system with the module as a file, which every containerd can run;
+//! and *layer*, the module itself as the layer (`application/wasm`), for containerd 1.7.7 or newer.
+
+use std::io;
+
+use oci_spec::OciSpecError;
+use oci_spec::image::{
+    Arch, ConfigBuilder, Descriptor, DescriptorBuilder, ImageConfigurationBuilder,
+    ImageIndexBuilder, ImageManifestBuilder, MediaType, Os, PlatformBuilder, RootFsBuilder,
+    Sha256Digest,
+};
+use sha2::{Digest as _, Sha256};
+
+/// Annotation by which an archive's reader names the image.
+const NAME_ANNOTATION: &str = "io.containerd.image.name";
+/// Layer media type of a module.
+const MODULE_MEDIA_TYPE: &str = "application/wasm";
+/// Digits of a digest in an image's tag.
+const TAG_DIGITS: usize = 16;
+
+/// A document or layer.
+#[derive(Clone, Debug)]
+pub struct Blob {
+    /// Its media type.
+    pub media_type: String,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// An image with one layer.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// Its name.
+    pub name: String,
+    /// The layer.
+    pub layer: Blob,
+    /// Its configuration.
+    pub config: Blob,
+    /// Its manifest.
+    pub manifest: Blob,
+    /// For the index of an archive.
+    platform: (Os, Arch),
+}
+
+/// Which kind of image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ImageKind {
+    /// A root file system with the module as a file
+    Plain,
+    /// The module itself as a layer of the type application/wasm
+    Layer,
+}
+
+/// An image cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// The archive of files.
+    #[error("the module cannot be packed: {0}")]
+    Pack(#[from] io::Error),
+    /// A document.
+    #[error("the image's documents cannot be written: {0}")]
+    Document(#[from] OciSpecError),
+    /// A digest of our own.
+    #[error("a digest is not one: {0}")]
+    Digest(String),
+}
+
+impl Blob {
+    fn new(media_type: impl ToString, bytes: Vec<u8>) -> Self {
+        Self { media_type: media_type.to_string(), bytes }
+    }
+
+    /// `sha256:…` of its bytes.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        format!("sha256:{}", sha256(&self.bytes))
+    }
+
+    fn descriptor(&self) -> Result<Descriptor, ImageError> {
+        let digest: Sha256Digest = sha256(&self.bytes)
+            .parse()
+            .map_err(|error| ImageError::Digest(format!("{error:?}")))?;
+        Ok(DescriptorBuilder::default()
+            .media_type(MediaType::from(self.media_type.as_str()))
+            .digest(digest)
+            .size(self.bytes.len() as u64)
+            .build()?)
+    }
+}
+
+impl Image {
+    /// An image that starts `module` as the file `/FILE.wasm`.
+    ///
+    /// # Errors
+    /// When `file` is no file name.
+    pub fn build(
+        name: &str,
+        kind: ImageKind,
+        file: &str,
+        module: &[u8],
+    ) -> Result<Self, ImageError> {
+        let path = format!("{file}.wasm");
+        let (layer, platform, diff_ids) = match kind {
+            ImageKind::Plain => {
+                let layer = Blob::new(MediaType::ImageLayer, archive(&[(&path, module)])?);
+                let diff_ids = vec![layer.digest()];
+                (layer, (Os::Linux, Arch::default()), diff_ids)
+            }
+            // Not among the diff ids, which are those of layers that are unpacked.
+            ImageKind::Layer => {
+                let layer = Blob::new(MODULE_MEDIA_TYPE, module.to_vec());
+                (layer, (Os::Other("wasip1".into()), Arch::Wasm), Vec::new())
+            }
+        };
+        let (os, architecture) = platform.clone();
+        let config = ImageConfigurationBuilder::default()
+            .os(os)
+            .architecture(architecture)
+            .config(ConfigBuilder::default().entrypoint(vec![format!("/{path}")]).build()?)
+            .rootfs(RootFsBuilder::default().typ("layers").diff_ids(diff_ids).build()?)
+            .build()?
+            .to_string()?;
+        let config = Blob::new(MediaType::ImageConfig, config.into_bytes());
+        let manifest = ImageManifestBuilder::default()
+            .schema_version(2u32)
+            .media_type(MediaType::ImageManifest)
+            .config(config.descriptor()?)
+            .layers([layer.descriptor()?])
+            .build()?
+            .to_string()?;
+        let manifest = Blob::new(MediaType::ImageManifest, manifest.into_bytes());
+        Ok(Self { name: name.to_owned(), layer, config, manifest, platform })
+    }
+
+    /// The image as an archive for `ctr images import`.
+    ///
+    /// # Errors
+    /// None for an image that was built.
+    pub fn to_archive(&self) -> Result<Vec<u8>, ImageError> {
+        let (os, architecture) = self.platform.clone();
+        let mut entry = self.manifest.descriptor()?;
+        entry.set_platform(Some(
+            PlatformBuilder::default().os(os).architecture(architecture).build()?,
+        ));
+        entry.set_annotations(Some([(NAME_ANNOTATION.into(), self.name.clone())].into()));
+        let index = ImageIndexBuilder::default()
+            .schema_version(2u32)
+            .media_type(MediaType::ImageIndex)
+            .manifests([entry])
+            .build()?
+            .to_string()?;
+        let blobs = [&self.config, &self.layer, &self.manifest]
+            .map(|blob| (format!("blobs/sha256/{}", sha256(&blob.bytes)), blob.bytes.as_slice()));
+        let mut files = vec![
+            ("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#.as_slice()),
+            ("index.json", index.as_bytes()),
+        ];
+        files.extend(blobs.iter().map(|(name, bytes)| (name.as_str(), *bytes)));
+        Ok(archive(&files)?)
+    }
+}
+
+/// The name of a module's image in a workflow: another module has another name.
+#[must_use]
+pub fn name_of(workflow: &str, function: &str, module: &[u8]) -> String {
+    let tag = &sha256(module)[..TAG_DIGITS];
+    format!("cwasi.local/{}/{}:{tag}", workflow.to_lowercase(), function.to_lowercase())
+}
+
+fn archive(files: &[(&str, &[u8])]) -> io::Result<Vec<u8>> {
+    let mut tar = tar::Builder::new(Vec::new());
+    for (path, bytes) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::Regular);
+        header.set_mode(0o755);
+        header.set_mtime(0);
+        header.set_size(bytes.len() as u64);
+        tar.append_data(&mut header, path, *bytes)?;
+    }
+    tar.into_inner()
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    hex::encode(Sha256::digest(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+    use super::*;
+
+    #[test]
+    fn the_same_module_gives_the_same_image() {
+        for kind in [ImageKind::Plain, ImageKind::Layer] {
+            let build = |module: &[u8]| Image::build("localhost/m:1", kind, "m", module).unwrap();
+            let (one, two, other) = (build(b"\0asm1"), build(b"\0asm1"), build(b"\0asm2"));
+            assert_eq!(one.to_archive().unwrap(), two.to_archive().unwrap());
+            assert_ne!(one.manifest.digest(), other.manifest.digest());
+        }
+        assert_ne!(name_of("w", "f", b"1"), name_of("w", "f", b"2"));
+    }
+}

@@ -1,0 +1,159 @@
+//! Workflows on a real containerd: run, deploy, list, read, remove.
+
+use std::process::Stdio;
+
+use cwasi_testbed::scene::wait_for;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use super::scene::Stage;
+use super::{cwasi, stderr, stdout};
+
+#[test]
+fn a_run_prints_results_and_hops_and_leaves_nothing() {
+    let stage = Stage::new("cli-run");
+    let file = stage.hello();
+    let output = stage.cwasi().args(["run", &file]).output().unwrap();
+    assert_eq!(
+        (output.status.code(), stdout(&output).as_str()),
+        (Some(0), "Hello, Ada!\nHello, Grace!\n")
+    );
+    let text = stderr(&output);
+    let hop =
+        text.lines().find(|line| line.starts_with("hello ")).unwrap_or_else(|| panic!("{text}"));
+    assert!(hop.contains("greeter") && hop.contains("local") && hop.contains(" 2 "), "{hop}");
+    assert_eq!(stage.containers(), Vec::<String>::new());
+    // Nothing is coloured, and nothing moves, in a pipe.
+    assert!(!text.contains('\u{1b}'), "{text}");
+}
+
+#[test]
+fn what_runs_already_is_used_and_stays() {
+    let stage = Stage::new("cli-deploy");
+    let file = stage.hello();
+    assert_eq!(stage.ok(&["deploy", &file]), "hello.greeter started\n");
+    let pid = stage.scene.pid("hello.greeter");
+    assert_eq!(stage.ok(&["deploy", &file]), "hello.greeter unchanged\n");
+    let json: Value = serde_json::from_str(&stage.ok(&["run", "--json", &file])).unwrap();
+    assert_eq!((&json["exit"], &json["hops"][0]["calls"]), (&0.into(), &2.into()));
+    assert_eq!(stage.scene.pid("hello.greeter"), pid);
+    // Another configuration is another container.
+    let more = ["deploy", &file, "--set", "spec.functions.greeter.concurrency=2"];
+    assert_eq!(stage.ok(&more), "hello.greeter started\n");
+    assert_ne!(stage.scene.pid("hello.greeter"), pid);
+    let list: Value = serde_json::from_str(&stage.ok(&["ps", "--json"])).unwrap();
+    assert_eq!(list[0]["function"], "greeter");
+    assert_eq!(list[0]["annotations"]["cwasi.concurrency"], "2");
+    assert!(stage.ok(&["ps", "-v"]).contains("cwasi.concurrency=2"));
+    stage.ok(&["run", &file, "--set", "spec.functions.greeter.concurrency=2"]);
+    assert!(stage.ok(&["logs", "greeter"]).contains("greeting Grace for hello"));
+    assert_eq!(stage.ok(&["rm", "--workflow", "hello"]), "hello.greeter\n");
+    assert!(stage.fails(66, &["rm", "greeter"]).contains("has no container or function greeter"));
+}
+
+#[test]
+fn logs_follow_a_function_until_it_ends() {
+    let stage = Stage::new("cli-logs");
+    let file = stage.hello();
+    stage.ok(&["deploy", &file]);
+    let mut logs = stage.cwasi();
+    let logs = logs.args(["logs", "--follow", "greeter"]).stdout(Stdio::piped()).spawn().unwrap();
+    stage.ok(&["run", &file]);
+    stage.scene.kill("hello.greeter", "TERM");
+    let output = logs.wait_with_output().unwrap();
+    assert!(output.status.success() && stdout(&output).contains("greeting Ada"), "{output:?}");
+    stage.ok(&["rm", "greeter"]);
+}
+
+#[test]
+fn a_primarys_exit_code_is_the_commands() {
+    let stage = Stage::new("cli-exit");
+    let hello = stage.guest("hello-caller");
+    // Its callee does not exist.
+    let file = stage.workflow("alone", &format!("    hello: {{module: {hello}, args: [Ada]}}\n"));
+    let text = stage.fails(1, &["run", &file]);
+    assert!(text.contains("no route to function `greeter`"), "{text}");
+    assert_eq!(stage.containers(), Vec::<String>::new());
+}
+
+/// Interrupts `cwasi run FILE` when `container` has this state (`None` = no task yet), and sees nothing left.
+fn interrupted(stage: &Stage, file: &str, container: &str, status: Option<&str>) {
+    let run = stage.cwasi().args(["run", file]).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for("the function to be there", || {
+        let exists = stage.containers().iter().any(|id| id == container);
+        (exists && stage.scene.status(container).as_deref() == status).then_some(())
+    });
+    kill(Pid::from_raw(run.id().try_into().unwrap()), Signal::SIGINT).unwrap();
+    let output = run.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    assert!(stderr(&output).contains("interrupted, taking down"), "{}", stderr(&output));
+    assert_eq!(stage.containers(), Vec::<String>::new());
+}
+
+#[test]
+fn ctrl_c_takes_everything_down() {
+    let stage = Stage::new("cli-interrupt");
+    let (greeter, probe) = (stage.guest("greeter"), stage.guest("probe"));
+    let functions = |module: &str| {
+        format!(
+            "    greeter: {{module: {greeter}, role: secondary}}\n    probe: {{module: {module}, args: [loop]}}\n"
+        )
+    };
+    let file = stage.workflow("endless", &functions(&probe));
+    // Compiled before, so that waiting for the endless one has a bound.
+    stage.ok(&["run", &file, "--set", "spec.functions.probe.args=[args]"]);
+    interrupted(&stage, &file, "endless.probe", Some("RUNNING"));
+    // While it is compiled: with a section of its own it is another module in each run.
+    let mut module = std::fs::read(&probe).unwrap();
+    module.extend([0, 6, 1, b'n']);
+    module.extend(std::process::id().to_le_bytes());
+    let other = stage.folder.path().join("other.wasm");
+    std::fs::write(&other, module).unwrap();
+    let file = stage.workflow("endless", &functions(&other.display().to_string()));
+    interrupted(&stage, &file, "endless.probe", None);
+}
+
+#[test]
+fn a_function_that_does_not_start_says_why_and_takes_the_others_down() {
+    let stage = Stage::new("cli-fault");
+    let greeter = stage.guest("greeter");
+    let wrong = stage.folder.path().join("wrong.wasm");
+    std::fs::write(&wrong, "no module").unwrap();
+    let functions = format!(
+        "    greeter: {{module: {greeter}, role: secondary}}\n    wrong: {{module: {}, role: secondary}}\n",
+        wrong.display()
+    );
+    let file = stage.workflow("faulty", &functions);
+    let text = stage.fails(70, &["deploy", &file]);
+    assert!(text.contains("is not a WebAssembly module"), "{text}");
+    assert_eq!(stage.containers(), Vec::<String>::new());
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let stage = Stage::new("cli-missing");
+    let image = stage.workflow("w", "    f: {image: 'localhost/nothing:1', role: secondary}\n");
+    let text = stage.fails(66, &["deploy", &image]);
+    assert!(text.contains("image localhost/nothing:1 is not in containerd's namespace"), "{text}");
+    let module = stage.workflow("w", "    f: {module: nothing.wasm, role: secondary}\n");
+    assert!(stage.fails(66, &["deploy", &module]).contains("nothing.wasm cannot be read"));
+    assert!(
+        stage
+            .fails(66, &["run", "/does/not/exist.yaml"])
+            .contains("/does/not/exist.yaml cannot be read")
+    );
+    let wrong = stage.workflow("w", "    f: {modul: x.wasm}\n");
+    let text = stage.fails(65, &["run", &wrong]);
+    assert!(text.contains("w.yaml:6:9: ") && text.contains("did you mean `module`?"), "{text}");
+    assert!(text.contains("has 2 faults"), "{text}");
+}
+
+#[test]
+fn without_containerd_the_error_says_where_it_looked() {
+    let output = cwasi().args(["--address", "/does/not/exist.sock", "ps"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(69));
+    let text = stderr(&output);
+    assert!(text.contains("/does/not/exist.sock: No such file or directory"), "{text}");
+    assert!(text.contains("CONTAINERD_ADDRESS"), "{text}");
+}
