@@ -2,7 +2,8 @@
 # Runs tests/vm/NAME.sh as root in a machine of its own: QEMU without KVM, Debian 13's cloud kernel, cgroup v2. Its first
 # process is tests/vm/init, or Debian 13's systemd for a test with the line "# needs: systemd".
 # The machine has the runtime of target/debug (PROFILE=release: target/release), containerd 1.7, runc, busybox and the
-# function tests/vm/act.wat, in memory.
+# function tests/vm/act.wat, in memory. For a test with the line "# needs: power cut" it also has a disk, /var/lib. Its
+# power is cut when the test says "cut", and it boots again with the same disk.
 #
 #   vm.sh NAME…         each test in a machine of its own; without a name, all of tests/vm
 #
@@ -20,6 +21,9 @@ KERNEL=$STATE_DIR/kernel
 SYSTEMD=$STATE_DIR/systemd
 # The last word of a machine whose test has passed.
 PASSED="vm-test: passed"
+# The word of a test that wants its machine's power cut.
+CUT="vm-test: cut"
+DISK_SIZE=256M
 
 # Copies programs with the libraries that they load, where they are on this machine.
 add_programs() {
@@ -68,6 +72,35 @@ add_systemd() {
     install -D -m 644 "$CHECKOUT/tests/vm/vm-test.service" "$root/etc/systemd/system/vm-test.service"
 }
 
+# One machine, until it ends or its time is over. Its console is appended to the log.
+boot() {
+    local name=$1 log=$2 disk=$VM_DIR/$1.img
+    local devices=()
+    [ ! -e "$disk" ] || devices=(-drive "file=$disk,format=raw,if=none,id=disk" -device "nvme,drive=disk,serial=1")
+    LD_LIBRARY_PATH=$QEMU/usr/lib/x86_64-linux-gnu exec timeout --kill-after=5 "$VM_SECONDS" \
+        "$QEMU/usr/bin/qemu-system-x86_64" -L "$QEMU/firmware" -accel tcg,thread=multi -cpu max -smp 2 -m 3G -nic none \
+        -kernel "$KERNEL"/boot/vmlinuz-* -initrd "$VM_DIR/$name.cpio" -append 'console=ttyS0 quiet panic=-1' -no-reboot \
+        -display none -monitor none -chardev "file,id=console,path=$log,append=on" -serial chardev:console \
+        "${devices[@]}" </dev/null
+}
+
+# Boots a machine with a new disk, and ends it without any warning when its test asks for that.
+cut_power() {
+    local name=$1 log=$2 machine
+    truncate -s "$DISK_SIZE" "$VM_DIR/$name.img"
+    /usr/sbin/mke2fs -q -F -t ext4 "$VM_DIR/$name.img"
+    boot "$name" "$log" &
+    machine=$!
+    until grep -q "^$CUT" "$log" 2>/dev/null; do
+        kill -0 "$machine" 2>/dev/null || break
+        sleep 0.5
+    done
+    # The machine is `timeout`'s child.
+    kill -KILL $(cat "/proc/$machine/task/$machine/children") "$machine" 2>/dev/null || true
+    wait "$machine" 2>/dev/null || true
+    say "machine for $name: power cut, second boot"
+}
+
 run_test() {
     local name=$1 root log
     root=$(mktemp -d "$VM_DIR/root.XXXXXX")
@@ -76,12 +109,13 @@ run_test() {
     make_root "$root" "$name"
     (cd "$root" && find . | "$STATE_DIR/busybox/bin/busybox" cpio -o -H newc 2>/dev/null) >"$VM_DIR/$name.cpio"
     rm -rf "$root"
+    : >"$log"
     say "machine for $name: console in $log"
-    LD_LIBRARY_PATH=$QEMU/usr/lib/x86_64-linux-gnu timeout --kill-after=5 "$VM_SECONDS" \
-        "$QEMU/usr/bin/qemu-system-x86_64" -L "$QEMU/firmware" -accel tcg,thread=multi -cpu max -smp 2 -m 3G -nic none \
-        -kernel "$KERNEL"/boot/vmlinuz-* -initrd "$VM_DIR/$name.cpio" -append 'console=ttyS0 quiet panic=-1' -no-reboot \
-        -display none -monitor none -serial "file:$log" </dev/null || say "the machine was ended after $VM_SECONDS s"
-    rm -f "$VM_DIR/$name.cpio"
+    if grep -q '^# needs: power cut$' "$CHECKOUT/tests/vm/$name.sh"; then
+        cut_power "$name" "$log"
+    fi
+    (boot "$name" "$log") || say "the machine was ended after $VM_SECONDS s"
+    rm -f "$VM_DIR/$name.cpio" "$VM_DIR/$name.img"
     if ! grep -q "^$PASSED" "$log"; then
         tail -n 40 "$log" >&2
         die "$name failed in its machine"
