@@ -120,7 +120,8 @@ pub fn accept_from(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>, SocketEr
         // SAFETY:
         // - accept4 returned a descriptor that has no other owner.
         Ok(fd) => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
-        Err(Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR) => Ok(None),
+        // EINVAL: the last one, after `refuse_further`.
+        Err(Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR | Errno::EINVAL) => Ok(None),
         Err(errno) => Err(SocketError::os("accept4")(errno)),
     }
 }
@@ -216,6 +217,13 @@ pub fn try_receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Option<Recei
 pub fn end(fd: BorrowedFd<'_>) {
     // It fails for what has ended already only.
     let _ended = shutdown(fd.as_raw_fd(), Shutdown::Both);
+}
+
+/// Lets the peer send no further message, or connect no further socket to a listener: its call is [`SocketError::Closed`].
+/// What it has sent can still be received, and answered.
+pub fn refuse_further(fd: BorrowedFd<'_>) {
+    // It fails for what has ended already only.
+    let _ended = shutdown(fd.as_raw_fd(), Shutdown::Read);
 }
 
 /// Bytes of all messages that wait to be received; `None` when the kernel does not say.

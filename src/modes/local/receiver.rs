@@ -228,9 +228,25 @@ impl Receiver {
         Ok(taken)
     }
 
-    /// Stops taking new connections: callers get "unreachable" and try elsewhere.
-    pub fn stop_accepting(&mut self) {
+    /// Stops taking new connections: callers get "unreachable" and try elsewhere. Those that have connected already are
+    /// accepted, because a request that nobody reads would be a call of which nobody knows whether it ran.
+    ///
+    /// # Errors
+    /// As [`Self::accept`]; it takes none any more all the same.
+    pub fn stop_accepting(&mut self) -> Result<(), SocketError> {
+        let Some(listener) = &self.listener else { return Ok(()) };
+        seqpacket::refuse_further(listener.as_fd());
+        let accepted = self.accept();
         self.listener = None;
+        accepted.map(drop)
+    }
+
+    /// Takes no further request: callers get "unreachable" and try elsewhere. What they have sent can be read, and after
+    /// it each connection ends.
+    pub fn refuse_requests(&self) {
+        for connection in self.connections.values() {
+            seqpacket::refuse_further(connection.fd.as_fd());
+        }
     }
 
     /// Reads the next message of a connection, if one waits.
@@ -321,6 +337,29 @@ mod tests {
         };
         assert_eq!(incoming.connection.caller, caller.function);
         drop(fd);
+        assert!(matches!(receiver.next_event(id), ConnectionEvent::Closed { fault: None }));
+    }
+
+    #[test]
+    fn what_was_sent_before_the_end_is_read_and_no_more_can_be_sent() {
+        let (dir, mut receiver, fd, id) = connected(10);
+        let caller =
+            Identity { namespace: "n".into(), pod_namespace: String::new(), function: "f".into() };
+        let path = dir.path().join("r.sock");
+        let waiting = seqpacket::connect_to(&path).unwrap();
+        send_frame(waiting.as_fd(), &Hello::of(&caller, "", "i"), b"", &[], None).unwrap();
+        receiver.stop_accepting().unwrap();
+        assert!(matches!(seqpacket::connect_to(&path), Err(SocketError::Closed)));
+        assert_eq!(receiver.connections.len(), 2, "one had connected and was not accepted yet");
+
+        let request = Request { call_id: vec![1; 16], ..Request::default() };
+        send_frame(fd.as_fd(), &Hello::of(&caller, "", "i"), b"", &[], None).unwrap();
+        send_frame(fd.as_fd(), &request, b"x", &[], None).unwrap();
+        receiver.refuse_requests();
+        let sent = send_frame(fd.as_fd(), &request, b"x", &[], None);
+        assert!(matches!(sent, Err(LocalError::Socket(SocketError::Closed))), "{sent:?}");
+        assert!(matches!(receiver.next_event(id), ConnectionEvent::Introduced));
+        assert!(matches!(receiver.next_event(id), ConnectionEvent::Request(_)));
         assert!(matches!(receiver.next_event(id), ConnectionEvent::Closed { fault: None }));
     }
 

@@ -42,6 +42,8 @@ use self::watchdog::Watchdog;
 const DRAIN_NS: u64 = 10_000_000_000;
 /// Messages that are read from one connection before the others have their turn.
 const MESSAGES_PER_TURN: usize = 32;
+/// Turns in which a function that ends refuses what was not read: more than a connection's messages take.
+const LAST_TURNS_MAX: usize = 1024;
 /// How long new connections wait when descriptors ran out, in nanoseconds.
 const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 
@@ -301,7 +303,7 @@ impl<'a, M: Module> Secondary<'a, M> {
         if !drained && stop.until > now {
             return None;
         }
-        self.refuse_unread();
+        self.begin_reading();
         for activity in self.pool.kill_all() {
             match activity {
                 WorkerActivity::NotBegun(waiting) => self.queue.put_back(waiting),
@@ -311,14 +313,22 @@ impl<'a, M: Module> Secondary<'a, M> {
         while let Some(waiting) = self.queue.pop() {
             waiting.item.refuse(&self.ending(), &mut self.send_queue);
         }
+        self.refuse_unread();
         Some(stop.code)
     }
 
-    /// Refuses the requests that have arrived and that no process has read.
+    /// Refuses the requests that no process has read, and those that callers would send until this process has ended:
+    /// so each of them knows that its request has not run.
     fn refuse_unread(&mut self) {
-        self.begin_reading();
-        let unread: Vec<_> = self.receiver.ready().chain(self.receiver.shared_ready()).collect();
-        unread.into_iter().for_each(|id| self.read(id));
+        self.receiver.refuse_requests();
+        for _ in 0..LAST_TURNS_MAX {
+            let unread: Vec<_> =
+                self.receiver.ready().chain(self.receiver.shared_ready()).collect();
+            if unread.is_empty() {
+                return;
+            }
+            unread.into_iter().for_each(|id| self.read(id));
+        }
     }
 
     fn stop_for(&mut self, signal: Signal) {
@@ -329,7 +339,9 @@ impl<'a, M: Module> Secondary<'a, M> {
     }
 
     fn finish(&mut self, code: i32, until: u64) {
-        self.receiver.stop_accepting();
+        if let Err(error) = self.receiver.stop_accepting() {
+            self.complain(&format!("some callers that had connected were not accepted: {error}"));
+        }
         self.stop = Some(Shutdown { code, until });
         self.refuse_parts();
     }
