@@ -8,6 +8,7 @@
 #   demo.sh --two-nodes
 #                      first on two nodes, frames on the edge and dataset and paths in the cloud, then on one;
 #                      the results must be equal
+#   demo.sh --prepare  builds, makes images, scene and the results that it has to have, and starts nothing (kubernetes.sh)
 #
 # All its files are below .cwasi/demo. The containerd ends with the script, also after an error.
 set -euo pipefail
@@ -17,11 +18,12 @@ WORKFLOW=$CHECKOUT/workflows/vehicle-paths
 FUNCTIONS=(extract-frames process-frames prepare-dataset reconstruct-paths fn-utils)
 DEMO_DIR=$STATE_DIR/demo
 BIN_DIR=$TARGET_DIR/${PROFILE:-debug}
-SCENE_SECONDS=16
+SCENE_SECONDS=${SCENE_SECONDS:-16}
 # A seed that the detector was not tuned on.
 SCENE_SEED=${SEED:-35}
 THRESHOLDS=()
 two_nodes=
+prepare=
 
 video=
 case ${1:-} in
@@ -30,6 +32,7 @@ case ${1:-} in
     THRESHOLDS=(--min-found 0.8 --max-mean-error 1.5 --max-invented 1)
     ;;
 --two-nodes) two_nodes=yes ;;
+--prepare) prepare=yes ;;
 ?*) video=$(realpath -e -- "$1" 2>/dev/null) || die "there is no video $1" ;;
 esac
 
@@ -136,6 +139,10 @@ make_images
 make_input
 homography=
 [ ! -e "$DEMO_DIR/in/truth.json" ] || homography=/in/truth.json
+if [ -n "$prepare" ]; then
+    run_in_sequence
+    exit 0
+fi
 say "starting a private containerd"
 if [ -n "$two_nodes" ]; then
     say "on two nodes: extract-frames and process-frames on the edge, the others in the cloud"

@@ -56,25 +56,26 @@ YAML
 done
 equals "restarts of the hog" 0 "$(field pod/hog '.status.containerStatuses[0].restartCount')"
 
-# What the kubelet reports of the pod that spins, by kubectl top's source.
+# What the kubelet's summary says of the pod that spins: `kubectl top` has the same source. First its container's values,
+# then the pod's.
 summary() {
-    k get --raw "/api/v1/nodes/$(field pod/spinner .spec.nodeName)/proxy/stats/summary" | python3 -c '
-import json, sys
-pods = json.load(sys.stdin)["pods"]
-pod = next(pod for pod in pods if pod["podRef"] == {**pod["podRef"], "name": "spinner", "namespace": sys.argv[1]})
-main = pod["containers"][0]
-print(pod["cpu"]["usageNanoCores"], pod["memory"]["workingSetBytes"], main["cpu"]["usageNanoCores"],
-      main["memory"]["workingSetBytes"], main["memory"]["rssBytes"])' "$NAMESPACE"
+    k get --raw "/api/v1/nodes/$(field pod/spinner .spec.nodeName)/proxy/stats/summary" | awk -v key="\"$1\":" '
+        $1 == "\"podRef\":" { is_ours = 0 }
+        $1 == "\"name\":" && $2 == "\"spinner\"," { is_ours = 1 }
+        is_ours && $1 == key { sub(",", "", $2); printf "%s ", $2 }'
 }
-# Nanocores need two looks of the kubelet. It may have up to its limit of 200 million, a bit more in one window.
+# CPU in billionths of a processor: it may have 200 million, a bit more in a short window.
 has_summary() {
-    local pod_cpu pod_memory cpu memory rss
-    read -r pod_cpu pod_memory cpu memory rss < <(summary)
-    [ "$pod_cpu" -gt 100000000 ] && [ "$pod_cpu" -lt 300000000 ] && [ "$cpu" -gt 100000000 ] &&
-        [ "$pod_memory" -gt 100000 ] && [ "$memory" -gt 100000 ] && [ "$rss" -gt 0 ]
+    local container pod
+    read -r container pod < <(summary usageNanoCores)
+    [ "$container" -gt 100000000 ] && [ "$pod" -gt 100000000 ] && [ "$pod" -lt 300000000 ] || return 1
+    read -r container pod < <(summary workingSetBytes)
+    [ "$container" -gt 100000 ] && [ "$pod" -gt 100000 ] || return 1
+    read -r container pod < <(summary rssBytes)
+    [ "$container" -gt 0 ] && [ "$pod" -gt 0 ]
 }
 wait_field pod/spinner .status.phase Running
-explain() { summary >&2; }
+explain() { summary usageNanoCores >&2; summary workingSetBytes >&2; summary rssBytes >&2; }
 wait_for 60 "the kubelet's summary has the pod's CPU and memory" has_summary
 explain() { :; }
 delete pod greedy hog spinner first second

@@ -1,0 +1,43 @@
+# A function of one namespace is refused by those of another, unless they allow it, even on one node.
+OTHER=$NAMESPACE-other
+kubectl create namespace "$OTHER" >/dev/null
+
+# secondary NAME ANNOTATIONS: a pod with the function `server` in the case's namespace, on node1
+secondary() {
+    apply - <<YAML
+apiVersion: v1
+kind: Pod
+metadata: {name: $1, annotations: {cwasi.role: secondary, cwasi.function: $1$2}}
+spec:
+  runtimeClassName: cwasi
+  nodeName: node1
+  terminationGracePeriodSeconds: 5
+  containers: [{name: server, image: "localhost/guests:test", command: [/server.wasm]}]
+YAML
+    wait_field "pod/$1" .status.phase Running
+}
+
+# called NAMESPACE NAME TARGET: what a primary in a namespace reads that calls a target
+called() {
+    kubectl -n "$1" apply -f - >/dev/null <<YAML
+apiVersion: v1
+kind: Pod
+metadata: {name: $2}
+spec:
+  runtimeClassName: cwasi
+  nodeName: node1
+  restartPolicy: Never
+  containers: [{name: main, image: "localhost/guests:test", command: [/probe.wasm, call, $3, hello]}]
+YAML
+    wait_for "$WAIT_SECONDS" "$2 in $1 ends" pod_ended "$1" "$2"
+    kubectl -n "$1" logs "$2"
+}
+pod_ended() { [[ $(kubectl -n "$1" get pod "$2" -o 'jsonpath={.status.phase}') =~ Succeeded|Failed ]]; }
+
+secondary private ""
+secondary public ", cwasi.allow: $OTHER/*"
+contains "a call within the namespace" '^hello' "$(called "$NAMESPACE" own private)"
+contains "a call by the name alone from another namespace" 'no such function|not found' "$(called "$OTHER" alone private)"
+contains "a call from another namespace" 'takes calls from its own namespace only' "$(called "$OTHER" refused "$NAMESPACE/private")"
+contains "an allowed call from another namespace" '^hello' "$(called "$OTHER" allowed "$NAMESPACE/public")"
+remove_namespaces "$OTHER"
