@@ -104,6 +104,8 @@ const FAN_IN_PARTIAL: &str = "cwasi.fan-in.partial";
 pub struct HttpExposure {
     /// Through the node's gateway (`cwasi gateway`).
     pub gateway: bool,
+    /// On this port of its container's network namespace.
+    pub port: Option<u16>,
 }
 
 /// The parsed annotations of one container.

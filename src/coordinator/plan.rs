@@ -229,6 +229,7 @@ fn record(request: &PlanRequest<'_>, annotations: &FunctionSpec, identity: &Iden
         max_payload: annotations.max_payload,
         container: request.container.to_owned(),
         http: annotations.http.gateway,
+        http_port: annotations.http.port,
     }
 }
 

@@ -53,6 +53,9 @@ pub struct Record {
     /// The node's HTTP gateway may call it (`cwasi.http`).
     #[serde(default)]
     pub http: bool,
+    /// Port on which it is served in its container's network namespace (`cwasi.http`).
+    #[serde(default)]
+    pub http_port: Option<u16>,
 }
 
 /// The registry below one state directory.
@@ -232,6 +235,7 @@ mod tests {
             max_payload: 1,
             container: "c".into(),
             http: false,
+            http_port: None,
         }
     }
 

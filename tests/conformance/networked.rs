@@ -84,6 +84,7 @@ impl<S: Server> Reachable for Networked<S> {
             max_payload: MAX_PAYLOAD,
             container: "callee".to_owned(),
             http: false,
+            http_port: None,
         };
         there.reactor.block_on(there.network.serve(record));
         Self { callee, here, there: Some(there), _redis: redis, server: PhantomData }

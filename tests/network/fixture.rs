@@ -282,6 +282,7 @@ fn record(instance: &str, socket: PathBuf) -> Record {
         max_payload: MAX_PAYLOAD,
         container: "b".into(),
         http: false,
+        http_port: None,
     }
 }
 

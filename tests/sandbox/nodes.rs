@@ -69,6 +69,7 @@ impl Node {
             max_payload: PAYLOAD_MAX,
             container: "f".into(),
             http: false,
+            http_port: None,
         };
         self.reactor.block_on(self.network.serve(record));
     }

@@ -237,6 +237,7 @@ fn files(corpus: &Corpus) -> Outcomes<()> {
         max_payload: 1 << 20,
         container: "c".into(),
         http: false,
+        http_port: None,
     };
     let container = ContainerRecord {
         namespace: "n".into(),

@@ -100,10 +100,19 @@ pub(super) fn network(value: &str) -> Result<Vec<EgressEntry>, String> {
 }
 
 pub(super) fn http(value: &str) -> Result<HttpExposure, String> {
-    match value {
-        "gateway" => Ok(HttpExposure { gateway: true }),
-        _ => Err("must be gateway".to_owned()),
+    let mut exposure = HttpExposure::default();
+    for entry in values::list(value)? {
+        let port = entry.parse::<u16>().ok().filter(|port| *port > 0);
+        let known = match (entry.as_str(), port) {
+            ("gateway", _) => std::mem::replace(&mut exposure.gateway, true),
+            (_, Some(port)) => exposure.port.replace(port).is_some(),
+            _ => return Err("must be gateway, a port from 1 to 65535, or both".to_owned()),
+        };
+        if known {
+            return Err("must be gateway, a port, or both: one of each".to_owned());
+        }
     }
+    Ok(exposure)
 }
 
 pub(super) fn small(value: &str, min: u64, max: u64) -> Result<u32, String> {

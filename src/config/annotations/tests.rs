@@ -215,3 +215,17 @@ proptest! {
         prop_assert!(error.to_string().contains("did you mean"));
     }
 }
+
+#[test]
+fn http_is_the_gateway_a_port_or_both() {
+    let http = |value| parse(&[("cwasi.role", "secondary"), ("cwasi.http", value)]);
+    for (value, gateway, port) in
+        [("gateway", true, None), ("8080", false, Some(8080)), ("80, gateway", true, Some(80))]
+    {
+        assert_eq!(http(value).unwrap().http, HttpExposure { gateway, port }, "{value}");
+    }
+    for wrong in ["", "0", "65536", "true", "80,81", "gateway,gateway"] {
+        assert!(http(wrong).is_err(), "{wrong}");
+    }
+    assert!(parse(&[("cwasi.http", "gateway")]).is_err(), "a primary is not called");
+}

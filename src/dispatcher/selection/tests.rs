@@ -27,6 +27,7 @@ fn record(instance: usize, allowed: bool) -> Record {
         max_payload: 1,
         container: "c".into(),
         http: false,
+        http_port: None,
     }
 }
 

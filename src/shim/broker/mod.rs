@@ -46,6 +46,12 @@ impl Broker {
         Self { resolver: Resolver::new(registry, network), edges }
     }
 
+    /// What finds routes.
+    #[must_use]
+    pub const fn resolver(&self) -> &Resolver {
+        &self.resolver
+    }
+
     /// The node's network, if it has one.
     #[must_use]
     pub fn network(&self) -> Option<&Network> {

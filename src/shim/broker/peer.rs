@@ -18,6 +18,8 @@ pub enum CallerKind {
     Host,
     /// A process of the host that calls for HTTP clients: only functions with `cwasi.http=gateway` serve it.
     Gateway,
+    /// The HTTP port of one instance (`cwasi.http=PORT`): it calls that instance alone, and has its id.
+    Port,
 }
 
 /// A caller: the function that a sandbox stands for, or a process of the host.
@@ -60,9 +62,13 @@ impl BrokerPeer {
         }
     }
 
-    /// True if instances with this setting (`cwasi.http=gateway`) are there for it.
-    pub(in crate::shim) fn reaches(&self, http: bool) -> bool {
-        http || self.kind != CallerKind::Gateway
+    /// True if this instance is there for the caller; `http`: it has `cwasi.http=gateway`.
+    pub(in crate::shim) fn reaches(&self, instance: &str, http: bool) -> bool {
+        match self.kind {
+            CallerKind::Sandbox | CallerKind::Host => true,
+            CallerKind::Gateway => http,
+            CallerKind::Port => instance == self.instance,
+        }
     }
 
     pub(super) fn member(&self) -> Member<'_> {

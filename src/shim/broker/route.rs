@@ -175,7 +175,7 @@ impl Resolver {
         }
         match tokio::runtime::Handle::current().block_on(network.locations(callee)) {
             Ok(FunctionLocations::At(mut locations)) => {
-                locations.retain(|location| peer.reaches(location.http));
+                locations.retain(|location| peer.reaches(&location.instance, location.http));
                 Elsewhere::Locations(locations)
             }
             Ok(FunctionLocations::Vanished(since)) => Elsewhere::Vanished(since),
@@ -191,8 +191,9 @@ impl Resolver {
         callee: &Identity,
     ) -> Result<(Vec<Record>, Vec<String>), RegistryError> {
         let mut local = self.registry.instances(callee)?;
-        local.retain(|record| peer.reaches(record.http));
-        let tells = local.is_empty() && peer.kind != CallerKind::Gateway;
+        local.retain(|record| peer.reaches(&record.instance, record.http));
+        let tells =
+            local.is_empty() && !matches!(peer.kind, CallerKind::Gateway | CallerKind::Port);
         let beside = if tells { self.registry.functions_beside(callee)? } else { Vec::new() };
         Ok((local, beside))
     }

@@ -68,6 +68,7 @@ impl Fixture {
             max_payload: 7,
             container: "c".into(),
             http: false,
+            http_port: None,
         };
         self.broker.registry().add(&record).unwrap();
         seqpacket::listener(&socket).unwrap()

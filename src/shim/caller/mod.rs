@@ -18,7 +18,7 @@ use cwasi_abi::PAYLOAD_MAX;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::NodeConfig;
-use crate::coordinator::registry::{Registry, RegistryError};
+use crate::coordinator::registry::{Record, Registry, RegistryError};
 use crate::dispatcher::selection::{callee_of, scope_of};
 use crate::modes::causes::{Invalid, Unavailable};
 use crate::modes::networked::link::LinkError;
@@ -150,18 +150,20 @@ impl HostCaller {
     /// A caller that shares a registry and a network.
     #[must_use]
     pub fn over(resolver: Resolver, identity: &CallerIdentity) -> Self {
-        let CallerIdentity { kind, name, namespace, pod_namespace } = identity.clone();
-        let peer = BrokerPeer {
-            kind,
-            identity: Identity { namespace, pod_namespace, function: name },
-            group: String::new(),
-            workflow: String::new(),
-            trust: String::new(),
-            instance: hex::encode(bytes16()),
-            mode: ModeHint::Auto,
-            max_payload: PAYLOAD_MAX,
-            not_embedded: BTreeMap::new(),
-        };
+        let peer = peer(identity);
+        let inner = Inner { resolver, peer: Arc::new(peer), callees: Callees::default() };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The caller behind the HTTP port of an instance: [`CALLER_NAME`] in its scope, which calls that instance alone.
+    #[must_use]
+    pub fn of_instance(resolver: Resolver, record: &Record) -> Self {
+        let Identity { namespace, pod_namespace, .. } = record.identity.clone();
+        let (kind, name) = (CallerKind::Port, CALLER_NAME.to_owned());
+        let identity = CallerIdentity { kind, name, namespace, pod_namespace };
+        let mut peer = peer(&identity);
+        peer.instance.clone_from(&record.instance);
+        peer.mode = ModeHint::Local;
         let inner = Inner { resolver, peer: Arc::new(peer), callees: Callees::default() };
         Self { inner: Arc::new(inner) }
     }
@@ -218,7 +220,7 @@ impl HostCaller {
         let Inner { resolver, peer, .. } = &*self.inner;
         let mut functions: Vec<ReachableFunction> = Vec::new();
         let mut records = resolver.registry().scope(&peer.identity)?;
-        records.retain(|record| peer.reaches(record.http));
+        records.retain(|record| peer.reaches(&record.instance, record.http));
         records.sort_by(|a, b| a.identity.function.cmp(&b.identity.function));
         for record in records {
             let identity = record.identity;
@@ -261,6 +263,22 @@ impl HostCaller {
                 ended => return ended,
             }
         }
+    }
+}
+
+/// A caller of the host as shims know callers.
+fn peer(identity: &CallerIdentity) -> BrokerPeer {
+    let CallerIdentity { kind, name, namespace, pod_namespace } = identity.clone();
+    BrokerPeer {
+        kind,
+        identity: Identity { namespace, pod_namespace, function: name },
+        group: String::new(),
+        workflow: String::new(),
+        trust: String::new(),
+        instance: hex::encode(bytes16()),
+        mode: ModeHint::Auto,
+        max_payload: PAYLOAD_MAX,
+        not_embedded: BTreeMap::new(),
     }
 }
 

@@ -6,12 +6,13 @@
 //!
 //! - [`front`]: one request to one function. [`status`]: errors of calls as statuses.
 //! - `metadata`: heads. `request_body`: a body becomes a payload; [`response_body`]: a response is streamed.
-//! - [`server`]: connections. `stall`: clients that stop reading.
+//! - [`server`]: connections. [`port`]: `cwasi.http=PORT`. `stall`: clients that stop reading.
 
 use std::time::Duration;
 
 pub mod front;
 mod metadata;
+pub mod port;
 mod request_body;
 pub mod response_body;
 pub mod server;

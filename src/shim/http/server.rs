@@ -54,15 +54,16 @@ pub struct HttpServer {
 impl HttpServer {
     /// Serves until `stop` ends; then waits for requests that are being served.
     pub async fn serve(self, service: impl Service, stop: impl Future<Output = ()>) {
-        let connections = Arc::new(Semaphore::new(self.limits.connections));
+        let Self { listener, tls, limits } = self;
+        let connections = Arc::new(Semaphore::new(limits.connections));
         let (stopping, stopped) = watch::channel(false);
         let accepting = async {
             loop {
                 let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
-                let stream = self.accept().await;
+                let stream = accept(&listener).await;
                 let connection = Connection {
-                    tls: self.tls.clone(),
-                    limits: self.limits.clone(),
+                    tls: tls.clone(),
+                    limits: limits.clone(),
                     stopped: stopped.clone(),
                     _permit: permit,
                 };
@@ -73,21 +74,23 @@ impl HttpServer {
             () = accepting => {}
             () = stop => {}
         }
+        // Clients that connect from now on are refused instead of being left to wait.
+        drop(listener);
         stopping.send_replace(true);
-        let all = u32::try_from(self.limits.connections).unwrap_or(u32::MAX);
+        let all = u32::try_from(limits.connections).unwrap_or(u32::MAX);
         if timeout(DRAIN_MAX, connections.acquire_many(all)).await.is_err() {
             tracing::warn!("requests were still being served at the end");
         }
     }
+}
 
-    async fn accept(&self) -> TcpStream {
-        loop {
-            match self.listener.accept().await {
-                Ok((stream, _peer)) => return stream,
-                Err(error) => {
-                    tracing::warn!(%error, "a connection cannot be accepted");
-                    sleep(ACCEPT_PAUSE).await;
-                }
+async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _peer)) => return stream,
+            Err(error) => {
+                tracing::warn!(%error, "a connection cannot be accepted");
+                sleep(ACCEPT_PAUSE).await;
             }
         }
     }

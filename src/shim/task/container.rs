@@ -15,6 +15,7 @@ use super::exec::Execs;
 use super::io::{KeptEnds, Stdio};
 use crate::coordinator::registry::Record;
 use crate::shim::broker::Readiness;
+use crate::shim::http::port::ServedPort;
 use crate::shim::reaper::Exit;
 use crate::shim::state::ContainerRecord;
 use crate::sys::pidfd::PidFd;
@@ -103,6 +104,8 @@ pub struct Container {
     /// One verb that changes the state at a time; its end is told after a start under way.
     pub verbs: tokio::sync::Mutex<()>,
     kept: Mutex<KeptEnds>,
+    /// Its port of `cwasi.http`, while it is served.
+    port: Mutex<Option<ServedPort>>,
 }
 
 /// What `Container::new` needs beside the record.
@@ -149,6 +152,7 @@ impl Container {
             status: watch::channel(Status::Created).0,
             verbs: tokio::sync::Mutex::new(()),
             kept: Mutex::new(built.kept),
+            port: Mutex::new(None),
             record,
         }
     }
@@ -163,6 +167,12 @@ impl Container {
     pub fn kept(&self) -> MutexGuard<'_, KeptEnds> {
         // A panic elsewhere can at most have closed one.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a port served, or ends it.
+    pub fn set_port(&self, port: Option<ServedPort>) {
+        // A single store: a panic elsewhere leaves it consistent.
+        *self.port.lock().unwrap_or_else(PoisonError::into_inner) = port;
     }
 
     /// Its pid as containerd's messages carry it.

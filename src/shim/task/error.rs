@@ -156,6 +156,20 @@ pub enum TaskError {
         #[source]
         source: std::io::Error,
     },
+    /// The port of `cwasi.http`.
+    #[error(
+        "task {id}: cwasi.http={port} cannot be served in the container's network namespace: {source}; another \
+         function of the pod may have the port"
+    )]
+    HttpPort {
+        /// Task.
+        id: String,
+        /// The port.
+        port: u16,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
     /// Metrics.
     #[error("metrics of task {id} cannot be read: {message}")]
     Metrics {
@@ -198,6 +212,7 @@ impl TaskError {
             | Self::Socket { .. }
             | Self::NotStarted { .. }
             | Self::System { .. }
+            | Self::HttpPort { .. }
             | Self::Metrics { .. } => Code::UNKNOWN,
         }
     }
@@ -253,6 +268,7 @@ mod tests {
             (TaskError::Socket { id: id(), source: SocketError::Closed }, Code::UNKNOWN),
             (TaskError::NotStarted { id: id(), reason: id() }, Code::UNKNOWN),
             (TaskError::System { id: id(), operation: "kill", source: io() }, Code::UNKNOWN),
+            (TaskError::HttpPort { id: id(), port: 80, source: io() }, Code::UNKNOWN),
             (TaskError::Metrics { id: id(), message: id() }, Code::UNKNOWN),
             (TaskError::Zygote(ZygoteError::Failed(id())), Code::UNKNOWN),
         ];

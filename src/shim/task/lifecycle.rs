@@ -24,7 +24,9 @@ use super::create::blocking;
 use super::error::TaskError;
 use super::table::Tasks;
 use super::terminal::drain;
+use crate::coordinator::registry::Record;
 use crate::shim::broker::Readiness;
+use crate::shim::http::port::ServedPort;
 use crate::shim::oom::OomKills;
 use crate::shim::publisher::timestamp;
 use crate::shim::reaper::Exit;
@@ -101,11 +103,26 @@ impl Tasks {
             let registry = self.parts.broker.registry().clone();
             let local = record.clone();
             blocking(&container.id, move || Ok(registry.add(&local).map(drop)?)).await?;
+            self.serve_port(container, &record).await?;
             if let Some(network) = self.parts.broker.network() {
                 network.serve(record).await;
             }
             tracing::info!(container = container.id, function = function.name, "registered");
         }
+        Ok(())
+    }
+
+    /// Serves the port of `cwasi.http`, if the function has one.
+    async fn serve_port(&self, container: &Container, record: &Record) -> Result<(), TaskError> {
+        let Some(port) = record.http_port else { return Ok(()) };
+        let resolver = self.parts.broker.resolver().clone();
+        let served = ServedPort::start(container.pid, port, record, resolver).await;
+        let served = served.map_err(|source| TaskError::HttpPort {
+            id: container.id.clone(),
+            port,
+            source,
+        })?;
+        container.set_port(Some(served));
         Ok(())
     }
 
@@ -174,6 +191,7 @@ impl Tasks {
 
     /// Withdraws the function and ends what init left behind.
     async fn after_end(&self, container: &Container) {
+        container.set_port(None);
         let (record, shares_pids) = (container.record.clone(), container.shares_pids);
         let registry = self.parts.broker.registry().clone();
         let id = container.id.clone();

@@ -1,0 +1,94 @@
+//! End to end on a real containerd: `cwasi.http=PORT` serves one container on a port of its own network namespace.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::process::Command;
+
+use cwasi_testbed::scene::{Scene, wait_for};
+use nix::sched::{CloneFlags, setns};
+
+const PORT: &str = "8080";
+
+fn scene(name: &str) -> Scene {
+    Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
+}
+
+fn namespace(pid: i32) -> File {
+    File::open(format!("/proc/{pid}/ns/net")).unwrap()
+}
+
+/// A connection to the port, from inside a network namespace.
+fn connect(namespace: File) -> std::io::Result<TcpStream> {
+    // A namespace belongs to a thread.
+    let connecting = std::thread::spawn(move || {
+        setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
+        TcpStream::connect((Ipv4Addr::LOCALHOST, PORT.parse::<u16>().unwrap()))
+    });
+    connecting.join().unwrap()
+}
+
+/// The response to a request with this path and body, head and all.
+fn ask(pid: i32, path: &str, body: &str) -> String {
+    let mut stream = connect(namespace(pid)).unwrap();
+    let length = body.len();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: pod\r\nconnection: close\r\ncontent-length: {length}"
+    );
+    write!(stream, "{head}\r\n\r\n{body}").unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    response
+}
+
+/// `ctr run` makes a network namespace in which nothing is up.
+fn bring_up_loopback(pid: i32) {
+    let (pid, mut nsenter) = (pid.to_string(), Command::new("nsenter"));
+    let up = nsenter.args(["-t", &pid, "-n", "ip", "link", "set", "lo", "up"]).status().unwrap();
+    assert!(up.success());
+}
+
+#[test]
+fn each_container_answers_on_its_own_port_and_ends_with_it() {
+    let scene = scene("http-port");
+    for id in ["one", "two"] {
+        let run = scene.guest(id, "actor").args(["name", id]).annotation("cwasi.role", "secondary");
+        let run = run.annotation("cwasi.function", "svc").annotation("cwasi.http", PORT);
+        scene.start(run);
+        bring_up_loopback(scene.pid(id));
+    }
+    for id in ["one", "two", "one"] {
+        let response = ask(scene.pid(id), "/any/path", "x");
+        assert!(response.starts_with("HTTP/1.1 200 ") && response.ends_with(id), "{response}");
+    }
+    let taken = scene
+        .guest("three", "actor")
+        .flag(format!("--with-ns=network:/proc/{}/ns/net", scene.pid("one")))
+        .annotation("cwasi.role", "secondary")
+        .annotation("cwasi.http", PORT);
+    let refused = scene.run(taken);
+    assert!(refused.code != 0 && refused.stderr.contains("cwasi.http=8080"), "{}", refused.stderr);
+    // The descriptor keeps the namespace.
+    let kept = namespace(scene.pid("one"));
+    scene.kill("one", "KILL");
+    scene.wait_stopped("one");
+    wait_for("the port to close", || connect(kept.try_clone().unwrap()).is_err().then_some(()));
+    assert!(ask(scene.pid("two"), "/", "x").ends_with("two"));
+}
+
+#[test]
+fn the_head_of_the_request_and_of_the_response_pass_through_the_port() {
+    let scene = scene("http-port-head");
+    let run = scene.guest("web", "actor").args(["http"]).annotation("cwasi.role", "secondary");
+    scene.start(run.annotation("cwasi.http", "gateway, 8080"));
+    bring_up_loopback(scene.pid("web"));
+    let response = ask(scene.pid("web"), "/a/b?c=d", "four");
+    assert!(response.starts_with("HTTP/1.1 201 "), "{response}");
+    assert!(response.contains("x-length: 4\r\n"), "{response}");
+    assert!(response.ends_with("POST|/a/b|c=d||"), "{response}");
+    let wrong = scene.guest("wrong", "actor").annotation("cwasi.role", "secondary");
+    let refused = scene.run(wrong.annotation("cwasi.http", "70000"));
+    assert!(refused.stderr.contains("a port from 1 to 65535"), "{}", refused.stderr);
+}
