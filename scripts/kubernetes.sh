@@ -72,6 +72,7 @@ done
 unpack_for_kubernetes
 build_programs
 build_images
+[[ " ${cases[*]} " != *" video "* ]] || build_video
 if [ -d "$CLUSTER_DIR" ]; then
     say "removing what a killed run left"
     stop_cluster

@@ -65,6 +65,28 @@ make_cwasi_node() {
     done
 }
 
+# Functions and input of the video workflow, and the results that it has to have, in .cwasi/demo; a Redis.
+VIDEO_NAMES=(extract-frames process-frames prepare-dataset reconstruct-paths fn-utils footage redis)
+
+build_video() {
+    local name files=() redis=$STATE_DIR/redis-7/usr
+    SCENE_SECONDS=4 "$CHECKOUT/scripts/demo.sh" --prepare
+    for name in extract-frames process-frames prepare-dataset reconstruct-paths fn-utils; do
+        cp "$STATE_DIR/demo/$name.tar" "$IMAGES/"
+    done
+    mapfile -t files < <(busybox_files)
+    for name in "$STATE_DIR"/demo/in/*; do
+        files+=(--file "$name:/footage/$(basename "$name")")
+    done
+    image footage localhost/footage:demo "${files[@]}"
+    mapfile -t files < <(busybox_files)
+    while read -r name; do
+        files+=(--file "$name:$name")
+    done < <(LD_LIBRARY_PATH=$(echo "$redis"/lib/*-linux-gnu) ldd "$redis/bin/redis-server" | grep -oE '/[^ ]+')
+    image redis docker.io/library/redis:7 --file "$redis/bin/redis-server:/bin/redis-server" "${files[@]}" \
+        --env "LD_LIBRARY_PATH=$(echo "$redis"/lib/*-linux-gnu)"
+}
+
 # import_images NODE NAME…
 import_images() {
     local node=$1 name

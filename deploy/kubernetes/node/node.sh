@@ -43,7 +43,10 @@ put_programs() {
 }
 
 put_node_config() {
-    [ -s /config/config.toml ] || return 0
+    if [ ! -s /config/config.toml ]; then
+        if grep -qsxF "$OURS" "$node_config"; then rm "$node_config"; fi
+        return
+    fi
     mkdir -p "$(dirname "$node_config")"
     if [ -e "$node_config" ] && ! grep -qxF "$OURS" "$node_config"; then
         say "left $node_config alone: it is not from the ConfigMap"
@@ -143,7 +146,7 @@ uninstall() {
     remove_handler
     restart_containerd
     for program in $PROGRAMS; do rm -f "/host$PREFIX/bin/$program"; done
-    rm -rf "/host$PREFIX/lib/cwasi" /host/var/lib/cwasi/aot
+    rm -rf "/host$PREFIX/lib/cwasi" /host/var/lib/cwasi/aot /host/run/cwasi
     if grep -qsxF "$OURS" "$node_config"; then rm "$node_config"; fi
     say "uninstalled"
 }
