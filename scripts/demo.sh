@@ -40,7 +40,7 @@ build() {
     say "building the runtime"
     # shellcheck disable=SC2046 # one flag or none
     cargo build --manifest-path "$CHECKOUT/Cargo.toml" $([ "${PROFILE:-debug}" != release ] || echo --release) \
-        --bins -p cwasi -p cwasi-testbed
+        --bins -p cwasi -p cwasi-cli -p cwasi-testbed
     say "building the functions for wasm32-wasip1"
     (cd "$WORKFLOW" && cargo build --release --target wasm32-wasip1 --target-dir "$TARGET_DIR/workflows" \
         $(printf -- '-p %s ' "${FUNCTIONS[@]}"))
@@ -48,16 +48,6 @@ build() {
     # The tools need neither one codegen unit nor link-time optimization, which take a third of the build's time.
     (cd "$WORKFLOW" && CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
         cargo build --release --target-dir "$TARGET_DIR/workflows" -p vehicle-paths-tools)
-}
-
-make_images() {
-    local name module
-    for name in "${FUNCTIONS[@]}"; do
-        module=$TARGET_DIR/workflows/wasm32-wasip1/release
-        [ -e "$module/$name.wasm" ] && module=$module/$name.wasm || module=$module/${name//-/_}.wasm
-        "$BIN_DIR/cwasi-testbed" image "$DEMO_DIR/$name.tar" "localhost/$name:demo" \
-            --file "$module:/$name.wasm" --entrypoint "/$name.wasm"
-    done
 }
 
 # A scene with ground truth, or the user's video, as $DEMO_DIR/in/video.*
@@ -93,9 +83,6 @@ kind_of() {
 }
 
 show_results() {
-    echo
-    say "hops"
-    "$TARGET_DIR/workflows/release/hops" "$DEMO_DIR"/edges-*.json
     echo
     say "results"
     printf '      picture of the paths   %s\n' "$DEMO_DIR/out/paths.png"
@@ -135,7 +122,6 @@ run_in_sequence() {
 cd "$CHECKOUT"
 build
 mkdir -p "$DEMO_DIR"
-make_images
 make_input
 homography=
 [ ! -e "$DEMO_DIR/in/truth.json" ] || homography=/in/truth.json
@@ -147,7 +133,6 @@ say "starting a private containerd"
 if [ -n "$two_nodes" ]; then
     say "on two nodes: extract-frames and process-frames on the edge, the others in the cloud"
     run_with two-nodes
-    "$TARGET_DIR/workflows/release/hops" "$DEMO_DIR"/edges-*.json
     rm -rf "$DEMO_DIR/out-two-nodes"
     mv "$DEMO_DIR/out" "$DEMO_DIR/out-two-nodes"
     mkdir "$DEMO_DIR/out"

@@ -30,14 +30,16 @@ const MAY_IMPORT: [(&str, &[&str]); 9] = [
 ];
 
 /// What the command `cwasi` may import of this crate: no engine, no containers, nothing that only a shim does.
-const CLI_MAY_IMPORT: [&str; 10] = [
+const CLI_MAY_IMPORT: [&str; 12] = [
     "config",
     "coordinator",
     "dispatcher",
     "modes",
     "shim::caller",
+    "shim::content",
     "shim::group",
     "shim::http",
+    "shim::network",
     "sys",
     "vm::fingerprint",
     "wire",

@@ -1,7 +1,8 @@
 //! The command `cwasi`. It speaks to containerd as any client does, and reads the runtime's state of this node.
 //!
 //! - [`arguments`]: the command line; [`commands`]: one file for each verb.
-//! - [`workflow`]: the workflow file; [`deployment`]: a workflow on its nodes; [`image`]: images of modules.
+//! - [`workflow`]: the workflow file; [`deployment`]: a workflow on its nodes; [`image`]: images of modules;
+//!   [`module`]: what a module says about itself.
 //! - [`containerd`]: its API; [`table`]: output for people; [`gateway`]: HTTP in.
 //! - [`failure`]: errors and exit codes; [`interrupt`]: Ctrl-C.
 //!
@@ -15,6 +16,7 @@ pub mod failure;
 pub mod gateway;
 pub mod image;
 pub mod interrupt;
+pub mod module;
 pub mod table;
 pub mod workflow;
 

@@ -14,6 +14,12 @@ pub const COMPILER_OPTIONS: &str = "wasmedge native O2 default-proposals host-cp
 /// Lines of `/proc/cpuinfo` that name what the CPU can do: x86-64 and AArch64.
 const FEATURE_KEYS: [&str; 2] = ["flags", "Features"];
 
+/// What native code depends on besides its module; a change of any of it is another key in the cache.
+#[must_use]
+pub fn fingerprint() -> String {
+    [ENGINE_VERSION, COMPILER_OPTIONS, &cpu_features()].join("\n")
+}
+
 /// Names of the CPU's features, sorted: the compiler uses all that it finds.
 ///
 /// Empty when the kernel does not tell; then native code of one machine must not be used on another.

@@ -1,13 +1,21 @@
 //! The verbs, one file each: its arguments, and `run`, which returns the command's exit code.
 
+mod compile;
 mod completions;
 mod deploy;
+mod doctor;
+mod explain;
 mod gateway;
+mod image;
+mod inspect;
+mod invoke;
+mod lint;
 mod logs;
 mod man;
 mod ps;
 mod rm;
 mod run;
+mod scale;
 mod schema;
 mod selected;
 mod workflow_arguments;
@@ -32,6 +40,22 @@ pub enum Verb {
     Rm(rm::Rm),
     /// Print what functions wrote
     Logs(logs::Logs),
+    /// Start or remove containers of a function
+    Scale(scale::Scale),
+    /// Call a function
+    Invoke(invoke::Invoke),
+    /// Find faults in a workflow file and its modules
+    Lint(lint::Lint),
+    /// Say which mode a call takes, and why not the others
+    Explain(explain::Explain),
+    /// Print what a module needs and offers
+    Inspect(inspect::Inspect),
+    /// Compile modules ahead of their first start
+    Compile(compile::Compile),
+    /// Build images of modules
+    Image(image::ImageVerb),
+    /// Examine this node
+    Doctor(doctor::Doctor),
     /// Print a script that completes commands in a shell
     Completions(completions::Completions),
     /// Serve functions to HTTP clients
@@ -53,6 +77,14 @@ pub async fn run(Arguments { global, verb }: Arguments) -> Result<ExitCode, Fail
         Verb::Ps(arguments) => arguments.run(&global).await,
         Verb::Rm(arguments) => arguments.run(&global).await,
         Verb::Logs(arguments) => arguments.run(&global).await,
+        Verb::Scale(arguments) => arguments.run(&global).await,
+        Verb::Invoke(arguments) => arguments.run(&global).await,
+        Verb::Lint(arguments) => arguments.run(&global).await,
+        Verb::Explain(arguments) => arguments.run(&global).await,
+        Verb::Inspect(arguments) => arguments.run(&global).await,
+        Verb::Compile(arguments) => arguments.run(&global).await,
+        Verb::Image(arguments) => arguments.run(&global).await,
+        Verb::Doctor(arguments) => arguments.run(&global).await,
         Verb::Completions(arguments) => arguments.run(),
         Verb::Gateway(arguments) => arguments.run(&global).await,
         Verb::Man(arguments) => arguments.run(),

@@ -33,6 +33,8 @@ pub struct Container {
     pub annotations: HashMap<String, String>,
     /// Its command.
     pub args: Vec<String>,
+    /// Its OCI configuration.
+    pub spec: Spec,
 }
 
 /// A container to be made.
@@ -165,9 +167,9 @@ fn ours(record: ContainerRecord) -> Option<Container> {
         return None;
     }
     // What another client wrote may lack anything.
-    let spec: Option<Spec> = serde_json::from_slice(&spec?.value).ok();
-    let annotations = spec.as_ref().and_then(|spec| spec.annotations().clone()).unwrap_or_default();
-    let process = spec.as_ref().and_then(|spec| spec.process().as_ref());
+    let spec: Spec = serde_json::from_slice(&spec?.value).ok()?;
+    let annotations = spec.annotations().clone().unwrap_or_default();
+    let process = spec.process().as_ref();
     let args = process.and_then(|process| process.args().clone()).unwrap_or_default();
-    Some(Container { id, image, labels, annotations, args })
+    Some(Container { id, image, labels, annotations, args, spec })
 }

@@ -23,6 +23,15 @@ impl Containerd {
     /// # Errors
     /// When a layer is missing, or cannot be unpacked.
     pub async fn unpack(&self, image: &Stored) -> Result<String, ContainerdError> {
+        // Until the image's label refers to a snapshot, containerd's collector would remove it.
+        let leased = self.leased().await?;
+        let unpacked = leased.unpack_leased(image).await;
+        // An expired lease is collected like an ended one.
+        let _expires = leased.release().await;
+        unpacked
+    }
+
+    async fn unpack_leased(&self, image: &Stored) -> Result<String, ContainerdError> {
         let layers = image.manifest.layers().iter();
         let layers: Vec<_> =
             layers.filter(|layer| !layer.media_type().to_string().contains(MODULE_LAYER)).collect();

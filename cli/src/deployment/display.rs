@@ -1,6 +1,7 @@
 //! What a command says while it works: a line for each function that changes on a terminal, plain lines otherwise.
 //! All on stderr.
 
+use std::convert::Infallible;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
@@ -99,7 +100,7 @@ impl Line {
 
     /// Shows the compilation of a module of `bytes` bytes until it is dropped. No compiler says how far it is, so the
     /// bar shows the time of an average one.
-    pub async fn compiling(&self, started: Instant, bytes: Option<usize>) {
+    pub async fn compiling(&self, started: Instant, bytes: Option<usize>) -> Infallible {
         let Some(bar) = &self.bar else { return std::future::pending().await };
         loop {
             let seconds = started.elapsed().as_secs_f64();

@@ -199,7 +199,7 @@ impl<'a> Deployment<'a> {
         let began = Instant::now();
         tokio::select! {
             created = node.containerd.create_task(id, rootfs, &stdio) => created?,
-            () = line.compiling(began, module) => {}
+            never = line.compiling(began, module) => match never {},
         }
         Ok(node.containerd.start_task(id).await?)
     }

@@ -59,7 +59,7 @@ impl<'a> Deployment<'a> {
         let began = Instant::now();
         let created = tokio::select! {
             created = node.containerd.create_task(&id, rootfs, &stdio) => created,
-            () = line.compiling(began, module) => Ok(()),
+            never = line.compiling(began, module) => match never {},
             never = outputs.copy(&self.display) => match never {},
         };
         line.clear();

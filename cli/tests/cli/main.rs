@@ -4,6 +4,7 @@
 
 mod generated;
 mod scene;
+mod verbs;
 mod workflows;
 
 use std::process::{Command, Output};

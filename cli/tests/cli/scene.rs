@@ -51,6 +51,13 @@ impl Stage {
         stdout(&output)
     }
 
+    /// Runs the command to its end with this exit code; its stdout.
+    pub fn ok_or(&self, code: i32, arguments: &[&str]) -> String {
+        let output: Output = self.cwasi().args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "cwasi {arguments:?}: {}", stderr(&output));
+        stdout(&output)
+    }
+
     /// Runs the command to its end with this exit code; its stderr.
     pub fn fails(&self, code: i32, arguments: &[&str]) -> String {
         let output: Output = self.cwasi().args(arguments).output().unwrap();

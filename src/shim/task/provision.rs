@@ -10,7 +10,7 @@ use crate::shim::content::ContentStore;
 use crate::shim::reaper::Reaper;
 use crate::shim::zygote::Zygote;
 use crate::sys::random;
-use crate::vm::fingerprint::{COMPILER_OPTIONS, ENGINE_VERSION, cpu_features};
+use crate::vm::fingerprint::fingerprint;
 
 /// The bundle cannot be provisioned.
 #[derive(Debug, thiserror::Error)]
@@ -92,9 +92,4 @@ impl Provisioner {
         let plan = self.coordinator.plan(&request, progress).await?;
         Ok(Provision { plan, socket })
     }
-}
-
-/// What native code depends on besides its module; a change of any of it is another key in the cache.
-fn fingerprint() -> String {
-    [ENGINE_VERSION, COMPILER_OPTIONS, &cpu_features()].join("\n")
 }

@@ -1,0 +1,127 @@
+//! `cwasi compile MODULE…`: fills the node's cache of native code, so that the first start need not.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{ExitCode, Stdio};
+use std::time::Instant;
+
+use anyhow::Context as _;
+use clap::Args;
+use cwasi::config::{CompileConfig, NodeConfig};
+use cwasi::coordinator::{AotCache, CompileChild, CompileJob, Progress, module};
+use cwasi::vm::fingerprint::fingerprint;
+use serde_json::json;
+use tokio::process::Command;
+
+use crate::arguments::Global;
+use crate::deployment::display::Display;
+use crate::failure::{Exit, Failure};
+use crate::interrupt::Interrupt;
+
+/// The program that compiles; installed beside this one.
+const COMPILER: &str = "cwasi-sandbox";
+
+/// Arguments of the verb.
+#[derive(Debug, Args)]
+pub struct Compile {
+    /// Modules
+    #[arg(required = true, value_name = "MODULE")]
+    modules: Vec<PathBuf>,
+}
+
+/// Runs the compiler, without the cgroup that a shim gives it.
+struct Child {
+    program: PathBuf,
+    config: CompileConfig,
+}
+
+impl CompileChild for Child {
+    async fn compile(&self, job: &CompileJob<'_>) -> Result<(), String> {
+        let limits = self.config.limits_for(job.length, u64::MAX);
+        let output = Command::new(&self.program)
+            .arg("compile")
+            .arg(format!("--memory={}", limits.memory))
+            .arg(format!("--cpu-seconds={}", limits.cpu_seconds))
+            .args([job.wasm, job.out])
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await;
+        let output =
+            output.map_err(|error| format!("{} cannot run: {error}", self.program.display()))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(format!("the compiler ended with {}: {message}", output.status))
+    }
+}
+
+/// Passes on what the cache says.
+struct Said<'a>(&'a Display);
+
+impl Progress for Said<'_> {
+    fn info(&self, text: &str) {
+        self.0.say(&format!("cwasi: {text}"));
+    }
+
+    fn warn(&self, text: &str) {
+        self.0.say(&format!("cwasi: warning: {text}"));
+    }
+}
+
+impl Compile {
+    /// Compiles what is not in the cache, one module after the other.
+    pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
+        let config = NodeConfig::load(None, None)?;
+        let cache = AotCache::new(&config.cache_dir, &fingerprint(), &config.compile);
+        let child = Child { program: compiler()?, config: config.compile.clone() };
+        let display = Display::default();
+        let mut interrupt = Interrupt::new()?;
+        for path in &self.modules {
+            let origin = path.display().to_string();
+            let bytes = fs::read(path)
+                .with_context(|| format!("module {origin} cannot be read"))
+                .map_err(|error| Failure::new(Exit::Missing, error))?;
+            let checked =
+                module::check(&bytes, &origin).map_err(|error| Failure::new(Exit::Data, error))?;
+            // As the coordinator prepares a module that imports from others.
+            let checked =
+                if checked.foreign.is_empty() { checked } else { checked.with_home(&origin)? };
+            let line = display.line(&origin);
+            let (began, said) = (Instant::now(), Said(&display));
+            let artifact = interrupt
+                .or(async {
+                    tokio::select! {
+                        artifact = cache.artifact(&checked, &origin, &child, &said) => Ok(artifact?),
+                        never = line.compiling(began, Some(bytes.len())) => match never {},
+                    }
+                })
+                .await;
+            line.clear();
+            let artifact = artifact?;
+            let state = if artifact.compiled.is_some() { "compiled" } else { "cached" };
+            if global.json {
+                let seconds = artifact.compiled.map(|took| took.as_secs_f64());
+                println!(
+                    "{}",
+                    json!({ "module": origin, "state": state, "seconds": seconds, "file": artifact.path })
+                );
+            } else {
+                println!("{origin} {state}");
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn compiler() -> Result<PathBuf, Failure> {
+    let own = std::env::current_exe().context("this program's own path is not known")?;
+    let beside = own.with_file_name(COMPILER);
+    if beside.exists() {
+        return Ok(beside);
+    }
+    let text =
+        format!("{} is missing: install the runtime's programs (make install)", beside.display());
+    Err(Failure::text(Exit::Missing, text))
+}

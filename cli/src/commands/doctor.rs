@@ -1,0 +1,262 @@
+//! `cwasi doctor`: examines this node; each finding says what to do.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use cwasi::config::NodeConfig;
+use cwasi::config::node::CONFIG_FILE;
+use cwasi::coordinator::registry::{Record, Registry};
+use cwasi::shim::network::Network;
+use cwasi::vm::fingerprint::{ENGINE_VERSION, cpu_features};
+use cwasi::wire::ids::Identity;
+use serde::Serialize;
+
+use crate::arguments::Global;
+use crate::containerd::Containerd;
+use crate::failure::{Exit, Failure};
+use crate::table::Table;
+
+/// The runtime's programs.
+const PROGRAMS: [&str; 3] = ["containerd-shim-cwasi-v1", "cwasi-shim", "cwasi-sandbox"];
+/// Longest wait for Redis.
+const REDIS_MAX: Duration = Duration::from_secs(5);
+/// Free space in bytes below which compiling soon fails.
+const ROOM_MIN: u64 = 256 << 20;
+
+/// Arguments of the verb.
+#[derive(Debug, Args)]
+pub struct Doctor {}
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    Ok,
+    Note,
+    Fault,
+}
+
+#[derive(Debug, Serialize)]
+struct Check {
+    state: State,
+    what: &'static str,
+    found: String,
+}
+
+#[derive(Default)]
+struct Checks(Vec<Check>);
+
+impl Checks {
+    fn add(&mut self, state: State, what: &'static str, found: impl Into<String>) {
+        self.0.push(Check { state, what, found: found.into() });
+    }
+}
+
+impl Doctor {
+    /// Prints all checks; exit code 1 if one found a fault.
+    pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
+        let mut checks = Checks::default();
+        checks.add(
+            State::Ok,
+            "version",
+            format!("cwasi {}, WasmEdge {ENGINE_VERSION}", env!("CARGO_PKG_VERSION")),
+        );
+        permissions(&mut checks);
+        containerd(&mut checks, global).await;
+        programs(&mut checks);
+        kernel(&mut checks);
+        match NodeConfig::load(None, None) {
+            Ok(config) => {
+                folders(&mut checks, &config);
+                redis(&mut checks, &config).await;
+                stale(&mut checks, &config);
+            }
+            Err(error) => checks.add(State::Fault, "configuration", error.to_string()),
+        }
+        if global.json {
+            println!("{}", serde_json::to_string_pretty(&checks.0)?);
+        } else {
+            let mut table = Table::new(["", "CHECK", "FOUND"]);
+            for Check { state, what, found } in &checks.0 {
+                let word = match state {
+                    State::Ok => "ok",
+                    State::Note => "note",
+                    State::Fault => "FAULT",
+                };
+                table.row([word.to_owned(), (*what).to_owned(), found.clone()]);
+            }
+            print!("{table}");
+        }
+        let faults = checks.0.iter().any(|check| check.state == State::Fault);
+        Ok(if faults { Exit::Findings.into() } else { ExitCode::SUCCESS })
+    }
+}
+
+fn permissions(checks: &mut Checks) {
+    if nix::unistd::geteuid().is_root() {
+        checks.add(State::Ok, "permissions", "root");
+    } else {
+        checks.add(
+            State::Fault,
+            "permissions",
+            "not root: the runtime's state and containerd's socket need it; use sudo",
+        );
+    }
+}
+
+async fn containerd(checks: &mut Checks, global: &Global) {
+    let version = async {
+        Containerd::connect(&global.address, &global.namespace, &global.snapshotter)
+            .await?
+            .version()
+            .await
+    };
+    match version.await {
+        Ok(version) => checks.add(
+            State::Ok,
+            "containerd",
+            format!("{version} at {}", global.address.display()),
+        ),
+        Err(error) => checks.add(State::Fault, "containerd", error.to_string()),
+    }
+}
+
+/// The runtime's programs must be where containerd looks: its PATH may be another one than ours.
+fn programs(checks: &mut Checks) {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let find = |program: &str| {
+        folders.iter().map(|folder| folder.join(program)).find(|file| file.exists())
+    };
+    let missing: Vec<_> = PROGRAMS.into_iter().filter(|program| find(program).is_none()).collect();
+    match find(PROGRAMS[0]) {
+        Some(launcher) if missing.is_empty() => {
+            checks.add(
+                State::Ok,
+                "programs",
+                launcher.parent().unwrap_or(Path::new("/")).display().to_string(),
+            );
+        }
+        _ => {
+            let missing = missing.join(", ");
+            checks.add(
+                State::Fault,
+                "programs",
+                format!("not on PATH: {missing}; make install, into a folder of containerd's PATH"),
+            );
+        }
+    }
+}
+
+fn kernel(checks: &mut Checks) {
+    if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
+        checks.add(State::Ok, "cgroups", "version 2");
+    } else {
+        checks.add(State::Ok, "cgroups", "version 1");
+    }
+    let size = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
+        .unwrap_or_default();
+    match size.trim().parse::<u64>() {
+        Ok(bytes) => checks.add(
+            State::Ok,
+            "huge pages",
+            format!("{} KiB; segments of 2 MiB or more use them", bytes >> 10),
+        ),
+        Err(_) => checks.add(
+            State::Note,
+            "huge pages",
+            "this kernel has none: large payloads take more page faults",
+        ),
+    }
+    if cpu_features().is_empty() {
+        checks.add(
+            State::Note,
+            "processor",
+            "its features are not known: share no cache folder with other machines",
+        );
+    }
+}
+
+fn folders(checks: &mut Checks, config: &NodeConfig) {
+    for (what, dir) in [("state folder", &config.state_dir), ("cache folder", &config.cache_dir)] {
+        let existing = dir.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));
+        let free = nix::sys::statvfs::statvfs(existing)
+            .map(|found| found.blocks_available().saturating_mul(found.fragment_size()));
+        match free {
+            Ok(free) if free < ROOM_MIN => {
+                let found = format!("{}: only {} MiB are free", dir.display(), free >> 20);
+                checks.add(
+                    State::Fault,
+                    what,
+                    format!("{found}; make room, or set another folder in {CONFIG_FILE}"),
+                );
+            }
+            Ok(_) => checks.add(State::Ok, what, dir.display().to_string()),
+            Err(error) => checks.add(State::Fault, what, format!("{}: {error}", dir.display())),
+        }
+    }
+}
+
+async fn redis(checks: &mut Checks, config: &NodeConfig) {
+    let network = match Network::start(config, &Registry::new(&config.state_dir)) {
+        Ok(Some(network)) => network,
+        Ok(None) => {
+            let found =
+                format!("none: calls stay on this host; redis_url in {CONFIG_FILE} joins nodes");
+            return checks.add(State::Ok, "Redis", found);
+        }
+        Err(error) => return checks.add(State::Fault, "Redis", error.to_string()),
+    };
+    // Any name: the answer says that Redis answers.
+    let nobody = Identity {
+        namespace: "cwasi".into(),
+        pod_namespace: String::new(),
+        function: "doctor".into(),
+    };
+    match tokio::time::timeout(REDIS_MAX, network.locations(&nobody)).await {
+        Ok(Ok(_)) => checks.add(State::Ok, "Redis", "answers"),
+        Ok(Err(error)) => {
+            checks.add(State::Fault, "Redis", format!("{error}; check redis_url in {CONFIG_FILE}"))
+        }
+        Err(_elapsed) => {
+            let found = format!(
+                "no answer within {} s; check redis_url and the server",
+                REDIS_MAX.as_secs()
+            );
+            checks.add(State::Fault, "Redis", found);
+        }
+    }
+}
+
+/// Records whose functions are gone: their shim was killed, and containerd did not run `delete` yet.
+fn stale(checks: &mut Checks, config: &NodeConfig) {
+    let root = config.state_dir.join("f");
+    let folders = fs::read_dir(&root).into_iter().flatten().flatten();
+    let files =
+        folders.flat_map(|folder| fs::read_dir(folder.path()).into_iter().flatten().flatten());
+    let records = files
+        .filter_map(|file| serde_json::from_slice::<Record>(&fs::read(file.path()).ok()?).ok());
+    let records: Vec<_> = records.collect();
+    let dead = records.iter().filter(|record| !accepts(&record.socket));
+    let dead: Vec<_> = dead.map(|record| record.container.as_str()).collect();
+    if dead.is_empty() {
+        checks.add(State::Ok, "functions", format!("{} callable on this node", records.len()));
+    } else {
+        let found = format!("their shims are gone: {}; cwasi rm removes them", dead.join(", "));
+        checks.add(State::Fault, "functions", found);
+    }
+}
+
+/// True if a receiver listens: they are sockets that keep the boundaries of messages.
+fn accepts(socket: &Path) -> bool {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket as open};
+    let fd = open(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None);
+    let address = UnixAddr::new(socket);
+    match (fd, address) {
+        (Ok(fd), Ok(address)) => connect(std::os::fd::AsRawFd::as_raw_fd(&fd), &address).is_ok(),
+        _ => false,
+    }
+}

@@ -1,0 +1,237 @@
+//! `cwasi explain CALLER CALLEE`: which mode a call would take now, and why not the others. The runtime's own
+//! selection decides, over the facts that a shim would collect.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use cwasi::config::annotations::FunctionSpec;
+use cwasi::coordinator::registry::{Record, Registry};
+use cwasi::coordinator::trust::Image;
+use cwasi::coordinator::{ImageStore as _, embedding, module};
+use cwasi::dispatcher::selection::{EmbeddingState, Facts, Remote, Selection, callee_of, select};
+use cwasi::shim::content::ContentStore;
+use cwasi::shim::group::group_id;
+use cwasi::shim::network::{FunctionLocations, Network};
+use cwasi::wire::control::ModeHint;
+use cwasi::wire::ids::Identity;
+use cwasi::wire::network::Location;
+use serde_json::json;
+
+use crate::arguments::Global;
+use crate::containerd::containers::Container;
+use crate::deployment::Node;
+use crate::failure::{Exit, Failure};
+
+/// Longest wait for Redis.
+const REDIS_MAX: Duration = Duration::from_secs(5);
+
+/// Arguments of the verb.
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// The calling function, or its container
+    caller: String,
+    /// The called function, or NAMESPACE/FUNCTION
+    callee: String,
+}
+
+/// What is known of the callee inside the caller's VM.
+enum Inside {
+    No,
+    Loaded,
+    Untrusted(String),
+}
+
+/// What is known of other hosts.
+enum Elsewhere {
+    NotConfigured,
+    Away(String),
+    Vanished(Duration),
+    Known(Vec<Location>),
+}
+
+/// One mode, and its verdict.
+struct Verdict {
+    mode: &'static str,
+    serves: bool,
+    why: String,
+}
+
+impl Explain {
+    /// Prints the decision; exit code 1 if no mode can serve.
+    pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
+        let node = Node::connect(global).await?;
+        let containers = node.containerd.containers().await?;
+        let is_caller = |it: &&Container| it.id == self.caller || it.function() == self.caller;
+        let Some(container) = containers.iter().find(is_caller) else {
+            let text = format!("namespace {} has no function {}", global.namespace, self.caller);
+            return Err(Failure::text(Exit::Missing, text));
+        };
+        let pairs = container.annotations.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let annotations = FunctionSpec::parse(pairs)?;
+        let caller = Identity {
+            namespace: global.namespace.clone(),
+            pod_namespace: annotations.pod_namespace.clone(),
+            function: container.function().to_owned(),
+        };
+        let callee = callee_of(&caller, &self.callee);
+        let registry = Registry::new(&node.config.state_dir);
+        let local = registry.instances(&callee)?;
+        let beside = registry.functions_beside(&callee)?;
+        let inside = inside(&node, global, container, &annotations, &caller, &callee).await?;
+        let elsewhere = elsewhere(&node, &registry, &callee).await?;
+        let group = match annotations.workflow.is_empty() && annotations.pod.is_empty() {
+            true => String::new(),
+            false => group_id(&global.namespace, &container.id, &container.annotations),
+        };
+        let facts = Facts {
+            caller: &caller,
+            callee: &callee,
+            group: &group,
+            hint: annotations.mode,
+            embedding: match &inside {
+                Inside::No => EmbeddingState::No,
+                Inside::Loaded => EmbeddingState::Loaded,
+                Inside::Untrusted(reason) => EmbeddingState::Untrusted { reason },
+            },
+            local: &local,
+            remote: match &elsewhere {
+                Elsewhere::NotConfigured => Remote::NotConfigured,
+                Elsewhere::Away(reason) => Remote::Away { reason },
+                Elsewhere::Vanished(since) => Remote::Vanished { since: *since },
+                Elsewhere::Known(locations) => Remote::Known(locations),
+            },
+            avoid: &[],
+            held: &[],
+            nearer: false,
+            beside: &beside,
+            rotation: 0,
+        };
+        print(&facts, &container.id, global.json)
+    }
+}
+
+fn print(facts: &Facts<'_>, container: &str, as_json: bool) -> Result<ExitCode, Failure> {
+    let decision = select(facts);
+    let (mode, reason) = outcome(&decision);
+    let verdicts =
+        [ModeHint::Embedded, ModeHint::Local, ModeHint::Networked].map(|hint| verdict(facts, hint));
+    if as_json {
+        let modes: Vec<_> = verdicts
+            .iter()
+            .map(|verdict| json!({ "mode": verdict.mode, "serves": verdict.serves, "why": verdict.why }))
+            .collect();
+        let document = json!({
+            "caller": facts.caller.to_string(), "callee": facts.callee.to_string(), "container": container,
+            "hint": facts.hint.name(), "mode": mode, "reason": reason, "modes": modes,
+        });
+        println!("{}", serde_json::to_string_pretty(&document)?);
+    } else {
+        let (caller, callee) = (&facts.caller.function, &facts.callee.function);
+        match mode {
+            Some(mode) => println!("{caller} -> {callee}: {mode} ({reason})"),
+            None => println!("{caller} -> {callee}: no route"),
+        }
+        for Verdict { mode, serves, why } in &verdicts {
+            println!("  {mode:<10} {:<4} {why}", if *serves { "yes" } else { "no" });
+        }
+        if facts.hint != ModeHint::Auto {
+            println!("  cwasi.mode={} of {caller} allows no other mode", facts.hint.name());
+        }
+    }
+    Ok(if mode.is_some() { ExitCode::SUCCESS } else { Exit::Findings.into() })
+}
+
+fn outcome(selection: &Selection<'_>) -> (Option<&'static str>, String) {
+    match selection {
+        Selection::Embedded { reason } => (Some("embedded"), reason.clone()),
+        Selection::Local { reason, .. } => (Some("local"), reason.clone()),
+        Selection::Networked { reason, .. } => (Some("networked"), reason.clone()),
+        Selection::NoOther { .. } => (None, String::new()),
+        Selection::Unroutable(none) => (None, none.to_string()),
+    }
+}
+
+/// Whether this mode could serve, whatever the caller's `cwasi.mode` and the other modes say.
+fn verdict(facts: &Facts<'_>, hint: ModeHint) -> Verdict {
+    let mode = hint.name();
+    match select(&Facts { hint, ..*facts }) {
+        Selection::Unroutable(none) => {
+            let why = match hint {
+                ModeHint::Embedded => none.embedded,
+                ModeHint::Local => none.local,
+                ModeHint::Networked | ModeHint::Auto => none.networked,
+            };
+            Verdict { mode, serves: false, why }
+        }
+        Selection::Local { candidates, reason, .. } => {
+            let names: Vec<_> =
+                candidates.iter().map(|record: &&Record| record.container.as_str()).collect();
+            Verdict { mode, serves: true, why: format!("{reason}: {}", names.join(", ")) }
+        }
+        Selection::Networked { candidates, reason } => {
+            let nodes: Vec<_> = candidates.iter().map(|location| location.node.as_str()).collect();
+            Verdict { mode, serves: true, why: format!("{reason}: on {}", nodes.join(", ")) }
+        }
+        other => {
+            let (_, why) = outcome(&other);
+            Verdict { mode, serves: true, why }
+        }
+    }
+}
+
+/// What the coordinator decides about embedding when it starts the caller.
+async fn inside(
+    node: &Node,
+    global: &Global,
+    container: &Container,
+    annotations: &FunctionSpec,
+    caller: &Identity,
+    callee: &Identity,
+) -> Result<Inside, Failure> {
+    let is_named = annotations.embed.iter().any(|embed| embed.module == callee.function);
+    if !is_named || !caller.same_scope(callee) {
+        return Ok(Inside::No);
+    }
+    let store =
+        ContentStore { address: global.address.clone(), namespace: global.namespace.clone() };
+    let image = node.containerd.image(&container.image).await?;
+    let image = Image { name: image.name, digest: image.digest };
+    let path = container.args.first().map(|path| path.split('#').next().unwrap_or(path));
+    let bytes = store.module(&image, path).await.map_err(anyhow::Error::msg)?;
+    let module = module::check(&bytes, &image.name)?;
+    let groups = &node.config.trust_groups;
+    let found =
+        embedding::discover(&store, &module, annotations, caller, &container.id, groups).await?;
+    if let Some(reason) = found.refused.get(&callee.function) {
+        return Ok(Inside::Untrusted(reason.clone()));
+    }
+    let loaded =
+        found.modules.iter().any(|module| module.name == callee.function && module.is_reactor());
+    Ok(if loaded { Inside::Loaded } else { Inside::No })
+}
+
+async fn elsewhere(
+    node: &Node,
+    registry: &Registry,
+    callee: &Identity,
+) -> Result<Elsewhere, Failure> {
+    let Some(network) = Network::start(&node.config, registry)? else {
+        return Ok(Elsewhere::NotConfigured);
+    };
+    let found = match tokio::time::timeout(REDIS_MAX, network.locations(callee)).await {
+        Ok(found) => found,
+        Err(_elapsed) => {
+            return Ok(Elsewhere::Away(format!(
+                "Redis does not answer within {} s",
+                REDIS_MAX.as_secs()
+            )));
+        }
+    };
+    Ok(match found {
+        Ok(FunctionLocations::At(locations)) => Elsewhere::Known(locations),
+        Ok(FunctionLocations::Vanished(since)) => Elsewhere::Vanished(since),
+        Ok(FunctionLocations::Never) => Elsewhere::Known(Vec::new()),
+        Err(error) => Elsewhere::Away(error.to_string()),
+    })
+}

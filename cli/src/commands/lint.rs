@@ -1,0 +1,213 @@
+//! `cwasi lint FILE`: what is wrong with a workflow before it is run. The file's own faults come first; then modules,
+//! and images if containerd answers.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+
+use bytesize::ByteSize;
+use clap::Args;
+use serde_json::json;
+
+use super::workflow_arguments::WorkflowArguments;
+use crate::arguments::Global;
+use crate::deployment::Node;
+use crate::failure::{Exit, Failure};
+use crate::module::ModuleFacts;
+use crate::workflow::document::{Place, Problem};
+use crate::workflow::{Embedded, Function, Role, Source, Workflow};
+
+/// Arguments of the verb.
+#[derive(Debug, Args)]
+pub struct Lint {
+    #[command(flatten)]
+    workflow: WorkflowArguments,
+}
+
+impl Lint {
+    /// Prints all findings; exit code 1 if there are any.
+    pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
+        let workflow = self.workflow.load()?;
+        let mut findings = Vec::new();
+        for function in &workflow.functions {
+            modules(function, &mut findings);
+            mounts(function, &mut findings);
+            replicas(function, &mut findings);
+            payloads(function, &mut findings);
+        }
+        cycles(&workflow, &mut findings);
+        images(&workflow, global, &mut findings).await?;
+        findings.sort();
+        if global.json {
+            let list: Vec<_> = findings
+                .iter()
+                .map(|Problem { place, text }| json!({ "place": place.to_string(), "text": text }))
+                .collect();
+            println!("{}", serde_json::to_string_pretty(&list)?);
+        } else {
+            for Problem { place, text } in &findings {
+                match place {
+                    Place::File(..) => println!("{}:{place}: {text}", self.workflow.file.display()),
+                    Place::CommandLine => println!("{place}: {text}"),
+                }
+            }
+        }
+        Ok(if findings.is_empty() { ExitCode::SUCCESS } else { Exit::Findings.into() })
+    }
+}
+
+fn find(findings: &mut Vec<Problem>, function: &Function, text: impl std::fmt::Display) {
+    findings.push(Problem::new(function.place, format!("{}: {text}", function.name)));
+}
+
+fn modules(function: &Function, findings: &mut Vec<Problem>) {
+    let Source::Module(path) = &function.source else { return };
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            return find(findings, function, format!("module {}: {error}", path.display()));
+        }
+    };
+    let facts = match ModuleFacts::read(&bytes, &path.display().to_string()) {
+        Ok(facts) => facts,
+        Err(error) => return find(findings, function, error),
+    };
+    if let Some(why) = &facts.refused {
+        return find(findings, function, why);
+    }
+    match function.role {
+        Role::Primary if !facts.has("_start") => {
+            find(
+                findings,
+                function,
+                format!("its module is a {}: a primary needs `_start`", facts.kind),
+            );
+        }
+        Role::Secondary if !facts.is_reactor() && !facts.has("_start") => {
+            find(findings, function, "its module exports neither `cwasi_handle` nor `_start`");
+        }
+        _ => {}
+    }
+    for (key, what) in [("cwasi.fan-in", "fanIn"), ("cwasi.isolation", "isolation")] {
+        let given = function.annotations.get(key).is_some_and(|value| value != "request");
+        if given && !facts.is_reactor() {
+            find(
+                findings,
+                function,
+                format!("{what} needs a reactor, and its module is a {}", facts.kind),
+            );
+        }
+    }
+    for module in facts.foreign() {
+        if !function.embed.iter().any(|(name, _)| name == module) && function.role != Role::Library
+        {
+            find(
+                findings,
+                function,
+                format!("its module imports from `{module}`, which `embed` does not have"),
+            );
+        }
+    }
+    let needs_network = facts.imports.iter().find(|import| import.served.contains("`network`"));
+    if let Some(import) = needs_network
+        && !function.annotations.contains_key("cwasi.network")
+        && function.role != Role::Library
+    {
+        find(
+            findings,
+            function,
+            format!("its module imports {}, and `network` allows no destination", import.name),
+        );
+    }
+}
+
+fn mounts(function: &Function, findings: &mut Vec<Problem>) {
+    for mount in function.mounts.iter().filter(|mount| !Path::new(&mount.source).exists()) {
+        find(
+            findings,
+            function,
+            format!("mount {}: {} does not exist", mount.target, mount.source.display()),
+        );
+    }
+}
+
+fn replicas(function: &Function, findings: &mut Vec<Problem>) {
+    if function.replicas > 1 && function.annotations.contains_key("cwasi.fan-in") {
+        let text =
+            "fanIn with replicas: parts of one group that come to different replicas never meet";
+        find(findings, function, text);
+    }
+}
+
+/// Payloads that cannot be received.
+fn payloads(function: &Function, findings: &mut Vec<Problem>) {
+    let size = |key: &str| function.annotations.get(key)?.parse::<ByteSize>().ok();
+    if let (Some(payload), Some(memory)) = (size("cwasi.max-payload"), size("cwasi.memory"))
+        && payload >= memory
+    {
+        let text = format!(
+            "maxPayload ({payload}) does not fit into memory ({memory}): such a payload cannot be received"
+        );
+        find(findings, function, text);
+    }
+}
+
+/// Functions that embed each other.
+fn cycles(workflow: &Workflow, findings: &mut Vec<Problem>) {
+    let embeds = |function: &Function| -> Vec<String> {
+        let names = function.embed.iter().filter_map(|(_, from)| match from {
+            Embedded::Function(name) => Some(name.clone()),
+            Embedded::Image(_) => None,
+        });
+        names.collect()
+    };
+    let edges: BTreeMap<&str, Vec<String>> =
+        workflow.functions.iter().map(|it| (it.name.as_str(), embeds(it))).collect();
+    for function in &workflow.functions {
+        let (mut reached, mut next) = (Vec::new(), edges[function.name.as_str()].clone());
+        while let Some(name) = next.pop() {
+            if !reached.contains(&name) {
+                next.extend(edges.get(name.as_str()).into_iter().flatten().cloned());
+                reached.push(name);
+            }
+        }
+        if reached.contains(&function.name) {
+            find(findings, function, "it embeds itself, by way of what it embeds");
+        }
+    }
+}
+
+/// Images that are in no containerd.
+async fn images(
+    workflow: &Workflow,
+    global: &Global,
+    findings: &mut Vec<Problem>,
+) -> Result<(), Failure> {
+    let mut nodes: BTreeMap<Option<&str>, Node> = BTreeMap::new();
+    for function in &workflow.functions {
+        let Source::Image(image) = &function.source else { continue };
+        let name = function.node.as_deref();
+        if !nodes.contains_key(&name) {
+            let connected = match name.and_then(|name| workflow.nodes.get(name)) {
+                Some(spec) => Node::of(global, spec).await,
+                None => Node::connect(global).await,
+            };
+            match connected {
+                Ok(node) => drop(nodes.insert(name, node)),
+                Err(failure) => {
+                    eprintln!("cwasi: images are not checked: {failure}");
+                    return Ok(());
+                }
+            }
+        }
+        if !nodes[&name].containerd.has_image(image).await? {
+            let namespace = &global.namespace;
+            find(
+                findings,
+                function,
+                format!("image {image} is not in containerd's namespace {namespace}"),
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! `cwasi scale FUNCTION N`: as many containers of a function as this, each like the first one.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use oci_spec::runtime::Spec;
+
+use crate::arguments::Global;
+use crate::containerd::containers::{Container, NewContainer};
+use crate::containerd::tasks::Stdio;
+use crate::deployment::{Node, container_id};
+use crate::failure::{Exit, Failure};
+
+/// Most containers of one function, as in a workflow file.
+const REPLICAS_MAX: i64 = 64;
+
+/// Arguments of the verb.
+#[derive(Debug, Args)]
+pub struct Scale {
+    /// A function that `cwasi deploy` has started
+    function: String,
+    /// Number of its containers
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=REPLICAS_MAX))]
+    replicas: u32,
+}
+
+impl Scale {
+    /// Starts what is missing, removes what is too much, and prints both.
+    pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
+        let node = Node::connect(global).await?;
+        let mut known = node.containerd.containers().await?;
+        known.retain(|it| it.label("function") == self.function && it.is_secondary());
+        let Some(first) = known.first() else {
+            let text = format!(
+                "namespace {} has no secondary {} that cwasi started: cwasi deploy FILE",
+                global.namespace, self.function
+            );
+            return Err(Failure::text(Exit::Missing, text));
+        };
+        let workflow = first.label("workflow").to_owned();
+        if let Some(other) = known.iter().find(|it| it.label("workflow") != workflow) {
+            let (function, other) = (&self.function, other.label("workflow"));
+            let text = format!(
+                "workflows {workflow} and {other} both have a function {function}: use cwasi deploy"
+            );
+            return Err(Failure::text(Exit::Failed, text));
+        }
+        let wanted: Vec<_> = (1..=self.replicas)
+            .map(|replica| container_id(&workflow, &self.function, replica))
+            .collect();
+        for id in wanted.iter().filter(|id| !known.iter().any(|it| it.id == **id)) {
+            start(&node, first, id).await?;
+            println!("{id} started");
+        }
+        for container in known.iter().filter(|it| !wanted.contains(&it.id)) {
+            node.remove(&container.id).await?;
+            println!("{} removed", container.id);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Starts a container like `first`.
+async fn start(node: &Node, first: &Container, id: &str) -> Result<(), Failure> {
+    let image = node.containerd.image(&first.image).await?;
+    let parent = node.containerd.unpack(&image).await?;
+    let spec = renamed(first, node.containerd.namespace(), id)?;
+    let labels = first.labels.clone();
+    let new = NewContainer { id, image: &first.image, parent: &parent, spec: &spec, labels };
+    let log = format!("file://{}", node.create_log(id)?.display());
+    let stdio = Stdio { stdin: String::new(), stdout: log.clone(), stderr: log };
+    let started = async {
+        let rootfs = node.containerd.create_container(new).await?;
+        node.containerd.create_task(id, rootfs, &stdio).await?;
+        node.containerd.start_task(id).await
+    };
+    if let Err(error) = started.await {
+        let failure = Failure::from(error).with(&node.log_tail(id));
+        node.remove(id).await?;
+        return Err(failure);
+    }
+    Ok(())
+}
+
+/// The configuration of `first` for another container.
+fn renamed(first: &Container, namespace: &str, id: &str) -> Result<Spec, Failure> {
+    let mut spec = first.spec.clone();
+    let Some(linux) = spec.linux_mut() else {
+        return Err(Failure::text(
+            Exit::Failed,
+            format!("container {} is none of Linux", first.id),
+        ));
+    };
+    linux.set_cgroups_path(Some(format!("/{namespace}/{id}").into()));
+    Ok(spec)
+}

@@ -1,0 +1,142 @@
+//! What a module says about itself: imports and who serves them, exports, memory, kind.
+
+use cwasi::coordinator::module::{self as runtime, ModuleError};
+use cwasi_abi::{IMPORT_MODULE, export, import};
+use serde::Serialize;
+use wasmparser::{BinaryReaderError, ExternalKind, Parser, Payload, TypeRef};
+
+/// The engine's own import module.
+const WASI: &str = "wasi_snapshot_preview1";
+/// Bytes of a page of linear memory.
+const PAGE: u64 = 65_536;
+
+/// A module's outside.
+#[derive(Clone, Debug, Serialize)]
+pub struct ModuleFacts {
+    /// Length in bytes.
+    pub bytes: usize,
+    /// `reactor`, `command`, both or neither.
+    pub kind: &'static str,
+    /// Version of the guest ABI that it uses; `None` if it imports nothing of it.
+    pub abi: Option<u32>,
+    /// Its imports, in its order.
+    pub imports: Vec<ImportFacts>,
+    /// Its exported functions.
+    pub exports: Vec<String>,
+    /// Its memories: bytes at the start, and at most.
+    pub memories: Vec<(u64, Option<u64>)>,
+    /// Why the runtime refuses it; `None` if it does not.
+    pub refused: Option<String>,
+}
+
+/// One import.
+#[derive(Clone, Debug, Serialize)]
+pub struct ImportFacts {
+    /// Its module.
+    pub module: String,
+    /// Its name.
+    pub name: String,
+    /// Who serves it, or why nobody.
+    pub served: String,
+}
+
+impl ModuleFacts {
+    /// Reads a module. `origin` names it in the reason of a refusal.
+    ///
+    /// # Errors
+    /// When it is no WebAssembly at all, or damaged.
+    pub fn read(bytes: &[u8], origin: &str) -> Result<Self, ModuleError> {
+        Self::parse(bytes, origin).map_err(|source| {
+            let refused = runtime::check(bytes, origin).err();
+            refused.unwrap_or_else(|| ModuleError::Invalid { origin: origin.to_owned(), source })
+        })
+    }
+
+    fn parse(bytes: &[u8], origin: &str) -> Result<Self, BinaryReaderError> {
+        let mut facts = Self {
+            bytes: bytes.len(),
+            kind: "neither command nor reactor",
+            abi: None,
+            imports: Vec::new(),
+            exports: Vec::new(),
+            memories: Vec::new(),
+            refused: runtime::check(bytes, origin).err().map(|error| error.to_string()),
+        };
+        for payload in Parser::new(0).parse_all(bytes) {
+            match payload? {
+                Payload::ImportSection(section) => {
+                    for import in section.into_imports() {
+                        let import = import?;
+                        if matches!(import.ty, TypeRef::Func(_)) {
+                            facts.import(import.module, import.name);
+                        }
+                    }
+                }
+                Payload::ExportSection(section) => {
+                    for export in section {
+                        let export = export?;
+                        if export.kind == ExternalKind::Func {
+                            facts.exports.push(export.name.to_owned());
+                        }
+                    }
+                }
+                Payload::MemorySection(section) => {
+                    for memory in section {
+                        let memory = memory?;
+                        facts
+                            .memories
+                            .push((memory.initial * PAGE, memory.maximum.map(|it| it * PAGE)));
+                    }
+                }
+                _ => {}
+            }
+        }
+        facts.kind = match (facts.has(export::START), facts.is_reactor()) {
+            (true, true) => "command and reactor",
+            (true, false) => "command",
+            (false, true) => "reactor",
+            (false, false) => "neither command nor reactor",
+        };
+        Ok(facts)
+    }
+
+    /// True if it exports this function.
+    #[must_use]
+    pub fn has(&self, export: &str) -> bool {
+        self.exports.iter().any(|name| name == export)
+    }
+
+    /// True if requests go to `cwasi_handle`.
+    #[must_use]
+    pub fn is_reactor(&self) -> bool {
+        self.has(export::HANDLE)
+    }
+
+    /// Modules that it imports from, but for the host's.
+    #[must_use]
+    pub fn foreign(&self) -> Vec<&str> {
+        let mut modules: Vec<_> =
+            self.imports.iter().map(|import| import.module.as_str()).collect();
+        modules.retain(|module| ![WASI, IMPORT_MODULE].contains(module));
+        modules.dedup();
+        modules
+    }
+
+    fn import(&mut self, module: &str, name: &str) {
+        let served = match module {
+            WASI if cwasi::wire::egress::needs_egress(name) => {
+                "the runtime, if the function's `network` allows a destination".to_owned()
+            }
+            WASI => "the engine".to_owned(),
+            IMPORT_MODULE if import::parameters(name).is_some() => {
+                self.abi = Some(cwasi_abi::ABI_VERSION);
+                "the runtime".to_owned()
+            }
+            IMPORT_MODULE => {
+                format!("nobody: ABI version {} has no such function", cwasi_abi::ABI_VERSION)
+            }
+            other => format!("a trusted module that is embedded as `{other}`"),
+        };
+        self.imports.push(ImportFacts { module: module.to_owned(), name: name.to_owned(), served });
+    }
+}

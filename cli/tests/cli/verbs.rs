@@ -1,0 +1,242 @@
+//! Verbs about functions that run, modules, images and nodes.
+
+use std::fs;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::scene::Stage;
+use super::{cwasi, stderr, stdout};
+
+#[test]
+fn a_function_is_called_and_its_end_is_the_exit_code() {
+    let stage = Stage::new("cli-invoke");
+    stage.ok(&["deploy", &stage.hello()]);
+    assert_eq!(stage.ok(&["invoke", "greeter", "--data", "Ada"]), "Hello, Ada!");
+    let file = stage.folder.path().join("name");
+    fs::write(&file, "Grace").unwrap();
+    assert_eq!(
+        stage.ok(&["invoke", "greeter", "-d", &format!("@{}", file.display())]),
+        "Hello, Grace!"
+    );
+    // Above what travels in a frame, from stdin.
+    let mut invoke = stage.cwasi();
+    let invoke = invoke.args(["invoke", "greeter", "-v", "-d", "-"]);
+    let mut child =
+        invoke.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&vec![b'a'; 200_000]).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.stdout.len(), 200_000 + "Hello, !".len());
+    assert!(stderr(&output).contains("local (callee on this host)"), "{}", stderr(&output));
+    let text = stage.fails(66, &["invoke", "greetr"]);
+    assert!(text.contains("registered there: greeter"), "{text}");
+    // Not UTF-8: the function's own error.
+    fs::write(&file, [0xff]).unwrap();
+    stage.fails(1, &["invoke", "greeter", "-d", &format!("@{}", file.display())]);
+    stage.ok(&["rm", "greeter"]);
+}
+
+#[test]
+fn a_function_is_scaled() {
+    let stage = Stage::new("cli-scale");
+    stage.ok(&["deploy", &stage.hello()]);
+    assert_eq!(
+        stage.ok(&["scale", "greeter", "3"]),
+        "hello.greeter.2 started\nhello.greeter.3 started\n"
+    );
+    for id in ["hello.greeter", "hello.greeter.2", "hello.greeter.3"] {
+        assert_eq!(stage.scene.status(id).as_deref(), Some("RUNNING"), "{id}");
+    }
+    assert_eq!(
+        stage.ok(&["scale", "greeter", "1"]),
+        "hello.greeter.2 removed\nhello.greeter.3 removed\n"
+    );
+    assert_eq!(stage.ok(&["scale", "greeter", "0"]), "hello.greeter removed\n");
+    assert!(stage.fails(66, &["scale", "greeter", "2"]).contains("cwasi deploy FILE"));
+}
+
+#[test]
+fn a_decision_is_explained_mode_by_mode() {
+    let stage = Stage::new("cli-explain");
+    let (greeter, relay) = (stage.guest("greeter"), stage.guest("relay"));
+    let functions = format!(
+        "    greeter: {{module: {greeter}, role: secondary}}\n    \
+         closed: {{module: {greeter}, role: secondary, allow: [nobody]}}\n    \
+         relay: {{module: {relay}, role: secondary}}\n    \
+         far: {{module: {relay}, role: secondary, mode: networked}}\n"
+    );
+    let file = stage.workflow("w", &functions);
+    stage.ok(&["deploy", &file]);
+    let text = stage.ok(&["explain", "relay", "greeter"]);
+    for part in [
+        "relay -> greeter: local (callee in the caller's own group)",
+        "embedded   no   it is not embedded",
+        "local      yes  callee in the caller's own group: w.greeter",
+        "networked  no   this node has no redis_url",
+    ] {
+        assert!(text.contains(part), "{part} is missing in:\n{text}");
+    }
+    let explain = |caller: &str, callee: &str| {
+        let output = stage.cwasi().args(["explain", "--json", caller, callee]).output().unwrap();
+        let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code(), json)
+    };
+    let (code, refused) = explain("relay", "closed");
+    assert_eq!((code, &refused["mode"]), (Some(1), &Value::Null));
+    assert!(refused["modes"][1]["why"].as_str().unwrap().contains("cwasi.allow"), "{refused}");
+    // Local would serve, and the caller's own mode forbids it.
+    let (code, forced) = explain("far", "greeter");
+    assert_eq!(
+        (code, &forced["hint"], &forced["modes"][1]["serves"]),
+        (Some(1), &"networked".into(), &true.into())
+    );
+    stage.fails(66, &["explain", "nobody", "greeter"]);
+    stage.ok(&["rm", "--workflow", "w"]);
+}
+
+#[test]
+fn a_module_is_inspected_as_file_and_in_an_image() {
+    let stage = Stage::new("cli-inspect");
+    let greeter = stage.guest("greeter");
+    let text = stage.ok(&["inspect", &greeter]);
+    for part in ["reactor", "guest ABI: version 1", "cwasi_handle", "cwasi.log", "the engine"] {
+        assert!(text.contains(part), "{part} is missing in:\n{text}");
+    }
+    for kind in ["plain", "layer"] {
+        let name = format!("localhost/{kind}:1");
+        stage.ok(&["image", "build", "--kind", kind, &greeter, &name]);
+        let facts: Value = serde_json::from_str(&stage.ok(&["inspect", "--json", &name])).unwrap();
+        assert_eq!(facts["kind"], "reactor", "{kind}");
+        // And it runs.
+        let file = stage
+            .workflow("images", &format!("    greeter: {{image: '{name}', role: secondary}}\n"));
+        stage.ok(&["deploy", &file]);
+        assert_eq!(stage.ok(&["invoke", "greeter", "-d", "Ada"]), "Hello, Ada!", "{kind}");
+        stage.ok(&["rm", "greeter"]);
+    }
+    stage.fails(66, &["inspect", "localhost/nothing:1"]);
+    let wrong = stage.folder.path().join("wrong.wasm");
+    fs::write(&wrong, wat::parse_str("(module (import \"cwasi\" \"later\" (func)))").unwrap())
+        .unwrap();
+    let text = stage.ok_or(1, &["inspect", &wrong.display().to_string()]);
+    assert!(text.contains("nobody: ABI version 1") && text.contains("refused: "), "{text}");
+    fs::write(&wrong, "text").unwrap();
+    let text = stage.fails(65, &["inspect", &wrong.display().to_string()]);
+    assert!(text.contains("is not a WebAssembly module"), "{text}");
+}
+
+#[test]
+fn an_archive_is_reproducible_and_another_client_imports_it() {
+    let stage = Stage::new("cli-image");
+    let greeter = stage.guest("greeter");
+    let archive = |name: &str| {
+        let path = stage.folder.path().join(name);
+        stage.ok(&[
+            "image",
+            "build",
+            &greeter,
+            "localhost/built:1",
+            "-o",
+            &path.display().to_string(),
+        ]);
+        path
+    };
+    let (one, two) = (archive("one.tar"), archive("two.tar"));
+    assert_eq!(fs::read(&one).unwrap(), fs::read(&two).unwrap());
+    stage.scene.import(&one);
+    let outcome = stage.scene.ctr(["images", "ls", "--quiet"]).success().text();
+    assert!(outcome.contains("localhost/built:1"), "{outcome}");
+}
+
+#[test]
+fn faults_are_found_before_a_run() {
+    let stage = Stage::new("cli-lint");
+    assert_eq!(stage.ok(&["lint", &stage.hello()]), "");
+    let (greeter, linker, hello) =
+        (stage.guest("greeter"), stage.guest("linker"), stage.guest("hello-caller"));
+    let file = stage.workflow(
+        "w",
+        &format!(
+            "    a: {{module: {greeter}}}\n    \
+             b: {{module: {linker}, role: secondary, isolation: instance}}\n    \
+             c: {{module: {greeter}, role: secondary, replicas: 2, fanIn: {{parts: caller}}}}\n    \
+             d: {{image: 'localhost/nothing:1', role: secondary}}\n    \
+             e: {{module: nothing.wasm, mounts: [{{source: /does/not/exist, target: /x}}]}}\n    \
+             f: {{module: {greeter}, role: secondary, maxPayload: 64MiB, memory: 1MiB}}\n    \
+             g: {{module: {hello}, embed: {{h: h}}}}\n    \
+             h: {{module: {hello}, embed: {{g: g}}}}\n"
+        ),
+    );
+    let text = stage.ok_or(1, &["lint", &file]);
+    for part in [
+        "w.yaml:6:5: a: its module is a reactor: a primary needs `_start`",
+        "7:5: b: its module imports from `texts`, which `embed` does not have",
+        "7:5: b: isolation needs a reactor",
+        "8:5: c: fanIn with replicas",
+        "9:5: d: image localhost/nothing:1 is not in containerd's namespace",
+        "10:5: e: module ",
+        "10:5: e: mount /x: /does/not/exist does not exist",
+        "11:5: f: maxPayload (64.0 MiB) does not fit into memory (1.0 MiB)",
+        "12:5: g: it embeds itself",
+        "13:5: h: it embeds itself",
+    ] {
+        assert!(text.contains(part), "{part} is missing in:\n{text}");
+    }
+    // Without containerd the rest is still checked.
+    let output =
+        cwasi().args(["--address", "/does/not/exist.sock", "lint", &file]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("images are not checked") && stdout(&output).contains("6:5: a")
+    );
+}
+
+#[test]
+fn modules_are_compiled_ahead() {
+    let stage = Stage::new("cli-compile");
+    let module = stage.folder.path().join("m.wasm");
+    // Another module in each run.
+    let text =
+        format!("(module (func (export \"_start\") (drop (i32.const {}))))", std::process::id());
+    fs::write(&module, wat::parse_str(text).unwrap()).unwrap();
+    let config = stage.folder.path().join("node.toml");
+    fs::write(&config, format!("cache_dir = \"{}\"\n", stage.folder.path().display())).unwrap();
+    let compile = || {
+        let mut command = stage.cwasi();
+        let output =
+            command.env("CWASI_CONFIG", &config).arg("compile").arg(&module).output().unwrap();
+        (stdout(&output), stderr(&output))
+    };
+    let (first, said) = compile();
+    assert!(first.ends_with("m.wasm compiled\n"), "{first} {said}");
+    assert!(compile().0.ends_with("m.wasm cached\n"));
+    fs::write(&module, "text").unwrap();
+    assert!(compile().1.contains("is not a WebAssembly module"));
+}
+
+#[test]
+fn a_node_is_examined() {
+    let stage = Stage::new("cli-doctor");
+    let programs = std::path::Path::new(env!("CARGO_BIN_EXE_cwasi")).parent().unwrap();
+    let examine = |command: &mut Command| {
+        let output = command.args(["doctor", "--json"]).output().unwrap();
+        let checks: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code(), checks)
+    };
+    let (code, checks) = examine(stage.cwasi().env("PATH", programs));
+    assert_eq!(code, Some(0), "{checks}");
+    let found = |checks: &Value, what: &str| {
+        let mut checks = checks.as_array().unwrap().iter();
+        checks.find(|check| check["what"] == what).unwrap().clone()
+    };
+    assert!(found(&checks, "containerd")["found"].as_str().unwrap().starts_with("1.6"), "{checks}");
+    let (code, checks) =
+        examine(cwasi().env("PATH", "/nowhere").args(["--address", "/does/not/exist.sock"]));
+    assert_eq!(code, Some(1));
+    for (what, part) in [("containerd", "Is it running"), ("programs", "make install")] {
+        let check = found(&checks, what);
+        assert_eq!(check["state"], "fault");
+        assert!(check["found"].as_str().unwrap().contains(part), "{check}");
+    }
+}
