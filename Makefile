@@ -12,7 +12,7 @@ BUILT = $(or $(CARGO_TARGET_DIR),target)
 PROGRAMS = containerd-shim-cwasi-v1 cwasi-shim cwasi-sandbox cwasi
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
-.PHONY: help setup build guests demo demo-two-nodes test test-vm test-kubernetes node-image soak fuzz bench bench-quick lint deny advisories arm64 miri install clean setup-lint
+.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-vm test-kubernetes node-image soak fuzz bench bench-quick lint deny advisories arm64 miri install clean setup-lint
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -47,6 +47,10 @@ test-kubernetes: setup ## Tests on a Kubernetes cluster of two nodes, which the 
 
 node-image: build ## The image from which deploy/kubernetes installs: target/cwasi-node.tar (PROFILE=release)
 	@PROFILE=$(PROFILE) scripts/node-image.sh '$(BUILT)/cwasi-node.tar'
+
+test-arm64: setup-lint guests ## Build for 64-bit ARM, and a smoke test in an emulated machine
+	cargo build -p cwasi-testbed
+	@scripts/test-arm64.sh
 
 fuzz: setup-lint ## Fuzz whatever reads what others wrote, each target for MINUTES=n (1); TARGET=name for one
 	@scripts/fuzz.sh $$((60 * $(or $(MINUTES),1))) $(TARGET)

@@ -20,7 +20,7 @@ UNPACKED=(
 )
 
 # What only the tests in virtual machines need (scripts/vm.sh); the kernel's package depends on its version.
-QEMU_ROW="qemu trixie 1:10.0 qemu-system-x86 qemu-system-data seabios libaio1t64 libcapstone5 libdaxctl1 libfdt1 libfuse3-4
+QEMU_ROW="qemu trixie 1:10.0 qemu-system-x86 qemu-system-arm qemu-system-data seabios libaio1t64 libcapstone5 libdaxctl1 libfdt1 libfuse3-4
     libgnutls30t64 libhogweed6t64 libibverbs1 libndctl6 libnettle8t64 libnl-3-200 libnl-route-3-200 libpmem1 librdmacm1t64
     libslirp0 libunistring5 liburing2 libvdeplug2t64"
 KERNEL_PACKAGE=linux-image-cloud-amd64
@@ -67,14 +67,19 @@ private_apt() {
         -o Dir::Cache="$APT_PRIVATE/cache" -o Dir::Cache::pkgcache=pkgcache.bin "$@"
 }
 
-private_apt_update() {
+# The private configuration, with these suites.
+private_apt_sources() {
     local uri suite
     uri=$(archive_uri)
     mkdir -p "$APT_PRIVATE/state/lists/partial" "$APT_PRIVATE/cache/archives/partial"
     : >"$APT_PRIVATE/status"
-    for suite in bookworm trixie sid; do
+    for suite in "$@"; do
         echo "deb [signed-by=$ARCHIVE_KEYRING] $uri $suite main"
     done >"$APT_PRIVATE/sources.list"
+}
+
+private_apt_update() {
+    private_apt_sources bookworm trixie sid
     say "reading package lists of Debian 12, 13 and unstable into $APT_PRIVATE"
     private_apt apt-get update -o Dir::State::Lists="$APT_PRIVATE/state/lists" >&2
 }

@@ -5,34 +5,66 @@
 # function tests/vm/act.wat, in memory. For a test with the line "# needs: power cut" it also has a disk, /var/lib. Its
 # power is cut when the test says "cut", and it boots again with the same disk.
 #
-#   vm.sh NAME…         each test in a machine of its own; without a name, all of tests/vm
+#   vm.sh NAME…                   each test in a machine of its own; without a name, all of tests/vm
+#   VM_ARCH=aarch64 vm.sh smoke   the same on 64-bit ARM, with the runtime that is built for it here
 #
-# Booting takes about half a minute. A machine that has not ended after VM_SECONDS (300) is killed. Its console is
-# .cwasi/vm/NAME.log.
+# A test with the line "# needs: guests" also finds test guests in /rootfs, which are compiled there. Booting takes about
+# half a minute. A machine that has not ended after VM_SECONDS (300, three times as many with guests) is killed. Its
+# console is .cwasi/vm/NAME.log.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/unpacked.sh"
+source "$CHECKOUT/scripts/workspaces.sh"
 
-PROGRAMS_DIR=$TARGET_DIR/${PROFILE:-debug}
+VM_ARCH=${VM_ARCH:-$(uname -m)}
 VM_DIR=$STATE_DIR/vm
 VM_SECONDS=${VM_SECONDS:-300}
 QEMU=$STATE_DIR/qemu
-KERNEL=$STATE_DIR/kernel
 SYSTEMD=$STATE_DIR/systemd
+GUESTS_DIR=$TARGET_DIR/guests/$GUEST_TARGET/release
+case $VM_ARCH in
+x86_64)
+    PROGRAMS_DIR=$TARGET_DIR/${PROFILE:-debug}
+    KERNEL=$STATE_DIR/kernel
+    DEBIAN_PROGRAMS=("$STATE_DIR"/containerd-1.7/usr/bin/{containerd,ctr,containerd-shim-runc-v2} "$STATE_DIR/runc/usr/sbin/runc")
+    BUSYBOX=$STATE_DIR/busybox/bin/busybox
+    MACHINE=(qemu-system-x86_64 -cpu max)
+    CONSOLE=ttyS0
+    ;;
+aarch64)
+    source "$CHECKOUT/scripts/arm64-lib.sh"
+    PROGRAMS_DIR=$TARGET_DIR/$ARM64/debug
+    KERNEL=$ARM64_DIR/kernel
+    DEBIAN_PROGRAMS=("$ARM64_ROOT"/usr/bin/{containerd,ctr,containerd-shim-runc-v2} "$ARM64_ROOT/usr/sbin/runc")
+    BUSYBOX=$ARM64_ROOT/usr/bin/busybox
+    MACHINE=(qemu-system-aarch64 -M virt -cpu cortex-a72)
+    CONSOLE=ttyAMA0
+    ;;
+*) die "there is no machine for $VM_ARCH" ;;
+esac
 # The last word of a machine whose test has passed.
 PASSED="vm-test: passed"
 # The word of a test that wants its machine's power cut.
 CUT="vm-test: cut"
 DISK_SIZE=256M
 
-# Copies programs with the libraries that they load, where they are on this machine.
+# The libraries that a program loads: their paths in the machine, and where they are here.
+libraries() {
+    if [ "$VM_ARCH" = aarch64 ]; then
+        arm64_libraries "$1"
+    else
+        ldd "$1" 2>/dev/null | grep -oE '/[^ ]+' | while read -r library; do echo "$library $library"; done
+    fi
+}
+
+# Copies programs with the libraries that they load.
 add_programs() {
-    local root=$1 program
+    local root=$1 program library source
     shift
     for program in "$@"; do
         install -D -m 755 "$program" "$root/usr/bin/$(basename "$program")"
-        ldd "$program" 2>/dev/null | grep -oE '/[^ ]+' | while read -r library; do
-            [ -e "$root$library" ] || install -D -m 755 "$(realpath "$library")" "$root$library"
+        libraries "$program" | while read -r library source; do
+            [ -e "$root$library" ] || install -D -m 755 "$(realpath "$source")" "$root$library"
         done
     done
 }
@@ -41,18 +73,22 @@ add_programs() {
 make_root() {
     local root=$1 name=$2 applet
     mkdir -p "$root"/{proc,sys,dev,run,tmp,var,etc,rootfs/bin,rootfs/proc,rootfs/sys,rootfs/dev,rootfs/run}
-    install -m 755 "$STATE_DIR/busybox/bin/busybox" "$root/rootfs/bin/busybox"
-    install -D -m 755 "$STATE_DIR/busybox/bin/busybox" "$root/bin/busybox"
-    for applet in $("$root/bin/busybox" --list); do
+    install -m 755 "$BUSYBOX" "$root/rootfs/bin/busybox"
+    install -D -m 755 "$BUSYBOX" "$root/bin/busybox"
+    for applet in $("$STATE_DIR/busybox/bin/busybox" --list); do
         [ "$applet" = busybox ] || ln -s busybox "$root/bin/$applet"
     done
-    add_programs "$root" "$PROGRAMS_DIR"/{containerd-shim-cwasi-v1,cwasi-shim,cwasi-sandbox} \
-        "$STATE_DIR"/containerd-1.7/usr/bin/{containerd,ctr,containerd-shim-runc-v2} "$STATE_DIR/runc/usr/sbin/runc"
-    "$PROGRAMS_DIR/cwasi-testbed" assemble "$CHECKOUT/tests/vm/act.wat" "$root/rootfs/act.wasm"
+    add_programs "$root" "$PROGRAMS_DIR"/{containerd-shim-cwasi-v1,cwasi-shim,cwasi-sandbox} "${DEBIAN_PROGRAMS[@]}"
+    "$TARGET_DIR/debug/cwasi-testbed" assemble "$CHECKOUT/tests/vm/act.wat" "$root/rootfs/act.wasm"
     install -m 755 "$CHECKOUT/tests/vm/init" "$root/init"
     install -m 644 "$CHECKOUT/tests/vm/$name.sh" "$root/test.sh"
     if grep -q '^# needs: systemd$' "$CHECKOUT/tests/vm/$name.sh"; then
         add_systemd "$root"
+    fi
+    if grep -q '^# needs: guests$' "$CHECKOUT/tests/vm/$name.sh"; then
+        cp "$GUESTS_DIR"/{reader,sender,shout,letters}.wasm "$root/rootfs/"
+        "$TARGET_DIR/debug/cwasi-testbed" image "$root/letters.tar" localhost/letters:test \
+            --file "$GUESTS_DIR/letters.wasm:/m.wasm" --entrypoint /m.wasm
     fi
 }
 
@@ -78,8 +114,8 @@ boot() {
     local devices=()
     [ ! -e "$disk" ] || devices=(-drive "file=$disk,format=raw,if=none,id=disk" -device "nvme,drive=disk,serial=1")
     LD_LIBRARY_PATH=$QEMU/usr/lib/x86_64-linux-gnu exec timeout --kill-after=5 "$VM_SECONDS" \
-        "$QEMU/usr/bin/qemu-system-x86_64" -L "$QEMU/firmware" -accel tcg,thread=multi -cpu max -smp 2 -m 3G -nic none \
-        -kernel "$KERNEL"/boot/vmlinuz-* -initrd "$VM_DIR/$name.cpio" -append 'console=ttyS0 quiet panic=-1' -no-reboot \
+        "$QEMU/usr/bin/${MACHINE[0]}" "${MACHINE[@]:1}" -L "$QEMU/firmware" -accel tcg,thread=multi -smp 2 -m 3G -nic none \
+        -kernel "$KERNEL"/boot/vmlinuz-* -initrd "$VM_DIR/$name.cpio" -append "console=$CONSOLE quiet panic=-1" -no-reboot \
         -display none -monitor none -chardev "file,id=console,path=$log,append=on" -serial chardev:console \
         "${devices[@]}" </dev/null
 }
@@ -110,6 +146,9 @@ run_test() {
     (cd "$root" && find . | "$STATE_DIR/busybox/bin/busybox" cpio -o -H newc 2>/dev/null) >"$VM_DIR/$name.cpio"
     rm -rf "$root"
     : >"$log"
+    if grep -q '^# needs: guests$' "$CHECKOUT/tests/vm/$name.sh"; then
+        local VM_SECONDS=$((VM_SECONDS * 3))
+    fi
     say "machine for $name: console in $log"
     if grep -q '^# needs: power cut$' "$CHECKOUT/tests/vm/$name.sh"; then
         cut_power "$name" "$log"
@@ -123,8 +162,8 @@ run_test() {
     grep '^vm-test:' "$log" >&2
 }
 
-for program in cwasi-sandbox cwasi-testbed; do
-    [ -e "$PROGRAMS_DIR/$program" ] || die "$PROGRAMS_DIR has no $program: make build"
+for program in "$PROGRAMS_DIR/cwasi-sandbox" "$TARGET_DIR/debug/cwasi-testbed"; do
+    [ -e "$program" ] || die "there is no $program: make build"
 done
 mkdir -p "$VM_DIR"
 unpack_for_vm
