@@ -18,6 +18,7 @@ mod run;
 mod scale;
 mod schema;
 mod selected;
+mod top;
 mod workflow_arguments;
 
 use std::process::ExitCode;
@@ -44,6 +45,8 @@ pub enum Verb {
     Scale(scale::Scale),
     /// Call a function
     Invoke(invoke::Invoke),
+    /// Show calls: mode, rate and latency of each edge
+    Top(top::Top),
     /// Find faults in a workflow file and its modules
     Lint(lint::Lint),
     /// Say which mode a call takes, and why not the others
@@ -79,6 +82,7 @@ pub async fn run(Arguments { global, verb }: Arguments) -> Result<ExitCode, Fail
         Verb::Logs(arguments) => arguments.run(&global).await,
         Verb::Scale(arguments) => arguments.run(&global).await,
         Verb::Invoke(arguments) => arguments.run(&global).await,
+        Verb::Top(arguments) => arguments.run(&global).await,
         Verb::Lint(arguments) => arguments.run(&global).await,
         Verb::Explain(arguments) => arguments.run(&global).await,
         Verb::Inspect(arguments) => arguments.run(&global).await,

@@ -1,13 +1,16 @@
 //! Checks a document and makes a [`Workflow`] of it. Reports every fault, not the first one.
 
+mod annotations;
+mod mounts;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use cwasi::config::{FunctionSpec, function_name};
+use cwasi::config::function_name;
 
 use super::document::{Entry, Node, Place, Problem, Value};
-use super::fields::{self, API_VERSION, Field, KIND, Kind, Target};
-use super::{Embedded, Function, Mount, NodeSpec, Role, Source, Workflow};
+use super::fields::{self, API_VERSION, Field, KIND};
+use super::{Embedded, Function, NodeSpec, Role, Source, Workflow};
 
 /// The annotation that others of a fan-in need.
 const FAN_IN: &str = "cwasi.fan-in";
@@ -369,186 +372,6 @@ impl<'a> Reader<'a> {
             self.fault(entry.node.place, format!("{path}.node: spec.nodes has no `{name}`{near}"));
         }
         Some(name.to_owned())
-    }
-
-    fn mounts(&mut self, node: &Node, path: &str) -> Vec<Mount> {
-        let Value::List(nodes) = &node.value else {
-            let kind = node.value.kind();
-            self.fault(node.place, format!("{path} must be a list, not {kind}"));
-            return Vec::new();
-        };
-        let mut mounts = Vec::new();
-        for node in nodes {
-            mounts.extend(self.mount(node, &format!("{path}[]")));
-        }
-        mounts
-    }
-
-    fn mount(&mut self, node: &Node, path: &str) -> Option<Mount> {
-        let fields = self.fields(node, path, fields::MOUNT);
-        let mut text = |name: &str| {
-            let entry = given(&fields, name)?;
-            self.text(&entry.node, &format!("{path}.{name}"))
-                .map(|text| (entry.node.place, text.to_owned()))
-        };
-        let (name, source, target) = (text("name"), text("source"), text("target"));
-        let read_only = text("readOnly");
-        let input = name.as_ref().and_then(|(_, name)| {
-            self.inputs.iter().find(|(input, _)| input == name).map(|(_, path)| path.clone())
-        });
-        self.mounts.extend(name.as_ref().map(|(_, name)| name.clone()));
-        let source = input.or_else(|| source.map(|(_, source)| self.folder.join(source)));
-        let (target_place, target) = target?;
-        if !target.starts_with('/') {
-            self.fault(target_place, format!("{path}.target: {target} must be an absolute path"));
-        }
-        let read_only = match read_only.as_ref().map(|(place, text)| (*place, text.as_str())) {
-            None | Some((_, "false")) => false,
-            Some((_, "true")) => true,
-            Some((place, text)) => {
-                self.fault(place, format!("{path}.readOnly: {text} must be true or false"));
-                false
-            }
-        };
-        match (source, name) {
-            (Some(source), _) => Some(Mount { source, target, read_only }),
-            (None, Some((place, name))) => {
-                let text =
-                    format!("{path} has no `source`: give it one, or run with --input {name}=PATH");
-                self.fault(place, text);
-                None
-            }
-            (None, None) => {
-                self.fault(node.place, format!("{path} has no `source`"));
-                None
-            }
-        }
-    }
-
-    fn unused_inputs(&mut self) {
-        let unused: Vec<_> =
-            self.inputs.iter().filter(|(name, _)| !self.mounts.contains(name)).collect();
-        for (name, _) in unused {
-            let known: Vec<&str> = self.mounts.iter().map(String::as_str).collect();
-            let near = nearest(name, &known)
-                .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
-            let text = format!("--input {name}: no mount has this `name`{near}");
-            self.problems.push(Problem::new(Place::CommandLine, text));
-        }
-    }
-
-    /// The annotations of a function. Each value is checked by itself, then all together.
-    fn annotations(
-        &mut self,
-        fields: &Given<'_>,
-        path: &str,
-        place: Place,
-        workflow: &str,
-        embed: &[(String, Embedded)],
-    ) -> BTreeMap<String, String> {
-        let mut values: Vec<Annotated> = Vec::new();
-        for (field, entry) in fields {
-            let path = format!("{path}.{}", field.name);
-            if let (Target::Inside, Kind::Object(inner)) = (field.target, field.kind) {
-                for (field, entry) in self.fields(&entry.node, &path, inner) {
-                    let path = format!("{path}.{}", field.name);
-                    values.extend(self.annotation(field, entry, path));
-                }
-            } else if !matches!(field.name, "role" | "embed") {
-                values.extend(self.annotation(field, entry, path));
-            }
-        }
-        let mut faults = false;
-        for value in &values {
-            if let Some(problem) = value.problem() {
-                faults = true;
-                self.fault(value.place, format!("{}: {problem}", value.path));
-            }
-        }
-        let mut all: BTreeMap<String, String> =
-            values.iter().map(|value| (value.key.to_owned(), value.text.clone())).collect();
-        let secondary = given(fields, "role")
-            .is_some_and(|entry| entry.node.value == Value::Text("secondary".to_owned()));
-        let role = if secondary { "secondary" } else { "primary" };
-        all.insert("cwasi.role".to_owned(), role.to_owned());
-        if !faults {
-            let image = |from: &Embedded| match from {
-                Embedded::Function(_) => "image".to_owned(),
-                Embedded::Image(image) => image.clone(),
-            };
-            let embed: Vec<_> =
-                embed.iter().map(|(module, from)| format!("{module}={}", image(from))).collect();
-            self.together(&all, &values, path, place, workflow, &embed.join(","));
-        }
-        all
-    }
-
-    fn together(
-        &mut self,
-        all: &BTreeMap<String, String>,
-        values: &[Annotated],
-        path: &str,
-        place: Place,
-        workflow: &str,
-        embed: &str,
-    ) {
-        let mut pairs: Vec<(&str, &str)> =
-            all.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-        // A wrong name has been reported where it is.
-        pairs.push(("cwasi.workflow", function_name(workflow).map_or("w", |_| workflow)));
-        if !embed.is_empty() {
-            pairs.push(("cwasi.embed", embed));
-        }
-        let Err(error) = FunctionSpec::parse(pairs) else { return };
-        for problem in error.problems {
-            let value = values.iter().find(|value| {
-                problem.strip_prefix(value.key).is_some_and(|rest| rest.starts_with([' ', '=']))
-            });
-            match value {
-                Some(value) => self.fault(value.place, format!("{}: {problem}", value.path)),
-                None => self.fault(place, format!("{path}: {problem}")),
-            }
-        }
-    }
-
-    fn annotation(&mut self, field: &Field, entry: &Entry, path: String) -> Option<Annotated> {
-        let Target::Annotation(key) = field.target else { return None };
-        let text = match field.kind {
-            Kind::Texts => {
-                let texts = self.texts(&entry.node, &path);
-                if let Some(text) = texts.iter().find(|text| text.contains(',')) {
-                    let text =
-                        format!("{path}: `{text}` has a comma: make it two entries of the list");
-                    self.fault(entry.node.place, text);
-                }
-                texts.join(",")
-            }
-            _ => self.text(&entry.node, &path)?.to_owned(),
-        };
-        Some(Annotated { key, text, path, place: entry.node.place })
-    }
-}
-
-/// A value that becomes an annotation.
-struct Annotated {
-    key: &'static str,
-    text: String,
-    path: String,
-    place: Place,
-}
-
-impl Annotated {
-    /// What the runtime says about this value alone.
-    fn problem(&self) -> Option<String> {
-        let mut pairs = vec![("cwasi.role", "secondary"), ("cwasi.workflow", "w")];
-        if self.key.starts_with(FAN_IN) && self.key != FAN_IN {
-            pairs.push((FAN_IN, "caller"));
-        }
-        pairs.push((self.key, &self.text));
-        let error = FunctionSpec::parse(pairs).err()?;
-        let prefix = format!("{}=", self.key);
-        let problem = error.problems.into_iter().next()?;
-        Some(problem.strip_prefix(&prefix).map_or(problem.clone(), str::to_owned))
     }
 }
 

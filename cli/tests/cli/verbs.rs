@@ -240,3 +240,22 @@ fn a_node_is_examined() {
         assert!(check["found"].as_str().unwrap().contains(part), "{check}");
     }
 }
+
+#[test]
+fn calls_are_shown_while_functions_run() {
+    let stage = Stage::new("cli-top");
+    let file = stage.hello();
+    stage.ok(&["deploy", &file]);
+    stage.ok(&["run", &file]);
+    // The calls were counted when `hello` ended, before the first picture.
+    let text = stage.ok(&["top", "--count", "1", "--interval", "10ms"]);
+    let edge =
+        text.lines().find(|line| line.starts_with("hello ")).unwrap_or_else(|| panic!("{text}"));
+    assert!(edge.contains("greeter") && edge.contains("local"), "{edge}");
+    assert!(!text.contains('\u{1b}'), "{text}");
+    let other =
+        stage.ok(&["top", "--json", "--count", "1", "--interval", "10ms", "--workflow", "other"]);
+    let picture: Value = serde_json::from_str(&other).unwrap();
+    assert_eq!(picture["hops"], Value::Array(Vec::new()));
+    stage.ok(&["rm", "greeter"]);
+}

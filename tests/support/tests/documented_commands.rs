@@ -75,7 +75,7 @@ fn package(name: &str) -> Result<PathBuf, String> {
         fs::read_to_string(manifest).is_ok_and(|text| text.lines().any(|found| found == line))
     };
     let root = checkout();
-    let folders = ["", "abi", "benches", "host-functions", "tests/support"];
+    let folders = ["", "abi", "benches", "cli", "host-functions", "tests/support"];
     let mut manifests = folders.iter().map(|folder| root.join(folder).join("Cargo.toml"));
     let found = manifests.find(is_it).ok_or_else(|| format!("no package {name}"))?;
     Ok(found.parent().unwrap().to_owned())

@@ -1,6 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
-use super::super::Additions;
+use super::super::{Additions, Mount};
 use super::*;
 
 const GOOD: &str = r#"

@@ -1,0 +1,74 @@
+//! The mounts of a function. `--input` gives named ones their source.
+
+use super::{Reader, given, nearest};
+use crate::workflow::Mount;
+use crate::workflow::document::{Node, Place, Problem, Value};
+use crate::workflow::fields;
+
+impl Reader<'_> {
+    pub(super) fn mounts(&mut self, node: &Node, path: &str) -> Vec<Mount> {
+        let Value::List(nodes) = &node.value else {
+            let kind = node.value.kind();
+            self.fault(node.place, format!("{path} must be a list, not {kind}"));
+            return Vec::new();
+        };
+        let mut mounts = Vec::new();
+        for node in nodes {
+            mounts.extend(self.mount(node, &format!("{path}[]")));
+        }
+        mounts
+    }
+
+    fn mount(&mut self, node: &Node, path: &str) -> Option<Mount> {
+        let fields = self.fields(node, path, fields::MOUNT);
+        let mut text = |name: &str| {
+            let entry = given(&fields, name)?;
+            self.text(&entry.node, &format!("{path}.{name}"))
+                .map(|text| (entry.node.place, text.to_owned()))
+        };
+        let (name, source, target) = (text("name"), text("source"), text("target"));
+        let read_only = text("readOnly");
+        let input = name.as_ref().and_then(|(_, name)| {
+            self.inputs.iter().find(|(input, _)| input == name).map(|(_, path)| path.clone())
+        });
+        self.mounts.extend(name.as_ref().map(|(_, name)| name.clone()));
+        let source = input.or_else(|| source.map(|(_, source)| self.folder.join(source)));
+        let (target_place, target) = target?;
+        if !target.starts_with('/') {
+            self.fault(target_place, format!("{path}.target: {target} must be an absolute path"));
+        }
+        let read_only = match read_only.as_ref().map(|(place, text)| (*place, text.as_str())) {
+            None | Some((_, "false")) => false,
+            Some((_, "true")) => true,
+            Some((place, text)) => {
+                self.fault(place, format!("{path}.readOnly: {text} must be true or false"));
+                false
+            }
+        };
+        match (source, name) {
+            (Some(source), _) => Some(Mount { source, target, read_only }),
+            (None, Some((place, name))) => {
+                let text =
+                    format!("{path} has no `source`: give it one, or run with --input {name}=PATH");
+                self.fault(place, text);
+                None
+            }
+            (None, None) => {
+                self.fault(node.place, format!("{path} has no `source`"));
+                None
+            }
+        }
+    }
+
+    pub(super) fn unused_inputs(&mut self) {
+        let unused: Vec<_> =
+            self.inputs.iter().filter(|(name, _)| !self.mounts.contains(name)).collect();
+        for (name, _) in unused {
+            let known: Vec<&str> = self.mounts.iter().map(String::as_str).collect();
+            let near = nearest(name, &known)
+                .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+            let text = format!("--input {name}: no mount has this `name`{near}");
+            self.problems.push(Problem::new(Place::CommandLine, text));
+        }
+    }
+}
