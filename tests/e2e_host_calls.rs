@@ -10,6 +10,7 @@ use cwasi::shim::caller::{CallerIdentity, CallerKind, HostCall, HostCaller};
 use cwasi::sys::segment::Segment;
 use cwasi::wire::envelope::Metadata;
 use cwasi_abi::Errno;
+use cwasi_testbed::nodes::Nodes;
 use cwasi_testbed::scene::{Scene, wait_for};
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, timeout};
@@ -26,8 +27,14 @@ struct Host {
 
 impl Host {
     fn of(scene: &Scene, kind: CallerKind) -> Self {
+        Self::at(scene, kind, "")
+    }
+
+    /// On the scene's node, with more of its configuration.
+    fn at(scene: &Scene, kind: CallerKind, more: &str) -> Self {
         let state_dir = scene.containerd.ready().cwasi_state();
-        let config = NodeConfig { state_dir, ..NodeConfig::default() };
+        let body = format!("state_dir = {state_dir:?}\n{more}");
+        let config = NodeConfig::load(Some(&body), None).unwrap();
         let identity = CallerIdentity { kind, ..CallerIdentity::in_namespace(&scene.namespace) };
         let runtime = Runtime::new().unwrap();
         let entered = runtime.enter();
@@ -145,6 +152,38 @@ fn a_function_reads_the_head_of_a_request_and_sets_that_of_its_response() {
         assert_eq!(answer.payload.into_vec().unwrap(), seen.as_bytes());
         assert_eq!(answer.metadata, set.map(|(key, value)| Metadata::of(key, value)));
     }
+}
+
+#[test]
+fn a_gateway_reaches_functions_of_another_node_with_both_heads_and_hidden_ones_not() {
+    let nodes = Nodes::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), "host-nodes");
+    let secondary = |id: &str, guest: &str| {
+        let run = nodes.cloud.guest(id, guest).annotation("cwasi.role", "secondary");
+        run.annotation("cwasi.function", id)
+    };
+    nodes.cloud.start(secondary("hidden", "server"));
+    let web = secondary("web", "actor").args(["http"]).annotation("cwasi.http", "gateway");
+    nodes.cloud.start(web);
+    let redis = format!("redis_url = \"{}\"\n", nodes.redis_url());
+    let host = Host::at(&nodes.edge, CallerKind::Gateway, &redis);
+    let metadata = vec![Metadata::of("http.method", "PUT")];
+    // In the message, and in chunks.
+    for length in [4, 3 << 20] {
+        let payload = Payload::Segment(Segment::copy_of(&vec![7; length]).unwrap());
+        let call = HostCall { metadata: metadata.clone(), ..HostCall::new("web", payload) };
+        let answer = host.runtime.block_on(host.caller.call(call)).unwrap();
+        assert_eq!(answer.mode, ModeKind::Networked);
+        assert_eq!(answer.payload.into_vec().unwrap(), b"PUT||||");
+        let set = [("http.status", "201"), ("http.header.x-length", &length.to_string())];
+        assert_eq!(answer.metadata, set.map(|(key, value)| Metadata::of(key, value)));
+    }
+    assert_eq!(host.errno("hidden", "x"), Errno::NoSuchFunction);
+    let operator = Host::at(&nodes.edge, CallerKind::Host, &redis);
+    let call = HostCall::new("hidden", Payload::Inline(b"x".to_vec()));
+    let answer = operator.runtime.block_on(operator.caller.call(call)).unwrap();
+    assert_eq!(answer.payload.into_vec().unwrap(), b"x");
+    let message = HostCall::new("web", Payload::Inline(b"kept".to_vec()));
+    host.runtime.block_on(host.caller.emit(message)).unwrap();
 }
 
 #[test]

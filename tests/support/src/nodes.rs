@@ -50,6 +50,16 @@ impl Nodes {
         let cloud = Scene::on(cloud, programs, &namespace, None);
         Self { edge, cloud, redis }
     }
+
+    /// The server's URL for a process of the machine.
+    ///
+    /// # Panics
+    /// When the fixture has no cable.
+    #[must_use]
+    pub fn redis_url(&self) -> String {
+        let link = self.edge.containerd.ready().link.as_ref().expect("a fixture with a cable");
+        format!("redis://{USER}{}:{}", link.gateway, self.redis.port())
+    }
 }
 
 impl Drop for Nodes {
