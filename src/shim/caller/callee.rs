@@ -105,7 +105,7 @@ impl Callee {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection for one call. Instances that refused the connection join `avoid`.
+    /// A connection for one call, to an instance in `avoid` only if there is no other.
     ///
     /// # Errors
     /// When there is no route.
@@ -113,7 +113,7 @@ impl Callee {
         &self,
         caller: &Inner,
         target: &str,
-        avoid: &mut Vec<String>,
+        avoid: &[String],
     ) -> Result<Arc<Connection>, CallError> {
         let asking = match self.choose(avoid) {
             Choice::Take(connection) => return Ok(connection),

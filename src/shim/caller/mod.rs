@@ -181,7 +181,7 @@ impl HostCaller {
     pub async fn max_payload(&self, target: &str, deadline: Instant) -> Result<u64, CallError> {
         let connecting = async {
             let callee = self.inner.callees.of(target)?;
-            Ok(callee.connection(&self.inner, target, &mut Vec::new()).await?.max_payload)
+            Ok(callee.connection(&self.inner, target, &[]).await?.max_payload)
         };
         timeout_at(deadline, connecting).await.unwrap_or_else(|_elapsed| Err(timeout(target)))
     }
@@ -243,7 +243,7 @@ impl HostCaller {
         let mut attempt = 1;
         loop {
             let callee = self.inner.callees.of(call.target)?;
-            let connection = callee.connection(&self.inner, call.target, &mut avoid).await?;
+            let connection = callee.connection(&self.inner, call.target, &avoid).await?;
             let left = call.deadline.saturating_duration_since(Instant::now());
             let request = Request {
                 call_id: id.0.to_vec(),

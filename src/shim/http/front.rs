@@ -102,7 +102,7 @@ impl FunctionFront {
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::fmt::Display,
     {
-        let _permit = self.admit()?;
+        let _permit = self.admit().map_err(|refused| *refused)?;
         let (head, body) = request.into_parts();
         let (call, _memory) = self.receive(target, path, &head, body, u64::MAX).await?;
         let ended = self.caller.call(call).await;
@@ -123,17 +123,17 @@ impl FunctionFront {
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::fmt::Display,
     {
-        let _permit = self.admit()?;
+        let _permit = self.admit().map_err(|refused| *refused)?;
         let (head, body) = request.into_parts();
         let (call, _memory) = self.receive(target, path, &head, body, EVENT_MAX).await?;
         self.caller.emit(call).await.map_err(|error| failed(&error))
     }
 
-    fn admit(&self) -> Result<SemaphorePermit<'_>, Response<ResponseBody>> {
+    fn admit(&self) -> Result<SemaphorePermit<'_>, Box<Response<ResponseBody>>> {
         self.requests.try_acquire().map_err(|_full| {
             let most = self.limits.requests;
             let text = format!("{most} requests are being served, the most at a time");
-            sentence(StatusCode::TOO_MANY_REQUESTS, &text)
+            Box::new(sentence(StatusCode::TOO_MANY_REQUESTS, &text))
         })
     }
 
@@ -151,7 +151,7 @@ impl FunctionFront {
         B::Error: std::fmt::Display,
     {
         let deadline = Instant::now() + self.limits.request_timeout;
-        let metadata = metadata::of_request(head, path)?;
+        let metadata = metadata::of_request(head, path).map_err(|refused| *refused)?;
         let bytes =
             self.caller.max_payload(target, deadline).await.map_err(|error| failed(&error))?;
         let limits =

@@ -21,7 +21,7 @@ const PAIR_OVERHEAD: usize = 8;
 pub(super) fn of_request(
     head: &request::Parts,
     path: &str,
-) -> Result<Vec<Metadata>, Response<ResponseBody>> {
+) -> Result<Vec<Metadata>, Box<Response<ResponseBody>>> {
     let mut metadata = vec![
         Metadata::of(context_key::HTTP_METHOD, head.method.as_str()),
         Metadata::of(context_key::HTTP_PATH, path),
@@ -43,7 +43,7 @@ pub(super) fn of_request(
     };
     let text =
         format!("{what} need {bytes} bytes on their way to the function, {HEAD_MAX} is the most");
-    Err(sentence(status, &text))
+    Err(Box::new(sentence(status, &text)))
 }
 
 fn length(metadata: &[Metadata]) -> usize {
