@@ -149,6 +149,15 @@ fn a_program_that_cannot_be_executed_is_an_error_in_words() {
 }
 
 #[test]
+fn an_output_ends_with_its_process_though_another_one_holds_it() {
+    let scene = scene("exec-held");
+    sleeper(&scene, "c", &[]);
+    let outcome = exec(&scene, "e", &[], &["sh", "-c", "sleep 1000 & echo said; exit 3"]);
+    assert_eq!((outcome.text().as_str(), outcome.code), ("said\n", 3), "{}", outcome.stderr);
+    assert_eq!(cgroup_processes(&scene), 2, "the other one runs on");
+}
+
+#[test]
 fn a_paused_container_keeps_its_processes_and_takes_no_new_one() {
     let scene = scene("exec-paused");
     sleeper(&scene, "c", &[]);

@@ -1,7 +1,7 @@
 //! A task's standard streams: containerd's fifos, log files, a logging program, or nothing.
 //!
-//! An output is the fifo itself, so no byte passes through the daemon, which only keeps its read end open: a
-//! reader that goes away must not kill the guest with SIGPIPE. The input is a pipe that the daemon fills from
+//! Init's output is the fifo itself, so no byte passes through the daemon, which only keeps its read end open: a
+//! reader that goes away must not kill the guest with SIGPIPE. That of an exec'd process is copied ([`super::copying`]). The input is a pipe that the daemon fills from
 //! the fifo, because a guest that reads a fifo before `ctr` has opened it would see its end, and `ctr` does not
 //! always call `CloseIO` when it is done: it may just close. A [`Terminal`] is one stream for all three, and copied.
 
@@ -16,8 +16,9 @@ use nix::fcntl::OFlag;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
+use super::copying::{OutputPipe, is_pipe};
 use super::logger::{self, LoggedContainer, Logger};
 use super::terminal::Terminal;
 use crate::shim::spawn::SpawnError;
@@ -128,6 +129,9 @@ pub struct KeptEnds {
     input: Option<Input>,
     outputs: Vec<OwnedFd>,
     terminal: Option<Console>,
+    /// Outputs to copy, and those that are copied.
+    pipes: Vec<OutputPipe>,
+    copying: JoinSet<()>,
     logger: Option<Logger>,
     /// Asked for before there was a terminal.
     size: Option<Size>,
@@ -151,20 +155,25 @@ enum Console {
 impl KeptEnds {
     /// Starts copying; called within the runtime once the process has its ends. `master` is that of its terminal.
     pub fn serve(&mut self, master: Option<OwnedFd>) {
-        if let Err(error) = self.serve_terminal(master).and_then(|()| self.serve_input()) {
+        let served = self.serve_terminal(master).and_then(|()| self.serve_outputs());
+        if let Err(error) = served.and_then(|()| self.serve_input()) {
             tracing::error!(%error, "streams are not copied");
         }
     }
 
     fn serve_terminal(&mut self, master: Option<OwnedFd>) -> io::Result<()> {
         if let (Some(Console::Opened(output)), Some(master)) = (self.terminal.take(), master) {
-            let terminal = Terminal::serve(master, output)?;
+            let terminal = Terminal::serve(master, output, &mut self.copying)?;
             if let Some(size) = self.size {
                 terminal.resize(size)?;
             }
             self.terminal = Some(Console::Served(terminal));
         }
         Ok(())
+    }
+
+    fn serve_outputs(&mut self) -> io::Result<()> {
+        self.pipes.drain(..).try_for_each(|pipe| pipe.serve(&mut self.copying))
     }
 
     fn serve_input(&mut self) -> io::Result<()> {
@@ -207,18 +216,17 @@ impl KeptEnds {
         self.input = None;
     }
 
-    /// The copying of a terminal's output, to wait for.
-    pub fn take_output(&mut self) -> Option<JoinHandle<()>> {
-        match &mut self.terminal {
-            Some(Console::Served(terminal)) => terminal.take_output(),
-            Some(Console::Opened(_)) | None => None,
-        }
+    /// The copying of its output, to wait for.
+    pub fn take_copying(&mut self) -> JoinSet<()> {
+        std::mem::take(&mut self.copying)
     }
 
     /// Lets go of everything. Returns the logging program, to wait for.
     pub fn close(&mut self) -> Option<Logger> {
         self.close_input();
         self.terminal = None;
+        self.pipes.clear();
+        self.copying = JoinSet::new();
         self.outputs.clear();
         self.logger.take()
     }
@@ -291,6 +299,38 @@ pub fn open(
         stderr = open_output("stderr", &stdio.stderr, &mut kept)?;
     }
     Ok((ContainerEnds { stdin, stdout, stderr }, kept))
+}
+
+/// Opens those of an exec'd process: its outputs to fifos are copied.
+///
+/// # Errors
+/// When one cannot be opened.
+pub fn open_exec(
+    stdio: &Stdio,
+    container: LoggedContainer<'_>,
+) -> Result<(ContainerEnds, KeptEnds), IoError> {
+    let (mut ends, mut kept) = open(stdio, container)?;
+    if !is_logged(&stdio.stdout) {
+        ends.stdout = through_pipe("stdout", &stdio.stdout, ends.stdout, &mut kept)?;
+        ends.stderr = through_pipe("stderr", &stdio.stderr, ends.stderr, &mut kept)?;
+    }
+    Ok((ends, kept))
+}
+
+/// A pipe to `output` where that is a fifo.
+fn through_pipe(
+    stream: &'static str,
+    target: &str,
+    output: OwnedFd,
+    kept: &mut KeptEnds,
+) -> Result<OwnedFd, IoError> {
+    let failed = |error| failed(stream, target)(error);
+    if !is_pipe(&output).map_err(failed)? {
+        return Ok(output);
+    }
+    let (pipe, end) = OutputPipe::new(output).map_err(failed)?;
+    kept.pipes.push(pipe);
+    Ok(end)
 }
 
 /// Opens those of a process with a terminal, whose own ends lead nowhere.

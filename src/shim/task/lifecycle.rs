@@ -20,10 +20,10 @@ use nix::unistd::Pid;
 use tokio::sync::oneshot;
 
 use super::container::{Container, Function, Status};
+use super::copying::drain;
 use super::create::blocking;
 use super::error::TaskError;
 use super::table::Tasks;
-use super::terminal::drain;
 use crate::coordinator::registry::Record;
 use crate::shim::broker::Readiness;
 use crate::shim::http::port::ServedPort;
@@ -299,8 +299,8 @@ impl Tasks {
             Ok(())
         })
         .await?;
-        let output = container.kept().take_output();
-        drain(output).await;
+        let copying = container.kept().take_copying();
+        drain(copying).await;
         let logger = container.kept().close();
         if let Some(logger) = logger {
             logger.end().await;

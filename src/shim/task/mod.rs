@@ -7,10 +7,11 @@
 //! - [`create`], [`lifecycle`], [`inspect`]: the verbs; `metrics`: what one of them reads; [`process`]: those on other
 //!   processes than init.
 //! - [`provision`]: asks the coordinator what to run; [`progress`]: what the user hears meanwhile;
-//!   [`rootfs`](super::rootfs), [`io`], [`logger`], `terminal`: what a container stands on.
+//!   [`rootfs`](super::rootfs), [`io`], [`copying`], [`logger`], `terminal`: what a container stands on.
 //! - [`error`]: the only mapping from our errors to ttrpc statuses.
 
 pub mod container;
+pub mod copying;
 pub mod create;
 pub mod error;
 pub mod exec;

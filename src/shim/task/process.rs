@@ -9,12 +9,12 @@ use containerd_shim::protos::events::task::{TaskExecAdded, TaskExecStarted, Task
 use tokio::sync::oneshot;
 
 use super::container::{self, Container};
+use super::copying::drain;
 use super::create::blocking;
 use super::error::TaskError;
 use super::exec::{Exec, Status};
 use super::io::{self, Stdio};
 use super::table::Tasks;
-use super::terminal::drain;
 use crate::shim::publisher::timestamp;
 use crate::shim::reaper::Exit;
 use crate::sys::pidfd::PidFd;
@@ -109,7 +109,7 @@ impl Tasks {
         let (stdio, terminal) = (exec.stdio.clone(), exec.terminal);
         let (tasks, id) = (Arc::clone(self), container.id.clone());
         let opening = move || {
-            let open = if terminal { io::open_terminal } else { io::open };
+            let open = if terminal { io::open_terminal } else { io::open_exec };
             Ok(open(&stdio, tasks.logged(&id))?)
         };
         let (ends, mut kept) = blocking(&container.id, opening).await?;
@@ -164,8 +164,8 @@ impl Tasks {
             Status::Created => exec.given_up(),
             Status::Stopped(..) => {}
         }
-        let output = exec.kept().take_output();
-        drain(output).await;
+        let copying = exec.kept().take_copying();
+        drain(copying).await;
         let logger = exec.kept().close();
         if let Some(logger) = logger {
             logger.end().await;

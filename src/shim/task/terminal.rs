@@ -1,27 +1,23 @@
 //! A process's terminal: the daemon holds the master and copies between it and containerd's fifos.
 //!
 //! Copying is a task for each direction with a buffer of fixed size: a reader that does not read its fifo holds up its
-//! own process and no other. The output ends when every process has closed the terminal, or when [`Terminal`] is
-//! dropped.
+//! own process and no other. The output ends when every process has closed the terminal, or when the set of copying
+//! tasks is dropped.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::unix::pipe;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
+use super::copying::sink;
 use crate::sys::readiness;
 use crate::sys::terminal::{Size, set_size};
-
-/// Longest wait for the rest of an output.
-const OUTPUT_MAX: Duration = Duration::from_secs(2);
 
 /// The master, on tokio's reactor; clones share it.
 #[derive(Clone, Debug)]
@@ -87,7 +83,6 @@ impl AsyncWrite for Master {
 #[derive(Debug)]
 pub struct Terminal {
     master: Master,
-    output: Option<JoinHandle<()>>,
 }
 
 impl Terminal {
@@ -95,21 +90,16 @@ impl Terminal {
     ///
     /// # Errors
     /// When the reactor takes no more descriptors.
-    pub fn serve(master: OwnedFd, output: OwnedFd) -> io::Result<Self> {
+    pub fn serve(master: OwnedFd, output: OwnedFd, copying: &mut JoinSet<()>) -> io::Result<Self> {
         let mut master = Master::new(master)?;
         let shared = master.clone();
-        let is_pipe = nix::sys::stat::fstat(&output)?.st_mode & libc::S_IFMT == libc::S_IFIFO;
-        let mut sink: Box<dyn AsyncWrite + Send + Unpin> = if is_pipe {
-            Box::new(pipe::Sender::from_owned_fd(output)?)
-        } else {
-            Box::new(tokio::fs::File::from_std(output.into()))
-        };
-        let output = tokio::spawn(async move {
+        let mut sink = sink(output)?;
+        copying.spawn(async move {
             if let Err(error) = tokio::io::copy(&mut master, &mut sink).await {
                 tracing::debug!(%error, "a terminal's output ends");
             }
         });
-        Ok(Self { master: shared, output: Some(output) })
+        Ok(Self { master: shared })
     }
 
     /// For the input.
@@ -124,28 +114,5 @@ impl Terminal {
     /// When the kernel refuses.
     pub fn resize(&self, size: Size) -> io::Result<()> {
         set_size(self.master.0.get_ref(), size)
-    }
-
-    /// The copying of the output, to wait for; there once.
-    pub fn take_output(&mut self) -> Option<JoinHandle<()>> {
-        self.output.take()
-    }
-}
-
-/// Waits for what a terminal of an ended process still has to say, for a bounded time: another process may have the
-/// terminal, or nobody reads.
-pub async fn drain(output: Option<JoinHandle<()>>) {
-    if let Some(mut output) = output
-        && tokio::time::timeout(OUTPUT_MAX, &mut output).await.is_err()
-    {
-        output.abort();
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        if let Some(output) = self.output.take() {
-            output.abort();
-        }
     }
 }
