@@ -95,3 +95,17 @@ fn a_cgroup_that_cannot_be_entered_is_named() {
     assert_ne!(outcome.code, 0);
     assert!(outcome.stderr.contains("ShimCgroup (shim_cgroup)"), "{}", outcome.stderr);
 }
+
+#[test]
+fn a_shim_dies_before_its_containerd_when_the_node_has_no_memory() {
+    let scene = scene("oom-score");
+    scene.secondary("greeter", "greeter");
+    let score = |pid: i32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap();
+        text.trim().parse::<i32>().unwrap()
+    };
+    let containerd = score(scene.containerd.ready().containerd_pid());
+    let all = descendants(scene.containerd.guard_pid());
+    let shim = all.iter().find(|process| process.command.contains("cwasi-shim")).unwrap();
+    assert_eq!(score(shim.pid), (containerd + 1).min(1000));
+}

@@ -27,6 +27,7 @@ use super::edges::Edges;
 use super::group_lock::{self, LockError};
 use super::launcher::{LISTENER_FD, READY, READY_FD};
 use super::network::Network;
+use super::oom_score;
 use super::own_cgroup::{self, OwnCgroupError};
 use super::publisher::Publisher;
 use super::reaper::Reaper;
@@ -177,6 +178,9 @@ fn compose(
     let group = state.group(id);
     detach(arguments, &config)?;
     own_cgroup::enter(&config.shim_cgroup)?;
+    if let Err(error) = oom_score::exceed_containerds() {
+        tracing::warn!(%error, "the OOM score stays containerd's");
+    }
     state::write_file(&group.pid(), std::process::id().to_string().as_bytes())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)

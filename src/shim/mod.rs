@@ -7,7 +7,7 @@
 //! - [`arguments`]: containerd's flags; [`group`], [`options`], [`state`]: the daemon's group, configuration and files.
 //! - [`group_lock`]: the group's lock; [`rootfs`]: a container's root file system.
 //! - [`daemon`]: composes [`reaper`], [`zygote`], [`publisher`], [`broker`], [`edges`] and [`task`].
-//! - [`own_cgroup`]: the daemon's cgroup; [`cgroups`]: its containers' cgroups.
+//! - [`own_cgroup`], [`oom_score`]: the daemon's cgroup and OOM score; [`cgroups`]: its containers' cgroups.
 //! - [`oom`]: processes that the OOM killer ended.
 //! - [`llvm_stub`]: the zygote's stub for LLVM; [`spawn`]: child processes.
 //! - [`compiler`]: compiler processes, each with its [`compile_cgroup`].
@@ -33,6 +33,7 @@ pub mod launcher;
 pub mod llvm_stub;
 pub mod network;
 pub mod oom;
+pub mod oom_score;
 pub mod options;
 pub mod own_cgroup;
 pub mod publisher;

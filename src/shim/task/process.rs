@@ -33,8 +33,8 @@ impl Tasks {
             return Err(TaskError::NoExec { id, function });
         }
         accepts_processes(&container)?;
-        let process = String::from_utf8(request.spec().value.clone()).map_err(|_| {
-            let problem = "the process to execute is no JSON text".to_owned();
+        let process = with_terminal(&request.spec().value, request.terminal).map_err(|source| {
+            let problem = format!("the process to execute is no JSON object: {source}");
             TaskError::Invalid { id: container.id.clone(), problem }
         })?;
         let stdio = Stdio {
@@ -223,10 +223,34 @@ impl Tasks {
     }
 }
 
+/// The process to execute, a JSON text, with what the request says about its terminal: clients pass on a process of the
+/// container, which may have said otherwise.
+fn with_terminal(process: &[u8], terminal: bool) -> serde_json::Result<String> {
+    let mut process: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(process)?;
+    process.insert("terminal".to_owned(), terminal.into());
+    serde_json::to_string(&process)
+}
+
 /// Refuses processes in a task that has ended or is frozen.
 fn accepts_processes(container: &Container) -> Result<(), TaskError> {
     match container.status() {
         container::Status::Created | container::Status::Running => Ok(()),
         container::Status::Paused | container::Status::Stopped(_) => Err(container.refuse("exec")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_request_decides_about_a_terminal() {
+        for (process, terminal, expected) in [
+            (r#"{"args":["a"]}"#, true, r#"{"args":["a"],"terminal":true}"#),
+            (r#"{"args":["a"],"terminal":true}"#, false, r#"{"args":["a"],"terminal":false}"#),
+        ] {
+            assert_eq!(with_terminal(process.as_bytes(), terminal).unwrap(), expected);
+        }
+        assert!(with_terminal(b"[]", true).is_err());
     }
 }
