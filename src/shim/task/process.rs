@@ -159,7 +159,8 @@ impl Tasks {
         let _verbs = exec.verbs.lock().await;
         // Two deletes at once: the second finds nothing left.
         self.find_exec(id, exec_id)?;
-        match exec.status() {
+        let status = exec.status();
+        match status {
             Status::Running(_) => return Err(exec.refuse("delete")),
             Status::Created => exec.given_up(),
             Status::Stopped(..) => {}
@@ -174,7 +175,9 @@ impl Tasks {
         let exit = exec.exit().await;
         let mut response = DeleteResponse::new();
         response.set_pid(exec.status().api_pid());
-        response.set_exit_status(exit.api_status());
+        // As with runc: what was never started has not failed, though it has not succeeded for those who wait either.
+        let started = status != Status::Created;
+        response.set_exit_status(if started { exit.api_status() } else { 0 });
         response.set_exited_at(timestamp(exit.at));
         Ok(response)
     }
