@@ -2,6 +2,7 @@
 
 mod embedded;
 mod fan;
+mod http;
 mod languages;
 mod load;
 mod memory;
@@ -28,7 +29,7 @@ pub struct Group {
 }
 
 /// All groups, in the order in which they run.
-pub const GROUPS: [Group; 10] = [
+pub const GROUPS: [Group; 11] = [
     sequential::GROUP,
     fan::OUT,
     fan::IN,
@@ -39,4 +40,5 @@ pub const GROUPS: [Group; 10] = [
     starts::GROUP,
     memory::GROUP,
     load::GROUP,
+    http::GROUP,
 ];

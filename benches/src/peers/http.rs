@@ -32,6 +32,8 @@ pub struct Connections {
     runtime: Runtime,
     /// In the order of the branches.
     connections: Vec<SendRequest<Full<Bytes>>>,
+    /// Where every payload goes, if not to a server of ours.
+    path: Option<String>,
     _servers: Vec<Server>,
 }
 
@@ -78,9 +80,13 @@ impl Connections {
             "" => (0..peer.servers).map(|_| Server::start(peer)).collect::<Result<_>>()?,
             _ => Vec::new(),
         };
+        let (address, path) = match peer.address.split_once('/') {
+            Some((address, path)) => (address, Some(format!("/{path}"))),
+            None => (peer.address.as_str(), None),
+        };
         let mut addresses: Vec<SocketAddr> = servers.iter().map(|server| server.address).collect();
         if addresses.is_empty() {
-            addresses.push(peer.address.parse().context("the server's address")?);
+            addresses.push(address.parse().context("the server's address")?);
         }
         let connections = addresses
             .iter()
@@ -88,14 +94,14 @@ impl Connections {
             .take(peer.connections.max(addresses.len()))
             .map(|address| runtime.block_on(connect(*address)))
             .collect::<Result<_>>()?;
-        Ok(Self { runtime, connections, _servers: servers })
+        Ok(Self { runtime, connections, path, _servers: servers })
     }
 }
 
 impl Transport for Connections {
     fn call(&mut self, payload: &Payload) -> Result<u64> {
         let connection = self.connections.first_mut().context("no connection")?;
-        self.runtime.block_on(post(connection, payload)?)
+        self.runtime.block_on(post(connection, payload, self.path.as_deref())?)
     }
 
     fn call_all(&mut self, payloads: &[&Payload]) -> Result<u64> {
@@ -105,7 +111,7 @@ impl Transport for Connections {
         self.runtime.block_on(async {
             let mut under_way = JoinSet::new();
             for (connection, payload) in self.connections.iter_mut().zip(payloads) {
-                under_way.spawn(post(connection, payload)?);
+                under_way.spawn(post(connection, payload, self.path.as_deref())?);
             }
             let mut last = 0;
             while let Some(entered) = under_way.join_next().await {
@@ -128,14 +134,15 @@ async fn connect(address: SocketAddr) -> Result<SendRequest<Full<Bytes>>> {
     Ok(sender)
 }
 
-/// Sends a payload; the future ends with the answer to it.
+/// Sends a payload to this path, or to the one of our server; the future ends with the answer to it.
 fn post(
     connection: &mut SendRequest<Full<Bytes>>,
     payload: &Payload,
+    path: Option<&str>,
 ) -> Result<impl Future<Output = Result<u64>> + 'static> {
     let request = Request::builder()
         .method(Method::POST)
-        .uri(if payload.touch { TOUCH } else { KEEP })
+        .uri(path.unwrap_or(if payload.touch { TOUCH } else { KEEP }))
         .header(hyper::header::HOST, "localhost")
         .body(Full::new(payload.bytes.clone()))?;
     let (response, expected) = (connection.send_request(request), payload.expected);
@@ -201,9 +208,9 @@ mod tests {
             let bytes = Bytes::from(vec![3; 300_001]);
             for (touch, expected) in [(true, Sum::of(&bytes)), (false, 300_001)] {
                 let payload = Payload { bytes: bytes.clone(), touch, expected };
-                assert!(post(&mut connection, &payload).unwrap().await.unwrap() > 0);
+                assert!(post(&mut connection, &payload, None).unwrap().await.unwrap() > 0);
                 let wrong = Payload { expected: 1, ..payload };
-                assert!(post(&mut connection, &wrong).unwrap().await.is_err());
+                assert!(post(&mut connection, &wrong, None).unwrap().await.is_err());
             }
         });
     }

@@ -42,7 +42,7 @@ const fn bar(case: &'static str, baseline: &'static str, limit: Limit) -> Bar {
 }
 
 /// All bars.
-pub const BARS: [Bar; 17] = {
+pub const BARS: [Bar; 20] = {
     use Limit::{AtMost, TimesAndMoreAtMost, TimesAtLeast, TimesAtMost};
     [
         bar("local-100MiB-inplace-touch-none", "uds-copy", TimesAtLeast(50.0)),
@@ -61,6 +61,9 @@ pub const BARS: [Bar; 17] = {
         bar("embedded-64B-call", "uds-pingpong", TimesAtLeast(10.0)),
         bar("network-100MiB-call", "redis", TimesAtLeast(2.0)),
         bar("coldstart-ctr-run", "runc", TimesAtMost(0.6)),
+        bar("http-64B-1-connections", "http-loopback", TimesAtMost(1.5)),
+        bar("http-64B-32-connections", "http-loopback", TimesAtMost(1.5)),
+        bar("http-2MiB-1-connections", "http-loopback", TimesAtMost(1.3)),
         bar("idle-memory-per-function-at-100", "none", AtMost(1.5)),
     ]
 };

@@ -1,0 +1,172 @@
+//! Cases of HTTP clients that call a function through the gateway, beside the same clients of a native hyper server.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, Result};
+use cwasi_bench_protocol::{Made, Order, Verb};
+use cwasi_testbed::scene::Scene;
+
+use super::Group;
+use super::sequential::WORKERS;
+use crate::fixture::{Fixture, TOUCH_NONE, stage};
+use crate::peers::{HttpServer, Kind, Peer};
+use crate::plan::{Effort, MIB, size_name};
+use crate::report::{Comparison, Direction};
+use crate::session::Session;
+use crate::side::Side;
+use crate::stats::Rounds;
+use crate::turns::micros;
+
+/// See the file's head.
+pub const GROUP: Group = Group {
+    name: "http",
+    about: "HTTP clients call a function through the gateway",
+    cases: |effort| cases(effort).iter().map(Case::name).collect(),
+    run,
+};
+
+/// Parts that one case is cut into, for taking turns.
+const PARTS: u32 = 4;
+/// What the gateway says before its address.
+const LISTENING: &str = "cwasi gateway: listening on ";
+
+/// Body in bytes, and connections at a time.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    size: usize,
+    connections: usize,
+}
+
+const fn cases(effort: Effort) -> &'static [Case] {
+    match effort {
+        Effort::Smoke => &[Case { size: 64, connections: 2 }],
+        _ => &[
+            Case { size: 64, connections: 1 },
+            Case { size: 64, connections: 32 },
+            Case { size: 2 * MIB, connections: 1 },
+        ],
+    }
+}
+
+impl Case {
+    fn name(&self) -> String {
+        format!("http-{}-{}-connections", size_name(self.size), self.connections)
+    }
+}
+
+/// A gateway before the scene's functions.
+struct Gateway {
+    process: Child,
+    address: String,
+    _directory: tempfile::TempDir,
+}
+
+impl Gateway {
+    fn start(programs: &Path, scene: &Scene) -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let config = directory.path().join("node.toml");
+        let state = scene.containerd.ready().cwasi_state();
+        std::fs::write(&config, format!("state_dir = {state:?}\n"))?;
+        let mut process = Command::new(programs.join("cwasi"))
+            .args(["gateway", "--listen", "127.0.0.1:0", "--namespace", &scene.namespace])
+            .arg("--config")
+            .arg(&config)
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("start the gateway: make bench builds it")?;
+        let mut line = String::new();
+        let stderr = process.stderr.take().context("stderr is a pipe")?;
+        BufReader::new(stderr).read_line(&mut line)?;
+        let address = line.trim().strip_prefix(LISTENING).context("the gateway's address")?;
+        Ok(Self { address: address.to_owned(), process, _directory: directory })
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ended = self.process.kill();
+        let _reaped = self.process.wait();
+    }
+}
+
+fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
+    let scene = stage(&session.programs, "bench-http")?;
+    let fixture = Fixture::on(&scene);
+    let annotations = [("cwasi.concurrency", WORKERS), ("cwasi.http", "gateway")];
+    fixture.callee(TOUCH_NONE, &annotations);
+    let gateway = Gateway::start(&session.programs, &scene)?;
+    let server = HttpServer::start(&Peer::new(Kind::HttpLoopback))?;
+    let function = format!("{}/function/{}", gateway.address, TOUCH_NONE.0);
+    let peers = [function, server.address().to_string()]
+        .map(|address| Peer::new(Kind::HttpLoopback).through(&address));
+    let program = std::env::current_exe()?;
+    let mut clients: [Vec<Side>; 2] = [Vec::new(), Vec::new()];
+    for case in cases(session.effort) {
+        if !wanted.contains(&case.name()) {
+            continue;
+        }
+        for (sides, peer) in clients.iter_mut().zip(&peers) {
+            while sides.len() < case.connections {
+                sides.push(peer.start(&program)?);
+            }
+        }
+        let [ours, theirs] = &mut clients;
+        let (ours, theirs) = (&mut ours[..case.connections], &mut theirs[..case.connections]);
+        session.case(&[case.name()], |session| measure(session, *case, ours, theirs));
+    }
+    clients.into_iter().flatten().try_for_each(Side::end)
+}
+
+fn measure(
+    session: &mut Session,
+    case: Case,
+    ours: &mut [Side],
+    theirs: &mut [Side],
+) -> Result<()> {
+    let order = Order {
+        verb: Verb::Flood,
+        targets: vec![TOUCH_NONE.0.to_owned()],
+        size: case.size,
+        made: Made::Vector,
+        touch: false,
+        count: usize::try_from((session.effort.load() / PARTS).as_millis())?,
+        branches: 1,
+    };
+    let [mut we, mut they] = [Rounds::default(), Rounds::default()];
+    for round in 0..=PARTS {
+        for (sides, measured) in [(&mut *ours, &mut we), (&mut *theirs, &mut they)] {
+            let durations = flood(sides, &order)?;
+            if round > 0 {
+                measured.0.push(durations);
+            }
+        }
+    }
+    session.report.add(Comparison {
+        case: &case.name(),
+        unit: "us",
+        ours: &we,
+        baseline: Some(("http-loopback", &they)),
+        direction: Direction::OursByBaseline,
+        conditions: format!(
+            "{} clients, processes of their own with a connection each, POST {} B and read a short answer: through the \
+             gateway to a function with cwasi.concurrency={WORKERS} and a fresh or renewed instance for each request, or \
+             to one single-threaded hyper server; {PARTS} parts of {} ms in turns, after one to warm up",
+            case.connections, case.size, order.count
+        ),
+    });
+    Ok(())
+}
+
+/// Durations of all clients' requests in microseconds.
+fn flood(sides: &mut [Side], order: &Order) -> Result<Vec<f64>> {
+    for side in sides.iter_mut() {
+        side.begin(order)?;
+    }
+    let mut durations = Vec::new();
+    for side in sides {
+        durations.extend(micros(&side.finish(order)?.call));
+    }
+    Ok(durations)
+}
