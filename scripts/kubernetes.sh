@@ -69,6 +69,10 @@ done
 [ $# -gt 0 ] || mapfile -t cases < <(basename -s .sh -a "$KUBERNETES_DIR"/cases/*.sh)
 [ $# = 0 ] || cases=("$@")
 
+# One run at a time: each ends what it finds of an earlier one. Machines do not inherit the lock.
+mkdir -p "$STATE_DIR/kubernetes"
+exec 9>"$STATE_DIR/kubernetes/lock"
+flock -n 9 || die "another run of this checkout has the cluster"
 unpack_for_kubernetes
 build_programs
 build_images

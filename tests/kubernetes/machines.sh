@@ -48,7 +48,7 @@ start_machine() {
         enter_cgroups "$name"
         exec setsid unshare --mount --uts --ipc --net --pid --cgroup --fork --kill-child \
             "$KUBERNETES_DIR/machine.sh" "$name" "$dir"
-    ) </dev/null >"$dir/machine.log" 2>&1 &
+    ) </dev/null >"$dir/machine.log" 2>&1 9>&- &
     outer=$!
     # Its end is no news of this shell's.
     disown "$outer"
@@ -77,7 +77,7 @@ service() {
     (
         enter_cgroups "$machine"
         on "$machine" setsid "$KUBERNETES_DIR/service.sh" "$name" "$@"
-    ) </dev/null >/dev/null 2>&1 &
+    ) </dev/null >/dev/null 2>&1 9>&- &
     disown $!
 }
 
@@ -85,10 +85,12 @@ service() {
 restart_service() { on "$1" sh -c "kill -${3:-TERM} \$(cat /run/services/$2.pid)"; }
 
 stop_machine() {
-    local dir=$CLUSTER_DIR/$1
-    [ -e "$dir/outer-pid" ] || return 0
+    local dir=$CLUSTER_DIR/$1 outer
+    outer=$(cat "$dir/outer-pid" 2>/dev/null) || return 0
+    # A killed run may have left the file, and its number may be another process' by now.
+    tr '\0' ' ' 2>/dev/null <"/proc/$outer/cmdline" | grep -qF "machine.sh $1 $dir" || return 0
     # Its process 1 ends with it, and all others with that one.
-    kill -KILL "$(cat "$dir/outer-pid")" 2>/dev/null || true
+    kill -KILL "$outer"
     machine_ended() { [ ! -e "/proc/$(cat "$dir/pid")" ]; }
     [ ! -s "$dir/pid" ] || wait_for 30 "the machine $1 ends" machine_ended
 }
