@@ -188,8 +188,6 @@ fn sha256(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
-
     use super::*;
 
     #[test]

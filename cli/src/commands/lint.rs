@@ -2,6 +2,7 @@
 //! and images if containerd answers.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -187,20 +188,23 @@ async fn images(
     for function in &workflow.functions {
         let Source::Image(image) = &function.source else { continue };
         let name = function.node.as_deref();
-        if !nodes.contains_key(&name) {
-            let connected = match name.and_then(|name| workflow.nodes.get(name)) {
-                Some(spec) => Node::of(global, spec).await,
-                None => Node::connect(global).await,
-            };
-            match connected {
-                Ok(node) => drop(nodes.insert(name, node)),
-                Err(failure) => {
-                    eprintln!("cwasi: images are not checked: {failure}");
-                    return Ok(());
+        let node = match nodes.entry(name) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let connected = match name.and_then(|name| workflow.nodes.get(name)) {
+                    Some(spec) => Node::of(global, spec).await,
+                    None => Node::connect(global).await,
+                };
+                match connected {
+                    Ok(node) => place.insert(node),
+                    Err(failure) => {
+                        eprintln!("cwasi: images are not checked: {failure}");
+                        return Ok(());
+                    }
                 }
             }
-        }
-        if !nodes[&name].containerd.has_image(image).await? {
+        };
+        if !node.containerd.has_image(image).await? {
             let namespace = &global.namespace;
             find(
                 findings,

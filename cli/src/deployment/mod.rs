@@ -248,7 +248,7 @@ impl<'a> Deployment<'a> {
                 format!("image {} names no module to start: it has no entrypoint", image.name);
             return Err(Failure::text(Exit::Data, text));
         }
-        for mount in function.mounts.iter().filter(|mount| !mount.source.exists()) {
+        if let Some(mount) = function.mounts.iter().find(|mount| !mount.source.exists()) {
             let (source, name) = (mount.source.display(), &function.name);
             return Err(Failure::text(
                 Exit::Missing,

@@ -100,9 +100,8 @@ pub fn parse(text: &str) -> Result<Node, Problem> {
     let mut reader = Reader { parser: Parser::new_from_str(text), nodes: 0 };
     let start = reader.next()?;
     debug_assert_eq!(start.0, Event::StreamStart, "a parser's first event");
-    match reader.next()? {
-        (Event::StreamEnd, span) => return Err(Problem::new(place(span), "the file is empty")),
-        (_, _) => {}
+    if let (Event::StreamEnd, span) = reader.next()? {
+        return Err(Problem::new(place(span), "the file is empty"));
     }
     let root = reader.node(0)?;
     let _end = reader.next()?;
@@ -250,8 +249,6 @@ impl<'a> Reader<'a> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
-
     use super::*;
 
     fn text(node: &Node, key: &str) -> (Place, Value) {

@@ -115,8 +115,6 @@ pub fn markdown() -> String {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
-
     use std::fs;
     use std::path::Path;
 

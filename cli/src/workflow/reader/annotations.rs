@@ -1,5 +1,5 @@
-//! The fields of a function that become annotations. The runtime's own parser checks them: each value by itself, so that
-//! an error has its place, then all together.
+//! The fields of a function that become annotations. The runtime's own parser checks them: each value by itself, so
+//! that an error has its place, then all together.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
-
 use super::super::{Additions, Mount};
 use super::*;
 
