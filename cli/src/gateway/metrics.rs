@@ -48,9 +48,8 @@ impl Metrics {
     pub(super) fn new() -> Self {
         let mut registry = Registry::with_prefix("cwasi_gateway");
         let requests = Family::<RequestLabels, Counter>::default();
-        let durations = Family::<FunctionLabels, Histogram>::new_with_constructor(|| {
-            Histogram::new(BUCKETS.into_iter())
-        });
+        let durations =
+            Family::<FunctionLabels, Histogram>::new_with_constructor(|| Histogram::new(BUCKETS));
         let in_flight = Gauge::default();
         registry.register("requests", "Requests by function and status", requests.clone());
         registry.register_with_unit(
