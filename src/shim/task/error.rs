@@ -4,6 +4,7 @@ use containerd_shim::TtrpcResult;
 use containerd_shim::protos::ttrpc::{self, Code};
 
 use super::io::IoError;
+use super::logger::LoggerError;
 use super::provision::ProvisionError;
 use crate::coordinator::registry::RegistryError;
 use crate::coordinator::{AotError, PlanError};
@@ -198,7 +199,9 @@ impl TaskError {
             ))) => Code::RESOURCE_EXHAUSTED,
             Self::Invalid { .. }
             | Self::Io(
-                IoError::Scheme { .. } | IoError::LogUri { .. } | IoError::LoggerOfStderr { .. },
+                IoError::Scheme { .. }
+                | IoError::LoggerOfStderr { .. }
+                | IoError::Logger(LoggerError::Uri { .. }),
             )
             | Self::Cgroup { .. }
             | Self::Provision(ProvisionError::Plan(_)) => Code::INVALID_ARGUMENT,

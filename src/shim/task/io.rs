@@ -10,7 +10,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
-use std::time::Duration;
 
 use nix::fcntl::OFlag;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
@@ -19,9 +18,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::copying::{OutputPipe, is_pipe};
-use super::logger::{self, LoggedContainer, Logger};
+use super::logger::{self, LoggedContainer, Logger, LoggerError};
 use super::terminal::Terminal;
-use crate::shim::spawn::SpawnError;
 use crate::sys::terminal::Size;
 
 /// Bytes of input that are moved at once.
@@ -52,42 +50,14 @@ pub enum IoError {
         #[source]
         source: io::Error,
     },
-    /// A logging program that cannot be started.
-    #[error(
-        "the logging program of {uri}: {source}; the path in a log URI is that of a program on this node"
-    )]
-    Logger {
-        /// What was asked for.
-        uri: String,
-        /// Why.
-        #[source]
-        source: SpawnError,
-    },
-    /// A logging program that hangs.
-    #[error(
-        "the logging program of {uri} was not ready within {waited:?}: it has to close descriptor 5, or write to it"
-    )]
-    LoggerNotReady {
-        /// What was asked for.
-        uri: String,
-        /// How long.
-        waited: Duration,
-    },
+    /// A log URI, or its program.
+    #[error(transparent)]
+    Logger(#[from] LoggerError),
     /// stderr of another program than stdout.
     #[error(
         "stderr {uri} is not stdout's: one logging program reads both, so name the same URI twice"
     )]
     LoggerOfStderr {
-        /// What was asked for.
-        uri: String,
-    },
-    /// A URI without a path.
-    #[error(
-        "{stream} {uri} names no file: a log URI has an absolute path, as in file:///var/log/x or binary:///bin/x"
-    )]
-    LogUri {
-        /// Which stream.
-        stream: &'static str,
         /// What was asked for.
         uri: String,
     },
@@ -421,7 +391,7 @@ fn open_output(
         Some(_) => return Err(IoError::Scheme { stream, uri: target.to_owned() }),
     };
     if !path.starts_with('/') {
-        return Err(IoError::LogUri { stream, uri: target.to_owned() });
+        return Err(LoggerError::Uri { stream, uri: target.to_owned() }.into());
     }
     if !is_fifo(Path::new(path)).map_err(failed)? {
         return append(Path::new(path)).map_err(failed);
@@ -553,10 +523,10 @@ mod tests {
         let apart = Stdio { stderr: "binary:///bin/log".into(), ..Stdio::default() };
         assert!(matches!(opened(&apart), Err(IoError::LoggerOfStderr { .. })));
         let absent = Stdio { stdout: "binary:///no/such/program".into(), ..Stdio::default() };
-        assert!(matches!(opened(&absent), Err(IoError::Logger { .. })));
+        assert!(matches!(opened(&absent), Err(IoError::Logger(LoggerError::Start { .. }))));
         let unknown = Stdio { stderr: "ftp://x".into(), ..Stdio::default() };
         assert!(matches!(opened(&unknown), Err(IoError::Scheme { .. })));
         let relative = Stdio { stdout: "file:x".into(), ..Stdio::default() };
-        assert!(matches!(opened(&relative), Err(IoError::LogUri { .. })));
+        assert!(matches!(opened(&relative), Err(IoError::Logger(LoggerError::Uri { .. }))));
     }
 }

@@ -16,9 +16,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::oneshot;
 use url::Url;
 
-use super::io::IoError;
 use crate::shim::reaper::{Exit, Reaper};
-use crate::shim::spawn::spawn_with;
+use crate::shim::spawn::{SpawnError, spawn_with};
 use crate::sys::pidfd::PidFd;
 
 /// Descriptors of a logging program.
@@ -29,6 +28,51 @@ const READY_FD: i32 = 5;
 const READY_MAX: Duration = Duration::from_secs(10);
 /// Longest time from the end of both streams to its own, and from SIGTERM to SIGKILL.
 const END_MAX: Duration = Duration::from_secs(5);
+
+/// A log URI that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LoggerError {
+    /// It has no path.
+    #[error(
+        "{stream} {uri} names no file: a log URI has an absolute path, as in file:///var/log/x or binary:///bin/x"
+    )]
+    Uri {
+        /// The stream.
+        stream: &'static str,
+        /// The URI.
+        uri: String,
+    },
+    /// Its program cannot be started.
+    #[error(
+        "the logging program of {uri}: {source}; the path in a log URI is that of a program on this node"
+    )]
+    Start {
+        /// The URI.
+        uri: String,
+        /// The cause.
+        #[source]
+        source: SpawnError,
+    },
+    /// Its program hangs.
+    #[error(
+        "the logging program of {uri} was not ready within {waited:?}: it has to close descriptor 5, or write to it"
+    )]
+    NotReady {
+        /// The URI.
+        uri: String,
+        /// The wait.
+        waited: Duration,
+    },
+    /// A failed system call.
+    #[error("the pipes to the logging program of {uri}: {source}")]
+    Pipe {
+        /// The URI.
+        uri: String,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+}
 
 /// What starting a logging program takes.
 #[derive(Clone, Copy, Debug)]
@@ -64,8 +108,11 @@ pub struct Logged {
 ///
 /// # Errors
 /// When it is none with an absolute path.
-pub fn parse(stream: &'static str, uri: &str) -> Result<(PathBuf, Vec<(String, String)>), IoError> {
-    let malformed = || IoError::LogUri { stream, uri: uri.to_owned() };
+pub fn parse(
+    stream: &'static str,
+    uri: &str,
+) -> Result<(PathBuf, Vec<(String, String)>), LoggerError> {
+    let malformed = || LoggerError::Uri { stream, uri: uri.to_owned() };
     let parsed = Url::parse(uri).map_err(|_| malformed())?;
     let path = parsed.to_file_path().map_err(|()| malformed())?;
     let query = parsed.query_pairs().map(|(key, value)| (key.into_owned(), value.into_owned()));
@@ -76,9 +123,9 @@ pub fn parse(stream: &'static str, uri: &str) -> Result<(PathBuf, Vec<(String, S
 ///
 /// # Errors
 /// When it cannot be started or is not ready in time.
-pub fn start(uri: &str, container: LoggedContainer<'_>) -> Result<Logged, IoError> {
+pub fn start(uri: &str, container: LoggedContainer<'_>) -> Result<Logged, LoggerError> {
     let (program, query) = parse("stdout", uri)?;
-    let failed = |source| IoError::Open { stream: "the log of", path: uri.to_owned(), source };
+    let failed = |source| LoggerError::Pipe { uri: uri.to_owned(), source };
     // As containerd's own shims do: each key and each value that is not empty is an argument.
     let words = query.into_iter().flat_map(|(key, value)| [key, value]);
     let arguments: Vec<String> = words.filter(|word| !word.is_empty()).collect();
@@ -93,7 +140,7 @@ pub fn start(uri: &str, container: LoggedContainer<'_>) -> Result<Logged, IoErro
     let variables = [("CONTAINER_ID", container.id), ("CONTAINER_NAMESPACE", container.namespace)];
     let ticket = container.reaper.ticket();
     let pid = spawn_with(&program, &arguments, &descriptors, &variables)
-        .map_err(|source| IoError::Logger { uri: uri.to_owned(), source })?;
+        .map_err(|source| LoggerError::Start { uri: uri.to_owned(), source })?;
     let logger = Logger { pidfd: PidFd::open(pid).ok(), exit: ticket.claim(pid) };
     wait_ready(uri, &ready, ready_writer)?;
     tracing::info!(container = container.id, pid, uri, "a logging program runs");
@@ -105,21 +152,20 @@ pub fn start(uri: &str, container: LoggedContainer<'_>) -> Result<Logged, IoErro
 }
 
 /// Waits until the program has written to its end of the pipe, or closed it.
-fn wait_ready(uri: &str, ready: &PipeReader, writer: PipeWriter) -> Result<(), IoError> {
+fn wait_ready(uri: &str, ready: &PipeReader, writer: PipeWriter) -> Result<(), LoggerError> {
     drop(writer);
     let timeout = PollTimeout::try_from(READY_MAX).expect("the bound is in poll's range");
     let mut pipes = [PollFd::new(ready.as_fd(), PollFlags::POLLIN)];
     loop {
         match poll(&mut pipes, timeout) {
             Ok(0) => {
-                return Err(IoError::LoggerNotReady { uri: uri.to_owned(), waited: READY_MAX });
+                return Err(LoggerError::NotReady { uri: uri.to_owned(), waited: READY_MAX });
             }
             // Containers of this daemon send it signals as they end.
             Err(nix::errno::Errno::EINTR) => {}
             Ok(_) => return Ok(()),
             Err(errno) => {
-                let path = uri.to_owned();
-                return Err(IoError::Open { stream: "the log of", path, source: errno.into() });
+                return Err(LoggerError::Pipe { uri: uri.to_owned(), source: errno.into() });
             }
         }
     }
@@ -168,7 +214,7 @@ mod tests {
         assert_eq!(words, [("id", "web"), ("level", ""), ("quiet", "")]);
         for wrong in ["binary://host/path", "binary:", "no uri", ""] {
             let error = parse("stderr", wrong).unwrap_err();
-            assert!(matches!(error, IoError::LogUri { stream: "stderr", .. }), "{wrong}: {error}");
+            assert!(matches!(error, LoggerError::Uri { stream: "stderr", .. }), "{wrong}: {error}");
         }
     }
 }
