@@ -51,7 +51,9 @@ fn a_sandbox_process_without_llvm_ends_as_it_should() {
 fn address_of(file: &Path, function: &str) -> String {
     let output = Command::new("nm").arg("--demangle").arg(file).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let line = text.lines().find(|line| line.contains(function));
+    // Data of a function has a longer name.
+    let code = format!(" t {function}");
+    let line = text.lines().find(|line| line.ends_with(&code));
     line.expect("the symbols have it").split(' ').next().unwrap().to_owned()
 }
 

@@ -80,6 +80,7 @@ enum Act<'a> {
     Argument(u8, Range, Number),
     Return(Range),
     Result(Range, Number),
+    SetContext(Range, Range),
 }
 
 struct Memory {
@@ -309,6 +310,9 @@ fn run(
         }
         Act::Context(key, value, out) => {
             functions::context_get(host, memory, range(key), range(value), out.ptr())
+        }
+        Act::SetContext(key, value) => {
+            functions::context_set(host, memory, range(key), range(value))
         }
         Act::Log(level, text) => {
             let (ptr, len) = range(text);

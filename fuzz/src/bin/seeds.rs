@@ -203,6 +203,7 @@ fn network(corpus: &Corpus) -> Outcomes<()> {
         instance: "i".into(),
         allow: vec!["a".into(), "m/*".into()],
         max_payload: 7,
+        http: true,
     };
     corpus.add("network", "call", network::encode(&call(payload())))?;
     corpus.add("network", "claim", network::encode(&call(Payload::of_claim(claim))))?;
