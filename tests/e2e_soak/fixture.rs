@@ -173,5 +173,14 @@ impl Fixture {
         for fifo in std::fs::read_dir(fifos).unwrap().flatten() {
             std::fs::remove_dir_all(fifo.path()).unwrap();
         }
+        // containerd hides a bundle before it removes it. Killed in between, 1.6 never looks at it again: with any
+        // runtime. A mount in it would be ours, and an error here.
+        let bundles = self.scene.containerd.ready().dir.join("state/io.containerd.runtime.v2.task");
+        let hidden = std::fs::read_dir(bundles.join(&self.scene.namespace)).into_iter().flatten();
+        for bundle in hidden.flatten() {
+            if bundle.file_name().to_string_lossy().starts_with('.') {
+                std::fs::remove_dir_all(bundle.path()).unwrap();
+            }
+        }
     }
 }
