@@ -4,7 +4,7 @@
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/unpacked.sh"
-source "$CHECKOUT/scripts/arm64-lib.sh"
+source "$CHECKOUT/scripts/arm64-packages.sh"
 cd "$CHECKOUT"
 # A QEMU that was unpacked before it had this machine.
 [ -x "$STATE_DIR/qemu/usr/bin/qemu-system-aarch64" ] || rm -f "$STATE_DIR/qemu/VERSION"

@@ -32,7 +32,7 @@ x86_64)
     CONSOLE=ttyS0
     ;;
 aarch64)
-    source "$CHECKOUT/scripts/arm64-lib.sh"
+    source "$CHECKOUT/scripts/arm64-packages.sh"
     PROGRAMS_DIR=$TARGET_DIR/$ARM64/debug
     KERNEL=$ARM64_DIR/kernel
     DEBIAN_PROGRAMS=("$ARM64_ROOT"/usr/bin/{containerd,ctr,containerd-shim-runc-v2} "$ARM64_ROOT/usr/sbin/runc")

@@ -37,6 +37,20 @@ wait_rollout() {
     explain() { :; }
 }
 
+# ended POD: how many calls have ended, as the guest `probe number` in the pod counts them
+ended() { k exec "$1" -c shell -- sh -c 'wc -l </shared/ended'; }
+
+have_ended() { [ "$(ended "$1")" -gt "$2" ]; }
+
+# wait_calls POD CALLS SECONDS: more than so many further calls end
+wait_calls() {
+    local before
+    before=$(ended "$1")
+    wait_for "$3" "more than $2 further calls of $1 end" have_ended "$1" $((before + $2))
+}
+
+failed_calls() { k exec "$1" -c shell -- sh -c 'grep -v " ok$" /shared/ended || true'; }
+
 gone() { [ -z "$(k get "$@" -o name 2>/dev/null)" ]; }
 
 # Deletes and waits until nothing of it is there, in the time that Kubernetes gives it and a bit.

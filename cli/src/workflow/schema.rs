@@ -1,8 +1,6 @@
 //! What is generated from the table of fields: the JSON Schema `docs/workflow.schema.json`, and the table in
 //! `docs/workflow.md`. `cwasi schema` prints them; tests compare them with the files.
 
-use std::fmt::Write as _;
-
 use serde_json::{Map, Value, json};
 
 use super::fields::{self, API_VERSION, FUNCTION, Field, KIND, Kind, NODE, Target};
@@ -97,8 +95,7 @@ fn described(field: &Field) -> String {
 pub fn markdown() -> String {
     let mut text = String::new();
     for (heading, fields) in [("`spec.functions.NAME`", FUNCTION), ("`spec.nodes.NAME`", NODE)] {
-        let _ =
-            writeln!(text, "| field of {heading} | meaning; default | becomes |\n|---|---|---|");
+        text += &format!("| field of {heading} | meaning; default | becomes |\n|---|---|---|\n");
         for (path, field) in fields::all(fields) {
             let target = match field.target {
                 Target::Annotation(key) => format!("`{key}`"),
@@ -106,7 +103,7 @@ pub fn markdown() -> String {
                 Target::Deployment(what) => what.to_owned(),
                 Target::Inside => String::new(),
             };
-            let _ = writeln!(text, "| `{path}` | {} | {target} |", field.about);
+            text += &format!("| `{path}` | {} | {target} |\n", field.about);
         }
         text.push('\n');
     }

@@ -58,12 +58,12 @@ impl Callees {
 /// The connections to one function.
 #[derive(Debug, Default)]
 pub(super) struct Callee {
-    links: Mutex<Links>,
+    open: Mutex<OpenConnections>,
     asking: AsyncMutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct Links {
+struct OpenConnections {
     connections: Vec<Arc<Connection>>,
     /// Instances that can be connected to, as of the last answer.
     instances: usize,
@@ -80,7 +80,7 @@ enum Choice {
     Ask,
 }
 
-impl Links {
+impl OpenConnections {
     fn choose(&mut self, avoid: &[String]) -> Choice {
         self.connections.retain(|connection| !connection.has_ended());
         let usable = self.connections.iter().filter(|one| !avoid.contains(&one.instance));
@@ -100,9 +100,9 @@ impl Links {
 }
 
 impl Callee {
-    fn links(&self) -> MutexGuard<'_, Links> {
+    fn open(&self) -> MutexGuard<'_, OpenConnections> {
         // As above.
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A connection for one call, to an instance in `avoid` only if there is no other.
@@ -136,7 +136,7 @@ impl Callee {
             (Ok(Some(connection)), _) | (Ok(None), Some(connection)) => Ok(connection),
             (Err(_), Some(connection)) => {
                 // Another connection serves; ask again after a while.
-                self.links().instances = 0;
+                self.open().instances = 0;
                 Ok(connection)
             }
             (Ok(None), None) => {
@@ -148,7 +148,7 @@ impl Callee {
     }
 
     fn choose(&self, avoid: &[String]) -> Choice {
-        self.links().choose(avoid)
+        self.open().choose(avoid)
     }
 
     /// Asks for a connection to an instance that has none; `None` if there is no other.
@@ -159,9 +159,9 @@ impl Callee {
         avoid: &[String],
     ) -> Result<Option<Arc<Connection>>, CallError> {
         let held = {
-            let mut links = self.links();
-            links.asked = Some(Instant::now());
-            let local = links.connections.iter().filter(|one| one.mode == ModeKind::Local);
+            let mut open = self.open();
+            open.asked = Some(Instant::now());
+            let local = open.connections.iter().filter(|one| one.mode == ModeKind::Local);
             local.map(|one| one.instance.clone()).collect()
         };
         let (resolver, peer) = (caller.resolver.clone(), Arc::clone(&caller.peer));
@@ -184,7 +184,7 @@ impl Callee {
                 (ConnectionRoute { target, instance, mode, reason, max_payload, lends }, 1)
             }
             ResolveReply::NoOther { instances } => {
-                self.links().instances = instances;
+                self.open().instances = instances;
                 return Ok(None);
             }
             ResolveReply::Unroutable { errno, message } => {
@@ -194,24 +194,24 @@ impl Callee {
         };
         let Some(fd) = fd else { return Ok(None) };
         let connection = Connection::start(fd, route).map_err(|error| internal(&error))?;
-        let mut links = self.links();
-        links.instances = instances;
-        links.connections.push(Arc::clone(&connection));
+        let mut open = self.open();
+        open.instances = instances;
+        open.connections.push(Arc::clone(&connection));
         Ok(Some(connection))
     }
 
     /// Gives up a connection that did not take a call; its other calls end by themselves.
     pub(super) fn retire(&self, connection: &Arc<Connection>) {
-        self.links().connections.retain(|one| !Arc::ptr_eq(one, connection));
+        self.open().connections.retain(|one| !Arc::ptr_eq(one, connection));
         connection.end_if_idle();
     }
 
     /// Ends all connections if no call is in flight.
     fn end_if_idle(&self) -> bool {
-        let links = self.links();
-        let idle = links.connections.iter().all(|connection| connection.in_flight() == 0);
+        let open = self.open();
+        let idle = open.connections.iter().all(|connection| connection.in_flight() == 0);
         if idle {
-            links.connections.iter().for_each(|connection| {
+            open.connections.iter().for_each(|connection| {
                 connection.end_if_idle();
             });
         }

@@ -21,6 +21,11 @@ const TRACEPARENT: &str = "traceparent";
 /// Header of OpenFaaS by which a client asks for the result of a one-way message.
 const CALLBACK_URL: &str = "x-callback-url";
 
+/// The body of a request as it arrives.
+pub trait RequestBody: Body<Data = Bytes, Error: std::fmt::Display> + Unpin {}
+
+impl<B: Body<Data = Bytes, Error: std::fmt::Display> + Unpin> RequestBody for B {}
+
 /// Calls functions for HTTP requests; clones share the bounds.
 #[derive(Clone, Debug)]
 pub struct FunctionFront {
@@ -46,18 +51,13 @@ impl FunctionFront {
     }
 
     /// Calls `target` with the body of a request, and answers with the response. The function reads `path` as the
-    /// request's. When the future is dropped, because
-    /// the client is gone, the call is given up.
-    pub async fn call<B>(
+    /// request's. Dropping the future, when the client is gone, gives the call up.
+    pub async fn call<B: RequestBody>(
         &self,
         target: &str,
         path: &str,
         request: Request<B>,
-    ) -> Response<ResponseBody>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: std::fmt::Display,
-    {
+    ) -> Response<ResponseBody> {
         match self.try_call(target, path, request).await {
             Ok(answer) => {
                 let mut response = Response::new(ResponseBody::from(answer.payload));
@@ -70,16 +70,12 @@ impl FunctionFront {
 
     /// Stores a one-way message for `target` and answers 202. The function must run somewhere, so that it is known to
     /// be reachable by HTTP.
-    pub async fn emit<B>(
+    pub async fn emit<B: RequestBody>(
         &self,
         target: &str,
         path: &str,
         request: Request<B>,
-    ) -> Response<ResponseBody>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: std::fmt::Display,
-    {
+    ) -> Response<ResponseBody> {
         if request.headers().contains_key(CALLBACK_URL) {
             let text = "this gateway calls no X-Callback-Url: have the function send its result";
             return sentence(StatusCode::NOT_IMPLEMENTED, text);
@@ -92,16 +88,12 @@ impl FunctionFront {
         }
     }
 
-    async fn try_call<B>(
+    async fn try_call<B: RequestBody>(
         &self,
         target: &str,
         path: &str,
         request: Request<B>,
-    ) -> Result<HostAnswer, Response<ResponseBody>>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: std::fmt::Display,
-    {
+    ) -> Result<HostAnswer, Response<ResponseBody>> {
         let _permit = self.admit().map_err(|refused| *refused)?;
         let (head, body) = request.into_parts();
         let (call, _memory) = self.receive(target, path, &head, body, u64::MAX).await?;
@@ -113,16 +105,12 @@ impl FunctionFront {
         })
     }
 
-    async fn try_emit<B>(
+    async fn try_emit<B: RequestBody>(
         &self,
         target: &str,
         path: &str,
         request: Request<B>,
-    ) -> Result<(), Response<ResponseBody>>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: std::fmt::Display,
-    {
+    ) -> Result<(), Response<ResponseBody>> {
         let _permit = self.admit().map_err(|refused| *refused)?;
         let (head, body) = request.into_parts();
         let (call, _memory) = self.receive(target, path, &head, body, EVENT_MAX).await?;
@@ -138,18 +126,14 @@ impl FunctionFront {
     }
 
     /// Receives a request whose body is within the function's limit and `most` bytes.
-    async fn receive<'a, B>(
+    async fn receive<'a, B: RequestBody>(
         &self,
         target: &'a str,
         path: &str,
         head: &'a Parts,
         body: B,
         most: u64,
-    ) -> Result<ReceivedRequest<'a>, Response<ResponseBody>>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: std::fmt::Display,
-    {
+    ) -> Result<ReceivedRequest<'a>, Response<ResponseBody>> {
         let deadline = Instant::now() + self.limits.request_timeout;
         let metadata = metadata::of_request(head, path).map_err(|refused| *refused)?;
         let bytes =

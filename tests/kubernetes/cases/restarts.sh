@@ -27,23 +27,17 @@ spec:
   volumes: [{name: shared, emptyDir: {}}]
 YAML
 done
-shell() { k exec "$pod" -c shell -- sh -c "$1"; }
-calls_go_on() {
-    local before
-    before=$(shell 'wc -l </shared/ended') || return 1
-    has_more() { [ "$(shell 'wc -l </shared/ended')" -gt "$((before + 50))" ]; }
-    wait_for 60 "calls in $pod go on" has_more
-}
 for pod in node1 node2; do
     wait_field "pod/$pod" .status.phase Running
     for restarted in "kubelet TERM" "containerd TERM" "containerd KILL"; do
         # shellcheck disable=SC2086 # service and signal
         restart_service "$pod" $restarted
-        wait_for "$WAIT_SECONDS" "exec works after $restarted" shell true
+        wait_for "$WAIT_SECONDS" "exec works after $restarted" k exec "$pod" -c shell -- true
         wait_for "$WAIT_SECONDS" "$pod is ready" kubectl wait --for=condition=Ready "node/$pod" --timeout=1s
-        calls_go_on
+        wait_calls "$pod" 50 60
     done
-    equals "calls that failed" "" "$(shell 'grep -v " ok$" /shared/ended || true')"
+    failed=$(failed_calls "$pod")
+    equals "calls that failed" "" "$failed"
     equals "restarts of $pod" "0 0 0" "$(field "pod/$pod" '.status.containerStatuses[*].restartCount')"
     delete pod "$pod"
 done

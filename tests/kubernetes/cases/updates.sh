@@ -45,26 +45,18 @@ spec:
   volumes: [{name: shared, emptyDir: {}}]
 YAML
 wait_field pod/caller .status.phase Running
-ended() { k exec caller -c shell -- sh -c 'wc -l </shared/ended'; }
-# progress CALLS: that many more calls have ended
-progress() {
-    local before
-    before=$(ended)
-    has_progress() { [ "$(ended)" -gt $((before + $1)) ]; }
-    wait_for "$WAIT_SECONDS" "$1 further calls end" has_progress "$1"
-}
 
-progress 200
+wait_calls caller 200 "$WAIT_SECONDS"
 for update in one two; do
     k set env deployment/server "UPDATE=$update" >/dev/null
     wait_rollout deployment/server
-    progress 200
+    wait_calls caller 200 "$WAIT_SECONDS"
 done
 k exec caller -c shell -- touch /shared/stop
 wait_field pod/caller '.status.containerStatuses[?(@.name=="caller")].state.terminated.exitCode' 0
-failed=$(k exec caller -c shell -- sh -c 'grep -v " ok$" /shared/ended || true')
+failed=$(failed_calls caller)
 equals "calls that failed during two rolling updates" "" "$failed"
-say "      $(ended) calls during two rolling updates"
+say "      $(ended caller) calls during two rolling updates"
 delete pod caller
 
 k scale deployment/server --replicas 1 >/dev/null

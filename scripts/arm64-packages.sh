@@ -1,6 +1,6 @@
 # Debian's packages for 64-bit ARM: what the runtime is linked with, and what a machine with it needs. Sourced.
 
-ARM64=aarch64-unknown-linux-gnu
+source "$CHECKOUT/scripts/tools.sh"
 ARM64_DIR=$STATE_DIR/arm64
 ARM64_ROOT=$ARM64_DIR/root
 ARM64_LIBRARIES=/usr/lib/aarch64-linux-gnu
