@@ -1,6 +1,7 @@
 //! `cwasi explain CALLER CALLEE`: which mode a call would take now, and why not the others. The runtime's own
 //! selection decides, over the facts that a shim would collect.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -169,9 +170,11 @@ fn verdict(facts: &Facts<'_>, hint: ModeHint) -> Verdict {
                 candidates.iter().map(|record: &&Record| record.container.as_str()).collect();
             Verdict { mode, serves: true, why: format!("{reason}: {}", names.join(", ")) }
         }
-        Selection::Networked { candidates, reason } => {
-            let nodes: Vec<_> = candidates.iter().map(|location| location.node.as_str()).collect();
-            Verdict { mode, serves: true, why: format!("{reason}: on {}", nodes.join(", ")) }
+        Selection::Networked { candidates, .. } => {
+            let nodes: BTreeSet<_> =
+                candidates.iter().map(|location| location.node.as_str()).collect();
+            let nodes: Vec<_> = nodes.into_iter().collect();
+            Verdict { mode, serves: true, why: format!("instances on {}", nodes.join(", ")) }
         }
         other => {
             let (_, why) = outcome(&other);
