@@ -239,6 +239,35 @@ mod tests {
     }
 
     #[test]
+    fn the_documentation_has_every_key() {
+        let page = include_str!("../../docs/operating.md");
+        let section = page.split("\n## ").find(|part| part.starts_with("The node's configuration"));
+        let documented: Vec<&str> = section
+            .unwrap()
+            .lines()
+            .filter_map(|line| line.strip_prefix("| ")?.split_once(" |"))
+            .flat_map(|(keys, _)| keys.split(", "))
+            .filter_map(|key| key.strip_prefix('`')?.strip_suffix('`'))
+            .filter(|key| key.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+            .collect();
+        let config = serde_json::to_value(NodeConfig::default()).unwrap();
+        let keys = |value: &serde_json::Value| -> Vec<String> {
+            value.as_object().unwrap().keys().cloned().collect()
+        };
+        let mut known = keys(&config);
+        known.retain(|key| key != "compile");
+        known.extend(keys(&config["compile"]));
+        for key in &known {
+            assert!(documented.contains(&key.as_str()), "docs/operating.md lacks {key}");
+        }
+        // The drivers of cgroups have a table of their own.
+        let settings = documented.iter().filter(|key| !["cgroupfs", "systemd"].contains(*key));
+        for key in settings {
+            assert!(known.iter().any(|known| known == key), "there is no key {key}");
+        }
+    }
+
+    #[test]
     fn bad_documents_say_what_to_do() {
         for (body, part) in [
             ("stat_dir = \"/x\"", "state_dir"),

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use crate::page::blocks;
 use crate::place;
 
 /// Fence of a build command.
@@ -78,18 +79,11 @@ fn page_text(page: &str) -> Result<String> {
 /// The code block named `name`, and the first build command after it.
 fn find<'a>(page: &'a str, name: &str) -> Result<(&'a str, Option<&'a str>)> {
     let mut blocks = blocks(page).into_iter();
-    let named = |fence: &str| fence.split_once(' ').is_some_and(|(_, file)| file == name);
-    let Some((_, source)) = blocks.find(|(fence, _)| named(fence)) else {
+    let Some(source) = blocks.find(|block| block.note() == name) else {
         bail!("it shows no {name}");
     };
-    Ok((source, blocks.find(|(fence, _)| *fence == BUILD).map(|(_, command)| command)))
-}
-
-/// Fence and content of each code block.
-fn blocks(page: &str) -> Vec<(&str, &str)> {
-    // Every second part lies between two fences.
-    let parts = page.split("```").skip(1).step_by(2);
-    parts.filter_map(|part| part.split_once('\n')).collect()
+    let build = blocks.find(|block| block.info == BUILD);
+    Ok((source.text, build.map(|build| build.text)))
 }
 
 fn run(command: &str, dir: &Path) -> Result<()> {

@@ -6,7 +6,7 @@
 //! - [`redis`] runs one private Redis or Valkey; [`nodes`] are two containerds in networks of their own
 //!   ([`link`]) with a Redis between them.
 //! - [`netns`] is a network of a test's own, [`name_server`] a name server in it.
-//! - [`languages`] builds the functions that the documentation shows, from its text.
+//! - [`page`] finds the code blocks of the documentation; [`languages`] builds the functions that it shows.
 //! - [`numbered`] are calls whose ends and executions are compared.
 //! - [`scene`] is one test's containerd namespace with its leak check ([`leaks`]); [`run`] is `ctr run`;
 //!   [`kills`] interrupts starts.
@@ -24,6 +24,7 @@ pub mod name_server;
 pub mod netns;
 pub mod nodes;
 pub mod numbered;
+pub mod page;
 pub mod place;
 pub mod processes;
 pub mod redis;
