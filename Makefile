@@ -12,7 +12,7 @@ BUILT = $(or $(CARGO_TARGET_DIR),target)
 PROGRAMS = containerd-shim-cwasi-v1 cwasi-shim cwasi-sandbox cwasi
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
-.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-vm test-kubernetes node-image soak fuzz bench bench-quick lint deny advisories arm64 miri install clean setup-lint
+.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-vm test-kubernetes node-image soak fuzz bench bench-quick book lint deny advisories arm64 miri install clean setup-lint
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -62,6 +62,9 @@ bench: ## Everything beside sockets, HTTP, Redis and runc (CASE=part of a name):
 bench-quick: ## The same, less of it, in less than 5 minutes
 	@scripts/setup.sh --languages
 	@scripts/bench.sh quick $(if $(CASE),--case '$(CASE)')
+
+book: ## The documentation as a book: target/book/index.html
+	@scripts/book.sh
 
 lint: setup ## Format, clippy and documentation, warnings denied
 	@scripts/lint.sh

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Format, clippy and rustdoc, warnings denied, in every workspace.
+# Format, clippy and rustdoc, warnings denied, in every workspace. Then the book.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/workspaces.sh"
@@ -25,3 +25,5 @@ for folder in $(workspaces); do
         fi
     )
 done
+say "documentation: the book"
+"$CHECKOUT/scripts/book.sh"

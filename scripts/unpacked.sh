@@ -36,6 +36,9 @@ UNPACKED_FOR_KUBERNETES=(
         libnetfilter-conntrack3"
 )
 
+# What only the book needs (scripts/book.sh).
+BOOK_ROW="mdbook trixie 0.4.48 mdbook"
+
 missing_unpacked() {
     local folder
     for row in "${UNPACKED[@]}"; do
@@ -155,6 +158,12 @@ unpack_for_vm() {
     [ -e "$STATE_DIR/systemd/VERSION" ] || unpack_row $SYSTEMD_ROW
     [ -e "$STATE_DIR/kernel/VERSION" ] || unpack_row kernel trixie - "$kernel"
     rm -rf "$STATE_DIR/kernel/usr" "$APT_PRIVATE"
+}
+
+unpack_for_book() {
+    [ -e "$STATE_DIR/mdbook/VERSION" ] && return
+    UNPACKED=("$BOOK_ROW")
+    unpack_missing
 }
 
 unpack_for_kubernetes() {

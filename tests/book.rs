@@ -1,0 +1,261 @@
+//! The documentation as a book: its summary lists every page, links lead somewhere, and what pages name exists: targets
+//! of `make`, tests, scripts, texts of errors. `cargo test -p cwasi-cli --test docs` runs the commands that it shows.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use cwasi_testbed::page::blocks;
+
+/// Folders with pages, from the checkout; `""` is the checkout itself.
+const FOLDERS: [&str; 5] =
+    ["", "docs", "guest-sdk/rust", "tests/guests", "workflows/vehicle-paths"];
+/// The book's table of contents.
+const SUMMARY: &str = "docs/SUMMARY.md";
+/// Quotes errors in blocks ```` ```text ````.
+const TROUBLESHOOTING: &str = "docs/troubleshooting.md";
+/// Languages of blocks that are commands.
+const COMMANDS: [&str; 2] = ["console", "sh"];
+/// Stands for any text in a quoted error.
+const ANY: char = '…';
+/// Where texts of errors are.
+const SOURCES: [&str; 4] = ["abi/src", "cli/src", "host-functions/src", "src"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Text of every page, by its path from the checkout.
+fn pages() -> BTreeMap<PathBuf, String> {
+    let mut pages = BTreeMap::new();
+    for folder in FOLDERS {
+        for entry in fs::read_dir(root().join(folder)).unwrap().map(Result::unwrap) {
+            let path = Path::new(folder).join(entry.file_name());
+            if path.extension().is_some_and(|extension| extension == "md") {
+                pages.insert(path, fs::read_to_string(entry.path()).unwrap());
+            }
+        }
+    }
+    assert!(pages.len() > 20, "{} pages", pages.len());
+    pages
+}
+
+/// A page without its blocks of code.
+fn prose(text: &str) -> String {
+    let mut inside = false;
+    let shown = |line: &&str| {
+        let fence = line.trim_start().starts_with("```");
+        inside ^= fence;
+        !inside && !fence
+    };
+    text.lines().filter(shown).collect::<Vec<_>>().join("\n")
+}
+
+/// Targets of the page's links to other files and to its own headings.
+fn links(text: &str) -> Vec<String> {
+    let prose = prose(text);
+    // Every second part lies between backticks, and is code.
+    let words: Vec<&str> = prose.split('`').collect();
+    let text: String = words.iter().step_by(2).copied().collect::<Vec<_>>().join("`");
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    let inside = |target: &&str| !target.contains("://") && !target.starts_with("mailto:");
+    targets.map(|(target, _)| target).filter(inside).map(str::to_owned).collect()
+}
+
+/// What `link` on `page` leads to: a file, and a heading of it.
+fn target(page: &Path, link: &str) -> (PathBuf, Option<String>) {
+    let (file, heading) = match link.split_once('#') {
+        Some((file, heading)) => (file, Some(heading.to_owned())),
+        None => (link, None),
+    };
+    if file.is_empty() {
+        return (page.to_owned(), heading);
+    }
+    let mut path = PathBuf::new();
+    for part in page.parent().unwrap().join(file).components() {
+        match part {
+            Component::ParentDir => assert!(path.pop(), "{} links to {link}", page.display()),
+            part => path.push(part),
+        }
+    }
+    (path, heading)
+}
+
+/// The anchors of a page's headings, as GitHub and mdBook make them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut anchors = BTreeSet::new();
+    let prose = prose(text);
+    for heading in prose.lines().filter(|line| line.starts_with('#')) {
+        let text = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = text.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        let anchor: String = kept.map(|c| if c == ' ' { '-' } else { c }).collect();
+        let again = (1..).map(|number| format!("{anchor}-{number}"));
+        let free =
+            std::iter::once(anchor.clone()).chain(again).find(|name| !anchors.contains(name));
+        anchors.extend(free);
+    }
+    anchors
+}
+
+#[test]
+fn the_summary_lists_every_page_once() {
+    let summary = fs::read_to_string(root().join(SUMMARY)).unwrap();
+    let mut listed = BTreeSet::new();
+    for link in links(&summary) {
+        let (path, _) = target(Path::new(SUMMARY), &link);
+        assert!(listed.insert(path.clone()), "{SUMMARY} lists {} twice", path.display());
+    }
+    let missing: Vec<_> = pages()
+        .into_keys()
+        .filter(|page| page.starts_with("docs") && page != Path::new(SUMMARY))
+        .filter(|page| !listed.contains(page))
+        .collect();
+    assert_eq!(missing, Vec::<PathBuf>::new(), "not in {SUMMARY}");
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let pages = pages();
+    let headings: BTreeMap<_, _> =
+        pages.iter().map(|(path, text)| (path.clone(), anchors(text))).collect();
+    let mut wrong = Vec::new();
+    for (page, text) in &pages {
+        for link in links(text) {
+            let (path, heading) = target(page, &link);
+            let is_there = root().join(&path).exists();
+            let has_heading = heading.as_ref().is_none_or(|heading| {
+                headings.get(&path).is_some_and(|headings| headings.contains(heading))
+            });
+            if !is_there || !has_heading {
+                wrong.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new(), "these links lead nowhere");
+}
+
+#[test]
+fn pages_of_the_book_link_to_pages_of_the_book() {
+    let pages = pages();
+    let listed: BTreeSet<_> = links(&pages[Path::new(SUMMARY)])
+        .iter()
+        .map(|link| target(Path::new(SUMMARY), link).0)
+        .collect();
+    let mut wrong = Vec::new();
+    for page in &listed {
+        for link in links(&pages[page]) {
+            let (path, _) = target(page, &link);
+            let is_page = path.extension().is_some_and(|extension| extension == "md");
+            if is_page && !listed.contains(&path) {
+                wrong.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new(), "{SUMMARY} does not list what these links lead to");
+}
+
+/// Every command on the pages: blocks, and text between backticks.
+fn code() -> Vec<(PathBuf, String)> {
+    let mut code = Vec::new();
+    for (page, text) in pages() {
+        let commands =
+            blocks(&text).into_iter().filter(|block| COMMANDS.contains(&block.language()));
+        code.extend(commands.map(|block| (page.clone(), block.text.to_owned())));
+        let prose = prose(&text);
+        code.extend(
+            prose.split('`').skip(1).step_by(2).map(|text| (page.clone(), text.to_owned())),
+        );
+    }
+    code
+}
+
+/// The words that follow `before` in the documentation's code, with their page.
+fn words_after(before: &str) -> BTreeSet<(String, String)> {
+    let mut words = BTreeSet::new();
+    for (page, text) in code() {
+        let lines = text.lines().map(|line| format!(" {}", line.trim_start_matches("# ")));
+        for line in lines {
+            for rest in line.split(&format!(" {before} ")).skip(1) {
+                let word = rest.trim_start_matches('\'').chars();
+                let word: String = word.take_while(|c| !" '`;)|&\"".contains(*c)).collect();
+                words.insert((page.display().to_string(), word));
+            }
+        }
+    }
+    words
+}
+
+#[test]
+fn targets_of_make_exist() {
+    let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
+    let targets: BTreeSet<_> = makefile
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .filter(|(target, _)| target.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'))
+        .map(|(target, _)| target.to_owned())
+        .collect();
+    let named = words_after("make");
+    assert!(named.len() > 20, "{named:?}");
+    // A variable may stand before the target.
+    let is_target = |word: &str| targets.contains(word) || word.contains('=');
+    let wrong: Vec<_> = named.into_iter().filter(|(_, word)| !is_target(word)).collect();
+    assert_eq!(wrong, [], "the Makefile has no such targets");
+}
+
+#[test]
+fn tests_that_pages_name_exist() {
+    let exists = |name: &str| {
+        // `e2e_*` are all that begin so.
+        let name = name.trim_end_matches('*');
+        ["tests", "cli/tests", "benches/tests"].iter().any(|folder| {
+            let entries = fs::read_dir(root().join(folder)).into_iter().flatten().flatten();
+            let names = entries.map(|entry| entry.file_name().into_string().unwrap());
+            let mut names = names.map(|file| file.trim_end_matches(".rs").to_owned());
+            names.any(|file| file == name || name.ends_with('_') && file.starts_with(name))
+        })
+    };
+    let named = words_after("--test");
+    assert!(named.len() > 20, "{named:?}");
+    let wrong: Vec<_> = named.into_iter().filter(|(_, name)| !exists(name)).collect();
+    assert_eq!(wrong, [], "there are no such tests");
+}
+
+/// All code in `folder`, with strings that continue on a further line in one line.
+fn source(folder: &Path, text: &mut String) {
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        if entry.file_type().unwrap().is_dir() {
+            source(&entry.path(), text);
+        } else {
+            let mut continued = false;
+            for line in fs::read_to_string(entry.path()).unwrap_or_default().lines() {
+                let line = if continued { line.trim_start() } else { line };
+                continued = line.ends_with('\\');
+                text.push_str(line.trim_end_matches('\\'));
+                if !continued {
+                    text.push('\n');
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn errors_that_the_troubleshooting_page_quotes_exist() {
+    let page = fs::read_to_string(root().join(TROUBLESHOOTING)).unwrap();
+    let mut text = String::new();
+    SOURCES.iter().for_each(|folder| source(&root().join(folder), &mut text));
+    let quoted: Vec<_> = blocks(&page).into_iter().filter(|block| block.info == "text").collect();
+    assert!(quoted.len() > 10, "{} quoted errors", quoted.len());
+    let mut wrong = Vec::new();
+    for block in quoted {
+        let error = block.text.lines().collect::<Vec<_>>().join(" ");
+        for part in error.split(ANY).map(str::trim).filter(|part| part.len() > 1) {
+            if !text.contains(part) {
+                wrong.push(format!("{TROUBLESHOOTING}:{}: {part}", block.line));
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new(), "no error has these texts");
+}
