@@ -78,4 +78,19 @@ wait_field pod/spinner .status.phase Running
 explain() { summary usageNanoCores >&2; summary workingSetBytes >&2; summary rssBytes >&2; }
 wait_for 60 "the kubelet's summary has the pod's CPU and memory" has_summary
 explain() { :; }
+
+# What metrics-server reads of each node, for `kubectl top` and autoscalers.
+resource() {
+    k get --raw "/api/v1/nodes/$(field pod/spinner .spec.nodeName)/proxy/metrics/resource" |
+        awk -v metric="^$1{.*namespace=\"$NAMESPACE\",pod=\"spinner\"}" '$0 ~ metric { print $2 }'
+}
+has_resources() {
+    local metric
+    for metric in {container,pod}_cpu_usage_seconds_total {container,pod}_memory_working_set_bytes; do
+        resource "$metric" | awk '$1 > 0 { found = 1 } END { exit !found }' || return 1
+    done
+}
+explain() { resource '[a-z_]*' >&2; }
+wait_for 60 "the metrics of the node have the pod's and the container's CPU and memory" has_resources
+explain() { :; }
 delete pod greedy hog spinner first second

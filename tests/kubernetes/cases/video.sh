@@ -17,12 +17,8 @@ for node in node1 node2; do
 done
 # Functions of different nodes meet in Redis.
 kubectl apply -f "$CHECKOUT/deploy/kubernetes/redis.yaml" >/dev/null
-kubectl -n cwasi-system patch configmap cwasi-node -p \
-    '{"data":{"config.toml":"redis_url = \"redis://:change-me@10.96.0.63:6379\"\n"}}' >/dev/null
-kubectl -n cwasi-system rollout restart daemonset/cwasi-install >/dev/null
-for what in deployment/redis daemonset/cwasi-install; do
-    wait_for "$WAIT_SECONDS" "$what is there" kubectl -n cwasi-system rollout status "$what" --timeout=1s
-done
+configure_nodes 'redis_url = "redis://:change-me@10.96.0.63:6379"'
+wait_for "$WAIT_SECONDS" "Redis is there" kubectl -n cwasi-system rollout status deployment/redis --timeout=1s
 
 declare -A nodes=([one-pod]=1 [one-node]=1 [two-nodes]=2)
 for where in one-pod one-node two-nodes; do
