@@ -65,6 +65,7 @@ failCgroupV1: false
 # Without CAP_SYS_RESOURCE it may not set every limit that it wants.
 featureGates: {KubeletInUserNamespace: true}
 evictionHard: {memory.available: 100Mi, nodefs.available: 1%, imagefs.available: 1%}
+evictionPressureTransitionPeriod: 5s
 imageGCHighThresholdPercent: 100
 oomScoreAdj: 0
 maxOpenFiles: 20000

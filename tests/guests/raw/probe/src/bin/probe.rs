@@ -27,7 +27,11 @@ fn main() -> io::Result<()> {
         "ls" => list(arg(2))?,
         "read" => print!("{}", fs::read_to_string(arg(2))?),
         "write" => fs::write(arg(2), arg(3))?,
-        "alloc" => allocate(number(arg(2))),
+        "alloc" => drop(allocate(number(arg(2)))),
+        "hold" => {
+            let _held = allocate(number(arg(2)));
+            misbehave("block", "");
+        }
         "context" => println!("{:?}", context(arg(2))),
         "bad-pointers" => println!("{:?}", bad_pointers()),
         "call" => one_call(arg(2), arg(3).as_bytes()),
@@ -64,9 +68,10 @@ fn list(dir: &str) -> io::Result<()> {
 }
 
 /// Touches `mib` MiB, one after the other.
-fn allocate(mib: usize) {
-    let blocks: Vec<Vec<u8>> = (0..mib).map(|_| vec![1_u8; 1 << 20]).collect();
-    println!("allocated {} MiB", std::hint::black_box(blocks).len());
+fn allocate(mib: usize) -> Vec<Vec<u8>> {
+    let blocks: Vec<Vec<u8>> = (0..mib).map(|_| std::hint::black_box(vec![1_u8; 1 << 20])).collect();
+    println!("allocated {} MiB", blocks.len());
+    blocks
 }
 
 fn one_call(target: &str, payload: &[u8]) {
