@@ -30,7 +30,7 @@ const MAY_IMPORT: [(&str, &[&str]); 9] = [
 ];
 
 /// What the command `cwasi` may import of this crate: no engine, no containers, nothing that only a shim does.
-const CLI_MAY_IMPORT: [&str; 12] = [
+const CLI_MAY_IMPORT: [&str; 13] = [
     "config",
     "coordinator",
     "dispatcher",
@@ -39,6 +39,7 @@ const CLI_MAY_IMPORT: [&str; 12] = [
     "shim::content",
     "shim::group",
     "shim::http",
+    "shim::local",
     "shim::network",
     "sys",
     "vm::fingerprint",

@@ -1,5 +1,5 @@
 //! The directories that guests may open: their mounts, and the view of the image's files that the builder has mounted
-//! ([`FILES_DIR`]). Runs in a worker.
+//! ([`FILES_DIR`](crate::wire::control::FILES_DIR)), or their [`Places`] without a container. Runs in a worker.
 //!
 //! WASI has neither a root nor a working directory, only named directories. Each language's library resolves paths
 //! among them in its own way:
@@ -13,7 +13,9 @@
 use std::path::{Path, PathBuf};
 
 use crate::vm::Preopen;
-use crate::wire::control::{FILES_DIR, Files, FunctionLaunch};
+use crate::wire::control::{Files, FunctionLaunch};
+
+use super::places::{Place, Places};
 
 /// A guest's names for its root and its working directory.
 const ROOT: &str = "/";
@@ -22,31 +24,36 @@ const CURRENT: &str = ".";
 const PWD: &str = "PWD";
 
 /// The directories, in the order in which the guest sees them.
-pub fn preopens(launch: &FunctionLaunch) -> Vec<Preopen> {
-    let mounts = launch.preopens.iter().map(|path| Preopen::from(path.clone()));
+pub fn preopens(launch: &FunctionLaunch, places: &Places) -> Vec<Preopen> {
+    let mounts = launch.preopens.iter().map(|name| preopen(name.clone(), places.mount(name)));
     let Some(files) = &launch.files else { return mounts.collect() };
-    let root = Preopen { name: ROOT.into(), path: FILES_DIR.into(), inside: None };
+    let root = preopen(ROOT.into(), places.root());
     if files.cwd == Path::new(ROOT) {
         return [root].into_iter().chain(mounts).collect();
     }
-    let current = current(files, &launch.preopens);
-    let tops = top_directories(Path::new(FILES_DIR));
+    let current = current(files, &launch.preopens, places);
+    let tops = top_directories(&root);
     let tops = tops.into_iter().filter(|top| !launch.preopens.contains(&top.name));
     [current.clone()].into_iter().chain(mounts).chain(tops).chain([root, current]).collect()
 }
 
 /// The working directory, which may lie in a mount that others change.
-fn current(files: &Files, mounts: &[PathBuf]) -> Preopen {
+fn current(files: &Files, mounts: &[PathBuf], places: &Places) -> Preopen {
     let name = CURRENT.into();
     if mounts.contains(&files.cwd) {
-        return Preopen { name, path: files.cwd.clone(), inside: None };
+        return preopen(name, places.mount(&files.cwd));
     }
-    Preopen { name, path: files.cwd.clone(), inside: Some(FILES_DIR.into()) }
+    let Place { path, read_only } = places.root();
+    Preopen { name, path: files.cwd.clone(), inside: Some(path), read_only }
+}
+
+fn preopen(name: PathBuf, Place { path, read_only }: Place) -> Preopen {
+    Preopen { name, path, inside: None, read_only }
 }
 
 /// Those whose absolute paths are to be found although relative ones begin at the working directory.
-fn top_directories(root: &Path) -> Vec<Preopen> {
-    let mut names: Vec<String> = std::fs::read_dir(root)
+fn top_directories(root: &Preopen) -> Vec<Preopen> {
+    let mut names: Vec<String> = std::fs::read_dir(&root.path)
         .into_iter()
         .flatten()
         .flatten()
@@ -56,12 +63,12 @@ fn top_directories(root: &Path) -> Vec<Preopen> {
         .filter(|name| !name.starts_with('.') && !name.contains(':'))
         .collect();
     names.sort();
-    let preopen = |name: String| Preopen {
-        path: root.join(&name),
+    let below = |name: String| Preopen {
+        path: root.path.join(&name),
         name: Path::new(ROOT).join(name),
-        inside: None,
+        ..root.clone()
     };
-    names.into_iter().map(preopen).collect()
+    names.into_iter().map(below).collect()
 }
 
 /// The guest's environment: with its working directory, unless the container has the variable.
@@ -89,7 +96,8 @@ mod tests {
         }
         std::fs::write(root.path().join("file"), "").unwrap();
         std::os::unix::fs::symlink("/proc", root.path().join("link")).unwrap();
-        let tops = top_directories(root.path());
+        let root = Preopen::from(root.path());
+        let tops = top_directories(&root);
         let names: Vec<_> = tops.iter().map(|top| top.name.to_str().unwrap()).collect();
         assert_eq!(names, ["/app", "/etc"]);
     }

@@ -9,6 +9,7 @@ use crate::sys::process::SingleThreaded;
 use crate::sys::seqpacket;
 use crate::wire::control::{self, FunctionLaunch, SandboxMessage};
 
+use super::places::Places;
 use super::{exit_codes, stderr};
 
 /// How long init waits for its shim to take a message.
@@ -27,6 +28,8 @@ pub struct Sandbox<M> {
     pub broker: OwnedFd,
     /// Listening receiver; secondaries only.
     pub receiver: Option<OwnedFd>,
+    /// Its directories, outside of a container.
+    pub places: Places,
 }
 
 impl<M> Sandbox<M> {

@@ -8,7 +8,7 @@
 //! - [`builder`]: does one operation on one container, answers the shim and ends; `builder::executor` becomes
 //!   the container's process, native or function.
 //! - `inherited`: what a function's process has from its builder.
-//! - `files`: the directories that guests may open.
+//! - `files`: the directories that guests may open; `places`: where they are without a container.
 //! - [`init`]: pid 1 of a function's container; forks and supervises its workers.
 //! - [`worker`]: runs guest code, one invocation at a time.
 //! - [`worker_table`]: the shared memory in which workers record what they do.
@@ -24,6 +24,7 @@ mod function_log;
 mod inherited;
 pub mod init;
 mod messages;
+mod places;
 mod privileges;
 mod request_limits;
 mod stderr;

@@ -57,10 +57,13 @@ pub fn give_up(spec: &Spec) -> Result<(), PrivilegeError> {
     let named = process.and_then(|process| process.capabilities().as_ref());
     let kept = after_exec(root, named);
     let failed = |set| move |source| PrivilegeError::Capabilities { set, source };
-    // The bounding set first: dropping from it needs a capability.
+    // The bounding set first: dropping from it needs a capability. It limits what an exec may gain, which is nothing
+    // with no_new_privs: a process that has no capabilities keeps the set.
+    let has_any =
+        !caps::read(None, CapSet::Permitted).map_err(failed(CapSet::Permitted))?.is_empty();
     let bounding = names(named.and_then(|named| named.bounding().as_ref()));
     let present = caps::read(None, CapSet::Bounding).map_err(failed(CapSet::Bounding))?;
-    for capability in present.difference(&bounding) {
+    for capability in present.difference(&bounding).filter(|_| has_any) {
         caps::drop(None, CapSet::Bounding, *capability).map_err(failed(CapSet::Bounding))?;
     }
     if !caps::read(None, CapSet::Ambient).map_err(failed(CapSet::Ambient))?.is_empty() {

@@ -18,11 +18,14 @@ use std::time::{Duration, SystemTime};
 use containerd_shim::protos::shim_async::create_task;
 use containerd_shim::protos::ttrpc;
 use containerd_shim::protos::ttrpc::asynchronous::{Server, transport::Listener};
+use nix::unistd::getppid;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use super::arguments::ShimArguments;
 use super::broker::Broker;
+use super::content::folder::FolderStore;
+use super::content::{ContentStore, Images};
 use super::edges::Edges;
 use super::group_lock::{self, LockError};
 use super::launcher::{LISTENER_FD, READY, READY_FD};
@@ -41,7 +44,8 @@ use super::{cgroups, cleanup};
 use crate::config::NodeConfig;
 use crate::coordinator::registry::Registry;
 use crate::modes::networked::link::LinkError;
-use crate::sys::process::take_inherited;
+use crate::sys::process::{die_with_parent, take_inherited};
+use crate::wire::control::SandboxKind;
 
 /// Threads of the reactor; blocking work has others.
 const WORKERS: usize = 2;
@@ -53,6 +57,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 const FLUSH_MAX: Duration = Duration::from_secs(2);
 /// Longest wait for open connections at the end.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
+/// Action of a daemon without containerd.
+pub const LOCAL_ACTION: &str = "local";
 
 /// The daemon cannot serve.
 #[derive(Debug, thiserror::Error)]
@@ -108,8 +114,9 @@ fn system(operation: &'static str) -> impl FnOnce(io::Error) -> DaemonError {
     move |source| DaemonError::System { operation, source }
 }
 
-/// Serves a group until its last task is gone. `arguments` are containerd's flags without an action. `-socket` names
-/// the group's directory; the daemon listens on an inherited descriptor.
+/// Serves a group until its last task is gone. `arguments` are containerd's flags. `-socket` names the group's
+/// directory; the daemon listens on an inherited descriptor. With the action [`LOCAL_ACTION`] it has no containerd: it
+/// runs functions as processes of its user, and ends with its parent or when asked.
 ///
 /// # Errors
 /// When it cannot start; the launcher gets the same text.
@@ -119,6 +126,11 @@ pub fn run(arguments: &[OsString]) -> Result<(), DaemonError> {
     let arguments = ShimArguments::of(&flags);
     let arguments = arguments
         .ok_or_else(|| DaemonError::Usage("-namespace and -id are required".to_owned()))?;
+    let sandbox = match flags.action.as_str() {
+        "" => SandboxKind::Container,
+        LOCAL_ACTION => SandboxKind::Process,
+        other => return Err(DaemonError::Usage(format!("{other:?} is no action"))),
+    };
     let directory = Path::new(&flags.socket);
     // SAFETY:
     // - first thing in this process: nothing else has opened or owns these numbers.
@@ -129,7 +141,7 @@ pub fn run(arguments: &[OsString]) -> Result<(), DaemonError> {
     // Usually the first container follows at once.
     cgroups::expect_a_move();
     let mut report = Report(Some(fs::File::from(ready)));
-    match compose(&arguments, directory, listener, &mut report) {
+    match compose(&arguments, sandbox, directory, listener, &mut report) {
         Ok((runtime, daemon)) => {
             let served = runtime.block_on(daemon.serve());
             // Do not wait for blocked threads; their work no longer matters.
@@ -166,6 +178,7 @@ struct Daemon {
 
 fn compose(
     arguments: &ShimArguments,
+    sandbox: SandboxKind,
     directory: &Path,
     listener: OwnedFd,
     report: &mut Report,
@@ -176,6 +189,9 @@ fn compose(
         state::read_json(&directory.join("config.json"))?.ok_or_else(not_ours)?;
     let state = StateDir::new(&config.state_dir);
     let group = state.group(id);
+    if sandbox == SandboxKind::Process {
+        die_with_parent(getppid()).map_err(system("following the parent's end"))?;
+    }
     detach(arguments, &config)?;
     own_cgroup::enter(&config.shim_cgroup)?;
     if let Err(error) = oom_score::exceed_containerds() {
@@ -188,8 +204,8 @@ fn compose(
         .build()
         .map_err(system("starting the reactor"))?;
     let listener = UnixListener::from(listener);
-    let daemon =
-        runtime.block_on(Daemon::start(arguments, &config, group, state, listener, report))?;
+    let starting = Daemon::start(arguments, sandbox, &config, group, state, listener, report);
+    let daemon = runtime.block_on(starting)?;
     Ok((runtime, daemon))
 }
 
@@ -214,6 +230,7 @@ fn detach(arguments: &ShimArguments, config: &NodeConfig) -> Result<(), DaemonEr
 impl Daemon {
     async fn start(
         arguments: &ShimArguments,
+        sandbox: SandboxKind,
         config: &NodeConfig,
         group: GroupDir,
         state: StateDir,
@@ -231,8 +248,8 @@ impl Daemon {
         let zygote = Arc::new(Zygote::start(program, &reaper).await?);
         let edges = Edges::start(group.edges());
         let namespace = arguments.namespace.as_str();
-        let provisioner =
-            Provisioner::new(config, &arguments.address, namespace, group.id(), &zygote, &reaper);
+        let (images, publisher) = outside(arguments, sandbox, config);
+        let provisioner = Provisioner::new(config, images, namespace, group.id(), &zygote, &reaper);
         let pid = nix::unistd::getpid().as_raw();
         let tasks = Arc::new(Tasks::new(Parts {
             namespace: namespace.to_owned(),
@@ -242,10 +259,11 @@ impl Daemon {
             group: group.clone(),
             reaper,
             zygote,
-            publisher: Publisher::start(&arguments.events_address, namespace),
+            publisher,
             broker: Broker::new(registry, edges, network),
             provisioner,
             cgroup_driver: config.cgroup_driver,
+            sandbox,
         }));
         let listener = Listener::try_from(listener).map_err(system("listening"))?;
         let service = create_task(Arc::new(TaskService::new(Arc::clone(&tasks))));
@@ -268,10 +286,12 @@ impl Daemon {
 
     /// Serves until the last task is gone and no start is under way.
     async fn serve(mut self) -> Result<(), DaemonError> {
+        // Its parent may have paused between two functions.
+        let is_local = self.tasks.parts.sandbox == SandboxKind::Process;
         loop {
             tokio::select! {
                 () = self.tasks.asked_to_end() => {}
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = tokio::time::sleep(LOOK_EVERY), if !is_local => {}
                 _ = self.terminate.recv() => self.explain_signal(),
                 _ = self.interrupt.recv() => self.explain_signal(),
             }
@@ -309,6 +329,26 @@ impl Daemon {
         };
         let closed = tokio::task::spawn_blocking(closing).await;
         closed.map_err(|error| system("closing the group")(error.into()))?
+    }
+}
+
+/// Where images come from, and where events go.
+fn outside(
+    arguments: &ShimArguments,
+    sandbox: SandboxKind,
+    config: &NodeConfig,
+) -> (Images, Publisher) {
+    let namespace = &arguments.namespace;
+    match sandbox {
+        SandboxKind::Container => {
+            let address = PathBuf::from(&arguments.address);
+            let store = ContentStore { address, namespace: namespace.clone() };
+            (Images::Containerd(store), Publisher::start(&arguments.events_address, namespace))
+        }
+        SandboxKind::Process => {
+            let folder = FolderStore::below(&config.state_dir);
+            (Images::Folder(folder), Publisher::to_nobody(namespace))
+        }
     }
 }
 

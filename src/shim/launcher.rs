@@ -108,7 +108,7 @@ fn start_locked(
     if answers(&group.socket()) {
         return announce(arguments, bundle, config, group);
     }
-    let daemon = spawn_daemon(arguments, group, config)?;
+    let daemon = spawn_daemon(arguments, group, config, None)?;
     // The daemon loads meanwhile. It cannot end before it gets this lock.
     let started = announce(arguments, bundle, config, group)
         .and_then(|address| wait_ready(daemon.report, group).map(|()| address));
@@ -135,23 +135,25 @@ fn announce(
 }
 
 /// Kills a child and waits for its end.
-fn kill(pid: Pid) {
+pub(super) fn kill(pid: Pid) {
     // The child may have ended.
     let _ended = nix::sys::signal::kill(pid, Signal::SIGKILL);
     let _reaped = waitpid(pid, None);
 }
 
 /// A daemon that is loading.
-struct StartingDaemon {
-    pid: Pid,
+pub(super) struct StartingDaemon {
+    pub(super) pid: Pid,
     /// Pipe for the daemon's report.
-    report: PipeReader,
+    pub(super) report: PipeReader,
 }
 
-fn spawn_daemon(
+/// Starts a group's daemon, with an action if it is not one of containerd's.
+pub(super) fn spawn_daemon(
     arguments: &ShimArguments,
     group: &GroupDir,
     config: &NodeConfig,
+    action: Option<&str>,
 ) -> Result<StartingDaemon, LaunchError> {
     state::write_json(&group.config(), config)?;
     let socket = group.socket();
@@ -176,6 +178,7 @@ fn spawn_daemon(
     if arguments.debug {
         argv.push(OsStr::new("-debug"));
     }
+    argv.extend(action.map(OsStr::new));
     // Standard streams are replaced, because containerd waits for the end of ours.
     let descriptors = [
         (null.as_fd(), 0),
@@ -189,7 +192,7 @@ fn spawn_daemon(
 }
 
 /// Waits until a daemon is ready.
-fn wait_ready(ready: PipeReader, group: &GroupDir) -> Result<(), LaunchError> {
+pub(super) fn wait_ready(ready: PipeReader, group: &GroupDir) -> Result<(), LaunchError> {
     let mut report = Vec::new();
     let mut ready = BufReader::new(ready.take(REPORT_MAX));
     loop {

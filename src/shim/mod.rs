@@ -11,7 +11,8 @@
 //! - [`oom`]: processes that the OOM killer ended.
 //! - [`llvm_stub`]: the zygote's stub for LLVM; [`spawn`]: child processes.
 //! - [`compiler`]: compiler processes, each with its [`compile_cgroup`].
-//! - [`content`]: modules from containerd's content store.
+//! - [`content`]: modules from containerd's content store, or from a folder.
+//! - [`local`]: starts a daemon without containerd, and asks it.
 //! - [`caller`]: calls functions from a process of the host; [`http`]: for HTTP clients.
 
 pub mod arguments;
@@ -31,6 +32,7 @@ pub mod group_lock;
 pub mod http;
 pub mod launcher;
 pub mod llvm_stub;
+pub mod local;
 pub mod network;
 pub mod oom;
 pub mod oom_score;

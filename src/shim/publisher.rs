@@ -49,6 +49,21 @@ impl Publisher {
         Self { namespace: namespace.to_owned(), queue }
     }
 
+    /// A publisher without a reader: events are dropped.
+    #[must_use]
+    pub fn to_nobody(namespace: &str) -> Self {
+        let (queue, mut items) = mpsc::channel(QUEUE_MAX);
+        tokio::spawn(async move {
+            while let Some(item) = items.recv().await {
+                if let Item::Flush(done) = item {
+                    // A flush that was given up waits no more.
+                    let _given_up = done.send(());
+                }
+            }
+        });
+        Self { namespace: namespace.to_owned(), queue }
+    }
+
     /// Queues an event.
     pub fn publish<E: Event + MessageDyn>(&self, event: E) {
         let topic = event.topic();

@@ -14,6 +14,7 @@
 //! - [`processors`]: the number of usable processors.
 //! - [`watch`]: watching many descriptors (epoll).
 //! - [`exec_filter`]: refusing new native code (seccomp).
+//! - [`file_access`]: access to named directories only (Landlock).
 //! - [`noexec`]: mounts without programs and libraries.
 //! - [`device_filter`]: access to devices in a cgroup v2 (eBPF).
 //! - [`process`]: forking single-threaded processes, descriptor tables, exits.
@@ -28,6 +29,7 @@ pub mod clock;
 pub mod counter;
 pub mod device_filter;
 pub mod exec_filter;
+pub mod file_access;
 pub mod huge;
 pub mod image;
 pub mod mapping;

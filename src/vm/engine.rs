@@ -57,13 +57,15 @@ pub struct Preopen {
     pub path: PathBuf,
     /// A root below which `path`, absolute in it, is resolved; symbolic links cannot lead out.
     pub inside: Option<PathBuf>,
+    /// True if the engine has to refuse changes; the kernel may do so in any case.
+    pub read_only: bool,
 }
 
 impl<T: Into<PathBuf>> From<T> for Preopen {
     /// A directory with the same name and path.
     fn from(path: T) -> Self {
         let path = path.into();
-        Self { name: path.clone(), path, inside: None }
+        Self { name: path.clone(), path, inside: None, read_only: false }
     }
 }
 

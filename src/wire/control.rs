@@ -97,9 +97,28 @@ pub struct CreateSpec {
     pub bundle: PathBuf,
     /// systemd makes the container's cgroup, as a scope.
     pub systemd_cgroup: bool,
+    /// Where the workload runs.
+    pub sandbox: SandboxKind,
     /// Its workload.
     pub workload: Workload,
 }
+
+/// Where a workload runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SandboxKind {
+    /// In a container.
+    #[default]
+    Container,
+    /// In processes of the user who started the daemon (`cwasi run --local`). Functions only.
+    Process,
+}
+
+/// Socket in a container's directory of the state root, on which an init that is built waits for
+/// [`START_WORD`]. libcontainer's name.
+pub const START_SOCKET: &str = "notify.sock";
+/// Lets an init run its workload. libcontainer's word.
+pub const START_WORD: &[u8] = b"start container";
 
 /// The workload of a container.
 #[derive(Clone, Debug, Serialize, Deserialize)]

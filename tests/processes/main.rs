@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod devices;
+mod file_access;
 #[path = "../worker_life/harness.rs"]
 mod harness;
 mod holders;
@@ -16,6 +17,6 @@ fn main() {
     // A case has started this program in place of another one.
     starts::stand_in(&std::env::args().next().unwrap_or_default());
     std::process::exit(harness::run(
-        &[devices::CASES, holders::CASES, pages::CASES, starts::CASES].concat(),
+        &[devices::CASES, file_access::CASES, holders::CASES, pages::CASES, starts::CASES].concat(),
     ));
 }

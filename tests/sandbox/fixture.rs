@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use cwasi::sys::clock::Deadline;
 use cwasi::sys::seqpacket;
 use cwasi::wire::control::{
-    self, CONTROL_MESSAGE_MAX, CreateSpec, Verb, VerbReply, VerbRequest, Workload,
+    self, CONTROL_MESSAGE_MAX, CreateSpec, SandboxKind, Verb, VerbReply, VerbRequest, Workload,
 };
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -170,7 +170,12 @@ impl Fixture {
         let (stderr, their_stderr) = nix::unistd::pipe().unwrap();
         let mut descriptors = vec![stdin.as_fd(), their_stdout.as_fd(), their_stderr.as_fd()];
         descriptors.extend_from_slice(more);
-        let verb = Verb::Create(Box::new(CreateSpec { bundle, systemd_cgroup: false, workload }));
+        let verb = Verb::Create(Box::new(CreateSpec {
+            bundle,
+            systemd_cgroup: false,
+            sandbox: SandboxKind::Container,
+            workload,
+        }));
         match self.send(id, verb, &descriptors) {
             VerbReply::Created { pid } => Ok(Container {
                 fixture: self,

@@ -11,6 +11,7 @@ use clap::Args;
 use super::selected::selected;
 use crate::arguments::Global;
 use crate::deployment::Node;
+use crate::deployment::platform::Platform as _;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
 

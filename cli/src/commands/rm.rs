@@ -7,6 +7,7 @@ use clap::Args;
 use super::selected::selected;
 use crate::arguments::Global;
 use crate::deployment::Node;
+use crate::deployment::platform::Platform as _;
 use crate::failure::Failure;
 
 /// Arguments of the verb.

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::workflow_arguments::WorkflowArguments;
 use crate::arguments::Global;
+use crate::deployment::platform::Platform;
 use crate::deployment::{Deployment, hops};
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
@@ -19,6 +20,13 @@ pub struct Run {
     /// Leave running what was started
     #[arg(long)]
     keep: bool,
+    /// Run without containerd and without root
+    ///
+    /// Functions are processes of this user, in a temporary folder. Their isolation is weaker than that of containers:
+    /// the engine, a seccomp filter and Landlock stand between a function and this user's files, and there are no
+    /// namespaces and no cgroups. Compiled modules are kept in $XDG_CACHE_HOME/cwasi.
+    #[arg(long, conflicts_with = "keep")]
+    local: bool,
 }
 
 impl Run {
@@ -26,39 +34,50 @@ impl Run {
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
         let workflow = self.workflow.load()?;
         let mut interrupt = Interrupt::new()?;
-        let deployment = interrupt.or(Deployment::new(&workflow, global)).await?;
-        let before = deployment.hops();
-        let outcome = interrupt
-            .or(async {
-                deployment.write_images().await?;
-                deployment.start_secondaries().await?;
-                deployment.run_primaries(global.json).await
-            })
-            .await;
-        if let Err(failure) = &outcome
-            && failure.exit() == Exit::Interrupted
-        {
-            deployment.display().say("cwasi: interrupted, taking down what was started");
-        }
-        // From here on a signal must not leave anything behind: `interrupt` still receives them.
-        let taken_down = if self.keep && outcome.is_ok() {
-            Ok(())
+        if self.local {
+            let deployment = interrupt.or(Deployment::local(&workflow, global)).await?;
+            let outcome = drive(&deployment, &mut interrupt, global, self.keep).await;
+            deployment.end().await;
+            outcome
         } else {
-            // The last calls are written when the functions end.
-            deployment.stop().await
-        };
-        let hops = hops::since(&before, deployment.hops());
-        let taken_down = match self.keep && outcome.is_ok() {
-            true => taken_down,
-            false => taken_down.and(deployment.take_down().await),
-        };
-        let exit = outcome?;
-        taken_down?;
-        if global.json {
-            println!("{}", serde_json::to_string_pretty(&json!({ "exit": exit, "hops": hops }))?);
-        } else if !hops.is_empty() {
-            deployment.display().say(&format!("\n{}", hops::table(&hops)));
+            let deployment = interrupt.or(Deployment::new(&workflow, global)).await?;
+            drive(&deployment, &mut interrupt, global, self.keep).await
         }
-        Ok(ExitCode::from(u8::try_from(exit).unwrap_or(u8::MAX)))
     }
+}
+
+/// Starts, runs and takes down.
+async fn drive<P: Platform>(
+    deployment: &Deployment<'_, P>,
+    interrupt: &mut Interrupt,
+    global: &Global,
+    keep: bool,
+) -> Result<ExitCode, Failure> {
+    let before = deployment.hops();
+    let outcome = interrupt
+        .or(async {
+            deployment.write_images().await?;
+            deployment.start_secondaries().await?;
+            deployment.run_primaries(global.json).await
+        })
+        .await;
+    if let Err(failure) = &outcome
+        && failure.exit() == Exit::Interrupted
+    {
+        deployment.display().say("cwasi: interrupted, taking down what was started");
+    }
+    // From here on a signal must not leave anything behind: `interrupt` still receives them.
+    let is_kept = keep && outcome.is_ok();
+    // The last calls are written when the functions end.
+    let stopped = if is_kept { Ok(()) } else { deployment.stop().await };
+    let hops = hops::since(&before, deployment.hops());
+    let taken_down = if is_kept { stopped } else { stopped.and(deployment.take_down().await) };
+    let exit = outcome?;
+    taken_down?;
+    if global.json {
+        println!("{}", serde_json::to_string_pretty(&json!({ "exit": exit, "hops": hops }))?);
+    } else if !hops.is_empty() {
+        deployment.display().say(&format!("\n{}", hops::table(&hops)));
+    }
+    Ok(ExitCode::from(u8::try_from(exit).unwrap_or(u8::MAX)))
 }

@@ -8,6 +8,7 @@ use oci_spec::runtime::Spec;
 use crate::arguments::Global;
 use crate::containerd::containers::{Container, NewContainer};
 use crate::containerd::tasks::Stdio;
+use crate::deployment::platform::Platform as _;
 use crate::deployment::{Node, container_id};
 use crate::failure::{Exit, Failure};
 

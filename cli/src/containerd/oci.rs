@@ -1,7 +1,7 @@
 //! The OCI configuration of a function's container: what `ctr run` gives a container, with the workflow's fields.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use oci_spec::OciSpecError;
 use oci_spec::runtime::{
@@ -10,7 +10,6 @@ use oci_spec::runtime::{
     UserBuilder, get_default_maskedpaths, get_default_readonly_paths,
 };
 
-use super::images::Stored;
 use crate::workflow::Mount as WorkflowMount;
 
 /// `PATH` of images that set none.
@@ -19,12 +18,14 @@ const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin
 /// What a function's container needs.
 #[derive(Clone, Debug)]
 pub struct FunctionSpec<'a> {
-    /// containerd's namespace.
-    pub namespace: &'a str,
-    /// The container's id.
-    pub id: &'a str,
-    /// Its image.
-    pub image: &'a Stored,
+    /// The container's cgroup; `None` = a function without a container.
+    pub cgroup: Option<&'a str>,
+    /// The module's path in the image.
+    pub command: String,
+    /// The image's environment.
+    pub image_env: Vec<String>,
+    /// The image's working directory.
+    pub working_dir: PathBuf,
     /// Arguments after the module's path.
     pub args: &'a [String],
     /// Environment beside the image's.
@@ -40,10 +41,9 @@ pub struct FunctionSpec<'a> {
 /// # Errors
 /// None that a user can cause.
 pub fn spec(function: &FunctionSpec<'_>) -> Result<Spec, OciSpecError> {
-    let mut args = function.image.command();
-    args.truncate(1);
+    let mut args = vec![function.command.clone()];
     args.extend(function.args.iter().cloned());
-    let mut env = function.image.env();
+    let mut env = function.image_env.clone();
     if !env.iter().any(|entry| entry.starts_with("PATH=")) {
         env.insert(0, PATH.to_owned());
     }
@@ -54,25 +54,27 @@ pub fn spec(function: &FunctionSpec<'_>) -> Result<Spec, OciSpecError> {
     let process = ProcessBuilder::default()
         .args(args)
         .env(env)
-        .cwd(function.image.working_dir())
+        .cwd(function.working_dir.clone())
         .user(UserBuilder::default().uid(0u32).gid(0u32).build()?)
         .no_new_privileges(true)
         .build()?;
-    let mut mounts = system_mounts()?;
+    let mut mounts = if function.cgroup.is_some() { system_mounts()? } else { Vec::new() };
     for mount in function.mounts {
         mounts.push(bind(mount)?);
     }
     let annotations: HashMap<String, String> =
         function.annotations.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
     let root = RootBuilder::default().path("rootfs").readonly(false).build()?;
-    SpecBuilder::default()
+    let spec = SpecBuilder::default()
         .version("1.0.2")
         .process(process)
         .root(root)
         .mounts(mounts)
-        .annotations(annotations)
-        .linux(linux(&format!("/{}/{}", function.namespace, function.id))?)
-        .build()
+        .annotations(annotations);
+    match function.cgroup {
+        Some(cgroup) => spec.linux(linux(cgroup)?).build(),
+        None => spec.linux(LinuxBuilder::default().build()?).build(),
+    }
 }
 
 fn linux(cgroup: &str) -> Result<oci_spec::runtime::Linux, OciSpecError> {

@@ -1,13 +1,17 @@
 //! A workflow on its nodes: writes images, starts what does not run, runs primaries, takes down what it started.
 //!
-//! - `node`: one containerd; `primary`: a function that runs to its end; [`hops`]: the calls between functions.
+//! - [`platform`]: what it needs of the place where functions run; `node`: one containerd; `local`: processes of this
+//!   user.
+//! - `primary`: a function that runs to its end; [`hops`]: the calls between functions.
 //! - [`display`]: what the user sees meanwhile.
 //!
 //! Invariant: a container is noted before it is made, so that an interrupted start is taken down, too.
 
 pub mod display;
 pub mod hops;
+mod local;
 mod node;
+pub mod platform;
 mod primary;
 
 use std::collections::{BTreeMap, HashMap};
@@ -17,19 +21,17 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use futures_util::future::try_join_all;
-use oci_spec::runtime::Spec;
 use sha2::{Digest as _, Sha256};
 
 use self::display::{Display, Line};
 use self::hops::Hop;
+pub use self::local::LocalNode;
 pub use self::node::Node;
+use self::platform::{FunctionImage, Known, PlannedFunction, Platform};
 use crate::arguments::Global;
-use crate::containerd::containers::{Container, LABEL, NewContainer};
-use crate::containerd::images::Stored;
-use crate::containerd::oci;
 use crate::containerd::tasks::Stdio;
 use crate::failure::{Exit, Failure};
-use crate::image::{Image, ImageKind, name_of};
+use crate::image::name_of;
 use crate::workflow::{Embedded, Function, Role, Source, Workflow};
 
 /// Longest id of a container in containerd.
@@ -37,21 +39,15 @@ const ID_MAX: usize = 76;
 
 /// A workflow and its nodes.
 #[derive(Debug)]
-pub struct Deployment<'a> {
+pub struct Deployment<'a, P> {
     workflow: &'a Workflow,
     /// By the name in the file; the command line's has none.
-    nodes: BTreeMap<Option<&'a str>, Node>,
+    nodes: BTreeMap<Option<&'a str>, P>,
     /// The functions' images, with the module of those that are built here.
     images: HashMap<&'a str, FunctionImage>,
     display: Display,
     /// Containers that this deployment made, or is about to make: node and id.
     made: Mutex<Vec<(Option<&'a str>, String)>>,
-}
-
-#[derive(Debug)]
-struct FunctionImage {
-    name: String,
-    module: Option<Vec<u8>>,
 }
 
 /// What became of a container.
@@ -63,7 +59,7 @@ pub enum Deployed {
     Unchanged,
 }
 
-impl<'a> Deployment<'a> {
+impl<'a> Deployment<'a, Node> {
     /// Connects to all nodes and reads all modules.
     ///
     /// # Errors
@@ -80,6 +76,30 @@ impl<'a> Deployment<'a> {
                 nodes.insert(name, node);
             }
         }
+        Self::on(workflow, nodes)
+    }
+}
+
+impl<'a> Deployment<'a, LocalNode> {
+    /// Starts a daemon of this user, and reads all modules.
+    ///
+    /// # Errors
+    /// When a field of the workflow needs containerd, the daemon does not start, or a module cannot be read.
+    pub async fn local(workflow: &'a Workflow, global: &Global) -> Result<Self, Failure> {
+        let node = LocalNode::start(workflow, &global.namespace).await?;
+        Self::on(workflow, [(None, node)].into())
+    }
+
+    /// Ends the daemon. Nothing of the deployment is left.
+    pub async fn end(self) {
+        for node in self.nodes.into_values() {
+            node.end().await;
+        }
+    }
+}
+
+impl<'a, P: Platform> Deployment<'a, P> {
+    fn on(workflow: &'a Workflow, nodes: BTreeMap<Option<&'a str>, P>) -> Result<Self, Failure> {
         let mut images = HashMap::new();
         for function in &workflow.functions {
             images.insert(function.name.as_str(), image_of(workflow, function)?);
@@ -94,7 +114,7 @@ impl<'a> Deployment<'a> {
         &self.display
     }
 
-    fn node(&self, function: &'a Function) -> &Node {
+    fn node(&self, function: &'a Function) -> &P {
         &self.nodes[&function.node.as_deref()]
     }
 
@@ -116,28 +136,10 @@ impl<'a> Deployment<'a> {
                 Embedded::Image(_) => None,
             });
             for name in embedded.chain([function.name.as_str()]) {
-                self.write_image(&self.node(function).clone(), name).await?;
+                self.node(function).provide(name, &self.images[name]).await?;
             }
         }
         Ok(())
-    }
-
-    async fn write_image(&self, node: &Node, function: &str) -> Result<(), Failure> {
-        let image = &self.images[function];
-        if node.containerd.has_image(&image.name).await? {
-            return Ok(());
-        }
-        let Some(module) = &image.module else {
-            let namespace = node.containerd.namespace();
-            let text = format!(
-                "function {function}: image {name} is not in containerd's namespace {namespace}; ctr --namespace \
-                 {namespace} images pull {name}, or import it",
-                name = image.name
-            );
-            return Err(Failure::text(Exit::Missing, text));
-        };
-        let built = Image::build(&image.name, ImageKind::Plain, function, module)?;
-        Ok(node.containerd.write_image(&built).await?)
     }
 
     /// Starts the secondaries that do not run as the file says, all at a time.
@@ -161,14 +163,15 @@ impl<'a> Deployment<'a> {
     ) -> Result<(String, Deployed), Failure> {
         let node = self.node(function);
         let id = container_id(&self.workflow.name, &function.name, replica);
-        let planned = self.plan(function, &id).await?;
-        if self.runs_as_planned(node, &id, &planned).await? {
+        let plan = self.plan(function, &id).await?;
+        let known = node.known(&self.workflow.name, &id, &plan).await?;
+        if known == (Known::Runs { as_planned: true }) {
             return Ok((id, Deployed::Unchanged));
         }
         node.remove(&id).await?;
         let line = self.display.line(&id);
         let module = self.images[function.name.as_str()].module.as_ref().map(Vec::len);
-        let started = self.start(function, &id, planned, &line, module).await;
+        let started = self.start(function, &id, &plan, &line, module).await;
         line.clear();
         if started.is_err() {
             return started
@@ -185,7 +188,7 @@ impl<'a> Deployment<'a> {
         &self,
         function: &'a Function,
         id: &str,
-        planned: Planned,
+        plan: &P::Plan,
         line: &Line,
         module: Option<usize>,
     ) -> Result<(), Failure> {
@@ -195,13 +198,11 @@ impl<'a> Deployment<'a> {
         let log = node.create_log(id).with_context(|| format!("the log of {id} cannot be made"))?;
         let log = format!("file://{}", log.display());
         let stdio = Stdio { stdin: String::new(), stdout: log.clone(), stderr: log };
-        let rootfs = node.containerd.create_container(planned.container(id)).await?;
-        let began = Instant::now();
         tokio::select! {
-            created = node.containerd.create_task(id, rootfs, &stdio) => created?,
-            never = line.compiling(began, module) => match never {},
+            created = node.create(id, plan, &stdio) => created?,
+            never = line.compiling(Instant::now(), module) => match never {},
         }
-        Ok(node.containerd.start_task(id).await?)
+        node.start(id).await
     }
 
     fn note(&self, function: &'a Function, id: &str) {
@@ -209,68 +210,12 @@ impl<'a> Deployment<'a> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).push((node, id.to_owned()));
     }
 
-    async fn runs_as_planned(
-        &self,
-        node: &Node,
-        id: &str,
-        planned: &Planned,
-    ) -> Result<bool, Failure> {
-        let known = node.containerd.containers().await?;
-        let Some(known) = known.iter().find(|container| container.id == id) else {
-            return Ok(false);
-        };
-        self.check_owner(known)?;
-        let alive = node.containerd.task(id).await?.is_some_and(|task| task.is_alive());
-        Ok(alive && known.label("spec") == planned.hash)
-    }
-
-    /// A container that another client made is not replaced.
-    fn check_owner(&self, container: &Container) -> Result<(), Failure> {
-        if container.label("workflow") == self.workflow.name {
-            return Ok(());
-        }
-        let id = &container.id;
-        Err(Failure::text(
-            Exit::Failed,
-            format!(
-                "container {id} exists, and is none of workflow {}: remove it, or rename the workflow",
-                self.workflow.name
-            ),
-        ))
-    }
-
-    async fn plan(&self, function: &'a Function, id: &str) -> Result<Planned, Failure> {
-        let node = self.node(function);
-        let image = node.containerd.image(&self.images[function.name.as_str()].name).await?;
-        let parent = node.containerd.unpack(&image).await?;
-        if image.command().is_empty() {
-            let text =
-                format!("image {} names no module to start: it has no entrypoint", image.name);
-            return Err(Failure::text(Exit::Data, text));
-        }
-        if let Some(mount) = function.mounts.iter().find(|mount| !mount.source.exists()) {
-            let (source, name) = (mount.source.display(), &function.name);
-            return Err(Failure::text(
-                Exit::Missing,
-                format!("function {name}: {source} does not exist"),
-            ));
-        }
-        let annotations =
-            function.all_annotations(&self.workflow.name, |name| self.images[name].name.clone());
-        let spec = oci::spec(&oci::FunctionSpec {
-            namespace: node.containerd.namespace(),
-            id,
-            image: &image,
-            args: &function.args,
-            env: &function.env,
-            mounts: &function.mounts,
-            annotations: &annotations,
-        })?;
-        let hash = hash(&image, function, &annotations);
-        let labels =
-            [("workflow", &self.workflow.name), ("function", &function.name), ("spec", &hash)]
-                .map(|(key, value)| (format!("{LABEL}{key}"), value.clone()));
-        Ok(Planned { image: image.name, parent, spec, hash, labels: labels.into() })
+    async fn plan(&self, function: &'a Function, id: &str) -> Result<P::Plan, Failure> {
+        let workflow = &self.workflow.name;
+        let annotations = function.all_annotations(workflow, |name| self.images[name].name.clone());
+        let image = &self.images[function.name.as_str()];
+        let planned = PlannedFunction { workflow, function, image, annotations: &annotations, id };
+        self.node(function).plan(planned).await
     }
 
     /// Runs the primaries, one after the other. Returns the first exit code that is not 0.
@@ -290,9 +235,7 @@ impl<'a> Deployment<'a> {
     /// The calls of the workflow on all nodes.
     #[must_use]
     pub fn hops(&self) -> Vec<Hop> {
-        let read = |node: &Node| {
-            hops::read(&node.config.state_dir, node.containerd.namespace(), &self.workflow.name)
-        };
+        let read = |node: &P| hops::read(node.state_dir(), node.namespace(), &self.workflow.name);
         self.nodes.values().flat_map(read).collect()
     }
 
@@ -303,9 +246,9 @@ impl<'a> Deployment<'a> {
     pub async fn stop(&self) -> Result<(), Failure> {
         let mut outcome = Ok(());
         for (node, id) in self.made() {
-            outcome = outcome.and(self.nodes[&node].containerd.stop_task(&id).await);
+            outcome = outcome.and(self.nodes[&node].stop(&id).await);
         }
-        Ok(outcome?)
+        outcome
     }
 
     /// Removes what this deployment made.
@@ -323,35 +266,6 @@ impl<'a> Deployment<'a> {
     fn made(&self) -> Vec<(Option<&'a str>, String)> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).iter().rev().cloned().collect()
     }
-}
-
-/// A container that is to be made.
-#[derive(Debug)]
-struct Planned {
-    image: String,
-    parent: String,
-    spec: Spec,
-    hash: String,
-    labels: HashMap<String, String>,
-}
-
-impl Planned {
-    fn container<'p>(&'p self, id: &'p str) -> NewContainer<'p> {
-        NewContainer {
-            id,
-            image: &self.image,
-            parent: &self.parent,
-            spec: &self.spec,
-            labels: self.labels.clone(),
-        }
-    }
-}
-
-/// Changes when the container would be another one. Not of the configuration's text, whose maps have no order.
-fn hash(image: &Stored, function: &Function, annotations: &BTreeMap<String, String>) -> String {
-    let Function { args, env, mounts, .. } = function;
-    let text = format!("{} {args:?} {env:?} {mounts:?} {annotations:?}", image.digest);
-    hex::encode(&Sha256::digest(text)[..8])
 }
 
 fn image_of(workflow: &Workflow, function: &Function) -> Result<FunctionImage, Failure> {

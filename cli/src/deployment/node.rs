@@ -1,18 +1,23 @@
 //! One containerd of a workflow, with the configuration of its node.
 
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cwasi::config::NodeConfig;
+use oci_spec::runtime::Spec;
+use sha2::{Digest as _, Sha256};
 
+use super::platform::{FunctionImage, Known, PlannedFunction, Platform, check_mounts};
 use crate::arguments::Global;
 use crate::containerd::Containerd;
-use crate::failure::Failure;
-use crate::workflow::NodeSpec;
-
-/// Most bytes of a log that are quoted in an error.
-const QUOTED_MAX: usize = 2_000;
+use crate::containerd::containers::{Container, LABEL, NewContainer};
+use crate::containerd::images::Stored;
+use crate::containerd::oci::{self, FunctionSpec};
+use crate::containerd::tasks::Stdio;
+use crate::failure::{Exit, Failure};
+use crate::image::{Image, ImageKind};
+use crate::workflow::{Function, NodeSpec};
 
 /// A node.
 #[derive(Clone, Debug)]
@@ -46,32 +51,108 @@ impl Node {
             Containerd::connect(address, &global.namespace, &global.snapshotter).await?;
         Ok(Self { containerd, config })
     }
+}
 
-    /// File of a container's output.
-    #[must_use]
-    pub fn log(&self, id: &str) -> PathBuf {
-        self.logs().join(format!("{id}.log"))
+/// A container that is to be made.
+#[derive(Debug)]
+pub struct ContainerPlan {
+    image: String,
+    parent: String,
+    spec: Spec,
+    hash: String,
+    labels: HashMap<String, String>,
+}
+
+impl Platform for Node {
+    type Plan = ContainerPlan;
+
+    async fn provide(&self, function: &str, image: &FunctionImage) -> Result<(), Failure> {
+        if self.containerd.has_image(&image.name).await? {
+            return Ok(());
+        }
+        let Some(module) = &image.module else {
+            let namespace = self.containerd.namespace();
+            let text = format!(
+                "function {function}: image {name} is not in containerd's namespace {namespace}; ctr --namespace \
+                 {namespace} images pull {name}, or import it",
+                name = image.name
+            );
+            return Err(Failure::text(Exit::Missing, text));
+        };
+        let built = Image::build(&image.name, ImageKind::Plain, function, module)?;
+        Ok(self.containerd.write_image(&built).await?)
     }
 
-    fn logs(&self) -> PathBuf {
-        self.config.state_dir.join("logs").join(self.containerd.namespace())
+    async fn plan(&self, planned: PlannedFunction<'_>) -> Result<ContainerPlan, Failure> {
+        let PlannedFunction { workflow, function, image, annotations, id } = planned;
+        let image = self.containerd.image(&image.name).await?;
+        let parent = self.containerd.unpack(&image).await?;
+        let Some(command) = image.command().into_iter().next() else {
+            let text =
+                format!("image {} names no module to start: it has no entrypoint", image.name);
+            return Err(Failure::text(Exit::Data, text));
+        };
+        check_mounts(&function.name, &function.mounts)?;
+        let spec = oci::spec(&FunctionSpec {
+            cgroup: Some(&format!("/{}/{id}", self.containerd.namespace())),
+            command,
+            image_env: image.env(),
+            working_dir: image.working_dir(),
+            args: &function.args,
+            env: &function.env,
+            mounts: &function.mounts,
+            annotations,
+        })?;
+        let hash = hash(&image, function, annotations);
+        let labels =
+            [("workflow", workflow), ("function", function.name.as_str()), ("spec", &hash)]
+                .map(|(key, value)| (format!("{LABEL}{key}"), value.to_owned()));
+        Ok(ContainerPlan { image: image.name, parent, spec, hash, labels: labels.into() })
     }
 
-    /// Makes an empty log.
-    ///
-    /// # Errors
-    /// When the file system refuses.
-    pub fn create_log(&self, id: &str) -> io::Result<PathBuf> {
-        fs::create_dir_all(self.logs())?;
-        fs::write(self.log(id), "")?;
-        Ok(self.log(id))
+    async fn known(
+        &self,
+        workflow: &str,
+        id: &str,
+        plan: &ContainerPlan,
+    ) -> Result<Known, Failure> {
+        let known = self.containerd.containers().await?;
+        let Some(known) = known.iter().find(|container| container.id == id) else {
+            return Ok(Known::Idle);
+        };
+        check_owner(workflow, known)?;
+        let alive = self.containerd.task(id).await?.is_some_and(|task| task.is_alive());
+        let as_planned = known.label("spec") == plan.hash;
+        Ok(if alive { Known::Runs { as_planned } } else { Known::Idle })
     }
 
-    /// Removes a container and its log.
-    ///
-    /// # Errors
-    /// When containerd refuses.
-    pub async fn remove(&self, id: &str) -> Result<(), Failure> {
+    async fn create(&self, id: &str, plan: &ContainerPlan, stdio: &Stdio) -> Result<(), Failure> {
+        let rootfs = self
+            .containerd
+            .create_container(NewContainer {
+                id,
+                image: &plan.image,
+                parent: &plan.parent,
+                spec: &plan.spec,
+                labels: plan.labels.clone(),
+            })
+            .await?;
+        Ok(self.containerd.create_task(id, rootfs, stdio).await?)
+    }
+
+    async fn start(&self, id: &str) -> Result<(), Failure> {
+        Ok(self.containerd.start_task(id).await?)
+    }
+
+    async fn wait(&self, id: &str) -> Result<u32, Failure> {
+        Ok(self.containerd.wait_task(id).await?)
+    }
+
+    async fn stop(&self, id: &str) -> Result<(), Failure> {
+        Ok(self.containerd.stop_task(id).await?)
+    }
+
+    async fn remove(&self, id: &str) -> Result<(), Failure> {
         self.containerd.remove(id).await?;
         // A container of another client has no log here; folders stay while there are others.
         let _missing = fs::remove_file(self.log(id));
@@ -80,15 +161,32 @@ impl Node {
         Ok(())
     }
 
-    /// The end of a container's log, for an error; empty without one.
-    #[must_use]
-    pub fn log_tail(&self, id: &str) -> String {
-        let text = fs::read(self.log(id)).unwrap_or_default();
-        let text =
-            String::from_utf8_lossy(&text[text.len().saturating_sub(QUOTED_MAX)..]).into_owned();
-        match text.trim() {
-            "" => String::new(),
-            text => format!("\nthe end of its log:\n{text}"),
-        }
+    fn state_dir(&self) -> &Path {
+        &self.config.state_dir
     }
+
+    fn namespace(&self) -> &str {
+        self.containerd.namespace()
+    }
+}
+
+/// A container that another client made is not replaced.
+fn check_owner(workflow: &str, known: &Container) -> Result<(), Failure> {
+    if known.label("workflow") == workflow {
+        return Ok(());
+    }
+    let id = &known.id;
+    Err(Failure::text(
+        Exit::Failed,
+        format!(
+            "container {id} exists, and is none of workflow {workflow}: remove it, or rename the workflow"
+        ),
+    ))
+}
+
+/// Changes when the container would be another one. Not of the configuration's text, whose maps have no order.
+fn hash(image: &Stored, function: &Function, annotations: &BTreeMap<String, String>) -> String {
+    let Function { args, env, mounts, .. } = function;
+    let text = format!("{} {args:?} {env:?} {mounts:?} {annotations:?}", image.digest);
+    hex::encode(&Sha256::digest(text)[..8])
 }

@@ -11,6 +11,7 @@ use tokio::time::interval;
 
 use super::display::Line;
 use super::hops::{self, Hop};
+use super::platform::{Known, Platform};
 use super::{Deployment, container_id};
 use crate::containerd::tasks::Stdio;
 use crate::failure::{Exit, Failure};
@@ -28,7 +29,7 @@ struct Outputs {
     to_stderr: bool,
 }
 
-impl<'a> Deployment<'a> {
+impl<'a, P: Platform> Deployment<'a, P> {
     /// Runs one primary; its exit code.
     pub(super) async fn run_primary(
         &self,
@@ -37,15 +38,13 @@ impl<'a> Deployment<'a> {
     ) -> Result<u32, Failure> {
         let node = self.node(function);
         let id = container_id(&self.workflow.name, &function.name, 1);
-        let planned = self.plan(function, &id).await?;
-        if let Some(known) = node.containerd.containers().await?.iter().find(|known| known.id == id)
-        {
-            self.check_owner(known)?;
-            if node.containerd.task(&id).await?.is_some_and(|task| task.is_alive()) {
+        let plan = self.plan(function, &id).await?;
+        match node.known(&self.workflow.name, &id, &plan).await? {
+            Known::Idle => node.remove(&id).await?,
+            Known::Runs { .. } => {
                 let text = format!("{id} runs already: cwasi rm {id}, or wait for its end");
                 return Err(Failure::text(Exit::Failed, text));
             }
-            node.remove(&id).await?;
         }
         let fifos = tempfile::tempdir().context("a folder for fifos cannot be made")?;
         let (stdout, stderr) = (fifos.path().join("out"), fifos.path().join("err"));
@@ -55,21 +54,19 @@ impl<'a> Deployment<'a> {
         self.note(function, &id);
         let line = self.display.line(&id);
         let module = self.images[function.name.as_str()].module.as_ref().map(Vec::len);
-        let rootfs = node.containerd.create_container(planned.container(&id)).await?;
-        let began = Instant::now();
         let created = tokio::select! {
-            created = node.containerd.create_task(&id, rootfs, &stdio) => created,
-            never = line.compiling(began, module) => match never {},
+            created = node.create(&id, &plan, &stdio) => created,
+            never = line.compiling(Instant::now(), module) => match never {},
             never = outputs.copy(&self.display) => match never {},
         };
         line.clear();
         if let Err(error) = created {
             outputs.drain(&self.display);
-            return Err(error.into());
+            return Err(error);
         }
-        node.containerd.start_task(&id).await?;
+        node.start(&id).await?;
         let exit = tokio::select! {
-            exit = node.containerd.wait_task(&id) => exit?,
+            exit = node.wait(&id) => exit?,
             never = outputs.copy(&self.display) => match never {},
             never = self.show_calls() => match never {},
         };

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 mod generated;
+mod local;
 mod scene;
 mod verbs;
 mod workflows;

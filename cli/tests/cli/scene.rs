@@ -13,6 +13,13 @@ fn shim() -> String {
     folder.join("containerd-shim-cwasi-v1").display().to_string()
 }
 
+/// A workflow file of these functions.
+pub fn workflow_text(name: &str, functions: &str) -> String {
+    format!(
+        "apiVersion: cwasi.dev/v1alpha1\nkind: Workflow\nmetadata: {{name: {name}}}\nspec:\n  functions:\n{functions}"
+    )
+}
+
 /// One test's namespace and folder.
 pub struct Stage {
     /// containerd's side.
@@ -74,10 +81,7 @@ impl Stage {
     /// Writes a workflow file of these functions.
     pub fn workflow(&self, name: &str, functions: &str) -> String {
         let path: PathBuf = self.folder.path().join(format!("{name}.yaml"));
-        let text = format!(
-            "apiVersion: cwasi.dev/v1alpha1\nkind: Workflow\nmetadata: {{name: {name}}}\nspec:\n  functions:\n{functions}"
-        );
-        std::fs::write(&path, text).unwrap();
+        std::fs::write(&path, workflow_text(name, functions)).unwrap();
         path.display().to_string()
     }
 

@@ -10,17 +10,13 @@ use libcontainer::syscall::syscall::SyscallType;
 use nix::unistd::Pid;
 
 use crate::sandbox::cause_chain::cause_chain;
-use crate::sandbox::stderr;
 use crate::sys::exec_filter;
 use crate::sys::process::SingleThreaded;
-use crate::sys::reopen::append_without_waiting;
-use crate::vm::{Engine, EngineOptions, Module, WasmEdge};
-use crate::wire::control::{
-    CreateDescriptor, CreateSpec, FunctionLaunch, Role, VerbRequest, Workload,
-};
+use crate::wire::control::{CreateSpec, VerbRequest, Workload};
 
 use super::console::Console;
-use super::executor::{FunctionExecutor, LoadedFunction, NativeExecutor};
+use super::executor::{FunctionExecutor, NativeExecutor};
+use super::function::{Descriptors, load};
 use super::spec::{PreparedBundle, prepare};
 use super::systemd::Scope;
 use super::{BuilderError, Made, devices, noexec};
@@ -37,15 +33,8 @@ pub fn create(
     spec: &CreateSpec,
     descriptors: Vec<OwnedFd>,
 ) -> Result<Made, BuilderError> {
-    let expected = expected_descriptors(&spec.workload);
-    let got = descriptors.len();
-    let mut descriptors = descriptors.into_iter();
-    let stdio = (descriptors.next(), descriptors.next(), descriptors.next());
-    let (Some(stdin), Some(stdout), Some(stderr), true) =
-        (stdio.0, stdio.1, stdio.2, got == expected)
-    else {
-        return Err(BuilderError::Descriptors { expected, got });
-    };
+    let Descriptors { stdin, stdout, stderr, sockets } =
+        Descriptors::take(&spec.workload, descriptors)?;
     let failed = |source| BuilderError::Container {
         id: request.container.clone(),
         done: "created",
@@ -59,12 +48,7 @@ pub fn create(
     let builder = match &spec.workload {
         Workload::Native => builder.with_executor(NativeExecutor),
         Workload::Function(launch) => {
-            let log = append_without_waiting(&stderr).map_err(|source| BuilderError::Stderr {
-                function: launch.identity.function.clone(),
-                source,
-            })?;
-            let (broker, receiver) = (descriptors.next(), descriptors.next());
-            let mut function = load(threads, launch, log, broker, receiver)?;
+            let mut function = load(threads, launch, &stderr, sockets)?;
             // Everything that libcontainer does for the function from here on is under the filter too. Hooks are
             // programs, so that with any it comes when they have run, before the function's first step.
             if !prepared.has_hooks() {
@@ -143,51 +127,4 @@ fn not_built(id: &str, source: LibcontainerError) -> BuilderError {
     } else {
         BuilderError::Container { id, done: "created", source }
     }
-}
-
-/// Loads the function's code and checks that its entry is there.
-fn load(
-    threads: SingleThreaded,
-    launch: &FunctionLaunch,
-    log: OwnedFd,
-    broker: Option<OwnedFd>,
-    receiver: Option<OwnedFd>,
-) -> Result<LoadedFunction<<WasmEdge as Engine>::Module>, BuilderError> {
-    let failed =
-        |source| BuilderError::Module { function: launch.identity.function.clone(), source };
-    let Some(broker) = broker else {
-        let workload = Workload::Function(Box::new(launch.clone()));
-        return Err(BuilderError::Descriptors {
-            expected: expected_descriptors(&workload),
-            got: 3,
-        });
-    };
-    let (memory_max, egress) = (launch.memory_max, launch.egress.clone());
-    let options = EngineOptions { memory_max, egress, log: Some(stderr::try_line) };
-    let module = WasmEdge::new(options)
-        .and_then(|engine| engine.load_with(&launch.artifact, &launch.embedded))
-        .map_err(failed)?;
-    module.check(&launch.entry).map_err(failed)?;
-    let is_filtered = false;
-    Ok(LoadedFunction {
-        launch: launch.clone(),
-        module,
-        threads,
-        broker,
-        log,
-        receiver,
-        is_filtered,
-    })
-}
-
-/// Descriptors beside the reply socket.
-fn expected_descriptors(workload: &Workload) -> usize {
-    let last = match workload {
-        Workload::Native => CreateDescriptor::Stderr,
-        Workload::Function(launch) => match **launch {
-            FunctionLaunch { role: Role::Primary, .. } => CreateDescriptor::Broker,
-            FunctionLaunch { role: Role::Secondary, .. } => CreateDescriptor::Receiver,
-        },
-    };
-    last as usize
 }

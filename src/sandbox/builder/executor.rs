@@ -27,6 +27,7 @@ use nix::unistd::geteuid;
 use crate::sandbox::cause_chain::cause_chain;
 use crate::sandbox::function_log::FunctionLog;
 use crate::sandbox::inherited::Sandbox;
+use crate::sandbox::places::Places;
 use crate::sandbox::{exit_codes, init, privileges, stderr};
 use crate::sys::exec_filter;
 use crate::sys::process::{SingleThreaded, close_all_on_exec, exit_now, keep_only, reset_signals};
@@ -180,6 +181,8 @@ pub struct LoadedFunction<M> {
     pub log: OwnedFd,
     /// Listening receiver; secondaries only.
     pub receiver: Option<OwnedFd>,
+    /// Its directories, outside of a container.
+    pub places: Places,
     /// True when this process can run no native code but what is mapped already.
     pub is_filtered: bool,
 }
@@ -223,10 +226,10 @@ impl<M: Module + 'static> Executor for FunctionExecutor<M> {
 }
 
 /// Becomes the sandbox's init; returns the exit code.
-fn run<M: Module>(function: LoadedFunction<M>, spec: &Spec) -> i32 {
+pub fn run<M: Module>(function: LoadedFunction<M>, spec: &Spec) -> i32 {
     let is_filtered = function.is_filtered;
     match enter(function) {
-        Ok(sandbox) => match lock_down(spec, is_filtered) {
+        Ok(sandbox) => match lock_down(&sandbox, spec, is_filtered) {
             Ok(()) => init::run(sandbox),
             Err(error) => sandbox.start_failed(&cause_chain(&*error)),
         },
@@ -238,8 +241,16 @@ fn run<M: Module>(function: LoadedFunction<M>, spec: &Spec) -> i32 {
 }
 
 /// Gives up what a function does not need.
-fn lock_down(spec: &Spec, is_filtered: bool) -> Result<(), Box<dyn Error>> {
+fn lock_down<M>(
+    sandbox: &Sandbox<M>,
+    spec: &Spec,
+    is_filtered: bool,
+) -> Result<(), Box<dyn Error>> {
     privileges::give_up(spec)?;
+    if let Some(access) = sandbox.places.access(sandbox.launch.egress.is_some()) {
+        // Without Landlock the command that started this function has said so.
+        let _is_enforced = access.restrict()?;
+    }
     if !is_filtered {
         exec_filter::install()?;
     }
@@ -248,8 +259,7 @@ fn lock_down(spec: &Spec, is_filtered: bool) -> Result<(), Box<dyn Error>> {
 
 /// Leaves stdio, the broker, the log and the receiver, and nothing of libcontainer's or the host's.
 fn enter<M>(function: LoadedFunction<M>) -> std::io::Result<Sandbox<M>> {
-    let LoadedFunction { launch, module, threads, broker, log, receiver, is_filtered: _ } =
-        function;
+    let LoadedFunction { launch, module, threads, broker, log, receiver, places, .. } = function;
     let mut keep = vec![broker, log];
     keep.extend(receiver);
     // SAFETY:
@@ -258,7 +268,7 @@ fn enter<M>(function: LoadedFunction<M>) -> std::io::Result<Sandbox<M>> {
     let mut kept = unsafe { keep_only(keep) }?.into_iter();
     let broker = kept.next().ok_or(std::io::ErrorKind::NotFound)?;
     stderr::install(FunctionLog::new(kept.next().ok_or(std::io::ErrorKind::NotFound)?)?);
-    Ok(Sandbox { launch, module, threads, broker, receiver: kept.next() })
+    Ok(Sandbox { launch, module, threads, broker, receiver: kept.next(), places })
 }
 
 #[cfg(test)]

@@ -11,8 +11,10 @@ mod devices;
 mod diagnostics;
 mod exec;
 mod executor;
+mod function;
 mod lifecycle;
 mod noexec;
+mod process;
 mod propagation;
 mod spec;
 mod systemd;
@@ -31,7 +33,7 @@ use crate::sys::exec_filter::ExecFilterError;
 use crate::sys::process::{SingleThreaded, exit_now};
 use crate::sys::seqpacket;
 use crate::vm::VmError;
-use crate::wire::control::{self, Verb, VerbReply, VerbRequest};
+use crate::wire::control::{self, SandboxKind, Verb, VerbReply, VerbRequest};
 
 use self::diagnostics::Diagnostics;
 
@@ -183,6 +185,23 @@ pub enum BuilderError {
         #[source]
         source: std::io::Error,
     },
+    /// A native program, where there are no containers.
+    #[error("{id} is no WebAssembly function, and only functions run without a container")]
+    NotAFunction {
+        /// Container id.
+        id: String,
+    },
+    /// A process without a container.
+    #[error("{operation} {path} failed", path = path.display())]
+    Init {
+        /// What was done, as a participle.
+        operation: &'static str,
+        /// Its directory.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
+    },
     /// A panic.
     #[error("the builder panicked, the shim's log says where")]
     Panicked,
@@ -271,7 +290,13 @@ fn perform(
 ) -> Result<Done, BuilderError> {
     let done = |()| VerbReply::Done.into();
     match &request.verb {
-        Verb::Create(spec) => create::create(threads, request, spec, descriptors).map(Into::into),
+        Verb::Create(spec) => {
+            let create = match spec.sandbox {
+                SandboxKind::Container => create::create,
+                SandboxKind::Process => process::create,
+            };
+            create(threads, request, spec, descriptors).map(Into::into)
+        }
         Verb::Exec(spec) => exec::exec(request, spec, descriptors).map(Into::into),
         Verb::Start => lifecycle::start(request).map(done),
         Verb::Pause => lifecycle::pause(request).map(done),

@@ -168,7 +168,7 @@ impl<'a, M: Module> Worker<'a, M> {
         let spec = InstanceSpec {
             args: launch.args.clone(),
             env: files::environment(launch),
-            preopens: files::preopens(launch),
+            preopens: files::preopens(launch, &sandbox.places),
             pool,
         };
         let module = &sandbox.module;

@@ -52,7 +52,7 @@ pub(super) async fn deployments(
 }
 
 /// A container as a function; `None` without a command, or with annotations that no function has.
-fn deployment(container: &str, image: &str, spec: &[u8]) -> Option<Deployment> {
+pub(super) fn deployment(container: &str, image: &str, spec: &[u8]) -> Option<Deployment> {
     let spec: Spec = serde_json::from_slice(spec).ok()?;
     let annotations = bundle::function_spec(&spec).ok()?;
     let command = bundle::args(&spec).first()?;

@@ -1,9 +1,11 @@
-//! Reads modules from containerd's image and content stores, over containerd's socket. Runs in the shim daemon.
+//! Reads modules from containerd's image and content stores, over containerd's socket, or without containerd from a
+//! [`folder`]. Runs in the shim daemon.
 //!
 //! The way is container → image name → manifest → the layer of a WebAssembly media type, or for embedded images a
 //! file of their [`layers`].
 
 mod deployments;
+pub mod folder;
 pub mod layers;
 mod manifest;
 
@@ -17,6 +19,7 @@ use containerd_client::tonic::transport::Channel;
 use containerd_client::tonic::{Request, Status};
 use oci_spec::image::ImageManifest;
 
+use self::folder::FolderStore;
 use self::layers::{Compression, LAYER_MAX, LayerSearch};
 use self::manifest::{Target, started_module, wasm_layer};
 use crate::coordinator::module::MODULE_MAX;
@@ -27,6 +30,45 @@ use crate::coordinator::{ImageModule, ImageStore};
 const MANIFEST_MAX: u64 = 4 << 20;
 /// Most manifests of one index.
 const MANIFESTS_MAX: usize = 64;
+
+/// Where a daemon finds images.
+#[derive(Clone, Debug)]
+pub enum Images {
+    /// In containerd.
+    Containerd(ContentStore),
+    /// In a folder, without containerd.
+    Folder(FolderStore),
+}
+
+impl ImageStore for Images {
+    async fn wasm_layer(&self, container: &str) -> Result<Option<ImageModule>, String> {
+        match self {
+            Self::Containerd(store) => store.wasm_layer(container).await,
+            Self::Folder(store) => store.wasm_layer(container).await,
+        }
+    }
+
+    async fn images(&self) -> Result<Vec<Image>, String> {
+        match self {
+            Self::Containerd(store) => store.images().await,
+            Self::Folder(store) => store.images().await,
+        }
+    }
+
+    async fn deployments(&self) -> Result<Vec<Deployment>, String> {
+        match self {
+            Self::Containerd(store) => store.deployments().await,
+            Self::Folder(store) => store.deployments().await,
+        }
+    }
+
+    async fn module(&self, image: &Image, path: Option<&str>) -> Result<Vec<u8>, String> {
+        match self {
+            Self::Containerd(store) => store.module(image, path).await,
+            Self::Folder(store) => store.module(image, path).await,
+        }
+    }
+}
 
 /// containerd's stores.
 #[derive(Clone, Debug)]

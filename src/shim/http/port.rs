@@ -36,19 +36,23 @@ pub struct ServedPort {
 }
 
 impl ServedPort {
-    /// Listens in the network namespace of process `pid` and serves the instance of `record`.
+    /// Listens in the network namespace of process `pid` and serves the instance of `record`. Without a process it
+    /// listens in this one's, on the loopback device.
     ///
     /// # Errors
     /// When the namespace cannot be entered, or the port is taken.
     pub async fn start(
-        pid: i32,
+        pid: Option<i32>,
         port: u16,
         record: &Record,
         resolver: Resolver,
     ) -> io::Result<Self> {
-        let namespace = format!("/proc/{pid}/ns/net");
-        let listening = tokio::task::spawn_blocking(move || listen(Path::new(&namespace), port));
+        let listening = tokio::task::spawn_blocking(move || match pid {
+            Some(pid) => listen(Path::new(&format!("/proc/{pid}/ns/net")), port),
+            None => TcpListener::bind((Ipv4Addr::LOCALHOST, port)),
+        });
         let listener = listening.await.map_err(io::Error::other)??;
+        listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let limits = HttpLimits {
             requests: REQUESTS_MAX,
@@ -84,7 +88,6 @@ fn listen(namespace: &Path, port: u16) -> io::Result<TcpListener> {
     })?;
     let listener =
         entered.join().unwrap_or_else(|_panic| Err(io::Error::other("the thread panicked")))?;
-    listener.set_nonblocking(true)?;
     Ok(listener)
 }
 

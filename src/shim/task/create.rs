@@ -26,7 +26,7 @@ use crate::shim::session::Stat;
 use crate::shim::state::{self, ContainerRecord, RegisteredAs, container_key};
 use crate::shim::{cgroups, cleanup, rootfs};
 use crate::sys::seqpacket;
-use crate::wire::control::{CreateSpec, Verb, VerbReply, VerbRequest, Workload};
+use crate::wire::control::{CreateSpec, SandboxKind, Verb, VerbReply, VerbRequest, Workload};
 
 /// A container that can be built.
 struct Prepared {
@@ -218,7 +218,10 @@ impl Tasks {
                  the like, to tell them apart"
             ));
         }
-        record.cgroups = cgroups::to_be_made(&cgroup);
+        record.cgroups = match self.parts.sandbox {
+            SandboxKind::Container => cgroups::to_be_made(&cgroup),
+            SandboxKind::Process => Vec::new(),
+        };
         let opened = self.open(provision, ends, kept, record)?;
         Ok(Prepared { spec, stdio, log: progress.into_log(), opened })
     }
@@ -285,6 +288,7 @@ impl Tasks {
         let spec = CreateSpec {
             bundle: record.bundle.clone(),
             systemd_cgroup: self.parts.cgroup_driver == CgroupDriver::Systemd,
+            sandbox: self.parts.sandbox,
             workload: opened.workload.clone(),
         };
         let request = VerbRequest {

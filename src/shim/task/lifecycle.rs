@@ -33,15 +33,12 @@ use crate::shim::reaper::Exit;
 use crate::shim::rootfs;
 use crate::shim::zygote::ZygoteError;
 use crate::shim::{cgroups, cleanup};
-use crate::wire::control::{Verb, VerbRequest};
+use crate::wire::control::{START_SOCKET, START_WORD, SandboxKind, Verb, VerbRequest};
 
 /// Longest time a function may take from start to ready: its workers are forked and its instances made.
 const READY_MAX: Duration = Duration::from_secs(60);
 /// Longest time a killed init may take to end.
 const END_MAX: Duration = Duration::from_secs(30);
-/// Where libcontainer's init waits, and what it is told; it only waits for the end of it.
-const START_SOCKET: &str = "notify.sock";
-const START_WORD: &[u8] = b"start container";
 /// Events for kills that were seen at once.
 const OOM_EVENTS_MAX: u64 = 100;
 /// Highest signal number.
@@ -116,7 +113,11 @@ impl Tasks {
     async fn serve_port(&self, container: &Container, record: &Record) -> Result<(), TaskError> {
         let Some(port) = record.http_port else { return Ok(()) };
         let resolver = self.parts.broker.resolver().clone();
-        let served = ServedPort::start(container.pid, port, record, resolver).await;
+        let pid = match self.parts.sandbox {
+            SandboxKind::Container => Some(container.pid),
+            SandboxKind::Process => None,
+        };
+        let served = ServedPort::start(pid, port, record, resolver).await;
         let served = served.map_err(|source| TaskError::HttpPort {
             id: container.id.clone(),
             port,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::config::NodeConfig;
 use crate::coordinator::{AotCache, Coordinator, Plan, PlanError, PlanRequest, Progress};
 use crate::shim::compiler::Compiler;
-use crate::shim::content::ContentStore;
+use crate::shim::content::Images;
 use crate::shim::reaper::Reaper;
 use crate::shim::zygote::Zygote;
 use crate::sys::random;
@@ -23,7 +23,7 @@ pub enum ProvisionError {
 /// The coordinator with its stores.
 #[derive(Clone, Debug)]
 pub struct Provisioner {
-    coordinator: Arc<Coordinator<ContentStore, Compiler>>,
+    coordinator: Arc<Coordinator<Images, Compiler>>,
     namespace: String,
     group: String,
     receivers: PathBuf,
@@ -43,14 +43,12 @@ impl Provisioner {
     #[must_use]
     pub fn new(
         node: &NodeConfig,
-        containerd: &str,
+        images: Images,
         namespace: &str,
         group: &str,
         zygote: &Arc<Zygote>,
         reaper: &Reaper,
     ) -> Self {
-        let images =
-            ContentStore { address: PathBuf::from(containerd), namespace: namespace.to_owned() };
         let compiler = Compiler::new(node, zygote, reaper);
         let cache = AotCache::new(&node.cache_dir, &fingerprint(), &node.compile);
         Self {

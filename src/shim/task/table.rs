@@ -15,6 +15,7 @@ use crate::shim::publisher::Publisher;
 use crate::shim::reaper::Reaper;
 use crate::shim::state::{GroupDir, StateDir};
 use crate::shim::zygote::Zygote;
+use crate::wire::control::SandboxKind;
 
 /// What the verbs work with; composed by the daemon.
 pub struct Parts {
@@ -40,6 +41,8 @@ pub struct Parts {
     pub provisioner: Provisioner,
     /// Who makes containers' cgroups.
     pub cgroup_driver: CgroupDriver,
+    /// Where workloads run.
+    pub sandbox: SandboxKind,
 }
 
 /// The group's tasks.

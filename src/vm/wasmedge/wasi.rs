@@ -23,6 +23,9 @@ pub(super) use crate::vm::wasi_calls::WASI;
 /// A guest's name for its working directory.
 pub(super) const CURRENT: &str = ".";
 
+/// After a directory that the engine does not let a guest change.
+const READ_ONLY: &str = ":readonly";
+
 /// True when a guest that imports only these functions of WASI cannot change what the next one sees.
 pub(super) fn is_stateless<'a>(mut imports: impl Iterator<Item = &'a str>) -> bool {
     imports.all(wasi_calls::is_harmless)
@@ -67,7 +70,7 @@ fn fresh(spec: &InstanceSpec, network: Option<&SocketNetwork>) -> Result<Wasi, V
     let mut held = Vec::new();
     for preopen in &spec.preopens {
         if let Some(path) = path_of(preopen, &mut held) {
-            preopens.push(argument(&preopen.name, &path)?);
+            preopens.push(argument(&preopen.name, &path, preopen.read_only)?);
         }
     }
     Wasi::new(ModuleInstance::wasi(&args, &env, &preopens)?, network)
@@ -103,7 +106,7 @@ fn c_strings(what: &str, texts: &[String]) -> Result<Vec<CString>, VmError> {
 }
 
 /// `guest:host`, the engine's way to name a directory.
-fn argument(name: &Path, path: &Path) -> Result<CString, VmError> {
+fn argument(name: &Path, path: &Path, read_only: bool) -> Result<CString, VmError> {
     let refused = |reason: &str| VmError::Spec {
         what: format!("directory {}", name.display()),
         reason: reason.into(),
@@ -120,7 +123,9 @@ fn argument(name: &Path, path: &Path) -> Result<CString, VmError> {
     if name.contains(':') || path.contains(':') {
         return Err(refused("its path contains a colon, which the engine takes for a separator"));
     }
-    CString::new(format!("{name}:{path}")).map_err(|_| refused("its path contains a zero byte"))
+    let access = if read_only { READ_ONLY } else { "" };
+    CString::new(format!("{name}:{path}{access}"))
+        .map_err(|_| refused("its path contains a zero byte"))
 }
 
 #[cfg(test)]

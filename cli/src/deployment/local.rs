@@ -1,0 +1,254 @@
+//! Functions as processes of this user, for `cwasi run --local`: a daemon of this command instead of containerd, below
+//! a folder that is removed at the end. Compiled modules stay in the user's cache.
+
+use std::env;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use cwasi::config::NodeConfig;
+use cwasi::shim::content::folder::{FolderStore, IMAGE_FILE};
+use cwasi::shim::group::group_id;
+use cwasi::shim::local::{LocalDaemon, Streams};
+use cwasi::sys::file_access;
+use nix::fcntl::{Flock, FlockArg};
+use oci_spec::runtime::Spec;
+use tempfile::TempDir;
+
+use super::platform::{FunctionImage, Known, PlannedFunction, Platform, check_mounts};
+use crate::containerd::oci::{self, FunctionSpec};
+use crate::containerd::tasks::Stdio;
+use crate::failure::{Exit, Failure};
+use crate::workflow::{Embedded, Function, Role, Source, Workflow};
+
+/// What the user has to know, once for each run.
+const NOTICE: &str = "cwasi: --local: functions run as processes of this user, without containers; their isolation is \
+                      weaker than on containerd";
+/// Beginning of the state folder's name.
+const PREFIX: &str = "cwasi-local-";
+/// File in the state folder that is locked while the command runs.
+const LOCK: &str = "lock";
+/// The user's configuration, below the folder for configurations.
+const CONFIG: &str = "cwasi/config.toml";
+
+/// This user's processes.
+pub struct LocalNode {
+    config: NodeConfig,
+    namespace: String,
+    store: FolderStore,
+    daemon: LocalDaemon,
+    // Removed last.
+    _folder: StateFolder,
+}
+
+impl LocalNode {
+    /// Starts the daemon of a workflow.
+    ///
+    /// # Errors
+    /// When a field needs containerd, no folder can be made, or the daemon does not start.
+    pub async fn start(workflow: &Workflow, namespace: &str) -> Result<Self, Failure> {
+        check(workflow)?;
+        eprintln!("{NOTICE}");
+        if !file_access::is_supported() {
+            eprintln!(
+                "cwasi: this kernel has no Landlock: only the engine keeps functions from other files"
+            );
+        }
+        let folder =
+            StateFolder::new().context("a folder for the functions' state cannot be made")?;
+        let config = configuration(folder.path())?;
+        let store = FolderStore::below(folder.path());
+        let annotations = [("cwasi.workflow".to_owned(), workflow.name.clone())].into();
+        let group = group_id(namespace, "", &annotations);
+        let daemon = LocalDaemon::start(&config, namespace, &group).await?;
+        Ok(Self { config, namespace: namespace.to_owned(), store, daemon, _folder: folder })
+    }
+
+    /// Ends the daemon and removes the folder.
+    pub async fn end(self) {
+        self.daemon.end().await;
+    }
+}
+
+/// A function that can be created.
+#[derive(Debug)]
+pub struct ProcessPlan {
+    spec: Spec,
+    image: String,
+    command: String,
+}
+
+impl Platform for LocalNode {
+    type Plan = ProcessPlan;
+
+    async fn provide(&self, function: &str, image: &FunctionImage) -> Result<(), Failure> {
+        let Some(module) = &image.module else {
+            return Err(needs_containerd(function, "image", "use module"));
+        };
+        let path = self.store.image(&image.name);
+        Ok(write(&path, module)?)
+    }
+
+    async fn plan(&self, planned: PlannedFunction<'_>) -> Result<ProcessPlan, Failure> {
+        let PlannedFunction { function, image, annotations, .. } = planned;
+        check_mounts(&function.name, &function.mounts)?;
+        let command = format!("/{}.wasm", function.name);
+        let spec = oci::spec(&FunctionSpec {
+            cgroup: None,
+            command: command.clone(),
+            image_env: Vec::new(),
+            working_dir: "/".into(),
+            args: &function.args,
+            env: &function.env,
+            mounts: &function.mounts,
+            annotations,
+        })?;
+        Ok(ProcessPlan { spec, image: image.name.clone(), command })
+    }
+
+    async fn known(&self, _: &str, _: &str, _: &ProcessPlan) -> Result<Known, Failure> {
+        // The folder is new.
+        Ok(Known::Idle)
+    }
+
+    async fn create(&self, id: &str, plan: &ProcessPlan, stdio: &Stdio) -> Result<(), Failure> {
+        let bundle = self.store.bundle(id);
+        let module = fs::read(self.store.image(&plan.image))?;
+        write(&bundle.join("rootfs").join(plan.command.trim_start_matches('/')), &module)?;
+        write(&bundle.join(IMAGE_FILE), plan.image.as_bytes())?;
+        plan.spec.save(bundle.join("config.json"))?;
+        let Stdio { stdout, stderr, .. } = stdio.clone();
+        Ok(self.daemon.create(id, &bundle, &Streams { stdout, stderr }).await?)
+    }
+
+    async fn start(&self, id: &str) -> Result<(), Failure> {
+        Ok(self.daemon.start_task(id).await?)
+    }
+
+    async fn wait(&self, id: &str) -> Result<u32, Failure> {
+        Ok(self.daemon.wait(id).await?)
+    }
+
+    async fn stop(&self, id: &str) -> Result<(), Failure> {
+        Ok(self.daemon.stop(id).await?)
+    }
+
+    async fn remove(&self, id: &str) -> Result<(), Failure> {
+        Ok(self.daemon.remove(id).await?)
+    }
+
+    fn state_dir(&self) -> &Path {
+        &self.config.state_dir
+    }
+
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
+}
+
+/// Refuses what only containerd can do.
+fn check(workflow: &Workflow) -> Result<(), Failure> {
+    for function in workflow.functions.iter().filter(|function| function.role != Role::Library) {
+        let Function { name, node, source, embed, annotations, .. } = function;
+        if node.is_some() {
+            return Err(needs_containerd(name, "node", "remove it"));
+        }
+        if matches!(source, Source::Image(_)) {
+            return Err(needs_containerd(name, "image", "use module"));
+        }
+        if embed.iter().any(|(_, from)| matches!(from, Embedded::Image(_))) {
+            return Err(needs_containerd(name, "embed", "name a function of the file"));
+        }
+        let http = annotations.get("cwasi.http").map_or("", String::as_str);
+        if http.split(',').any(|entry| entry.trim() == "gateway") {
+            eprintln!(
+                "cwasi: function {name}: field `http`: no gateway serves it with --local, a port does"
+            );
+        }
+    }
+    Ok(())
+}
+
+fn needs_containerd(function: &str, field: &str, instead: &str) -> Failure {
+    let text = format!(
+        "function {function}: field `{field}` needs containerd, and --local has none: {instead}, or run without --local"
+    );
+    Failure::text(Exit::Data, text)
+}
+
+/// The user's configuration, with folders of this user.
+fn configuration(state: &Path) -> Result<NodeConfig, Failure> {
+    let of_user = base("XDG_CONFIG_HOME", ".config").map(|base| base.join(CONFIG));
+    let named = env::var_os(cwasi::config::node::CONFIG_VARIABLE).filter(|path| !path.is_empty());
+    let path = named.map(PathBuf::from).or(of_user.filter(|path| path.exists()));
+    // The machine's configuration is for its daemons.
+    let mut config = match path {
+        Some(path) => NodeConfig::load(None, Some(&path))?,
+        None => NodeConfig::default(),
+    };
+    let cache = base("XDG_CACHE_HOME", ".cache").with_context(|| {
+        "there is no folder for compiled modules: set HOME or XDG_CACHE_HOME".to_owned()
+    })?;
+    config.state_dir = state.to_owned();
+    config.cache_dir = cache.join("cwasi");
+    config.shim_cgroup.clear();
+    config.compile.cgroup.clear();
+    config.cgroup_driver = cwasi::config::CgroupDriver::default();
+    Ok(config)
+}
+
+/// One of the user's folders: what the variable says, or `folder` below the home directory.
+fn base(variable: &str, folder: &str) -> Option<PathBuf> {
+    let absolute = |path: &PathBuf| path.is_absolute();
+    let named = env::var_os(variable).map(PathBuf::from).filter(absolute);
+    named.or_else(|| Some(env::home_dir().filter(absolute)?.join(folder)))
+}
+
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    fs::write(path, bytes)
+}
+
+/// The folder of one run, readable by this user only.
+struct StateFolder {
+    folder: TempDir,
+    /// Held as long as the folder is used.
+    _lock: Flock<File>,
+}
+
+impl StateFolder {
+    /// Makes the folder, and removes those of commands that were killed.
+    fn new() -> io::Result<Self> {
+        // Sockets' paths are short: not below a long TMPDIR.
+        let base = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let base = base.filter(|base| base.is_absolute() && base.is_dir());
+        let base = base.unwrap_or_else(|| PathBuf::from("/tmp"));
+        remove_abandoned(&base);
+        let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&base)?;
+        let lock = File::create(folder.path().join(LOCK))?;
+        let lock =
+            Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno)?;
+        fs::create_dir(folder.path().join("bundles"))?;
+        Ok(Self { folder, _lock: lock })
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+fn remove_abandoned(base: &Path) {
+    for entry in fs::read_dir(base).into_iter().flatten().flatten() {
+        let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
+        let Some(lock) = is_ours.then(|| File::open(entry.path().join(LOCK)).ok()).flatten() else {
+            continue;
+        };
+        if Flock::lock(lock, FlockArg::LockExclusiveNonblock).is_ok() {
+            // Another user's folder stays.
+            let _removed = fs::remove_dir_all(entry.path());
+        }
+    }
+}

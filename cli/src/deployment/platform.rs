@@ -1,0 +1,143 @@
+//! What a deployment needs of the place where functions run: a containerd ([`Node`](super::Node)), or this user's
+//! processes ([`LocalNode`](super::LocalNode)).
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+
+use crate::containerd::tasks::Stdio;
+use crate::failure::{Exit, Failure};
+use crate::workflow::{Function, Mount};
+
+/// Most bytes of a log that are quoted in an error.
+const QUOTED_MAX: usize = 2_000;
+
+/// A function's image, with its module if that is a file of this machine.
+#[derive(Debug)]
+pub struct FunctionImage {
+    /// The image's name.
+    pub name: String,
+    /// The module's bytes.
+    pub module: Option<Vec<u8>>,
+}
+
+/// A container that is to be planned.
+#[derive(Clone, Copy, Debug)]
+pub struct PlannedFunction<'a> {
+    /// The workflow's name.
+    pub workflow: &'a str,
+    /// The function.
+    pub function: &'a Function,
+    /// Its image.
+    pub image: &'a FunctionImage,
+    /// Its annotations.
+    pub annotations: &'a BTreeMap<String, String>,
+    /// The container's id.
+    pub id: &'a str,
+}
+
+/// What is there under a container's id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// No container, or one of the same workflow that does not run.
+    Idle,
+    /// A container of the same workflow runs.
+    Runs {
+        /// True if it is as the plan says.
+        as_planned: bool,
+    },
+}
+
+/// Where functions run. Containers are named by their ids.
+pub trait Platform {
+    /// A container that can be created.
+    type Plan;
+
+    /// Has the image of a function there.
+    fn provide(
+        &self,
+        function: &str,
+        image: &FunctionImage,
+    ) -> impl Future<Output = Result<(), Failure>>;
+
+    /// Plans a container.
+    fn plan(
+        &self,
+        planned: PlannedFunction<'_>,
+    ) -> impl Future<Output = Result<Self::Plan, Failure>>;
+
+    /// Looks for a container. One of another client is an error.
+    fn known(
+        &self,
+        workflow: &str,
+        id: &str,
+        plan: &Self::Plan,
+    ) -> impl Future<Output = Result<Known, Failure>>;
+
+    /// Creates a container; compiles its module, if that was not done before.
+    fn create(
+        &self,
+        id: &str,
+        plan: &Self::Plan,
+        stdio: &Stdio,
+    ) -> impl Future<Output = Result<(), Failure>>;
+
+    /// Starts it.
+    fn start(&self, id: &str) -> impl Future<Output = Result<(), Failure>>;
+
+    /// Waits for its end; its exit code.
+    fn wait(&self, id: &str) -> impl Future<Output = Result<u32, Failure>>;
+
+    /// Ends it; it stays, ended.
+    fn stop(&self, id: &str) -> impl Future<Output = Result<(), Failure>>;
+
+    /// Removes it, whatever its state, with its log.
+    fn remove(&self, id: &str) -> impl Future<Output = Result<(), Failure>>;
+
+    /// The runtime's state directory.
+    fn state_dir(&self) -> &Path;
+
+    /// The namespace of the containers.
+    fn namespace(&self) -> &str;
+
+    /// Folder of containers' outputs.
+    fn logs(&self) -> PathBuf {
+        self.state_dir().join("logs").join(self.namespace())
+    }
+
+    /// File of a container's output.
+    fn log(&self, id: &str) -> PathBuf {
+        self.logs().join(format!("{id}.log"))
+    }
+
+    /// Makes an empty log.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    fn create_log(&self, id: &str) -> std::io::Result<PathBuf> {
+        std::fs::create_dir_all(self.logs())?;
+        std::fs::write(self.log(id), "")?;
+        Ok(self.log(id))
+    }
+
+    /// The end of a container's log, for an error; empty without one.
+    fn log_tail(&self, id: &str) -> String {
+        let text = std::fs::read(self.log(id)).unwrap_or_default();
+        let text =
+            String::from_utf8_lossy(&text[text.len().saturating_sub(QUOTED_MAX)..]).into_owned();
+        match text.trim() {
+            "" => String::new(),
+            text => format!("\nthe end of its log:\n{text}"),
+        }
+    }
+}
+
+/// Checks that the sources of mounts exist.
+///
+/// # Errors
+/// The first one that does not.
+pub fn check_mounts(function: &str, mounts: &[Mount]) -> Result<(), Failure> {
+    let Some(mount) = mounts.iter().find(|mount| !mount.source.exists()) else { return Ok(()) };
+    let source = mount.source.display();
+    Err(Failure::text(Exit::Missing, format!("function {function}: {source} does not exist")))
+}

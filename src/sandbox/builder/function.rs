@@ -1,0 +1,97 @@
+//! What a function's init is made from: its descriptors and its code. Runs in the builder.
+
+use std::os::fd::OwnedFd;
+
+use crate::sandbox::places::Places;
+use crate::sandbox::stderr;
+use crate::sys::process::SingleThreaded;
+use crate::sys::reopen::append_without_waiting;
+use crate::vm::{Engine, EngineOptions, Module, WasmEdge};
+use crate::wire::control::{CreateDescriptor, FunctionLaunch, Role, Workload};
+
+use super::BuilderError;
+use super::executor::LoadedFunction;
+
+/// A function's code.
+pub type FunctionModule = <WasmEdge as Engine>::Module;
+
+/// The descriptors of a create, after the reply socket.
+#[derive(Debug)]
+pub struct Descriptors {
+    /// Its input.
+    pub stdin: OwnedFd,
+    /// Its output.
+    pub stdout: OwnedFd,
+    /// Its errors.
+    pub stderr: OwnedFd,
+    /// Broker and receiver, as far as the workload has them.
+    pub sockets: Vec<OwnedFd>,
+}
+
+impl Descriptors {
+    /// Takes the descriptors of a create of `workload`.
+    ///
+    /// # Errors
+    /// When their number is wrong.
+    pub fn take(workload: &Workload, descriptors: Vec<OwnedFd>) -> Result<Self, BuilderError> {
+        let (expected, got) = (expected_descriptors(workload), descriptors.len());
+        let mut descriptors = descriptors.into_iter();
+        let stdio = (descriptors.next(), descriptors.next(), descriptors.next());
+        let (Some(stdin), Some(stdout), Some(stderr), true) =
+            (stdio.0, stdio.1, stdio.2, got == expected)
+        else {
+            return Err(BuilderError::Descriptors { expected, got });
+        };
+        Ok(Self { stdin, stdout, stderr, sockets: descriptors.collect() })
+    }
+}
+
+/// Loads the function's code and checks that its entry is there. `sockets` are those of [`Descriptors`].
+///
+/// # Errors
+/// When the code cannot be loaded, or `stderr` cannot be opened for the function's log.
+pub fn load(
+    threads: SingleThreaded,
+    launch: &FunctionLaunch,
+    stderr: &OwnedFd,
+    sockets: Vec<OwnedFd>,
+) -> Result<LoadedFunction<FunctionModule>, BuilderError> {
+    let function = || launch.identity.function.clone();
+    let failed = |source| BuilderError::Module { function: function(), source };
+    let log = append_without_waiting(stderr)
+        .map_err(|source| BuilderError::Stderr { function: function(), source })?;
+    let mut sockets = sockets.into_iter();
+    let Some(broker) = sockets.next() else {
+        let workload = Workload::Function(Box::new(launch.clone()));
+        let expected = expected_descriptors(&workload);
+        return Err(BuilderError::Descriptors { expected, got: 3 });
+    };
+    let (memory_max, egress) = (launch.memory_max, launch.egress.clone());
+    let options = EngineOptions { memory_max, egress, log: Some(stderr::try_line) };
+    let module = WasmEdge::new(options)
+        .and_then(|engine| engine.load_with(&launch.artifact, &launch.embedded))
+        .map_err(failed)?;
+    module.check(&launch.entry).map_err(failed)?;
+    Ok(LoadedFunction {
+        launch: launch.clone(),
+        module,
+        threads,
+        broker,
+        log,
+        receiver: sockets.next(),
+        places: Places::default(),
+        is_filtered: false,
+    })
+}
+
+/// Descriptors beside the reply socket.
+fn expected_descriptors(workload: &Workload) -> usize {
+    let last = match workload {
+        Workload::Native => CreateDescriptor::Stderr,
+        Workload::Function(launch) => match **launch {
+            FunctionLaunch { role: Role::Primary, .. } => CreateDescriptor::Broker,
+            FunctionLaunch { role: Role::Secondary, .. } => CreateDescriptor::Receiver,
+        },
+    };
+    last as usize
+}

@@ -1,0 +1,143 @@
+//! `create` without a container, for `cwasi run --local`. Runs in the builder.
+//!
+//! Sandbox init is a process of the daemon's user: no namespaces, no cgroup, no root of its own. It has the other
+//! barriers of a function ([`executor`](super::executor)), and can open only its own directories
+//! ([`Places`]). Like libcontainer's init, it waits on a socket for the word that starts its workload.
+//!
+//! Invariant: init ends with the daemon, and its workers end with it.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use libcontainer::oci_spec::runtime::{Mount, Spec};
+use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, getppid};
+
+use crate::sandbox::places::{Place, Places};
+use crate::sandbox::{exit_codes, stderr};
+use crate::sys::process::{Fork, SingleThreaded, die_with_parent, exit_now};
+use crate::wire::control::{CreateSpec, START_SOCKET, START_WORD, VerbRequest, Workload};
+
+use super::diagnostics::Diagnostics;
+use super::executor::{LoadedFunction, run};
+use super::function::{Descriptors, FunctionModule, load};
+use super::{BuilderError, Made};
+
+/// Option of a mount that forbids writing.
+const READ_ONLY: &str = "ro";
+
+/// Makes sandbox init, which waits for its start.
+pub fn create(
+    threads: SingleThreaded,
+    request: &VerbRequest,
+    create: &CreateSpec,
+    descriptors: Vec<OwnedFd>,
+) -> Result<Made, BuilderError> {
+    let Workload::Function(launch) = &create.workload else {
+        return Err(BuilderError::NotAFunction { id: request.container.clone() });
+    };
+    let path = create.bundle.join("config.json");
+    let spec = Spec::load(&path)
+        .map_err(|source| BuilderError::Spec { path: path.clone(), source: Box::new(source) })?;
+    let Descriptors { stdin, stdout, stderr, sockets } =
+        Descriptors::take(&create.workload, descriptors)?;
+    let mut function = load(threads, launch, &stderr, sockets)?;
+    function.places = places(&create.bundle, &spec)?;
+    let failed = |operation| {
+        let path = request.root.join(&request.container);
+        move |source: io::Error| BuilderError::Init { operation, path, source }
+    };
+    let start = listen(&request.root.join(&request.container)).map_err(failed("listening in"))?;
+    // Init's parent too: it is forked as this process's sibling.
+    let daemon = getppid();
+    match threads.fork_sibling().map_err(failed("forking init of"))? {
+        Fork::Parent(pid) => Ok(Made { pid, terminal: None }),
+        Fork::Child => {
+            Diagnostics::stop();
+            let entered = enter(daemon, [stdin, stdout, stderr]).and_then(|()| wait(start));
+            let code = match entered {
+                Ok(()) => run(function, &spec),
+                Err(error) => not_started(&function, &error),
+            };
+            exit_now(code)
+        }
+    }
+}
+
+fn not_started(function: &LoadedFunction<FunctionModule>, error: &io::Error) -> i32 {
+    let name = &function.launch.identity.function;
+    stderr::line(&format!("the process of {name} cannot be set up: {error}"));
+    exit_codes::START_FAILED
+}
+
+/// The socket on which init waits. Its path may be too long for one, its name in the directory is not.
+fn listen(state: &Path) -> io::Result<UnixListener> {
+    fs::create_dir_all(state)?;
+    let directory = fs::File::open(state)?;
+    UnixListener::bind(format!("/proc/self/fd/{}/{START_SOCKET}", directory.as_raw_fd()))
+}
+
+/// Takes the streams, and ties this process's life to the daemon's.
+fn enter(daemon: Pid, [stdin, stdout, stderr]: [OwnedFd; 3]) -> io::Result<()> {
+    die_with_parent(daemon)?;
+    dup2_stdin(stdin)?;
+    dup2_stdout(stdout)?;
+    dup2_stderr(stderr)?;
+    Ok(())
+}
+
+/// Waits for the start, as libcontainer's init does.
+fn wait(start: UnixListener) -> io::Result<()> {
+    let (mut shim, _address) = start.accept()?;
+    let mut word = vec![0; START_WORD.len()];
+    shim.read_exact(&mut word)
+}
+
+/// The directories of the function's root and mounts. Mounted files are linked or copied into the root.
+fn places(bundle: &Path, spec: &Spec) -> Result<Places, BuilderError> {
+    let root = spec.root().as_ref().map_or_else(|| "rootfs".into(), |root| root.path().clone());
+    let root = canonical(&bundle.join(root))?;
+    let mut directories = Vec::new();
+    for mount in spec.mounts().as_deref().unwrap_or_default() {
+        let Some(source) = mount.source() else { continue };
+        let source = canonical(source)?;
+        if source.is_dir() {
+            let place = Place { path: source, read_only: is_read_only(mount) };
+            directories.push((mount.destination().clone(), place));
+        } else {
+            put(&source, &root, mount)?;
+        }
+    }
+    Ok(Places::new(root, directories))
+}
+
+fn is_read_only(mount: &Mount) -> bool {
+    mount.options().as_ref().is_some_and(|all| all.iter().any(|option| option == READ_ONLY))
+}
+
+fn canonical(path: &Path) -> Result<PathBuf, BuilderError> {
+    fs::canonicalize(path).map_err(not_mounted("resolving", path))
+}
+
+/// Puts a mounted file into the root.
+fn put(source: &Path, root: &Path, mount: &Mount) -> Result<(), BuilderError> {
+    let target = mount.destination();
+    if !is_read_only(mount) {
+        let source = io::Error::other(
+            "a single file can only be mounted with readOnly, or its folder: this function has no container",
+        );
+        return Err(not_mounted("mounting", target)(source));
+    }
+    let inside = root.join(target.strip_prefix("/").unwrap_or(target));
+    let made = inside.parent().map_or(Ok(()), fs::create_dir_all);
+    // Another file system, or another user's file, takes no link.
+    let put = || fs::hard_link(source, &inside).or_else(|_| fs::copy(source, &inside).map(drop));
+    made.and_then(|()| put()).map_err(not_mounted("mounting", target))
+}
+
+fn not_mounted(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BuilderError {
+    let path = path.to_owned();
+    move |source| BuilderError::Mount { operation, path, source: Box::new(source) }
+}

@@ -1,0 +1,63 @@
+//! Where the directories of a function without a container are on the host. In a container they are where the guest
+//! names them, and a [`Places`] is empty.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::sys::file_access::FileAccess;
+use crate::wire::control::FILES_DIR;
+
+/// A directory of the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its path.
+    pub path: PathBuf,
+    /// True if the guest may only read it.
+    pub read_only: bool,
+}
+
+/// Directories of the host by their names in the guest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places(BTreeMap<PathBuf, Place>);
+
+impl Places {
+    /// The places of a function: those of its mounts, and its root, which it may only read.
+    #[must_use]
+    pub fn new(root: PathBuf, mounts: impl IntoIterator<Item = (PathBuf, Place)>) -> Self {
+        let mut places: BTreeMap<_, _> = mounts.into_iter().collect();
+        places.insert(PathBuf::from("/"), Place { path: root, read_only: true });
+        Self(places)
+    }
+
+    /// Directory of the guest's root.
+    #[must_use]
+    pub fn root(&self) -> Place {
+        self.of(Path::new("/"), FILES_DIR)
+    }
+
+    /// Directory of a mount.
+    #[must_use]
+    pub fn mount(&self, inside: &Path) -> Place {
+        self.of(inside, inside)
+    }
+
+    fn of(&self, inside: &Path, otherwise: impl Into<PathBuf>) -> Place {
+        let place = self.0.get(inside).cloned();
+        // In a container the kernel knows which mounts are read-only.
+        place.unwrap_or_else(|| Place { path: otherwise.into(), read_only: false })
+    }
+
+    /// What the function's processes may access; `None` in a container, whose mounts decide.
+    #[must_use]
+    pub fn access(&self, tcp: bool) -> Option<FileAccess> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let mut access = FileAccess { tcp, ..FileAccess::default() };
+        for place in self.0.values() {
+            let list = if place.read_only { &mut access.readable } else { &mut access.writable };
+            list.push(place.path.clone());
+        }
+        Some(access)
+    }
+}

@@ -1,0 +1,92 @@
+//! Modules and deployed functions in folders, for a daemon without containerd. Runs in that daemon; the command that
+//! starts it writes them.
+//!
+//! - `<state>/images/<name>` is a module; the name may have slashes.
+//! - `<state>/bundles/<container>/config.json` is a deployed function, and `image` beside it the name of its image.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+
+use super::deployments::deployment;
+use crate::coordinator::trust::{Deployment, Image};
+use crate::coordinator::{ImageModule, ImageStore};
+
+/// Deepest nesting of folders in an image's name.
+const DEPTH_MAX: u32 = 8;
+/// File of a bundle with the name of its image.
+pub const IMAGE_FILE: &str = "image";
+
+/// The folders.
+#[derive(Clone, Debug)]
+pub struct FolderStore {
+    images: PathBuf,
+    bundles: PathBuf,
+}
+
+impl FolderStore {
+    /// The folders of a state directory.
+    #[must_use]
+    pub fn below(state_dir: &Path) -> Self {
+        Self { images: state_dir.join("images"), bundles: state_dir.join("bundles") }
+    }
+
+    /// File of an image's module.
+    #[must_use]
+    pub fn image(&self, name: &str) -> PathBuf {
+        self.images.join(name)
+    }
+
+    /// Bundle of a container.
+    #[must_use]
+    pub fn bundle(&self, container: &str) -> PathBuf {
+        self.bundles.join(container)
+    }
+
+    fn collect(&self, folder: &Path, depth: u32, found: &mut Vec<Image>) -> io::Result<()> {
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                if depth < DEPTH_MAX {
+                    self.collect(&path, depth + 1, found)?;
+                }
+            } else if let Some(name) = path.strip_prefix(&self.images).ok().and_then(Path::to_str) {
+                let digest = hex::encode(Sha256::digest(fs::read(&path)?));
+                found.push(Image { name: name.to_owned(), digest: format!("sha256:{digest}") });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ImageStore for FolderStore {
+    /// None: a function's module is in its root file system.
+    async fn wasm_layer(&self, _container: &str) -> Result<Option<ImageModule>, String> {
+        Ok(None)
+    }
+
+    async fn images(&self) -> Result<Vec<Image>, String> {
+        let mut found = Vec::new();
+        self.collect(&self.images, 0, &mut found)
+            .map_err(|error| format!("{} cannot be read: {error}", self.images.display()))?;
+        Ok(found)
+    }
+
+    async fn deployments(&self) -> Result<Vec<Deployment>, String> {
+        let bundles = fs::read_dir(&self.bundles)
+            .map_err(|error| format!("{} cannot be read: {error}", self.bundles.display()))?;
+        let of = |bundle: PathBuf| {
+            let spec = fs::read(bundle.join("config.json")).ok()?;
+            let image = fs::read_to_string(bundle.join(IMAGE_FILE)).ok()?;
+            deployment(bundle.file_name()?.to_str()?, &image, &spec)
+        };
+        Ok(bundles.flatten().filter_map(|entry| of(entry.path())).collect())
+    }
+
+    async fn module(&self, image: &Image, _path: Option<&str>) -> Result<Vec<u8>, String> {
+        let path = self.image(&image.name);
+        fs::read(&path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
+    }
+}
