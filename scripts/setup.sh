@@ -30,6 +30,7 @@ missing_packages() {
     command -v pkg-config >/dev/null || echo pkg-config
     command -v ffmpeg >/dev/null || echo ffmpeg
     command -v ip >/dev/null || echo iproute2
+    command -v curl >/dev/null || echo curl
     [ -x /usr/sbin/mke2fs ] || echo e2fsprogs
     [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
     # containerd-client generates its bindings when it is built.

@@ -7,17 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use cwasi_testbed::page::blocks;
+use cwasi_testbed::page::Page;
 
-/// Folders with pages, from the checkout; `""` is the checkout itself.
-const FOLDERS: [&str; 5] =
-    ["", "docs", "guest-sdk/rust", "tests/guests", "workflows/vehicle-paths"];
 /// The book's table of contents.
 const SUMMARY: &str = "docs/SUMMARY.md";
 /// Quotes errors in blocks ```` ```text ````.
 const TROUBLESHOOTING: &str = "docs/troubleshooting.md";
-/// Languages of blocks that are commands.
-const COMMANDS: [&str; 2] = ["console", "sh"];
 /// Stands for any text in a quoted error.
 const ANY: char = '…';
 /// Where texts of errors are.
@@ -27,35 +22,17 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Text of every page, by its path from the checkout.
-fn pages() -> BTreeMap<PathBuf, String> {
-    let mut pages = BTreeMap::new();
-    for folder in FOLDERS {
-        for entry in fs::read_dir(root().join(folder)).unwrap().map(Result::unwrap) {
-            let path = Path::new(folder).join(entry.file_name());
-            if path.extension().is_some_and(|extension| extension == "md") {
-                pages.insert(path, fs::read_to_string(entry.path()).unwrap());
-            }
-        }
-    }
+/// Every page, by its path from the checkout.
+fn pages() -> BTreeMap<PathBuf, Page> {
+    let pages: BTreeMap<_, _> =
+        Page::all().into_iter().map(|page| (PathBuf::from(&page.path), page)).collect();
     assert!(pages.len() > 20, "{} pages", pages.len());
     pages
 }
 
-/// A page without its blocks of code.
-fn prose(text: &str) -> String {
-    let mut inside = false;
-    let shown = |line: &&str| {
-        let fence = line.trim_start().starts_with("```");
-        inside ^= fence;
-        !inside && !fence
-    };
-    text.lines().filter(shown).collect::<Vec<_>>().join("\n")
-}
-
 /// Targets of the page's links to other files and to its own headings.
-fn links(text: &str) -> Vec<String> {
-    let prose = prose(text);
+fn links(page: &Page) -> Vec<String> {
+    let prose = page.prose();
     // Every second part lies between backticks, and is code.
     let words: Vec<&str> = prose.split('`').collect();
     let text: String = words.iter().step_by(2).copied().collect::<Vec<_>>().join("`");
@@ -84,10 +61,9 @@ fn target(page: &Path, link: &str) -> (PathBuf, Option<String>) {
 }
 
 /// The anchors of a page's headings, as GitHub and mdBook make them.
-fn anchors(text: &str) -> BTreeSet<String> {
+fn anchors(page: &Page) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
-    let prose = prose(text);
-    for heading in prose.lines().filter(|line| line.starts_with('#')) {
+    for heading in page.prose().lines().filter(|line| line.starts_with('#')) {
         let text = heading.trim_start_matches('#').trim().to_lowercase();
         let kept = text.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
         let anchor: String = kept.map(|c| if c == ' ' { '-' } else { c }).collect();
@@ -101,9 +77,8 @@ fn anchors(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_summary_lists_every_page_once() {
-    let summary = fs::read_to_string(root().join(SUMMARY)).unwrap();
     let mut listed = BTreeSet::new();
-    for link in links(&summary) {
+    for link in links(&Page::read(SUMMARY)) {
         let (path, _) = target(Path::new(SUMMARY), &link);
         assert!(listed.insert(path.clone()), "{SUMMARY} lists {} twice", path.display());
     }
@@ -119,10 +94,10 @@ fn the_summary_lists_every_page_once() {
 fn links_lead_somewhere() {
     let pages = pages();
     let headings: BTreeMap<_, _> =
-        pages.iter().map(|(path, text)| (path.clone(), anchors(text))).collect();
+        pages.iter().map(|(path, page)| (path.clone(), anchors(page))).collect();
     let mut wrong = Vec::new();
-    for (page, text) in &pages {
-        for link in links(text) {
+    for (page, content) in &pages {
+        for link in links(content) {
             let (path, heading) = target(page, &link);
             let is_there = root().join(&path).exists();
             let has_heading = heading.as_ref().is_none_or(|heading| {
@@ -156,31 +131,16 @@ fn pages_of_the_book_link_to_pages_of_the_book() {
     assert_eq!(wrong, Vec::<String>::new(), "{SUMMARY} does not list what these links lead to");
 }
 
-/// Every command on the pages: blocks, and text between backticks.
-fn code() -> Vec<(PathBuf, String)> {
-    let mut code = Vec::new();
-    for (page, text) in pages() {
-        let commands =
-            blocks(&text).into_iter().filter(|block| COMMANDS.contains(&block.language()));
-        code.extend(commands.map(|block| (page.clone(), block.text.to_owned())));
-        let prose = prose(&text);
-        code.extend(
-            prose.split('`').skip(1).step_by(2).map(|text| (page.clone(), text.to_owned())),
-        );
-    }
-    code
-}
-
 /// The words that follow `before` in the documentation's code, with their page.
 fn words_after(before: &str) -> BTreeSet<(String, String)> {
     let mut words = BTreeSet::new();
-    for (page, text) in code() {
-        let lines = text.lines().map(|line| format!(" {}", line.trim_start_matches("# ")));
-        for line in lines {
-            for rest in line.split(&format!(" {before} ")).skip(1) {
+    for page in Page::all() {
+        for command in page.commands() {
+            let command = format!(" {command}");
+            for rest in command.split(&format!(" {before} ")).skip(1) {
                 let word = rest.trim_start_matches('\'').chars();
                 let word: String = word.take_while(|c| !" '`;)|&\"".contains(*c)).collect();
-                words.insert((page.display().to_string(), word));
+                words.insert((page.path.clone(), word));
             }
         }
     }
@@ -243,10 +203,10 @@ fn source(folder: &Path, text: &mut String) {
 
 #[test]
 fn errors_that_the_troubleshooting_page_quotes_exist() {
-    let page = fs::read_to_string(root().join(TROUBLESHOOTING)).unwrap();
+    let page = Page::read(TROUBLESHOOTING);
     let mut text = String::new();
     SOURCES.iter().for_each(|folder| source(&root().join(folder), &mut text));
-    let quoted: Vec<_> = blocks(&page).into_iter().filter(|block| block.info == "text").collect();
+    let quoted: Vec<_> = page.blocks().into_iter().filter(|block| block.info == "text").collect();
     assert!(quoted.len() > 10, "{} quoted errors", quoted.len());
     let mut wrong = Vec::new();
     for block in quoted {

@@ -5,11 +5,12 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
+use cwasi_testbed::page::Page;
 use cwasi_testbed::place::checkout;
 use tempfile::TempDir;
 
 use crate::expected::matches;
-use crate::pages::{Kind, Page, kind};
+use crate::pages::{Kind, kind};
 use crate::shell::Shell;
 use crate::steps::{Step, of_script, on_screen, opens_a_shell, stays};
 

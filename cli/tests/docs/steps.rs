@@ -1,5 +1,7 @@
 //! The commands of a block, one after the other.
 
+use cwasi_testbed::page::PROMPT;
+
 /// A command, and what it prints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
@@ -10,9 +12,6 @@ pub struct Step {
     /// The lines that it prints; none when the page does not show them.
     pub output: Option<Vec<String>>,
 }
-
-/// What stands before a command on a screen.
-const PROMPT: &str = "# ";
 
 /// The commands of a shell's screen, whose first line is line `first` of the page.
 pub fn on_screen(text: &str, first: usize) -> Vec<Step> {

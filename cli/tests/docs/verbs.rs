@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use clap::CommandFactory as _;
 use cwasi_cli::arguments::Arguments;
-
-use crate::pages::Page;
+use cwasi_testbed::page::Page;
 
 /// The page with all verbs.
 const PAGE: &str = "docs/cli.md";
@@ -33,7 +32,7 @@ fn flags() -> BTreeSet<String> {
 fn the_page_has_every_verb() {
     let page = Page::read(PAGE);
     let named: BTreeSet<String> = page
-        .code()
+        .commands()
         .iter()
         .flat_map(|code| {
             let code = code.strip_prefix("cwasi ").unwrap_or(code);
@@ -50,7 +49,7 @@ fn verbs_and_flags_on_pages_exist() {
     let mut wrong = Vec::new();
     let mut seen = 0;
     for page in Page::all() {
-        for code in page.code() {
+        for code in page.commands() {
             let Some(command) = code.strip_prefix("cwasi ") else {
                 continue;
             };

@@ -1,4 +1,88 @@
-//! The code blocks of a page of the documentation.
+//! The pages of the documentation: their blocks of code, their commands, their prose.
+
+use std::fs;
+use std::path::Path;
+
+use crate::place::checkout;
+
+/// Folders with pages, from the checkout; `""` is the checkout itself.
+const FOLDERS: [&str; 5] =
+    ["", "docs", "guest-sdk/rust", "tests/guests", "workflows/vehicle-paths"];
+
+/// A page.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// Its path from the checkout.
+    pub path: String,
+    /// Its text.
+    pub text: String,
+}
+
+impl Page {
+    /// Reads it.
+    ///
+    /// # Panics
+    /// When it is not there.
+    #[must_use]
+    pub fn read(path: &str) -> Self {
+        let text = fs::read_to_string(checkout().join(path))
+            .unwrap_or_else(|error| panic!("{path}: {error}"));
+        Self { path: path.to_owned(), text }
+    }
+
+    /// Every page, by its path.
+    ///
+    /// # Panics
+    /// When a folder cannot be read.
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        let mut paths = Vec::new();
+        for folder in FOLDERS {
+            let entries = fs::read_dir(checkout().join(folder))
+                .unwrap_or_else(|error| panic!("{folder}: {error}"));
+            let files = entries.flatten().map(|entry| Path::new(folder).join(entry.file_name()));
+            paths.extend(files.filter(|path| path.extension().is_some_and(|it| it == "md")));
+        }
+        paths.sort();
+        paths.iter().map(|path| Self::read(&path.display().to_string())).collect()
+    }
+
+    /// Its blocks of code.
+    #[must_use]
+    pub fn blocks(&self) -> Vec<Block<'_>> {
+        blocks(&self.text)
+    }
+
+    /// Its text without blocks of code.
+    #[must_use]
+    pub fn prose(&self) -> String {
+        let mut inside = false;
+        let shown = |line: &&str| {
+            let fence = line.starts_with(FENCE);
+            inside ^= fence;
+            !inside && !fence
+        };
+        self.text.lines().filter(shown).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The lines of its commands, and its code between backticks.
+    #[must_use]
+    pub fn commands(&self) -> Vec<String> {
+        let mut commands = Vec::new();
+        for block in self.blocks() {
+            let prompt = match block.language() {
+                "console" => PROMPT,
+                "sh" => "",
+                _ => continue,
+            };
+            let lines = block.text.lines().filter_map(|line| line.strip_prefix(prompt));
+            commands.extend(lines.map(str::to_owned));
+        }
+        // Every second part lies between backticks.
+        commands.extend(self.prose().split('`').skip(1).step_by(2).map(str::to_owned));
+        commands
+    }
+}
 
 /// A fenced block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +111,8 @@ impl<'a> Block<'a> {
 
 /// Opening and closing fence.
 const FENCE: &str = "```";
+/// What stands before a command in a block `console`.
+pub const PROMPT: &str = "# ";
 
 /// Every block, in the page's order. A block that is not closed ends with the page.
 #[must_use]
