@@ -11,6 +11,8 @@ UNPACKED_FOR_LANGUAGES=(
     "clang trixie 1:19.1 clang-19 libclang-cpp19 libclang-common-19-dev lld-19 wasi-libc libclang-rt-19-dev-wasm32"
     "go trixie 1.24 golang-1.24-go golang-1.24-src"
     "python bookworm 3.11 python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libexpat1 python3-pip-whl"
+    # A parser for the tests of metrics.
+    "prometheus-client bookworm 0.16 python3-prometheus-client python3-decorator"
 )
 
 # Parts of the above that the examples do not need, by folder below .cwasi: more than half of the disk space.

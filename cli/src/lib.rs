@@ -4,6 +4,7 @@
 //! - [`workflow`]: the workflow file; [`deployment`]: a workflow on its nodes; [`image`]: images of modules;
 //!   [`module`]: what a module says about itself.
 //! - [`containerd`]: its API; [`table`]: output for people; [`gateway`]: HTTP in.
+//! - [`metrics`]: for Prometheus.
 //! - [`failure`]: errors and exit codes; [`interrupt`]: Ctrl-C.
 //!
 //! Invariant: stdout has results only, so that a pipe gets nothing else. Progress and errors go to stderr.
@@ -14,8 +15,10 @@ pub mod containerd;
 pub mod deployment;
 pub mod failure;
 pub mod gateway;
+mod http;
 pub mod image;
 pub mod interrupt;
+pub mod metrics;
 pub mod module;
 pub mod table;
 pub mod workflow;

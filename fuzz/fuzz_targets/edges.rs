@@ -1,11 +1,11 @@
-//! What sandboxes report about their calls, up to `edges.json` (`shim::edges`).
+//! What sandboxes report about their calls, up to `edges.json` (`shim::metrics::edges`).
 #![no_main]
 
 use cwasi_fuzz::memory::{bounded, within};
-use cwasi_fuzz::shim::edges::EdgeTable;
+use cwasi_fuzz::metrics::edges::EdgeTable;
+use cwasi_fuzz::metrics::snapshot::{EdgeSnapshot, FunctionKey};
 use cwasi_fuzz::wire::control::{SandboxMessage, decode};
 use libfuzzer_sys::fuzz_target;
-use serde_json::Value;
 
 /// Longest name or reason in the file, in bytes, with the module's name before it.
 const NAME_MAX: usize = 512 + 1 + 512;
@@ -18,21 +18,22 @@ fuzz_target!(|data: &[u8]| {
     let message = bounded(data, 96, || decode::<SandboxMessage>(data));
     let Ok(SandboxMessage::Edges(reports)) = message else { return };
     let mut table = EdgeTable::default();
+    let caller = FunctionKey { function: "caller".into(), ..FunctionKey::default() };
     let room = (4 << 20) + reports.len().min(EDGES_MAX) * EDGE + 32 * data.len();
     let text = within(room, || {
         for _ in 0..2 {
-            reports.iter().for_each(|report| table.add("caller", report.clone()));
+            reports.iter().for_each(|report| table.add(&caller, report.clone()));
         }
-        table.to_json().expect("JSON")
+        let lines = table.changed().unwrap_or_default();
+        serde_json::to_vec(&lines).expect("JSON")
     });
-    let lines: Vec<Value> = serde_json::from_slice(&text).expect("a list");
+    let lines: Vec<EdgeSnapshot> = serde_json::from_slice(&text).expect("a list");
     assert!(lines.len() <= EDGES_MAX && lines.is_empty() == reports.is_empty());
-    for line in lines {
-        for name in ["caller", "callee", "mode", "reason"] {
-            assert!(line[name].as_str().expect("text").len() <= NAME_MAX);
+    for EdgeSnapshot { key, reason, counts, p50_us, p99_us } in lines {
+        for name in [&key.caller, &key.callee, &key.mode, &reason] {
+            assert!(name.len() <= NAME_MAX);
         }
-        assert!(line["caller"].as_str().is_some_and(|name| name.starts_with("caller")));
-        let quantile = |name: &str| line[name].as_f64().expect("a number");
-        assert!(quantile("p50_us") <= quantile("p99_us"));
+        assert!(key.caller.starts_with("caller") && p50_us <= p99_us);
+        assert!(counts.error_kinds.values().all(|errors| *errors <= counts.errors));
     }
 });

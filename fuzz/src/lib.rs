@@ -15,6 +15,7 @@ pub mod config;
 pub mod coordinator;
 pub mod dispatcher;
 pub mod memory;
+pub mod metrics;
 pub mod modes;
 pub mod private;
 pub mod shim;

@@ -1,9 +1,7 @@
-//! Of `src/shim`: what reads files and `/proc`, images, options and reports of sandboxes.
+//! Of `src/shim`: what reads files and `/proc`, images and options.
 
 #[path = "../../src/shim/cgroups.rs"]
 pub mod cgroups;
-#[path = "../../src/shim/edges.rs"]
-pub mod edges;
 #[path = "../../src/shim/group.rs"]
 pub mod group;
 #[path = "../../src/shim/content/layers.rs"]

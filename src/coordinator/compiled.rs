@@ -24,6 +24,8 @@ pub(super) struct CompiledFunction {
     pub(super) opens_files: bool,
     /// For the log: compiled or loaded.
     pub(super) note: String,
+    /// True if one of the modules was not in the cache.
+    pub(super) was_compiled: bool,
 }
 
 /// Compiles modules that are not in the cache. `origin` names `root` in messages.
@@ -37,13 +39,15 @@ pub(super) async fn compile(
 ) -> Result<CompiledFunction, PlanError> {
     let mut opens_files = root.opens_files;
     let mut embedded = Vec::with_capacity(embedding.modules.len());
-    let mut names = Vec::new();
+    let (mut names, mut was_compiled) = (Vec::new(), false);
     for found in embedding.modules {
         let dispatch = found.is_reactor();
         opens_files |= found.module.opens_files;
         let origin = format!("the module of image {}", found.grant.image.name);
         let module = ready_to_embed(found.module, &origin, false)?;
-        let Artifact { path, .. } = cache.artifact(&module, &origin, compiler, progress).await?;
+        let Artifact { path, compiled } =
+            cache.artifact(&module, &origin, compiler, progress).await?;
+        was_compiled |= compiled.is_some();
         let digest = module.digest;
         names.push(found.name.clone());
         let reason = found.grant.reason;
@@ -58,6 +62,7 @@ pub(super) async fn compile(
     let calls = embedded.iter().any(|module| module.dispatch);
     let root = ready_to_embed(root, origin, calls)?;
     let artifact = cache.artifact(&root, origin, compiler, progress).await?;
+    was_compiled |= artifact.compiled.is_some();
     let mut note = match artifact.compiled {
         Some(took) => format!("compiled {origin} in {:.1} s", took.as_secs_f64()),
         None => format!("loaded {origin} from the AOT cache"),
@@ -73,6 +78,7 @@ pub(super) async fn compile(
         not_embedded,
         opens_files,
         note,
+        was_compiled,
     })
 }
 

@@ -2,6 +2,7 @@
 //! the shim daemon.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use oci_spec::runtime::Spec;
 
@@ -47,8 +48,19 @@ pub struct Plan {
     pub record: Option<Record>,
     /// For the log: compiled or loaded, and the duration.
     pub note: String,
+    /// The native code; `None` for a native container.
+    pub code: Option<PlannedCode>,
     /// Name of the container in its pod, when an annotation for all containers of the pod makes it a secondary.
     pub shares_role: Option<String>,
+}
+
+/// Where the native code came from, and how long that took.
+#[derive(Clone, Copy, Debug)]
+pub struct PlannedCode {
+    /// True if a module was compiled; false if the cache had all.
+    pub compiled: bool,
+    /// From the first look into the cache, waits for other compilers included.
+    pub took: Duration,
 }
 
 /// Most bytes that all workers of a function keep for leased segments.
@@ -126,16 +138,18 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         for (function, reason) in &embedding.refused {
             tracing::warn!(container, function, reason, "not embedded; calls take another mode");
         }
+        let began = Instant::now();
         let compiled =
             compile(&self.cache, &self.compiler, module, &found.origin, embedding, progress)
                 .await?;
         let note = compiled.note.clone();
+        let code = Some(PlannedCode { compiled: compiled.was_compiled, took: began.elapsed() });
         let record =
             (annotations.role == Role::Secondary).then(|| record(request, &annotations, &identity));
         let shares_role = annotations.shares_role.take().filter(|_| record.is_some());
         let launch = launch(request, &spec, annotations, identity, entry, compiled);
         let workload = Workload::Function(Box::new(launch));
-        Ok(Plan { workload, record, note, shares_role })
+        Ok(Plan { workload, record, note, code, shares_role })
     }
 }
 
@@ -148,7 +162,7 @@ fn native(spec: &Spec, annotations: &FunctionSpec) -> Result<Plan, PlanError> {
         });
     }
     let note = "native".to_owned();
-    Ok(Plan { workload: Workload::Native, record: None, note, shares_role: None })
+    Ok(Plan { workload: Workload::Native, record: None, note, code: None, shares_role: None })
 }
 
 /// What an annotation would mend, in a pod of which none came.

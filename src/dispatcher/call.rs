@@ -17,7 +17,7 @@ use crate::sys::random::bytes16;
 use crate::wire::control::EdgeReport;
 use crate::wire::ids::{CallId, RunId};
 
-use super::edges::{EdgeCounters, EndedCall};
+use super::edges::{EMIT, EdgeCounters, EndedCall, NO_ROUTE};
 use super::links::{Links, Route};
 use super::pending_calls::PendingCalls;
 
@@ -27,6 +27,9 @@ pub const ATTEMPTS_MAX: u32 = 4;
 pub const DEFAULT_TIMEOUT_MS: u64 = 60_000;
 /// Longest time between two reports of a busy worker.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Reason in the metrics of one-way messages.
+const EMIT_REASON: &str = "one-way messages, stored in Redis";
 
 /// The dispatcher's settings for its function.
 #[derive(Clone, Debug)]
@@ -157,15 +160,17 @@ impl<R: Resolve> Dispatcher<R> {
         let mut served = None;
         let result = check(target, payload.len(), self.settings.max_payload)
             .and_then(|()| self.attempt(target, payload, self.deadline(deadline), &mut served));
-        let (mode, reason) =
-            served.map_or((None, String::new()), |(mode, reason)| (Some(mode), reason));
+        let (mode, reason) = served
+            .map_or((NO_ROUTE, String::new()), |(mode, reason): (ModeKind, _)| {
+                (mode.name(), reason)
+            });
         self.edges.count(EndedCall {
             module: None,
             callee: target,
             mode,
             reason: &reason,
             request_bytes: payload.len(),
-            response_bytes: result.as_ref().ok().map(Payload::len),
+            response_bytes: length_or_kind(result.as_ref().map(Payload::len)),
             latency: started.elapsed(),
         });
         self.flush_now_and_then();
@@ -194,9 +199,22 @@ impl<R: Resolve> Dispatcher<R> {
         payload: &[u8],
         deadline: Option<Deadline>,
     ) -> Result<(), CallError> {
-        check(target, payload.len() as u64, self.settings.max_payload)?;
+        let (started, length) = (Instant::now(), payload.len() as u64);
         let deadline = Some(self.deadline(deadline));
-        self.resolver.emit(target, payload, &self.invocation.traceparent, deadline)
+        let stored = check(target, length, self.settings.max_payload).and_then(|()| {
+            self.resolver.emit(target, payload, &self.invocation.traceparent, deadline)
+        });
+        self.edges.count(EndedCall {
+            module: None,
+            callee: target,
+            mode: EMIT,
+            reason: EMIT_REASON,
+            request_bytes: length,
+            response_bytes: length_or_kind(stored.as_ref().map(|()| 0)),
+            latency: started.elapsed(),
+        });
+        self.flush_now_and_then();
+        stored
     }
 
     /// Sends all metrics to the shim, after each invocation.
@@ -245,6 +263,11 @@ impl<R: Resolve> Dispatcher<R> {
             attempt += 1;
         }
     }
+}
+
+/// A response's length, or the error's kind for the metrics.
+pub(super) fn length_or_kind(ended: Result<u64, &CallError>) -> Result<u64, &'static str> {
+    ended.map_err(|error| error.errno().name())
 }
 
 /// True if the connection is usable after this error.

@@ -3,13 +3,19 @@
 //! The worker keeps them between two reports to the shim. Latencies are in the buckets of an HDR histogram with two
 //! significant digits (1 ns to 1 h), so reports of many workers add up exactly.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::modes::ModeKind;
 use crate::wire::control::EdgeReport;
 
+/// The mode of calls that found no route.
+pub const NO_ROUTE: &str = "none";
+/// The mode of one-way messages (`emit`), which end when they are stored.
+pub const EMIT: &str = "emit";
+/// Kind of the error of a call whose caller did not wait for its end. All other kinds are names of errnos.
+pub const ABANDONED: &str = "abandoned";
 /// Longest latency in a histogram, in nanoseconds; longer ones count as this.
 pub const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
 /// Shortest non-zero latency in nanoseconds.
@@ -30,9 +36,10 @@ struct Edge {
     mode: &'static str,
     reason: String,
     calls: u64,
-    errors: u64,
+    errors: BTreeMap<&'static str, u64>,
     request_bytes: u64,
     response_bytes: u64,
+    latency_sum_ns: u64,
     latency: Histogram<u64>,
 }
 
@@ -51,14 +58,14 @@ pub struct EndedCall<'a> {
     pub module: Option<&'a str>,
     /// Called function.
     pub callee: &'a str,
-    /// The mode; `None` without a route.
-    pub mode: Option<ModeKind>,
+    /// The mode's name, [`NO_ROUTE`] or [`EMIT`].
+    pub mode: &'static str,
     /// The reason for the mode.
     pub reason: &'a str,
     /// Payload length in bytes.
     pub request_bytes: u64,
-    /// Response length in bytes; `None` after an error.
-    pub response_bytes: Option<u64>,
+    /// Response length in bytes, or the kind of the error.
+    pub response_bytes: Result<u64, &'static str>,
     /// Time from the guest's call to its end.
     pub latency: Duration,
 }
@@ -76,20 +83,20 @@ impl EdgeCounters {
         edge.calls += 1;
         edge.request_bytes += ended.request_bytes;
         match ended.response_bytes {
-            Some(bytes) => edge.response_bytes += bytes,
-            None => edge.errors += 1,
+            Ok(bytes) => edge.response_bytes += bytes,
+            Err(kind) => *edge.errors.entry(kind).or_default() += 1,
         }
-        edge.latency
-            .saturating_record(u64::try_from(ended.latency.as_nanos()).unwrap_or(LATENCY_MAX_NS));
+        let latency_ns = u64::try_from(ended.latency.as_nanos()).unwrap_or(LATENCY_MAX_NS);
+        edge.latency_sum_ns = edge.latency_sum_ns.saturating_add(latency_ns);
+        edge.latency.saturating_record(latency_ns);
     }
 
     /// The edge of a call.
     fn edge(&mut self, ended: &EndedCall<'_>) -> &mut Edge {
-        let mode = ended.mode.map_or("none", ModeKind::name);
         let module = ended.module.unwrap_or_default();
         let known = self.edges.iter().position(|edge| {
             edge.callee == ended.callee
-                && edge.mode == mode
+                && edge.mode == ended.mode
                 && edge.reason == ended.reason
                 && edge.module == module
         });
@@ -98,12 +105,13 @@ impl EdgeCounters {
             self.edges.push(Edge {
                 module: module.to_owned(),
                 callee: ended.callee.to_owned(),
-                mode,
+                mode: ended.mode,
                 reason: ended.reason.to_owned(),
                 calls: 0,
-                errors: 0,
+                errors: BTreeMap::new(),
                 request_bytes: 0,
                 response_bytes: 0,
+                latency_sum_ns: 0,
                 latency: histogram(),
             });
         }
@@ -126,9 +134,10 @@ impl Edge {
             mode: self.mode.to_owned(),
             reason: self.reason,
             calls: self.calls,
-            errors: self.errors,
+            errors: self.errors.into_iter().map(|(kind, n)| (kind.to_owned(), n)).collect(),
             request_bytes: self.request_bytes,
             response_bytes: self.response_bytes,
+            latency_sum_ns: self.latency_sum_ns,
             latency_ns: self
                 .latency
                 .iter_recorded()
@@ -145,11 +154,11 @@ mod tests {
     #[test]
     fn reports_add_up() {
         let mut edges = EdgeCounters::new("a");
-        for (response_bytes, ms) in [(Some(5), 1), (None, 2), (Some(7), 3)] {
+        for (response_bytes, ms) in [(Ok(5), 1), (Err("timeout"), 2), (Ok(7), 3)] {
             edges.count(EndedCall {
                 module: None,
                 callee: "b",
-                mode: Some(ModeKind::Local),
+                mode: "local",
                 reason: "r",
                 request_bytes: 10,
                 response_bytes,
@@ -159,9 +168,10 @@ mod tests {
         let reports = edges.take();
         let [report] = reports.as_slice() else { panic!("{reports:?}") };
         assert_eq!(
-            (report.calls, report.errors, report.request_bytes, report.response_bytes),
-            (3, 1, 30, 12)
+            (report.calls, report.request_bytes, report.response_bytes, report.latency_sum_ns),
+            (3, 30, 12, 6_000_000)
         );
+        assert_eq!(report.errors, BTreeMap::from([("timeout".to_owned(), 1)]));
         assert_eq!(report.latency_ns.values().sum::<u64>(), 3);
         assert!(edges.take().is_empty());
     }

@@ -4,8 +4,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::call::check;
-use super::edges::{EdgeCounters, EndedCall};
+use cwasi_abi::Errno;
+
+use super::call::{check, length_or_kind};
+use super::edges::{ABANDONED, EdgeCounters, EndedCall};
 use super::selection::{self, EmbeddingState};
 use crate::modes::{CallError, ModeKind};
 use crate::wire::control::{EmbeddedModule, ModeHint};
@@ -87,29 +89,42 @@ impl EmbeddedCalls {
     ) -> Result<(), CallError> {
         let Some(running) = self.running.take() else { return Ok(()) };
         let callee = &self.modules[running.callee];
-        let within = response_bytes.filter(|length| *length <= self.max_payload);
-        edges.count(EndedCall {
-            module: None,
-            callee: &callee.name,
-            mode: Some(ModeKind::Embedded),
-            reason: &callee.reason,
-            request_bytes: running.request_bytes,
-            response_bytes: within,
-            latency: running.started.elapsed(),
-        });
-        match response_bytes {
-            Some(length) if within.is_none() => {
+        let checked = match response_bytes {
+            Some(length) if length > self.max_payload => {
                 let what = format!("response of {}", callee.name);
                 Err(CallError::too_large(&what, length, self.max_payload))
             }
             _ => Ok(()),
-        }
+        };
+        let ended = length_or_kind(checked.as_ref().map(|()| 0));
+        let ended = ended.and_then(|_| response_bytes.ok_or(Errno::Failed.name()));
+        self.count(&running, ended, edges);
+        checked
+    }
+
+    fn count(
+        &self,
+        running: &RunningCall,
+        response_bytes: Result<u64, &'static str>,
+        edges: &mut EdgeCounters,
+    ) {
+        let callee = &self.modules[running.callee];
+        edges.count(EndedCall {
+            module: None,
+            callee: &callee.name,
+            mode: ModeKind::Embedded.name(),
+            reason: &callee.reason,
+            request_bytes: running.request_bytes,
+            response_bytes,
+            latency: running.started.elapsed(),
+        });
     }
 
     /// Counts a running call as failed: the guest stopped, so [`Self::end`] will not be called.
     pub fn abandon(&mut self, edges: &mut EdgeCounters) {
-        // Only a response can cause an error, and there is none.
-        let _none = self.end(None, edges);
+        if let Some(running) = self.running.take() {
+            self.count(&running, Err(ABANDONED), edges);
+        }
     }
 }
 
@@ -134,10 +149,10 @@ impl LinkedCall<'_> {
         edges.count(EndedCall {
             module: self.module,
             callee: self.callee,
-            mode: Some(ModeKind::Embedded),
+            mode: ModeKind::Embedded.name(),
             reason: LINKED,
             request_bytes: self.request_bytes,
-            response_bytes: Some(self.response_bytes),
+            response_bytes: Ok(self.response_bytes),
             latency: self.latency,
         });
     }
@@ -201,7 +216,10 @@ mod tests {
         let reports = edges.take();
         let rows: Vec<_> = reports
             .iter()
-            .map(|r| (r.module.as_str(), r.callee.as_str(), r.mode.as_str(), r.calls, r.errors))
+            .map(|r| {
+                let errors = r.errors.values().sum::<u64>();
+                (r.module.as_str(), r.callee.as_str(), r.mode.as_str(), r.calls, errors)
+            })
             .collect();
         assert_eq!(
             rows,
@@ -212,6 +230,8 @@ mod tests {
             ]
         );
         assert_eq!((reports[0].request_bytes, reports[0].response_bytes), (16, 10));
+        let kinds: Vec<_> = reports[0].errors.keys().map(String::as_str).collect();
+        assert_eq!(kinds, ["abandoned", "failed", "payload too large"]);
         assert!(reports[1].latency_ns.keys().all(|bound| (400..700).contains(bound)));
     }
 }

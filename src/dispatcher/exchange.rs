@@ -10,8 +10,10 @@ use crate::modes::local::{LocalMode, ReceivedAnswer};
 use crate::modes::{CallError, OutgoingCall, Payload};
 use crate::sys::clock::{Deadline, monotonic_ns};
 
-use super::call::{ATTEMPTS_MAX, Dispatcher, Resolve, ResolvedRoute, RouteQuery, keeps_route};
-use super::edges::EndedCall;
+use super::call::{
+    ATTEMPTS_MAX, Dispatcher, Resolve, ResolvedRoute, RouteQuery, keeps_route, length_or_kind,
+};
+use super::edges::{EndedCall, NO_ROUTE};
 use super::links::{LinkId, Pick};
 use super::pending_calls::{CallState, CallTicket, PendingCall};
 
@@ -178,7 +180,8 @@ impl<R: Resolve> Dispatcher<R> {
     /// Ends a call in flight.
     pub(super) fn end_call(&mut self, ticket: CallTicket, ended: Result<Payload, CallError>) {
         if let Some(pending) = self.pending.get(ticket) {
-            self.edges.count(counted(pending, ended.as_ref().ok().map(Payload::len)));
+            let response_bytes = length_or_kind(ended.as_ref().map(Payload::len));
+            self.edges.count(counted(pending, response_bytes));
         }
         self.pending.end(ticket, ended);
     }
@@ -193,12 +196,15 @@ impl<R: Resolve> Dispatcher<R> {
 }
 
 /// A call in flight for its edge's metrics.
-pub(super) fn counted(pending: &PendingCall, response_bytes: Option<u64>) -> EndedCall<'_> {
+pub(super) fn counted<'a>(
+    pending: &'a PendingCall,
+    response_bytes: Result<u64, &'static str>,
+) -> EndedCall<'a> {
     let served = pending.served.as_ref();
     EndedCall {
         module: None,
         callee: &pending.target,
-        mode: served.map(|(mode, _)| *mode),
+        mode: served.map_or(NO_ROUTE, |(mode, _)| mode.name()),
         reason: served.map_or("", |(_, reason)| reason),
         request_bytes: pending.request_bytes,
         response_bytes,

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use super::call::{ATTEMPTS_MAX, Dispatcher, InvocationContext, Resolve, check, keeps_route};
+use super::edges::ABANDONED;
 use super::exchange::{counted, timeout};
 use super::links::LinkId;
 use super::pending_calls::{CallState, CallTicket, KeptPayload, OwnedJoin, PendingCall};
@@ -156,7 +157,7 @@ impl<R: Resolve> Dispatcher<R> {
         self.links.close_busy();
         for pending in self.pending.clear() {
             if !matches!(pending.state, CallState::Ended(_)) {
-                self.edges.count(counted(&pending, None));
+                self.edges.count(counted(&pending, Err(ABANDONED)));
             }
         }
     }

@@ -45,6 +45,13 @@ impl<M> Sandbox<M> {
         }
     }
 
+    /// Tells the shim, if it takes the message at once; returns whether it did.
+    #[must_use]
+    pub fn try_tell(&self, message: &SandboxMessage) -> bool {
+        let bytes = control::encode(message);
+        seqpacket::send(self.broker.as_fd(), &[&bytes], &[], Some(Deadline::PASSED)).is_ok()
+    }
+
     /// Tells the shim that there will be no workload; returns the exit code.
     pub fn start_failed(&self, message: &str) -> i32 {
         self.tell(&SandboxMessage::StartFailed { message: message.to_owned() });

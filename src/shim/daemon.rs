@@ -26,9 +26,9 @@ use super::arguments::ShimArguments;
 use super::broker::Broker;
 use super::content::folder::FolderStore;
 use super::content::{ContentStore, Images};
-use super::edges::Edges;
 use super::group_lock::{self, LockError};
 use super::launcher::{LISTENER_FD, READY, READY_FD};
+use super::metrics::Metrics;
 use super::network::Network;
 use super::oom_score;
 use super::own_cgroup::{self, OwnCgroupError};
@@ -246,7 +246,7 @@ impl Daemon {
         // All user configuration is checked. The socket listens already, so calls may arrive from now on.
         report.say(READY);
         let zygote = Arc::new(Zygote::start(program, &reaper).await?);
-        let edges = Edges::start(group.edges());
+        let metrics = Metrics::start(&group);
         let namespace = arguments.namespace.as_str();
         let (images, publisher) = outside(arguments, sandbox, config);
         let provisioner = Provisioner::new(config, images, namespace, group.id(), &zygote, &reaper);
@@ -260,7 +260,7 @@ impl Daemon {
             reaper,
             zygote,
             publisher,
-            broker: Broker::new(registry, edges, network),
+            broker: Broker::new(registry, metrics, network),
             provisioner,
             cgroup_driver: config.cgroup_driver,
             sandbox,
@@ -316,7 +316,7 @@ impl Daemon {
     /// Closes the group if it may end; later launchers then start another daemon.
     async fn close(&self) -> Result<bool, DaemonError> {
         self.tasks.parts.publisher.flush(FLUSH_MAX).await;
-        self.tasks.parts.broker.edges().write_now().await;
+        self.tasks.parts.broker.metrics().write_now().await;
         let (group, state, tasks) =
             (self.group.clone(), self.state.clone(), Arc::clone(&self.tasks));
         let closing = move || {

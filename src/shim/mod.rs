@@ -6,7 +6,7 @@
 //! - [`features`]: the answer to `-info`.
 //! - [`arguments`]: containerd's flags; [`group`], [`options`], [`state`]: the daemon's group, configuration and files.
 //! - [`group_lock`]: the group's lock; [`rootfs`]: a container's root file system.
-//! - [`daemon`]: composes [`reaper`], [`zygote`], [`publisher`], [`broker`], [`edges`] and [`task`].
+//! - [`daemon`]: composes [`reaper`], [`zygote`], [`publisher`], [`broker`], [`metrics`] and [`task`].
 //! - [`own_cgroup`], [`oom_score`]: the daemon's cgroup and OOM score; [`cgroups`]: its containers' cgroups.
 //! - [`oom`]: processes that the OOM killer ended.
 //! - [`llvm_stub`]: the zygote's stub for LLVM; [`spawn`]: child processes.
@@ -25,7 +25,6 @@ pub mod compile_cgroup;
 pub mod compiler;
 pub mod content;
 pub mod daemon;
-pub mod edges;
 pub mod features;
 pub mod group;
 pub mod group_lock;
@@ -33,6 +32,7 @@ pub mod http;
 pub mod launcher;
 pub mod llvm_stub;
 pub mod local;
+pub mod metrics;
 pub mod network;
 pub mod oom;
 pub mod oom_score;

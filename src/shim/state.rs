@@ -16,7 +16,7 @@ use crate::wire::ids::{Identity, short_hash};
 /// File in a bundle that names the state directory for `delete`.
 const POINTER_FILE: &str = "cwasi.json";
 /// Largest state file in bytes.
-const STATE_FILE_MAX: u64 = 1024 * 1024;
+const STATE_FILE_MAX: u64 = 8 * 1024 * 1024;
 
 /// A failed operation on a state file.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +80,12 @@ impl StateDir {
     #[must_use]
     pub fn kept_edges(&self, group: &str) -> PathBuf {
         self.root.join("edges").join(format!("{group}.json"))
+    }
+
+    /// Sums of the metrics of all ended groups.
+    #[must_use]
+    pub fn metrics(&self) -> PathBuf {
+        self.root.join("metrics.json")
     }
 
     /// Record of one container.
@@ -149,6 +155,18 @@ impl GroupDir {
     #[must_use]
     pub fn edges(&self) -> PathBuf {
         self.path.join("edges.json")
+    }
+
+    /// Metrics of the group's secondaries.
+    #[must_use]
+    pub fn functions(&self) -> PathBuf {
+        self.path.join("functions.json")
+    }
+
+    /// Stages of the starts of the group's containers.
+    #[must_use]
+    pub fn start_stages(&self) -> PathBuf {
+        self.path.join("stages.json")
     }
 
     /// The group's node configuration.

@@ -356,6 +356,8 @@ pub enum SandboxMessage {
     Emit(EmitRequest),
     /// Worker: metrics of its calls since the last report.
     Edges(Vec<EdgeReport>),
+    /// Init of a secondary: its workers and its queue now.
+    Function(FunctionReport),
 }
 
 /// A one-way message; its payload comes as a descriptor.
@@ -458,14 +460,32 @@ pub struct EdgeReport {
     pub reason: String,
     /// Ended calls, errors included.
     pub calls: u64,
-    /// Calls with an error.
-    pub errors: u64,
+    /// Calls with an error, by kind ([`crate::dispatcher::edges`]).
+    pub errors: BTreeMap<String, u64>,
     /// Payload bytes sent.
     pub request_bytes: u64,
     /// Response bytes received.
     pub response_bytes: u64,
+    /// Sum of all latencies in nanoseconds.
+    pub latency_sum_ns: u64,
     /// Latency counts: key = upper bound of the bucket in nanoseconds.
     pub latency_ns: BTreeMap<u64, u64>,
+}
+
+/// Workers and queue of one instance of a secondary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FunctionReport {
+    /// Workers that exist.
+    pub workers: u64,
+    /// Of these, workers that read, run or were assigned a request.
+    pub busy: u64,
+    /// Requests that wait in init's queue.
+    pub queued: u64,
+    /// Requests that were refused because the queue was full, since the instance started.
+    pub refused: u64,
+    /// Bytes of the segments that the workers keep to lend them.
+    pub pool_bytes: u64,
 }
 
 /// A control message that is not JSON of the expected shape.

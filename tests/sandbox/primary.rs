@@ -139,6 +139,6 @@ fn a_guest_calls_then_allocates_copies_and_calls_again() {
         }
     }
     assert_eq!(ready, 1);
-    assert_eq!((edges[0].calls, edges[0].errors), (3, 0));
+    assert!(edges[0].calls == 3 && edges[0].errors.is_empty(), "{edges:?}");
     function.container.delete();
 }

@@ -12,6 +12,7 @@ mod invoke;
 mod lint;
 mod logs;
 mod man;
+mod metrics;
 mod ps;
 mod rm;
 mod run;
@@ -63,6 +64,8 @@ pub enum Verb {
     Completions(completions::Completions),
     /// Serve functions to HTTP clients
     Gateway(gateway::Gateway),
+    /// Print or serve metrics for Prometheus
+    Metrics(metrics::Metrics),
     /// Write the manual pages
     Man(man::Man),
     /// Print the JSON Schema of workflow files
@@ -91,6 +94,7 @@ pub async fn run(Arguments { global, verb }: Arguments) -> Result<ExitCode, Fail
         Verb::Doctor(arguments) => arguments.run(&global).await,
         Verb::Completions(arguments) => arguments.run(),
         Verb::Gateway(arguments) => arguments.run(&global).await,
+        Verb::Metrics(arguments) => arguments.run().await,
         Verb::Man(arguments) => arguments.run(),
         Verb::Schema(arguments) => arguments.run(),
     }

@@ -3,10 +3,11 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use cwasi::shim::metrics::starts::{CodeSource, StartStages};
 use serde_json::json;
 
 use crate::arguments::Global;
-use crate::deployment::Node;
+use crate::deployment::{Node, hops};
 use crate::failure::Failure;
 use crate::table::Table;
 
@@ -16,7 +17,7 @@ pub struct Ps {
     /// Only functions of this workflow
     #[arg(long, value_name = "NAME")]
     workflow: Option<String>,
-    /// Images and annotations, too
+    /// Images, annotations and the stages of each start, too
     #[arg(short, long)]
     verbose: bool,
 }
@@ -27,6 +28,7 @@ impl Ps {
         let node = Node::connect(global).await?;
         let containers = node.containerd.containers().await?;
         let tasks = node.containerd.tasks().await?;
+        let mut starts = hops::starts(&node.config.state_dir, node.containerd.namespace());
         let wanted = |workflow: &str| self.workflow.as_ref().is_none_or(|name| name == workflow);
         let mut rows = Vec::new();
         for container in containers.iter().filter(|it| wanted(it.annotation("cwasi.workflow"))) {
@@ -36,10 +38,11 @@ impl Ps {
                 Some(task) => format!("{} ({})", task.status, task.exit),
                 None => "CREATED".to_owned(),
             };
-            rows.push((container, task.map(|task| task.pid), status));
+            let stages = starts.remove(&container.id);
+            rows.push((container, task.map(|task| task.pid), status, stages));
         }
         if global.json {
-            let rows = rows.iter().map(|(container, pid, status)| {
+            let rows = rows.iter().map(|(container, pid, status, stages)| {
                 json!({
                     "container": container.id,
                     "function": container.function(),
@@ -48,6 +51,7 @@ impl Ps {
                     "status": status,
                     "pid": pid,
                     "image": container.image,
+                    "start": stages,
                     "annotations": container.annotations,
                 })
             });
@@ -56,7 +60,7 @@ impl Ps {
         }
         let mut table =
             Table::new(["CONTAINER", "FUNCTION", "WORKFLOW", "ROLE", "PID", "STATUS", "IMAGE"]);
-        for (container, pid, status) in &rows {
+        for (container, pid, status, _) in &rows {
             table.row([
                 container.id.clone(),
                 container.function().to_owned(),
@@ -69,8 +73,11 @@ impl Ps {
         }
         print!("{table}");
         if self.verbose {
-            for (container, _, _) in &rows {
+            for (container, _, _, stages) in &rows {
                 println!("\n{}", container.id);
+                if let Some(stages) = stages {
+                    println!("  {}", stages_line(stages));
+                }
                 let mut annotations: Vec<_> = container.annotations.iter().collect();
                 annotations.sort();
                 for (key, value) in annotations {
@@ -80,6 +87,29 @@ impl Ps {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// The stages of a start, then the run.
+fn stages_line(stages: &StartStages) -> String {
+    let mut parts = vec![("plan", Some(stages.plan_us))];
+    match stages.code {
+        Some(CodeSource::Compiled) => parts.push(("compile", stages.code_us)),
+        Some(CodeSource::Cached) => parts.push(("code from cache", stages.code_us)),
+        None => {}
+    }
+    parts.extend([("container", stages.container_us), ("ready", stages.ready_us)]);
+    let parts = parts.into_iter().filter_map(|(name, us)| Some(format!("{name} {}", time(us?))));
+    let init = stages.init_us().map_or_else(|| "-".to_owned(), time);
+    let mut line = format!("init {init}: {}", parts.collect::<Vec<_>>().join(", "));
+    if let Some(us) = stages.run_us {
+        line += &format!("; run {}", time(us));
+    }
+    line
+}
+
+fn time(us: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "a time for people")]
+    hops::time(us as f64)
 }
 
 const fn role(secondary: bool) -> &'static str {

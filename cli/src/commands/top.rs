@@ -1,11 +1,12 @@
-//! `cwasi top`: who calls whom, how, how often and how fast, again and again. The shims write these numbers once a
-//! second.
+//! `cwasi top`: who calls whom, how, how often and how fast, and how busy the functions are, again and again. The shims
+//! write these numbers once a second.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use cwasi::shim::metrics::snapshot::FunctionSnapshot;
 use serde_json::json;
 
 use crate::arguments::Global;
@@ -38,20 +39,24 @@ impl Top {
         let node = Node::connect(global).await?;
         let mut interrupt = Interrupt::new()?;
         let clears = std::io::IsTerminal::is_terminal(&std::io::stdout()) && !global.json;
-        let mut before = (Instant::now(), self.hops(&node).await?);
+        let mut before = (Instant::now(), self.read(&node).await?.0);
         let mut pictures = 0;
         while self.count.is_none_or(|count| pictures < count) {
             tokio::select! {
                 () = interrupt.received() => break,
                 () = tokio::time::sleep(self.interval) => {}
             }
-            let now = (Instant::now(), self.hops(&node).await?);
+            let (hops, functions) = self.read(&node).await?;
+            let now = (Instant::now(), hops);
             let seconds = (now.0 - before.0).as_secs_f64();
             let new = hops::since(&before.1, now.1.clone());
             if global.json {
-                println!("{}", json!({ "seconds": seconds, "hops": new }));
+                let picture = json!({ "seconds": seconds, "hops": new, "functions": functions });
+                println!("{picture}");
             } else {
-                print!("{}{}", if clears { CLEAR } else { "" }, table(&now.1, &new, seconds));
+                let edges = table(&now.1, &new, seconds);
+                let clear = if clears { CLEAR } else { "" };
+                print!("{clear}{edges}\n{}", functions_table(&functions));
             }
             before = now;
             pictures += 1;
@@ -59,18 +64,18 @@ impl Top {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The calls of all workflows that have a container.
-    async fn hops(&self, node: &Node) -> Result<Vec<Hop>, Failure> {
+    /// The calls and the secondaries of all workflows that have a container.
+    async fn read(&self, node: &Node) -> Result<(Vec<Hop>, Vec<FunctionSnapshot>), Failure> {
         let containers = node.containerd.containers().await?;
         let names = containers.iter().map(|container| container.annotation("cwasi.workflow"));
         let mut workflows: BTreeSet<&str> = names.filter(|name| !name.is_empty()).collect();
         if let Some(only) = &self.workflow {
             workflows.retain(|name| name == only);
         }
-        let read = |workflow: &str| {
-            hops::read(&node.config.state_dir, node.containerd.namespace(), workflow)
-        };
-        Ok(workflows.into_iter().flat_map(read).collect())
+        let (state, namespace) = (&node.config.state_dir, node.containerd.namespace());
+        let calls = workflows.iter().flat_map(|name| hops::read(state, namespace, name));
+        let functions = workflows.iter().flat_map(|name| hops::functions(state, namespace, name));
+        Ok((calls.collect(), functions.collect()))
     }
 }
 
@@ -82,9 +87,12 @@ fn table(all: &[Hop], new: &[Hop], seconds: f64) -> Table {
     for hop in all {
         let is_same =
             |it: &&Hop| (&it.caller, &it.callee, &it.mode) == (&hop.caller, &hop.callee, &hop.mode);
-        let (calls, bytes, errors) = new.iter().find(is_same).map_or((0, 0, 0), |new| {
+        let new = new.iter().find(is_same);
+        let (calls, bytes, errors) = new.map_or((0, 0, 0), |new| {
             (new.calls, new.request_bytes + new.response_bytes, new.errors)
         });
+        let kinds = new.map(|new| new.error_kinds.keys().cloned().collect::<Vec<_>>().join(", "));
+        let kinds = kinds.unwrap_or_default();
         #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
         let (calls, megabytes) = (calls as f64 / seconds, bytes as f64 / seconds / 1e6);
         table.row([
@@ -93,11 +101,29 @@ fn table(all: &[Hop], new: &[Hop], seconds: f64) -> Table {
             hop.mode.clone(),
             format!("{calls:.0}"),
             format!("{megabytes:.1}"),
-            errors.to_string(),
+            if errors == 0 { "0".to_owned() } else { format!("{errors} ({kinds})") },
             hop.calls.to_string(),
             format!("{:.0}", hop.p50_us),
             format!("{:.0}", hop.p99_us),
             hop.reason.clone(),
+        ]);
+    }
+    table
+}
+
+/// The secondaries now. Refusals are those since the shim started.
+fn functions_table(functions: &[FunctionSnapshot]) -> Table {
+    let mut table =
+        Table::new(["FUNCTION", "INSTANCES", "WORKERS", "BUSY", "QUEUED", "REFUSED", "POOL"]);
+    for FunctionSnapshot { key, gauges } in functions {
+        table.row([
+            key.function.clone(),
+            gauges.instances.to_string(),
+            gauges.workers.to_string(),
+            gauges.busy.to_string(),
+            gauges.queued.to_string(),
+            gauges.refused.to_string(),
+            hops::bytes(gauges.pool_bytes),
         ]);
     }
     table

@@ -5,6 +5,10 @@ use std::fs;
 use std::path::Path;
 
 use cwasi::shim::group::group_id;
+use cwasi::shim::metrics::node::groups;
+use cwasi::shim::metrics::snapshot::FunctionSnapshot;
+use cwasi::shim::metrics::starts::StartStages;
+use cwasi::shim::state::StateDir;
 use serde::{Deserialize, Serialize};
 
 use crate::table::Table;
@@ -24,6 +28,9 @@ pub struct Hop {
     pub calls: u64,
     /// Of these, failed ones.
     pub errors: u64,
+    /// Failed calls by kind: the name of the errno.
+    #[serde(default)]
+    pub error_kinds: BTreeMap<String, u64>,
     /// Bytes of requests.
     pub request_bytes: u64,
     /// Bytes of responses.
@@ -39,11 +46,29 @@ pub struct Hop {
 #[must_use]
 pub fn read(state_dir: &Path, namespace: &str, workflow: &str) -> Vec<Hop> {
     let annotations = [("cwasi.workflow".to_owned(), workflow.to_owned())].into();
-    let group = group_id(namespace, "", &annotations);
-    let running = state_dir.join("g").join(&group).join("edges.json");
-    let ended = state_dir.join("edges").join(format!("{group}.json"));
+    let (state, group) = (StateDir::new(state_dir), group_id(namespace, "", &annotations));
+    let (running, ended) = (state.group(&group).edges(), state.kept_edges(&group));
     let bytes = fs::read(running).or_else(|_| fs::read(ended)).unwrap_or_default();
     serde_json::from_slice(&bytes).unwrap_or_default()
+}
+
+/// Reads the workers and queues of a workflow's secondaries on one node, while its shim runs.
+#[must_use]
+pub fn functions(state_dir: &Path, namespace: &str, workflow: &str) -> Vec<FunctionSnapshot> {
+    let annotations = [("cwasi.workflow".to_owned(), workflow.to_owned())].into();
+    let group = StateDir::new(state_dir).group(&group_id(namespace, "", &annotations));
+    serde_json::from_slice(&fs::read(group.functions()).unwrap_or_default()).unwrap_or_default()
+}
+
+/// Reads the stages of the starts of all containers of a namespace, by container.
+#[must_use]
+pub fn starts(state_dir: &Path, namespace: &str) -> BTreeMap<String, StartStages> {
+    let files = groups(&StateDir::new(state_dir)).into_iter().map(|group| group.start_stages());
+    let lists = files.filter_map(|path| fs::read(path).ok());
+    let stages = lists
+        .flat_map(|bytes| serde_json::from_slice::<Vec<StartStages>>(&bytes).unwrap_or_default());
+    let own = stages.filter(|stages| stages.namespace == namespace);
+    own.map(|stages| (stages.container.clone(), stages)).collect()
 }
 
 /// The calls since `before`. Quantiles are those of all calls: they cannot be subtracted.
@@ -56,6 +81,11 @@ pub fn since(before: &[Hop], now: Vec<Hop>) -> Vec<Hop> {
         if let Some(old) = before.get(&key(&hop)).filter(|old| old.calls <= hop.calls) {
             hop.calls -= old.calls;
             hop.errors = hop.errors.saturating_sub(old.errors);
+            for (kind, errors) in &mut hop.error_kinds {
+                let before = old.error_kinds.get(kind).copied().unwrap_or(0);
+                *errors = errors.saturating_sub(before);
+            }
+            hop.error_kinds.retain(|_, errors| *errors > 0);
             hop.request_bytes = hop.request_bytes.saturating_sub(old.request_bytes);
             hop.response_bytes = hop.response_bytes.saturating_sub(old.response_bytes);
         }
@@ -93,7 +123,9 @@ pub fn bytes(bytes: u64) -> String {
     bytesize::ByteSize(bytes).display().iec_short().to_string()
 }
 
-fn time(us: f64) -> String {
+/// A time for people.
+#[must_use]
+pub fn time(us: f64) -> String {
     match us {
         us if us < 1_000.0 => format!("{us:.0}us"),
         us if us < 1_000_000.0 => format!("{:.1}ms", us / 1e3),
@@ -112,7 +144,8 @@ mod tests {
             mode: "local".into(),
             reason: "callee on this host".into(),
             calls,
-            errors: 0,
+            errors: 2 * calls,
+            error_kinds: [("timeout".to_owned(), 2 * calls)].into(),
             request_bytes: 10 * calls,
             response_bytes: 0,
             p50_us: 1.0,

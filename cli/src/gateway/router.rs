@@ -7,15 +7,15 @@ use cwasi::shim::http::front::FunctionFront;
 use cwasi::shim::http::response_body::ResponseBody;
 use cwasi::shim::http::server::Service;
 use cwasi::shim::http::status::sentence;
-use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
+use hyper::{Request, Response, StatusCode};
 use serde::Serialize;
 
 use super::access::Access;
 use super::metrics::Metrics;
 use super::paths::{self, Place, Target};
+use crate::http::{OPEN_METRICS, content, reading};
 
 /// The gateway's answers.
 #[derive(Clone)]
@@ -121,23 +121,6 @@ impl Router {
 
     fn metrics(&self) -> Response<ResponseBody> {
         let text = self.metrics.text(self.front.in_flight());
-        content("application/openmetrics-text; version=1.0.0; charset=utf-8", text)
+        content(OPEN_METRICS, text)
     }
-}
-
-/// Answers a method that reads.
-fn reading(
-    method: &Method,
-    answer: impl FnOnce() -> Response<ResponseBody>,
-) -> Response<ResponseBody> {
-    if matches!(*method, Method::GET | Method::HEAD) {
-        return answer();
-    }
-    sentence(StatusCode::METHOD_NOT_ALLOWED, "use GET")
-}
-
-fn content(kind: &'static str, body: String) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody::Whole(Full::from(body)));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    response
 }

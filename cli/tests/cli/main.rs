@@ -4,7 +4,9 @@
 
 mod generated;
 mod local;
+mod metrics;
 mod scene;
+mod server;
 mod verbs;
 mod workflows;
 

@@ -16,7 +16,7 @@ use cwasi_fuzz::modes::resp::command;
 use cwasi_fuzz::shim::state::{ContainerRecord, Pointer, RegisteredAs};
 use cwasi_fuzz::vm::trampoline::{DispatchCallee, LinkedFunction, Number, dispatch, link};
 use cwasi_fuzz::wire::control::{
-    EdgeReport, EmitReply, EmitRequest, ResolveReply, ResolveRequest, SandboxMessage, Verb,
+    EdgeReport, EmitReply, EmitRequest, FunctionReport, ResolveReply, ResolveRequest, SandboxMessage, Verb,
     VerbReply, VerbRequest, encode,
 };
 use cwasi_fuzz::wire::envelope::{
@@ -123,9 +123,10 @@ fn report() -> EdgeReport {
         mode: "local".into(),
         reason: "callee on this host".into(),
         calls: 3,
-        errors: 1,
+        errors: BTreeMap::from([("timeout".into(), 1)]),
         request_bytes: 10,
         response_bytes: 20,
+        latency_sum_ns: 11_000_000,
         latency_ns: BTreeMap::from([(1_000_000, 2), (9_000_000, 1)]),
     }
 }
@@ -160,6 +161,8 @@ fn control(corpus: &Corpus) -> Outcomes<()> {
     corpus.add("edges", "many.json", encode(&SandboxMessage::Edges(vec![many])))?;
     corpus.add("edges", "report.json", &edges)?;
     corpus.add("control", "edges.json", &edges)?;
+    let function = FunctionReport { workers: 2, busy: 1, queued: 3, refused: 4, pool_bytes: 5 };
+    corpus.add("control", "function.json", encode(&SandboxMessage::Function(function)))?;
     corpus.add("control", "resolve.json", encode(&SandboxMessage::Resolve(resolve)))?;
     corpus.add("control", "emit.json", encode(&SandboxMessage::Emit(emit)))?;
     corpus.add("control", "ready.json", encode(&SandboxMessage::Ready))?;

@@ -302,6 +302,15 @@ impl<F: ForkWorker> WorkerPool<F> {
         (0..self.entries.len()).filter_map(|index| Some(self.table.slot(index)?.state()))
     }
 
+    /// Number of workers, of busy workers, and the bytes of all their pools, as they say.
+    #[must_use]
+    pub fn figures(&self) -> (u64, u64, u64) {
+        self.workers().fold((0, 0, 0_u64), |(workers, busy, pool), (_, worker, slot)| {
+            let is_busy = worker.running.is_some() || slot.state().is_busy();
+            (workers + 1, busy + u64::from(is_busy), pool.saturating_add(slot.pool_bytes()))
+        })
+    }
+
     /// Resets the crash back-off: workers have served requests.
     pub const fn note_turns(&mut self) {
         self.early_deaths = 0;

@@ -58,6 +58,8 @@ pub struct Requests<'s> {
     assigned: bool,
     spin: Spin,
     service_time: ServiceTime,
+    /// Bytes of the pool, as the slot says.
+    pool_bytes: u64,
 }
 
 impl<'s> Requests<'s> {
@@ -74,7 +76,9 @@ impl<'s> Requests<'s> {
         }
         let buffer = vec![0; FRAME_MAX];
         let (spin, service_time) = (Spin::default(), ServiceTime::default());
-        Ok(Self { slot: setup.slot, connections, buffer, assigned: false, spin, service_time })
+        let slot = setup.slot;
+        let (assigned, pool_bytes) = (false, 0);
+        Ok(Self { slot, connections, buffer, assigned, spin, service_time, pool_bytes })
     }
 
     /// Marks the worker as free: its first instance is made.
@@ -106,6 +110,7 @@ impl<'s> Requests<'s> {
         worker: &Worker<'_, M>,
     ) -> Result<Invocation, NoMoreRequests> {
         loop {
+            self.note_pool(worker);
             let ready = match self.slot.become_idle() {
                 Wait::CallersOrInit => self.wait(worker),
                 Wait::Init => wait_for_init(worker),
@@ -123,6 +128,15 @@ impl<'s> Requests<'s> {
                 self.decide_who_leads();
                 return Ok(invocation);
             }
+        }
+    }
+
+    /// Records the bytes of the worker's pool for init.
+    fn note_pool<M: Module>(&mut self, worker: &Worker<'_, M>) {
+        let bytes = worker.spec.pool.as_ref().map_or(0, SegmentPool::bytes);
+        if bytes != self.pool_bytes {
+            self.pool_bytes = bytes;
+            self.slot.note_pool_bytes(bytes);
         }
     }
 

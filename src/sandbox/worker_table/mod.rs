@@ -74,6 +74,7 @@ const CONNECTION: usize = 1;
 const ID_LOW: usize = 2;
 const ID_HIGH: usize = 3;
 const DEADLINE: usize = 4;
+const POOL_BYTES: usize = 5;
 
 /// Values of [`DIRECT_READS`]; a new page says disabled.
 const DISABLED: u64 = 0;

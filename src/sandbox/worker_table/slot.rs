@@ -8,7 +8,9 @@ use crate::sys::shared::{ReadOnly, Word, Words};
 use crate::wire::ids::CallId;
 
 use super::phase::{Phase, RunningRequest, SlotState, Wait};
-use super::{ASLEEP, CONNECTION, DEADLINE, DIRECT_READS, ENABLED, ID_HIGH, ID_LOW, SLEEP, STATE};
+use super::{
+    ASLEEP, CONNECTION, DEADLINE, DIRECT_READS, ENABLED, ID_HIGH, ID_LOW, POOL_BYTES, SLEEP, STATE,
+};
 
 /// One worker's slot.
 #[derive(Debug)]
@@ -138,6 +140,20 @@ impl<W: Word> WorkerSlot<'_, W> {
     }
 }
 
+/// Figures for the metrics.
+impl<W: Word> WorkerSlot<'_, W> {
+    /// The worker: records the bytes of its pool.
+    pub fn note_pool_bytes(&self, bytes: u64) {
+        self.own[POOL_BYTES].store(bytes);
+    }
+
+    /// Init: the bytes of the worker's pool, as it says.
+    #[must_use]
+    pub fn pool_bytes(&self) -> u64 {
+        self.own[POOL_BYTES].load()
+    }
+}
+
 /// Init's part.
 impl<W: Word> WorkerSlot<'_, W> {
     /// The current state.
@@ -195,6 +211,7 @@ impl<W: Word> WorkerSlot<'_, W> {
 
     /// Resets the slot for the next worker.
     pub fn reset(&self) {
+        self.own[POOL_BYTES].store(0);
         self.own[STATE].store(SlotState::new(0, Phase::Starting).0);
     }
 

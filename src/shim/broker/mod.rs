@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::edges::Edges;
+use super::metrics::Metrics;
 use super::network::Network;
 use crate::coordinator::registry::Registry;
 
@@ -36,14 +36,14 @@ const REPLY_MAX: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct Broker {
     resolver: Resolver,
-    edges: Edges,
+    metrics: Metrics,
 }
 
 impl Broker {
     /// A broker over the host's registry and the node's network, if it has one.
     #[must_use]
-    pub fn new(registry: Registry, edges: Edges, network: Option<Network>) -> Self {
-        Self { resolver: Resolver::new(registry, network), edges }
+    pub fn new(registry: Registry, metrics: Metrics, network: Option<Network>) -> Self {
+        Self { resolver: Resolver::new(registry, network), metrics }
     }
 
     /// What finds routes.
@@ -64,10 +64,10 @@ impl Broker {
         self.resolver.registry()
     }
 
-    /// The group's edges.
+    /// The group's metrics.
     #[must_use]
-    pub fn edges(&self) -> &Edges {
-        &self.edges
+    pub const fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// Serves one sandbox until all its processes have ended.

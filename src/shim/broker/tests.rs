@@ -8,6 +8,7 @@ use cwasi_abi::Errno;
 use super::route::TARGET_MAX;
 use super::*;
 use crate::coordinator::registry::Record;
+use crate::shim::state::StateDir;
 use crate::sys::seqpacket;
 use crate::wire::control::{
     self, CONTROL_MESSAGE_MAX, ModeHint, ResolveReply, ResolveRequest, SandboxMessage,
@@ -30,8 +31,8 @@ fn identity(function: &str) -> Identity {
 
 pub(super) fn fixture() -> Fixture {
     let dir = tempfile::tempdir().unwrap();
-    let edges = Edges::start(dir.path().join("edges.json"));
-    let broker = Broker::new(Registry::new(dir.path()), edges, None);
+    let metrics = Metrics::start(&StateDir::new(dir.path()).group("g"));
+    let broker = Broker::new(Registry::new(dir.path()), metrics, None);
     let (ours, sandbox) = seqpacket::pair().unwrap();
     let peer = BrokerPeer {
         kind: CallerKind::Sandbox,

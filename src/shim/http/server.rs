@@ -14,7 +14,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -41,17 +41,45 @@ pub trait Service: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Response<ResponseBody>> + Send;
 }
 
+/// Where clients connect to.
+pub trait Accept: Send + Sync {
+    /// A client's connection.
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// Waits for a client.
+    fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
+
+impl Accept for TcpListener {
+    type Stream = TcpStream;
+
+    async fn accept(&self) -> io::Result<TcpStream> {
+        let (stream, _peer) = Self::accept(self).await?;
+        // Responses are whole: there is nothing to wait for.
+        let _slower = stream.set_nodelay(true);
+        Ok(stream)
+    }
+}
+
+impl Accept for UnixListener {
+    type Stream = UnixStream;
+
+    async fn accept(&self) -> io::Result<UnixStream> {
+        Ok(Self::accept(self).await?.0)
+    }
+}
+
 /// A listener with its bounds.
-pub struct HttpServer {
+pub struct HttpServer<L> {
     /// Where clients connect to.
-    pub listener: TcpListener,
+    pub listener: L,
     /// With TLS.
     pub tls: Option<TlsAcceptor>,
     /// The bounds.
     pub limits: HttpLimits,
 }
 
-impl HttpServer {
+impl<L: Accept> HttpServer<L> {
     /// Serves until `stop` ends; then waits for requests that are being served.
     pub async fn serve(self, service: impl Service, stop: impl Future<Output = ()>) {
         let Self { listener, tls, limits } = self;
@@ -84,10 +112,10 @@ impl HttpServer {
     }
 }
 
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept<L: Accept>(listener: &L) -> L::Stream {
     loop {
         match listener.accept().await {
-            Ok((stream, _peer)) => return stream,
+            Ok(stream) => return stream,
             Err(error) => {
                 tracing::warn!(%error, "a connection cannot be accepted");
                 sleep(ACCEPT_PAUSE).await;
@@ -105,9 +133,10 @@ struct Connection {
 }
 
 impl Connection {
-    async fn run(self, stream: TcpStream, service: impl Service) {
-        // Responses are whole: there is nothing to wait for.
-        let _slower = stream.set_nodelay(true);
+    async fn run<S>(self, stream: S, service: impl Service)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send,
+    {
         let stream = StallGuard::new(stream, self.limits.stall_timeout);
         let served = match &self.tls {
             None => self.serve(stream, service).await,

@@ -4,7 +4,8 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use containerd_shim::api::Status as ApiStatus;
 use nix::fcntl::OFlag;
@@ -16,6 +17,7 @@ use super::io::{KeptEnds, Stdio};
 use crate::coordinator::registry::Record;
 use crate::shim::broker::Readiness;
 use crate::shim::http::port::ServedPort;
+use crate::shim::metrics::starts::StartStages;
 use crate::shim::reaper::Exit;
 use crate::shim::state::ContainerRecord;
 use crate::sys::pidfd::PidFd;
@@ -106,11 +108,17 @@ pub struct Container {
     kept: Mutex<KeptEnds>,
     /// Its port of `cwasi.http`, while it is served.
     port: Mutex<Option<ServedPort>>,
+    /// The stages of its start up to here.
+    pub stages: StartStages,
+    /// When its workload began to run.
+    ready: OnceLock<Instant>,
 }
 
 /// What `Container::new` needs beside the record.
 #[derive(Debug)]
 pub struct Built {
+    /// The stages of its start so far.
+    pub stages: StartStages,
     /// libcontainer's id.
     pub key: String,
     /// Its streams.
@@ -153,6 +161,8 @@ impl Container {
             verbs: tokio::sync::Mutex::new(()),
             kept: Mutex::new(built.kept),
             port: Mutex::new(None),
+            stages: built.stages,
+            ready: OnceLock::new(),
             record,
         }
     }
@@ -173,6 +183,18 @@ impl Container {
     pub fn set_port(&self, port: Option<ServedPort>) {
         // A single store: a panic elsewhere leaves it consistent.
         *self.port.lock().unwrap_or_else(PoisonError::into_inner) = port;
+    }
+
+    /// Records that its workload runs.
+    pub fn set_ready(&self) {
+        // There is one start.
+        let _once = self.ready.set(Instant::now());
+    }
+
+    /// How long its workload has run; `None` before it did.
+    #[must_use]
+    pub fn ran(&self) -> Option<Duration> {
+        self.ready.get().map(Instant::elapsed)
     }
 
     /// Its pid as containerd's messages carry it.

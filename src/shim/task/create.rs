@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use containerd_shim::api::{CreateTaskRequest, CreateTaskResponse};
 use containerd_shim::protos::events::task::{TaskCreate, TaskIO};
@@ -21,6 +22,7 @@ use crate::coordinator::Progress as _;
 use crate::coordinator::bundle::load_spec;
 use crate::coordinator::registry::Record;
 use crate::shim::broker::{BrokerPeer, CallerKind};
+use crate::shim::metrics::starts::{StartStages, micros};
 use crate::shim::reaper::Exit;
 use crate::shim::session::Stat;
 use crate::shim::state::{self, ContainerRecord, RegisteredAs, container_key};
@@ -30,6 +32,8 @@ use crate::wire::control::{CreateSpec, SandboxKind, Verb, VerbReply, VerbRequest
 
 /// A container that can be built.
 struct Prepared {
+    /// Of its start, up to the builder.
+    stages: StartStages,
     spec: Spec,
     stdio: Stdio,
     log: BundleLog,
@@ -139,11 +143,13 @@ impl Tasks {
         });
         let (prepared, draft) = prepared.await?;
         *record = draft;
-        let Prepared { spec, stdio, log, mut opened } = prepared?;
+        let Prepared { mut stages, spec, stdio, log, mut opened } = prepared?;
         let key = container_key(&record.namespace, &record.id);
         let ticket = self.parts.reaper.ticket();
         let terminal;
+        let began = Instant::now();
         (record.pid, terminal) = self.run_builder(&key, record, &opened).await?;
+        stages.container_us = Some(micros(began.elapsed()));
         let exit = ticket.claim(record.pid);
         drop(ticket);
         let function = self.listen(&record.id, &opened.workload, opened.broker)?;
@@ -154,6 +160,7 @@ impl Tasks {
         });
         opened.kept.serve(terminal);
         let built = Built {
+            stages,
             key,
             stdio,
             terminal: request.terminal,
@@ -187,6 +194,8 @@ impl Tasks {
         record: &mut ContainerRecord,
         cancelled: watch::Receiver<bool>,
     ) -> Result<Prepared, TaskError> {
+        let (began, mut stages) =
+            (Instant::now(), StartStages::begin(&self.parts.namespace, &request.id));
         let spec = self.mount(request, record)?;
         let key = container_key(&record.namespace, &record.id);
         let cgroup = cgroups::locate(self.parts.cgroup_driver, cgroups_path(&spec), &key)
@@ -222,8 +231,10 @@ impl Tasks {
             SandboxKind::Container => cgroups::to_be_made(&cgroup),
             SandboxKind::Process => Vec::new(),
         };
+        let code = provision.plan.code;
         let opened = self.open(provision, ends, kept, record)?;
-        Ok(Prepared { spec, stdio, log: progress.into_log(), opened })
+        stages.planned(began.elapsed(), code);
+        Ok(Prepared { stages, spec, stdio, log: progress.into_log(), opened })
     }
 
     /// Mounts the root file system, after writing down that it will be.

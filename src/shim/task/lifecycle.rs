@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use containerd_shim::api::{
     CloseIORequest, DeleteRequest, DeleteResponse, Empty, KillRequest, StartRequest, StartResponse,
@@ -27,6 +27,7 @@ use super::table::Tasks;
 use crate::coordinator::registry::Record;
 use crate::shim::broker::Readiness;
 use crate::shim::http::port::ServedPort;
+use crate::shim::metrics::starts::{StartStages, micros};
 use crate::shim::oom::OomKills;
 use crate::shim::publisher::timestamp;
 use crate::shim::reaper::Exit;
@@ -69,6 +70,7 @@ impl Tasks {
         if container.status() != Status::Created {
             return Err(container.refuse("start"));
         }
+        let began = Instant::now();
         if let Err(error) = self.run_workload(&container).await {
             tracing::error!(container = container.id, %error, "start failed");
             container.log.line("error", &container.id, &error.to_string());
@@ -76,6 +78,10 @@ impl Tasks {
             let _ = container.signal(libc::SIGKILL);
             return Err(error);
         }
+        container.set_ready();
+        let ready_us = Some(micros(began.elapsed()));
+        let stages = StartStages { ready_us, ..container.stages.clone() };
+        self.parts.broker.metrics().set_start(stages);
         container.status.send_replace(Status::Running);
         let mut event = TaskStart::new();
         event.set_container_id(container.id.clone());
@@ -138,12 +144,13 @@ impl Tasks {
                 new = kills.next() => self.tell_oom(&container, &kills, new),
             }
         };
+        let ran = container.ran();
         // A start under way tells its event first.
         let _verbs = container.verbs.lock().await;
         self.after_end(&container).await;
         // With init the kernel ended them, or what came after init did; their ends are told first.
         container.execs.wait(EXECS_END_MAX).await;
-        self.parts.broker.edges().write_now().await;
+        self.parts.broker.metrics().write_now().await;
         let new = kills.since();
         self.tell_oom(&container, &kills, new);
         let mut event = TaskExit::new();
@@ -153,6 +160,7 @@ impl Tasks {
         event.set_exit_status(exit.api_status());
         event.set_exited_at(timestamp(exit.at));
         self.parts.publisher.publish(event);
+        self.parts.broker.metrics().end_run(&container.id, ran, exit.api_status());
         let oom_kills = kills.total();
         tracing::info!(container = container.id, status = exit.status, oom_kills, "ended");
         // The cgroups are removed with the container.
@@ -307,6 +315,7 @@ impl Tasks {
             logger.end().await;
         }
         container.execs.close();
+        self.parts.broker.metrics().remove_start(&container.id);
         self.forget(&container.id);
         let mut event = TaskDelete::new();
         event.set_container_id(container.id.clone());

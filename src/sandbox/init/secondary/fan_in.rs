@@ -59,7 +59,10 @@ impl<M: Module> Secondary<'_, M> {
             Err(RefusedPart { part, refusal }) => {
                 let error = match refusal {
                     RefusalReason::Invalid(part) => Invalid::from(part).into(),
-                    RefusalReason::Full(full) => Overload::from(full).into(),
+                    RefusalReason::Full(full) => {
+                        self.reports.count_refused();
+                        Overload::from(full).into()
+                    }
                 };
                 self.send_queue.send_error(&ReplyTarget::to(&part.item), &error);
             }

@@ -4,9 +4,11 @@
 //! - [`watchdog`]: supervises direct reads, and decides when init reads requests itself.
 //! - [`caller_errors`]: the errors with which init answers callers.
 //! - [`fan_in`]: calls that wait for the other parts of their group.
+//! - [`report`]: workers and queue for the shim's metrics.
 
 mod caller_errors;
 mod fan_in;
+mod report;
 mod watchdog;
 
 use std::io;
@@ -36,6 +38,7 @@ use super::queue::{self, Queue, QueueEntry};
 use super::signals::{Change, Signals, next_change};
 use super::work::{ReplyTarget, SendQueue, Work};
 
+use self::report::Reports;
 use self::watchdog::Watchdog;
 
 /// Longest time for requests in flight after a stop signal, in nanoseconds.
@@ -85,6 +88,7 @@ pub struct Secondary<'a, M: Module> {
     last_request: u64,
     accept_after: u64,
     stop: Option<Shutdown>,
+    reports: Reports,
 }
 
 impl<'a, M: Module> Secondary<'a, M> {
@@ -116,6 +120,7 @@ impl<'a, M: Module> Secondary<'a, M> {
             last_request: monotonic_ns(),
             accept_after: 0,
             stop: None,
+            reports: Reports::default(),
         })
     }
 
@@ -173,6 +178,7 @@ impl<'a, M: Module> Secondary<'a, M> {
             self.assign();
             self.suspend_or_resume();
             self.update_direct_reads();
+            self.report();
         }
     }
 
@@ -259,7 +265,8 @@ impl<'a, M: Module> Secondary<'a, M> {
         let stop = self.stop.map(|stop| stop.until);
         let parts = self.barrier.as_ref().and_then(Barrier::next_deadline);
         let waiting = [self.queue.next_deadline(), parts, self.send_queue.next_deadline()];
-        let own = [self.idle_at(), accept, stop].map(|at| at.map(Deadline::at_ns));
+        let own =
+            [self.idle_at(), accept, stop, self.reports.due()].map(|at| at.map(Deadline::at_ns));
         waiting.into_iter().chain(own).chain([self.pool.next_wakeup()]).flatten().min()
     }
 
@@ -463,6 +470,7 @@ impl<'a, M: Module> Secondary<'a, M> {
             self.queue.put_back(waiting);
             self.assign();
         } else if let Err((QueueEntry { item, .. }, full)) = self.queue.push(waiting) {
+            self.reports.count_refused();
             item.refuse(&self.overloaded(full), &mut self.send_queue);
             return;
         }

@@ -1,0 +1,37 @@
+//! `cwasi metrics`: numbers of all calls and functions of this node, for Prometheus.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use cwasi::config::NodeConfig;
+use cwasi::shim::metrics::node::NodeMetrics;
+use cwasi::shim::state::StateDir;
+
+use crate::failure::{Exit, Failure};
+use crate::metrics::{self, Listen};
+
+/// Arguments of the verb.
+#[derive(Debug, Args)]
+pub struct Metrics {
+    /// Serve them at /metrics instead of printing them once
+    #[arg(long, value_name = "ADDRESS:PORT|unix:PATH")]
+    listen: Option<Listen>,
+    /// The node's configuration file [default: $CWASI_CONFIG, /etc/cwasi/config.toml]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl Metrics {
+    /// Prints them, or serves until SIGTERM or SIGINT. containerd is not needed.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        let node = NodeConfig::load(None, self.config.as_deref())
+            .map_err(|error| Failure::new(Exit::Data, error))?;
+        let state = StateDir::new(&node.state_dir);
+        match self.listen {
+            None => print!("{}", metrics::text(NodeMetrics::read(&state))),
+            Some(listen) => metrics::serve(state, listen).await?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
