@@ -12,7 +12,7 @@ BUILT = $(or $(CARGO_TARGET_DIR),target)
 PROGRAMS = containerd-shim-cwasi-v1 cwasi-shim cwasi-sandbox cwasi
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
-.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-vm test-kubernetes node-image soak fuzz bench bench-quick book lint deny advisories arm64 miri install clean setup-lint
+.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-vm test-kubernetes node-image soak fuzz bench bench-quick screenshots book lint deny advisories arm64 miri install clean setup-lint
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -65,6 +65,10 @@ bench-quick: ## The same, less of it, in less than 5 minutes
 
 book: ## The documentation as a book: target/book/index.html
 	@scripts/book.sh
+
+screenshots: build guests ## Pictures of the dashboard in headless Chromium, phone and desk: target/screenshots
+	@scripts/setup.sh --browser
+	@scripts/screenshots.sh
 
 lint: setup ## Format, clippy and documentation, warnings denied
 	@scripts/lint.sh

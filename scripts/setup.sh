@@ -9,7 +9,7 @@
 #
 # `setup.sh --check` only says what is missing (exit code 1 when something is). `setup.sh --languages` also unpacks the
 # toolchains of the languages that docs/languages.md shows, which only the tests need. `setup.sh --lint` also builds and
-# installs the tools of the other checks (tools.sh).
+# installs the tools of the other checks (tools.sh). `setup.sh --browser` also installs Chromium for screenshots.sh.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/unpacked.sh"
@@ -35,6 +35,7 @@ missing_packages() {
     [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
     # containerd-client generates its bindings when it is built.
     [ -n "${PROTOC:-}" ] || command -v protoc >/dev/null || echo protobuf-compiler
+    [ -z "$wants_browser" ] || command -v chromium >/dev/null || echo "chromium fonts-dejavu-core"
     pkg-config --exists libseccomp 2>/dev/null || echo libseccomp-dev
     # bindgen wants libclang and clang's own headers.
     [ -n "${LIBCLANG_PATH:-}" ] || compgen -G '/usr/lib/llvm-*/lib/libclang.so' >/dev/null || echo libclang-dev
@@ -118,7 +119,7 @@ install_rust() {
 
 # ---- main ------------------------------------------------------------------------------------------
 
-check=; wants_languages=; wants_tools=
+check=; wants_languages=; wants_tools=; wants_browser=
 for argument in "$@"; do
     case $argument in
     --check) check=yes ;;
@@ -127,7 +128,8 @@ for argument in "$@"; do
         UNPACKED+=("${UNPACKED_FOR_LANGUAGES[@]}")
         ;;
     --lint) wants_tools=yes ;;
-    *) die "unknown argument $argument: use --check, --languages, --lint or none" ;;
+    --browser) wants_browser=yes ;;
+    *) die "unknown argument $argument: use --browser, --check, --languages, --lint or none" ;;
     esac
 done
 packages=$(missing_packages | tr '\n' ' ')

@@ -4,7 +4,7 @@
 //! - [`workflow`]: the workflow file; [`deployment`]: a workflow on its nodes; [`image`]: images of modules;
 //!   [`module`]: what a module says about itself.
 //! - [`containerd`]: its API; [`table`]: output for people; [`gateway`]: HTTP in.
-//! - [`metrics`]: for Prometheus.
+//! - [`metrics`]: for Prometheus; [`dashboard`]: a page for people.
 //! - [`failure`]: errors and exit codes; [`interrupt`]: Ctrl-C.
 //!
 //! Invariant: stdout has results only, so that a pipe gets nothing else. Progress and errors go to stderr.
@@ -12,6 +12,7 @@
 pub mod arguments;
 pub mod commands;
 pub mod containerd;
+pub mod dashboard;
 pub mod deployment;
 pub mod failure;
 pub mod gateway;

@@ -2,6 +2,7 @@
 
 mod compile;
 mod completions;
+mod dashboard;
 mod deploy;
 mod doctor;
 mod explain;
@@ -64,6 +65,8 @@ pub enum Verb {
     Completions(completions::Completions),
     /// Serve functions to HTTP clients
     Gateway(gateway::Gateway),
+    /// Serve a page about the functions of this node
+    Dashboard(dashboard::Dashboard),
     /// Print or serve metrics for Prometheus
     Metrics(metrics::Metrics),
     /// Write the manual pages
@@ -94,6 +97,7 @@ pub async fn run(Arguments { global, verb }: Arguments) -> Result<ExitCode, Fail
         Verb::Doctor(arguments) => arguments.run(&global).await,
         Verb::Completions(arguments) => arguments.run(),
         Verb::Gateway(arguments) => arguments.run(&global).await,
+        Verb::Dashboard(arguments) => arguments.run(&global).await,
         Verb::Metrics(arguments) => arguments.run().await,
         Verb::Man(arguments) => arguments.run(),
         Verb::Schema(arguments) => arguments.run(),

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::dispatcher::selection::Member;
+use crate::shim::metrics::snapshot::FunctionKey;
 use crate::shim::network;
 use crate::wire::control::ModeHint;
 use crate::wire::ids::Identity;
@@ -46,6 +47,16 @@ pub struct BrokerPeer {
 }
 
 impl BrokerPeer {
+    /// The function in the group's metrics.
+    pub(super) fn function_key(&self) -> FunctionKey {
+        FunctionKey {
+            namespace: self.identity.namespace.clone(),
+            pod_namespace: self.identity.pod_namespace.clone(),
+            workflow: self.workflow.clone(),
+            function: self.identity.function.clone(),
+        }
+    }
+
     /// The same as a caller over the network.
     #[must_use]
     pub fn calling(&self, callee: Identity) -> network::BridgeCaller {

@@ -76,7 +76,7 @@ impl Session {
         if malformed >= MALFORMED_MAX {
             tracing::error!(function = %self.peer.identity, "sandbox sends malformed messages; ignoring it");
         }
-        self.broker.metrics.end(&self.peer);
+        self.broker.metrics.end(&self.peer.function_key(), &self.peer.instance);
         self.readiness.send_if_modified(|readiness| {
             let waiting = *readiness == Readiness::Waiting;
             if waiting {
@@ -92,9 +92,12 @@ impl Session {
             Ok(SandboxMessage::Ready) => self.tell(Readiness::Ready),
             Ok(SandboxMessage::StartFailed { message }) => self.tell(Readiness::Failed(message)),
             Ok(SandboxMessage::Edges(reports)) => {
-                self.broker.metrics.add(&self.peer, reports);
+                self.broker.metrics.add(&self.peer.function_key(), reports);
             }
-            Ok(SandboxMessage::Function(report)) => self.broker.metrics.set(&self.peer, report),
+            Ok(SandboxMessage::Function(report)) => {
+                let function = self.peer.function_key();
+                self.broker.metrics.set(&function, &self.peer.instance, report);
+            }
             Ok(SandboxMessage::Resolve(request)) => {
                 let Some(reply) = received.descriptors.pop() else { return false };
                 self.answer(request, reply).await;

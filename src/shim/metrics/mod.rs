@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::broker::BrokerPeer;
 use super::state::{self, GroupDir, StateError};
 use crate::wire::control::{EdgeReport, FunctionReport};
 
@@ -78,26 +77,25 @@ impl Metrics {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds reports about the calls of `peer`.
-    pub fn add(&self, peer: &BrokerPeer, reports: Vec<EdgeReport>) {
-        let caller = function_key(peer);
+    /// Adds reports about the calls of `caller`.
+    pub fn add(&self, caller: &FunctionKey, reports: Vec<EdgeReport>) {
         let mut tables = self.tables();
         for report in reports {
-            tables.edges.add(&caller, report);
+            tables.edges.add(caller, report);
         }
         drop(tables);
         self.changed.notify_one();
     }
 
-    /// Replaces what is known about the instance `peer`.
-    pub fn set(&self, peer: &BrokerPeer, report: FunctionReport) {
-        self.tables().functions.set(&function_key(peer), &peer.instance, report);
+    /// Replaces what is known about an instance of a secondary.
+    pub fn set(&self, function: &FunctionKey, instance: &str, report: FunctionReport) {
+        self.tables().functions.set(function, instance, report);
         self.changed.notify_one();
     }
 
     /// Removes an instance that ended. What it counted stays.
-    pub fn end(&self, peer: &BrokerPeer) {
-        self.tables().functions.end(&function_key(peer), &peer.instance);
+    pub fn end(&self, function: &FunctionKey, instance: &str) {
+        self.tables().functions.end(function, instance);
         self.changed.notify_one();
     }
 
@@ -143,14 +141,5 @@ impl Metrics {
             state::write_json(&self.starts_path, &starts)?;
         }
         Ok(())
-    }
-}
-
-fn function_key(peer: &BrokerPeer) -> FunctionKey {
-    FunctionKey {
-        namespace: peer.identity.namespace.clone(),
-        pod_namespace: peer.identity.pod_namespace.clone(),
-        workflow: peer.workflow.clone(),
-        function: peer.identity.function.clone(),
     }
 }

@@ -1,0 +1,50 @@
+//! What the shims of a containerd namespace have written: calls, functions, and stages of starts.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use cwasi::shim::metrics::node::groups;
+use cwasi::shim::metrics::snapshot::{EdgeSnapshot, FunctionSnapshot};
+use cwasi::shim::metrics::starts::StartStages;
+use cwasi::shim::state::{self, StateDir};
+use serde::de::DeserializeOwned;
+
+/// The content of the files of all groups that run.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    pub(super) edges: Vec<EdgeSnapshot>,
+    pub(super) functions: Vec<FunctionSnapshot>,
+    /// By container.
+    pub(super) starts: BTreeMap<String, StartStages>,
+    /// Number of files that cannot be read.
+    pub(super) unreadable: usize,
+}
+
+impl Files {
+    /// Reads them.
+    pub(super) fn read(state_dir: &Path, namespace: &str) -> Self {
+        let mut files = Self::default();
+        for group in groups(&StateDir::new(state_dir)) {
+            let edges: Vec<EdgeSnapshot> = files.list(&group.edges());
+            let functions: Vec<FunctionSnapshot> = files.list(&group.functions());
+            let starts: Vec<StartStages> = files.list(&group.start_stages());
+            files.edges.extend(edges.into_iter().filter(|it| it.key.namespace == namespace));
+            files
+                .functions
+                .extend(functions.into_iter().filter(|it| it.key.namespace == namespace));
+            let own = starts.into_iter().filter(|it| it.namespace == namespace);
+            files.starts.extend(own.map(|it| (it.container.clone(), it)));
+        }
+        files
+    }
+
+    fn list<T: DeserializeOwned>(&mut self, path: &Path) -> Vec<T> {
+        match state::read_json(path) {
+            Ok(list) => list.unwrap_or_default(),
+            Err(_damaged) => {
+                self.unreadable += 1;
+                Vec::new()
+            }
+        }
+    }
+}

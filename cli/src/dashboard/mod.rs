@@ -1,0 +1,178 @@
+//! `cwasi dashboard`: a page about the functions of this node, for people who sit before it.
+//!
+//! - `state`: what the page shows, as JSON, with `rates` and `files` behind it. The page itself is `index.html`, `style.css` and `app.js`: plain files
+//!   inside this program.
+//!
+//! Invariants:
+//! - It only reads, answers only `GET`, and listens on loopback addresses only.
+//! - A request names a loopback host: a page of another site whose name leads to this address (DNS rebinding) gets
+//!   nothing. No other origin may read or frame an answer.
+//! - Scripts come from this program alone, and the page sets names of functions as text.
+
+mod files;
+mod rates;
+mod state;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use cwasi::config::NodeConfig;
+use cwasi::shim::http::HttpLimits;
+use cwasi::shim::http::response_body::ResponseBody;
+use cwasi::shim::http::server::{HttpServer, Service};
+use cwasi::shim::http::status::sentence;
+use hyper::body::Incoming;
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, HeaderName, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use hyper::http::uri::Authority;
+use hyper::{Request, Response, StatusCode};
+use serde::Serialize;
+use tokio::net::TcpListener;
+
+use self::rates::Rates;
+use crate::arguments::Global;
+use crate::failure::{Exit, Failure};
+use crate::http::{content, reading};
+use crate::interrupt::Interrupt;
+
+/// The page, its style and its script.
+const FILES: [(&str, &str, &str); 3] = [
+    ("/", "text/html; charset=utf-8", include_str!("index.html")),
+    ("/style.css", "text/css; charset=utf-8", include_str!("style.css")),
+    ("/app.js", "text/javascript; charset=utf-8", include_str!("app.js")),
+];
+/// Headers of every answer.
+const HEADERS: [(HeaderName, &str); 5] = [
+    (
+        CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
+         form-action 'none'; frame-ancestors 'none'",
+    ),
+    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (REFERRER_POLICY, "no-referrer"),
+    (CACHE_CONTROL, "no-store"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+];
+/// Most connections: a few browsers.
+const CONNECTIONS_MAX: usize = 64;
+
+/// Serves until SIGTERM or SIGINT. Prints the address to stderr when it listens.
+///
+/// # Errors
+/// When the address is no loopback address, or is taken.
+pub async fn serve(global: Global, node: NodeConfig, listen: SocketAddr) -> Result<(), Failure> {
+    if !listen.ip().is_loopback() {
+        let text = format!(
+            "{listen} is reachable from other hosts, and the dashboard has no password: listen on 127.0.0.1 and use \
+             ssh -L {port}:127.0.0.1:{port} HOST",
+            port = listen.port()
+        );
+        return Err(Failure::text(Exit::Usage, text));
+    }
+    let mut interrupt = Interrupt::new()?;
+    let failed = |error: io::Error| {
+        Failure::text(Exit::Unavailable, format!("cannot listen on {listen}: {error}"))
+    };
+    let listener = TcpListener::bind(listen).await.map_err(failed)?;
+    eprintln!("cwasi dashboard: http://{}/", listener.local_addr()?);
+    let limits = HttpLimits { connections: CONNECTIONS_MAX, ..HttpLimits::default() };
+    let stop = async move { interrupt.received().await };
+    let rates = Rates::start(node.state_dir.clone(), global.namespace.clone());
+    let dashboard = Dashboard { global, node, rates };
+    HttpServer { listener, tls: None, limits }.serve(dashboard, stop).await;
+    Ok(())
+}
+
+#[derive(Clone)]
+struct Dashboard {
+    global: Global,
+    node: NodeConfig,
+    rates: Rates,
+}
+
+impl Service for Dashboard {
+    async fn answer(&self, request: Request<Incoming>) -> Response<ResponseBody> {
+        let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+        let mut response = if host.is_some_and(names_this_host) {
+            self.read(&request).await
+        } else {
+            let text = "open the dashboard as http://127.0.0.1 or http://localhost";
+            sentence(StatusCode::FORBIDDEN, text)
+        };
+        for (name, value) in HEADERS {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        response
+    }
+}
+
+impl Dashboard {
+    async fn read(&self, request: &Request<Incoming>) -> Response<ResponseBody> {
+        let path = request.uri().path();
+        if let Some((_, kind, text)) = FILES.into_iter().find(|(known, ..)| *known == path) {
+            return reading(request.method(), || content(kind, text));
+        }
+        match path {
+            "/api/state" => {
+                let state = state::read(&self.global, &self.node, &self.rates).await;
+                reading(request.method(), || json(&state))
+            }
+            _ => sentence(StatusCode::NOT_FOUND, "there is no such page"),
+        }
+    }
+}
+
+/// True for loopback addresses and `localhost`, with any port: a tunnel has another one.
+fn names_this_host(host: &str) -> bool {
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    let name = authority.host().trim_start_matches('[').trim_end_matches(']');
+    let is_loopback = name.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+    !host.contains('@') && (is_loopback || name.eq_ignore_ascii_case("localhost"))
+}
+
+fn json(value: &impl Serialize) -> Response<ResponseBody> {
+    match serde_json::to_vec(value) {
+        Ok(text) => content("application/json", text),
+        Err(error) => sentence(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_this_host_are_served() {
+        for host in
+            ["127.0.0.1", "127.0.0.1:8099", "127.8.8.8", "[::1]:1", "localhost:80", "LOCALHOST"]
+        {
+            assert!(names_this_host(host), "{host}");
+        }
+        for host in [
+            "",
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example:80",
+            "0.0.0.0",
+            "a@localhost",
+            "10.0.0.1",
+            "[::]",
+        ] {
+            assert!(!names_this_host(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn the_page_has_nothing_inline_and_nothing_from_elsewhere() {
+        let [(.., page), (.., style), (.., script)] = FILES;
+        assert!(!page.contains("style=") && !page.contains("<style") && !page.contains(" on"));
+        assert!(page.matches("<script").count() == 1 && page.contains("<script src=\"/app.js\""));
+        for word in ["innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval("] {
+            assert!(!script.contains(word), "{word}");
+        }
+        let web = |text: &str| text.replace("http://www.w3.org/2000/svg", "").contains("://");
+        assert!(![page, style, script].into_iter().any(web));
+    }
+}
