@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::{Args, Parser, Subcommand};
 use cwasi_bench::cases::GROUPS;
-use cwasi_bench::peers::{Peer, run_client, run_server};
+use cwasi_bench::peers::{Peer, run_client, run_handler, run_server};
 use cwasi_bench::plan::Effort;
 use cwasi_bench::report::terminal::print_summary;
 use cwasi_bench::session::Session;
@@ -32,6 +32,9 @@ enum Verb {
     /// A server of a baseline.
     #[command(hide = true)]
     PeerServer(Peer),
+    /// The function behind the baseline with a process for each request.
+    #[command(hide = true)]
+    Handler,
 }
 
 #[derive(Args)]
@@ -50,6 +53,7 @@ fn main() -> Result<ExitCode> {
         Verb::Quick(selection) => run(Effort::Quick, selection),
         Verb::Smoke(selection) => run(Effort::Smoke, selection),
         Verb::Peer(peer) => run_client(&peer).map(|()| ExitCode::SUCCESS),
+        Verb::Handler => run_handler().map(|()| ExitCode::SUCCESS),
         Verb::PeerServer(peer) => run_server(&peer).map(|()| ExitCode::SUCCESS),
     }
 }

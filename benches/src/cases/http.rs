@@ -27,6 +27,8 @@ pub const GROUP: Group = Group {
     run,
 };
 
+/// What clients would otherwise call: a native server, and a native function with a process for each request.
+const BASELINES: [Kind; 2] = [Kind::HttpLoopback, Kind::HttpWatchdog];
 /// Parts that one case is cut into, for taking turns.
 const PARTS: u32 = 4;
 /// What the gateway says before its address.
@@ -76,11 +78,13 @@ impl Gateway {
             .stderr(Stdio::piped())
             .spawn()
             .context("start the gateway: make bench builds it")?;
-        let mut line = String::new();
         let stderr = process.stderr.take().context("stderr is a pipe")?;
-        BufReader::new(stderr).read_line(&mut line)?;
-        let address = line.trim().strip_prefix(LISTENING).context("the gateway's address")?;
-        Ok(Self { address: address.to_owned(), process, _directory: directory })
+        let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
+        let address = lines.find_map(|line| line.strip_prefix(LISTENING).map(str::to_owned));
+        let address = address.context("the gateway's address")?;
+        // Its log is read, or it would wait for a reader.
+        std::thread::spawn(move || lines.for_each(drop));
+        Ok(Self { address, process, _directory: directory })
     }
 }
 
@@ -97,12 +101,16 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
     let annotations = [("cwasi.concurrency", WORKERS), ("cwasi.http", "gateway")];
     fixture.callee(TOUCH_NONE, &annotations);
     let gateway = Gateway::start(&session.programs, &scene)?;
-    let server = HttpServer::start(&Peer::new(Kind::HttpLoopback))?;
+    let servers = BASELINES.map(|kind| HttpServer::start(&Peer::new(kind)));
+    let servers: Vec<_> = servers.into_iter().collect::<Result<_>>()?;
     let function = format!("{}/function/{}", gateway.address, TOUCH_NONE.0);
-    let peers = [function, server.address().to_string()]
-        .map(|address| Peer::new(Kind::HttpLoopback).through(&address));
+    let addresses = servers.iter().map(|server| server.address().to_string());
+    let peers: Vec<_> = std::iter::once(function)
+        .chain(addresses)
+        .map(|address| Peer::new(Kind::HttpLoopback).through(&address))
+        .collect();
     let program = std::env::current_exe()?;
-    let mut clients: [Vec<Side>; 2] = [Vec::new(), Vec::new()];
+    let mut clients: Vec<Vec<Side>> = peers.iter().map(|_| Vec::new()).collect();
     for case in cases(session.effort) {
         if !wanted.contains(&case.name()) {
             continue;
@@ -112,19 +120,14 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
                 sides.push(peer.start(&program)?);
             }
         }
-        let [ours, theirs] = &mut clients;
-        let (ours, theirs) = (&mut ours[..case.connections], &mut theirs[..case.connections]);
-        session.case(&[case.name()], |session| measure(session, *case, ours, theirs));
+        let sides = clients.iter_mut().map(|sides| &mut sides[..case.connections]).collect();
+        session.case(&[case.name()], |session| measure(session, *case, sides));
     }
     clients.into_iter().flatten().try_for_each(Side::end)
 }
 
-fn measure(
-    session: &mut Session,
-    case: Case,
-    ours: &mut [Side],
-    theirs: &mut [Side],
-) -> Result<()> {
+/// Our clients and those of [`BASELINES`] take turns.
+fn measure(session: &mut Session, case: Case, mut sides: Vec<&mut [Side]>) -> Result<()> {
     let order = Order {
         verb: Verb::Flood,
         targets: vec![TOUCH_NONE.0.to_owned()],
@@ -134,28 +137,33 @@ fn measure(
         count: usize::try_from((session.effort.load() / PARTS).as_millis())?,
         branches: 1,
     };
-    let [mut we, mut they] = [Rounds::default(), Rounds::default()];
+    let mut measured: Vec<Rounds> = sides.iter().map(|_| Rounds::default()).collect();
     for round in 0..=PARTS {
-        for (sides, measured) in [(&mut *ours, &mut we), (&mut *theirs, &mut they)] {
+        for (sides, measured) in sides.iter_mut().zip(&mut measured) {
             let durations = flood(sides, &order)?;
             if round > 0 {
                 measured.0.push(durations);
             }
         }
     }
-    session.report.add(Comparison {
-        case: &case.name(),
-        unit: "us",
-        ours: &we,
-        baseline: Some(("http-loopback", &they)),
-        direction: Direction::OursByBaseline,
-        conditions: format!(
-            "{} clients, processes of their own with a connection each, POST {} B and read a short answer: through the \
-             gateway to a function with cwasi.concurrency={WORKERS} and a fresh or renewed instance for each request, or \
-             to one single-threaded hyper server; {PARTS} parts of {} ms in turns, after one to warm up",
-            case.connections, case.size, order.count
-        ),
-    });
+    let (ours, theirs) = measured.split_first().expect("ours is the first");
+    for (kind, theirs) in BASELINES.into_iter().zip(theirs) {
+        let name = Peer::new(kind).name();
+        session.report.add(Comparison {
+            case: &case.name(),
+            unit: "us",
+            ours,
+            baseline: Some((name, theirs)),
+            direction: Direction::OursByBaseline,
+            conditions: format!(
+                "{} clients, processes of their own with a connection each, POST {} B and read a short answer: \
+                 through the gateway to a function with cwasi.concurrency={WORKERS} and a fresh or renewed instance for \
+                 each request, or to one single-threaded hyper server ({name}); {PARTS} parts of {} ms in turns, after \
+                 one to warm up",
+                case.connections, case.size, order.count
+            ),
+        });
+    }
     Ok(())
 }
 

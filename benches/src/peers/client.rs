@@ -50,7 +50,7 @@ pub fn run(peer: &Peer) -> Result<()> {
     let mut transport: Box<dyn Transport> = match peer.kind {
         Kind::UdsCopy => Box::new(uds::Copying::start(peer)?),
         Kind::UdsPingpong => Box::new(uds::Pingpong::start(peer)?),
-        Kind::HttpLoopback => Box::new(http::Connections::start(peer)?),
+        Kind::HttpLoopback | Kind::HttpWatchdog => Box::new(http::Connections::start(peer)?),
         Kind::HttpWasmedge => return http_wasmedge::become_client(peer),
         Kind::Redis => Box::new(pubsub::Publisher::start(peer)?),
         Kind::Memcpy => Box::new(memcpy::Memcpy::new(peer.buffer)),

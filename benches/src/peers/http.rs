@@ -153,7 +153,10 @@ fn post(
 }
 
 /// Serves until it is killed; says where on stdout.
-pub fn serve() -> Result<()> {
+pub fn serve<A>(answer: fn(Request<Incoming>) -> A) -> Result<()>
+where
+    A: Future<Output = Result<Response<Full<Bytes>>>> + Send + 'static,
+{
     runtime()?.block_on(async {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("listen")?;
         writeln!(std::io::stdout(), "{}", listener.local_addr()?)?;
@@ -168,7 +171,7 @@ pub fn serve() -> Result<()> {
 }
 
 /// Takes the whole payload, in the pieces in which it comes: putting them together would be one more copy.
-async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, hyper::Error> {
+pub async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>> {
     let touch = request.uri().path() == TOUCH;
     let mut body = request.into_body();
     let (mut parts, mut len) = (Vec::new(), 0);

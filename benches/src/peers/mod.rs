@@ -10,6 +10,7 @@ mod memcpy;
 mod pubsub;
 mod server;
 mod uds;
+mod watchdog;
 
 use std::process::Command;
 
@@ -20,6 +21,7 @@ pub use client::run as run_client;
 pub use http::Server as HttpServer;
 pub use http_wasmedge::compile as compile_http_guests;
 pub use server::run as run_server;
+pub use watchdog::handle as run_handler;
 
 use crate::placement::Placement;
 use crate::side::Side;
@@ -33,6 +35,8 @@ pub enum Kind {
     UdsPingpong,
     /// HTTP/1.1 over loopback, one connection kept alive.
     HttpLoopback,
+    /// The same, and the server starts a process for each request, as classic watchdogs do.
+    HttpWatchdog,
     /// The same between two guests under the `wasmedge` command, which the paper measured.
     HttpWasmedge,
     /// One message through a Redis server, one back.
@@ -135,6 +139,7 @@ impl Peer {
             (Kind::UdsCopy, Buffer::Warm) => "uds-copy-warm",
             (Kind::UdsPingpong, _) => "uds-pingpong",
             (Kind::HttpLoopback, _) => "http-loopback",
+            (Kind::HttpWatchdog, _) => "http-watchdog",
             (Kind::HttpWasmedge, _) => "http-wasmedge",
             (Kind::Redis, _) => "redis",
             (Kind::Memcpy, _) => "memcpy",

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 
-use super::{Kind, Peer, http, http_wasmedge, pubsub, uds};
+use super::{Kind, Peer, http, http_wasmedge, pubsub, uds, watchdog};
 use crate::placement::pin;
 
 /// Serves until the client is gone.
@@ -22,7 +22,8 @@ pub fn run(peer: &Peer) -> Result<()> {
     match peer.kind {
         Kind::UdsCopy => uds::serve_copies(peer.buffer, connection()?),
         Kind::UdsPingpong => uds::serve_pingpong(connection()?),
-        Kind::HttpLoopback => http::serve(),
+        Kind::HttpLoopback => http::serve(http::answer),
+        Kind::HttpWatchdog => http::serve(watchdog::answer),
         Kind::HttpWasmedge => http_wasmedge::become_server(peer),
         Kind::Redis => pubsub::serve(&peer.address),
         Kind::Memcpy => bail!("a copy in one process has no server"),
