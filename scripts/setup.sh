@@ -31,6 +31,8 @@ missing_packages() {
     command -v ffmpeg >/dev/null || echo ffmpeg
     command -v ip >/dev/null || echo iproute2
     command -v curl >/dev/null || echo curl
+    # Tests read our units with it.
+    command -v systemd-analyze >/dev/null || echo systemd
     [ -x /usr/sbin/mke2fs ] || echo e2fsprogs
     [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
     # containerd-client generates its bindings when it is built.

@@ -1,7 +1,9 @@
 //! Ids: calls, functions (identities) and their running instances.
 
 use std::fmt;
+use std::str::FromStr;
 
+use hex::FromHexError;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -69,6 +71,17 @@ impl CallId {
     #[must_use]
     pub fn from_slice(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self)
+    }
+}
+
+impl FromStr for CallId {
+    type Err = FromHexError;
+
+    /// As [`fmt::Display`] writes it.
+    fn from_str(text: &str) -> Result<Self, FromHexError> {
+        let mut id = Self([0; 16]);
+        hex::decode_to_slice(text, &mut id.0)?;
+        Ok(id)
     }
 }
 

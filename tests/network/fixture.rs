@@ -122,7 +122,8 @@ impl Node {
         let deadline = tokio::time::Instant::now() + wait;
         let payload = shaped(payload.to_vec());
         let caller = BridgeCaller { group: group.into(), ..a_calls_b() };
-        let emitting = self.network.emit(&caller, "b", ("", Vec::new()), payload, deadline);
+        let emitting =
+            self.network.emit(&caller, CallId(bytes16()), "b", ("", Vec::new()), payload, deadline);
         self.reactor.as_ref().unwrap().block_on(emitting)
     }
 

@@ -9,6 +9,7 @@ use clap::Args;
 use cwasi::config::NodeConfig;
 use cwasi::shim::caller::CALLER_NAME;
 use cwasi::shim::http::HttpLimits;
+use cwasi::wire::egress::{Egress, EgressEntry};
 
 use crate::arguments::Global;
 use crate::failure::{Exit, Failure};
@@ -44,12 +45,21 @@ pub struct Gateway {
     /// Serve clients on other hosts without token and certificate
     #[arg(long)]
     allow_anonymous: bool,
+    /// Where X-Callback-Url may lead: NAME:PORT, *.DOMAIN:PORT, ADDRESS[:PORT] or NETWORK[:PORT], as in cwasi.network
+    #[arg(long, value_name = "DESTINATION", value_delimiter = ',')]
+    callback_allow: Vec<EgressEntry>,
+    /// Directory that keeps calls until their callbacks are done [default: callbacks in the node's cache_dir]
+    #[arg(long, value_name = "DIR")]
+    callback_dir: Option<PathBuf>,
     /// Most requests at a time; more get 429
     #[arg(long, default_value_t = HttpLimits::default().requests, value_name = "N")]
     max_requests: usize,
     /// Longest request in seconds
     #[arg(long, default_value_t = HttpLimits::default().request_timeout.as_secs(), value_name = "SECONDS")]
     timeout: u64,
+    /// Longest pause of a client in seconds: before and in its request, and in reading the response
+    #[arg(long, default_value_t = HttpLimits::default().stall_timeout.as_secs(), value_name = "SECONDS")]
+    client_timeout: u64,
     /// The node's configuration file [default: $CWASI_CONFIG, /etc/cwasi/config.toml]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -60,6 +70,7 @@ impl Gateway {
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
         let node = NodeConfig::load(None, self.config.as_deref())
             .map_err(|error| Failure::new(Exit::Data, error))?;
+        let client_timeout = Duration::from_secs(self.client_timeout.max(1));
         let config = GatewayConfig {
             listen: self.listen,
             name: self.name,
@@ -69,18 +80,18 @@ impl Gateway {
             certificate: self.tls_cert.zip(self.tls_key),
             client_ca: self.client_ca,
             allow_anonymous: self.allow_anonymous,
+            callback_allow: Egress { entries: self.callback_allow, ..Egress::default() },
+            callback_dir: self.callback_dir.unwrap_or_else(|| node.cache_dir.join("callbacks")),
             limits: HttpLimits {
                 requests: self.max_requests.max(1),
                 request_timeout: Duration::from_secs(self.timeout.max(1)),
+                head_timeout: client_timeout,
+                stall_timeout: client_timeout,
                 ..HttpLimits::default()
             },
             node,
         };
-        // The command's own runtime has one thread.
-        let serving = tokio::task::spawn_blocking(|| {
-            tokio::runtime::Runtime::new()?.block_on(gateway::run(config))
-        });
-        serving.await??;
+        tokio::task::spawn_blocking(|| gateway::run(config)).await??;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -34,6 +34,20 @@ struct FunctionLabels {
     function: String,
 }
 
+/// How a call with a callback ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub(super) enum CallbackEnd {
+    /// The receiver took the answer.
+    Delivered,
+    /// It did not.
+    Undelivered,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallbackLabels {
+    end: CallbackEnd,
+}
+
 /// The metrics; clones share them.
 #[derive(Clone, Debug)]
 pub(super) struct Metrics {
@@ -41,6 +55,7 @@ pub(super) struct Metrics {
     requests: Family<RequestLabels, Counter>,
     durations: Family<FunctionLabels, Histogram>,
     in_flight: Gauge,
+    callbacks: Family<CallbackLabels, Counter>,
     functions: Arc<Mutex<BTreeSet<String>>>,
 }
 
@@ -59,8 +74,15 @@ impl Metrics {
             durations.clone(),
         );
         registry.register("requests_in_flight", "Requests being served", in_flight.clone());
-        let functions = Arc::default();
-        Self { registry: Arc::new(registry), requests, durations, in_flight, functions }
+        let callbacks = Family::<CallbackLabels, Counter>::default();
+        registry.register("callbacks", "Calls with a callback, by their end", callbacks.clone());
+        let (registry, functions) = (Arc::new(registry), Arc::default());
+        Self { registry, requests, durations, in_flight, callbacks, functions }
+    }
+
+    /// Counts one call with a callback.
+    pub(super) fn count_callback(&self, end: CallbackEnd) {
+        self.callbacks.get_or_create(&CallbackLabels { end }).inc();
     }
 
     /// Counts one request; `found` says whether there is such a function.

@@ -7,24 +7,36 @@
 //! otherwise.
 
 mod access;
+mod callbacks;
 mod metrics;
 mod paths;
 mod router;
 mod tls;
 
+use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::available_parallelism;
 
 use cwasi::config::NodeConfig;
 use cwasi::shim::caller::{CallerIdentity, CallerKind, HostCaller};
 use cwasi::shim::http::HttpLimits;
 use cwasi::shim::http::front::FunctionFront;
 use cwasi::shim::http::server::HttpServer;
+use cwasi::wire::egress::Egress;
 use tokio::net::TcpListener;
+use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+use tracing_subscriber::EnvFilter;
 
 use crate::failure::{Exit, Failure};
 use access::Access;
+use callbacks::Callbacks;
+use metrics::Metrics;
 use router::Router;
 
 /// Settings of a gateway.
@@ -46,18 +58,123 @@ pub struct GatewayConfig {
     pub client_ca: Option<PathBuf>,
     /// Whether clients without token and certificate may come from other hosts.
     pub allow_anonymous: bool,
+    /// Where callbacks may go; nowhere, if it has no entries.
+    pub callback_allow: Egress,
+    /// Directory of the calls whose callbacks are not done.
+    pub callback_dir: PathBuf,
     /// Bounds.
     pub limits: HttpLimits,
     /// The node.
     pub node: NodeConfig,
 }
 
+/// Writes the log to stderr, as shims do.
+fn log(filter: &str) {
+    let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .log_internal_errors(false)
+        .init();
+}
+
+/// The calls with callbacks, if the operator allows any.
+fn callbacks(
+    directory: &Path,
+    allow: Egress,
+    front: &FunctionFront,
+    metrics: &Metrics,
+) -> Result<Option<Callbacks>, Failure> {
+    if allow.entries.is_empty() {
+        return Ok(None);
+    }
+    let started = Callbacks::start(directory, allow, front.clone(), metrics.clone());
+    started.map(Some).map_err(|error| {
+        let text = format!("callback directory {}: {error}", directory.display());
+        Failure::text(Exit::Unavailable, text)
+    })
+}
+
 /// Serves until SIGTERM or SIGINT, then ends the requests that are being served. Prints the address to stderr when it
-/// listens.
+/// listens. Blocks.
+///
+/// Each processor has a thread that serves its connections from their requests to their responses, with connections of
+/// its own to functions: no request changes threads. Redis, callbacks and signals are the business of another runtime.
 ///
 /// # Errors
 /// When the settings contradict each other, a file cannot be used, or the address is taken.
-pub async fn run(config: GatewayConfig) -> Result<(), Failure> {
+pub fn run(config: GatewayConfig) -> Result<(), Failure> {
+    log(&config.node.log);
+    let background = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let mut signals = {
+        let _entered = background.enter();
+        [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?]
+    };
+    let (server, router, stopping) = background.block_on(prepare(config))?;
+    let threads = available_parallelism().map_or(1, NonZero::get);
+    let serving = (0..threads)
+        .map(|_| {
+            let (server, router) = (server.try_clone()?, router.sibling());
+            let stopped = stopping.subscribe();
+            let thread = std::thread::Builder::new().name("http".to_owned());
+            thread.spawn(move || server.serve(router, stopped))
+        })
+        .collect::<io::Result<Vec<_>>>()?;
+    background.block_on(async {
+        let [terminated, interrupted] = &mut signals;
+        tokio::select! {
+            _ = terminated.recv() => {}
+            _ = interrupted.recv() => {}
+        }
+    });
+    // Clients that connect from now on are refused instead of being left to wait.
+    drop(server);
+    stopping.send_replace(true);
+    for thread in serving {
+        thread
+            .join()
+            .map_err(|_panic| Failure::text(Exit::Failed, "a serving thread panicked"))??;
+    }
+    Ok(())
+}
+
+/// What serves on each thread.
+struct Listener {
+    listener: std::net::TcpListener,
+    tls: Option<TlsAcceptor>,
+    limits: HttpLimits,
+    connections: Arc<Semaphore>,
+}
+
+impl Listener {
+    fn try_clone(&self) -> io::Result<Self> {
+        let Self { listener, tls, limits, connections } = self;
+        let (tls, limits) = (tls.clone(), limits.clone());
+        let connections = Arc::clone(connections);
+        Ok(Self { listener: listener.try_clone()?, tls, limits, connections })
+    }
+
+    /// Serves in a runtime of this thread.
+    fn serve(self, router: Router, mut stopped: watch::Receiver<bool>) -> io::Result<()> {
+        let Self { listener, tls, limits, connections } = self;
+        Builder::new_current_thread().enable_all().build()?.block_on(async {
+            let listener = TcpListener::from_std(listener)?;
+            let stop = async {
+                // The sender outlives the threads.
+                let _stopped = stopped.wait_for(|stopped| *stopped).await;
+            };
+            HttpServer { listener, tls, limits, connections }.serve(router, stop).await;
+            Ok(())
+        })
+    }
+}
+
+/// Checks the settings, listens, and continues with callbacks.
+async fn prepare(
+    config: GatewayConfig,
+) -> Result<(Listener, Router, watch::Sender<bool>), Failure> {
     let access = Access::new(config.token_file.as_deref())?;
     let has_clients = config.client_ca.is_some() || access.is_restricted();
     if !has_clients && !config.allow_anonymous && !config.listen.ip().is_loopback() {
@@ -78,21 +195,17 @@ pub async fn run(config: GatewayConfig) -> Result<(), Failure> {
     };
     let caller = HostCaller::start(&config.node, &identity)
         .map_err(|error| Failure::new(Exit::Data, error))?;
-    let listener = TcpListener::bind(config.listen).await.map_err(|error| {
+    let listener = TcpListener::bind(config.listen).await.and_then(TcpListener::into_std);
+    let listener = listener.map_err(|error| {
         let text = format!("cannot listen on {}: {error}", config.listen);
         Failure::text(Exit::Unavailable, text)
     })?;
+    let limits = config.limits;
+    let front = FunctionFront::new(caller.clone(), limits.clone());
+    let metrics = Metrics::new();
+    let callbacks = callbacks(&config.callback_dir, config.callback_allow, &front, &metrics)?;
     eprintln!("cwasi gateway: listening on {}", listener.local_addr()?);
-    let front = FunctionFront::new(caller.clone(), config.limits.clone());
-    let router = Router::new(caller, front, access);
-    let (mut terminated, mut interrupted) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let stop = async {
-        tokio::select! {
-            _ = terminated.recv() => {}
-            _ = interrupted.recv() => {}
-        }
-    };
-    HttpServer { listener, tls, limits: config.limits }.serve(router, stop).await;
-    Ok(())
+    let router = Router::new(caller, front, access, metrics, callbacks);
+    let connections = Arc::new(Semaphore::new(limits.connections));
+    Ok((Listener { listener, tls, limits, connections }, router, watch::Sender::new(false)))
 }

@@ -13,6 +13,7 @@ use hyper::{Request, Response, StatusCode};
 use serde::Serialize;
 
 use super::access::Access;
+use super::callbacks::{CALLBACK_URL, Callbacks};
 use super::metrics::Metrics;
 use super::paths::{self, Place, Target};
 use crate::http::{OPEN_METRICS, content, reading};
@@ -24,6 +25,7 @@ pub(super) struct Router {
     front: FunctionFront,
     access: Access,
     metrics: Metrics,
+    callbacks: Option<Callbacks>,
 }
 
 /// One function of the list, with OpenFaaS' names.
@@ -71,8 +73,19 @@ enum Way {
 }
 
 impl Router {
-    pub(super) fn new(caller: HostCaller, front: FunctionFront, access: Access) -> Self {
-        Self { caller, front, access, metrics: Metrics::new() }
+    pub(super) const fn new(
+        caller: HostCaller,
+        front: FunctionFront,
+        access: Access,
+        metrics: Metrics,
+        callbacks: Option<Callbacks>,
+    ) -> Self {
+        Self { caller, front, access, metrics, callbacks }
+    }
+
+    /// The same for another thread.
+    pub(super) fn sibling(&self) -> Self {
+        Self { front: self.front.sibling(), ..self.clone() }
     }
 
     async fn call(
@@ -89,12 +102,31 @@ impl Router {
         let Target { function, path } = target;
         let response = match way {
             Way::Call => self.front.call(function, path, request).await,
-            Way::Message => self.front.emit(function, path, request).await,
+            Way::Message => self.message(function, path, request).await,
         };
         // A function may answer with a status of its own, also 404.
         let found = !cwasi::shim::http::status::names_no_function(&response);
         self.metrics.count(function, found, response.status().as_u16(), began.elapsed());
         response
+    }
+
+    /// Accepts a request that is answered later, or not at all.
+    async fn message(
+        &self,
+        function: &str,
+        path: &str,
+        mut request: Request<Incoming>,
+    ) -> Response<ResponseBody> {
+        // The URL may be a secret of the client.
+        let Some(url) = request.headers_mut().remove(CALLBACK_URL) else {
+            return self.front.emit(function, path, request).await;
+        };
+        let Some(callbacks) = &self.callbacks else {
+            let text =
+                "this gateway calls no X-Callback-Url: its operator has to set --callback-allow";
+            return sentence(StatusCode::NOT_IMPLEMENTED, text);
+        };
+        callbacks.accept(&url, function, path, request).await
     }
 
     fn functions(&self) -> Response<ResponseBody> {

@@ -2,24 +2,34 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
+mod asynchronous;
 mod bounds;
+mod callbacks;
 mod calls;
 mod client;
+mod receiver;
+mod tls;
+mod unit;
+mod unusual;
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
 
 use cwasi_testbed::run::Run;
 use cwasi_testbed::scene::Scene;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+/// The runtime's program, built with this one.
+fn shim() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_cwasi")).with_file_name("containerd-shim-cwasi-v1")
+}
+
 fn scene(name: &str) -> Scene {
-    let programs = Path::new(env!("CARGO_BIN_EXE_cwasi")).parent().unwrap();
-    let shim = programs.join("containerd-shim-cwasi-v1");
-    Scene::new(shim.to_str().unwrap(), name)
+    Scene::new(shim().to_str().unwrap(), name)
 }
 
 /// A secondary that the gateway may call.
@@ -36,28 +46,75 @@ fn exposed(scene: &Scene, id: &str, guest: &str, args: &[&str]) -> Run {
 struct Gateway {
     process: Child,
     address: SocketAddr,
+    _log: JoinHandle<()>,
     _directory: tempfile::TempDir,
 }
 
 impl Gateway {
     fn start(scene: &Scene, arguments: &[&str]) -> Self {
+        Self::configured(scene, "", arguments)
+    }
+
+    /// With more of its node's configuration.
+    fn configured(scene: &Scene, more: &str, arguments: &[&str]) -> Self {
+        Self::launch(scene, more, None, arguments)
+    }
+
+    /// With a variable of its environment.
+    fn with_environment(scene: &Scene, variable: (&str, &Path), arguments: &[&str]) -> Self {
+        Self::launch(scene, "", Some(variable), arguments)
+    }
+
+    fn launch(
+        scene: &Scene,
+        more: &str,
+        variable: Option<(&str, &Path)>,
+        arguments: &[&str],
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let config = directory.path().join("node.toml");
         let state = scene.containerd.ready().cwasi_state();
-        std::fs::write(&config, format!("state_dir = {state:?}\n")).unwrap();
+        let cache = directory.path().join("cache");
+        let text = format!("state_dir = {state:?}\ncache_dir = {cache:?}\n{more}");
+        std::fs::write(&config, text).unwrap();
         let mut process = Command::new(env!("CARGO_BIN_EXE_cwasi"))
             .args(["gateway", "--listen", "127.0.0.1:0", "--namespace", &scene.namespace])
             .arg("--config")
             .arg(&config)
             .args(arguments)
+            .envs(variable)
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stderr.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.trim().strip_prefix("cwasi gateway: listening on ");
-        let address = address.unwrap_or_else(|| panic!("{line}")).parse().unwrap();
-        Self { process, address, _directory: directory }
+        let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
+        let mut before = String::new();
+        let address = loop {
+            let line = lines.next().unwrap_or_else(|| panic!("it ended: {before}")).unwrap();
+            if let Some(address) = line.strip_prefix("cwasi gateway: listening on ") {
+                break address.parse().unwrap();
+            }
+            before = line;
+        };
+        // Its log is shown if the test fails.
+        let log = std::thread::spawn(move || {
+            lines.map_while(Result::ok).for_each(|line| println!("{line}"))
+        });
+        Self { process, address, _log: log, _directory: directory }
+    }
+
+    /// Number of clients' connections that it has not ended.
+    fn connections(&self) -> usize {
+        let here = format!(":{:04X}", self.address.port());
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
+        // Established, or ended by the client alone.
+        rows.filter(|row| row[1].ends_with(&here) && ["01", "08"].contains(&row[3])).count()
+    }
+
+    /// Ends it without notice.
+    fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
     }
 
     /// Ends it as an operator does.

@@ -10,10 +10,12 @@ use crate::modes::causes::{Invalid, Unavailable};
 use crate::modes::{CallError, Payload, TooLarge};
 use crate::shim::network::{EVENT_MAX, Network};
 use crate::sys::clock::Deadline;
+use crate::sys::random::bytes16;
 use crate::sys::segment::Segment;
 use crate::sys::seqpacket;
 use crate::wire::control::{self, EmitReply, EmitRequest};
 use crate::wire::envelope::CallStatus;
+use crate::wire::ids::CallId;
 use crate::wire::remaining;
 
 /// Longest wait for Redis.
@@ -64,7 +66,8 @@ async fn keep(
     let payload = Payload::Segment(segment);
     let (target, trace) = (&request.target, &request.traceparent);
     let described = (trace.as_str(), Vec::new());
-    network.emit(&caller, target, described, payload, Instant::now() + wait).await
+    let id = CallId(bytes16());
+    network.emit(&caller, id, target, described, payload, Instant::now() + wait).await
 }
 
 /// The socket for the answer and the payload, in the order in which a worker sends them.

@@ -73,6 +73,8 @@ impl CallerIdentity {
 /// One call.
 #[derive(Debug)]
 pub struct HostCall<'a> {
+    /// Its id, which the function reads as its invocation's.
+    pub id: CallId,
     /// A function in the caller's namespace, or `namespace/function`.
     pub target: &'a str,
     /// The payload. More than [`cwasi_abi::INLINE_MAX`] bytes should be a segment: bytes are copied into one.
@@ -90,6 +92,7 @@ impl<'a> HostCall<'a> {
     #[must_use]
     pub fn new(target: &'a str, payload: Payload) -> Self {
         Self {
+            id: CallId(bytes16()),
             target,
             payload,
             deadline: Instant::now() + CALL_TIMEOUT,
@@ -168,6 +171,15 @@ impl HostCaller {
         Self { inner: Arc::new(inner) }
     }
 
+    /// The same caller with connections of its own, for another runtime: a connection's answers are read by a task of the
+    /// runtime that made it, and a call that waits for them on another thread costs a wake-up.
+    #[must_use]
+    pub fn sibling(&self) -> Self {
+        let Inner { resolver, peer, .. } = &*self.inner;
+        let (resolver, peer) = (resolver.clone(), Arc::clone(peer));
+        Self { inner: Arc::new(Inner { resolver, peer, callees: Callees::default() }) }
+    }
+
     /// Who calls.
     #[must_use]
     pub fn identity(&self) -> &Identity {
@@ -207,9 +219,9 @@ impl HostCaller {
         check(call.target)?;
         let peer = &self.inner.peer;
         let callee = callee_of(&peer.identity, call.target);
-        let HostCall { target, payload, deadline, traceparent, metadata } = call;
+        let HostCall { id, target, payload, deadline, traceparent, metadata } = call;
         let described = (traceparent, metadata);
-        network.emit(&peer.calling(callee), target, described, payload, deadline).await
+        network.emit(&peer.calling(callee), id, target, described, payload, deadline).await
     }
 
     /// The functions of the caller's namespace on this node that it can reach, by name.
@@ -238,7 +250,7 @@ impl HostCaller {
 
     async fn attempt(&self, call: &HostCall<'_>) -> Result<HostAnswer, CallError> {
         check(call.target)?;
-        let id = CallId(bytes16());
+        let id = call.id;
         let mut avoid = Vec::new();
         let mut attempt = 1;
         loop {

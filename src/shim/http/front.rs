@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use hyper::body::{Body, Bytes};
+use hyper::header::{HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
+use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
@@ -12,14 +14,32 @@ use super::request_body::{BodyError, BodyLimits, BodyMemory, ReceivedBody, recei
 use super::response_body::ResponseBody;
 use super::status::{failed, sentence};
 use super::{HttpLimits, metadata};
-use crate::modes::CallError;
+use crate::modes::{CallError, Payload};
 use crate::shim::caller::{HostAnswer, HostCall, HostCaller};
 use crate::shim::network::EVENT_MAX;
+use crate::sys::segment::SegmentError;
+use crate::wire::envelope::Metadata;
+use crate::wire::ids::CallId;
 
 /// Header with the trace context.
 const TRACEPARENT: &str = "traceparent";
-/// Header of OpenFaaS by which a client asks for the result of a one-way message.
-const CALLBACK_URL: &str = "x-callback-url";
+/// Header with the id of an invocation, as OpenFaaS names it.
+pub const CALL_ID: HeaderName = HeaderName::from_static("x-call-id");
+
+/// A call whose request has arrived, and which is made later.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeferredCall {
+    /// A function as callers name it.
+    pub target: String,
+    /// W3C trace context, empty if there is none.
+    pub traceparent: String,
+    /// Keys and values that the function reads by `context_get`.
+    pub metadata: Vec<(String, String)>,
+    /// The payload, at most [`EVENT_MAX`] bytes.
+    #[serde(skip)]
+    pub payload: Vec<u8>,
+}
 
 /// The body of a request as it arrives.
 pub trait RequestBody: Body<Data = Bytes, Error: std::fmt::Display> + Unpin {}
@@ -44,6 +64,12 @@ impl FunctionFront {
         Self { caller, limits, requests, memory }
     }
 
+    /// The same for another runtime: bounds are shared, connections to functions are not.
+    #[must_use]
+    pub fn sibling(&self) -> Self {
+        Self { caller: self.caller.sibling(), ..self.clone() }
+    }
+
     /// Number of requests that are being served.
     #[must_use]
     pub fn in_flight(&self) -> usize {
@@ -61,31 +87,65 @@ impl FunctionFront {
         match self.try_call(target, path, request).await {
             Ok(answer) => {
                 let mut response = Response::new(ResponseBody::from(answer.payload));
-                metadata::apply(&answer.metadata, &mut response);
+                (*response.status_mut(), *response.headers_mut()) =
+                    metadata::head_of(&answer.metadata);
                 response
             }
             Err(response) => response,
         }
     }
 
-    /// Stores a one-way message for `target` and answers 202. The function must run somewhere, so that it is known to
-    /// be reachable by HTTP.
+    /// Stores a one-way message for `target` and answers 202 with its id. The function must run somewhere, so that it is
+    /// known to be reachable by HTTP.
     pub async fn emit<B: RequestBody>(
         &self,
         target: &str,
         path: &str,
         request: Request<B>,
     ) -> Response<ResponseBody> {
-        if request.headers().contains_key(CALLBACK_URL) {
-            let text = "this gateway calls no X-Callback-Url: have the function send its result";
-            return sentence(StatusCode::NOT_IMPLEMENTED, text);
-        }
         match self.try_emit(target, path, request).await {
-            Ok(()) => {
-                sentence(StatusCode::ACCEPTED, "stored; the function will get it at least once")
-            }
+            Ok(id) => accepted(id, "stored; the function will get it at least once"),
             Err(response) => response,
         }
+    }
+
+    /// Receives a request whose call is made later, of at most [`EVENT_MAX`] bytes. The function must run somewhere.
+    ///
+    /// # Errors
+    /// The response when the request is refused.
+    pub async fn defer<B: RequestBody>(
+        &self,
+        target: &str,
+        path: &str,
+        request: Request<B>,
+    ) -> Result<DeferredCall, Response<ResponseBody>> {
+        let _permit = self.admit().map_err(|refused| *refused)?;
+        let (head, body) = request.into_parts();
+        let (call, _memory) = self.receive(target, path, &head, body, EVENT_MAX).await?;
+        let unread = |error: SegmentError| {
+            sentence(StatusCode::SERVICE_UNAVAILABLE, &format!("the body cannot be read: {error}"))
+        };
+        let metadata = call.metadata.into_iter().map(|pair| (pair.key, pair.value));
+        Ok(DeferredCall {
+            target: target.to_owned(),
+            traceparent: call.traceparent.to_owned(),
+            metadata: metadata.collect(),
+            payload: call.payload.into_vec().map_err(unread)?,
+        })
+    }
+
+    /// Makes a deferred call now. Bounds of requests do not count it: its owner bounds them.
+    ///
+    /// # Errors
+    /// One [`CallError`].
+    pub async fn run(&self, id: CallId, call: DeferredCall) -> Result<HostAnswer, CallError> {
+        let DeferredCall { target, traceparent, metadata, payload } = call;
+        let metadata = metadata.into_iter().map(|(key, value)| Metadata::of(key, value)).collect();
+        let deadline = Instant::now() + self.limits.request_timeout;
+        let (payload, traceparent) = (Payload::Inline(payload), traceparent.as_str());
+        self.caller
+            .call(HostCall { id, target: &target, payload, deadline, traceparent, metadata })
+            .await
     }
 
     async fn try_call<B: RequestBody>(
@@ -110,11 +170,13 @@ impl FunctionFront {
         target: &str,
         path: &str,
         request: Request<B>,
-    ) -> Result<(), Response<ResponseBody>> {
+    ) -> Result<CallId, Response<ResponseBody>> {
         let _permit = self.admit().map_err(|refused| *refused)?;
         let (head, body) = request.into_parts();
         let (call, _memory) = self.receive(target, path, &head, body, EVENT_MAX).await?;
-        self.caller.emit(call).await.map_err(|error| failed(&error))
+        let id = call.id;
+        self.caller.emit(call).await.map_err(|error| failed(&error))?;
+        Ok(id)
     }
 
     fn admit(&self) -> Result<SemaphorePermit<'_>, Box<Response<ResponseBody>>> {
@@ -144,12 +206,23 @@ impl FunctionFront {
             receive(body, limits, &self.memory).await.map_err(|error| refused(&error))?;
         let traceparent = head.headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
         let traceparent = traceparent.unwrap_or_default();
-        Ok((HostCall { target, payload, deadline, traceparent, metadata }, memory))
+        let call = HostCall { deadline, traceparent, metadata, ..HostCall::new(target, payload) };
+        Ok((call, memory))
     }
 }
 
 /// A request that has arrived: the call, and the memory of its body, given back when it is dropped.
 type ReceivedRequest<'a> = (HostCall<'a>, Option<OwnedSemaphorePermit>);
+
+/// 202 with the id of what was accepted.
+#[must_use]
+pub fn accepted(id: CallId, text: &str) -> Response<ResponseBody> {
+    let mut response = sentence(StatusCode::ACCEPTED, text);
+    if let Ok(id) = HeaderValue::from_str(&id.to_string()) {
+        response.headers_mut().insert(CALL_ID, id);
+    }
+    response
+}
 
 /// The response to a body that was not received.
 fn refused(error: &BodyError) -> Response<ResponseBody> {

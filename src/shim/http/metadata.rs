@@ -58,26 +58,26 @@ fn joined(headers: &HeaderMap, name: &HeaderName) -> String {
     values.join(separator)
 }
 
-/// Gives a response the status and headers that its function set. A callee of another version may have set something
-/// else, which is left out.
-pub(super) fn apply(metadata: &[Metadata], response: &mut Response<ResponseBody>) {
+/// The status and headers that a function set, 200 if none. A callee of another version may have set something else,
+/// which is left out.
+#[must_use]
+pub fn head_of(metadata: &[Metadata]) -> (StatusCode, HeaderMap) {
+    let (mut status, mut headers) = (StatusCode::OK, HeaderMap::new());
     for Metadata { key, value, .. } in metadata {
         if key == context_key::HTTP_STATUS {
-            if let Ok(status) = StatusCode::from_bytes(value.as_bytes()) {
-                *response.status_mut() = status;
-            }
+            status = StatusCode::from_bytes(value.as_bytes()).unwrap_or(status);
         } else if let Some(name) = key.strip_prefix(context_key::HTTP_HEADER)
             && let Ok(name) = HeaderName::try_from(name)
             && let Ok(value) = HeaderValue::try_from(value)
         {
-            response.headers_mut().insert(name, value);
+            headers.insert(name, value);
         }
     }
+    (status, headers)
 }
 
 #[cfg(test)]
 mod tests {
-    use http_body_util::Full;
     use hyper::Request;
 
     use super::*;
@@ -117,16 +117,15 @@ mod tests {
 
     #[test]
     fn the_response_gets_what_the_function_set() {
-        let mut response = Response::new(ResponseBody::Whole(Full::from("x")));
         let set = [
             ("http.status", "201"),
             ("http.header.content-type", "text/html"),
             ("http.header.a b", "x"),
             ("later", "x"),
         ];
-        apply(&set.map(|(key, value)| Metadata::of(key, value)), &mut response);
-        assert_eq!(response.status(), StatusCode::CREATED);
-        assert_eq!(response.headers().len(), 1);
-        assert_eq!(response.headers()["content-type"], "text/html");
+        let (status, headers) = head_of(&set.map(|(key, value)| Metadata::of(key, value)));
+        assert_eq!((status, headers.len()), (StatusCode::CREATED, 1));
+        assert_eq!(headers["content-type"], "text/html");
+        assert_eq!(head_of(&[]), (StatusCode::OK, HeaderMap::new()));
     }
 }

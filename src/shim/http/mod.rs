@@ -5,13 +5,13 @@
 //! ([`HttpLimits`]). A request ends with one response; beyond a bound that is 4xx or 503, and nothing is queued here.
 //!
 //! - [`front`]: one request to one function. [`status`]: errors of calls as statuses.
-//! - `metadata`: heads. `request_body`: a body becomes a payload; [`response_body`]: a response is streamed.
+//! - [`metadata`]: heads. `request_body`: a body becomes a payload; [`response_body`]: a response is streamed.
 //! - [`server`]: connections. [`port`]: `cwasi.http=PORT`. `stall`: clients that stop reading.
 
 use std::time::Duration;
 
 pub mod front;
-mod metadata;
+pub mod metadata;
 pub mod port;
 mod request_body;
 pub mod response_body;

@@ -77,13 +77,14 @@ pub struct HttpServer<L> {
     pub tls: Option<TlsAcceptor>,
     /// The bounds.
     pub limits: HttpLimits,
+    /// [`HttpLimits::connections`] of these, for all servers that share the bound.
+    pub connections: Arc<Semaphore>,
 }
 
 impl<L: Accept> HttpServer<L> {
     /// Serves until `stop` ends; then waits for requests that are being served.
     pub async fn serve(self, service: impl Service, stop: impl Future<Output = ()>) {
-        let Self { listener, tls, limits } = self;
-        let connections = Arc::new(Semaphore::new(limits.connections));
+        let Self { listener, tls, limits, connections } = self;
         let (stopping, stopped) = watch::channel(false);
         let accepting = async {
             loop {

@@ -20,8 +20,8 @@ use crate::modes::networked::claims::shaped;
 use crate::modes::networked::streams::{self, StreamEntry};
 use crate::modes::networked::{Backoff, NetworkError, RedisSession};
 use crate::modes::{CallError, Overload, Payload, TooLarge};
-use crate::sys::random::bytes16;
 use crate::wire::envelope::{Metadata, Request};
+use crate::wire::ids::CallId;
 use crate::wire::network::{self, Event, KEPT_VERSION, decode, encode};
 use crate::wire::remaining;
 
@@ -44,13 +44,14 @@ pub const ATTEMPTS_MAX: u64 = 5;
 
 impl Network {
     /// Stores a message in the stream of `caller.callee`. After it returns, the message will be handled at least
-    /// once.
+    /// once; `id` is the invocation's id in every attempt.
     ///
     /// # Errors
     /// [`CallError::Broken`]: the message may be stored. Other errors: it is not stored.
     pub async fn emit(
         &self,
         caller: &BridgeCaller,
+        id: CallId,
         target: &str,
         (traceparent, metadata): (&str, Vec<Metadata>),
         payload: Payload,
@@ -80,7 +81,7 @@ impl Network {
         let from = network::Caller::of(&caller.identity, &caller.workflow, &caller.instance, node);
         let event = Event {
             version: KEPT_VERSION,
-            event_id: bytes16().to_vec(),
+            event_id: id.0.to_vec(),
             caller: Some(from).into(),
             target: target.to_owned(),
             traceparent: traceparent.to_owned(),
