@@ -62,6 +62,25 @@ fn a_payload_reaches_many_callees_and_many_payloads_one() {
 }
 
 #[test]
+fn http_clients_take_turns_and_under_overload_none_is_left_without_an_answer() {
+    let out = tempfile::tempdir().unwrap();
+    let (output, report) = smoke(Path::new(PROGRAM), "http-", out.path());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    for baseline in ["http-loopback", "http-watchdog"] {
+        let mut entries = report.iter().filter(|one| one["case"] == "http-64B-2-connections");
+        let entry = entries.find(|one| one["baseline"] == baseline);
+        assert!(entry.is_some_and(|one| one["ratio"].as_f64().is_some()), "{baseline}: {said}");
+    }
+    let number = |case: &str| {
+        let entry = report.iter().find(|one| one["case"] == case);
+        entry.and_then(|one| one["ours_p50"].as_f64()).unwrap_or_else(|| panic!("{case}: {said}"))
+    };
+    assert_eq!(number("http-overload-unanswered"), 0.0, "{report:?}");
+    assert!(number("http-overload-gateway-memory") > 0.0);
+}
+
+#[test]
 fn a_case_that_cannot_run_is_in_the_report_and_in_the_exit_code() {
     // A copy of the harness in a folder without the runtime.
     let dir = tempfile::tempdir().unwrap();

@@ -1,14 +1,10 @@
 //! Cases of HTTP clients that call a function through the gateway, beside the same clients of a native hyper server.
 
-use std::io::{BufRead as _, BufReader};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use cwasi_bench_protocol::{Made, Order, Verb};
-use cwasi_testbed::scene::Scene;
 
 use super::Group;
+use super::gateway::Gateway;
 use super::sequential::WORKERS;
 use crate::fixture::{Fixture, TOUCH_NONE, stage};
 use crate::peers::{HttpServer, Kind, Peer};
@@ -31,8 +27,6 @@ pub const GROUP: Group = Group {
 const BASELINES: [Kind; 2] = [Kind::HttpLoopback, Kind::HttpWatchdog];
 /// Parts that one case is cut into, for taking turns.
 const PARTS: u32 = 4;
-/// What the gateway says before its address.
-const LISTENING: &str = "cwasi gateway: listening on ";
 
 /// Body in bytes, and connections at a time.
 #[derive(Clone, Copy, Debug)]
@@ -55,43 +49,6 @@ const fn cases(effort: Effort) -> &'static [Case] {
 impl Case {
     fn name(&self) -> String {
         format!("http-{}-{}-connections", size_name(self.size), self.connections)
-    }
-}
-
-/// A gateway before the scene's functions.
-struct Gateway {
-    process: Child,
-    address: String,
-    _directory: tempfile::TempDir,
-}
-
-impl Gateway {
-    fn start(programs: &Path, scene: &Scene) -> Result<Self> {
-        let directory = tempfile::tempdir()?;
-        let config = directory.path().join("node.toml");
-        let state = scene.containerd.ready().cwasi_state();
-        std::fs::write(&config, format!("state_dir = {state:?}\n"))?;
-        let mut process = Command::new(programs.join("cwasi"))
-            .args(["gateway", "--listen", "127.0.0.1:0", "--namespace", &scene.namespace])
-            .arg("--config")
-            .arg(&config)
-            .stderr(Stdio::piped())
-            .spawn()
-            .context("start the gateway: make bench builds it")?;
-        let stderr = process.stderr.take().context("stderr is a pipe")?;
-        let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
-        let address = lines.find_map(|line| line.strip_prefix(LISTENING).map(str::to_owned));
-        let address = address.context("the gateway's address")?;
-        // Its log is read, or it would wait for a reader.
-        std::thread::spawn(move || lines.for_each(drop));
-        Ok(Self { address, process, _directory: directory })
-    }
-}
-
-impl Drop for Gateway {
-    fn drop(&mut self) {
-        let _ended = self.process.kill();
-        let _reaped = self.process.wait();
     }
 }
 

@@ -2,7 +2,9 @@
 
 mod embedded;
 mod fan;
+mod gateway;
 mod http;
+mod http_overload;
 mod languages;
 mod load;
 mod memory;
@@ -29,7 +31,7 @@ pub struct Group {
 }
 
 /// All groups, in the order in which they run.
-pub const GROUPS: [Group; 11] = [
+pub const GROUPS: [Group; 12] = [
     sequential::GROUP,
     fan::OUT,
     fan::IN,
@@ -41,4 +43,5 @@ pub const GROUPS: [Group; 11] = [
     memory::GROUP,
     load::GROUP,
     http::GROUP,
+    http_overload::GROUP,
 ];

@@ -42,7 +42,7 @@ const fn bar(case: &'static str, baseline: &'static str, limit: Limit) -> Bar {
 }
 
 /// All bars.
-pub const BARS: [Bar; 20] = {
+pub const BARS: [Bar; 21] = {
     use Limit::{AtMost, TimesAndMoreAtMost, TimesAtLeast, TimesAtMost};
     [
         bar("local-100MiB-inplace-touch-none", "uds-copy", TimesAtLeast(50.0)),
@@ -64,6 +64,7 @@ pub const BARS: [Bar; 20] = {
         bar("http-64B-1-connections", "http-loopback", TimesAtMost(1.5)),
         bar("http-64B-32-connections", "http-loopback", TimesAtMost(1.5)),
         bar("http-2MiB-1-connections", "http-loopback", TimesAtMost(1.3)),
+        bar("http-overload-unanswered", "none", AtMost(0.0)),
         bar("idle-memory-per-function-at-100", "none", AtMost(1.5)),
     ]
 };
