@@ -165,7 +165,8 @@ impl Listener {
                 // The sender outlives the threads.
                 let _stopped = stopped.wait_for(|stopped| *stopped).await;
             };
-            HttpServer { listener, tls, limits, connections }.serve(router, stop).await;
+            let server = HttpServer { listener, tls, limits };
+            server.serve_within(connections, router, stop).await;
             Ok(())
         })
     }

@@ -111,6 +111,13 @@ fn the_edges_of_http_are_served_or_refused() {
     careful.write_all(b"hello").unwrap();
     assert!(read_until(&mut careful, "hello").starts_with("HTTP/1.1 200 "));
     assert!(raw(to, format!("{expecting}65537\r\n\r\n").as_bytes()).starts_with("HTTP/1.1 413 "));
+    // A client that has sent all of a refused body before it reads gets its response, and no reset.
+    let mut eager = connect(to);
+    eager.write_all(format!("{post}content-length: 1000000\r\n\r\n").as_bytes()).unwrap();
+    eager.write_all(&vec![b'x'; 1_000_000]).unwrap();
+    let mut answer = String::new();
+    eager.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
     // Pipelined requests are answered in their order.
     let mut many = connect(to);
     let pipelined: String =

@@ -8,12 +8,11 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::Path;
-use std::sync::Arc;
 
 use hyper::body::Incoming;
 use hyper::{Request, Response};
 use nix::sched::{CloneFlags, setns};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 
 use super::HttpLimits;
 use super::front::FunctionFront;
@@ -68,9 +67,7 @@ impl ServedPort {
             // Dropped, not sent.
             let _dropped = stopped.await;
         };
-        let connections = Arc::new(Semaphore::new(limits.connections));
-        let server = HttpServer { listener, tls: None, limits, connections };
-        tokio::spawn(server.serve(service, stopped));
+        tokio::spawn(HttpServer { listener, tls: None, limits }.serve(service, stopped));
         Ok(Self { _stop: stop })
     }
 }

@@ -77,14 +77,23 @@ pub struct HttpServer<L> {
     pub tls: Option<TlsAcceptor>,
     /// The bounds.
     pub limits: HttpLimits,
-    /// [`HttpLimits::connections`] of these, for all servers that share the bound.
-    pub connections: Arc<Semaphore>,
 }
 
 impl<L: Accept> HttpServer<L> {
     /// Serves until `stop` ends; then waits for requests that are being served.
     pub async fn serve(self, service: impl Service, stop: impl Future<Output = ()>) {
-        let Self { listener, tls, limits, connections } = self;
+        let connections = Arc::new(Semaphore::new(self.limits.connections));
+        self.serve_within(connections, service, stop).await;
+    }
+
+    /// The same for one of several servers that share `connections`, as many as [`HttpLimits::connections`].
+    pub async fn serve_within(
+        self,
+        connections: Arc<Semaphore>,
+        service: impl Service,
+        stop: impl Future<Output = ()>,
+    ) {
+        let Self { listener, tls, limits } = self;
         let (stopping, stopped) = watch::channel(false);
         let accepting = async {
             loop {

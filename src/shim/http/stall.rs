@@ -1,5 +1,8 @@
 //! A stream that fails when its peer takes no bytes for too long. hyper bounds the wait for a request, not for a client
 //! that does not read its response.
+//!
+//! It also lingers: what a client still sends after a response that refused its body is read and dropped for a while. The
+//! kernel would answer bytes that nobody read with a reset, and the client might lose the response.
 
 use std::io;
 use std::pin::Pin;
@@ -9,17 +12,32 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
+/// Longest time to read what comes after the last response.
+const LINGER_MAX: Duration = Duration::from_secs(1);
+/// Most bytes of it.
+const DROPPED_MAX: usize = 8 << 20;
+/// Bytes of it that are read at a time.
+const PIECE: usize = 4096;
+
 /// A stream with a bound on each wait for its peer to read.
 #[derive(Debug)]
 pub(super) struct StallGuard<S> {
     stream: S,
     longest: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
+    /// Since our side of the connection has ended.
+    lingering: Option<Lingering>,
+}
+
+#[derive(Debug)]
+struct Lingering {
+    until: Pin<Box<Sleep>>,
+    dropped: usize,
 }
 
 impl<S> StallGuard<S> {
     pub(super) const fn new(stream: S, longest: Duration) -> Self {
-        Self { stream, longest, stalled: None }
+        Self { stream, longest, stalled: None, lingering: None }
     }
 
     /// Passes on what a write gave; an error when it has been pending for too long.
@@ -49,7 +67,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for StallGuard<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -78,8 +96,37 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let ended = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.bounded(context, ended)
+        let this = &mut *self;
+        if this.lingering.is_none() {
+            let ended = Pin::new(&mut this.stream).poll_shutdown(context);
+            ready!(this.bounded(context, ended))?;
+        }
+        let lingering = this
+            .lingering
+            .get_or_insert_with(|| Lingering { until: Box::pin(sleep(LINGER_MAX)), dropped: 0 });
+        lingering.poll(&mut this.stream, context).map(Ok)
+    }
+}
+
+impl Lingering {
+    /// Reads until the peer has ended its side, too, or a bound is reached.
+    fn poll<S: AsyncRead + Unpin>(
+        &mut self,
+        stream: &mut S,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
+        let mut piece = [0; PIECE];
+        while self.dropped < DROPPED_MAX {
+            let mut buffer = ReadBuf::new(&mut piece);
+            match Pin::new(&mut *stream).poll_read(context, &mut buffer) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                    self.dropped += buffer.filled().len();
+                }
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => return self.until.as_mut().poll(context),
+            }
+        }
+        Poll::Ready(())
     }
 }
 
@@ -97,5 +144,22 @@ mod tests {
         theirs.read_exact(&mut [0; 4]).await.unwrap();
         let error = guarded.write_all(b"and more").await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn what_a_peer_sends_after_the_end_is_dropped_for_a_while() {
+        let (ours, mut theirs) = tokio::io::duplex(PIECE);
+        let mut guarded = StallGuard::new(ours, Duration::from_secs(9));
+        let end = async move { guarded.shutdown().await };
+        let (ended, sent) = tokio::join!(end, async {
+            theirs.write_all(&[7; 100_000]).await?;
+            theirs.shutdown().await
+        });
+        ended.and(sent).unwrap();
+        let (ours, _silent) = tokio::io::duplex(4);
+        let mut guarded = StallGuard::new(ours, Duration::from_secs(9));
+        let began = tokio::time::Instant::now();
+        guarded.shutdown().await.unwrap();
+        assert!(began.elapsed() >= LINGER_MAX);
     }
 }
