@@ -3,6 +3,7 @@
 # 1.7, on which deploy/kubernetes has installed the runtime of target/debug (PROFILE=release: target/release).
 #
 #   kubernetes.sh NAME…     these cases; without a name, all of them
+#   kubernetes.sh e2e       Kubernetes' own end-to-end tests of nodes (tests/kubernetes/suites), only by this name
 #   kubernetes.sh --shell   a shell beside the cluster, with `kubectl` and `on NODE COMMAND…`
 #
 # The first run unpacks etcd, CNI plugins, iptables and Go from Debian below .cwasi/, and builds Kubernetes from its Go
@@ -14,11 +15,10 @@ source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/unpacked.sh"
 
 PROFILE=${PROFILE:-debug}
-PROGRAMS=$STATE_DIR/kubernetes/programs
 IMAGES=$STATE_DIR/kubernetes/images
+source "$CHECKOUT/tests/kubernetes/programs.sh"
 source "$CHECKOUT/tests/kubernetes/machines.sh"
 source "$CHECKOUT/tests/kubernetes/cluster.sh"
-source "$CHECKOUT/tests/kubernetes/programs.sh"
 source "$CHECKOUT/tests/kubernetes/images.sh"
 source "$CHECKOUT/tests/kubernetes/checks.sh"
 source "$CHECKOUT/tests/kubernetes/installation.sh"
@@ -47,11 +47,14 @@ keep_logs() {
     say "logs are in $logs"
 }
 
+# case_file NAME: of a case, or of a suite that runs only by its name
+case_file() { ls "$KUBERNETES_DIR"/{cases,suites}/"$1.sh" 2>/dev/null; }
+
 run_case() {
     local name=$1 started=$SECONDS
     say "case $name"
     # In a shell of its own, so that nothing of it stays; its namespace goes without waiting for that.
-    ( NAMESPACE=$name; kubectl create namespace "$name" >/dev/null; source "$KUBERNETES_DIR/cases/$name.sh" )
+    ( NAMESPACE=$name; kubectl create namespace "$name" >/dev/null; source "$(case_file "$name")" )
     say "case $name: ok, $((SECONDS - started)) s"
     remove_namespaces "$name"
 }
@@ -64,7 +67,7 @@ if [ "${1:-}" = --shell ]; then
     shift
 fi
 for name in "$@"; do
-    [ -e "$KUBERNETES_DIR/cases/$name.sh" ] || die "there is no tests/kubernetes/cases/$name.sh"
+    [ -n "$(case_file "$name")" ] || die "there is no tests/kubernetes/cases/$name.sh"
 done
 [ $# -gt 0 ] || mapfile -t cases < <(basename -s .sh -a "$KUBERNETES_DIR"/cases/*.sh)
 [ $# = 0 ] || cases=("$@")
@@ -74,9 +77,10 @@ mkdir -p "$STATE_DIR/kubernetes"
 exec 9>"$STATE_DIR/kubernetes/lock"
 flock -n 9 || die "another run of this checkout has the cluster"
 unpack_for_kubernetes
-build_programs
+build_programs "${CLUSTER_PROGRAMS[@]}"
 build_images
 [[ " ${cases[*]} " != *" video "* ]] || build_video
+[[ " ${cases[*]} " != *" e2e "* ]] || build_e2e
 if [ -d "$CLUSTER_DIR" ]; then
     say "removing what a killed run left"
     stop_cluster

@@ -166,13 +166,15 @@ unpack_for_book() {
     unpack_missing
 }
 
+# unpack_for_kubernetes [FOLDER…]: what the test cluster needs; with folders, only these
 unpack_for_kubernetes() {
-    local row folder missing=
+    local row folder rows=()
     for row in "${UNPACKED_FOR_KUBERNETES[@]}"; do
         read -r folder _ <<<"$row"
-        [ -e "$STATE_DIR/$folder/VERSION" ] || missing=yes
+        [ $# = 0 ] || [[ " $* " == *" $folder "* ]] || continue
+        [ -e "$STATE_DIR/$folder/VERSION" ] || rows+=("$row")
     done
-    [ -n "$missing" ] || return 0
-    UNPACKED=("${UNPACKED_FOR_KUBERNETES[@]}")
+    [ "${#rows[@]}" -gt 0 ] || return 0
+    UNPACKED=("${rows[@]}")
     unpack_missing
 }

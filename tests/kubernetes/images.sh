@@ -87,6 +87,27 @@ build_video() {
         --env "LD_LIBRARY_PATH=$(echo "$redis"/lib/*-linux-gnu)"
 }
 
+# Stand-ins for the images that Kubernetes' end-to-end tests pull: their own agnhost, built from its source, and busybox.
+E2E_IMAGES=(e2e-agnhost e2e-busybox e2e-httpd e2e-nginx e2e-pause)
+
+build_e2e() {
+    local files curl=$IMAGES/curl bash=$IMAGES/bash agnhost=$PROGRAMS/agnhost registry=registry.k8s.io/e2e-test-images
+    build_programs "${E2E_PROGRAMS[@]}"
+    printf '#!/bin/sh\nfor url; do :; done\nexec wget -q -O - "$url"\n' >"$curl"
+    printf '#!/bin/sh\nexec sh "$@"\n' >"$bash"
+    chmod 755 "$curl" "$bash"
+    mapfile -t files < <(busybox_files)
+    # The last file is there for its directory.
+    files+=(--file "$curl:/bin/curl" --file "$bash:/bin/bash" --file "$curl:/tmp/curl")
+    image e2e-busybox "$registry/busybox:1.37.0-1" "${files[@]}" --cmd sh
+    files+=(--file "$agnhost:/agnhost" --link agnhost:/agnhost-2 --entrypoint /agnhost
+        --file "$agnhost.crt:/localhost.crt" --file "$agnhost.key:/localhost.key")
+    image e2e-agnhost "$registry/agnhost:2.56" "${files[@]}" --cmd pause
+    image e2e-httpd "$registry/httpd:2.4.38-4" "${files[@]}" --cmd test-webserver
+    image e2e-nginx "$registry/nginx:1.14-4" "${files[@]}" --cmd test-webserver
+    image e2e-pause registry.k8s.io/pause:3.10.1 --file "$PROGRAMS/pause:/pause" --entrypoint /pause
+}
+
 # import_images NODE NAME…
 import_images() {
     local node=$1 name

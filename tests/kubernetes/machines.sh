@@ -4,7 +4,6 @@
 # outside counts. The machine `control` has the bridge to which the nodes' cables lead, so nothing of this machine's
 # network is touched.
 
-KUBERNETES_DIR=$CHECKOUT/tests/kubernetes
 CLUSTER_DIR=$STATE_DIR/kubernetes/cluster
 # Below each hierarchy of cgroups; two clusters of two checkouts do not meet.
 CLUSTER_CGROUP=cwasi-kubernetes-$(printf '%s' "$CHECKOUT" | cksum | cut -d ' ' -f 1)

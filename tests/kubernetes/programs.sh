@@ -1,35 +1,62 @@
-# Kubernetes' own programs for the test cluster, built from its Go modules. Sourced by scripts/kubernetes.sh.
+# Kubernetes' own programs for the test cluster, built from its Go modules. Sourced by scripts/kubernetes.sh and
+# scripts/vm.sh.
 
+KUBERNETES_DIR=$CHECKOUT/tests/kubernetes
+PROGRAMS=$STATE_DIR/kubernetes/programs
 KUBERNETES_VERSION=$(sed -n 's/^require k8s.io\/kubernetes //p' "$KUBERNETES_DIR/programs/go.mod")
-PROGRAM_NAMES=(kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl)
+# What a cluster needs: `pause` is the container that holds a pod's namespaces.
+CLUSTER_PROGRAMS=(kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl pause)
+# Kubernetes' end-to-end tests: the tests, what runs several at a time, and the program in their containers.
+E2E_PROGRAMS=(e2e.test ginkgo agnhost)
 
 # Version and digest of what they are built from: a change builds them anew.
 programs_digest() { cat "$KUBERNETES_DIR"/programs/go.{mod,sum} | sha256sum | cut -c 1-16; }
 
+# build_programs NAME…: those that are not in $PROGRAMS yet
 build_programs() {
-    local go=$STATE_DIR/go/usr/lib/go-1.24/bin/go folder=$STATE_DIR/kubernetes/go package started=$SECONDS
-    local variables=k8s.io/component-base/version packages=()
-    [ "$(cat "$PROGRAMS/VERSION" 2>/dev/null)" != "$(programs_digest)" ] || return 0
-    say "building Kubernetes $KUBERNETES_VERSION from its Go modules: about 10 minutes"
-    rm -rf "$PROGRAMS"
-    mkdir -p "$PROGRAMS"
-    for package in "${PROGRAM_NAMES[@]}"; do
-        packages+=("k8s.io/kubernetes/cmd/$package")
+    local folder=$STATE_DIR/kubernetes/go name missing=() started=$SECONDS
+    [ "$(cat "$PROGRAMS/VERSION" 2>/dev/null)" = "$(programs_digest)" ] || rm -rf "$PROGRAMS"
+    for name in "$@"; do
+        [ -e "$PROGRAMS/$name" ] || missing+=("$name")
     done
-    # kubectl and the servers say this version; a version of zeros is refused by clients.
-    (
-        cd "$KUBERNETES_DIR/programs"
-        export CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS=-mod=readonly GOWORK=off
-        export GOROOT=${go%/bin/go} GOCACHE=$folder/cache GOMODCACHE=$folder/modules
-        "$go" build -trimpath -o "$PROGRAMS/" -ldflags "-s -w -X $variables.gitVersion=$KUBERNETES_VERSION
-            -X $variables.gitMajor=1 -X $variables.gitMinor=34 -X $variables.gitTreeState=clean" "${packages[@]}"
-        # The container that holds a pod's namespaces, in C.
-        cc -static -O2 -DVERSION=test -o "$PROGRAMS/pause" \
-            "$("$go" list -m -f '{{.Dir}}' k8s.io/kubernetes)/build/pause/linux/pause.c"
-    )
+    [ "${#missing[@]}" -gt 0 ] || return 0
+    unpack_for_kubernetes go
+    say "building ${missing[*]} of Kubernetes $KUBERNETES_VERSION from its Go modules: up to 10 minutes"
+    mkdir -p "$PROGRAMS/new"
+    programs_digest >"$PROGRAMS/VERSION"
+    # One after the other: each finds the packages that it shares with those before it compiled.
+    for name in "${missing[@]}"; do
+        (cd "$KUBERNETES_DIR/programs" && build_program "$name" "$folder")
+        mv "$PROGRAMS/new/$name" "$PROGRAMS/$name"
+    done
     # Sources and intermediate results: 4 GB that nothing needs any more.
     chmod -R u+w "$folder"
-    rm -rf "$folder"
-    programs_digest >"$PROGRAMS/VERSION"
+    rm -rf "$folder" "$PROGRAMS/new"
     say "Kubernetes is built: $((SECONDS - started)) s"
+}
+
+build_program() {
+    local file name=$1 folder=$2 go=$STATE_DIR/go/usr/lib/go-1.24/bin/go variables=k8s.io/component-base/version
+    export CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS=-mod=readonly GOWORK=off
+    export GOROOT=${go%/bin/go} GOCACHE=$folder/cache GOMODCACHE=$folder/modules
+    # kubectl and the servers say this version; a version of zeros is refused by clients.
+    local options=(-trimpath -o "$PROGRAMS/new/$name" -ldflags "-s -w -X $variables.gitVersion=$KUBERNETES_VERSION
+        -X $variables.gitMajor=1 -X $variables.gitMinor=34 -X $variables.gitTreeState=clean")
+    case $name in
+    pause)
+        "$go" mod download k8s.io/kubernetes
+        cc -static -O2 -DVERSION=test -o "$PROGRAMS/new/pause" \
+            "$("$go" list -m -f '{{.Dir}}' k8s.io/kubernetes)/build/pause/linux/pause.c"
+        ;;
+    e2e.test) "$go" test -c "${options[@]}" k8s.io/kubernetes/test/e2e ;;
+    ginkgo) "$go" build "${options[@]}" github.com/onsi/ginkgo/v2/ginkgo ;;
+    agnhost)
+        "$go" build "${options[@]}" k8s.io/kubernetes/test/images/agnhost
+        for file in crt key; do
+            install -m 644 "$("$go" list -m -f '{{.Dir}}' k8s.io/kubernetes)/test/images/agnhost/porter/localhost.$file" \
+                "$PROGRAMS/agnhost.$file"
+        done
+        ;;
+    *) "$go" build "${options[@]}" "k8s.io/kubernetes/cmd/$name" ;;
+    esac
 }
