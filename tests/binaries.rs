@@ -47,6 +47,19 @@ fn a_sandbox_process_without_llvm_ends_as_it_should() {
     assert!(output.status.success(), "{output:?}");
 }
 
+/// The dynamic linker binds the engine's calls to these functions only if the program exports them.
+#[test]
+fn the_sandbox_exports_what_it_replaces_of_libc() {
+    let sandbox = env!("CARGO_BIN_EXE_cwasi-sandbox");
+    let output =
+        Command::new("nm").args(["--dynamic", "--defined-only", sandbox]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for function in ["writev", "sigaction", "signal"] {
+        let symbol = format!(" T {function}");
+        assert!(text.lines().any(|line| line.ends_with(&symbol)), "{function}: {text}");
+    }
+}
+
 /// Address of a function of ours in a file with symbols.
 fn address_of(file: &Path, function: &str) -> String {
     let output = Command::new("nm").arg("--demangle").arg(file).output().unwrap();

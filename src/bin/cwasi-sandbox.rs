@@ -1,12 +1,12 @@
 //! `cwasi-sandbox`: zygote, builder, sandbox init, worker and compiler. Only the shim starts it. Links the engine.
-#![expect(unsafe_code, reason = "takes the place of a function of libc")]
+#![expect(unsafe_code, reason = "takes the place of functions of libc")]
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use cwasi::sys::stderr_tail;
+use cwasi::sys::{fault_handlers, stderr_tail};
 use cwasi::vm::compile::{CPU_SECONDS_MAX, Limits, MEMORY_MAX, end_with_stdin};
 
 /// Data plane of CWASI: runs containers and functions for the shim daemon `cwasi-shim`.
@@ -52,6 +52,35 @@ unsafe extern "C" fn writev(
     // SAFETY:
     // - says the caller.
     unsafe { stderr_tail::writev(fd, parts, count) }
+}
+
+/// As [`writev`]: see [`fault_handlers`].
+///
+/// # Safety
+/// As sigaction(2).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sigaction(
+    signal: libc::c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> libc::c_int {
+    // SAFETY:
+    // - says the caller.
+    unsafe { fault_handlers::sigaction(signal, new, old) }
+}
+
+/// As [`writev`]: see [`fault_handlers`].
+///
+/// # Safety
+/// As signal(2).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn signal(
+    signal: libc::c_int,
+    handler: libc::sighandler_t,
+) -> libc::sighandler_t {
+    // SAFETY:
+    // - says the caller.
+    unsafe { fault_handlers::signal(signal, handler) }
 }
 
 fn main() -> ExitCode {

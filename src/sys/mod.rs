@@ -10,6 +10,7 @@
 //! - [`shared`]: memory that a process shares with its children.
 //! - [`spin`]: spinning before sleeping.
 //! - [`stderr_tail`]: the last bytes of a guest's stderr.
+//! - [`fault_handlers`]: the engine's signal handlers, installed once.
 //! - [`wakeup`]: waking one of several processes (eventfd).
 //! - [`processors`]: the number of usable processors.
 //! - [`watch`]: watching many descriptors (epoll).
@@ -29,6 +30,7 @@ pub mod clock;
 pub mod counter;
 pub mod device_filter;
 pub mod exec_filter;
+pub mod fault_handlers;
 pub mod file_access;
 pub mod huge;
 pub mod image;

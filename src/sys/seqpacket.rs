@@ -173,6 +173,22 @@ pub fn receive(
     }
 }
 
+/// As [`receive`], where no message is expected yet: waits first, which saves a system call.
+///
+/// # Errors
+/// As [`receive`].
+pub fn wait_and_receive(
+    fd: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    deadline: Option<Deadline>,
+) -> Result<Received, SocketError> {
+    match wait(fd, PollFlags::POLLIN, deadline) {
+        // A message that came just before the deadline is received.
+        Ok(()) | Err(SocketError::Deadline) => receive(fd, buffer, deadline),
+        Err(error) => Err(error),
+    }
+}
+
 /// Receives one message if one waits.
 ///
 /// # Errors

@@ -123,7 +123,7 @@ impl LocalMode {
         };
         let received = match soon.transpose() {
             Some(received) => received,
-            None => seqpacket::receive(fd, buffer, until),
+            None => seqpacket::wait_and_receive(fd, buffer, until),
         };
         let received = match received {
             Ok(received) => received,
