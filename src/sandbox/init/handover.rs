@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use crate::modes::local::{ConnectionId, LocalError, forward_frame};
 use crate::sys::clock::Deadline;
-use crate::wire::envelope::{Group, Part};
+use crate::wire::envelope::{Assignment, Group, Part, Request};
 
 use super::work::Work;
 
@@ -33,15 +33,29 @@ impl PendingPart {
     }
 }
 
+/// The assignment of `work`, with its first call.
+pub fn assignment(work: &Work, deadline: Deadline) -> Assignment {
+    let first = work.first();
+    Assignment {
+        request: Some(Request { target: String::new(), ..first.request.clone() }).into(),
+        caller: caller(work),
+        deadline_mono_ns: deadline.as_ns(),
+        group: group(work).into(),
+        lends: work.calls().all(|incoming| incoming.connection.lends),
+        connection: first.connection.id.0,
+        ..Assignment::default()
+    }
+}
+
 /// The calling function; empty when the parts come from several functions.
-pub fn caller(work: &Work) -> String {
+fn caller(work: &Work) -> String {
     let first = &work.first().connection.caller;
     let same = work.calls().all(|incoming| incoming.connection.caller == *first);
     if same { first.clone() } else { String::new() }
 }
 
 /// The assignment's description of a group.
-pub fn group(work: &Work) -> Option<Group> {
+fn group(work: &Work) -> Option<Group> {
     let Work::Group(parts) = work else { return None };
     let others = u32::try_from(parts.others.len()).unwrap_or(u32::MAX);
     let (expected, number) = (parts.expected, parts.number);

@@ -8,6 +8,7 @@ use crate::modes::local::ConnectionId;
 use crate::sandbox::worker_table::{Phase, RunningRequest, SlotState, WorkerSlot};
 use crate::sys::clock::Deadline;
 use crate::wire::envelope::Undelivered;
+use crate::wire::ids::CallId;
 
 use super::handover::PendingPart;
 use super::queue::QueueEntry;
@@ -25,8 +26,6 @@ pub struct AssignedWork {
     pub deadline: Deadline,
     /// The worker has begun. Until then init can assign the work to another one.
     pub begun: bool,
-    /// The deadline has passed and init has killed the worker for it.
-    pub expired: bool,
     /// The worker's turn.
     pub turn: SlotState,
 }
@@ -54,12 +53,7 @@ pub enum WorkerActivity {
     /// Work that init assigned.
     Assigned(AssignedWork),
     /// A request that it read itself.
-    Direct {
-        /// Which.
-        request: RunningRequest,
-        /// The deadline passed and the worker was killed for it.
-        expired: bool,
-    },
+    Direct(RunningRequest),
     /// It was reading from this connection, and may or may not have taken a request from it.
     Reading(ConnectionId),
 }
@@ -77,9 +71,7 @@ impl WorkerActivity {
             };
         }
         match slot.running_request() {
-            Some((state, request)) => {
-                Self::Direct { request, expired: state.phase() == Phase::Expired }
-            }
+            Some((_, request)) => Self::Direct(request),
             None if slot.state().phase() == Phase::Reading => Self::Reading(slot.connection()),
             None => Self::Nothing,
         }
@@ -88,6 +80,15 @@ impl WorkerActivity {
     /// Of a worker that cannot begin its assignment any more.
     pub fn not_begun(assigned: AssignedWork) -> Self {
         Self::NotBegun(QueueEntry { deadline: assigned.deadline, item: assigned.work })
+    }
+
+    /// The call that it had begun.
+    pub fn call(&self) -> Option<CallId> {
+        match self {
+            Self::Assigned(assigned) => Some(assigned.work.first().id),
+            Self::Direct(request) => Some(request.id),
+            Self::Nothing | Self::NotBegun(_) | Self::Reading(_) => None,
+        }
     }
 }
 
@@ -98,6 +99,8 @@ pub struct LostWorker {
     pub ending: Ending,
     /// What it was doing.
     pub activity: WorkerActivity,
+    /// The deadline of its request has passed, and init has killed it for that.
+    pub expired: bool,
     /// It had not made its first instance.
     pub starting: bool,
     /// Answers that it handed over because their callers had no room.

@@ -4,26 +4,29 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::modes::Payload;
-use crate::modes::local::{CallerConnection, LocalError, forward_frame, open_frame, send_frame};
-use crate::sandbox::messages::{WorkerMessage, is_frame};
+use crate::modes::local::{CallerConnection, LocalError, forward_frame};
 use crate::sandbox::worker::WorkerSetup;
 use crate::sandbox::worker_table::{Phase, SlotState, WorkerSlot, WorkerTable};
 use crate::sys::clock::Deadline;
-use crate::sys::seqpacket::{self, SocketError};
+use crate::sys::seqpacket::SocketError;
 use crate::sys::wakeup::Wakeup;
 use crate::sys::watch::Watch;
-use crate::wire::control;
-use crate::wire::envelope::{self, Assignment, Request, Undelivered};
 use crate::wire::frame::FRAME_MAX;
 
 use super::handover;
 use super::in_flight::{AssignedWork, LostWorker, WorkerActivity};
 use super::signals::Ending;
 use super::work::Work;
+
+use self::process::{WorkerProcess, WorkerReport};
+
+mod process;
+mod readers;
+mod suspension;
+#[cfg(test)]
+mod tests;
 
 /// Wait before a worker that died without having served anything is replaced, in nanoseconds; doubles
 /// with each such death in a row.
@@ -38,43 +41,6 @@ pub trait ForkWorker {
     /// # Errors
     /// When the kernel refuses; it is tried again later.
     fn fork(&self, setup: WorkerSetup<'_>) -> io::Result<(Pid, OwnedFd)>;
-}
-
-#[derive(Debug)]
-struct WorkerProcess {
-    pid: Pid,
-    socket: OwnedFd,
-    /// It has, or had, its first instance.
-    started: bool,
-    /// A signal stopped it; it does nothing until another one continues it.
-    stopped: bool,
-    /// Its assignment, until it reports the end.
-    running: Option<AssignedWork>,
-    /// Its direct request, and the deadline that its slot showed first.
-    taken: Option<(SlotState, Deadline)>,
-}
-
-impl WorkerProcess {
-    /// Records what its slot shows about its assignment.
-    fn note_assigned(&mut self, slot: WorkerSlot<'_>) {
-        let state = slot.state();
-        self.running.take_if(|running| !running.update(state));
-    }
-
-    /// Records the direct request that its slot shows. Later changes of the deadline in the slot have no effect.
-    fn note_taken(&mut self, slot: WorkerSlot<'_>, latest: Option<Deadline>) {
-        let took = slot.running_request().filter(|(state, _)| state.phase() == Phase::Running);
-        let took = took.filter(|_| self.running.is_none());
-        self.taken = took.map(|(turn, took)| match self.taken {
-            Some((noted, deadline)) if noted == turn => (turn, deadline),
-            _ => (turn, latest.map_or(took.deadline, |latest| latest.min(took.deadline))),
-        });
-    }
-
-    /// True when it would begin an assignment at once, or as soon as its instance is made.
-    const fn can_begin(&self, state: SlotState) -> bool {
-        self.started && !self.stopped && self.running.is_none() && state.is_free()
-    }
 }
 
 #[derive(Debug)]
@@ -103,40 +69,6 @@ pub struct WorkerPool<F> {
     early_deaths: u32,
     /// The log says already that workers make new instances for each request.
     not_renewed_told: bool,
-}
-
-/// The messages that were read from a worker.
-#[derive(Debug, Default)]
-pub struct WorkerReport {
-    /// It could not make its first instance.
-    pub failed: Option<String>,
-    /// Answers for which their callers have no room.
-    pub undelivered: Vec<(Undelivered, Payload)>,
-    /// It has its first instance.
-    ready: bool,
-    /// Why it makes new instances for each request.
-    not_renewed: Option<String>,
-}
-
-/// A message that no worker of ours sends.
-struct MalformedMessage;
-
-impl WorkerReport {
-    fn take(&mut self, message: &[u8], descriptors: Vec<OwnedFd>) -> Result<(), MalformedMessage> {
-        if is_frame(message) {
-            let opened =
-                open_frame(message, descriptors, 0, u64::MAX).map_err(|_| MalformedMessage)?;
-            self.undelivered.push((opened.envelope, opened.payload));
-            return Ok(());
-        }
-        match control::decode(message).map_err(|_| MalformedMessage)? {
-            WorkerMessage::Ready => self.ready = true,
-            WorkerMessage::Done | WorkerMessage::Took => {}
-            WorkerMessage::StartFailed { message } => self.failed = Some(message),
-            WorkerMessage::NotRenewed { message } => self.not_renewed = Some(message),
-        }
-        Ok(())
-    }
 }
 
 impl<F: ForkWorker> WorkerPool<F> {
@@ -175,14 +107,7 @@ impl<F: ForkWorker> WorkerPool<F> {
             let connections = if index < self.table.readers() { connections() } else { Vec::new() };
             match self.fork_at(index, connections) {
                 Ok((pid, socket)) => {
-                    self.entries[index] = PoolEntry::Occupied(WorkerProcess {
-                        pid,
-                        socket,
-                        started: false,
-                        stopped: false,
-                        running: None,
-                        taken: None,
-                    });
+                    self.entries[index] = PoolEntry::Occupied(WorkerProcess::new(pid, socket));
                 }
                 Err(error) => {
                     self.early_deaths = self.early_deaths.saturating_add(1);
@@ -210,11 +135,6 @@ impl<F: ForkWorker> WorkerPool<F> {
         // Unwatched it would never be given work; it ends with its socket.
         self.watch.add(socket.as_fd(), u64::try_from(index).unwrap_or(u64::MAX))?;
         Ok((pid, socket))
-    }
-
-    /// The workers that may read from connections.
-    fn readers(&self) -> impl Iterator<Item = (&WorkerProcess, WorkerSlot<'_>)> {
-        self.workers().filter(|(.., slot)| slot.is_reader()).map(|(_, worker, slot)| (worker, slot))
     }
 
     fn workers(&self) -> impl Iterator<Item = (usize, &WorkerProcess, WorkerSlot<'_>)> {
@@ -257,7 +177,7 @@ impl<F: ForkWorker> WorkerPool<F> {
                 // Its exit is on the way, or there is no room.
                 Err(LocalError::Socket(SocketError::Closed | SocketError::Deadline)) => break,
                 Err(error) => {
-                    let _gone = kill(worker.pid, Signal::SIGKILL);
+                    worker.kill();
                     return worker.running.take().map_or(Ok(()), |it| Err((it.work, error)));
                 }
             };
@@ -267,19 +187,12 @@ impl<F: ForkWorker> WorkerPool<F> {
 
     /// Reads what a worker says.
     pub fn read(&mut self, index: usize) -> WorkerReport {
-        let mut said = WorkerReport::default();
-        let Some(slot) = self.table.slot(index) else { return said };
-        let Some(PoolEntry::Occupied(worker)) = self.entries.get_mut(index) else { return said };
-        let buffer = &mut self.buffer;
-        // An ended worker is noticed by its exit, not by its socket.
-        while let Ok(Some(received)) = seqpacket::try_receive(worker.socket.as_fd(), buffer) {
-            let message = &buffer[..received.len];
-            // Cannot happen unless the guest broke out of the worker.
-            if said.take(message, received.descriptors).is_err() {
-                let _gone = kill(worker.pid, Signal::SIGKILL);
-            }
-        }
-        worker.started |= said.ready;
+        let (Some(PoolEntry::Occupied(worker)), Some(slot)) =
+            (self.entries.get_mut(index), self.table.slot(index))
+        else {
+            return WorkerReport::default();
+        };
+        let mut said = worker.read(&mut self.buffer);
         if let Some(message) = said.not_renewed.take()
             && !std::mem::replace(&mut self.not_renewed_told, true)
         {
@@ -294,7 +207,7 @@ impl<F: ForkWorker> WorkerPool<F> {
     /// True when every worker is there and has its first instance.
     #[must_use]
     pub fn complete(&self) -> bool {
-        self.workers().filter(|(_, worker, _)| worker.started).count() == self.entries.len()
+        self.workers().filter(|(.., slot)| slot.state().has_started()).count() == self.entries.len()
     }
 
     /// The state of every slot. A vacant entry shows that of its last worker.
@@ -332,12 +245,6 @@ impl<F: ForkWorker> WorkerPool<F> {
         making
     }
 
-    /// True when a reader is free, or is still making its instance.
-    #[must_use]
-    pub fn has_free_reader(&self) -> bool {
-        self.readers().any(|(worker, slot)| worker.can_begin(slot.state()))
-    }
-
     /// True when no worker has work.
     #[must_use]
     pub fn at_rest(&self) -> bool {
@@ -362,28 +269,17 @@ impl<F: ForkWorker> WorkerPool<F> {
         };
         let Some(turn) = slot.assign() else { return Err((work, None)) };
         let first = work.first();
-        let assignment = Assignment {
-            request: Some(Request { target: String::new(), ..first.request.clone() }).into(),
-            caller: handover::caller(&work),
-            deadline_mono_ns: deadline.as_ns(),
-            group: handover::group(&work).into(),
-            lends: work.calls().all(|incoming| incoming.connection.lends),
-            connection: first.connection.id.0,
-            ..Assignment::default()
-        };
-        let connection = [first.connection.fd.as_fd()];
-        let socket = worker.socket.as_fd();
-        match forward_frame(
-            socket,
-            &assignment,
+        let sent = forward_frame(
+            worker.socket.as_fd(),
+            &handover::assignment(&work, deadline),
             &first.payload,
-            &connection,
+            &[first.connection.fd.as_fd()],
             Some(Deadline::PASSED),
-        ) {
+        );
+        match sent {
             Ok(()) => {
-                let (unsent, begun, expired) = (handover::rest(&work), false, false);
-                worker.running =
-                    Some(AssignedWork { work, unsent, deadline, begun, expired, turn });
+                let (unsent, begun) = (handover::rest(&work), false);
+                worker.running = Some(AssignedWork { work, unsent, deadline, begun, turn });
                 self.early_deaths = 0;
                 // What does not go now is tried again when there is room.
                 self.feed(index).map_err(|(work, error)| (work, Some(error)))
@@ -392,76 +288,9 @@ impl<F: ForkWorker> WorkerPool<F> {
             Err(LocalError::Socket(SocketError::Closed)) => Err((work, None)),
             Err(error) => {
                 let _free_again = slot.unassign(turn);
-                look_again(worker);
+                worker.wake();
                 Err((work, Some(error)))
             }
-        }
-    }
-
-    /// Lets workers read from a connection; false if some cannot be told now.
-    pub fn share(&self, connection: &CallerConnection) -> bool {
-        let envelope = envelope::SharedConnection {
-            connection: connection.id.0,
-            caller: connection.caller.clone(),
-            lends: connection.lends,
-            ..envelope::SharedConnection::default()
-        };
-        let told = self.readers().filter(|(worker, _)| {
-            let (socket, extra) = (worker.socket.as_fd(), [connection.fd.as_fd()]);
-            match send_frame(socket, &envelope, b"", &extra, Some(Deadline::PASSED)) {
-                // Its exit is on the way.
-                Ok(()) | Err(LocalError::Socket(SocketError::Closed)) => true,
-                Err(_no_room) => false,
-            }
-        });
-        told.count() == self.readers().count()
-    }
-
-    /// Records the workers with long-running requests; none of them stays leader. Suspended workers do not count as
-    /// readers at work either.
-    pub fn note_long_running(&self, entries: impl Iterator<Item = usize>) {
-        let suspended = self.entries.iter().enumerate();
-        let suspended = suspended.filter(|(_, entry)| matches!(entry, PoolEntry::Suspended));
-        let entries = entries.chain(suspended.map(|(index, _)| index));
-        if self.table.control().set_long_running(entries) {
-            self.wakeup.wake_one();
-        }
-    }
-
-    /// Replaces a leader that does not read from the connections.
-    pub fn depose_leader(&self) {
-        if self.table.control().depose_leader() {
-            self.wakeup.wake_one();
-        }
-    }
-
-    /// Records that a signal stopped or continued a process. A stopped worker gets no work and loses the lead.
-    pub fn set_stopped(&mut self, pid: Pid, stopped: bool) {
-        let workers = self.entries.iter_mut().enumerate();
-        let entry = workers.filter_map(|(index, entry)| match entry {
-            PoolEntry::Occupied(worker) if worker.pid == pid => Some((index, worker)),
-            _ => None,
-        });
-        for (index, worker) in entry {
-            worker.stopped = stopped;
-            if stopped && self.table.slot(index).is_some_and(|slot| slot.revoke_lead()) {
-                self.wakeup.wake_one();
-            }
-        }
-    }
-
-    /// A connection has ended: wakes the readers, which close their copies before they sleep again.
-    pub fn unshare(&self) {
-        self.readers().for_each(|(worker, _)| look_again(worker));
-    }
-
-    /// Enables or disables direct reads.
-    pub fn set_direct_reads(&self, enabled: bool) {
-        if self.table.control().set_direct_reads(enabled) && enabled {
-            let parked = |slot: &WorkerSlot<'_>| slot.state().phase() == Phase::Parked;
-            self.readers()
-                .filter(|(_, slot)| parked(slot))
-                .for_each(|(worker, _)| look_again(worker));
         }
     }
 
@@ -474,17 +303,11 @@ impl<F: ForkWorker> WorkerPool<F> {
             };
             worker.note_assigned(slot);
             worker.note_taken(slot, latest);
-            let over = match (&mut worker.running, worker.taken) {
-                (Some(running), _) if running.expired || !running.deadline.has_passed(now) => false,
-                (Some(running), _) => {
-                    running.expired = slot.expire(running.turn);
-                    running.expired
-                }
-                (None, Some((turn, deadline))) => deadline.has_passed(now) && slot.expire(turn),
-                (None, None) => false,
-            };
-            if over {
-                let _gone = kill(worker.pid, Signal::SIGKILL);
+            let assigned = worker.running.as_ref().map(|it| (it.turn, it.deadline));
+            let over =
+                |(turn, deadline): (_, Deadline)| deadline.has_passed(now) && slot.expire(turn);
+            if assigned.or(worker.taken).is_some_and(over) {
+                worker.kill();
             }
         }
     }
@@ -497,7 +320,8 @@ impl<F: ForkWorker> WorkerPool<F> {
         let slot = self.table.slot(index)?;
         let entry = self.entries.get_mut(index)?;
         let PoolEntry::Occupied(worker) = entry else { return None };
-        let starting = !worker.started;
+        let state = slot.state();
+        let (starting, expired) = (!state.has_started(), state.phase() == Phase::Expired);
         let activity = WorkerActivity::of(worker.running.take(), slot);
         let proven = slot.has_run();
         // Its successor may be delayed by the back-off.
@@ -508,7 +332,7 @@ impl<F: ForkWorker> WorkerPool<F> {
         self.early_deaths = if proven { 0 } else { self.early_deaths.saturating_add(1) };
         let wait = if proven { 0 } else { backoff_ns(self.early_deaths) };
         *entry = PoolEntry::Vacant { not_before: now.saturating_add(wait) };
-        Some(LostWorker { ending, activity, starting, undelivered })
+        Some(LostWorker { ending, activity, expired, starting, undelivered })
     }
 
     /// Ends all workers and returns their activities.
@@ -521,7 +345,7 @@ impl<F: ForkWorker> WorkerPool<F> {
             {
                 let running = worker.running.take();
                 let taken_back = running.as_ref().is_some_and(|it| slot.unassign(it.turn));
-                let _gone = kill(worker.pid, Signal::SIGKILL);
+                worker.kill();
                 left.push(match running {
                     Some(assigned) if taken_back => WorkerActivity::not_begun(assigned),
                     running => WorkerActivity::of(running, slot),
@@ -539,7 +363,7 @@ impl<F: ForkWorker> WorkerPool<F> {
             PoolEntry::Occupied(_) | PoolEntry::Suspended => None,
         });
         let deadlines = self.workers().filter_map(|(_, worker, slot)| match &worker.running {
-            Some(running) => (!running.expired).then_some(running.deadline),
+            Some(running) => (slot.state().phase() != Phase::Expired).then_some(running.deadline),
             None => {
                 let (turn, deadline) = worker.taken?;
                 (slot.state() == turn).then_some(deadline)
@@ -549,23 +373,7 @@ impl<F: ForkWorker> WorkerPool<F> {
     }
 }
 
-/// Wakes a worker that waits for init, or that is a follower.
-fn look_again(worker: &WorkerProcess) {
-    // One without room for it has other messages to be woken by; one that is gone is noticed by its exit.
-    let _unsent = send_frame(
-        worker.socket.as_fd(),
-        &envelope::SharedConnection::default(),
-        b"",
-        &[],
-        Some(Deadline::PASSED),
-    );
-}
-
 fn backoff_ns(deaths: u32) -> u64 {
     let doublings = deaths.saturating_sub(1).min(16);
     (BACKOFF_MIN_NS << doublings).min(BACKOFF_MAX_NS)
 }
-
-mod suspension;
-#[cfg(test)]
-mod tests;

@@ -9,8 +9,7 @@ use std::rc::Rc;
 use crate::modes::local::incoming::ParsedMessage;
 use crate::modes::local::shared_connections::ReadySource;
 use crate::modes::local::{
-    CallResult, CallerConnection, ConnectionId, IncomingRequest, LocalError, ReceivedFrame,
-    SharedConnections, open_frame,
+    CallResult, CallerConnection, ConnectionId, IncomingRequest, SharedConnections,
 };
 use crate::modes::{CallError, Payload};
 use crate::sandbox::messages::WorkerMessage;
@@ -18,16 +17,18 @@ use crate::sandbox::worker_table::{ReaderRole, Wait, WorkerSlot};
 use crate::sandbox::{request_limits, stderr};
 use crate::sys::clock::{Deadline, monotonic_ns};
 use crate::sys::pool::SegmentPool;
-use crate::sys::seqpacket::{self, Received as Message, SocketError};
+use crate::sys::seqpacket;
 use crate::sys::spin::Spin;
 use crate::vm::{Context, Module};
-use crate::wire::envelope::{self, Assignment, Part, Request};
-use crate::wire::frame::{self, FRAME_MAX, Kind};
+use crate::wire::envelope::Request;
+use crate::wire::frame::FRAME_MAX;
 use crate::wire::ids::CallId;
 
 use super::replies::{Destination, Replies};
 use super::service_time::ServiceTime;
 use super::{Worker, WorkerSetup};
+
+mod assignments;
 
 /// A request, or a group of requests.
 pub struct Invocation {
@@ -229,90 +230,6 @@ impl<'s> Requests<'s> {
             input: RequestInput::Whole(payload),
         }
     }
-
-    /// Reads a message of init: an assignment, a further connection, or a wake-up.
-    fn read_init<M: Module>(
-        &mut self,
-        worker: &Worker<'_, M>,
-    ) -> Result<Option<Invocation>, NoMoreRequests> {
-        let message = receive(worker, &mut self.buffer)?;
-        let malformed =
-            |error: LocalError| NoMoreRequests::Malformed(format!("message of init: {error}"));
-        let kind = frame::decode(&self.buffer[..message.len]).map(|frame| frame.kind);
-        if kind.map_err(|error| malformed(error.into()))? == Kind::SharedConnection {
-            self.add_connection(message).map_err(malformed)?;
-            return Ok(None);
-        }
-        let task = self.assignment(worker, message)?;
-        // All of it is here. Until now init could assign it to another worker.
-        self.assigned = self.slot.begin_assigned();
-        if self.assigned && matches!(task.input, RequestInput::Parts { .. }) {
-            // Init may hold thousands of the group's descriptors. Without init there is no next request either.
-            let _told = worker.nudge(&WorkerMessage::Took);
-        }
-        Ok(self.assigned.then_some(task))
-    }
-
-    /// Adds a connection. A message without one only wakes the worker.
-    fn add_connection(&mut self, message: Message) -> Result<(), LocalError> {
-        let Message { len, descriptors } = message;
-        let extra = descriptors.len().min(1);
-        let message = &self.buffer[..len];
-        let ReceivedFrame { envelope, mut extra, .. } =
-            open_frame::<envelope::SharedConnection>(message, descriptors, extra, 0)?;
-        let Some(fd) = extra.pop() else { return Ok(()) };
-        let id = ConnectionId(envelope.connection);
-        let connection = CallerConnection {
-            id,
-            fd: Rc::new(fd),
-            caller: envelope.caller,
-            lends: envelope.lends,
-        };
-        self.connections.add(connection).map_err(|source| {
-            LocalError::Socket(SocketError::Os { operation: "epoll_ctl", source })
-        })
-    }
-
-    fn assignment<M: Module>(
-        &mut self,
-        worker: &Worker<'_, M>,
-        message: Message,
-    ) -> Result<Invocation, NoMoreRequests> {
-        let malformed =
-            |error: LocalError| NoMoreRequests::Malformed(format!("assignment: {error}"));
-        let ReceivedFrame { mut envelope, payload, mut extra } = open_frame::<Assignment>(
-            &self.buffer[..message.len],
-            message.descriptors,
-            1,
-            worker.launch.max_payload,
-        )
-        .map_err(malformed)?;
-        let request = envelope.request.take().unwrap_or_default();
-        let (Some(id), Some(reply_to)) = (request.id(), extra.pop()) else {
-            return Err(NoMoreRequests::Malformed(
-                "assignment without id or connection".to_owned(),
-            ));
-        };
-        let deadline = Deadline::from_field(envelope.deadline_mono_ns);
-        let context = context(worker, &request, id, envelope.caller, deadline);
-        let pool = worker.spec.pool.as_ref();
-        let caller =
-            Destination { connection: ConnectionId(envelope.connection), fd: Rc::new(reply_to) };
-        let init = Rc::clone(&worker.init);
-        let mut replies = Replies::new(id, caller, envelope.lends, pool, init);
-        let input = match envelope.group.as_ref() {
-            None => RequestInput::Whole(payload),
-            Some(group) => {
-                let others = group.parts.saturating_sub(1);
-                let mut parts = vec![(group.number, payload)];
-                for _ in 0..others {
-                    parts.push(receive_part(worker, &mut self.buffer, &mut replies)?);
-                }
-                RequestInput::Parts { expected: group.expected, parts }
-            }
-        };
-        Ok(Invocation { replies, deadline, context, input })
-    }
 }
 
 /// Maintains the worker's segment pool, until `readable` returns true.
@@ -339,13 +256,6 @@ fn wait_for_init<M: Module>(worker: &Worker<'_, M>) -> Option<ReadySource> {
     maintain_pool(worker, || readable(Deadline::PASSED));
     let due = worker.spec.pool.as_ref().and_then(SegmentPool::maintenance_due);
     due.map(Deadline::at_ns).is_none_or(readable).then_some(ReadySource::Init)
-}
-
-fn receive<M: Module>(
-    worker: &Worker<'_, M>,
-    buffer: &mut [u8],
-) -> Result<Message, NoMoreRequests> {
-    seqpacket::receive(worker.init.as_fd(), buffer, None).map_err(|_closed| NoMoreRequests::Init)
 }
 
 /// Answers a request that is not acceptable.
@@ -375,33 +285,6 @@ fn context<M: Module>(
             .collect(),
         ..worker.context()
     }
-}
-
-/// Receives one more part of a group: its number and payload.
-fn receive_part<M: Module>(
-    worker: &Worker<'_, M>,
-    buffer: &mut [u8],
-    replies: &mut Replies,
-) -> Result<(u32, Payload), NoMoreRequests> {
-    let received = receive(worker, buffer)?;
-    let message = &buffer[..received.len];
-    let malformed = |error: LocalError| NoMoreRequests::Malformed(format!("part: {error}"));
-    let part: Part = frame::decode(message)
-        .and_then(|frame| frame.open())
-        .map_err(|error| malformed(error.into()))?;
-    let brought = usize::from(!replies.knows(part.connection));
-    let mut opened =
-        open_frame::<Part>(message, received.descriptors, brought, worker.launch.max_payload)
-            .map_err(malformed)?;
-    let brought = opened.extra.pop().map(|fd| Destination {
-        connection: ConnectionId(part.connection_number),
-        fd: Rc::new(fd),
-    });
-    let known = part.id().is_some_and(|id| replies.add(id, part.connection, brought));
-    if !known {
-        return Err(NoMoreRequests::Malformed("part without id or connection".to_owned()));
-    }
-    Ok((part.number, opened.payload))
 }
 
 impl From<CallerConnection> for Destination {

@@ -69,13 +69,6 @@ impl<W: Word> WorkerSlot<'_, W> {
 
 /// Init's part.
 impl<W: Word> WorkerSlot<'_, W> {
-    /// Takes the lead from this worker, which a signal has stopped. Returns true when the caller must wake a follower.
-    #[must_use]
-    pub fn revoke_lead(&self) -> bool {
-        let leader = self.common[LEADER].compare_exchange(self.number, NO_LEADER);
-        self.is_reader() && leader.is_ok() && self.common[FOLLOWERS].load() != 0
-    }
-
     /// Takes lead and role from this worker, which has ended. Returns true when the caller must wake a follower.
     #[must_use]
     pub fn clear_role(&self) -> bool {

@@ -80,6 +80,12 @@ impl SlotState {
         self.turn() > before.turn()
     }
 
+    /// True when its worker has made its first instance.
+    #[must_use]
+    pub const fn has_started(self) -> bool {
+        !matches!(self.phase(), Phase::Starting)
+    }
+
     /// True when init can assign it work, now or once its instance is made.
     #[must_use]
     pub const fn is_free(self) -> bool {

@@ -2,8 +2,6 @@
 
 use std::os::fd::AsFd;
 
-use nix::sys::signal::{Signal, kill};
-
 use super::{ForkWorker, PoolEntry, WorkerPool};
 use crate::modes::Payload;
 use crate::wire::envelope::Undelivered;
@@ -19,7 +17,7 @@ impl<F: ForkWorker> WorkerPool<F> {
             if !worker.can_begin(slot.state()) || slot.assign().is_none() {
                 continue;
             }
-            let _gone = kill(worker.pid, Signal::SIGKILL);
+            worker.kill();
             undelivered.extend(self.read(index).undelivered);
             if let Some(slot) = self.table.slot(index) {
                 if slot.clear_role() {
@@ -37,12 +35,9 @@ impl<F: ForkWorker> WorkerPool<F> {
 
     /// Lets as many suspended workers be forked as requests wait, less those that are starting.
     pub fn resume(&mut self, waiting: usize) {
-        let starting = |entry: &&PoolEntry| match entry {
-            PoolEntry::Occupied(worker) => !worker.started,
-            PoolEntry::Vacant { .. } => true,
-            PoolEntry::Suspended => false,
-        };
-        let wanted = waiting.saturating_sub(self.entries.iter().filter(starting).count());
+        let vacant = |entry: &&PoolEntry| matches!(entry, PoolEntry::Vacant { .. });
+        let on_the_way = self.starting() + self.entries.iter().filter(vacant).count();
+        let wanted = waiting.saturating_sub(on_the_way);
         let suspended =
             self.entries.iter_mut().filter(|entry| matches!(entry, PoolEntry::Suspended));
         suspended.take(wanted).for_each(|entry| *entry = PoolEntry::Vacant { not_before: 0 });
@@ -51,12 +46,13 @@ impl<F: ForkWorker> WorkerPool<F> {
     /// How many workers are suspended or starting.
     #[must_use]
     pub fn absent(&self) -> usize {
-        let absent = |entry: &&PoolEntry| match entry {
-            PoolEntry::Occupied(worker) => !worker.started,
-            PoolEntry::Vacant { .. } => false,
-            PoolEntry::Suspended => true,
-        };
-        self.entries.iter().filter(absent).count()
+        let suspended = |entry: &&PoolEntry| matches!(entry, PoolEntry::Suspended);
+        self.starting() + self.entries.iter().filter(suspended).count()
+    }
+
+    /// How many workers make their first instance.
+    fn starting(&self) -> usize {
+        self.workers().filter(|(.., slot)| !slot.state().has_started()).count()
     }
 
     /// True when all workers are suspended.

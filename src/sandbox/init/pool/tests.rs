@@ -5,12 +5,15 @@ use std::rc::Rc;
 
 use super::*;
 use crate::modes::Payload;
-use crate::modes::local::{CallerConnection, ConnectionId, IncomingRequest};
+use crate::modes::local::{CallerConnection, ConnectionId, IncomingRequest, send_frame};
 use crate::sandbox::init::queue::QueueEntry;
 use crate::sandbox::init::work::GroupedCalls;
+use crate::sandbox::messages::WorkerMessage;
 use crate::sandbox::worker_table::ReaderRole;
 use crate::sys::clock::Deadline;
-use crate::wire::envelope::Part;
+use crate::sys::seqpacket;
+use crate::wire::control;
+use crate::wire::envelope::{Assignment, Part, Request, Undelivered};
 use crate::wire::frame::{self, FRAME_MAX};
 use crate::wire::ids::CallId;
 
@@ -279,7 +282,7 @@ fn only_the_turn_whose_deadline_passed_is_killed_for_it() {
     pool.expire(20, None);
     assert!(!pool.table().slot(0).unwrap().end_turn(), "it is late");
     let lost = pool.remove(pid(1), Ending::Exited(1), 0).unwrap();
-    let WorkerActivity::Direct { request, expired: true } = lost.activity else {
+    let (WorkerActivity::Direct(request), true) = (&lost.activity, lost.expired) else {
         panic!("{lost:?}")
     };
     assert_eq!((request.id, request.connection), (CallId([7; 16]), ConnectionId(3)));

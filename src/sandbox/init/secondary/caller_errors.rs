@@ -37,7 +37,7 @@ impl<M: Module> Secondary<'_, M> {
             | WorkerActivity::Assigned(AssignedWork { work, .. }) => {
                 work.refuse(error, &mut self.send_queue);
             }
-            WorkerActivity::Direct { request, .. } => {
+            WorkerActivity::Direct(request) => {
                 if let Some(reply_to) = self.receiver.reply_to(request.connection) {
                     self.send_queue.send_error(&ReplyTarget { reply_to, id: request.id }, error);
                 }

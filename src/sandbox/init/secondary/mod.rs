@@ -2,19 +2,22 @@
 //! no worker is free, and answers for workers that end or miss a deadline.
 //!
 //! - [`watchdog`]: supervises direct reads, and decides when init reads requests itself.
+//! - [`events`]: waits for workers, connections and signals.
 //! - [`caller_errors`]: the errors with which init answers callers.
+//! - [`idle`]: ends and forks the workers of an idle function.
 //! - [`fan_in`]: calls that wait for the other parts of their group.
 //! - [`report`]: workers and queue for the shim's metrics.
 
 mod caller_errors;
+mod events;
 mod fan_in;
+mod idle;
 mod report;
 mod watchdog;
 
 use std::io;
 use std::os::fd::OwnedFd;
 
-use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::Signal;
 
 use crate::modes::Payload;
@@ -32,7 +35,6 @@ use crate::wire::envelope::Undelivered;
 
 use super::barrier::Barrier;
 use super::in_flight::{LostWorker, WorkerActivity};
-use super::poll_timeout;
 use super::pool::WorkerPool;
 use super::queue::{self, Queue, QueueEntry};
 use super::signals::{Change, Signals, next_change};
@@ -55,20 +57,6 @@ const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 struct Shutdown {
     code: i32,
     until: u64,
-}
-
-/// The sources that one poll found ready.
-#[derive(Default)]
-struct ReadyEvents {
-    workers: Vec<usize>,
-    /// Connections that only init reads, or that have ended.
-    connections: Vec<ConnectionId>,
-    /// Connections that workers read too.
-    shared: Vec<ConnectionId>,
-    /// Callers that have room for answers, by their numbers in the send queue.
-    room: Vec<usize>,
-    listener: bool,
-    signals: bool,
 }
 
 /// The event loop's state.
@@ -166,7 +154,7 @@ impl<'a, M: Module> Secondary<'a, M> {
             if ready.listener {
                 self.accept();
             }
-            for connection in ready.connections.into_iter().chain(ready.shared) {
+            for connection in ready.connections {
                 self.read(connection);
             }
             self.run_watchdog();
@@ -204,94 +192,6 @@ impl<'a, M: Module> Secondary<'a, M> {
 
     fn complain(&self, message: &str) {
         stderr::try_line(&format!("{}: {message}", self.sandbox.launch.identity.function));
-    }
-
-    /// Waits for the next event. Workers and connections are many, so an epoll descriptor stands for all of them.
-    fn wait(&mut self) -> ReadyEvents {
-        let now = monotonic_ns();
-        let listener = self.receiver.listener().filter(|_| self.accept_after <= now);
-        let unfed: Vec<_> = self.pool.unfed().collect();
-        let input = |fd| PollFd::new(fd, PollFlags::POLLIN);
-        let room = |fd| PollFd::new(fd, PollFlags::POLLOUT);
-        let mut fds = vec![
-            input(self.signals.as_fd()),
-            input(self.pool.as_fd()),
-            input(self.receiver.as_fd()),
-        ];
-        let reads_shared = self.reads_shared();
-        let sleep = self.sleep();
-        // A waiting request wakes init, because the worker that should read it may be stopped or slow.
-        let asleep = self.watchdog.is_some() && sleep.is_none();
-        fds.extend(listener.map(input));
-        fds.extend((reads_shared || asleep).then(|| input(self.receiver.shared_fd())));
-        // A new reader of the log learns how many lines were dropped.
-        let untold = stderr::log().filter(|log| log.wants_room());
-        fds.extend(untold.iter().map(|log| room(log.as_fd())));
-        fds.extend(unfed.iter().map(|(_, fd)| room(*fd)));
-        let callers: Vec<_> = self.send_queue.sockets().collect();
-        fds.extend(callers.iter().map(|(_, fd)| room(*fd)));
-        let wakeup =
-            [self.next_wakeup(now), sleep.map(Deadline::at_ns)].into_iter().flatten().min();
-        let _interrupted = poll(&mut fds, poll_timeout(wakeup));
-        self.pool.table().control().set_asleep(false);
-        let mut hits = fds.iter().map(|fd| fd.any().unwrap_or(false));
-        let mut hit = || hits.next().unwrap_or(false);
-        let (signals, workers, connections) = (hit(), hit(), hit());
-        let listener = listener.is_some() && hit();
-        let waiting = (reads_shared || asleep) && hit();
-        if let Some(log) = untold.as_ref().filter(|_| hit()) {
-            log.tell_dropped();
-        }
-        let fed: Vec<_> = unfed.iter().filter(|_| hit()).map(|(index, _)| *index).collect();
-        let room = callers.iter().filter(|_| hit()).map(|(index, _)| *index).collect();
-        let said = workers.then(|| self.pool.ready()).into_iter().flatten();
-        let shared = reads_shared && waiting;
-        let readiness = ReadyEvents {
-            signals,
-            workers: said.chain(fed).collect(),
-            room,
-            connections: connections.then(|| self.receiver.ready()).into_iter().flatten().collect(),
-            shared: shared.then(|| self.receiver.shared_ready()).into_iter().flatten().collect(),
-            listener,
-        };
-        if let Some(watchdog) = self.watchdog.as_mut().filter(|_| asleep && waiting) {
-            watchdog.reset();
-        }
-        readiness
-    }
-
-    fn next_wakeup(&self, now: u64) -> Option<Deadline> {
-        let accept = (self.accept_after > now).then_some(self.accept_after);
-        let stop = self.stop.map(|stop| stop.until);
-        let parts = self.barrier.as_ref().and_then(Barrier::next_deadline);
-        let waiting = [self.queue.next_deadline(), parts, self.send_queue.next_deadline()];
-        let own =
-            [self.idle_at(), accept, stop, self.reports.due()].map(|at| at.map(Deadline::at_ns));
-        waiting.into_iter().chain(own).chain([self.pool.next_wakeup()]).flatten().min()
-    }
-
-    /// When it has been idle long enough for its workers to end.
-    fn idle_at(&self) -> Option<u64> {
-        let idle_ms = self.sandbox.launch.idle_ms.filter(|_| !self.pool.is_suspended())?;
-        let no_parts = self.barrier.as_ref().is_none_or(Barrier::is_empty);
-        let nothing = no_parts && self.queue.is_empty() && self.send_queue.is_empty();
-        (self.announced && nothing && self.pool.at_rest())
-            .then(|| self.last_request.saturating_add(idle_ms.saturating_mul(1_000_000)))
-    }
-
-    /// Ends the workers of an idle function, and forks some when requests wait again. Init reads all requests while no
-    /// reader is there.
-    fn suspend_or_resume(&mut self) {
-        if self.sandbox.launch.idle_ms.is_none() {
-            return;
-        }
-        if self.stop.is_none() && self.idle_at().is_some_and(|at| at <= monotonic_ns()) {
-            self.begin_reading();
-            let undelivered = self.pool.suspend();
-            self.hold(undelivered);
-        }
-        self.pool.resume(self.queue.len());
-        self.queue.set_extra(self.pool.absent());
     }
 
     /// Tells the shim that callers can call: once, when every worker has its first instance.
@@ -386,12 +286,7 @@ impl<'a, M: Module> Secondary<'a, M> {
             self.queue.put_back(waiting);
             lost.activity = WorkerActivity::Nothing;
         }
-        let expired = match &lost.activity {
-            WorkerActivity::Assigned(running) if running.expired => Some(running.work.first().id),
-            WorkerActivity::Direct { request, expired: true } => Some(request.id),
-            _ => None,
-        };
-        if let Some(id) = expired {
+        if let Some(id) = lost.activity.call().filter(|_| lost.expired) {
             let stuck = full_stream(self.sandbox.launch.entry == Entry::Reactor).map(unread);
             let why = stuck.as_deref().unwrap_or_default();
             self.complain(&format!(
