@@ -4,21 +4,20 @@
 use std::os::fd::AsFd as _;
 use std::rc::Rc;
 
-use cwasi_abi::{IMPORT_MODULE, export};
+use cwasi_abi::export;
 use cwasi_host_functions::{GuestPtr, Host, PagesError, SharedBytes, ShownIn};
 use wasmedge_sys::ffi;
 
-use super::handles::{EngineCode, Executor, LoadFault, ModuleInstance, Store, check};
+use super::handles::{EngineCode, check};
 use super::memory::{self, RawMemory};
 use super::page_count::PageCount;
-use super::program::Part;
 use super::renewal::{Origin, Renewal};
-use super::resources::{InstanceResources, PooledResources};
+use super::resources::PooledResources;
 use super::sockets::Wasi;
+use super::vm_builder::{InstantiatedModule, VmBuilder};
 use crate::sys::huge::HUGE_PAGE;
 use crate::sys::segment::{Segment, SegmentError, SegmentRef};
 use crate::vm::engine::{GuestStop, Instance, NotRenewed, Start, Trap, VmError};
-use crate::vm::trampoline;
 
 /// The engine's message for a call of a missing function.
 const NO_SUCH_EXPORT: &str = "no such export";
@@ -49,14 +48,6 @@ pub(super) enum Renewability {
     /// It cannot; with the reason if that is the module's. Without a reason, the guest stopped, or its initial state
     /// is unknown.
     Never(Option<NotRenewed>),
-}
-
-/// One module's instance, with its imported trampolines.
-#[derive(Debug)]
-struct InstantiatedModule {
-    instance: ModuleInstance,
-    _trampolines: Vec<ModuleInstance>,
-    _store: Store,
 }
 
 impl WasmEdgeInstance {
@@ -191,142 +182,6 @@ impl WasmEdgeInstance {
         // - a value; `Module::check` and the fixed names see to it that it is an `i32`.
         Ok((returns > 0).then(|| unsafe { ffi::WasmEdge_ValueGetI32(result) }))
     }
-}
-
-/// Modules during the construction of a VM.
-struct VmBuilder<'a> {
-    resources: &'a InstanceResources,
-    host: &'a mut Host,
-}
-
-impl VmBuilder<'_> {
-    fn embedded(
-        &mut self,
-        part: &Part,
-        before: &[InstantiatedModule],
-    ) -> Result<InstantiatedModule, VmError> {
-        let refused = |code: EngineCode| instantiate_error(&part.name, &code.to_string());
-        let store = Store::new()?;
-        if let Some(wasi) = &self.resources.imports.embedded_wasi {
-            self.resources.executor.register(&store, wasi).map_err(refused)?;
-        }
-        self.resources.executor.register(&store, &self.resources.imports.host).map_err(refused)?;
-        let trampolines = self.trampolines(part, &store, before)?;
-        let name = trampoline::instance_name(&part.name);
-        self.place(part, store, trampolines, |executor, store| {
-            executor.instantiate_as(store, &part.code.ast, &name)
-        })
-    }
-
-    fn root(
-        &mut self,
-        wasi: &ModuleInstance,
-        embedded: &[InstantiatedModule],
-    ) -> Result<InstantiatedModule, VmError> {
-        let program = Rc::clone(&self.resources.binding.program);
-        let part = &program.root;
-        let refused = |code: EngineCode| instantiate_error("", &code.to_string());
-        let store = Store::new()?;
-        self.resources.executor.register(&store, wasi).map_err(refused)?;
-        let mut trampolines = self.trampolines(part, &store, embedded)?;
-        match (&program.dispatch, &self.resources.imports.trampoline_host) {
-            (Some(dispatch), Some((_, host))) => {
-                self.resources.executor.register(&store, host).map_err(refused)?;
-                let linked: Vec<usize> = part.links.iter().map(|link| link.callee).collect();
-                for (index, placed) in embedded.iter().enumerate() {
-                    if !linked.contains(&index) {
-                        self.resources
-                            .executor
-                            .register(&store, &placed.instance)
-                            .map_err(refused)?;
-                    }
-                }
-                if linked.is_empty() {
-                    self.register_trampoline_host(&store)?;
-                }
-                let trampoline =
-                    self.resources.executor.instantiate_as(&store, dispatch, IMPORT_MODULE);
-                trampolines.push(trampoline.map_err(|fault| fault_error("", fault))?);
-            }
-            _ => self
-                .resources
-                .executor
-                .register(&store, &self.resources.imports.host)
-                .map_err(refused)?,
-        }
-        self.place(part, store, trampolines, |executor, store| {
-            executor.instantiate(store, &part.code.ast)
-        })
-    }
-
-    /// Instantiates the trampolines of `part` and their imports in `store`.
-    fn trampolines(
-        &self,
-        part: &Part,
-        store: &Store,
-        before: &[InstantiatedModule],
-    ) -> Result<Vec<ModuleInstance>, VmError> {
-        let refused = |code: EngineCode| instantiate_error(&part.name, &code.to_string());
-        if !part.links.is_empty() {
-            self.register_trampoline_host(store)?;
-        }
-        let mut trampolines = Vec::new();
-        for link in &part.links {
-            self.resources
-                .executor
-                .register(store, &before[link.callee].instance)
-                .map_err(refused)?;
-            let name = self.resources.binding.program.name(link.callee);
-            let trampoline = self.resources.executor.instantiate_as(store, &link.trampoline, name);
-            trampolines.push(trampoline.map_err(|fault| fault_error(&part.name, fault))?);
-        }
-        Ok(trampolines)
-    }
-
-    fn register_trampoline_host(&self, store: &Store) -> Result<(), VmError> {
-        let refused = |code: EngineCode| instantiate_error("", &code.to_string());
-        match &self.resources.imports.trampoline_host {
-            Some((trampoline_host, _)) => {
-                self.resources.executor.register(store, trampoline_host).map_err(refused)
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Instantiates a module and connects its trampolines with its `cwasi.home`.
-    fn place(
-        &mut self,
-        part: &Part,
-        store: Store,
-        trampolines: Vec<ModuleInstance>,
-        instantiate: impl FnOnce(&Executor, &Store) -> Result<ModuleInstance, LoadFault>,
-    ) -> Result<InstantiatedModule, VmError> {
-        // A module's start function runs here. It may log, but calls are refused.
-        let made = self
-            .resources
-            .binding
-            .lend(self.host, || instantiate(&self.resources.executor, &store));
-        let instance = made.map_err(|fault| fault_error(&part.name, fault))?;
-        for trampoline in &trampolines {
-            trampoline
-                .set_table(trampoline::HOME_TABLE, instance.function(trampoline::HOME))
-                .map_err(|code| instantiate_error(&part.name, &code.to_string()))?;
-        }
-        Ok(InstantiatedModule { instance, _trampolines: trampolines, _store: store })
-    }
-}
-
-fn fault_error(name: &str, fault: LoadFault) -> VmError {
-    match fault {
-        LoadFault::Vm(error) => error,
-        LoadFault::Code(code) => instantiate_error(name, &code.to_string()),
-    }
-}
-
-fn instantiate_error(name: &str, reason: &str) -> VmError {
-    let reason =
-        if name.is_empty() { reason.to_owned() } else { format!("embedded {name}: {reason}") };
-    VmError::Instantiate { reason }
 }
 
 impl Instance for WasmEdgeInstance {

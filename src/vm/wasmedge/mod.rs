@@ -25,6 +25,7 @@ mod resources;
 mod signature;
 mod sockets;
 mod trampoline_functions;
+mod vm_builder;
 mod wasi;
 
 use std::ffi::CStr;
