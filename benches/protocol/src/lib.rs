@@ -33,6 +33,8 @@ pub enum Made {
 pub enum Verb {
     /// One call after the other, each with a payload of its own.
     Call,
+    /// As [`Self::Call`]; the callee answers as many bytes, of which the first say what it saw.
+    Echo,
     /// One payload, made once, in one call after the other.
     Resend,
     /// Calls for `count` milliseconds, one after the other.
@@ -109,8 +111,9 @@ impl fmt::Display for Malformed {
 impl std::error::Error for Malformed {}
 
 /// A word on the wire and the value that it stands for.
-const VERBS: [(&str, Verb); 5] = [
+const VERBS: [(&str, Verb); 6] = [
     ("call", Verb::Call),
+    ("echo", Verb::Echo),
     ("resend", Verb::Resend),
     ("flood", Verb::Flood),
     ("fan-out", Verb::FanOut),

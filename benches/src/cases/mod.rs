@@ -1,5 +1,6 @@
 //! The measured cases, in groups that share their containers.
 
+mod answers;
 mod embedded;
 mod fan;
 mod gateway;
@@ -31,8 +32,9 @@ pub struct Group {
 }
 
 /// All groups, in the order in which they run.
-pub const GROUPS: [Group; 12] = [
+pub const GROUPS: [Group; 13] = [
     sequential::GROUP,
+    answers::GROUP,
     fan::OUT,
     fan::IN,
     embedded::GROUP,

@@ -62,7 +62,7 @@ pub fn run(peer: &Peer) -> Result<()> {
 fn perform(transport: &mut dyn Transport, order: &Order) -> Result<Answer> {
     let mut answer = Answer::default();
     match order.verb {
-        Verb::Call => {
+        Verb::Call | Verb::Echo => {
             for seed in 0..order.count as u64 {
                 let payload = make(order, seed, &mut answer);
                 timed(transport, &payload, &mut answer)?;

@@ -21,6 +21,21 @@ pub fn each_its_own(order: &Order) -> Result<Answer, String> {
     Ok(answer)
 }
 
+/// Each call with a payload of its own, and with an answer of the same length.
+pub fn echoed(order: &Order) -> Result<Answer, String> {
+    let target = target(order)?;
+    let mut answer = Answer::default();
+    for seed in 0..order.count as u64 {
+        let Started { payload, expected, at } = start(order, seed, &mut answer);
+        let response = call_in_place(target, &payload).map_err(|error| error.to_string())?;
+        let ended = monotonic_ns();
+        let said = response.get(..Seen::LEN).filter(|_| response.len() == order.size);
+        let seen = Seen::check(said.unwrap_or(&response), expected)?;
+        answer.add(at, seen.at, ended);
+    }
+    Ok(answer)
+}
+
 /// One payload in one call after the other.
 pub fn one_again_and_again(order: &Order) -> Result<Answer, String> {
     let target = target(order)?;

@@ -16,6 +16,7 @@ fn main() -> std::io::Result<()> {
 fn perform(order: &Order) -> Result<Answer, String> {
     match order.verb {
         Verb::Call => calls::each_its_own(order),
+        Verb::Echo => calls::echoed(order),
         Verb::Resend => calls::one_again_and_again(order),
         Verb::Flood => calls::as_many_as_fit(order),
         Verb::FanOut => fan::out(order),
