@@ -200,17 +200,26 @@ fn is_full(fd: BorrowedFd<'_>) -> bool {
     !wait_for_room(fd, 0)
 }
 
-/// Lines of guests: `LEVEL function: message`.
+/// Lines of guests: `LEVEL function: message  invocation=ID run=ID`. A line without an invocation has no ids, and an
+/// invocation outside of a run has no second one.
 #[derive(Clone, Debug)]
 pub struct GuestLog(pub Option<Rc<FunctionLog>>);
 
 impl LogSink for GuestLog {
     fn log(&mut self, level: Level, context: &Context, message: &str) {
-        let line = format!("{} {}: {message}\n", level.name(), context.function);
+        let line = format!("{} {}: {message}{}\n", level.name(), context.function, ids(context));
         if let Some(log) = &self.0 {
             log.write(line.as_bytes());
         }
     }
+}
+
+fn ids(context: &Context) -> String {
+    if context.invocation_id.is_empty() {
+        return String::new();
+    }
+    let run = context.run.map_or_else(String::new, |run| format!(" run={}", hex::encode(run)));
+    format!("  invocation={}{run}", context.invocation_id)
 }
 
 #[cfg(test)]
@@ -232,6 +241,23 @@ mod tests {
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
         text
+    }
+
+    #[test]
+    fn lines_of_guests_end_with_ids() {
+        let line = |context: &Context| {
+            let (log, reader, writer) = log();
+            GuestLog(Some(Rc::new(log))).log(Level::Info, context, "text");
+            drop(writer);
+            io::read_to_string(reader).unwrap()
+        };
+        let mut context = Context { function: "f".into(), ..Context::default() };
+        assert_eq!(line(&context), "INFO f: text\n");
+        context.invocation_id = "1a".into();
+        assert_eq!(line(&context), "INFO f: text  invocation=1a\n");
+        context.run = Some([0x2b; 16]);
+        let run = "2b".repeat(16);
+        assert_eq!(line(&context), format!("INFO f: text  invocation=1a run={run}\n"));
     }
 
     #[test]

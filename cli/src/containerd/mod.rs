@@ -12,14 +12,17 @@ pub mod tasks;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
+use containerd_client::services::v1::introspection_client::IntrospectionClient;
 use containerd_client::services::v1::leases_client::LeasesClient;
 use containerd_client::services::v1::version_client::VersionClient;
-use containerd_client::services::v1::{CreateRequest, DeleteRequest};
+use containerd_client::services::v1::{CreateRequest, DeleteRequest, PluginsRequest};
 use containerd_client::tonic::transport::Channel;
 use containerd_client::tonic::{Code, Request, Status};
 
 /// The runtime's name in containerd.
 pub const RUNTIME: &str = "io.containerd.cwasi.v1";
+/// Type of containerd's plugins that keep root file systems.
+const SNAPSHOTTERS: &str = "io.containerd.snapshotter.v1";
 /// Longest life of what is written before an image or container refers to it, if this process is killed.
 const LEASE_HOURS: u64 = 1;
 
@@ -126,6 +129,21 @@ impl Containerd {
     pub async fn version(&self) -> Result<String, ContainerdError> {
         let answer = VersionClient::new(self.channel.clone()).version(()).await;
         Ok(answer.map_err(refused("version cannot be read"))?.into_inner().version)
+    }
+
+    /// What is wrong with the snapshotter; `None` if it works.
+    ///
+    /// # Errors
+    /// When containerd does not answer.
+    pub async fn snapshotter_problem(&self) -> Result<Option<String>, ContainerdError> {
+        let request = PluginsRequest { filters: vec![format!("type=={SNAPSHOTTERS}")] };
+        let answer = IntrospectionClient::new(self.channel.clone()).plugins(request).await;
+        let plugins = answer.map_err(refused("plugins cannot be listed"))?.into_inner().plugins;
+        let plugin = plugins.into_iter().find(|plugin| plugin.id == self.snapshotter);
+        Ok(match plugin {
+            None => Some("containerd has no such snapshotter".to_owned()),
+            Some(plugin) => plugin.init_err.map(|error| error.message),
+        })
     }
 
     /// A connection whose new content is kept until [`Self::release`].

@@ -72,7 +72,7 @@ impl Display {
         let bar = self.lines.as_ref().map(|lines| {
             let bar = lines.add(ProgressBar::new_spinner());
             // The template is a constant, and right.
-            if let Ok(style) = ProgressStyle::with_template("  {prefix:24} {msg}") {
+            if let Ok(style) = ProgressStyle::with_template("  {prefix:24} {wide_msg}") {
                 bar.set_style(style);
             }
             bar.set_prefix(name.to_owned());

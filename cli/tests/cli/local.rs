@@ -1,143 +1,16 @@
 //! `cwasi run --local`: an ordinary user, without containerd.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::Read as _;
-use std::os::unix::fs::{PermissionsExt as _, chown};
-use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 
-use cwasi_testbed::scene::{guests_dir, wait_for};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, geteuid};
+use cwasi_testbed::scene::wait_for;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use super::scene::{Stage, workflow_text};
+use super::home::{Home, signal};
+use super::scene::Stage;
 use super::{cwasi, stderr, stdout};
-
-/// Debian's `nobody`.
-const USER: u32 = 65534;
-/// What the command starts, too.
-const PROGRAMS: [&str; 3] = ["cwasi", "cwasi-shim", "cwasi-sandbox"];
-
-/// A user's home, with the programs and files of the test in it: the checkout may be out of the user's reach.
-struct Home(tempfile::TempDir);
-
-impl Home {
-    fn new() -> Self {
-        let home = Self(
-            tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir().unwrap(),
-        );
-        for folder in ["bin", "run", "data"] {
-            fs::create_dir(home.path(folder)).unwrap();
-        }
-        let built = Path::new(env!("CARGO_BIN_EXE_cwasi")).parent().unwrap();
-        for program in PROGRAMS {
-            link(&built.join(program), &home.path("bin").join(program));
-        }
-        if geteuid().is_root() {
-            for folder in ["", "run", "data"] {
-                chown(home.path(folder), Some(USER), Some(USER)).unwrap();
-            }
-        }
-        home
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    /// Path of a guest's module.
-    fn guest(&self, name: &str) -> String {
-        let built = Path::new(env!("CARGO_BIN_EXE_cwasi")).parent().unwrap();
-        let (file, here) = (format!("{name}.wasm"), self.path(&format!("{name}.wasm")));
-        if !here.exists() {
-            fs::copy(guests_dir(built).join(file), &here).unwrap();
-            fs::set_permissions(&here, Permissions::from_mode(0o644)).unwrap();
-        }
-        here.display().to_string()
-    }
-
-    fn workflow(&self, name: &str, functions: &str) -> String {
-        let path = self.path(&format!("{name}.yaml"));
-        fs::write(&path, workflow_text(name, functions)).unwrap();
-        path.display().to_string()
-    }
-
-    /// `greeter`, and `hello` that calls it.
-    fn hello(&self) -> String {
-        let (greeter, hello) = (self.guest("greeter"), self.guest("hello-caller"));
-        let functions = format!(
-            "    greeter: {{module: {greeter}, role: secondary}}\n    hello: {{module: {hello}, args: [Ada, Grace]}}\n"
-        );
-        self.workflow("hello", &functions)
-    }
-
-    /// A workflow of `probe` with these arguments and more fields.
-    fn probe(&self, args: &str, more: &str) -> String {
-        let probe = self.guest("probe");
-        self.workflow("w", &format!("    probe: {{module: {probe}, args: {args}, {more}}}\n"))
-    }
-
-    /// `cwasi run --local` of a user who is not root.
-    fn run(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(self.path("bin/cwasi"));
-        command.env_clear().env("HOME", self.0.path()).env("XDG_RUNTIME_DIR", self.path("run"));
-        command.current_dir(self.0.path()).args(["run", "--local"]).args(arguments);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        if geteuid().is_root() {
-            command.uid(USER).gid(USER);
-        }
-        command
-    }
-
-    /// Runs to its end, with success.
-    fn ok(&self, arguments: &[&str]) -> Output {
-        self.ends(0, arguments)
-    }
-
-    fn ends(&self, code: i32, arguments: &[&str]) -> Output {
-        let output = self.run(arguments).output().unwrap();
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", stderr(&output));
-        self.nothing_is_left();
-        output
-    }
-
-    /// Processes of this home's programs.
-    fn processes(&self) -> Vec<String> {
-        let of = |entry: fs::DirEntry| {
-            let program = fs::read_link(entry.path().join("exe")).ok()?;
-            let name = fs::read_to_string(entry.path().join("comm")).ok()?;
-            program.starts_with(self.path("bin")).then(|| name.trim().to_owned())
-        };
-        fs::read_dir("/proc").unwrap().flatten().filter_map(of).collect()
-    }
-
-    /// Names in the folder for state.
-    fn state(&self) -> Vec<PathBuf> {
-        fs::read_dir(self.path("run")).unwrap().map(|entry| entry.unwrap().path()).collect()
-    }
-
-    fn nothing_is_left(&self) {
-        assert_eq!((self.processes(), self.state()), (Vec::new(), Vec::new()));
-    }
-
-    /// Names and times of the compiled modules.
-    fn compiled(&self) -> Vec<(PathBuf, std::time::SystemTime)> {
-        let entries = fs::read_dir(self.path(".cache/cwasi/aot")).unwrap().flatten();
-        let native = entries.filter(|entry| entry.path().extension().is_some_and(|it| it == "so"));
-        let mut found: Vec<_> = native
-            .map(|entry| (entry.path(), entry.metadata().unwrap().modified().unwrap()))
-            .collect();
-        found.sort();
-        found
-    }
-}
-
-fn link(from: &Path, to: &Path) {
-    fs::hard_link(from, to).or_else(|_| fs::copy(from, to).map(drop)).unwrap();
-}
 
 /// Runs a workflow on containerd; its stdout.
 fn on_containerd(stage: &Stage, file: &str) -> String {
@@ -238,37 +111,6 @@ fn what_needs_containerd_is_refused_with_its_field() {
         stderr(&home.ends(66, &[&home.probe("[args]", "mounts: [{source: /no, target: /a}]")]));
     assert!(text.contains("function probe: /no does not exist"), "{text}");
     home.ends(2, &["--keep", &home.hello()]);
-}
-
-impl Home {
-    /// A file with this text.
-    fn data(&self, text: &str) -> String {
-        let path = self.path("data").join("file.txt");
-        fs::write(&path, text).unwrap();
-        path.display().to_string()
-    }
-
-    /// An endless workflow, which runs.
-    fn endless(&self, file: &str) -> std::process::Child {
-        let child = self.run(&[file]).spawn().unwrap();
-        wait_for("the workers of both functions", || {
-            let workers = self.processes().iter().filter(|name| *name == "cwasi-worker").count();
-            (workers == 2).then_some(())
-        });
-        child
-    }
-
-    fn endless_file(&self) -> String {
-        let (greeter, probe) = (self.guest("greeter"), self.guest("probe"));
-        let functions = format!(
-            "    greeter: {{module: {greeter}, role: secondary}}\n    probe: {{module: {probe}, args: [loop]}}\n"
-        );
-        self.workflow("endless", &functions)
-    }
-}
-
-fn signal(child: &std::process::Child, signal: Signal) {
-    kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
 }
 
 #[test]

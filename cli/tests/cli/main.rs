@@ -3,11 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 mod dashboard;
+mod doctor;
 mod generated;
+mod home;
 mod local;
 mod metrics;
 mod scene;
 mod server;
+mod terminal;
 mod verbs;
 mod workflows;
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
 
@@ -213,32 +213,6 @@ fn modules_are_compiled_ahead() {
     assert!(compile().0.ends_with("m.wasm cached\n"));
     fs::write(&module, "text").unwrap();
     assert!(compile().1.contains("is not a WebAssembly module"));
-}
-
-#[test]
-fn a_node_is_examined() {
-    let stage = Stage::new("cli-doctor");
-    let programs = std::path::Path::new(env!("CARGO_BIN_EXE_cwasi")).parent().unwrap();
-    let examine = |command: &mut Command| {
-        let output = command.args(["doctor", "--json"]).output().unwrap();
-        let checks: Value = serde_json::from_slice(&output.stdout).unwrap();
-        (output.status.code(), checks)
-    };
-    let (code, checks) = examine(stage.cwasi().env("PATH", programs));
-    assert_eq!(code, Some(0), "{checks}");
-    let found = |checks: &Value, what: &str| {
-        let mut checks = checks.as_array().unwrap().iter();
-        checks.find(|check| check["what"] == what).unwrap().clone()
-    };
-    assert!(found(&checks, "containerd")["found"].as_str().unwrap().starts_with("1.6"), "{checks}");
-    let (code, checks) =
-        examine(cwasi().env("PATH", "/nowhere").args(["--address", "/does/not/exist.sock"]));
-    assert_eq!(code, Some(1));
-    for (what, part) in [("containerd", "Is it running"), ("programs", "make install")] {
-        let check = found(&checks, what);
-        assert_eq!(check["state"], "fault");
-        assert!(check["found"].as_str().unwrap().contains(part), "{check}");
-    }
 }
 
 #[test]

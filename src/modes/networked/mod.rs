@@ -31,6 +31,7 @@ pub mod backoff;
 mod bulk;
 pub mod claims;
 mod error;
+pub mod limits;
 pub mod link;
 pub mod locations;
 mod resp;

@@ -44,6 +44,7 @@ use routes::Routes;
 use crate::config::NodeConfig;
 use crate::coordinator::registry::Registry;
 use crate::modes::networked::claims::Claims;
+use crate::modes::networked::limits::ServerLimits;
 use crate::modes::networked::link::LinkError;
 use crate::modes::networked::locations::ANNOUNCED_AGAIN;
 use crate::modes::networked::{
@@ -133,6 +134,14 @@ impl Network {
     pub async fn locations(&self, callee: &Identity) -> Result<FunctionLocations, NetworkError> {
         let session = self.inner.link.session(Instant::now() + LOOK_UP_MAX).await?;
         self.inner.routes.wait_for(&session, callee, Instant::now() + VANISHED_MAX).await
+    }
+
+    /// Limits of the server.
+    ///
+    /// # Errors
+    /// When Redis is away, or forbids to read them.
+    pub async fn limits(&self) -> Result<ServerLimits, NetworkError> {
+        ServerLimits::read(&self.inner.link.session(Instant::now() + LOOK_UP_MAX).await?).await
     }
 
     /// Passes answers to their calls.

@@ -1,34 +1,37 @@
 //! `cwasi doctor`: examines this node; each finding says what to do.
+//!
+//! - `containerd`: version, snapshotter, and the runtime for pods; `redis`: whether it answers, and its limits.
+
+mod containerd;
+mod redis;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args;
 use cwasi::config::NodeConfig;
 use cwasi::config::node::CONFIG_FILE;
-use cwasi::coordinator::registry::{Record, Registry};
-use cwasi::shim::network::Network;
+use cwasi::coordinator::registry::Record;
 use cwasi::vm::fingerprint::{ENGINE_VERSION, cpu_features};
-use cwasi::wire::ids::Identity;
 use serde::Serialize;
 
 use crate::arguments::Global;
-use crate::containerd::Containerd;
 use crate::failure::{Exit, Failure};
 use crate::table::Table;
 
 /// The runtime's programs.
 const PROGRAMS: [&str; 3] = ["containerd-shim-cwasi-v1", "cwasi-shim", "cwasi-sandbox"];
-/// Longest wait for Redis.
-const REDIS_MAX: Duration = Duration::from_secs(5);
 /// Free space in bytes below which compiling soon fails.
 const ROOM_MIN: u64 = 256 << 20;
 
 /// Arguments of the verb.
 #[derive(Debug, Args)]
-pub struct Doctor {}
+pub struct Doctor {
+    /// containerd's configuration, which names the runtime for pods
+    #[arg(long, default_value = "/etc/containerd/config.toml", value_name = "FILE")]
+    containerd_config: PathBuf,
+}
 
 /// How a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -65,13 +68,13 @@ impl Doctor {
             format!("cwasi {}, WasmEdge {ENGINE_VERSION}", env!("CARGO_PKG_VERSION")),
         );
         permissions(&mut checks);
-        containerd(&mut checks, global).await;
+        containerd::examine(&mut checks, global, &self.containerd_config).await;
         programs(&mut checks);
         kernel(&mut checks);
         match NodeConfig::load(None, None) {
             Ok(config) => {
                 folders(&mut checks, &config);
-                redis(&mut checks, &config).await;
+                redis::examine(&mut checks, &config).await;
                 stale(&mut checks, &config);
             }
             Err(error) => checks.add(State::Fault, "configuration", error.to_string()),
@@ -104,23 +107,6 @@ fn permissions(checks: &mut Checks) {
             "permissions",
             "not root: the runtime's state and containerd's socket need it; use sudo",
         );
-    }
-}
-
-async fn containerd(checks: &mut Checks, global: &Global) {
-    let version = async {
-        Containerd::connect(&global.address, &global.namespace, &global.snapshotter)
-            .await?
-            .version()
-            .await
-    };
-    match version.await {
-        Ok(version) => checks.add(
-            State::Ok,
-            "containerd",
-            format!("{version} at {}", global.address.display()),
-        ),
-        Err(error) => checks.add(State::Fault, "containerd", error.to_string()),
     }
 }
 
@@ -196,37 +182,6 @@ fn folders(checks: &mut Checks, config: &NodeConfig) {
             }
             Ok(_) => checks.add(State::Ok, what, dir.display().to_string()),
             Err(error) => checks.add(State::Fault, what, format!("{}: {error}", dir.display())),
-        }
-    }
-}
-
-async fn redis(checks: &mut Checks, config: &NodeConfig) {
-    let network = match Network::start(config, &Registry::new(&config.state_dir)) {
-        Ok(Some(network)) => network,
-        Ok(None) => {
-            let found =
-                format!("none: calls stay on this host; redis_url in {CONFIG_FILE} joins nodes");
-            return checks.add(State::Ok, "Redis", found);
-        }
-        Err(error) => return checks.add(State::Fault, "Redis", error.to_string()),
-    };
-    // Any name: the answer says that Redis answers.
-    let nobody = Identity {
-        namespace: "cwasi".into(),
-        pod_namespace: String::new(),
-        function: "doctor".into(),
-    };
-    match tokio::time::timeout(REDIS_MAX, network.locations(&nobody)).await {
-        Ok(Ok(_)) => checks.add(State::Ok, "Redis", "answers"),
-        Ok(Err(error)) => {
-            checks.add(State::Fault, "Redis", format!("{error}; check redis_url in {CONFIG_FILE}"))
-        }
-        Err(_elapsed) => {
-            let found = format!(
-                "no answer within {} s; check redis_url and the server",
-                REDIS_MAX.as_secs()
-            );
-            checks.add(State::Fault, "Redis", found);
         }
     }
 }

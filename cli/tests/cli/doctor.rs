@@ -1,0 +1,92 @@
+//! `cwasi doctor`: what it finds, and what it says to do.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use cwasi_testbed::redis::{Kind, Redis};
+use serde_json::Value;
+
+use super::cwasi;
+use super::scene::Stage;
+
+/// Runs it with the programs on `PATH`: exit code and checks.
+fn examine(command: &mut Command) -> (Option<i32>, Value) {
+    let output = command.args(["doctor", "--json"]).output().unwrap();
+    (output.status.code(), serde_json::from_slice(&output.stdout).unwrap())
+}
+
+fn programs() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_cwasi")).parent().unwrap()
+}
+
+/// State of a check; what it found has `part`.
+fn state(checks: &Value, what: &str, part: &str) -> String {
+    let mut all = checks.as_array().unwrap().iter();
+    let check = all.find(|check| check["what"] == what).unwrap_or_else(|| panic!("{checks}"));
+    assert!(check["found"].as_str().unwrap().contains(part), "{check}");
+    check["state"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_node_is_examined() {
+    let stage = Stage::new("cli-doctor");
+    let (code, checks) = examine(stage.cwasi().env("PATH", programs()));
+    assert_eq!(code, Some(0), "{checks}");
+    assert_eq!(state(&checks, "containerd", "1.6"), "ok");
+    assert_eq!(state(&checks, "snapshotter", "overlayfs"), "ok");
+    let (code, checks) =
+        examine(cwasi().env("PATH", "/nowhere").args(["--address", "/does/not/exist.sock"]));
+    assert_eq!(code, Some(1));
+    assert_eq!(state(&checks, "containerd", "Is it running"), "fault");
+    assert_eq!(state(&checks, "programs", "make install"), "fault");
+    let unknown = ["--snapshotter", "nothing"];
+    let (code, checks) = examine(stage.cwasi().env("PATH", programs()).args(unknown));
+    assert_eq!(code, Some(1));
+    assert_eq!(state(&checks, "snapshotter", "no such snapshotter; name another one"), "fault");
+}
+
+#[test]
+fn containerds_configuration_is_read() {
+    let stage = Stage::new("cli-doctor-pods");
+    let file = stage.folder.path().join("containerd.toml");
+    let handler = "[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.cwasi]\n\
+                   runtime_type = 'io.containerd.cwasi.v1'\n";
+    for (text, code, expected, part) in [
+        ("version = 2\n".to_owned(), 0, "ok", "no runtime io.containerd.cwasi.v1 for pods"),
+        (handler.to_owned(), 1, "fault", "annotations of pods have no effect"),
+        (format!("{handler}pod_annotations = ['cwasi.*']\n"), 0, "ok", "runtime cwasi in"),
+        ("version = ".to_owned(), 1, "fault", "is no TOML"),
+    ] {
+        fs::write(&file, &text).unwrap();
+        let mut command = stage.cwasi();
+        command.env("PATH", programs()).args(["doctor", "--json", "--containerd-config"]);
+        let output = command.arg(&file).output().unwrap();
+        let checks = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(state(&checks, "pods", part), expected, "{text}");
+        assert_eq!(output.status.code(), Some(code), "{text}");
+    }
+}
+
+#[test]
+fn limits_of_redis_are_examined() {
+    let (stage, redis) = (Stage::new("cli-doctor-redis"), Redis::start(Kind::Redis7));
+    let config = stage.folder.path().join("node.toml");
+    let folder = stage.folder.path().join("s");
+    let (url, state_dir) = (redis.url(), folder.display());
+    fs::write(&config, format!("redis_url = '{url}'\nstate_dir = '{state_dir}'\n")).unwrap();
+    let examine = || examine(stage.cwasi().env("PATH", programs()).env("CWASI_CONFIG", &config));
+    let (code, checks) = examine();
+    assert_eq!((code, state(&checks, "Redis limits", "subscribers").as_str()), (Some(0), "ok"));
+    assert_eq!(state(&checks, "Redis TLS", "on this machine"), "ok");
+    redis.cli(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 1mb 1mb 60"]);
+    let (code, checks) = examine();
+    let part = "set client-output-buffer-limit pubsub";
+    assert_eq!((code, state(&checks, "Redis limits", part).as_str()), (Some(1), "fault"));
+    redis.cli(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 32mb 8mb 60"]);
+    redis.cli(&["CONFIG", "SET", "maxmemory", "100mb"]);
+    redis.cli(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    let (code, checks) = examine();
+    let part = "set maxmemory-policy to noeviction";
+    assert_eq!((code, state(&checks, "Redis limits", part).as_str()), (Some(1), "fault"));
+}
