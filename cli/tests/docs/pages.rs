@@ -1,6 +1,6 @@
 //! The pages of the documentation, and which of their blocks are commands.
 
-use cwasi_testbed::page::{Block, PROMPT, Page};
+use cwasi_testbed::page::{Block, Page, command};
 
 use crate::steps;
 
@@ -52,7 +52,7 @@ pub fn kind<'a>(block: &Block<'a>) -> Kind<'a> {
 
 /// Whether a command of the page opens a shell beside a private containerd.
 pub fn opens_a_shell(page: &Page) -> bool {
-    let opens = |line: &str| steps::opens_a_shell(line.strip_prefix(PROMPT).unwrap_or(line));
+    let opens = |line: &str| steps::opens_a_shell(command(line).unwrap_or(line));
     let is_run = |block: &Block<'_>| matches!(kind(block), Kind::Console | Kind::Commands);
     let mut blocks = page.blocks().into_iter().filter(is_run);
     blocks.any(|block| block.text.lines().any(opens))

@@ -60,11 +60,15 @@ impl Session {
     pub fn open(&mut self, command: &str) {
         let mut process = Command::new("unshare");
         process.args(["--net", "sh", "-c", NETWORK, "sh"]).args(command.split_whitespace());
+        // What is compiled is kept for the next run.
+        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("docs");
         process
             .current_dir(self.folder.path())
-            // Crates come from where the SDK's own build put them; what is built is kept for the next run.
+            // Crates come from where the SDK's own build put them.
             .env("CARGO_NET_OFFLINE", "true")
-            .env("CARGO_BUILD_BUILD_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("docs"))
+            .env("CARGO_BUILD_BUILD_DIR", kept.join("build"))
+            // Of `cwasi run --local`.
+            .env("XDG_CACHE_HOME", kept.join("cache"))
             .env_remove("CARGO_TARGET_DIR")
             .env_remove("CONTAINERD_ADDRESS")
             .env_remove("CONTAINERD_NAMESPACE")

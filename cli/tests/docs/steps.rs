@@ -1,6 +1,6 @@
 //! The commands of a block, one after the other.
 
-use cwasi_testbed::page::PROMPT;
+use cwasi_testbed::page::command;
 
 /// A command, and what it prints.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Step {
 pub fn on_screen(text: &str, first: usize) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for (line, content) in (first..).zip(text.lines()) {
-        match (content.strip_prefix(PROMPT), steps.last_mut()) {
+        match (command(content), steps.last_mut()) {
             (_, Some(step)) if step.command.ends_with('\\') => {
                 step.command.push('\n');
                 step.command.push_str(content);

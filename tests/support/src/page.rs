@@ -70,13 +70,12 @@ impl Page {
     pub fn commands(&self) -> Vec<String> {
         let mut commands = Vec::new();
         for block in self.blocks() {
-            let prompt = match block.language() {
-                "console" => PROMPT,
-                "sh" => "",
-                _ => continue,
-            };
-            let lines = block.text.lines().filter_map(|line| line.strip_prefix(prompt));
-            commands.extend(lines.map(str::to_owned));
+            let lines = block.text.lines();
+            match block.language() {
+                "console" => commands.extend(lines.filter_map(command).map(str::to_owned)),
+                "sh" => commands.extend(lines.map(str::to_owned)),
+                _ => {}
+            }
         }
         // Every second part lies between backticks.
         commands.extend(self.prose().split('`').skip(1).step_by(2).map(str::to_owned));
@@ -112,7 +111,17 @@ impl<'a> Block<'a> {
 /// Opening and closing fence.
 const FENCE: &str = "```";
 /// What stands before a command in a block `console`.
-pub const PROMPT: &str = "# ";
+const PROMPT: &str = "# ";
+
+/// The command in a line of a block `console`; none in a line that a command printed. A comment of Prometheus' text
+/// format (`# EOF`, `# HELP …`) is no command.
+#[must_use]
+pub fn command(line: &str) -> Option<&str> {
+    let command = line.strip_prefix(PROMPT)?;
+    let first = command.split_whitespace().next().unwrap_or_default();
+    let is_comment = !first.is_empty() && first.chars().all(|c| c.is_ascii_uppercase());
+    (!is_comment).then_some(command)
+}
 
 /// Every block, in the page's order. A block that is not closed ends with the page.
 #[must_use]
@@ -148,5 +157,12 @@ mod tests {
         assert_eq!(found[1], Block { line: 6, info: "c next.c", text: "int a;\n\nint b;\n" });
         assert_eq!((found[1].language(), found[1].note()), ("c", "next.c"));
         assert_eq!(found[0].note(), "");
+    }
+
+    #[test]
+    fn comments_of_metrics_are_no_commands() {
+        assert_eq!(command("# cwasi ps"), Some("cwasi ps"));
+        assert_eq!(command("# A=1 cwasi ps"), Some("A=1 cwasi ps"));
+        assert_eq!((command("# EOF"), command("cwasi ps")), (None, None));
     }
 }
