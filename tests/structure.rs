@@ -164,6 +164,7 @@ fn the_command_imports_what_the_table_says() {
                 files += read(&path, wrong);
                 continue;
             }
+            // Pages and styles that files include.
             if path.extension().is_none_or(|extension| extension != "rs") {
                 continue;
             }

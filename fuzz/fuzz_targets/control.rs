@@ -1,4 +1,4 @@
-//! Messages between shim, zygote, builder and sandboxes (`wire::control`).
+//! Messages between shim, zygote, builder and sandboxes (`wire::control`), and trace contexts (`wire::trace`).
 #![no_main]
 
 use std::fmt::Debug;
@@ -7,6 +7,7 @@ use cwasi_fuzz::memory::bounded;
 use cwasi_fuzz::wire::control::{
     EmitReply, ResolveReply, SandboxMessage, VerbReply, VerbRequest, decode, encode,
 };
+use cwasi_fuzz::wire::trace::TraceContext;
 use libfuzzer_sys::fuzz_target;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,6 +18,9 @@ fuzz_target!(|data: &[u8]| {
     again::<EmitReply>(data);
     again::<VerbRequest>(data);
     again::<VerbReply>(data);
+    if let Some(context) = str::from_utf8(data).ok().and_then(TraceContext::parse) {
+        assert_eq!(TraceContext::parse(&context.to_string()), Some(context));
+    }
 });
 
 /// What is read is the same when it was written and read again.

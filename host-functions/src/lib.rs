@@ -48,6 +48,7 @@ pub use responses::{RESPONSES_MAX, ResponseTable};
 pub use trap_message::trap_message;
 
 use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
 use calls::CallTable;
 use cwasi_abi::Errno;
@@ -265,6 +266,9 @@ pub struct Host {
     called: bool,
     /// The outer context's `caller` during an embedded call.
     outer_caller: String,
+    /// When the handler began; `None` if that is not measured, or it has not begun.
+    handler_began: Option<Instant>,
+    times_handler: bool,
 }
 
 impl Host {
@@ -283,7 +287,27 @@ impl Host {
             running: false,
             called: false,
             outer_caller: String::new(),
+            handler_began: None,
+            times_handler: false,
         }
+    }
+
+    /// Measures when the handler of this invocation begins. [`Self::begin`] was called for it.
+    pub const fn time_handler(&mut self) {
+        self.times_handler = true;
+    }
+
+    /// The handler begins: the payload is in the guest's memory.
+    pub fn handler_begins(&mut self) {
+        if self.times_handler {
+            self.handler_began = Some(Instant::now());
+        }
+    }
+
+    /// When the handler began; `None` if it has not, or [`Self::time_handler`] was not called.
+    #[must_use]
+    pub const fn handler_began(&self) -> Option<Instant> {
+        self.handler_began
     }
 
     /// Begins an invocation with this context.
@@ -293,6 +317,8 @@ impl Host {
         self.calls.clear();
         self.trap_message = None;
         self.metadata.clear();
+        self.handler_began = None;
+        self.times_handler = false;
         self.dispatch.begin(&self.context);
         self.running = true;
         self.called = false;

@@ -14,13 +14,15 @@ pub use super::embed::{EMBED_MAX, Embed};
 use super::values;
 use crate::wire::control::{FanIn, Isolation, ModeHint, Partial, Role};
 use crate::wire::egress::EgressEntry;
+use crate::wire::trace::TraceStart;
 
 mod readers;
 #[cfg(test)]
 mod tests;
 
 use readers::{
-    allow, fan_in_parts, http, isolation, memory, milliseconds, mode, network, partial, role, small,
+    allow, fan_in_parts, http, isolation, memory, milliseconds, mode, network, partial, role,
+    small, trace,
 };
 
 /// Most workers of one function.
@@ -58,7 +60,7 @@ pub const CRI_SANDBOX_ID: &str = "io.kubernetes.cri.sandbox-id";
 pub const CRI_SANDBOX_NAMESPACE: &str = "io.kubernetes.cri.sandbox-namespace";
 
 /// Every key, in the order of `docs/annotations.md`.
-pub const KEYS: [&str; 21] = [
+pub const KEYS: [&str; 22] = [
     "cwasi.role",
     "cwasi.secondary.function",
     "cwasi.function",
@@ -80,6 +82,7 @@ pub const KEYS: [&str; 21] = [
     FAN_IN,
     FAN_IN_TIMEOUT,
     FAN_IN_PARTIAL,
+    "cwasi.trace",
 ];
 
 /// Keys for secondaries only.
@@ -147,6 +150,8 @@ pub struct FunctionSpec {
     pub idle: Option<Duration>,
     /// Settings of a fan-in.
     pub fan_in: Option<FanIn>,
+    /// When traces begin, and whether spans are recorded; `None` = as the node says.
+    pub trace: Option<TraceStart>,
     /// Kubernetes namespace of the pod; empty outside Kubernetes.
     pub pod_namespace: String,
     /// Id of the pod's sandbox; empty outside Kubernetes.
@@ -182,6 +187,7 @@ impl Default for FunctionSpec {
             max_requests: 0,
             idle: None,
             fan_in: None,
+            trace: None,
             pod_namespace: String::new(),
             pod: String::new(),
             given: Vec::new(),
@@ -266,6 +272,7 @@ impl FunctionSpec {
             "cwasi.idle" => self.idle = Some(values::duration(value)?),
             "cwasi.trust" => self.trust = values::name(value)?,
             "cwasi.embed" => self.embed = embed::parse(value)?,
+            "cwasi.trace" => self.trace = Some(trace(value)?),
             FAN_IN => self.fan_in_mut().parts = fan_in_parts(value)?,
             FAN_IN_TIMEOUT => self.fan_in_mut().timeout_ms = milliseconds(values::duration(value)?),
             FAN_IN_PARTIAL => self.fan_in_mut().partial = partial(value)?,
@@ -313,6 +320,12 @@ impl FunctionSpec {
                 "cwasi.isolation={} needs cwasi.role=secondary: a primary runs once",
                 self.isolation
             ));
+        }
+        if secondary && self.trace.as_ref().is_some_and(|trace| trace.parent.is_some()) {
+            problems.push(
+                "cwasi.trace with a trace context needs a primary: a secondary's callers give it one"
+                    .to_owned(),
+            );
         }
         for key in SECONDARY_ONLY.iter().filter(|key| !secondary && values.contains_key(*key)) {
             problems.push(format!("{key} needs cwasi.role=secondary: a primary is not called"));

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cgroup::{self, CgroupDriver, RuncOptions};
 use super::compile::CompileConfig;
+use super::traces::TracesConfig;
 
 /// Environment variable with the path of a configuration file.
 pub const CONFIG_VARIABLE: &str = "CWASI_CONFIG";
@@ -91,6 +92,8 @@ pub struct NodeConfig {
     pub shim_cgroup: String,
     /// Limits of compiling modules.
     pub compile: CompileConfig,
+    /// Recording and export of traces.
+    pub traces: TracesConfig,
 }
 
 impl Default for NodeConfig {
@@ -106,6 +109,7 @@ impl Default for NodeConfig {
             cgroup_driver: CgroupDriver::default(),
             shim_cgroup: String::new(),
             compile: CompileConfig::default(),
+            traces: TracesConfig::default(),
         }
     }
 }
@@ -230,7 +234,8 @@ mod tests {
 
     #[test]
     fn sizes_are_words_or_numbers_and_survive_the_groups_copy() {
-        let body = "[compile]\njobs = 3\nmemory = \"1GiB\"\nfunction_size = 4096";
+        let body = "[compile]\njobs = 3\nmemory = \"1GiB\"\nfunction_size = 4096\n[traces]\nsample = 1\n\
+                    otlp = \"http://c\"";
         let config = NodeConfig::load(Some(body), None).unwrap();
         let compile = &config.compile;
         assert_eq!((compile.jobs, compile.memory, compile.function_size), (3, 1 << 30, 4096));
@@ -282,6 +287,8 @@ mod tests {
             ("stat_dir = \"/x\"", "state_dir"),
             ("state_dir = \"x\"", "absolute"),
             ("redis_url = \"h:6379\"", "redis://"),
+            ("[traces]\nsample = 1.5", "between 0.0 and 1.0"),
+            ("[traces]\notlp = \"https://c\"", "must begin with http://"),
             ("[compile]\ncpus = 1", "unknown field `cpus`"),
             ("[compile]\nmemory = \"much\"", "`much` is not a size such as"),
             ("[compile]\nmemory = 0", "larger than zero"),

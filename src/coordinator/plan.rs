@@ -19,6 +19,7 @@ use super::registry::Record;
 use crate::config::annotations::FunctionSpec;
 use crate::wire::control::{Entry, FunctionLaunch, Isolation, Role, Workload};
 use crate::wire::ids::Identity;
+use crate::wire::trace::{SampleRatio, TraceStart};
 
 /// A container's facts before it is planned.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +80,8 @@ pub struct Coordinator<S, C> {
     pub compiler: C,
     /// Trust groups that may span scopes.
     pub trust_groups: Vec<String>,
+    /// Share of the traces that functions without `cwasi.trace` begin recorded.
+    pub sample: SampleRatio,
 }
 
 impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
@@ -146,6 +149,8 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         let code = Some(PlannedCode { compiled: compiled.was_compiled, took: began.elapsed() });
         let record =
             (annotations.role == Role::Secondary).then(|| record(request, &annotations, &identity));
+        let unsaid = TraceStart { sample: self.sample, ..TraceStart::UNSAMPLED };
+        annotations.trace.get_or_insert(unsaid);
         let shares_role = annotations.shares_role.take().filter(|_| record.is_some());
         let launch = launch(request, &spec, annotations, identity, entry, compiled);
         let workload = Workload::Function(Box::new(launch));
@@ -286,6 +291,7 @@ fn launch(
         idle_ms: annotations.idle.map(milliseconds),
         fan_in: annotations.fan_in,
         egress: bundle::egress(spec, annotations.network),
+        trace: annotations.trace.unwrap_or(TraceStart::UNSAMPLED),
     }
 }
 

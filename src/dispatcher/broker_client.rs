@@ -19,6 +19,7 @@ use crate::wire::control::{
 };
 use crate::wire::envelope::{CallStatus, Detail};
 use crate::wire::remaining;
+use crate::wire::trace::SpanReport;
 
 use super::call::{Resolve, ResolvedRoute, RouteQuery};
 use super::links::Route;
@@ -30,13 +31,21 @@ const REPORTS_PER_MESSAGE: usize = 16;
 #[derive(Debug)]
 pub struct BrokerClient {
     broker: OwnedFd,
+    /// Spans that the shim did not take.
+    lost_spans: u64,
 }
 
 impl BrokerClient {
     /// A client on the inherited socket.
     #[must_use]
     pub fn new(broker: OwnedFd) -> Self {
-        Self { broker }
+        Self { broker, lost_spans: 0 }
+    }
+
+    /// Sends a report, which never delays a call; false if the shim does not take it at once.
+    fn tell(&self, report: &SandboxMessage) -> bool {
+        let bytes = control::encode(report);
+        seqpacket::send(self.broker.as_fd(), &[&bytes], &[], Some(Deadline::PASSED)).is_ok()
     }
 
     /// Sends a request with a reply socket and `descriptors`, and waits for the answer.
@@ -148,14 +157,20 @@ impl Resolve for BrokerClient {
 
     fn report(&mut self, reports: Vec<EdgeReport>) {
         for chunk in reports.chunks(REPORTS_PER_MESSAGE) {
-            let message = control::encode(&SandboxMessage::Edges(chunk.to_vec()));
-            // Metrics never delay a call: reports that the shim does not take at once are dropped, with a line in the
-            // log.
-            if let Err(error) =
-                seqpacket::send(self.broker.as_fd(), &[&message], &[], Some(Deadline::PASSED))
-            {
-                tracing::debug!(%error, "edge report lost");
+            if !self.tell(&SandboxMessage::Edges(chunk.to_vec())) {
+                tracing::debug!("edge report lost");
             }
+        }
+    }
+
+    fn report_spans(&mut self, reports: Vec<SpanReport>) {
+        for report in reports {
+            let lost = report.dropped.saturating_add(report.spans.len() as u64);
+            let report = SpanReport { dropped: self.lost_spans + report.dropped, ..report };
+            self.lost_spans = match self.tell(&SandboxMessage::Spans(report)) {
+                true => 0,
+                false => self.lost_spans.saturating_add(lost),
+            };
         }
     }
 }

@@ -16,10 +16,12 @@ use crate::sys::pool::SegmentPool;
 use crate::sys::random::bytes16;
 use crate::wire::control::EdgeReport;
 use crate::wire::ids::{CallId, RunId};
+use crate::wire::trace::{SpanKind, SpanReport, TraceContext, TraceStart};
 
 use super::edges::{EMIT, EdgeCounters, EndedCall, NO_ROUTE};
 use super::links::{Links, Route};
 use super::pending_calls::PendingCalls;
+use super::spans::{OpenSpan, SPANS_PER_INVOCATION, SpanRecorder};
 
 /// Most attempts of one call. Only attempts that the callee certainly did not accept are repeated.
 pub const ATTEMPTS_MAX: u32 = 4;
@@ -92,6 +94,9 @@ pub trait Resolve {
 
     /// Sends edge metrics. Never waits, so it may drop them.
     fn report(&mut self, reports: Vec<EdgeReport>);
+
+    /// Sends spans. Never waits, so it may drop them.
+    fn report_spans(&mut self, _reports: Vec<SpanReport>) {}
 }
 
 /// The request dispatcher of one worker.
@@ -107,13 +112,28 @@ pub struct Dispatcher<R> {
     /// Number of started calls.
     pub(super) started: u32,
     pub(super) invocation: Rc<InvocationContext>,
+    pub(super) spans: SpanRecorder,
+    trace: TraceStart,
+    /// Number of spans of the invocation's calls.
+    opened: u32,
 }
 
 /// Data that all calls of one invocation share.
 #[derive(Debug, Default)]
 pub(super) struct InvocationContext {
+    /// What calls without a span pass on.
     pub(super) traceparent: String,
     pub(super) run: Option<RunId>,
+    /// The parent of the calls' spans, if the trace is recorded.
+    trace: Option<TraceContext>,
+}
+
+/// The outer parent of spans, and the two sides of an embedded call.
+#[derive(Debug)]
+pub struct EmbeddedSpans {
+    outer: Rc<InvocationContext>,
+    client: OpenSpan,
+    server: OpenSpan,
 }
 
 impl<R: Resolve> Dispatcher<R> {
@@ -132,7 +152,16 @@ impl<R: Resolve> Dispatcher<R> {
             reported: Instant::now(),
             started: 0,
             invocation: Rc::default(),
+            spans: SpanRecorder::default(),
+            trace: TraceStart::UNSAMPLED,
+            opened: 0,
         }
+    }
+
+    /// Records spans of traced calls in `spans`, as `trace` says.
+    #[must_use]
+    pub fn recording(self, spans: SpanRecorder, trace: TraceStart) -> Self {
+        Self { spans, trace, ..self }
     }
 
     /// Lends segments of `pool` to callees of the own trust group.
@@ -143,7 +172,48 @@ impl<R: Resolve> Dispatcher<R> {
 
     /// Begins an invocation. Its calls belong to this trace (empty = not traced) and to this run of the workflow.
     pub fn begin(&mut self, traceparent: &str, run: Option<RunId>) {
-        self.invocation = Rc::new(InvocationContext { traceparent: traceparent.to_owned(), run });
+        let trace = Some(traceparent).filter(|text| self.trace.record && !text.is_empty());
+        let trace = trace.and_then(TraceContext::parse).filter(|context| context.sampled);
+        // Callees of calls without a span record nothing: they would have no parent.
+        let traceparent =
+            trace.map_or_else(|| traceparent.to_owned(), |context| context.unsampled().to_string());
+        self.invocation = Rc::new(InvocationContext { traceparent, run, trace });
+        self.opened = 0;
+    }
+
+    /// Begins the span of a call, if the trace is recorded.
+    pub(super) fn open_span(&mut self) -> Option<OpenSpan> {
+        let parent = self.invocation.trace?;
+        if self.opened >= SPANS_PER_INVOCATION {
+            self.spans.count_dropped();
+            return None;
+        }
+        self.opened += 1;
+        Some(OpenSpan::below(parent))
+    }
+
+    /// Begins the spans of an embedded call: the callee's calls are below the callee's span. `None` if the trace is not
+    /// recorded.
+    pub fn enter_embedded(&mut self) -> Option<EmbeddedSpans> {
+        let client = self.open_span()?;
+        let server = OpenSpan::below(client.context);
+        let inner = InvocationContext {
+            traceparent: self.invocation.traceparent.clone(),
+            run: self.invocation.run,
+            trace: Some(server.context),
+        };
+        let outer = std::mem::replace(&mut self.invocation, Rc::new(inner));
+        Some(EmbeddedSpans { outer, client, server })
+    }
+
+    /// Ends the spans of an embedded call.
+    pub fn leave_embedded(&mut self, spans: EmbeddedSpans, ended: EndedCall<'_>, errno: i32) {
+        let EmbeddedSpans { outer, client, server } = spans;
+        self.invocation = outer;
+        let caller = self.settings.caller.clone();
+        let served = EndedCall { module: Some(ended.callee), callee: &caller, reason: "", ..ended };
+        self.spans.close(Some(server), SpanKind::Server, served, errno);
+        self.spans.close(Some(client), SpanKind::Client, ended, errno);
     }
 
     /// Calls `target` with `payload` and waits for the end, at most until `deadline`, which is the invocation's own.
@@ -157,14 +227,16 @@ impl<R: Resolve> Dispatcher<R> {
         deadline: Option<Deadline>,
     ) -> Result<Payload, CallError> {
         let started = Instant::now();
+        let span = self.open_span();
         let mut served = None;
-        let result = check(target, payload.len(), self.settings.max_payload)
-            .and_then(|()| self.attempt(target, payload, self.deadline(deadline), &mut served));
+        let result = check(target, payload.len(), self.settings.max_payload).and_then(|()| {
+            self.attempt(target, payload, self.deadline(deadline), span, &mut served)
+        });
         let (mode, reason) = served
             .map_or((NO_ROUTE, String::new()), |(mode, reason): (ModeKind, _)| {
                 (mode.name(), reason)
             });
-        self.edges.count(EndedCall {
+        let ended = EndedCall {
             module: None,
             callee: target,
             mode,
@@ -172,14 +244,16 @@ impl<R: Resolve> Dispatcher<R> {
             request_bytes: payload.len(),
             response_bytes: length_or_kind(result.as_ref().map(Payload::len)),
             latency: started.elapsed(),
-        });
+        };
+        self.edges.count(ended);
+        self.spans.close(span, SpanKind::Client, ended, errno_of(&result));
         self.flush_now_and_then();
         result
     }
 
-    /// Sends the metrics of a busy worker at intervals.
+    /// Sends the metrics and spans of a busy worker at intervals.
     pub(super) fn flush_now_and_then(&mut self) {
-        if self.reported.elapsed() >= REPORT_INTERVAL {
+        if self.reported.elapsed() >= REPORT_INTERVAL || self.spans.fills_a_report() {
             self.flush();
         }
     }
@@ -201,10 +275,13 @@ impl<R: Resolve> Dispatcher<R> {
     ) -> Result<(), CallError> {
         let (started, length) = (Instant::now(), payload.len() as u64);
         let deadline = Some(self.deadline(deadline));
+        let span = self.open_span().or_else(|| self.begin_trace());
+        let own = traceparent_of(span);
         let stored = check(target, length, self.settings.max_payload).and_then(|()| {
-            self.resolver.emit(target, payload, &self.invocation.traceparent, deadline)
+            let traceparent = own.as_deref().unwrap_or(&self.invocation.traceparent);
+            self.resolver.emit(target, payload, traceparent, deadline)
         });
-        self.edges.count(EndedCall {
+        let ended = EndedCall {
             module: None,
             callee: target,
             mode: EMIT,
@@ -212,16 +289,28 @@ impl<R: Resolve> Dispatcher<R> {
             request_bytes: length,
             response_bytes: length_or_kind(stored.as_ref().map(|()| 0)),
             latency: started.elapsed(),
-        });
+        };
+        self.edges.count(ended);
+        self.spans.close(span, SpanKind::Producer, ended, errno_of(&stored));
         self.flush_now_and_then();
         stored
     }
 
-    /// Sends all metrics to the shim, after each invocation.
+    /// Begins a trace for a message of an invocation that has none.
+    fn begin_trace(&self) -> Option<OpenSpan> {
+        let begins = self.trace.record && self.invocation.traceparent.is_empty();
+        begins.then(|| OpenSpan::sampled(self.trace.sample)).flatten()
+    }
+
+    /// Sends all metrics and spans to the shim, after each invocation.
     pub fn flush(&mut self) {
         let reports = self.edges.take();
         if !reports.is_empty() {
             self.resolver.report(reports);
+        }
+        let spans = self.spans.take();
+        if !spans.is_empty() {
+            self.resolver.report_spans(spans);
         }
         self.reported = Instant::now();
     }
@@ -236,18 +325,29 @@ impl<R: Resolve> Dispatcher<R> {
         target: &str,
         payload: OutgoingPayload<'_>,
         deadline: Deadline,
+        span: Option<OpenSpan>,
         served: &mut Option<(ModeKind, String)>,
     ) -> Result<Payload, CallError> {
         let id = CallId(bytes16());
         let invocation = Rc::clone(&self.invocation);
+        let own = traceparent_of(span);
+        let traceparent = own.as_deref().unwrap_or(&invocation.traceparent);
+        let (run, join, traced) = (invocation.run, None, span.is_some());
         let deadline = Some(deadline);
         let mut avoid = Vec::new();
         let mut attempt = 1;
         loop {
-            let InvocationContext { traceparent, run } = &*invocation;
-            let (run, join) = (*run, None);
-            let call =
-                OutgoingCall { id, target, payload, deadline, traceparent, attempt, run, join };
+            let call = OutgoingCall {
+                id,
+                target,
+                payload,
+                deadline,
+                traceparent,
+                traced,
+                attempt,
+                run,
+                join,
+            };
             let link = self.link(target, &avoid, deadline)?;
             if let Some(route) = self.links.route(link) {
                 *served = Some((route.mode(), route.reason().to_owned()));
@@ -268,6 +368,16 @@ impl<R: Resolve> Dispatcher<R> {
 /// A response's length, or the error's kind for the metrics.
 pub(super) fn length_or_kind(ended: Result<u64, &CallError>) -> Result<u64, &'static str> {
     ended.map_err(|error| error.errno().name())
+}
+
+/// The trace context that a call with a span passes on.
+pub(super) fn traceparent_of(span: Option<OpenSpan>) -> Option<String> {
+    span.map(|span| span.context.to_string())
+}
+
+/// Errno of a call's end; 0 = answered.
+pub(super) fn errno_of<T>(ended: &Result<T, CallError>) -> i32 {
+    ended.as_ref().map_or_else(|error| error.errno().code(), |_| 0)
 }
 
 /// True if the connection is usable after this error.

@@ -88,28 +88,34 @@ impl EmbeddedCalls {
         edges: &mut EdgeCounters,
     ) -> Result<(), CallError> {
         let Some(running) = self.running.take() else { return Ok(()) };
-        let callee = &self.modules[running.callee];
-        let checked = match response_bytes {
-            Some(length) if length > self.max_payload => {
-                let what = format!("response of {}", callee.name);
-                Err(CallError::too_large(&what, length, self.max_payload))
-            }
-            _ => Ok(()),
-        };
+        let checked = self.check_response(&running, response_bytes);
         let ended = length_or_kind(checked.as_ref().map(|()| 0));
         let ended = ended.and_then(|_| response_bytes.ok_or(Errno::Failed.name()));
-        self.count(&running, ended, edges);
+        edges.count(self.ended_call(&running, ended));
         checked
     }
 
-    fn count(
+    fn check_response(
+        &self,
+        running: &RunningCall,
+        response_bytes: Option<u64>,
+    ) -> Result<(), CallError> {
+        match response_bytes {
+            Some(length) if length > self.max_payload => {
+                let what = format!("response of {}", self.modules[running.callee].name);
+                Err(CallError::too_large(&what, length, self.max_payload))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn ended_call(
         &self,
         running: &RunningCall,
         response_bytes: Result<u64, &'static str>,
-        edges: &mut EdgeCounters,
-    ) {
+    ) -> EndedCall<'_> {
         let callee = &self.modules[running.callee];
-        edges.count(EndedCall {
+        EndedCall {
             module: None,
             callee: &callee.name,
             mode: ModeKind::Embedded.name(),
@@ -117,13 +123,19 @@ impl EmbeddedCalls {
             request_bytes: running.request_bytes,
             response_bytes,
             latency: running.started.elapsed(),
-        });
+        }
+    }
+
+    /// The running call, as it ends with a response of this length, or the name of an errno.
+    #[must_use]
+    pub fn ended(&self, response_bytes: Result<u64, &'static str>) -> Option<EndedCall<'_>> {
+        self.running.as_ref().map(|running| self.ended_call(running, response_bytes))
     }
 
     /// Counts a running call as failed: the guest stopped, so [`Self::end`] will not be called.
     pub fn abandon(&mut self, edges: &mut EdgeCounters) {
         if let Some(running) = self.running.take() {
-            self.count(&running, Err(ABANDONED), edges);
+            edges.count(self.ended_call(&running, Err(ABANDONED)));
         }
     }
 }

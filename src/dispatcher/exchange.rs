@@ -11,11 +11,14 @@ use crate::modes::{CallError, OutgoingCall, Payload};
 use crate::sys::clock::{Deadline, monotonic_ns};
 
 use super::call::{
-    ATTEMPTS_MAX, Dispatcher, Resolve, ResolvedRoute, RouteQuery, keeps_route, length_or_kind,
+    ATTEMPTS_MAX, Dispatcher, Resolve, ResolvedRoute, RouteQuery, errno_of, keeps_route,
+    length_or_kind,
 };
-use super::edges::{EndedCall, NO_ROUTE};
+use super::edges::{EdgeCounters, EndedCall, NO_ROUTE};
 use super::links::{LinkId, Pick};
 use super::pending_calls::{CallState, CallTicket, PendingCall};
+use super::spans::SpanRecorder;
+use crate::wire::trace::SpanKind;
 
 /// Wait after a call's deadline for the callee's to say why it is late.
 const REASON_WAIT: Duration = Duration::from_millis(50);
@@ -181,7 +184,7 @@ impl<R: Resolve> Dispatcher<R> {
     pub(super) fn end_call(&mut self, ticket: CallTicket, ended: Result<Payload, CallError>) {
         if let Some(pending) = self.pending.get(ticket) {
             let response_bytes = length_or_kind(ended.as_ref().map(Payload::len));
-            self.edges.count(counted(pending, response_bytes));
+            count(&mut self.edges, &self.spans, pending, response_bytes, errno_of(&ended));
         }
         self.pending.end(ticket, ended);
     }
@@ -195,13 +198,16 @@ impl<R: Resolve> Dispatcher<R> {
     }
 }
 
-/// A call in flight for its edge's metrics.
-pub(super) fn counted<'a>(
-    pending: &'a PendingCall,
+/// Counts a call in flight that ends, and ends its span.
+pub(super) fn count(
+    edges: &mut EdgeCounters,
+    spans: &SpanRecorder,
+    pending: &PendingCall,
     response_bytes: Result<u64, &'static str>,
-) -> EndedCall<'a> {
+    errno: i32,
+) {
     let served = pending.served.as_ref();
-    EndedCall {
+    let ended = EndedCall {
         module: None,
         callee: &pending.target,
         mode: served.map_or(NO_ROUTE, |(mode, _)| mode.name()),
@@ -209,7 +215,9 @@ pub(super) fn counted<'a>(
         request_bytes: pending.request_bytes,
         response_bytes,
         latency: pending.started.elapsed(),
-    }
+    };
+    edges.count(ended);
+    spans.close(pending.span, SpanKind::Client, ended, errno);
 }
 
 pub(super) fn timeout(target: &str) -> CallError {

@@ -6,9 +6,12 @@
 use std::rc::Rc;
 use std::time::Instant;
 
-use super::call::{ATTEMPTS_MAX, Dispatcher, InvocationContext, Resolve, check, keeps_route};
+use super::call::{
+    ATTEMPTS_MAX, Dispatcher, InvocationContext, Resolve, check, errno_of, keeps_route,
+    traceparent_of,
+};
 use super::edges::ABANDONED;
-use super::exchange::{counted, timeout};
+use super::exchange::{count, timeout};
 use super::links::LinkId;
 use super::pending_calls::{CallState, CallTicket, KeptPayload, OwnedJoin, PendingCall};
 use crate::modes::{CallError, CallJoin, OutgoingCall, OutgoingPayload, Payload};
@@ -57,6 +60,7 @@ impl<R: Resolve> Dispatcher<R> {
             Ok(kept) => (kept, None),
             Err(error) => (KeptPayload::Bytes(Vec::new()), Some(error)),
         };
+        let span = self.open_span();
         let ticket = self.pending.insert(PendingCall {
             id: CallId(bytes16()),
             target: target.into(),
@@ -68,6 +72,7 @@ impl<R: Resolve> Dispatcher<R> {
             attempt: 1,
             avoid: Vec::new(),
             served: None,
+            span,
             forgotten: false,
             state: CallState::Due,
         });
@@ -157,7 +162,8 @@ impl<R: Resolve> Dispatcher<R> {
         self.links.close_busy();
         for pending in self.pending.clear() {
             if !matches!(pending.state, CallState::Ended(_)) {
-                self.edges.count(counted(&pending, Err(ABANDONED)));
+                let given_up: Result<(), _> = Err(timeout(&pending.target));
+                count(&mut self.edges, &self.spans, &pending, Err(ABANDONED), errno_of(&given_up));
             }
         }
     }
@@ -200,7 +206,9 @@ impl<R: Resolve> Dispatcher<R> {
     /// Sends one call, to another instance while none certainly accepted it.
     fn launch(&mut self, pending: &mut PendingCall) -> Result<LinkId, CallError> {
         let invocation = Rc::clone(&self.invocation);
-        let InvocationContext { traceparent, run } = &*invocation;
+        let InvocationContext { traceparent, run, .. } = &*invocation;
+        let own = traceparent_of(pending.span);
+        let traceparent = own.as_deref().unwrap_or(traceparent);
         let deadline = Some(pending.deadline);
         loop {
             let link = self.link(&pending.target, &pending.avoid, deadline)?;
@@ -213,6 +221,7 @@ impl<R: Resolve> Dispatcher<R> {
                 payload: pending.payload.outgoing(),
                 deadline,
                 traceparent,
+                traced: pending.span.is_some(),
                 attempt: pending.attempt,
                 run: *run,
                 join: pending.join.as_ref().map(OwnedJoin::as_join),

@@ -7,7 +7,7 @@
 //! - [`broker_client`]: asks the shim for routes.
 //! - [`selection`]: chooses the mode, a pure function of facts (paper Algorithm 2).
 //! - [`embedded`]: calls in the caller's own VM.
-//! - [`edges`]: metrics of each edge.
+//! - [`edges`]: metrics of each edge; [`spans`]: spans of traced calls.
 
 pub mod broker_client;
 pub mod call;
@@ -18,6 +18,7 @@ mod fan;
 pub mod links;
 mod pending_calls;
 pub mod selection;
+pub mod spans;
 
 pub use broker_client::BrokerClient;
 pub use call::{Dispatcher, Resolve, ResolvedRoute, RouteQuery, Settings};

@@ -10,6 +10,7 @@ use cwasi_abi::{CALLS_IN_FLIGHT_MAX, INLINE_MAX};
 use rustc_hash::FxHashMap;
 
 use super::links::LinkId;
+use super::spans::OpenSpan;
 use crate::modes::{CallError, CallJoin, ModeKind, OutgoingPayload, Payload};
 use crate::sys::clock::Deadline;
 use crate::sys::pool::SegmentPool;
@@ -96,6 +97,8 @@ pub struct PendingCall {
     pub avoid: Vec<String>,
     /// Its mode and the reason.
     pub served: Option<(ModeKind, String)>,
+    /// Its span, if it is traced.
+    pub span: Option<OpenSpan>,
     /// True if the guest dropped it.
     pub forgotten: bool,
     /// Its state.

@@ -48,6 +48,8 @@ pub struct OutgoingCall<'a> {
     pub deadline: Option<Deadline>,
     /// W3C trace context, empty when not traced.
     pub traceparent: &'a str,
+    /// True if the caller records a span of this call.
+    pub traced: bool,
     /// Starts at 1.
     pub attempt: u32,
     /// The run of the workflow; `None` = the call is one of its own.

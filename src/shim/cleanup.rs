@@ -19,7 +19,7 @@ use super::group_lock::{self, LockError};
 use super::publisher::timestamp;
 use super::session::{self, Stat};
 use super::state::{self, ContainerRecord, GroupDir, Pointer, StateDir, StateError, container_key};
-use super::{cgroups, metrics, rootfs};
+use super::{cgroups, metrics, rootfs, spans};
 use crate::config::{NodeConfig, NodeConfigError};
 use crate::coordinator::registry::Registry;
 use crate::sys::pidfd::PidFd;
@@ -226,7 +226,7 @@ pub fn sweep(state: &StateDir) {
     }
 }
 
-/// Removes a group's directory and keeps its edges. The caller holds the group's lock.
+/// Removes a group's directory and keeps its edges and spans. The caller holds the group's lock.
 pub fn remove_group(state: &StateDir, group: &GroupDir) {
     let kept = state.kept_edges(group.id());
     if let Ok(bytes) = fs::read(group.edges()) {
@@ -234,6 +234,7 @@ pub fn remove_group(state: &StateDir, group: &GroupDir) {
         forget_old_edges(&state.root().join("edges"));
     }
     logged(metrics::node::move_to_sums(state, group));
+    logged(spans::keep_ended(&group.spans(), group.id(), &state.kept_spans()));
     // Renamed first: a launcher may create the group's directory again during the removal.
     let grave =
         group.path().with_file_name(format!("{GRAVE}{}.{}", group.id(), std::process::id()));

@@ -29,12 +29,14 @@ use super::content::{ContentStore, Images};
 use super::group_lock::{self, LockError};
 use super::launcher::{LISTENER_FD, READY, READY_FD};
 use super::metrics::Metrics;
-use super::network::Network;
+use super::network::{Network, node_name};
 use super::oom_score;
+use super::otlp::Exporter;
 use super::own_cgroup::{self, OwnCgroupError};
 use super::publisher::Publisher;
 use super::reaper::Reaper;
 use super::session::Stat;
+use super::spans::Spans;
 use super::state::{self, GroupDir, StateDir, StateError};
 use super::task::TaskService;
 use super::task::provision::Provisioner;
@@ -247,6 +249,8 @@ impl Daemon {
         report.say(READY);
         let zygote = Arc::new(Zygote::start(program, &reaper).await?);
         let metrics = Metrics::start(&group);
+        let exporter = config.traces.otlp.as_ref().map(Exporter::start);
+        let spans = Spans::start(group.spans(), &node_name(&config.node), exporter);
         let namespace = arguments.namespace.as_str();
         let (images, publisher) = outside(arguments, sandbox, config);
         let provisioner = Provisioner::new(config, images, namespace, group.id(), &zygote, &reaper);
@@ -260,10 +264,11 @@ impl Daemon {
             reaper,
             zygote,
             publisher,
-            broker: Broker::new(registry, metrics, network),
+            broker: Broker::new(registry, metrics, spans, network),
             provisioner,
             cgroup_driver: config.cgroup_driver,
             sandbox,
+            traces: config.traces.clone(),
         }));
         let listener = Listener::try_from(listener).map_err(system("listening"))?;
         let service = create_task(Arc::new(TaskService::new(Arc::clone(&tasks))));
@@ -317,6 +322,7 @@ impl Daemon {
     async fn close(&self) -> Result<bool, DaemonError> {
         self.tasks.parts.publisher.flush(FLUSH_MAX).await;
         self.tasks.parts.broker.metrics().write_now().await;
+        self.tasks.parts.broker.spans().flush(FLUSH_MAX).await;
         let (group, state, tasks) =
             (self.group.clone(), self.state.clone(), Arc::clone(&self.tasks));
         let closing = move || {

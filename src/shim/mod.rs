@@ -6,11 +6,12 @@
 //! - [`features`]: the answer to `-info`.
 //! - [`arguments`]: containerd's flags; [`group`], [`options`], [`state`]: the daemon's group, configuration and files.
 //! - [`group_lock`]: the group's lock; [`rootfs`]: a container's root file system.
-//! - [`daemon`]: composes [`reaper`], [`zygote`], [`publisher`], [`broker`], [`metrics`] and [`task`].
+//! - [`daemon`]: composes [`reaper`], [`zygote`], [`publisher`], [`broker`], [`metrics`], [`spans`] and [`task`].
 //! - [`own_cgroup`], [`oom_score`]: the daemon's cgroup and OOM score; [`cgroups`]: its containers' cgroups.
 //! - [`oom`]: processes that the OOM killer ended.
 //! - [`llvm_stub`]: the zygote's stub for LLVM; [`spawn`]: child processes.
 //! - [`compiler`]: compiler processes, each with its [`compile_cgroup`].
+//! - [`otlp`]: exports spans.
 //! - [`content`]: modules from containerd's content store, or from a folder.
 //! - [`local`]: starts a daemon without containerd, and asks it.
 //! - [`caller`]: calls functions from a process of the host; [`http`]: for HTTP clients.
@@ -37,11 +38,13 @@ pub mod network;
 pub mod oom;
 pub mod oom_score;
 pub mod options;
+pub mod otlp;
 pub mod own_cgroup;
 pub mod publisher;
 pub mod reaper;
 pub mod rootfs;
 pub mod session;
+pub mod spans;
 pub mod spawn;
 pub mod state;
 pub mod task;

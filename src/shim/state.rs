@@ -88,6 +88,12 @@ impl StateDir {
         self.root.join("metrics.json")
     }
 
+    /// Directory of the spans of ended groups, and of the host's callers.
+    #[must_use]
+    pub fn kept_spans(&self) -> PathBuf {
+        self.root.join("traces")
+    }
+
     /// Record of one container.
     #[must_use]
     pub fn record(&self, namespace: &str, id: &str) -> PathBuf {
@@ -167,6 +173,12 @@ impl GroupDir {
     #[must_use]
     pub fn start_stages(&self) -> PathBuf {
         self.path.join("stages.json")
+    }
+
+    /// Spans of the group's functions.
+    #[must_use]
+    pub fn spans(&self) -> PathBuf {
+        self.path.join("spans.jsonl")
     }
 
     /// The group's node configuration.

@@ -5,7 +5,7 @@
 //! (`wire::remaining`), to an [`Instant`] in the host functions' crate and tokio, and to a number in the messages and the
 //! shared memory of one host.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use nix::time::{ClockId, clock_gettime};
 
@@ -88,6 +88,13 @@ pub fn monotonic_ns() -> u64 {
     let seconds = u64::try_from(now.tv_sec()).unwrap_or(0);
     let nanos = u64::try_from(now.tv_nsec()).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
+}
+
+/// Unix nanoseconds at which `CLOCK_MONOTONIC` was 0, by the present setting of the clock.
+#[must_use]
+pub fn monotonic_epoch_unix_ns() -> u64 {
+    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX).saturating_sub(monotonic_ns())
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! Adapts the dispatcher to the trait of the host functions. Runs in a worker.
 
+use cwasi_abi::Errno;
 use cwasi_host_functions::{
     CallFailure, CallNumber, CallOutcome, Context, Deadline, Dispatch, Join, LinkEnded, Outgoing,
     Response, ResponseLost, SharedBytes, StartedCall, TooManyCalls,
 };
 
+use crate::dispatcher::call::EmbeddedSpans;
 use crate::dispatcher::embedded::LinkedCall;
 use crate::dispatcher::{CallTicket, Dispatcher, EmbeddedCalls, Resolve, TooMany};
 use crate::modes::{self, CallError, Payload};
@@ -16,13 +18,26 @@ use crate::wire::ids::RunId;
 pub struct FunctionCalls<R> {
     dispatcher: Dispatcher<R>,
     embedded: EmbeddedCalls,
+    /// Of the running embedded call, if it is traced.
+    spans: Option<EmbeddedSpans>,
 }
 
 impl<R: Resolve> FunctionCalls<R> {
     /// Calls through `dispatcher`; embedded calls stay in the VM.
     #[must_use]
     pub const fn new(dispatcher: Dispatcher<R>, embedded: EmbeddedCalls) -> Self {
-        Self { dispatcher, embedded }
+        Self { dispatcher, embedded, spans: None }
+    }
+}
+
+impl<R: Resolve> FunctionCalls<R> {
+    /// Ends the spans of the running embedded call, with `errno` if there is no response.
+    fn end_spans(&mut self, response_len: Option<u64>, errno: Errno) {
+        let ended = self.embedded.ended(response_len.ok_or(errno.name()));
+        if let (Some(spans), Some(ended)) = (self.spans.take(), ended) {
+            let errno = if response_len.is_some() { 0 } else { errno.code() };
+            self.dispatcher.leave_embedded(spans, ended, errno);
+        }
     }
 }
 
@@ -76,10 +91,15 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
         payload_len: u64,
         deadline: Deadline,
     ) -> Result<Option<usize>, CallFailure> {
-        self.embedded.begin(target, payload_len, deadline).map_err(|error| failure(&error))
+        let begun = self.embedded.begin(target, payload_len, deadline);
+        if matches!(begun, Ok(Some(_))) {
+            self.spans = self.dispatcher.enter_embedded();
+        }
+        begun.map_err(|error| failure(&error))
     }
 
     fn embedded_ended(&mut self, response_len: Option<u64>) -> Result<(), CallFailure> {
+        self.end_spans(response_len, Errno::Failed);
         let ended = self.embedded.end(response_len, self.dispatcher.edges());
         ended.map_err(|error| failure(&error))
     }
@@ -95,6 +115,7 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
     }
 
     fn end(&mut self) {
+        self.end_spans(None, Errno::Trapped);
         self.embedded.abandon(self.dispatcher.edges());
         self.dispatcher.end();
         self.dispatcher.flush();

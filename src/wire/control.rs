@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::egress::Egress;
 use super::ids::Identity;
+use super::trace::{SpanReport, TraceStart};
 
 /// Version of this build. Control messages have none of their own, so shim and sandbox must have the same one: it is the
 /// zygote's greeting.
@@ -188,6 +189,8 @@ pub struct FunctionLaunch {
     pub fan_in: Option<FanIn>,
     /// Allowed destinations; `None` = no sockets.
     pub egress: Option<Egress>,
+    /// When its invocations begin traces, and whether its spans are recorded.
+    pub trace: TraceStart,
 }
 
 /// The guest's view of the image's files: read-only, with mounted directories and files in their places. It has a
@@ -358,6 +361,8 @@ pub enum SandboxMessage {
     Edges(Vec<EdgeReport>),
     /// Init of a secondary: its workers and its queue now.
     Function(FunctionReport),
+    /// Worker: spans of its traced calls since the last report.
+    Spans(SpanReport),
 }
 
 /// A one-way message; its payload comes as a descriptor.

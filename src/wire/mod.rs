@@ -6,6 +6,7 @@
 //! - [`ids`]: the names of calls, functions and instances.
 //! - [`network`]: node to node, through Redis.
 //! - [`remaining`]: deadlines as remaining time, between processes and nodes.
+//! - [`trace`]: trace contexts and spans.
 
 pub mod control;
 pub mod egress;
@@ -15,3 +16,4 @@ mod generated;
 pub mod ids;
 pub mod network;
 pub mod remaining;
+pub mod trace;

@@ -211,6 +211,7 @@ impl Worker {
             payload: OutgoingPayload::Bytes(payload),
             deadline,
             traceparent: "",
+            traced: false,
             attempt: 1,
             run: None,
             join: None,

@@ -15,6 +15,7 @@ use cwasi::wire::control::{
 use cwasi::wire::envelope::{Hello, Join, Request, Response};
 use cwasi::wire::frame::FRAME_MAX;
 use cwasi::wire::ids::Identity;
+use cwasi::wire::trace::TraceStart;
 
 use crate::fixture::{Container, Fixture, WAIT, eventually};
 
@@ -59,6 +60,7 @@ pub fn launch(role: Role, artifact: &Path, entry: Entry) -> FunctionLaunch {
         idle_ms: None,
         fan_in: None,
         egress: None,
+        trace: TraceStart::UNSAMPLED,
     }
 }
 

@@ -479,6 +479,7 @@ pub fn call(
         payload: OutgoingPayload::Bytes(payload),
         deadline,
         traceparent: "",
+        traced: false,
         attempt: 1,
         run: None,
         join: None,

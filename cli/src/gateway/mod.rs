@@ -137,6 +137,7 @@ pub fn run(config: GatewayConfig) -> Result<(), Failure> {
             .join()
             .map_err(|_panic| Failure::text(Exit::Failed, "a serving thread panicked"))??;
     }
+    background.block_on(router.flush());
     Ok(())
 }
 

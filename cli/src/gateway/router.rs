@@ -83,6 +83,11 @@ impl Router {
         Self { caller, front, access, metrics, callbacks }
     }
 
+    /// Writes and exports the recorded traces; at the end of the process.
+    pub async fn flush(&self) {
+        self.caller.flush().await;
+    }
+
     /// The same for another thread.
     pub(super) fn sibling(&self) -> Self {
         Self { front: self.front.sibling(), ..self.clone() }

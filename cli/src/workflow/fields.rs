@@ -185,6 +185,12 @@ pub const FUNCTION: &[Field] = &[
         "`gateway`: HTTP clients may call it through the node's gateway; they cannot",
     ),
     Field::new("fanIn", Object(FAN_IN), Inside, "runs once for a group of calls"),
+    Field::new(
+        "trace",
+        Text,
+        Annotation("cwasi.trace"),
+        "`always`, `never`, or the share of its traces that are recorded; as the node says",
+    ),
 ];
 
 /// Fields of a mount.

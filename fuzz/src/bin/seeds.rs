@@ -29,6 +29,7 @@ use cwasi_fuzz::wire::network::{
     self, Answer, AnswerKind, CALL_VERSION, Call, Caller, Claim, Event, KEPT_VERSION, Location,
     Payload, TryId,
 };
+use cwasi_fuzz::wire::trace::{Phase, PhaseKind, Span, SpanKind, SpanReport, TraceContext};
 use libfuzzer_sys as _;
 use protobuf::{Message as _, MessageField};
 use simple_dns::rdata::{A, CNAME, RData};
@@ -163,6 +164,28 @@ fn control(corpus: &Corpus) -> Outcomes<()> {
     corpus.add("control", "edges.json", &edges)?;
     let function = FunctionReport { workers: 2, busy: 1, queued: 3, refused: 4, pool_bytes: 5 };
     corpus.add("control", "function.json", encode(&SandboxMessage::Function(function)))?;
+    let phase = Phase { kind: PhaseKind::Run, start_ns: 2, end_ns: 8 };
+    let context = request().traceparent;
+    let caller = TraceContext::parse(&context).ok_or("the seed is a trace context")?;
+    let span = Span {
+        trace: caller.trace,
+        id: caller.span,
+        parent: Some(caller.span),
+        kind: SpanKind::Server,
+        module: "m".into(),
+        peer: "f".into(),
+        mode: "local".into(),
+        reason: "r".into(),
+        start_ns: 1,
+        end_ns: 9,
+        request_bytes: 7,
+        response_bytes: 8,
+        errno: 5,
+        phases: vec![phase],
+    };
+    let spans = SpanReport { spans: vec![span], dropped: 3 };
+    corpus.add("control", "spans.json", encode(&SandboxMessage::Spans(spans)))?;
+    corpus.add("control", "traceparent", context)?;
     corpus.add("control", "resolve.json", encode(&SandboxMessage::Resolve(resolve)))?;
     corpus.add("control", "emit.json", encode(&SandboxMessage::Emit(emit)))?;
     corpus.add("control", "ready.json", encode(&SandboxMessage::Ready))?;

@@ -8,6 +8,7 @@ use super::{FAN_IN_MIN, HttpExposure, MEMORY_MAX, MEMORY_MIN};
 use crate::config::values;
 use crate::wire::control::{Isolation, ModeHint, Partial, Role};
 use crate::wire::egress::{ENTRIES_MAX, EgressEntry};
+use crate::wire::trace::{SampleRatio, TraceContext, TraceStart};
 
 pub(super) fn memory(value: &str) -> Result<u64, String> {
     let bytes = values::size(value, MEMORY_MAX)?;
@@ -49,6 +50,26 @@ pub(super) fn partial(value: &str) -> Result<Partial, String> {
         "fail" => Ok(Partial::Fail),
         "deliver" => Ok(Partial::Deliver),
         _ => Err("must be fail or deliver".to_owned()),
+    }
+}
+
+pub(super) fn trace(value: &str) -> Result<TraceStart, String> {
+    let unsampled = TraceStart::UNSAMPLED;
+    match value {
+        "never" => Ok(TraceStart { record: false, ..unsampled }),
+        "always" => Ok(TraceStart { sample: SampleRatio::ALWAYS, ..unsampled }),
+        context if context.contains('-') => {
+            let parent = TraceContext::parse(context)
+                .ok_or_else(|| "is not a traceparent of W3C trace context".to_owned())?;
+            Ok(TraceStart { parent: Some(parent), ..unsampled })
+        }
+        ratio => {
+            let ratio =
+                ratio.parse::<f64>().ok().and_then(|ratio| SampleRatio::try_from(ratio).ok());
+            let expected = "is not always, never, a share between 0.0 and 1.0, or a traceparent";
+            let sample = ratio.ok_or_else(|| expected.to_owned())?;
+            Ok(TraceStart { sample, ..unsampled })
+        }
     }
 }
 

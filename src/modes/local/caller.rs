@@ -92,6 +92,7 @@ impl LocalMode {
             target: call.target.to_owned(),
             remaining_us,
             traceparent: call.traceparent.to_owned(),
+            sent_mono_ns: if call.traced { monotonic_ns() } else { 0 },
             attempt: call.attempt,
             run: call.run.map(|run| run.0.to_vec()).unwrap_or_default(),
             join: call.join.map(envelope_join).into(),

@@ -10,6 +10,7 @@ mod primary;
 mod replies;
 mod requests;
 mod secondary;
+mod server_span;
 mod service_time;
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,6 +21,7 @@ use nix::sys::signal::SigSet;
 use nix::unistd::Pid;
 
 use crate::dispatcher::call::DEFAULT_TIMEOUT_MS;
+use crate::dispatcher::spans::SpanRecorder;
 use crate::dispatcher::{BrokerClient, Dispatcher, EmbeddedCalls, Settings};
 use crate::modes::local::CallerConnection;
 use crate::sys::clock::Deadline;
@@ -48,6 +50,7 @@ struct Worker<'a, M> {
     init: Rc<OwnedFd>,
     host: Host,
     spec: InstanceSpec,
+    spans: SpanRecorder,
     /// True after it reported to init that it makes a new instance for each request.
     not_renewed_told: bool,
 }
@@ -157,7 +160,10 @@ impl<'a, M: Module> Worker<'a, M> {
         };
         let embedded = EmbeddedCalls::new(launch.mode, launch.max_payload, &launch.embedded);
         let pool = (launch.pool_max > 0).then(|| SegmentPool::new(launch.pool_max));
-        let dispatcher = Dispatcher::new(settings, BrokerClient::new(broker)).lending(pool.clone());
+        let spans = SpanRecorder::default();
+        let dispatcher = Dispatcher::new(settings, BrokerClient::new(broker))
+            .lending(pool.clone())
+            .recording(spans.clone(), launch.trace.clone());
         let calls = FunctionCalls::new(dispatcher, embedded);
         let context = Context {
             function: launch.identity.function.clone(),
@@ -172,7 +178,7 @@ impl<'a, M: Module> Worker<'a, M> {
             pool,
         };
         let module = &sandbox.module;
-        Self { launch, module, init: Rc::new(init), host, spec, not_renewed_told: false }
+        Self { launch, module, init: Rc::new(init), host, spec, spans, not_renewed_told: false }
     }
 
     /// The context of an invocation.

@@ -1,10 +1,12 @@
 //! A primary's worker: runs the entry once, on the container's own stdio.
 
+use crate::dispatcher::spans::{OpenSpan, SpanEnd};
 use crate::sandbox::messages::WorkerMessage;
 use crate::sandbox::{exit_codes, stderr};
 use crate::sys::random::bytes16;
 use crate::vm::{CommandEnd, Context, Instance, Module};
 use crate::wire::control::Entry;
+use crate::wire::trace::{SpanKind, TraceStart};
 
 use super::Worker;
 
@@ -25,17 +27,36 @@ pub fn run<M: Module>(mut worker: Worker<'_, M>) -> i32 {
     }
     let id = bytes16();
     let invocation_id = hex::encode(id);
+    let span = begin_trace(&worker.launch.trace);
+    let traceparent = span.map_or_else(String::new, |span| span.context.to_string());
     // A primary's invocation is a run of its workflow.
-    let context = Context { invocation_id, run: Some(id), ..worker.context() };
+    let context = Context { invocation_id, run: Some(id), traceparent, ..worker.context() };
     worker.host.begin(context);
     let end = instance.run_command(export, &mut worker.host);
-    worker.host.end();
-    match end {
+    let code = match &end {
         CommandEnd::Exited(code) => i32::try_from(code & EXIT_MASK).unwrap_or(i32::MAX),
-        CommandEnd::Trapped(trap) => {
-            stderr::line(&format!("{}: {trap}", worker.launch.identity.function));
-            exit_codes::TRAPPED
-        }
+        CommandEnd::Trapped(_) => exit_codes::TRAPPED,
+    };
+    if let Some(span) = span {
+        worker.spans.add(span.end(SpanEnd {
+            kind: SpanKind::Run,
+            errno: code,
+            ..SpanEnd::default()
+        }));
+    }
+    worker.host.end();
+    if let CommandEnd::Trapped(trap) = end {
+        stderr::line(&format!("{}: {trap}", worker.launch.identity.function));
+    }
+    code
+}
+
+/// The span of the run: in the trace that the operator gave, or else in one of its own; `None` if it is not recorded.
+fn begin_trace(start: &TraceStart) -> Option<OpenSpan> {
+    match start.parent {
+        _ if !start.record => None,
+        Some(parent) => parent.sampled.then(|| OpenSpan::below(parent)),
+        None => OpenSpan::sampled(start.sample),
     }
 }
 

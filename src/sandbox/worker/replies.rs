@@ -3,13 +3,13 @@
 //! A worker never waits for a caller to read. It hands answers for which a connection has no room to init, which keeps
 //! them in its bounded [send queue](crate::modes::local::send_queue).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::iter;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
-use cwasi_abi::INLINE_MAX;
+use cwasi_abi::{Errno, INLINE_MAX};
 
 use crate::modes::local::{
     CallResult, ConnectionId, LocalError, error_text, found_no_room, respond_with, send_as_is,
@@ -47,6 +47,8 @@ pub struct Replies {
     lends: bool,
     /// What the callee set beside its response.
     metadata: RefCell<Vec<Metadata>>,
+    /// Errno and length of what was sent.
+    ended: Cell<(i32, u64)>,
     /// The pool from which it is lent.
     pool: Option<SegmentPool>,
     /// Takes the answers for which callers have no room.
@@ -64,13 +66,19 @@ impl Replies {
     ) -> Self {
         let pool = pool.filter(|_| lends).cloned();
         let (others, more, metadata) = (Vec::new(), Vec::new(), RefCell::default());
-        Self { id, caller, others, more, lends, metadata, pool, init }
+        let ended = Cell::new((Errno::Broken.code(), 0));
+        Self { id, caller, others, more, lends, metadata, ended, pool, init }
     }
 
     /// Sets what travels beside the response.
     pub fn set_metadata(&self, metadata: Vec<(String, String)>) {
         let pairs = metadata.into_iter().map(|(key, value)| Metadata::of(key, value));
         self.metadata.replace(pairs.collect());
+    }
+
+    /// Errno and length of the answer in bytes.
+    pub fn ended(&self) -> (i32, u64) {
+        self.ended.get()
     }
 
     fn answered(&self) -> CallStatus {
@@ -153,6 +161,7 @@ impl Replies {
         content: OutgoingPayload<'_>,
         deadline: Option<Deadline>,
     ) {
+        self.ended.set((outcome.errno, content.len()));
         for (destination, id) in self.all() {
             let sent =
                 respond_with(destination.fd.as_fd(), id, outcome, content, Some(Deadline::PASSED));

@@ -23,8 +23,10 @@ use crate::vm::{Context, Module};
 use crate::wire::envelope::Request;
 use crate::wire::frame::FRAME_MAX;
 use crate::wire::ids::CallId;
+use crate::wire::trace::TraceContext;
 
 use super::replies::{Destination, Replies};
+use super::server_span::ServerSpan;
 use super::service_time::ServiceTime;
 use super::{Worker, WorkerSetup};
 
@@ -36,6 +38,8 @@ pub struct Invocation {
     pub deadline: Option<Deadline>,
     pub context: Context,
     pub input: RequestInput,
+    /// Its span, if its trace is recorded.
+    pub span: Option<ServerSpan>,
 }
 
 /// The input of the handler.
@@ -220,7 +224,8 @@ impl<'s> Requests<'s> {
         }
         self.assigned = false;
         let CallerConnection { id: number, fd, caller, lends } = connection;
-        let context = context(worker, &request, id, caller, Some(deadline));
+        let span = span(worker, &request, payload.len());
+        let context = context(worker, &request, id, caller, Some(deadline), span.as_ref());
         let (pool, init) = (worker.spec.pool.as_ref(), Rc::clone(&worker.init));
         let replies = Replies::new(id, Destination { connection: number, fd }, lends, pool, init);
         Invocation {
@@ -228,6 +233,7 @@ impl<'s> Requests<'s> {
             deadline: Some(deadline),
             context,
             input: RequestInput::Whole(payload),
+            span,
         }
     }
 }
@@ -264,19 +270,31 @@ fn refuse<M: Module>(worker: &Worker<'_, M>, caller: Destination, id: CallId, er
     replies.send(&Err(error), None);
 }
 
+/// The span of a request, if its trace and this function's spans are recorded.
+fn span<M: Module>(worker: &Worker<'_, M>, request: &Request, length: u64) -> Option<ServerSpan> {
+    worker.launch.trace.record.then(|| ServerSpan::begin(request, length)).flatten()
+}
+
 fn context<M: Module>(
     worker: &Worker<'_, M>,
     request: &Request,
     id: CallId,
     caller: String,
     deadline: Option<Deadline>,
+    span: Option<&ServerSpan>,
 ) -> Context {
+    let traceparent = match span {
+        Some(span) => span.context().to_string(),
+        // Passed on as it came, if it is one.
+        None if TraceContext::parse(&request.traceparent).is_some() => request.traceparent.clone(),
+        None => String::new(),
+    };
     Context {
         invocation_id: id.to_string(),
         deadline: deadline.map(Deadline::to_instant),
         attempt: request.attempt,
         caller,
-        traceparent: request.traceparent.clone(),
+        traceparent,
         run: request.run_id().map(|run| run.0),
         metadata: request
             .metadata
@@ -296,5 +314,12 @@ impl From<CallerConnection> for Destination {
 impl Invocation {
     pub fn answer(&self, answer: &CallResult) {
         self.replies.send(answer, self.deadline);
+    }
+
+    /// The handler has returned.
+    pub fn handler_ended(&self) {
+        if let Some(span) = &self.span {
+            span.handler_ended();
+        }
     }
 }

@@ -218,6 +218,9 @@ fn serve<M: Module>(
     };
     let mut reusable = false;
     worker.host.begin(invocation.context.clone());
+    if invocation.span.is_some() {
+        worker.host.time_handler();
+    }
     if let Some(pool) = &worker.spec.pool {
         // An answer that cannot be lent would have to be copied out of the pool's segment.
         pool.set_lending(invocation.replies.lends());
@@ -241,6 +244,7 @@ fn serve<M: Module>(
                 stdio,
                 worker.launch,
             );
+            invocation.handler_ended();
             invocation.replies.set_metadata(worker.host.take_metadata());
             invocation.answer(&done);
         }
@@ -249,6 +253,10 @@ fn serve<M: Module>(
             let message = "a command takes no parts".to_owned();
             invocation.answer(&Err(CallError::Internal { message }));
         }
+    }
+    if let Some(span) = &invocation.span {
+        let (caller, began) = (&invocation.context.caller, worker.host.handler_began());
+        span.record(&worker.spans, caller, began, invocation.replies.ended());
     }
     worker.host.end();
     if reusable && worker.launch.isolation == Isolation::Instance {
@@ -269,6 +277,7 @@ fn handle<M: Module>(
 ) -> bool {
     let handled =
         reactor::handle_again(&mut ready.instance, &mut ready.kept, input, &mut worker.host);
+    invocation.handler_ended();
     invocation.replies.set_metadata(worker.host.take_metadata());
     let Some(needed) = ready.kept.crowded_out() else {
         return conclude(worker.launch, invocation, handled, ready.kept, ahead);

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use super::metrics::Metrics;
 use super::network::Network;
+use super::spans::Spans;
 use crate::coordinator::registry::Registry;
 
 mod connect;
@@ -37,13 +38,19 @@ const REPLY_MAX: Duration = Duration::from_secs(1);
 pub struct Broker {
     resolver: Resolver,
     metrics: Metrics,
+    spans: Spans,
 }
 
 impl Broker {
     /// A broker over the host's registry and the node's network, if it has one.
     #[must_use]
-    pub fn new(registry: Registry, metrics: Metrics, network: Option<Network>) -> Self {
-        Self { resolver: Resolver::new(registry, network), metrics }
+    pub fn new(
+        registry: Registry,
+        metrics: Metrics,
+        spans: Spans,
+        network: Option<Network>,
+    ) -> Self {
+        Self { resolver: Resolver::new(registry, network), metrics, spans }
     }
 
     /// What finds routes.
@@ -68,6 +75,12 @@ impl Broker {
     #[must_use]
     pub const fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// The group's spans.
+    #[must_use]
+    pub const fn spans(&self) -> &Spans {
+        &self.spans
     }
 
     /// Serves one sandbox until all its processes have ended.

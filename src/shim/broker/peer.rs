@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use crate::dispatcher::selection::Member;
 use crate::shim::metrics::snapshot::FunctionKey;
 use crate::shim::network;
+use crate::shim::spans::SpanSource;
 use crate::wire::control::ModeHint;
 use crate::wire::ids::Identity;
 
@@ -80,6 +81,12 @@ impl BrokerPeer {
             CallerKind::Gateway => http,
             CallerKind::Port => instance == self.instance,
         }
+    }
+
+    /// Whose spans its reports are.
+    pub(in crate::shim) fn span_source(&self) -> SpanSource<'_> {
+        let Self { identity, workflow, instance, .. } = self;
+        SpanSource { identity, workflow, instance }
     }
 
     pub(super) fn member(&self) -> Member<'_> {

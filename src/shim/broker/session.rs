@@ -98,6 +98,9 @@ impl Session {
                 let function = self.peer.function_key();
                 self.broker.metrics.set(&function, &self.peer.instance, report);
             }
+            Ok(SandboxMessage::Spans(report)) => {
+                self.broker.spans.add(self.peer.span_source(), report);
+            }
             Ok(SandboxMessage::Resolve(request)) => {
                 let Some(reply) = received.descriptors.pop() else { return false };
                 self.answer(request, reply).await;

@@ -32,7 +32,8 @@ fn identity(function: &str) -> Identity {
 pub(super) fn fixture() -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let metrics = Metrics::start(&StateDir::new(dir.path()).group("g"));
-    let broker = Broker::new(Registry::new(dir.path()), metrics, None);
+    let spans = Spans::start(dir.path().join("spans.jsonl"), "node", None);
+    let broker = Broker::new(Registry::new(dir.path()), metrics, spans, None);
     let (ours, sandbox) = seqpacket::pair().unwrap();
     let peer = BrokerPeer {
         kind: CallerKind::Sandbox,

@@ -128,7 +128,8 @@ impl Connection {
         // The reader ends every call before it ends itself.
         let (payload, metadata) =
             (&mut waiting.answer).await.unwrap_or_else(|_ended| Err(self.closed()))?;
-        Ok(HostAnswer { payload, metadata, mode: self.mode, reason: Arc::clone(&self.reason) })
+        let (mode, reason) = (self.mode, Arc::clone(&self.reason));
+        Ok(HostAnswer { payload, metadata, mode, reason, trace: None })
     }
 
     fn register(&self, id: CallId) -> Result<WaitingCall<'_>, CallError> {

@@ -8,7 +8,8 @@
 //! Invariants: a call ends once, by its deadline at the latest. A dropped call leaves nothing behind: a late answer is
 //! discarded.
 //!
-//! - [`HostCaller`]: calls. `callee`: the connections to one function; `connection`: one of them, with many calls.
+//! - [`HostCaller`]: calls. `callee`: the connections to one function; `connection`: one of them, with many calls; `tracer`:
+//!   its traces.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,8 +35,11 @@ use crate::wire::remaining;
 
 mod callee;
 mod connection;
+mod tracer;
 
 use callee::Callees;
+use tracer::CallTrace;
+pub use tracer::Tracer;
 
 /// Name of a caller of the host, unless it has another.
 pub const CALLER_NAME: &str = "gateway";
@@ -81,8 +85,10 @@ pub struct HostCall<'a> {
     pub payload: Payload,
     /// End of the wait.
     pub deadline: Instant,
-    /// W3C trace context, empty if the call is not traced.
+    /// W3C trace context that a client sent; empty or invalid = none. The node's configuration says what it decides.
     pub traceparent: &'a str,
+    /// Records a trace of this call, whatever the configuration says.
+    pub recorded: bool,
     /// What the function reads by `context_get`: keys that begin with `http.`, see [`cwasi_abi::context_key`].
     pub metadata: Vec<Metadata>,
 }
@@ -97,6 +103,7 @@ impl<'a> HostCall<'a> {
             payload,
             deadline: Instant::now() + CALL_TIMEOUT,
             traceparent: "",
+            recorded: false,
             metadata: Vec::new(),
         }
     }
@@ -113,6 +120,8 @@ pub struct HostAnswer {
     pub mode: ModeKind,
     /// Why this mode.
     pub reason: Arc<str>,
+    /// Id of the trace, if it is recorded.
+    pub trace: Option<String>,
 }
 
 /// A function that a caller can reach.
@@ -137,6 +146,7 @@ struct Inner {
     resolver: Resolver,
     peer: Arc<BrokerPeer>,
     callees: Callees,
+    tracer: Arc<Tracer>,
 }
 
 impl HostCaller {
@@ -147,37 +157,39 @@ impl HostCaller {
     pub fn start(config: &NodeConfig, identity: &CallerIdentity) -> Result<Self, LinkError> {
         let registry = Registry::new(&config.state_dir);
         let network = Network::start(config, &registry)?;
-        Ok(Self::over(Resolver::new(registry, network), identity))
+        let tracer = Tracer::of_process(config);
+        Ok(Self::over(Resolver::new(registry, network), peer(identity), tracer))
     }
 
-    /// A caller that shares a registry and a network.
-    #[must_use]
-    pub fn over(resolver: Resolver, identity: &CallerIdentity) -> Self {
-        let peer = peer(identity);
-        let inner = Inner { resolver, peer: Arc::new(peer), callees: Callees::default() };
-        Self { inner: Arc::new(inner) }
+    fn over(resolver: Resolver, peer: BrokerPeer, tracer: Tracer) -> Self {
+        let (peer, tracer, callees) = (Arc::new(peer), Arc::new(tracer), Callees::default());
+        Self { inner: Arc::new(Inner { resolver, peer, callees, tracer }) }
     }
 
     /// The caller behind the HTTP port of an instance: [`CALLER_NAME`] in its scope, which calls that instance alone.
     #[must_use]
-    pub fn of_instance(resolver: Resolver, record: &Record) -> Self {
+    pub fn of_instance(resolver: Resolver, record: &Record, tracer: Tracer) -> Self {
         let Identity { namespace, pod_namespace, .. } = record.identity.clone();
         let (kind, name) = (CallerKind::Port, CALLER_NAME.to_owned());
         let identity = CallerIdentity { kind, name, namespace, pod_namespace };
         let mut peer = peer(&identity);
         peer.instance.clone_from(&record.instance);
         peer.mode = ModeHint::Local;
-        let inner = Inner { resolver, peer: Arc::new(peer), callees: Callees::default() };
-        Self { inner: Arc::new(inner) }
+        Self::over(resolver, peer, tracer)
+    }
+
+    /// Writes and exports the recorded traces; at the end of a process.
+    pub async fn flush(&self) {
+        self.inner.tracer.flush().await;
     }
 
     /// The same caller with connections of its own, for another runtime: a connection's answers are read by a task of the
     /// runtime that made it, and a call that waits for them on another thread costs a wake-up.
     #[must_use]
     pub fn sibling(&self) -> Self {
-        let Inner { resolver, peer, .. } = &*self.inner;
-        let (resolver, peer) = (resolver.clone(), Arc::clone(peer));
-        Self { inner: Arc::new(Inner { resolver, peer, callees: Callees::default() }) }
+        let Inner { resolver, peer, tracer, .. } = &*self.inner;
+        let (resolver, peer, tracer) = (resolver.clone(), Arc::clone(peer), Arc::clone(tracer));
+        Self { inner: Arc::new(Inner { resolver, peer, callees: Callees::default(), tracer }) }
     }
 
     /// Who calls.
@@ -203,9 +215,14 @@ impl HostCaller {
     /// # Errors
     /// One [`CallError`].
     pub async fn call(&self, call: HostCall<'_>) -> Result<HostAnswer, CallError> {
-        timeout_at(call.deadline, self.attempt(&call))
+        let Inner { peer, tracer, .. } = &*self.inner;
+        let trace = tracer.begin(call.traceparent, call.recorded);
+        let ended = timeout_at(call.deadline, self.attempt(&call, &trace))
             .await
-            .unwrap_or_else(|_elapsed| Err(timeout(call.target)))
+            .unwrap_or_else(|_elapsed| Err(timeout(call.target)));
+        let end = tracer::ended(call.target, call.payload.len(), &ended);
+        tracer.end(peer.span_source(), &trace, end);
+        ended.map(|answer| HostAnswer { trace: trace.id(), ..answer })
     }
 
     /// Stores a one-way message for `target`, which will be handled at least once.
@@ -219,9 +236,14 @@ impl HostCaller {
         check(call.target)?;
         let peer = &self.inner.peer;
         let callee = callee_of(&peer.identity, call.target);
-        let HostCall { id, target, payload, deadline, traceparent, metadata } = call;
-        let described = (traceparent, metadata);
-        network.emit(&peer.calling(callee), id, target, described, payload, deadline).await
+        let tracer = &self.inner.tracer;
+        let trace = tracer.begin(call.traceparent, call.recorded);
+        let HostCall { id, target, payload, deadline, metadata, .. } = call;
+        let (described, length) = ((trace.traceparent.as_str(), metadata), payload.len());
+        let stored =
+            network.emit(&peer.calling(callee), id, target, described, payload, deadline).await;
+        tracer.end(peer.span_source(), &trace, tracer::stored(target, length, &stored));
+        stored
     }
 
     /// The functions of the caller's namespace on this node that it can reach, by name.
@@ -248,7 +270,11 @@ impl HostCaller {
         Ok(functions)
     }
 
-    async fn attempt(&self, call: &HostCall<'_>) -> Result<HostAnswer, CallError> {
+    async fn attempt(
+        &self,
+        call: &HostCall<'_>,
+        trace: &CallTrace,
+    ) -> Result<HostAnswer, CallError> {
         check(call.target)?;
         let id = call.id;
         let mut avoid = Vec::new();
@@ -261,7 +287,8 @@ impl HostCaller {
                 call_id: id.0.to_vec(),
                 target: call.target.to_owned(),
                 remaining_us: remaining::encode(Some(left)),
-                traceparent: call.traceparent.to_owned(),
+                traceparent: trace.traceparent.clone(),
+                sent_mono_ns: trace.sent_mono_ns(),
                 metadata: call.metadata.clone(),
                 attempt,
                 ..Request::default()

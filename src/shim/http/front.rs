@@ -143,9 +143,8 @@ impl FunctionFront {
         let metadata = metadata.into_iter().map(|(key, value)| Metadata::of(key, value)).collect();
         let deadline = Instant::now() + self.limits.request_timeout;
         let (payload, traceparent) = (Payload::Inline(payload), traceparent.as_str());
-        self.caller
-            .call(HostCall { id, target: &target, payload, deadline, traceparent, metadata })
-            .await
+        let call = HostCall::new(&target, payload);
+        self.caller.call(HostCall { id, deadline, traceparent, metadata, ..call }).await
     }
 
     async fn try_call<B: RequestBody>(

@@ -20,7 +20,7 @@ use super::response_body::ResponseBody;
 use super::server::{HttpServer, Service};
 use crate::coordinator::registry::Record;
 use crate::shim::broker::Resolver;
-use crate::shim::caller::HostCaller;
+use crate::shim::caller::{HostCaller, Tracer};
 
 /// Most requests to one instance at a time.
 const REQUESTS_MAX: usize = 256;
@@ -46,6 +46,7 @@ impl ServedPort {
         port: u16,
         record: &Record,
         resolver: Resolver,
+        tracer: Tracer,
     ) -> io::Result<Self> {
         let listening = tokio::task::spawn_blocking(move || match pid {
             Some(pid) => listen(Path::new(&format!("/proc/{pid}/ns/net")), port),
@@ -60,7 +61,8 @@ impl ServedPort {
             body_bytes: BODY_BYTES_MAX,
             ..HttpLimits::default()
         };
-        let front = FunctionFront::new(HostCaller::of_instance(resolver, record), limits.clone());
+        let front =
+            FunctionFront::new(HostCaller::of_instance(resolver, record, tracer), limits.clone());
         let service = PortService { front, function: record.identity.function.clone() };
         let (stop, stopped) = oneshot::channel();
         let stopped = async {

@@ -21,12 +21,14 @@ use crate::modes::networked::claims::ClaimError;
 use crate::modes::networked::session::Decision;
 use crate::modes::networked::{Backoff, NetworkError, RedisSession};
 use crate::modes::{CallError, Overload, Payload};
+use crate::sys::clock::monotonic_ns;
 use crate::wire::envelope::{CallStatus, Detail, Metadata, Request};
 use crate::wire::ids::CallId;
 use crate::wire::network::{
     self, Answer, AnswerKind, Call, Claim, TryId, check_version, encode, parse,
 };
 use crate::wire::remaining;
+use crate::wire::trace::TraceContext;
 
 /// First pause between two attempts to publish an end while Redis refuses it.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -159,6 +161,7 @@ impl Delivery {
             target: target.clone(),
             remaining_us: remaining::encode(Some(left)),
             traceparent: self.call.traceparent.clone(),
+            sent_mono_ns: arrival_of(&self.call.traceparent),
             attempt: self.call.attempt,
             run: self.call.run.clone(),
             join: self.call.join.clone(),
@@ -389,6 +392,11 @@ enum AnswerDelivery {
     NoReceiver,
     /// Redis is away.
     RedisAway,
+}
+
+/// The moment at which a traced call arrived on this host: what it waits from here on is the callee's queue.
+fn arrival_of(traceparent: &str) -> u64 {
+    if TraceContext::is_sampled(traceparent) { monotonic_ns() } else { 0 }
 }
 
 fn message_of(error: &CallError) -> network::Payload {

@@ -228,7 +228,8 @@ impl Inner {
 }
 
 /// The configured name, or the host's.
-fn node_name(configured: &str) -> String {
+#[must_use]
+pub fn node_name(configured: &str) -> String {
     if !configured.is_empty() {
         return configured.to_owned();
     }

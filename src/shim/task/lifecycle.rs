@@ -26,6 +26,7 @@ use super::error::TaskError;
 use super::table::Tasks;
 use crate::coordinator::registry::Record;
 use crate::shim::broker::Readiness;
+use crate::shim::caller::Tracer;
 use crate::shim::http::port::ServedPort;
 use crate::shim::metrics::starts::{StartStages, micros};
 use crate::shim::oom::OomKills;
@@ -123,7 +124,9 @@ impl Tasks {
             SandboxKind::Container => Some(container.pid),
             SandboxKind::Process => None,
         };
-        let served = ServedPort::start(pid, port, record, resolver).await;
+        let spans = self.parts.broker.spans().clone();
+        let tracer = Tracer::new(spans, &self.parts.traces);
+        let served = ServedPort::start(pid, port, record, resolver, tracer).await;
         let served = served.map_err(|source| TaskError::HttpPort {
             id: container.id.clone(),
             port,
@@ -151,6 +154,7 @@ impl Tasks {
         // With init the kernel ended them, or what came after init did; their ends are told first.
         container.execs.wait(EXECS_END_MAX).await;
         self.parts.broker.metrics().write_now().await;
+        self.parts.broker.spans().write_now().await;
         let new = kills.since();
         self.tell_oom(&container, &kills, new);
         let mut event = TaskExit::new();

@@ -57,6 +57,7 @@ impl Provisioner {
                 images,
                 compiler,
                 trust_groups: node.trust_groups.clone(),
+                sample: node.traces.sample,
             }),
             namespace: namespace.to_owned(),
             group: group.to_owned(),

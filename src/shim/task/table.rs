@@ -10,6 +10,7 @@ use super::error::TaskError;
 use super::logger::LoggedContainer;
 use super::provision::Provisioner;
 use crate::config::CgroupDriver;
+use crate::config::traces::TracesConfig;
 use crate::shim::broker::Broker;
 use crate::shim::publisher::Publisher;
 use crate::shim::reaper::Reaper;
@@ -43,6 +44,8 @@ pub struct Parts {
     pub cgroup_driver: CgroupDriver,
     /// Where workloads run.
     pub sandbox: SandboxKind,
+    /// Settings of traces.
+    pub traces: TracesConfig,
 }
 
 /// The group's tasks.

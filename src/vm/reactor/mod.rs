@@ -137,6 +137,7 @@ fn run<I: Instance>(
     };
     let out = offset(response_out.start);
     kept.use_it();
+    host.handler_begins();
     let status = instance.call(export::HANDLE, &[ptr, len, out], host)?;
     let status = status.ok_or_else(|| trap(export::HANDLE, "no status was returned".to_owned()))?;
     let mut bytes = [0; ResponseRef::SIZE];

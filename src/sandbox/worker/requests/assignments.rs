@@ -14,7 +14,7 @@ use crate::vm::Module;
 use crate::wire::envelope::{self, Assignment, Part};
 use crate::wire::frame::{self, Kind};
 
-use super::{Invocation, NoMoreRequests, RequestInput, Requests, context};
+use super::{Invocation, NoMoreRequests, RequestInput, Requests, context, span};
 
 impl Requests<'_> {
     /// Reads a message of init: an assignment, a further connection, or a wake-up.
@@ -81,7 +81,8 @@ impl Requests<'_> {
             ));
         };
         let deadline = Deadline::from_field(envelope.deadline_mono_ns);
-        let context = context(worker, &request, id, envelope.caller, deadline);
+        let span = span(worker, &request, payload.len());
+        let context = context(worker, &request, id, envelope.caller, deadline, span.as_ref());
         let pool = worker.spec.pool.as_ref();
         let caller =
             Destination { connection: ConnectionId(envelope.connection), fd: Rc::new(reply_to) };
@@ -98,7 +99,7 @@ impl Requests<'_> {
                 RequestInput::Parts { expected: group.expected, parts }
             }
         };
-        Ok(Invocation { replies, deadline, context, input })
+        Ok(Invocation { replies, deadline, context, input, span })
     }
 }
 

@@ -1,0 +1,273 @@
+//! End to end on two nodes: one trace through functions in every mode, its spans in files and at an OTLP receiver.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::mpsc;
+
+use cwasi::config::NodeConfig;
+use cwasi::modes::Payload;
+use cwasi::shim::caller::{CallerIdentity, CallerKind, HostCall, HostCaller};
+use cwasi::wire::trace::{PhaseKind, RecordedSpan, SpanKind, TraceContext};
+use cwasi_testbed::nodes::Nodes;
+use cwasi_testbed::run::Run;
+use cwasi_testbed::scene::{Scene, guests_dir, wait_for};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use prost::Message as _;
+
+const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+const SAMPLED: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+/// Most bytes of a request to the receiver.
+const REQUEST_MAX: usize = 1 << 20;
+
+fn secondary(scene: &Scene, container: &str, name: &str) -> Run {
+    scene
+        .guest(container, "server")
+        .annotation("cwasi.role", "secondary")
+        .annotation("cwasi.function", name)
+}
+
+/// All spans of the scene's namespace on its node, in the order of their begins.
+fn spans(scene: &Scene) -> Vec<RecordedSpan> {
+    let state = scene.containerd.ready().cwasi_state();
+    let entries = |folder: &str| {
+        let entries = fs::read_dir(state.join(folder)).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect::<Vec<PathBuf>>()
+    };
+    let running = entries("g").into_iter().map(|group| group.join("spans.jsonl"));
+    let mut spans = Vec::new();
+    for file in running.chain(entries("traces")) {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        let read = text.lines().filter_map(|line| serde_json::from_str::<RecordedSpan>(line).ok());
+        spans.extend(read.filter(|span| span.namespace == scene.namespace));
+    }
+    spans.sort_by_key(|span| span.span.start_ns);
+    spans
+}
+
+/// The spans, once there are this many.
+fn wait_spans(scenes: &[&Scene], count: usize) -> Vec<RecordedSpan> {
+    wait_for(&format!("{count} spans"), || {
+        let found: Vec<_> = scenes.iter().flat_map(|scene| spans(scene)).collect();
+        (found.len() >= count).then_some(found)
+    })
+}
+
+/// The one span of this kind and service.
+fn one<'a>(
+    spans: &'a [RecordedSpan],
+    kind: SpanKind,
+    service: &str,
+    module: &str,
+) -> &'a RecordedSpan {
+    let is = |it: &&RecordedSpan| {
+        it.span.kind == kind && it.service == service && it.span.module == module
+    };
+    let mut found = spans.iter().filter(is);
+    let span = found.next().unwrap_or_else(|| panic!("no {kind:?} of {service}: {spans:#?}"));
+    assert!(found.next().is_none(), "several {kind:?} of {service}: {spans:#?}");
+    span
+}
+
+fn phases(span: &RecordedSpan) -> BTreeSet<String> {
+    span.span.phases.iter().map(|phase| phase.kind.name().to_owned()).collect()
+}
+
+/// `probe` on the edge, which has `server` embedded as `inside`.
+fn embedding(nodes: &Nodes, id: &str) -> Run {
+    let module = guests_dir(std::path::Path::new(SHIM).parent().unwrap()).join("server.wasm");
+    let image = nodes.edge.import_module("server", &fs::read(module).unwrap());
+    nodes
+        .edge
+        .guest(id, "probe")
+        .annotation("cwasi.workflow", "w")
+        .annotation("cwasi.function", id)
+        .annotation("cwasi.embed", &format!("inside={image}"))
+}
+
+#[test]
+fn one_trace_goes_through_functions_in_every_mode() {
+    let nodes = Nodes::new(SHIM, "trace");
+    nodes.edge.start(secondary(&nodes.edge, "middle-c", "middle"));
+    nodes.cloud.start(secondary(&nodes.cloud, "far-c", "far"));
+    let order = ["call", "inside", "!call middle !call far hello"];
+    let run = embedding(&nodes, "first").args(order).annotation("cwasi.trace", "always");
+    assert_eq!(nodes.edge.run(run).success().text(), "hello");
+    // Run; client and server of each of three calls.
+    let spans = wait_spans(&[&nodes.edge, &nodes.cloud], 7);
+    let traces: BTreeSet<_> = spans.iter().map(|span| span.span.trace).collect();
+    assert_eq!((traces.len(), spans.len()), (1, 7), "{spans:#?}");
+    let root = one(&spans, SpanKind::Run, "first", "");
+    let to_inside = spans.iter().find(|it| it.span.peer == "inside").unwrap();
+    let inside = one(&spans, SpanKind::Server, "first", "inside");
+    let to_middle = spans.iter().find(|it| it.span.peer == "middle").unwrap();
+    let middle = one(&spans, SpanKind::Server, "middle", "");
+    let to_far = one(&spans, SpanKind::Client, "middle", "");
+    let far = one(&spans, SpanKind::Server, "far", "");
+    let chain = [root, to_inside, inside, to_middle, middle, to_far, far];
+    assert_eq!(root.span.parent, None);
+    for pair in chain.windows(2) {
+        assert_eq!(pair[1].span.parent, Some(pair[0].span.id), "{pair:#?}");
+    }
+    let modes = [to_inside, to_middle, to_far].map(|span| span.span.mode.as_str());
+    assert_eq!(modes, ["embedded", "local", "networked"]);
+    let sizes = |it: &RecordedSpan| (it.span.request_bytes, it.span.response_bytes);
+    assert_eq!(sizes(to_inside), ("!call middle !call far hello".len() as u64, 5));
+    assert_eq!((sizes(to_middle), sizes(middle)), ((15, 5), (15, 5)));
+    assert_eq!((sizes(to_far), sizes(far)), ((5, 5), (5, 5)));
+    for server in [middle, far] {
+        assert!(phases(server).contains(PhaseKind::Queue.name()), "{server:?}");
+        assert!(phases(server).contains(PhaseKind::Run.name()), "{server:?}");
+    }
+    assert_eq!((middle.node.as_str(), far.node.as_str()), ("edge", "cloud"));
+}
+
+#[test]
+fn what_is_not_sampled_writes_nothing_and_never_records_nothing() {
+    let nodes = Nodes::new(SHIM, "untraced");
+    nodes.edge.start(secondary(&nodes.edge, "quiet-c", "quiet").annotation("cwasi.trace", "never"));
+    let probe = |id: &str, args: &[&str]| {
+        nodes.edge.guest(id, "probe").args(args.iter().copied()).annotation("cwasi.function", id)
+    };
+    let plain = nodes.edge.run(probe("plain", &["call", "quiet", "!context traceparent"]));
+    assert_eq!(plain.success().text(), "");
+    let traced = probe("traced", &["call", "quiet", "!context traceparent"]);
+    let traced = nodes.edge.run(traced.annotation("cwasi.trace", SAMPLED)).success().text();
+    // The context goes through a function that records nothing.
+    let context = TraceContext::parse(&traced).unwrap();
+    assert_eq!(context.trace, TraceContext::parse(SAMPLED).unwrap().trace);
+    let spans = wait_spans(&[&nodes.edge], 2);
+    let services: BTreeSet<_> = spans.iter().map(|span| span.service.as_str()).collect();
+    assert_eq!(services, BTreeSet::from(["traced"]), "{spans:#?}");
+    let failing = probe("failing", &["call", "nobody", "x"]).annotation("cwasi.trace", "0.5x");
+    let refused = nodes.edge.run(failing);
+    assert!(refused.stderr.contains("a share between 0.0 and 1.0"), "{}", refused.stderr);
+}
+
+#[test]
+fn calls_of_the_host_and_messages_begin_traces() {
+    let nodes = Nodes::new(SHIM, "trace-host");
+    nodes.cloud.start(secondary(&nodes.cloud, "svc-c", "svc").annotation("cwasi.http", "gateway"));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let state_dir = nodes.cloud.containerd.ready().cwasi_state();
+    let body = format!("state_dir = {state_dir:?}\nredis_url = {:?}\n", nodes.redis_url());
+    let body = format!("{body}[traces]\nsample = 1.0\n");
+    let config = NodeConfig::load(Some(&body), None).unwrap();
+    let namespace = CallerIdentity::in_namespace(&nodes.cloud.namespace);
+    let identity = CallerIdentity { kind: CallerKind::Gateway, ..namespace };
+    let answer = runtime.block_on(async {
+        let caller = HostCaller::start(&config, &identity).unwrap();
+        let call = HostCall::new("svc", Payload::Inline(b"!context traceparent".to_vec()));
+        let answer = caller.call(HostCall { traceparent: SAMPLED, ..call }).await.unwrap();
+        caller.emit(HostCall::new("svc", Payload::Inline(b"kept".to_vec()))).await.unwrap();
+        caller.flush().await;
+        answer
+    });
+    let sent = nodes.edge.guest("sender", "probe").annotation("cwasi.trace", "1");
+    assert_eq!(nodes.edge.run(sent.args(["emit", "svc", "from afar"])).success().text(), "kept\n");
+    // The gateway's call and message, the sender's run and message, and the handler of each.
+    let spans = wait_spans(&[&nodes.edge, &nodes.cloud], 7);
+    let own = one(&spans, SpanKind::Client, "gateway", "");
+    assert_eq!(answer.trace, Some(own.span.trace.to_string()));
+    let client = TraceContext::parse(SAMPLED).unwrap();
+    assert_eq!((own.span.trace, own.span.parent), (client.trace, Some(client.span)));
+    let seen = String::from_utf8(answer.payload.into_vec().unwrap()).unwrap();
+    let seen = TraceContext::parse(&seen).unwrap();
+    let served = spans.iter().find(|it| it.span.id == seen.span).unwrap();
+    assert_eq!((served.service.as_str(), served.span.parent), ("svc", Some(own.span.id)));
+    for service in ["gateway", "probe"] {
+        let producer = one(&spans, SpanKind::Producer, service, "");
+        let handled = spans.iter().find(|it| it.span.parent == Some(producer.span.id)).unwrap();
+        assert_eq!((handled.service.as_str(), handled.span.trace), ("svc", producer.span.trace));
+    }
+}
+
+/// Answers requests of one connection after the other, and passes their bodies on. The first one is told to come back.
+fn receive(listener: &TcpListener, bodies: &mpsc::Sender<ExportTraceServiceRequest>) {
+    let mut refused = false;
+    for stream in listener.incoming() {
+        let Ok(mut stream) = stream else { return };
+        let Some((head, body)) = request(&mut stream) else { continue };
+        assert!(head.starts_with("POST /v1/traces HTTP/1.1"), "{head}");
+        assert!(head.contains("content-type: application/x-protobuf"), "{head}");
+        let status = if refused { "200 OK" } else { "503 Service Unavailable" };
+        write!(stream, "HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            .unwrap();
+        let request = ExportTraceServiceRequest::decode(body.as_slice()).unwrap();
+        if std::mem::replace(&mut refused, true) && bodies.send(request).is_err() {
+            return;
+        }
+    }
+}
+
+/// Head and body of a request.
+fn request(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let read = stream.read(&mut buffer).ok().filter(|read| *read > 0)?;
+        bytes.extend_from_slice(&buffer[..read]);
+        assert!(bytes.len() < REQUEST_MAX);
+        let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { continue };
+        let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
+        let length: usize = length.parse().ok()?;
+        if bytes.len() >= end + 4 + length {
+            let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+            return Some((head, bytes[end + 4..].to_vec()));
+        }
+    }
+}
+
+/// Adds the URL of a receiver to the node's configuration.
+fn export_to(scene: &Scene, port: u16) {
+    let ready = scene.containerd.ready();
+    let gateway = ready.link.as_ref().unwrap().gateway;
+    let file = ready.dir.join("cwasi.toml");
+    let before = fs::read_to_string(&file).unwrap();
+    let traces = format!("[traces]\notlp = \"http://{gateway}:{port}\"\n");
+    fs::write(file, format!("{before}\n{traces}")).unwrap();
+}
+
+#[test]
+fn a_receiver_of_otlp_gets_the_spans_and_its_absence_costs_no_call() {
+    let nodes = Nodes::new(SHIM, "otlp");
+    let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    // Nobody listens on port 9 at the machine's end of the cloud's cable.
+    export_to(&nodes.edge, port);
+    export_to(&nodes.cloud, 9);
+    nodes.edge.start(secondary(&nodes.edge, "near-c", "near"));
+    nodes.cloud.start(secondary(&nodes.cloud, "far-c", "far"));
+    let (bodies, received) = mpsc::channel();
+    let _receiver = std::thread::spawn(move || receive(&listener, &bodies));
+    let order = ["repeat", "near", "5", "x"];
+    let run = nodes.edge.guest("sender", "probe").args(order).annotation("cwasi.trace", "always");
+    assert_eq!(nodes.edge.run(run).success().text(), "ok 5\n");
+    let calls = nodes.edge.guest("across", "probe").args(["call", "near", "!call far hello"]);
+    let calls = calls.annotation("cwasi.trace", "always");
+    assert_eq!(nodes.edge.run(calls).success().text(), "hello");
+    let mut ids = BTreeSet::new();
+    let mut services = BTreeSet::new();
+    // Run, clients and servers of both runs on the edge; the far one's span waits for its receiver.
+    wait_for("all spans of the edge", || {
+        for batch in received.try_iter().flat_map(|request| request.resource_spans) {
+            let attributes = batch.resource.unwrap().attributes;
+            let name = attributes.into_iter().find(|it| it.key == "service.name").unwrap();
+            services.insert(format!("{:?}", name.value.unwrap().value.unwrap()));
+            let spans = batch.scope_spans.into_iter().flat_map(|scope| scope.spans);
+            ids.extend(spans.map(|span| (span.trace_id, span.span_id)));
+        }
+        (ids.len() >= 11 + 4).then_some(())
+    });
+    let kept: BTreeSet<_> = wait_spans(&[&nodes.edge], ids.len())
+        .iter()
+        .map(|span| (span.span.trace.bytes().to_vec(), span.span.id.bytes().to_vec()))
+        .collect();
+    assert_eq!(ids, kept, "{services:?}");
+    assert_eq!(wait_spans(&[&nodes.cloud], 1).len(), 1);
+}
