@@ -4,7 +4,7 @@
 //! - [`workflow`]: the workflow file; [`deployment`]: a workflow on its nodes; [`image`]: images of modules;
 //!   [`module`]: what a module says about itself.
 //! - [`containerd`]: its API; [`table`]: output for people; [`gateway`]: HTTP in.
-//! - [`metrics`]: for Prometheus; [`dashboard`]: a page for people.
+//! - [`metrics`]: for Prometheus; [`dashboard`]: a page for people; [`traces`]: recorded traces.
 //! - [`failure`]: errors and exit codes; [`interrupt`]: Ctrl-C.
 //!
 //! Invariant: stdout has results only, so that a pipe gets nothing else. Progress and errors go to stderr.
@@ -22,6 +22,7 @@ pub mod interrupt;
 pub mod metrics;
 pub mod module;
 pub mod table;
+pub mod traces;
 pub mod workflow;
 
 use std::process::ExitCode;

@@ -307,7 +307,7 @@ fn outcome(span: &Span) -> String {
         return format!("exit code {}", span.errno);
     }
     let errno = Errno::ALL.iter().find(|errno| errno.code() == span.errno);
-    errno.map_or_else(|| format!("errno {}", span.errno), |errno| format!("{errno:?}"))
+    errno.map_or_else(|| format!("errno {}", span.errno), |errno| errno.name().to_owned())
 }
 
 /// Those that are not empty.
@@ -367,7 +367,7 @@ mod tests {
         assert_eq!((span.trace_id.as_slice(), span.kind), (&[1; 16][..], OtlpKind::Server as i32));
         assert_eq!(span.parent_span_id, [3; 8]);
         let status = span.status.as_ref().unwrap();
-        assert_eq!((status.code, status.message.as_str()), (OtlpCode::Error as i32, "Timeout"));
+        assert_eq!((status.code, status.message.as_str()), (OtlpCode::Error as i32, "timeout"));
         assert_eq!(span.events[0].name, "run");
     }
 

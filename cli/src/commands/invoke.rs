@@ -31,6 +31,9 @@ pub struct Invoke {
     /// Name of this caller, as the function's `cwasi.allow` has it
     #[arg(long = "as", default_value = CALLER_NAME, value_name = "NAME")]
     caller: String,
+    /// Record a trace of the call, and say on stderr how to see it
+    #[arg(long)]
+    trace: bool,
     /// Say on stderr which mode moved the data, and why
     #[arg(short, long)]
     verbose: bool,
@@ -45,9 +48,15 @@ impl Invoke {
             CallerIdentity { name: self.caller, ..CallerIdentity::in_namespace(&global.namespace) };
         let caller = HostCaller::start(&config, &identity)?;
         let deadline = Instant::now() + self.timeout;
-        let call = HostCall { deadline, ..HostCall::new(&self.function, payload) };
+        let recorded = self.trace;
+        let call = HostCall { deadline, recorded, ..HostCall::new(&self.function, payload) };
         let called = async { caller.call(call).await.map_err(failure) };
-        let answer = Interrupt::new()?.or(called).await?;
+        let answer = Interrupt::new()?.or(called).await;
+        caller.flush().await;
+        let answer = answer?;
+        if let Some(trace) = &answer.trace {
+            eprintln!("cwasi: cwasi trace {trace} shows the call");
+        }
         if self.verbose {
             eprintln!("cwasi: {} ({})", answer.mode.name(), answer.reason);
         }

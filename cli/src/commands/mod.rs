@@ -21,6 +21,7 @@ mod scale;
 mod schema;
 mod selected;
 mod top;
+mod trace;
 mod workflow_arguments;
 
 use std::process::ExitCode;
@@ -49,6 +50,8 @@ pub enum Verb {
     Invoke(invoke::Invoke),
     /// Show calls: mode, rate and latency of each edge
     Top(top::Top),
+    /// Show recorded traces: what called what, when, and for how long
+    Trace(trace::ShowTrace),
     /// Find faults in a workflow file and its modules
     Lint(lint::Lint),
     /// Say which mode a call takes, and why not the others
@@ -89,6 +92,7 @@ pub async fn run(Arguments { global, verb }: Arguments) -> Result<ExitCode, Fail
         Verb::Scale(arguments) => arguments.run(&global).await,
         Verb::Invoke(arguments) => arguments.run(&global).await,
         Verb::Top(arguments) => arguments.run(&global).await,
+        Verb::Trace(arguments) => arguments.run(&global),
         Verb::Lint(arguments) => arguments.run(&global).await,
         Verb::Explain(arguments) => arguments.run(&global).await,
         Verb::Inspect(arguments) => arguments.run(&global).await,

@@ -3,14 +3,18 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use cwasi::dispatcher::spans::OpenSpan;
 use serde_json::json;
 
 use super::workflow_arguments::WorkflowArguments;
 use crate::arguments::Global;
+use crate::deployment::Deployment;
+use crate::deployment::display::Display;
+use crate::deployment::hops::{self, Hop};
 use crate::deployment::platform::Platform;
-use crate::deployment::{Deployment, hops};
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
+use crate::traces::LAST;
 
 /// Arguments of the verb.
 #[derive(Debug, Args)]
@@ -36,13 +40,55 @@ impl Run {
         let mut interrupt = Interrupt::new()?;
         if self.local {
             let deployment = interrupt.or(Deployment::local(&workflow, global)).await?;
-            let outcome = drive(&deployment, &mut interrupt, global, self.keep).await;
+            let ended = drive(&deployment, &mut interrupt, global, self.keep).await;
+            let display = deployment.display().clone();
             deployment.end().await;
-            outcome
+            ended.show(&display, None, global)
         } else {
+            let span = OpenSpan::root();
             let deployment = interrupt.or(Deployment::new(&workflow, global)).await?;
-            drive(&deployment, &mut interrupt, global, self.keep).await
+            let deployment = deployment.traced(span.context);
+            let ended = drive(&deployment, &mut interrupt, global, self.keep).await;
+            deployment.record_run(span, ended.code()).await;
+            ended.show(deployment.display(), Some(span.context.trace.to_string()), global)
         }
+    }
+}
+
+/// How a run ended.
+struct EndedRun {
+    /// The exit code of the primaries.
+    exit: Result<u32, Failure>,
+    taken_down: Result<(), Failure>,
+    hops: Vec<Hop>,
+}
+
+impl EndedRun {
+    /// The exit code that the command will have.
+    fn code(&self) -> i32 {
+        let code = self.exit.as_ref().map_or_else(|failure| failure.exit() as u32, |exit| *exit);
+        i32::try_from(code).unwrap_or(i32::MAX)
+    }
+
+    /// Prints the calls, and the id of the trace if there is one.
+    fn show(
+        self,
+        display: &Display,
+        run: Option<String>,
+        global: &Global,
+    ) -> Result<ExitCode, Failure> {
+        let (exit, hops) = (self.exit?, self.hops);
+        self.taken_down?;
+        if global.json {
+            let result = json!({ "exit": exit, "hops": hops, "run": run });
+            println!("{}", serde_json::to_string_pretty(&result)?);
+        } else if !hops.is_empty() {
+            display.say(&format!("\n{}", hops::table(&hops)));
+        }
+        if let Some(run) = run.filter(|_| !global.json) {
+            display.say(&format!("run {run}: cwasi trace {LAST} shows it"));
+        }
+        Ok(ExitCode::from(u8::try_from(exit).unwrap_or(u8::MAX)))
     }
 }
 
@@ -52,7 +98,7 @@ async fn drive<P: Platform>(
     interrupt: &mut Interrupt,
     global: &Global,
     keep: bool,
-) -> Result<ExitCode, Failure> {
+) -> EndedRun {
     let before = deployment.hops();
     let outcome = interrupt
         .or(async {
@@ -72,12 +118,5 @@ async fn drive<P: Platform>(
     let stopped = if is_kept { Ok(()) } else { deployment.stop().await };
     let hops = hops::since(&before, deployment.hops());
     let taken_down = if is_kept { stopped } else { stopped.and(deployment.take_down().await) };
-    let exit = outcome?;
-    taken_down?;
-    if global.json {
-        println!("{}", serde_json::to_string_pretty(&json!({ "exit": exit, "hops": hops }))?);
-    } else if !hops.is_empty() {
-        deployment.display().say(&format!("\n{}", hops::table(&hops)));
-    }
-    Ok(ExitCode::from(u8::try_from(exit).unwrap_or(u8::MAX)))
+    EndedRun { exit: outcome, taken_down, hops }
 }

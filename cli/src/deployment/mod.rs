@@ -20,6 +20,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::Context as _;
+use cwasi::dispatcher::spans::{OpenSpan, SpanEnd};
+use cwasi::shim::caller::Tracer;
+use cwasi::wire::ids::Identity;
+use cwasi::wire::trace::{SpanKind, TraceContext};
 use futures_util::future::try_join_all;
 use sha2::{Digest as _, Sha256};
 
@@ -34,6 +38,10 @@ use crate::failure::{Exit, Failure};
 use crate::image::name_of;
 use crate::workflow::{Embedded, Function, Role, Source, Workflow};
 
+/// The annotation that makes a primary's run a part of a trace.
+const TRACE_ANNOTATION: &str = "cwasi.trace";
+/// Service of the span of a whole run.
+const RUN_SERVICE: &str = "cwasi";
 /// Longest id of a container in containerd.
 const ID_MAX: usize = 76;
 
@@ -46,6 +54,8 @@ pub struct Deployment<'a, P> {
     /// The functions' images, with the module of those that are built here.
     images: HashMap<&'a str, FunctionImage>,
     display: Display,
+    /// The trace of the primaries' runs; `None` = as the file or the node says.
+    trace: Option<TraceContext>,
     /// Containers that this deployment made, or is about to make: node and id.
     made: Mutex<Vec<(Option<&'a str>, String)>>,
 }
@@ -78,6 +88,21 @@ impl<'a> Deployment<'a, Node> {
         }
         Self::on(workflow, nodes)
     }
+
+    /// Records the span of the whole run on the first node.
+    pub async fn record_run(&self, span: OpenSpan, exit: i32) {
+        let Some(node) = self.nodes.values().next() else { return };
+        let identity = Identity {
+            namespace: node.containerd.namespace().to_owned(),
+            pod_namespace: String::new(),
+            function: RUN_SERVICE.to_owned(),
+        };
+        let name = self.workflow.name.as_str();
+        let end = SpanEnd { kind: SpanKind::Run, peer: name, errno: exit, ..SpanEnd::default() };
+        let tracer = Tracer::of_process(&node.config);
+        tracer.record(&identity, name, span.end(end));
+        tracer.flush().await;
+    }
 }
 
 impl<'a> Deployment<'a, LocalNode> {
@@ -105,7 +130,13 @@ impl<'a, P: Platform> Deployment<'a, P> {
             images.insert(function.name.as_str(), image_of(workflow, function)?);
         }
         let made = Mutex::default();
-        Ok(Self { workflow, nodes, images, display: Display::default(), made })
+        Ok(Self { workflow, nodes, images, display: Display::default(), trace: None, made })
+    }
+
+    /// Runs primaries whose field `trace` says nothing in this trace.
+    #[must_use]
+    pub fn traced(self, trace: TraceContext) -> Self {
+        Self { trace: Some(trace), ..self }
     }
 
     /// What the user sees.
@@ -212,7 +243,12 @@ impl<'a, P: Platform> Deployment<'a, P> {
 
     async fn plan(&self, function: &'a Function, id: &str) -> Result<P::Plan, Failure> {
         let workflow = &self.workflow.name;
-        let annotations = function.all_annotations(workflow, |name| self.images[name].name.clone());
+        let mut annotations =
+            function.all_annotations(workflow, |name| self.images[name].name.clone());
+        if let (Some(trace), Role::Primary) = (self.trace, function.role) {
+            let said = annotations.entry(TRACE_ANNOTATION.to_owned());
+            said.or_insert_with(|| trace.to_string());
+        }
         let image = &self.images[function.name.as_str()];
         let planned = PlannedFunction { workflow, function, image, annotations: &annotations, id };
         self.node(function).plan(planned).await

@@ -11,6 +11,7 @@ mod metrics;
 mod scene;
 mod server;
 mod terminal;
+mod traces;
 mod verbs;
 mod workflows;
 

@@ -1,0 +1,151 @@
+//! A trace as one HTML page that needs no network: the waterfall, and what each span says.
+//!
+//! Invariant: every text of a span is escaped, and the page runs no script.
+
+use std::fmt::Write as _;
+
+use cwasi::wire::trace::PhaseKind;
+
+use super::{Trace, TreeSpan, duration};
+use crate::deployment::hops::bytes;
+
+/// Style of the page, with a dark form of its colours.
+const STYLE: &str = include_str!("page.css");
+
+/// The page.
+#[must_use]
+pub fn html(trace: &Trace) -> String {
+    let title = escaped(&trace.title());
+    let mut rows = String::new();
+    for span in &trace.spans {
+        row(&mut rows, trace, span);
+    }
+    let (spans, errors) = (trace.spans.len(), trace.errors());
+    let failed = if errors > 0 { format!(", {errors} failed") } else { String::new() };
+    let whole = duration(trace.duration_ns());
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <title>{title} – {whole}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n\
+         <p class=\"about\"><code>{id}</code> · {whole} · {spans} spans{failed}</p>\n{LEGEND}\
+         <div class=\"axis\"><span>0</span><span>{half}</span><span>{whole}</span></div>\n\
+         <div class=\"rows\">\n{rows}</div>\n</body>\n</html>\n",
+        id = trace.id,
+        half = duration(trace.duration_ns() / 2),
+    )
+}
+
+const LEGEND: &str = "<p class=\"legend\"><i class=\"call\"></i>call <i class=\"queue\"></i>queue \
+                      <i class=\"transfer\"></i>transfer <i class=\"run\"></i>run</p>\n";
+
+/// One span: a line that opens to its details.
+fn row(rows: &mut String, trace: &Trace, span: &TreeSpan) {
+    let recorded = &span.recorded.span;
+    let error = span.error();
+    let failed = if error.is_some() { " failed" } else { "" };
+    let mode = escaped(&recorded.mode);
+    // Writing to a text never fails.
+    let _ = write!(
+        rows,
+        "<details class=\"row{failed}\"><summary><span class=\"name\" style=\"--depth:{depth}\">{orphan}{name}\
+         </span><span class=\"mode {mode}\">{mode}</span><span class=\"time\">{time}</span><span class=\"bar\">",
+        depth = span.depth,
+        orphan = if span.has_parent { "" } else { "… " },
+        name = escaped(&span.title()),
+        time = duration(span.duration_ns()),
+    );
+    let class = if recorded.phases.is_empty() { "call" } else { "transfer" };
+    part(rows, trace, class, (recorded.start_ns, recorded.end_ns));
+    for phase in &recorded.phases {
+        let class = match phase.kind {
+            PhaseKind::Answer => "transfer",
+            kind => kind.name(),
+        };
+        part(rows, trace, class, (phase.start_ns, phase.end_ns));
+    }
+    let _ = write!(rows, "</span></summary><dl>");
+    for (term, text) in facts(span, error) {
+        let _ = write!(rows, "<dt>{term}</dt><dd>{}</dd>", escaped(&text));
+    }
+    let _ = writeln!(rows, "</dl></details>");
+}
+
+/// A part of a bar, in per cent of the trace.
+fn part(rows: &mut String, trace: &Trace, class: &str, (start, end): (u64, u64)) {
+    #[expect(clippy::cast_precision_loss, reason = "a place on a screen")]
+    let percent = |ns: u64| ns as f64 * 100.0 / trace.duration_ns().max(1) as f64;
+    let left = percent(start.saturating_sub(trace.start_ns())).clamp(0.0, 100.0);
+    let width = percent(end.saturating_sub(start)).min(100.0 - left);
+    let _ = write!(rows, "<i class=\"{class}\" style=\"left:{left:.3}%;width:{width:.3}%\"></i>");
+}
+
+/// What a span says beside its line.
+fn facts(span: &TreeSpan, error: Option<String>) -> Vec<(&'static str, String)> {
+    let recorded = &span.recorded;
+    let inner = &recorded.span;
+    let moved = inner.request_bytes > 0 || inner.response_bytes > 0;
+    let mut facts = vec![
+        ("outcome", error.unwrap_or_else(|| "answered".to_owned())),
+        ("mode", inner.mode.clone()),
+        ("reason", inner.reason.clone()),
+        ("caller", if span.title() == span.service() { inner.peer.clone() } else { String::new() }),
+    ];
+    if moved {
+        facts.push(("request", bytes(inner.request_bytes)));
+        facts.push(("response", bytes(inner.response_bytes)));
+    }
+    for phase in &inner.phases {
+        facts.push((phase.kind.name(), duration(phase.end_ns.saturating_sub(phase.start_ns))));
+    }
+    facts.extend([
+        ("node", recorded.node.clone()),
+        ("workflow", recorded.workflow.clone()),
+        ("instance", recorded.instance.clone()),
+        ("span", inner.id.to_string()),
+    ]);
+    facts.retain(|(_, text)| !text.is_empty());
+    facts
+}
+
+/// Text for HTML, in an element or an attribute.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::trace;
+    use super::*;
+
+    #[test]
+    fn a_hostile_text_stays_text() {
+        let mut trace = trace();
+        trace.spans[1].recorded.span.peer = "<script>alert('x')</script>".into();
+        trace.spans[1].recorded.span.reason = "\" onclick=\"x".into();
+        let html = html(&trace);
+        assert!(!html.contains("<script") && !html.contains("\" onclick"), "{html}");
+        assert!(html.contains("&lt;script&gt;alert(&#39;x&#39;)"));
+    }
+
+    #[test]
+    fn a_page_has_a_row_for_each_span_and_needs_no_network() {
+        let html = html(&trace());
+        assert_eq!(html.matches("<details").count(), 3);
+        assert!(html.contains("left:30.000%;width:40.000%"), "{html}");
+        for outside in ["http:", "https:", "src=", "@import", "url("] {
+            assert!(!html.contains(outside), "{outside}");
+        }
+    }
+}
