@@ -13,12 +13,12 @@ if [ -z "${CWASI_BED:-}" ]; then
     exec "$PROGRAMS/cwasi-testbed" with -- "$CHECKOUT/scripts/screenshots.sh"
 fi
 
-# Chromium lets the page read its numbers a few times, takes the picture and ends.
+# Chromium's clock stands still while the page waits for its data; after eight seconds of it, it takes the picture.
 picture() {
     local name=$1 width=$2 height=$3
     shift 3
     timeout 120 chromium --headless=new --no-sandbox --disable-gpu --hide-scrollbars --no-first-run \
-        --user-data-dir="$profile" --window-size="$width,$height" --timeout=7000 "$@" \
+        --user-data-dir="$profile" --window-size="$width,$height" --virtual-time-budget=8000 "$@" \
         --screenshot="$PICTURES/$name.png" "http://127.0.0.1:$PORT/" >"$profile/log" 2>&1 ||
         { cat "$profile/log" >&2; die "no picture $name"; }
     [ -s "$PICTURES/$name.png" ] || die "no picture $name"
@@ -40,12 +40,12 @@ dashboard=$!
 ) &
 callers=$!
 trap 'kill "$dashboard" "$callers" 2>/dev/null || true; "$PROGRAMS/cwasi" rm --workflow shop >/dev/null || true; rm -rf "$profile"' EXIT
-for _ in $(seq 100); do
-    grep -q http: "$profile/dashboard" && break
+for _ in $(seq 300); do
+    curl --silent "http://127.0.0.1:$PORT/api/state" | grep -q '"calls_per_second":[1-9]' && break
     sleep 0.1
 done
 for width in 390 1280; do
-    height=$([ "$width" = 390 ] && echo 1900 || echo 1250)
+    height=$([ "$width" = 390 ] && echo 1000 || echo 680)
     picture "dashboard-$width" "$width" "$height"
     picture "dashboard-$width-dark" "$width" "$height" --force-dark-mode --enable-features=WebContentsForceDark:inversion_method/none
 done

@@ -87,10 +87,10 @@ fn calls_and_queues_are_counted_and_stay_when_a_group_ends() {
     // A function that is busy refuses, and says so.
     let mut busy = stage.cwasi();
     let mut busy = busy.args(["invoke", "svc", "--data", "!sleep 60000"]).spawn().unwrap();
-    wait_for("a refusal", || {
-        let refused = stage.cwasi().args(["invoke", "svc", "--data", "x"]).output().unwrap();
-        (refused.status.code() == Some(75)).then_some(())
+    wait_for("the busy worker", || {
+        (gauge(&read(), "cwasi_function_workers_busy") == Some(1.0)).then_some(())
     });
+    assert!(stage.fails(75, &["invoke", "svc", "--data", "x"]).contains("svc is busy"));
     let now = wait_for("the refusal in the metrics", || {
         Some(read()).filter(|it| {
             gauge(it, "cwasi_function_refused_total") >= Some(1.0)
@@ -103,6 +103,8 @@ fn calls_and_queues_are_counted_and_stay_when_a_group_ends() {
     assert_eq!((&functions[0]["function"], &functions[0]["busy"]), (&"svc".into(), &1.into()));
     busy.kill().unwrap();
     busy.wait().unwrap();
+    // It would finish its request first.
+    stage.scene.kill("counted.svc", "SIGKILL");
     // The group ends: gauges go, counts stay.
     stage.ok(&["rm", "--workflow", "counted"]);
     let after = wait_for("the end of the group", || {
