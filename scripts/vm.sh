@@ -8,13 +8,17 @@
 #   vm.sh NAME…                   each test in a machine of its own; without a name, all of tests/vm
 #   VM_ARCH=aarch64 vm.sh smoke   the same on 64-bit ARM, with the runtime that is built for it here
 #
-# A test with the line "# needs: guests" also finds test guests in /rootfs, which are compiled there. Booting takes about
-# half a minute. A machine that has not ended after VM_SECONDS (300, three times as many with guests) is killed. Its
-# console is .cwasi/vm/NAME.log.
+# A test with the line "# needs: guests" also finds test guests in /rootfs, which are compiled there. One with "# needs:
+# kubelet" has a kubelet, which is built from its Go modules if make test-kubernetes has not, containerd 2.1 and images.
+# The files of the folder tests/vm/NAME, if there is one, are copied to the machine's root.
+#
+# Booting takes about half a minute. A machine that has not ended after VM_SECONDS (300, three times as many with guests
+# or a kubelet) is killed. Its console is .cwasi/vm/NAME.log.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/unpacked.sh"
 source "$CHECKOUT/scripts/workspaces.sh"
+source "$CHECKOUT/tests/kubernetes/programs.sh"
 
 VM_ARCH=${VM_ARCH:-$(uname -m)}
 VM_DIR=$STATE_DIR/vm
@@ -69,6 +73,9 @@ add_programs() {
     done
 }
 
+# needs NAME WHAT: whether the test NAME has such a line
+needs() { grep -q "^# needs: $2\$" "$CHECKOUT/tests/vm/$1.sh"; }
+
 # The machine's first file system: everything that it has.
 make_root() {
     local root=$1 name=$2 applet
@@ -82,14 +89,25 @@ make_root() {
     "$TARGET_DIR/debug/cwasi-testbed" assemble "$CHECKOUT/tests/vm/act.wat" "$root/rootfs/act.wasm"
     install -m 755 "$CHECKOUT/tests/vm/init" "$root/init"
     install -m 644 "$CHECKOUT/tests/vm/$name.sh" "$root/test.sh"
-    if grep -q '^# needs: systemd$' "$CHECKOUT/tests/vm/$name.sh"; then
-        add_systemd "$root"
-    fi
-    if grep -q '^# needs: guests$' "$CHECKOUT/tests/vm/$name.sh"; then
+    if needs "$name" systemd; then add_systemd "$root"; fi
+    if needs "$name" kubelet; then add_kubelet "$root"; fi
+    if needs "$name" guests; then
         cp "$GUESTS_DIR"/{reader,sender,shout,letters}.wasm "$root/rootfs/"
         "$TARGET_DIR/debug/cwasi-testbed" image "$root/letters.tar" localhost/letters:test \
             --file "$GUESTS_DIR/letters.wasm:/m.wasm" --entrypoint /m.wasm
     fi
+    if [ -d "$CHECKOUT/tests/vm/$name" ]; then cp -a "$CHECKOUT/tests/vm/$name/." "$root/"; fi
+}
+
+# The kubelet, the containerd that clusters have today, and the images of pods.
+add_kubelet() {
+    local root=$1 testbed=$TARGET_DIR/debug/cwasi-testbed
+    rm "$root"/usr/bin/{containerd,ctr,containerd-shim-runc-v2}
+    add_programs "$root" "$STATE_DIR"/containerd-2/usr/bin/{containerd,ctr,containerd-shim-runc-v2}
+    install -m 755 "$PROGRAMS/kubelet" "$root/usr/bin/kubelet"
+    mkdir "$root/images"
+    "$testbed" image "$root/images/pause.tar" localhost/pause:test --file "$PROGRAMS/pause:/pause" --entrypoint /pause
+    "$testbed" image "$root/images/act.tar" localhost/act:test --file "$root/rootfs/act.wasm:/act.wasm"
 }
 
 # Its manager and its client, without any unit but ours.
@@ -141,16 +159,15 @@ run_test() {
     local name=$1 root log
     root=$(mktemp -d "$VM_DIR/root.XXXXXX")
     log=$VM_DIR/$name.log
-    [ -e "$CHECKOUT/tests/vm/$name.sh" ] || die "there is no tests/vm/$name.sh"
     make_root "$root" "$name"
     (cd "$root" && find . | "$STATE_DIR/busybox/bin/busybox" cpio -o -H newc 2>/dev/null) >"$VM_DIR/$name.cpio"
     rm -rf "$root"
     : >"$log"
-    if grep -q '^# needs: guests$' "$CHECKOUT/tests/vm/$name.sh"; then
+    if needs "$name" guests || needs "$name" kubelet; then
         local VM_SECONDS=$((VM_SECONDS * 3))
     fi
     say "machine for $name: console in $log"
-    if grep -q '^# needs: power cut$' "$CHECKOUT/tests/vm/$name.sh"; then
+    if needs "$name" "power cut"; then
         cut_power "$name" "$log"
     fi
     (boot "$name" "$log") || say "the machine was ended after $VM_SECONDS s"
@@ -170,6 +187,10 @@ unpack_for_vm
 if [ $# = 0 ]; then
     set -- $(basename -s .sh -a "$CHECKOUT"/tests/vm/*.sh)
 fi
+for name in "$@"; do
+    [ -e "$CHECKOUT/tests/vm/$name.sh" ] || die "there is no tests/vm/$name.sh"
+    if needs "$name" kubelet; then build_programs kubelet pause; fi
+done
 for name in "$@"; do
     run_test "$name"
 done
