@@ -11,6 +11,7 @@ use crate::modes::CallError;
 use crate::modes::causes::{Break, Unreached};
 use crate::modes::local::LocalRoute;
 use crate::sys::clock::{Deadline, monotonic_ns};
+use crate::sys::page_buffer::PageBuffer;
 use crate::sys::segment::Segment;
 use crate::sys::seqpacket::{self, SocketError};
 use crate::wire::control::{
@@ -60,7 +61,7 @@ impl BrokerClient {
         all.extend(descriptors);
         seqpacket::send(self.broker.as_fd(), &[&control::encode(query)], &all, deadline)?;
         drop(theirs);
-        let mut buffer = vec![0; CONTROL_MESSAGE_MAX];
+        let mut buffer = PageBuffer::new(CONTROL_MESSAGE_MAX);
         let received = seqpacket::receive(ours.as_fd(), &mut buffer, deadline)?;
         let reply = control::decode(&buffer[..received.len]).map_err(|error| SocketError::Os {
             operation: "broker's answer",

@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 
 use crate::sys::clock::Deadline;
+use crate::sys::page_buffer::PageBuffer;
 use crate::sys::process::{Fork, SingleThreaded, exit_now, take_inherited};
 use crate::sys::seqpacket::{self, Received, SocketError};
 use crate::wire::control::{self, CONTROL_MESSAGE_MAX, VERSION, VerbReply, VerbRequest};
@@ -72,7 +73,7 @@ pub fn run() -> Result<(), ZygoteError> {
     // The greeting: the engine is loaded. A shim that is gone already shows at the first receive.
     let greeting = VERSION.as_bytes();
     drop(seqpacket::send(control.as_fd(), &[greeting], &[], Some(Deadline::PASSED)));
-    let mut buffer = vec![0; CONTROL_MESSAGE_MAX];
+    let mut buffer = PageBuffer::new(CONTROL_MESSAGE_MAX);
     loop {
         match seqpacket::receive(control.as_fd(), &mut buffer, None) {
             Ok(Received { len, descriptors }) => {

@@ -46,6 +46,7 @@ use super::{cgroups, cleanup};
 use crate::config::NodeConfig;
 use crate::coordinator::registry::Registry;
 use crate::modes::networked::link::LinkError;
+use crate::sys::arenas;
 use crate::sys::process::{die_with_parent, take_inherited};
 use crate::wire::control::SandboxKind;
 
@@ -140,6 +141,8 @@ pub fn run(arguments: &[OsString]) -> Result<(), DaemonError> {
     let taken = |number| move |source| DaemonError::Inherited { number, source };
     let listener = inherited.0.map_err(taken(LISTENER_FD))?;
     let ready = inherited.1.map_err(taken(READY_FD))?;
+    // Its threads are many and do little: in arenas of their own, what they freed would stay.
+    arenas::share_one();
     // Usually the first container follows at once.
     cgroups::expect_a_move();
     let mut report = Report(Some(fs::File::from(ready)));

@@ -16,6 +16,7 @@ use super::llvm_stub::{self, LLVM_STUB_FD};
 use super::reaper::Reaper;
 use super::spawn::{Program, SpawnError};
 use crate::sys::clock::Deadline;
+use crate::sys::page_buffer::PageBuffer;
 use crate::sys::readiness;
 use crate::sys::seqpacket::{self, SocketError};
 use crate::wire::control::{
@@ -300,7 +301,7 @@ async fn answer(reply: OwnedFd, container: &str) -> Result<(VerbReply, Vec<Owned
     let container = || container.to_owned();
     let waiting = async {
         let reply = readiness::watch(reply).map_err(ZygoteError::Wait)?;
-        let mut buffer = vec![0; CONTROL_MESSAGE_MAX];
+        let mut buffer = PageBuffer::new(CONTROL_MESSAGE_MAX);
         loop {
             let mut ready = reply.readable().await.map_err(ZygoteError::Wait)?;
             match seqpacket::try_receive(reply.get_ref().as_fd(), &mut buffer) {

@@ -2,11 +2,13 @@
 //!
 //! - [`seqpacket`]: `SOCK_SEQPACKET` sockets with descriptor passing.
 //! - [`segment`]: sealed memfds.
+//! - [`arenas`]: how many arenas the allocator has.
 //! - [`huge`]: huge pages for them.
 //! - [`pool`]: segments that are reused.
 //! - [`image`]: restoring memory to an earlier state.
 //! - [`populated`]: the kernel's page map.
 //! - [`mapping`]: pages at fixed addresses that memfds back.
+//! - [`page_buffer`]: message buffers whose pages exist once they are written.
 //! - [`shared`]: memory that a process shares with its children.
 //! - [`spin`]: spinning before sleeping.
 //! - [`stderr_tail`]: the last bytes of a guest's stderr.
@@ -26,6 +28,7 @@
 //! - [`pidfd`]: signals without races on process numbers.
 //! - [`terminal`]: the size of a pseudo-terminal.
 
+pub mod arenas;
 pub mod clock;
 pub mod counter;
 pub mod device_filter;
@@ -36,6 +39,7 @@ pub mod huge;
 pub mod image;
 pub mod mapping;
 pub mod noexec;
+pub mod page_buffer;
 pub mod pidfd;
 pub mod pool;
 pub mod populated;

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::modes::causes::{Break, Unreached};
 use crate::modes::{self, CallError, OutgoingCall, Payload};
 use crate::sys::clock::{Deadline, monotonic_ns};
+use crate::sys::page_buffer::PageBuffer;
 use crate::sys::pool::SegmentPool;
 use crate::sys::seqpacket::{self, SocketError};
 use crate::sys::spin::Spin;
@@ -45,7 +46,7 @@ pub struct ReceivedAnswer {
 /// Local buffer, caller's side.
 #[derive(Debug)]
 pub struct LocalMode {
-    buffer: Vec<u8>,
+    buffer: PageBuffer,
     max_response: u64,
     pool: Option<SegmentPool>,
     spin: Spin,
@@ -55,7 +56,7 @@ impl LocalMode {
     /// A caller that takes responses of at most `max_response` bytes.
     #[must_use]
     pub fn new(max_response: u64) -> Self {
-        Self { buffer: vec![0; FRAME_MAX], max_response, pool: None, spin: Spin::default() }
+        Self { buffer: PageBuffer::new(FRAME_MAX), max_response, pool: None, spin: Spin::default() }
     }
 
     /// Lends segments of `pool` to callees of the own trust group.

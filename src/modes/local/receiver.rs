@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 use crate::modes::CallError;
+use crate::sys::page_buffer::PageBuffer;
 use crate::sys::seqpacket::{self, SocketError};
 use crate::sys::watch::Watch;
 use crate::wire::envelope::Hello;
@@ -80,7 +81,7 @@ pub struct Receiver {
     shared_count: usize,
     next: u64,
     max_payload: u64,
-    buffer: Vec<u8>,
+    buffer: PageBuffer,
 }
 
 impl Receiver {
@@ -94,7 +95,7 @@ impl Receiver {
             connections: BTreeMap::new(),
             next: 0,
             max_payload,
-            buffer: vec![0; FRAME_MAX],
+            buffer: PageBuffer::new(FRAME_MAX),
             watch: Watch::new()?,
             shared: Watch::new()?,
             shared_count: 0,

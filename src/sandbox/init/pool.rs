@@ -10,6 +10,7 @@ use crate::modes::local::{CallerConnection, LocalError, forward_frame};
 use crate::sandbox::worker::WorkerSetup;
 use crate::sandbox::worker_table::{Phase, SlotState, WorkerSlot, WorkerTable};
 use crate::sys::clock::Deadline;
+use crate::sys::page_buffer::PageBuffer;
 use crate::sys::seqpacket::SocketError;
 use crate::sys::wakeup::Wakeup;
 use crate::sys::watch::Watch;
@@ -65,7 +66,7 @@ pub struct WorkerPool<F> {
     wakeup: Wakeup,
     /// Their sockets, keyed by worker number.
     watch: Watch,
-    buffer: Vec<u8>,
+    buffer: PageBuffer,
     early_deaths: u32,
     /// The log says already that workers make new instances for each request.
     not_renewed_told: bool,
@@ -81,7 +82,7 @@ impl<F: ForkWorker> WorkerPool<F> {
             (0..count.max(1)).map(|_| PoolEntry::Vacant { not_before: 0 }).collect();
         let table = WorkerTable::new(entries.len())?;
         let (wakeup, watch) = (Wakeup::new()?, Watch::new()?);
-        let (buffer, not_renewed_told) = (vec![0; FRAME_MAX], false);
+        let (buffer, not_renewed_told) = (PageBuffer::new(FRAME_MAX), false);
         Ok(Self { fork, entries, table, wakeup, watch, buffer, early_deaths: 0, not_renewed_told })
     }
 

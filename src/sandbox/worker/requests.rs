@@ -16,6 +16,7 @@ use crate::sandbox::messages::WorkerMessage;
 use crate::sandbox::worker_table::{ReaderRole, Wait, WorkerSlot};
 use crate::sandbox::{request_limits, stderr};
 use crate::sys::clock::{Deadline, monotonic_ns};
+use crate::sys::page_buffer::PageBuffer;
 use crate::sys::pool::SegmentPool;
 use crate::sys::seqpacket;
 use crate::sys::spin::Spin;
@@ -58,7 +59,7 @@ pub enum NoMoreRequests {
 pub struct Requests<'s> {
     slot: WorkerSlot<'s>,
     connections: SharedConnections,
-    buffer: Vec<u8>,
+    buffer: PageBuffer,
     /// The last request was an assignment of init.
     assigned: bool,
     spin: Spin,
@@ -79,7 +80,7 @@ impl<'s> Requests<'s> {
         for connection in setup.connections {
             connections.add(connection)?;
         }
-        let buffer = vec![0; FRAME_MAX];
+        let buffer = PageBuffer::new(FRAME_MAX);
         let (spin, service_time) = (Spin::default(), ServiceTime::default());
         let slot = setup.slot;
         let (assigned, pool_bytes) = (false, 0);

@@ -9,7 +9,8 @@
 //! - [`Resolver`]: answers route requests, also those of callers in this process; `connect`: connects to a receiver.
 //! - `emit`: answers one-way messages.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -18,6 +19,9 @@ use super::metrics::Metrics;
 use super::network::Network;
 use super::spans::Spans;
 use crate::coordinator::registry::Registry;
+use crate::sys::page_buffer::PageBuffer;
+use crate::sys::seqpacket::{self, SocketError};
+use crate::wire::control::{self, CONTROL_MESSAGE_MAX, ControlCodecError, SandboxMessage};
 
 mod connect;
 mod emit;
@@ -33,12 +37,17 @@ use session::Session;
 /// Longest wait for a worker to read its answer.
 const REPLY_MAX: Duration = Duration::from_secs(1);
 
+/// A sandbox's message, or why it is none.
+type DecodedMessage = Result<SandboxMessage, ControlCodecError>;
+
 /// The group's broker; clones share it.
 #[derive(Clone, Debug)]
 pub struct Broker {
     resolver: Resolver,
     metrics: Metrics,
     spans: Spans,
+    /// All sandboxes' messages are read into it, one at a time.
+    buffer: Arc<Mutex<PageBuffer>>,
 }
 
 impl Broker {
@@ -50,7 +59,8 @@ impl Broker {
         spans: Spans,
         network: Option<Network>,
     ) -> Self {
-        Self { resolver: Resolver::new(registry, network), metrics, spans }
+        let buffer = Arc::new(Mutex::new(PageBuffer::new(CONTROL_MESSAGE_MAX)));
+        Self { resolver: Resolver::new(registry, network), metrics, spans, buffer }
     }
 
     /// What finds routes.
@@ -81,6 +91,17 @@ impl Broker {
     #[must_use]
     pub const fn spans(&self) -> &Spans {
         &self.spans
+    }
+
+    /// A message of a sandbox, and its descriptors, if one waits.
+    fn receive(
+        &self,
+        sandbox: BorrowedFd<'_>,
+    ) -> Result<Option<(DecodedMessage, Vec<OwnedFd>)>, SocketError> {
+        // What a panic left in it is overwritten.
+        let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+        let received = seqpacket::try_receive(sandbox, &mut buffer)?;
+        Ok(received.map(|one| (control::decode(&buffer[..one.len]), one.descriptors)))
     }
 
     /// Serves one sandbox until all its processes have ended.

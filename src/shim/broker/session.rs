@@ -8,11 +8,11 @@ use std::sync::Arc;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Semaphore, watch};
 
-use super::{Broker, BrokerPeer, REPLY_MAX, emit};
+use super::{Broker, BrokerPeer, DecodedMessage, REPLY_MAX, emit};
 use crate::sys::clock::Deadline;
 use crate::sys::readiness;
-use crate::sys::seqpacket::{self, Received, SocketError};
-use crate::wire::control::{self, CONTROL_MESSAGE_MAX, ResolveRequest, SandboxMessage};
+use crate::sys::seqpacket::{self, SocketError};
+use crate::wire::control::{self, ResolveRequest, SandboxMessage};
 
 /// Most route requests of one sandbox at a time.
 const QUESTIONS_MAX: usize = 32;
@@ -58,14 +58,13 @@ impl Session {
     }
 
     async fn run(self, socket: AsyncFd<OwnedFd>) {
-        let mut buffer = vec![0; CONTROL_MESSAGE_MAX];
         let mut malformed = 0;
         while malformed < MALFORMED_MAX {
             let Ok(mut ready) = socket.readable().await else { break };
-            match seqpacket::try_receive(socket.get_ref().as_fd(), &mut buffer) {
+            match self.broker.receive(socket.get_ref().as_fd()) {
                 Ok(None) => ready.clear_ready(),
-                Ok(Some(received)) => {
-                    if !self.take(&buffer[..received.len], received).await {
+                Ok(Some((message, descriptors))) => {
+                    if !self.take(message, descriptors).await {
                         malformed += 1;
                     }
                 }
@@ -87,8 +86,8 @@ impl Session {
     }
 
     /// Acts on one message; false if it is malformed.
-    async fn take(&self, bytes: &[u8], mut received: Received) -> bool {
-        match control::decode::<SandboxMessage>(bytes) {
+    async fn take(&self, message: DecodedMessage, mut descriptors: Vec<OwnedFd>) -> bool {
+        match message {
             Ok(SandboxMessage::Ready) => self.tell(Readiness::Ready),
             Ok(SandboxMessage::StartFailed { message }) => self.tell(Readiness::Failed(message)),
             Ok(SandboxMessage::Edges(reports)) => {
@@ -102,11 +101,11 @@ impl Session {
                 self.broker.spans.add(self.peer.span_source(), report);
             }
             Ok(SandboxMessage::Resolve(request)) => {
-                let Some(reply) = received.descriptors.pop() else { return false };
+                let Some(reply) = descriptors.pop() else { return false };
                 self.answer(request, reply).await;
             }
             Ok(SandboxMessage::Emit(request)) => {
-                let Some((reply, payload)) = emit::descriptors(received.descriptors) else {
+                let Some((reply, payload)) = emit::descriptors(descriptors) else {
                     return false;
                 };
                 let Ok(permit) = Arc::clone(&self.questions).acquire_owned().await else {
