@@ -1,11 +1,13 @@
 //! The measured cases, in groups that share their containers.
 
 mod answers;
+mod burst;
 mod embedded;
 mod fan;
 mod gateway;
 mod http;
 mod http_overload;
+mod idle;
 mod languages;
 mod load;
 mod memory;
@@ -32,7 +34,7 @@ pub struct Group {
 }
 
 /// All groups, in the order in which they run.
-pub const GROUPS: [Group; 13] = [
+pub const GROUPS: [Group; 15] = [
     sequential::GROUP,
     answers::GROUP,
     fan::OUT,
@@ -42,7 +44,9 @@ pub const GROUPS: [Group; 13] = [
     network::GROUP,
     processor::GROUP,
     starts::GROUP,
+    burst::GROUP,
     memory::GROUP,
+    idle::GROUP,
     load::GROUP,
     http::GROUP,
     http_overload::GROUP,

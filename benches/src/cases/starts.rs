@@ -31,9 +31,9 @@ const RUN: &str = "coldstart-ctr-run";
 /// A function that is called, from `ctr run` until its first answer is there.
 const ANSWER: &str = "coldstart-first-answer";
 /// The runtime beside ours.
-const RUNC: &str = "io.containerd.runc.v2";
+pub const RUNC: &str = "io.containerd.runc.v2";
 /// One image for both: a root file system with busybox and the guests of this group.
-const IMAGE: &str = "localhost/starts:bench";
+pub const IMAGE: &str = "localhost/starts:bench";
 /// Longest wait for a server's first answer.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 /// Between two tries to reach it.
@@ -51,7 +51,11 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn import(session: &Session, scene: &Scene) -> Result<()> {
+/// Imports the image.
+///
+/// # Errors
+/// When a guest was not built.
+pub fn import(session: &Session, scene: &Scene) -> Result<()> {
     let mut rootfs = Rootfs::default();
     rootfs.file(&place::busybox()?, "bin/busybox")?;
     let guests = guests_dir(&session.programs);
