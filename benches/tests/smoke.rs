@@ -43,6 +43,17 @@ fn a_case_gives_entries_for_each_baseline() {
 }
 
 #[test]
+fn an_answer_comes_leased_and_sealed() {
+    let out = tempfile::tempdir().unwrap();
+    let (output, report) = smoke(Path::new(PROGRAM), "answer-2MiB", out.path());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let mut entries = report.iter().filter(|one| one["case"] == "answer-2MiB-leased-call");
+    let found = entries.any(|one| one["baseline"] == "sealed" && one["ratio"].is_f64());
+    assert!(found, "{said}");
+}
+
+#[test]
 fn a_payload_reaches_many_callees_and_many_payloads_one() {
     let out = tempfile::tempdir().unwrap();
     let (output, report) = smoke(Path::new(PROGRAM), "fan", out.path());

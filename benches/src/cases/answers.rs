@@ -1,5 +1,5 @@
 //! Cases of one function that answers with a large payload, made in a region: in a segment of its pool (leased) beside
-//! one in a new memfd (sealed), and beside a socket.
+//! one in a new memfd (sealed).
 
 use anyhow::Result;
 use cwasi_bench_protocol::{Made, Order, Verb};
@@ -7,7 +7,6 @@ use cwasi_bench_protocol::{Made, Order, Verb};
 use super::Group;
 use super::sequential::WORKERS;
 use crate::fixture::{Fixture, stage};
-use crate::peers::{Kind, Peer};
 use crate::placement::Placement;
 use crate::plan::{MIB, size_name};
 use crate::session::Session;
@@ -69,7 +68,6 @@ fn measure(session: &mut Session, fixture: &Fixture<'_>, size: usize) -> Result<
         fixture.place(&driver, &[target], Placement::Default)?;
         contestants.push(Contestant { name, side: driver.side, order: order(target) });
     }
-    contestants.push(session.contestant(&Peer::new(Kind::UdsPingpong), &order(LEASED))?);
     let measured = take(contestants, turns)?;
     let conditions = format!(
         "{} there and back, both made in regions, the answer inside the clock; a fresh or renewed instance for each \

@@ -258,7 +258,8 @@ impl Default for Report {
 /// A fan-out of copies whose receivers are one process.
 pub const UDS_COPY_ONE: &str = "uds-copy-one";
 /// Baselines with entries of their own; others are told in the conditions of these.
-const LISTED: [&str; 6] = ["uds-copy", "uds-pingpong", "http-loopback", "redis", "runc", "rust"];
+const LISTED: [&str; 7] =
+    ["uds-copy", "uds-pingpong", "http-loopback", "redis", "runc", "rust", "sealed"];
 
 /// What took part besides, for the conditions of an entry with `baseline`.
 fn beside(ours: &Measured, baselines: &[Measured], baseline: &Measured) -> String {
