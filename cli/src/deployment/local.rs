@@ -4,6 +4,7 @@
 use std::env;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -228,9 +229,11 @@ impl StateFolder {
         let base = base.unwrap_or_else(|| PathBuf::from("/tmp"));
         remove_abandoned(&base);
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&base)?;
-        let lock = File::create(folder.path().join(LOCK))?;
-        let lock =
-            Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno)?;
+        // A folder without the name of a lock is not abandoned: it gets the name with the lock held.
+        let unnamed = folder.path().join("lock.new");
+        let lock = Flock::lock(File::create(&unnamed)?, FlockArg::LockExclusiveNonblock)
+            .map_err(|(_, errno)| errno)?;
+        fs::rename(&unnamed, folder.path().join(LOCK))?;
         fs::create_dir(folder.path().join("bundles"))?;
         Ok(Self { folder, _lock: lock })
     }
@@ -240,14 +243,19 @@ impl StateFolder {
     }
 }
 
+/// Removes folders of this user whose lock is free. Anybody can make others in a shared `/tmp`, with any content.
 fn remove_abandoned(base: &Path) {
+    let user = nix::unistd::geteuid().as_raw();
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
-        let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
-        let Some(lock) = is_ours.then(|| File::open(entry.path().join(LOCK)).ok()).flatten() else {
+        let is_named = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
+        let is_ours =
+            || entry.metadata().is_ok_and(|folder| folder.is_dir() && folder.uid() == user);
+        if !is_named || !is_ours() {
             continue;
-        };
+        }
+        let Ok(lock) = File::open(entry.path().join(LOCK)) else { continue };
         if Flock::lock(lock, FlockArg::LockExclusiveNonblock).is_ok() {
-            // Another user's folder stays.
+            // What cannot be removed now is tried again by the next run.
             let _removed = fs::remove_dir_all(entry.path());
         }
     }
