@@ -286,6 +286,7 @@ async function refresh() {
   try {
     shown = await ask("/api/state");
     draw(shown);
+    drawRuns(await ask("/api/traces"));
     byId("fresh").textContent = `as of ${new Date().toLocaleTimeString()}`;
   } catch (error) {
     byId("fresh").textContent = `not up to date: ${error.message}`;

@@ -1,7 +1,7 @@
 //! `cwasi dashboard`: a page about the functions of this node, for people who sit before it.
 //!
-//! - `state`: what the page shows, as JSON, with `rates` and `files` behind it. The page itself is `index.html`, `style.css` and `app.js`: plain files
-//!   inside this program.
+//! - `state`: what the page shows, as JSON, with `rates` and `files` behind it. `traces`: waterfalls of recent runs and
+//!   calls. The page itself is `index.html`, `style.css`, `app.js` and `traces.js`: plain files inside this program.
 //!
 //! Invariants:
 //! - It only reads, answers only `GET`, and listens on loopback addresses only.
@@ -12,6 +12,7 @@
 mod files;
 mod rates;
 mod state;
+mod traces;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -27,22 +28,26 @@ use hyper::header::{
     X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::http::uri::Authority;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 use tokio::net::TcpListener;
 
 use self::rates::Rates;
+use self::traces::RecentTraces;
 use crate::arguments::Global;
 use crate::failure::{Exit, Failure};
 use crate::http::{content, reading};
 use crate::interrupt::Interrupt;
 
-/// The page, its style and its script.
-const FILES: [(&str, &str, &str); 3] = [
+/// The page, its style and its scripts.
+const FILES: [(&str, &str, &str); 4] = [
     ("/", "text/html; charset=utf-8", include_str!("index.html")),
     ("/style.css", "text/css; charset=utf-8", include_str!("style.css")),
     ("/app.js", "text/javascript; charset=utf-8", include_str!("app.js")),
+    ("/traces.js", "text/javascript; charset=utf-8", include_str!("traces.js")),
 ];
+/// Below it is each trace by its id.
+const TRACES: &str = "/api/traces";
 /// Headers of every answer.
 const HEADERS: [(HeaderName, &str); 5] = [
     (
@@ -80,7 +85,7 @@ pub async fn serve(global: Global, node: NodeConfig, listen: SocketAddr) -> Resu
     let limits = HttpLimits { connections: CONNECTIONS_MAX, ..HttpLimits::default() };
     let stop = async move { interrupt.received().await };
     let rates = Rates::start(node.state_dir.clone(), global.namespace.clone());
-    let dashboard = Dashboard { global, node, rates };
+    let dashboard = Dashboard { global, node, rates, traces: RecentTraces::default() };
     HttpServer { listener, tls: None, limits }.serve(dashboard, stop).await;
     Ok(())
 }
@@ -90,6 +95,7 @@ struct Dashboard {
     global: Global,
     node: NodeConfig,
     rates: Rates,
+    traces: RecentTraces,
 }
 
 impl Service for Dashboard {
@@ -119,7 +125,25 @@ impl Dashboard {
                 let state = state::read(&self.global, &self.node, &self.rates).await;
                 reading(request.method(), || json(&state))
             }
-            _ => sentence(StatusCode::NOT_FOUND, "there is no such page"),
+            TRACES => {
+                let list = self.traces.list(&self.node.state_dir, &self.global.namespace).await;
+                reading(request.method(), || json(&list))
+            }
+            _ => match path.strip_prefix(TRACES).and_then(|rest| rest.strip_prefix('/')) {
+                Some(id) => self.trace(id, request.method()).await,
+                None => sentence(StatusCode::NOT_FOUND, "there is no such page"),
+            },
+        }
+    }
+
+    async fn trace(&self, id: &str, method: &Method) -> Response<ResponseBody> {
+        let (state_dir, namespace) = (&self.node.state_dir, &self.global.namespace);
+        match self.traces.waterfall(state_dir, namespace, id).await {
+            Some(waterfall) => reading(method, || json(&waterfall)),
+            None => {
+                let text = "there is no such trace among the newest ones: try cwasi trace ID";
+                sentence(StatusCode::NOT_FOUND, text)
+            }
         }
     }
 }
@@ -166,13 +190,16 @@ mod tests {
 
     #[test]
     fn the_page_has_nothing_inline_and_nothing_from_elsewhere() {
-        let [(.., page), (.., style), (.., script)] = FILES;
+        let [(.., page), _style, scripts @ ..] = FILES;
         assert!(!page.contains("style=") && !page.contains("<style") && !page.contains(" on"));
-        assert!(page.matches("<script").count() == 1 && page.contains("<script src=\"/app.js\""));
-        for word in ["innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval("] {
-            assert!(!script.contains(word), "{word}");
+        assert_eq!(page.matches("<script").count(), scripts.len());
+        for (path, _, script) in scripts {
+            assert!(page.contains(&format!("<script src=\"{path}\"")), "{path}");
+            for word in ["innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval("] {
+                assert!(!script.contains(word), "{path}: {word}");
+            }
         }
         let web = |text: &str| text.replace("http://www.w3.org/2000/svg", "").contains("://");
-        assert!(![page, style, script].into_iter().any(web));
+        assert!(!FILES.into_iter().any(|(.., text)| web(text)));
     }
 }

@@ -19,9 +19,12 @@ fn the_page_shows_calls_and_functions_and_answers_this_host_only() {
         let stream = TcpStream::connect(&server.address).unwrap();
         ask(stream, &format!("GET {path}"), &server.address)
     };
-    for (path, kind) in
-        [("/", "text/html"), ("/style.css", "text/css"), ("/app.js", "text/javascript")]
-    {
+    for (path, kind) in [
+        ("/", "text/html"),
+        ("/style.css", "text/css"),
+        ("/app.js", "text/javascript"),
+        ("/traces.js", "text/javascript"),
+    ] {
         let text = get(path);
         assert!(text.starts_with("HTTP/1.1 200") && text.contains(kind), "{path}: {text}");
         assert!(text.contains("content-security-policy: default-src 'none'"), "{text}");
@@ -53,6 +56,56 @@ fn the_page_shows_calls_and_functions_and_answers_this_host_only() {
     let text = stage.fails(2, &["dashboard", "--listen", "0.0.0.0:0"]);
     assert!(text.contains("reachable from other hosts") && text.contains("ssh -L"), "{text}");
     stage.ok(&["rm", "greeter"]);
+}
+
+#[test]
+fn the_page_shows_the_waterfall_of_a_run() {
+    let stage = Stage::new("cli-dash-traces");
+    let run: Value = serde_json::from_str(&stage.ok(&["run", "--json", &stage.hello()])).unwrap();
+    let id = run["run"].as_str().unwrap();
+    let server = Server::start(&stage, &["dashboard", "--listen", "127.0.0.1:0"]);
+    let get = |path: &str| {
+        let stream = TcpStream::connect(&server.address).unwrap();
+        ask(stream, &format!("GET {path}"), &server.address)
+    };
+    let body = |path: &str| -> Value {
+        let text = get(path);
+        assert!(text.contains("content-type: application/json\r\n"), "{text}");
+        assert!(text.contains("x-content-type-options: nosniff\r\n"), "{text}");
+        serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap()
+    };
+    // The run, the primary, and two calls with two sides.
+    let listed = wait_for("all spans", || {
+        let list = body("/api/traces");
+        let list = list.as_array().unwrap();
+        list.iter().find(|trace| trace["id"] == id && trace["spans"] == 6).cloned()
+    });
+    assert_eq!((&listed["title"], &listed["errors"]), (&"cwasi runs hello".into(), &0.into()));
+    let waterfall = body(&format!("/api/traces/{id}"));
+    assert_eq!((&waterfall["id"], &waterfall["spans"]), (&id.into(), &6.into()));
+    let rows = waterfall["rows"].as_array().unwrap();
+    let shown: Vec<_> =
+        rows.iter().map(|row| (row["title"].as_str().unwrap(), &row["depth"])).collect();
+    assert_eq!(shown[..2], [("cwasi runs hello", &0.into()), ("run hello", &1.into())]);
+    assert_eq!(shown[2..4], [("hello calls greeter", &2.into()), ("greeter", &3.into())]);
+    assert_eq!((&rows[2]["mode"], &rows[3]["server"]), (&"local".into(), &true.into()));
+    for row in rows {
+        let (offset, share) = (row["offset"].as_f64().unwrap(), row["share"].as_f64().unwrap());
+        assert!(offset >= 0.0 && share > 0.0 && offset + share < 1.000_001, "{row}");
+    }
+    for unknown in ["ffffffffffffffffffffffffffffffff", &id[..8], "..%2f..", ""] {
+        let text = get(&format!("/api/traces/{unknown}"));
+        assert!(text.starts_with("HTTP/1.1 404"), "{unknown}: {text}");
+    }
+    let writer = TcpStream::connect(&server.address).unwrap();
+    let path = format!("DELETE /api/traces/{id}");
+    assert!(ask(writer, &path, "localhost").starts_with("HTTP/1.1 405"));
+    // Another namespace's page does not know it.
+    let arguments = ["--namespace", "elsewhere", "dashboard", "--listen", "127.0.0.1:0"];
+    let server = Server::start(&stage, &arguments);
+    let stream = TcpStream::connect(&server.address).unwrap();
+    let text = ask(stream, &format!("GET /api/traces/{id}"), "localhost");
+    assert!(text.starts_with("HTTP/1.1 404"), "{text}");
 }
 
 #[test]

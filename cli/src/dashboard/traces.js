@@ -1,0 +1,75 @@
+// Waterfalls of recent runs and calls. The newest one is open until a person chooses one, and is drawn again when
+// it has more spans. As in app.js, names come from functions, and every text is set as textContent.
+"use strict";
+
+let chosenRun = null; // the id of the trace whose waterfall a person opened
+let openRun = null; // the id of the trace whose waterfall is on the page
+let openSpans = 0; // how many spans it had
+
+function drawRuns(traces) {
+  const box = byId("runs");
+  if (traces.length === 0) {
+    box.replaceChildren(element("p", { class: "empty" },
+      "No trace is kept. cwasi run and cwasi invoke --trace record one; [traces] sample in the node's configuration records others."));
+    byId("waterfall").replaceChildren();
+    openRun = null;
+    return;
+  }
+  const open = chosenRun === null ? traces[0] : traces.find((trace) => trace.id === chosenRun);
+  if (open && (open.id !== openRun || open.spans !== openSpans)) showTrace(open);
+  const focused = document.activeElement && document.activeElement.dataset.trace;
+  const buttons = traces.map((trace) => runButton(trace, traces));
+  box.replaceChildren(...buttons);
+  const again = buttons.find((button) => button.dataset.trace === focused);
+  if (again) again.focus({ preventScroll: true });
+}
+
+function runButton(trace, traces) {
+  const about = `${trace.spans} spans · ${time(trace.duration_us)}`;
+  const button = element("button", { type: "button", "aria-pressed": String(trace.id === openRun), title: trace.id },
+    element("span", {}, trace.title),
+    element("small", {}, new Date(trace.began_unix_ms).toLocaleTimeString(), " · ", about));
+  button.dataset.trace = trace.id;
+  if (trace.errors > 0) button.append(element("small", { class: "failed" }, `${trace.errors} failed`));
+  button.addEventListener("click", () => {
+    chosenRun = trace.id;
+    drawRuns(traces);
+  });
+  return button;
+}
+
+// Opens the waterfall of a trace. Of two answers that cross, that to the later click counts.
+async function showTrace({ id, spans }) {
+  openRun = id;
+  openSpans = spans;
+  const box = byId("waterfall");
+  let shownNow;
+  try {
+    const trace = await ask(`/api/traces/${encodeURIComponent(id)}`);
+    shownNow = [waterfallHead(trace), ...trace.rows.map(waterfallRow)];
+    if (trace.rows.length < trace.spans) {
+      shownNow.push(element("p", { class: "empty" }, `${trace.spans - trace.rows.length} more spans: cwasi trace ${id}`));
+    }
+  } catch (error) {
+    shownNow = [element("p", { class: "empty" }, `This trace is not among the newest ones any more (${error.message}). Try cwasi trace ${id}`)];
+  }
+  if (openRun === id) box.replaceChildren(...shownNow);
+}
+
+function waterfallHead(trace) {
+  const ends = element("span", { class: "track ends" }, element("span", {}, "0"), element("span", {}, time(trace.duration_us)));
+  return element("div", { class: "span head" }, element("span", { class: "name" }, trace.id.slice(0, 8)), ends, element("span", {}));
+}
+
+function waterfallRow(span) {
+  const notes = [span.mode, span.reason, span.error].filter((text) => text);
+  const about = [span.title, ...notes, time(span.duration_us)].join(" · ");
+  const name = element("span", { class: "name", title: about }, `${span.orphan ? "… " : ""}${span.title}`);
+  name.style.paddingLeft = `${Math.min(span.depth, 8) * 0.8}rem`;
+  const bar = element("span", { class: `bar${span.server ? " server" : ""}`, title: about });
+  bar.style.left = `${100 * span.offset}%`;
+  bar.style.width = `${100 * span.share}%`;
+  const mode = span.mode ? modeClass(span.mode) : "";
+  return element("div", { class: `span ${mode}${span.error ? " failed" : ""}` },
+    name, element("span", { class: "track" }, bar), element("span", { class: "n" }, span.error || time(span.duration_us)));
+}
