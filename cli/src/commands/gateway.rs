@@ -45,7 +45,7 @@ pub struct Gateway {
     /// Serve clients on other hosts without token and certificate
     #[arg(long)]
     allow_anonymous: bool,
-    /// Where X-Callback-Url may lead: NAME:PORT, *.DOMAIN:PORT, ADDRESS[:PORT] or NETWORK[:PORT], as in cwasi.network
+    /// Where X-Callback-Url may lead, as in cwasi.network: NAME:PORT, *.DOMAIN:PORT, an address or a network
     #[arg(long, value_name = "DESTINATION", value_delimiter = ',')]
     callback_allow: Vec<EgressEntry>,
     /// Directory that keeps calls until their callbacks are done [default: callbacks in the node's cache_dir]
