@@ -12,7 +12,7 @@ pub const NOT_RUN: [(&str, &str); 5] = [
     ),
     ("cluster", "needs a Kubernetes cluster; make test-kubernetes does the same"),
     ("machine", "writes into the machine's own folders"),
-    ("other-projects", "fetches and builds the test suites of other projects"),
+    ("other-projects", "fetches the sources of other projects, or builds their test suites"),
     (
         "compilers",
         "needs the compilers of other languages; cargo test --test e2e_languages runs them",

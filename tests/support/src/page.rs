@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::place::checkout;
 
 /// Folders with pages, from the checkout; `""` is the checkout itself.
-const FOLDERS: [&str; 5] =
-    ["", "docs", "guest-sdk/rust", "tests/guests", "workflows/vehicle-paths"];
+const FOLDERS: [&str; 6] =
+    ["", "docs", "guest-sdk/rust", "tests/guests", "third_party", "workflows/vehicle-paths"];
 
 /// A page.
 #[derive(Clone, Debug)]
