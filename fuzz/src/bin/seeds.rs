@@ -16,8 +16,8 @@ use cwasi_fuzz::modes::resp::command;
 use cwasi_fuzz::shim::state::{ContainerRecord, Pointer, RegisteredAs};
 use cwasi_fuzz::vm::trampoline::{DispatchCallee, LinkedFunction, Number, dispatch, link};
 use cwasi_fuzz::wire::control::{
-    EdgeReport, EmitReply, EmitRequest, FunctionReport, ResolveReply, ResolveRequest, SandboxMessage, Verb,
-    VerbReply, VerbRequest, encode,
+    EdgeReport, EmitReply, EmitRequest, FunctionReport, ResolveReply, ResolveRequest,
+    SandboxMessage, Verb, VerbReply, VerbRequest, encode,
 };
 use cwasi_fuzz::wire::envelope::{
     Assignment, CallStatus, Detail, Hello, Join, Part, Request, Response, SharedConnection,
