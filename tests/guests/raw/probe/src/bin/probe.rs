@@ -69,7 +69,8 @@ fn list(dir: &str) -> io::Result<()> {
 
 /// Touches `mib` MiB, one after the other.
 fn allocate(mib: usize) -> Vec<Vec<u8>> {
-    let blocks: Vec<Vec<u8>> = (0..mib).map(|_| std::hint::black_box(vec![1_u8; 1 << 20])).collect();
+    let blocks: Vec<Vec<u8>> =
+        (0..mib).map(|_| std::hint::black_box(vec![1_u8; 1 << 20])).collect();
     println!("allocated {} MiB", blocks.len());
     blocks
 }
