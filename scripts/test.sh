@@ -21,4 +21,5 @@ for folder in $(workspaces); do
     (cd "$folder" && cargo test --workspace --target-dir "$TARGET_DIR/host")
 done
 say "testing the runtime"
-cargo test --workspace
+# All targets, also after a failure: one run names everything that fails.
+cargo test --workspace --no-fail-fast
