@@ -3,7 +3,8 @@
 
 KUBERNETES_DIR=$CHECKOUT/tests/kubernetes
 PROGRAMS=$STATE_DIR/kubernetes/programs
-KUBERNETES_VERSION=$(sed -n 's/^require k8s.io\/kubernetes //p' "$KUBERNETES_DIR/programs/go.mod")
+KUBERNETES_VERSION=$(sed -nE 's/^(require )?\s*k8s.io\/kubernetes (v[0-9.]+)$/\2/p' "$KUBERNETES_DIR/programs/go.mod")
+[ -n "$KUBERNETES_VERSION" ] || die "$KUBERNETES_DIR/programs/go.mod names no version of k8s.io/kubernetes"
 # What a cluster needs: `pause` is the container that holds a pod's namespaces.
 CLUSTER_PROGRAMS=(kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl pause)
 # Kubernetes' end-to-end tests: the tests, what runs several at a time, and the program in their containers.
