@@ -46,6 +46,14 @@ impl Containerd {
         Self::start_guard(slot, programs, &["--linked"])
     }
 
+    /// Starts one with the service that a kubelet uses.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_with_cri(slot: Slot, programs: &Path) -> Result<Self> {
+        Self::start_guard(slot, programs, &["--cri"])
+    }
+
     fn start_guard(slot: Slot, programs: &Path, flags: &[&str]) -> Result<Self> {
         let program = programs.join(PROGRAM);
         if !program.exists() {

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::link::Link;
 use crate::place::{self, Slot};
-use crate::{leaks, processes};
+use crate::{containerd_config, leaks, processes};
 
 /// Longest wait for containerd's first answer.
 const READY_MAX: Duration = Duration::from_secs(60);
@@ -101,17 +101,28 @@ impl Ready {
     }
 }
 
-/// Runs the guard until stdin ends or a signal asks it to stop; `linked` in a network of its own.
+/// What a guarded containerd has besides the runtime.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct Extras {
+    /// A network of its own, with a cable to the machine's.
+    #[arg(long)]
+    pub linked: bool,
+    /// The service that a kubelet uses, with the handler [`containerd_config::CRI_HANDLER`] and without a pod network.
+    #[arg(long)]
+    pub cri: bool,
+}
+
+/// Runs the guard until stdin ends or a signal asks it to stop.
 ///
 /// # Errors
 /// When containerd does not start, or ends on its own, or something cannot be removed afterwards.
-pub fn serve(slot: Slot, programs: &Path, linked: bool) -> Result<()> {
+pub fn serve(slot: Slot, programs: &Path, extras: Extras) -> Result<()> {
     // Already a session leader when started by a shell with job control.
     let _already_leader = setsid();
     nix::sys::prctl::set_child_subreaper(true).context("become a subreaper")?;
     outlive_terminal_signals()?;
-    let link = linked.then(Link::enter).transpose()?;
-    let ready = start(slot, programs, link)?;
+    let link = extras.linked.then(Link::enter).transpose()?;
+    let ready = start(slot, programs, link, extras.cri)?;
     let outcome = wait_ready(&ready).and_then(|()| {
         writeln!(std::io::stdout(), "{}", serde_json::to_string(&ready)?)?;
         watch(&ready, programs)
@@ -137,13 +148,13 @@ pub fn outlive_terminal_signals() -> Result<()> {
     Ok(())
 }
 
-fn start(slot: Slot, programs: &Path, link: Option<Link>) -> Result<Ready> {
+fn start(slot: Slot, programs: &Path, link: Option<Link>, cri: bool) -> Result<Ready> {
     let bin_dir = slot.bin_dir()?;
     let dir = place::short_dir()?;
     for name in ["tmp", "fifo"] {
         fs::create_dir(dir.join(name))?;
     }
-    fs::write(dir.join("containerd.toml"), containerd_config(slot, &dir))?;
+    fs::write(dir.join("containerd.toml"), containerd_config::text(slot, &dir, cri))?;
     fs::write(dir.join("cwasi.toml"), cwasi_config(&dir))?;
     let ready = Ready { dir, bin_dir, link };
     spawn_containerd(&ready, programs)?;
@@ -172,24 +183,6 @@ fn spawn_containerd(ready: &Ready, programs: &Path) -> Result<()> {
     let written = dir.join("containerd.pid.new");
     fs::write(&written, child.id().to_string())?;
     fs::rename(written, ready.pid_file()).context("note containerd's pid")
-}
-
-/// Everything private; no CRI, NRI or `/opt` plug-in, which would touch the machine.
-fn containerd_config(slot: Slot, dir: &Path) -> String {
-    let dir = dir.display();
-    let version = if slot == Slot::V2 { 3 } else { 2 };
-    format!(
-        r#"version = {version}
-root = "{dir}/root"
-state = "{dir}/state"
-disabled_plugins = [
-  "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime",
-  "io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt",
-]
-[grpc]
-  address = "{dir}/c.sock"
-"#
-    )
 }
 
 /// The node's configuration of a fixture in `dir`.

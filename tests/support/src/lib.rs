@@ -2,7 +2,8 @@
 //!
 //! - [`image`] writes OCI image archives: a root file system with modules in it, or a module as the layer.
 //! - [`guard`] runs one private containerd and takes everything down when its starter is gone;
-//!   [`containerd`] starts such a guard and talks to it.
+//!   [`containerd`] starts such a guard and talks to it, [`containerd_config`] is its configuration.
+//! - [`cri`] speaks to a containerd as the kubelet does.
 //! - [`redis`] runs one private Redis or Valkey; [`nodes`] are two containerds in networks of their own
 //!   ([`link`]) with a Redis between them.
 //! - [`netns`] is a network of a test's own, [`name_server`] a name server in it.
@@ -14,6 +15,8 @@
 //! Runs in test processes and in the `cwasi-testbed` program; never part of the product.
 
 pub mod containerd;
+pub mod containerd_config;
+pub mod cri;
 pub mod guard;
 pub mod image;
 pub mod kills;

@@ -77,9 +77,8 @@ enum Verb {
     Guard {
         #[command(flatten)]
         fixture: BedArguments,
-        /// In a network of its own.
-        #[arg(long)]
-        linked: bool,
+        #[command(flatten)]
+        extras: guard::Extras,
     },
 }
 
@@ -143,9 +142,9 @@ fn main() -> Result<ExitCode> {
         }
         Verb::With { fixture, command } => return with(fixture, &command),
         Verb::TwoNodes { fixture, command } => return two_nodes(fixture, &command),
-        Verb::Guard { fixture, linked } => {
+        Verb::Guard { fixture, extras } => {
             let (slot, programs) = fixture.resolve()?;
-            guard::serve(slot, &programs, linked)?;
+            guard::serve(slot, &programs, extras)?;
         }
     }
     Ok(ExitCode::SUCCESS)
