@@ -282,14 +282,21 @@ function drawLegend() {
   }));
 }
 
+// A screen reader says what is wrong, and not the time every two seconds.
+function sayFresh(live, text) {
+  const fresh = byId("fresh");
+  fresh.setAttribute("aria-live", live);
+  if (fresh.textContent !== text) fresh.textContent = text;
+}
+
 async function refresh() {
   try {
     shown = await ask("/api/state");
     draw(shown);
     drawRuns(await ask("/api/traces"));
-    byId("fresh").textContent = `as of ${new Date().toLocaleTimeString()}`;
+    sayFresh("off", `as of ${new Date().toLocaleTimeString()}`);
   } catch (error) {
-    byId("fresh").textContent = `not up to date: ${error.message}`;
+    sayFresh("polite", `not up to date: ${error.message}`);
   }
   setTimeout(refresh, POLL_MS);
 }

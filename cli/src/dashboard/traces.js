@@ -61,15 +61,23 @@ function waterfallHead(trace) {
   return element("div", { class: "span head" }, element("span", { class: "name" }, trace.id.slice(0, 8)), ends, element("span", {}));
 }
 
+// A part of a track: the span itself, or one of its phases.
+function trackPart(kind, { offset, share }) {
+  const part = element("span", { class: kind });
+  part.style.left = `${100 * offset}%`;
+  part.style.width = `${100 * share}%`;
+  return part;
+}
+
+// A line that opens to what else the span says: by a click, a touch, or the keyboard.
 function waterfallRow(span) {
-  const notes = [span.mode, span.reason, span.error].filter((text) => text);
-  const about = [span.title, ...notes, time(span.duration_us)].join(" · ");
-  const name = element("span", { class: "name", title: about }, `${span.orphan ? "… " : ""}${span.title}`);
+  const name = element("span", { class: "name", title: span.title }, `${span.orphan ? "… " : ""}${span.title}`);
   name.style.paddingLeft = `${Math.min(span.depth, 8) * 0.8}rem`;
-  const bar = element("span", { class: `bar${span.server ? " server" : ""}`, title: about });
-  bar.style.left = `${100 * span.offset}%`;
-  bar.style.width = `${100 * span.share}%`;
+  const track = element("span", { class: "track", "aria-hidden": "true" }, trackPart(`bar${span.server ? " server" : ""}`, span));
+  for (const phase of span.phases) track.append(trackPart(`phase ${phase.kind}`, phase));
+  const line = element("summary", {}, name, track, element("span", { class: "n" }, span.error || time(span.duration_us)));
+  const facts = element("dl");
+  for (const [term, text] of span.facts) facts.append(element("dt", {}, term), element("dd", {}, text));
   const mode = span.mode ? modeClass(span.mode) : "";
-  return element("div", { class: `span ${mode}${span.error ? " failed" : ""}` },
-    name, element("span", { class: "track" }, bar), element("span", { class: "n" }, span.error || time(span.duration_us)));
+  return element("details", { class: `span ${mode}${span.error ? " failed" : ""}` }, line, facts);
 }

@@ -46,17 +46,33 @@ pub(super) struct Waterfall {
 struct Row {
     title: String,
     mode: String,
-    reason: String,
     error: Option<String>,
+    /// What else it says: terms and texts.
+    facts: Vec<(&'static str, String)>,
     depth: usize,
     /// Its parent is not on this node, or not kept.
     orphan: bool,
     /// The callee's side of a call.
     server: bool,
-    /// Begin and length as parts of the whole trace, from 0 to 1.
+    #[serde(flatten)]
+    place: Place,
+    duration_us: f64,
+    phases: Vec<RowPhase>,
+}
+
+/// A phase within a span.
+#[derive(Debug, Serialize)]
+struct RowPhase {
+    kind: &'static str,
+    #[serde(flatten)]
+    place: Place,
+}
+
+/// Begin and length as parts of the whole trace, from 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Place {
     offset: f64,
     share: f64,
-    duration_us: f64,
 }
 
 /// What the span files said at a moment.
@@ -126,27 +142,36 @@ impl ListedTrace {
 
 impl Waterfall {
     fn of(trace: &Trace) -> Self {
-        let (start_ns, whole_ns) = (trace.start_ns(), trace.duration_ns().max(1));
-        let rows = trace.spans.iter().take(ROWS_MAX).map(|span| Row::of(span, start_ns, whole_ns));
+        let (began_ns, whole_ns) = (trace.start_ns(), trace.duration_ns().max(1));
+        let part = |ns: u64| micros(ns) / micros(whole_ns);
+        let place = |start_ns: u64, end_ns: u64| Place {
+            offset: part(start_ns.saturating_sub(began_ns)),
+            share: part(end_ns.saturating_sub(start_ns)),
+        };
+        let rows = trace.spans.iter().take(ROWS_MAX).map(|span| Row::of(span, place));
         Self { trace: ListedTrace::of(trace), rows: rows.collect() }
     }
 }
 
 impl Row {
-    fn of(tree: &TreeSpan, start_ns: u64, whole_ns: u64) -> Self {
+    /// The row of a span; `place` says where a time from one moment to another lies.
+    fn of(tree: &TreeSpan, place: impl Fn(u64, u64) -> Place) -> Self {
         let span = &tree.recorded.span;
-        let part = |ns: u64| micros(ns) / micros(whole_ns);
+        let phases = span.phases.iter().map(|phase| RowPhase {
+            kind: phase.kind.name(),
+            place: place(phase.start_ns, phase.end_ns),
+        });
         Self {
             title: tree.title(),
             mode: span.mode.clone(),
-            reason: span.reason.clone(),
             error: tree.error(),
+            facts: tree.facts(),
             depth: tree.depth,
             orphan: !tree.has_parent,
             server: span.kind == SpanKind::Server,
-            offset: part(span.start_ns.saturating_sub(start_ns)),
-            share: part(tree.duration_ns()),
+            place: place(span.start_ns, span.end_ns),
             duration_us: micros(tree.duration_ns()),
+            phases: phases.collect(),
         }
     }
 }
@@ -165,9 +190,14 @@ mod tests {
     fn rows_lie_at_their_times() {
         let Waterfall { trace, rows } = Waterfall::of(&trace());
         assert_eq!((trace.spans, trace.errors, trace.duration_us), (3, 0, 100.0));
-        let places: Vec<_> =
-            rows.iter().map(|row| (row.depth, row.server, row.offset, row.share)).collect();
-        assert_eq!(places, [(0, false, 0.0, 1.0), (1, false, 0.2, 0.6), (2, true, 0.3, 0.4)]);
+        let place = |offset, share| Place { offset, share };
+        let places: Vec<_> = rows.iter().map(|row| (row.depth, row.server, row.place)).collect();
+        let expected =
+            [(0, false, place(0.0, 1.0)), (1, false, place(0.2, 0.6)), (2, true, place(0.3, 0.4))];
+        assert_eq!(places, expected);
+        let phases: Vec<_> = rows[2].phases.iter().map(|phase| (phase.kind, phase.place)).collect();
+        assert_eq!(phases, [("run", place(0.3, 0.4))]);
+        assert!(rows[2].facts.contains(&("run", "40.0us".to_owned())), "{:?}", rows[2].facts);
     }
 
     #[test]

@@ -15,6 +15,8 @@ use cwasi::wire::trace::{RecordedSpan, SpanId, SpanKind, TraceId};
 use cwasi_abi::Errno;
 use serde::{Deserialize, Serialize};
 
+use crate::deployment::hops::bytes;
+
 /// Names the newest trace.
 pub const LAST: &str = "last";
 /// Fewest digits by which a trace is named.
@@ -98,6 +100,35 @@ impl TreeSpan {
                 )
             }
         }
+    }
+
+    /// What it says beside its title, for people: terms and texts.
+    #[must_use]
+    pub fn facts(&self) -> Vec<(&'static str, String)> {
+        let recorded = &self.recorded;
+        let span = &recorded.span;
+        let caller = if span.kind == SpanKind::Server { span.peer.clone() } else { String::new() };
+        let mut facts = vec![
+            ("outcome", self.error().unwrap_or_else(|| "answered".to_owned())),
+            ("mode", span.mode.clone()),
+            ("reason", span.reason.clone()),
+            ("caller", caller),
+        ];
+        if span.request_bytes > 0 || span.response_bytes > 0 {
+            facts.push(("request", bytes(span.request_bytes)));
+            facts.push(("response", bytes(span.response_bytes)));
+        }
+        for phase in &span.phases {
+            facts.push((phase.kind.name(), duration(phase.end_ns.saturating_sub(phase.start_ns))));
+        }
+        facts.extend([
+            ("node", recorded.node.clone()),
+            ("workflow", recorded.workflow.clone()),
+            ("instance", recorded.instance.clone()),
+            ("span", span.id.to_string()),
+        ]);
+        facts.retain(|(_, text)| !text.is_empty());
+        facts
     }
 
     /// Length in nanoseconds.

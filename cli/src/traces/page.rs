@@ -7,7 +7,6 @@ use std::fmt::Write as _;
 use cwasi::wire::trace::PhaseKind;
 
 use super::{Trace, TreeSpan, duration};
-use crate::deployment::hops::bytes;
 
 /// Style of the page, with a dark form of its colours.
 const STYLE: &str = include_str!("page.css");
@@ -42,8 +41,7 @@ const LEGEND: &str = "<p class=\"legend\"><i class=\"call\"></i>call <i class=\"
 /// One span: a line that opens to its details.
 fn row(rows: &mut String, trace: &Trace, span: &TreeSpan) {
     let recorded = &span.recorded.span;
-    let error = span.error();
-    let failed = if error.is_some() { " failed" } else { "" };
+    let failed = if span.error().is_some() { " failed" } else { "" };
     let mode = escaped(&recorded.mode);
     // Writing to a text never fails.
     let _ = write!(
@@ -65,7 +63,7 @@ fn row(rows: &mut String, trace: &Trace, span: &TreeSpan) {
         part(rows, trace, class, (phase.start_ns, phase.end_ns));
     }
     let _ = write!(rows, "</span></summary><dl>");
-    for (term, text) in facts(span, error) {
+    for (term, text) in span.facts() {
         let _ = write!(rows, "<dt>{term}</dt><dd>{}</dd>", escaped(&text));
     }
     let _ = writeln!(rows, "</dl></details>");
@@ -78,34 +76,6 @@ fn part(rows: &mut String, trace: &Trace, class: &str, (start, end): (u64, u64))
     let left = percent(start.saturating_sub(trace.start_ns())).clamp(0.0, 100.0);
     let width = percent(end.saturating_sub(start)).min(100.0 - left);
     let _ = write!(rows, "<i class=\"{class}\" style=\"left:{left:.3}%;width:{width:.3}%\"></i>");
-}
-
-/// What a span says beside its line.
-fn facts(span: &TreeSpan, error: Option<String>) -> Vec<(&'static str, String)> {
-    let recorded = &span.recorded;
-    let inner = &recorded.span;
-    let moved = inner.request_bytes > 0 || inner.response_bytes > 0;
-    let mut facts = vec![
-        ("outcome", error.unwrap_or_else(|| "answered".to_owned())),
-        ("mode", inner.mode.clone()),
-        ("reason", inner.reason.clone()),
-        ("caller", if span.title() == span.service() { inner.peer.clone() } else { String::new() }),
-    ];
-    if moved {
-        facts.push(("request", bytes(inner.request_bytes)));
-        facts.push(("response", bytes(inner.response_bytes)));
-    }
-    for phase in &inner.phases {
-        facts.push((phase.kind.name(), duration(phase.end_ns.saturating_sub(phase.start_ns))));
-    }
-    facts.extend([
-        ("node", recorded.node.clone()),
-        ("workflow", recorded.workflow.clone()),
-        ("instance", recorded.instance.clone()),
-        ("span", inner.id.to_string()),
-    ]);
-    facts.retain(|(_, text)| !text.is_empty());
-    facts
 }
 
 /// Text for HTML, in an element or an attribute.

@@ -89,6 +89,14 @@ fn the_page_shows_the_waterfall_of_a_run() {
     assert_eq!(shown[..2], [("cwasi runs hello", &0.into()), ("run hello", &1.into())]);
     assert_eq!(shown[2..4], [("hello calls greeter", &2.into()), ("greeter", &3.into())]);
     assert_eq!((&rows[2]["mode"], &rows[3]["server"]), (&"local".into(), &true.into()));
+    let phases = rows[3]["phases"].as_array().unwrap();
+    let run = phases.iter().find(|phase| phase["kind"] == "run").unwrap();
+    assert!(
+        run["share"].as_f64() <= rows[3]["share"].as_f64() && run["share"].as_f64() > Some(0.0)
+    );
+    let facts = rows[2]["facts"].as_array().unwrap();
+    let reason = serde_json::json!(["reason", "callee in the caller's own group"]);
+    assert!(facts.contains(&reason), "{facts:?}");
     for row in rows {
         let (offset, share) = (row["offset"].as_f64().unwrap(), row["share"].as_f64().unwrap());
         assert!(offset >= 0.0 && share > 0.0 && offset + share < 1.000_001, "{row}");
