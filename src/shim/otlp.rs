@@ -326,34 +326,14 @@ fn attribute(key: &str, value: Value) -> KeyValue {
 
 #[cfg(test)]
 mod tests {
+    use cwasi_testbed::span_line::SPAN_LINE;
+
     use super::*;
-    use crate::wire::trace::{Phase, PhaseKind, SpanId, TraceId};
 
     fn recorded(service: &str, errno: i32) -> RecordedSpan {
-        RecordedSpan {
-            service: service.into(),
-            namespace: "n".into(),
-            pod_namespace: String::new(),
-            workflow: "w".into(),
-            instance: "1".into(),
-            node: "h".into(),
-            span: Span {
-                trace: TraceId::from_bytes([1; 16]).unwrap(),
-                id: SpanId::from_bytes([2; 8]).unwrap(),
-                parent: SpanId::from_bytes([3; 8]),
-                kind: SpanKind::Server,
-                module: String::new(),
-                peer: "a".into(),
-                mode: "local".into(),
-                reason: "r".into(),
-                start_ns: 10,
-                end_ns: 20,
-                request_bytes: 4,
-                response_bytes: u64::MAX,
-                errno,
-                phases: vec![Phase { kind: PhaseKind::Run, start_ns: 12, end_ns: 19 }],
-            },
-        }
+        let line: RecordedSpan = serde_json::from_str(SPAN_LINE).unwrap();
+        let span = Span { response_bytes: u64::MAX, errno, ..line.span };
+        RecordedSpan { service: service.into(), span, ..line }
     }
 
     #[test]
@@ -364,7 +344,7 @@ mod tests {
             request.resource_spans.iter().map(|it| it.scope_spans[0].spans.len()).collect();
         assert_eq!(counts, [2, 1]);
         let span = &request.resource_spans[1].scope_spans[0].spans[0];
-        assert_eq!((span.trace_id.as_slice(), span.kind), (&[1; 16][..], OtlpKind::Server as i32));
+        assert_eq!((span.trace_id.as_slice(), span.kind), (&[7; 16][..], OtlpKind::Server as i32));
         assert_eq!(span.parent_span_id, [3; 8]);
         let status = span.status.as_ref().unwrap();
         assert_eq!((status.code, status.message.as_str()), (OtlpCode::Error as i32, "timeout"));

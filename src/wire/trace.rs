@@ -363,6 +363,8 @@ pub struct RecordedSpan {
 
 #[cfg(test)]
 mod tests {
+    use cwasi_testbed::span_line::SPAN_LINE;
+
     use super::*;
 
     const GOOD: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -415,25 +417,12 @@ mod tests {
 
     #[test]
     fn a_span_survives_being_written_and_read() {
-        let context = TraceContext::parse(GOOD).unwrap();
-        let span = Span {
-            trace: context.trace,
-            id: context.span,
-            parent: None,
-            kind: SpanKind::Server,
-            module: String::new(),
-            peer: "a".into(),
-            mode: String::new(),
-            reason: String::new(),
-            start_ns: 1,
-            end_ns: 9,
-            request_bytes: 4,
-            response_bytes: 5,
-            errno: 0,
-            phases: vec![Phase { kind: PhaseKind::Run, start_ns: 2, end_ns: 8 }],
-        };
-        let text = serde_json::to_string(&span).unwrap();
-        assert_eq!(serde_json::from_str::<Span>(&text).unwrap(), span);
-        assert!(serde_json::from_str::<Span>(&text.replace("b7ad", "B7ad")).is_err());
+        let line: RecordedSpan = serde_json::from_str(SPAN_LINE).unwrap();
+        let text = serde_json::to_string(&line).unwrap();
+        assert_eq!(serde_json::from_str::<RecordedSpan>(&text).unwrap(), line);
+        for (valid, invalid) in [("\"0303", "\"A303"), ("\"server\"", "\"waiter\"")] {
+            let wrong = text.replace(valid, invalid);
+            assert!(wrong != text && serde_json::from_str::<RecordedSpan>(&wrong).is_err());
+        }
     }
 }

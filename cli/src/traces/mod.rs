@@ -271,6 +271,7 @@ pub fn duration(ns: u64) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use cwasi::wire::trace::{Phase, PhaseKind, Span};
+    use cwasi_testbed::span_line::SPAN_LINE;
 
     use super::*;
 
@@ -281,31 +282,20 @@ pub(crate) mod tests {
         service: &str,
         (start, end): (u64, u64),
     ) -> RecordedSpan {
+        let line: RecordedSpan = serde_json::from_str(SPAN_LINE).unwrap();
         let at = |us: u64| 1_700_000_000_000_000_000 + us * 1000;
-        RecordedSpan {
-            service: service.into(),
-            namespace: "n".into(),
-            pod_namespace: String::new(),
-            workflow: "w".into(),
-            instance: "1".into(),
-            node: "h".into(),
-            span: Span {
-                trace: TraceId::from_bytes([7; 16]).unwrap(),
-                id: SpanId::from_bytes([id; 8]).unwrap(),
-                parent: SpanId::from_bytes([parent; 8]),
-                kind,
-                module: String::new(),
-                peer: if kind == SpanKind::Run { String::new() } else { "peer".into() },
-                mode: "local".into(),
-                reason: "callee on this host".into(),
-                start_ns: at(start),
-                end_ns: at(end),
-                request_bytes: 4,
-                response_bytes: 5,
-                errno: 0,
-                phases: vec![Phase { kind: PhaseKind::Run, start_ns: at(start), end_ns: at(end) }],
-            },
-        }
+        let (start_ns, end_ns) = (at(start), at(end));
+        let span = Span {
+            id: SpanId::from_bytes([id; 8]).unwrap(),
+            parent: SpanId::from_bytes([parent; 8]),
+            kind,
+            peer: if kind == SpanKind::Run { String::new() } else { "peer".into() },
+            start_ns,
+            end_ns,
+            phases: vec![Phase { kind: PhaseKind::Run, start_ns, end_ns }],
+            ..line.span
+        };
+        RecordedSpan { service: service.into(), span, ..line }
     }
 
     /// A run, a call, and the call's other side.

@@ -8,7 +8,7 @@
 //!   ([`link`]) with a Redis between them.
 //! - [`netns`] is a network of a test's own, [`name_server`] a name server in it.
 //! - [`page`] finds the code blocks of the documentation; [`languages`] builds the functions that it shows.
-//! - [`numbered`] are calls whose ends and executions are compared.
+//! - [`numbered`] are calls whose ends and executions are compared; [`span_line`] is a recorded span.
 //! - [`scene`] is one test's containerd namespace with its leak check ([`leaks`]); [`run`] is `ctr run`;
 //!   [`kills`] interrupts starts.
 //!
@@ -33,3 +33,4 @@ pub mod processes;
 pub mod redis;
 pub mod run;
 pub mod scene;
+pub mod span_line;
