@@ -6,28 +6,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cwasi_testbed::guard;
 use cwasi_testbed::processes::descendants;
 use cwasi_testbed::scene::Scene;
 
 fn scene(name: &str) -> Scene {
     Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
-}
-
-/// More settings in the node's configuration; dropped, the bed's own are back, which other tests use.
-struct Settings<'a>(&'a Path);
-
-impl<'a> Settings<'a> {
-    fn add(bed: &'a Path, more: &str) -> Self {
-        fs::write(bed.join("cwasi.toml"), format!("{more}\n{}", guard::cwasi_config(bed))).unwrap();
-        Self(bed)
-    }
-}
-
-impl Drop for Settings<'_> {
-    fn drop(&mut self) {
-        fs::write(self.0.join("cwasi.toml"), guard::cwasi_config(self.0)).unwrap();
-    }
 }
 
 /// Directories of this name at the root of each hierarchy.
@@ -48,7 +31,7 @@ fn a_path_for_the_other_driver_is_an_error_that_names_the_option() {
     let says = ["SystemdCgroup = true", "cgroup_driver = \"systemd\"", slice];
     assert!(says.iter().all(|part| outcome.stderr.contains(part)), "{}", outcome.stderr);
     assert!(at_roots(slice).is_empty(), "{:?}", at_roots(slice));
-    let _systemd = Settings::add(&scene.containerd.ready().dir, "cgroup_driver = \"systemd\"");
+    let _systemd = scene.settings("cgroup_driver = \"systemd\"");
     let outcome = scene.run(scene.guest("c", "probe").args(["exit", "0"]));
     assert_ne!(outcome.code, 0);
     assert!(outcome.stderr.contains("SystemdCgroup = false"), "{}", outcome.stderr);
@@ -64,7 +47,7 @@ fn shim_and_zygote_lie_in_the_cgroup_that_is_named_and_functions_in_their_own() 
     let scene = scene("shim-cgroup");
     let name = format!("cwasi-test-shim-{}", std::process::id());
     let setting = format!("shim_cgroup = \"/{name}\"");
-    let _named = Settings::add(&scene.containerd.ready().dir, &setting);
+    let _named = scene.settings(&setting);
     scene.secondary("callee", "probe");
     let membership = |pid: i32| fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let memory = |pid: i32| {
@@ -90,7 +73,7 @@ fn shim_and_zygote_lie_in_the_cgroup_that_is_named_and_functions_in_their_own() 
 #[test]
 fn a_cgroup_that_cannot_be_entered_is_named() {
     let scene = scene("shim-cgroup-wrong");
-    let _wrong = Settings::add(&scene.containerd.ready().dir, "shim_cgroup = \"/a/../b\"");
+    let _wrong = scene.settings("shim_cgroup = \"/a/../b\"");
     let outcome = scene.run(scene.guest("c", "probe").args(["exit", "0"]));
     assert_ne!(outcome.code, 0);
     assert!(outcome.stderr.contains("ShimCgroup (shim_cgroup)"), "{}", outcome.stderr);

@@ -2,11 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::process::Command;
 
+use cwasi::wire::trace::{RecordedSpan, SpanKind, TraceContext};
 use cwasi_testbed::scene::{Scene, wait_for};
 use nix::sched::{CloneFlags, setns};
 
@@ -32,12 +33,17 @@ fn connect(namespace: File) -> std::io::Result<TcpStream> {
 
 /// The response to a request with this path and body, head and all.
 fn ask(pid: i32, path: &str, body: &str) -> String {
+    ask_with(pid, path, "", body)
+}
+
+/// The same with more headers, each with its line's end.
+fn ask_with(pid: i32, path: &str, headers: &str, body: &str) -> String {
     let mut stream = connect(namespace(pid)).unwrap();
     let length = body.len();
     let head = format!(
         "POST {path} HTTP/1.1\r\nhost: pod\r\nconnection: close\r\ncontent-length: {length}"
     );
-    write!(stream, "{head}\r\n\r\n{body}").unwrap();
+    write!(stream, "{head}\r\n{headers}\r\n{body}").unwrap();
     let mut response = String::new();
     stream.read_to_string(&mut response).unwrap();
     response
@@ -91,4 +97,44 @@ fn the_head_of_the_request_and_of_the_response_pass_through_the_port() {
     let wrong = scene.guest("wrong", "actor").annotation("cwasi.role", "secondary");
     let refused = scene.run(wrong.annotation("cwasi.http", "70000"));
     assert!(refused.stderr.contains("a port from 1 to 65535"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_traced_request_to_the_port_has_a_span_of_each_side() {
+    const CLIENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let scene = scene("http-port-trace");
+    let _settings = scene.settings("[traces]\nclients_decide = true");
+    let run = scene.guest("web", "server").annotation("cwasi.role", "secondary");
+    let run = run.annotation("cwasi.function", "web");
+    scene.start(run.annotation("cwasi.http", PORT));
+    let pid = scene.pid("web");
+    bring_up_loopback(pid);
+    let untraced = ask(pid, "/", "!context traceparent");
+    assert!(untraced.ends_with("\r\n\r\n"), "{untraced}");
+    // A list may come in several headers.
+    let headers = format!("traceparent: {CLIENT}\r\ntracestate: a=1\r\ntracestate: b=2\r\n");
+    let state = ask_with(pid, "/", &headers, "!context tracestate");
+    assert!(state.ends_with("\r\n\r\na=1, b=2"), "{state}");
+    let seen = ask_with(pid, "/", &headers, "!context traceparent");
+    let seen = TraceContext::parse(seen.lines().last().unwrap()).unwrap();
+    let client = TraceContext::parse(CLIENT).unwrap();
+    let (port, function) = wait_for("the spans of both sides", || {
+        let spans = spans(&scene);
+        let function = spans.iter().find(|it| it.span.id == seen.span)?.clone();
+        let port = spans.into_iter().find(|it| Some(it.span.id) == function.span.parent)?;
+        Some((port, function))
+    });
+    assert_eq!((port.span.trace, port.span.parent), (client.trace, Some(client.span)));
+    assert_eq!((port.service.as_str(), port.span.kind), ("gateway", SpanKind::Client));
+    assert_eq!((port.span.peer.as_str(), port.span.mode.as_str()), ("web", "local"));
+    assert_eq!((function.service.as_str(), function.span.kind), ("web", SpanKind::Server));
+    assert_eq!(function.span.trace, client.trace);
+}
+
+/// The spans of the group of the only function.
+fn spans(scene: &Scene) -> Vec<RecordedSpan> {
+    let groups = fs::read_dir(scene.containerd.ready().cwasi_state().join("g")).unwrap();
+    let files = groups.map(|group| group.unwrap().path().join("spans.jsonl"));
+    let text: String = files.map(|file| fs::read_to_string(file).unwrap_or_default()).collect();
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }

@@ -6,13 +6,15 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
 use cwasi::config::NodeConfig;
 use cwasi::modes::Payload;
 use cwasi::shim::caller::{CallerIdentity, CallerKind, HostCall, HostCaller};
 use cwasi::wire::trace::{PhaseKind, RecordedSpan, SpanKind, TraceContext};
+use cwasi::wire::trace_headers::TraceHeaders;
+use cwasi_abi::Errno;
 use cwasi_testbed::nodes::Nodes;
 use cwasi_testbed::run::Run;
 use cwasi_testbed::scene::{Scene, guests_dir, wait_for};
@@ -77,16 +79,22 @@ fn phases(span: &RecordedSpan) -> BTreeSet<String> {
     span.span.phases.iter().map(|phase| phase.kind.name().to_owned()).collect()
 }
 
-/// `probe` on the edge, which has `server` embedded as `inside`.
-fn embedding(nodes: &Nodes, id: &str) -> Run {
-    let module = guests_dir(std::path::Path::new(SHIM).parent().unwrap()).join("server.wasm");
-    let image = nodes.edge.import_module("server", &fs::read(module).unwrap());
-    nodes
-        .edge
-        .guest(id, "probe")
+/// A module as an image of its own; its name.
+fn image(scene: &Scene, guest: &str) -> String {
+    let file = guests_dir(Path::new(SHIM).parent().unwrap()).join(format!("{guest}.wasm"));
+    scene.import_module(guest, &fs::read(file).unwrap())
+}
+
+/// A function of workflow `w`, always traced, with these modules embedded.
+fn embedding(scene: &Scene, id: &str, guest: &str, modules: &[(&str, &str)]) -> Run {
+    let named = modules.iter().map(|(name, guest)| format!("{name}={}", image(scene, guest)));
+    let named = named.collect::<Vec<_>>().join(",");
+    scene
+        .guest(id, guest)
         .annotation("cwasi.workflow", "w")
         .annotation("cwasi.function", id)
-        .annotation("cwasi.embed", &format!("inside={image}"))
+        .annotation("cwasi.embed", &named)
+        .annotation("cwasi.trace", "always")
 }
 
 #[test]
@@ -95,7 +103,7 @@ fn one_trace_goes_through_functions_in_every_mode() {
     nodes.edge.start(secondary(&nodes.edge, "middle-c", "middle"));
     nodes.cloud.start(secondary(&nodes.cloud, "far-c", "far"));
     let order = ["call", "inside", "!call middle !call far hello"];
-    let run = embedding(&nodes, "first").args(order).annotation("cwasi.trace", "always");
+    let run = embedding(&nodes.edge, "first", "probe", &[("inside", "server")]).args(order);
     assert_eq!(nodes.edge.run(run).success().text(), "hello");
     // Run; client and server of each of three calls.
     let spans = wait_spans(&[&nodes.edge, &nodes.cloud], 7);
@@ -127,6 +135,91 @@ fn one_trace_goes_through_functions_in_every_mode() {
 }
 
 #[test]
+fn calls_inside_one_vm_have_spans_and_their_callee_reads_its_own() {
+    let scene = Scene::new(SHIM, "trace-vm");
+    let run = embedding(&scene, "outer", "probe", &[("inside", "server")]);
+    let seen = scene.run(run.args(["call", "inside", "!context traceparent"])).success().text();
+    let seen = TraceContext::parse(&seen).unwrap();
+    let spans_of_call = wait_spans(&[&scene], 3);
+    let inside = one(&spans_of_call, SpanKind::Server, "outer", "inside");
+    assert_eq!((seen.trace, seen.span), (inside.span.trace, inside.span.id));
+    let libraries = [("texts", "texts"), ("letters", "letters")];
+    let run = embedding(&scene, "linker", "linker", &libraries);
+    assert_eq!(scene.run(run.args(["backwards", "abc"])).success().text(), "CBA\n");
+    // The run, one call of `texts` and its two calls of `letters`, each with two sides.
+    let linked = wait_spans(&[&scene], 3 + 7).split_off(3);
+    let root = one(&linked, SpanKind::Run, "linker", "");
+    let to_texts = one(&linked, SpanKind::Client, "linker", "");
+    let texts = one(&linked, SpanKind::Server, "linker", "texts");
+    assert_eq!(to_texts.span.parent, Some(root.span.id));
+    assert_eq!(texts.span.parent, Some(to_texts.span.id));
+    assert_eq!((to_texts.span.peer.as_str(), texts.span.peer.as_str()), ("texts", "linker"));
+    assert_eq!(to_texts.span.mode, "embedded");
+    assert!(to_texts.span.reason.contains("linked"), "{to_texts:?}");
+    let to_letters: Vec<_> = linked.iter().filter(|it| it.span.peer == "letters").collect();
+    assert_eq!(to_letters.len(), 2, "{linked:#?}");
+    for client in to_letters {
+        assert_eq!(
+            (client.span.parent, client.span.module.as_str()),
+            (Some(texts.span.id), "texts")
+        );
+        let letters = linked.iter().find(|it| it.span.parent == Some(client.span.id)).unwrap();
+        assert_eq!(
+            (letters.span.module.as_str(), letters.span.peer.as_str()),
+            ("letters", "texts")
+        );
+    }
+    let run = embedding(&scene, "trapped", "linker", &libraries);
+    assert_ne!(scene.run(run.args(["panic"])).code, 0);
+    let trapped = wait_spans(&[&scene], 3 + 7 + 3).split_off(3 + 7);
+    for kind in [SpanKind::Client, SpanKind::Server] {
+        let side = trapped.iter().find(|it| it.span.kind == kind).unwrap();
+        assert_eq!(side.span.errno, Errno::Trapped.code(), "{side:?}");
+    }
+}
+
+#[test]
+fn tracestate_goes_with_the_trace_in_every_mode() {
+    const STATE: &str = "rojo=00f067aa0ba902b7, congo=t61rcWkgMzE";
+    let nodes = Nodes::new(SHIM, "tracestate");
+    nodes.cloud.start(secondary(&nodes.cloud, "svc-c", "svc").annotation("cwasi.http", "gateway"));
+    nodes.cloud.start(secondary(&nodes.cloud, "near-c", "near"));
+    nodes.edge.start(secondary(&nodes.edge, "far-c", "far"));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for sample in [0.0, 1.0] {
+        let (config, identity) = of_cloud(&nodes, sample);
+        runtime.block_on(async {
+            let caller = HostCaller::start(&config, &identity).unwrap();
+            let ask = async |payload: &str, traceparent| {
+                let call = HostCall::new("svc", Payload::Inline(payload.as_bytes().to_vec()));
+                let trace = TraceHeaders { traceparent, tracestate: STATE };
+                let answer = caller.call(HostCall { trace, ..call }).await.unwrap();
+                String::from_utf8(answer.payload.into_vec().unwrap()).unwrap()
+            };
+            for way in ["", "!call near ", "!call far ", "!call near !call far "] {
+                assert_eq!(
+                    ask(&format!("{way}!context tracestate"), SAMPLED).await,
+                    STATE,
+                    "{way}"
+                );
+            }
+            // It belongs to a trace.
+            assert_eq!(ask("!context tracestate", "").await, "");
+        });
+    }
+}
+
+/// Configuration of the cloud, with this share of recorded traces, and the identity of a gateway there.
+fn of_cloud(nodes: &Nodes, sample: f64) -> (NodeConfig, CallerIdentity) {
+    let state_dir = nodes.cloud.containerd.ready().cwasi_state();
+    let body = format!("state_dir = {state_dir:?}\nredis_url = {:?}\n", nodes.redis_url());
+    let body = format!("{body}[traces]\nsample = {sample:?}\n");
+    let namespace = CallerIdentity::in_namespace(&nodes.cloud.namespace);
+    let identity = CallerIdentity { kind: CallerKind::Gateway, ..namespace };
+    (NodeConfig::load(Some(&body), None).unwrap(), identity)
+}
+
+#[test]
 fn what_is_not_sampled_writes_nothing_and_never_records_nothing() {
     let nodes = Nodes::new(SHIM, "untraced");
     nodes.edge.start(secondary(&nodes.edge, "quiet-c", "quiet").annotation("cwasi.trace", "never"));
@@ -153,16 +246,12 @@ fn calls_of_the_host_and_messages_begin_traces() {
     let nodes = Nodes::new(SHIM, "trace-host");
     nodes.cloud.start(secondary(&nodes.cloud, "svc-c", "svc").annotation("cwasi.http", "gateway"));
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let state_dir = nodes.cloud.containerd.ready().cwasi_state();
-    let body = format!("state_dir = {state_dir:?}\nredis_url = {:?}\n", nodes.redis_url());
-    let body = format!("{body}[traces]\nsample = 1.0\n");
-    let config = NodeConfig::load(Some(&body), None).unwrap();
-    let namespace = CallerIdentity::in_namespace(&nodes.cloud.namespace);
-    let identity = CallerIdentity { kind: CallerKind::Gateway, ..namespace };
+    let (config, identity) = of_cloud(&nodes, 1.0);
     let answer = runtime.block_on(async {
         let caller = HostCaller::start(&config, &identity).unwrap();
         let call = HostCall::new("svc", Payload::Inline(b"!context traceparent".to_vec()));
-        let answer = caller.call(HostCall { traceparent: SAMPLED, ..call }).await.unwrap();
+        let trace = TraceHeaders { traceparent: SAMPLED, ..TraceHeaders::default() };
+        let answer = caller.call(HostCall { trace, ..call }).await.unwrap();
         caller.emit(HostCall::new("svc", Payload::Inline(b"kept".to_vec()))).await.unwrap();
         caller.flush().await;
         answer

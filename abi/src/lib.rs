@@ -144,6 +144,8 @@ pub mod context_key {
     pub const CALLER: &str = "caller";
     /// W3C trace context of this invocation, empty when not traced.
     pub const TRACEPARENT: &str = "traceparent";
+    /// What goes with it for tracing systems: `tracestate` of W3C trace context, empty without.
+    pub const TRACESTATE: &str = "tracestate";
     /// Id of the run of the workflow that this invocation belongs to: 32 lower-case hexadecimal digits.
     pub const RUN_ID: &str = "run_id";
     /// Method of the HTTP request; empty, as the next ones, if the call did not come by HTTP.
@@ -250,6 +252,7 @@ mod tests {
             context_key::ATTEMPT,
             context_key::CALLER,
             context_key::TRACEPARENT,
+            context_key::TRACESTATE,
             context_key::RUN_ID,
             context_key::HTTP_METHOD,
             context_key::HTTP_PATH,

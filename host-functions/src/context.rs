@@ -24,6 +24,8 @@ pub struct Context {
     pub caller: String,
     /// W3C trace context; empty if the call is not traced.
     pub traceparent: String,
+    /// What goes with it for tracing systems; empty without.
+    pub tracestate: String,
     /// Id of the workflow's run; `None` outside an invocation.
     pub run: Option<[u8; 16]>,
     /// Keys that begin with `http.` and their values, if the call came by HTTP.
@@ -42,6 +44,7 @@ impl Context {
             keys::ATTEMPT => self.attempt.to_string(),
             keys::CALLER => self.caller.clone(),
             keys::TRACEPARENT => self.traceparent.clone(),
+            keys::TRACESTATE => self.tracestate.clone(),
             keys::RUN_ID => self.run_id(),
             keys::HTTP_HEADERS => self.header_names(),
             keys::HTTP_METHOD | keys::HTTP_PATH | keys::HTTP_QUERY => self.metadata(key),

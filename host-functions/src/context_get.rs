@@ -24,7 +24,7 @@ pub fn context_get(
     memory.slice(value.0, value.1)?;
     memory.slice(value_len_out, U32_LEN)?;
     let key = str::from_utf8(memory.slice(key.0, key.1)?).map_err(|_| Errno::InvalidArgument)?;
-    let text = host.context.value(key).ok_or(Errno::InvalidArgument)?;
+    let text = host.value(key).ok_or(Errno::InvalidArgument)?;
     let len = u32::try_from(text.len()).map_err(|_| Errno::Internal)?;
     memory.write(value_len_out, &len.to_le_bytes())?;
     if len > value.1 {

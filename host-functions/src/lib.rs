@@ -52,6 +52,7 @@ use std::time::Instant;
 
 use calls::CallTable;
 use cwasi_abi::Errno;
+use cwasi_abi::context_key::TRACEPARENT;
 
 /// A call's payload on the caller's side.
 #[derive(Clone, Copy, Debug)]
@@ -176,7 +177,21 @@ pub trait Dispatch {
         Ok(())
     }
 
-    /// Counts an ended linked call from `caller` (`None`: the function itself) to `callee`.
+    /// True if calls of the running invocation are recorded in a trace.
+    fn is_traced(&self) -> bool {
+        false
+    }
+
+    /// W3C trace context of the running code, which differs from its invocation's within an embedded or linked call of a
+    /// recorded trace; `None` = the invocation's.
+    fn traceparent(&self) -> Option<String> {
+        None
+    }
+
+    /// Begins a linked call of a recorded trace, from `caller` (`None`: the function itself) to `callee`.
+    fn enter_linked(&mut self, _caller: Option<&str>, _callee: &str) {}
+
+    /// Ends and counts a linked call from `caller` (`None`: the function itself) to `callee`.
     fn linked(&mut self, _caller: Option<&str>, _callee: &str, _ended: &LinkEnded) {}
 
     /// Stores a message for `target`.
@@ -351,7 +366,18 @@ impl Host {
         self.context.function = std::mem::replace(&mut self.context.caller, outer);
     }
 
-    /// Counts an ended linked call.
+    /// True if an invocation runs whose calls are recorded in a trace.
+    #[must_use]
+    pub fn is_traced(&self) -> bool {
+        self.running && self.dispatch.is_traced()
+    }
+
+    /// Begins a linked call of a recorded trace ([`Self::is_traced`]).
+    pub fn enter_linked(&mut self, caller: Option<&str>, callee: &str) {
+        self.dispatch.enter_linked(caller, callee);
+    }
+
+    /// Ends and counts a linked call.
     pub fn linked(&mut self, caller: Option<&str>, callee: &str, ended: &LinkEnded) {
         self.dispatch.linked(caller, callee, ended);
     }
@@ -364,6 +390,17 @@ impl Host {
     /// Takes what the invocation has set with `context_set`.
     pub fn take_metadata(&mut self) -> Vec<(String, String)> {
         std::mem::take(&mut self.metadata)
+    }
+
+    /// The value of a key of [`cwasi_abi::context_key`]; `None` for an unknown key.
+    fn value(&self, key: &str) -> Option<String> {
+        if key == TRACEPARENT
+            && self.running
+            && let Some(traceparent) = self.dispatch.traceparent()
+        {
+            return Some(traceparent);
+        }
+        self.context.value(key)
     }
 
     /// The context of the running invocation.

@@ -21,6 +21,7 @@ use crate::wire::control::{
 use crate::wire::envelope::{CallStatus, Detail};
 use crate::wire::remaining;
 use crate::wire::trace::SpanReport;
+use crate::wire::trace_headers::TraceHeaders;
 
 use super::call::{Resolve, ResolvedRoute, RouteQuery};
 use super::links::Route;
@@ -127,7 +128,7 @@ impl Resolve for BrokerClient {
         &mut self,
         target: &str,
         payload: &[u8],
-        traceparent: &str,
+        trace: TraceHeaders<'_>,
         deadline: Option<Deadline>,
     ) -> Result<(), CallError> {
         let internal = |message: String| CallError::Internal { message };
@@ -135,7 +136,8 @@ impl Resolve for BrokerClient {
         let request = EmitRequest {
             target: target.to_owned(),
             length: segment.len(),
-            traceparent: traceparent.to_owned(),
+            traceparent: trace.traceparent.to_owned(),
+            tracestate: trace.tracestate.to_owned(),
             remaining_us: remaining::encode(deadline.map(|deadline| deadline.left(monotonic_ns()))),
         };
         let query = SandboxMessage::Emit(request);

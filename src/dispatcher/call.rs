@@ -17,6 +17,7 @@ use crate::sys::random::bytes16;
 use crate::wire::control::EdgeReport;
 use crate::wire::ids::{CallId, RunId};
 use crate::wire::trace::{SpanKind, SpanReport, TraceContext, TraceStart};
+use crate::wire::trace_headers::TraceHeaders;
 
 use super::edges::{EMIT, EdgeCounters, EndedCall, NO_ROUTE};
 use super::links::{Links, Route};
@@ -86,7 +87,7 @@ pub trait Resolve {
         &mut self,
         _target: &str,
         _payload: &[u8],
-        _traceparent: &str,
+        _trace: TraceHeaders<'_>,
         _deadline: Option<Deadline>,
     ) -> Result<(), CallError> {
         Err(Unavailable::NoShim.into())
@@ -116,6 +117,8 @@ pub struct Dispatcher<R> {
     trace: TraceStart,
     /// Number of spans of the invocation's calls.
     opened: u32,
+    /// Number of those of linked calls.
+    pub(super) linked_spans: u32,
 }
 
 /// Data that all calls of one invocation share.
@@ -123,17 +126,11 @@ pub struct Dispatcher<R> {
 pub(super) struct InvocationContext {
     /// What calls without a span pass on.
     pub(super) traceparent: String,
+    /// What all calls pass on, unchanged.
+    pub(super) tracestate: String,
     pub(super) run: Option<RunId>,
     /// The parent of the calls' spans, if the trace is recorded.
-    trace: Option<TraceContext>,
-}
-
-/// The outer parent of spans, and the two sides of an embedded call.
-#[derive(Debug)]
-pub struct EmbeddedSpans {
-    outer: Rc<InvocationContext>,
-    client: OpenSpan,
-    server: OpenSpan,
+    pub(super) trace: Option<TraceContext>,
 }
 
 impl<R: Resolve> Dispatcher<R> {
@@ -155,6 +152,7 @@ impl<R: Resolve> Dispatcher<R> {
             spans: SpanRecorder::default(),
             trace: TraceStart::UNSAMPLED,
             opened: 0,
+            linked_spans: 0,
         }
     }
 
@@ -171,14 +169,15 @@ impl<R: Resolve> Dispatcher<R> {
     }
 
     /// Begins an invocation. Its calls belong to this trace (empty = not traced) and to this run of the workflow.
-    pub fn begin(&mut self, traceparent: &str, run: Option<RunId>) {
+    pub fn begin(&mut self, traceparent: &str, tracestate: &str, run: Option<RunId>) {
         let trace = Some(traceparent).filter(|text| self.trace.record && !text.is_empty());
         let trace = trace.and_then(TraceContext::parse).filter(|context| context.sampled);
         // Callees of calls without a span record nothing: they would have no parent.
         let traceparent =
             trace.map_or_else(|| traceparent.to_owned(), |context| context.unsampled().to_string());
-        self.invocation = Rc::new(InvocationContext { traceparent, run, trace });
-        self.opened = 0;
+        let tracestate = tracestate.to_owned();
+        self.invocation = Rc::new(InvocationContext { traceparent, tracestate, run, trace });
+        (self.opened, self.linked_spans) = (0, 0);
     }
 
     /// Begins the span of a call, if the trace is recorded.
@@ -190,30 +189,6 @@ impl<R: Resolve> Dispatcher<R> {
         }
         self.opened += 1;
         Some(OpenSpan::below(parent))
-    }
-
-    /// Begins the spans of an embedded call: the callee's calls are below the callee's span. `None` if the trace is not
-    /// recorded.
-    pub fn enter_embedded(&mut self) -> Option<EmbeddedSpans> {
-        let client = self.open_span()?;
-        let server = OpenSpan::below(client.context);
-        let inner = InvocationContext {
-            traceparent: self.invocation.traceparent.clone(),
-            run: self.invocation.run,
-            trace: Some(server.context),
-        };
-        let outer = std::mem::replace(&mut self.invocation, Rc::new(inner));
-        Some(EmbeddedSpans { outer, client, server })
-    }
-
-    /// Ends the spans of an embedded call.
-    pub fn leave_embedded(&mut self, spans: EmbeddedSpans, ended: EndedCall<'_>, errno: i32) {
-        let EmbeddedSpans { outer, client, server } = spans;
-        self.invocation = outer;
-        let caller = self.settings.caller.clone();
-        let served = EndedCall { module: Some(ended.callee), callee: &caller, reason: "", ..ended };
-        self.spans.close(Some(server), SpanKind::Server, served, errno);
-        self.spans.close(Some(client), SpanKind::Client, ended, errno);
     }
 
     /// Calls `target` with `payload` and waits for the end, at most until `deadline`, which is the invocation's own.
@@ -279,7 +254,8 @@ impl<R: Resolve> Dispatcher<R> {
         let own = traceparent_of(span);
         let stored = check(target, length, self.settings.max_payload).and_then(|()| {
             let traceparent = own.as_deref().unwrap_or(&self.invocation.traceparent);
-            self.resolver.emit(target, payload, traceparent, deadline)
+            let trace = TraceHeaders { traceparent, tracestate: &self.invocation.tracestate };
+            self.resolver.emit(target, payload, trace, deadline)
         });
         let ended = EndedCall {
             module: None,
@@ -332,22 +308,14 @@ impl<R: Resolve> Dispatcher<R> {
         let invocation = Rc::clone(&self.invocation);
         let own = traceparent_of(span);
         let traceparent = own.as_deref().unwrap_or(&invocation.traceparent);
+        let trace = TraceHeaders { traceparent, tracestate: &invocation.tracestate };
         let (run, join, traced) = (invocation.run, None, span.is_some());
         let deadline = Some(deadline);
         let mut avoid = Vec::new();
         let mut attempt = 1;
         loop {
-            let call = OutgoingCall {
-                id,
-                target,
-                payload,
-                deadline,
-                traceparent,
-                traced,
-                attempt,
-                run,
-                join,
-            };
+            let call =
+                OutgoingCall { id, target, payload, deadline, trace, traced, attempt, run, join };
             let link = self.link(target, &avoid, deadline)?;
             if let Some(route) = self.links.route(link) {
                 *served = Some((route.mode(), route.reason().to_owned()));

@@ -155,10 +155,11 @@ pub struct LinkedCall<'a> {
     pub latency: Duration,
 }
 
-impl LinkedCall<'_> {
-    /// Counts it.
-    pub fn count(&self, edges: &mut EdgeCounters) {
-        edges.count(EndedCall {
+impl<'a> LinkedCall<'a> {
+    /// It, as metrics and spans know calls.
+    #[must_use]
+    pub const fn ended(self) -> EndedCall<'a> {
+        EndedCall {
             module: self.module,
             callee: self.callee,
             mode: ModeKind::Embedded.name(),
@@ -166,7 +167,7 @@ impl LinkedCall<'_> {
             request_bytes: self.request_bytes,
             response_bytes: Ok(self.response_bytes),
             latency: self.latency,
-        });
+        }
     }
 }
 
@@ -223,8 +224,8 @@ mod tests {
             response_bytes: 2,
             latency,
         };
-        linked(None).count(&mut edges);
-        linked(Some("callee")).count(&mut edges);
+        edges.count(linked(None).ended());
+        edges.count(linked(Some("callee")).ended());
         let reports = edges.take();
         let rows: Vec<_> = reports
             .iter()

@@ -18,6 +18,7 @@ use crate::modes::{CallError, CallJoin, OutgoingCall, OutgoingPayload, Payload};
 use crate::sys::clock::{Deadline, monotonic_ns};
 use crate::sys::random::bytes16;
 use crate::wire::ids::CallId;
+use crate::wire::trace_headers::TraceHeaders;
 
 /// Number of starts after which a guest that does not wait receives its answers.
 const STARTS_PER_LOOK: u32 = 32;
@@ -206,9 +207,10 @@ impl<R: Resolve> Dispatcher<R> {
     /// Sends one call, to another instance while none certainly accepted it.
     fn launch(&mut self, pending: &mut PendingCall) -> Result<LinkId, CallError> {
         let invocation = Rc::clone(&self.invocation);
-        let InvocationContext { traceparent, run, .. } = &*invocation;
+        let InvocationContext { traceparent, tracestate, run, .. } = &*invocation;
         let own = traceparent_of(pending.span);
         let traceparent = own.as_deref().unwrap_or(traceparent);
+        let trace = TraceHeaders { traceparent, tracestate };
         let deadline = Some(pending.deadline);
         loop {
             let link = self.link(&pending.target, &pending.avoid, deadline)?;
@@ -220,7 +222,7 @@ impl<R: Resolve> Dispatcher<R> {
                 target: &pending.target,
                 payload: pending.payload.outgoing(),
                 deadline,
-                traceparent,
+                trace,
                 traced: pending.span.is_some(),
                 attempt: pending.attempt,
                 run: *run,

@@ -7,7 +7,7 @@
 //! - [`broker_client`]: asks the shim for routes.
 //! - [`selection`]: chooses the mode, a pure function of facts (paper Algorithm 2).
 //! - [`embedded`]: calls in the caller's own VM.
-//! - [`edges`]: metrics of each edge; [`spans`]: spans of traced calls.
+//! - [`edges`]: metrics of each edge; [`spans`]: spans of traced calls; [`nested_spans`]: of those inside one VM.
 
 pub mod broker_client;
 pub mod call;
@@ -16,6 +16,7 @@ pub mod embedded;
 mod exchange;
 mod fan;
 pub mod links;
+pub mod nested_spans;
 mod pending_calls;
 pub mod selection;
 pub mod spans;

@@ -5,6 +5,7 @@ use std::fmt;
 use super::OutgoingPayload;
 use crate::sys::clock::Deadline;
 use crate::wire::ids::{CallId, RunId};
+use crate::wire::trace_headers::TraceHeaders;
 
 /// The three modes of the paper (§4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,8 +47,8 @@ pub struct OutgoingCall<'a> {
     pub payload: OutgoingPayload<'a>,
     /// When the caller stops waiting.
     pub deadline: Option<Deadline>,
-    /// W3C trace context, empty when not traced.
-    pub traceparent: &'a str,
+    /// W3C trace context.
+    pub trace: TraceHeaders<'a>,
     /// True if the caller records a span of this call.
     pub traced: bool,
     /// Starts at 1.

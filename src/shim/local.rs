@@ -19,7 +19,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::arguments::ShimArguments;
 use super::daemon::LOCAL_ACTION;
 use super::launcher::{self, LaunchError, StartingDaemon};
-use super::state::{GroupDir, StateDir};
+use super::spans;
+use super::state::{GroupDir, StateDir, StateError};
 use crate::config::NodeConfig;
 
 /// Longest wait for a daemon that was asked to end.
@@ -208,6 +209,15 @@ impl Drop for LocalDaemon {
             launcher::kill(self.pid);
         }
     }
+}
+
+/// Copies the spans of an ended daemon, and of the command's own run, into another state directory.
+///
+/// # Errors
+/// When a file cannot be read or written.
+pub fn keep_spans(config: &NodeConfig, state: &Path) -> Result<(), StateError> {
+    let [from, to] = [&config.state_dir, state].map(|root| StateDir::new(root).kept_spans());
+    spans::copy_kept(&from, &to)
 }
 
 /// A daemon without a client, which is killed.

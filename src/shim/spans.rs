@@ -41,6 +41,8 @@ const FUTURE_MAX_NS: u64 = 1_000_000_000;
 /// Number of files of ended groups and callers, and their bytes.
 const KEPT_MAX: usize = 64;
 const KEPT_BYTES_MAX: u64 = 32 << 20;
+/// Permissions of a file: who calls what is for its owner.
+const FILE_MODE: u32 = 0o600;
 /// Extension of a full file.
 const FULL: &str = "full.jsonl";
 
@@ -224,7 +226,7 @@ impl Spans {
         if length > 0 && length + lines.len() as u64 > FILE_MAX {
             fs::rename(path, full(path)).map_err(StateError::io("rename", path))?;
         }
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+        let file = OpenOptions::new().append(true).create(true).mode(FILE_MODE).open(path);
         let written = file.and_then(|mut file| file.write_all(&lines));
         lines.clear();
         written.map_err(StateError::io("write", path))
@@ -290,6 +292,26 @@ pub fn keep_ended(path: &Path, group: &str, directory: &Path) -> Result<(), Stat
         fs::rename(file, kept).map_err(StateError::io("rename", file))?;
     }
     forget_old(directory)
+}
+
+/// Copies the files of one directory into another, which may be on another file system, and forgets the oldest ones
+/// there.
+///
+/// # Errors
+/// When a file cannot be read or written.
+pub fn copy_kept(from: &Path, to: &Path) -> Result<(), StateError> {
+    fs::create_dir_all(to).map_err(StateError::io("create directory", to))?;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    for entry in fs::read_dir(from).into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        let bytes = fs::read(&path).map_err(StateError::io("read", &path))?;
+        // A later run's files may have the same names.
+        let copy = to.join(format!("{}.{}", now.as_millis(), name.display()));
+        let file = OpenOptions::new().write(true).create(true).mode(FILE_MODE).open(&copy);
+        let written = file.and_then(|mut file| file.write_all(&bytes));
+        written.map_err(StateError::io("write", &copy))?;
+    }
+    forget_old(to)
 }
 
 /// Keeps the newest files, at most [`KEPT_MAX`] and [`KEPT_BYTES_MAX`].

@@ -1,13 +1,15 @@
 //! Adapts the dispatcher to the trait of the host functions. Runs in a worker.
 
+use std::time::Duration;
+
 use cwasi_abi::Errno;
 use cwasi_host_functions::{
     CallFailure, CallNumber, CallOutcome, Context, Deadline, Dispatch, Join, LinkEnded, Outgoing,
     Response, ResponseLost, SharedBytes, StartedCall, TooManyCalls,
 };
 
-use crate::dispatcher::call::EmbeddedSpans;
 use crate::dispatcher::embedded::LinkedCall;
+use crate::dispatcher::nested_spans::NestedSpans;
 use crate::dispatcher::{CallTicket, Dispatcher, EmbeddedCalls, Resolve, TooMany};
 use crate::modes::{self, CallError, Payload};
 use crate::sys::segment::{Segment, SegmentRef};
@@ -19,14 +21,26 @@ pub struct FunctionCalls<R> {
     dispatcher: Dispatcher<R>,
     embedded: EmbeddedCalls,
     /// Of the running embedded call, if it is traced.
-    spans: Option<EmbeddedSpans>,
+    spans: Option<NestedSpans>,
+    /// The running linked calls of a recorded trace, outermost first. They run within the embedded call, if there is one.
+    linked: Vec<TracedLink>,
+}
+
+/// A linked call of a recorded trace that runs.
+#[derive(Debug)]
+struct TracedLink {
+    /// The calling embedded module; `None` for the function itself.
+    caller: Option<String>,
+    callee: String,
+    /// `None` beyond the bound.
+    spans: Option<NestedSpans>,
 }
 
 impl<R: Resolve> FunctionCalls<R> {
     /// Calls through `dispatcher`; embedded calls stay in the VM.
     #[must_use]
     pub const fn new(dispatcher: Dispatcher<R>, embedded: EmbeddedCalls) -> Self {
-        Self { dispatcher, embedded, spans: None }
+        Self { dispatcher, embedded, spans: None, linked: Vec::new() }
     }
 }
 
@@ -36,7 +50,18 @@ impl<R: Resolve> FunctionCalls<R> {
         let ended = self.embedded.ended(response_len.ok_or(errno.name()));
         if let (Some(spans), Some(ended)) = (self.spans.take(), ended) {
             let errno = if response_len.is_some() { 0 } else { errno.code() };
-            self.dispatcher.leave_embedded(spans, ended, errno);
+            self.dispatcher.leave(spans, ended, errno);
+        }
+    }
+
+    /// Ends the spans of the linked calls that run: the guest stopped within them.
+    fn abandon_linked(&mut self) {
+        while let Some(TracedLink { caller, callee, spans }) = self.linked.pop() {
+            let Some(spans) = spans else { continue };
+            let (module, callee) = (caller.as_deref(), callee.as_str());
+            let (request_bytes, response_bytes, latency) = (0, 0, Duration::ZERO);
+            let stopped = LinkedCall { module, callee, request_bytes, response_bytes, latency };
+            self.dispatcher.leave(spans, stopped.ended(), Errno::Trapped.code());
         }
     }
 }
@@ -104,17 +129,37 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
         ended.map_err(|error| failure(&error))
     }
 
+    fn is_traced(&self) -> bool {
+        self.dispatcher.is_traced()
+    }
+
+    fn traceparent(&self) -> Option<String> {
+        self.dispatcher.traceparent()
+    }
+
+    fn enter_linked(&mut self, caller: Option<&str>, callee: &str) {
+        let spans = self.dispatcher.enter_linked();
+        let (caller, callee) = (caller.map(str::to_owned), callee.to_owned());
+        self.linked.push(TracedLink { caller, callee, spans });
+    }
+
     fn linked(&mut self, caller: Option<&str>, callee: &str, ended: &LinkEnded) {
         let LinkEnded { request_bytes, response_bytes, latency, .. } = *ended;
         let call = LinkedCall { module: caller, callee, request_bytes, response_bytes, latency };
-        call.count(self.dispatcher.edges());
+        let ended = call.ended();
+        self.dispatcher.edges().count(ended);
+        if let Some(TracedLink { spans: Some(spans), .. }) = self.linked.pop() {
+            self.dispatcher.leave(spans, ended, 0);
+        }
     }
 
     fn begin(&mut self, context: &Context) {
-        self.dispatcher.begin(&context.traceparent, context.run.map(RunId));
+        let Context { traceparent, tracestate, run, .. } = context;
+        self.dispatcher.begin(traceparent, tracestate, run.map(RunId));
     }
 
     fn end(&mut self) {
+        self.abandon_linked();
         self.end_spans(None, Errno::Trapped);
         self.embedded.abandon(self.dispatcher.edges());
         self.dispatcher.end();

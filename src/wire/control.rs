@@ -375,6 +375,8 @@ pub struct EmitRequest {
     pub length: u64,
     /// W3C trace context, empty when not traced.
     pub traceparent: String,
+    /// What goes with it (`wire::trace_headers`).
+    pub tracestate: String,
     /// Longest wait of the worker for the answer in microseconds (`wire::remaining`).
     pub remaining_us: u64,
 }

@@ -6,7 +6,7 @@
 //! - [`ids`]: the names of calls, functions and instances.
 //! - [`network`]: node to node, through Redis.
 //! - [`remaining`]: deadlines as remaining time, between processes and nodes.
-//! - [`trace`]: trace contexts and spans.
+//! - [`trace`]: trace contexts and spans; [`trace_headers`]: contexts as calls carry them.
 
 pub mod control;
 pub mod egress;
@@ -17,3 +17,4 @@ pub mod ids;
 pub mod network;
 pub mod remaining;
 pub mod trace;
+pub mod trace_headers;

@@ -22,6 +22,7 @@ use cwasi::sys::seqpacket;
 use cwasi::wire::control::ModeHint;
 use cwasi::wire::ids::{CallId, Identity};
 use cwasi::wire::network::Location;
+use cwasi::wire::trace_headers::TraceHeaders;
 use cwasi_testbed::redis::{Kind, Redis};
 use tokio::runtime::Runtime;
 
@@ -122,8 +123,9 @@ impl Node {
         let deadline = tokio::time::Instant::now() + wait;
         let payload = shaped(payload.to_vec());
         let caller = BridgeCaller { group: group.into(), ..a_calls_b() };
+        let described = (TraceHeaders::default(), Vec::new());
         let emitting =
-            self.network.emit(&caller, CallId(bytes16()), "b", ("", Vec::new()), payload, deadline);
+            self.network.emit(&caller, CallId(bytes16()), "b", described, payload, deadline);
         self.reactor.as_ref().unwrap().block_on(emitting)
     }
 
@@ -210,7 +212,7 @@ impl Worker {
             target: "b",
             payload: OutgoingPayload::Bytes(payload),
             deadline,
-            traceparent: "",
+            trace: TraceHeaders::default(),
             traced: false,
             attempt: 1,
             run: None,

@@ -9,6 +9,7 @@ use cwasi::sys::clock::Deadline;
 use cwasi::sys::random::bytes16;
 use cwasi::wire::control::{Entry, FunctionLaunch, Isolation, Role, SandboxMessage};
 use cwasi::wire::ids::CallId;
+use cwasi::wire::trace_headers::TraceHeaders;
 use cwasi_abi::Errno;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -478,7 +479,7 @@ pub fn call(
         target: "f",
         payload: OutgoingPayload::Bytes(payload),
         deadline,
-        traceparent: "",
+        trace: TraceHeaders::default(),
         traced: false,
         attempt: 1,
         run: None,

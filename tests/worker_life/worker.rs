@@ -231,6 +231,7 @@ fn context() -> Context {
         attempt: 1,
         caller: "test".into(),
         traceparent: String::new(),
+        tracestate: String::new(),
         run: None,
         metadata: Vec::new(),
     }

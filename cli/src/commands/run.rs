@@ -38,19 +38,19 @@ impl Run {
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
         let workflow = self.workflow.load()?;
         let mut interrupt = Interrupt::new()?;
+        let span = OpenSpan::root();
         if self.local {
             let deployment = interrupt.or(Deployment::local(&workflow, global)).await?;
-            let ended = drive(&deployment, &mut interrupt, global, self.keep).await;
+            let deployment = deployment.traced(span.context);
+            let ended = drive(&deployment, span, &mut interrupt, global, self.keep).await;
             let display = deployment.display().clone();
             deployment.end().await;
-            ended.show(&display, None, global)
+            ended.show(&display, span, global)
         } else {
-            let span = OpenSpan::root();
             let deployment = interrupt.or(Deployment::new(&workflow, global)).await?;
             let deployment = deployment.traced(span.context);
-            let ended = drive(&deployment, &mut interrupt, global, self.keep).await;
-            deployment.record_run(span, ended.code()).await;
-            ended.show(deployment.display(), Some(span.context.trace.to_string()), global)
+            let ended = drive(&deployment, span, &mut interrupt, global, self.keep).await;
+            ended.show(deployment.display(), span, global)
         }
     }
 }
@@ -70,14 +70,9 @@ impl EndedRun {
         i32::try_from(code).unwrap_or(i32::MAX)
     }
 
-    /// Prints the calls, and the id of the trace if there is one.
-    fn show(
-        self,
-        display: &Display,
-        run: Option<String>,
-        global: &Global,
-    ) -> Result<ExitCode, Failure> {
-        let (exit, hops) = (self.exit?, self.hops);
+    /// Prints the calls and the id of the trace.
+    fn show(self, display: &Display, span: OpenSpan, global: &Global) -> Result<ExitCode, Failure> {
+        let (exit, hops, run) = (self.exit?, self.hops, span.context.trace);
         self.taken_down?;
         if global.json {
             let result = json!({ "exit": exit, "hops": hops, "run": run });
@@ -85,16 +80,17 @@ impl EndedRun {
         } else if !hops.is_empty() {
             display.say(&format!("\n{}", hops::table(&hops)));
         }
-        if let Some(run) = run.filter(|_| !global.json) {
+        if !global.json {
             display.say(&format!("run {run}: cwasi trace {LAST} shows it"));
         }
         Ok(ExitCode::from(u8::try_from(exit).unwrap_or(u8::MAX)))
     }
 }
 
-/// Starts, runs and takes down.
+/// Starts, runs and takes down; `span` is that of the whole run.
 async fn drive<P: Platform>(
     deployment: &Deployment<'_, P>,
+    span: OpenSpan,
     interrupt: &mut Interrupt,
     global: &Global,
     keep: bool,
@@ -118,5 +114,7 @@ async fn drive<P: Platform>(
     let stopped = if is_kept { Ok(()) } else { deployment.stop().await };
     let hops = hops::since(&before, deployment.hops());
     let taken_down = if is_kept { stopped } else { stopped.and(deployment.take_down().await) };
-    EndedRun { exit: outcome, taken_down, hops }
+    let ended = EndedRun { exit: outcome, taken_down, hops };
+    deployment.record_run(span, ended.code()).await;
+    ended
 }

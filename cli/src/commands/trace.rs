@@ -11,6 +11,7 @@ use cwasi::config::NodeConfig;
 use serde_json::json;
 
 use crate::arguments::Global;
+use crate::deployment::user_state;
 use crate::failure::{Exit, Failure};
 use crate::table::Table;
 use crate::traces::{self, PREFIX_MIN, Recorded, Trace, duration, page, waterfall};
@@ -39,7 +40,9 @@ impl ShowTrace {
     /// Prints the list or one trace.
     pub fn run(self, global: &Global) -> Result<ExitCode, Failure> {
         let config = NodeConfig::load(None, None)?;
-        let recorded = traces::read(&config.state_dir);
+        let of_user = user_state();
+        let folders = [Some(config.state_dir.as_path()), of_user.as_deref()];
+        let recorded = traces::read(&folders.into_iter().flatten().collect::<Vec<_>>());
         match &self.id {
             None => self.list(&recorded, global)?,
             Some(id) => self.show(find(&recorded, id)?, global)?,

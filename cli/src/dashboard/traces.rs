@@ -111,7 +111,7 @@ impl RecentTraces {
             return Arc::clone(&reading.traces);
         }
         let (state_dir, namespace) = (state_dir.to_owned(), namespace.to_owned());
-        let reading = move || of_namespace(traces::read(&state_dir).traces, &namespace);
+        let reading = move || of_namespace(traces::read(&[&state_dir]).traces, &namespace);
         let traces = Arc::new(tokio::task::spawn_blocking(reading).await.unwrap_or_default());
         *latest = Some(Reading { at: Instant::now(), traces: Arc::clone(&traces) });
         traces

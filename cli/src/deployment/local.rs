@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use cwasi::config::NodeConfig;
 use cwasi::shim::content::folder::{FolderStore, IMAGE_FILE};
 use cwasi::shim::group::group_id;
-use cwasi::shim::local::{LocalDaemon, Streams};
+use cwasi::shim::local::{LocalDaemon, Streams, keep_spans};
 use cwasi::sys::file_access;
 use nix::fcntl::{Flock, FlockArg};
 use oci_spec::runtime::Spec;
@@ -30,6 +30,8 @@ const NOTICE: &str = "cwasi: --local: functions run as processes of this user, w
 const PREFIX: &str = "cwasi-local-";
 /// File in the state folder that is locked while the command runs.
 const LOCK: &str = "lock";
+/// The user's traces and the like, below the folder for state.
+const STATE: &str = "cwasi";
 /// The user's configuration, below the folder for configurations.
 const CONFIG: &str = "cwasi/config.toml";
 
@@ -66,9 +68,13 @@ impl LocalNode {
         Ok(Self { config, namespace: namespace.to_owned(), store, daemon, _folder: folder })
     }
 
-    /// Ends the daemon and removes the folder.
+    /// Ends the daemon and removes the folder. The spans of the run are kept for `cwasi trace`.
     pub async fn end(self) {
         self.daemon.end().await;
+        let Some(kept) = user_state() else { return };
+        if let Err(error) = keep_spans(&self.config, &kept) {
+            eprintln!("cwasi: the trace of this run is not kept: {error}");
+        }
     }
 }
 
@@ -139,8 +145,8 @@ impl Platform for LocalNode {
         Ok(self.daemon.remove(id).await?)
     }
 
-    fn state_dir(&self) -> &Path {
-        &self.config.state_dir
+    fn config(&self) -> &NodeConfig {
+        &self.config
     }
 
     fn namespace(&self) -> &str {
@@ -197,6 +203,12 @@ fn configuration(state: &Path) -> Result<NodeConfig, Failure> {
     config.compile.cgroup.clear();
     config.cgroup_driver = cwasi::config::CgroupDriver::default();
     Ok(config)
+}
+
+/// Folder of what outlives this user's runs: a state directory with `traces` alone. `None` without a home.
+#[must_use]
+pub fn user_state() -> Option<PathBuf> {
+    base("XDG_STATE_HOME", ".local/state").map(|base| base.join(STATE))
 }
 
 /// One of the user's folders: what the variable says, or `folder` below the home directory.

@@ -29,7 +29,7 @@ use sha2::{Digest as _, Sha256};
 
 use self::display::{Display, Line};
 use self::hops::Hop;
-pub use self::local::LocalNode;
+pub use self::local::{LocalNode, user_state};
 pub use self::node::Node;
 use self::platform::{FunctionImage, Known, PlannedFunction, Platform};
 use crate::arguments::Global;
@@ -87,21 +87,6 @@ impl<'a> Deployment<'a, Node> {
             }
         }
         Self::on(workflow, nodes)
-    }
-
-    /// Records the span of the whole run on the first node.
-    pub async fn record_run(&self, span: OpenSpan, exit: i32) {
-        let Some(node) = self.nodes.values().next() else { return };
-        let identity = Identity {
-            namespace: node.containerd.namespace().to_owned(),
-            pod_namespace: String::new(),
-            function: RUN_SERVICE.to_owned(),
-        };
-        let name = self.workflow.name.as_str();
-        let end = SpanEnd { kind: SpanKind::Run, peer: name, errno: exit, ..SpanEnd::default() };
-        let tracer = Tracer::of_process(&node.config);
-        tracer.record(&identity, name, span.end(end));
-        tracer.flush().await;
     }
 }
 
@@ -273,6 +258,21 @@ impl<'a, P: Platform> Deployment<'a, P> {
     pub fn hops(&self) -> Vec<Hop> {
         let read = |node: &P| hops::read(node.state_dir(), node.namespace(), &self.workflow.name);
         self.nodes.values().flat_map(read).collect()
+    }
+
+    /// Records the span of the whole run on the first node.
+    pub async fn record_run(&self, span: OpenSpan, exit: i32) {
+        let Some(node) = self.nodes.values().next() else { return };
+        let identity = Identity {
+            namespace: node.namespace().to_owned(),
+            pod_namespace: String::new(),
+            function: RUN_SERVICE.to_owned(),
+        };
+        let name = self.workflow.name.as_str();
+        let end = SpanEnd { kind: SpanKind::Run, peer: name, errno: exit, ..SpanEnd::default() };
+        let tracer = Tracer::of_process(node.config());
+        tracer.record(&identity, name, span.end(end));
+        tracer.flush().await;
     }
 
     /// Ends what this deployment started, so that its shims write the last calls; [`Self::take_down`] removes it.

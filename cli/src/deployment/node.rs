@@ -161,8 +161,8 @@ impl Platform for Node {
         Ok(())
     }
 
-    fn state_dir(&self) -> &Path {
-        &self.config.state_dir
+    fn config(&self) -> &NodeConfig {
+        &self.config
     }
 
     fn namespace(&self) -> &str {

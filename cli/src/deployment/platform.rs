@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 
+use cwasi::config::NodeConfig;
+
 use crate::containerd::tasks::Stdio;
 use crate::failure::{Exit, Failure};
 use crate::workflow::{Function, Mount};
@@ -94,8 +96,13 @@ pub trait Platform {
     /// Removes it, whatever its state, with its log.
     fn remove(&self, id: &str) -> impl Future<Output = Result<(), Failure>>;
 
+    /// The runtime's configuration there.
+    fn config(&self) -> &NodeConfig;
+
     /// The runtime's state directory.
-    fn state_dir(&self) -> &Path;
+    fn state_dir(&self) -> &Path {
+        &self.config().state_dir
+    }
 
     /// The namespace of the containers.
     fn namespace(&self) -> &str;

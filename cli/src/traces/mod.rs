@@ -176,12 +176,12 @@ impl Recorded {
     }
 }
 
-/// Reads all traces of a state directory. What cannot be read is left out: shims write these files meanwhile.
+/// Reads all traces of state directories. What cannot be read is left out: shims write these files meanwhile.
 #[must_use]
-pub fn read(state_dir: &Path) -> Recorded {
+pub fn read(state_dirs: &[&Path]) -> Recorded {
     let mut traces: HashMap<TraceId, Vec<RecordedSpan>> = HashMap::new();
     let mut dropped: u64 = 0;
-    for file in files(state_dir) {
+    for file in state_dirs.iter().flat_map(|state_dir| files(state_dir)) {
         for line in fs::read_to_string(file).unwrap_or_default().lines() {
             match serde_json::from_str(line) {
                 Ok(Line::Span(span)) => {
@@ -357,7 +357,7 @@ pub(crate) mod tests {
         fs::write(running.join("spans.jsonl"), text).unwrap();
         let first = span((1, 0), SpanKind::Client, "a", (0, 3));
         fs::write(ended.join("two.1.0.jsonl"), line(&first)).unwrap();
-        let recorded = read(dir.path());
+        let recorded = read(&[dir.path()]);
         assert_eq!((recorded.traces.len(), recorded.dropped), (1, 3));
         let services: Vec<_> = recorded.traces[0].spans.iter().map(TreeSpan::service).collect();
         assert_eq!(services, ["a", "b\u{fffd}[2J"]);
@@ -365,6 +365,6 @@ pub(crate) mod tests {
         assert!(recorded.find("08").is_empty());
         assert_eq!(recorded.find(LAST).len(), 1);
         assert_eq!(duration(recorded.traces[0].duration_ns()), "3.0us");
-        assert!(read(Path::new("/nonexistent")).traces.is_empty());
+        assert!(read(&[Path::new("/nonexistent")]).traces.is_empty());
     }
 }

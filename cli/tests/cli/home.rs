@@ -79,9 +79,16 @@ impl Home {
 
     /// `cwasi run --local` of a user who is not root.
     pub fn run(&self, arguments: &[&str]) -> Command {
+        let mut command = self.cwasi();
+        command.args(["run", "--local"]).args(arguments);
+        command
+    }
+
+    /// `cwasi` of that user.
+    pub fn cwasi(&self) -> Command {
         let mut command = Command::new(self.path("bin/cwasi"));
         command.env_clear().env("HOME", self.0.path()).env("XDG_RUNTIME_DIR", self.path("run"));
-        command.current_dir(self.0.path()).args(["run", "--local"]).args(arguments);
+        command.current_dir(self.0.path());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         if geteuid().is_root() {
             command.uid(USER).gid(USER);

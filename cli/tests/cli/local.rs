@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Instant;
 
 use cwasi_testbed::scene::wait_for;
@@ -61,6 +62,25 @@ fn a_second_start_is_quick() {
     println!("second start: {} ms until the first call", began.elapsed().as_millis());
     assert!(child.wait_with_output().unwrap().status.success());
     println!("second start: {} ms in all", began.elapsed().as_millis());
+}
+
+#[test]
+fn a_run_has_a_trace_that_outlives_it() {
+    let home = Home::new();
+    let hello = home.hello();
+    home.ok(&[&hello]);
+    let run: Value = serde_json::from_str(&stdout(&home.ok(&["--json", &hello]))).unwrap();
+    let last = home.cwasi().args(["trace", "last", "--json"]).output().unwrap();
+    let last: Value = serde_json::from_str(&stdout(&last)).unwrap();
+    assert_eq!(last["id"], run["run"], "{last}");
+    // The run, the primary, and two calls with two sides.
+    let kinds = last["spans"].as_array().unwrap().iter().map(|it| it["span"]["kind"].clone());
+    let calls = ["client", "server", "client", "server"];
+    assert_eq!(kinds.collect::<Vec<_>>(), [&["run", "run"][..], &calls].concat(), "{last}");
+    let kept = home.path(".local/state/cwasi/traces");
+    for file in fs::read_dir(kept).unwrap() {
+        assert_eq!(file.unwrap().metadata().unwrap().permissions().mode() & 0o077, 0);
+    }
 }
 
 #[test]

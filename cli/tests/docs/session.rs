@@ -69,6 +69,7 @@ impl Session {
             .env("CARGO_BUILD_BUILD_DIR", kept.join("build"))
             // Of `cwasi run --local`.
             .env("XDG_CACHE_HOME", kept.join("cache"))
+            .env("XDG_STATE_HOME", self.folder.path().join("state"))
             .env_remove("CARGO_TARGET_DIR")
             .env_remove("CONTAINERD_ADDRESS")
             .env_remove("CONTAINERD_NAMESPACE")

@@ -71,6 +71,7 @@ fn request() -> Request {
         target: "callee".into(),
         remaining_us: 1_000_000,
         traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
+        tracestate: "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE".into(),
         attempt: 1,
         run: vec![8; 16],
         join: MessageField::some(Join { key: "k".into(), parts: 3, part: 1, ..Join::default() }),
@@ -143,6 +144,7 @@ fn control(corpus: &Corpus) -> Outcomes<()> {
         target: "g".into(),
         length: 7,
         traceparent: String::new(),
+        tracestate: String::new(),
         remaining_us: 1000,
     };
     let local = ResolveReply::Local {

@@ -25,6 +25,7 @@ use crate::wire::envelope::Request;
 use crate::wire::frame::FRAME_MAX;
 use crate::wire::ids::CallId;
 use crate::wire::trace::TraceContext;
+use crate::wire::trace_headers::TraceHeaders;
 
 use super::replies::{Destination, Replies};
 use super::server_span::ServerSpan;
@@ -284,6 +285,8 @@ fn context<M: Module>(
     deadline: Option<Deadline>,
     span: Option<&ServerSpan>,
 ) -> Context {
+    let headers =
+        TraceHeaders { traceparent: &request.traceparent, tracestate: &request.tracestate };
     let traceparent = match span {
         Some(span) => span.context().to_string(),
         // Passed on as it came, if it is one.
@@ -296,6 +299,7 @@ fn context<M: Module>(
         attempt: request.attempt,
         caller,
         traceparent,
+        tracestate: headers.accepted_state(),
         run: request.run_id().map(|run| run.0),
         metadata: request
             .metadata

@@ -17,6 +17,7 @@ use crate::wire::control::{self, EmitReply, EmitRequest};
 use crate::wire::envelope::CallStatus;
 use crate::wire::ids::CallId;
 use crate::wire::remaining;
+use crate::wire::trace_headers::TraceHeaders;
 
 /// Longest wait for Redis.
 const KEEP_MAX: Duration = Duration::from_secs(30);
@@ -64,8 +65,8 @@ async fn keep(
     let caller = peer.calling(callee_of(&peer.identity, &request.target));
     let wait = remaining::decode(request.remaining_us).unwrap_or(KEEP_MAX).min(KEEP_MAX);
     let payload = Payload::Segment(segment);
-    let (target, trace) = (&request.target, &request.traceparent);
-    let described = (trace.as_str(), Vec::new());
+    let EmitRequest { target, traceparent, tracestate, .. } = request;
+    let described = (TraceHeaders { traceparent, tracestate }, Vec::new());
     let id = CallId(bytes16());
     network.emit(&caller, id, target, described, payload, Instant::now() + wait).await
 }

@@ -32,6 +32,7 @@ use crate::wire::control::ModeHint;
 use crate::wire::envelope::{Metadata, Request};
 use crate::wire::ids::{CallId, Identity};
 use crate::wire::remaining;
+use crate::wire::trace_headers::TraceHeaders;
 
 mod callee;
 mod connection;
@@ -86,7 +87,7 @@ pub struct HostCall<'a> {
     /// End of the wait.
     pub deadline: Instant,
     /// W3C trace context that a client sent; empty or invalid = none. The node's configuration says what it decides.
-    pub traceparent: &'a str,
+    pub trace: TraceHeaders<'a>,
     /// Records a trace of this call, whatever the configuration says.
     pub recorded: bool,
     /// What the function reads by `context_get`: keys that begin with `http.`, see [`cwasi_abi::context_key`].
@@ -102,7 +103,7 @@ impl<'a> HostCall<'a> {
             target,
             payload,
             deadline: Instant::now() + CALL_TIMEOUT,
-            traceparent: "",
+            trace: TraceHeaders::default(),
             recorded: false,
             metadata: Vec::new(),
         }
@@ -216,7 +217,7 @@ impl HostCaller {
     /// One [`CallError`].
     pub async fn call(&self, call: HostCall<'_>) -> Result<HostAnswer, CallError> {
         let Inner { peer, tracer, .. } = &*self.inner;
-        let trace = tracer.begin(call.traceparent, call.recorded);
+        let trace = tracer.begin(call.trace, call.recorded);
         let ended = timeout_at(call.deadline, self.attempt(&call, &trace))
             .await
             .unwrap_or_else(|_elapsed| Err(timeout(call.target)));
@@ -237,9 +238,9 @@ impl HostCaller {
         let peer = &self.inner.peer;
         let callee = callee_of(&peer.identity, call.target);
         let tracer = &self.inner.tracer;
-        let trace = tracer.begin(call.traceparent, call.recorded);
+        let trace = tracer.begin(call.trace, call.recorded);
         let HostCall { id, target, payload, deadline, metadata, .. } = call;
-        let (described, length) = ((trace.traceparent.as_str(), metadata), payload.len());
+        let (described, length) = ((trace.headers(), metadata), payload.len());
         let stored =
             network.emit(&peer.calling(callee), id, target, described, payload, deadline).await;
         tracer.end(peer.span_source(), &trace, tracer::stored(target, length, &stored));
@@ -277,6 +278,7 @@ impl HostCaller {
     ) -> Result<HostAnswer, CallError> {
         check(call.target)?;
         let id = call.id;
+        let TraceHeaders { traceparent, tracestate } = trace.headers();
         let mut avoid = Vec::new();
         let mut attempt = 1;
         loop {
@@ -287,7 +289,8 @@ impl HostCaller {
                 call_id: id.0.to_vec(),
                 target: call.target.to_owned(),
                 remaining_us: remaining::encode(Some(left)),
-                traceparent: trace.traceparent.clone(),
+                traceparent: traceparent.to_owned(),
+                tracestate: tracestate.to_owned(),
                 sent_mono_ns: trace.sent_mono_ns(),
                 metadata: call.metadata.clone(),
                 attempt,

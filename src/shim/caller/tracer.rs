@@ -18,6 +18,7 @@ use crate::shim::state::StateDir;
 use crate::sys::clock::monotonic_ns;
 use crate::wire::ids::Identity;
 use crate::wire::trace::{SampleRatio, Span, SpanKind, SpanReport, TraceContext};
+use crate::wire::trace_headers::TraceHeaders;
 
 /// Traces per second that clients may have recorded.
 const CLIENT_TRACES_PER_SECOND: u64 = 64;
@@ -37,12 +38,17 @@ pub struct Tracer {
 /// The trace of one call.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallTrace {
-    /// What the callee gets.
-    pub(super) traceparent: String,
+    traceparent: String,
+    tracestate: String,
     span: Option<OpenSpan>,
 }
 
 impl CallTrace {
+    /// What the callee gets.
+    pub(super) fn headers(&self) -> TraceHeaders<'_> {
+        TraceHeaders { traceparent: &self.traceparent, tracestate: &self.tracestate }
+    }
+
     /// The moment of sending, if the call is traced.
     pub(super) fn sent_mono_ns(&self) -> u64 {
         if self.span.is_some() { monotonic_ns() } else { 0 }
@@ -72,8 +78,9 @@ impl Tracer {
 
     /// Begins the span of a call. `client`: the trace context that a client sent; `recorded`: the operator wants this
     /// trace.
-    pub(super) fn begin(&self, client: &str, recorded: bool) -> CallTrace {
-        let client = TraceContext::parse(client);
+    pub(super) fn begin(&self, client: TraceHeaders<'_>, recorded: bool) -> CallTrace {
+        let tracestate = client.accepted_state();
+        let client = TraceContext::parse(client.traceparent);
         let ratio = match client {
             _ if recorded => SampleRatio::ALWAYS,
             Some(context) if self.config.clients_decide => {
@@ -85,19 +92,13 @@ impl Tracer {
             _ => self.config.sample,
         };
         let root = OpenSpan::sampled(ratio);
-        match (root, client) {
-            (None, None) => CallTrace::default(),
-            // Passed on for others that know the trace. Whether this runtime records it was decided here.
-            (None, Some(client)) => {
-                CallTrace { traceparent: client.unsampled().to_string(), span: None }
-            }
-            (Some(root), client) => {
-                let span = client.map_or(root, |client| {
-                    OpenSpan::below(TraceContext { sampled: true, ..client })
-                });
-                CallTrace { traceparent: span.context.to_string(), span: Some(span) }
-            }
-        }
+        let span = root.map(|root| {
+            client.map_or(root, |client| OpenSpan::below(TraceContext { sampled: true, ..client }))
+        });
+        // Without a span, passed on for others that know the trace. Whether this runtime records it was decided here.
+        let context = span.map(|span| span.context).or(client.map(TraceContext::unsampled));
+        let traceparent = context.map_or_else(String::new, String::from);
+        CallTrace { traceparent, tracestate, span }
     }
 
     /// True for the first few traces of a second.
@@ -189,12 +190,16 @@ mod tests {
             (never, false, "", true, true),
             (never, true, "nonsense", false, false),
         ] {
-            let trace = tracer(sample, decides).begin(client, recorded);
+            let headers = TraceHeaders { traceparent: client, tracestate: "a=1" };
+            let trace = tracer(sample, decides).begin(headers, recorded);
             assert_eq!(trace.id().is_some(), traced, "{sample:?} {decides} {client}");
-            let sent = TraceContext::parse(&trace.traceparent);
+            let sent = TraceContext::parse(trace.headers().traceparent);
             assert_eq!(sent.is_some_and(|sent| sent.sampled), traced);
             if let Some(client) = TraceContext::parse(client) {
                 assert_eq!(sent.unwrap().trace, client.trace);
+                assert_eq!(trace.headers().tracestate, "a=1");
+            } else {
+                assert_eq!(trace.headers().tracestate, "");
             }
         }
     }
@@ -202,9 +207,10 @@ mod tests {
     #[tokio::test]
     async fn clients_have_a_bounded_rate() {
         let tracer = tracer(SampleRatio::NEVER, true);
+        let client = TraceHeaders { traceparent: SAMPLED, tracestate: "" };
         let begun = monotonic_ns() / SECOND_NS;
         let recorded = (0..5 * CLIENT_TRACES_PER_SECOND)
-            .filter(|_| tracer.begin(SAMPLED, false).id().is_some())
+            .filter(|_| tracer.begin(client, false).id().is_some())
             .count() as u64;
         let seconds = monotonic_ns() / SECOND_NS - begun + 1;
         assert!(recorded >= CLIENT_TRACES_PER_SECOND);

@@ -20,9 +20,11 @@ use crate::shim::network::EVENT_MAX;
 use crate::sys::segment::SegmentError;
 use crate::wire::envelope::Metadata;
 use crate::wire::ids::CallId;
+use crate::wire::trace_headers::TraceHeaders;
 
-/// Header with the trace context.
-const TRACEPARENT: &str = "traceparent";
+/// Headers with the trace context.
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 /// Header with the id of an invocation, as OpenFaaS names it.
 pub const CALL_ID: HeaderName = HeaderName::from_static("x-call-id");
 
@@ -34,6 +36,9 @@ pub struct DeferredCall {
     pub target: String,
     /// W3C trace context, empty if there is none.
     pub traceparent: String,
+    /// What goes with it, empty without.
+    #[serde(default)]
+    pub tracestate: String,
     /// Keys and values that the function reads by `context_get`.
     pub metadata: Vec<(String, String)>,
     /// The payload, at most [`EVENT_MAX`] bytes.
@@ -120,7 +125,7 @@ impl FunctionFront {
         request: Request<B>,
     ) -> Result<DeferredCall, Response<ResponseBody>> {
         let _permit = self.admit().map_err(|refused| *refused)?;
-        let (head, body) = request.into_parts();
+        let (head, body) = parts_of(request);
         let (call, _memory) = self.receive(target, path, &head, body, EVENT_MAX).await?;
         let unread = |error: SegmentError| {
             sentence(StatusCode::SERVICE_UNAVAILABLE, &format!("the body cannot be read: {error}"))
@@ -128,7 +133,8 @@ impl FunctionFront {
         let metadata = call.metadata.into_iter().map(|pair| (pair.key, pair.value));
         Ok(DeferredCall {
             target: target.to_owned(),
-            traceparent: call.traceparent.to_owned(),
+            traceparent: call.trace.traceparent.to_owned(),
+            tracestate: call.trace.accepted_state(),
             metadata: metadata.collect(),
             payload: call.payload.into_vec().map_err(unread)?,
         })
@@ -139,12 +145,12 @@ impl FunctionFront {
     /// # Errors
     /// One [`CallError`].
     pub async fn run(&self, id: CallId, call: DeferredCall) -> Result<HostAnswer, CallError> {
-        let DeferredCall { target, traceparent, metadata, payload } = call;
+        let DeferredCall { target, traceparent, tracestate, metadata, payload } = call;
         let metadata = metadata.into_iter().map(|(key, value)| Metadata::of(key, value)).collect();
         let deadline = Instant::now() + self.limits.request_timeout;
-        let (payload, traceparent) = (Payload::Inline(payload), traceparent.as_str());
-        let call = HostCall::new(&target, payload);
-        self.caller.call(HostCall { id, deadline, traceparent, metadata, ..call }).await
+        let trace = TraceHeaders { traceparent: &traceparent, tracestate: &tracestate };
+        let call = HostCall::new(&target, Payload::Inline(payload));
+        self.caller.call(HostCall { id, deadline, trace, metadata, ..call }).await
     }
 
     async fn try_call<B: RequestBody>(
@@ -154,7 +160,7 @@ impl FunctionFront {
         request: Request<B>,
     ) -> Result<HostAnswer, Response<ResponseBody>> {
         let _permit = self.admit().map_err(|refused| *refused)?;
-        let (head, body) = request.into_parts();
+        let (head, body) = parts_of(request);
         let (call, _memory) = self.receive(target, path, &head, body, u64::MAX).await?;
         let ended = self.caller.call(call).await;
         ended.map_err(|error| match error {
@@ -171,7 +177,7 @@ impl FunctionFront {
         request: Request<B>,
     ) -> Result<CallId, Response<ResponseBody>> {
         let _permit = self.admit().map_err(|refused| *refused)?;
-        let (head, body) = request.into_parts();
+        let (head, body) = parts_of(request);
         let (call, _memory) = self.receive(target, path, &head, body, EVENT_MAX).await?;
         let id = call.id;
         self.caller.emit(call).await.map_err(|error| failed(&error))?;
@@ -203,15 +209,28 @@ impl FunctionFront {
             BodyLimits { bytes: bytes.min(most), stall: self.limits.stall_timeout, deadline };
         let ReceivedBody { payload, memory } =
             receive(body, limits, &self.memory).await.map_err(|error| refused(&error))?;
-        let traceparent = head.headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
-        let traceparent = traceparent.unwrap_or_default();
-        let call = HostCall { deadline, traceparent, metadata, ..HostCall::new(target, payload) };
+        let text = |name: HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok());
+        let traceparent = text(TRACEPARENT).unwrap_or_default();
+        let trace = TraceHeaders { traceparent, tracestate: text(TRACESTATE).unwrap_or_default() };
+        let call = HostCall { deadline, trace, metadata, ..HostCall::new(target, payload) };
         Ok((call, memory))
     }
 }
 
 /// A request that has arrived: the call, and the memory of its body, given back when it is dropped.
 type ReceivedRequest<'a> = (HostCall<'a>, Option<OwnedSemaphorePermit>);
+
+/// Head and body of a request. Several `tracestate` headers are one list, which becomes one header.
+fn parts_of<B>(request: Request<B>) -> (Parts, B) {
+    let (mut head, body) = request.into_parts();
+    let is_several = head.headers.get_all(TRACESTATE).iter().nth(1).is_some();
+    if is_several
+        && let Ok(list) = HeaderValue::from_str(&metadata::joined(&head.headers, &TRACESTATE))
+    {
+        head.headers.insert(TRACESTATE, list);
+    }
+    (head, body)
+}
 
 /// 202 with the id of what was accepted.
 #[must_use]

@@ -51,7 +51,7 @@ fn length(metadata: &[Metadata]) -> usize {
 }
 
 /// All values of a header, as one.
-fn joined(headers: &HeaderMap, name: &HeaderName) -> String {
+pub(super) fn joined(headers: &HeaderMap, name: &HeaderName) -> String {
     let separator = if name == COOKIE { "; " } else { ", " };
     let values = headers.get_all(name).iter();
     let values: Vec<_> = values.map(|value| String::from_utf8_lossy(value.as_bytes())).collect();

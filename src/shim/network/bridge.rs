@@ -165,6 +165,7 @@ fn order(id: CallId, opened: ReceivedFrame<Request>, caller: &BridgeCaller) -> O
         target: envelope.target,
         deadline: Instant::now() + wait,
         traceparent: envelope.traceparent,
+        tracestate: envelope.tracestate,
         attempt: envelope.attempt,
         run: envelope.run,
         join: envelope.join.into_option(),

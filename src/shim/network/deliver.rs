@@ -161,6 +161,7 @@ impl Delivery {
             target: target.clone(),
             remaining_us: remaining::encode(Some(left)),
             traceparent: self.call.traceparent.clone(),
+            tracestate: self.call.tracestate.clone(),
             sent_mono_ns: arrival_of(&self.call.traceparent),
             attempt: self.call.attempt,
             run: self.call.run.clone(),

@@ -24,6 +24,7 @@ use crate::wire::envelope::{Metadata, Request};
 use crate::wire::ids::CallId;
 use crate::wire::network::{self, Event, KEPT_VERSION, decode, encode};
 use crate::wire::remaining;
+use crate::wire::trace_headers::TraceHeaders;
 
 /// Largest payload of a one-way message in bytes: it stays in Redis's memory until it is handled.
 pub const EVENT_MAX: u64 = 1 << 20;
@@ -53,7 +54,7 @@ impl Network {
         caller: &BridgeCaller,
         id: CallId,
         target: &str,
-        (traceparent, metadata): (&str, Vec<Metadata>),
+        (trace, metadata): (TraceHeaders<'_>, Vec<Metadata>),
         payload: Payload,
         deadline: Instant,
     ) -> Result<(), CallError> {
@@ -84,7 +85,8 @@ impl Network {
             event_id: id.0.to_vec(),
             caller: Some(from).into(),
             target: target.to_owned(),
-            traceparent: traceparent.to_owned(),
+            traceparent: trace.traceparent.to_owned(),
+            tracestate: trace.tracestate.to_owned(),
             group: caller.group.clone(),
             metadata,
             ..Event::default()
@@ -271,6 +273,7 @@ impl Consumer {
             target: event.target.clone(),
             remaining_us: remaining::encode(Some(HANDLE_MAX)),
             traceparent: event.traceparent.clone(),
+            tracestate: event.tracestate.clone(),
             metadata: event.metadata.clone(),
             attempt: u32::try_from(attempt).unwrap_or(u32::MAX),
             ..Request::default()

@@ -20,6 +20,8 @@ pub struct Order {
     pub deadline: Instant,
     /// W3C trace context; empty if the call is not traced.
     pub traceparent: String,
+    /// What goes with it; empty without.
+    pub tracestate: String,
     /// Number of the attempt, from 1.
     pub attempt: u32,
     /// Id of the workflow's run.

@@ -349,6 +349,7 @@ impl<'a> Try<'a> {
             target: order.target.clone(),
             remaining_us: remaining::encode(Some(left)),
             traceparent: order.traceparent.clone(),
+            tracestate: order.tracestate.clone(),
             attempt: order.attempt,
             run: order.run.clone(),
             join: order.join.clone().into(),

@@ -15,6 +15,7 @@ use cwasi_host_functions::{
 use super::embedded::{AnswerTo, EmbeddedCall};
 use super::host_function::{Bound, Environment};
 use super::memory::RawMemory;
+use super::program::Program;
 use crate::sys::segment::{Segment, SegmentRef};
 use crate::vm::dispatch::ResponsePayload;
 use crate::vm::engine::no_memory;
@@ -29,8 +30,20 @@ impl Bound<1> for Enter {
 
     fn call(env: &mut Environment<'_>, [function]: [u32; 1]) -> Result<i32, Errno> {
         env.binding.embedded.borrow_mut().settle();
-        env.binding.links.borrow_mut().enter(function).map(|()| 0)
+        env.binding.links.borrow_mut().enter(function)?;
+        if env.host.is_traced() {
+            let (caller, callee) = ends(&env.binding.program, function)?;
+            env.host.enter_linked(caller, callee);
+        }
+        Ok(0)
     }
+}
+
+/// Caller (`None`: the function itself) and callee of a linked function.
+fn ends(program: &Program, function: u32) -> Result<(Option<&str>, &str), Errno> {
+    let function = program.function(function).ok_or(Errno::Internal)?;
+    let caller = function.caller.map(|index| program.name(index));
+    Ok((caller, program.name(function.callee)))
 }
 
 /// `leave()`
@@ -41,10 +54,8 @@ impl Bound<0> for Leave {
 
     fn call(env: &mut Environment<'_>, []: [u32; 0]) -> Result<i32, Errno> {
         let ended = env.binding.links.borrow_mut().leave().ok_or(Errno::Internal)?;
-        let program = &env.binding.program;
-        let function = program.function(ended.function).ok_or(Errno::Internal)?;
-        let caller = function.caller.map(|index| program.name(index));
-        env.host.linked(caller, program.name(function.callee), &ended);
+        let (caller, callee) = ends(&env.binding.program, ended.function)?;
+        env.host.linked(caller, callee, &ended);
         Ok(0)
     }
 }

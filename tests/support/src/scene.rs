@@ -1,6 +1,7 @@
 //! A containerd namespace for one test, with its images imported, and a leak check at its end. Scenes of one test
 //! process run one after another, so that a leak has an owner.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -68,6 +69,22 @@ pub fn guests_dir(programs: &Path) -> PathBuf {
     programs.parent().unwrap_or(programs).join("guests/wasm32-wasip1/release")
 }
 
+/// More settings in the node's configuration; dropped, the fixture's own are back, which other scenes use.
+#[derive(Debug)]
+pub struct Settings<'a>(&'a Path);
+
+impl Drop for Settings<'_> {
+    fn drop(&mut self) {
+        write_settings(self.0, "");
+    }
+}
+
+/// Writes the node's configuration of the fixture in `dir`, with more lines at its end.
+fn write_settings(dir: &Path, more: &str) {
+    let text = format!("{}\n{more}\n", guard::cwasi_config(dir));
+    fs::write(dir.join("cwasi.toml"), text).expect("a fixture's directory is writable");
+}
+
 impl Scene {
     /// A stage on containerd 1.6, which is tested in full. `shim` is the runtime's program; `name` becomes
     /// the namespace together with our process id.
@@ -112,6 +129,17 @@ impl Scene {
         };
         scene.import(&guests_archive(&guests_dir(programs), &containerd.ready().dir));
         scene
+    }
+
+    /// Adds lines to the node's configuration, for shims that start from now on.
+    ///
+    /// # Panics
+    /// When the fixture's directory is not writable.
+    #[must_use]
+    pub fn settings(&self, more: &str) -> Settings<'_> {
+        let dir = &self.containerd.ready().dir;
+        write_settings(dir, more);
+        Settings(dir)
     }
 
     /// `ctr` with these arguments, to its end.
