@@ -12,7 +12,7 @@
 
 use std::fs::File;
 use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,6 +25,8 @@ use nix::unistd::pipe2;
 use super::clock::monotonic_ns;
 use super::huge::{Aligned, HUGE_PAGE};
 use super::segment::{Segment, SegmentError};
+
+pub use self::pooled::PooledSegment;
 
 /// Most segments of one pool, lent ones included.
 pub const SEGMENTS_MAX: usize = 64;
@@ -350,57 +352,6 @@ impl PoolSegment {
     }
 }
 
-/// A segment of the pool that its user writes; returns to the pool when it is dropped.
-///
-/// A user that has given other code write access through [`Self::map`] revokes it first, or calls [`Self::forfeit`].
-#[derive(Debug)]
-pub struct PooledSegment {
-    piece: Option<PoolSegment>,
-    len: usize,
-    pool: SegmentPool,
-}
-
-impl PooledSegment {
-    /// Where the pool writes to it: all of its bytes, to be aliased.
-    #[must_use]
-    pub(super) fn map(&self) -> Option<&Aligned> {
-        self.piece.as_ref().map(|piece| &piece.map)
-    }
-
-    /// The memfd, to be mapped privately.
-    #[must_use]
-    pub(super) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.piece.as_ref().map(|piece| piece.file.as_fd())
-    }
-
-    /// Lends it: its first `len` bytes are final, those behind are cleared, and no writer is left.
-    ///
-    /// # Errors
-    /// When descriptors run out.
-    pub(super) fn lend(mut self, len: usize) -> Result<Segment, SegmentError> {
-        let piece = self.piece.take().ok_or(SegmentError::Os {
-            operation: "lending",
-            len: len as u64,
-            source: std::io::ErrorKind::NotFound.into(),
-        })?;
-        self.pool.stock().lend(piece, len.min(self.len))
-    }
-
-    /// Removes it from the pool: other code may still write to it.
-    pub(super) fn forfeit(mut self) {
-        if let Some(piece) = self.piece.take() {
-            self.pool.stock().forget(piece.len);
-        }
-    }
-}
-
-impl Drop for PooledSegment {
-    fn drop(&mut self) {
-        if let Some(piece) = self.piece.take() {
-            self.pool.stock().free.push(piece);
-        }
-    }
-}
-
+mod pooled;
 #[cfg(test)]
 mod tests;

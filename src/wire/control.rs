@@ -6,14 +6,18 @@
 //! untrusted input.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::egress::Egress;
-use super::ids::Identity;
-use super::trace::{SpanReport, TraceStart};
+use super::trace::SpanReport;
+
+mod function;
+
+pub use function::{
+    EmbeddedModule, Entry, FILES_DIR, FanIn, Files, FunctionLaunch, Isolation, ModeHint, Partial,
+    Role,
+};
 
 /// Version of this build. Control messages have none of their own, so shim and sandbox must have the same one: it is the
 /// zygote's greeting.
@@ -129,196 +133,6 @@ pub enum Workload {
     Native,
     /// A WebAssembly function.
     Function(Box<FunctionLaunch>),
-}
-
-/// A sandbox's settings for its function; the coordinator makes them.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FunctionLaunch {
-    /// Its identity.
-    pub identity: Identity,
-    /// Id of its pod's or workflow's shim on this host; empty without both.
-    pub group: String,
-    /// Workflow name; empty without one.
-    pub workflow: String,
-    /// Trust group; empty without one.
-    pub trust: String,
-    /// Id of this instance: unique on this host.
-    pub instance: String,
-    /// Primary or secondary.
-    pub role: Role,
-    /// Mode of its calls.
-    pub mode: ModeHint,
-    /// Native code of the module, from our own cache; opened before the container is built.
-    pub artifact: PathBuf,
-    /// sha256 of the module in hexadecimal, for logs.
-    pub module_digest: String,
-    /// Entry of an invocation.
-    pub entry: Entry,
-    /// Lifetime of an instance.
-    pub isolation: Isolation,
-    /// Embedded modules, each after its own imports.
-    pub embedded: Vec<EmbeddedModule>,
-    /// Functions of `cwasi.embed` that are not embedded, with the reason.
-    pub not_embedded: BTreeMap<String, String>,
-    /// Program arguments, `args[0]` included.
-    pub args: Vec<String>,
-    /// Environment as `KEY=value`.
-    pub env: Vec<String>,
-    /// Directories that the guest may open: paths inside the container, which the guest also uses.
-    pub preopens: Vec<PathBuf>,
-    /// Other files that it may open; `None` if none of its modules can open files.
-    pub files: Option<Files>,
-    /// Worker processes; 1 for primaries.
-    pub concurrency: u32,
-    /// Most requests that wait for a worker before callers get `Overloaded`.
-    pub queue: u32,
-    /// Longest invocation in milliseconds; `None` = until the caller's deadline (primaries: no limit).
-    pub timeout_ms: Option<u64>,
-    /// Largest payload and response in bytes.
-    pub max_payload: u64,
-    /// Most bytes that each worker keeps for leased segments; 0 = it lends none.
-    pub pool_max: u64,
-    /// Largest linear memory in bytes; `None` = the module's own maximum.
-    pub memory_max: Option<u64>,
-    /// Exit after this many requests; 0 = never.
-    pub max_requests: u64,
-    /// End the workers after this time without a request, in milliseconds, until the next one; `None` = never.
-    pub idle_ms: Option<u64>,
-    /// Settings of a fan-in; `None` = every call is handled alone.
-    pub fan_in: Option<FanIn>,
-    /// Allowed destinations; `None` = no sockets.
-    pub egress: Option<Egress>,
-    /// When its invocations begin traces, and whether its spans are recorded.
-    pub trace: TraceStart,
-}
-
-/// The guest's view of the image's files: read-only, with mounted directories and files in their places. It has a
-/// directory of its own, because the container's root contains `/proc`, which leads to the memory of the processes
-/// that run the guest.
-pub const FILES_DIR: &str = "/dev/cwasi/files";
-
-/// Files beside its mounts that a guest may open.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Files {
-    /// Its working directory.
-    pub cwd: PathBuf,
-    /// Mounts, single files included, that [`FILES_DIR`] shows: their paths in the container.
-    pub mounts: Vec<PathBuf>,
-}
-
-/// Settings of a fan-in (`cwasi.fan-in`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FanIn {
-    /// Parts of a group, at most [`PARTS_MAX`](cwasi_abi::PARTS_MAX); 0 = each call gives the number.
-    pub parts: u32,
-    /// Longest wait of a group after its first part, in milliseconds.
-    pub timeout_ms: u64,
-    /// Treatment of an incomplete group.
-    pub partial: Partial,
-}
-
-/// Treatment of an incomplete group (`cwasi.fan-in.partial`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Partial {
-    /// All parts' callers get an error.
-    #[default]
-    Fail,
-    /// The handler gets the present parts.
-    Deliver,
-}
-
-/// Lifetime of an instance (`cwasi.isolation`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Isolation {
-    /// For one request.
-    #[default]
-    Request,
-    /// For one request, which finds the initial state of the worker's first instance.
-    Snapshot,
-    /// As long as its worker, unless it traps or exits.
-    Instance,
-}
-
-impl fmt::Display for Isolation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Request => "request",
-            Self::Snapshot => "snapshot",
-            Self::Instance => "instance",
-        })
-    }
-}
-
-/// An embedded module.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct EmbeddedModule {
-    /// The name by which others import or call it.
-    pub name: String,
-    /// Native code, from our own cache.
-    pub artifact: PathBuf,
-    /// sha256 of the module in hexadecimal, for logs.
-    pub digest: String,
-    /// True if `request_dispatcher` can call it: it is a reactor.
-    pub dispatch: bool,
-    /// The reason for trust, for people.
-    pub reason: String,
-}
-
-/// The entry of an invocation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Entry {
-    /// A WASI command: `_start` or another export without parameters; payload on stdin, response on stdout.
-    Command {
-        /// Name of the export.
-        export: String,
-    },
-    /// A reactor: `cwasi_handle`.
-    Reactor,
-}
-
-/// A function's role in its workflow (paper §4.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Role {
-    /// Starts the workflow and runs to completion.
-    Primary,
-    /// Serves calls until it is killed.
-    Secondary,
-}
-
-/// Mode of a function's calls (`cwasi.mode`). Anything but `Auto` forces that mode or fails.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ModeHint {
-    /// The cheapest possible mode.
-    #[default]
-    Auto,
-    /// Function embedding only.
-    Embedded,
-    /// Local buffer only.
-    Local,
-    /// Networked buffer only, also to a callee on the same host.
-    Networked,
-}
-
-impl ModeHint {
-    /// Its spelling in `cwasi.mode`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Embedded => "embedded",
-            Self::Local => "local",
-            Self::Networked => "networked",
-        }
-    }
 }
 
 /// builder → shim, once.

@@ -1,0 +1,146 @@
+//! Causes that are a reached limit: too many calls, too many parts, too many bytes.
+
+/// Which bound is reached.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Overload {
+    /// All workers of an instance are busy, and its queue is full.
+    #[error(
+        "{function} is busy: {workers} workers (cwasi.concurrency) and {queue} waiting requests (cwasi.queue) at most"
+    )]
+    Queue {
+        /// The callee.
+        function: String,
+        /// Its workers.
+        workers: u32,
+        /// Requests that may wait for them.
+        queue: u32,
+    },
+    /// What waits in an instance's queue holds as much as it may.
+    #[error(
+        "{function} is busy: its waiting requests hold {bytes} bytes or {descriptors} descriptors, which is the most; raise cwasi.memory or RLIMIT_NOFILE, or call less at a time"
+    )]
+    Load {
+        /// The callee.
+        function: String,
+        /// Bytes at most.
+        bytes: u64,
+        /// Descriptors at most.
+        descriptors: usize,
+    },
+    /// An instance takes no further connection.
+    #[error("{callee} has no room for another caller")]
+    Callers {
+        /// The callee.
+        callee: String,
+    },
+    /// A node serves as many calls of others as it may.
+    #[error("node {node} has too many calls under way")]
+    Node {
+        /// Its name.
+        node: String,
+    },
+    /// One-way messages of a function that are not handled yet.
+    #[error("{limit} messages for {target} wait already")]
+    Messages {
+        /// The function.
+        target: String,
+        /// How many may wait.
+        limit: u64,
+    },
+    /// Parts of groups that wait for others.
+    #[error(transparent)]
+    Parts(#[from] PartsFull),
+    /// Descriptors on their way between processes of this host's user.
+    #[error(
+        "too many descriptors are on their way between functions of this host: raise RLIMIT_NOFILE, or call fewer at a time"
+    )]
+    Descriptors,
+    /// Another process says so.
+    #[error("{text}")]
+    Remote {
+        /// In its words.
+        text: String,
+    },
+}
+
+/// What is larger than it may be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TooLarge {
+    /// A payload or a response.
+    #[error(
+        "{what} of {length} bytes is larger than the limit of {limit} bytes; raise cwasi.max-payload or send less"
+    )]
+    Payload {
+        /// Which of them, and whose.
+        what: String,
+        /// Bytes.
+        length: u64,
+        /// Bytes at most.
+        limit: u64,
+    },
+    /// A one-way message.
+    #[error("one-way message to {target} of {length} bytes is larger than {limit} bytes")]
+    Message {
+        /// Who was to get it.
+        target: String,
+        /// Bytes.
+        length: u64,
+        /// Bytes at most.
+        limit: u64,
+    },
+    /// Responses that their caller does not read.
+    #[error(
+        "the response of {length} bytes was dropped: {limit} bytes of responses may wait for a caller that does not read them; wait for calls before you start more"
+    )]
+    Unread {
+        /// Bytes of this one.
+        length: u64,
+        /// Bytes of all that wait.
+        limit: u64,
+    },
+    /// Another process says so.
+    #[error("{text}")]
+    Remote {
+        /// In its words.
+        text: String,
+    },
+}
+
+/// Which bound of a fan-in's waiting parts is reached.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PartsFull {
+    /// Groups.
+    #[error("{limit} groups wait for parts at {function} already")]
+    Groups {
+        /// The callee.
+        function: String,
+        /// Groups at most.
+        limit: usize,
+    },
+    /// Parts of all groups.
+    #[error("{limit} parts wait for others at {function} already")]
+    Parts {
+        /// The callee.
+        function: String,
+        /// Parts at most.
+        limit: usize,
+    },
+    /// Bytes of all parts.
+    #[error("the parts that wait at {function} have {limit} bytes at most")]
+    Bytes {
+        /// The callee.
+        function: String,
+        /// Bytes at most.
+        limit: u64,
+    },
+    /// Descriptors of all parts.
+    #[error(
+        "large parts that wait at {function} hold {limit} descriptors at most: raise the container's RLIMIT_NOFILE"
+    )]
+    Descriptors {
+        /// The callee.
+        function: String,
+        /// Descriptors at most.
+        limit: usize,
+    },
+}
