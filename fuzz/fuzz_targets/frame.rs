@@ -4,7 +4,7 @@
 use cwasi_fuzz::memory::{PROTOBUF, bounded, bounded_beside};
 use cwasi_fuzz::sys::clock::Deadline;
 use cwasi_fuzz::wire::envelope::{
-    Assignment, Hello, Part, Request, Response, SharedConnection, Undelivered,
+    Assignment, Hello, Request, Response, SharedConnection, Undelivered,
 };
 use cwasi_fuzz::wire::frame::{
     ENVELOPE_MAX, Enveloped, Frame, HEADER_LEN, INLINE_MAX, Kind, PayloadRef, decode, encode_head,
@@ -38,9 +38,8 @@ fuzz_target!(|data: &[u8]| {
         }
         Kind::Response => drop(again::<Response>(&frame).map(|it| (it.id(), it.outcome()))),
         Kind::Assignment => drop(again::<Assignment>(&frame)),
-        Kind::Part => drop(again::<Part>(&frame).map(|it| it.id())),
         Kind::SharedConnection => drop(again::<SharedConnection>(&frame)),
-        Kind::Undelivered => drop(again::<Undelivered>(&frame).map(|it| (it.id(), it.outcome()))),
+        Kind::Undelivered => drop(again::<Undelivered>(&frame)),
     }
 });
 

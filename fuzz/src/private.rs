@@ -40,12 +40,12 @@ pub fn open_request(message: &[u8], fds: Vec<OwnedFd>, lends: bool, max_payload:
     let fd = OwnedFd::from(File::open("/dev/null").expect("every system has it"));
     let (id, fd, caller) = (ConnectionId(1), Rc::new(fd), "caller".to_owned());
     match (CallerConnection { id, fd, caller, lends }).open(message, fds, max_payload) {
-        ParsedMessage::Request(incoming) => {
+        Ok(ParsedMessage::Request(incoming)) => {
             let IncomingRequest { id, request, payload, .. } = *incoming;
             Opened::Request(id, request, payload)
         }
-        ParsedMessage::Refused { id, error, .. } => Opened::Refused(id, error),
-        ParsedMessage::Fault(_) => Opened::Fault,
+        Ok(ParsedMessage::Refused { id, error, .. }) => Opened::Refused(id, error),
+        Err(_) => Opened::Fault,
     }
 }
 

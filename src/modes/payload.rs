@@ -28,6 +28,12 @@ impl OutgoingPayload<'_> {
     }
 }
 
+impl<'a> From<&'a Segment> for OutgoingPayload<'a> {
+    fn from(segment: &'a Segment) -> Self {
+        Self::Segment(SegmentRef::from(segment))
+    }
+}
+
 /// A payload or response that arrived.
 #[derive(Debug)]
 pub enum Payload {
@@ -75,7 +81,7 @@ impl Payload {
     pub fn outgoing(&self) -> OutgoingPayload<'_> {
         match self {
             Self::Inline(bytes) => OutgoingPayload::Bytes(bytes),
-            Self::Segment(segment) => OutgoingPayload::Segment(SegmentRef::from(segment)),
+            Self::Segment(segment) => segment.into(),
         }
     }
 

@@ -64,10 +64,13 @@ impl FunctionLog {
         Ok(Self::over(fd, Rc::new(SharedCounter::new()?), 0))
     }
 
-    /// The same log in a forked process, which has it under another number.
-    #[must_use]
-    pub fn in_worker(&self, fd: OwnedFd) -> Self {
-        Self::over(fd, Rc::clone(&self.dropped), READER_WAIT_MS)
+    /// The same log for a forked process, with a descriptor of its own.
+    ///
+    /// # Errors
+    /// When descriptors run out.
+    pub fn in_worker(&self) -> io::Result<Self> {
+        let fd = self.file.as_fd().try_clone_to_owned()?;
+        Ok(Self::over(fd, Rc::clone(&self.dropped), READER_WAIT_MS))
     }
 
     fn over(fd: OwnedFd, dropped: Rc<SharedCounter>, wait_ms: u16) -> Self {
@@ -75,14 +78,6 @@ impl FunctionLog {
         let is_pipe = fcntl(&file, FcntlArg::F_GETPIPE_SZ).is_ok();
         let (is_broken, is_read) = (Cell::new(false), Cell::new(true));
         Self { file, is_pipe, is_broken, is_read, wait_ms, rest: RefCell::default(), dropped }
-    }
-
-    /// Another descriptor of it, to be passed on.
-    ///
-    /// # Errors
-    /// When descriptors run out.
-    pub fn share(&self) -> io::Result<OwnedFd> {
-        self.file.as_fd().try_clone_to_owned()
     }
 
     /// A line of the runtime.
@@ -306,7 +301,7 @@ mod tests {
     #[test]
     fn a_slow_reader_misses_nothing() {
         let (log, mut reader, writer) = log();
-        let fd = log.share().unwrap();
+        let fd = log.file.as_fd().try_clone_to_owned().unwrap();
         let patient = FunctionLog::over(fd, Rc::clone(&log.dropped), u16::MAX);
         let reading = std::thread::spawn(move || {
             let mut text = Vec::new();

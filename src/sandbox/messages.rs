@@ -1,7 +1,7 @@
 //! Messages from a worker to its sandbox init, over their socketpair. Pure data.
 //!
 //! A worker also sends `Undelivered` frames there. Init sends frames only: `Assignment` with the caller's connection as
-//! its descriptor, `Part`, and `SharedConnection` with a connection that the worker may read from.
+//! its descriptor, and `SharedConnection` with a connection that the worker may read from.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,18 +20,16 @@ pub fn is_frame(message: &[u8]) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WorkerMessage {
-    /// It has its first instance and waits (secondary) or runs it (primary).
+    /// A primary has its instance and runs it.
     Ready,
+    /// A secondary has changed its slot in the worker table: it has its first instance, it began a direct request while
+    /// init slept, or an assigned group, or it ended a request that init assigned or for which it disabled direct reads.
+    Progress,
     /// It cannot make an instance and ends.
     StartFailed {
         /// For the user.
         message: String,
     },
-    /// The assigned request was answered, or its caller is gone. Also sent after a direct request while direct reads
-    /// are disabled, because init has queued requests then.
-    Done,
-    /// It began a direct request while init slept, or an assigned group.
-    Took,
     /// It makes a new instance for each request.
     NotRenewed {
         /// For the user.

@@ -11,6 +11,7 @@
 //! - `files`: the directories that guests may open; `places`: where they are without a container.
 //! - [`init`]: pid 1 of a function's container; forks and supervises its workers.
 //! - [`worker`]: runs guest code, one invocation at a time.
+//! - `work`: the input of one invocation, in init's queue and in a worker.
 //! - [`worker_table`]: the shared memory in which workers record what they do.
 //! - [`stderr`]: log lines of the runtime and of guests' `log`; [`function_log`] drops lines without a reader.
 //!
@@ -28,6 +29,7 @@ mod places;
 mod privileges;
 mod request_limits;
 mod stderr;
+mod work;
 pub mod worker;
 pub mod worker_table;
 pub mod zygote;

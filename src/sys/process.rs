@@ -2,7 +2,8 @@
 #![expect(unsafe_code, reason = "clone, fork and descriptor tables have no safe interface")]
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -103,53 +104,41 @@ pub fn exit_now(code: i32) -> ! {
 pub unsafe fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY:
     // - only borrowed for the call; an unused number is answered with EBADF.
-    let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
+    let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     fcntl(borrowed, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     // SAFETY:
     // - it is open (fcntl succeeded) and the caller promises that it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Closes every descriptor except stdin, stdout, stderr and `keep`, which move to 3, 4, … in their order.
+/// Closes every descriptor except stdin, stdout, stderr and `keep`.
 ///
 /// # Errors
-/// When the descriptors cannot be moved or closed; the table is then in no known state.
+/// When the kernel refuses; some are closed then.
 ///
 /// # Safety
-/// No other value of this process that owns or borrows a descriptor is used or dropped afterwards.
-pub unsafe fn keep_only(keep: Vec<OwnedFd>) -> io::Result<Vec<OwnedFd>> {
-    let count = RawFd::try_from(keep.len()).map_err(io::Error::other)?;
-    let free = FIRST_DESCRIPTOR + count;
-    let mut parked = Vec::with_capacity(keep.len());
-    for fd in &keep {
-        // Out of the way first: one of ours may sit on another's final number.
-        parked.push(fcntl(fd, FcntlArg::F_DUPFD_CLOEXEC(free))?);
+/// No value of this process that owns or borrows another descriptor is used or dropped afterwards.
+pub unsafe fn close_others(keep: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut kept: Vec<_> = keep.iter().map(AsRawFd::as_raw_fd).collect();
+    kept.sort_unstable();
+    let mut first = FIRST_DESCRIPTOR;
+    for number in kept {
+        close_range(first..number)?;
+        first = first.max(number + 1);
     }
-    // The numbers are closed below, whichever value owns them.
-    std::mem::forget(keep);
-    let mut kept = Vec::with_capacity(parked.len());
-    for (number, from) in (FIRST_DESCRIPTOR..).zip(&parked) {
-        // SAFETY:
-        // - plain system call; `number` has no live owner (the caller's promise).
-        Errno::result(unsafe { libc::dup3(*from, number, libc::O_CLOEXEC) })?;
-        // SAFETY:
-        // - dup3 just made it and it has no other owner.
-        kept.push(unsafe { OwnedFd::from_raw_fd(number) });
-    }
-    close_from(free)?;
-    Ok(kept)
+    close_range(first..RawFd::MAX)
 }
 
-/// Closes `first` and every higher descriptor.
-fn close_from(first: RawFd) -> io::Result<()> {
-    if close_range(first, 0) {
+/// Closes these descriptors.
+fn close_range(numbers: Range<RawFd>) -> io::Result<()> {
+    if numbers.is_empty() || on_range(&numbers, 0) {
         return Ok(());
     }
     let (soft, _hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    let last = RawFd::try_from(soft).unwrap_or(RawFd::MAX).min(CLOSE_ONE_BY_ONE_MAX);
-    for number in first..last {
+    let open = RawFd::try_from(soft).unwrap_or(RawFd::MAX).min(CLOSE_ONE_BY_ONE_MAX);
+    for number in numbers.start..numbers.end.min(open) {
         // SAFETY:
-        // - keep_only's caller promised that no owner of it is used again; EBADF is harmless.
+        // - the caller of close_others promised that no owner of it is used again; EBADF is harmless.
         unsafe { libc::close(number) };
     }
     Ok(())
@@ -158,15 +147,16 @@ fn close_from(first: RawFd) -> io::Result<()> {
 /// Marks every descriptor from 3 on close-on-exec; false where the kernel cannot.
 #[must_use]
 pub fn close_all_on_exec() -> bool {
-    close_range(FIRST_DESCRIPTOR, libc::CLOSE_RANGE_CLOEXEC)
+    on_range(&(FIRST_DESCRIPTOR..RawFd::MAX), libc::CLOSE_RANGE_CLOEXEC)
 }
 
-fn close_range(first: RawFd, flags: libc::c_uint) -> bool {
-    let last = libc::c_long::from(libc::c_int::MAX);
-    let first = libc::c_long::from(first);
+/// `close_range`; false where the kernel cannot. `numbers` are not empty.
+fn on_range(numbers: &Range<RawFd>, flags: libc::c_uint) -> bool {
+    let [first, last, flags] =
+        [i64::from(numbers.start), i64::from(numbers.end - 1), i64::from(flags)];
     // SAFETY:
-    // - with CLOEXEC nothing is closed now; without, keep_only's caller made the promise.
-    unsafe { libc::syscall(libc::SYS_close_range, first, last, libc::c_long::from(flags)) == 0 }
+    // - with CLOEXEC nothing is closed now; without, the caller of close_others made the promise.
+    unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) == 0 }
 }
 
 /// Lets the kernel kill this process when its parent ends. Ends at once when `parent` is gone already.

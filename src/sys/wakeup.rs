@@ -20,14 +20,6 @@ impl Wakeup {
         Ok(Self(EventFd::from_flags(flags)?.into()))
     }
 
-    /// The same wakeup, for another process.
-    ///
-    /// # Errors
-    /// As [`Self::new`].
-    pub fn share(&self) -> io::Result<OwnedFd> {
-        self.0.try_clone()
-    }
-
     /// Wakes one of the processes that sleep on it, or the next one that does.
     pub fn wake_one(&self) {
         // Fails only after 2^64 - 2 wake-ups that were not cleared.
@@ -38,13 +30,6 @@ impl Wakeup {
     pub fn clear(&self) {
         // It fails when another process cleared it first.
         let _cleared = read(&self.0, &mut [0; 8]);
-    }
-}
-
-impl From<OwnedFd> for Wakeup {
-    /// What [`Self::share`] gave.
-    fn from(shared: OwnedFd) -> Self {
-        Self(shared)
     }
 }
 
@@ -63,14 +48,13 @@ mod tests {
     #[test]
     fn it_is_heard_once_by_one() {
         let wakeup = Wakeup::new().unwrap();
-        let same = Wakeup::from(wakeup.share().unwrap());
         let watch = Watch::new().unwrap();
-        watch.add(same.as_fd(), 1).unwrap();
+        watch.add(wakeup.as_fd(), 1).unwrap();
         assert_eq!(watch.wait_one(Some(0)), None);
         wakeup.wake_one();
         wakeup.wake_one();
         assert_eq!(watch.wait_one(Some(0)), Some(1));
-        same.clear();
+        wakeup.clear();
         wakeup.clear();
         assert_eq!(watch.wait_one(Some(0)), None);
     }

@@ -3,7 +3,7 @@
 use protobuf::EnumOrUnknown;
 
 pub use super::generated::envelope::{
-    Assignment, Detail, Group, Hello, Join, Metadata, Part, Request, Response, SharedConnection,
+    Assignment, Detail, Group, Hello, Join, Metadata, Request, Response, SharedConnection,
     Undelivered,
 };
 use super::ids::{CallId, Identity, RunId};
@@ -117,28 +117,6 @@ impl Response {
     }
 
     /// The call's id; `None` when the peer sent something else than 16 bytes.
-    #[must_use]
-    pub fn id(&self) -> Option<CallId> {
-        CallId::from_slice(&self.call_id)
-    }
-}
-
-impl Part {
-    /// The call's id; `None` when it has not 16 bytes.
-    #[must_use]
-    pub fn id(&self) -> Option<CallId> {
-        CallId::from_slice(&self.call_id)
-    }
-}
-
-impl Undelivered {
-    /// How the call ended.
-    #[must_use]
-    pub fn outcome(&self) -> CallStatus {
-        CallStatus::read(self.errno, self.detail, &self.metadata)
-    }
-
-    /// The call's id; `None` when it has not 16 bytes.
     #[must_use]
     pub fn id(&self) -> Option<CallId> {
         CallId::from_slice(&self.call_id)

@@ -18,7 +18,7 @@
 
 use protobuf::Message;
 
-use super::envelope::{Assignment, Hello, Part, Request, Response, SharedConnection, Undelivered};
+use super::envelope::{Assignment, Hello, Request, Response, SharedConnection, Undelivered};
 
 /// Version of the frame layout.
 pub const FRAME_VERSION: u8 = 1;
@@ -47,8 +47,6 @@ pub enum Kind {
     Response = 3,
     /// [`Assignment`] and its payload.
     Assignment = 4,
-    /// [`Part`] and its payload.
-    Part = 5,
     /// [`SharedConnection`], without a payload.
     SharedConnection = 6,
     /// [`Undelivered`] and its payload.
@@ -72,9 +70,6 @@ impl Enveloped for Response {
 }
 impl Enveloped for Assignment {
     const KIND: Kind = Kind::Assignment;
-}
-impl Enveloped for Part {
-    const KIND: Kind = Kind::Part;
 }
 impl Enveloped for SharedConnection {
     const KIND: Kind = Kind::SharedConnection;
@@ -223,7 +218,6 @@ pub fn decode(message: &[u8]) -> Result<Frame<'_>, FrameError> {
         2 => Kind::Request,
         3 => Kind::Response,
         4 => Kind::Assignment,
-        5 => Kind::Part,
         6 => Kind::SharedConnection,
         7 => Kind::Undelivered,
         _ => return Err(FrameError::Kind { kind, flags }),

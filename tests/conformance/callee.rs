@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use cwasi::modes::local::incoming::ParsedMessage;
 use cwasi::modes::local::receiver::ConnectionEvent;
 use cwasi::modes::local::{IncomingRequest, Receiver, respond, send_payload};
 use cwasi::modes::{OutgoingPayload, Payload};
@@ -81,11 +82,11 @@ fn serve(mut receiver: Receiver, stop: &AtomicBool) {
         for id in ids {
             match receiver.next_event(id) {
                 ConnectionEvent::Idle => {}
-                ConnectionEvent::Request(incoming) => {
+                ConnectionEvent::Message(ParsedMessage::Request(incoming)) => {
                     busy = true;
                     answer(*incoming, pool.clone());
                 }
-                ConnectionEvent::Refused { connection, id, error } => {
+                ConnectionEvent::Message(ParsedMessage::Refused { connection, id, error }) => {
                     busy = true;
                     drop(respond(connection.fd.as_fd(), id, &Err(error), None));
                 }

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cwasi::coordinator::registry::{Record, Registry};
+use cwasi::modes::local::incoming::ParsedMessage;
 use cwasi::modes::local::receiver::ConnectionEvent;
 use cwasi::modes::local::{LocalMode, LocalRoute, Receiver, respond};
 use cwasi::modes::networked::{
@@ -295,7 +296,9 @@ fn run(mut receiver: Receiver, stop: &AtomicBool, executions: &Executions) {
         let mut busy = receiver.accept().unwrap() > 0;
         let ids: Vec<_> = receiver.ready().collect();
         for id in ids {
-            if let ConnectionEvent::Request(incoming) = receiver.next_event(id) {
+            if let ConnectionEvent::Message(ParsedMessage::Request(incoming)) =
+                receiver.next_event(id)
+            {
                 busy = true;
                 let payload = incoming.payload.into_vec().unwrap();
                 let noted = payload[..payload.len().min(NOTED)].to_vec();

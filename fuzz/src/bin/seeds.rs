@@ -20,8 +20,7 @@ use cwasi_fuzz::wire::control::{
     SandboxMessage, Verb, VerbReply, VerbRequest, encode,
 };
 use cwasi_fuzz::wire::envelope::{
-    Assignment, CallStatus, Detail, Hello, Join, Part, Request, Response, SharedConnection,
-    Undelivered,
+    Assignment, CallStatus, Detail, Hello, Join, Request, Response, SharedConnection, Undelivered,
 };
 use cwasi_fuzz::wire::frame::{Enveloped, PayloadRef, encode_head};
 use cwasi_fuzz::wire::ids::{CallId, Identity};
@@ -93,17 +92,20 @@ fn frames(corpus: &Corpus) -> Outcomes<()> {
     let id = CallId([7; 16]);
     let outcome = CallStatus::of(5, Detail::DETAIL_DEADLINE);
     let assignment = Assignment { request: MessageField::some(request()), ..Assignment::default() };
-    let part = Part { call_id: vec![7; 16], number: 2, ..Part::default() };
     let line =
         SharedConnection { connection: 3, caller: "c".into(), ..SharedConnection::default() };
-    let undelivered = Undelivered { call_id: vec![7; 16], connection: 9, ..Undelivered::default() };
+    let response = Response::of(id, outcome);
+    let undelivered = Undelivered {
+        response: MessageField::some(response.clone()),
+        connection: 9,
+        ..Undelivered::default()
+    };
     corpus.add("frame", "hello", &hello)?;
     corpus.add("frame", "request", frame(&request(), inline)?)?;
     corpus.add("frame", "segment", frame(&request(), PayloadRef::Segment(1 << 20))?)?;
     corpus.add("frame", "leased", frame(&request(), PayloadRef::Leased(1 << 20))?)?;
-    corpus.add("frame", "response", frame(&Response::of(id, outcome), inline)?)?;
+    corpus.add("frame", "response", frame(&response, inline)?)?;
     corpus.add("frame", "assignment", frame(&assignment, inline)?)?;
-    corpus.add("frame", "part", frame(&part, inline)?)?;
     corpus.add("frame", "shared", frame(&line, none)?)?;
     corpus.add("frame", "undelivered", frame(&undelivered, inline)?)?;
     // The first byte: how many descriptors of which kinds, and whether the caller lends.

@@ -29,9 +29,8 @@ pub fn respond(
     match answer {
         Ok(payload) => respond_with(fd, id, &CallStatus::ANSWERED, payload.outgoing(), deadline),
         Err(error) => {
-            let text = error_text(error);
-            let content = OutgoingPayload::Bytes(text.as_bytes());
-            respond_with(fd, id, &error.outcome(), content, deadline)
+            let (status, text) = error_answer(error);
+            respond_with(fd, id, &status, text.outgoing(), deadline)
         }
     }
 }
@@ -56,10 +55,10 @@ pub const fn found_no_room(sent: &Result<(), LocalError>) -> bool {
     matches!(sent, Err(LocalError::Socket(SocketError::Deadline)))
 }
 
-/// The text of an error that travels to a caller: at most [`ERROR_MESSAGE_MAX`] bytes.
+/// An error as it travels to a caller: status, and a text of at most [`ERROR_MESSAGE_MAX`] bytes.
 #[must_use]
-pub fn error_text(error: &CallError) -> String {
+pub fn error_answer(error: &CallError) -> (CallStatus, Payload) {
     let mut text = error.wire_message();
     text.truncate(text.floor_char_boundary(ERROR_MESSAGE_MAX));
-    text
+    (error.outcome(), Payload::Inline(text.into_bytes()))
 }

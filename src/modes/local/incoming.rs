@@ -6,11 +6,11 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use crate::modes::{CallError, Payload};
-use crate::wire::envelope::Request;
+use crate::wire::envelope::{Request, SharedConnection};
 use crate::wire::frame::{FrameError, Kind, decode};
 use crate::wire::ids::CallId;
 
-use super::{LocalError, open_frame};
+use super::{LocalError, admitted, open_payload};
 
 /// Number of a connection within its receiver; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,6 +42,15 @@ pub struct IncomingRequest {
     pub payload: Payload,
 }
 
+/// A call within the receiver that took it: where its answer goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallKey {
+    /// The connection that the request came over.
+    pub connection: ConnectionId,
+    /// The caller's id of the call.
+    pub id: CallId,
+}
+
 /// A message on a connection after its hello.
 #[derive(Debug)]
 pub enum ParsedMessage {
@@ -56,50 +65,57 @@ pub enum ParsedMessage {
         /// What is wrong with it.
         error: CallError,
     },
-    /// No request: the connection must be closed.
-    Fault(LocalError),
+}
+
+impl IncomingRequest {
+    /// Where its answer goes.
+    #[must_use]
+    pub const fn key(&self) -> CallKey {
+        CallKey { connection: self.connection.id, id: self.id }
+    }
 }
 
 impl CallerConnection {
-    /// Opens a message that came over this connection. A payload above the limit is the caller's error; everything else
-    /// malformed, and a lease of a caller that may not lend, ends the connection.
+    /// Opens a message that came over this connection.
+    ///
+    /// # Errors
+    /// For a message that is no request, and for a lease of a caller that may not lend: the connection must be closed.
     pub(crate) fn open(
         self,
         message: &[u8],
         descriptors: Vec<OwnedFd>,
         max_payload: u64,
-    ) -> ParsedMessage {
-        let opened = open_frame::<Request>(message, descriptors, 0, max_payload);
-        match opened.and_then(|opened| opened.unless_lent(self.lends)) {
-            Ok(opened) => match opened.envelope.id() {
-                Some(id) => {
-                    let (request, payload) = (opened.envelope, opened.payload);
-                    ParsedMessage::Request(Box::new(IncomingRequest {
-                        connection: self,
-                        id,
-                        request,
-                        payload,
-                    }))
-                }
-                None => ParsedMessage::Fault(bad_call_id()),
-            },
-            Err(LocalError::TooLarge { length, limit }) => match message_id(message) {
-                Some(id) => {
-                    let error = CallError::too_large("payload", length, limit);
-                    ParsedMessage::Refused { connection: self, id, error }
-                }
-                None => ParsedMessage::Fault(LocalError::TooLarge { length, limit }),
-            },
-            Err(fault) => ParsedMessage::Fault(fault),
+    ) -> Result<ParsedMessage, LocalError> {
+        let frame = decode(message)?;
+        let request = frame.open::<Request>()?;
+        let id = request.id().ok_or(FrameError::Kind { kind: Kind::Request as u8, flags: 0 })?;
+        match open_payload(frame.payload, descriptors, 0, max_payload) {
+            Ok((payload, _)) => {
+                let payload = admitted(payload, self.lends)?;
+                let incoming = IncomingRequest { connection: self, id, request, payload };
+                Ok(ParsedMessage::Request(Box::new(incoming)))
+            }
+            Err(LocalError::TooLarge { length, limit }) => {
+                let error = CallError::too_large("payload", length, limit);
+                Ok(ParsedMessage::Refused { connection: self, id, error })
+            }
+            Err(fault) => Err(fault),
         }
     }
-}
 
-fn bad_call_id() -> LocalError {
-    LocalError::Frame(FrameError::Kind { kind: Kind::Request as u8, flags: 0 })
-}
+    /// Describes it to a process that gets its descriptor.
+    pub(crate) fn envelope(&self) -> SharedConnection {
+        SharedConnection {
+            connection: self.id.0,
+            caller: self.caller.clone(),
+            lends: self.lends,
+            ..SharedConnection::default()
+        }
+    }
 
-/// The call id of a request whose payload was not acceptable.
-fn message_id(message: &[u8]) -> Option<CallId> {
-    decode(message).ok()?.open::<Request>().ok()?.id()
+    /// The connection that came with this description.
+    pub(crate) fn of(envelope: SharedConnection, fd: Rc<OwnedFd>) -> Self {
+        let SharedConnection { connection, caller, lends, .. } = envelope;
+        Self { id: ConnectionId(connection), fd, caller, lends }
+    }
 }

@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::modes::{OutgoingPayload, Payload};
 use crate::sys::clock::Deadline;
 use crate::sys::pool::SegmentPool;
-use crate::sys::segment::{Segment, SegmentError, SegmentRef};
+use crate::sys::segment::{Segment, SegmentError};
 use crate::sys::seqpacket::{self, SocketError};
 use crate::wire::frame::{self, Enveloped, FrameError, INLINE_MAX, PayloadRef};
 
@@ -28,9 +28,9 @@ pub mod receiver;
 pub mod send_queue;
 pub mod shared_connections;
 
-pub use answer::{CallResult, error_text, found_no_room, respond, respond_with};
+pub use answer::{CallResult, error_answer, found_no_room, respond, respond_with};
 pub use caller::{LocalMode, LocalRoute, ReceivedAnswer, open_answer};
-pub use incoming::{CallerConnection, ConnectionId, IncomingRequest};
+pub use incoming::{CallKey, CallerConnection, ConnectionId, IncomingRequest};
 pub use receiver::Receiver;
 pub use shared_connections::SharedConnections;
 
@@ -70,7 +70,7 @@ pub enum LocalError {
 /// Sends one frame: small payloads inline, large ones as a sealed copy. `extra` descriptors go first.
 ///
 /// # Errors
-/// When the peer is gone, the deadline passes, or memory runs out; then nothing was sent.
+/// As [`send_as_is`].
 pub fn send_frame<E: Enveloped>(
     fd: BorrowedFd<'_>,
     envelope: &E,
@@ -78,85 +78,13 @@ pub fn send_frame<E: Enveloped>(
     extra: &[BorrowedFd<'_>],
     deadline: Option<Deadline>,
 ) -> Result<(), LocalError> {
-    if payload.len() <= INLINE_MAX {
-        let head = frame::encode_head(envelope, PayloadRef::Inline(payload))?;
-        return Ok(seqpacket::send(fd, &[&head, payload], extra, deadline)?);
-    }
-    let copy = Segment::copy_of(payload)?;
-    send_segment(fd, envelope, SegmentRef::from(&copy), extra, deadline)
+    send_as_is(fd, envelope, OutgoingPayload::Bytes(payload), extra, deadline)
 }
 
-/// Sends one frame whose payload is already a segment. `extra` descriptors go first.
+/// Sends one frame with a payload that the peer may have as it is: a segment without copying it.
 ///
 /// # Errors
-/// As [`send_frame`].
-pub fn send_segment<E: Enveloped>(
-    fd: BorrowedFd<'_>,
-    envelope: &E,
-    segment: SegmentRef<'_>,
-    extra: &[BorrowedFd<'_>],
-    deadline: Option<Deadline>,
-) -> Result<(), LocalError> {
-    let token = segment.token();
-    let payload = match token {
-        Some(_) => PayloadRef::Leased(segment.len()),
-        None => PayloadRef::Segment(segment.len()),
-    };
-    let head = frame::encode_head(envelope, payload)?;
-    let mut descriptors = extra.to_vec();
-    descriptors.push(segment.as_fd());
-    descriptors.extend(token);
-    Ok(seqpacket::send(fd, &[&head], &descriptors, deadline)?)
-}
-
-/// Sends one frame. Large payloads go as a leased copy while `lender` has room; without a lender as a sealed copy, also
-/// if the payload is a leased segment.
-///
-/// # Errors
-/// As [`send_frame`].
-pub fn send_payload<E: Enveloped>(
-    fd: BorrowedFd<'_>,
-    envelope: &E,
-    payload: OutgoingPayload<'_>,
-    lender: Option<&SegmentPool>,
-    deadline: Option<Deadline>,
-) -> Result<(), LocalError> {
-    match (payload, lender) {
-        (OutgoingPayload::Bytes(bytes), Some(pool)) if bytes.len() > INLINE_MAX => {
-            match pool.copy_of(bytes) {
-                Some(copy) => send_segment(fd, envelope, SegmentRef::from(&copy), &[], deadline),
-                None => send_frame(fd, envelope, bytes, &[], deadline),
-            }
-        }
-        (OutgoingPayload::Bytes(bytes), _) => send_frame(fd, envelope, bytes, &[], deadline),
-        (OutgoingPayload::Segment(segment), None) if segment.token().is_some() => {
-            let copy = segment.sealed_copy()?;
-            send_segment(fd, envelope, SegmentRef::from(&copy), &[], deadline)
-        }
-        (OutgoingPayload::Segment(segment), _) => {
-            send_segment(fd, envelope, segment, &[], deadline)
-        }
-    }
-}
-
-/// Sends one frame with a payload that direct before, without copying a segment.
-///
-/// # Errors
-/// As [`send_frame`].
-pub fn forward_frame<E: Enveloped>(
-    fd: BorrowedFd<'_>,
-    envelope: &E,
-    payload: &Payload,
-    extra: &[BorrowedFd<'_>],
-    deadline: Option<Deadline>,
-) -> Result<(), LocalError> {
-    send_as_is(fd, envelope, payload.outgoing(), extra, deadline)
-}
-
-/// Sends one frame with a payload that the peer may have as it is.
-///
-/// # Errors
-/// As [`send_frame`].
+/// When the peer is gone, the deadline passes, or memory runs out; then nothing was sent.
 pub fn send_as_is<E: Enveloped>(
     fd: BorrowedFd<'_>,
     envelope: &E,
@@ -164,10 +92,50 @@ pub fn send_as_is<E: Enveloped>(
     extra: &[BorrowedFd<'_>],
     deadline: Option<Deadline>,
 ) -> Result<(), LocalError> {
-    match payload {
-        OutgoingPayload::Bytes(bytes) => send_frame(fd, envelope, bytes, extra, deadline),
-        OutgoingPayload::Segment(segment) => send_segment(fd, envelope, segment, extra, deadline),
-    }
+    let segment = match payload {
+        OutgoingPayload::Bytes(bytes) if bytes.len() <= INLINE_MAX => {
+            let head = frame::encode_head(envelope, PayloadRef::Inline(bytes))?;
+            return Ok(seqpacket::send(fd, &[&head, bytes], extra, deadline)?);
+        }
+        OutgoingPayload::Bytes(bytes) => {
+            let copy = Segment::copy_of(bytes)?;
+            return send_as_is(fd, envelope, OutgoingPayload::from(&copy), extra, deadline);
+        }
+        OutgoingPayload::Segment(segment) => segment,
+    };
+    let token = segment.token();
+    let payload = match token {
+        Some(_) => PayloadRef::Leased(segment.len()),
+        None => PayloadRef::Segment(segment.len()),
+    };
+    let head = frame::encode_head(envelope, payload)?;
+    let descriptors: Vec<_> = extra.iter().copied().chain([segment.as_fd()]).chain(token).collect();
+    Ok(seqpacket::send(fd, &[&head], &descriptors, deadline)?)
+}
+
+/// Sends one frame. Large payloads go as a leased copy while `lender` has room; without a lender as a sealed copy, also
+/// if the payload is a leased segment.
+///
+/// # Errors
+/// As [`send_as_is`].
+pub fn send_payload<E: Enveloped>(
+    fd: BorrowedFd<'_>,
+    envelope: &E,
+    payload: OutgoingPayload<'_>,
+    lender: Option<&SegmentPool>,
+    deadline: Option<Deadline>,
+) -> Result<(), LocalError> {
+    let copy = match (payload, lender) {
+        (OutgoingPayload::Bytes(bytes), Some(pool)) if bytes.len() > INLINE_MAX => {
+            pool.copy_of(bytes)
+        }
+        (OutgoingPayload::Segment(segment), None) if segment.token().is_some() => {
+            Some(segment.sealed_copy()?)
+        }
+        _ => None,
+    };
+    let payload = copy.as_ref().map_or(payload, OutgoingPayload::from);
+    send_as_is(fd, envelope, payload, &[], deadline)
 }
 
 /// A frame taken out of a message: envelope, payload, and the descriptors that came before the segment's.
@@ -181,17 +149,6 @@ pub struct ReceivedFrame<E> {
     pub extra: Vec<OwnedFd>,
 }
 
-impl<E> ReceivedFrame<E> {
-    /// Refuses leased segments unless the peer may lend to us (`lends`).
-    ///
-    /// # Errors
-    /// [`LocalError::Lease`] for a leased segment of any other.
-    pub fn unless_lent(self, lends: bool) -> Result<Self, LocalError> {
-        let Self { envelope, payload, extra } = self;
-        Ok(Self { envelope, payload: admitted(payload, lends)?, extra })
-    }
-}
-
 /// Refuses a leased segment unless the peer may lend to us (`lends`).
 fn admitted(payload: Payload, lends: bool) -> Result<Payload, LocalError> {
     match &payload {
@@ -201,8 +158,7 @@ fn admitted(payload: Payload, lends: bool) -> Result<Payload, LocalError> {
 }
 
 /// Decodes a message that must be a frame of kind `E` with `extra` descriptors before the segment's. If the sender is
-/// not of the reader's own sandbox or shim, the reader checks next whether it may lend
-/// ([`ReceivedFrame::unless_lent`]).
+/// not of the reader's own sandbox or shim, the reader checks next whether it may lend.
 ///
 /// # Errors
 /// For anything else; all descriptors are closed then.

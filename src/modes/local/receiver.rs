@@ -11,15 +11,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
-use crate::modes::CallError;
 use crate::sys::page_buffer::PageBuffer;
 use crate::sys::seqpacket::{self, SocketError};
 use crate::sys::watch::Watch;
 use crate::wire::envelope::Hello;
 use crate::wire::frame::{FRAME_MAX, HEADER_LEN};
-use crate::wire::ids::CallId;
 
-use super::incoming::{CallerConnection, ConnectionId, IncomingRequest, ParsedMessage};
+use super::incoming::{CallerConnection, ConnectionId, ParsedMessage};
 use super::{LocalError, open_frame};
 
 /// Most connections of one receiver; further callers wait in the listener's backlog.
@@ -41,17 +39,8 @@ pub enum ConnectionEvent {
     Idle,
     /// The connection was introduced.
     Introduced,
-    /// A request that is not acceptable.
-    Refused {
-        /// Where its error goes.
-        connection: CallerConnection,
-        /// The call.
-        id: CallId,
-        /// What is wrong with it.
-        error: CallError,
-    },
     /// A request.
-    Request(Box<IncomingRequest>),
+    Message(ParsedMessage),
     /// The connection has ended and was removed; its requests need no answer.
     Closed {
         /// The fault; `None` when the caller closed it.
@@ -62,8 +51,8 @@ pub enum ConnectionEvent {
 #[derive(Debug)]
 struct AcceptedConnection {
     fd: Rc<OwnedFd>,
-    /// From its hello: the caller's function, and whether it is of our trust group.
-    caller: Option<(String, bool)>,
+    /// Known from its hello on.
+    caller: Option<CallerConnection>,
     /// Workers read from it too.
     shared: bool,
 }
@@ -77,8 +66,6 @@ pub struct Receiver {
     watch: Watch,
     /// Input of shared connections.
     shared: Watch,
-    /// How many these are.
-    shared_count: usize,
     next: u64,
     max_payload: u64,
     buffer: PageBuffer,
@@ -98,7 +85,6 @@ impl Receiver {
             buffer: PageBuffer::new(FRAME_MAX),
             watch: Watch::new()?,
             shared: Watch::new()?,
-            shared_count: 0,
         })
     }
 
@@ -133,8 +119,8 @@ impl Receiver {
 
     /// How many connections workers read too.
     #[must_use]
-    pub const fn shared_count(&self) -> usize {
-        self.shared_count
+    pub fn shared_count(&self) -> usize {
+        self.connections.values().filter(|connection| connection.shared).count()
     }
 
     /// Lets workers read from an introduced connection, which they get as a [`CallerConnection`]. From now on only its
@@ -147,23 +133,19 @@ impl Receiver {
         self.shared.add(connection.fd.as_fd(), id.0)?;
         self.watch.only_end(connection.fd.as_fd(), id.0)?;
         connection.shared = true;
-        self.shared_count += 1;
         Ok(())
     }
 
     /// A connection for a worker; `None` before its hello.
     #[must_use]
     pub fn caller_connection(&self, id: ConnectionId) -> Option<CallerConnection> {
-        let connection = self.connections.get(&id)?;
-        let (caller, lends) = connection.caller.as_ref()?;
-        let fd = Rc::clone(&connection.fd);
-        Some(CallerConnection { id, fd, caller: caller.clone(), lends: *lends })
+        self.connections.get(&id)?.caller.clone()
     }
 
     /// Every connection that workers read.
     pub fn shared_connections(&self) -> impl Iterator<Item = CallerConnection> {
-        let shared = self.connections.iter().filter(|(_, connection)| connection.shared);
-        shared.filter_map(|(id, _)| self.caller_connection(*id))
+        let shared = self.connections.values().filter(|connection| connection.shared);
+        shared.filter_map(|connection| connection.caller.clone())
     }
 
     /// Where answers to calls on a connection go; `None` when it has ended.
@@ -261,24 +243,19 @@ impl Receiver {
             Err(error) => return self.close(id, error.into()),
         };
         let message = &self.buffer[..received.len];
-        let Some((caller, lends)) = connection.caller.clone() else {
-            return match open_frame::<Hello>(message, received.descriptors, 0, 0) {
-                Ok(opened) => {
-                    let hello = opened.envelope;
-                    connection.caller = Some((hello.identity().function, hello.lends));
-                    ConnectionEvent::Introduced
-                }
-                Err(fault) => self.close(id, fault),
-            };
+        let parsed = match &connection.caller {
+            Some(caller) => caller
+                .clone()
+                .open(message, received.descriptors, self.max_payload)
+                .map(ConnectionEvent::Message),
+            None => open_frame::<Hello>(message, received.descriptors, 0, 0).map(|hello| {
+                let Hello { function: caller, lends, .. } = hello.envelope;
+                let fd = Rc::clone(&connection.fd);
+                connection.caller = Some(CallerConnection { id, fd, caller, lends });
+                ConnectionEvent::Introduced
+            }),
         };
-        let connection = CallerConnection { id, fd: Rc::clone(&connection.fd), caller, lends };
-        match connection.open(message, received.descriptors, self.max_payload) {
-            ParsedMessage::Request(incoming) => ConnectionEvent::Request(incoming),
-            ParsedMessage::Refused { connection, id, error } => {
-                ConnectionEvent::Refused { connection, id, error }
-            }
-            ParsedMessage::Fault(fault) => self.close(id, fault),
-        }
+        parsed.unwrap_or_else(|fault| self.close(id, fault))
     }
 
     fn close(&mut self, id: ConnectionId, fault: LocalError) -> ConnectionEvent {
@@ -286,7 +263,6 @@ impl Receiver {
             self.watch.remove(connection.fd.as_fd());
             if connection.shared {
                 self.shared.remove(connection.fd.as_fd());
-                self.shared_count -= 1;
                 // Workers hold copies.
                 seqpacket::end(connection.fd.as_fd());
             }
@@ -299,7 +275,7 @@ impl Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::modes::local::{send_frame, send_segment};
+    use crate::modes::local::{send_as_is, send_frame};
     use crate::sys::clock::Deadline;
     use crate::wire::envelope::Request;
     use crate::wire::ids::Identity;
@@ -333,7 +309,8 @@ mod tests {
         assert!(matches!(receiver.next_event(id), ConnectionEvent::Idle));
         let request = Request { call_id: vec![1; 16], ..Request::default() };
         send_frame(fd.as_fd(), &request, b"x", &[], None).unwrap();
-        let ConnectionEvent::Request(incoming) = receiver.next_event(id) else {
+        let ConnectionEvent::Message(ParsedMessage::Request(incoming)) = receiver.next_event(id)
+        else {
             panic!("no request")
         };
         assert_eq!(incoming.connection.caller, caller.function);
@@ -360,7 +337,7 @@ mod tests {
         let sent = send_frame(fd.as_fd(), &request, b"x", &[], None);
         assert!(matches!(sent, Err(LocalError::Socket(SocketError::Closed))), "{sent:?}");
         assert!(matches!(receiver.next_event(id), ConnectionEvent::Introduced));
-        assert!(matches!(receiver.next_event(id), ConnectionEvent::Request(_)));
+        assert!(matches!(receiver.next_event(id), ConnectionEvent::Message(_)));
         assert!(matches!(receiver.next_event(id), ConnectionEvent::Closed { fault: None }));
     }
 
@@ -384,7 +361,7 @@ mod tests {
             }
             loop {
                 heads.extend(receiver.heads(&[id]));
-                if !matches!(receiver.next_event(id), ConnectionEvent::Request(_)) {
+                if !matches!(receiver.next_event(id), ConnectionEvent::Message(_)) {
                     break;
                 }
             }
@@ -410,9 +387,11 @@ mod tests {
             assert!(matches!(receiver.next_event(id), ConnectionEvent::Introduced));
             let lent = pool.copy_of(&[7; 70_000]).unwrap();
             let request = Request { call_id: vec![1; 16], ..Request::default() };
-            send_segment(fd.as_fd(), &request, (&lent).into(), &[], None).unwrap();
+            send_as_is(fd.as_fd(), &request, (&lent).into(), &[], None).unwrap();
             match receiver.next_event(id) {
-                ConnectionEvent::Request(incoming) => assert!(lends && incoming.connection.lends),
+                ConnectionEvent::Message(ParsedMessage::Request(incoming)) => {
+                    assert!(lends && incoming.connection.lends)
+                }
                 ConnectionEvent::Closed { fault: Some(LocalError::Lease) } => assert!(!lends),
                 other => panic!("{lends} {other:?}"),
             }

@@ -17,7 +17,7 @@ use crate::sys::seqpacket;
 use crate::wire::envelope::CallStatus;
 use crate::wire::ids::CallId;
 
-use super::{error_text, found_no_room, respond_with};
+use super::{error_answer, found_no_room, respond_with};
 
 #[cfg(test)]
 mod tests;
@@ -67,16 +67,7 @@ impl SendLimits {
     }
 }
 
-/// The target of one call's answer. `S` is a handle of the caller's connection, which clones share.
-#[derive(Clone, Debug)]
-pub struct ReplyTarget<S> {
-    /// The caller's connection.
-    pub reply_to: S,
-    /// The call.
-    pub id: CallId,
-}
-
-/// The answers that wait, by caller.
+/// The answers that wait, by caller. `S` is a handle of a caller's connection, which clones share.
 #[derive(Debug)]
 pub struct SendQueue<S> {
     bounds: SendLimits,
@@ -107,13 +98,6 @@ struct QueuedAnswer {
     until: Deadline,
 }
 
-impl<S: AsFd> ReplyTarget<S> {
-    /// The caller's connection.
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.reply_to.as_fd()
-    }
-}
-
 impl<S: AsFd + Clone> SendQueue<S> {
     /// An empty one.
     pub const fn new(bounds: SendLimits) -> Self {
@@ -121,51 +105,48 @@ impl<S: AsFd + Clone> SendQueue<S> {
     }
 
     /// Answers a call with an error.
-    pub fn send_error(&mut self, reply: &ReplyTarget<S>, error: &CallError) {
-        let (outcome, payload) = wire(error);
-        self.send(reply, outcome, payload, None);
+    pub fn send_error(&mut self, caller: &S, id: CallId, error: &CallError) {
+        let (outcome, payload) = error_answer(error);
+        self.send(caller, id, outcome, payload, None);
     }
 
     /// Sends an answer, or queues it when the connection has no room. A caller that is gone needs none.
     pub fn send(
         &mut self,
-        reply: &ReplyTarget<S>,
+        caller: &S,
+        id: CallId,
         outcome: CallStatus,
         payload: Payload,
         until: Option<Deadline>,
     ) {
-        let sent = respond_with(
-            reply.as_fd(),
-            reply.id,
-            &outcome,
-            payload.outgoing(),
-            Some(Deadline::PASSED),
-        );
+        let now = Some(Deadline::PASSED);
+        let sent = respond_with(caller.as_fd(), id, &outcome, payload.outgoing(), now);
         if found_no_room(&sent) {
-            self.enqueue(reply, outcome, payload, until);
+            self.enqueue(caller, id, outcome, payload, until);
         }
     }
 
     /// Queues an answer until its caller has room, and drops it at `until`.
     pub fn enqueue(
         &mut self,
-        reply: &ReplyTarget<S>,
+        caller: &S,
+        id: CallId,
         outcome: CallStatus,
         payload: Payload,
         until: Option<Deadline>,
     ) {
         let until = until.unwrap_or_else(|| Deadline::after(ROOM_MAX));
-        let mut queued = QueuedAnswer { id: reply.id, outcome, payload, until };
+        let mut queued = QueuedAnswer { id, outcome, payload, until };
         let bounds = self.bounds;
-        let index = self.index(&reply.reply_to).unwrap_or_else(|| {
-            self.callers.push(CallerQueue::new(reply.reply_to.clone()));
+        let index = self.index(caller).unwrap_or_else(|| {
+            self.callers.push(CallerQueue::new(caller.clone()));
             self.callers.len() - 1
         });
         let backlog = &mut self.callers[index];
         let bytes = backlog.bytes.saturating_add(queued.bytes());
         if bytes > bounds.caller_bytes && !backlog.queued.is_empty() {
             queued.shed(bounds.caller_bytes);
-            self.complaint = Some((reply.reply_to.clone(), DROPPED.to_owned()));
+            self.complaint = Some((caller.clone(), DROPPED.to_owned()));
         }
         backlog.push(queued);
         if backlog.queued.len() > bounds.caller_answers {
@@ -318,15 +299,9 @@ impl<S: AsFd> CallerQueue<S> {
     fn flush(&mut self, now: u64) {
         self.not_before = None;
         while let Some(queued) = self.queued.front() {
-            let QueuedAnswer { id, outcome, payload, .. } = queued;
-            let to = self.reply_to.as_fd();
-            if found_no_room(&respond_with(
-                to,
-                *id,
-                outcome,
-                payload.outgoing(),
-                Some(Deadline::PASSED),
-            )) {
+            let (to, content) = (self.reply_to.as_fd(), queued.payload.outgoing());
+            let passed = Some(Deadline::PASSED);
+            if found_no_room(&respond_with(to, queued.id, &queued.outcome, content, passed)) {
                 if queued.has_segment() && seqpacket::has_room(to) {
                     self.not_before = Some(Deadline::at_ns(now).plus(PAUSE));
                 }
@@ -354,12 +329,7 @@ impl QueuedAnswer {
     fn shed(&mut self, limit: u64) {
         if self.outcome.is_answered() {
             let length = self.payload.len();
-            (self.outcome, self.payload) = wire(&TooLarge::Unread { length, limit }.into());
+            (self.outcome, self.payload) = error_answer(&TooLarge::Unread { length, limit }.into());
         }
     }
-}
-
-/// Encodes an error for the caller: status and text.
-pub fn wire(error: &CallError) -> (CallStatus, Payload) {
-    (error.outcome(), Payload::Inline(error_text(error).into_bytes()))
 }

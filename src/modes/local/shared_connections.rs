@@ -7,13 +7,15 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::sys::seqpacket::{self, SocketError};
+use crate::sys::seqpacket::{self, Received, SocketError};
 use crate::sys::wakeup::Wakeup;
 use crate::sys::watch::Watch;
 
+use super::LocalError;
 use super::incoming::{CallerConnection, ConnectionId, ParsedMessage};
 
 /// Keys of the watched descriptors that are no connections. No connection has these numbers.
@@ -41,7 +43,7 @@ pub struct SharedConnections {
     epolls: bool,
     /// A follower's sources: init and the wake-up.
     follower: Watch,
-    wakeup: Wakeup,
+    wakeup: Rc<Wakeup>,
     connections: BTreeMap<ConnectionId, CallerConnection>,
     /// The index at which the next poll begins.
     turn: Cell<usize>,
@@ -53,7 +55,7 @@ impl SharedConnections {
     ///
     /// # Errors
     /// When descriptors run out.
-    pub fn new(init: BorrowedFd<'_>, wakeup: Wakeup, max_payload: u64) -> io::Result<Self> {
+    pub fn new(init: BorrowedFd<'_>, wakeup: Rc<Wakeup>, max_payload: u64) -> io::Result<Self> {
         let (watch, follower) = (Watch::new()?, Watch::new()?);
         watch.add(init, INIT)?;
         follower.add(init, INIT)?;
@@ -141,46 +143,42 @@ impl SharedConnections {
     }
 
     /// Reads the next message of a connection. `None`: another process has read it, or the connection has ended and was
-    /// removed. A fault shuts the connection down for all processes.
-    pub fn take(&mut self, id: ConnectionId, buffer: &mut [u8]) -> Option<ParsedMessage> {
-        let connection = self.connections.get(&id)?;
-        let parsed = match seqpacket::try_receive(connection.fd.as_fd(), buffer) {
-            Ok(received) => {
-                let received = received?;
-                let message = &buffer[..received.len];
-                connection.clone().open(message, received.descriptors, self.max_payload)
+    /// removed.
+    ///
+    /// # Errors
+    /// For a message that is no request. The connection is shut down for all processes.
+    pub fn take(
+        &mut self,
+        id: ConnectionId,
+        buffer: &mut [u8],
+    ) -> Result<Option<ParsedMessage>, LocalError> {
+        let Some(connection) = self.connections.get(&id) else { return Ok(None) };
+        let fault = match seqpacket::try_receive(connection.fd.as_fd(), buffer) {
+            Ok(None) => return Ok(None),
+            Ok(Some(Received { len, descriptors })) => {
+                match connection.clone().open(&buffer[..len], descriptors, self.max_payload) {
+                    Ok(parsed) => return Ok(Some(parsed)),
+                    Err(fault) => fault,
+                }
             }
-            Err(SocketError::Closed) => {
-                self.forget(id);
-                return None;
-            }
-            Err(fault) => ParsedMessage::Fault(fault.into()),
+            Err(error) => error.into(),
         };
-        if matches!(parsed, ParsedMessage::Fault(_)) {
-            self.end(id);
+        let has_ended = matches!(fault, LocalError::Socket(SocketError::Closed));
+        if let Some(connection) = self.connections.remove(&id) {
+            if self.epolls {
+                self.watch.remove(connection.fd.as_fd());
+            }
+            if !has_ended {
+                seqpacket::end(connection.fd.as_fd());
+            }
         }
-        Some(parsed)
-    }
-
-    fn end(&mut self, id: ConnectionId) {
-        if let Some(connection) = self.forget(id) {
-            seqpacket::end(connection.fd.as_fd());
-        }
-    }
-
-    fn forget(&mut self, id: ConnectionId) -> Option<CallerConnection> {
-        let connection = self.connections.remove(&id)?;
-        if self.epolls {
-            self.watch.remove(connection.fd.as_fd());
-        }
-        Some(connection)
+        if has_ended { Ok(None) } else { Err(fault) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::fd::OwnedFd;
-    use std::rc::Rc;
 
     use super::*;
     use crate::modes::local::send_frame;
@@ -196,6 +194,10 @@ mod tests {
         }
     }
 
+    fn connections(init: &OwnedFd) -> SharedConnections {
+        SharedConnections::new(init.as_fd(), Rc::new(Wakeup::new().unwrap()), 10).unwrap()
+    }
+
     fn request(id: u8) -> Request {
         Request { call_id: vec![id; 16], ..Request::default() }
     }
@@ -206,8 +208,7 @@ mod tests {
         let (caller, connection) = seqpacket::pair().unwrap();
         let copy = connection.try_clone().unwrap();
         let mut workers = [connection, copy].map(|fd| {
-            let mut connections =
-                SharedConnections::new(ours.as_fd(), Wakeup::new().unwrap(), 10).unwrap();
+            let mut connections = connections(&ours);
             connections.add(caller_connection(3, fd)).unwrap();
             connections
         });
@@ -219,16 +220,16 @@ mod tests {
         for turn in [0, 1, 1] {
             assert_eq!(workers[turn].wait(Some(0)), Some(ReadySource::Connection(ConnectionId(3))));
             match workers[turn].take(ConnectionId(3), &mut buffer) {
-                Some(ParsedMessage::Request(direct)) => read.push(direct.id.0[0]),
+                Ok(Some(ParsedMessage::Request(direct))) => read.push(direct.id.0[0]),
                 other => panic!("{other:?}"),
             }
         }
         assert_eq!(read, [1, 2, 3]);
-        assert!(workers[0].take(ConnectionId(3), &mut buffer).is_none());
+        assert!(matches!(workers[0].take(ConnectionId(3), &mut buffer), Ok(None)));
         drop(caller);
         for connections in &mut workers {
             assert!(connections.wait(Some(0)).is_some());
-            assert!(connections.take(ConnectionId(3), &mut buffer).is_none());
+            assert!(matches!(connections.take(ConnectionId(3), &mut buffer), Ok(None)));
             assert!(connections.connections.is_empty() && connections.wait(Some(0)).is_none());
         }
     }
@@ -237,9 +238,8 @@ mod tests {
     fn a_follower_is_woken_to_lead_and_sleeps_through_requests_and_ends() {
         let (init, ours) = seqpacket::pair().unwrap();
         let (caller, connection) = seqpacket::pair().unwrap();
-        let wakeup = Wakeup::new().unwrap();
-        let same = wakeup.share().unwrap().into();
-        let mut connections = SharedConnections::new(ours.as_fd(), same, 10).unwrap();
+        let wakeup = Rc::new(Wakeup::new().unwrap());
+        let mut connections = SharedConnections::new(ours.as_fd(), Rc::clone(&wakeup), 10).unwrap();
         connections.add(caller_connection(3, connection)).unwrap();
         send_frame(caller.as_fd(), &request(1), b"x", &[], None).unwrap();
         wakeup.wake_one();
@@ -252,21 +252,20 @@ mod tests {
         let mut buffer = [0; 200];
         assert!(matches!(
             connections.take(ConnectionId(3), &mut buffer),
-            Some(ParsedMessage::Request(_))
+            Ok(Some(ParsedMessage::Request(_)))
         ));
         drop(caller);
         wakeup.wake_one();
         assert_eq!(connections.wait_as_follower(None), None);
         assert_eq!(connections.wait(Some(0)), Some(ReadySource::Connection(ConnectionId(3))));
-        assert!(connections.take(ConnectionId(3), &mut buffer).is_none());
+        assert!(matches!(connections.take(ConnectionId(3), &mut buffer), Ok(None)));
         assert!(connections.connections.is_empty());
     }
 
     #[test]
     fn few_connections_and_many_take_turns_with_init() {
         let (init, ours) = seqpacket::pair().unwrap();
-        let mut connections =
-            SharedConnections::new(ours.as_fd(), Wakeup::new().unwrap(), 10).unwrap();
+        let mut connections = connections(&ours);
         seqpacket::send(init.as_fd(), &[b"x"], &[], None).unwrap();
         let mut callers = Vec::new();
         for number in 0..3 * POLLED_MAX as u64 {
@@ -290,20 +289,16 @@ mod tests {
         let (init, ours) = seqpacket::pair().unwrap();
         let (caller, connection) = seqpacket::pair().unwrap();
         let others = connection.try_clone().unwrap();
-        let mut connections =
-            SharedConnections::new(ours.as_fd(), Wakeup::new().unwrap(), 10).unwrap();
+        let mut connections = connections(&ours);
         connections.add(caller_connection(0, connection)).unwrap();
         let mut buffer = [0; 200];
         send_frame(caller.as_fd(), &request(1), &[0; 11], &[], None).unwrap();
         assert!(matches!(
             connections.take(ConnectionId(0), &mut buffer),
-            Some(ParsedMessage::Refused { .. })
+            Ok(Some(ParsedMessage::Refused { .. }))
         ));
         send_frame(caller.as_fd(), &Hello::default(), b"", &[], None).unwrap();
-        assert!(matches!(
-            connections.take(ConnectionId(0), &mut buffer),
-            Some(ParsedMessage::Fault(_))
-        ));
+        assert!(connections.take(ConnectionId(0), &mut buffer).is_err());
         for end in [caller, others] {
             let read = seqpacket::receive(end.as_fd(), &mut buffer, Some(Deadline::PASSED));
             assert!(matches!(read, Err(SocketError::Closed)));

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -30,7 +30,9 @@ use crate::sandbox::inherited::Sandbox;
 use crate::sandbox::places::Places;
 use crate::sandbox::{exit_codes, init, privileges, stderr};
 use crate::sys::exec_filter;
-use crate::sys::process::{SingleThreaded, close_all_on_exec, exit_now, keep_only, reset_signals};
+use crate::sys::process::{
+    SingleThreaded, close_all_on_exec, close_others, exit_now, reset_signals,
+};
 use crate::vm::Module;
 use crate::wire::control::FunctionLaunch;
 
@@ -260,15 +262,14 @@ fn lock_down<M>(
 /// Leaves stdio, the broker, the log and the receiver, and nothing of libcontainer's or the host's.
 fn enter<M>(function: LoadedFunction<M>) -> std::io::Result<Sandbox<M>> {
     let LoadedFunction { launch, module, threads, broker, log, receiver, places, .. } = function;
-    let mut keep = vec![broker, log];
-    keep.extend(receiver);
+    let mut keep = vec![broker.as_fd(), log.as_fd()];
+    keep.extend(receiver.as_ref().map(AsFd::as_fd));
     // SAFETY:
     // - this process never returns to libcontainer, which owns the other descriptors; the diagnostics,
     //   which own one too, were stopped.
-    let mut kept = unsafe { keep_only(keep) }?.into_iter();
-    let broker = kept.next().ok_or(std::io::ErrorKind::NotFound)?;
-    stderr::install(FunctionLog::new(kept.next().ok_or(std::io::ErrorKind::NotFound)?)?);
-    Ok(Sandbox { launch, module, threads, broker, receiver: kept.next(), places })
+    unsafe { close_others(&keep) }?;
+    stderr::install(FunctionLog::new(log)?);
+    Ok(Sandbox { launch, module, threads, broker, receiver, places })
 }
 
 #[cfg(test)]

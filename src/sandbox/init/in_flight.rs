@@ -1,45 +1,81 @@
 //! The request that a worker has in flight: one that init assigned, or a direct request that the worker read itself.
 //! Runs in sandbox init.
 
-use std::collections::VecDeque;
-
 use crate::modes::Payload;
-use crate::modes::local::ConnectionId;
-use crate::sandbox::worker_table::{Phase, RunningRequest, SlotState, WorkerSlot};
+use crate::modes::local::{CallKey, ConnectionId};
+use crate::sandbox::work::Work;
+use crate::sandbox::worker_table::{Phase, SlotState, WorkerSlot};
 use crate::sys::clock::Deadline;
 use crate::wire::envelope::Undelivered;
-use crate::wire::ids::CallId;
 
-use super::handover::PendingPart;
-use super::queue::QueueEntry;
 use super::signals::Ending;
-use super::work::Work;
 
-/// Work that init assigned to a worker.
+/// A request in flight.
 #[derive(Debug)]
-pub struct AssignedWork {
-    /// The work, with its payloads until the worker begins.
-    pub work: Work,
-    /// Parts of its group that the worker's socket had no room for.
-    pub unsent: VecDeque<PendingPart>,
-    /// Init kills the worker at this moment.
-    pub deadline: Deadline,
-    /// The worker has begun. Until then init can assign the work to another one.
-    pub begun: bool,
+pub struct InFlight {
     /// The worker's turn.
     pub turn: SlotState,
+    /// Init kills the worker at this moment.
+    pub deadline: Deadline,
+    /// What init keeps of it.
+    pub request: RequestInFlight,
 }
 
-impl AssignedWork {
-    /// Records what the worker's slot shows. Returns false when the worker has ended this turn.
-    pub fn update(&mut self, state: SlotState) -> bool {
-        if !state.same_turn(self.turn) {
-            return false;
+/// What init keeps of a request in flight.
+#[derive(Debug)]
+pub enum RequestInFlight {
+    /// All of it, because the worker has not begun it: init can assign it to another worker.
+    Assigned {
+        /// The request.
+        work: Work,
+        /// How many of its calls the worker's socket had room for.
+        sent: usize,
+    },
+    /// Its callers, because the worker has begun it.
+    Begun(Vec<CallKey>),
+}
+
+impl InFlight {
+    /// The request that the slot shows, of which init knew `before` until now. A direct request keeps the deadline that
+    /// the slot showed first, and has at most `latest`.
+    pub fn seen(
+        before: Option<Self>,
+        slot: WorkerSlot<'_>,
+        latest: Option<Deadline>,
+    ) -> Option<Self> {
+        let state = slot.state();
+        if let Some(known) = before.filter(|known| known.turn.same_turn(state)) {
+            return known.advance(state.phase());
         }
-        if state.phase() == Phase::Running && !std::mem::replace(&mut self.begun, true) {
-            self.work.drop_payloads();
+        let (turn, direct) = slot.running_request()?;
+        let deadline = latest.map_or(direct.deadline, |latest| latest.min(direct.deadline));
+        Some(Self { turn, deadline, request: RequestInFlight::Begun(vec![direct.call]) })
+    }
+
+    /// The same turn in this phase; `None` when it is over.
+    fn advance(self, phase: Phase) -> Option<Self> {
+        let request = match (phase, self.request) {
+            (Phase::Assigned, request) => request,
+            (Phase::Running | Phase::Expired, RequestInFlight::Assigned { work, .. }) => {
+                RequestInFlight::Begun(work.keys().collect())
+            }
+            (Phase::Running | Phase::Expired, begun) => begun,
+            _ => return None,
+        };
+        Some(Self { request, ..self })
+    }
+
+    /// True when its worker has not begun it.
+    pub const fn is_assigned(&self) -> bool {
+        matches!(self.request, RequestInFlight::Assigned { .. })
+    }
+
+    /// True when calls of it are to be sent to the worker.
+    pub fn has_unsent(&self) -> bool {
+        match &self.request {
+            RequestInFlight::Assigned { work, sent } => work.calls().nth(*sent).is_some(),
+            RequestInFlight::Begun(_) => false,
         }
-        matches!(state.phase(), Phase::Assigned | Phase::Running | Phase::Expired)
     }
 }
 
@@ -49,45 +85,23 @@ pub enum WorkerActivity {
     /// No request.
     Nothing,
     /// Work that init assigned, and that it had not begun.
-    NotBegun(QueueEntry<Work>),
-    /// Work that init assigned.
-    Assigned(AssignedWork),
-    /// A request that it read itself.
-    Direct(RunningRequest),
+    NotBegun(Work),
+    /// A request with these callers.
+    Begun(Vec<CallKey>),
     /// It was reading from this connection, and may or may not have taken a request from it.
     Reading(ConnectionId),
 }
 
 impl WorkerActivity {
-    /// The activity of the worker of `slot`; `running` is its last assignment.
-    pub fn of(running: Option<AssignedWork>, slot: WorkerSlot<'_>) -> Self {
-        let state = slot.state();
-        if let Some(mut running) = running
-            && running.update(state)
-        {
-            return match state.phase() {
-                Phase::Assigned => Self::not_begun(running),
-                _ => Self::Assigned(running),
-            };
-        }
-        match slot.running_request() {
-            Some((_, request)) => Self::Direct(request),
+    /// The activity of the worker of `slot`, which has this request in flight.
+    pub fn of(in_flight: Option<InFlight>, slot: WorkerSlot<'_>) -> Self {
+        match in_flight {
+            Some(InFlight { request: RequestInFlight::Begun(calls), .. }) => Self::Begun(calls),
+            Some(InFlight { request: RequestInFlight::Assigned { work, .. }, .. }) => {
+                Self::NotBegun(work)
+            }
             None if slot.state().phase() == Phase::Reading => Self::Reading(slot.connection()),
             None => Self::Nothing,
-        }
-    }
-
-    /// Of a worker that cannot begin its assignment any more.
-    pub fn not_begun(assigned: AssignedWork) -> Self {
-        Self::NotBegun(QueueEntry { deadline: assigned.deadline, item: assigned.work })
-    }
-
-    /// The call that it had begun.
-    pub fn call(&self) -> Option<CallId> {
-        match self {
-            Self::Assigned(assigned) => Some(assigned.work.first().id),
-            Self::Direct(request) => Some(request.id),
-            Self::Nothing | Self::NotBegun(_) | Self::Reading(_) => None,
         }
     }
 }

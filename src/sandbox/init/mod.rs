@@ -8,12 +8,12 @@
 mod barrier;
 mod handover;
 mod in_flight;
+mod load;
 mod pool;
 mod primary;
 mod queue;
 mod secondary;
 mod signals;
-mod work;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -30,6 +30,7 @@ use crate::wire::control::Role;
 
 use super::inherited::Sandbox;
 use super::worker::{self, WorkerSetup};
+use super::worker_table::WorkerTable;
 
 use self::signals::Signals;
 
@@ -46,16 +47,24 @@ pub fn run<M: Module>(mut sandbox: Sandbox<M>) -> i32 {
     };
     match (sandbox.launch.role, sandbox.receiver.take()) {
         (Role::Primary, _) => primary::run(&sandbox, signals),
-        (Role::Secondary, Some(listener)) => {
-            match secondary::Secondary::new(&sandbox, listener, signals) {
-                Ok(secondary) => secondary.run(),
-                Err(error) => sandbox.start_failed(&format!("callers cannot be watched: {error}")),
-            }
-        }
+        (Role::Secondary, Some(listener)) => run_secondary(&sandbox, listener, signals)
+            .unwrap_or_else(|error| {
+                sandbox.start_failed(&format!("callers cannot be watched: {error}"))
+            }),
         (Role::Secondary, None) => {
             sandbox.start_failed("a secondary was started without its receiver socket")
         }
     }
+}
+
+fn run_secondary<M: Module>(
+    sandbox: &Sandbox<M>,
+    listener: OwnedFd,
+    signals: Signals,
+) -> io::Result<i32> {
+    let workers = usize::try_from(sandbox.launch.concurrency).unwrap_or(usize::MAX);
+    let table = WorkerTable::new(workers.max(1))?;
+    Ok(secondary::Secondary::new(sandbox, &table, listener, signals)?.run())
 }
 
 impl<M: Module> Sandbox<M> {

@@ -3,10 +3,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 
 use nix::unistd::Pid;
 
-use crate::modes::local::{CallerConnection, LocalError, forward_frame};
+use crate::modes::local::{CallerConnection, LocalError};
+use crate::sandbox::work::Work;
 use crate::sandbox::worker::WorkerSetup;
 use crate::sandbox::worker_table::{Phase, SlotState, WorkerSlot, WorkerTable};
 use crate::sys::clock::Deadline;
@@ -16,10 +18,9 @@ use crate::sys::wakeup::Wakeup;
 use crate::sys::watch::Watch;
 use crate::wire::frame::FRAME_MAX;
 
-use super::handover;
-use super::in_flight::{AssignedWork, LostWorker, WorkerActivity};
+use super::handover::send_call;
+use super::in_flight::{InFlight, LostWorker, RequestInFlight, WorkerActivity};
 use super::signals::Ending;
-use super::work::Work;
 
 use self::process::{WorkerProcess, WorkerReport};
 
@@ -45,8 +46,8 @@ pub trait ForkWorker {
 }
 
 #[derive(Debug)]
-enum PoolEntry {
-    Occupied(WorkerProcess),
+enum PoolEntry<'t> {
+    Occupied(WorkerProcess<'t>),
     /// To be forked at this time, not before.
     Vacant {
         not_before: u64,
@@ -55,15 +56,25 @@ enum PoolEntry {
     Suspended,
 }
 
+impl<'t> PoolEntry<'t> {
+    const fn worker(&self) -> Option<&WorkerProcess<'t>> {
+        if let Self::Occupied(worker) = self { Some(worker) } else { None }
+    }
+
+    const fn worker_mut(&mut self) -> Option<&mut WorkerProcess<'t>> {
+        if let Self::Occupied(worker) = self { Some(worker) } else { None }
+    }
+}
+
 /// All workers of one sandbox.
 #[derive(Debug)]
-pub struct WorkerPool<F> {
+pub struct WorkerPool<'t, F> {
     fork: F,
-    entries: Vec<PoolEntry>,
-    /// A slot for each entry.
-    table: WorkerTable,
+    /// One for each slot of the table.
+    entries: Vec<PoolEntry<'t>>,
+    table: &'t WorkerTable,
     /// Wakes a follower.
-    wakeup: Wakeup,
+    wakeup: Rc<Wakeup>,
     /// Their sockets, keyed by worker number.
     watch: Watch,
     buffer: PageBuffer,
@@ -72,23 +83,21 @@ pub struct WorkerPool<F> {
     not_renewed_told: bool,
 }
 
-impl<F: ForkWorker> WorkerPool<F> {
-    /// `count` workers, to be forked by [`Self::fork_due`].
+impl<'t, F: ForkWorker> WorkerPool<'t, F> {
+    /// A worker for each slot of the table, to be forked by [`Self::fork_due`].
     ///
     /// # Errors
     /// When descriptors or memory run out.
-    pub fn new(fork: F, count: usize) -> io::Result<Self> {
-        let entries: Vec<_> =
-            (0..count.max(1)).map(|_| PoolEntry::Vacant { not_before: 0 }).collect();
-        let table = WorkerTable::new(entries.len())?;
-        let (wakeup, watch) = (Wakeup::new()?, Watch::new()?);
+    pub fn new(fork: F, table: &'t WorkerTable) -> io::Result<Self> {
+        let entries = table.slots().map(|_| PoolEntry::Vacant { not_before: 0 }).collect();
+        let (wakeup, watch) = (Rc::new(Wakeup::new()?), Watch::new()?);
         let (buffer, not_renewed_told) = (PageBuffer::new(FRAME_MAX), false);
         Ok(Self { fork, entries, table, wakeup, watch, buffer, early_deaths: 0, not_renewed_told })
     }
 
     /// The table that all workers share.
-    pub const fn table(&self) -> &WorkerTable {
-        &self.table
+    pub const fn table(&self) -> &'t WorkerTable {
+        self.table
     }
 
     /// Forks the workers that are due. Readers get `connections`.
@@ -100,16 +109,14 @@ impl<F: ForkWorker> WorkerPool<F> {
         now: u64,
         connections: impl Fn() -> Vec<CallerConnection>,
     ) -> io::Result<()> {
-        for index in 0..self.entries.len() {
+        for (index, slot) in self.table.slots().enumerate() {
             if !matches!(self.entries[index], PoolEntry::Vacant { not_before } if not_before <= now)
             {
                 continue;
             }
-            let connections = if index < self.table.readers() { connections() } else { Vec::new() };
-            match self.fork_at(index, connections) {
-                Ok((pid, socket)) => {
-                    self.entries[index] = PoolEntry::Occupied(WorkerProcess::new(pid, socket));
-                }
+            let connections = if slot.is_reader() { connections() } else { Vec::new() };
+            match self.fork_at(index, slot, connections) {
+                Ok(worker) => self.entries[index] = PoolEntry::Occupied(worker),
                 Err(error) => {
                     self.early_deaths = self.early_deaths.saturating_add(1);
                     let not_before = now.saturating_add(backoff_ns(self.early_deaths));
@@ -124,25 +131,26 @@ impl<F: ForkWorker> WorkerPool<F> {
     fn fork_at(
         &self,
         index: usize,
+        slot: WorkerSlot<'t>,
         connections: Vec<CallerConnection>,
-    ) -> io::Result<(Pid, OwnedFd)> {
-        let slot = self.table.slot(index).ok_or(io::ErrorKind::NotFound)?;
+    ) -> io::Result<WorkerProcess<'t>> {
         slot.reset();
-        let setup = WorkerSetup { slot, connections, wakeup: self.wakeup.share()?.into() };
+        let setup = WorkerSetup { slot, connections, wakeup: Rc::clone(&self.wakeup) };
         // SAFETY:
         // - the child has a setup with this slot and never gets to the table or another slot (`ForkWorker::fork`).
         let forked = unsafe { self.table.pages().pass_on(index, || self.fork.fork(setup)) };
         let (pid, socket) = forked??;
         // Unwatched it would never be given work; it ends with its socket.
         self.watch.add(socket.as_fd(), u64::try_from(index).unwrap_or(u64::MAX))?;
-        Ok((pid, socket))
+        Ok(WorkerProcess { slot, pid, socket, stopped: false, in_flight: None })
     }
 
-    fn workers(&self) -> impl Iterator<Item = (usize, &WorkerProcess, WorkerSlot<'_>)> {
-        self.entries.iter().enumerate().filter_map(|(index, entry)| match entry {
-            PoolEntry::Occupied(worker) => Some((index, worker, self.table.slot(index)?)),
-            PoolEntry::Vacant { .. } | PoolEntry::Suspended => None,
-        })
+    fn workers(&self) -> impl Iterator<Item = &WorkerProcess<'t>> {
+        self.entries.iter().filter_map(PoolEntry::worker)
+    }
+
+    fn worker_mut(&mut self, index: usize) -> Option<&mut WorkerProcess<'t>> {
+        self.entries.get_mut(index)?.worker_mut()
     }
 
     /// To be polled for input: a worker says something.
@@ -158,39 +166,25 @@ impl<F: ForkWorker> WorkerPool<F> {
 
     /// Numbers and sockets of the workers that have not got all of their group, to be polled for room.
     pub fn unfed(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
-        self.workers()
-            .filter(|(_, worker, _)| {
-                worker.running.as_ref().is_some_and(|it| !it.unsent.is_empty())
-            })
-            .map(|(index, worker, _)| (index, worker.socket.as_fd()))
+        self.entries.iter().enumerate().filter_map(|(index, entry)| {
+            let worker = entry.worker()?;
+            let unfed = worker.in_flight.as_ref().is_some_and(InFlight::has_unsent);
+            unfed.then(|| (index, worker.socket.as_fd()))
+        })
     }
 
-    /// Sends a worker the remaining parts of its group, as far as its socket has room.
+    /// Sends a worker the remaining calls of its group, as far as its socket has room.
     ///
     /// # Errors
-    /// Gives the group back when a part cannot be sent at all; the worker, which waits for that part, is killed.
+    /// Gives the group back when a call cannot be sent at all; the worker, which waits for that call, is killed.
     pub fn feed(&mut self, index: usize) -> Result<(), (Work, LocalError)> {
-        let Some(PoolEntry::Occupied(worker)) = self.entries.get_mut(index) else { return Ok(()) };
-        let Some(running) = &mut worker.running else { return Ok(()) };
-        while let Some(next) = running.unsent.front() {
-            match next.send(worker.socket.as_fd(), &running.work) {
-                Ok(()) => running.unsent.pop_front(),
-                // Its exit is on the way, or there is no room.
-                Err(LocalError::Socket(SocketError::Closed | SocketError::Deadline)) => break,
-                Err(error) => {
-                    worker.kill();
-                    return worker.running.take().map_or(Ok(()), |it| Err((it.work, error)));
-                }
-            };
-        }
-        Ok(())
+        let Some(worker) = self.worker_mut(index) else { return Ok(()) };
+        worker.feed()
     }
 
     /// Reads what a worker says.
     pub fn read(&mut self, index: usize) -> WorkerReport {
-        let (Some(PoolEntry::Occupied(worker)), Some(slot)) =
-            (self.entries.get_mut(index), self.table.slot(index))
-        else {
+        let Some(PoolEntry::Occupied(worker)) = self.entries.get(index) else {
             return WorkerReport::default();
         };
         let mut said = worker.read(&mut self.buffer);
@@ -199,29 +193,26 @@ impl<F: ForkWorker> WorkerPool<F> {
         {
             crate::sandbox::stderr::try_line(&message);
         }
-        // A message may be about an earlier turn; the slot says whether this one is over. It is asked after the last
-        // message was read: there may be no other.
-        worker.note_assigned(slot);
         said
     }
 
     /// True when every worker is there and has its first instance.
     #[must_use]
     pub fn complete(&self) -> bool {
-        self.workers().filter(|(.., slot)| slot.state().has_started()).count() == self.entries.len()
+        self.entries.iter().all(|entry| entry.worker().is_some_and(WorkerProcess::has_started))
     }
 
     /// The state of every slot. A vacant entry shows that of its last worker.
     pub fn states(&self) -> impl Iterator<Item = SlotState> {
-        (0..self.entries.len()).filter_map(|index| Some(self.table.slot(index)?.state()))
+        self.table.slots().map(|slot| slot.state())
     }
 
     /// Number of workers, of busy workers, and the bytes of all their pools, as they say.
     #[must_use]
     pub fn figures(&self) -> (u64, u64, u64) {
-        self.workers().fold((0, 0, 0_u64), |(workers, busy, pool), (_, worker, slot)| {
-            let is_busy = worker.running.is_some() || slot.state().is_busy();
-            (workers + 1, busy + u64::from(is_busy), pool.saturating_add(slot.pool_bytes()))
+        self.workers().fold((0, 0, 0_u64), |(workers, busy, pool), WorkerProcess { slot, .. }| {
+            let is_busy = u64::from(slot.state().is_busy());
+            (workers + 1, busy + is_busy, pool.saturating_add(slot.pool_bytes()))
         })
     }
 
@@ -234,14 +225,12 @@ impl<F: ForkWorker> WorkerPool<F> {
     #[must_use]
     pub fn idle(&self) -> Option<usize> {
         let mut making = None;
-        for (index, worker, slot) in self.workers() {
-            let state = slot.state();
-            if worker.can_begin(state) {
-                if state.phase() != Phase::Making {
-                    return Some(index);
-                }
-                making.get_or_insert(index);
+        for (index, entry) in self.entries.iter().enumerate() {
+            let Some(worker) = entry.worker().filter(|worker| worker.can_begin()) else { continue };
+            if worker.slot.state().phase() != Phase::Making {
+                return Some(index);
             }
+            making.get_or_insert(index);
         }
         making
     }
@@ -249,7 +238,7 @@ impl<F: ForkWorker> WorkerPool<F> {
     /// True when no worker has work.
     #[must_use]
     pub fn at_rest(&self) -> bool {
-        !self.workers().any(|(_, worker, slot)| worker.running.is_some() || slot.state().is_busy())
+        !self.workers().any(|worker| worker.slot.state().is_busy())
     }
 
     /// Assigns work to a free worker.
@@ -257,57 +246,35 @@ impl<F: ForkWorker> WorkerPool<F> {
     /// # Errors
     /// Gives the work back when the worker has just died or begun a request ([`None`]), or when the work cannot be
     /// sent.
-    pub fn assign(
-        &mut self,
-        index: usize,
-        work: Work,
-        deadline: Deadline,
-    ) -> Result<(), (Work, Option<LocalError>)> {
-        let (Some(PoolEntry::Occupied(worker)), Some(slot)) =
-            (self.entries.get_mut(index), self.table.slot(index))
-        else {
-            return Err((work, None));
-        };
-        let Some(turn) = slot.assign() else { return Err((work, None)) };
-        let first = work.first();
-        let sent = forward_frame(
-            worker.socket.as_fd(),
-            &handover::assignment(&work, deadline),
-            &first.payload,
-            &[first.connection.fd.as_fd()],
-            Some(Deadline::PASSED),
-        );
-        match sent {
-            Ok(()) => {
-                let (unsent, begun) = (handover::rest(&work), false);
-                worker.running = Some(AssignedWork { work, unsent, deadline, begun, turn });
-                self.early_deaths = 0;
+    pub fn assign(&mut self, index: usize, work: Work) -> Result<(), (Work, Option<LocalError>)> {
+        let Some(worker) = self.worker_mut(index) else { return Err((work, None)) };
+        let Some(turn) = worker.slot.assign() else { return Err((work, None)) };
+        match send_call(worker.socket.as_fd(), &work, 0) {
+            Ok(_first) => {
+                let (deadline, request) =
+                    (work.deadline, RequestInFlight::Assigned { work, sent: 1 });
+                worker.in_flight = Some(InFlight { turn, deadline, request });
                 // What does not go now is tried again when there is room.
-                self.feed(index).map_err(|(work, error)| (work, Some(error)))
+                let fed = worker.feed();
+                self.early_deaths = 0;
+                fed.map_err(|(work, error)| (work, Some(error)))
             }
             // Its exit follows; until then its state keeps it from being assigned anything.
             Err(LocalError::Socket(SocketError::Closed)) => Err((work, None)),
             Err(error) => {
-                let _free_again = slot.unassign(turn);
+                let _free_again = worker.slot.unassign(turn);
                 worker.wake();
                 Err((work, Some(error)))
             }
         }
     }
 
-    /// Kills workers whose deadlines have passed; their exits follow. A direct request has the deadline that its slot
-    /// showed first, and at most `latest`.
+    /// Kills workers whose deadlines have passed; their exits follow. Direct requests end at `latest` at the latest.
     pub fn expire(&mut self, now: u64, latest: Option<Deadline>) {
-        for (index, entry) in self.entries.iter_mut().enumerate() {
-            let (PoolEntry::Occupied(worker), Some(slot)) = (entry, self.table.slot(index)) else {
-                continue;
-            };
-            worker.note_assigned(slot);
-            worker.note_taken(slot, latest);
-            let assigned = worker.running.as_ref().map(|it| (it.turn, it.deadline));
-            let over =
-                |(turn, deadline): (_, Deadline)| deadline.has_passed(now) && slot.expire(turn);
-            if assigned.or(worker.taken).is_some_and(over) {
+        for worker in self.entries.iter_mut().filter_map(PoolEntry::worker_mut) {
+            worker.look(latest);
+            let late = worker.in_flight.as_ref().filter(|it| it.deadline.has_passed(now));
+            if late.is_some_and(|late| worker.slot.expire(late.turn)) {
                 worker.kill();
             }
         }
@@ -315,62 +282,52 @@ impl<F: ForkWorker> WorkerPool<F> {
 
     /// Takes out a worker that ended; `None` when the pid is no worker's.
     pub fn remove(&mut self, pid: Pid, ending: Ending, now: u64) -> Option<LostWorker> {
-        let index = self.workers().find(|(_, worker, _)| worker.pid == pid)?.0;
+        let is_it = |entry: &PoolEntry<'_>| entry.worker().is_some_and(|worker| worker.pid == pid);
+        let index = self.entries.iter().position(is_it)?;
         // Its last messages may still be unread.
         let undelivered = self.read(index).undelivered;
-        let slot = self.table.slot(index)?;
-        let entry = self.entries.get_mut(index)?;
-        let PoolEntry::Occupied(worker) = entry else { return None };
-        let state = slot.state();
+        let worker = self.take(index, PoolEntry::Suspended)?;
+        let (slot, state) = (worker.slot, worker.slot.state());
         let (starting, expired) = (!state.has_started(), state.phase() == Phase::Expired);
-        let activity = WorkerActivity::of(worker.running.take(), slot);
-        let proven = slot.has_run();
         // Its successor may be delayed by the back-off.
-        if slot.clear_role() {
+        self.early_deaths = if slot.has_run() { 0 } else { self.early_deaths.saturating_add(1) };
+        let wait = if slot.has_run() { 0 } else { backoff_ns(self.early_deaths) };
+        self.entries[index] = PoolEntry::Vacant { not_before: now.saturating_add(wait) };
+        Some(LostWorker { ending, activity: worker.activity(), expired, starting, undelivered })
+    }
+
+    /// Takes a worker out of its entry and out of the readers.
+    fn take(&mut self, index: usize, entry: PoolEntry<'t>) -> Option<WorkerProcess<'t>> {
+        let PoolEntry::Occupied(worker) = std::mem::replace(&mut self.entries[index], entry) else {
+            return None;
+        };
+        self.watch.remove(worker.socket.as_fd());
+        if worker.slot.clear_role() {
             self.wakeup.wake_one();
         }
-        self.watch.remove(worker.socket.as_fd());
-        self.early_deaths = if proven { 0 } else { self.early_deaths.saturating_add(1) };
-        let wait = if proven { 0 } else { backoff_ns(self.early_deaths) };
-        *entry = PoolEntry::Vacant { not_before: now.saturating_add(wait) };
-        Some(LostWorker { ending, activity, expired, starting, undelivered })
+        Some(worker)
     }
 
     /// Ends all workers and returns their activities.
     pub fn kill_all(&mut self) -> Vec<WorkerActivity> {
-        let mut left = Vec::new();
-        for (index, entry) in self.entries.iter_mut().enumerate() {
-            let empty = PoolEntry::Vacant { not_before: u64::MAX };
-            if let (PoolEntry::Occupied(mut worker), Some(slot)) =
-                (std::mem::replace(entry, empty), self.table.slot(index))
-            {
-                let running = worker.running.take();
-                let taken_back = running.as_ref().is_some_and(|it| slot.unassign(it.turn));
-                worker.kill();
-                left.push(match running {
-                    Some(assigned) if taken_back => WorkerActivity::not_begun(assigned),
-                    running => WorkerActivity::of(running, slot),
-                });
-            }
-        }
-        left
+        let entries = self.entries.iter_mut();
+        let empty = || PoolEntry::Vacant { not_before: u64::MAX };
+        let left = entries.filter_map(|entry| match std::mem::replace(entry, empty()) {
+            PoolEntry::Occupied(worker) => Some(worker.end()),
+            PoolEntry::Vacant { .. } | PoolEntry::Suspended => None,
+        });
+        left.collect()
     }
 
     /// The next time at which a fork or a deadline is due.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Deadline> {
-        let forks = self.entries.iter().filter_map(|entry| match entry {
+        let due = self.entries.iter().filter_map(|entry| match entry {
             PoolEntry::Vacant { not_before } => Some(Deadline::at_ns(*not_before)),
-            PoolEntry::Occupied(_) | PoolEntry::Suspended => None,
+            PoolEntry::Occupied(worker) => worker.deadline(),
+            PoolEntry::Suspended => None,
         });
-        let deadlines = self.workers().filter_map(|(_, worker, slot)| match &worker.running {
-            Some(running) => (slot.state().phase() != Phase::Expired).then_some(running.deadline),
-            None => {
-                let (turn, deadline) = worker.taken?;
-                (slot.state() == turn).then_some(deadline)
-            }
-        });
-        forks.chain(deadlines).min()
+        due.min()
     }
 }
 

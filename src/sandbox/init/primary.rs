@@ -98,10 +98,7 @@ impl WorkerSocket {
                     self.start_failed = true;
                     sandbox.tell(&SandboxMessage::StartFailed { message });
                 }
-                Ok(
-                    WorkerMessage::Done | WorkerMessage::Took | WorkerMessage::NotRenewed { .. },
-                )
-                | Err(_) => {}
+                Ok(WorkerMessage::Progress | WorkerMessage::NotRenewed { .. }) | Err(_) => {}
             }
         }
     }

@@ -26,7 +26,7 @@ use crate::dispatcher::{BrokerClient, Dispatcher, EmbeddedCalls, Settings};
 use crate::modes::local::CallerConnection;
 use crate::sys::clock::Deadline;
 use crate::sys::pool::SegmentPool;
-use crate::sys::process::{die_with_parent, exit_now, keep_only};
+use crate::sys::process::{close_others, die_with_parent, exit_now};
 use crate::sys::seqpacket::{self, SocketError};
 use crate::sys::wakeup::Wakeup;
 use crate::vm::{Context, FunctionCalls, Host, InstanceSpec, Module, NotRenewed};
@@ -46,8 +46,7 @@ const MESSAGE_MAX: usize = 4 * 1024;
 struct Worker<'a, M> {
     launch: &'a FunctionLaunch,
     module: &'a M,
-    /// The socket to init.
-    init: Rc<OwnedFd>,
+    init: InitSocket,
     host: Host,
     spec: InstanceSpec,
     spans: SpanRecorder,
@@ -63,7 +62,26 @@ pub struct WorkerSetup<'a> {
     /// The connections that it may read from.
     pub connections: Vec<CallerConnection>,
     /// Wakes a follower; shared by all workers.
-    pub wakeup: Wakeup,
+    pub wakeup: Rc<Wakeup>,
+}
+
+/// The socket to init.
+#[derive(Clone, Debug)]
+struct InitSocket(Rc<OwnedFd>);
+
+impl InitSocket {
+    /// Sends init a message. Returns false when init is gone; this process then ends too.
+    fn tell(&self, message: &WorkerMessage) -> bool {
+        seqpacket::send(self.0.as_fd(), &[&control::encode(message)], &[], None).is_ok()
+    }
+
+    /// Wakes init, which then looks at this worker's slot. When the socket is full, other messages wake init. Returns
+    /// false when init is gone.
+    fn nudge(&self) -> bool {
+        let message = control::encode(&WorkerMessage::Progress);
+        let sent = seqpacket::send(self.0.as_fd(), &[&message], &[], Some(Deadline::PASSED));
+        matches!(sent, Ok(()) | Err(SocketError::Deadline))
+    }
 }
 
 /// Runs the worker in the child that init has just forked. `socket` leads to init, whose pid is `parent`. Only workers
@@ -84,11 +102,11 @@ fn live<M: Module>(
     sandbox: &Sandbox<M>,
     parent: Pid,
     socket: OwnedFd,
-    setup: Option<WorkerSetup<'_>>,
+    mut setup: Option<WorkerSetup<'_>>,
 ) -> i32 {
-    match set_up(sandbox, parent, socket, setup) {
-        Ok((broker, init, setup)) => {
-            let worker = Worker::new(sandbox, broker, init);
+    match set_up(sandbox, parent, &socket, setup.as_mut()) {
+        Ok(broker) => {
+            let worker = Worker::new(sandbox, broker, socket);
             match setup {
                 None => primary::run(worker),
                 Some(setup) => secondary::run(worker, setup),
@@ -101,53 +119,32 @@ fn live<M: Module>(
     }
 }
 
-/// Closes all descriptors but stdio, the broker, the socket to init, the function's log, the wake-up, and the callers'
-/// connections.
-fn set_up<'s, M>(
+/// Closes all descriptors but stdio, the socket to init, the function's log, what the setup has, and the broker, which
+/// it returns.
+fn set_up<M>(
     sandbox: &Sandbox<M>,
     parent: Pid,
-    socket: OwnedFd,
-    setup: Option<WorkerSetup<'s>>,
-) -> std::io::Result<(OwnedFd, OwnedFd, Option<WorkerSetup<'s>>)> {
+    socket: &OwnedFd,
+    setup: Option<&mut WorkerSetup<'_>>,
+) -> std::io::Result<OwnedFd> {
     die_with_parent(parent)?;
     SigSet::empty().thread_set_mask()?;
-    let log = stderr::log().ok_or(std::io::ErrorKind::NotFound)?;
-    let mut given = vec![sandbox.broker.try_clone()?, socket, log.share()?];
-    let mut callers = Vec::new();
-    let slot = match setup {
-        None => None,
-        Some(WorkerSetup { slot, connections, wakeup }) => {
-            given.push(wakeup.share()?);
-            for CallerConnection { id, fd, caller, lends } in connections {
-                given.push(fd.try_clone()?);
-                callers.push((id, caller, lends));
-                // Its number is closed below.
-                std::mem::forget(fd);
-            }
-            // As is this one's.
-            std::mem::forget(wakeup);
-            Some(slot)
+    stderr::install(stderr::log().ok_or(std::io::ErrorKind::NotFound)?.in_worker()?);
+    let (broker, log) = (sandbox.broker.try_clone()?, stderr::log());
+    let mut keep = vec![broker.as_fd(), socket.as_fd()];
+    keep.extend(log.iter().map(|log| log.as_fd()));
+    if let Some(setup) = setup {
+        for connection in &mut setup.connections {
+            // Init's own value is never dropped here, and so would not be closed with the connection.
+            connection.fd = Rc::new(connection.fd.try_clone()?);
         }
-    };
+        keep.push(setup.wakeup.as_fd());
+        keep.extend(setup.connections.iter().map(|connection| connection.fd.as_fd()));
+    }
     // SAFETY:
     // - this process never returns into init's code, which owns the other descriptors.
-    let mut kept = unsafe { keep_only(given) }?.into_iter();
-    let (Some(broker), Some(init), Some(fd)) = (kept.next(), kept.next(), kept.next()) else {
-        return Err(std::io::ErrorKind::NotFound.into());
-    };
-    stderr::install(log.in_worker(fd));
-    // The number that it had was closed with the others.
-    std::mem::forget(log);
-    let Some((slot, wakeup)) = slot.zip(kept.next()) else { return Ok((broker, init, None)) };
-    let connections = callers.into_iter().zip(kept);
-    let connections = connections.map(|((id, caller, lends), fd)| CallerConnection {
-        id,
-        fd: fd.into(),
-        caller,
-        lends,
-    });
-    let setup = WorkerSetup { slot, connections: connections.collect(), wakeup: wakeup.into() };
-    Ok((broker, init, Some(setup)))
+    unsafe { close_others(&keep) }?;
+    Ok(broker)
 }
 
 impl<'a, M: Module> Worker<'a, M> {
@@ -165,12 +162,7 @@ impl<'a, M: Module> Worker<'a, M> {
             .lending(pool.clone())
             .recording(spans.clone(), launch.trace.clone());
         let calls = FunctionCalls::new(dispatcher, embedded);
-        let context = Context {
-            function: launch.identity.function.clone(),
-            workflow: launch.workflow.clone(),
-            ..Context::default()
-        };
-        let host = Host::new(context, Box::new(calls), Box::new(GuestLog(stderr::log())));
+        let host = Host::new(context(launch), Box::new(calls), Box::new(GuestLog(stderr::log())));
         let spec = InstanceSpec {
             args: launch.args.clone(),
             env: files::environment(launch),
@@ -178,34 +170,15 @@ impl<'a, M: Module> Worker<'a, M> {
             pool,
         };
         let module = &sandbox.module;
-        Self { launch, module, init: Rc::new(init), host, spec, spans, not_renewed_told: false }
-    }
-
-    /// The context of an invocation.
-    fn context(&self) -> Context {
-        Context {
-            function: self.launch.identity.function.clone(),
-            workflow: self.launch.workflow.clone(),
-            attempt: 1,
-            ..Context::default()
+        Self {
+            launch,
+            module,
+            init: InitSocket(Rc::new(init)),
+            host,
+            spec,
+            spans,
+            not_renewed_told: false,
         }
-    }
-
-    /// Sends init a message. Returns false when init is gone; this process then ends too.
-    fn tell(&self, message: &WorkerMessage) -> bool {
-        seqpacket::send(self.init.as_fd(), &[&control::encode(message)], &[], None).is_ok()
-    }
-
-    /// Wakes init with a message that may be lost: when the socket is full, other messages wake init. Returns false
-    /// when init is gone.
-    fn nudge(&self, message: &WorkerMessage) -> bool {
-        let sent = seqpacket::send(
-            self.init.as_fd(),
-            &[&control::encode(message)],
-            &[],
-            Some(Deadline::PASSED),
-        );
-        matches!(sent, Ok(()) | Err(SocketError::Deadline))
     }
 
     /// Tells init once why the worker makes a new instance for each request.
@@ -214,7 +187,7 @@ impl<'a, M: Module> Worker<'a, M> {
             let function = &self.launch.identity.function;
             let message = format!("{function}: each request gets an instance made anew: {reason}");
             // Without init there is no next request.
-            let _told = self.tell(&WorkerMessage::NotRenewed { message });
+            let _told = self.init.tell(&WorkerMessage::NotRenewed { message });
         }
     }
 
@@ -222,7 +195,17 @@ impl<'a, M: Module> Worker<'a, M> {
     fn start_failed(&self, error: &dyn std::error::Error) -> i32 {
         let mut message = cause_chain(error);
         message.truncate(message.floor_char_boundary(MESSAGE_MAX));
-        self.tell(&WorkerMessage::StartFailed { message });
+        self.init.tell(&WorkerMessage::StartFailed { message });
         exit_codes::START_FAILED
+    }
+}
+
+/// The context of an invocation of which nothing is known yet.
+fn context(launch: &FunctionLaunch) -> Context {
+    Context {
+        function: launch.identity.function.clone(),
+        workflow: launch.workflow.clone(),
+        attempt: 1,
+        ..Context::default()
     }
 }

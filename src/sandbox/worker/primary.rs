@@ -22,7 +22,7 @@ pub fn run<M: Module>(mut worker: Worker<'_, M>) -> i32 {
         Ok(instance) => instance,
         Err(error) => return worker.start_failed(&error),
     };
-    if !worker.tell(&WorkerMessage::Ready) {
+    if !worker.init.tell(&WorkerMessage::Ready) {
         return exit_codes::TRAPPED;
     }
     let id = bytes16();
@@ -30,7 +30,8 @@ pub fn run<M: Module>(mut worker: Worker<'_, M>) -> i32 {
     let span = begin_trace(&worker.launch.trace);
     let traceparent = span.map_or_else(String::new, |span| span.context.to_string());
     // A primary's invocation is a run of its workflow.
-    let context = Context { invocation_id, run: Some(id), traceparent, ..worker.context() };
+    let context =
+        Context { invocation_id, run: Some(id), traceparent, ..super::context(worker.launch) };
     worker.host.begin(context);
     let end = instance.run_command(export, &mut worker.host);
     let code = match &end {

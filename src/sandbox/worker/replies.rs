@@ -4,45 +4,34 @@
 //! them in its bounded [send queue](crate::modes::local::send_queue).
 
 use std::cell::{Cell, RefCell};
-use std::iter;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::rc::Rc;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use cwasi_abi::{Errno, INLINE_MAX};
 
 use crate::modes::local::{
-    CallResult, ConnectionId, LocalError, error_text, found_no_room, respond_with, send_as_is,
+    CallResult, CallerConnection, ConnectionId, LocalError, error_answer, found_no_room,
+    respond_with, send_as_is,
 };
 use crate::modes::{CallError, OutgoingPayload, Overload, Payload};
 use crate::sandbox::stderr;
 use crate::sys::clock::Deadline;
 use crate::sys::pool::SegmentPool;
 use crate::sys::segment::{Segment, SegmentError};
-use crate::wire::envelope::{CallStatus, Metadata, Undelivered};
+use crate::wire::envelope::{CallStatus, Metadata, Response, Undelivered};
 use crate::wire::ids::CallId;
+
+use super::InitSocket;
 
 /// How long a worker tries to hand a segment to init while too many descriptors are on their way.
 const HAND_OVER_MAX: Duration = Duration::from_millis(100);
 
-/// A caller's connection.
-#[derive(Debug)]
-pub struct Destination {
-    /// Its number in the receiver, by which init knows it.
-    pub connection: ConnectionId,
-    /// The connection.
-    pub fd: Rc<OwnedFd>,
-}
-
 /// The calls that one invocation answers.
 #[derive(Debug)]
 pub struct Replies {
-    id: CallId,
-    caller: Destination,
-    /// Of a group's further parts: call and index of its connection.
-    others: Vec<(CallId, u32)>,
-    /// Connections from index 1 on.
-    more: Vec<Destination>,
+    calls: Vec<(CallerConnection, CallId)>,
+    /// When the callers stop waiting.
+    deadline: Option<Deadline>,
     /// Whether the answer may be lent to every caller.
     lends: bool,
     /// What the callee set beside its response.
@@ -52,22 +41,26 @@ pub struct Replies {
     /// The pool from which it is lent.
     pool: Option<SegmentPool>,
     /// Takes the answers for which callers have no room.
-    init: Rc<OwnedFd>,
+    init: InitSocket,
 }
 
 impl Replies {
-    /// Of one call; `lends`: to it and all that will be added, answers may be lent.
+    /// Of calls that wait until `deadline`.
     pub fn new(
-        id: CallId,
-        caller: Destination,
-        lends: bool,
+        calls: Vec<(CallerConnection, CallId)>,
+        deadline: Option<Deadline>,
         pool: Option<&SegmentPool>,
-        init: Rc<OwnedFd>,
+        init: InitSocket,
     ) -> Self {
+        let lends = calls.iter().all(|(connection, _)| connection.lends);
         let pool = pool.filter(|_| lends).cloned();
-        let (others, more, metadata) = (Vec::new(), Vec::new(), RefCell::default());
         let ended = Cell::new((Errno::Broken.code(), 0));
-        Self { id, caller, others, more, lends, metadata, ended, pool, init }
+        Self { calls, deadline, lends, metadata: RefCell::default(), ended, pool, init }
+    }
+
+    /// When the callers stop waiting.
+    pub const fn deadline(&self) -> Option<Deadline> {
+        self.deadline
     }
 
     /// Sets what travels beside the response.
@@ -90,62 +83,30 @@ impl Replies {
         self.lends
     }
 
-    /// True when the connection of this index is here.
-    pub fn knows(&self, index: u32) -> bool {
-        self.destination(index).is_some()
-    }
-
-    /// Adds a call over the connection of this index, which comes with it when it is a new one; false when there
-    /// is no such connection.
-    pub fn add(&mut self, id: CallId, index: u32, brought: Option<Destination>) -> bool {
-        self.more.extend(brought);
-        self.others.push((id, index));
-        self.knows(index)
-    }
-
-    fn destination(&self, index: u32) -> Option<&Destination> {
-        match usize::try_from(index).ok()?.checked_sub(1) {
-            None => Some(&self.caller),
-            Some(index) => self.more.get(index),
-        }
-    }
-
-    fn all(&self) -> impl Iterator<Item = (&Destination, CallId)> {
-        let others = self.others.iter();
-        let others = others.filter_map(|(id, index)| Some((self.destination(*index)?, *id)));
-        iter::once((&self.caller, self.id)).chain(others)
-    }
-
-    /// Sends the answer to all callers. They stop waiting at `deadline`.
-    pub fn send(&self, answer: &CallResult, deadline: Option<Deadline>) {
+    /// Sends the answer to all callers.
+    pub fn send(&self, answer: &CallResult) {
         match answer {
             Ok(Payload::Segment(segment)) if segment.token().is_some() && !self.lends => {
                 match segment.sealed_copy() {
-                    Ok(copy) => self.send_as_is(
-                        &self.answered(),
-                        OutgoingPayload::Segment((&copy).into()),
-                        deadline,
-                    ),
+                    Ok(copy) => self.send_to_all(&self.answered(), (&copy).into()),
                     Err(error) => report(Err(error.into())),
                 }
             }
-            Ok(payload) => self.send_as_is(&self.answered(), payload.outgoing(), deadline),
+            Ok(payload) => self.send_to_all(&self.answered(), payload.outgoing()),
             Err(error) => {
-                let text = error_text(error);
-                let content = OutgoingPayload::Bytes(text.as_bytes());
-                self.send_as_is(&error.outcome(), content, deadline);
+                let (status, text) = error_answer(error);
+                self.send_to_all(&status, text.outgoing());
             }
         }
     }
 
     /// Sends a response straight from linear memory to the socket or segment; one segment for all callers.
-    pub fn send_bytes(&self, bytes: &[u8], deadline: Option<Deadline>) {
+    pub fn send_bytes(&self, bytes: &[u8]) {
         if bytes.len() <= INLINE_MAX {
-            let content = OutgoingPayload::Bytes(bytes);
-            return self.send_as_is(&self.answered(), content, deadline);
+            return self.send_to_all(&self.answered(), OutgoingPayload::Bytes(bytes));
         }
         match self.copy_of(bytes) {
-            Ok(segment) => self.send(&Ok(Payload::Segment(segment)), deadline),
+            Ok(segment) => self.send(&Ok(Payload::Segment(segment))),
             Err(error) => report(Err(error.into())),
         }
     }
@@ -155,18 +116,13 @@ impl Replies {
         lent.map_or_else(|| Segment::copy_of(bytes), Ok)
     }
 
-    fn send_as_is(
-        &self,
-        outcome: &CallStatus,
-        content: OutgoingPayload<'_>,
-        deadline: Option<Deadline>,
-    ) {
+    fn send_to_all(&self, outcome: &CallStatus, content: OutgoingPayload<'_>) {
         self.ended.set((outcome.errno, content.len()));
-        for (destination, id) in self.all() {
-            let sent =
-                respond_with(destination.fd.as_fd(), id, outcome, content, Some(Deadline::PASSED));
+        for (connection, id) in &self.calls {
+            let now = Some(Deadline::PASSED);
+            let sent = respond_with(connection.fd.as_fd(), *id, outcome, content, now);
             if found_no_room(&sent) {
-                self.hand_over(destination.connection, id, outcome, content, deadline);
+                self.hand_over(connection.id, *id, outcome, content);
             } else {
                 report(sent);
             }
@@ -180,40 +136,26 @@ impl Replies {
         id: CallId,
         outcome: &CallStatus,
         content: OutgoingPayload<'_>,
-        deadline: Option<Deadline>,
     ) {
-        let undelivered = Undelivered {
-            call_id: id.0.to_vec(),
-            errno: outcome.errno,
-            detail: outcome.detail.into(),
-            metadata: outcome.metadata.clone(),
-            connection: connection.0,
-            deadline_mono_ns: Deadline::to_field(deadline),
-            ..Undelivered::default()
+        let send = |outcome: CallStatus, content: OutgoingPayload<'_>, until| {
+            let undelivered = Undelivered {
+                response: Some(Response::of(id, outcome)).into(),
+                connection: connection.0,
+                deadline_mono_ns: Deadline::to_field(self.deadline),
+                ..Undelivered::default()
+            };
+            send_as_is(self.init.0.as_fd(), &undelivered, content, &[], until)
         };
         // Init always reads. Only descriptors may have to wait, because the kernel bounds them per user.
         let until =
             matches!(content, OutgoingPayload::Segment(_)).then(|| Deadline::after(HAND_OVER_MAX));
-        let sent = send_as_is(self.init(), &undelivered, content, &[], until);
+        let sent = send(outcome.clone(), content, until);
         if !found_no_room(&sent) {
             return report(sent);
         }
-        let error = CallError::Internal { message: Overload::Descriptors.to_string() };
-        let text = error_text(&error);
-        let CallStatus { errno, detail, .. } = error.outcome();
-        let metadata = Vec::new();
-        let undelivered = Undelivered { errno, detail: detail.into(), metadata, ..undelivered };
-        report(send_as_is(
-            self.init(),
-            &undelivered,
-            OutgoingPayload::Bytes(text.as_bytes()),
-            &[],
-            None,
-        ));
-    }
-
-    fn init(&self) -> BorrowedFd<'_> {
-        self.init.as_fd()
+        let message = Overload::Descriptors.to_string();
+        let (outcome, text) = error_answer(&CallError::Internal { message });
+        report(send(outcome, text.outgoing(), None));
     }
 }
 

@@ -4,15 +4,14 @@
 use std::convert::Infallible;
 use std::io;
 use std::os::fd::AsFd;
-use std::rc::Rc;
 
 use crate::modes::local::incoming::ParsedMessage;
 use crate::modes::local::shared_connections::ReadySource;
 use crate::modes::local::{
-    CallResult, CallerConnection, ConnectionId, IncomingRequest, SharedConnections,
+    CallerConnection, ConnectionId, IncomingRequest, LocalError, SharedConnections,
 };
 use crate::modes::{CallError, Payload};
-use crate::sandbox::messages::WorkerMessage;
+use crate::sandbox::work::Work;
 use crate::sandbox::worker_table::{ReaderRole, Wait, WorkerSlot};
 use crate::sandbox::{request_limits, stderr};
 use crate::sys::clock::{Deadline, monotonic_ns};
@@ -20,34 +19,32 @@ use crate::sys::page_buffer::PageBuffer;
 use crate::sys::pool::SegmentPool;
 use crate::sys::seqpacket;
 use crate::sys::spin::Spin;
-use crate::vm::{Context, Module};
+use crate::vm::Context;
+use crate::vm::reactor::HandlerInput;
+use crate::wire::control::FunctionLaunch;
 use crate::wire::envelope::Request;
 use crate::wire::frame::FRAME_MAX;
 use crate::wire::ids::CallId;
 use crate::wire::trace::TraceContext;
 use crate::wire::trace_headers::TraceHeaders;
 
-use super::replies::{Destination, Replies};
+use super::replies::Replies;
 use super::server_span::ServerSpan;
 use super::service_time::ServiceTime;
-use super::{Worker, WorkerSetup};
+use super::{InitSocket, Worker, WorkerSetup};
 
 mod assignments;
 
 /// A request, or a group of requests.
 pub struct Invocation {
     pub replies: Replies,
-    pub deadline: Option<Deadline>,
     pub context: Context,
-    pub input: RequestInput,
+    /// Number of parts in a complete group; `None` for a request that is handled alone.
+    expected: Option<u32>,
+    /// At least one.
+    payloads: Vec<(u32, Payload)>,
     /// Its span, if its trace is recorded.
     pub span: Option<ServerSpan>,
-}
-
-/// The input of the handler.
-pub enum RequestInput {
-    Whole(Payload),
-    Parts { expected: u32, parts: Vec<(u32, Payload)> },
 }
 
 /// Why there are no more requests.
@@ -56,8 +53,18 @@ pub enum NoMoreRequests {
     Malformed(String),
 }
 
+impl From<LocalError> for NoMoreRequests {
+    fn from(error: LocalError) -> Self {
+        Self::Malformed(format!("message of init: {error}"))
+    }
+}
+
 /// A worker's requests.
 pub struct Requests<'s> {
+    launch: &'s FunctionLaunch,
+    init: InitSocket,
+    /// The pool from which answers are lent.
+    pool: Option<SegmentPool>,
     slot: WorkerSlot<'s>,
     connections: SharedConnections,
     buffer: PageBuffer,
@@ -65,8 +72,6 @@ pub struct Requests<'s> {
     assigned: bool,
     spin: Spin,
     service_time: ServiceTime,
-    /// Bytes of the pool, as the slot says.
-    pool_bytes: u64,
 }
 
 impl<'s> Requests<'s> {
@@ -74,33 +79,32 @@ impl<'s> Requests<'s> {
     ///
     /// # Errors
     /// When descriptors run out.
-    pub fn new<M: Module>(worker: &Worker<'_, M>, setup: WorkerSetup<'s>) -> io::Result<Self> {
-        let max_payload = worker.launch.max_payload;
-        let mut connections =
-            SharedConnections::new(worker.init.as_fd(), setup.wakeup, max_payload)?;
-        for connection in setup.connections {
+    pub fn new<M>(worker: &Worker<'s, M>, setup: WorkerSetup<'s>) -> io::Result<Self> {
+        let WorkerSetup { slot, connections: given, wakeup } = setup;
+        let (launch, init, pool) = (worker.launch, worker.init.clone(), worker.spec.pool.clone());
+        let mut connections = SharedConnections::new(init.0.as_fd(), wakeup, launch.max_payload)?;
+        for connection in given {
             connections.add(connection)?;
         }
-        let buffer = PageBuffer::new(FRAME_MAX);
+        let (buffer, assigned) = (PageBuffer::new(FRAME_MAX), false);
         let (spin, service_time) = (Spin::default(), ServiceTime::default());
-        let slot = setup.slot;
-        let (assigned, pool_bytes) = (false, 0);
-        Ok(Self { slot, connections, buffer, assigned, spin, service_time, pool_bytes })
+        Ok(Self { launch, init, pool, slot, connections, buffer, assigned, spin, service_time })
     }
 
-    /// Marks the worker as free: its first instance is made.
-    pub fn become_idle(&self) {
+    /// Marks the worker as free: its first instance is made. Returns false when init is gone.
+    pub fn become_idle(&self) -> bool {
         let _told_later = self.slot.become_idle();
+        self.init.nudge()
     }
 
-    /// Ends the last request, which has been answered. Returns false when init is gone, or when the request's deadline
-    /// has passed and init is about to kill this process.
-    pub fn done<M: Module>(&mut self, worker: &Worker<'_, M>) -> bool {
-        self.service_time.end(worker.host.has_called());
+    /// Ends the last request, which has been answered, and `called` other functions or not. Returns false when init is
+    /// gone, or when the request's deadline has passed and init is about to kill this process.
+    pub fn done(&mut self, called: bool) -> bool {
+        self.service_time.end(called);
         // In this order: init disables direct reads before it looks for free workers.
         let rests = self.slot.end_turn();
         let asked = self.assigned || !self.slot.direct_reads_enabled();
-        rests && (!asked || worker.nudge(&WorkerMessage::Done))
+        rests && (!asked || self.init.nudge())
     }
 
     /// Records how long making the next instance took, in nanoseconds.
@@ -112,21 +116,20 @@ impl<'s> Requests<'s> {
     ///
     /// # Errors
     /// When there will be none.
-    pub fn next<M: Module>(
-        &mut self,
-        worker: &Worker<'_, M>,
-    ) -> Result<Invocation, NoMoreRequests> {
+    pub fn next(&mut self) -> Result<Invocation, NoMoreRequests> {
         loop {
-            self.note_pool(worker);
+            if let Some(pool) = &self.pool {
+                self.slot.note_pool_bytes(pool.bytes());
+            }
             let ready = match self.slot.become_idle() {
-                Wait::CallersOrInit => self.wait(worker),
-                Wait::Init => wait_for_init(worker),
+                Wait::CallersOrInit => self.wait(),
+                Wait::Init => self.wait_for_init(),
                 Wait::Killed => return Err(NoMoreRequests::Init),
             };
             let invocation = match ready {
-                Some(ReadySource::Init) => self.read_init(worker)?,
+                Some(ReadySource::Init) => self.read_init()?,
                 Some(ReadySource::Connection(id)) if self.slot.begin_reading(id) => {
-                    self.read_connection(worker, id)
+                    self.read_connection(id)
                 }
                 // Init has assigned work or disabled direct reads, or the worker was woken to lead.
                 Some(ReadySource::Connection(_)) | None => None,
@@ -138,19 +141,10 @@ impl<'s> Requests<'s> {
         }
     }
 
-    /// Records the bytes of the worker's pool for init.
-    fn note_pool<M: Module>(&mut self, worker: &Worker<'_, M>) {
-        let bytes = worker.spec.pool.as_ref().map_or(0, SegmentPool::bytes);
-        if bytes != self.pool_bytes {
-            self.pool_bytes = bytes;
-            self.slot.note_pool_bytes(bytes);
-        }
-    }
-
     /// Waits for a request or a message of init. The leader sleeps on the connections, a follower until it is woken.
-    fn wait<M: Module>(&mut self, worker: &Worker<'_, M>) -> Option<ReadySource> {
+    fn wait(&mut self) -> Option<ReadySource> {
         let connections = &self.connections;
-        maintain_pool(worker, || connections.wait(Some(0)).is_some());
+        self.maintain_pool(|| connections.wait(Some(0)).is_some());
         let soon = self.spin.wait(|| Ok::<_, Infallible>(connections.wait(Some(0)))).ok().flatten();
         // At least one poll, so that no worker sleeps while a request waits.
         let soon = soon.or_else(|| connections.wait(Some(0)));
@@ -158,7 +152,9 @@ impl<'s> Requests<'s> {
             return soon;
         }
         // Pool maintenance wakes the worker by a timeout, whatever it sleeps on.
-        let timeout_ms = pool_timeout_ms(worker);
+        let left = self.maintenance_due().map(|due| due.left(monotonic_ns()).as_nanos());
+        let timeout_ms =
+            left.map(|left| u16::try_from(left.div_ceil(1_000_000)).unwrap_or(u16::MAX));
         match self.slot.take_role() {
             ReaderRole::Leader => connections.wait(timeout_ms),
             ReaderRole::Follower => {
@@ -167,6 +163,29 @@ impl<'s> Requests<'s> {
                 ready
             }
         }
+    }
+
+    /// Waits for a message of init; `None` when pool maintenance was due before.
+    fn wait_for_init(&self) -> Option<ReadySource> {
+        let init = [self.init.0.as_fd()];
+        // Reading from the socket reports an error, if there is one.
+        let readable = |until| {
+            seqpacket::wait_any(&init, None, Some(until)).map_or(true, |ready| !ready.is_empty())
+        };
+        self.maintain_pool(|| readable(Deadline::PASSED));
+        self.maintenance_due().is_none_or(readable).then_some(ReadySource::Init)
+    }
+
+    /// Maintains the worker's segment pool, until `readable` returns true.
+    fn maintain_pool(&self, readable: impl FnMut() -> bool) {
+        if let Some(pool) = &self.pool {
+            pool.maintain(monotonic_ns(), readable);
+        }
+    }
+
+    /// When the worker's pool needs maintenance; `None` when it needs none.
+    fn maintenance_due(&self) -> Option<Deadline> {
+        self.pool.as_ref().and_then(SegmentPool::maintenance_due).map(Deadline::at_ns)
     }
 
     /// Keeps the lead or hands it over, before the worker runs a request.
@@ -184,141 +203,98 @@ impl<'s> Requests<'s> {
     }
 
     /// Reads a request from a connection, in phase `Reading`.
-    fn read_connection<M: Module>(
-        &mut self,
-        worker: &Worker<'_, M>,
-        id: ConnectionId,
-    ) -> Option<Invocation> {
+    fn read_connection(&mut self, id: ConnectionId) -> Option<Invocation> {
         match self.connections.take(id, &mut self.buffer) {
-            Some(ParsedMessage::Request(incoming)) if incoming.request.join.is_some() => {
-                let error = request_limits::takes_no_parts(worker.launch);
-                refuse(worker, incoming.connection.into(), incoming.id, error);
+            Ok(Some(ParsedMessage::Request(request))) if request.request.join.is_some() => {
+                let error = request_limits::takes_no_parts(self.launch);
+                self.refuse(request.connection, request.id, error);
             }
-            Some(ParsedMessage::Request(incoming)) => {
-                return Some(self.begin(worker, *incoming));
+            Ok(Some(ParsedMessage::Request(request))) => return Some(self.begin(request)),
+            Ok(Some(ParsedMessage::Refused { connection, id, error })) => {
+                self.refuse(connection, id, error);
             }
-            Some(ParsedMessage::Refused { connection, id, error }) => {
-                refuse(worker, connection.into(), id, error);
-            }
-            Some(ParsedMessage::Fault(fault)) => {
-                let function = &worker.launch.identity.function;
+            Err(fault) => {
+                let function = &self.launch.identity.function;
                 stderr::try_line(&format!("{function}: a caller's connection was closed: {fault}"));
             }
-            None => {}
+            Ok(None) => {}
         }
         self.slot.abandon_reading();
         None
     }
 
     /// Records the running request, so that init can enforce its deadline.
-    fn begin<M: Module>(
-        &mut self,
-        worker: &Worker<'_, M>,
-        incoming: IncomingRequest,
-    ) -> Invocation {
-        let IncomingRequest { connection, id, request, payload } = incoming;
+    fn begin(&mut self, request: Box<IncomingRequest>) -> Invocation {
         let now = monotonic_ns();
-        let caller = request_limits::caller_deadline(&request, now);
-        let deadline = request_limits::deadline(worker.launch, caller, now);
-        if self.slot.begin_running(id, deadline) {
+        let caller = request_limits::caller_deadline(&request.request, now);
+        let deadline = request_limits::deadline(self.launch, caller, now);
+        if self.slot.begin_running(request.id, deadline) {
             // Without init there is no next request either.
-            let _told = worker.nudge(&WorkerMessage::Took);
+            let _told = self.init.nudge();
         }
         self.assigned = false;
-        let CallerConnection { id: number, fd, caller, lends } = connection;
-        let span = span(worker, &request, payload.len());
-        let context = context(worker, &request, id, caller, Some(deadline), span.as_ref());
-        let (pool, init) = (worker.spec.pool.as_ref(), Rc::clone(&worker.init));
-        let replies = Replies::new(id, Destination { connection: number, fd }, lends, pool, init);
-        Invocation {
-            replies,
-            deadline: Some(deadline),
-            context,
-            input: RequestInput::Whole(payload),
-            span,
-        }
+        self.invocation(Work::one(request, deadline))
+    }
+
+    fn invocation(&self, work: Work) -> Invocation {
+        let first = work.first();
+        let Request { traceparent: parent, tracestate, .. } = &first.request;
+        let headers = TraceHeaders { traceparent: parent, tracestate };
+        let record = self.launch.trace.record;
+        let span = record.then(|| ServerSpan::begin(&first.request, first.payload.len())).flatten();
+        // Of a group with parts of several functions, no function is the caller.
+        let caller = &first.connection.caller;
+        let is_only_one = work.calls().all(|call| call.connection.caller == *caller);
+        let context = Context {
+            invocation_id: first.id.to_string(),
+            deadline: Some(work.deadline.to_instant()),
+            attempt: first.request.attempt,
+            caller: if is_only_one { caller.clone() } else { String::new() },
+            traceparent: traceparent(&first.request, span.as_ref()),
+            tracestate: headers.accepted_state(),
+            run: first.request.run_id().map(|run| run.0),
+            metadata: metadata(&first.request),
+            ..super::context(self.launch)
+        };
+        let (expected, deadline) = (work.expected, Some(work.deadline));
+        let (calls, payloads) = work
+            .into_parts()
+            .map(|(number, call)| ((call.connection, call.id), (number, call.payload)))
+            .unzip();
+        let replies = Replies::new(calls, deadline, self.pool.as_ref(), self.init.clone());
+        Invocation { replies, context, expected, payloads, span }
+    }
+
+    /// Answers a request that is not acceptable.
+    fn refuse(&self, connection: CallerConnection, id: CallId, error: CallError) {
+        let replies = Replies::new(vec![(connection, id)], None, None, self.init.clone());
+        replies.send(&Err(error));
     }
 }
 
-/// Maintains the worker's segment pool, until `readable` returns true.
-fn maintain_pool<M: Module>(worker: &Worker<'_, M>, readable: impl FnMut() -> bool) {
-    if let Some(pool) = &worker.spec.pool {
-        pool.maintain(monotonic_ns(), readable);
-    }
-}
-
-/// Time in milliseconds until the worker's pool needs maintenance; `None` when it needs none.
-fn pool_timeout_ms<M: Module>(worker: &Worker<'_, M>) -> Option<u16> {
-    let due = worker.spec.pool.as_ref()?.maintenance_due()?;
-    let left_ms = due.saturating_sub(monotonic_ns()).div_ceil(1_000_000);
-    Some(u16::try_from(left_ms).unwrap_or(u16::MAX))
-}
-
-/// Waits for a message of init; `None` when pool maintenance was due before.
-fn wait_for_init<M: Module>(worker: &Worker<'_, M>) -> Option<ReadySource> {
-    let init = [worker.init.as_fd()];
-    // Reading from the socket reports an error, if there is one.
-    let readable = |until| {
-        seqpacket::wait_any(&init, None, Some(until)).map_or(true, |ready| !ready.is_empty())
-    };
-    maintain_pool(worker, || readable(Deadline::PASSED));
-    let due = worker.spec.pool.as_ref().and_then(SegmentPool::maintenance_due);
-    due.map(Deadline::at_ns).is_none_or(readable).then_some(ReadySource::Init)
-}
-
-/// Answers a request that is not acceptable.
-fn refuse<M: Module>(worker: &Worker<'_, M>, caller: Destination, id: CallId, error: CallError) {
-    let replies = Replies::new(id, caller, false, None, Rc::clone(&worker.init));
-    replies.send(&Err(error), None);
-}
-
-/// The span of a request, if its trace and this function's spans are recorded.
-fn span<M: Module>(worker: &Worker<'_, M>, request: &Request, length: u64) -> Option<ServerSpan> {
-    worker.launch.trace.record.then(|| ServerSpan::begin(request, length)).flatten()
-}
-
-fn context<M: Module>(
-    worker: &Worker<'_, M>,
-    request: &Request,
-    id: CallId,
-    caller: String,
-    deadline: Option<Deadline>,
-    span: Option<&ServerSpan>,
-) -> Context {
-    let headers =
-        TraceHeaders { traceparent: &request.traceparent, tracestate: &request.tracestate };
-    let traceparent = match span {
+/// The position of the invocation in its trace.
+fn traceparent(request: &Request, span: Option<&ServerSpan>) -> String {
+    match span {
         Some(span) => span.context().to_string(),
         // Passed on as it came, if it is one.
         None if TraceContext::parse(&request.traceparent).is_some() => request.traceparent.clone(),
         None => String::new(),
-    };
-    Context {
-        invocation_id: id.to_string(),
-        deadline: deadline.map(Deadline::to_instant),
-        attempt: request.attempt,
-        caller,
-        traceparent,
-        tracestate: headers.accepted_state(),
-        run: request.run_id().map(|run| run.0),
-        metadata: request
-            .metadata
-            .iter()
-            .map(|pair| (pair.key.clone(), pair.value.clone()))
-            .collect(),
-        ..worker.context()
     }
 }
 
-impl From<CallerConnection> for Destination {
-    fn from(connection: CallerConnection) -> Self {
-        Self { connection: connection.id, fd: connection.fd }
-    }
+fn metadata(request: &Request) -> Vec<(String, String)> {
+    request.metadata.iter().map(|pair| (pair.key.clone(), pair.value.clone())).collect()
 }
 
 impl Invocation {
-    pub fn answer(&self, answer: &CallResult) {
-        self.replies.send(answer, self.deadline);
+    /// What the handler gets.
+    pub fn input(&self) -> HandlerInput<'_> {
+        match (self.expected, &self.payloads[..]) {
+            (None, [(_, payload)]) => HandlerInput::Whole(payload),
+            (expected, parts) => {
+                HandlerInput::Parts { expected: expected.unwrap_or_default(), parts }
+            }
+        }
     }
 
     /// The handler has returned.

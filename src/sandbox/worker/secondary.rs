@@ -3,7 +3,6 @@
 
 use crate::modes::{CallError, Payload};
 use crate::sandbox::cause_chain::cause_chain;
-use crate::sandbox::messages::WorkerMessage;
 use crate::sandbox::stderr;
 use crate::sys::clock::monotonic_ns;
 use crate::vm::reactor::{self, HandlerInput, HandlerOutcome, InstanceBlocks, Preallocation};
@@ -11,14 +10,15 @@ use crate::vm::{Instance, Module, Start, VmError};
 use crate::wire::control::{Entry, FunctionLaunch, Isolation};
 
 use super::command::{self, SavedStdio};
-use super::requests::{Invocation, NoMoreRequests, RequestInput, Requests};
+use super::replies::Replies;
+use super::requests::{Invocation, NoMoreRequests, Requests};
 use super::{Worker, WorkerSetup};
 
 /// Exit code when init is gone or speaks another language.
 const EXIT_NO_INIT: i32 = 1;
 
 /// Serves until init closes the socket; returns the exit code.
-pub fn run<M: Module>(mut worker: Worker<'_, M>, setup: WorkerSetup<'_>) -> i32 {
+pub fn run<M: Module>(worker: Worker<'_, M>, setup: WorkerSetup<'_>) -> i32 {
     let stdio = match SavedStdio::new() {
         Ok(stdio) => stdio,
         Err(error) => return worker.start_failed(&error),
@@ -27,37 +27,37 @@ pub fn run<M: Module>(mut worker: Worker<'_, M>, setup: WorkerSetup<'_>) -> i32 
         Ok(requests) => requests,
         Err(error) => return worker.start_failed(&error),
     };
-    let mut ahead = Preallocation::within(worker.launch.memory_max);
-    let mut next = match PreparedInstance::fresh(&mut worker, &mut ahead) {
+    let ahead = Preallocation::within(worker.launch.memory_max);
+    let mut server = Server { worker, stdio, ahead };
+    let mut next = match server.fresh() {
         Ok(ready) => Ok(ready),
-        Err(error) => return worker.start_failed(&error),
+        Err(error) => return server.worker.start_failed(&error),
     };
-    requests.become_idle();
-    if !worker.tell(&WorkerMessage::Ready) {
+    if !requests.become_idle() {
         return EXIT_NO_INIT;
     }
     loop {
-        let invocation = match requests.next(&worker) {
+        let invocation = match requests.next() {
             Ok(invocation) => invocation,
             Err(NoMoreRequests::Init) => return 0,
             Err(NoMoreRequests::Malformed(what)) => {
-                stderr::try_line(&format!("{}: {what}", worker.launch.identity.function));
+                stderr::try_line(&format!("{}: {what}", server.function()));
                 return EXIT_NO_INIT;
             }
         };
-        let used = serve(&mut worker, &stdio, next, &mut ahead, &invocation);
+        let used = server.serve(next, &invocation);
         drop(invocation);
-        if !requests.done(&worker) {
+        if !requests.done(server.worker.host.has_called()) {
             return EXIT_NO_INIT;
         }
         // Ahead of the next request. A request that waits already waits no longer than without this.
         next = match used {
-            UsedInstance::Kept(again) => again.again(&mut worker, &mut ahead),
+            UsedInstance::Kept(ready) => server.prepare_again(ready),
             UsedInstance::Over(instance) => {
                 // Processes with a request in flight that wait for this processor go first.
                 let _never_fails = nix::sched::sched_yield();
                 let began = monotonic_ns();
-                let ready = PreparedInstance::after(instance, &mut worker, &mut ahead);
+                let ready = server.renew(instance);
                 requests.prepared(monotonic_ns().saturating_sub(began));
                 ready
             }
@@ -85,257 +85,232 @@ enum UsedInstance<I> {
     Over(Option<PreparedInstance<I>>),
 }
 
-impl<I: Instance> PreparedInstance<I> {
+/// The worker with all that outlives its instances.
+struct Server<'a, M> {
+    worker: Worker<'a, M>,
+    stdio: SavedStdio,
+    /// The block that instances allocate ahead of their request.
+    ahead: Preallocation,
+}
+
+impl<M: Module> Server<'_, M> {
+    fn function(&self) -> &str {
+        &self.worker.launch.identity.function
+    }
+
     /// A fresh instance. If allocating a block ahead of the request fails, no further instance tries it.
-    fn fresh<M: Module<Instance = I>>(
-        worker: &mut Worker<'_, M>,
-        ahead: &mut Preallocation,
-    ) -> Result<Self, VmError> {
-        match Self::asked(worker, *ahead) {
-            Err(_) if !ahead.is_empty() => {
-                *ahead = Preallocation::default();
-                Self::asked(worker, *ahead)
+    fn fresh(&mut self) -> Result<PreparedInstance<M::Instance>, VmError> {
+        match self.instantiate() {
+            Err(_) if !self.ahead.is_empty() => {
+                self.ahead = Preallocation::default();
+                self.instantiate()
             }
             made => made,
         }
     }
 
     /// A fresh instance with a block allocated ahead of the request, if `ahead` asks for one.
-    fn asked<M: Module<Instance = I>>(
-        worker: &mut Worker<'_, M>,
-        ahead: Preallocation,
-    ) -> Result<Self, VmError> {
-        let mut instance = worker.module.instantiate(&worker.spec, &mut worker.host)?;
+    fn instantiate(&mut self) -> Result<PreparedInstance<M::Instance>, VmError> {
+        let Worker { launch, module, host, spec, .. } = &mut self.worker;
+        let mut instance = module.instantiate(spec, host)?;
         let mut kept = InstanceBlocks::default();
         // The guest of an instance that stays may still use its last payload's block.
-        let renews = worker.launch.isolation != Isolation::Instance;
-        let ahead = if renews { ahead } else { Preallocation::default() };
-        if worker.launch.entry == Entry::Reactor {
-            reactor::prepare(&mut instance, &mut kept, ahead, &mut worker.host)?;
+        let renews = launch.isolation != Isolation::Instance;
+        let ahead = if renews { self.ahead } else { Preallocation::default() };
+        if launch.entry == Entry::Reactor {
+            reactor::prepare(&mut instance, &mut kept, ahead, host)?;
         }
-        match worker.launch.isolation {
+        match launch.isolation {
             Isolation::Request => instance.remember(Start::Alike(ahead.len())),
             Isolation::Snapshot => instance.remember(Start::Snapshot),
             Isolation::Instance => {}
         }
-        Ok(Self { instance, kept, first: kept, ahead, too_long: None })
+        Ok(PreparedInstance { instance, kept, first: kept, ahead, too_long: None })
     }
 
-    /// Prepares this instance for another request. Makes a fresh one if that fails, or if its memory is nearly full.
-    fn again<M: Module<Instance = I>>(
-        mut self,
-        worker: &mut Worker<'_, M>,
-        ahead: &mut Preallocation,
-    ) -> Result<Self, VmError> {
-        if !self.kept.is_used() {
-            return Ok(self);
+    /// Prepares an instance for another request. Makes a fresh one if that fails, or if its memory is nearly full.
+    fn prepare_again(
+        &mut self,
+        mut ready: PreparedInstance<M::Instance>,
+    ) -> Result<PreparedInstance<M::Instance>, VmError> {
+        if !ready.kept.is_used() {
+            return Ok(ready);
         }
-        let host = &mut worker.host;
-        let prepared =
-            reactor::give_back(&mut self.instance, &mut self.kept, host).and_then(|()| {
-                reactor::prepare(&mut self.instance, &mut self.kept, Preallocation::default(), host)
-            });
+        let (PreparedInstance { instance, kept, .. }, host) = (&mut ready, &mut self.worker.host);
+        let prepared = reactor::give_back(instance, kept, host)
+            .and_then(|()| reactor::prepare(instance, kept, Preallocation::default(), host));
         match prepared {
-            Ok(()) if !self.instance.is_nearly_full() => return Ok(self),
+            Ok(()) if !instance.is_nearly_full() => return Ok(ready),
             Ok(()) => {}
             Err(error) => {
-                let function = &worker.launch.identity.function;
-                stderr::try_line(&format!("{function}: its instance is replaced: {error}"));
+                stderr::try_line(&format!(
+                    "{}: its instance is replaced: {error}",
+                    self.function()
+                ));
             }
         }
-        drop(self);
-        Self::fresh(worker, ahead)
+        drop(ready);
+        self.fresh()
     }
 
-    /// Replaces the instance by a fresh one that has memory for a block of `needed` bytes. Returns false, and changes
+    /// Replaces an instance by a fresh one that has memory for a block of `needed` bytes. Returns false, and changes
     /// nothing, when a fresh one does not have it either.
-    fn replace<M: Module<Instance = I>>(
+    fn replace(
         &mut self,
-        worker: &mut Worker<'_, M>,
-        ahead: &mut Preallocation,
+        ready: &mut PreparedInstance<M::Instance>,
         needed: u64,
     ) -> Result<bool, VmError> {
         // The old instance had a block allocated ahead; the fresh one has none, so more memory is free.
-        if worker.launch.isolation != Isolation::Instance {
-            *ahead = Preallocation::default();
-            *self = Self::fresh(worker, ahead)?;
+        if self.worker.launch.isolation != Isolation::Instance {
+            self.ahead = Preallocation::default();
+            *ready = self.fresh()?;
             return Ok(true);
         }
-        if self.too_long.is_some_and(|too_long| needed >= too_long) {
+        if ready.too_long.is_some_and(|too_long| needed >= too_long) {
             return Ok(false);
         }
-        let mut fresh = Self::fresh(worker, ahead)?;
-        if reactor::reserve(&mut fresh.instance, &mut fresh.kept, needed, &mut worker.host)? {
-            *self = fresh;
+        let mut fresh = self.fresh()?;
+        let host = &mut self.worker.host;
+        if reactor::reserve(&mut fresh.instance, &mut fresh.kept, needed, host)? {
+            *ready = fresh;
             return Ok(true);
         }
-        self.too_long = Some(needed);
+        ready.too_long = Some(needed);
         Ok(false)
     }
 
     /// An instance in the initial state: `used` renewed if possible, which takes a fraction of the time, or else a
     /// fresh one.
-    fn after<M: Module<Instance = I>>(
-        used: Option<Self>,
-        worker: &mut Worker<'_, M>,
-        ahead: &mut Preallocation,
-    ) -> Result<Self, VmError> {
+    fn renew(
+        &mut self,
+        used: Option<PreparedInstance<M::Instance>>,
+    ) -> Result<PreparedInstance<M::Instance>, VmError> {
         if let Some(mut ready) = used
-            && ready.ahead == *ahead
+            && ready.ahead == self.ahead
         {
             if ready.instance.renew() {
                 ready.kept = ready.first;
                 return Ok(ready);
             }
             if let Some(reason) = ready.instance.not_renewed() {
-                worker.tell_not_renewed(reason);
+                self.worker.tell_not_renewed(reason);
             }
         }
-        Self::fresh(worker, ahead)
+        self.fresh()
     }
-}
 
-/// Runs one request and answers it.
-fn serve<M: Module>(
-    worker: &mut Worker<'_, M>,
-    stdio: &SavedStdio,
-    ready: Result<PreparedInstance<M::Instance>, VmError>,
-    ahead: &mut Preallocation,
-    invocation: &Invocation,
-) -> UsedInstance<M::Instance> {
-    if invocation.deadline.is_some_and(|deadline| deadline.has_passed(monotonic_ns())) {
-        let target = worker.launch.identity.function.clone();
-        invocation.answer(&Err(CallError::Timeout { target }));
-        return ready.map_or(UsedInstance::Over(None), UsedInstance::Kept);
-    }
-    let mut ready = match ready {
-        Ok(ready) => ready,
-        Err(error) => {
-            let message = cause_chain(&error);
-            invocation.answer(&Err(CallError::Failed { message }));
-            return UsedInstance::Over(None);
+    /// Runs one request and answers it.
+    fn serve(
+        &mut self,
+        ready: Result<PreparedInstance<M::Instance>, VmError>,
+        invocation: &Invocation,
+    ) -> UsedInstance<M::Instance> {
+        let Invocation { replies, context, span, .. } = invocation;
+        if replies.deadline().is_some_and(|deadline| deadline.has_passed(monotonic_ns())) {
+            replies.send(&Err(CallError::Timeout { target: self.function().to_owned() }));
+            return ready.map_or(UsedInstance::Over(None), UsedInstance::Kept);
         }
-    };
-    let mut reusable = false;
-    worker.host.begin(invocation.context.clone());
-    if invocation.span.is_some() {
-        worker.host.time_handler();
+        let mut ready = match ready {
+            Ok(ready) => ready,
+            Err(error) => {
+                replies.send(&Err(CallError::Failed { message: cause_chain(&error) }));
+                return UsedInstance::Over(None);
+            }
+        };
+        self.worker.host.begin(context.clone());
+        if span.is_some() {
+            self.worker.host.time_handler();
+        }
+        if let Some(pool) = &self.worker.spec.pool {
+            // An answer that cannot be lent would have to be copied out of the pool's segment.
+            pool.set_lending(replies.lends());
+        }
+        let launch = self.worker.launch;
+        let reusable = match (&launch.entry, invocation.input()) {
+            (Entry::Reactor, input) => self.handle(&mut ready, input, invocation),
+            (Entry::Command { export }, HandlerInput::Whole(payload)) => {
+                let (instance, host) = (&mut ready.instance, &mut self.worker.host);
+                let done = command::run(instance, export, payload, host, &self.stdio, launch);
+                self.handler_ended(invocation);
+                replies.send(&done);
+                false
+            }
+            // The coordinator starts no command with cwasi.fan-in.
+            (Entry::Command { .. }, HandlerInput::Parts { .. }) => {
+                let message = "a command takes no parts".to_owned();
+                replies.send(&Err(CallError::Internal { message }));
+                false
+            }
+        };
+        if let Some(span) = span {
+            let began = self.worker.host.handler_began();
+            span.record(&self.worker.spans, &context.caller, began, replies.ended());
+        }
+        self.worker.host.end();
+        if reusable && launch.isolation == Isolation::Instance {
+            UsedInstance::Kept(ready)
+        } else {
+            UsedInstance::Over(Some(ready))
+        }
     }
-    if let Some(pool) = &worker.spec.pool {
-        // An answer that cannot be lent would have to be copied out of the pool's segment.
-        pool.set_lending(invocation.replies.lends());
-    }
-    match (&worker.launch.entry, &invocation.input) {
-        (Entry::Reactor, received) => {
-            let input = match received {
-                RequestInput::Whole(payload) => HandlerInput::Whole(payload),
-                RequestInput::Parts { expected, parts } => {
-                    HandlerInput::Parts { expected: *expected, parts }
-                }
+
+    /// Runs a reactor's handler and answers. Returns false when the state of the instance is unknown. If the guest has
+    /// no memory for the payload, but a fresh instance may have, retries once in a fresh one.
+    fn handle(
+        &mut self,
+        ready: &mut PreparedInstance<M::Instance>,
+        input: HandlerInput<'_>,
+        invocation: &Invocation,
+    ) -> bool {
+        let mut is_last_try = false;
+        loop {
+            let (instance, host) = (&mut ready.instance, &mut self.worker.host);
+            let handled = reactor::handle_again(instance, &mut ready.kept, input, host);
+            self.handler_ended(invocation);
+            let crowded_out = ready.kept.crowded_out().filter(|_| !is_last_try);
+            let Some(needed) = crowded_out else {
+                // After a trap or an exit it is unknown.
+                let is_known =
+                    !matches!(handled, HandlerOutcome::Exited(_) | HandlerOutcome::Trapped(_));
+                answer(self.worker.launch, &invocation.replies, handled);
+                self.ahead.learn(ready.kept.needed());
+                return is_known;
             };
-            reusable = handle(worker, &mut ready, ahead, input, invocation);
-        }
-        (Entry::Command { export }, RequestInput::Whole(payload)) => {
-            let done = command::run(
-                &mut ready.instance,
-                export,
-                payload,
-                &mut worker.host,
-                stdio,
-                worker.launch,
-            );
-            invocation.handler_ended();
-            invocation.replies.set_metadata(worker.host.take_metadata());
-            invocation.answer(&done);
-        }
-        // The coordinator starts no command with cwasi.fan-in.
-        (Entry::Command { .. }, RequestInput::Parts { .. }) => {
-            let message = "a command takes no parts".to_owned();
-            invocation.answer(&Err(CallError::Internal { message }));
+            let HandlerOutcome::Failed(message) = handled else { return false };
+            let (message, is_known) = match self.replace(ready, needed) {
+                Ok(true) => {
+                    is_last_try = true;
+                    continue;
+                }
+                // The instance is as it was.
+                Ok(false) => (message, true),
+                Err(error) => (cause_chain(&error), false),
+            };
+            invocation.replies.send(&Err(CallError::Failed { message }));
+            return is_known;
         }
     }
-    if let Some(span) = &invocation.span {
-        let (caller, began) = (&invocation.context.caller, worker.host.handler_began());
-        span.record(&worker.spans, caller, began, invocation.replies.ended());
-    }
-    worker.host.end();
-    if reusable && worker.launch.isolation == Isolation::Instance {
-        UsedInstance::Kept(ready)
-    } else {
-        UsedInstance::Over(Some(ready))
+
+    fn handler_ended(&mut self, invocation: &Invocation) {
+        invocation.handler_ended();
+        invocation.replies.set_metadata(self.worker.host.take_metadata());
     }
 }
 
-/// Runs a reactor's handler and answers. Returns false when the state of the instance is unknown. If the guest has no
-/// memory for the payload, but a fresh instance may have, retries once in a fresh one.
-fn handle<M: Module>(
-    worker: &mut Worker<'_, M>,
-    ready: &mut PreparedInstance<M::Instance>,
-    ahead: &mut Preallocation,
-    input: HandlerInput<'_>,
-    invocation: &Invocation,
-) -> bool {
-    let handled =
-        reactor::handle_again(&mut ready.instance, &mut ready.kept, input, &mut worker.host);
-    invocation.handler_ended();
-    invocation.replies.set_metadata(worker.host.take_metadata());
-    let Some(needed) = ready.kept.crowded_out() else {
-        return conclude(worker.launch, invocation, handled, ready.kept, ahead);
-    };
-    let HandlerOutcome::Failed(no_memory) = handled else { return false };
-    match ready.replace(worker, ahead, needed) {
-        Ok(true) => {
-            let handled = reactor::handle_again(
-                &mut ready.instance,
-                &mut ready.kept,
-                input,
-                &mut worker.host,
-            );
-            invocation.replies.set_metadata(worker.host.take_metadata());
-            conclude(worker.launch, invocation, handled, ready.kept, ahead)
-        }
-        // The instance is as it was.
-        Ok(false) => {
-            invocation.answer(&Err(CallError::Failed { message: no_memory }));
-            true
-        }
-        Err(error) => {
-            let message = cause_chain(&error);
-            invocation.answer(&Err(CallError::Failed { message }));
-            false
-        }
-    }
-}
-
-/// Answers. Returns false when the state of the instance is unknown.
-fn conclude(
-    launch: &FunctionLaunch,
-    invocation: &Invocation,
-    handled: HandlerOutcome<'_>,
-    kept: InstanceBlocks,
-    ahead: &mut Preallocation,
-) -> bool {
-    // After a trap or an exit.
-    let known = matches!(
-        handled,
-        HandlerOutcome::Answered(_) | HandlerOutcome::InPlace(_) | HandlerOutcome::Failed(_)
-    );
-    answer_handled(launch, invocation, handled);
-    ahead.learn(kept.needed());
-    known
-}
-
-fn answer_handled(launch: &FunctionLaunch, invocation: &Invocation, handled: HandlerOutcome<'_>) {
+fn answer(launch: &FunctionLaunch, replies: &Replies, handled: HandlerOutcome<'_>) {
     let function = &launch.identity.function;
+    let too_large = |length| {
+        CallError::too_large(&format!("response of {function}"), length, launch.max_payload)
+    };
     let error = match handled {
         HandlerOutcome::Answered(bytes) if bytes.len() as u64 <= launch.max_payload => {
-            return invocation.replies.send_bytes(bytes, invocation.deadline);
+            return replies.send_bytes(bytes);
         }
         HandlerOutcome::InPlace(segment) if segment.len() <= launch.max_payload => {
-            return invocation.answer(&Ok(Payload::Segment(segment)));
+            return replies.send(&Ok(Payload::Segment(segment)));
         }
-        HandlerOutcome::Answered(bytes) => too_large(launch, bytes.len() as u64),
-        HandlerOutcome::InPlace(segment) => too_large(launch, segment.len()),
+        HandlerOutcome::Answered(bytes) => too_large(bytes.len() as u64),
+        HandlerOutcome::InPlace(segment) => too_large(segment.len()),
         HandlerOutcome::Failed(message) => CallError::Failed { message },
         HandlerOutcome::Exited(code) => CallError::Failed {
             message: format!("{function} called exit({code}) instead of answering"),
@@ -345,10 +320,5 @@ fn answer_handled(launch: &FunctionLaunch, invocation: &Invocation, handled: Han
             CallError::Trapped { message: format!("{function}: {trap}") }
         }
     };
-    invocation.answer(&Err(error));
-}
-
-fn too_large(launch: &FunctionLaunch, length: u64) -> CallError {
-    let what = format!("response of {}", launch.identity.function);
-    CallError::too_large(&what, length, launch.max_payload)
+    replies.send(&Err(error));
 }

@@ -5,10 +5,7 @@ use std::sync::atomic::AtomicU64;
 use crate::sys::shared::{Word, Words};
 
 use super::slot::WorkerSlot;
-use super::{
-    ASLEEP, AWAKE, DIRECT_READS, DISABLED, ENABLED, FOLLOWERS, LEADER, LONG_RUNNING, NO_LEADER,
-    PROCESSORS, SLEEP,
-};
+use super::{ASLEEP, DIRECT_READS, FOLLOWERS, LEADER, LONG_RUNNING, NO_LEADER, PROCESSORS};
 
 /// A free worker's role while it sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,8 +96,7 @@ impl<'a, W: Word> WorkerControl<'a, W> {
 
     /// Enables or disables direct reads. Returns true when that is a change.
     pub fn set_direct_reads(&self, enabled: bool) -> bool {
-        let value = if enabled { ENABLED } else { DISABLED };
-        self.inits[DIRECT_READS].swap(value) != value
+        self.inits[DIRECT_READS].swap(u64::from(enabled)) != u64::from(enabled)
     }
 
     /// Records the workers (by index) with a long-running request. If the leader is one of them, it loses the lead.
@@ -131,7 +127,7 @@ impl<'a, W: Word> WorkerControl<'a, W> {
 
     /// Records whether workers that begin a turn must wake init. Init reads the slots afterwards.
     pub fn set_asleep(&self, asleep: bool) {
-        self.inits[SLEEP].store(if asleep { ASLEEP } else { AWAKE });
+        self.inits[ASLEEP].store(u64::from(asleep));
     }
 }
 

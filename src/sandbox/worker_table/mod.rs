@@ -59,9 +59,9 @@ mod tests;
 /// connection for each message, and further requests begin at the watchdog's next check.
 pub const READERS_MAX: usize = 32;
 
-/// Indices of the words in init's page, which workers can only read.
+/// Indices of the words in init's page, which workers can only read. The first two are 0 for false, and in a new page.
 const DIRECT_READS: usize = 0;
-const SLEEP: usize = 1;
+const ASLEEP: usize = 1;
 const LONG_RUNNING: usize = 2;
 const PROCESSORS: usize = 3;
 /// Word of the common page, which every worker writes: the leader's number, from 1 on.
@@ -76,11 +76,6 @@ const ID_HIGH: usize = 3;
 const DEADLINE: usize = 4;
 const POOL_BYTES: usize = 5;
 
-/// Values of [`DIRECT_READS`]; a new page says disabled.
-const DISABLED: u64 = 0;
-const ENABLED: u64 = 1;
-const AWAKE: u64 = 0;
-const ASLEEP: u64 = 1;
 /// Value of [`LEADER`] without a leader.
 const NO_LEADER: u64 = 0;
 
@@ -88,7 +83,7 @@ const NO_LEADER: u64 = 0;
 #[derive(Debug)]
 pub struct WorkerTable {
     pages: SharedPages,
-    readers: usize,
+    slots: usize,
 }
 
 impl WorkerTable {
@@ -97,7 +92,7 @@ impl WorkerTable {
     /// # Errors
     /// When memory or mappings run out.
     pub fn new(slots: usize) -> std::io::Result<Self> {
-        Ok(Self { pages: SharedPages::new(slots)?, readers: slots.min(READERS_MAX) })
+        Ok(Self { pages: SharedPages::new(slots)?, slots })
     }
 
     /// The shared pages, for forked workers.
@@ -108,20 +103,25 @@ impl WorkerTable {
 
     /// How many workers read from connections: those of the first slots.
     #[must_use]
-    pub const fn readers(&self) -> usize {
-        self.readers
+    pub fn readers(&self) -> usize {
+        self.slots.min(READERS_MAX)
+    }
+
+    /// Every worker's slot, in order of their numbers.
+    pub fn slots(&self) -> impl Iterator<Item = WorkerSlot<'_>> {
+        (0..self.slots).filter_map(|index| self.slot(index))
     }
 
     /// One worker's slot.
     #[must_use]
     pub fn slot(&self, index: usize) -> Option<WorkerSlot<'_>> {
         let (inits, common, own) = (self.pages.view(), self.pages.common(), self.pages.own(index)?);
-        Some(WorkerSlot::new(inits, common, own, index, self.readers))
+        Some(WorkerSlot::new(inits, common, own, index, self.readers()))
     }
 
     /// The words by which init controls all workers.
     #[must_use]
     pub fn control(&self) -> WorkerControl<'_> {
-        WorkerControl::new(self.pages.owners(), self.pages.common(), self.readers)
+        WorkerControl::new(self.pages.owners(), self.pages.common(), self.readers())
     }
 }

@@ -362,8 +362,9 @@ impl Model {
                 }
             }
             for slot in self.slots() {
-                let endless =
-                    slot.running_request().filter(|(_, took)| took.id == CallId([ENDLESS; 16]));
+                let endless = slot
+                    .running_request()
+                    .filter(|(_, took)| took.call.id == CallId([ENDLESS; 16]));
                 if self.scene == Scene::Endless
                     && endless.is_some_and(|(state, _)| slot.expire(state))
                 {

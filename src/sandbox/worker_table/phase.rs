@@ -1,8 +1,7 @@
 //! The state of a slot: the worker's phase and the number of its turn, in one word. Pure.
 
-use crate::modes::local::ConnectionId;
+use crate::modes::local::CallKey;
 use crate::sys::clock::Deadline;
-use crate::wire::ids::CallId;
 
 /// What a worker is doing. The numbers are those in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,10 +101,8 @@ impl SlotState {
 /// A request that a worker read itself, as the worker's slot describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunningRequest {
-    /// Where it came from.
-    pub connection: ConnectionId,
     /// Its call.
-    pub id: CallId,
+    pub call: CallKey,
     /// Until when it may run.
     pub deadline: Deadline,
 }

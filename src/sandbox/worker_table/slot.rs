@@ -2,15 +2,13 @@
 
 use std::sync::atomic::AtomicU64;
 
-use crate::modes::local::ConnectionId;
+use crate::modes::local::{CallKey, ConnectionId};
 use crate::sys::clock::Deadline;
 use crate::sys::shared::{ReadOnly, Word, Words};
 use crate::wire::ids::CallId;
 
 use super::phase::{Phase, RunningRequest, SlotState, Wait};
-use super::{
-    ASLEEP, CONNECTION, DEADLINE, DIRECT_READS, ENABLED, ID_HIGH, ID_LOW, POOL_BYTES, SLEEP, STATE,
-};
+use super::{ASLEEP, CONNECTION, DEADLINE, DIRECT_READS, ID_HIGH, ID_LOW, POOL_BYTES, STATE};
 
 /// One worker's slot.
 #[derive(Debug)]
@@ -56,7 +54,7 @@ impl<W: Word> WorkerSlot<'_, W> {
     /// True while workers may read from connections.
     #[must_use]
     pub fn direct_reads_enabled(&self) -> bool {
-        self.inits.load(DIRECT_READS) == ENABLED
+        self.inits.load(DIRECT_READS) != 0
     }
 
     fn may_read(&self) -> bool {
@@ -118,7 +116,7 @@ impl<W: Word> WorkerSlot<'_, W> {
         self.own[ID_HIGH].store(high);
         self.own[DEADLINE].store(deadline.as_ns());
         self.own[STATE].store(self.state().with(Phase::Running).0);
-        self.inits.load(SLEEP) == ASLEEP
+        self.inits.load(ASLEEP) != 0
     }
 
     /// Begins the assigned work. Returns false when it must not: init has taken the work back, or the deadline has passed.
@@ -171,9 +169,8 @@ impl<W: Word> WorkerSlot<'_, W> {
             return None;
         }
         let id = CallId(whole([self.own[ID_LOW].load(), self.own[ID_HIGH].load()]));
-        let connection = ConnectionId(self.own[CONNECTION].load());
-        let deadline = Deadline::at_ns(self.own[DEADLINE].load());
-        let took = RunningRequest { connection, id, deadline };
+        let call = CallKey { connection: self.connection(), id };
+        let took = RunningRequest { call, deadline: Deadline::at_ns(self.own[DEADLINE].load()) };
         // Otherwise the worker went on meanwhile, and these are words of different turns.
         (self.state() == state).then_some((state, took))
     }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::slot::{halves, whole};
 use super::*;
-use crate::modes::local::ConnectionId;
+use crate::modes::local::{CallKey, ConnectionId};
 use crate::sys::clock::Deadline;
 use crate::wire::ids::CallId;
 
@@ -96,7 +96,7 @@ proptest! {
                 Step::Run if worker == Knows::Reads => {
                     let deadline = Deadline::at_ns(6);
                     prop_assert_eq!(slot.begin_running(CallId([5; 16]), deadline), asleep);
-                    let took = RunningRequest { connection: ConnectionId(4), id: CallId([5; 16]), deadline };
+                    let took = RunningRequest { call: CallKey { connection: ConnectionId(4), id: CallId([5; 16]) }, deadline };
                     prop_assert_eq!(slot.running_request().unwrap().1, took);
                     worker = Knows::Runs;
                 }

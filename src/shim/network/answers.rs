@@ -15,8 +15,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{Answered, BridgeCaller};
 use crate::modes::CallError;
-use crate::modes::local::send_queue::{ReplyTarget, SendLimits, SendQueue, wire};
-use crate::modes::local::{found_no_room, respond_with};
+use crate::modes::local::send_queue::{SendLimits, SendQueue};
+use crate::modes::local::{error_answer, found_no_room, respond_with};
 use crate::sys::clock::{Deadline, monotonic_ns};
 use crate::sys::seqpacket;
 use crate::wire::envelope::CallStatus;
@@ -97,7 +97,7 @@ impl Answers {
     ) {
         let (outcome, payload) = match ended {
             Ok(Answered { payload, metadata }) => (CallStatus::answered_with(metadata), payload),
-            Err(error) => wire(&error),
+            Err(error) => error_answer(&error),
         };
         let sent =
             respond_with(to.as_fd(), id, &outcome, payload.outgoing(), Some(Deadline::PASSED));
@@ -106,10 +106,9 @@ impl Answers {
             return;
         }
         let until = Some(Deadline::from(deadline.into_std()));
-        let reply = ReplyTarget { reply_to: Arc::clone(to), id };
         let mut waiting = self.waiting();
         // Retried under the lock: an ended connection must not get a queued answer.
-        waiting.send(&reply, outcome, payload, until);
+        waiting.send(to, id, outcome, payload, until);
         let complaint = waiting.take_complaint();
         drop(waiting);
         to.waits.notify_one();

@@ -8,7 +8,7 @@ use tokio::io::unix::AsyncFd;
 use super::order::Answered;
 use crate::coordinator::registry::Record;
 use crate::modes::causes::{Break, Unreached};
-use crate::modes::local::{LocalError, ReceivedFrame, forward_frame, open_frame, send_frame};
+use crate::modes::local::{LocalError, ReceivedFrame, open_frame, send_as_is, send_frame};
 use crate::modes::{CallError, Overload, Payload};
 use crate::sys::clock::Deadline;
 use crate::sys::readiness;
@@ -59,7 +59,7 @@ impl Connection {
     ) -> Result<Answered, CallError> {
         let target = request.target.as_str();
         let deadline = Some(Deadline::after(HAND_OVER_MAX));
-        forward_frame(self.0.get_ref().as_fd(), request, &payload, &[], deadline).map_err(
+        send_as_is(self.0.get_ref().as_fd(), request, payload.outgoing(), &[], deadline).map_err(
             |error| CallError::Unreachable {
                 target: target.to_owned(),
                 cause: Unreached::Instance {

@@ -18,6 +18,10 @@ const BOUNDS: SendLimits = SendLimits {
 };
 const NEVER: Option<Deadline> = Some(Deadline::at_ns(u64::MAX));
 
+const fn call(id: u8) -> CallId {
+    CallId([id; 16])
+}
+
 /// A caller whose socket is full.
 struct Late {
     theirs: OwnedFd,
@@ -40,10 +44,6 @@ impl Late {
             late.inside += 1;
         }
         late
-    }
-
-    fn reply(&self, id: u8) -> ReplyTarget<Rc<OwnedFd>> {
-        ReplyTarget { reply_to: Rc::clone(&self.reply_to), id: CallId([id; 16]) }
     }
 
     /// Reads all that is there: id, errno and length of each answer, but for those that filled its socket.
@@ -78,15 +78,22 @@ fn answers_wait_for_their_callers_alone() {
     let (mut one, mut two) = (Late::new(), Late::new());
     for id in 1..=3 {
         send_queue.enqueue(
-            &one.reply(id),
+            &one.reply_to,
+            call(id),
             CallStatus::ANSWERED,
             Payload::Inline(vec![7; 60_000]),
             NEVER,
         );
     }
     let segment = Segment::copy_of(&[7; 100_000]).unwrap();
-    send_queue.enqueue(&two.reply(4), CallStatus::ANSWERED, Payload::Segment(segment), NEVER);
-    send_queue.send_error(&two.reply(5), &CallError::Failed { message: "no".to_owned() });
+    send_queue.enqueue(
+        &two.reply_to,
+        call(4),
+        CallStatus::ANSWERED,
+        Payload::Segment(segment),
+        NEVER,
+    );
+    send_queue.send_error(&two.reply_to, call(5), &CallError::Failed { message: "no".to_owned() });
     assert!(room(&send_queue).is_empty());
     flush(&mut send_queue);
     assert!(two.read().is_empty());
@@ -104,19 +111,22 @@ fn a_deadline_drops_an_answer_and_an_end_all() {
     let mut send_queue = SendQueue::new(BOUNDS);
     let (mut one, two) = (Late::new(), Late::new());
     send_queue.enqueue(
-        &one.reply(1),
+        &one.reply_to,
+        call(1),
         CallStatus::ANSWERED,
         Payload::Inline(vec![1]),
         Some(Deadline::at_ns(10)),
     );
     send_queue.enqueue(
-        &one.reply(2),
+        &one.reply_to,
+        call(2),
         CallStatus::ANSWERED,
         Payload::Inline(vec![1]),
         Some(Deadline::at_ns(20)),
     );
     send_queue.enqueue(
-        &two.reply(3),
+        &two.reply_to,
+        call(3),
         CallStatus::ANSWERED,
         Payload::Inline(vec![1]),
         Some(Deadline::at_ns(30)),
@@ -137,14 +147,16 @@ fn what_is_too_much_for_one_caller_is_its_own_problem() {
     let mut send_queue = SendQueue::new(BOUNDS);
     let (mut greedy, mut modest) = (Late::new(), Late::new());
     send_queue.enqueue(
-        &modest.reply(1),
+        &modest.reply_to,
+        call(1),
         CallStatus::ANSWERED,
         Payload::Inline(vec![1; 1000]),
         NEVER,
     );
     for id in 0..20 {
         send_queue.enqueue(
-            &greedy.reply(id),
+            &greedy.reply_to,
+            call(id),
             CallStatus::ANSWERED,
             Payload::Inline(vec![1; 60_000]),
             NEVER,
@@ -167,7 +179,8 @@ fn what_is_too_much_for_one_caller_is_its_own_problem() {
     // An answer that is longer than all that may wait is no problem alone.
     let mut large = Late::new();
     send_queue.enqueue(
-        &large.reply(1),
+        &large.reply_to,
+        call(1),
         CallStatus::ANSWERED,
         Payload::Segment(Segment::copy_of(&[0; 3 << 20]).unwrap()),
         NEVER,
@@ -184,7 +197,8 @@ fn the_one_that_reads_least_pays_for_what_is_too_much_in_all() {
     for (caller, count) in callers.iter().zip([8, 8, 14, 8]) {
         for id in 0..count {
             send_queue.enqueue(
-                &caller.reply(id),
+                &caller.reply_to,
+                call(id),
                 CallStatus::ANSWERED,
                 Payload::Inline(vec![1; 60_000]),
                 NEVER,
@@ -209,7 +223,8 @@ fn descriptors_and_numbers_are_bounded_too() {
         for id in 0..count {
             let segment = Segment::copy_of(&[7; 100]).unwrap();
             send_queue.enqueue(
-                &caller.reply(id),
+                &caller.reply_to,
+                call(id),
                 CallStatus::ANSWERED,
                 Payload::Segment(segment),
                 NEVER,
@@ -219,7 +234,8 @@ fn descriptors_and_numbers_are_bounded_too() {
     assert_eq!([0, 1].map(|index| send_queue.callers[index].segments), [1, 0]);
     for id in 0..98 {
         send_queue.enqueue(
-            &two.reply(id),
+            &two.reply_to,
+            call(id),
             CallStatus::ANSWERED,
             Payload::Inline(Vec::new()),
             NEVER,
@@ -241,7 +257,8 @@ fn one_caller_is_served_and_forgotten_apart_from_the_others() {
     let (mut one, mut two) = (Late::new(), Late::new());
     for (late, until) in [(&one, 10), (&one, 20), (&two, 30), (&two, 40)] {
         send_queue.enqueue(
-            &late.reply(1),
+            &late.reply_to,
+            call(1),
             CallStatus::ANSWERED,
             Payload::Inline(vec![1]),
             Some(Deadline::at_ns(until)),
@@ -272,7 +289,8 @@ fn a_caller_whose_calls_have_ended_is_not_taken_for_one_with_too_many() {
     for id in 0..=100 {
         let until = Some(Deadline::at_ns(if id < 50 { monotonic_ns() } else { u64::MAX }));
         send_queue.enqueue(
-            &late.reply(id),
+            &late.reply_to,
+            call(id),
             CallStatus::ANSWERED,
             Payload::Inline(Vec::new()),
             until,

@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use cwasi_abi::{JOIN_KEY_MAX, PARTS_MAX};
 
-use crate::modes::causes::{InvalidPart, PartsFull};
+use crate::modes::causes::{Invalid, InvalidPart, PartsFull};
+use crate::modes::{CallError, Overload};
+use crate::sandbox::init::load::Load;
 use crate::sys::clock::Deadline;
 use crate::wire::control::FanIn;
 use crate::wire::ids::{CallId, RunId};
@@ -29,12 +31,8 @@ const LISTED_MAX: usize = 16;
 pub struct BarrierLimits {
     /// Groups.
     pub groups: usize,
-    /// Parts of all groups.
-    pub parts: usize,
-    /// Bytes of their payloads.
-    pub bytes: u64,
-    /// Descriptors of their payloads.
-    pub descriptors: usize,
+    /// All their parts.
+    pub load: Load,
 }
 
 /// Which group a part belongs to, as its caller says.
@@ -59,10 +57,8 @@ pub struct WaitingPart<C, T> {
     pub id: CallId,
     /// When its caller stops waiting.
     pub deadline: Option<Deadline>,
-    /// Bytes of its payload.
-    pub len: u64,
-    /// Descriptors that its payload holds.
-    pub descriptors: usize,
+    /// What it holds.
+    pub load: Load,
     /// The request.
     pub item: T,
 }
@@ -77,24 +73,6 @@ pub struct PartGroup<C, T> {
     parts: BTreeMap<u32, WaitingPart<C, T>>,
 }
 
-/// Why a part does not wait here; the group that it names is as it was.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RefusalReason {
-    /// The call contradicts the function's annotation, the other parts, or itself.
-    Invalid(InvalidPart),
-    /// A bound is reached.
-    Full(PartsFull),
-}
-
-/// A part that cannot wait.
-#[derive(Debug)]
-pub struct RefusedPart<C, T> {
-    /// As it came.
-    pub part: WaitingPart<C, T>,
-    /// Why.
-    pub refusal: RefusalReason,
-}
-
 /// Groups that wait.
 #[derive(Debug)]
 pub struct Barrier<C, T> {
@@ -102,31 +80,9 @@ pub struct Barrier<C, T> {
     fan_in: FanIn,
     bounds: BarrierLimits,
     groups: BTreeMap<(RunId, String), PartGroup<C, T>>,
-    held: BarrierUsage,
+    held: Load,
     /// No group and no part has waited long enough before this: what init asks about at each of its turns.
     earliest: Option<Deadline>,
-}
-
-/// What all groups hold together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct BarrierUsage {
-    parts: usize,
-    bytes: u64,
-    descriptors: usize,
-}
-
-impl BarrierUsage {
-    fn add<C, T>(&mut self, part: &WaitingPart<C, T>) {
-        self.parts += 1;
-        self.bytes = self.bytes.saturating_add(part.len);
-        self.descriptors += part.descriptors;
-    }
-
-    fn remove<C, T>(&mut self, part: &WaitingPart<C, T>) {
-        self.parts -= 1;
-        self.bytes = self.bytes.saturating_sub(part.len);
-        self.descriptors -= part.descriptors;
-    }
 }
 
 impl<C, T> PartGroup<C, T> {
@@ -167,9 +123,9 @@ impl<C, T> PartGroup<C, T> {
 impl<C: PartialEq, T> Barrier<C, T> {
     /// A barrier of `function` without groups.
     #[must_use]
-    pub const fn new(function: String, fan_in: FanIn, bounds: BarrierLimits) -> Self {
-        let held = BarrierUsage { parts: 0, bytes: 0, descriptors: 0 };
-        Self { function, fan_in, bounds, groups: BTreeMap::new(), held, earliest: None }
+    pub fn new(function: String, fan_in: FanIn, bounds: BarrierLimits) -> Self {
+        let (groups, held) = (BTreeMap::new(), Load::default());
+        Self { function, fan_in, bounds, groups, held, earliest: None }
     }
 
     /// Lets a part wait; the group when it is complete with it.
@@ -177,17 +133,15 @@ impl<C: PartialEq, T> Barrier<C, T> {
     /// The same call again (an attempt whose end its caller did not see) replaces the earlier one.
     ///
     /// # Errors
-    /// Gives the part back when it cannot wait here.
+    /// When the part contradicts the function's annotation, the other parts, or itself, or when a bound is reached. The
+    /// group that it names is as it was.
     pub fn add_part(
         &mut self,
         join: JoinRequest,
         part: WaitingPart<C, T>,
         now: u64,
-    ) -> Result<Option<PartGroup<C, T>>, RefusedPart<C, T>> {
-        let expected = match self.check(&join, &part) {
-            Ok(expected) => expected,
-            Err(refusal) => return Err(RefusedPart { part, refusal }),
-        };
+    ) -> Result<Option<PartGroup<C, T>>, CallError> {
+        let expected = self.check(&join, &part)?;
         let JoinRequest { run, key, part: number, .. } = join;
         let wait = Duration::from_millis(self.fan_in.timeout_ms);
         let fresh = PartGroup {
@@ -200,17 +154,17 @@ impl<C: PartialEq, T> Barrier<C, T> {
         let group = self.groups.entry(group_key.clone()).or_insert(fresh);
         self.earliest =
             [self.earliest, part.deadline, Some(group.until)].into_iter().flatten().min();
-        self.held.add(&part);
+        self.held = self.held.and(part.load);
         if let Some(earlier) = group.parts.insert(number, part) {
-            self.held.remove(&earlier);
+            self.held = self.held.without(earlier.load);
         }
         Ok(if group.is_complete() { self.take(&group_key) } else { None })
     }
 
     /// How many parts the group has, if `part` can be one of them.
-    fn check(&self, join: &JoinRequest, part: &WaitingPart<C, T>) -> Result<u32, RefusalReason> {
+    fn check(&self, join: &JoinRequest, part: &WaitingPart<C, T>) -> Result<u32, CallError> {
         let (key, number) = (&join.key, join.part);
-        let wrong = |part: InvalidPart| Err(RefusalReason::Invalid(part));
+        let wrong = |part: InvalidPart| Err(Invalid::from(part).into());
         if !(1..=JOIN_KEY_MAX).contains(&key.len()) {
             return wrong(InvalidPart::KeyLength { length: key.len() });
         }
@@ -241,22 +195,23 @@ impl<C: PartialEq, T> Barrier<C, T> {
                 None => {}
             }
         }
-        self.check_room(group.is_none(), part).map_err(RefusalReason::Full).map(|()| expected)
+        self.check_room(group.is_none(), part).map_err(Overload::from)?;
+        Ok(expected)
     }
 
     fn check_room(&self, new_group: bool, part: &WaitingPart<C, T>) -> Result<(), PartsFull> {
-        let BarrierLimits { groups, parts, bytes, descriptors } = self.bounds;
-        let function = self.function.clone();
+        let BarrierLimits { groups, load: Load { requests, bytes, descriptors } } = self.bounds;
+        let (function, held) = (self.function.clone(), self.held.and(part.load));
         if new_group && self.groups.len() >= groups {
             return Err(PartsFull::Groups { function, limit: groups });
         }
-        if self.held.parts >= parts {
-            return Err(PartsFull::Parts { function, limit: parts });
+        if held.requests > requests {
+            return Err(PartsFull::Parts { function, limit: requests });
         }
-        if self.held.bytes.saturating_add(part.len) > bytes {
+        if held.bytes > bytes {
             return Err(PartsFull::Bytes { function, limit: bytes });
         }
-        if self.held.descriptors + part.descriptors > descriptors {
+        if held.descriptors > descriptors {
             return Err(PartsFull::Descriptors { function, limit: descriptors });
         }
         Ok(())
@@ -265,7 +220,7 @@ impl<C: PartialEq, T> Barrier<C, T> {
     /// Takes out a group.
     fn take(&mut self, group_key: &(RunId, String)) -> Option<PartGroup<C, T>> {
         let group = self.groups.remove(group_key)?;
-        group.parts.values().for_each(|part| self.held.remove(part));
+        self.held = group.parts.values().fold(self.held, |held, part| held.without(part.load));
         Some(group)
     }
 
@@ -276,7 +231,7 @@ impl<C: PartialEq, T> Barrier<C, T> {
             group.parts.retain(|_, part| {
                 let stays = part.connection != *connection;
                 if !stays {
-                    held.remove(part);
+                    *held = held.without(part.load);
                 }
                 stays
             });
@@ -320,7 +275,7 @@ impl<C: PartialEq, T> Barrier<C, T> {
         if group.parts.is_empty() {
             self.groups.remove(&group_key);
         }
-        self.held.remove(&part);
+        self.held = self.held.without(part.load);
         Some((part, text))
     }
 
@@ -337,7 +292,7 @@ impl<C: PartialEq, T> Barrier<C, T> {
 
     /// Takes out everything.
     pub fn drain(&mut self) -> Vec<WaitingPart<C, T>> {
-        self.held = BarrierUsage::default();
+        self.held = Load::default();
         let groups = std::mem::take(&mut self.groups);
         groups.into_values().flat_map(|group| group.parts.into_values()).collect()
     }

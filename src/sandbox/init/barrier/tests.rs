@@ -9,7 +9,11 @@ const TIMEOUT_MS: u64 = 30_000;
 const MS: u64 = 1_000_000;
 const NEVER: u64 = u64::MAX;
 const ROOM: BarrierLimits =
-    BarrierLimits { groups: 100, parts: 1000, bytes: 1000, descriptors: 1000 };
+    BarrierLimits { groups: 100, load: Load { requests: 1000, bytes: 1000, descriptors: 1000 } };
+
+const fn with(load: Load) -> BarrierLimits {
+    BarrierLimits { load, ..ROOM }
+}
 
 fn barrier(parts: u32, bounds: BarrierLimits) -> Barrier<u8, u32> {
     let fan_in = FanIn { parts, timeout_ms: TIMEOUT_MS, partial: Partial::Fail };
@@ -25,17 +29,18 @@ fn part(connection: u8, number: u32, deadline: u64) -> WaitingPart<u8, u32> {
     let mut id = [0; 16];
     id[..4].copy_from_slice(&number.to_le_bytes());
     let deadline = Some(Deadline::at_ns(deadline));
-    WaitingPart { connection, id: CallId(id), deadline, len: 10, descriptors: 1, item: number }
+    let load = Load { requests: 1, bytes: 10, descriptors: 1 };
+    WaitingPart { connection, id: CallId(id), deadline, load, item: number }
 }
 
 fn numbers(group: PartGroup<u8, u32>) -> Vec<(u32, u32)> {
     group.into_parts().into_iter().map(|(number, part)| (number, part.item)).collect()
 }
 
-fn refused(outcome: Result<Option<PartGroup<u8, u32>>, RefusedPart<u8, u32>>) -> String {
-    match outcome.unwrap_err().refusal {
-        RefusalReason::Invalid(part) => part.to_string(),
-        RefusalReason::Full(full) => format!("full: {full}"),
+fn refused(outcome: Result<Option<PartGroup<u8, u32>>, CallError>) -> String {
+    match outcome.unwrap_err() {
+        CallError::Overloaded(full) => format!("full: {full}"),
+        error => error.to_string(),
     }
 }
 
@@ -101,7 +106,7 @@ fn the_same_call_again_takes_its_own_place() {
     let connections: Vec<_> =
         group.into_parts().into_values().map(|part| part.connection).collect();
     assert_eq!(connections, [2, 3]);
-    assert_eq!(barrier.held, BarrierUsage::default());
+    assert_eq!(barrier.held, Load::default());
 }
 
 #[test]
@@ -145,16 +150,16 @@ fn parts_whose_callers_gave_up_or_died_leave_alone() {
     assert!(!barrier.is_empty());
     barrier.forget(&1);
     assert!(barrier.is_empty(), "a group without parts is none");
-    assert_eq!(barrier.held, BarrierUsage::default());
+    assert_eq!(barrier.held, Load::default());
 }
 
 #[test]
 fn each_bound_refuses_at_once_and_costs_no_other_part() {
     let cases = [
         (BarrierLimits { groups: 2, ..ROOM }, "full: 2 groups"),
-        (BarrierLimits { parts: 2, ..ROOM }, "full: 2 parts"),
-        (BarrierLimits { bytes: 29, ..ROOM }, "29 bytes"),
-        (BarrierLimits { descriptors: 2, ..ROOM }, "RLIMIT_NOFILE"),
+        (with(Load { requests: 2, ..ROOM.load }), "full: 2 parts"),
+        (with(Load { bytes: 29, ..ROOM.load }), "29 bytes"),
+        (with(Load { descriptors: 2, ..ROOM.load }), "RLIMIT_NOFILE"),
     ];
     for (bounds, text) in cases {
         let mut barrier = barrier(2, bounds);
@@ -203,10 +208,8 @@ fn items(barrier: &Barrier<u8, u32>) -> Vec<u32> {
     waiting(barrier).iter().map(|part| part.item).collect()
 }
 
-fn recount(barrier: &Barrier<u8, u32>) -> BarrierUsage {
-    let mut held = BarrierUsage::default();
-    waiting(barrier).iter().for_each(|part| held.add(part));
-    held
+fn recount(barrier: &Barrier<u8, u32>) -> Load {
+    waiting(barrier).iter().fold(Load::default(), |held, part| held.and(part.load))
 }
 
 proptest! {
@@ -215,7 +218,7 @@ proptest! {
         annotated in prop_oneof![Just(0_u32), 2..5_u32],
         steps in prop::collection::vec(step(), 0..120),
     ) {
-        let bounds = BarrierLimits { groups: 3, parts: 7, bytes: 60, descriptors: 6 };
+        let bounds = BarrierLimits { groups: 3, load: Load { requests: 7, bytes: 60, descriptors: 6 } };
         let mut barrier = barrier(annotated, bounds);
         let (mut ledger, mut now) = (Ledger::default(), 1);
         for step in steps {
@@ -234,7 +237,7 @@ proptest! {
                             left.extend(numbers(group).into_iter().map(|(_, item)| item));
                         }
                         Ok(None) => {}
-                        Err(refused) => left.push(refused.part.item),
+                        Err(_) => left.push(ledger.came - 1),
                     }
                     // What the same call replaced.
                     let here = items(&barrier);
@@ -261,12 +264,12 @@ proptest! {
             prop_assert_eq!(barrier.held, recount(&barrier));
             prop_assert!(barrier.first_deadline().is_none_or(|first| barrier.is_due(first.as_ns())));
             prop_assert!(barrier.groups.values().all(|g| !g.parts.is_empty() && !g.is_complete()));
-            prop_assert!(barrier.groups.len() <= bounds.groups && barrier.held.parts <= bounds.parts);
-            prop_assert!(barrier.held.bytes <= bounds.bytes && barrier.held.descriptors <= bounds.descriptors);
+            prop_assert!(barrier.groups.len() <= bounds.groups && barrier.held.requests <= bounds.load.requests);
+            prop_assert!(barrier.held.bytes <= bounds.load.bytes && barrier.held.descriptors <= bounds.load.descriptors);
         }
         ledger.left.extend(barrier.drain().into_iter().map(|part| part.item));
         ledger.left.sort_unstable();
         prop_assert_eq!(ledger.left, (0..ledger.came).collect::<Vec<_>>());
-        prop_assert_eq!(barrier.held, BarrierUsage::default());
+        prop_assert_eq!(barrier.held, Load::default());
     }
 }

@@ -6,53 +6,94 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::modes::Payload;
-use crate::modes::local::{open_frame, send_frame};
-use crate::sandbox::init::in_flight::AssignedWork;
+use crate::modes::local::{LocalError, open_frame, send_frame};
+use crate::sandbox::init::handover::send_call;
+use crate::sandbox::init::in_flight::{InFlight, RequestInFlight, WorkerActivity};
 use crate::sandbox::messages::{WorkerMessage, is_frame};
-use crate::sandbox::worker_table::{Phase, SlotState, WorkerSlot};
+use crate::sandbox::work::Work;
+use crate::sandbox::worker_table::{Phase, WorkerSlot};
 use crate::sys::clock::Deadline;
-use crate::sys::seqpacket;
+use crate::sys::seqpacket::{self, SocketError};
 use crate::wire::control;
 use crate::wire::envelope::{self, Undelivered};
 
 /// See the file's head.
 #[derive(Debug)]
-pub(super) struct WorkerProcess {
+pub(super) struct WorkerProcess<'t> {
+    /// Its slot of the worker table.
+    pub(super) slot: WorkerSlot<'t>,
     pub(super) pid: Pid,
     pub(super) socket: OwnedFd,
     /// A signal stopped it; it does nothing until another one continues it.
     pub(super) stopped: bool,
-    /// Its assignment, until it reports the end.
-    pub(super) running: Option<AssignedWork>,
-    /// Its direct request, and the deadline that its slot showed first.
-    pub(super) taken: Option<(SlotState, Deadline)>,
+    /// Its request, as far as init has seen it.
+    pub(super) in_flight: Option<InFlight>,
 }
 
-impl WorkerProcess {
-    /// A process that was just forked.
-    pub(super) const fn new(pid: Pid, socket: OwnedFd) -> Self {
-        Self { pid, socket, stopped: false, running: None, taken: None }
-    }
-
-    /// Records what its slot shows about its assignment.
-    pub(super) fn note_assigned(&mut self, slot: WorkerSlot<'_>) {
-        let state = slot.state();
-        self.running.take_if(|running| !running.update(state));
-    }
-
-    /// Records the direct request that its slot shows. Later changes of the deadline in the slot have no effect.
-    pub(super) fn note_taken(&mut self, slot: WorkerSlot<'_>, latest: Option<Deadline>) {
-        let took = slot.running_request().filter(|(state, _)| state.phase() == Phase::Running);
-        let took = took.filter(|_| self.running.is_none());
-        self.taken = took.map(|(turn, took)| match self.taken {
-            Some((noted, deadline)) if noted == turn => (turn, deadline),
-            _ => (turn, latest.map_or(took.deadline, |latest| latest.min(took.deadline))),
-        });
+impl WorkerProcess<'_> {
+    /// True when it has made its first instance.
+    pub(super) fn has_started(&self) -> bool {
+        self.slot.state().has_started()
     }
 
     /// True when it would begin an assignment at once, or as soon as its instance is made.
-    pub(super) const fn can_begin(&self, state: SlotState) -> bool {
-        !self.stopped && self.running.is_none() && state.is_free()
+    pub(super) fn can_begin(&self) -> bool {
+        !self.stopped && self.slot.state().is_free()
+    }
+
+    /// Records what its slot shows about its request.
+    pub(super) fn look(&mut self, latest: Option<Deadline>) {
+        self.in_flight = InFlight::seen(self.in_flight.take(), self.slot, latest);
+    }
+
+    /// The deadline of the request that it runs or is to run.
+    pub(super) fn deadline(&self) -> Option<Deadline> {
+        let (state, in_flight) = (self.slot.state(), self.in_flight.as_ref()?);
+        let runs = matches!(state.phase(), Phase::Assigned | Phase::Running);
+        (runs && state.same_turn(in_flight.turn)).then_some(in_flight.deadline)
+    }
+
+    /// Sends the remaining calls of its group, as far as its socket has room.
+    ///
+    /// # Errors
+    /// As [`WorkerPool::feed`](super::WorkerPool::feed).
+    pub(super) fn feed(&mut self) -> Result<(), (Work, LocalError)> {
+        let Some(InFlight { turn, deadline, request }) = self.in_flight.take() else {
+            return Ok(());
+        };
+        let request = match request {
+            RequestInFlight::Assigned { work, mut sent } => loop {
+                match send_call(self.socket.as_fd(), &work, sent) {
+                    Ok(true) => sent += 1,
+                    // All is sent, or its exit is on the way, or there is no room.
+                    Ok(false)
+                    | Err(LocalError::Socket(SocketError::Closed | SocketError::Deadline)) => {
+                        break RequestInFlight::Assigned { work, sent };
+                    }
+                    Err(error) => {
+                        self.kill();
+                        return Err((work, error));
+                    }
+                }
+            },
+            begun => begun,
+        };
+        self.in_flight = Some(InFlight { turn, deadline, request });
+        Ok(())
+    }
+
+    /// What it was doing when it ended.
+    pub(super) fn activity(mut self) -> WorkerActivity {
+        self.look(None);
+        WorkerActivity::of(self.in_flight, self.slot)
+    }
+
+    /// Ends it. Takes its assignment back first, if it has not begun it.
+    pub(super) fn end(self) -> WorkerActivity {
+        let assigned = self.in_flight.as_ref().filter(|it| it.is_assigned());
+        let is_taken_back = assigned.is_some_and(|it| self.slot.unassign(it.turn));
+        self.kill();
+        if is_taken_back { WorkerActivity::of(self.in_flight, self.slot) } else { self.activity() }
     }
 
     /// Wakes it while it waits for init, or is a follower.
@@ -105,7 +146,7 @@ impl WorkerReport {
         }
         match control::decode(message).map_err(|_| MalformedMessage)? {
             // They wake init, which reads the worker's slot.
-            WorkerMessage::Ready | WorkerMessage::Done | WorkerMessage::Took => {}
+            WorkerMessage::Ready | WorkerMessage::Progress => {}
             WorkerMessage::StartFailed { message } => self.failed = Some(message),
             WorkerMessage::NotRenewed { message } => self.not_renewed = Some(message),
         }

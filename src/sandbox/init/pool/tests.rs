@@ -1,19 +1,16 @@
 //! Tests of the pool with workers that are only sockets.
 
 use std::cell::RefCell;
-use std::rc::Rc;
 
 use super::*;
 use crate::modes::Payload;
-use crate::modes::local::{CallerConnection, ConnectionId, IncomingRequest, send_frame};
-use crate::sandbox::init::queue::QueueEntry;
-use crate::sandbox::init::work::GroupedCalls;
+use crate::modes::local::{CallKey, CallerConnection, ConnectionId, IncomingRequest, send_frame};
 use crate::sandbox::messages::WorkerMessage;
 use crate::sandbox::worker_table::ReaderRole;
 use crate::sys::clock::Deadline;
 use crate::sys::seqpacket;
 use crate::wire::control;
-use crate::wire::envelope::{Assignment, Part, Request, Undelivered};
+use crate::wire::envelope::{Assignment, Request, Undelivered};
 use crate::wire::frame::{self, FRAME_MAX};
 use crate::wire::ids::CallId;
 
@@ -45,20 +42,20 @@ impl Sockets {
 }
 
 /// A worker has its first instance.
-fn ready(pool: &WorkerPool<&Sockets>, sockets: &Sockets, number: usize) {
+fn ready(pool: &WorkerPool<'_, &Sockets>, sockets: &Sockets, number: usize) {
     let _gate = pool.table().slot(number).unwrap().become_idle();
-    sockets.say(number, &WorkerMessage::Ready);
+    sockets.say(number, &WorkerMessage::Progress);
 }
 
 /// The first worker.
-fn worker<'a>(pool: &'a WorkerPool<&Sockets>) -> WorkerSlot<'a> {
+fn worker<'t>(pool: &WorkerPool<'t, &Sockets>) -> WorkerSlot<'t> {
     pool.table().slot(0).unwrap()
 }
 
-/// What a lost worker had been given.
-fn given(lost: &LostWorker) -> &AssignedWork {
-    match &lost.activity {
-        WorkerActivity::Assigned(running) => running,
+/// The callers of a lost worker's request.
+fn begun(lost: LostWorker) -> Vec<CallKey> {
+    match lost.activity {
+        WorkerActivity::Begun(calls) => calls,
         other => panic!("{other:?}"),
     }
 }
@@ -70,7 +67,8 @@ fn pid(number: i32) -> Pid {
 #[test]
 fn a_worker_that_dies_at_once_is_replaced_later_and_later() {
     let sockets = Sockets::default();
-    let mut pool = WorkerPool::new(&sockets, 1).unwrap();
+    let table = WorkerTable::new(1).unwrap();
+    let mut pool = WorkerPool::new(&sockets, &table).unwrap();
     let mut now = 1;
     let mut waits = Vec::new();
     for number in 1..=12 {
@@ -88,7 +86,8 @@ fn a_worker_that_dies_at_once_is_replaced_later_and_later() {
 #[test]
 fn workers_are_idle_once_they_said_so() {
     let sockets = Sockets::default();
-    let mut pool = WorkerPool::new(&sockets, 2).unwrap();
+    let table = WorkerTable::new(2).unwrap();
+    let mut pool = WorkerPool::new(&sockets, &table).unwrap();
     pool.fork_due(0, Vec::new).unwrap();
     assert!(pool.idle().is_none() && !pool.complete());
     ready(&pool, &sockets, 1);
@@ -104,7 +103,7 @@ fn at(ns: u64) -> Deadline {
 }
 
 /// A group of `count` parts that came over two connections, more than a socket holds.
-fn group(count: u32) -> Work {
+fn group(count: u32, deadline: Deadline) -> Work {
     let (one, two) = seqpacket::pair().unwrap();
     let connections = [Rc::new(one), Rc::new(two)];
     let calls = (0..count).map(|number| {
@@ -117,23 +116,27 @@ fn group(count: u32) -> Work {
                 lends: false,
             },
             id: CallId([u8::try_from(number).unwrap(); 16]),
-            request: Request { call_id: vec![0; 16], ..Request::default() },
+            request: Request {
+                call_id: vec![u8::try_from(number).unwrap(); 16],
+                ..Request::default()
+            },
             payload: Payload::Inline(vec![u8::try_from(number).unwrap(); 60_000]),
         };
         (number, Box::new(incoming))
     });
-    Work::Group(GroupedCalls::of(count, calls.collect()).unwrap())
+    Work::group(count, deadline, calls).unwrap()
 }
 
 #[test]
 fn a_group_goes_to_its_worker_as_fast_as_that_takes_it() {
     const PARTS: u32 = 40;
     let sockets = Sockets::default();
-    let mut pool = WorkerPool::new(&sockets, 1).unwrap();
+    let table = WorkerTable::new(1).unwrap();
+    let mut pool = WorkerPool::new(&sockets, &table).unwrap();
     pool.fork_due(0, Vec::new).unwrap();
     ready(&pool, &sockets, 0);
     assert_eq!(pool.read(0).failed, None);
-    pool.assign(0, group(PARTS), at(u64::MAX)).unwrap();
+    pool.assign(0, group(PARTS, at(u64::MAX))).unwrap();
     assert!(pool.idle().is_none() && pool.unfed().next().is_some(), "more is to be sent");
     let mut buffer = vec![0; FRAME_MAX];
     let (mut came, mut brought) = (Vec::new(), Vec::new());
@@ -143,58 +146,56 @@ fn a_group_goes_to_its_worker_as_fast_as_that_takes_it() {
             seqpacket::receive(far.as_fd(), &mut buffer, Some(Deadline::PASSED)).unwrap();
         brought.push(received.descriptors.len());
         let frame = frame::decode(&buffer[..received.len]).unwrap();
-        if number == 0 {
-            let group = frame.open::<Assignment>().unwrap().group.unwrap();
-            assert_eq!((group.expected, group.parts, group.number), (PARTS, PARTS, 0));
-            came.push((0, 0));
-        } else {
-            let part = frame.open::<Part>().unwrap();
-            came.push((part.number, part.connection));
-        }
+        let Assignment { group, connection, request, .. } = frame.open().unwrap();
+        let id = u8::try_from(number).unwrap();
+        assert_eq!(request.id(), Some(CallId([id; 16])));
+        assert_eq!((group.expected, group.following), (PARTS, PARTS - 1 - number));
+        came.push((group.number, connection.connection));
         pool.feed(0).unwrap();
     }
-    assert_eq!(came, (0..PARTS).map(|number| (number, number % 2)).collect::<Vec<_>>());
+    let sent = (0..PARTS).map(|number| (number, u64::from(number % 2)));
+    assert_eq!(came, sent.collect::<Vec<_>>());
     assert_eq!(brought.iter().sum::<usize>(), 2, "each connection once");
     assert!(pool.unfed().next().is_none());
     assert!(worker(&pool).begin_assigned());
     pool.expire(0, None);
     let lost = pool.remove(pid(1), Ending::Exited(1), 0).unwrap();
-    let left: Vec<_> = given(&lost).work.calls().map(|call| call.payload.len()).collect();
-    assert_eq!(left, [0; PARTS as usize], "init keeps the callers only");
+    let left: Vec<_> = begun(lost).iter().map(|call| call.connection.0).collect();
+    assert_eq!(left, (0..u64::from(PARTS)).map(|part| part % 2).collect::<Vec<_>>());
 }
 
 #[test]
 fn work_that_a_worker_had_not_begun_is_given_back_whole() {
     let sockets = Sockets::default();
-    let mut pool = WorkerPool::new(&sockets, 1).unwrap();
+    let table = WorkerTable::new(1).unwrap();
+    let mut pool = WorkerPool::new(&sockets, &table).unwrap();
     pool.fork_due(0, Vec::new).unwrap();
     ready(&pool, &sockets, 0);
     assert_eq!(pool.read(0).failed, None);
-    pool.assign(0, group(40), at(u64::MAX)).unwrap();
+    pool.assign(0, group(40, at(u64::MAX))).unwrap();
     sockets.0.borrow_mut().clear();
     pool.feed(0).unwrap();
     let lost = pool.remove(pid(1), Ending::Exited(1), 0).unwrap();
-    let WorkerActivity::NotBegun(QueueEntry { deadline, item }) = lost.activity else {
-        panic!("{lost:?}")
-    };
-    assert_eq!((deadline, item.calls().count()), (at(u64::MAX), 40));
-    assert!(item.calls().all(|call| call.payload.len() == 60_000));
+    let WorkerActivity::NotBegun(work) = lost.activity else { panic!("{lost:?}") };
+    assert_eq!((work.deadline, work.calls().count()), (at(u64::MAX), 40));
+    assert!(work.calls().all(|call| call.payload.len() == 60_000));
 }
 
 #[test]
 fn at_the_end_begun_work_is_told_from_other_work() {
     let sockets = Sockets::default();
-    let mut pool = WorkerPool::new(&sockets, 2).unwrap();
+    let table = WorkerTable::new(2).unwrap();
+    let mut pool = WorkerPool::new(&sockets, &table).unwrap();
     pool.fork_due(0, Vec::new).unwrap();
     for number in 0..2 {
         ready(&pool, &sockets, number);
         assert_eq!(pool.read(number).failed, None);
-        pool.assign(number, one_call(), at(60)).unwrap();
+        pool.assign(number, one_call(at(60))).unwrap();
     }
     assert!(worker(&pool).begin_assigned());
     let left = pool.kill_all();
     assert!(
-        matches!(left[..], [WorkerActivity::Assigned(_), WorkerActivity::NotBegun(_)]),
+        matches!(left[..], [WorkerActivity::Begun(_), WorkerActivity::NotBegun(_)]),
         "{left:?}"
     );
     assert!(!pool.table().slot(1).unwrap().begin_assigned(), "it cannot begin any more");
@@ -203,11 +204,12 @@ fn at_the_end_begun_work_is_told_from_other_work() {
 #[test]
 fn when_the_leader_dies_a_follower_is_woken() {
     let sockets = Sockets::default();
-    let mut pool = WorkerPool::new(&sockets, 3).unwrap();
+    let table = WorkerTable::new(3).unwrap();
+    let mut pool = WorkerPool::new(&sockets, &table).unwrap();
     pool.fork_due(0, Vec::new).unwrap();
     let calls = Watch::new().unwrap();
     calls.add(pool.wakeup.as_fd(), 0).unwrap();
-    let role = |pool: &WorkerPool<_>, number| pool.table().slot(number).unwrap().take_role();
+    let role = |pool: &WorkerPool<'_, _>, number| pool.table().slot(number).unwrap().take_role();
     assert_eq!(role(&pool, 0), ReaderRole::Leader);
     assert_eq!([1, 2].map(|number| role(&pool, number)), [ReaderRole::Follower; 2]);
     pool.remove(pid(2), Ending::Exited(1), 0).unwrap();
@@ -220,20 +222,22 @@ fn when_the_leader_dies_a_follower_is_woken() {
 #[test]
 fn strangers_are_nobodys_workers() {
     let sockets = Sockets::default();
-    let mut pool = WorkerPool::new(&sockets, 1).unwrap();
+    let table = WorkerTable::new(1).unwrap();
+    let mut pool = WorkerPool::new(&sockets, &table).unwrap();
     pool.fork_due(0, Vec::new).unwrap();
     assert!(pool.remove(pid(77), Ending::Exited(0), 0).is_none());
 }
 
-fn one_call() -> Work {
-    let Work::Group(parts) = group(1) else { panic!("no group") };
-    Work::One(parts.first)
+fn one_call(deadline: Deadline) -> Work {
+    let (_, call) = group(1, deadline).into_parts().next().unwrap();
+    Work::one(call, deadline)
 }
 
 #[test]
 fn a_done_of_an_earlier_turn_ends_no_later_one() {
     let sockets = Sockets::default();
-    let mut pool = WorkerPool::new(&sockets, 1).unwrap();
+    let table = WorkerTable::new(1).unwrap();
+    let mut pool = WorkerPool::new(&sockets, &table).unwrap();
     pool.fork_due(0, Vec::new).unwrap();
     ready(&pool, &sockets, 0);
     assert_eq!(pool.read(0).failed, None);
@@ -247,13 +251,13 @@ fn a_done_of_an_earlier_turn_ends_no_later_one() {
     pool.expire(0, None);
     assert_eq!(pool.next_wakeup(), Some(at(50)));
     assert!(worker(&pool).end_turn());
-    sockets.say(0, &WorkerMessage::Done);
-    pool.assign(0, one_call(), at(60)).unwrap();
+    sockets.say(0, &WorkerMessage::Progress);
+    pool.assign(0, one_call(at(60))).unwrap();
     assert_eq!(pool.read(0).failed, None);
     assert!(pool.idle().is_none() && pool.next_wakeup() == Some(at(60)), "it has the second one");
     assert!(worker(&pool).begin_assigned());
     assert!(pool.table().slot(0).unwrap().end_turn());
-    sockets.say(0, &WorkerMessage::Done);
+    sockets.say(0, &WorkerMessage::Progress);
     assert_eq!(pool.read(0).failed, None);
     assert!(pool.idle() == Some(0) && pool.at_rest());
     let lost = pool.remove(pid(1), Ending::Exited(1), 0).unwrap();
@@ -263,11 +267,12 @@ fn a_done_of_an_earlier_turn_ends_no_later_one() {
 #[test]
 fn only_the_turn_whose_deadline_passed_is_killed_for_it() {
     let sockets = Sockets::default();
-    let mut pool = WorkerPool::new(&sockets, 1).unwrap();
+    let table = WorkerTable::new(1).unwrap();
+    let mut pool = WorkerPool::new(&sockets, &table).unwrap();
     pool.fork_due(0, Vec::new).unwrap();
     ready(&pool, &sockets, 0);
     assert_eq!(pool.read(0).failed, None);
-    pool.assign(0, one_call(), at(10)).unwrap();
+    pool.assign(0, one_call(at(10))).unwrap();
     assert!(worker(&pool).begin_assigned());
     assert!(pool.table().slot(0).unwrap().end_turn(), "it was in time");
     pool.expire(11, None);
@@ -282,16 +287,15 @@ fn only_the_turn_whose_deadline_passed_is_killed_for_it() {
     pool.expire(20, None);
     assert!(!pool.table().slot(0).unwrap().end_turn(), "it is late");
     let lost = pool.remove(pid(1), Ending::Exited(1), 0).unwrap();
-    let (WorkerActivity::Direct(request), true) = (&lost.activity, lost.expired) else {
-        panic!("{lost:?}")
-    };
-    assert_eq!((request.id, request.connection), (CallId([7; 16]), ConnectionId(3)));
+    assert!(lost.expired);
+    assert_eq!(begun(lost), [CallKey { connection: ConnectionId(3), id: CallId([7; 16]) }]);
 }
 
 #[test]
 fn a_worker_cannot_put_off_the_end_of_what_it_took() {
     let sockets = Sockets::default();
-    let mut pool = WorkerPool::new(&sockets, 1).unwrap();
+    let table = WorkerTable::new(1).unwrap();
+    let mut pool = WorkerPool::new(&sockets, &table).unwrap();
     pool.fork_due(0, Vec::new).unwrap();
     pool.set_direct_reads(true);
     let call = CallId([7; 16]);
@@ -316,7 +320,8 @@ fn a_worker_cannot_put_off_the_end_of_what_it_took() {
 #[test]
 fn one_that_dies_while_it_reads_says_from_where() {
     let sockets = Sockets::default();
-    let mut pool = WorkerPool::new(&sockets, 1).unwrap();
+    let table = WorkerTable::new(1).unwrap();
+    let mut pool = WorkerPool::new(&sockets, &table).unwrap();
     pool.fork_due(0, Vec::new).unwrap();
     pool.set_direct_reads(true);
     let worker = pool.table().slot(0).unwrap();
@@ -331,7 +336,8 @@ fn one_that_dies_while_it_reads_says_from_where() {
 #[test]
 fn free_workers_are_suspended_and_resumed_by_need() {
     let sockets = Sockets::default();
-    let mut pool = WorkerPool::new(&sockets, 3).unwrap();
+    let table = WorkerTable::new(3).unwrap();
+    let mut pool = WorkerPool::new(&sockets, &table).unwrap();
     pool.fork_due(0, Vec::new).unwrap();
     pool.set_direct_reads(true);
     (0..3).for_each(|number| {

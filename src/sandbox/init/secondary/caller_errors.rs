@@ -3,15 +3,16 @@
 use std::io;
 
 use crate::modes::causes::{Break, Unreached};
-use crate::modes::local::LocalError;
+use crate::modes::local::{CallKey, LocalError};
 use crate::modes::{CallError, Overload};
-use crate::sandbox::init::in_flight::{AssignedWork, WorkerActivity};
-use crate::sandbox::init::queue::{QueueEntry, QueueFull, QueueUsage};
+use crate::sandbox::function_log::{full_stream, unread};
+use crate::sandbox::init::in_flight::WorkerActivity;
+use crate::sandbox::init::load::Load;
+use crate::sandbox::init::queue::QueueFull;
 use crate::sandbox::init::signals::Ending;
-use crate::sandbox::init::work::ReplyTarget;
 use crate::sys::seqpacket::SocketError;
 use crate::vm::Module;
-use crate::wire::control::FunctionLaunch;
+use crate::wire::control::{Entry, FunctionLaunch};
 
 use super::Secondary;
 
@@ -28,21 +29,24 @@ impl<M: Module> Secondary<'_, M> {
         }
     }
 
+    /// Answers calls with an error. Callers whose connections have ended need none.
+    pub(super) fn refuse(&mut self, calls: impl IntoIterator<Item = CallKey>, error: &CallError) {
+        for call in calls {
+            if let Some(caller) = self.receiver.reply_to(call.connection) {
+                self.send_queue.send_error(&caller, call.id, error);
+            }
+        }
+    }
+
     /// Answers instead of a worker that has ended. If the worker was reading from a connection, the connection ends,
     /// because the worker may have taken a request from it: every call on it gets an error, and none waits for ever.
-    pub(super) fn fail(&mut self, activity: &WorkerActivity, error: &CallError) {
+    /// Work that it had not begun goes first, to another worker.
+    pub(super) fn fail(&mut self, activity: WorkerActivity, error: &CallError) {
         match activity {
             WorkerActivity::Nothing => {}
-            WorkerActivity::NotBegun(QueueEntry { item: work, .. })
-            | WorkerActivity::Assigned(AssignedWork { work, .. }) => {
-                work.refuse(error, &mut self.send_queue);
-            }
-            WorkerActivity::Direct(request) => {
-                if let Some(reply_to) = self.receiver.reply_to(request.connection) {
-                    self.send_queue.send_error(&ReplyTarget { reply_to, id: request.id }, error);
-                }
-            }
-            WorkerActivity::Reading(connection) => self.receiver.end(*connection),
+            WorkerActivity::NotBegun(work) => self.queue.put_back(work),
+            WorkerActivity::Begun(calls) => self.refuse(calls, error),
+            WorkerActivity::Reading(connection) => self.receiver.end(connection),
         }
     }
 
@@ -58,17 +62,13 @@ impl<M: Module> Secondary<'_, M> {
         format!("its workers (cwasi.concurrency: {workers}) cannot be forked{hint}: {error}")
     }
 
-    pub(super) fn unreachable(&self, cause: Unreached) -> CallError {
-        CallError::Unreachable { target: self.sandbox.launch.identity.function.clone(), cause }
-    }
-
     pub(super) fn overloaded(&self, full: QueueFull) -> CallError {
         let FunctionLaunch { identity, concurrency, queue, .. } = &self.sandbox.launch;
         let function = identity.function.clone();
         let bound = match full {
             QueueFull::Items => Overload::Queue { function, workers: *concurrency, queue: *queue },
             QueueFull::Usage => {
-                let QueueUsage { bytes, descriptors } = self.queue.bounds().load;
+                let Load { bytes, descriptors, .. } = self.queue.bounds();
                 Overload::Load { function, bytes, descriptors }
             }
         };
@@ -76,16 +76,25 @@ impl<M: Module> Secondary<'_, M> {
     }
 
     pub(super) fn ending(&self) -> CallError {
-        self.unreachable(Unreached::Ending)
+        let target = self.sandbox.launch.identity.function.clone();
+        CallError::Unreachable { target, cause: Unreached::Ending }
     }
 
     pub(super) fn late(&self) -> CallError {
         CallError::Timeout { target: self.sandbox.launch.identity.function.clone() }
     }
 
-    /// A missed deadline with its probable reason.
-    pub(super) fn late_because(&self, why: &str) -> CallError {
-        CallError::Late { message: format!("{}{why}", self.late()) }
+    /// The error of calls whose worker was killed at their deadline, with the probable reason.
+    pub(super) fn missed_deadline(&self, calls: &[CallKey]) -> CallError {
+        let why = full_stream(self.sandbox.launch.entry == Entry::Reactor).map(unread);
+        if let Some(CallKey { id, .. }) = calls.first() {
+            self.complain(&format!(
+                "call {id} did not end in time; its worker was killed for it{}",
+                why.as_deref().unwrap_or_default()
+            ));
+        }
+        let late = self.late();
+        why.map_or_else(|| late.clone(), |why| CallError::Late { message: format!("{late}{why}") })
     }
 
     pub(super) fn broken(&self, cause: Break) -> CallError {

@@ -3,6 +3,7 @@
 use nix::poll::{PollFd, PollFlags, poll};
 
 use crate::modes::local::ConnectionId;
+use crate::sandbox::function_log::FunctionLog;
 use crate::sandbox::init::barrier::Barrier;
 use crate::sandbox::init::poll_timeout;
 use crate::sandbox::stderr;
@@ -11,7 +12,26 @@ use crate::vm::Module;
 
 use super::Secondary;
 
+/// What a polled descriptor stands for. Workers and connections are many, so an epoll descriptor stands for all of them.
+#[derive(Clone, Copy)]
+enum Source {
+    Signals,
+    Workers,
+    /// Connections that only init reads, and the ends of others.
+    Connections,
+    /// Connections that workers read, too.
+    Shared,
+    Listener,
+    /// A new reader of the log learns how many lines were dropped.
+    Log,
+    /// A worker that has not got all of its group.
+    Unfed(usize),
+    /// A caller with waiting answers.
+    Caller(usize),
+}
+
 /// The sources that one poll found ready.
+#[derive(Default)]
 pub(super) struct ReadyEvents {
     pub(super) workers: Vec<usize>,
     /// Connections that init reads, or that have ended.
@@ -23,61 +43,65 @@ pub(super) struct ReadyEvents {
 }
 
 impl<M: Module> Secondary<'_, M> {
-    /// Waits for the next event. Workers and connections are many, so an epoll descriptor stands for all of them.
+    /// Waits for the next event.
     pub(super) fn wait(&mut self) -> ReadyEvents {
         let now = monotonic_ns();
-        let listener = self.receiver.listener().filter(|_| self.accept_after <= now);
-        let unfed: Vec<_> = self.pool.unfed().collect();
-        let input = |fd| PollFd::new(fd, PollFlags::POLLIN);
-        let room = |fd| PollFd::new(fd, PollFlags::POLLOUT);
-        let mut fds = vec![
-            input(self.signals.as_fd()),
-            input(self.pool.as_fd()),
-            input(self.receiver.as_fd()),
-        ];
-        let reads_shared = self.reads_shared();
-        let sleep = self.sleep();
+        let (reads_shared, sleep) = (self.reads_shared(), self.sleep());
         // A waiting request wakes init, because the worker that should read it may be stopped or slow.
         let asleep = self.watchdog.is_some() && sleep.is_none();
-        fds.extend(listener.map(input));
-        fds.extend((reads_shared || asleep).then(|| input(self.receiver.shared_fd())));
-        // A new reader of the log learns how many lines were dropped.
-        let untold = stderr::log().filter(|log| log.wants_room());
-        fds.extend(untold.iter().map(|log| room(log.as_fd())));
-        fds.extend(unfed.iter().map(|(_, fd)| room(*fd)));
-        let callers: Vec<_> = self.send_queue.sockets().collect();
-        fds.extend(callers.iter().map(|(_, fd)| room(*fd)));
+        let log = stderr::log().filter(|log| log.wants_room());
+        let (sources, mut fds) = self.sources(now, log.as_deref(), reads_shared || asleep);
         let wakeup =
             [self.next_wakeup(now), sleep.map(Deadline::at_ns)].into_iter().flatten().min();
         let _interrupted = poll(&mut fds, poll_timeout(wakeup));
         self.pool.table().control().set_asleep(false);
-        let mut hits = fds.iter().map(|fd| fd.any().unwrap_or(false));
-        let mut hit = || hits.next().unwrap_or(false);
-        let (signals, workers, connections) = (hit(), hit(), hit());
-        let listener = listener.is_some() && hit();
-        let waiting = (reads_shared || asleep) && hit();
-        if let Some(log) = untold.as_ref().filter(|_| hit()) {
-            log.tell_dropped();
+        let hit: Vec<_> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
+        let mut ready = ReadyEvents::default();
+        for (source, _) in sources.into_iter().zip(hit).filter(|(_, hit)| *hit) {
+            match source {
+                Source::Signals => ready.signals = true,
+                Source::Listener => ready.listener = true,
+                Source::Workers => ready.workers.extend(self.pool.ready()),
+                Source::Unfed(index) => ready.workers.push(index),
+                Source::Connections => ready.connections.extend(self.receiver.ready()),
+                Source::Caller(index) => ready.room.push(index),
+                Source::Log => log.iter().for_each(|log| log.tell_dropped()),
+                Source::Shared => {
+                    if reads_shared {
+                        ready.connections.extend(self.receiver.shared_ready());
+                    }
+                    if let Some(watchdog) = self.watchdog.as_mut().filter(|_| asleep) {
+                        watchdog.reset();
+                    }
+                }
+            }
         }
-        let fed: Vec<_> = unfed.iter().filter(|_| hit()).map(|(index, _)| *index).collect();
-        let room = callers.iter().filter(|_| hit()).map(|(index, _)| *index).collect();
-        let said = workers.then(|| self.pool.ready()).into_iter().flatten();
-        let mut connections: Vec<_> =
-            connections.then(|| self.receiver.ready()).into_iter().flatten().collect();
-        if reads_shared && waiting {
-            connections.extend(self.receiver.shared_ready());
-        }
-        let readiness = ReadyEvents {
-            signals,
-            workers: said.chain(fed).collect(),
-            room,
-            connections,
-            listener,
-        };
-        if let Some(watchdog) = self.watchdog.as_mut().filter(|_| asleep && waiting) {
-            watchdog.reset();
-        }
-        readiness
+        ready
+    }
+
+    /// The descriptors to poll; with the shared connections if `shared`.
+    fn sources<'s>(
+        &'s self,
+        now: u64,
+        log: Option<&'s FunctionLog>,
+        shared: bool,
+    ) -> (Vec<Source>, Vec<PollFd<'s>>) {
+        let input = |source, fd| (source, PollFd::new(fd, PollFlags::POLLIN));
+        let room = |source, fd| (source, PollFd::new(fd, PollFlags::POLLOUT));
+        let listener = self.receiver.listener().filter(|_| self.accept_after <= now);
+        let unfed = self.pool.unfed().map(|(index, fd)| room(Source::Unfed(index), fd));
+        let callers = self.send_queue.sockets().map(|(index, fd)| room(Source::Caller(index), fd));
+        let sources = [
+            input(Source::Signals, self.signals.as_fd()),
+            input(Source::Workers, self.pool.as_fd()),
+            input(Source::Connections, self.receiver.as_fd()),
+        ];
+        let sources = sources
+            .into_iter()
+            .chain(shared.then(|| input(Source::Shared, self.receiver.shared_fd())))
+            .chain(listener.map(|fd| input(Source::Listener, fd)))
+            .chain(log.map(|log| room(Source::Log, log.as_fd())));
+        sources.chain(unfed).chain(callers).unzip()
     }
 
     fn next_wakeup(&self, now: u64) -> Option<Deadline> {

@@ -2,14 +2,13 @@
 
 use nix::sys::resource::{Resource, getrlimit};
 
+use crate::modes::CallError;
 use crate::modes::causes::Invalid;
 use crate::modes::local::{ConnectionId, IncomingRequest};
-use crate::modes::{CallError, Overload, Payload};
-use crate::sandbox::init::barrier::{
-    Barrier, BarrierLimits, JoinRequest, PartGroup, RefusalReason, RefusedPart, WaitingPart,
-};
-use crate::sandbox::init::work::{GroupedCalls, ReplyTarget, Work};
+use crate::sandbox::init::barrier::{Barrier, BarrierLimits, JoinRequest, PartGroup, WaitingPart};
+use crate::sandbox::init::load::Load;
 use crate::sandbox::request_limits;
+use crate::sandbox::work::Work;
 use crate::vm::Module;
 use crate::wire::control::{FunctionLaunch, Partial};
 
@@ -28,9 +27,11 @@ pub(super) fn barrier(
 ) -> Option<Barrier<ConnectionId, Box<IncomingRequest>>> {
     let bounds = BarrierLimits {
         groups: GROUPS_MAX,
-        parts: WAITING_PARTS_MAX,
-        bytes: WAITING_BYTES_MAX,
-        descriptors: descriptors_max(),
+        load: Load {
+            requests: WAITING_PARTS_MAX,
+            bytes: WAITING_BYTES_MAX,
+            descriptors: descriptors_max(),
+        },
     };
     Some(Barrier::new(launch.identity.function.clone(), launch.fan_in?, bounds))
 }
@@ -43,28 +44,23 @@ pub(super) fn descriptors_max() -> usize {
 
 impl<M: Module> Secondary<'_, M> {
     /// Adds a part to its group. The last part completes the group, which is then queued as work.
-    pub(super) fn take_part(&mut self, incoming: Box<IncomingRequest>, now: u64) {
-        let function = &self.sandbox.launch.identity.function;
-        let Some(barrier) = &mut self.barrier else {
-            let error = request_limits::takes_no_parts(&self.sandbox.launch);
-            return self.send_queue.send_error(&ReplyTarget::to(&incoming), &error);
+    pub(super) fn take_part(&mut self, request: Box<IncomingRequest>, now: u64) {
+        let (key, launch) = (request.key(), &self.sandbox.launch);
+        let added = match (&mut self.barrier, join(&request)) {
+            (None, _) => Err(request_limits::takes_no_parts(launch)),
+            (Some(_), None) => {
+                Err(Invalid::NoJoinKey { function: launch.identity.function.clone() }.into())
+            }
+            (Some(barrier), Some(join)) => barrier.add_part(join, part(request, now), now),
         };
-        let Some(join) = join(&incoming) else {
-            let error = Invalid::NoJoinKey { function: function.clone() }.into();
-            return self.send_queue.send_error(&ReplyTarget::to(&incoming), &error);
-        };
-        match barrier.add_part(join, part(incoming, now), now) {
+        match added {
             Ok(None) => {}
             Ok(Some(group)) => self.handle_group(group, now),
-            Err(RefusedPart { part, refusal }) => {
-                let error = match refusal {
-                    RefusalReason::Invalid(part) => Invalid::from(part).into(),
-                    RefusalReason::Full(full) => {
-                        self.reports.count_refused();
-                        Overload::from(full).into()
-                    }
-                };
-                self.send_queue.send_error(&ReplyTarget::to(&part.item), &error);
+            Err(error) => {
+                if matches!(error, CallError::Overloaded(_)) {
+                    self.reports.count_refused();
+                }
+                self.refuse([key], &error);
             }
         }
     }
@@ -75,10 +71,10 @@ impl<M: Module> Secondary<'_, M> {
         let parts = group.into_parts();
         let patience = parts.values().map(|part| part.deadline);
         let patience = patience.reduce(|one, other| Some(one?.max(other?))).flatten();
-        let calls = parts.into_iter().map(|(number, part)| (number, part.item)).collect();
-        if let Some(parts) = GroupedCalls::of(expected, calls) {
-            let deadline = request_limits::deadline(&self.sandbox.launch, patience, now);
-            self.queue(Work::Group(parts), deadline);
+        let calls = parts.into_iter().map(|(number, part)| (number, part.item));
+        let deadline = request_limits::deadline(&self.sandbox.launch, patience, now);
+        if let Some(work) = Work::group(expected, deadline, calls) {
+            self.queue(work);
         }
     }
 
@@ -95,27 +91,22 @@ impl<M: Module> Secondary<'_, M> {
                 }
                 Partial::Fail => {
                     self.complain(&text);
-                    for part in group.into_parts().into_values() {
-                        let error = CallError::Late { message: text.clone() };
-                        self.send_queue.send_error(&ReplyTarget::to(&part.item), &error);
-                    }
+                    let calls = group.into_parts().into_values().map(|part| part.item.key());
+                    self.refuse(calls, &CallError::Late { message: text });
                 }
             }
         }
         while let Some((part, message)) =
             self.barrier.as_mut().and_then(|barrier| barrier.pop_given_up(now))
         {
-            self.send_queue.send_error(&ReplyTarget::to(&part.item), &CallError::Late { message });
+            self.refuse([part.item.key()], &CallError::Late { message });
         }
     }
 
     /// Refuses the waiting parts when the function ends. They have not run, so their callers can retry elsewhere.
     pub(super) fn refuse_parts(&mut self) {
         let waiting = self.barrier.as_mut().map(Barrier::drain).unwrap_or_default();
-        for part in waiting {
-            let ending = self.ending();
-            self.send_queue.send_error(&ReplyTarget::to(&part.item), &ending);
-        }
+        self.refuse(waiting.into_iter().map(|part| part.item.key()), &self.ending());
     }
 }
 
@@ -127,19 +118,15 @@ fn join(incoming: &IncomingRequest) -> Option<JoinRequest> {
 }
 
 fn part(
-    incoming: Box<IncomingRequest>,
+    request: Box<IncomingRequest>,
     now: u64,
 ) -> WaitingPart<ConnectionId, Box<IncomingRequest>> {
     WaitingPart {
-        connection: incoming.connection.id,
-        id: incoming.id,
-        deadline: request_limits::caller_deadline(&incoming.request, now),
-        len: incoming.payload.len(),
-        descriptors: match &incoming.payload {
-            Payload::Inline(_) => 0,
-            // A leased one comes with its token.
-            Payload::Segment(segment) => 1 + usize::from(segment.token().is_some()),
-        },
-        item: incoming,
+        connection: request.connection.id,
+        id: request.id,
+        deadline: request_limits::caller_deadline(&request.request, now),
+        // All of them must fit into one linear memory, however they came.
+        load: Load { bytes: request.payload.len(), ..Load::of(&request) },
+        item: request,
     }
 }

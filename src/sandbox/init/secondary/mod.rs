@@ -16,29 +16,32 @@ mod report;
 mod watchdog;
 
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
 use nix::sys::signal::Signal;
 
 use crate::modes::Payload;
 use crate::modes::causes::Break;
+use crate::modes::local::incoming::ParsedMessage;
 use crate::modes::local::receiver::ConnectionEvent;
-use crate::modes::local::send_queue::SendLimits;
-use crate::modes::local::{ConnectionId, IncomingRequest, Receiver};
-use crate::sandbox::function_log::{full_stream, unread};
+use crate::modes::local::send_queue::{SendLimits, SendQueue};
+use crate::modes::local::{CallKey, ConnectionId, IncomingRequest, Receiver};
 use crate::sandbox::inherited::Sandbox;
+use crate::sandbox::work::Work;
+use crate::sandbox::worker_table::WorkerTable;
 use crate::sandbox::{request_limits, stderr};
 use crate::sys::clock::{Deadline, monotonic_ns};
 use crate::vm::Module;
-use crate::wire::control::{Entry, SandboxMessage};
+use crate::wire::control::SandboxMessage;
 use crate::wire::envelope::Undelivered;
 
 use super::barrier::Barrier;
 use super::in_flight::{LostWorker, WorkerActivity};
 use super::pool::WorkerPool;
-use super::queue::{self, Queue, QueueEntry};
+use super::queue::{self, Queue};
 use super::signals::{Change, Signals, next_change};
-use super::work::{ReplyTarget, SendQueue, Work};
 
 use self::report::Reports;
 use self::watchdog::Watchdog;
@@ -67,8 +70,8 @@ pub struct Secondary<'a, M: Module> {
     /// Parts that wait for others; only where `cwasi.fan-in` is.
     barrier: Option<Barrier<ConnectionId, Box<IncomingRequest>>>,
     queue: Queue<Work>,
-    send_queue: SendQueue,
-    pool: WorkerPool<&'a Sandbox<M>>,
+    send_queue: SendQueue<Rc<OwnedFd>>,
+    pool: WorkerPool<'a, &'a Sandbox<M>>,
     /// `None` for functions without direct reads.
     watchdog: Option<Watchdog>,
     announced: bool,
@@ -84,9 +87,13 @@ impl<'a, M: Module> Secondary<'a, M> {
     ///
     /// # Errors
     /// When descriptors run out.
-    pub fn new(sandbox: &'a Sandbox<M>, listener: OwnedFd, signals: Signals) -> io::Result<Self> {
+    pub fn new(
+        sandbox: &'a Sandbox<M>,
+        table: &'a WorkerTable,
+        listener: OwnedFd,
+        signals: Signals,
+    ) -> io::Result<Self> {
         let launch = &sandbox.launch;
-        let workers = usize::try_from(launch.concurrency).unwrap_or(usize::MAX);
         let queue_len = usize::try_from(launch.queue).unwrap_or(usize::MAX);
         // The queue and the send queue share the descriptors that connections leave.
         let descriptors = fan_in::descriptors_max() / 2;
@@ -95,13 +102,9 @@ impl<'a, M: Module> Secondary<'a, M> {
             signals,
             receiver: Receiver::new(listener, launch.max_payload)?,
             barrier: fan_in::barrier(launch),
-            queue: Queue::new(queue::QueueLimits::within(
-                queue_len,
-                launch.memory_max,
-                descriptors,
-            )),
+            queue: Queue::new(queue::limits(queue_len, launch.memory_max, descriptors)),
             send_queue: SendQueue::new(SendLimits::within(launch.memory_max, descriptors)),
-            pool: WorkerPool::new(sandbox, workers)?,
+            pool: WorkerPool::new(sandbox, table)?,
             watchdog: Watchdog::of(launch),
             announced: false,
             accepted: 0,
@@ -115,79 +118,82 @@ impl<'a, M: Module> Secondary<'a, M> {
     /// Serves until it is stopped; returns the exit code.
     pub fn run(mut self) -> i32 {
         loop {
-            let now = monotonic_ns();
-            if let Err(error) =
-                self.pool.fork_due(now, || self.receiver.shared_connections().collect())
-            {
-                if !self.announced {
-                    return self.sandbox.start_failed(&self.cannot_fork(&error));
-                }
-                self.complain(&format!("a worker cannot be forked: {error}"));
-            }
-            if let Some(code) = self.finished(now) {
+            if let ControlFlow::Break(code) = self.turn() {
                 return code;
             }
-            let ready = self.wait();
-            if ready.signals
-                && let Some(signal) = self.signals.take()
-            {
-                self.stop_for(signal);
-            }
-            for index in ready.workers {
-                let said = self.pool.read(index);
-                self.hold(said.undelivered);
-                if let Some(message) = said.failed
-                    && let Some(code) = self.worker_failed(&message)
-                {
-                    return code;
-                }
-                if let Err((work, error)) = self.pool.feed(index) {
-                    work.refuse(&caller_errors::not_handed(&error), &mut self.send_queue);
-                }
-            }
-            if ready.signals
-                && let Some(code) = self.note_changes()
-            {
-                return code;
-            }
-            self.announce();
-            if ready.listener {
-                self.accept();
-            }
-            for connection in ready.connections {
-                self.read(connection);
-            }
-            self.run_watchdog();
-            self.send_queue.flush(&ready.room, monotonic_ns());
-            if let Some((_, complaint)) = self.send_queue.take_complaint() {
-                self.complain(&complaint);
-            }
-            self.expire();
-            self.assign();
-            self.suspend_or_resume();
-            self.update_direct_reads();
-            self.report();
         }
     }
 
-    /// Takes out the workers that ended, and gives no work to those that are stopped; the exit code when the function
-    /// cannot start without one that ended.
-    fn note_changes(&mut self) -> Option<i32> {
-        while let Some((pid, change)) = next_change() {
-            let ending = match change {
-                Change::Ended(ending) => ending,
-                Change::Stopped | Change::Continued => {
-                    self.pool.set_stopped(pid, change == Change::Stopped);
-                    continue;
-                }
-            };
-            if let Some(lost) = self.pool.remove(pid, ending, monotonic_ns())
-                && let Some(code) = self.worker_lost(lost)
-            {
-                return Some(code);
+    /// One turn of the event loop. Breaks with the exit code.
+    fn turn(&mut self) -> ControlFlow<i32> {
+        let now = monotonic_ns();
+        self.fork_workers(now)?;
+        self.finish_when_drained(now)?;
+        let ready = self.wait();
+        if ready.signals
+            && let Some(signal) = self.signals.take()
+        {
+            self.stop_for(signal);
+        }
+        for index in ready.workers {
+            let said = self.pool.read(index);
+            self.hold(said.undelivered);
+            said.failed.map_or(ControlFlow::Continue(()), |why| self.worker_failed(&why))?;
+            if let Err((work, error)) = self.pool.feed(index) {
+                self.refuse(work.keys(), &caller_errors::not_handed(&error));
             }
         }
-        None
+        if ready.signals {
+            self.note_changes()?;
+        }
+        self.announce();
+        if ready.listener {
+            self.accept();
+        }
+        for connection in ready.connections {
+            self.read(connection);
+        }
+        self.run_watchdog();
+        self.send_queue.flush(&ready.room, monotonic_ns());
+        if let Some((_, complaint)) = self.send_queue.take_complaint() {
+            self.complain(&complaint);
+        }
+        self.expire();
+        self.assign();
+        self.suspend_or_resume();
+        self.update_direct_reads();
+        self.report();
+        ControlFlow::Continue(())
+    }
+
+    fn fork_workers(&mut self, now: u64) -> ControlFlow<i32> {
+        let connections = || self.receiver.shared_connections().collect();
+        match self.pool.fork_due(now, connections) {
+            Ok(()) => {}
+            Err(error) if self.announced => {
+                self.complain(&format!("a worker cannot be forked: {error}"));
+            }
+            Err(error) => {
+                return ControlFlow::Break(self.sandbox.start_failed(&self.cannot_fork(&error)));
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Takes out the workers that ended, and gives no work to those that are stopped. Breaks when the function cannot
+    /// start without one that ended.
+    fn note_changes(&mut self) -> ControlFlow<i32> {
+        while let Some((pid, change)) = next_change() {
+            match change {
+                Change::Ended(ending) => {
+                    let lost = self.pool.remove(pid, ending, monotonic_ns());
+                    lost.map_or(ControlFlow::Continue(()), |lost| self.worker_lost(lost))?;
+                }
+                Change::Stopped => self.pool.set_stopped(pid, true),
+                Change::Continued => self.pool.set_stopped(pid, false),
+            }
+        }
+        ControlFlow::Continue(())
     }
 
     fn complain(&self, message: &str) {
@@ -203,25 +209,21 @@ impl<'a, M: Module> Secondary<'a, M> {
         }
     }
 
-    /// The exit code when nothing is left to do.
-    fn finished(&mut self, now: u64) -> Option<i32> {
-        let stop = self.stop?;
+    /// Ends the workers and breaks, when the function is stopped and nothing is left to do.
+    fn finish_when_drained(&mut self, now: u64) -> ControlFlow<i32> {
         let drained = self.queue.is_empty() && self.pool.at_rest() && self.send_queue.is_empty();
-        if !drained && stop.until > now {
-            return None;
-        }
+        let Some(stop) = self.stop.filter(|stop| drained || stop.until <= now) else {
+            return ControlFlow::Continue(());
+        };
         self.begin_reading();
         for activity in self.pool.kill_all() {
-            match activity {
-                WorkerActivity::NotBegun(waiting) => self.queue.put_back(waiting),
-                begun => self.fail(&begun, &self.broken(Break::Stopped)),
-            }
+            self.fail(activity, &self.broken(Break::Stopped));
         }
-        while let Some(waiting) = self.queue.pop() {
-            waiting.item.refuse(&self.ending(), &mut self.send_queue);
+        while let Some(work) = self.queue.pop() {
+            self.refuse(work.keys(), &self.ending());
         }
         self.refuse_unread();
-        Some(stop.code)
+        ControlFlow::Break(stop.code)
     }
 
     /// Refuses the requests that no process has read, and those that callers would send until this process has ended:
@@ -254,58 +256,47 @@ impl<'a, M: Module> Secondary<'a, M> {
     }
 
     /// A worker could not make its first instance: before the announcement the function cannot start.
-    fn worker_failed(&mut self, message: &str) -> Option<i32> {
-        if self.announced {
-            self.complain(&format!("a worker cannot start: {message}"));
-            return None;
+    fn worker_failed(&self, message: &str) -> ControlFlow<i32> {
+        if !self.announced {
+            return ControlFlow::Break(self.sandbox.start_failed(message));
         }
-        Some(self.sandbox.start_failed(message))
+        self.complain(&format!("a worker cannot start: {message}"));
+        ControlFlow::Continue(())
     }
 
     /// Queues the answers for which their callers have no room. A caller that has gone needs none.
     fn hold(&mut self, undelivered: Vec<(Undelivered, Payload)>) {
-        for (envelope, payload) in undelivered {
-            let reply_to = self.receiver.reply_to(ConnectionId(envelope.connection));
-            let Some((reply_to, id)) = reply_to.zip(envelope.id()) else { continue };
-            let until = Deadline::from_field(envelope.deadline_mono_ns);
-            self.send_queue.enqueue(
-                &ReplyTarget { reply_to, id },
-                envelope.outcome(),
-                payload,
-                until,
-            );
+        for (Undelivered { response, connection, deadline_mono_ns, .. }, payload) in undelivered {
+            let caller = self.receiver.reply_to(ConnectionId(connection));
+            let Some((caller, id)) = caller.zip(response.id()) else { continue };
+            let until = Deadline::from_field(deadline_mono_ns);
+            self.send_queue.enqueue(&caller, id, response.outcome(), payload, until);
         }
     }
 
-    /// Answers for a worker that ended. Returns the exit code when it ended before the announcement.
-    fn worker_lost(&mut self, mut lost: LostWorker) -> Option<i32> {
-        self.hold(std::mem::take(&mut lost.undelivered));
-        let how = lost.ending.describe();
-        if let WorkerActivity::NotBegun(waiting) = lost.activity {
-            // It goes first, to another worker.
-            self.queue.put_back(waiting);
-            lost.activity = WorkerActivity::Nothing;
-        }
-        if let Some(id) = lost.activity.call().filter(|_| lost.expired) {
-            let stuck = full_stream(self.sandbox.launch.entry == Entry::Reactor).map(unread);
-            let why = stuck.as_deref().unwrap_or_default();
-            self.complain(&format!(
-                "call {id} did not end in time; its worker was killed for it{why}"
-            ));
-            let error = match stuck {
-                Some(why) => self.late_because(&why),
-                None => self.late(),
-            };
-            self.fail(&lost.activity, &error);
-        } else if !matches!(lost.activity, WorkerActivity::Nothing) {
-            self.complain(&format!("a worker {how} while it served a request"));
-            self.fail(&lost.activity, &self.fault(lost.ending));
-        } else if lost.starting && !self.announced {
-            return Some(self.sandbox.start_failed(&format!("a worker {how}")));
-        } else if self.stop.is_none() {
-            self.complain(&format!("a worker {how}"));
-        }
-        None
+    /// Answers for a worker that ended. Breaks when it ended before the announcement.
+    fn worker_lost(&mut self, lost: LostWorker) -> ControlFlow<i32> {
+        let LostWorker { ending, activity, expired, starting, undelivered } = lost;
+        self.hold(undelivered);
+        let how = ending.describe();
+        let error = match &activity {
+            WorkerActivity::Begun(calls) if expired => self.missed_deadline(calls),
+            WorkerActivity::Begun(_) | WorkerActivity::Reading(_) => {
+                self.complain(&format!("a worker {how} while it served a request"));
+                self.fault(ending)
+            }
+            WorkerActivity::Nothing if starting && !self.announced => {
+                return ControlFlow::Break(self.sandbox.start_failed(&format!("a worker {how}")));
+            }
+            WorkerActivity::Nothing | WorkerActivity::NotBegun(_) => {
+                if self.stop.is_none() {
+                    self.complain(&format!("a worker {how}"));
+                }
+                self.fault(ending)
+            }
+        };
+        self.fail(activity, &error);
+        ControlFlow::Continue(())
     }
 
     fn accept(&mut self) {
@@ -318,12 +309,13 @@ impl<'a, M: Module> Secondary<'a, M> {
     fn read(&mut self, connection: ConnectionId) {
         for _ in 0..MESSAGES_PER_TURN {
             match self.receiver.next_event(connection) {
-                ConnectionEvent::Request(incoming) => self.accept_request(incoming),
-                ConnectionEvent::Introduced => self.share(connection),
-                ConnectionEvent::Refused { connection, id, error } => {
-                    self.send_queue
-                        .send_error(&ReplyTarget { reply_to: connection.fd, id }, &error);
+                ConnectionEvent::Message(ParsedMessage::Request(request)) => {
+                    self.accept_request(request);
                 }
+                ConnectionEvent::Message(ParsedMessage::Refused { id, error, .. }) => {
+                    self.refuse([CallKey { connection, id }], &error);
+                }
+                ConnectionEvent::Introduced => self.share(connection),
                 ConnectionEvent::Idle => return,
                 ConnectionEvent::Closed { fault } => {
                     self.unshare();
@@ -341,33 +333,28 @@ impl<'a, M: Module> Secondary<'a, M> {
     }
 
     /// Queues a request, or refuses it.
-    fn accept_request(&mut self, incoming: Box<IncomingRequest>) {
+    fn accept_request(&mut self, request: Box<IncomingRequest>) {
         if self.stop.is_some() {
-            let ending = self.ending();
-            self.send_queue.send_error(&ReplyTarget::to(&incoming), &ending);
-            return;
+            return self.refuse([request.key()], &self.ending());
         }
         let now = monotonic_ns();
         self.last_request = now;
-        if self.barrier.is_some() || incoming.request.join.is_some() {
-            self.take_part(incoming, now);
-            return;
+        if self.barrier.is_some() || request.request.join.is_some() {
+            return self.take_part(request, now);
         }
-        let caller = request_limits::caller_deadline(&incoming.request, now);
+        let caller = request_limits::caller_deadline(&request.request, now);
         let deadline = request_limits::deadline(&self.sandbox.launch, caller, now);
-        self.queue(Work::One(incoming), deadline);
+        self.queue(Work::one(request, deadline));
     }
 
     /// Assigns work to a free worker, or queues it.
-    fn queue(&mut self, work: Work, deadline: Deadline) {
-        let waiting = QueueEntry { deadline, item: work };
+    fn queue(&mut self, work: Work) {
         if self.queue.is_empty() && self.pool.idle().is_some() {
-            self.queue.put_back(waiting);
+            self.queue.put_back(work);
             self.assign();
-        } else if let Err((QueueEntry { item, .. }, full)) = self.queue.push(waiting) {
+        } else if let Err((work, full)) = self.queue.push(work) {
             self.reports.count_refused();
-            item.refuse(&self.overloaded(full), &mut self.send_queue);
-            return;
+            return self.refuse(work.keys(), &self.overloaded(full));
         }
         self.accepted += 1;
         if self.accepted == self.sandbox.launch.max_requests {
@@ -379,8 +366,8 @@ impl<'a, M: Module> Secondary<'a, M> {
     fn expire(&mut self) {
         let now = monotonic_ns();
         self.pool.expire(now, request_limits::latest(&self.sandbox.launch, now));
-        while let Some(waiting) = self.queue.pop_expired(now) {
-            waiting.item.refuse(&self.late(), &mut self.send_queue);
+        while let Some(work) = self.queue.pop_expired(now) {
+            self.refuse(work.keys(), &self.late());
         }
         self.expire_parts(now);
     }
@@ -388,12 +375,12 @@ impl<'a, M: Module> Secondary<'a, M> {
     /// Assigns queued requests to free workers.
     fn assign(&mut self) {
         while let Some(index) = self.pool.idle() {
-            let Some(QueueEntry { deadline, item }) = self.queue.pop() else { return };
-            match self.pool.assign(index, item, deadline) {
+            let Some(work) = self.queue.pop() else { return };
+            match self.pool.assign(index, work) {
                 Ok(()) => {}
-                Err((item, None)) => self.queue.put_back(QueueEntry { deadline, item }),
-                Err((item, Some(error))) => {
-                    item.refuse(&caller_errors::not_handed(&error), &mut self.send_queue);
+                Err((work, None)) => self.queue.put_back(work),
+                Err((work, Some(error))) => {
+                    self.refuse(work.keys(), &caller_errors::not_handed(&error));
                 }
             }
         }
