@@ -107,11 +107,20 @@ pub fn charged(namespace: &str) -> Result<(f64, usize)> {
     Ok((total, count))
 }
 
-/// Bytes charged to one cgroup, by the files of version 1 or 2.
+/// Bytes of one cgroup, by the files of version 1 or 2: pages of its processes, files, and the kernel's memory for them.
+/// The counter (`memory.usage_in_bytes`, `memory.current`) has more: the kernel charges up to 64 pages for each
+/// processor ahead, to the cgroups that used memory last.
 fn charge(cgroup: &Path) -> Option<f64> {
     let read = |name: &str| fs::read_to_string(cgroup.join(name)).ok();
-    let text = read("memory.usage_in_bytes").or_else(|| read("memory.current"))?;
-    text.trim().parse().ok()
+    let stat = read("memory.stat")?;
+    let value = |key: &str| {
+        let line = stat.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?;
+        line.parse::<f64>().ok()
+    };
+    if let Some(kernel) = read("memory.kmem.usage_in_bytes") {
+        return Some(value("rss")? + value("cache")? + kernel.trim().parse::<f64>().ok()?);
+    }
+    Some(value("anon")? + value("file")? + value("kernel")?)
 }
 
 #[cfg(test)]
@@ -143,10 +152,21 @@ mod tests {
 
     #[test]
     fn both_versions_of_a_cgroups_files_are_read() {
-        for name in ["memory.usage_in_bytes", "memory.current"] {
+        let files: [&[(&str, &str)]; 2] = [
+            &[
+                ("memory.stat", "cache 4096\nrss 8192\nrss_huge 0\ntotal_cache 9\n"),
+                ("memory.kmem.usage_in_bytes", "16384\n"),
+            ],
+            &[("memory.stat", "anon 8192\nanon_thp 0\nfile 4096\nkernel_stack 9\nkernel 16384\n")],
+        ];
+        for version in files {
             let dir = tempfile::tempdir().unwrap();
-            fs::write(dir.path().join(name), "4096\n").unwrap();
-            assert_eq!(charge(dir.path()), Some(4096.0));
+            for (name, text) in version {
+                fs::write(dir.path().join(name), text).unwrap();
+            }
+            assert_eq!(charge(dir.path()), Some(28672.0));
         }
+        let empty = tempfile::tempdir().unwrap();
+        assert_eq!(charge(empty.path()), None);
     }
 }

@@ -52,6 +52,8 @@ use crate::wire::control::SandboxKind;
 
 /// Threads of the reactor; blocking work has others.
 const WORKERS: usize = 2;
+/// How long a thread of the blocking pool waits for more work: the stacks of many starts at once take megabytes.
+const THREAD_KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// Longest time that a start without its `Create` keeps the daemon alive.
 const START_MAX: Duration = Duration::from_secs(60);
 /// Interval at which a daemon without tasks checks whether it may end.
@@ -205,6 +207,7 @@ fn compose(
     state::write_file(&group.pid(), std::process::id().to_string().as_bytes())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
+        .thread_keep_alive(THREAD_KEEP_ALIVE)
         .enable_all()
         .build()
         .map_err(system("starting the reactor"))?;

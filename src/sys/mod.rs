@@ -2,7 +2,7 @@
 //!
 //! - [`seqpacket`]: `SOCK_SEQPACKET` sockets with descriptor passing.
 //! - [`segment`]: sealed memfds.
-//! - [`arenas`]: how many arenas the allocator has.
+//! - [`arenas`]: how many arenas the allocator has, and their free pages.
 //! - [`huge`]: huge pages for them.
 //! - [`pool`]: segments that are reused.
 //! - [`image`]: restoring memory to an earlier state.

@@ -2,11 +2,14 @@
 
 use std::path::Path;
 
+use cwasi::wire::control::{Entry, Role};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::fixture::{Container, Fixture, eventually};
+use crate::function::{Function, launch};
+use crate::guests::guests;
 
 const CGROUP: &str = "/sys/fs/cgroup";
 
@@ -183,4 +186,32 @@ fn a_missing_source_is_named() {
     });
     let Err(message) = made else { panic!("created") };
     assert!(message.contains("/no/such/place"), "{message}");
+}
+
+/// Where a function's init has mounts.
+fn places_of_mounts(function: &Function<'_>) -> Vec<String> {
+    let mounts = std::fs::read_to_string(format!("/proc/{}/mountinfo", function.container.pid));
+    let place = |line: &str| line.split(' ').nth(4).map(str::to_owned);
+    mounts.unwrap().lines().filter_map(place).collect()
+}
+
+#[test]
+fn a_function_has_few_of_the_kernels_files() {
+    let fixture = Fixture::new();
+    let reactor = launch(Role::Secondary, &guests().reactor, Entry::Reactor);
+    let function = Function::start(&fixture, "few", reactor.clone());
+    assert_eq!(places_of_mounts(&function), ["/", "/proc", "/dev", "/usr"]);
+    let inside = |path: &str| inside(&function.container, path);
+    assert!(inside("/proc/1/pagemap") && inside("/dev/null"));
+    for path in ["/proc/sys", "/proc/keys", "/proc/version", "/sys/kernel", "/dev/shm"] {
+        assert!(!inside(path), "{path}");
+    }
+    assert_eq!(function.caller().call(b"c"), Ok(b"1".to_vec()));
+    function.end();
+    let bundle = fixture.bundle("hooked", &["/f.wasm"], |spec| {
+        spec["hooks"] = json!({ "poststart": [{ "path": "/bin/true" }] });
+    });
+    let function = Function::create_in(&fixture, "hooked", bundle, reactor).unwrap();
+    assert!(places_of_mounts(&function).contains(&"/sys".to_owned()));
+    function.end();
 }

@@ -12,6 +12,7 @@ mod diagnostics;
 mod exec;
 mod executor;
 mod function;
+mod function_mounts;
 mod lifecycle;
 mod noexec;
 mod process;

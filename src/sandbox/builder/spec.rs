@@ -9,7 +9,7 @@
 //! - A relative root path is taken from the bundle, which the copy is not in.
 //!
 //! And one thing is added: a view of the image's files for guests that can open files ([`FILES_DIR`]).
-//! - Mounts: [`propagation`], [`cgroup_mounts`].
+//! - Mounts: [`function_mounts`], [`propagation`], [`cgroup_mounts`].
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ use libcontainer::oci_spec::runtime::{
 use crate::sys::device_filter::DeviceFilter;
 use crate::wire::control::{COPIES_DIR, CreateSpec, FILES_DIR, Files, VerbRequest, Workload};
 
-use super::{BuilderError, cgroup_mounts, devices, noexec, propagation, systemd};
+use super::{BuilderError, cgroup_mounts, devices, function_mounts, noexec, propagation, systemd};
 
 /// Value of `HOME` that the executor replaces by the user's home directory.
 pub const HOME_OF_USER: &str = "cwasi:home-of-user";
@@ -105,10 +105,11 @@ pub fn prepare(request: &VerbRequest, create: &CreateSpec) -> Result<PreparedBun
     if let Some(process) = spec.process() {
         spec.set_process(Some(complete(process.clone())));
     }
-    if let Workload::Function(launch) = &create.workload
-        && let Some(files) = &launch.files
-    {
-        show(&mut spec, files).map_err(unreadable)?;
+    if let Workload::Function(launch) = &create.workload {
+        function_mounts::apply(&mut spec);
+        if let Some(files) = &launch.files {
+            show(&mut spec, files).map_err(unreadable)?;
+        }
     }
     // Before the cgroups' bind mounts, whose sources libcontainer makes later.
     propagation::apply(&mut spec, &request.root)?;

@@ -22,6 +22,7 @@ use nix::poll::PollTimeout;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Pid, getpid};
 
+use crate::sys::arenas;
 use crate::sys::clock::{Deadline, monotonic_ns};
 use crate::sys::process::Fork;
 use crate::sys::seqpacket;
@@ -39,6 +40,8 @@ pub fn run<M: Module>(mut sandbox: Sandbox<M>) -> i32 {
     // Names are for people who look at the process list.
     let _unnamed = nix::sys::prctl::set_name(c"cwasi-init");
     raise_descriptor_limit();
+    // What building the container took is free now, and would be in each worker, too.
+    arenas::release_free_pages();
     let signals = match Signals::new() {
         Ok(signals) => signals,
         Err(error) => {

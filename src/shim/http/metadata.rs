@@ -29,7 +29,7 @@ pub(super) fn of_request(
     ];
     let target = length(&metadata);
     for name in head.headers.keys() {
-        let key = format!("{}{name}", context_key::HTTP_HEADER);
+        let key = [context_key::HTTP_HEADER, name.as_str()].concat();
         metadata.push(Metadata::of(key, joined(&head.headers, name)));
     }
     let bytes = length(&metadata);
@@ -54,8 +54,13 @@ fn length(metadata: &[Metadata]) -> usize {
 pub(super) fn joined(headers: &HeaderMap, name: &HeaderName) -> String {
     let separator = if name == COOKIE { "; " } else { ", " };
     let values = headers.get_all(name).iter();
-    let values: Vec<_> = values.map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
-    values.join(separator)
+    let mut values = values.map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let mut joined = values.next().unwrap_or_default().into_owned();
+    for value in values {
+        joined.push_str(separator);
+        joined.push_str(&value);
+    }
+    joined
 }
 
 /// The status and headers that a function set, 200 if none. A callee of another version may have set something else,
