@@ -66,13 +66,17 @@ make_cwasi_node() {
 }
 
 # Functions and input of the video workflow, and the results that it has to have, in .cwasi/demo; a Redis.
-VIDEO_NAMES=(extract-frames process-frames prepare-dataset reconstruct-paths fn-utils footage redis)
+VIDEO_FUNCTIONS=(extract-frames process-frames prepare-dataset reconstruct-paths fn-utils)
+VIDEO_NAMES=("${VIDEO_FUNCTIONS[@]}" footage redis)
 
 build_video() {
-    local name files=() redis=$STATE_DIR/redis-7/usr
+    local name module files=() redis=$STATE_DIR/redis-7/usr
     SCENE_SECONDS=4 "$CHECKOUT/scripts/demo.sh" --prepare
-    for name in extract-frames process-frames prepare-dataset reconstruct-paths fn-utils; do
-        cp "$STATE_DIR/demo/$name.tar" "$IMAGES/"
+    for name in "${VIDEO_FUNCTIONS[@]}"; do
+        # A library's file has _ instead of -.
+        module=$TARGET_DIR/workflows/wasm32-wasip1/release/$name.wasm
+        [ -e "$module" ] || module=${module%/*}/${name//-/_}.wasm
+        image "$name" "localhost/$name:demo" --file "$module:/$name.wasm" --entrypoint "/$name.wasm"
     done
     mapfile -t files < <(busybox_files)
     for name in "$STATE_DIR"/demo/in/*; do
