@@ -37,7 +37,36 @@ wait_rollout() {
     explain() { :; }
 }
 
-# ended POD: how many calls have ended, as the guest `probe number` in the pod counts them
+# calling_pod NAME NODE [server]: a pod on a node, whose function calls `server` again and again until there is
+# /shared/stop, and writes down how each call ended. With the third word, `server` is in the same pod.
+calling_pod() {
+    local resources='resources: {requests: {memory: 64Mi}, limits: {memory: 64Mi}}' annotations= server=
+    if [ -n "${3:-}" ]; then
+        annotations='cwasi.role.server: secondary'
+        server='{name: server, image: "localhost/guests:test", command: [/server.wasm], '
+        server+="$resources, volumeMounts: [{name: shared, mountPath: /log}]},"
+    fi
+    apply - <<YAML
+apiVersion: v1
+kind: Pod
+metadata: {name: $1, annotations: {$annotations}}
+spec:
+  runtimeClassName: cwasi
+  nodeName: $2
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 5
+  volumes: [{name: shared, emptyDir: {}}]
+  containers: [
+    $server
+    {name: caller, image: "localhost/guests:test", command: [/probe.wasm, number, server, /shared], $resources,
+     volumeMounts: [{name: shared, mountPath: /shared}]},
+    {name: shell, image: "localhost/busybox:test", $resources, volumeMounts: [{name: shared, mountPath: /shared}],
+     command: [/bin/sh, -c, "trap 'exit 0' TERM; while :; do sleep 1 & wait \$!; done"]}]
+YAML
+    wait_field "pod/$1" .status.phase Running
+}
+
+# ended POD: how many calls of a calling pod have ended
 ended() { k exec "$1" -c shell -- sh -c 'wc -l </shared/ended'; }
 
 have_ended() { [ "$(ended "$1")" -gt "$2" ]; }

@@ -18,36 +18,7 @@ available() {
 }
 has_pressure() { [ "$(field "node/$NODE" '.status.conditions[?(@.type=="MemoryPressure")].status')" = "$1" ]; }
 
-apply - <<YAML
-apiVersion: v1
-kind: Pod
-metadata:
-  name: caller
-  annotations: {cwasi.role.server: secondary}
-spec:
-  runtimeClassName: cwasi
-  nodeName: $NODE
-  restartPolicy: Never
-  terminationGracePeriodSeconds: 5
-  containers:
-    - name: server
-      image: localhost/guests:test
-      command: [/server.wasm]
-      resources: {requests: {memory: 64Mi}, limits: {memory: 64Mi}}
-      volumeMounts: [{name: shared, mountPath: /log}]
-    - name: caller
-      image: localhost/guests:test
-      command: [/probe.wasm, number, server, /shared]
-      resources: {requests: {memory: 64Mi}, limits: {memory: 64Mi}}
-      volumeMounts: [{name: shared, mountPath: /shared}]
-    - name: shell
-      image: localhost/busybox:test
-      command: [/bin/sh, -c, "trap 'exit 0' TERM; while :; do sleep 1 & wait \$!; done"]
-      resources: {requests: {memory: 64Mi}, limits: {memory: 64Mi}}
-      volumeMounts: [{name: shared, mountPath: /shared}]
-  volumes: [{name: shared, emptyDir: {}}]
-YAML
-wait_field pod/caller .status.phase Running
+calling_pod caller "$NODE" server
 wait_calls caller 50 "$WAIT_SECONDS"
 keep_free "$(($(available) - HELD + BEYOND))Mi"
 wait_for "$WAIT_SECONDS" "the node has no memory pressure" has_pressure False

@@ -1,34 +1,8 @@
 # The kubelet and containerd restart while a function serves: it goes on, no call is lost, and it ends in time afterwards.
 for node in node1 node2; do
-    apply - <<YAML
-apiVersion: v1
-kind: Pod
-metadata:
-  name: $node
-  annotations: {cwasi.role.server: secondary}
-spec:
-  runtimeClassName: cwasi
-  nodeName: $node
-  restartPolicy: Never
-  terminationGracePeriodSeconds: 5
-  containers:
-    - name: server
-      image: localhost/guests:test
-      command: [/server.wasm]
-      volumeMounts: [{name: shared, mountPath: /log}]
-    - name: caller
-      image: localhost/guests:test
-      command: [/probe.wasm, number, server, /shared]
-      volumeMounts: [{name: shared, mountPath: /shared}]
-    - name: shell
-      image: localhost/busybox:test
-      command: [/bin/sh, -c, "trap 'exit 0' TERM; while :; do sleep 1 & wait \$!; done"]
-      volumeMounts: [{name: shared, mountPath: /shared}]
-  volumes: [{name: shared, emptyDir: {}}]
-YAML
+    calling_pod "$node" "$node" server
 done
 for pod in node1 node2; do
-    wait_field "pod/$pod" .status.phase Running
     for restarted in "kubelet TERM" "containerd TERM" "containerd KILL"; do
         # shellcheck disable=SC2086 # service and signal
         restart_service "$pod" $restarted

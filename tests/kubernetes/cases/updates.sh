@@ -23,29 +23,7 @@ spec:
 YAML
 wait_rollout deployment/server
 
-# Calls one after the other until there is /shared/stop, and writes down how each ended.
-apply - <<'YAML'
-apiVersion: v1
-kind: Pod
-metadata: {name: caller}
-spec:
-  runtimeClassName: cwasi
-  nodeSelector: {kubernetes.io/hostname: node1}
-  restartPolicy: Never
-  terminationGracePeriodSeconds: 5
-  containers:
-    - name: caller
-      image: localhost/guests:test
-      command: [/probe.wasm, number, server, /shared]
-      volumeMounts: [{name: shared, mountPath: /shared}]
-    - name: shell
-      image: localhost/busybox:test
-      command: [/bin/sh, -c, "trap 'exit 0' TERM; while :; do sleep 1 & wait $!; done"]
-      volumeMounts: [{name: shared, mountPath: /shared}]
-  volumes: [{name: shared, emptyDir: {}}]
-YAML
-wait_field pod/caller .status.phase Running
-
+calling_pod caller node1
 wait_calls caller 200 "$WAIT_SECONDS"
 for update in one two; do
     k set env deployment/server "UPDATE=$update" >/dev/null
