@@ -2,7 +2,7 @@
 # Installs missing tools for building, testing and the demo. Debian 12 and 13, as root.
 #
 # - Build dependencies and ffmpeg come as ordinary packages; nothing is removed or started.
-# - containerd (three versions), runc, busybox, Redis, Valkey and the name server NSD are only unpacked, below .cwasi/:
+# - containerd (three versions), runc, busybox, Redis, Valkey, NSD and a registry of images are only unpacked, below .cwasi/:
 #   their packages would start services or replace what the machine has.
 # - WasmEdge 0.14.1 is Debian 13's package; Debian 12 gets Debian 13 as an extra source with a low priority.
 #   Set WASMEDGE_INCLUDE_DIR and WASMEDGE_LIB_DIR to use one from elsewhere.

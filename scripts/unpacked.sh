@@ -17,6 +17,7 @@ UNPACKED=(
     "redis-7 bookworm 5:7.0 redis-server redis-tools libjemalloc2 liblzf1"
     "valkey-8 trixie 8. valkey-server valkey-tools libjemalloc2 liblzf1"
     "nsd bookworm 4.6 nsd libevent-2.1-7 libfstrm0 libprotobuf-c1"
+    "registry bookworm 2.8 docker-registry"
 )
 
 # What only the tests in virtual machines need (scripts/vm.sh); the kernel's package depends on its version.

@@ -3,7 +3,10 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use cwasi::config::NodeConfigError;
+
 use crate::containerd::ContainerdError;
+use crate::registry::RegistryError;
 use crate::workflow::WorkflowError;
 
 /// Why the command ends without success. `docs/cli.md` has this table.
@@ -18,14 +21,28 @@ pub enum Exit {
     Data = 65,
     /// A file, image, container or function does not exist.
     Missing = 66,
-    /// containerd, or a service of it, does not answer.
+    /// containerd, a registry or a callee does not answer.
     Unavailable = 69,
     /// The operation failed.
     Failed = 70,
     /// The callee is overloaded, or did not answer in time: try again.
     TryAgain = 75,
-    /// The user ended the command.
+    /// A registry refuses the user.
+    Denied = 77,
+    /// The terminal was closed: 128 and the number of `SIGHUP`, as shells say it.
+    HungUp = 129,
+    /// The user ended the command: `SIGINT`.
     Interrupted = 130,
+    /// Another process ended it: `SIGTERM`.
+    Terminated = 143,
+}
+
+impl Exit {
+    /// True if a signal ended the command.
+    #[must_use]
+    pub const fn is_signal(self) -> bool {
+        matches!(self, Self::HungUp | Self::Interrupted | Self::Terminated)
+    }
 }
 
 impl From<Exit> for ExitCode {
@@ -58,7 +75,7 @@ impl Failure {
         if more.is_empty() {
             return self;
         }
-        Self { exit: self.exit, error: anyhow::anyhow!("{:#}{more}", self.error) }
+        Self { exit: self.exit, error: anyhow::anyhow!("{self}{more}") }
     }
 
     /// The exit code.
@@ -70,7 +87,15 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#}", self.error)
+        // Some errors say their causes themselves.
+        let mut said = String::new();
+        for cause in self.error.chain().map(ToString::to_string) {
+            if !said.contains(&cause) {
+                let between = if said.is_empty() { "" } else { ": " };
+                said = format!("{said}{between}{cause}");
+            }
+        }
+        f.write_str(&said)
     }
 }
 
@@ -89,8 +114,38 @@ fn code_of(error: &anyhow::Error) -> Exit {
         Some(_) | None => {}
     }
     match error.downcast_ref::<WorkflowError>() {
-        Some(WorkflowError::Wrong { .. }) => Exit::Data,
-        Some(WorkflowError::Read { .. }) => Exit::Missing,
-        None => Exit::Failed,
+        Some(WorkflowError::Wrong { .. }) => return Exit::Data,
+        Some(WorkflowError::Read { .. }) => return Exit::Missing,
+        None => {}
+    }
+    match error.downcast_ref::<NodeConfigError>() {
+        Some(NodeConfigError::Invalid { .. }) => return Exit::Data,
+        Some(NodeConfigError::Read { .. }) => return Exit::Missing,
+        None => {}
+    }
+    match error.downcast_ref::<RegistryError>() {
+        Some(RegistryError::NoRegistry { .. } | RegistryError::Tag { .. }) => Exit::Usage,
+        Some(RegistryError::Credentials { .. }) => Exit::Data,
+        Some(RegistryError::Away { .. }) => Exit::Unavailable,
+        Some(RegistryError::Denied { .. }) => Exit::Denied,
+        Some(RegistryError::Refused { .. }) | None => Exit::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let config = |source: std::io::Error| NodeConfigError::Read { path: "/c".into(), source };
+        let failure = Failure::from(config(std::io::Error::other("odd")));
+        assert_eq!(failure.to_string(), "configuration file /c cannot be read: odd");
+        assert_eq!(failure.exit(), Exit::Missing);
+        let error = Err::<(), _>(std::io::Error::other("odd")).context("a cannot be read");
+        let failure = Failure::from(error.unwrap_err()).with("\nlog");
+        assert_eq!(failure.to_string(), "a cannot be read: odd\nlog");
     }
 }

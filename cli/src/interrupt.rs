@@ -22,27 +22,27 @@ impl Interrupt {
         Ok(Self([one?, two?, three?]))
     }
 
-    /// Waits for a signal.
-    pub async fn received(&mut self) {
-        let [one, two, three] = &mut self.0;
+    /// Waits for a signal; the exit code of a command that it ends.
+    pub async fn received(&mut self) -> Exit {
+        let [interrupt, terminate, hangup] = &mut self.0;
         tokio::select! {
-            _ = one.recv() => {}
-            _ = two.recv() => {}
-            _ = three.recv() => {}
+            _ = interrupt.recv() => Exit::Interrupted,
+            _ = terminate.recv() => Exit::Terminated,
+            _ = hangup.recv() => Exit::HungUp,
         }
     }
 
     /// Does `work`, unless a signal comes first.
     ///
     /// # Errors
-    /// Those of `work`, or [`Exit::Interrupted`].
+    /// Those of `work`, or the signal's exit code.
     pub async fn or<T>(
         &mut self,
         work: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
         tokio::select! {
             outcome = work => outcome,
-            () = self.received() => Err(Failure::text(Exit::Interrupted, "interrupted")),
+            exit = self.received() => Err(Failure::text(exit, "interrupted")),
         }
     }
 }

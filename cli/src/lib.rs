@@ -3,13 +3,14 @@
 //! - [`arguments`]: the command line; [`commands`]: one file for each verb.
 //! - [`workflow`]: the workflow file; [`deployment`]: a workflow on its nodes; [`image`]: images of modules;
 //!   [`module`]: what a module says about itself.
-//! - [`containerd`]: its API; [`table`]: output for people; [`gateway`]: HTTP in.
+//! - [`containerd`]: its API; [`registry`]: pushes images; [`table`]: output for people; [`gateway`]: HTTP in.
 //! - [`metrics`]: for Prometheus; [`dashboard`]: a page for people; [`traces`]: recorded traces.
 //! - [`failure`]: errors and exit codes; [`interrupt`]: Ctrl-C.
 //!
 //! Invariant: stdout has results only, so that a pipe gets nothing else. Progress and errors go to stderr.
 
 pub mod arguments;
+mod cause;
 pub mod commands;
 pub mod containerd;
 pub mod dashboard;
@@ -21,6 +22,7 @@ pub mod image;
 pub mod interrupt;
 pub mod metrics;
 pub mod module;
+pub mod registry;
 pub mod table;
 pub mod traces;
 pub mod workflow;

@@ -175,7 +175,7 @@ impl NodeConfig {
             |message: String| NodeConfigError::Invalid { origin: origin.to_owned(), message };
         // The parser's own message would quote the line, which may contain the password.
         let config: Self = toml::from_str(text).map_err(|error| {
-            let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
+            let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
             invalid(format!("line {line}: {}", error.message()))
         })?;
         for (key, dir) in [("state_dir", &config.state_dir), ("cache_dir", &config.cache_dir)] {

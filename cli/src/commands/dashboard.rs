@@ -9,7 +9,7 @@ use cwasi::config::NodeConfig;
 
 use crate::arguments::Global;
 use crate::dashboard;
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 
 /// Where it listens, unless the user says otherwise.
 const LISTEN_DEFAULT: &str = "127.0.0.1:8099";
@@ -28,8 +28,7 @@ pub struct Dashboard {
 impl Dashboard {
     /// Serves until SIGTERM or SIGINT.
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
-        let node = NodeConfig::load(None, self.config.as_deref())
-            .map_err(|error| Failure::new(Exit::Data, error))?;
+        let node = NodeConfig::load(None, self.config.as_deref())?;
         dashboard::serve(global.clone(), node, self.listen).await?;
         Ok(ExitCode::SUCCESS)
     }

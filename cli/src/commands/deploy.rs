@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::workflow_arguments::WorkflowArguments;
 use crate::arguments::Global;
+use crate::deployment::display::TAKING_DOWN;
 use crate::deployment::{Deployed, Deployment};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -33,6 +34,9 @@ impl Deploy {
         let deployed = match outcome {
             Ok(deployed) => deployed,
             Err(failure) => {
+                if failure.exit().is_signal() {
+                    deployment.display().say(TAKING_DOWN);
+                }
                 deployment.take_down().await?;
                 return Err(failure);
             }

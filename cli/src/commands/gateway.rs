@@ -12,7 +12,7 @@ use cwasi::shim::http::HttpLimits;
 use cwasi::wire::egress::{Egress, EgressEntry};
 
 use crate::arguments::Global;
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::gateway::{self, GatewayConfig};
 
 /// Where a gateway listens, unless the operator says otherwise: this host alone reaches it.
@@ -68,8 +68,7 @@ pub struct Gateway {
 impl Gateway {
     /// Serves until SIGTERM or SIGINT.
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
-        let node = NodeConfig::load(None, self.config.as_deref())
-            .map_err(|error| Failure::new(Exit::Data, error))?;
+        let node = NodeConfig::load(None, self.config.as_deref())?;
         let client_timeout = Duration::from_secs(self.client_timeout.max(1));
         let config = GatewayConfig {
             listen: self.listen,

@@ -1,4 +1,4 @@
-//! `cwasi image build MODULE NAME`: an image of a module, into containerd or an archive.
+//! `cwasi image build MODULE --tag NAME`: an image of a module, into containerd, a registry or an archive.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,6 +14,8 @@ use crate::arguments::Global;
 use crate::deployment::Node;
 use crate::failure::{Exit, Failure};
 use crate::image::{Image, ImageKind};
+use crate::interrupt::Interrupt;
+use crate::registry::Repository;
 
 /// Arguments of the verb.
 #[derive(Debug, Args)]
@@ -33,22 +35,63 @@ struct Build {
     /// The module
     #[arg(value_name = "MODULE")]
     module: PathBuf,
-    /// Name of the image, such as localhost/greeter:1
-    #[arg(value_name = "NAME")]
-    name: String,
+    /// Name of the image, such as localhost/greeter:1, or REGISTRY/NAME:TAG with --push
+    #[arg(short, long, value_name = "NAME")]
+    tag: String,
     /// Kind of image
     #[arg(long, value_enum, default_value_t = ImageKind::Plain)]
     kind: ImageKind,
-    /// Write an archive for `ctr images import` instead
+    /// Write an archive for `ctr images import` instead of writing into containerd
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Push it to its registry instead of writing into containerd, with the credentials of `docker login`
+    #[arg(long, conflicts_with = "output")]
+    push: bool,
+    /// Speak HTTP without TLS to the registry [default: true for registries on this machine]
+    #[arg(
+        long,
+        requires = "push",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_name = "BOOL"
+    )]
+    plain_http: Option<bool>,
 }
 
 impl ImageVerb {
     /// Builds the image, and prints its digest.
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
-        let Verb::Build(Build { module: path, name, kind, output }) = self.verb;
-        let bytes = fs::read(&path)
+        let Verb::Build(build) = self.verb;
+        let image = build.image()?;
+        if build.push {
+            // It may wait for a credential helper, which a signal ends as it ends this process.
+            let repository = Repository::open(&build.tag, build.plain_http)?;
+            Interrupt::new()?.or(async { Ok(repository.push(&image).await?) }).await?;
+        } else if let Some(output) = &build.output {
+            fs::write(output, image.to_archive()?)
+                .with_context(|| format!("{} cannot be written", output.display()))?;
+        } else {
+            let containerd = Node::connect(global).await?.containerd;
+            let write = async { Ok(containerd.write_image(&image).await?) };
+            let written = Interrupt::new()?.or(write).await;
+            containerd.settled().await;
+            written?;
+        }
+        let (name, digest) = (&image.name, image.manifest.digest());
+        if global.json {
+            println!("{}", json!({ "name": name, "digest": digest }));
+        } else {
+            println!("{name} {digest}");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Build {
+    fn image(&self) -> Result<Image, Failure> {
+        let path = &self.module;
+        let bytes = fs::read(path)
             .with_context(|| format!("module {} cannot be read", path.display()))
             .map_err(|error| Failure::new(Exit::Missing, error))?;
         module::check(&bytes, &path.display().to_string())
@@ -57,18 +100,6 @@ impl ImageVerb {
         function_name(file).map_err(|problem| {
             Failure::text(Exit::Data, format!("the module's file name `{file}` {problem}"))
         })?;
-        let image = Image::build(&name, kind, file, &bytes)?;
-        match output {
-            Some(output) => fs::write(&output, image.to_archive()?)
-                .with_context(|| format!("{} cannot be written", output.display()))?,
-            None => Node::connect(global).await?.containerd.write_image(&image).await?,
-        }
-        let digest = image.manifest.digest();
-        if global.json {
-            println!("{}", json!({ "name": name, "digest": digest }));
-        } else {
-            println!("{name} {digest}");
-        }
-        Ok(ExitCode::SUCCESS)
+        Ok(Image::build(&self.tag, self.kind, file, &bytes)?)
     }
 }

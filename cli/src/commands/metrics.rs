@@ -8,7 +8,7 @@ use cwasi::config::NodeConfig;
 use cwasi::shim::metrics::node::NodeMetrics;
 use cwasi::shim::state::StateDir;
 
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::metrics::{self, Listen};
 
 /// Arguments of the verb.
@@ -25,8 +25,7 @@ pub struct Metrics {
 impl Metrics {
     /// Prints them, or serves until SIGTERM or SIGINT. containerd is not needed.
     pub async fn run(self) -> Result<ExitCode, Failure> {
-        let node = NodeConfig::load(None, self.config.as_deref())
-            .map_err(|error| Failure::new(Exit::Data, error))?;
+        let node = NodeConfig::load(None, self.config.as_deref())?;
         let state = StateDir::new(&node.state_dir);
         match self.listen {
             None => print!("{}", metrics::text(NodeMetrics::read(&state))),

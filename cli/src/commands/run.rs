@@ -4,15 +4,15 @@ use std::process::ExitCode;
 
 use clap::Args;
 use cwasi::dispatcher::spans::OpenSpan;
+use cwasi::shim::metrics::snapshot::EdgeSnapshot;
 use serde_json::json;
 
 use super::workflow_arguments::WorkflowArguments;
 use crate::arguments::Global;
-use crate::deployment::Deployment;
-use crate::deployment::display::Display;
-use crate::deployment::hops::{self, Hop};
+use crate::deployment::display::{Display, TAKING_DOWN};
 use crate::deployment::platform::Platform;
-use crate::failure::{Exit, Failure};
+use crate::deployment::{Deployment, hops};
+use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::traces::LAST;
 
@@ -60,7 +60,7 @@ struct EndedRun {
     /// The exit code of the primaries.
     exit: Result<u32, Failure>,
     taken_down: Result<(), Failure>,
-    hops: Vec<Hop>,
+    hops: Vec<EdgeSnapshot>,
 }
 
 impl EndedRun {
@@ -104,9 +104,9 @@ async fn drive<P: Platform>(
         })
         .await;
     if let Err(failure) = &outcome
-        && failure.exit() == Exit::Interrupted
+        && failure.exit().is_signal()
     {
-        deployment.display().say("cwasi: interrupted, taking down what was started");
+        deployment.display().say(TAKING_DOWN);
     }
     // From here on a signal must not leave anything behind: `interrupt` still receives them.
     let is_kept = keep && outcome.is_ok();

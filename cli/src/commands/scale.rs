@@ -11,6 +11,7 @@ use crate::containerd::tasks::Stdio;
 use crate::deployment::platform::Platform as _;
 use crate::deployment::{Node, container_id};
 use crate::failure::{Exit, Failure};
+use crate::interrupt::Interrupt;
 
 /// Most containers of one function, as in a workflow file.
 const REPLICAS_MAX: i64 = 64;
@@ -49,8 +50,13 @@ impl Scale {
         let wanted: Vec<_> = (1..=self.replicas)
             .map(|replica| container_id(&workflow, &self.function, replica))
             .collect();
+        let mut interrupt = Interrupt::new()?;
         for id in wanted.iter().filter(|id| !known.iter().any(|it| it.id == **id)) {
-            start(&node, first, id).await?;
+            if let Err(failure) = interrupt.or(start(&node, first, id)).await {
+                node.settled().await;
+                node.remove(id).await?;
+                return Err(failure);
+            }
             println!("{id} started");
         }
         for container in known.iter().filter(|it| !wanted.contains(&it.id)) {
@@ -75,12 +81,7 @@ async fn start(node: &Node, first: &Container, id: &str) -> Result<(), Failure> 
         node.containerd.create_task(id, rootfs, &stdio).await?;
         node.containerd.start_task(id).await
     };
-    if let Err(error) = started.await {
-        let failure = Failure::from(error).with(&node.log_tail(id));
-        node.remove(id).await?;
-        return Err(failure);
-    }
-    Ok(())
+    started.await.map_err(|error| Failure::from(error).with(&node.log_tail(id)))
 }
 
 /// The configuration of `first` for another container.

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use cwasi::shim::metrics::snapshot::FunctionSnapshot;
+use cwasi::shim::metrics::snapshot::{EdgeSnapshot, FunctionSnapshot};
 use serde_json::json;
 
 use crate::arguments::Global;
 use crate::deployment::Node;
-use crate::deployment::hops::{self, Hop};
+use crate::deployment::hops;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::table::Table;
@@ -43,7 +43,7 @@ impl Top {
         let mut pictures = 0;
         while self.count.is_none_or(|count| pictures < count) {
             tokio::select! {
-                () = interrupt.received() => break,
+                exit = interrupt.received() => return Ok(exit.into()),
                 () = tokio::time::sleep(self.interval) => {}
             }
             let (hops, functions) = self.read(&node).await?;
@@ -65,7 +65,10 @@ impl Top {
     }
 
     /// The calls and the secondaries of all workflows that have a container.
-    async fn read(&self, node: &Node) -> Result<(Vec<Hop>, Vec<FunctionSnapshot>), Failure> {
+    async fn read(
+        &self,
+        node: &Node,
+    ) -> Result<(Vec<EdgeSnapshot>, Vec<FunctionSnapshot>), Failure> {
         let containers = node.containerd.containers().await?;
         let names = containers.iter().map(|container| container.annotation("cwasi.workflow"));
         let mut workflows: BTreeSet<&str> = names.filter(|name| !name.is_empty()).collect();
@@ -80,14 +83,12 @@ impl Top {
 }
 
 /// All edges; those without calls since the last picture have a rate of 0.
-fn table(all: &[Hop], new: &[Hop], seconds: f64) -> Table {
+fn table(all: &[EdgeSnapshot], new: &[EdgeSnapshot], seconds: f64) -> Table {
     let mut table = Table::new([
         "CALLER", "CALLEE", "MODE", "CALLS/S", "MB/S", "ERRORS", "CALLS", "P50 US", "P99 US", "WHY",
     ]);
-    for hop in all {
-        let is_same =
-            |it: &&Hop| (&it.caller, &it.callee, &it.mode) == (&hop.caller, &hop.callee, &hop.mode);
-        let new = new.iter().find(is_same);
+    for EdgeSnapshot { key, reason, counts, p50_us, p99_us } in all {
+        let new = new.iter().find(|new| new.key == *key).map(|new| &new.counts);
         let (calls, bytes, errors) = new.map_or((0, 0, 0), |new| {
             (new.calls, new.request_bytes + new.response_bytes, new.errors)
         });
@@ -96,16 +97,16 @@ fn table(all: &[Hop], new: &[Hop], seconds: f64) -> Table {
         #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
         let (calls, megabytes) = (calls as f64 / seconds, bytes as f64 / seconds / 1e6);
         table.row([
-            hop.caller.clone(),
-            hop.callee.clone(),
-            hop.mode.clone(),
+            key.caller.clone(),
+            key.callee.clone(),
+            key.mode.clone(),
             format!("{calls:.0}"),
             format!("{megabytes:.1}"),
             if errors == 0 { "0".to_owned() } else { format!("{errors} ({kinds})") },
-            hop.calls.to_string(),
-            format!("{:.0}", hop.p50_us),
-            format!("{:.0}", hop.p99_us),
-            hop.reason.clone(),
+            counts.calls.to_string(),
+            format!("{p50_us:.0}"),
+            format!("{p99_us:.0}"),
+            reason.clone(),
         ]);
     }
     table

@@ -122,9 +122,6 @@ impl Containerd {
             operation: operation.clone(),
             problem: format!("its configuration cannot be written: {error}"),
         })?;
-        // The snapshot belongs to nobody until the container exists.
-        let leased = self.leased().await?;
-        let mounts = leased.prepare(new.id, new.parent).await?;
         let container = ContainerRecord {
             id: new.id.to_owned(),
             labels: new.labels,
@@ -135,14 +132,32 @@ impl Containerd {
             snapshot_key: new.id.to_owned(),
             ..ContainerRecord::default()
         };
-        let request = leased.request(CreateContainerRequest { container: Some(container) })?;
+        let (containerd, parent) = (self.clone(), new.parent.to_owned());
+        let create = async move {
+            // The snapshot belongs to nobody until the container exists.
+            let leased = containerd.leased().await?;
+            let created = leased.create_leased(container, &parent, operation).await;
+            // An expired lease is collected like an ended one.
+            let _expires = leased.release().await;
+            created
+        };
+        self.as_a_whole(create).await
+    }
+
+    async fn create_leased(
+        &self,
+        container: ContainerRecord,
+        parent: &str,
+        operation: String,
+    ) -> Result<Vec<Mount>, ContainerdError> {
+        let snapshot = container.snapshot_key.clone();
+        let mounts = self.prepare(&snapshot, parent).await?;
+        let request = self.request(CreateContainerRequest { container: Some(container) })?;
         let answer = ContainersClient::new(self.channel.clone()).create(request).await;
         if answer.is_err() {
             // The first error is the one to report.
-            let _unremoved = self.remove_snapshot(new.id).await;
+            let _unremoved = self.remove_snapshot(&snapshot).await;
         }
-        // An expired lease is collected like an ended one.
-        let _expires = leased.release().await;
         answer.map_err(refused(operation)).map(|_| mounts)
     }
 

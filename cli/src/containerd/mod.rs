@@ -10,7 +10,9 @@ pub mod snapshots;
 pub mod tasks;
 
 use std::error::Error;
+use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use containerd_client::services::v1::introspection_client::IntrospectionClient;
 use containerd_client::services::v1::leases_client::LeasesClient;
@@ -18,6 +20,9 @@ use containerd_client::services::v1::version_client::VersionClient;
 use containerd_client::services::v1::{CreateRequest, DeleteRequest, PluginsRequest};
 use containerd_client::tonic::transport::Channel;
 use containerd_client::tonic::{Code, Request, Status};
+use tokio::sync::RwLock;
+
+use crate::cause;
 
 /// The runtime's name in containerd.
 pub const RUNTIME: &str = "io.containerd.cwasi.v1";
@@ -91,6 +96,8 @@ pub struct Containerd {
     snapshotter: String,
     /// Keeps new content from being collected.
     lease: Option<String>,
+    /// Read-locked by each operation that is done as a whole.
+    whole: Arc<RwLock<()>>,
 }
 
 impl Containerd {
@@ -105,7 +112,7 @@ impl Containerd {
     ) -> Result<Self, ContainerdError> {
         let away = |error: &dyn Error| ContainerdError::Away {
             address: address.to_owned(),
-            cause: root_cause(error),
+            cause: cause::root(error),
         };
         let channel = containerd_client::connect(address).await.map_err(|error| away(&error))?;
         Ok(Self {
@@ -113,7 +120,29 @@ impl Containerd {
             namespace: namespace.to_owned(),
             snapshotter: snapshotter.to_owned(),
             lease: None,
+            whole: Arc::default(),
         })
+    }
+
+    /// Does `work` to its end, also if the caller stops waiting: a signal in the middle of it would leave a lease or a
+    /// snapshot behind.
+    async fn as_a_whole<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, ContainerdError>> + Send + 'static,
+    ) -> Result<T, ContainerdError> {
+        let guard = Arc::clone(&self.whole).read_owned().await;
+        let task = tokio::spawn(async move {
+            let outcome = work.await;
+            drop(guard);
+            outcome
+        });
+        // No task of this runtime is cancelled, so an error is a panic of `work`.
+        task.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+    }
+
+    /// Waits for operations that go on although their callers were interrupted.
+    pub async fn settled(&self) {
+        let _all = self.whole.write().await;
     }
 
     /// Its namespace.
@@ -189,15 +218,6 @@ impl Containerd {
         }
         Ok(request)
     }
-}
-
-/// The innermost cause: the others only say that something failed.
-fn root_cause(error: &dyn Error) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
 }
 
 /// A text that no other process uses at this time.

@@ -83,7 +83,10 @@ pub async fn serve(global: Global, node: NodeConfig, listen: SocketAddr) -> Resu
     let listener = TcpListener::bind(listen).await.map_err(failed)?;
     eprintln!("cwasi dashboard: http://{}/", listener.local_addr()?);
     let limits = HttpLimits { connections: CONNECTIONS_MAX, ..HttpLimits::default() };
-    let stop = async move { interrupt.received().await };
+    let stop = async move {
+        // A server that is asked to stop has done its work.
+        let _signal = interrupt.received().await;
+    };
     let rates = Rates::start(node.state_dir.clone(), global.namespace.clone());
     let dashboard = Dashboard { global, node, rates, traces: RecentTraces::default() };
     HttpServer { listener, tls: None, limits }.serve(dashboard, stop).await;

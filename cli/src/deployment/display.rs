@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
+/// What a command says when a signal ends its work.
+pub const TAKING_DOWN: &str = "cwasi: interrupted, taking down what was started";
 /// Between two pictures of a line that shows time.
 const TICK: Duration = Duration::from_millis(100);
 /// Bytes of a module that the compiler takes a second for, on a common machine.

@@ -6,45 +6,16 @@ use std::path::Path;
 
 use cwasi::shim::group::group_id;
 use cwasi::shim::metrics::node::groups;
-use cwasi::shim::metrics::snapshot::FunctionSnapshot;
+use cwasi::shim::metrics::snapshot::{EdgeSnapshot, FunctionSnapshot};
 use cwasi::shim::metrics::starts::StartStages;
 use cwasi::shim::state::StateDir;
-use serde::{Deserialize, Serialize};
 
 use crate::table::Table;
-
-/// The calls from one function to another one in one mode.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Hop {
-    /// The calling function.
-    pub caller: String,
-    /// The called function.
-    pub callee: String,
-    /// `embedded`, `local` or `networked`.
-    pub mode: String,
-    /// Why this mode.
-    pub reason: String,
-    /// Number of calls.
-    pub calls: u64,
-    /// Of these, failed ones.
-    pub errors: u64,
-    /// Failed calls by kind: the name of the errno.
-    #[serde(default)]
-    pub error_kinds: BTreeMap<String, u64>,
-    /// Bytes of requests.
-    pub request_bytes: u64,
-    /// Bytes of responses.
-    pub response_bytes: u64,
-    /// Half of the calls took at most this many microseconds.
-    pub p50_us: f64,
-    /// 99 of 100 took at most this many.
-    pub p99_us: f64,
-}
 
 /// Reads the calls of a workflow on one node: those of its running shim, or of the one that ended last. Empty when
 /// there were none.
 #[must_use]
-pub fn read(state_dir: &Path, namespace: &str, workflow: &str) -> Vec<Hop> {
+pub fn read(state_dir: &Path, namespace: &str, workflow: &str) -> Vec<EdgeSnapshot> {
     let annotations = [("cwasi.workflow".to_owned(), workflow.to_owned())].into();
     let (state, group) = (StateDir::new(state_dir), group_id(namespace, "", &annotations));
     let (running, ended) = (state.group(&group).edges(), state.kept_edges(&group));
@@ -73,45 +44,35 @@ pub fn starts(state_dir: &Path, namespace: &str) -> BTreeMap<String, StartStages
 
 /// The calls since `before`. Quantiles are those of all calls: they cannot be subtracted.
 #[must_use]
-pub fn since(before: &[Hop], now: Vec<Hop>) -> Vec<Hop> {
-    let key = |hop: &Hop| (hop.caller.clone(), hop.callee.clone(), hop.mode.clone());
-    let before: BTreeMap<_, _> = before.iter().map(|hop| (key(hop), hop)).collect();
-    let new = now.into_iter().map(|mut hop| {
-        // A shim that is newer than `before` counts from 0.
-        if let Some(old) = before.get(&key(&hop)).filter(|old| old.calls <= hop.calls) {
-            hop.calls -= old.calls;
-            hop.errors = hop.errors.saturating_sub(old.errors);
-            for (kind, errors) in &mut hop.error_kinds {
-                let before = old.error_kinds.get(kind).copied().unwrap_or(0);
-                *errors = errors.saturating_sub(before);
-            }
-            hop.error_kinds.retain(|_, errors| *errors > 0);
-            hop.request_bytes = hop.request_bytes.saturating_sub(old.request_bytes);
-            hop.response_bytes = hop.response_bytes.saturating_sub(old.response_bytes);
+pub fn since(before: &[EdgeSnapshot], mut now: Vec<EdgeSnapshot>) -> Vec<EdgeSnapshot> {
+    let before: BTreeMap<_, _> = before.iter().map(|hop| (&hop.key, &hop.counts)).collect();
+    for hop in &mut now {
+        if let Some(before) = before.get(&hop.key) {
+            hop.counts.subtract(before);
         }
-        hop
-    });
-    new.filter(|hop| hop.calls > 0).collect()
+    }
+    now.retain(|hop| hop.counts.calls > 0);
+    now
 }
 
 /// The table for people.
 #[must_use]
-pub fn table(hops: &[Hop]) -> Table {
+pub fn table(hops: &[EdgeSnapshot]) -> Table {
     let mut table = Table::new([
         "CALLER", "CALLEE", "MODE", "CALLS", "ERRORS", "SENT", "RECEIVED", "P50", "P99", "WHY",
     ]);
-    for hop in hops {
+    for EdgeSnapshot { key, reason, counts, p50_us, p99_us } in hops {
         table.row([
-            hop.caller.clone(),
-            hop.callee.clone(),
-            hop.mode.clone(),
-            hop.calls.to_string(),
-            hop.errors.to_string(),
-            bytes(hop.request_bytes),
-            bytes(hop.response_bytes),
-            time(hop.p50_us),
-            time(hop.p99_us),
-            hop.reason.clone(),
+            key.caller.clone(),
+            key.callee.clone(),
+            key.mode.clone(),
+            counts.calls.to_string(),
+            counts.errors.to_string(),
+            bytes(counts.request_bytes),
+            bytes(counts.response_bytes),
+            time(*p50_us),
+            time(*p99_us),
+            reason.clone(),
         ]);
     }
     table
@@ -135,19 +96,15 @@ pub fn time(us: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use cwasi::shim::metrics::snapshot::{EdgeCounts, EdgeKey};
+
     use super::*;
 
-    fn hop(callee: &str, calls: u64) -> Hop {
-        Hop {
-            caller: "a".into(),
-            callee: callee.into(),
-            mode: "local".into(),
+    fn hop(callee: &str, calls: u64) -> EdgeSnapshot {
+        EdgeSnapshot {
+            key: EdgeKey { callee: callee.into(), ..EdgeKey::default() },
             reason: "callee on this host".into(),
-            calls,
-            errors: 2 * calls,
-            error_kinds: [("timeout".to_owned(), 2 * calls)].into(),
-            request_bytes: 10 * calls,
-            response_bytes: 0,
+            counts: EdgeCounts { calls, request_bytes: 10 * calls, ..EdgeCounts::default() },
             p50_us: 1.0,
             p99_us: 2_000.0,
         }
@@ -157,7 +114,7 @@ mod tests {
     fn a_run_counts_its_own_calls() {
         let before = [hop("b", 3), hop("c", 7)];
         let found = since(&before, vec![hop("b", 5), hop("c", 7), hop("d", 1)]);
-        assert_eq!(found, [Hop { request_bytes: 20, ..hop("b", 2) }, hop("d", 1)]);
+        assert_eq!(found, [hop("b", 2), hop("d", 1)]);
         // A new shim began to count again.
         assert_eq!(since(&before, vec![hop("c", 2)]), [hop("c", 2)]);
     }

@@ -16,19 +16,21 @@ mod primary;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::Context as _;
 use cwasi::dispatcher::spans::{OpenSpan, SpanEnd};
 use cwasi::shim::caller::Tracer;
+use cwasi::shim::metrics::snapshot::EdgeSnapshot;
 use cwasi::wire::ids::Identity;
 use cwasi::wire::trace::{SpanKind, TraceContext};
 use futures_util::future::try_join_all;
 use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
 
 use self::display::{Display, Line};
-use self::hops::Hop;
 pub use self::local::{LocalNode, user_state};
 pub use self::node::Node;
 use self::platform::{FunctionImage, Known, PlannedFunction, Platform};
@@ -58,6 +60,8 @@ pub struct Deployment<'a, P> {
     trace: Option<TraceContext>,
     /// Containers that this deployment made, or is about to make: node and id.
     made: Mutex<Vec<(Option<&'a str>, String)>>,
+    /// Folders with the fifos of primaries. A shim may open one until its container is removed.
+    fifos: Mutex<Vec<TempDir>>,
 }
 
 /// What became of a container.
@@ -114,8 +118,8 @@ impl<'a, P: Platform> Deployment<'a, P> {
         for function in &workflow.functions {
             images.insert(function.name.as_str(), image_of(workflow, function)?);
         }
-        let made = Mutex::default();
-        Ok(Self { workflow, nodes, images, display: Display::default(), trace: None, made })
+        let (display, made, fifos) = (Display::default(), Mutex::default(), Mutex::default());
+        Ok(Self { workflow, nodes, images, display, trace: None, made, fifos })
     }
 
     /// Runs primaries whose field `trace` says nothing in this trace.
@@ -226,6 +230,14 @@ impl<'a, P: Platform> Deployment<'a, P> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).push((node, id.to_owned()));
     }
 
+    /// A folder for fifos, which is removed with the deployment.
+    fn fifos_folder(&self) -> Result<PathBuf, Failure> {
+        let folder = tempfile::tempdir().context("a folder for fifos cannot be made")?;
+        let path = folder.path().to_owned();
+        self.fifos.lock().unwrap_or_else(PoisonError::into_inner).push(folder);
+        Ok(path)
+    }
+
     async fn plan(&self, function: &'a Function, id: &str) -> Result<P::Plan, Failure> {
         let workflow = &self.workflow.name;
         let mut annotations =
@@ -255,7 +267,7 @@ impl<'a, P: Platform> Deployment<'a, P> {
 
     /// The calls of the workflow on all nodes.
     #[must_use]
-    pub fn hops(&self) -> Vec<Hop> {
+    pub fn hops(&self) -> Vec<EdgeSnapshot> {
         let read = |node: &P| hops::read(node.state_dir(), node.namespace(), &self.workflow.name);
         self.nodes.values().flat_map(read).collect()
     }
@@ -280,6 +292,7 @@ impl<'a, P: Platform> Deployment<'a, P> {
     /// # Errors
     /// The first failure, after all have been tried.
     pub async fn stop(&self) -> Result<(), Failure> {
+        self.settled().await;
         let mut outcome = Ok(());
         for (node, id) in self.made() {
             outcome = outcome.and(self.nodes[&node].stop(&id).await);
@@ -292,6 +305,7 @@ impl<'a, P: Platform> Deployment<'a, P> {
     /// # Errors
     /// The first failure, after all have been tried.
     pub async fn take_down(&self) -> Result<(), Failure> {
+        self.settled().await;
         let mut outcome = Ok(());
         for (node, id) in self.made() {
             outcome = outcome.and(self.nodes[&node].remove(&id).await);
@@ -299,12 +313,19 @@ impl<'a, P: Platform> Deployment<'a, P> {
         outcome
     }
 
+    async fn settled(&self) {
+        for node in self.nodes.values() {
+            node.settled().await;
+        }
+    }
+
     fn made(&self) -> Vec<(Option<&'a str>, String)> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).iter().rev().cloned().collect()
     }
 }
 
-fn image_of(workflow: &Workflow, function: &Function) -> Result<FunctionImage, Failure> {
+/// The image of a function; a local module is read.
+pub(crate) fn image_of(workflow: &Workflow, function: &Function) -> Result<FunctionImage, Failure> {
     match &function.source {
         Source::Image(name) => Ok(FunctionImage { name: name.clone(), module: None }),
         Source::Module(path) => {

@@ -144,6 +144,10 @@ impl Platform for Node {
         Ok(self.containerd.start_task(id).await?)
     }
 
+    async fn settled(&self) {
+        self.containerd.settled().await;
+    }
+
     async fn wait(&self, id: &str) -> Result<u32, Failure> {
         Ok(self.containerd.wait_task(id).await?)
     }

@@ -87,6 +87,11 @@ pub trait Platform {
     /// Starts it.
     fn start(&self, id: &str) -> impl Future<Output = Result<(), Failure>>;
 
+    /// Waits for operations that go on although a signal interrupted the command.
+    fn settled(&self) -> impl Future<Output = ()> {
+        std::future::ready(())
+    }
+
     /// Waits for its end; its exit code.
     fn wait(&self, id: &str) -> impl Future<Output = Result<u32, Failure>>;
 

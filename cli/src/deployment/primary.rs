@@ -4,13 +4,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use cwasi::shim::metrics::snapshot::EdgeSnapshot;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use tokio::net::unix::pipe::{OpenOptions, Receiver};
 use tokio::time::interval;
 
 use super::display::Line;
-use super::hops::{self, Hop};
+use super::hops;
 use super::platform::{Known, Platform};
 use super::{Deployment, container_id};
 use crate::containerd::tasks::Stdio;
@@ -46,8 +47,8 @@ impl<'a, P: Platform> Deployment<'a, P> {
                 return Err(Failure::text(Exit::Failed, text));
             }
         }
-        let fifos = tempfile::tempdir().context("a folder for fifos cannot be made")?;
-        let (stdout, stderr) = (fifos.path().join("out"), fifos.path().join("err"));
+        let fifos = self.fifos_folder()?;
+        let (stdout, stderr) = (fifos.join("out"), fifos.join("err"));
         let mut outputs = Outputs { stdout: fifo(&stdout)?, stderr: fifo(&stderr)?, to_stderr };
         let uri = |path: &Path| path.display().to_string();
         let stdio = Stdio { stdin: String::new(), stdout: uri(&stdout), stderr: uri(&stderr) };
@@ -112,19 +113,20 @@ impl Drop for Shown {
 }
 
 /// The calls to and from a function in the last `seconds`.
-fn rates(function: &str, new: &[Hop], seconds: f64) -> String {
+fn rates(function: &str, new: &[EdgeSnapshot], seconds: f64) -> String {
     let mut parts = Vec::new();
-    let of = |hops: Vec<&Hop>, arrow: &str| {
-        let calls: u64 = hops.iter().map(|hop| hop.calls).sum();
-        let bytes: u64 = hops.iter().map(|hop| hop.request_bytes + hop.response_bytes).sum();
-        let mut modes: Vec<&str> = hops.iter().map(|hop| hop.mode.as_str()).collect();
+    let of = |hops: Vec<&EdgeSnapshot>, arrow: &str| {
+        let calls: u64 = hops.iter().map(|hop| hop.counts.calls).sum();
+        let bytes = hops.iter().map(|hop| hop.counts.request_bytes + hop.counts.response_bytes);
+        let bytes: u64 = bytes.sum();
+        let mut modes: Vec<&str> = hops.iter().map(|hop| hop.key.mode.as_str()).collect();
         modes.dedup();
         #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
         let (calls, megabytes) = (calls as f64 / seconds, bytes as f64 / seconds / 1e6);
         format!("{arrow} {calls:.0} calls/s {megabytes:.1} MB/s {}", modes.join("+"))
     };
-    let served: Vec<_> = new.iter().filter(|hop| hop.callee == function).collect();
-    let made: Vec<_> = new.iter().filter(|hop| hop.caller == function).collect();
+    let served: Vec<_> = new.iter().filter(|hop| hop.key.callee == function).collect();
+    let made: Vec<_> = new.iter().filter(|hop| hop.key.caller == function).collect();
     if !served.is_empty() {
         parts.push(of(served, "in"));
     }

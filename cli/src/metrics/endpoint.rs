@@ -70,7 +70,10 @@ pub async fn serve(state: StateDir, listen: Listen) -> Result<(), Failure> {
     };
     let limits = HttpLimits { connections: CONNECTIONS_MAX, ..HttpLimits::default() };
     let mut interrupt = Interrupt::new()?;
-    let stop = async move { interrupt.received().await };
+    let stop = async move {
+        // A server that is asked to stop has done its work.
+        let _signal = interrupt.received().await;
+    };
     let service = Scraped { state };
     match &listen {
         Listen::Tcp(address) => {

@@ -252,7 +252,7 @@ impl<'a> Reader<'a> {
         let fields = self.fields(&entry.node, &path, fields::FUNCTION);
         let role = self.role(&fields, &path);
         let embed = self.embed(&fields, &path, names);
-        let annotations = self.annotations(&fields, &path, entry.place, workflow, &embed);
+        let annotations = self.annotations(&fields, &path, entry.place, workflow, &embed, role);
         let source = self.source(&fields, &path, entry.place);
         if role == Role::Library {
             let allowed = ["module", "image", "role"];
@@ -295,7 +295,8 @@ impl<'a> Reader<'a> {
             Some(other) => {
                 let text = format!("{path}.role: `{other}` must be primary, secondary or library");
                 self.fault(entry.node.place, text);
-                Role::Primary
+                // It may have every field: no faults that only follow from this one.
+                Role::Secondary
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use cwasi_testbed::place::Slot;
 use cwasi_testbed::scene::{Scene, guests_dir};
 
 use super::{cwasi, stderr, stdout};
@@ -11,6 +12,12 @@ use super::{cwasi, stderr, stdout};
 fn shim() -> String {
     let folder = Path::new(env!("CARGO_BIN_EXE_cwasi")).parent().unwrap();
     folder.join("containerd-shim-cwasi-v1").display().to_string()
+}
+
+/// Path of a guest's module.
+pub fn guest(name: &str) -> String {
+    let programs = Path::new(env!("CARGO_BIN_EXE_cwasi")).parent().unwrap();
+    guests_dir(programs).join(format!("{name}.wasm")).display().to_string()
 }
 
 /// A workflow file of these functions.
@@ -31,7 +38,14 @@ pub struct Stage {
 impl Stage {
     /// A namespace whose name begins with `name`.
     pub fn new(name: &str) -> Self {
-        Self { scene: Scene::new(&shim(), name), folder: tempfile::tempdir().unwrap() }
+        Self::on(Slot::V1_6, name)
+    }
+
+    /// The same on any containerd.
+    pub fn on(slot: Slot, name: &str) -> Self {
+        let namespace = format!("{name}-{}", std::process::id());
+        let scene = Scene::open(slot, &shim(), &namespace);
+        Self { scene, folder: tempfile::tempdir().unwrap() }
     }
 
     /// The command in this namespace.
@@ -74,8 +88,7 @@ impl Stage {
 
     /// Path of a guest's module.
     pub fn guest(&self, name: &str) -> String {
-        let programs = Path::new(env!("CARGO_BIN_EXE_cwasi")).parent().unwrap();
-        guests_dir(programs).join(format!("{name}.wasm")).display().to_string()
+        guest(name)
     }
 
     /// Writes a workflow file of these functions.

@@ -96,6 +96,46 @@ fn a_decision_is_explained_mode_by_mode() {
 }
 
 #[test]
+fn callers_without_a_container_are_explained() {
+    let stage = Stage::new("cli-explain-away");
+    let (greeter, linker, texts) =
+        (stage.guest("greeter"), stage.guest("linker"), stage.guest("texts"));
+    let served =
+        |more: &str| format!("    greeter: {{module: {greeter}, role: secondary{more}}}\n");
+    let deployed = stage.workflow("w", &served(", allow: [gateway, hello]"));
+    stage.ok(&["deploy", &deployed]);
+    let local = |text: &str| text.contains("greeter: local (callee on this host)");
+    assert!(local(&stage.ok(&["explain", "gateway", "greeter"])));
+    // What `explain` says is what `invoke` does.
+    assert_eq!(stage.ok(&["invoke", "greeter", "--data", "Ada"]), "Hello, Ada!");
+    let refused = stage.ok_or(1, &["explain", "--host", "stranger", "greeter"]);
+    assert!(refused.contains("no route") && refused.contains("cwasi.allow"), "{refused}");
+    stage.fails(1, &["invoke", "--as", "stranger", "greeter"]);
+    // The same workflow, with functions that are not deployed.
+    let (hello, letters) = (stage.guest("hello-caller"), stage.guest("letters"));
+    let planned = stage.workflow(
+        "w",
+        &format!(
+            "{}    hello: {{module: {hello}}}\n    far: {{module: {hello}, mode: networked}}\n    \
+             linker: {{module: {linker}, embed: {{texts: texts, letters: letters, greeter: greeter}}}}\n    \
+             texts: {{module: {texts}, role: library}}\n    letters: {{module: {letters}, role: library}}\n",
+            served("")
+        ),
+    );
+    let explain =
+        |caller: &str, code| stage.ok_or(code, &["explain", "-f", &planned, caller, "greeter"]);
+    let text = explain("hello", 0);
+    assert!(text.contains("hello -> greeter: local (callee in the caller's own group)"), "{text}");
+    let text = explain("linker", 0);
+    assert!(text.contains("linker -> greeter: embedded (callee embedded in the caller)"), "{text}");
+    let text = explain("far", 1);
+    assert!(text.contains("cwasi.mode=networked of far allows no other mode"), "{text}");
+    let text = stage.fails(66, &["explain", "-f", &planned, "texts", "greeter"]);
+    assert!(text.contains("has no function texts that runs"), "{text}");
+    stage.ok(&["rm", "greeter"]);
+}
+
+#[test]
 fn a_module_is_inspected_as_file_and_in_an_image() {
     let stage = Stage::new("cli-inspect");
     let greeter = stage.guest("greeter");
@@ -105,7 +145,7 @@ fn a_module_is_inspected_as_file_and_in_an_image() {
     }
     for kind in ["plain", "layer"] {
         let name = format!("localhost/{kind}:1");
-        stage.ok(&["image", "build", "--kind", kind, &greeter, &name]);
+        stage.ok(&["image", "build", "--kind", kind, "--tag", &name, &greeter]);
         let facts: Value = serde_json::from_str(&stage.ok(&["inspect", "--json", &name])).unwrap();
         assert_eq!(facts["kind"], "reactor", "{kind}");
         // And it runs.
@@ -132,14 +172,8 @@ fn an_archive_is_reproducible_and_another_client_imports_it() {
     let greeter = stage.guest("greeter");
     let archive = |name: &str| {
         let path = stage.folder.path().join(name);
-        stage.ok(&[
-            "image",
-            "build",
-            &greeter,
-            "localhost/built:1",
-            "-o",
-            &path.display().to_string(),
-        ]);
+        let file = path.display().to_string();
+        stage.ok(&["image", "build", "-t", "localhost/built:1", "-o", &file, &greeter]);
         path
     };
     let (one, two) = (archive("one.tar"), archive("two.tar"));

@@ -5,13 +5,17 @@ use cwasi_testbed::page::{Block, Page, command};
 use crate::steps;
 
 /// Why a block is not run here, and what runs or checks it instead.
-pub const NOT_RUN: [(&str, &str); 5] = [
+pub const NOT_RUN: [(&str, &str); 6] = [
     (
         "minutes",
         "builds, tests or measures for minutes; tests/book.rs checks that targets of make exist",
     ),
     ("cluster", "needs a Kubernetes cluster; make test-kubernetes does the same"),
     ("machine", "writes into the machine's own folders"),
+    (
+        "registry",
+        "needs a registry of yours; cargo test -p cwasi-cli --test cli -- registry has one",
+    ),
     ("other-projects", "fetches the sources of other projects, or builds their test suites"),
     (
         "compilers",

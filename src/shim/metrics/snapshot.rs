@@ -103,6 +103,29 @@ impl EdgeCounts {
             *sum = sum.saturating_add(*more);
         }
     }
+
+    /// Removes what was counted `before`: what is left was counted since then. A shim that began anew counts from 0, so
+    /// counts that are smaller than before stay as they are.
+    pub fn subtract(&mut self, before: &Self) {
+        if self.calls < before.calls {
+            return;
+        }
+        let counts = [
+            (&mut self.calls, before.calls),
+            (&mut self.errors, before.errors),
+            (&mut self.request_bytes, before.request_bytes),
+            (&mut self.response_bytes, before.response_bytes),
+            (&mut self.latency_sum_ns, before.latency_sum_ns),
+        ];
+        let buckets = self.latency_counts.iter_mut().zip(before.latency_counts.iter().copied());
+        for (count, less) in counts.into_iter().chain(buckets) {
+            *count = count.saturating_sub(less);
+        }
+        for (kind, count) in &mut self.error_kinds {
+            *count = count.saturating_sub(before.error_kinds.get(kind).copied().unwrap_or(0));
+        }
+        self.error_kinds.retain(|_, count| *count > 0);
+    }
 }
 
 /// One line of `edges.json`.
@@ -195,5 +218,25 @@ mod tests {
         sum.add(&many);
         assert_eq!((sum.calls, sum.error_kinds["timeout"]), (u64::MAX, u64::MAX));
         assert_eq!(sum.latency_counts, vec![u64::MAX; BUCKETS]);
+    }
+
+    #[test]
+    fn a_difference_has_what_is_new_and_a_new_shims_counts_stay() {
+        let counts = |calls: u64| EdgeCounts {
+            calls,
+            errors: 2 * calls,
+            error_kinds: [("timeout".to_owned(), 2 * calls), ("trapped".to_owned(), 7)].into(),
+            request_bytes: 10 * calls,
+            response_bytes: 1,
+            latency_sum_ns: 1_000 * calls,
+            latency_counts: vec![calls; BUCKETS],
+        };
+        let mut new = counts(5);
+        new.subtract(&counts(3));
+        let error_kinds = [("timeout".to_owned(), 4)].into();
+        assert_eq!(new, EdgeCounts { response_bytes: 0, error_kinds, ..counts(2) });
+        let mut began_anew = counts(2);
+        began_anew.subtract(&counts(3));
+        assert_eq!(began_anew, counts(2));
     }
 }

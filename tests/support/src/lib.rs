@@ -5,7 +5,7 @@
 //!   [`containerd`] starts such a guard and talks to it, [`containerd_config`] is its configuration.
 //! - [`cri`] speaks to a containerd as the kubelet does.
 //! - [`redis`] runs one private Redis or Valkey; [`nodes`] are two containerds in networks of their own
-//!   ([`link`]) with a Redis between them.
+//!   ([`link`]) with a Redis between them. [`registry`] runs one private registry of images.
 //! - [`netns`] is a network of a test's own, [`name_server`] a name server in it.
 //! - [`page`] finds the code blocks of the documentation; [`languages`] builds the functions that it shows.
 //! - [`numbered`] are calls whose ends and executions are compared; [`span_line`] is a recorded span.
@@ -29,8 +29,10 @@ pub mod nodes;
 pub mod numbered;
 pub mod page;
 pub mod place;
+mod port;
 pub mod processes;
 pub mod redis;
+pub mod registry;
 pub mod run;
 pub mod scene;
 pub mod span_line;

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use cwasi::config::{FunctionSpec, function_name};
 
-use super::{FAN_IN, Given, Reader, given};
-use crate::workflow::Embedded;
-use crate::workflow::document::{Entry, Place, Value};
+use super::{FAN_IN, Given, Reader};
+use crate::workflow::document::{Entry, Place};
 use crate::workflow::fields::{Field, Kind, Target};
+use crate::workflow::{Embedded, Role};
 
 impl Reader<'_> {
     /// The annotations of a function. Each value is checked by itself, then all together.
@@ -19,6 +19,7 @@ impl Reader<'_> {
         place: Place,
         workflow: &str,
         embed: &[(String, Embedded)],
+        role: Role,
     ) -> BTreeMap<String, String> {
         let mut values: Vec<Annotated> = Vec::new();
         for (field, entry) in fields {
@@ -41,9 +42,7 @@ impl Reader<'_> {
         }
         let mut all: BTreeMap<String, String> =
             values.iter().map(|value| (value.key.to_owned(), value.text.clone())).collect();
-        let secondary = given(fields, "role")
-            .is_some_and(|entry| entry.node.value == Value::Text("secondary".to_owned()));
-        let role = if secondary { "secondary" } else { "primary" };
+        let role = if role == Role::Secondary { "secondary" } else { "primary" };
         all.insert("cwasi.role".to_owned(), role.to_owned());
         if !faults {
             let image = |from: &Embedded| match from {
