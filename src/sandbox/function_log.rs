@@ -1,5 +1,5 @@
 //! A function's log: lines of its guests' `log` and of the runtime on the function's stderr, beside the guests' own
-//! output.
+//! output. In a file, each line has its time ([`log_line`]).
 //!
 //! Runs in init and in its workers. A line that does not fit into stderr's pipe is dropped and counted, so a function
 //! never hangs because its log has no reader. When there is room again, a line reports the number of dropped lines. A
@@ -13,12 +13,14 @@ use std::io::{self, ErrorKind, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::SystemTime;
 
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::sys::counter::SharedCounter;
 use crate::vm::{Context, Level, LogSink};
+use crate::wire::log_line;
 
 /// Longest line of the runtime in bytes, its end included: a pipe takes that much whole or not at all (`PIPE_BUF`).
 pub const LINE_MAX: usize = 4096;
@@ -43,6 +45,7 @@ pub fn host_line(text: &str) -> String {
 pub struct FunctionLog {
     file: File,
     is_pipe: bool,
+    is_file: bool,
     /// It has no reader, and will have none.
     is_broken: Cell<bool>,
     /// The last line fitted.
@@ -76,8 +79,10 @@ impl FunctionLog {
     fn over(fd: OwnedFd, dropped: Rc<SharedCounter>, wait_ms: u16) -> Self {
         let file = File::from(fd);
         let is_pipe = fcntl(&file, FcntlArg::F_GETPIPE_SZ).is_ok();
+        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
         let (is_broken, is_read) = (Cell::new(false), Cell::new(true));
-        Self { file, is_pipe, is_broken, is_read, wait_ms, rest: RefCell::default(), dropped }
+        let rest = RefCell::default();
+        Self { file, is_pipe, is_file, is_broken, is_read, wait_ms, rest, dropped }
     }
 
     /// A line of the runtime.
@@ -119,6 +124,8 @@ impl FunctionLog {
 
     /// Writes a line, or counts it.
     fn write(&self, line: &[u8]) {
+        let timed = self.is_file.then(|| log_line::with_time(SystemTime::now(), line));
+        let line = timed.as_deref().unwrap_or(line);
         if self.put(line) {
             self.is_read.set(true);
             return;
@@ -236,6 +243,24 @@ mod tests {
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
         text
+    }
+
+    #[test]
+    fn lines_in_a_file_have_their_times() {
+        let file = tempfile::tempfile().unwrap();
+        let log = FunctionLog::new(append_without_waiting(&file).unwrap()).unwrap();
+        let began = SystemTime::now();
+        log.line("text");
+        GuestLog(Some(Rc::new(log))).log(Level::Warn, &Context::default(), "odd");
+        let mut text = Vec::new();
+        (&file).read_to_end(&mut text).unwrap();
+        let lines: Vec<_> = text.split_inclusive(|byte| *byte == b'\n').collect();
+        let [(first, host), (second, guest)] =
+            [0, 1].map(|at| log_line::split_time(lines[at]).unwrap());
+        assert_eq!((host, guest), (b"cwasi: text\n".as_slice(), b"WARN : odd\n".as_slice()));
+        // Times are written in whole microseconds.
+        let began = began - std::time::Duration::from_micros(1);
+        assert!(began <= first && first <= second && second <= SystemTime::now());
     }
 
     #[test]

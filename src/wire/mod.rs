@@ -4,6 +4,7 @@
 //! - [`egress`]: the rules of `cwasi.network`.
 //! - [`envelope`] and [`frame`]: caller ↔ callee, one frame per `SOCK_SEQPACKET` message.
 //! - [`ids`]: the names of calls, functions and instances.
+//! - [`log_line`]: times of lines in log files, from sandbox and shim to `cwasi logs`.
 //! - [`network`]: node to node, through Redis.
 //! - [`remaining`]: deadlines as remaining time, between processes and nodes.
 //! - [`trace`]: trace contexts and spans; [`trace_headers`]: contexts as calls carry them.
@@ -14,6 +15,7 @@ pub mod envelope;
 pub mod frame;
 mod generated;
 pub mod ids;
+pub mod log_line;
 pub mod network;
 pub mod remaining;
 pub mod trace;

@@ -1,12 +1,14 @@
 //! `cwasi logs`: what functions wrote, from the files that `run` and `deploy` make for secondaries.
 
+use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use clap::Args;
+use cwasi::wire::log_line::split_time;
 
 use super::selected::selected;
 use crate::arguments::Global;
@@ -32,14 +34,49 @@ pub struct Logs {
     /// Go on until the functions end, or until Ctrl-C
     #[arg(short, long)]
     follow: bool,
+    /// Print the times of lines that have one: the runtime's, and those of a function's `log`
+    #[arg(short, long)]
+    timestamps: bool,
+    /// Only lines since then: a duration such as 10m, or a time such as 2026-11-23T04:31:45Z
+    ///
+    /// A line without a time counts as the line before it. Lines before the first time are printed.
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    since: Option<SystemTime>,
+    /// Only this many lines from the end of each log
+    #[arg(long, value_name = "N")]
+    tail: Option<usize>,
+}
+
+/// Which lines of a log are printed, and what of them.
+#[derive(Clone, Copy)]
+struct Shown {
+    since: Option<SystemTime>,
+    tail: Option<usize>,
+    timestamps: bool,
+    /// Each line begins with its container's id.
+    named: bool,
 }
 
 /// The log of one container.
 struct Log {
     id: String,
     file: File,
+    shown: Shown,
     /// An unfinished line.
     rest: Vec<u8>,
+    /// Of the last line that has one.
+    time: Option<SystemTime>,
+    /// The last lines; `None` once they are printed.
+    tail: Option<VecDeque<Vec<u8>>>,
+}
+
+fn since(text: &str) -> Result<SystemTime, String> {
+    if let Ok(time) = humantime::parse_rfc3339_weak(text) {
+        return Ok(time);
+    }
+    let ago = humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; a time looks like 2026-11-23T04:31:45Z"))?;
+    SystemTime::now().checked_sub(ago).ok_or_else(|| "so long ago there was no time".to_owned())
 }
 
 impl Logs {
@@ -47,8 +84,11 @@ impl Logs {
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
         let node = Node::connect(global).await?;
         let containers = node.containerd.containers().await?;
+        let containers = selected(containers, &self.names, self.workflow.as_deref(), global)?;
+        let Self { since, tail, timestamps, .. } = self;
+        let shown = Shown { since, tail, timestamps, named: containers.len() > 1 };
         let mut logs = Vec::new();
-        for container in selected(containers, &self.names, self.workflow.as_deref(), global)? {
+        for container in containers {
             let path = node.log(&container.id);
             let file = File::open(&path).with_context(|| {
                 format!(
@@ -58,9 +98,8 @@ impl Logs {
                 )
             });
             let file = file.map_err(|error| Failure::new(Exit::Missing, error))?;
-            logs.push(Log { id: container.id, file, rest: Vec::new() });
+            logs.push(Log::new(container.id, file, shown));
         }
-        let named = logs.len() > 1;
         let mut interrupt = Interrupt::new()?;
         loop {
             // Before the last look: what was written before the end is read.
@@ -68,13 +107,13 @@ impl Logs {
             let alive = |log: &Log| tasks.get(&log.id).is_some_and(|task| task.is_alive());
             let goes_on = self.follow && logs.iter().any(alive);
             for log in &mut logs {
-                log.copy(named, !goes_on)?;
+                log.copy(&mut io::stdout().lock(), !goes_on)?;
             }
             if !goes_on {
                 return Ok(ExitCode::SUCCESS);
             }
             tokio::select! {
-                () = interrupt.received() => return Ok(ExitCode::SUCCESS),
+                exit = interrupt.received() => return Ok(exit.into()),
                 () = tokio::time::sleep(LOOK) => {}
             }
         }
@@ -82,27 +121,120 @@ impl Logs {
 }
 
 impl Log {
+    fn new(id: String, file: File, shown: Shown) -> Self {
+        let tail = shown.tail.map(|_| VecDeque::new());
+        Self { id, file, shown, rest: Vec::new(), time: None, tail }
+    }
+
     /// Prints the new lines; the unfinished one only at the end.
-    fn copy(&mut self, named: bool, end: bool) -> Result<(), Failure> {
-        let mut out = std::io::stdout().lock();
+    fn copy(&mut self, out: &mut impl Write, end: bool) -> io::Result<()> {
         let mut chunk = vec![0; CHUNK];
         loop {
             let len = self.file.read(&mut chunk)?;
             self.rest.extend_from_slice(&chunk[..len]);
-            let lines = match self.rest.iter().rposition(|byte| *byte == b'\n') {
+            let lines: Vec<u8> = match self.rest.iter().rposition(|byte| *byte == b'\n') {
                 Some(last) => self.rest.drain(..=last).collect(),
                 None if end && len == 0 => std::mem::take(&mut self.rest),
                 None => Vec::new(),
             };
             for line in lines.split_inclusive(|byte| *byte == b'\n') {
-                if named {
-                    write!(out, "{} | ", self.id)?;
-                }
-                out.write_all(line)?;
+                self.line(line, out)?;
             }
             if len == 0 {
-                return Ok(out.flush()?);
+                for line in self.tail.take().into_iter().flatten() {
+                    self.print(&line, out)?;
+                }
+                return out.flush();
             }
+        }
+    }
+
+    /// Prints a line, or keeps it as one of the last.
+    fn line(&mut self, line: &[u8], out: &mut impl Write) -> io::Result<()> {
+        let timed = split_time(line);
+        self.time = timed.map(|(time, _)| time).or(self.time);
+        let is_early = |since| self.time.is_some_and(|time| time < since);
+        if self.shown.since.is_some_and(is_early) {
+            return Ok(());
+        }
+        let text = timed.filter(|_| !self.shown.timestamps).map_or(line, |(_, text)| text);
+        let (Some(tail), Some(max)) = (&mut self.tail, self.shown.tail) else {
+            return self.print(text, out);
+        };
+        tail.push_back(text.to_owned());
+        if tail.len() > max {
+            tail.pop_front();
+        }
+        Ok(())
+    }
+
+    fn print(&self, text: &[u8], out: &mut impl Write) -> io::Result<()> {
+        if self.shown.named {
+            write!(out, "{} | ", self.id)?;
+        }
+        out.write_all(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Shown = Shown { since: None, tail: None, timestamps: false, named: false };
+    const TEXT: &str = "early\n\
+        2026-11-23T04:00:00.000000Z one\n\
+        of one\n\
+        2026-11-23T05:00:00.000000Z two\n\
+        unfinished";
+
+    fn log(text: &str, shown: Shown) -> Log {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        std::io::Seek::rewind(&mut file).unwrap();
+        Log::new("w.f".to_owned(), file, shown)
+    }
+
+    fn printed(shown: Shown) -> String {
+        let mut out = Vec::new();
+        log(TEXT, shown).copy(&mut out, true).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn lines_are_selected_by_time_and_number() {
+        let since = |text| Some(since(text).unwrap());
+        assert_eq!(printed(ALL), "early\none\nof one\ntwo\nunfinished");
+        assert_eq!(printed(Shown { timestamps: true, ..ALL }), TEXT);
+        let after = Shown { since: since("2026-11-23T04:30:00Z"), ..ALL };
+        assert_eq!(printed(after), "early\ntwo\nunfinished");
+        assert_eq!(printed(Shown { tail: Some(1), ..after }), "unfinished");
+        assert_eq!(printed(Shown { tail: Some(3), ..ALL }), "of one\ntwo\nunfinished");
+        assert_eq!(printed(Shown { tail: Some(0), ..ALL }), "");
+        let named = Shown { named: true, tail: Some(2), ..ALL };
+        assert_eq!(printed(named), "w.f | two\nw.f | unfinished");
+    }
+
+    #[test]
+    fn lines_that_follow_the_tail_are_all_printed() {
+        let mut log = log(TEXT, Shown { tail: Some(1), ..ALL });
+        let mut out = Vec::new();
+        log.copy(&mut out, false).unwrap();
+        assert_eq!(out, b"two\n");
+        let mut writer = log.file.try_clone().unwrap();
+        writer.write_all(b" no more\nthree\nfour").unwrap();
+        std::io::Seek::seek(&mut writer, io::SeekFrom::Start(TEXT.len() as u64)).unwrap();
+        out.clear();
+        log.copy(&mut out, true).unwrap();
+        assert_eq!(out, b"unfinished no more\nthree\nfour");
+    }
+
+    #[test]
+    fn a_time_is_a_duration_or_a_moment() {
+        let now = SystemTime::now();
+        let ago = now.duration_since(since("10m").unwrap()).unwrap_or_default();
+        assert!(ago <= Duration::from_secs(600) && ago > Duration::from_secs(500), "{ago:?}");
+        for (text, part) in [("soon", "looks like"), ("9999999999999y", "")] {
+            assert!(since(text).unwrap_err().contains(part), "{text}");
         }
     }
 }

@@ -67,6 +67,29 @@ fn logs_follow_a_function_until_it_ends() {
 }
 
 #[test]
+fn lines_of_logs_have_times_and_are_selected_by_them() {
+    let stage = Stage::new("cli-logs-times");
+    stage.ok(&["deploy", &stage.hello()]);
+    for name in ["Ada", "Grace"] {
+        stage.ok(&["invoke", "greeter", "--data", name]);
+    }
+    let logs = |arguments: &[&str]| stage.ok(&[&["logs", "greeter"], arguments].concat());
+    let about = |text: &str| -> Vec<String> {
+        text.lines().filter(|line| line.contains("greeting")).map(str::to_owned).collect()
+    };
+    let plain = about(&logs(&[]));
+    assert_eq!(plain.len(), 2, "{plain:?}");
+    assert!(plain[0].starts_with("INFO greeter: greeting Ada"), "{plain:?}");
+    let timed = about(&logs(&["--timestamps"]));
+    let time = |line: &str| line.split_once(' ').unwrap().0.to_owned();
+    assert!(timed[0].ends_with(&plain[0]) && time(&timed[0]) < time(&timed[1]), "{timed:?}");
+    assert_eq!(about(&logs(&["--since", &time(&timed[1])])), plain[1..]);
+    assert_eq!(about(&logs(&["--since", "10m"])), plain);
+    assert_eq!(logs(&["--tail", "1"]).trim_end(), plain[1]);
+    stage.ok(&["rm", "greeter"]);
+}
+
+#[test]
 fn a_primarys_exit_code_is_the_commands() {
     let stage = Stage::new("cli-exit");
     let hello = stage.guest("hello-caller");

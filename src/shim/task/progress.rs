@@ -4,16 +4,20 @@ use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::time::SystemTime;
 
 use super::container::BundleLog;
 use crate::coordinator::Progress;
 use crate::sys::reopen::append_without_waiting;
+use crate::wire::log_line;
 
 /// Tells what happens before a container exists. Never waits: a line for which its reader leaves no room is dropped.
 #[derive(Debug)]
 pub struct StartProgress {
     container: String,
     stderr: Option<File>,
+    /// Its lines have their times.
+    is_file: bool,
     log: BundleLog,
 }
 
@@ -21,11 +25,10 @@ impl StartProgress {
     /// For a container whose end of stderr is `stderr`; it stays the container's own.
     #[must_use]
     pub fn new(container: &str, bundle: &Path, stderr: &impl AsFd) -> Self {
-        Self {
-            container: container.to_owned(),
-            stderr: append_without_waiting(stderr).ok().map(File::from),
-            log: BundleLog::open(bundle),
-        }
+        let stderr = append_without_waiting(stderr).ok().map(File::from);
+        let metadata = stderr.as_ref().and_then(|stderr| stderr.metadata().ok());
+        let is_file = metadata.is_some_and(|metadata| metadata.is_file());
+        Self { container: container.to_owned(), stderr, is_file, log: BundleLog::open(bundle) }
     }
 
     /// containerd's log, which the container keeps.
@@ -35,9 +38,10 @@ impl StartProgress {
     }
 
     fn line(&self, line: &str) {
+        let timed = self.is_file.then(|| log_line::with_time(SystemTime::now(), line.as_bytes()));
         if let Some(mut stderr) = self.stderr.as_ref() {
             // One that does not fit is dropped; the logs have it.
-            let _dropped = stderr.write_all(line.as_bytes());
+            let _dropped = stderr.write_all(timed.as_deref().unwrap_or(line.as_bytes()));
         }
     }
 }
