@@ -15,6 +15,7 @@ mod schema;
 mod server;
 mod terminal;
 mod traces;
+mod unhappy;
 mod verbs;
 mod workflows;
 

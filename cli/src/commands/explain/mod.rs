@@ -1,26 +1,28 @@
 //! `cwasi explain CALLER CALLEE`: which mode a call would take now, and why not the others. The runtime's own
 //! selection decides, over the facts that a shim would collect.
+//!
+//! - `caller`: who calls; `planned`: images and containers of a workflow file that is not deployed.
+
+mod caller;
+mod planned;
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use cwasi::config::annotations::FunctionSpec;
 use cwasi::coordinator::registry::{Record, Registry};
-use cwasi::coordinator::trust::Image;
-use cwasi::coordinator::{ImageStore as _, embedding, module};
 use cwasi::dispatcher::selection::{EmbeddingState, Facts, Remote, Selection, callee_of, select};
-use cwasi::shim::content::ContentStore;
-use cwasi::shim::group::group_id;
+use cwasi::shim::caller::CALLER_NAME;
 use cwasi::shim::network::{FunctionLocations, Network};
 use cwasi::wire::control::ModeHint;
 use cwasi::wire::ids::Identity;
 use cwasi::wire::network::Location;
 use serde_json::json;
 
+use self::caller::{Caller, Inside};
 use crate::arguments::Global;
-use crate::containerd::containers::Container;
 use crate::deployment::Node;
 use crate::failure::{Exit, Failure};
 
@@ -30,17 +32,16 @@ const REDIS_MAX: Duration = Duration::from_secs(5);
 /// Arguments of the verb.
 #[derive(Debug, Args)]
 pub struct Explain {
-    /// The calling function, or its container
+    /// The calling function or its container; `gateway` for `cwasi invoke` and `cwasi gateway`
     caller: String,
     /// The called function, or NAMESPACE/FUNCTION
     callee: String,
-}
-
-/// What is known of the callee inside the caller's VM.
-enum Inside {
-    No,
-    Loaded,
-    Untrusted(String),
+    /// The caller is a function of this workflow file, which need not be deployed
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// The caller is a process of this host, as in `cwasi invoke --as CALLER`
+    #[arg(long, conflicts_with = "file")]
+    host: bool,
 }
 
 /// What is known of other hosts.
@@ -62,34 +63,18 @@ impl Explain {
     /// Prints the decision; exit code 1 if no mode can serve.
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
         let node = Node::connect(global).await?;
-        let containers = node.containerd.containers().await?;
-        let is_caller = |it: &&Container| it.id == self.caller || it.function() == self.caller;
-        let Some(container) = containers.iter().find(is_caller) else {
-            let text = format!("namespace {} has no function {}", global.namespace, self.caller);
-            return Err(Failure::text(Exit::Missing, text));
-        };
-        let pairs = container.annotations.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        let annotations = FunctionSpec::parse(pairs)?;
-        let caller = Identity {
-            namespace: global.namespace.clone(),
-            pod_namespace: annotations.pod_namespace.clone(),
-            function: container.function().to_owned(),
-        };
-        let callee = callee_of(&caller, &self.callee);
+        let caller = self.caller(&node, global).await?;
+        let callee = callee_of(&caller.identity, &self.callee);
         let registry = Registry::new(&node.config.state_dir);
         let local = registry.instances(&callee)?;
         let beside = registry.functions_beside(&callee)?;
-        let inside = inside(&node, global, container, &annotations, &caller, &callee).await?;
+        let inside = caller.inside(&node, &callee).await?;
         let elsewhere = elsewhere(&node, &registry, &callee).await?;
-        let group = match annotations.workflow.is_empty() && annotations.pod.is_empty() {
-            true => String::new(),
-            false => group_id(&global.namespace, &container.id, &container.annotations),
-        };
         let facts = Facts {
-            caller: &caller,
+            caller: &caller.identity,
             callee: &callee,
-            group: &group,
-            hint: annotations.mode,
+            group: &caller.group,
+            hint: caller.spec.mode,
             embedding: match &inside {
                 Inside::No => EmbeddingState::No,
                 Inside::Loaded => EmbeddingState::Loaded,
@@ -108,7 +93,28 @@ impl Explain {
             beside: &beside,
             rotation: 0,
         };
-        print(&facts, &container.id, global.json)
+        print(&facts, &caller.container, global.json)
+    }
+
+    async fn caller(&self, node: &Node, global: &Global) -> Result<Caller, Failure> {
+        let name = &self.caller;
+        if let Some(file) = &self.file {
+            return Caller::of_file(file, name, global);
+        }
+        let containers = node.containerd.containers().await?;
+        let mut found = containers.iter().filter(|_| !self.host);
+        if let Some(container) = found.find(|it| it.id == *name || it.function() == name) {
+            return Caller::container(container, global);
+        }
+        if self.host || name == CALLER_NAME {
+            return Caller::host(name, global);
+        }
+        let text = format!(
+            "namespace {} has no function {name}; name its workflow with --file FILE, or use --host for a process \
+             of this host",
+            global.namespace
+        );
+        Err(Failure::text(Exit::Missing, text))
     }
 }
 
@@ -181,37 +187,6 @@ fn verdict(facts: &Facts<'_>, hint: ModeHint) -> Verdict {
             Verdict { mode, serves: true, why }
         }
     }
-}
-
-/// What the coordinator decides about embedding when it starts the caller.
-async fn inside(
-    node: &Node,
-    global: &Global,
-    container: &Container,
-    annotations: &FunctionSpec,
-    caller: &Identity,
-    callee: &Identity,
-) -> Result<Inside, Failure> {
-    let is_named = annotations.embed.iter().any(|embed| embed.module == callee.function);
-    if !is_named || !caller.same_scope(callee) {
-        return Ok(Inside::No);
-    }
-    let store =
-        ContentStore { address: global.address.clone(), namespace: global.namespace.clone() };
-    let image = node.containerd.image(&container.image).await?;
-    let image = Image { name: image.name, digest: image.digest };
-    let path = container.args.first().map(|path| path.split('#').next().unwrap_or(path));
-    let bytes = store.module(&image, path).await.map_err(anyhow::Error::msg)?;
-    let module = module::check(&bytes, &image.name)?;
-    let groups = &node.config.trust_groups;
-    let found =
-        embedding::discover(&store, &module, annotations, caller, &container.id, groups).await?;
-    if let Some(reason) = found.refused.get(&callee.function) {
-        return Ok(Inside::Untrusted(reason.clone()));
-    }
-    let loaded =
-        found.modules.iter().any(|module| module.name == callee.function && module.is_reactor());
-    Ok(if loaded { Inside::Loaded } else { Inside::No })
 }
 
 async fn elsewhere(

@@ -1,0 +1,173 @@
+//! Who calls: a container, a function of a workflow file that need not run, or a process of this host.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use cwasi::config::annotations::FunctionSpec;
+use cwasi::coordinator::trust::Deployment;
+use cwasi::coordinator::{ImageStore, embedding, module};
+use cwasi::shim::caller::CallerIdentity;
+use cwasi::shim::content::ContentStore;
+use cwasi::shim::group::group_id;
+use cwasi::wire::ids::Identity;
+
+use super::planned::PlannedStore;
+use crate::arguments::Global;
+use crate::containerd::containers::Container;
+use crate::deployment::{Node, container_id, image_of};
+use crate::failure::{Exit, Failure};
+use crate::workflow::{Additions, Function, Role, Workflow};
+
+/// What a shim knows of a caller.
+pub(super) struct Caller {
+    pub(super) identity: Identity,
+    /// Its container; empty for a process of this host.
+    pub(super) container: String,
+    /// Its annotations; none for a process of this host.
+    pub(super) spec: FunctionSpec,
+    /// Its group; empty without one.
+    pub(super) group: String,
+    store: PlannedStore,
+    /// Name of its image, and its module's path in it.
+    module: Option<(String, Option<String>)>,
+}
+
+/// What is known of the callee inside the caller's VM.
+pub(super) enum Inside {
+    No,
+    Loaded,
+    Untrusted(String),
+}
+
+impl Caller {
+    /// A process of this host, such as the gateway.
+    pub(super) fn host(name: &str, global: &Global) -> Result<Self, Failure> {
+        let CallerIdentity { namespace, pod_namespace, .. } =
+            CallerIdentity::in_namespace(&global.namespace);
+        Ok(Self {
+            identity: Identity { namespace, pod_namespace, function: name.to_owned() },
+            container: String::new(),
+            spec: FunctionSpec::parse([])?,
+            group: String::new(),
+            store: PlannedStore::new(store(global)),
+            module: None,
+        })
+    }
+
+    /// A container's function.
+    pub(super) fn container(container: &Container, global: &Global) -> Result<Self, Failure> {
+        let Container { id, image, annotations, args, .. } = container;
+        let pairs = annotations.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let spec = FunctionSpec::parse(pairs)?;
+        let path = args.first().map(|path| path.split('#').next().unwrap_or(path).to_owned());
+        let has_group = !(spec.workflow.is_empty() && spec.pod.is_empty());
+        let group = group_id(&global.namespace, id, annotations);
+        Ok(Self {
+            identity: identity(global, &spec, container.function()),
+            container: id.clone(),
+            spec,
+            group: if has_group { group } else { String::new() },
+            store: PlannedStore::new(store(global)),
+            module: Some((image.clone(), path)),
+        })
+    }
+
+    /// A function of a workflow file, as if the file were deployed.
+    pub(super) fn of_file(file: &Path, name: &str, global: &Global) -> Result<Self, Failure> {
+        let workflow = Workflow::load(file, &Additions::default())?;
+        let function = workflow.function(name).filter(|it| it.role != Role::Library);
+        let Some(function) = function else {
+            let text = format!("{} has no function {name} that runs", file.display());
+            return Err(Failure::text(Exit::Missing, text));
+        };
+        let mut store = PlannedStore::new(store(global));
+        let mut images = BTreeMap::new();
+        for function in &workflow.functions {
+            let image = image_of(&workflow, function)?;
+            images.insert(function.name.as_str(), image.name.clone());
+            store.add_image(&function.name, image)?;
+        }
+        for function in workflow.functions.iter().filter(|it| it.role == Role::Secondary) {
+            store.add_deployment(deployment(&workflow, function, &images)?);
+        }
+        let annotations = annotations(&workflow, function, &images);
+        let spec = parsed(&annotations)?;
+        let container = container_id(&workflow.name, name, 1);
+        let group = group_id(&global.namespace, &container, &annotations.into_iter().collect());
+        Ok(Self {
+            identity: identity(global, &spec, name),
+            container,
+            spec,
+            group,
+            store,
+            module: Some((images[name].clone(), None)),
+        })
+    }
+
+    /// What the coordinator decides about embedding `callee` when it starts the caller.
+    pub(super) async fn inside(&self, node: &Node, callee: &Identity) -> Result<Inside, Failure> {
+        let is_named = self.spec.embed.iter().any(|embed| embed.module == callee.function);
+        let Some((image, path)) = &self.module else { return Ok(Inside::No) };
+        if !is_named || !self.identity.same_scope(callee) {
+            return Ok(Inside::No);
+        }
+        let missing = |problem| Failure::text(Exit::Missing, problem);
+        let image = self.store.image(image).await.map_err(missing)?;
+        let bytes = self.store.module(&image, path.as_deref()).await.map_err(missing)?;
+        let module = module::check(&bytes, &image.name)?;
+        let groups = &node.config.trust_groups;
+        let (spec, identity, container) = (&self.spec, &self.identity, &self.container);
+        let found =
+            embedding::discover(&self.store, &module, spec, identity, container, groups).await?;
+        if let Some(reason) = found.refused.get(&callee.function) {
+            return Ok(Inside::Untrusted(reason.clone()));
+        }
+        let is_loaded = |module: &embedding::ModuleToEmbed| {
+            module.name == callee.function && module.is_reactor()
+        };
+        Ok(if found.modules.iter().any(is_loaded) { Inside::Loaded } else { Inside::No })
+    }
+}
+
+fn store(global: &Global) -> ContentStore {
+    ContentStore { address: global.address.clone(), namespace: global.namespace.clone() }
+}
+
+fn identity(global: &Global, spec: &FunctionSpec, function: &str) -> Identity {
+    Identity {
+        namespace: global.namespace.clone(),
+        pod_namespace: spec.pod_namespace.clone(),
+        function: function.to_owned(),
+    }
+}
+
+fn annotations(
+    workflow: &Workflow,
+    function: &Function,
+    images: &BTreeMap<&str, String>,
+) -> BTreeMap<String, String> {
+    function.all_annotations(&workflow.name, |name| images[name].clone())
+}
+
+fn parsed(annotations: &BTreeMap<String, String>) -> Result<FunctionSpec, Failure> {
+    let pairs = annotations.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    Ok(FunctionSpec::parse(pairs)?)
+}
+
+/// A secondary of the file, as its container will be.
+fn deployment(
+    workflow: &Workflow,
+    function: &Function,
+    images: &BTreeMap<&str, String>,
+) -> Result<Deployment, Failure> {
+    let spec = parsed(&annotations(workflow, function, images))?;
+    Ok(Deployment {
+        container: container_id(&workflow.name, &function.name, 1),
+        image: images[function.name.as_str()].clone(),
+        path: String::new(),
+        pod_namespace: spec.pod_namespace,
+        function: function.name.clone(),
+        workflow: spec.workflow,
+        trust: spec.trust,
+    })
+}
