@@ -27,6 +27,8 @@ pub struct Context {
     pub caller: String,
     /// W3C trace context; empty when the invocation is not traced.
     pub traceparent: String,
+    /// What tracing systems of the request's client keep beside it; empty without.
+    pub tracestate: String,
     /// Id of the workflow's run, 32 hexadecimal digits: the same in all functions that serve one invocation of the
     /// primary.
     pub run_id: String,
@@ -43,6 +45,7 @@ pub fn context() -> Context {
         attempt: value(key::ATTEMPT).parse().unwrap_or_default(),
         caller: value(key::CALLER),
         traceparent: value(key::TRACEPARENT),
+        tracestate: value(key::TRACESTATE),
         run_id: value(key::RUN_ID),
     }
 }
