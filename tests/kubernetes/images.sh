@@ -59,7 +59,7 @@ make_guests() {
 # The largest one: only when something of it is new.
 make_cwasi_node() {
     local out=$IMAGES/cwasi-node.tar part
-    for part in "$TARGET_DIR/$PROFILE"/{containerd-shim-cwasi-v1,cwasi-shim,cwasi-sandbox,cwasi-testbed} \
+    for part in "$TARGET_DIR/$PROFILE"/{containerd-shim-cwasi-v1,cwasi-shim,cwasi-sandbox,cwasi,cwasi-testbed} \
         "$CHECKOUT"/scripts/{node-image,install}.sh "$CHECKOUT/deploy/kubernetes/node/node.sh"; do
         [ "$out" -nt "$part" ] || { "$CHECKOUT/scripts/node-image.sh" "$out"; return; }
     done
