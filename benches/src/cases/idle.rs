@@ -1,11 +1,14 @@
 //! Cases of functions with `cwasi.idle`: their memory without workers, and the first request afterwards.
 
+use std::thread::sleep;
+
 use anyhow::Result;
 use cwasi_bench_protocol::{Made, Order, Verb};
 use cwasi_testbed::processes::descendants;
 use cwasi_testbed::scene::{Scene, wait_for};
 
 use super::Group;
+use super::memory::SETTLE;
 use crate::accounts::{charged, proportional_memory};
 use crate::fixture::{Fixture, TOUCH_NONE, stage};
 use crate::plan::Effort;
@@ -40,7 +43,7 @@ fn name(number: usize) -> String {
 fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
     let scene = stage(&session.programs, "bench-idle")?;
     let fixture = Fixture::on(&scene);
-    let count = if session.effort == Effort::Smoke { 1 } else { 10 };
+    let count = if session.effort == Effort::Smoke { 1 } else { 100 };
     for number in 0..count {
         fixture.callee((&name(number), TOUCH_NONE.1), &[("cwasi.idle", IDLE)]);
     }
@@ -60,9 +63,10 @@ fn suspended(scene: &Scene, function: &str) -> i32 {
     wait_for("the workers to end", || descendants(init).is_empty().then_some(init))
 }
 
-#[expect(clippy::cast_precision_loss, reason = "ten functions")]
+#[expect(clippy::cast_precision_loss, reason = "a hundred functions")]
 fn memory(session: &mut Session, scene: &Scene, count: usize) -> Result<()> {
     let inits: Vec<i32> = (0..count).map(|number| suspended(scene, &name(number))).collect();
+    sleep(SETTLE);
     let share = proportional_memory(&inits)? * KIB_PER_MIB / count as f64;
     let charge = charged(&scene.namespace)?.0 * KIB_PER_MIB / count as f64;
     session.report.add(Comparison {

@@ -21,8 +21,9 @@ pub const GROUP: Group = Group {
     run,
 };
 
-/// Time for what starts do afterwards, such as forking workers and making instances ahead.
-const SETTLE: Duration = Duration::from_secs(1);
+/// Time for what starts do afterwards, such as forking workers, making instances ahead and ending idle threads; and for
+/// the kernel, which adds up a cgroup's memory every two seconds.
+pub(super) const SETTLE: Duration = Duration::from_secs(3);
 
 const fn counts(effort: Effort) -> &'static [usize] {
     match effort {

@@ -19,6 +19,7 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::available_parallelism;
+use std::time::Duration;
 
 use cwasi::config::NodeConfig;
 use cwasi::shim::caller::{CallerIdentity, CallerKind, HostCaller};
@@ -38,6 +39,9 @@ use access::Access;
 use callbacks::Callbacks;
 use metrics::Metrics;
 use router::Router;
+
+/// Time to the next of the timers that fire before those of connections.
+const TIMER_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Settings of a gateway.
 #[derive(Debug)]
@@ -166,10 +170,20 @@ impl Listener {
                 // The sender outlives the threads.
                 let _stopped = stopped.wait_for(|stopped| *stopped).await;
             };
+            // Ends with the runtime.
+            tokio::spawn(keep_a_timer());
             let server = HttpServer { listener, tls, limits };
             server.serve_within(connections, router, stop).await;
             Ok(())
         })
+    }
+}
+
+/// Always has a timer that fires before those of connections. A timer that fires before all others makes tokio wake its
+/// reactor by a system call, also from the reactor's own thread, and each response starts one for the next request.
+async fn keep_a_timer() {
+    loop {
+        tokio::time::sleep(TIMER_INTERVAL).await;
     }
 }
 
