@@ -2,7 +2,7 @@
 
 #[path = "../../src/modes/call.rs"]
 mod call;
-#[path = "../../src/modes/causes.rs"]
+#[path = "../../src/modes/causes/mod.rs"]
 pub mod causes;
 #[path = "../../src/modes/error.rs"]
 mod error;

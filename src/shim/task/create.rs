@@ -7,15 +7,17 @@ use std::time::Instant;
 
 use containerd_shim::api::{CreateTaskRequest, CreateTaskResponse};
 use containerd_shim::protos::events::task::{TaskCreate, TaskIO};
-use oci_spec::runtime::{LinuxNamespaceType, Spec};
+use oci_spec::runtime::Spec;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
+use super::blocking::{blocking, unless_cancelled};
 use super::container::{Built, BundleLog, Container, Function};
 use super::error::TaskError;
 use super::io::{self, ContainerEnds, KeptEnds, Stdio};
 use super::progress::StartProgress;
 use super::provision::Provision;
+use super::spec::{cgroups_path, has_aftermath, has_own_pids, has_start_hooks};
 use super::table::Tasks;
 use crate::config::CgroupDriver;
 use crate::coordinator::Progress as _;
@@ -365,33 +367,7 @@ impl Tasks {
     }
 }
 
-/// `work`, dropped when the creation of task `id` is cancelled: with a plan goes the compiler that it waits for.
-async fn unless_cancelled<T>(
-    id: &str,
-    mut cancelled: watch::Receiver<bool>,
-    work: impl Future<Output = T>,
-) -> Result<T, TaskError> {
-    tokio::select! {
-        done = work => Ok(done),
-        // The sender lives in the table for as long as the task is being created.
-        _ = cancelled.wait_for(|cancelled| *cancelled) => {
-            Err(TaskError::Cancelled { id: id.to_owned() })
-        }
-    }
-}
-
 type Listening = (String, tokio::sync::watch::Receiver<crate::shim::broker::Readiness>);
-
-/// Runs `work` on a thread that may block.
-pub async fn blocking<T: Send + 'static>(
-    id: &str,
-    work: impl FnOnce() -> Result<T, TaskError> + Send + 'static,
-) -> Result<T, TaskError> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
-        let (id, source) = (id.to_owned(), error.into());
-        Err(TaskError::System { id, operation: "a thread", source })
-    })
-}
 
 fn receiver(path: &Path, id: &str) -> Result<OwnedFd, TaskError> {
     if let Some(parent) = path.parent() {
@@ -399,34 +375,6 @@ fn receiver(path: &Path, id: &str) -> Result<OwnedFd, TaskError> {
             .map_err(state::StateError::io("create directory", parent))?;
     }
     seqpacket::listener(path).map_err(|source| TaskError::Socket { id: id.to_owned(), source })
-}
-
-/// The path for its cgroups that the container asks for.
-fn cgroups_path(spec: &Spec) -> Option<&Path> {
-    spec.linux().as_ref().and_then(|linux| linux.cgroups_path().as_deref())
-}
-
-/// True when the container gets a new pid namespace: then the kernel ends its processes with its init.
-fn has_own_pids(spec: &Spec) -> bool {
-    let namespaces = spec.linux().as_ref().and_then(|linux| linux.namespaces().as_ref());
-    namespaces
-        .into_iter()
-        .flatten()
-        .any(|namespace| namespace.typ() == LinuxNamespaceType::Pid && namespace.path().is_none())
-}
-
-/// True when hooks run at the start of such a container in the host's namespaces; init runs the others itself.
-fn has_start_hooks(spec: &Spec) -> bool {
-    let hooks = spec.hooks().as_ref().and_then(|hooks| hooks.poststart().as_ref());
-    hooks.is_some_and(|hooks| !hooks.is_empty())
-}
-
-/// True when libcontainer does more at the end of such a container than to remove its cgroups and files.
-fn has_aftermath(spec: &Spec) -> bool {
-    let hooks = spec.hooks().as_ref().and_then(|hooks| hooks.poststop().as_ref());
-    let linux = spec.linux().as_ref();
-    hooks.is_some_and(|hooks| !hooks.is_empty())
-        || linux.is_some_and(|linux| linux.intel_rdt().is_some())
 }
 
 fn created_event(request: &CreateTaskRequest, container: &Container) -> TaskCreate {
@@ -441,34 +389,4 @@ fn created_event(request: &CreateTaskRequest, container: &Container) -> TaskCrea
     event.set_io(streams);
     event.set_pid(container.api_pid());
     event
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    #[test]
-    fn what_is_to_be_done_at_the_start_and_at_the_end_is_in_the_spec() {
-        let hook = json!([{ "path": "/bin/true" }]);
-        let table: [(Value, bool, bool); 7] = [
-            (json!({}), false, false),
-            (json!({ "hooks": {}, "linux": {} }), false, false),
-            (json!({ "hooks": { "poststart": [], "poststop": [] } }), false, false),
-            (json!({ "hooks": { "createContainer": hook, "prestart": hook } }), false, false),
-            (json!({ "hooks": { "poststart": hook } }), true, false),
-            (json!({ "hooks": { "poststop": hook } }), false, true),
-            (json!({ "linux": { "intelRdt": { "closID": "c" } } }), false, true),
-        ];
-        for (mut text, at_start, at_end) in table {
-            text["ociVersion"] = json!("1.0.2");
-            let spec: Spec = serde_json::from_value(text.clone()).unwrap();
-            assert_eq!(
-                (has_start_hooks(&spec), has_aftermath(&spec)),
-                (at_start, at_end),
-                "{text}"
-            );
-        }
-    }
 }

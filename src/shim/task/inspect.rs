@@ -8,8 +8,8 @@ use containerd_shim::protos::protobuf::CodedOutputStream;
 use containerd_shim::protos::protobuf::well_known_types::any::Any;
 use containerd_shim::protos::types::task::ProcessInfo;
 
+use super::blocking::blocking;
 use super::container::Status;
-use super::create::blocking;
 use super::error::TaskError;
 use super::metrics;
 use super::table::Tasks;

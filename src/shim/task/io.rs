@@ -12,18 +12,15 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use nix::fcntl::OFlag;
-use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::copying::{OutputPipe, is_pipe};
+use super::input::copy_input;
 use super::logger::{self, LoggedContainer, Logger, LoggerError};
 use super::terminal::Terminal;
 use crate::sys::terminal::Size;
-
-/// Bytes of input that are moved at once.
-const INPUT_CHUNK: usize = 64 * 1024;
 
 /// Where the streams lead, as containerd says.
 #[derive(Clone, Debug, Default)]
@@ -199,53 +196,6 @@ impl KeptEnds {
         self.copying = JoinSet::new();
         self.outputs.clear();
         self.logger.take()
-    }
-}
-
-/// Moves the input until its writers are gone, `closed` comes, or the container does not read any more.
-async fn copy_input(
-    fifo: Receiver,
-    mut pipe: impl AsyncWrite + Unpin,
-    mut closed: oneshot::Receiver<()>,
-) {
-    let mut chunk = vec![0; INPUT_CHUNK];
-    loop {
-        let closing = tokio::select! {
-            ready = fifo.readable() => {
-                if ready.is_err() { return }
-                false
-            }
-            _ = &mut closed => true,
-        };
-        if !copy_available(&fifo, &mut pipe, &mut chunk, closing).await || closing {
-            return;
-        }
-    }
-}
-
-/// Moves what the fifo holds; false at its end.
-async fn copy_available(
-    fifo: &Receiver,
-    pipe: &mut (impl AsyncWrite + Unpin),
-    chunk: &mut [u8],
-    closing: bool,
-) -> bool {
-    loop {
-        // The reactor may not have heard yet of bytes that were written before the close.
-        let read = if closing {
-            nix::unistd::read(fifo, chunk).map_err(io::Error::from)
-        } else {
-            fifo.try_read(chunk)
-        };
-        match read {
-            Ok(0) => return false,
-            Ok(len) => {
-                if pipe.write_all(&chunk[..len]).await.is_err() {
-                    return false;
-                }
-            }
-            Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
-        }
     }
 }
 

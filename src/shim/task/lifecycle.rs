@@ -1,4 +1,4 @@
-//! The verbs that change a task after create: start, kill, delete, pause, resume, update; and its end.
+//! The verbs that change a task after create: start, kill, delete; and its end.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -10,18 +10,16 @@ use std::time::{Duration, Instant};
 
 use containerd_shim::api::{
     CloseIORequest, DeleteRequest, DeleteResponse, Empty, KillRequest, StartRequest, StartResponse,
-    UpdateTaskRequest, WaitRequest, WaitResponse,
+    WaitRequest, WaitResponse,
 };
-use containerd_shim::protos::events::task::{
-    TaskDelete, TaskExit, TaskOOM, TaskPaused, TaskResumed, TaskStart,
-};
+use containerd_shim::protos::events::task::{TaskDelete, TaskExit, TaskOOM, TaskStart};
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use tokio::sync::oneshot;
 
+use super::blocking::blocking;
 use super::container::{Container, Function, Status};
 use super::copying::drain;
-use super::create::blocking;
 use super::error::TaskError;
 use super::table::Tasks;
 use crate::coordinator::registry::Record;
@@ -49,7 +47,8 @@ const SIGNAL_MAX: u32 = 64;
 const EXECS_END_MAX: Duration = Duration::from_secs(10);
 
 impl Tasks {
-    async fn verb(&self, container: &Container, verb: Verb) -> Result<(), ZygoteError> {
+    /// Has a builder do one operation on a container.
+    pub(super) async fn verb(&self, container: &Container, verb: Verb) -> Result<(), ZygoteError> {
         let request =
             VerbRequest { container: container.key.clone(), root: self.parts.group.oci(), verb };
         self.parts.zygote.run(&request, &[]).await.map(drop)
@@ -347,61 +346,6 @@ impl Tasks {
                 ended.map_err(|_| container.refuse("delete"))
             }
         }
-    }
-
-    /// Freezes the task.
-    ///
-    /// # Errors
-    /// When it does not run.
-    pub async fn pause(&self, id: &str) -> Result<Empty, TaskError> {
-        let container = self.find(id)?;
-        let _verbs = container.verbs.lock().await;
-        if container.status() != Status::Running {
-            return Err(container.refuse("pause"));
-        }
-        self.verb(&container, Verb::Pause).await?;
-        container.status.send_replace(Status::Paused);
-        let mut event = TaskPaused::new();
-        event.set_container_id(container.id.clone());
-        self.parts.publisher.publish(event);
-        Ok(Empty::new())
-    }
-
-    /// Thaws the task.
-    ///
-    /// # Errors
-    /// When it is not frozen.
-    pub async fn resume(&self, id: &str) -> Result<Empty, TaskError> {
-        let container = self.find(id)?;
-        let _verbs = container.verbs.lock().await;
-        if container.status() != Status::Paused {
-            return Err(container.refuse("resume"));
-        }
-        self.verb(&container, Verb::Resume).await?;
-        container.status.send_replace(Status::Running);
-        let mut event = TaskResumed::new();
-        event.set_container_id(container.id.clone());
-        self.parts.publisher.publish(event);
-        Ok(Empty::new())
-    }
-
-    /// Applies new limits.
-    ///
-    /// # Errors
-    /// When they are no OCI resources or the kernel refuses them.
-    pub async fn update(&self, request: &UpdateTaskRequest) -> Result<Empty, TaskError> {
-        let container = self.find(&request.id)?;
-        let invalid = |problem: String| TaskError::Invalid { id: request.id.clone(), problem };
-        let resources = String::from_utf8(request.resources().value.clone())
-            .map_err(|_| invalid("the new resources are no JSON text".to_owned()))?;
-        serde_json::from_str::<oci_spec::runtime::LinuxResources>(&resources)
-            .map_err(|error| invalid(format!("the new resources are no OCI resources: {error}")))?;
-        let _verbs = container.verbs.lock().await;
-        if matches!(container.status(), Status::Stopped(_)) {
-            return Err(container.refuse("update"));
-        }
-        self.verb(&container, Verb::Update { resources }).await?;
-        Ok(Empty::new())
     }
 
     /// Ends the input of the task, or of another process in it.

@@ -4,25 +4,29 @@
 //! all the same: its future would be dropped in the middle, so what changes a task runs on a task of its own.
 //!
 //! - [`table`]: which tasks there are; [`container`]: one of them; [`exec`]: its other processes.
-//! - [`create`], [`lifecycle`], [`inspect`]: the verbs; `metrics`: what one of them reads; [`process`]: those on other
-//!   processes than init.
+//! - [`create`], [`lifecycle`], `pause`, [`inspect`]: the verbs; `spec`, `metrics`: what some of them read;
+//!   [`process`]: those on other processes than init; `blocking`: their work on threads of its own.
 //! - [`provision`]: asks the coordinator what to run; [`progress`]: what the user hears meanwhile;
-//!   [`rootfs`](super::rootfs), [`io`], [`copying`], [`logger`], `terminal`: what a container stands on.
+//!   [`rootfs`](super::rootfs), [`io`], `input`, [`copying`], [`logger`], `terminal`: what a container stands on.
 //! - [`error`]: the only mapping from our errors to ttrpc statuses.
 
+mod blocking;
 pub mod container;
 pub mod copying;
 pub mod create;
 pub mod error;
 pub mod exec;
+mod input;
 pub mod inspect;
 pub mod io;
 pub mod lifecycle;
 pub mod logger;
 mod metrics;
+mod pause;
 pub mod process;
 pub mod progress;
 pub mod provision;
+mod spec;
 pub mod table;
 mod terminal;
 

@@ -8,9 +8,9 @@ use containerd_shim::api::{
 use containerd_shim::protos::events::task::{TaskExecAdded, TaskExecStarted, TaskExit};
 use tokio::sync::oneshot;
 
+use super::blocking::blocking;
 use super::container::{self, Container};
 use super::copying::drain;
-use super::create::blocking;
 use super::error::TaskError;
 use super::exec::{Exec, Status};
 use super::io::{self, Stdio};
