@@ -9,7 +9,8 @@
 #   VM_ARCH=aarch64 vm.sh smoke   the same on 64-bit ARM, with the runtime that is built for it here
 #
 # A test with the line "# needs: guests" also finds test guests in /rootfs, which are compiled there. One with "# needs:
-# kubelet" has a kubelet, which is built from its Go modules if make test-kubernetes has not, containerd 2.1 and images.
+# units" has `cwasi`, curl, and the units of deploy/systemd. One with "# needs: kubelet" has a kubelet, which is
+# built from its Go modules if make test-kubernetes has not, containerd 2.1 and images.
 # The files of the folder tests/vm/NAME, if there is one, are copied to the machine's root.
 #
 # Booting takes about half a minute. A machine that has not ended after VM_SECONDS (300, three times as many with guests
@@ -90,9 +91,10 @@ make_root() {
     install -m 755 "$CHECKOUT/tests/vm/init" "$root/init"
     install -m 644 "$CHECKOUT/tests/vm/$name.sh" "$root/test.sh"
     if needs "$name" systemd; then add_systemd "$root"; fi
+    if needs "$name" units; then add_units "$root"; fi
     if needs "$name" kubelet; then add_kubelet "$root"; fi
     if needs "$name" guests; then
-        cp "$GUESTS_DIR"/{reader,sender,shout,letters}.wasm "$root/rootfs/"
+        cp "$GUESTS_DIR"/{reader,sender,shout,letters,server}.wasm "$root/rootfs/"
         "$TARGET_DIR/debug/cwasi-testbed" image "$root/letters.tar" localhost/letters:test \
             --file "$GUESTS_DIR/letters.wasm:/m.wasm" --entrypoint /m.wasm
     fi
@@ -124,6 +126,16 @@ add_systemd() {
         done
     done
     install -D -m 644 "$CHECKOUT/tests/vm/vm-test.service" "$root/etc/systemd/system/vm-test.service"
+}
+
+# The units of deploy/systemd, the targets of Debian's systemd that units depend on, and the folders of every Debian.
+add_units() {
+    local root=$1
+    add_programs "$root" "$PROGRAMS_DIR/cwasi" "$(command -v curl)"
+    mkdir -p "$root/usr/local/bin" "$root/var/tmp" "$root/root" "$root/home"
+    objcopy --strip-all "$PROGRAMS_DIR/cwasi" "$root/usr/local/bin/cwasi"
+    rm "$root/usr/bin/cwasi"
+    install -m 644 "$CHECKOUT"/deploy/systemd/*.service "$SYSTEMD"/usr/lib/systemd/system/*.target "$root/etc/systemd/system/"
 }
 
 # One machine, until it ends or its time is over. Its console is appended to the log.
