@@ -60,7 +60,8 @@ fn calls_and_queues_are_counted_and_stay_when_a_group_ends() {
     let stage = Stage::new("cli-metrics");
     let (server, probe) = (stage.guest("server"), stage.guest("probe"));
     let functions = format!(
-        "    svc: {{module: {server}, role: secondary, concurrency: 1, queue: 0}}\n    \
+        "    svc: {{module: {server}, role: secondary, concurrency: 1}}\n    \
+         full: {{module: {server}, role: secondary, concurrency: 1, queue: 0}}\n    \
          one: {{module: {probe}, args: [calls, svc, hello, '!fail no', '!sleep 1']}}\n    \
          two: {{module: {probe}, args: [call, nobody, x]}}\n"
     );
@@ -79,7 +80,7 @@ fn calls_and_queues_are_counted_and_stay_when_a_group_ends() {
     assert_eq!(value(&now, "cwasi_call_errors_total", ("kind", "no such function")), Some(1.0));
     assert_eq!(value(&now, "cwasi_call_duration_seconds_count", ("caller", "one")), Some(3.0));
     assert_eq!(value(&now, "cwasi_sent_bytes_total", ("caller", "one")), Some(5.0 + 8.0 + 8.0));
-    let gauge = |of: &[Value], name| value(of, name, ("function", "svc"));
+    let gauge = |of: &[Value], name| value(of, name, ("function", "full"));
     wait_for("the workers", || {
         let now = read();
         (gauge(&now, "cwasi_function_workers") == Some(1.0)
@@ -88,11 +89,11 @@ fn calls_and_queues_are_counted_and_stay_when_a_group_ends() {
     });
     // A function that is busy refuses, and says so.
     let mut busy = stage.cwasi();
-    let mut busy = busy.args(["invoke", "svc", "--data", "!sleep 60000"]).spawn().unwrap();
+    let mut busy = busy.args(["invoke", "full", "--data", "!sleep 60000"]).spawn().unwrap();
     wait_for("the busy worker", || {
         (gauge(&read(), "cwasi_function_workers_busy") == Some(1.0)).then_some(())
     });
-    assert!(stage.fails(75, &["invoke", "svc", "--data", "x"]).contains("svc is busy"));
+    assert!(stage.fails(75, &["invoke", "full", "--data", "x"]).contains("full is busy"));
     let now = wait_for("the refusal in the metrics", || {
         Some(read()).filter(|it| {
             gauge(it, "cwasi_function_refused_total") >= Some(1.0)
@@ -102,11 +103,12 @@ fn calls_and_queues_are_counted_and_stay_when_a_group_ends() {
     let top: Value =
         serde_json::from_str(&stage.ok(&["top", "--json", "-i", "10ms", "-c", "1"])).unwrap();
     let functions = top["functions"].as_array().unwrap();
-    assert_eq!((&functions[0]["function"], &functions[0]["busy"]), (&"svc".into(), &1.into()));
+    let full = functions.iter().find(|it| it["function"] == "full").unwrap();
+    assert_eq!(full["busy"], 1);
     busy.kill().unwrap();
     busy.wait().unwrap();
     // It would finish its request first.
-    stage.scene.kill("counted.svc", "SIGKILL");
+    stage.scene.kill("counted.full", "SIGKILL");
     // The group ends: gauges go, counts stay.
     stage.ok(&["rm", "--workflow", "counted"]);
     let after = wait_for("the end of the group", || {
