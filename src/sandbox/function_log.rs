@@ -17,6 +17,7 @@ use std::time::SystemTime;
 
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::stat::{SFlag, fstat};
 
 use crate::sys::counter::SharedCounter;
 use crate::vm::{Context, Level, LogSink};
@@ -79,7 +80,10 @@ impl FunctionLog {
     fn over(fd: OwnedFd, dropped: Rc<SharedCounter>, wait_ms: u16) -> Self {
         let file = File::from(fd);
         let is_pipe = fcntl(&file, FcntlArg::F_GETPIPE_SZ).is_ok();
-        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
+        // Not by the standard library, whose statx(2) a seccomp profile may lack.
+        let kind =
+            fstat(&file).map(|it| SFlag::from_bits_truncate(it.st_mode & SFlag::S_IFMT.bits()));
+        let is_file = kind == Ok(SFlag::S_IFREG);
         let (is_broken, is_read) = (Cell::new(false), Cell::new(true));
         let rest = RefCell::default();
         Self { file, is_pipe, is_file, is_broken, is_read, wait_ms, rest, dropped }
