@@ -1,6 +1,7 @@
 //! Secondaries: every request its own instance, every fault its own request's error.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cwasi::modes::local::{LocalMode, LocalRoute};
@@ -343,6 +344,26 @@ fn a_stop_signal_finishes_what_is_in_flight() {
     assert_eq!(function.container.wait(), 143);
     drop(other.take());
     function.container.delete();
+}
+
+/// Its next request comes when it has the answer, and the worker that sent it may have no processor to say that it is
+/// free.
+#[test]
+fn a_caller_with_one_call_at_a_time_is_never_refused() {
+    let fixture = Fixture::new();
+    let launch = FunctionLaunch { concurrency: 1, queue: 0, ..reactor() };
+    let function = Function::start(&fixture, "lone", launch);
+    let mut caller = function.caller();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| while !stop.load(Ordering::Relaxed) {});
+        }
+        let refused = (0..400).filter(|_| caller.call(b"e") != Ok(b"e".to_vec())).count();
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(refused, 0);
+    });
+    function.end();
 }
 
 #[test]

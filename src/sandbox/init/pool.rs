@@ -216,6 +216,12 @@ impl<'t, F: ForkWorker> WorkerPool<'t, F> {
         })
     }
 
+    /// How many workers will take a request without running another guest first.
+    #[must_use]
+    pub fn free_soon(&self) -> usize {
+        self.workers().filter(|worker| worker.can_begin_soon()).count()
+    }
+
     /// Resets the crash back-off: workers have served requests.
     pub const fn note_turns(&mut self) {
         self.early_deaths = 0;

@@ -49,7 +49,7 @@ pub struct Queue<T> {
     waiting: VecDeque<T>,
     bounds: Load,
     load: Load,
-    /// Items that wait for workers which do not run yet: as many more fit.
+    /// Items that wait for workers which need not run another request first: as many more fit.
     extra: usize,
 }
 
@@ -60,7 +60,7 @@ impl<T: QueueItem> Queue<T> {
         Self { waiting: VecDeque::new(), bounds, load: Load::default(), extra: 0 }
     }
 
-    /// Lets this many items more wait, for workers that are forked when requests wait for them.
+    /// Lets this many items more wait, for workers that are forked when requests wait for them, or that are free soon.
     pub const fn set_extra(&mut self, items: usize) {
         self.extra = items;
     }

@@ -4,6 +4,7 @@
 use crate::modes::{CallError, Payload};
 use crate::sandbox::cause_chain::cause_chain;
 use crate::sandbox::stderr;
+use crate::sandbox::worker_table::WorkerSlot;
 use crate::sys::clock::monotonic_ns;
 use crate::vm::reactor::{self, HandlerInput, HandlerOutcome, InstanceBlocks, Preallocation};
 use crate::vm::{Instance, Module, Start, VmError};
@@ -23,12 +24,13 @@ pub fn run<M: Module>(worker: Worker<'_, M>, setup: WorkerSetup<'_>) -> i32 {
         Ok(stdio) => stdio,
         Err(error) => return worker.start_failed(&error),
     };
+    let slot = setup.slot;
     let mut requests = match Requests::new(&worker, setup) {
         Ok(requests) => requests,
         Err(error) => return worker.start_failed(&error),
     };
     let ahead = Preallocation::within(worker.launch.memory_max);
-    let mut server = Server { worker, stdio, ahead };
+    let mut server = Server { worker, slot, stdio, ahead };
     let mut next = match server.fresh() {
         Ok(ready) => Ok(ready),
         Err(error) => return server.worker.start_failed(&error),
@@ -88,6 +90,7 @@ enum UsedInstance<I> {
 /// The worker with all that outlives its instances.
 struct Server<'a, M> {
     worker: Worker<'a, M>,
+    slot: WorkerSlot<'a>,
     stdio: SavedStdio,
     /// The block that instances allocate ahead of their request.
     ahead: Preallocation,
@@ -292,6 +295,7 @@ impl<M: Module> Server<'_, M> {
     }
 
     fn handler_ended(&mut self, invocation: &Invocation) {
+        self.slot.note_returned();
         invocation.handler_ended();
         invocation.replies.set_metadata(self.worker.host.take_metadata());
     }

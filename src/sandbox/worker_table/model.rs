@@ -337,6 +337,7 @@ impl Model {
             (Scene::Endless, ENDLESS) => (slot.state().phase() == Phase::Expired).then_some(()),
             _ => Some(()),
         });
+        slot.note_returned();
         let rests = slot.end_turn();
         self.change(|world| {
             world.ended += 1;

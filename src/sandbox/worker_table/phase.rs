@@ -25,6 +25,9 @@ pub enum Phase {
     Expired = 7,
 }
 
+/// Set beside [`Phase::Running`] when the guest has returned: what is left of the turn is to send its answer.
+const RETURNED: u64 = 0x80;
+
 /// A slot's word at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotState(pub(super) u64);
@@ -43,7 +46,7 @@ impl SlotState {
     /// The worker's phase. A value that no worker of ours writes counts as `Starting`, which gets no work.
     #[must_use]
     pub const fn phase(self) -> Phase {
-        match self.0 & 0xff {
+        match self.0 & 0x7f {
             1 => Phase::Making,
             2 => Phase::Idle,
             3 => Phase::Parked,
@@ -65,6 +68,10 @@ impl SlotState {
 
     pub(super) const fn next(self, phase: Phase) -> Self {
         Self::new(self.turn() + 1, phase)
+    }
+
+    pub(super) const fn returned(self) -> Self {
+        Self(self.0 | RETURNED)
     }
 
     /// True when both are of one turn.
@@ -89,6 +96,15 @@ impl SlotState {
     #[must_use]
     pub const fn is_free(self) -> bool {
         matches!(self.phase(), Phase::Idle | Phase::Parked | Phase::Making)
+    }
+
+    /// True when init may let a request wait for it whatever the queue holds: it is free, or will be without running a
+    /// guest first. A caller whose call has ended would otherwise be refused because the worker that answered it does
+    /// not get a processor.
+    #[must_use]
+    pub const fn is_free_soon(self) -> bool {
+        let returned = matches!(self.phase(), Phase::Running) && self.0 & RETURNED != 0;
+        self.is_free() || returned || matches!(self.phase(), Phase::Reading)
     }
 
     /// True while it reads or runs a request.

@@ -126,6 +126,14 @@ impl<W: Word> WorkerSlot<'_, W> {
         state.phase() == Phase::Assigned && self.swap(state, state.with(Phase::Running))
     }
 
+    /// Notes that the guest has returned, before its callers are answered.
+    pub fn note_returned(&self) {
+        let state = self.state();
+        if state.phase() == Phase::Running {
+            let _or_expired = self.swap(state, state.returned());
+        }
+    }
+
     /// Ends the turn: its callers have been answered. Returns false when its deadline has passed and init is killing
     /// the worker.
     #[must_use]
@@ -198,8 +206,8 @@ impl<W: Word> WorkerSlot<'_, W> {
     /// Expires a turn whose deadline has passed. Returns false when the turn ended by itself.
     #[must_use]
     pub fn expire(&self, turn: SlotState) -> bool {
-        // Twice, because the worker may begin assigned work in between.
-        (0..2).any(|_| {
+        // Three times, because the worker may begin assigned work and return from it in between.
+        (0..3).any(|_| {
             let state = self.state();
             let runs = matches!(state.phase(), Phase::Running | Phase::Assigned);
             runs && state.same_turn(turn) && self.swap(state, state.with(Phase::Expired))

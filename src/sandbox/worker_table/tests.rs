@@ -144,6 +144,8 @@ proptest! {
     fn whatever_a_worker_writes_is_some_phase(word: u64, id: [u8; 16]) {
         let state = SlotState(word);
         prop_assert!(!(state.is_free() && state.is_busy()));
+        prop_assert!(!state.is_free() || state.is_free_soon());
+        prop_assert_eq!(state.returned().next(Phase::Assigned), state.next(Phase::Assigned));
         prop_assert_eq!(state.next(Phase::Assigned).phase(), Phase::Assigned);
         prop_assert_eq!(whole(halves(CallId(id))), id);
     }

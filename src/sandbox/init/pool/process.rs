@@ -41,6 +41,11 @@ impl WorkerProcess<'_> {
         !self.stopped && self.slot.state().is_free()
     }
 
+    /// True when it will take a request without running another guest first.
+    pub(super) fn can_begin_soon(&self) -> bool {
+        !self.stopped && self.slot.state().is_free_soon()
+    }
+
     /// Records what its slot shows about its request.
     pub(super) fn look(&mut self, latest: Option<Deadline>) {
         self.in_flight = InFlight::seen(self.in_flight.take(), self.slot, latest);

@@ -28,6 +28,5 @@ impl<M: Module> Secondary<'_, M> {
             self.hold(undelivered);
         }
         self.pool.resume(self.queue.len());
-        self.queue.set_extra(self.pool.absent());
     }
 }

@@ -352,9 +352,13 @@ impl<'a, M: Module> Secondary<'a, M> {
         if self.queue.is_empty() && self.pool.idle().is_some() {
             self.queue.put_back(work);
             self.assign();
-        } else if let Err((work, full)) = self.queue.push(work) {
-            self.reports.count_refused();
-            return self.refuse(work.keys(), &self.overloaded(full));
+        } else {
+            let suspended = self.sandbox.launch.idle_ms.map_or(0, |_| self.pool.absent());
+            self.queue.set_extra(suspended + self.pool.free_soon());
+            if let Err((work, full)) = self.queue.push(work) {
+                self.reports.count_refused();
+                return self.refuse(work.keys(), &self.overloaded(full));
+            }
         }
         self.accepted += 1;
         if self.accepted == self.sandbox.launch.max_requests {

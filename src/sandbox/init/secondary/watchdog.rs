@@ -125,7 +125,7 @@ impl Watchdog {
         });
         let stuck = !self.states.is_empty()
             && readers().all(|(now, before)| now == before && !now.is_free());
-        let free = states.iter().filter(|state| state.is_free()).count();
+        let free = states.iter().filter(|state| state.is_free_soon()).count();
         self.states = states;
         self.quiet = if moved || busy { 0 } else { self.quiet.saturating_add(1) };
         match waiting(free) {
@@ -331,6 +331,26 @@ mod tests {
         run(&table, 0);
         look(&[1]);
         look(&[0, 1]);
+    }
+
+    #[test]
+    fn a_worker_that_only_has_to_answer_has_room_for_a_request() {
+        let (table, mut watchdog) = (two_idle(), watchdog());
+        run(&table, 0);
+        run(&table, 1);
+        let mut room = || {
+            let mut room = 0;
+            watchdog.check(states(&table), |free| {
+                room = free;
+                (true, false)
+            });
+            room
+        };
+        assert_eq!(room(), 0);
+        table.slot(0).unwrap().note_returned();
+        assert_eq!(room(), 1);
+        assert!(table.slot(0).unwrap().end_turn());
+        assert_eq!(room(), 1);
     }
 
     #[test]
