@@ -41,8 +41,8 @@ fn a_caller_that_reads_late_holds_up_nobody_else() {
     let fixture = Fixture::new();
     let function = Function::start(&fixture, "late", echo(2, 2000));
     let mut other = function.caller();
-    // In frames, in a few long ones and in many short ones, and in segments.
-    for (count, len) in [(8, 60_000), (60, 16_000), (1000, 100), (300, INLINE_MAX + 1)] {
+    // In frames, in a few long ones and in many short ones, and in segments, of which the queue holds 256.
+    for (count, len) in [(8, 60_000), (60, 16_000), (1000, 100), (250, INLINE_MAX + 1)] {
         let mut late = function.caller();
         let sent: Vec<_> =
             (0..count).map(|number| late.send(&payload(number, len), LATE_MS)).collect();

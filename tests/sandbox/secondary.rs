@@ -356,7 +356,7 @@ fn a_caller_with_one_call_at_a_time_is_never_refused() {
     let mut caller = function.caller();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        for _ in 0..8 {
+        for _ in 0..4 {
             scope.spawn(|| while !stop.load(Ordering::Relaxed) {});
         }
         let refused = (0..400).filter(|_| caller.call(b"e") != Ok(b"e".to_vec())).count();
