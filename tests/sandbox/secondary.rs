@@ -357,7 +357,11 @@ fn a_caller_with_one_call_at_a_time_is_never_refused() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| while !stop.load(Ordering::Relaxed) {});
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
         }
         let refused = (0..400).filter(|_| caller.call(b"e") != Ok(b"e".to_vec())).count();
         stop.store(true, Ordering::Relaxed);
