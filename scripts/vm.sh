@@ -9,7 +9,7 @@
 #   VM_ARCH=aarch64 vm.sh smoke   the same on 64-bit ARM, with the runtime that is built for it here
 #
 # A test with the line "# needs: guests" also finds test guests in /rootfs, which are compiled there. One with "# needs:
-# units" has `cwasi`, curl, and the units of deploy/systemd. One with "# needs: kubelet" has a kubelet, which is
+# units" has `cwasi` and the units of deploy/systemd. One with "# needs: kubelet" has a kubelet, which is
 # built from its Go modules if make test-kubernetes has not, containerd 2.1, images, and the disk.
 # The files of the folder tests/vm/NAME, if there is one, are copied to the machine's root.
 #
@@ -131,7 +131,7 @@ add_systemd() {
 # The units of deploy/systemd, the targets of Debian's systemd that units depend on, and the folders of every Debian.
 add_units() {
     local root=$1
-    add_programs "$root" "$PROGRAMS_DIR/cwasi" "$(command -v curl)"
+    add_programs "$root" "$PROGRAMS_DIR/cwasi"
     mkdir -p "$root/usr/local/bin" "$root/var/tmp" "$root/root" "$root/home"
     objcopy --strip-all "$PROGRAMS_DIR/cwasi" "$root/usr/local/bin/cwasi"
     rm "$root/usr/bin/cwasi"

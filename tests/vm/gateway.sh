@@ -5,8 +5,10 @@
 #
 # They serve, end after the requests that they have, start again after a crash, and have no more than their units give them.
 
-ask() { curl --silent --show-error --fail --max-time 60 --data "$1" http://127.0.0.1:8080/function/callee; }
-numbers() { curl --silent --max-time 60 "http://127.0.0.1:$1/metrics"; }
+# Polls of `wait_for`, and seconds between them: programs start slowly on the emulated processor.
+POLLS=300 PAUSE=1
+ask() { wget -q -O - --post-data "$1" http://127.0.0.1:8080/function/callee; }
+numbers() { wget -q -O - "http://127.0.0.1:$1/metrics"; }
 property() { systemctl show --property "$2" --value "$1.service"; }
 # Of the process of a unit: a field of its status, and the options of its mount at a path.
 status() { sed -n "s/^$2:[[:space:]]*//p" "/proc/$(property "$1" MainPID)/status"; }
@@ -23,7 +25,8 @@ wait_for "the function's metrics" has_metrics
 say "both units serve"
 
 before=$(property cwasi-gateway MainPID)
-ask '!sleep 15000' >/answer 2>/client.log &
+# Less than the 30 s after which a gateway that ends gives up on its requests.
+ask '!sleep 25000' >/answer 2>/client.log &
 client=$!
 in_flight() { numbers 8080 | grep -q '^cwasi_gateway_requests_in_flight 1$'; }
 wait_for "the request to be in flight" in_flight
