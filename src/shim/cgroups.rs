@@ -301,11 +301,16 @@ pub fn oom_kills(directories: &[PathBuf]) -> u64 {
     });
     files
         .filter_map(|path| fs::read_to_string(path).ok())
-        .filter_map(|text| {
-            text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
-        })
+        .map(|text| oom_kills_in(&text))
         .max()
         .unwrap_or(0)
+}
+
+/// The number of kills in the content of `memory.events` or `memory.oom_control`.
+#[must_use]
+pub fn oom_kills_in(text: &str) -> u64 {
+    let count = |line: &str| line.strip_prefix("oom_kill ")?.trim().parse().ok();
+    text.lines().find_map(count).unwrap_or(0)
 }
 
 #[cfg(test)]

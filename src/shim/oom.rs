@@ -15,9 +15,13 @@ use tokio::io::unix::AsyncFd;
 use super::cgroups;
 use crate::sys::readiness;
 
-/// cgroup v1 sends the event before it counts: most reads of the counter after an event.
-const LOOKS: u32 = 40;
-const LOOK_PAUSE: Duration = Duration::from_millis(50);
+/// Most reads of the counter after an event, and the pauses between them. cgroup v1 sends the event before it counts.
+const READS_V1: (u32, Duration) = (40, Duration::from_millis(50));
+/// With cgroup v2 the event that memory is short comes at once, and that of the kill up to 10 ms later. systemd removes a
+/// scope, and its counter, when the scope's last process has ended.
+const READS_V2: (u32, Duration) = (20, Duration::from_millis(1));
+/// Longest `memory.events`, in bytes; the kernel writes six short lines.
+const EVENTS_MAX: usize = 4096;
 
 /// The OOM kills of one container.
 #[derive(Debug)]
@@ -63,10 +67,14 @@ impl OomKills {
                 self.event = None;
                 continue;
             }
-            for _ in 0..LOOKS {
+            let (reads, pause) = match self.event {
+                Some(Event::V2(_)) => READS_V2,
+                _ => READS_V1,
+            };
+            for _ in 0..reads {
                 match self.since() {
                     // An event below the limit, or of another container with the same parent.
-                    0 => tokio::time::sleep(LOOK_PAUSE).await,
+                    0 => tokio::time::sleep(pause).await,
                     kills => return kills,
                 }
             }
@@ -76,7 +84,12 @@ impl OomKills {
     /// Number of kills since the last call.
     #[must_use]
     pub fn since(&mut self) -> u64 {
-        let kills = cgroups::oom_kills(&self.directories);
+        let kills = match &self.event {
+            Some(Event::V2(events)) => {
+                read_at_start(events).map_or(0, |text| cgroups::oom_kills_in(&text))
+            }
+            _ => cgroups::oom_kills(&self.directories),
+        };
         let new = kills.saturating_sub(self.told);
         self.told = self.told.max(kills);
         new
@@ -121,10 +134,18 @@ impl Event {
                 let mut ready = events.ready(Interest::PRIORITY).await?;
                 ready.clear_ready();
                 // The kernel reports the next change only after a read.
-                let mut text = [0; 4096];
-                nix::sys::uio::pread(events.get_ref(), &mut text, 0)?;
-                Ok(())
+                read_at_start(events).map(drop)
             }
         }
     }
+}
+
+/// The content of `memory.events`.
+///
+/// # Errors
+/// When its cgroup is gone.
+fn read_at_start(events: &AsyncFd<OwnedFd>) -> io::Result<String> {
+    let mut text = [0; EVENTS_MAX];
+    let length = nix::sys::uio::pread(events.get_ref(), &mut text, 0)?;
+    Ok(String::from_utf8_lossy(&text[..length]).into_owned())
 }

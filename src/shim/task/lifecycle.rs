@@ -146,6 +146,8 @@ impl Tasks {
                 new = kills.next() => self.tell_oom(&container, &kills, new),
             }
         };
+        // At once: systemd removes the counter of an empty scope.
+        let new = kills.since();
         let ran = container.ran();
         // A start under way tells its event first.
         let _verbs = container.verbs.lock().await;
@@ -154,7 +156,7 @@ impl Tasks {
         container.execs.wait(EXECS_END_MAX).await;
         self.parts.broker.metrics().write_now().await;
         self.parts.broker.spans().write_now().await;
-        let new = kills.since();
+        let new = new + kills.since();
         self.tell_oom(&container, &kills, new);
         let mut event = TaskExit::new();
         event.set_container_id(container.id.clone());
