@@ -132,16 +132,12 @@ impl Containerd {
             snapshot_key: new.id.to_owned(),
             ..ContainerRecord::default()
         };
-        let (containerd, parent) = (self.clone(), new.parent.to_owned());
-        let create = async move {
-            // The snapshot belongs to nobody until the container exists.
-            let leased = containerd.leased().await?;
-            let created = leased.create_leased(container, &parent, operation).await;
-            // An expired lease is collected like an ended one.
-            let _expires = leased.release().await;
-            created
-        };
-        self.as_a_whole(create).await
+        let parent = new.parent.to_owned();
+        // The snapshot belongs to nobody until the container exists.
+        self.with_lease(|leased| async move {
+            leased.create_leased(container, &parent, operation).await
+        })
+        .await
     }
 
     async fn create_leased(

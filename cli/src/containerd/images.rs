@@ -136,15 +136,8 @@ impl Containerd {
     /// # Errors
     /// When containerd refuses.
     pub async fn write_image(&self, image: &Image) -> Result<(), ContainerdError> {
-        let (containerd, image) = (self.clone(), image.clone());
-        let write = async move {
-            let leased = containerd.leased().await?;
-            let written = leased.write_leased(&image).await;
-            // An expired lease is collected like an ended one.
-            let _expires = leased.release().await;
-            written
-        };
-        self.as_a_whole(write).await
+        let image = image.clone();
+        self.with_lease(|leased| async move { leased.write_leased(&image).await }).await
     }
 
     async fn write_leased(&self, image: &Image) -> Result<(), ContainerdError> {

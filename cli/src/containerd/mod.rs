@@ -175,11 +175,27 @@ impl Containerd {
         })
     }
 
-    /// A connection whose new content is kept until [`Self::release`].
-    ///
-    /// # Errors
-    /// When containerd refuses.
-    pub async fn leased(&self) -> Result<Self, ContainerdError> {
+    /// Does `work` as a whole, with a connection whose new content is kept meanwhile.
+    async fn with_lease<T, W>(
+        &self,
+        work: impl FnOnce(Self) -> W + Send + 'static,
+    ) -> Result<T, ContainerdError>
+    where
+        T: Send + 'static,
+        W: Future<Output = Result<T, ContainerdError>> + Send,
+    {
+        let containerd = self.clone();
+        let leased = async move {
+            let leased = containerd.leased().await?;
+            let outcome = work(leased.clone()).await;
+            // An expired lease is collected like an ended one.
+            let _expires = leased.release().await;
+            outcome
+        };
+        self.as_a_whole(leased).await
+    }
+
+    async fn leased(&self) -> Result<Self, ContainerdError> {
         let id = format!("cwasi-{}", unique());
         let expires =
             std::time::SystemTime::now() + std::time::Duration::from_secs(LEASE_HOURS * 3600);
@@ -191,11 +207,7 @@ impl Containerd {
         Ok(Self { lease: Some(id), ..self.clone() })
     }
 
-    /// Ends the lease.
-    ///
-    /// # Errors
-    /// When containerd refuses.
-    pub async fn release(self) -> Result<(), ContainerdError> {
+    async fn release(self) -> Result<(), ContainerdError> {
         let Some(id) = self.lease.clone() else { return Ok(()) };
         let request = self.request(DeleteRequest { id, sync: false })?;
         let answer = LeasesClient::new(self.channel.clone()).delete(request).await;

@@ -23,16 +23,9 @@ impl Containerd {
     /// # Errors
     /// When a layer is missing, or cannot be unpacked.
     pub async fn unpack(&self, image: &Stored) -> Result<String, ContainerdError> {
-        let (containerd, image) = (self.clone(), image.clone());
-        let unpack = async move {
-            // Until the image's label refers to a snapshot, containerd's collector would remove it.
-            let leased = containerd.leased().await?;
-            let unpacked = leased.unpack_leased(&image).await;
-            // An expired lease is collected like an ended one.
-            let _expires = leased.release().await;
-            unpacked
-        };
-        self.as_a_whole(unpack).await
+        let image = image.clone();
+        // Until the image's label refers to a snapshot, containerd's collector would remove it.
+        self.with_lease(|leased| async move { leased.unpack_leased(&image).await }).await
     }
 
     async fn unpack_leased(&self, image: &Stored) -> Result<String, ContainerdError> {
