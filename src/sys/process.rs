@@ -184,8 +184,13 @@ pub fn yield_to_others() -> io::Result<()> {
         libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters)
     })?;
     // SAFETY:
+    // - plain integers; 0 means this process, which always has a priority.
+    let own = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+    // Only root may raise it again.
+    let nice = BACKGROUND_NICE.max(own);
+    // SAFETY:
     // - plain integers; 0 means this process.
-    Errno::result(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, BACKGROUND_NICE) })?;
+    Errno::result(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) })?;
     let (target, priority) =
         (IOPRIO_WHO_PROCESS, IOPRIO_CLASS_BE << IOPRIO_CLASS_SHIFT | IOPRIO_LOWEST);
     // SAFETY:
