@@ -25,14 +25,18 @@ pub enum Exit {
     Unavailable = 69,
     /// The operation failed.
     Failed = 70,
+    /// stdout cannot be written.
+    Output = 74,
     /// The callee is overloaded, or did not answer in time: try again.
     TryAgain = 75,
-    /// A registry refuses the user.
+    /// A registry refuses the user, or `cwasi.allow` of a function refuses the caller.
     Denied = 77,
     /// The terminal was closed: 128 and the number of `SIGHUP`, as shells say it.
     HungUp = 129,
     /// The user ended the command: `SIGINT`.
     Interrupted = 130,
+    /// Who reads stdout closed it: `SIGPIPE`.
+    PipeClosed = 141,
     /// Another process ended it: `SIGTERM`.
     Terminated = 143,
 }

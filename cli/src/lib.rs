@@ -5,9 +5,12 @@
 //!   [`module`]: what a module says about itself.
 //! - [`containerd`]: its API; [`registry`]: pushes images; [`table`]: output for people; [`gateway`]: HTTP in.
 //! - [`metrics`]: for Prometheus; [`dashboard`]: a page for people; [`traces`]: recorded traces.
-//! - [`failure`]: errors and exit codes; [`interrupt`]: Ctrl-C.
+//! - [`output`]: prints; [`failure`]: errors and exit codes; [`interrupt`]: Ctrl-C.
 //!
 //! Invariant: stdout has results only, so that a pipe gets nothing else. Progress and errors go to stderr.
+
+// Both panic when their output is closed or full.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod arguments;
 mod cause;
@@ -22,6 +25,7 @@ pub mod image;
 pub mod interrupt;
 pub mod metrics;
 pub mod module;
+pub mod output;
 pub mod registry;
 pub mod table;
 pub mod traces;
@@ -37,14 +41,28 @@ use self::failure::{Exit, Failure};
 /// The program: reads the command line, runs its verb, prints an error.
 #[must_use]
 pub fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let outcome = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::new(Exit::Failed, anyhow::Error::new(error)))
-        .and_then(|runtime| runtime.block_on(commands::run(arguments)));
+    let outcome = match Arguments::try_parse() {
+        Ok(arguments) => run(arguments),
+        Err(said) => say(&said),
+    };
     outcome.unwrap_or_else(|failure| {
-        eprintln!("cwasi: {failure}");
+        if failure.exit() != Exit::PipeClosed {
+            output::note(format_args!("cwasi: {failure}"));
+        }
         failure.exit().into()
     })
+}
+
+fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(commands::run(arguments))
+}
+
+/// Prints what is said about a command line: the help and the version are results, all else is an error.
+fn say(said: &clap::Error) -> Result<ExitCode, Failure> {
+    let printed = said.print();
+    if said.use_stderr() {
+        return Ok(Exit::Usage.into());
+    }
+    printed.map(|()| ExitCode::SUCCESS).map_err(output::failure)
 }

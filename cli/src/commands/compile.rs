@@ -17,6 +17,7 @@ use crate::arguments::Global;
 use crate::deployment::display::Display;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
+use crate::output;
 
 /// The program that compiles; installed beside this one.
 const COMPILER: &str = "cwasi-sandbox";
@@ -78,6 +79,7 @@ impl Compile {
         let child = Child { program: compiler()?, config: config.compile.clone() };
         let display = Display::default();
         let mut interrupt = Interrupt::new()?;
+        let mut printed = Ok(());
         for path in &self.modules {
             let origin = path.display().to_string();
             let bytes = fs::read(path)
@@ -101,17 +103,17 @@ impl Compile {
             line.clear();
             let artifact = artifact?;
             let state = if artifact.compiled.is_some() { "compiled" } else { "cached" };
-            if global.json {
+            let text = if global.json {
                 let seconds = artifact.compiled.map(|took| took.as_secs_f64());
-                println!(
-                    "{}",
-                    json!({ "module": origin, "state": state, "seconds": seconds, "file": artifact.path })
-                );
+                let file = artifact.path;
+                json!({ "module": origin, "state": state, "seconds": seconds, "file": file })
+                    .to_string()
             } else {
-                println!("{origin} {state}");
-            }
+                format!("{origin} {state}")
+            };
+            printed = printed.and(output::line(text));
         }
-        Ok(ExitCode::SUCCESS)
+        printed.map(|()| ExitCode::SUCCESS)
     }
 }
 

@@ -7,6 +7,7 @@ use clap_complete::Shell;
 
 use crate::arguments::Arguments;
 use crate::failure::Failure;
+use crate::output;
 
 /// Arguments of the verb.
 #[derive(Debug, Args)]
@@ -18,12 +19,9 @@ pub struct Completions {
 impl Completions {
     /// Prints the script.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        clap_complete::generate(
-            self.shell,
-            &mut Arguments::command(),
-            "cwasi",
-            &mut std::io::stdout(),
-        );
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut Arguments::command(), "cwasi", &mut script);
+        output::bytes(&script)?;
         Ok(ExitCode::SUCCESS)
     }
 }

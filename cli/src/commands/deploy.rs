@@ -11,6 +11,7 @@ use crate::deployment::display::TAKING_DOWN;
 use crate::deployment::{Deployed, Deployment};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::output;
 
 /// Arguments of the verb.
 #[derive(Debug, Args)]
@@ -47,10 +48,10 @@ impl Deploy {
                 .iter()
                 .map(|(id, state)| json!({ "container": id, "state": word(*state) }))
                 .collect();
-            println!("{}", serde_json::to_string_pretty(&containers)?);
+            output::json(&containers)?;
         } else {
             for (id, state) in &deployed {
-                println!("{id} {}", word(*state));
+                output::line(format_args!("{id} {}", word(*state)))?;
             }
         }
         Ok(ExitCode::SUCCESS)

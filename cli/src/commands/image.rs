@@ -15,6 +15,7 @@ use crate::deployment::Node;
 use crate::failure::{Exit, Failure};
 use crate::image::{Image, ImageKind};
 use crate::interrupt::Interrupt;
+use crate::output;
 use crate::registry::Repository;
 
 /// Arguments of the verb.
@@ -80,9 +81,9 @@ impl ImageVerb {
         }
         let (name, digest) = (&image.name, image.manifest.digest());
         if global.json {
-            println!("{}", json!({ "name": name, "digest": digest }));
+            output::line(json!({ "name": name, "digest": digest }))?;
         } else {
-            println!("{name} {digest}");
+            output::line(format_args!("{name} {digest}"))?;
         }
         Ok(ExitCode::SUCCESS)
     }

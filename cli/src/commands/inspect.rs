@@ -15,6 +15,7 @@ use crate::deployment::Node;
 use crate::deployment::hops::bytes;
 use crate::failure::{Exit, Failure};
 use crate::module::ModuleFacts;
+use crate::output;
 use crate::table::Table;
 
 /// Arguments of the verb.
@@ -23,6 +24,9 @@ pub struct Inspect {
     /// A .wasm file, or the name of an image in containerd
     #[arg(value_name = "MODULE|IMAGE")]
     target: String,
+    /// Print the whole module as WebAssembly text
+    #[arg(long, conflicts_with = "json")]
+    text: bool,
 }
 
 impl Inspect {
@@ -31,10 +35,13 @@ impl Inspect {
         let module = self.module(global).await?;
         let facts = ModuleFacts::read(&module, &self.target)
             .map_err(|error| Failure::new(Exit::Data, error))?;
-        if global.json {
-            println!("{}", serde_json::to_string_pretty(&facts)?);
+        if self.text {
+            let text = wasmprinter::print_bytes(&module);
+            output::text(text.map_err(|error| Failure::new(Exit::Data, error))?)?;
+        } else if global.json {
+            output::json(&facts)?;
         } else {
-            print(&self.target, &facts);
+            print(&self.target, &facts)?;
         }
         Ok(if facts.refused.is_some() { Exit::Findings.into() } else { ExitCode::SUCCESS })
     }
@@ -56,28 +63,29 @@ impl Inspect {
     }
 }
 
-fn print(target: &str, facts: &ModuleFacts) {
-    println!("{target}: {}, {}", facts.kind, bytes(facts.bytes as u64));
+fn print(target: &str, facts: &ModuleFacts) -> Result<(), Failure> {
+    output::line(format_args!("{target}: {}, {}", facts.kind, bytes(facts.bytes as u64)))?;
     match facts.abi {
-        Some(version) => println!("guest ABI: version {version}"),
-        None => println!("guest ABI: not used"),
+        Some(version) => output::line(format_args!("guest ABI: version {version}"))?,
+        None => output::line("guest ABI: not used")?,
     }
     for (initial, maximum) in &facts.memories {
         let maximum = maximum.map_or_else(|| "4.0 GiB".to_owned(), bytes);
-        println!("memory: {} at the start, at most {maximum}", bytes(*initial));
+        let initial = bytes(*initial);
+        output::line(format_args!("memory: {initial} at the start, at most {maximum}"))?;
     }
-    println!(
-        "exports: {}",
-        if facts.exports.is_empty() { "none".to_owned() } else { facts.exports.join(", ") }
-    );
+    let exports =
+        if facts.exports.is_empty() { "none".to_owned() } else { facts.exports.join(", ") };
+    output::line(format_args!("exports: {exports}"))?;
     let mut table = Table::new(["IMPORT", "SERVED BY"]);
     for import in &facts.imports {
         table.row([format!("{}.{}", import.module, import.name), import.served.clone()]);
     }
     if !table.is_empty() {
-        print!("\n{table}");
+        output::text(format_args!("\n{table}"))?;
     }
     if let Some(why) = &facts.refused {
-        println!("\nrefused: {why}");
+        output::line(format_args!("\nrefused: {why}"))?;
     }
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! `cwasi invoke FUNCTION`: calls a function; its response goes to stdout, and the exit code says how it ended.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use crate::arguments::Global;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
+use crate::output;
 
 /// Arguments of the verb.
 #[derive(Debug, Args)]
@@ -55,14 +56,12 @@ impl Invoke {
         caller.flush().await;
         let answer = answer?;
         if let Some(trace) = &answer.trace {
-            eprintln!("cwasi: cwasi trace {trace} shows the call");
+            output::note(format_args!("cwasi: cwasi trace {trace} shows the call"));
         }
         if self.verbose {
-            eprintln!("cwasi: {} ({})", answer.mode.name(), answer.reason);
+            output::note(format_args!("cwasi: {} ({})", answer.mode.name(), answer.reason));
         }
-        let mut out = std::io::stdout().lock();
-        out.write_all(&answer.payload.into_vec()?)?;
-        out.flush()?;
+        output::bytes(&answer.payload.into_vec()?)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -87,14 +86,51 @@ impl Invoke {
 
 /// The exit code of a call that ended without an answer.
 fn failure(error: CallError) -> Failure {
-    let exit = match &error {
+    Failure::new(exit(&error), anyhow::Error::new(error))
+}
+
+const fn exit(error: &CallError) -> Exit {
+    match error {
+        CallError::Trapped { .. } | CallError::Failed { .. } | CallError::Broken { .. } => {
+            Exit::Findings
+        }
+        CallError::Invalid(_) | CallError::TooLarge(_) => Exit::Data,
         CallError::NoSuchFunction { .. } => Exit::Missing,
+        CallError::Unreachable { .. } | CallError::NotAvailable(_) => Exit::Unavailable,
+        CallError::Internal { .. } => Exit::Failed,
         CallError::Overloaded(_) | CallError::Timeout { .. } | CallError::Late { .. } => {
             Exit::TryAgain
         }
-        CallError::Unreachable { .. } | CallError::NotAvailable(_) => Exit::Unavailable,
-        CallError::Invalid(_) | CallError::TooLarge(_) => Exit::Data,
-        _ => Exit::Findings,
-    };
-    Failure::new(exit, anyhow::Error::new(error))
+        CallError::Refused(_) => Exit::Denied,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cwasi::wire::envelope::{CallStatus, Detail};
+    use cwasi_abi::Errno;
+
+    use super::*;
+
+    #[test]
+    fn each_end_of_a_call_has_an_exit_code() {
+        for (errno, code) in [
+            (Errno::InvalidArgument, 65),
+            (Errno::NoSuchFunction, 66),
+            (Errno::Refused, 77),
+            (Errno::Timeout, 75),
+            (Errno::Overloaded, 75),
+            (Errno::Trapped, 1),
+            (Errno::Failed, 1),
+            (Errno::PayloadTooLarge, 65),
+            (Errno::Unreachable, 69),
+            (Errno::Broken, 1),
+            (Errno::NotAvailable, 69),
+            (Errno::Internal, 70),
+        ] {
+            let status = CallStatus::of(errno.code(), Detail::DETAIL_NONE);
+            let error = CallError::from_wire(status, "why".to_owned(), "f");
+            assert_eq!((error.errno(), exit(&error) as u8), (errno, code));
+        }
+    }
 }

@@ -10,11 +10,13 @@ use bytesize::ByteSize;
 use clap::Args;
 use serde_json::json;
 
+use super::explain::caller::Caller;
 use super::workflow_arguments::WorkflowArguments;
 use crate::arguments::Global;
 use crate::deployment::Node;
 use crate::failure::{Exit, Failure};
 use crate::module::ModuleFacts;
+use crate::output;
 use crate::workflow::document::{Place, Problem};
 use crate::workflow::{Embedded, Function, Role, Source, Workflow};
 
@@ -37,19 +39,20 @@ impl Lint {
             payloads(function, &mut findings);
         }
         cycles(&workflow, &mut findings);
-        images(&workflow, global, &mut findings).await?;
+        on_nodes(&workflow, global, &mut findings).await?;
         findings.sort();
         if global.json {
             let list: Vec<_> = findings
                 .iter()
                 .map(|Problem { place, text }| json!({ "place": place.to_string(), "text": text }))
                 .collect();
-            println!("{}", serde_json::to_string_pretty(&list)?);
+            output::json(&list)?;
         } else {
             for Problem { place, text } in &findings {
+                let file = self.workflow.file.display();
                 match place {
-                    Place::File(..) => println!("{}:{place}: {text}", self.workflow.file.display()),
-                    Place::CommandLine => println!("{place}: {text}"),
+                    Place::File(..) => output::line(format_args!("{file}:{place}: {text}"))?,
+                    Place::CommandLine => output::line(format_args!("{place}: {text}"))?,
                 }
             }
         }
@@ -178,40 +181,81 @@ fn cycles(workflow: &Workflow, findings: &mut Vec<Problem>) {
     }
 }
 
-/// Images that are in no containerd.
-async fn images(
+/// What only the nodes know: images that are in no containerd, and modules that may not be embedded.
+async fn on_nodes(
     workflow: &Workflow,
     global: &Global,
     findings: &mut Vec<Problem>,
 ) -> Result<(), Failure> {
     let mut nodes: BTreeMap<Option<&str>, Node> = BTreeMap::new();
-    for function in &workflow.functions {
-        let Source::Image(image) = &function.source else { continue };
+    for function in workflow.functions.iter().filter(|it| it.role != Role::Library) {
+        if matches!(function.source, Source::Module(_)) && function.embed.is_empty() {
+            continue;
+        }
         let name = function.node.as_deref();
+        let spec = name.and_then(|name| workflow.nodes.get(name));
         let node = match nodes.entry(name) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => {
-                let connected = match name.and_then(|name| workflow.nodes.get(name)) {
+                let connected = match spec {
                     Some(spec) => Node::of(global, spec).await,
                     None => Node::connect(global).await,
                 };
                 match connected {
                     Ok(node) => place.insert(node),
                     Err(failure) => {
-                        eprintln!("cwasi: images are not checked: {failure}");
+                        output::note(format_args!(
+                            "cwasi: images and embedded modules are not checked: {failure}"
+                        ));
                         return Ok(());
                     }
                 }
             }
         };
-        if !node.containerd.has_image(image).await? {
-            let namespace = &global.namespace;
-            find(
-                findings,
-                function,
-                format!("image {image} is not in containerd's namespace {namespace}"),
-            );
-        }
+        image(function, node, global, findings).await?;
+        let address = spec.map_or(&global.address, |spec| &spec.address).clone();
+        embedded(workflow, function, node, &Global { address, ..global.clone() }, findings).await;
     }
     Ok(())
+}
+
+/// An image that is not there.
+async fn image(
+    function: &Function,
+    node: &Node,
+    global: &Global,
+    findings: &mut Vec<Problem>,
+) -> Result<(), Failure> {
+    if let Source::Image(image) = &function.source
+        && !node.containerd.has_image(image).await?
+    {
+        let namespace = &global.namespace;
+        let text = format!("image {image} is not in containerd's namespace {namespace}");
+        find(findings, function, text);
+    }
+    Ok(())
+}
+
+/// Modules that the coordinator would not embed, and imports that nothing satisfies then.
+async fn embedded(
+    workflow: &Workflow,
+    function: &Function,
+    node: &Node,
+    global: &Global,
+    findings: &mut Vec<Problem>,
+) {
+    // A function with other faults cannot be started, so nothing would be embedded.
+    if function.embed.is_empty() || findings.iter().any(|known| known.place == function.place) {
+        return;
+    }
+    // A module of another function that cannot be read is a finding already.
+    let Ok(caller) = Caller::of_workflow(workflow, function, global) else { return };
+    match caller.embedding(node).await {
+        Ok(found) => {
+            for (name, why) in found.refused {
+                find(findings, function, format!("{name} will not be embedded: {why}"));
+            }
+        }
+        Err(failure) => find(findings, function, failure),
+    }
 }

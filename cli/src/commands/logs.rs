@@ -16,6 +16,7 @@ use crate::deployment::Node;
 use crate::deployment::platform::Platform as _;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
+use crate::output;
 
 /// Between two looks at the files.
 const LOOK: Duration = Duration::from_millis(100);
@@ -127,10 +128,11 @@ impl Log {
     }
 
     /// Prints the new lines; the unfinished one only at the end.
-    fn copy(&mut self, out: &mut impl Write, end: bool) -> io::Result<()> {
+    fn copy(&mut self, out: &mut impl Write, end: bool) -> Result<(), Failure> {
         let mut chunk = vec![0; CHUNK];
         loop {
-            let len = self.file.read(&mut chunk)?;
+            let read = self.file.read(&mut chunk);
+            let len = read.with_context(|| format!("the log of {} cannot be read", self.id))?;
             self.rest.extend_from_slice(&chunk[..len]);
             let lines: Vec<u8> = match self.rest.iter().rposition(|byte| *byte == b'\n') {
                 Some(last) => self.rest.drain(..=last).collect(),
@@ -138,13 +140,13 @@ impl Log {
                 None => Vec::new(),
             };
             for line in lines.split_inclusive(|byte| *byte == b'\n') {
-                self.line(line, out)?;
+                self.line(line, out).map_err(output::failure)?;
             }
             if len == 0 {
                 for line in self.tail.take().into_iter().flatten() {
-                    self.print(&line, out)?;
+                    self.print(&line, out).map_err(output::failure)?;
                 }
-                return out.flush();
+                return out.flush().map_err(output::failure);
             }
         }
     }

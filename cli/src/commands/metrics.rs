@@ -10,6 +10,7 @@ use cwasi::shim::state::StateDir;
 
 use crate::failure::Failure;
 use crate::metrics::{self, Listen};
+use crate::output;
 
 /// Arguments of the verb.
 #[derive(Debug, Args)]
@@ -28,7 +29,7 @@ impl Metrics {
         let node = NodeConfig::load(None, self.config.as_deref())?;
         let state = StateDir::new(&node.state_dir);
         match self.listen {
-            None => print!("{}", metrics::text(NodeMetrics::read(&state))),
+            None => output::text(metrics::text(NodeMetrics::read(&state)))?,
             Some(listen) => metrics::serve(state, listen).await?,
         }
         Ok(ExitCode::SUCCESS)

@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::arguments::Global;
 use crate::deployment::{Node, hops};
 use crate::failure::Failure;
+use crate::output;
 use crate::table::Table;
 
 /// Arguments of the verb.
@@ -55,7 +56,7 @@ impl Ps {
                     "annotations": container.annotations,
                 })
             });
-            println!("{}", serde_json::to_string_pretty(&rows.collect::<Vec<_>>())?);
+            output::json(&rows.collect::<Vec<_>>())?;
             return Ok(ExitCode::SUCCESS);
         }
         let mut table =
@@ -71,17 +72,17 @@ impl Ps {
                 if self.verbose { container.image.clone() } else { shortened(&container.image) },
             ]);
         }
-        print!("{table}");
+        output::text(table)?;
         if self.verbose {
             for (container, _, _, stages) in &rows {
-                println!("\n{}", container.id);
+                output::line(format_args!("\n{}", container.id))?;
                 if let Some(stages) = stages {
-                    println!("  {}", stages_line(stages));
+                    output::line(format_args!("  {}", stages_line(stages)))?;
                 }
                 let mut annotations: Vec<_> = container.annotations.iter().collect();
                 annotations.sort();
                 for (key, value) in annotations {
-                    println!("  {key}={value}");
+                    output::line(format_args!("  {key}={value}"))?;
                 }
             }
         }

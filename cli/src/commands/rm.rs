@@ -9,6 +9,7 @@ use crate::arguments::Global;
 use crate::deployment::Node;
 use crate::deployment::platform::Platform as _;
 use crate::failure::Failure;
+use crate::output;
 
 /// Arguments of the verb.
 #[derive(Debug, Args)]
@@ -26,10 +27,11 @@ impl Rm {
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
         let node = Node::connect(global).await?;
         let containers = node.containerd.containers().await?;
+        let mut printed = Ok(());
         for container in selected(containers, &self.names, self.workflow.as_deref(), global)? {
             node.remove(&container.id).await?;
-            println!("{}", container.id);
+            printed = printed.and(output::line(&container.id));
         }
-        Ok(ExitCode::SUCCESS)
+        printed.map(|()| ExitCode::SUCCESS)
     }
 }

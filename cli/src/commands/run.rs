@@ -14,6 +14,7 @@ use crate::deployment::platform::Platform;
 use crate::deployment::{Deployment, hops};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::output;
 use crate::traces::LAST;
 
 /// Arguments of the verb.
@@ -76,7 +77,7 @@ impl EndedRun {
         self.taken_down?;
         if global.json {
             let result = json!({ "exit": exit, "hops": hops, "run": run });
-            println!("{}", serde_json::to_string_pretty(&result)?);
+            output::json(&result)?;
         } else if !hops.is_empty() {
             display.say(&format!("\n{}", hops::table(&hops)));
         }

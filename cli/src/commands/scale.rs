@@ -12,6 +12,7 @@ use crate::deployment::platform::Platform as _;
 use crate::deployment::{Node, container_id};
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
+use crate::output;
 
 /// Most containers of one function, as in a workflow file.
 const REPLICAS_MAX: i64 = 64;
@@ -51,19 +52,20 @@ impl Scale {
             .map(|replica| container_id(&workflow, &self.function, replica))
             .collect();
         let mut interrupt = Interrupt::new()?;
+        let mut printed = Ok(());
         for id in wanted.iter().filter(|id| !known.iter().any(|it| it.id == **id)) {
             if let Err(failure) = interrupt.or(start(&node, first, id)).await {
                 node.settled().await;
                 node.remove(id).await?;
                 return Err(failure);
             }
-            println!("{id} started");
+            printed = printed.and(output::line(format_args!("{id} started")));
         }
         for container in known.iter().filter(|it| !wanted.contains(&it.id)) {
             node.remove(&container.id).await?;
-            println!("{} removed", container.id);
+            printed = printed.and(output::line(format_args!("{} removed", container.id)));
         }
-        Ok(ExitCode::SUCCESS)
+        printed.map(|()| ExitCode::SUCCESS)
     }
 }
 

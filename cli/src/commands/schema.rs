@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::failure::Failure;
+use crate::output;
 use crate::workflow::schema::{json_schema, markdown};
 
 /// Arguments of the verb.
@@ -19,9 +20,9 @@ impl Schema {
     /// Prints it.
     pub fn run(self) -> Result<ExitCode, Failure> {
         if self.markdown {
-            print!("{}", markdown());
+            output::text(markdown())?;
         } else {
-            println!("{}", serde_json::to_string_pretty(&json_schema())?);
+            output::json(&json_schema())?;
         }
         Ok(ExitCode::SUCCESS)
     }

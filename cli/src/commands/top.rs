@@ -14,6 +14,7 @@ use crate::deployment::Node;
 use crate::deployment::hops;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::output;
 use crate::table::Table;
 
 /// Clears a terminal.
@@ -52,11 +53,12 @@ impl Top {
             let new = hops::since(&before.1, now.1.clone());
             if global.json {
                 let picture = json!({ "seconds": seconds, "hops": new, "functions": functions });
-                println!("{picture}");
+                output::line(picture)?;
             } else {
                 let edges = table(&now.1, &new, seconds);
                 let clear = if clears { CLEAR } else { "" };
-                print!("{clear}{edges}\n{}", functions_table(&functions));
+                let functions = functions_table(&functions);
+                output::text(format_args!("{clear}{edges}\n{functions}"))?;
             }
             before = now;
             pictures += 1;

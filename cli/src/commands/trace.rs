@@ -13,6 +13,7 @@ use serde_json::json;
 use crate::arguments::Global;
 use crate::deployment::user_state;
 use crate::failure::{Exit, Failure};
+use crate::output;
 use crate::table::Table;
 use crate::traces::{self, PREFIX_MIN, Recorded, Trace, duration, page, waterfall};
 
@@ -48,10 +49,10 @@ impl ShowTrace {
             Some(id) => self.show(find(&recorded, id)?, global)?,
         }
         if recorded.dropped > 0 {
-            eprintln!(
-                "cwasi: {} spans of this node were not kept (docs/tracing.md)",
-                recorded.dropped
-            );
+            let dropped = recorded.dropped;
+            output::note(format_args!(
+                "cwasi: {dropped} spans of this node were not kept (docs/tracing.md)"
+            ));
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -60,12 +61,11 @@ impl ShowTrace {
         let newest = &recorded.traces[..recorded.traces.len().min(self.limit)];
         if global.json {
             let lines: Vec<_> = newest.iter().map(summary).collect();
-            println!("{}", serde_json::to_string_pretty(&lines)?);
-            return Ok(());
+            return output::json(&lines);
         }
         if newest.is_empty() {
-            eprintln!(
-                "cwasi: no trace was recorded on this node; cwasi run and cwasi invoke --trace record one"
+            output::note(
+                "cwasi: no trace was recorded on this node; cwasi run and cwasi invoke --trace record one",
             );
         }
         let mut table = Table::new(["TRACE", "BEGUN", "DURATION", "SPANS", "ERRORS", "WHAT"]);
@@ -80,7 +80,7 @@ impl ShowTrace {
             ]);
         }
         if !table.is_empty() {
-            print!("{table}");
+            output::text(table)?;
         }
         Ok(())
     }
@@ -89,18 +89,18 @@ impl ShowTrace {
         if let Some(file) = &self.html {
             fs::write(file, page::html(trace))
                 .with_context(|| format!("{} cannot be written", file.display()))?;
-            eprintln!("cwasi: wrote {}", file.display());
+            output::note(format_args!("cwasi: wrote {}", file.display()));
         }
         if global.json {
-            println!("{}", serde_json::to_string_pretty(trace)?);
+            output::json(trace)?;
         } else if self.html.is_none() {
             let (id, whole) = (trace.id, duration(trace.duration_ns()));
-            println!("{id}  {whole}  {} spans\n", trace.spans.len());
-            print!("{}", waterfall::text(trace, width()));
+            output::line(format_args!("{id}  {whole}  {} spans\n", trace.spans.len()))?;
+            output::text(waterfall::text(trace, width()))?;
             if trace.spans.iter().any(|span| !span.has_parent) {
-                eprintln!(
+                output::note(
                     "\ncwasi: spans with ... have a parent that this node does not have: another node recorded it, \
-                     or it was not kept"
+                     or it was not kept",
                 );
             }
         }

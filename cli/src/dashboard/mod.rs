@@ -38,6 +38,7 @@ use crate::arguments::Global;
 use crate::failure::{Exit, Failure};
 use crate::http::{content, reading};
 use crate::interrupt::Interrupt;
+use crate::output;
 
 /// The page, its style and its scripts.
 const FILES: [(&str, &str, &str); 4] = [
@@ -81,7 +82,7 @@ pub async fn serve(global: Global, node: NodeConfig, listen: SocketAddr) -> Resu
         Failure::text(Exit::Unavailable, format!("cannot listen on {listen}: {error}"))
     };
     let listener = TcpListener::bind(listen).await.map_err(failed)?;
-    eprintln!("cwasi dashboard: http://{}/", listener.local_addr()?);
+    output::note(format_args!("cwasi dashboard: http://{}/", listener.local_addr()?));
     let limits = HttpLimits { connections: CONNECTIONS_MAX, ..HttpLimits::default() };
     let stop = async move {
         // A server that is asked to stop has done its work.

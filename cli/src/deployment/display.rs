@@ -2,10 +2,13 @@
 //! All on stderr.
 
 use std::convert::Infallible;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+use crate::failure::Failure;
+use crate::output;
 
 /// What a command says when a signal ends its work.
 pub const TAKING_DOWN: &str = "cwasi: interrupted, taking down what was started";
@@ -45,23 +48,24 @@ impl Display {
 
     /// Says something once.
     pub fn say(&self, text: &str) {
-        self.print(|| eprintln!("{text}"));
+        self.print(|| output::note(text));
     }
 
     /// Writes bytes of a function's output, and flushes them.
-    pub fn output(&self, bytes: &[u8], to_stderr: bool) {
+    ///
+    /// # Errors
+    /// When stdout is closed or full.
+    pub fn output(&self, bytes: &[u8], to_stderr: bool) -> Result<(), Failure> {
         self.print(|| {
-            // A closed pipe is the reader's decision; the function runs on.
-            let _closed = if to_stderr {
-                std::io::stderr().write_all(bytes)
-            } else {
-                let mut out = std::io::stdout().lock();
-                out.write_all(bytes).and_then(|()| out.flush())
-            };
-        });
+            if to_stderr {
+                let _lost = io::stderr().write_all(bytes);
+                return Ok(());
+            }
+            output::bytes(bytes)
+        })
     }
 
-    fn print(&self, print: impl FnOnce()) {
+    fn print<T>(&self, print: impl FnOnce() -> T) -> T {
         match &self.lines {
             Some(lines) => lines.suspend(print),
             None => print(),
@@ -96,7 +100,7 @@ impl Line {
     pub fn state(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.set_message(text.to_owned()),
-            None => eprintln!("{}: {text}", self.name),
+            None => output::note(format_args!("{}: {text}", self.name)),
         }
     }
 

@@ -21,6 +21,7 @@ use super::platform::{FunctionImage, Known, PlannedFunction, Platform, check_mou
 use crate::containerd::oci::{self, FunctionSpec};
 use crate::containerd::tasks::Stdio;
 use crate::failure::{Exit, Failure};
+use crate::output;
 use crate::workflow::{Embedded, Function, Role, Source, Workflow};
 
 /// What the user has to know, once for each run.
@@ -52,10 +53,10 @@ impl LocalNode {
     /// When a field needs containerd, no folder can be made, or the daemon does not start.
     pub async fn start(workflow: &Workflow, namespace: &str) -> Result<Self, Failure> {
         check(workflow)?;
-        eprintln!("{NOTICE}");
+        output::note(NOTICE);
         if !file_access::is_supported() {
-            eprintln!(
-                "cwasi: this kernel has no Landlock: only the engine keeps functions from other files"
+            output::note(
+                "cwasi: this kernel has no Landlock: only the engine keeps functions from other files",
             );
         }
         let folder =
@@ -73,7 +74,7 @@ impl LocalNode {
         self.daemon.end().await;
         let Some(kept) = user_state() else { return };
         if let Err(error) = keep_spans(&self.config, &kept) {
-            eprintln!("cwasi: the trace of this run is not kept: {error}");
+            output::note(format_args!("cwasi: the trace of this run is not kept: {error}"));
         }
     }
 }
@@ -169,9 +170,9 @@ fn check(workflow: &Workflow) -> Result<(), Failure> {
         }
         let http = annotations.get("cwasi.http").map_or("", String::as_str);
         if http.split(',').any(|entry| entry.trim() == "gateway") {
-            eprintln!(
+            output::note(format_args!(
                 "cwasi: function {name}: field `http`: no gateway serves it with --local, a port does"
-            );
+            ));
         }
     }
     Ok(())

@@ -272,6 +272,14 @@ impl<'a, P: Platform> Deployment<'a, P> {
         self.nodes.values().flat_map(read).collect()
     }
 
+    /// The requests that wait for a function on all nodes.
+    fn queued(&self, function: &str) -> u64 {
+        let read =
+            |node: &P| hops::functions(node.state_dir(), node.namespace(), &self.workflow.name);
+        let all = self.nodes.values().flat_map(read).filter(|it| it.key.function == function);
+        all.map(|it| it.gauges.queued).sum()
+    }
+
     /// Records the span of the whole run on the first node.
     pub async fn record_run(&self, span: OpenSpan, exit: i32) {
         let Some(node) = self.nodes.values().next() else { return };

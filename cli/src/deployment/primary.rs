@@ -10,7 +10,7 @@ use nix::unistd::mkfifo;
 use tokio::net::unix::pipe::{OpenOptions, Receiver};
 use tokio::time::interval;
 
-use super::display::Line;
+use super::display::{Display, Line};
 use super::hops;
 use super::platform::{Known, Platform};
 use super::{Deployment, container_id};
@@ -58,21 +58,22 @@ impl<'a, P: Platform> Deployment<'a, P> {
         let created = tokio::select! {
             created = node.create(&id, &plan, &stdio) => created,
             never = line.compiling(Instant::now(), module) => match never {},
-            never = outputs.copy(&self.display) => match never {},
+            failure = outputs.copy(&self.display) => Err(failure),
         };
         line.clear();
         if let Err(error) = created {
-            outputs.drain(&self.display);
+            // The first error is the one to report.
+            let _unwritten = outputs.drain(&self.display);
             return Err(error);
         }
         node.start(&id).await?;
         let exit = tokio::select! {
             exit = node.wait(&id) => exit?,
-            never = outputs.copy(&self.display) => match never {},
+            failure = outputs.copy(&self.display) => return Err(failure),
             never = self.show_calls() => match never {},
         };
         // The function has ended, so everything that it wrote is in the fifos.
-        outputs.drain(&self.display);
+        outputs.drain(&self.display)?;
         Ok(exit)
     }
 
@@ -93,7 +94,8 @@ impl<'a, P: Platform> Deployment<'a, P> {
             let seconds = (now.0 - before.0).as_secs_f64().max(f64::MIN_POSITIVE);
             let new = hops::since(&before.1, now.1.clone());
             for (function, line) in &lines {
-                line.0.show(rates(&function.name, &new, seconds));
+                let queued = self.queued(&function.name);
+                line.0.show(rates(&function.name, &new, seconds, queued));
             }
             // The shims write once a second: what did not change yet is not a rate of 0.
             if !new.is_empty() || seconds > 2.0 {
@@ -112,8 +114,8 @@ impl Drop for Shown {
     }
 }
 
-/// The calls to and from a function in the last `seconds`.
-fn rates(function: &str, new: &[EdgeSnapshot], seconds: f64) -> String {
+/// The calls to and from a function in the last `seconds`, and its waiting requests.
+fn rates(function: &str, new: &[EdgeSnapshot], seconds: f64, queued: u64) -> String {
     let mut parts = Vec::new();
     let of = |hops: Vec<&EdgeSnapshot>, arrow: &str| {
         let calls: u64 = hops.iter().map(|hop| hop.counts.calls).sum();
@@ -133,6 +135,9 @@ fn rates(function: &str, new: &[EdgeSnapshot], seconds: f64) -> String {
     if !made.is_empty() {
         parts.push(of(made, "out"));
     }
+    if queued > 0 {
+        parts.push(format!("queue {queued}"));
+    }
     if parts.is_empty() { "running".to_owned() } else { parts.join("   ") }
 }
 
@@ -144,8 +149,8 @@ fn fifo(path: &Path) -> Result<Receiver, Failure> {
 }
 
 impl Outputs {
-    /// Copies what comes, until it is dropped.
-    async fn copy(&mut self, display: &super::display::Display) -> std::convert::Infallible {
+    /// Copies what comes, until it is dropped or stdout cannot be written.
+    async fn copy(&mut self, display: &Display) -> Failure {
         loop {
             let ready = tokio::select! {
                 ready = self.stdout.readable() => ready,
@@ -154,17 +159,48 @@ impl Outputs {
             if ready.is_err() {
                 return std::future::pending().await;
             }
-            self.drain(display);
+            if let Err(failure) = self.drain(display) {
+                return failure;
+            }
         }
     }
 
     /// Copies what is there.
-    fn drain(&mut self, display: &super::display::Display) {
+    fn drain(&mut self, display: &Display) -> Result<(), Failure> {
         let mut chunk = vec![0; CHUNK];
         for (fifo, to_stderr) in [(&self.stdout, self.to_stderr), (&self.stderr, true)] {
             while let Ok(len @ 1..) = fifo.try_read(&mut chunk) {
-                display.output(&chunk[..len], to_stderr);
+                display.output(&chunk[..len], to_stderr)?;
             }
         }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cwasi::shim::metrics::snapshot::{EdgeCounts, EdgeKey};
+
+    use super::*;
+
+    #[test]
+    fn a_line_shows_what_a_function_serves_and_makes() {
+        let hop = |caller: &str, callee: &str, mode: &str| EdgeSnapshot {
+            key: EdgeKey {
+                caller: caller.into(),
+                callee: callee.into(),
+                mode: mode.into(),
+                ..EdgeKey::default()
+            },
+            reason: String::new(),
+            counts: EdgeCounts { calls: 40, request_bytes: 4_000_000, ..EdgeCounts::default() },
+            p50_us: 1.0,
+            p99_us: 1.0,
+        };
+        let new = [hop("a", "b", "local"), hop("b", "c", "networked")];
+        assert_eq!(rates("a", &new, 2.0, 0), "out 20 calls/s 2.0 MB/s local");
+        let both = "in 20 calls/s 2.0 MB/s local   out 20 calls/s 2.0 MB/s networked   queue 3";
+        assert_eq!(rates("b", &new, 2.0, 3), both);
+        assert_eq!(rates("d", &new, 2.0, 0), "running");
     }
 }

@@ -35,6 +35,7 @@ use tokio_rustls::TlsAcceptor;
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::{Exit, Failure};
+use crate::output;
 use access::Access;
 use callbacks::Callbacks;
 use metrics::Metrics;
@@ -220,7 +221,7 @@ async fn prepare(
     let front = FunctionFront::new(caller.clone(), limits.clone());
     let metrics = Metrics::new();
     let callbacks = callbacks(&config.callback_dir, config.callback_allow, &front, &metrics)?;
-    eprintln!("cwasi gateway: listening on {}", listener.local_addr()?);
+    output::note(format_args!("cwasi gateway: listening on {}", listener.local_addr()?));
     let router = Router::new(caller, front, access, metrics, callbacks);
     let connections = Arc::new(Semaphore::new(limits.connections));
     Ok((Listener { listener, tls, limits, connections }, router, watch::Sender::new(false)))

@@ -21,6 +21,7 @@ use tokio::net::{TcpListener, UnixListener};
 use crate::failure::{Exit, Failure};
 use crate::http::{OPEN_METRICS, content, reading};
 use crate::interrupt::Interrupt;
+use crate::output;
 
 /// Most connections: a few scrapers.
 const CONNECTIONS_MAX: usize = 16;
@@ -78,14 +79,14 @@ pub async fn serve(state: StateDir, listen: Listen) -> Result<(), Failure> {
     match &listen {
         Listen::Tcp(address) => {
             let listener = TcpListener::bind(address).await.map_err(failed)?;
-            eprintln!("cwasi metrics: listening on {}", listener.local_addr()?);
+            output::note(format_args!("cwasi metrics: listening on {}", listener.local_addr()?));
             HttpServer { listener, tls: None, limits }.serve(service, stop).await;
         }
         Listen::Unix(path) => {
             remove_old(path).map_err(failed)?;
             let listener = UnixListener::bind(path).map_err(failed)?;
             fs::set_permissions(path, fs::Permissions::from_mode(SOCKET_MODE)).map_err(failed)?;
-            eprintln!("cwasi metrics: listening on {listen}");
+            output::note(format_args!("cwasi metrics: listening on {listen}"));
             HttpServer { listener, tls: None, limits }.serve(service, stop).await;
             // The next one binds the name anew.
             let _gone = fs::remove_file(path);

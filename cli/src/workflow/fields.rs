@@ -151,13 +151,13 @@ pub const FUNCTION: &[Field] = &[
         "isolation",
         Choice(&["request", "snapshot", "instance"]),
         Annotation("cwasi.isolation"),
-        "lifetime of an instance; `request`",
+        "lifetime of an instance: `request`, `snapshot` or `instance`; `request`",
     ),
     Field::new(
         "mode",
         Choice(&["auto", "embedded", "local", "networked"]),
         Annotation("cwasi.mode"),
-        "mode of the calls that this function makes; `auto`",
+        "mode of the calls that this function makes: `auto`, `embedded`, `local` or `networked`; `auto`",
     ),
     Field::new(
         "allow",
@@ -182,7 +182,7 @@ pub const FUNCTION: &[Field] = &[
         "http",
         Text,
         Annotation("cwasi.http"),
-        "`gateway`: HTTP clients may call it through the node's gateway; they cannot",
+        "HTTP: `gateway` (clients of the node's gateway), a port of the container such as `8080`, or both; none",
     ),
     Field::new("fanIn", Object(FAN_IN), Inside, "runs once for a group of calls"),
     Field::new(
@@ -230,7 +230,7 @@ pub const FAN_IN: &[Field] = &[
         "partial",
         Choice(&["fail", "deliver"]),
         Annotation("cwasi.fan-in.partial"),
-        "for an incomplete group; `fail`",
+        "what becomes of an incomplete group: `fail` or `deliver`; `fail`",
     ),
 ];
 

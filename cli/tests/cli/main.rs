@@ -9,6 +9,7 @@ mod home;
 mod interrupts;
 mod local;
 mod metrics;
+mod outputs;
 mod registry;
 mod scene;
 mod schema;

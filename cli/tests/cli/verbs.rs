@@ -110,7 +110,7 @@ fn callers_without_a_container_are_explained() {
     assert_eq!(stage.ok(&["invoke", "greeter", "--data", "Ada"]), "Hello, Ada!");
     let refused = stage.ok_or(1, &["explain", "--host", "stranger", "greeter"]);
     assert!(refused.contains("no route") && refused.contains("cwasi.allow"), "{refused}");
-    stage.fails(1, &["invoke", "--as", "stranger", "greeter"]);
+    stage.fails(77, &["invoke", "--as", "stranger", "greeter"]);
     // The same workflow, with functions that are not deployed.
     let (hello, letters) = (stage.guest("hello-caller"), stage.guest("letters"));
     let planned = stage.workflow(
@@ -143,9 +143,11 @@ fn a_module_is_inspected_as_file_and_in_an_image() {
     for part in ["reactor", "guest ABI: version 1", "cwasi_handle", "cwasi.log", "the engine"] {
         assert!(text.contains(part), "{part} is missing in:\n{text}");
     }
+    let whole = wat::parse_str(stage.ok(&["inspect", "--text", &greeter])).unwrap();
     for kind in ["plain", "layer"] {
         let name = format!("localhost/{kind}:1");
         stage.ok(&["image", "build", "--kind", kind, "--tag", &name, &greeter]);
+        assert_eq!(wat::parse_str(stage.ok(&["inspect", "--text", &name])).unwrap(), whole);
         let facts: Value = serde_json::from_str(&stage.ok(&["inspect", "--json", &name])).unwrap();
         assert_eq!(facts["kind"], "reactor", "{kind}");
         // And it runs.
@@ -217,12 +219,29 @@ fn faults_are_found_before_a_run() {
     ] {
         assert!(text.contains(part), "{part} is missing in:\n{text}");
     }
+    let (texts, letters) = (stage.guest("texts"), stage.guest("letters"));
+    let embedding = stage.workflow(
+        "v",
+        &format!(
+            "    a: {{module: {hello}, embed: {{b: 'localhost/nothing:1'}}}}\n    \
+             c: {{module: {linker}, embed: {{texts: 'localhost/nothing:1'}}}}\n    \
+             d: {{module: {linker}, embed: {{texts: texts, letters: letters}}}}\n    \
+             texts: {{module: {texts}, role: library}}\n    \
+             letters: {{module: {letters}, role: library}}\n"
+        ),
+    );
+    let text = stage.ok_or(1, &["lint", &embedding]);
+    let lines: Vec<_> = text.lines().collect();
+    let [of_a, of_c] = lines[..] else { panic!("{text}") };
+    assert!(of_a.contains("6:5: a: b will not be embedded: cwasi.embed names the image"), "{text}");
+    assert!(of_c.contains("7:5: c: imports that cannot be satisfied: "), "{text}");
     // Without containerd the rest is still checked.
     let output =
         cwasi().args(["--address", "/does/not/exist.sock", "lint", &file]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        stderr(&output).contains("images are not checked") && stdout(&output).contains("6:5: a")
+        stderr(&output).contains("images and embedded modules are not checked")
+            && stdout(&output).contains("6:5: a")
     );
 }
 

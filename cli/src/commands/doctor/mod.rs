@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use crate::arguments::Global;
 use crate::failure::{Exit, Failure};
+use crate::output;
 use crate::table::Table;
 
 /// The runtime's programs.
@@ -80,7 +81,7 @@ impl Doctor {
             Err(error) => checks.add(State::Fault, "configuration", error.to_string()),
         }
         if global.json {
-            println!("{}", serde_json::to_string_pretty(&checks.0)?);
+            output::json(&checks.0)?;
         } else {
             let mut table = Table::new(["", "CHECK", "FOUND"]);
             for Check { state, what, found } in &checks.0 {
@@ -91,7 +92,7 @@ impl Doctor {
                 };
                 table.row([word.to_owned(), (*what).to_owned(), found.clone()]);
             }
-            print!("{table}");
+            output::text(table)?;
         }
         let faults = checks.0.iter().any(|check| check.state == State::Fault);
         Ok(if faults { Exit::Findings.into() } else { ExitCode::SUCCESS })

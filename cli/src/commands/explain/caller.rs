@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use cwasi::config::annotations::FunctionSpec;
+use cwasi::coordinator::embedding::{self, Embedding};
 use cwasi::coordinator::trust::Deployment;
-use cwasi::coordinator::{ImageStore, embedding, module};
+use cwasi::coordinator::{ImageStore, module};
 use cwasi::shim::caller::CallerIdentity;
 use cwasi::shim::content::ContentStore;
 use cwasi::shim::group::group_id;
@@ -19,7 +20,7 @@ use crate::failure::{Exit, Failure};
 use crate::workflow::{Additions, Function, Role, Workflow};
 
 /// What a shim knows of a caller.
-pub(super) struct Caller {
+pub(in crate::commands) struct Caller {
     pub(super) identity: Identity,
     /// Its container; empty for a process of this host.
     pub(super) container: String,
@@ -80,17 +81,27 @@ impl Caller {
             let text = format!("{} has no function {name} that runs", file.display());
             return Err(Failure::text(Exit::Missing, text));
         };
+        Self::of_workflow(&workflow, function, global)
+    }
+
+    /// A function of a workflow, as if the workflow were deployed.
+    pub(in crate::commands) fn of_workflow(
+        workflow: &Workflow,
+        function: &Function,
+        global: &Global,
+    ) -> Result<Self, Failure> {
         let mut store = PlannedStore::new(store(global));
         let mut images = BTreeMap::new();
         for function in &workflow.functions {
-            let image = image_of(&workflow, function)?;
+            let image = image_of(workflow, function)?;
             images.insert(function.name.as_str(), image.name.clone());
             store.add_image(&function.name, image)?;
         }
         for function in workflow.functions.iter().filter(|it| it.role == Role::Secondary) {
-            store.add_deployment(deployment(&workflow, function, &images)?);
+            store.add_deployment(deployment(workflow, function, &images)?);
         }
-        let annotations = annotations(&workflow, function, &images);
+        let name = function.name.as_str();
+        let annotations = annotations(workflow, function, &images);
         let spec = parsed(&annotations)?;
         let container = container_id(&workflow.name, name, 1);
         let group = group_id(&global.namespace, &container, &annotations.into_iter().collect());
@@ -104,21 +115,25 @@ impl Caller {
         })
     }
 
-    /// What the coordinator decides about embedding `callee` when it starts the caller.
-    pub(super) async fn inside(&self, node: &Node, callee: &Identity) -> Result<Inside, Failure> {
-        let is_named = self.spec.embed.iter().any(|embed| embed.module == callee.function);
-        let Some((image, path)) = &self.module else { return Ok(Inside::No) };
-        if !is_named || !self.identity.same_scope(callee) {
-            return Ok(Inside::No);
-        }
+    /// What the coordinator finds to embed when it starts the caller.
+    pub(in crate::commands) async fn embedding(&self, node: &Node) -> Result<Embedding, Failure> {
+        let Some((image, path)) = &self.module else { return Ok(Embedding::default()) };
         let missing = |problem| Failure::text(Exit::Missing, problem);
         let image = self.store.image(image).await.map_err(missing)?;
         let bytes = self.store.module(&image, path.as_deref()).await.map_err(missing)?;
         let module = module::check(&bytes, &image.name)?;
         let groups = &node.config.trust_groups;
         let (spec, identity, container) = (&self.spec, &self.identity, &self.container);
-        let found =
-            embedding::discover(&self.store, &module, spec, identity, container, groups).await?;
+        Ok(embedding::discover(&self.store, &module, spec, identity, container, groups).await?)
+    }
+
+    /// What the coordinator decides about embedding `callee` when it starts the caller.
+    pub(super) async fn inside(&self, node: &Node, callee: &Identity) -> Result<Inside, Failure> {
+        let is_named = self.spec.embed.iter().any(|embed| embed.module == callee.function);
+        if !is_named || !self.identity.same_scope(callee) {
+            return Ok(Inside::No);
+        }
+        let found = self.embedding(node).await?;
         if let Some(reason) = found.refused.get(&callee.function) {
             return Ok(Inside::Untrusted(reason.clone()));
         }

@@ -3,7 +3,7 @@
 //!
 //! - `caller`: who calls; `planned`: images and containers of a workflow file that is not deployed.
 
-mod caller;
+pub(super) mod caller;
 mod planned;
 
 use std::collections::BTreeSet;
@@ -25,6 +25,7 @@ use self::caller::{Caller, Inside};
 use crate::arguments::Global;
 use crate::deployment::Node;
 use crate::failure::{Exit, Failure};
+use crate::output;
 
 /// Longest wait for Redis.
 const REDIS_MAX: Duration = Duration::from_secs(5);
@@ -132,18 +133,20 @@ fn print(facts: &Facts<'_>, container: &str, as_json: bool) -> Result<ExitCode, 
             "caller": facts.caller.to_string(), "callee": facts.callee.to_string(), "container": container,
             "hint": facts.hint.name(), "mode": mode, "reason": reason, "modes": modes,
         });
-        println!("{}", serde_json::to_string_pretty(&document)?);
+        output::json(&document)?;
     } else {
         let (caller, callee) = (&facts.caller.function, &facts.callee.function);
         match mode {
-            Some(mode) => println!("{caller} -> {callee}: {mode} ({reason})"),
-            None => println!("{caller} -> {callee}: no route"),
+            Some(mode) => output::line(format_args!("{caller} -> {callee}: {mode} ({reason})"))?,
+            None => output::line(format_args!("{caller} -> {callee}: no route"))?,
         }
         for Verdict { mode, serves, why } in &verdicts {
-            println!("  {mode:<10} {:<4} {why}", if *serves { "yes" } else { "no" });
+            let serves = if *serves { "yes" } else { "no" };
+            output::line(format_args!("  {mode:<10} {serves:<4} {why}"))?;
         }
         if facts.hint != ModeHint::Auto {
-            println!("  cwasi.mode={} of {caller} allows no other mode", facts.hint.name());
+            let hint = facts.hint.name();
+            output::line(format_args!("  cwasi.mode={hint} of {caller} allows no other mode"))?;
         }
     }
     Ok(if mode.is_some() { ExitCode::SUCCESS } else { Exit::Findings.into() })
