@@ -221,7 +221,8 @@ impl<R: Resolve> Dispatcher<R> {
             latency: started.elapsed(),
         };
         self.edges.count(ended);
-        self.spans.close(span, SpanKind::Client, ended, errno_of(&result));
+        let side = (SpanKind::Client, self.invocation.tracestate.as_str());
+        self.spans.close(span, side, ended, errno_of(&result));
         self.flush_now_and_then();
         result
     }
@@ -267,7 +268,8 @@ impl<R: Resolve> Dispatcher<R> {
             latency: started.elapsed(),
         };
         self.edges.count(ended);
-        self.spans.close(span, SpanKind::Producer, ended, errno_of(&stored));
+        let side = (SpanKind::Producer, self.invocation.tracestate.as_str());
+        self.spans.close(span, side, ended, errno_of(&stored));
         self.flush_now_and_then();
         stored
     }

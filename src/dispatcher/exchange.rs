@@ -184,7 +184,8 @@ impl<R: Resolve> Dispatcher<R> {
     pub(super) fn end_call(&mut self, ticket: CallTicket, ended: Result<Payload, CallError>) {
         if let Some(pending) = self.pending.get(ticket) {
             let response_bytes = length_or_kind(ended.as_ref().map(Payload::len));
-            count(&mut self.edges, &self.spans, pending, response_bytes, errno_of(&ended));
+            let spans = (&self.spans, self.invocation.tracestate.as_str());
+            count(&mut self.edges, spans, pending, response_bytes, errno_of(&ended));
         }
         self.pending.end(ticket, ended);
     }
@@ -198,10 +199,10 @@ impl<R: Resolve> Dispatcher<R> {
     }
 }
 
-/// Counts a call in flight that ends, and ends its span.
+/// Counts a call in flight that ends, and ends its span with its invocation's `tracestate`.
 pub(super) fn count(
     edges: &mut EdgeCounters,
-    spans: &SpanRecorder,
+    (spans, tracestate): (&SpanRecorder, &str),
     pending: &PendingCall,
     response_bytes: Result<u64, &'static str>,
     errno: i32,
@@ -217,7 +218,7 @@ pub(super) fn count(
         latency: pending.started.elapsed(),
     };
     edges.count(ended);
-    spans.close(pending.span, SpanKind::Client, ended, errno);
+    spans.close(pending.span, (SpanKind::Client, tracestate), ended, errno);
 }
 
 pub(super) fn timeout(target: &str) -> CallError {

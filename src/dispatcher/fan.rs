@@ -164,7 +164,8 @@ impl<R: Resolve> Dispatcher<R> {
         for pending in self.pending.clear() {
             if !matches!(pending.state, CallState::Ended(_)) {
                 let given_up: Result<(), _> = Err(timeout(&pending.target));
-                count(&mut self.edges, &self.spans, &pending, Err(ABANDONED), errno_of(&given_up));
+                let spans = (&self.spans, self.invocation.tracestate.as_str());
+                count(&mut self.edges, spans, &pending, Err(ABANDONED), errno_of(&given_up));
             }
         }
     }

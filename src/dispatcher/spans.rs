@@ -52,6 +52,8 @@ pub struct SpanEnd<'a> {
     pub errno: i32,
     /// What its time was spent on.
     pub phases: &'a [Phase],
+    /// The invocation's `tracestate`.
+    pub tracestate: &'a str,
 }
 
 impl Default for SpanEnd<'_> {
@@ -66,6 +68,7 @@ impl Default for SpanEnd<'_> {
             response_bytes: 0,
             errno: 0,
             phases: &[],
+            tracestate: "",
         }
     }
 }
@@ -118,6 +121,7 @@ impl OpenSpan {
             response_bytes: end.response_bytes,
             errno: end.errno,
             phases: end.phases.to_vec(),
+            tracestate: end.tracestate.to_owned(),
         }
     }
 }
@@ -147,11 +151,18 @@ impl SpanRecorder {
         self.0.borrow_mut().spans.push(span);
     }
 
-    /// Ends the span of a call, if it has one.
-    pub fn close(&self, span: Option<OpenSpan>, kind: SpanKind, ended: EndedCall<'_>, errno: i32) {
+    /// Ends the span of a call, if it has one. `tracestate` is that of the caller's invocation.
+    pub fn close(
+        &self,
+        span: Option<OpenSpan>,
+        (kind, tracestate): (SpanKind, &str),
+        ended: EndedCall<'_>,
+        errno: i32,
+    ) {
         let Some(span) = span else { return };
         self.add(span.end(SpanEnd {
             kind,
+            tracestate,
             module: ended.module.unwrap_or_default(),
             peer: ended.callee,
             mode: match ended.mode {

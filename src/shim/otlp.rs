@@ -289,6 +289,7 @@ fn span(recorded: &RecordedSpan) -> OtlpSpan {
         trace_id: span.trace.bytes().to_vec(),
         span_id: span.id.bytes().to_vec(),
         parent_span_id: span.parent.map(|parent| parent.bytes().to_vec()).unwrap_or_default(),
+        trace_state: span.tracestate.clone(),
         flags: SAMPLED_FLAG,
         name: name.clone(),
         kind: kind as i32,
@@ -345,7 +346,10 @@ mod tests {
         assert_eq!(counts, [2, 1]);
         let span = &request.resource_spans[1].scope_spans[0].spans[0];
         assert_eq!((span.trace_id.as_slice(), span.kind), (&[7; 16][..], OtlpKind::Server as i32));
-        assert_eq!(span.parent_span_id, [3; 8]);
+        assert_eq!(
+            (span.parent_span_id.as_slice(), span.trace_state.as_str()),
+            (&[3; 8][..], "a=1")
+        );
         let status = span.status.as_ref().unwrap();
         assert_eq!((status.code, status.message.as_str()), (OtlpCode::Error as i32, "timeout"));
         assert_eq!(span.events[0].name, "run");

@@ -25,6 +25,7 @@ use crate::wire::ids::Identity;
 use crate::wire::trace::{
     PHASES_MAX, Phase, RecordedSpan, SPAN_TEXT_MAX, SPANS_PER_REPORT, Span, SpanReport,
 };
+use crate::wire::trace_headers;
 
 /// Longest span file in bytes; a group has two.
 const FILE_MAX: u64 = 4 << 20;
@@ -269,6 +270,7 @@ fn accepted(span: Span, now: u64, epoch: u64) -> Option<Span> {
         module: shortened(span.module),
         peer: shortened(span.peer),
         reason: shortened(span.reason),
+        tracestate: trace_headers::bounded(&span.tracestate),
         start_ns: unix(span.start_ns),
         end_ns: unix(span.end_ns),
         ..span
@@ -339,6 +341,7 @@ mod tests {
     use super::*;
     use crate::dispatcher::spans::{OpenSpan, SpanEnd};
     use crate::wire::trace::PhaseKind;
+    use crate::wire::trace_headers::TRACESTATE_MAX;
 
     fn identity() -> Identity {
         Identity { namespace: "n".into(), pod_namespace: String::new(), function: "a".into() }
@@ -388,11 +391,13 @@ mod tests {
         let hostile = Span {
             peer: "é".repeat(10_000),
             mode: "fast".into(),
+            tracestate: "a=1,".repeat(10_000),
             phases: vec![Phase { end_ns: u64::MAX, ..phase }, phase, phase, phase, phase, phase],
             ..at(now - 9, now)
         };
         let accepted = accepted(hostile, now, epoch).unwrap();
         assert!(accepted.peer.len() <= SPAN_TEXT_MAX && accepted.mode.is_empty());
+        assert!(accepted.tracestate.len() <= TRACESTATE_MAX);
         assert_eq!(accepted.phases.len(), PHASES_MAX);
         assert_eq!(accepted.phases[0].start_ns, now - 3 + epoch);
     }

@@ -328,6 +328,9 @@ pub struct Span {
     /// What its time was spent on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<Phase>,
+    /// What tracing systems of its trace keep beside the position (`wire::trace_headers`); empty without.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tracestate: String,
 }
 
 /// Spans of a sandbox since its worker's last report.

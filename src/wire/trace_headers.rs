@@ -1,7 +1,7 @@
 //! The two headers of W3C trace context as calls carry them: `traceparent` and `tracestate`. Pure data.
 //!
 //! `tracestate` belongs to the tracing systems of a request's clients. This runtime reads nothing from it, adds nothing to
-//! it, and passes it on.
+//! it, and passes it on, to callees and into spans.
 
 use super::trace::TraceContext;
 
@@ -33,7 +33,8 @@ impl TraceHeaders<'_> {
 
 /// The members of a list that fit, in their order; all of a list that fits, unchanged. Empty for a text that no header
 /// can hold.
-fn bounded(list: &str) -> String {
+#[must_use]
+pub fn bounded(list: &str) -> String {
     let printable = |byte: u8| matches!(byte, b' '..=b'~' | b'\t');
     if !list.bytes().all(printable) {
         return String::new();
@@ -41,15 +42,17 @@ fn bounded(list: &str) -> String {
     if list.len() <= TRACESTATE_MAX {
         return list.to_owned();
     }
-    let mut members: Vec<&str> = list.split(',').map(str::trim).collect();
-    let excess = |members: &[&str]| {
-        let length = members.iter().map(|member| member.len() + 1).sum::<usize>();
-        length.saturating_sub(TRACESTATE_MAX + 1)
-    };
-    while excess(&members) > 0 {
-        let long = members.iter().rposition(|member| member.len() > MEMBER_LONG);
-        members.remove(long.unwrap_or(members.len() - 1));
+    // From the last one, each once: a list may be as long as its sender likes.
+    let mut members: Vec<&str> = list.rsplit(',').map(str::trim).collect();
+    let mut length: usize = members.iter().map(|member| member.len() + 1).sum();
+    for shortest in [MEMBER_LONG + 1, 0] {
+        members.retain(|member| {
+            let leaves = length > TRACESTATE_MAX + 1 && member.len() >= shortest;
+            length -= if leaves { member.len() + 1 } else { 0 };
+            !leaves
+        });
     }
+    members.reverse();
     members.join(",")
 }
 

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cwasi::wire::trace::{RecordedSpan, SpanId, SpanKind, TraceId};
+use cwasi::wire::trace::{RecordedSpan, Span, SpanId, SpanKind, TraceId};
 use cwasi_abi::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -216,7 +216,8 @@ fn printable(mut span: RecordedSpan) -> RecordedSpan {
     let RecordedSpan { service, namespace, pod_namespace, workflow, instance, node, span: inner } =
         &mut span;
     let texts = [service, namespace, pod_namespace, workflow, instance, node];
-    let inner = [&mut inner.module, &mut inner.peer, &mut inner.mode, &mut inner.reason];
+    let Span { module, peer, mode, reason, tracestate, .. } = inner;
+    let inner = [module, peer, mode, reason, tracestate];
     for text in texts.into_iter().chain(inner) {
         if text.contains(char::is_control) {
             *text = text.replace(char::is_control, "\u{fffd}");
@@ -270,7 +271,7 @@ pub fn duration(ns: u64) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use cwasi::wire::trace::{Phase, PhaseKind, Span};
+    use cwasi::wire::trace::{Phase, PhaseKind};
     use cwasi_testbed::span_line::SPAN_LINE;
 
     use super::*;

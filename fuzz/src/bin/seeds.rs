@@ -186,6 +186,7 @@ fn control(corpus: &Corpus) -> Outcomes<()> {
         response_bytes: 8,
         errno: 5,
         phases: vec![phase],
+        tracestate: "a=1".into(),
     };
     let spans = SpanReport { spans: vec![span], dropped: 3 };
     corpus.add("control", "spans.json", encode(&SandboxMessage::Spans(spans)))?;

@@ -7,6 +7,7 @@ use crate::dispatcher::spans::{OpenSpan, SpanEnd, SpanRecorder};
 use crate::sys::clock::monotonic_ns;
 use crate::wire::envelope::Request;
 use crate::wire::trace::{PHASES_MAX, Phase, PhaseKind, SpanKind, TraceContext};
+use crate::wire::trace_headers::TraceHeaders;
 
 /// Longest wait in a queue that is believed, in nanoseconds: the moment of sending is the caller's word.
 const QUEUE_MAX_NS: u64 = 3_600_000_000_000;
@@ -18,6 +19,7 @@ pub struct ServerSpan {
     /// When the caller sent it; 0 if unknown.
     sent_ns: u64,
     request_bytes: u64,
+    tracestate: String,
     /// When the handler returned; 0 before.
     ran_ns: Cell<u64>,
 }
@@ -34,7 +36,10 @@ impl ServerSpan {
         let waited = span.start_ns.saturating_sub(request.sent_mono_ns);
         let believed = request.sent_mono_ns <= span.start_ns && waited <= QUEUE_MAX_NS;
         let sent_ns = if believed { request.sent_mono_ns } else { 0 };
-        Some(Self { span, sent_ns, request_bytes, ran_ns: Cell::new(0) })
+        let headers =
+            TraceHeaders { traceparent: &request.traceparent, tracestate: &request.tracestate };
+        let tracestate = headers.accepted_state();
+        Some(Self { span, sent_ns, request_bytes, tracestate, ran_ns: Cell::new(0) })
     }
 
     /// The position of this invocation in the trace.
@@ -83,6 +88,7 @@ impl ServerSpan {
             response_bytes: if errno == 0 { response_bytes } else { 0 },
             errno,
             phases: &phases,
+            tracestate: &self.tracestate,
         }));
     }
 }

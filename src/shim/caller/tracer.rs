@@ -115,6 +115,7 @@ impl Tracer {
     /// Records the end of a call or of a one-way message.
     pub(super) fn end(&self, source: SpanSource<'_>, trace: &CallTrace, end: SpanEnd<'_>) {
         let Some(span) = trace.span else { return };
+        let end = SpanEnd { tracestate: &trace.tracestate, ..end };
         self.spans.add(source, SpanReport { spans: vec![span.end(end)], dropped: 0 });
     }
 
