@@ -12,7 +12,7 @@ BUILT = $(or $(CARGO_TARGET_DIR),target)
 PROGRAMS = containerd-shim-cwasi-v1 cwasi-shim cwasi-sandbox cwasi
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
-.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-vm test-kubernetes node-image soak fuzz bench bench-quick screenshots book lint deny advisories arm64 miri install clean setup-lint
+.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-vm test-kubernetes node-image soak fuzz bench bench-quick screenshots book lint deny advisories arm64 miri install clean setup-lint
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -32,7 +32,7 @@ demo: setup ## Real video through four functions, fanned out and in; VIDEO=path 
 demo-two-nodes: setup ## The same on two nodes, edge and cloud, then on one: equal results
 	@scripts/demo.sh --two-nodes
 
-test: ## Every test, end to end on a private containerd included; but test-vm's and test-kubernetes'
+test: ## Every test, end to end on a private containerd included; but test-vm's, test-kubernetes' and test-collector's
 	@scripts/setup.sh --languages
 	@scripts/test.sh
 
@@ -44,6 +44,9 @@ test-vm: setup ## Tests in virtual machines with cgroup v2 (QEMU without KVM, mi
 
 test-kubernetes: setup ## Tests on a Kubernetes cluster of two nodes, which the first run builds (TEST=name for one)
 	@PROFILE=$(PROFILE) scripts/kubernetes.sh $(TEST)
+
+test-collector: setup guests ## Exported traces through an OpenTelemetry Collector, which the first run builds
+	@scripts/collector.sh
 
 node-image: build ## The image from which deploy/kubernetes installs: target/cwasi-node.tar (PROFILE=release)
 	@PROFILE=$(PROFILE) scripts/node-image.sh '$(BUILT)/cwasi-node.tar'
