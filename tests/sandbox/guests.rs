@@ -200,7 +200,6 @@ const CALLER: &str = r#"(module
 
 /// Native code of the guests.
 pub struct Guests {
-    _dir: tempfile::TempDir,
     pub reactor: PathBuf,
     pub random: PathBuf,
     pub command: PathBuf,
@@ -212,15 +211,17 @@ pub struct Guests {
 pub fn guests() -> &'static Guests {
     static GUESTS: OnceLock<Guests> = OnceLock::new();
     GUESTS.get_or_init(|| {
-        let dir = tempfile::tempdir().unwrap();
-        let build = |name: &str, wat: &str| compile(dir.path(), name, wat);
+        // Nothing runs after the last test, so the next run removes the folder.
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sandbox-guests");
+        let _not_there = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        let build = |name: &str, wat: &str| compile(&dir, name, wat);
         Guests {
             reactor: build("reactor", REACTOR),
             random: build("random", &random()),
             command: build("command", COMMAND),
             primary: build("primary", PRIMARY),
             caller: build("caller", CALLER),
-            _dir: dir,
         }
     })
 }
