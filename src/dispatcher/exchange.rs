@@ -237,10 +237,10 @@ mod tests {
     use super::*;
     use crate::dispatcher::Settings;
     use crate::modes::OutgoingPayload;
-    use crate::modes::local::{LocalRoute, receive_frame, respond};
+    use crate::modes::local::{LocalRoute, error_answer, receive_frame, send_as_is};
     use crate::sys::seqpacket;
     use crate::wire::control::EdgeReport;
-    use crate::wire::envelope::Request;
+    use crate::wire::envelope::{Request, Response};
     use crate::wire::frame::FRAME_MAX;
 
     struct Only(Option<Route>);
@@ -275,10 +275,11 @@ mod tests {
                 while !deadline.has_passed(monotonic_ns()) {
                     std::thread::sleep(Duration::from_millis(1));
                 }
-                let answer = Err(CallError::Late { message: why.to_owned() });
-                let id = opened.envelope.id().unwrap();
+                let (status, text) = error_answer(&CallError::Late { message: why.to_owned() });
+                let response = Response::of(opened.envelope.id().unwrap(), status);
+                let now = Some(Deadline::PASSED);
                 // The caller may have gone.
-                drop(respond(theirs.as_fd(), id, &answer, Some(Deadline::PASSED)));
+                drop(send_as_is(theirs.as_fd(), &response, text.outgoing(), &[], now));
             });
             dispatcher(ours).call("callee", OutgoingPayload::Bytes(b"x"), Some(deadline))
         })

@@ -30,9 +30,4 @@ pub enum WorkerMessage {
         /// For the user.
         message: String,
     },
-    /// It makes a new instance for each request.
-    NotRenewed {
-        /// For the user.
-        message: String,
-    },
 }

@@ -53,9 +53,30 @@ impl Work {
     pub fn keys(&self) -> impl Iterator<Item = CallKey> {
         self.calls().map(IncomingRequest::key)
     }
+}
 
-    /// Takes it apart into calls with their numbers.
-    pub fn into_parts(self) -> impl Iterator<Item = (u32, Box<IncomingRequest>)> {
-        std::iter::once(self.first).chain(self.others)
+#[cfg(test)]
+pub mod fixture {
+    //! Requests for the tests of init's queues.
+
+    use std::os::fd::OwnedFd;
+    use std::rc::Rc;
+
+    use crate::modes::Payload;
+    use crate::modes::local::{CallerConnection, ConnectionId, IncomingRequest};
+    use crate::sys::seqpacket;
+    use crate::wire::envelope::Request;
+    use crate::wire::ids::CallId;
+
+    /// A connection on which nobody waits.
+    pub fn connection(id: u64) -> CallerConnection {
+        let fd = Rc::<OwnedFd>::new(seqpacket::pair().unwrap().0);
+        CallerConnection { id: ConnectionId(id), fd, caller: "a".into(), lends: false }
+    }
+
+    /// A request with an id of 16 such bytes.
+    pub fn request(connection: CallerConnection, id: u8, payload: Payload) -> Box<IncomingRequest> {
+        let request = Request { call_id: vec![id; 16], ..Request::default() };
+        Box::new(IncomingRequest { connection, id: CallId([id; 16]), request, payload })
     }
 }

@@ -1,6 +1,6 @@
 //! The suite's callee behind a real receiver, in a thread of this process; used by every mode that ends at one.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,13 +9,12 @@ use std::time::Duration;
 
 use cwasi::modes::local::incoming::ParsedMessage;
 use cwasi::modes::local::receiver::ConnectionEvent;
-use cwasi::modes::local::{IncomingRequest, Receiver, respond, send_payload};
-use cwasi::modes::{OutgoingPayload, Payload};
+use cwasi::modes::local::{IncomingRequest, Receiver, error_answer, send_as_is, send_payload};
+use cwasi::modes::{CallError, OutgoingPayload};
 use cwasi::sys::pool::SegmentPool;
-use cwasi::sys::segment::Segment;
 use cwasi::sys::seqpacket;
-use cwasi::wire::envelope::Response;
-use cwasi::wire::ids::Identity;
+use cwasi::wire::envelope::{CallStatus, Response};
+use cwasi::wire::ids::{CallId, Identity};
 
 use crate::{MAX_PAYLOAD, callee};
 
@@ -77,7 +76,8 @@ pub fn identity(function: &str) -> Identity {
 fn serve(mut receiver: Receiver, stop: &AtomicBool) {
     let pool = SegmentPool::new(4 * MAX_PAYLOAD);
     while !stop.load(Ordering::Relaxed) {
-        let mut busy = receiver.accept().unwrap() > 0;
+        receiver.accept().unwrap();
+        let mut busy = false;
         let ids: Vec<_> = receiver.ready().collect();
         for id in ids {
             match receiver.next_event(id) {
@@ -88,7 +88,7 @@ fn serve(mut receiver: Receiver, stop: &AtomicBool) {
                 }
                 ConnectionEvent::Message(ParsedMessage::Refused { connection, id, error }) => {
                     busy = true;
-                    drop(respond(connection.fd.as_fd(), id, &Err(error), None));
+                    refuse(connection.fd.as_fd(), id, &error);
                 }
                 ConnectionEvent::Introduced | ConnectionEvent::Closed { .. } => busy = true,
             }
@@ -104,21 +104,20 @@ fn answer(incoming: IncomingRequest, pool: SegmentPool) {
     let (id, payload, lends) = (incoming.id, incoming.payload, incoming.connection.lends);
     std::thread::spawn(move || {
         let payload = payload.into_vec().unwrap();
-        let answer = match callee(&payload) {
-            Some(Ok(bytes)) if lends => {
-                let response = Response { call_id: id.0.to_vec(), ..Response::default() };
-                let bytes = OutgoingPayload::Bytes(&bytes);
-                drop(send_payload(connection.as_fd(), &response, bytes, Some(&pool), None));
-                return;
+        match callee(&payload) {
+            Some(Ok(bytes)) => {
+                let response = Response::of(id, CallStatus::ANSWERED);
+                let (bytes, pool) = (OutgoingPayload::Bytes(&bytes), lends.then_some(&pool));
+                // A caller that went away is no failure of the callee.
+                drop(send_payload(connection.as_fd(), &response, bytes, pool, None));
             }
-            Some(Ok(bytes)) if bytes.len() > 64 * 1024 => {
-                Ok(Payload::Segment(Segment::copy_of(&bytes).unwrap()))
-            }
-            Some(Ok(bytes)) => Ok(Payload::Inline(bytes)),
-            Some(Err(error)) => Err(error),
-            None => return,
-        };
-        // A caller that went away is no failure of the callee.
-        drop(respond(connection.as_fd(), id, &answer, None));
+            Some(Err(error)) => refuse(connection.as_fd(), id, &error),
+            None => {}
+        }
     });
+}
+
+fn refuse(connection: BorrowedFd<'_>, id: CallId, error: &CallError) {
+    let (status, text) = error_answer(error);
+    drop(send_as_is(connection, &Response::of(id, status), text.outgoing(), &[], None));
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use cwasi::coordinator::registry::{Record, Registry};
 use cwasi::modes::local::incoming::ParsedMessage;
 use cwasi::modes::local::receiver::ConnectionEvent;
-use cwasi::modes::local::{LocalMode, LocalRoute, Receiver, respond};
+use cwasi::modes::local::{LocalMode, LocalRoute, Receiver, error_answer, send_as_is};
 use cwasi::modes::networked::{
     Listener, NetworkError, RedisLink, RedisTarget, instance_channel, locations,
 };
@@ -21,6 +21,7 @@ use cwasi::sys::clock::Deadline;
 use cwasi::sys::random::bytes16;
 use cwasi::sys::seqpacket;
 use cwasi::wire::control::ModeHint;
+use cwasi::wire::envelope::{CallStatus, Response};
 use cwasi::wire::ids::{CallId, Identity};
 use cwasi::wire::network::Location;
 use cwasi::wire::trace_headers::TraceHeaders;
@@ -293,7 +294,8 @@ fn record(instance: &str, socket: PathBuf) -> Record {
 
 fn run(mut receiver: Receiver, stop: &AtomicBool, executions: &Executions) {
     while !stop.load(Ordering::Relaxed) {
-        let mut busy = receiver.accept().unwrap() > 0;
+        receiver.accept().unwrap();
+        let mut busy = false;
         let ids: Vec<_> = receiver.ready().collect();
         for id in ids {
             if let ConnectionEvent::Message(ParsedMessage::Request(incoming)) =
@@ -306,15 +308,17 @@ fn run(mut receiver: Receiver, stop: &AtomicBool, executions: &Executions) {
                 if payload.starts_with(b"slow") {
                     std::thread::sleep(Duration::from_millis(50));
                 }
-                let answer = if payload.starts_with(b"fail") {
-                    Err(CallError::Failed { message: "no such plate".into() })
+                let (status, payload) = if payload.starts_with(b"fail") {
+                    error_answer(&CallError::Failed { message: "no such plate".into() })
                 } else if payload.starts_with(b"grow") {
-                    Ok(shaped(vec![7; GROWN]))
+                    (CallStatus::ANSWERED, shaped(vec![7; GROWN]))
                 } else {
-                    Ok(shaped(payload))
+                    (CallStatus::ANSWERED, shaped(payload))
                 };
+                let response = Response::of(incoming.id, status);
+                let connection = incoming.connection.fd.as_fd();
                 // A caller that went away is no failure of the callee.
-                drop(respond(incoming.connection.fd.as_fd(), incoming.id, &answer, None));
+                drop(send_as_is(connection, &response, payload.outgoing(), &[], None));
             }
         }
         if !busy {

@@ -88,7 +88,7 @@ impl Function<'_> {
 
     /// Waits until as many workers wait for a request.
     pub fn until_idle(&self, workers: usize) {
-        self.until("workers that wait", workers, &[Phase::Idle, Phase::Parked]);
+        self.until("workers that wait", workers, &[Phase::Idle]);
     }
 
     /// Waits until as many workers run a request, and have all of it.

@@ -89,6 +89,7 @@ fn nothing_accumulates_in_one_instance() {
     let mut worker = Worker::new("merger", &[]);
     let mut kept = InstanceBlocks::default();
     let parts = group();
+    let parts: Vec<_> = parts.iter().map(|(number, payload)| (*number, payload)).collect();
     let mut round = || {
         let input = HandlerInput::Parts { expected: PARTS, parts: &parts };
         assert_eq!(worker.request_kept(&mut kept, input).bytes(), b"mmmmmmmmmm");

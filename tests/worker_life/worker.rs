@@ -152,6 +152,8 @@ impl Worker {
 
     /// One group of parts, in a fresh instance.
     pub fn request_parts(&mut self, expected: u32, parts: &[(u32, Payload)]) -> Ended {
+        let parts: Vec<_> = parts.iter().map(|(number, payload)| (*number, payload)).collect();
+        let parts = &parts;
         let ended = self
             .request_kept(&mut InstanceBlocks::default(), HandlerInput::Parts { expected, parts });
         self.next = None;

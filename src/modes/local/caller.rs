@@ -6,7 +6,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::modes::causes::{Break, Unreached};
-use crate::modes::{self, CallError, OutgoingCall, Payload};
+use crate::modes::{CallError, CallJoin, OutgoingCall, Payload};
 use crate::sys::clock::{Deadline, monotonic_ns};
 use crate::sys::page_buffer::PageBuffer;
 use crate::sys::pool::SegmentPool;
@@ -17,7 +17,7 @@ use crate::wire::frame::{self, FRAME_MAX};
 use crate::wire::ids::CallId;
 use crate::wire::remaining;
 
-use super::{LocalError, admitted, open_payload, send_payload};
+use super::{LocalError, open_payload, send_payload};
 
 /// A connection to one instance of a callee.
 #[derive(Debug)]
@@ -156,8 +156,7 @@ impl LocalMode {
     }
 }
 
-fn envelope_join(join: modes::CallJoin<'_>) -> Join {
-    let modes::CallJoin { key, parts, part } = join;
+fn envelope_join(CallJoin { key, parts, part }: CallJoin<'_>) -> Join {
     Join { key: key.to_owned(), parts, part, ..Join::default() }
 }
 
@@ -177,10 +176,9 @@ pub fn open_answer(
     let frame = frame::decode(message).map_err(|error| malformed(error.to_string()))?;
     let envelope = frame.open::<Response>().map_err(|error| malformed(error.to_string()))?;
     let id = envelope.id().ok_or_else(|| malformed("it names no call".to_owned()))?;
-    let opened = open_payload(frame.payload, descriptors, 0, max_response);
-    let result = match opened.and_then(|(payload, _)| admitted(payload, lends)) {
-        Ok(payload) if envelope.errno == 0 => Ok(payload),
-        Ok(payload) => {
+    let result = match open_payload(frame.payload, descriptors, 0, max_response, lends) {
+        Ok((payload, _)) if envelope.errno == 0 => Ok(payload),
+        Ok((payload, _)) => {
             let text = payload.into_vec().unwrap_or_default();
             let text = String::from_utf8_lossy(&text).into_owned();
             Err(CallError::from_wire(envelope.outcome(), text, target))

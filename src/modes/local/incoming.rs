@@ -10,7 +10,7 @@ use crate::wire::envelope::{Request, SharedConnection};
 use crate::wire::frame::{FrameError, Kind, decode};
 use crate::wire::ids::CallId;
 
-use super::{LocalError, admitted, open_payload};
+use super::{LocalError, open_payload};
 
 /// Number of a connection within its receiver; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,9 +89,8 @@ impl CallerConnection {
         let frame = decode(message)?;
         let request = frame.open::<Request>()?;
         let id = request.id().ok_or(FrameError::Kind { kind: Kind::Request as u8, flags: 0 })?;
-        match open_payload(frame.payload, descriptors, 0, max_payload) {
+        match open_payload(frame.payload, descriptors, 0, max_payload, self.lends) {
             Ok((payload, _)) => {
-                let payload = admitted(payload, self.lends)?;
                 let incoming = IncomingRequest { connection: self, id, request, payload };
                 Ok(ParsedMessage::Request(Box::new(incoming)))
             }

@@ -28,7 +28,7 @@ pub mod receiver;
 pub mod send_queue;
 pub mod shared_connections;
 
-pub use answer::{CallResult, error_answer, found_no_room, respond, respond_with};
+pub use answer::{CallResult, error_answer, found_no_room};
 pub use caller::{LocalMode, LocalRoute, ReceivedAnswer, open_answer};
 pub use incoming::{CallKey, CallerConnection, ConnectionId, IncomingRequest};
 pub use receiver::Receiver;
@@ -149,16 +149,8 @@ pub struct ReceivedFrame<E> {
     pub extra: Vec<OwnedFd>,
 }
 
-/// Refuses a leased segment unless the peer may lend to us (`lends`).
-fn admitted(payload: Payload, lends: bool) -> Result<Payload, LocalError> {
-    match &payload {
-        Payload::Segment(segment) if segment.token().is_some() && !lends => Err(LocalError::Lease),
-        _ => Ok(payload),
-    }
-}
-
-/// Decodes a message that must be a frame of kind `E` with `extra` descriptors before the segment's. If the sender is
-/// not of the reader's own sandbox or shim, the reader checks next whether it may lend.
+/// Decodes a message of the reader's own sandbox or shim, which may lend. It must be a frame of kind `E` with `extra`
+/// descriptors before the segment's.
 ///
 /// # Errors
 /// For anything else; all descriptors are closed then.
@@ -170,16 +162,17 @@ pub fn open_frame<E: Enveloped>(
 ) -> Result<ReceivedFrame<E>, LocalError> {
     let frame = frame::decode(message)?;
     let envelope = frame.open::<E>()?;
-    let (payload, extra) = open_payload(frame.payload, descriptors, extra, max_payload)?;
+    let (payload, extra) = open_payload(frame.payload, descriptors, extra, max_payload, true)?;
     Ok(ReceivedFrame { envelope, payload, extra })
 }
 
-/// The payload that a frame announces, and the descriptors before its segment's.
+/// The payload that a frame announces, and the descriptors before its segment's. A peer may lend us segments if `lends`.
 fn open_payload(
     payload: PayloadRef<'_>,
     mut descriptors: Vec<OwnedFd>,
     extra: usize,
     max_payload: u64,
+    lends: bool,
 ) -> Result<(Payload, Vec<OwnedFd>), LocalError> {
     let length = payload.len();
     if length > max_payload {
@@ -194,6 +187,7 @@ fn open_payload(
     let payload = match payload {
         PayloadRef::Inline(bytes) => Payload::Inline(bytes.to_vec()),
         PayloadRef::Segment(len) => Payload::Segment(Segment::accept(last()?, len)?),
+        PayloadRef::Leased(_) if !lends => return Err(LocalError::Lease),
         PayloadRef::Leased(len) => {
             let token = last()?;
             Payload::Segment(Segment::accept_leased(last()?, len, token)?)

@@ -102,7 +102,7 @@ impl Receiver {
     }
 
     /// Those connections.
-    pub fn ready(&self) -> impl Iterator<Item = ConnectionId> {
+    pub fn ready(&self) -> impl Iterator<Item = ConnectionId> + use<> {
         self.watch.ready().into_iter().map(ConnectionId)
     }
 
@@ -113,14 +113,8 @@ impl Receiver {
     }
 
     /// Those connections.
-    pub fn shared_ready(&self) -> impl Iterator<Item = ConnectionId> {
+    pub fn shared_ready(&self) -> impl Iterator<Item = ConnectionId> + use<> {
         self.shared.ready().into_iter().map(ConnectionId)
-    }
-
-    /// How many connections workers read too.
-    #[must_use]
-    pub fn shared_count(&self) -> usize {
-        self.connections.values().filter(|connection| connection.shared).count()
     }
 
     /// Lets workers read from an introduced connection, which they get as a [`CallerConnection`]. From now on only its
@@ -190,12 +184,11 @@ impl Receiver {
         }
     }
 
-    /// Accepts the waiting connections; returns their number.
+    /// Accepts the waiting connections.
     ///
     /// # Errors
     /// When descriptors run out; the connections wait on.
-    pub fn accept(&mut self) -> Result<usize, SocketError> {
-        let mut taken = 0;
+    pub fn accept(&mut self) -> Result<(), SocketError> {
         while let Some(listener) = self.listener() {
             let Some(fd) = seqpacket::accept_from(listener)? else { break };
             self.watch
@@ -206,9 +199,8 @@ impl Receiver {
                 AcceptedConnection { fd: Rc::new(fd), caller: None, shared: false },
             );
             self.next += 1;
-            taken += 1;
         }
-        Ok(taken)
+        Ok(())
     }
 
     /// Stops taking new connections: callers get "unreachable" and try elsewhere. Those that have connected already are
@@ -221,7 +213,7 @@ impl Receiver {
         seqpacket::refuse_further(listener.as_fd());
         let accepted = self.accept();
         self.listener = None;
-        accepted.map(drop)
+        accepted
     }
 
     /// Takes no further request: callers get "unreachable" and try elsewhere. What they have sent can be read, and after
@@ -285,7 +277,8 @@ mod tests {
         let path = dir.path().join("r.sock");
         let mut receiver = Receiver::new(seqpacket::listener(&path).unwrap(), max_payload).unwrap();
         let fd = seqpacket::connect_to(&path).unwrap();
-        assert_eq!(receiver.accept().unwrap(), 1);
+        receiver.accept().unwrap();
+        assert_eq!(receiver.connections.len(), 1);
         let id = *receiver.connections.keys().next().unwrap();
         (dir, receiver, fd, id)
     }

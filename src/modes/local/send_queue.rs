@@ -5,7 +5,6 @@
 //! caller and for all. When a total is exceeded, the caller with the most waiting answers loses its own.
 
 use std::collections::VecDeque;
-use std::mem;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::time::Duration;
 
@@ -14,10 +13,10 @@ use cwasi_abi::CALLS_IN_FLIGHT_MAX;
 use crate::modes::{CallError, Payload, TooLarge};
 use crate::sys::clock::{Deadline, monotonic_ns};
 use crate::sys::seqpacket;
-use crate::wire::envelope::CallStatus;
+use crate::wire::envelope::Response;
 use crate::wire::ids::CallId;
 
-use super::{error_answer, found_no_room, respond_with};
+use super::{error_answer, found_no_room, send_as_is};
 
 #[cfg(test)]
 mod tests;
@@ -81,10 +80,6 @@ pub struct SendQueue<S> {
 struct CallerQueue<S> {
     reply_to: S,
     queued: VecDeque<QueuedAnswer>,
-    bytes: u64,
-    segments: usize,
-    /// When the first answer expires.
-    expires: Option<Deadline>,
     /// Do not send before this time: the socket has room, but the kernel's limit of descriptors in flight is reached.
     not_before: Option<Deadline>,
 }
@@ -92,8 +87,7 @@ struct CallerQueue<S> {
 /// An answer that waits.
 #[derive(Debug)]
 struct QueuedAnswer {
-    id: CallId,
-    outcome: CallStatus,
+    response: Response,
     payload: Payload,
     until: Deadline,
 }
@@ -106,23 +100,22 @@ impl<S: AsFd + Clone> SendQueue<S> {
 
     /// Answers a call with an error.
     pub fn send_error(&mut self, caller: &S, id: CallId, error: &CallError) {
-        let (outcome, payload) = error_answer(error);
-        self.send(caller, id, outcome, payload, None);
+        let (status, text) = error_answer(error);
+        self.send(caller, Response::of(id, status), text, None);
     }
 
     /// Sends an answer, or queues it when the connection has no room. A caller that is gone needs none.
     pub fn send(
         &mut self,
         caller: &S,
-        id: CallId,
-        outcome: CallStatus,
+        response: Response,
         payload: Payload,
         until: Option<Deadline>,
     ) {
         let now = Some(Deadline::PASSED);
-        let sent = respond_with(caller.as_fd(), id, &outcome, payload.outgoing(), now);
+        let sent = send_as_is(caller.as_fd(), &response, payload.outgoing(), &[], now);
         if found_no_room(&sent) {
-            self.enqueue(caller, id, outcome, payload, until);
+            self.enqueue(caller, response, payload, until);
         }
     }
 
@@ -130,25 +123,24 @@ impl<S: AsFd + Clone> SendQueue<S> {
     pub fn enqueue(
         &mut self,
         caller: &S,
-        id: CallId,
-        outcome: CallStatus,
+        response: Response,
         payload: Payload,
         until: Option<Deadline>,
     ) {
         let until = until.unwrap_or_else(|| Deadline::after(ROOM_MAX));
-        let mut queued = QueuedAnswer { id, outcome, payload, until };
+        let mut queued = QueuedAnswer { response, payload, until };
         let bounds = self.bounds;
         let index = self.index(caller).unwrap_or_else(|| {
             self.callers.push(CallerQueue::new(caller.clone()));
             self.callers.len() - 1
         });
         let backlog = &mut self.callers[index];
-        let bytes = backlog.bytes.saturating_add(queued.bytes());
+        let bytes = backlog.bytes().saturating_add(queued.bytes());
         if bytes > bounds.caller_bytes && !backlog.queued.is_empty() {
             queued.shed(bounds.caller_bytes);
             self.complaint = Some((caller.clone(), DROPPED.to_owned()));
         }
-        backlog.push(queued);
+        backlog.queued.push_back(queued);
         if backlog.queued.len() > bounds.caller_answers {
             // Answers whose calls have ended do not count against the caller.
             backlog.expire(monotonic_ns());
@@ -175,12 +167,12 @@ impl<S: AsFd + Clone> SendQueue<S> {
         };
         // A single answer may exceed the bytes.
         let alone = self.callers.iter().map(|backlog| backlog.queued.len()).sum::<usize>() == 1;
-        let large = if alone { None } else { most(|backlog| backlog.bytes, bytes) };
-        let shed = large.or_else(|| most(|backlog| backlog.segments as u64, segments as u64));
+        let large = if alone { None } else { most(CallerQueue::bytes, bytes) };
+        let shed = large.or_else(|| most(CallerQueue::segments, segments as u64));
         let ended = most(|backlog| backlog.queued.len() as u64, answers as u64);
         if let Some(index) = shed {
             let backlog = &mut self.callers[index];
-            backlog.shed(bytes);
+            backlog.queued.iter_mut().for_each(|queued| queued.shed(bytes));
             self.complaint = Some((backlog.reply_to.clone(), DROPPED.to_owned()));
         }
         if let Some(index) = ended {
@@ -192,7 +184,7 @@ impl<S: AsFd + Clone> SendQueue<S> {
     fn end(&mut self, index: usize) {
         let backlog = &mut self.callers[index];
         let answers = backlog.queued.len();
-        backlog.clear();
+        backlog.queued.clear();
         seqpacket::end(backlog.reply_to.as_fd());
         let text = format!("a caller's connection was closed: it has not read {answers} answers");
         self.complaint = Some((backlog.reply_to.clone(), text));
@@ -256,60 +248,38 @@ impl<S: AsFd + Clone> SendQueue<S> {
 
 impl<S: AsFd> CallerQueue<S> {
     const fn new(reply_to: S) -> Self {
-        let queued = VecDeque::new();
-        Self { reply_to, queued, bytes: 0, segments: 0, expires: None, not_before: None }
+        Self { reply_to, queued: VecDeque::new(), not_before: None }
     }
 
-    fn push(&mut self, queued: QueuedAnswer) {
-        self.bytes = self.bytes.saturating_add(queued.bytes());
-        self.segments += usize::from(queued.has_segment());
-        self.expires = self.expires.into_iter().chain([queued.until]).min();
-        self.queued.push_back(queued);
+    fn bytes(&self) -> u64 {
+        self.queued.iter().map(QueuedAnswer::bytes).sum()
     }
 
-    fn clear(&mut self) {
-        (self.bytes, self.segments) = (0, 0);
-        self.queued.clear();
-    }
-
-    /// Keeps those answers for which `keep` is true.
-    fn retain(&mut self, keep: impl Fn(&QueuedAnswer) -> bool) {
-        let queued = mem::take(&mut self.queued);
-        self.clear();
-        self.expires = None;
-        queued.into_iter().filter(keep).for_each(|queued| self.push(queued));
+    fn segments(&self) -> u64 {
+        self.queued.iter().filter(|queued| queued.has_segment()).count() as u64
     }
 
     fn expire(&mut self, now: u64) {
-        if self.expires.is_some_and(|expires| expires.has_passed(now)) {
-            self.retain(|queued| !queued.until.has_passed(now));
-        }
+        self.queued.retain(|queued| !queued.until.has_passed(now));
     }
 
     /// The next time at which an answer expires or is tried again.
     fn next_deadline(&self) -> Option<Deadline> {
-        self.expires.into_iter().chain(self.not_before).min()
-    }
-
-    fn shed(&mut self, limit: u64) {
-        self.queued.iter_mut().for_each(|queued| queued.shed(limit));
-        self.retain(|_| true);
+        self.queued.iter().map(|queued| queued.until).chain(self.not_before).min()
     }
 
     fn flush(&mut self, now: u64) {
         self.not_before = None;
         while let Some(queued) = self.queued.front() {
             let (to, content) = (self.reply_to.as_fd(), queued.payload.outgoing());
-            let passed = Some(Deadline::PASSED);
-            if found_no_room(&respond_with(to, queued.id, &queued.outcome, content, passed)) {
+            let now_only = Some(Deadline::PASSED);
+            if found_no_room(&send_as_is(to, &queued.response, content, &[], now_only)) {
                 if queued.has_segment() && seqpacket::has_room(to) {
                     self.not_before = Some(Deadline::at_ns(now).plus(PAUSE));
                 }
                 return;
             }
             // It was sent, or its caller is gone.
-            self.bytes = self.bytes.saturating_sub(queued.bytes());
-            self.segments -= usize::from(queued.has_segment());
             self.queued.pop_front();
         }
     }
@@ -322,14 +292,15 @@ impl QueuedAnswer {
 
     /// The bytes that count. Errors count 0: they are short, and their number is bounded.
     fn bytes(&self) -> u64 {
-        if self.outcome.is_answered() { self.payload.len() } else { 0 }
+        if self.response.errno == 0 { self.payload.len() } else { 0 }
     }
 
     /// Replaces the response by an error, to free its bytes.
     fn shed(&mut self, limit: u64) {
-        if self.outcome.is_answered() {
+        if let (0, Some(id)) = (self.response.errno, self.response.id()) {
             let length = self.payload.len();
-            (self.outcome, self.payload) = error_answer(&TooLarge::Unread { length, limit }.into());
+            let (status, text) = error_answer(&TooLarge::Unread { length, limit }.into());
+            (self.response, self.payload) = (Response::of(id, status), text);
         }
     }
 }

@@ -6,7 +6,6 @@
 //! worker's death or a missed deadline is the error of exactly one request.
 
 mod barrier;
-mod handover;
 mod in_flight;
 mod load;
 mod pool;
@@ -33,6 +32,7 @@ use super::inherited::Sandbox;
 use super::worker::{self, WorkerSetup};
 use super::worker_table::WorkerTable;
 
+use self::secondary::Secondary;
 use self::signals::Signals;
 
 /// Runs the function to its end and returns the container's exit code.
@@ -42,32 +42,21 @@ pub fn run<M: Module>(mut sandbox: Sandbox<M>) -> i32 {
     raise_descriptor_limit();
     // What building the container took is free now, and would be in each worker, too.
     arenas::release_free_pages();
-    let signals = match Signals::new() {
-        Ok(signals) => signals,
-        Err(error) => {
-            return sandbox.start_failed(&format!("signals cannot be received: {error}"));
-        }
-    };
-    match (sandbox.launch.role, sandbox.receiver.take()) {
-        (Role::Primary, _) => primary::run(&sandbox, signals),
-        (Role::Secondary, Some(listener)) => run_secondary(&sandbox, listener, signals)
-            .unwrap_or_else(|error| {
-                sandbox.start_failed(&format!("callers cannot be watched: {error}"))
-            }),
-        (Role::Secondary, None) => {
-            sandbox.start_failed("a secondary was started without its receiver socket")
-        }
-    }
+    let listener = sandbox.receiver.take();
+    serve(&sandbox, listener).unwrap_or_else(|message| sandbox.start_failed(&message))
 }
 
-fn run_secondary<M: Module>(
-    sandbox: &Sandbox<M>,
-    listener: OwnedFd,
-    signals: Signals,
-) -> io::Result<i32> {
+fn serve<M: Module>(sandbox: &Sandbox<M>, listener: Option<OwnedFd>) -> Result<i32, String> {
+    let signals = Signals::new().map_err(|error| format!("signals cannot be received: {error}"))?;
+    if sandbox.launch.role == Role::Primary {
+        return Ok(primary::run(sandbox, signals));
+    }
+    let listener = listener.ok_or("a secondary was started without its receiver socket")?;
+    let unwatched = |error: io::Error| format!("callers cannot be watched: {error}");
     let workers = usize::try_from(sandbox.launch.concurrency).unwrap_or(usize::MAX);
-    let table = WorkerTable::new(workers.max(1))?;
-    Ok(secondary::Secondary::new(sandbox, &table, listener, signals)?.run())
+    let table = WorkerTable::new(workers.max(1)).map_err(unwatched)?;
+    let secondary = Secondary::new(sandbox, &table, listener, signals).map_err(unwatched)?;
+    Ok(secondary.run())
 }
 
 impl<M: Module> Sandbox<M> {
@@ -79,12 +68,6 @@ impl<M: Module> Sandbox<M> {
             Fork::Parent(pid) => Ok((pid, ours)),
             Fork::Child => worker::enter(self, init, theirs, setup),
         }
-    }
-}
-
-impl<M: Module> pool::ForkWorker for &Sandbox<M> {
-    fn fork(&self, setup: WorkerSetup<'_>) -> io::Result<(Pid, OwnedFd)> {
-        self.fork_worker(Some(setup))
     }
 }
 

@@ -13,16 +13,15 @@ use crate::sandbox::worker::WorkerSetup;
 use crate::sandbox::worker_table::{Phase, SlotState, WorkerSlot, WorkerTable};
 use crate::sys::clock::Deadline;
 use crate::sys::page_buffer::PageBuffer;
-use crate::sys::seqpacket::SocketError;
 use crate::sys::wakeup::Wakeup;
 use crate::sys::watch::Watch;
 use crate::wire::frame::FRAME_MAX;
 
-use super::handover::send_call;
-use super::in_flight::{InFlight, LostWorker, RequestInFlight, WorkerActivity};
-use super::signals::Ending;
+use super::in_flight::{InFlight, LostWorker, WorkerActivity};
 
-use self::process::{WorkerProcess, WorkerReport};
+use self::process::WorkerProcess;
+
+pub use self::process::WorkerReport;
 
 mod process;
 mod readers;
@@ -36,40 +35,30 @@ const BACKOFF_MIN_NS: u64 = 10_000_000;
 /// Longest such wait in nanoseconds.
 const BACKOFF_MAX_NS: u64 = 5_000_000_000;
 
-/// Makes a worker: its pid and init's end of the socketpair. In the child it does not return.
-pub trait ForkWorker {
-    /// Forks one worker. The child accesses only its own slot and the common page of the worker table.
-    ///
-    /// # Errors
-    /// When the kernel refuses; it is tried again later.
-    fn fork(&self, setup: WorkerSetup<'_>) -> io::Result<(Pid, OwnedFd)>;
-}
+/// When to fork the worker of an idle function: when requests wait for it.
+const SUSPENDED: u64 = u64::MAX;
 
+/// Forks a worker: its pid and init's end of the socketpair. In the child it does not return. The child accesses only
+/// its own slot and the common page of the worker table. A fork that the kernel refuses is tried again later.
+pub type ForkWorker<'t> = Box<dyn Fn(WorkerSetup<'_>) -> io::Result<(Pid, OwnedFd)> + 't>;
+
+/// The place of a worker.
 #[derive(Debug)]
-enum PoolEntry<'t> {
-    Occupied(WorkerProcess<'t>),
-    /// To be forked at this time, not before.
-    Vacant {
-        not_before: u64,
-    },
-    /// To be forked when requests wait for it: the function was idle.
-    Suspended,
+struct PoolEntry<'t> {
+    worker: Option<WorkerProcess<'t>>,
+    /// When the next worker is forked, if there is none; [`SUSPENDED`] or a time.
+    fork_at: u64,
 }
 
-impl<'t> PoolEntry<'t> {
-    const fn worker(&self) -> Option<&WorkerProcess<'t>> {
-        if let Self::Occupied(worker) = self { Some(worker) } else { None }
-    }
-
-    const fn worker_mut(&mut self) -> Option<&mut WorkerProcess<'t>> {
-        if let Self::Occupied(worker) = self { Some(worker) } else { None }
+impl PoolEntry<'_> {
+    const fn is_suspended(&self) -> bool {
+        self.worker.is_none() && self.fork_at == SUSPENDED
     }
 }
 
 /// All workers of one sandbox.
-#[derive(Debug)]
-pub struct WorkerPool<'t, F> {
-    fork: F,
+pub struct WorkerPool<'t> {
+    fork: ForkWorker<'t>,
     /// One for each slot of the table.
     entries: Vec<PoolEntry<'t>>,
     table: &'t WorkerTable,
@@ -79,20 +68,18 @@ pub struct WorkerPool<'t, F> {
     watch: Watch,
     buffer: PageBuffer,
     early_deaths: u32,
-    /// The log says already that workers make new instances for each request.
-    not_renewed_told: bool,
 }
 
-impl<'t, F: ForkWorker> WorkerPool<'t, F> {
+impl<'t> WorkerPool<'t> {
     /// A worker for each slot of the table, to be forked by [`Self::fork_due`].
     ///
     /// # Errors
     /// When descriptors or memory run out.
-    pub fn new(fork: F, table: &'t WorkerTable) -> io::Result<Self> {
-        let entries = table.slots().map(|_| PoolEntry::Vacant { not_before: 0 }).collect();
+    pub fn new(fork: ForkWorker<'t>, table: &'t WorkerTable) -> io::Result<Self> {
+        let entries = table.slots().map(|_| PoolEntry { worker: None, fork_at: 0 }).collect();
         let (wakeup, watch) = (Rc::new(Wakeup::new()?), Watch::new()?);
-        let (buffer, not_renewed_told) = (PageBuffer::new(FRAME_MAX), false);
-        Ok(Self { fork, entries, table, wakeup, watch, buffer, early_deaths: 0, not_renewed_told })
+        let buffer = PageBuffer::new(FRAME_MAX);
+        Ok(Self { fork, entries, table, wakeup, watch, buffer, early_deaths: 0 })
     }
 
     /// The table that all workers share.
@@ -110,17 +97,15 @@ impl<'t, F: ForkWorker> WorkerPool<'t, F> {
         connections: impl Fn() -> Vec<CallerConnection>,
     ) -> io::Result<()> {
         for (index, slot) in self.table.slots().enumerate() {
-            if !matches!(self.entries[index], PoolEntry::Vacant { not_before } if not_before <= now)
-            {
+            let entry = &self.entries[index];
+            if entry.worker.is_some() || entry.is_suspended() || entry.fork_at > now {
                 continue;
             }
             let connections = if slot.is_reader() { connections() } else { Vec::new() };
-            match self.fork_at(index, slot, connections) {
-                Ok(worker) => self.entries[index] = PoolEntry::Occupied(worker),
+            match self.fork_one(index, slot, connections) {
+                Ok(worker) => self.entries[index].worker = Some(worker),
                 Err(error) => {
-                    self.early_deaths = self.early_deaths.saturating_add(1);
-                    let not_before = now.saturating_add(backoff_ns(self.early_deaths));
-                    self.entries[index] = PoolEntry::Vacant { not_before };
+                    self.entries[index].fork_at = self.back_off(now);
                     return Err(error);
                 }
             }
@@ -128,7 +113,13 @@ impl<'t, F: ForkWorker> WorkerPool<'t, F> {
         Ok(())
     }
 
-    fn fork_at(
+    /// When to fork a worker instead of one that served nothing.
+    fn back_off(&mut self, now: u64) -> u64 {
+        self.early_deaths = self.early_deaths.saturating_add(1);
+        now.saturating_add(backoff_ns(self.early_deaths))
+    }
+
+    fn fork_one(
         &self,
         index: usize,
         slot: WorkerSlot<'t>,
@@ -137,8 +128,8 @@ impl<'t, F: ForkWorker> WorkerPool<'t, F> {
         slot.reset();
         let setup = WorkerSetup { slot, connections, wakeup: Rc::clone(&self.wakeup) };
         // SAFETY:
-        // - the child has a setup with this slot and never gets to the table or another slot (`ForkWorker::fork`).
-        let forked = unsafe { self.table.pages().pass_on(index, || self.fork.fork(setup)) };
+        // - the child has a setup with this slot and never gets to the table or another slot (`ForkWorker`).
+        let forked = unsafe { self.table.pages().pass_on(index, || (self.fork)(setup)) };
         let (pid, socket) = forked??;
         // Unwatched it would never be given work; it ends with its socket.
         self.watch.add(socket.as_fd(), u64::try_from(index).unwrap_or(u64::MAX))?;
@@ -146,11 +137,11 @@ impl<'t, F: ForkWorker> WorkerPool<'t, F> {
     }
 
     fn workers(&self) -> impl Iterator<Item = &WorkerProcess<'t>> {
-        self.entries.iter().filter_map(PoolEntry::worker)
+        self.entries.iter().filter_map(|entry| entry.worker.as_ref())
     }
 
     fn worker_mut(&mut self, index: usize) -> Option<&mut WorkerProcess<'t>> {
-        self.entries.get_mut(index)?.worker_mut()
+        self.entries.get_mut(index)?.worker.as_mut()
     }
 
     /// To be polled for input: a worker says something.
@@ -160,14 +151,14 @@ impl<'t, F: ForkWorker> WorkerPool<'t, F> {
     }
 
     /// Numbers of the workers that sent a message.
-    pub fn ready(&self) -> impl Iterator<Item = usize> {
+    pub fn ready(&self) -> impl Iterator<Item = usize> + use<> {
         self.watch.ready().into_iter().filter_map(|key| usize::try_from(key).ok())
     }
 
     /// Numbers and sockets of the workers that have not got all of their group, to be polled for room.
     pub fn unfed(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
         self.entries.iter().enumerate().filter_map(|(index, entry)| {
-            let worker = entry.worker()?;
+            let worker = entry.worker.as_ref()?;
             let unfed = worker.in_flight.as_ref().is_some_and(InFlight::has_unsent);
             unfed.then(|| (index, worker.socket.as_fd()))
         })
@@ -184,22 +175,18 @@ impl<'t, F: ForkWorker> WorkerPool<'t, F> {
 
     /// Reads what a worker says.
     pub fn read(&mut self, index: usize) -> WorkerReport {
-        let Some(PoolEntry::Occupied(worker)) = self.entries.get(index) else {
-            return WorkerReport::default();
-        };
-        let mut said = worker.read(&mut self.buffer);
-        if let Some(message) = said.not_renewed.take()
-            && !std::mem::replace(&mut self.not_renewed_told, true)
-        {
-            crate::sandbox::stderr::try_line(&message);
-        }
-        said
+        let worker = self.entries.get(index).and_then(|entry| entry.worker.as_ref());
+        worker.map(|worker| worker.read(&mut self.buffer)).unwrap_or_default()
     }
 
     /// True when every worker is there and has its first instance.
     #[must_use]
     pub fn complete(&self) -> bool {
-        self.entries.iter().all(|entry| entry.worker().is_some_and(WorkerProcess::has_started))
+        self.started() == self.entries.len()
+    }
+
+    fn started(&self) -> usize {
+        self.workers().filter(|worker| worker.slot.state().has_started()).count()
     }
 
     /// The state of every slot. A vacant entry shows that of its last worker.
@@ -232,7 +219,8 @@ impl<'t, F: ForkWorker> WorkerPool<'t, F> {
     pub fn idle(&self) -> Option<usize> {
         let mut making = None;
         for (index, entry) in self.entries.iter().enumerate() {
-            let Some(worker) = entry.worker().filter(|worker| worker.can_begin()) else { continue };
+            let worker = entry.worker.as_ref().filter(|worker| worker.can_begin());
+            let Some(worker) = worker else { continue };
             if worker.slot.state().phase() != Phase::Making {
                 return Some(index);
             }
@@ -255,29 +243,17 @@ impl<'t, F: ForkWorker> WorkerPool<'t, F> {
     pub fn assign(&mut self, index: usize, work: Work) -> Result<(), (Work, Option<LocalError>)> {
         let Some(worker) = self.worker_mut(index) else { return Err((work, None)) };
         let Some(turn) = worker.slot.assign() else { return Err((work, None)) };
-        match send_call(worker.socket.as_fd(), &work, 0) {
-            Ok(_first) => {
-                let (deadline, request) =
-                    (work.deadline, RequestInFlight::Assigned { work, sent: 1 });
-                worker.in_flight = Some(InFlight { turn, deadline, request });
-                // What does not go now is tried again when there is room.
-                let fed = worker.feed();
-                self.early_deaths = 0;
-                fed.map_err(|(work, error)| (work, Some(error)))
-            }
-            // Its exit follows; until then its state keeps it from being assigned anything.
-            Err(LocalError::Socket(SocketError::Closed)) => Err((work, None)),
-            Err(error) => {
-                let _free_again = worker.slot.unassign(turn);
-                worker.wake();
-                Err((work, Some(error)))
-            }
-        }
+        let (deadline, activity) = (work.deadline, WorkerActivity::Assigned { work, sent: 0 });
+        worker.in_flight = Some(InFlight { turn, deadline, activity });
+        // What does not go now is tried again when there is room.
+        let fed = worker.feed();
+        self.early_deaths = 0;
+        fed.map_err(|(work, error)| (work, Some(error)))
     }
 
     /// Kills workers whose deadlines have passed; their exits follow. Direct requests end at `latest` at the latest.
     pub fn expire(&mut self, now: u64, latest: Option<Deadline>) {
-        for worker in self.entries.iter_mut().filter_map(PoolEntry::worker_mut) {
+        for worker in self.entries.iter_mut().filter_map(|entry| entry.worker.as_mut()) {
             worker.look(latest);
             let late = worker.in_flight.as_ref().filter(|it| it.deadline.has_passed(now));
             if late.is_some_and(|late| worker.slot.expire(late.turn)) {
@@ -287,26 +263,26 @@ impl<'t, F: ForkWorker> WorkerPool<'t, F> {
     }
 
     /// Takes out a worker that ended; `None` when the pid is no worker's.
-    pub fn remove(&mut self, pid: Pid, ending: Ending, now: u64) -> Option<LostWorker> {
-        let is_it = |entry: &PoolEntry<'_>| entry.worker().is_some_and(|worker| worker.pid == pid);
-        let index = self.entries.iter().position(is_it)?;
+    pub fn remove(&mut self, pid: Pid, now: u64) -> Option<LostWorker> {
+        let is_it = |worker: &WorkerProcess<'_>| worker.pid == pid;
+        let is_its = |entry: &PoolEntry<'_>| entry.worker.as_ref().is_some_and(is_it);
+        let index = self.entries.iter().position(is_its)?;
         // Its last messages may still be unread.
         let undelivered = self.read(index).undelivered;
-        let worker = self.take(index, PoolEntry::Suspended)?;
-        let (slot, state) = (worker.slot, worker.slot.state());
-        let (starting, expired) = (!state.has_started(), state.phase() == Phase::Expired);
-        // Its successor may be delayed by the back-off.
-        self.early_deaths = if slot.has_run() { 0 } else { self.early_deaths.saturating_add(1) };
-        let wait = if slot.has_run() { 0 } else { backoff_ns(self.early_deaths) };
-        self.entries[index] = PoolEntry::Vacant { not_before: now.saturating_add(wait) };
-        Some(LostWorker { ending, activity: worker.activity(), expired, starting, undelivered })
+        let state = self.table.slot(index)?.state();
+        if state.has_run() {
+            self.early_deaths = 0;
+        }
+        let fork_at = if state.has_run() { now } else { self.back_off(now) };
+        let activity = self.take(index, fork_at)?.activity();
+        Some(LostWorker { state, activity, undelivered })
     }
 
-    /// Takes a worker out of its entry and out of the readers.
-    fn take(&mut self, index: usize, entry: PoolEntry<'t>) -> Option<WorkerProcess<'t>> {
-        let PoolEntry::Occupied(worker) = std::mem::replace(&mut self.entries[index], entry) else {
-            return None;
-        };
+    /// Takes a worker out of its entry and out of the readers. The next one is forked at `fork_at`.
+    fn take(&mut self, index: usize, fork_at: u64) -> Option<WorkerProcess<'t>> {
+        let entry = &mut self.entries[index];
+        let worker = entry.worker.take()?;
+        entry.fork_at = fork_at;
         self.watch.remove(worker.socket.as_fd());
         if worker.slot.clear_role() {
             self.wakeup.wake_one();
@@ -316,22 +292,17 @@ impl<'t, F: ForkWorker> WorkerPool<'t, F> {
 
     /// Ends all workers and returns their activities.
     pub fn kill_all(&mut self) -> Vec<WorkerActivity> {
-        let entries = self.entries.iter_mut();
-        let empty = || PoolEntry::Vacant { not_before: u64::MAX };
-        let left = entries.filter_map(|entry| match std::mem::replace(entry, empty()) {
-            PoolEntry::Occupied(worker) => Some(worker.end()),
-            PoolEntry::Vacant { .. } | PoolEntry::Suspended => None,
-        });
-        left.collect()
+        let workers = self.entries.drain(..).filter_map(|entry| entry.worker);
+        workers.map(WorkerProcess::end).collect()
     }
 
     /// The next time at which a fork or a deadline is due.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Deadline> {
-        let due = self.entries.iter().filter_map(|entry| match entry {
-            PoolEntry::Vacant { not_before } => Some(Deadline::at_ns(*not_before)),
-            PoolEntry::Occupied(worker) => worker.deadline(),
-            PoolEntry::Suspended => None,
+        let due = self.entries.iter().filter_map(|entry| match &entry.worker {
+            Some(worker) => worker.deadline(),
+            None if entry.is_suspended() => None,
+            None => Some(Deadline::at_ns(entry.fork_at)),
         });
         due.min()
     }

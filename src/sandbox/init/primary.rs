@@ -9,14 +9,14 @@ use nix::unistd::Pid;
 
 use crate::sandbox::function_log::{full_stream, unread};
 use crate::sandbox::inherited::Sandbox;
-use crate::sandbox::messages::{WORKER_MESSAGE_MAX, WorkerMessage};
-use crate::sandbox::{exit_codes, stderr};
+use crate::sandbox::messages::WORKER_MESSAGE_MAX;
+use crate::sandbox::stderr;
 use crate::sys::clock::{Deadline, monotonic_ns};
-use crate::sys::seqpacket;
 use crate::vm::Module;
-use crate::wire::control::{self, SandboxMessage};
+use crate::wire::control::SandboxMessage;
 
 use super::poll_timeout;
+use super::pool::WorkerReport;
 use super::signals::{Change, Ending, Signals, next_change};
 
 /// Why init killed the worker.
@@ -34,27 +34,23 @@ pub fn run<M: Module>(sandbox: &Sandbox<M>, mut signals: Signals) -> i32 {
     };
     let deadline = sandbox.launch.timeout_ms.map(|ms| Deadline::after(Duration::from_millis(ms)));
     let mut cause = None;
-    let mut link = WorkerSocket { socket: Some(socket), start_failed: false };
+    let mut socket = Some(socket);
     loop {
-        link.pass_on(sandbox);
+        pass_on(sandbox, &mut socket);
         while let Some((pid, change)) = next_change() {
             if let Change::Ended(ending) = change
                 && pid == worker
             {
                 // It may have sent a message just before its end.
-                link.pass_on(sandbox);
-                return if link.start_failed {
-                    exit_codes::START_FAILED
-                } else {
-                    code(sandbox, ending, cause)
-                };
+                pass_on(sandbox, &mut socket);
+                return code(sandbox, ending, cause);
             }
         }
         if cause.is_none() && deadline.is_some_and(|deadline| deadline.has_passed(monotonic_ns())) {
             cause = Some(Cause::OutOfTime);
             end(worker);
         }
-        wait(&signals, link.socket.as_ref(), if cause.is_none() { deadline } else { None });
+        wait(&signals, socket.as_ref(), if cause.is_none() { deadline } else { None });
         if let Some(signal) = signals.take() {
             cause.get_or_insert(Cause::Stopped(signal));
             end(worker);
@@ -72,35 +68,19 @@ fn wait(signals: &Signals, socket: Option<&OwnedFd>, wakeup: Option<Deadline>) {
     let _interrupted = poll(&mut fds, poll_timeout(wakeup));
 }
 
-/// The worker's messages so far.
-struct WorkerSocket {
-    /// `None` once the worker closed its end: its exit follows, and only signals are waited for.
-    socket: Option<OwnedFd>,
-    start_failed: bool,
-}
-
-impl WorkerSocket {
-    /// Passes what the worker says on to the shim.
-    fn pass_on<M: Module>(&mut self, sandbox: &Sandbox<M>) {
-        let mut buffer = [0; WORKER_MESSAGE_MAX];
-        while let Some(socket) = &self.socket {
-            let received = match seqpacket::try_receive(socket.as_fd(), &mut buffer) {
-                Ok(Some(received)) => received,
-                Ok(None) => return,
-                Err(_closed) => {
-                    self.socket = None;
-                    return;
-                }
-            };
-            match control::decode::<WorkerMessage>(&buffer[..received.len]) {
-                Ok(WorkerMessage::Ready) => sandbox.tell(&SandboxMessage::Ready),
-                Ok(WorkerMessage::StartFailed { message }) => {
-                    self.start_failed = true;
-                    sandbox.tell(&SandboxMessage::StartFailed { message });
-                }
-                Ok(WorkerMessage::Progress | WorkerMessage::NotRenewed { .. }) | Err(_) => {}
-            }
-        }
+/// Passes on to the shim what the worker says. Drops `socket` once the worker closed its end: its exit follows, and only
+/// signals are waited for.
+fn pass_on<M: Module>(sandbox: &Sandbox<M>, socket: &mut Option<OwnedFd>) {
+    let Some(open) = socket else { return };
+    let said = WorkerReport::read(open.as_fd(), &mut [0; WORKER_MESSAGE_MAX]);
+    if said.ready {
+        sandbox.tell(&SandboxMessage::Ready);
+    }
+    if let Some(message) = said.failed {
+        sandbox.tell(&SandboxMessage::StartFailed { message });
+    }
+    if said.closed {
+        *socket = None;
     }
 }
 

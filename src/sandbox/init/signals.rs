@@ -115,20 +115,17 @@ pub enum Change {
 pub fn next_change() -> Option<(Pid, Change)> {
     let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED | WaitPidFlag::WCONTINUED;
     loop {
-        match waitpid(None::<Pid>, Some(flags)) {
-            Ok(WaitStatus::Exited(pid, code)) => {
-                return Some((pid, Change::Ended(Ending::Exited(code))));
-            }
-            Ok(WaitStatus::Signaled(pid, signal, _core)) => {
-                return Some((pid, Change::Ended(Ending::Killed(signal))));
-            }
-            Ok(WaitStatus::Stopped(pid, _signal)) => return Some((pid, Change::Stopped)),
-            Ok(WaitStatus::Continued(pid)) => return Some((pid, Change::Continued)),
+        let change = match waitpid(None::<Pid>, Some(flags)) {
+            Ok(WaitStatus::Exited(pid, code)) => (pid, Change::Ended(Ending::Exited(code))),
+            Ok(WaitStatus::Signaled(pid, by, _core)) => (pid, Change::Ended(Ending::Killed(by))),
+            Ok(WaitStatus::Stopped(pid, _signal)) => (pid, Change::Stopped),
+            Ok(WaitStatus::Continued(pid)) => (pid, Change::Continued),
             Ok(WaitStatus::StillAlive) => return None,
             // Real-time signals have no name in nix; such a child is still reaped and unknown to everyone.
-            Ok(_) | Err(Errno::EINTR | Errno::EINVAL) => {}
+            Ok(_) | Err(Errno::EINTR | Errno::EINVAL) => continue,
             Err(_no_children) => return None,
-        }
+        };
+        return Some(change);
     }
 }
 

@@ -2,7 +2,7 @@
 //! failing command's caller gets a copy of its end.
 
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Seek};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
@@ -78,19 +78,17 @@ pub fn run<I: Instance>(
     stderr_tail::end();
     stdio.restore().map_err(internal)?;
     let function = &launch.identity.function;
-    match end {
-        CommandEnd::Exited(0) => {}
-        CommandEnd::Exited(code) => {
-            let said = last_words(&mut output).map_err(internal)?;
-            return Err(CallError::Failed {
-                message: format!("{function}: exit code {code}{said}"),
-            });
-        }
-        CommandEnd::Trapped(trap) => {
-            stderr::try_line(&format!("{function}: {trap}"));
-            let said = last_words(&mut output).map_err(internal)?;
-            return Err(CallError::Trapped { message: format!("{function}: {trap}{said}") });
-        }
+    if !matches!(end, CommandEnd::Exited(0)) {
+        let said = last_words(&mut output).map_err(internal)?;
+        return Err(match end {
+            CommandEnd::Exited(code) => {
+                CallError::Failed { message: format!("{function}: exit code {code}{said}") }
+            }
+            CommandEnd::Trapped(trap) => {
+                stderr::try_line(&format!("{function}: {trap}"));
+                CallError::Trapped { message: format!("{function}: {trap}{said}") }
+            }
+        });
     }
     // Where the command stopped writing.
     let written = output.stream_position().map_err(os("lseek")).map_err(internal)?;
@@ -152,22 +150,21 @@ fn output(max_payload: u64) -> Result<File, StdioError> {
 
 /// Puts the payload on stdin, at its start, and `output` on stdout.
 fn connect(payload: &Payload, output: &File) -> Result<(), StdioError> {
-    match payload {
+    let input: OwnedFd = match payload {
         Payload::Inline(bytes) => {
             let fd =
                 memfd_create(c"cwasi-stdin", MFdFlags::MFD_CLOEXEC).map_err(os("memfd_create"))?;
-            let mut file = File::from(fd);
-            file.write_all(bytes).map_err(os("write"))?;
-            file.seek(SeekFrom::Start(0)).map_err(os("lseek"))?;
-            redirect(&file, libc::STDIN_FILENO).map_err(os("redirecting stdin"))?;
+            let file = File::from(fd);
+            // It does not move the position.
+            file.write_all_at(bytes, 0).map_err(os("write"))?;
+            file.into()
         }
-        Payload::Segment(segment) => {
-            // All who got this memfd share one position in it, and a leased one goes on behind the payload.
-            let own = segment.sealed_copy();
-            let segment =
-                own.map_err(|error| os("copying the payload")(io::Error::other(error)))?;
-            redirect(&segment.as_fd(), libc::STDIN_FILENO).map_err(os("redirecting stdin"))?;
-        }
-    }
+        // All who got this memfd share one position in it, and a leased one goes on behind the payload.
+        Payload::Segment(segment) => segment
+            .sealed_copy()
+            .map_err(|error| os("copying the payload")(io::Error::other(error)))?
+            .into(),
+    };
+    redirect(&input, libc::STDIN_FILENO).map_err(os("redirecting stdin"))?;
     redirect(output, libc::STDOUT_FILENO).map_err(os("redirecting stdout"))
 }

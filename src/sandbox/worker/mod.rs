@@ -29,7 +29,7 @@ use crate::sys::pool::SegmentPool;
 use crate::sys::process::{close_others, die_with_parent, exit_now};
 use crate::sys::seqpacket::{self, SocketError};
 use crate::sys::wakeup::Wakeup;
-use crate::vm::{Context, FunctionCalls, Host, InstanceSpec, Module, NotRenewed};
+use crate::vm::{Context, FunctionCalls, Host, InstanceSpec, Module};
 use crate::wire::control::{self, FunctionLaunch};
 
 use super::cause_chain::cause_chain;
@@ -50,8 +50,6 @@ struct Worker<'a, M> {
     host: Host,
     spec: InstanceSpec,
     spans: SpanRecorder,
-    /// True after it reported to init that it makes a new instance for each request.
-    not_renewed_told: bool,
 }
 
 /// What sandbox init passes to a secondary's worker.
@@ -170,25 +168,7 @@ impl<'a, M: Module> Worker<'a, M> {
             pool,
         };
         let module = &sandbox.module;
-        Self {
-            launch,
-            module,
-            init: InitSocket(Rc::new(init)),
-            host,
-            spec,
-            spans,
-            not_renewed_told: false,
-        }
-    }
-
-    /// Tells init once why the worker makes a new instance for each request.
-    fn tell_not_renewed(&mut self, reason: NotRenewed) {
-        if !std::mem::replace(&mut self.not_renewed_told, true) {
-            let function = &self.launch.identity.function;
-            let message = format!("{function}: each request gets an instance made anew: {reason}");
-            // Without init there is no next request.
-            let _told = self.init.tell(&WorkerMessage::NotRenewed { message });
-        }
+        Self { launch, module, init: InitSocket(Rc::new(init)), host, spec, spans }
     }
 
     /// Tells init that no instance can be made; returns the exit code.

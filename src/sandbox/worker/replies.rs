@@ -10,11 +10,12 @@ use std::time::Duration;
 use cwasi_abi::{Errno, INLINE_MAX};
 
 use crate::modes::local::{
-    CallResult, CallerConnection, ConnectionId, LocalError, error_answer, found_no_room,
-    respond_with, send_as_is,
+    CallResult, CallerConnection, IncomingRequest, LocalError, error_answer, found_no_room,
+    send_as_is,
 };
 use crate::modes::{CallError, OutgoingPayload, Overload, Payload};
 use crate::sandbox::stderr;
+use crate::sandbox::work::Work;
 use crate::sys::clock::Deadline;
 use crate::sys::pool::SegmentPool;
 use crate::sys::segment::{Segment, SegmentError};
@@ -26,18 +27,17 @@ use super::InitSocket;
 /// How long a worker tries to hand a segment to init while too many descriptors are on their way.
 const HAND_OVER_MAX: Duration = Duration::from_millis(100);
 
-/// The calls that one invocation answers.
+/// The work of one invocation, and its answer.
 #[derive(Debug)]
 pub struct Replies {
-    calls: Vec<(CallerConnection, CallId)>,
-    /// When the callers stop waiting.
-    deadline: Option<Deadline>,
-    /// Whether the answer may be lent to every caller.
-    lends: bool,
+    /// The calls, whose callers all get the answer.
+    pub work: Work,
+    /// Whether the answer may be a segment that is lent to every caller.
+    pub lends: bool,
     /// What the callee set beside its response.
     metadata: RefCell<Vec<Metadata>>,
-    /// Errno and length of what was sent.
-    ended: Cell<(i32, u64)>,
+    /// Errno and length in bytes of what was sent.
+    pub ended: Cell<(i32, u64)>,
     /// The pool from which it is lent.
     pool: Option<SegmentPool>,
     /// Takes the answers for which callers have no room.
@@ -45,22 +45,12 @@ pub struct Replies {
 }
 
 impl Replies {
-    /// Of calls that wait until `deadline`.
-    pub fn new(
-        calls: Vec<(CallerConnection, CallId)>,
-        deadline: Option<Deadline>,
-        pool: Option<&SegmentPool>,
-        init: InitSocket,
-    ) -> Self {
-        let lends = calls.iter().all(|(connection, _)| connection.lends);
+    /// No answer yet.
+    pub fn new(work: Work, pool: Option<&SegmentPool>, init: InitSocket) -> Self {
+        let lends = work.calls().all(|call| call.connection.lends);
         let pool = pool.filter(|_| lends).cloned();
         let ended = Cell::new((Errno::Broken.code(), 0));
-        Self { calls, deadline, lends, metadata: RefCell::default(), ended, pool, init }
-    }
-
-    /// When the callers stop waiting.
-    pub const fn deadline(&self) -> Option<Deadline> {
-        self.deadline
+        Self { work, lends, metadata: RefCell::default(), ended, pool, init }
     }
 
     /// Sets what travels beside the response.
@@ -69,18 +59,8 @@ impl Replies {
         self.metadata.replace(pairs.collect());
     }
 
-    /// Errno and length of the answer in bytes.
-    pub fn ended(&self) -> (i32, u64) {
-        self.ended.get()
-    }
-
     fn answered(&self) -> CallStatus {
         CallStatus::answered_with(self.metadata.borrow().clone())
-    }
-
-    /// Whether the answer may be a leased segment.
-    pub const fn lends(&self) -> bool {
-        self.lends
     }
 
     /// Sends the answer to all callers.
@@ -118,45 +98,53 @@ impl Replies {
 
     fn send_to_all(&self, outcome: &CallStatus, content: OutgoingPayload<'_>) {
         self.ended.set((outcome.errno, content.len()));
-        for (connection, id) in &self.calls {
-            let now = Some(Deadline::PASSED);
-            let sent = respond_with(connection.fd.as_fd(), *id, outcome, content, now);
-            if found_no_room(&sent) {
-                self.hand_over(connection.id, *id, outcome, content);
-            } else {
-                report(sent);
-            }
+        let until = Some(self.work.deadline);
+        for IncomingRequest { connection, id, .. } in self.work.calls() {
+            let response = Response::of(*id, outcome.clone());
+            send_one(&self.init, connection, response, content, until);
         }
     }
+}
 
-    /// Hands an answer to init, which sends it when the caller has read others.
-    fn hand_over(
-        &self,
-        connection: ConnectionId,
-        id: CallId,
-        outcome: &CallStatus,
-        content: OutgoingPayload<'_>,
-    ) {
-        let send = |outcome: CallStatus, content: OutgoingPayload<'_>, until| {
-            let undelivered = Undelivered {
-                response: Some(Response::of(id, outcome)).into(),
-                connection: connection.0,
-                deadline_mono_ns: Deadline::to_field(self.deadline),
-                ..Undelivered::default()
-            };
-            send_as_is(self.init.0.as_fd(), &undelivered, content, &[], until)
-        };
-        // Init always reads. Only descriptors may have to wait, because the kernel bounds them per user.
-        let until =
-            matches!(content, OutgoingPayload::Segment(_)).then(|| Deadline::after(HAND_OVER_MAX));
-        let sent = send(outcome.clone(), content, until);
-        if !found_no_room(&sent) {
-            return report(sent);
-        }
-        let message = Overload::Descriptors.to_string();
-        let (outcome, text) = error_answer(&CallError::Internal { message });
-        report(send(outcome, text.outgoing(), None));
+/// Answers a request that is not acceptable.
+pub fn refuse(init: &InitSocket, connection: &CallerConnection, id: CallId, error: &CallError) {
+    let (status, text) = error_answer(error);
+    send_one(init, connection, Response::of(id, status), text.outgoing(), None);
+}
+
+/// Sends an answer to its caller. If the connection has no room, hands it to init, which sends it when the caller has
+/// read others, and drops it at `deadline`.
+fn send_one(
+    init: &InitSocket,
+    connection: &CallerConnection,
+    response: Response,
+    content: OutgoingPayload<'_>,
+    deadline: Option<Deadline>,
+) {
+    let now = Some(Deadline::PASSED);
+    let sent = send_as_is(connection.fd.as_fd(), &response, content, &[], now);
+    if !found_no_room(&sent) {
+        return report(sent);
     }
+    let mut undelivered = Undelivered {
+        response: Some(response).into(),
+        connection: connection.id.0,
+        deadline_mono_ns: Deadline::to_field(deadline),
+        ..Undelivered::default()
+    };
+    // Init always reads. Only descriptors may have to wait, because the kernel bounds them per user.
+    let until =
+        matches!(content, OutgoingPayload::Segment(_)).then(|| Deadline::after(HAND_OVER_MAX));
+    let sent = send_as_is(init.0.as_fd(), &undelivered, content, &[], until);
+    if !found_no_room(&sent) {
+        return report(sent);
+    }
+    let message = Overload::Descriptors.to_string();
+    let (status, text) = error_answer(&CallError::Internal { message });
+    let response = undelivered.response.mut_or_insert_default();
+    (response.errno, response.detail) = (status.errno, status.detail.into());
+    response.metadata.clear();
+    report(send_as_is(init.0.as_fd(), &undelivered, text.outgoing(), &[], None));
 }
 
 /// Logs an answer that was lost by a fault of ours. A caller that is gone needs no answer.

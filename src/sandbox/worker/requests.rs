@@ -7,28 +7,23 @@ use std::os::fd::AsFd;
 
 use crate::modes::local::incoming::ParsedMessage;
 use crate::modes::local::shared_connections::ReadySource;
-use crate::modes::local::{
-    CallerConnection, ConnectionId, IncomingRequest, LocalError, SharedConnections,
-};
-use crate::modes::{CallError, Payload};
+use crate::modes::local::{ConnectionId, IncomingRequest, LocalError, SharedConnections};
 use crate::sandbox::work::Work;
 use crate::sandbox::worker_table::{ReaderRole, Wait, WorkerSlot};
 use crate::sandbox::{request_limits, stderr};
 use crate::sys::clock::{Deadline, monotonic_ns};
 use crate::sys::page_buffer::PageBuffer;
 use crate::sys::pool::SegmentPool;
-use crate::sys::seqpacket;
+use crate::sys::seqpacket::{self, SocketError};
 use crate::sys::spin::Spin;
 use crate::vm::Context;
-use crate::vm::reactor::HandlerInput;
 use crate::wire::control::FunctionLaunch;
 use crate::wire::envelope::Request;
 use crate::wire::frame::FRAME_MAX;
-use crate::wire::ids::CallId;
 use crate::wire::trace::TraceContext;
 use crate::wire::trace_headers::TraceHeaders;
 
-use super::replies::Replies;
+use super::replies::{Replies, refuse};
 use super::server_span::ServerSpan;
 use super::service_time::ServiceTime;
 use super::{InitSocket, Worker, WorkerSetup};
@@ -39,24 +34,8 @@ mod assignments;
 pub struct Invocation {
     pub replies: Replies,
     pub context: Context,
-    /// Number of parts in a complete group; `None` for a request that is handled alone.
-    expected: Option<u32>,
-    /// At least one.
-    payloads: Vec<(u32, Payload)>,
     /// Its span, if its trace is recorded.
     pub span: Option<ServerSpan>,
-}
-
-/// Why there are no more requests.
-pub enum NoMoreRequests {
-    Init,
-    Malformed(String),
-}
-
-impl From<LocalError> for NoMoreRequests {
-    fn from(error: LocalError) -> Self {
-        Self::Malformed(format!("message of init: {error}"))
-    }
 }
 
 /// A worker's requests.
@@ -71,7 +50,8 @@ pub struct Requests<'s> {
     /// The last request was an assignment of init.
     assigned: bool,
     spin: Spin,
-    service_time: ServiceTime,
+    /// How long the last request took.
+    pub service_time: ServiceTime,
 }
 
 impl<'s> Requests<'s> {
@@ -107,16 +87,11 @@ impl<'s> Requests<'s> {
         rests && (!asked || self.init.nudge())
     }
 
-    /// Records how long making the next instance took, in nanoseconds.
-    pub fn prepared(&mut self, ns: u64) {
-        self.service_time.add_preparation(ns);
-    }
-
     /// Waits for the next request. Its instance is made already.
     ///
     /// # Errors
-    /// When there will be none.
-    pub fn next(&mut self) -> Result<Invocation, NoMoreRequests> {
+    /// When there will be none: init has closed its socket, is killing this process, or sent what is no message.
+    pub fn next(&mut self) -> Result<Invocation, LocalError> {
         loop {
             if let Some(pool) = &self.pool {
                 self.slot.note_pool_bytes(pool.bytes());
@@ -124,7 +99,7 @@ impl<'s> Requests<'s> {
             let ready = match self.slot.become_idle() {
                 Wait::CallersOrInit => self.wait(),
                 Wait::Init => self.wait_for_init(),
-                Wait::Killed => return Err(NoMoreRequests::Init),
+                Wait::Killed => return Err(SocketError::Closed.into()),
             };
             let invocation = match ready {
                 Some(ReadySource::Init) => self.read_init()?,
@@ -207,11 +182,11 @@ impl<'s> Requests<'s> {
         match self.connections.take(id, &mut self.buffer) {
             Ok(Some(ParsedMessage::Request(request))) if request.request.join.is_some() => {
                 let error = request_limits::takes_no_parts(self.launch);
-                self.refuse(request.connection, request.id, error);
+                refuse(&self.init, &request.connection, request.id, &error);
             }
             Ok(Some(ParsedMessage::Request(request))) => return Some(self.begin(request)),
             Ok(Some(ParsedMessage::Refused { connection, id, error })) => {
-                self.refuse(connection, id, error);
+                refuse(&self.init, &connection, id, &error);
             }
             Err(fault) => {
                 let function = &self.launch.identity.function;
@@ -256,19 +231,8 @@ impl<'s> Requests<'s> {
             metadata: metadata(&first.request),
             ..super::context(self.launch)
         };
-        let (expected, deadline) = (work.expected, Some(work.deadline));
-        let (calls, payloads) = work
-            .into_parts()
-            .map(|(number, call)| ((call.connection, call.id), (number, call.payload)))
-            .unzip();
-        let replies = Replies::new(calls, deadline, self.pool.as_ref(), self.init.clone());
-        Invocation { replies, context, expected, payloads, span }
-    }
-
-    /// Answers a request that is not acceptable.
-    fn refuse(&self, connection: CallerConnection, id: CallId, error: CallError) {
-        let replies = Replies::new(vec![(connection, id)], None, None, self.init.clone());
-        replies.send(&Err(error));
+        let replies = Replies::new(work, self.pool.as_ref(), self.init.clone());
+        Invocation { replies, context, span }
     }
 }
 
@@ -284,23 +248,4 @@ fn traceparent(request: &Request, span: Option<&ServerSpan>) -> String {
 
 fn metadata(request: &Request) -> Vec<(String, String)> {
     request.metadata.iter().map(|pair| (pair.key.clone(), pair.value.clone())).collect()
-}
-
-impl Invocation {
-    /// What the handler gets.
-    pub fn input(&self) -> HandlerInput<'_> {
-        match (self.expected, &self.payloads[..]) {
-            (None, [(_, payload)]) => HandlerInput::Whole(payload),
-            (expected, parts) => {
-                HandlerInput::Parts { expected: expected.unwrap_or_default(), parts }
-            }
-        }
-    }
-
-    /// The handler has returned.
-    pub fn handler_ended(&self) {
-        if let Some(span) = &self.span {
-            span.handler_ended();
-        }
-    }
 }

@@ -1,18 +1,20 @@
 //! A secondary's worker: runs one request after the other, each in an instance that was made ahead of it. Runs in a
 //! worker process; a request has ended when its answer was sent, or was handed to init.
 
+use crate::modes::local::{CallResult, LocalError};
 use crate::modes::{CallError, Payload};
 use crate::sandbox::cause_chain::cause_chain;
 use crate::sandbox::stderr;
 use crate::sandbox::worker_table::WorkerSlot;
 use crate::sys::clock::monotonic_ns;
+use crate::sys::seqpacket::SocketError;
 use crate::vm::reactor::{self, HandlerInput, HandlerOutcome, InstanceBlocks, Preallocation};
 use crate::vm::{Instance, Module, Start, VmError};
 use crate::wire::control::{Entry, FunctionLaunch, Isolation};
 
 use super::command::{self, SavedStdio};
 use super::replies::Replies;
-use super::requests::{Invocation, NoMoreRequests, Requests};
+use super::requests::{Invocation, Requests};
 use super::{Worker, WorkerSetup};
 
 /// Exit code when init is gone or speaks another language.
@@ -31,36 +33,36 @@ pub fn run<M: Module>(worker: Worker<'_, M>, setup: WorkerSetup<'_>) -> i32 {
     };
     let ahead = Preallocation::within(worker.launch.memory_max);
     let mut server = Server { worker, slot, stdio, ahead };
-    let mut next = match server.fresh() {
-        Ok(ready) => Ok(ready),
-        Err(error) => return server.worker.start_failed(&error),
-    };
+    let mut next = server.fresh();
+    if let Err(error) = &next {
+        return server.worker.start_failed(error);
+    }
     if !requests.become_idle() {
         return EXIT_NO_INIT;
     }
     loop {
         let invocation = match requests.next() {
             Ok(invocation) => invocation,
-            Err(NoMoreRequests::Init) => return 0,
-            Err(NoMoreRequests::Malformed(what)) => {
-                stderr::try_line(&format!("{}: {what}", server.function()));
+            Err(LocalError::Socket(SocketError::Closed)) => return 0,
+            Err(error) => {
+                server.log(&format!("message of init: {error}"));
                 return EXIT_NO_INIT;
             }
         };
-        let used = server.serve(next, &invocation);
+        let stays = server.serve(&mut next, &invocation);
         drop(invocation);
         if !requests.done(server.worker.host.has_called()) {
             return EXIT_NO_INIT;
         }
         // Ahead of the next request. A request that waits already waits no longer than without this.
-        next = match used {
-            UsedInstance::Kept(ready) => server.prepare_again(ready),
-            UsedInstance::Over(instance) => {
+        next = match next {
+            Ok(ready) if stays => server.prepare_again(ready),
+            used => {
                 // Processes with a request in flight that wait for this processor go first.
                 let _never_fails = nix::sched::sched_yield();
                 let began = monotonic_ns();
-                let ready = server.renew(instance);
-                requests.prepared(monotonic_ns().saturating_sub(began));
+                let ready = server.renew(used.ok());
+                requests.service_time.add_preparation(monotonic_ns().saturating_sub(began));
                 ready
             }
         };
@@ -79,13 +81,8 @@ struct PreparedInstance<I> {
     too_long: Option<u64>,
 }
 
-/// An instance after its request.
-enum UsedInstance<I> {
-    /// Serves the next request as it is.
-    Kept(PreparedInstance<I>),
-    /// Must be renewed or replaced; `None` when it is gone.
-    Over(Option<PreparedInstance<I>>),
-}
+/// A prepared instance of `M`.
+type Prepared<M> = PreparedInstance<<M as Module>::Instance>;
 
 /// The worker with all that outlives its instances.
 struct Server<'a, M> {
@@ -101,8 +98,12 @@ impl<M: Module> Server<'_, M> {
         &self.worker.launch.identity.function
     }
 
+    fn log(&self, message: &str) {
+        stderr::try_line(&format!("{}: {message}", self.function()));
+    }
+
     /// A fresh instance. If allocating a block ahead of the request fails, no further instance tries it.
-    fn fresh(&mut self) -> Result<PreparedInstance<M::Instance>, VmError> {
+    fn fresh(&mut self) -> Result<Prepared<M>, VmError> {
         match self.instantiate() {
             Err(_) if !self.ahead.is_empty() => {
                 self.ahead = Preallocation::default();
@@ -113,7 +114,7 @@ impl<M: Module> Server<'_, M> {
     }
 
     /// A fresh instance with a block allocated ahead of the request, if `ahead` asks for one.
-    fn instantiate(&mut self) -> Result<PreparedInstance<M::Instance>, VmError> {
+    fn instantiate(&mut self) -> Result<Prepared<M>, VmError> {
         let Worker { launch, module, host, spec, .. } = &mut self.worker;
         let mut instance = module.instantiate(spec, host)?;
         let mut kept = InstanceBlocks::default();
@@ -132,10 +133,7 @@ impl<M: Module> Server<'_, M> {
     }
 
     /// Prepares an instance for another request. Makes a fresh one if that fails, or if its memory is nearly full.
-    fn prepare_again(
-        &mut self,
-        mut ready: PreparedInstance<M::Instance>,
-    ) -> Result<PreparedInstance<M::Instance>, VmError> {
+    fn prepare_again(&mut self, mut ready: Prepared<M>) -> Result<Prepared<M>, VmError> {
         if !ready.kept.is_used() {
             return Ok(ready);
         }
@@ -145,12 +143,7 @@ impl<M: Module> Server<'_, M> {
         match prepared {
             Ok(()) if !instance.is_nearly_full() => return Ok(ready),
             Ok(()) => {}
-            Err(error) => {
-                stderr::try_line(&format!(
-                    "{}: its instance is replaced: {error}",
-                    self.function()
-                ));
-            }
+            Err(error) => self.log(&format!("its instance is replaced: {error}")),
         }
         drop(ready);
         self.fresh()
@@ -158,11 +151,7 @@ impl<M: Module> Server<'_, M> {
 
     /// Replaces an instance by a fresh one that has memory for a block of `needed` bytes. Returns false, and changes
     /// nothing, when a fresh one does not have it either.
-    fn replace(
-        &mut self,
-        ready: &mut PreparedInstance<M::Instance>,
-        needed: u64,
-    ) -> Result<bool, VmError> {
+    fn replace(&mut self, ready: &mut Prepared<M>, needed: u64) -> Result<bool, VmError> {
         // The old instance had a block allocated ahead; the fresh one has none, so more memory is free.
         if self.worker.launch.isolation != Isolation::Instance {
             self.ahead = Preallocation::default();
@@ -184,10 +173,7 @@ impl<M: Module> Server<'_, M> {
 
     /// An instance in the initial state: `used` renewed if possible, which takes a fraction of the time, or else a
     /// fresh one.
-    fn renew(
-        &mut self,
-        used: Option<PreparedInstance<M::Instance>>,
-    ) -> Result<PreparedInstance<M::Instance>, VmError> {
+    fn renew(&mut self, used: Option<Prepared<M>>) -> Result<Prepared<M>, VmError> {
         if let Some(mut ready) = used
             && ready.ahead == self.ahead
         {
@@ -195,29 +181,27 @@ impl<M: Module> Server<'_, M> {
                 ready.kept = ready.first;
                 return Ok(ready);
             }
-            if let Some(reason) = ready.instance.not_renewed() {
-                self.worker.tell_not_renewed(reason);
+            if let Some(reason) = ready.instance.not_renewed()
+                && self.slot.tells_not_renewed()
+            {
+                self.log(&format!("each request gets an instance made anew: {reason}"));
             }
         }
         self.fresh()
     }
 
-    /// Runs one request and answers it.
-    fn serve(
-        &mut self,
-        ready: Result<PreparedInstance<M::Instance>, VmError>,
-        invocation: &Invocation,
-    ) -> UsedInstance<M::Instance> {
+    /// Runs one request and answers it. Returns true when its instance stays as it is.
+    fn serve(&mut self, ready: &mut Result<Prepared<M>, VmError>, invocation: &Invocation) -> bool {
         let Invocation { replies, context, span, .. } = invocation;
-        if replies.deadline().is_some_and(|deadline| deadline.has_passed(monotonic_ns())) {
+        if replies.work.deadline.has_passed(monotonic_ns()) {
             replies.send(&Err(CallError::Timeout { target: self.function().to_owned() }));
-            return ready.map_or(UsedInstance::Over(None), UsedInstance::Kept);
+            return true;
         }
-        let mut ready = match ready {
+        let ready = match ready {
             Ok(ready) => ready,
             Err(error) => {
-                replies.send(&Err(CallError::Failed { message: cause_chain(&error) }));
-                return UsedInstance::Over(None);
+                replies.send(&Err(CallError::Failed { message: cause_chain(error) }));
+                return false;
             }
         };
         self.worker.host.begin(context.clone());
@@ -226,45 +210,55 @@ impl<M: Module> Server<'_, M> {
         }
         if let Some(pool) = &self.worker.spec.pool {
             // An answer that cannot be lent would have to be copied out of the pool's segment.
-            pool.set_lending(replies.lends());
+            pool.set_lending(replies.lends);
         }
         let launch = self.worker.launch;
-        let reusable = match (&launch.entry, invocation.input()) {
-            (Entry::Reactor, input) => self.handle(&mut ready, input, invocation),
-            (Entry::Command { export }, HandlerInput::Whole(payload)) => {
-                let (instance, host) = (&mut ready.instance, &mut self.worker.host);
-                let done = command::run(instance, export, payload, host, &self.stdio, launch);
-                self.handler_ended(invocation);
+        let reusable = match &launch.entry {
+            Entry::Reactor => self.handle(ready, invocation),
+            Entry::Command { export } => {
+                let done = self.run_command(ready, export, invocation);
                 replies.send(&done);
-                false
-            }
-            // The coordinator starts no command with cwasi.fan-in.
-            (Entry::Command { .. }, HandlerInput::Parts { .. }) => {
-                let message = "a command takes no parts".to_owned();
-                replies.send(&Err(CallError::Internal { message }));
                 false
             }
         };
         if let Some(span) = span {
             let began = self.worker.host.handler_began();
-            span.record(&self.worker.spans, &context.caller, began, replies.ended());
+            span.record(&self.worker.spans, &context.caller, began, replies.ended.get());
         }
         self.worker.host.end();
-        if reusable && launch.isolation == Isolation::Instance {
-            UsedInstance::Kept(ready)
-        } else {
-            UsedInstance::Over(Some(ready))
+        reusable && launch.isolation == Isolation::Instance
+    }
+
+    fn run_command(
+        &mut self,
+        ready: &mut Prepared<M>,
+        export: &str,
+        invocation: &Invocation,
+    ) -> CallResult {
+        let work = &invocation.replies.work;
+        if work.expected.is_some() {
+            // The coordinator starts no command with cwasi.fan-in.
+            return Err(CallError::Internal { message: "a command takes no parts".to_owned() });
         }
+        let payload = &work.first().payload;
+        let Worker { host, launch, .. } = &mut self.worker;
+        let done = command::run(&mut ready.instance, export, payload, host, &self.stdio, launch);
+        self.handler_ended(invocation);
+        done
     }
 
     /// Runs a reactor's handler and answers. Returns false when the state of the instance is unknown. If the guest has
     /// no memory for the payload, but a fresh instance may have, retries once in a fresh one.
-    fn handle(
-        &mut self,
-        ready: &mut PreparedInstance<M::Instance>,
-        input: HandlerInput<'_>,
-        invocation: &Invocation,
-    ) -> bool {
+    fn handle(&mut self, ready: &mut Prepared<M>, invocation: &Invocation) -> bool {
+        let work = &invocation.replies.work;
+        let parts: Vec<_>;
+        let input = match work.expected {
+            None => HandlerInput::Whole(&work.first().payload),
+            Some(expected) => {
+                parts = work.parts().map(|(number, call)| (*number, &call.payload)).collect();
+                HandlerInput::Parts { expected, parts: &parts }
+            }
+        };
         let mut is_last_try = false;
         loop {
             let (instance, host) = (&mut ready.instance, &mut self.worker.host);
@@ -296,7 +290,9 @@ impl<M: Module> Server<'_, M> {
 
     fn handler_ended(&mut self, invocation: &Invocation) {
         self.slot.note_returned();
-        invocation.handler_ended();
+        if let Some(span) = &invocation.span {
+            span.handler_ended();
+        }
         invocation.replies.set_metadata(self.worker.host.take_metadata());
     }
 }

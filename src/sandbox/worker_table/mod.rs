@@ -5,11 +5,10 @@
 //!
 //! ```text
 //!              worker                    init
-//! Starting ──> Idle | Parked
-//! Making   ──> Idle | Parked         ──> Assigned       (makes an instance; can be assigned work meanwhile)
-//! Idle     ──> Reading | Parked      ──> Assigned       (waits for callers' connections and for init)
-//! Parked   ──> Idle                  ──> Assigned       (waits for init only: direct reads are disabled)
-//! Reading  ──> Running | Idle | Parked
+//! Starting ──> Idle
+//! Making   ──> Idle                  ──> Assigned       (makes an instance; can be assigned work meanwhile)
+//! Idle     ──> Reading               ──> Assigned       (waits for init, and for connections during direct reads)
+//! Reading  ──> Running | Idle
 //! Running  ──> Making                ──> Expired        (runs a request)
 //! Assigned ──> Running               ──> Expired | Making
 //! Expired: init kills the worker
@@ -33,8 +32,8 @@
 //! Who can write what, and what a compromised worker can do with it:
 //! - Init's page (direct reads, init's sleep, long-running requests, processors): init only. Workers cannot make it
 //!   writable ([`crate::sys::shared`]), nor reach init's mapping of it ([`super::privileges`]).
-//! - The common page (leader, followers): every worker. A wrong word delays requests until the watchdog's next check.
-//!   It neither runs, ends nor prolongs a request.
+//! - The common page (leader, followers, whether the log says that instances are not renewed): every worker. A wrong
+//!   word delays requests until the watchdog's next check, or hides that line. It neither runs, ends nor prolongs a request.
 //! - A slot: its worker and init. A worker can lie about its own requests, but init keeps the deadline that the slot
 //!   showed first. The slots of other workers are not in a worker's memory.
 //!
@@ -44,7 +43,7 @@
 use crate::sys::shared::SharedPages;
 
 pub use self::leader::{ReaderRole, WorkerControl};
-pub use self::phase::{Phase, RunningRequest, SlotState, Wait};
+pub use self::phase::{Phase, SlotState, Wait};
 pub use self::slot::WorkerSlot;
 
 mod leader;
@@ -68,6 +67,8 @@ const PROCESSORS: usize = 3;
 pub const LEADER: usize = 0;
 /// Word of the common page: a bit for each follower's number.
 pub const FOLLOWERS: usize = 1;
+/// Word of the common page: 1 when the log says that instances are made anew for each request.
+const NOT_RENEWED_TOLD: usize = 2;
 /// Words of a slot.
 const STATE: usize = 0;
 const CONNECTION: usize = 1;

@@ -363,11 +363,10 @@ impl Model {
                 }
             }
             for slot in self.slots() {
-                let endless = slot
-                    .running_request()
-                    .filter(|(_, took)| took.call.id == CallId([ENDLESS; 16]));
+                let endless =
+                    slot.running_request().filter(|(_, call, _)| call.id == CallId([ENDLESS; 16]));
                 if self.scene == Scene::Endless
-                    && endless.is_some_and(|(state, _)| slot.expire(state))
+                    && endless.is_some_and(|(state, ..)| slot.expire(state))
                 {
                     self.change(|_| {});
                 }
@@ -431,7 +430,7 @@ impl Model {
         self.change(|world| world.only_reader = false);
         self.assign(queue);
         if queue.is_empty() && self.control().set_direct_reads(true) {
-            // Parked workers look again.
+            // Idle workers look again.
             self.change(|world| world.mail.iter_mut().for_each(|mail| mail.push_back(None)));
         }
     }

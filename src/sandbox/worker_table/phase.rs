@@ -1,8 +1,5 @@
 //! The state of a slot: the worker's phase and the number of its turn, in one word. Pure.
 
-use crate::modes::local::CallKey;
-use crate::sys::clock::Deadline;
-
 /// What a worker is doing. The numbers are those in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -11,18 +8,16 @@ pub enum Phase {
     Starting = 0,
     /// Makes the next one.
     Making = 1,
-    /// Waits for a request from a caller's connection or from init.
+    /// Waits for a request: from init and, while direct reads are enabled, from a caller's connection.
     Idle = 2,
-    /// Waits for a request from init.
-    Parked = 3,
     /// Reads from a connection.
-    Reading = 4,
+    Reading = 3,
     /// Runs a request that it read itself, or that init assigned.
-    Running = 5,
+    Running = 4,
     /// Has been assigned work by init, and has not begun it.
-    Assigned = 6,
+    Assigned = 5,
     /// Its deadline has passed; init is killing it.
-    Expired = 7,
+    Expired = 6,
 }
 
 /// Set beside [`Phase::Running`] when the guest has returned: what is left of the turn is to send its answer.
@@ -49,11 +44,10 @@ impl SlotState {
         match self.0 & 0x7f {
             1 => Phase::Making,
             2 => Phase::Idle,
-            3 => Phase::Parked,
-            4 => Phase::Reading,
-            5 => Phase::Running,
-            6 => Phase::Assigned,
-            7 => Phase::Expired,
+            3 => Phase::Reading,
+            4 => Phase::Running,
+            5 => Phase::Assigned,
+            6 => Phase::Expired,
             _ => Phase::Starting,
         }
     }
@@ -92,10 +86,16 @@ impl SlotState {
         !matches!(self.phase(), Phase::Starting)
     }
 
+    /// True when its worker has begun a request.
+    #[must_use]
+    pub const fn has_run(self) -> bool {
+        self.turn() > 0
+    }
+
     /// True when init can assign it work, now or once its instance is made.
     #[must_use]
     pub const fn is_free(self) -> bool {
-        matches!(self.phase(), Phase::Idle | Phase::Parked | Phase::Making)
+        matches!(self.phase(), Phase::Idle | Phase::Making)
     }
 
     /// True when init may let a request wait for it whatever the queue holds: it is free, or will be without running a
@@ -112,15 +112,6 @@ impl SlotState {
     pub const fn is_busy(self) -> bool {
         matches!(self.phase(), Phase::Reading | Phase::Running | Phase::Assigned | Phase::Expired)
     }
-}
-
-/// A request that a worker read itself, as the worker's slot describes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RunningRequest {
-    /// Its call.
-    pub call: CallKey,
-    /// Until when it may run.
-    pub deadline: Deadline,
 }
 
 /// What a worker waits for next.

@@ -7,8 +7,11 @@ use crate::sys::clock::Deadline;
 use crate::sys::shared::{ReadOnly, Word, Words};
 use crate::wire::ids::CallId;
 
-use super::phase::{Phase, RunningRequest, SlotState, Wait};
-use super::{ASLEEP, CONNECTION, DEADLINE, DIRECT_READS, ID_HIGH, ID_LOW, POOL_BYTES, STATE};
+use super::phase::{Phase, SlotState, Wait};
+use super::{
+    ASLEEP, CONNECTION, DEADLINE, DIRECT_READS, ID_HIGH, ID_LOW, NOT_RENEWED_TOLD, POOL_BYTES,
+    STATE,
+};
 
 /// One worker's slot.
 #[derive(Debug)]
@@ -65,28 +68,21 @@ impl<W: Word> WorkerSlot<'_, W> {
     pub fn become_idle(&self) -> Wait {
         // Terminates: each further round is a change by init, of direct reads or of the slot.
         loop {
-            let state = self.state();
-            let direct = self.may_read();
-            let (phase, wait) = if direct {
-                (Phase::Idle, Wait::CallersOrInit)
-            } else {
-                (Phase::Parked, Wait::Init)
-            };
-            match state.phase() {
+            let (state, direct) = (self.state(), self.may_read());
+            let settled = match state.phase() {
                 Phase::Assigned => return Wait::Init,
                 Phase::Expired => return Wait::Killed,
-                _ => {
-                    let settled = state.phase() == phase || self.swap(state, state.with(phase));
-                    if settled && self.may_read() == direct {
-                        return wait;
-                    }
-                }
+                Phase::Idle => true,
+                _ => self.swap(state, state.with(Phase::Idle)),
+            };
+            if settled && self.may_read() == direct {
+                return if direct { Wait::CallersOrInit } else { Wait::Init };
             }
         }
     }
 
-    /// Begins to read from a connection. Returns false when it must not: init has assigned work, or direct reads are
-    /// disabled.
+    /// Begins to read from a connection. Returns false when it must not: init has assigned work, direct reads are
+    /// disabled, or the worker is no reader.
     #[must_use]
     pub fn begin_reading(&self, connection: ConnectionId) -> bool {
         let state = self.state();
@@ -94,11 +90,11 @@ impl<W: Word> WorkerSlot<'_, W> {
         if state.phase() != Phase::Idle || !self.swap(state, state.next(Phase::Reading)) {
             return false;
         }
-        let enabled = self.direct_reads_enabled();
-        if !enabled {
+        let may_read = self.may_read();
+        if !may_read {
             self.abandon_reading();
         }
-        enabled
+        may_read
     }
 
     /// Ends reading: there was no request.
@@ -132,6 +128,12 @@ impl<W: Word> WorkerSlot<'_, W> {
         if state.phase() == Phase::Running {
             let _or_expired = self.swap(state, state.returned());
         }
+    }
+
+    /// True for the first of all workers that asks: it says in the log that instances are made anew.
+    #[must_use]
+    pub fn tells_not_renewed(&self) -> bool {
+        self.common[NOT_RENEWED_TOLD].swap(1) == 0
     }
 
     /// Ends the turn: its callers have been answered. Returns false when its deadline has passed and init is killing
@@ -168,19 +170,19 @@ impl<W: Word> WorkerSlot<'_, W> {
         SlotState(self.own[STATE].load())
     }
 
-    /// The request that the worker read itself, if it runs one or was killed while it ran it, and the state that was
-    /// read with it. Means nothing while the worker runs assigned work.
+    /// The request that the worker read itself, if it runs one or was killed while it ran it: the state that was read
+    /// with it, its call, and until when it may run. Means nothing while the worker runs assigned work.
     #[must_use]
-    pub fn running_request(&self) -> Option<(SlotState, RunningRequest)> {
+    pub fn running_request(&self) -> Option<(SlotState, CallKey, Deadline)> {
         let state = self.state();
         if !matches!(state.phase(), Phase::Running | Phase::Expired) {
             return None;
         }
         let id = CallId(whole([self.own[ID_LOW].load(), self.own[ID_HIGH].load()]));
         let call = CallKey { connection: self.connection(), id };
-        let took = RunningRequest { call, deadline: Deadline::at_ns(self.own[DEADLINE].load()) };
+        let deadline = Deadline::at_ns(self.own[DEADLINE].load());
         // Otherwise the worker went on meanwhile, and these are words of different turns.
-        (self.state() == state).then_some((state, took))
+        (self.state() == state).then_some((state, call, deadline))
     }
 
     /// The connection that it reads from, or that it read from last.
@@ -218,12 +220,6 @@ impl<W: Word> WorkerSlot<'_, W> {
     pub fn reset(&self) {
         self.own[POOL_BYTES].store(0);
         self.own[STATE].store(SlotState::new(0, Phase::Starting).0);
-    }
-
-    /// True when its worker has begun a request.
-    #[must_use]
-    pub fn has_run(&self) -> bool {
-        self.state().turn() > 0
     }
 
     fn swap(&self, from: SlotState, to: SlotState) -> bool {

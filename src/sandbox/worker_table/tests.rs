@@ -96,8 +96,8 @@ proptest! {
                 Step::Run if worker == Knows::Reads => {
                     let deadline = Deadline::at_ns(6);
                     prop_assert_eq!(slot.begin_running(CallId([5; 16]), deadline), asleep);
-                    let took = RunningRequest { call: CallKey { connection: ConnectionId(4), id: CallId([5; 16]) }, deadline };
-                    prop_assert_eq!(slot.running_request().unwrap().1, took);
+                    let call = CallKey { connection: ConnectionId(4), id: CallId([5; 16]) };
+                    prop_assert_eq!(slot.running_request().unwrap(), (slot.state(), call, deadline));
                     worker = Knows::Runs;
                 }
                 Step::Begin if worker != Knows::Runs && given.is_some() => {
@@ -124,7 +124,7 @@ proptest! {
                     }
                 }
                 Step::Expire => {
-                    let late = given.or(slot.running_request().map(|(state, _)| state));
+                    let late = given.or(slot.running_request().map(|(state, ..)| state));
                     let expires = late.is_some_and(|state| slot.expire(state));
                     let runs = matches!(before.phase(), Phase::Running | Phase::Assigned);
                     prop_assert_eq!(expires, runs);

@@ -16,10 +16,10 @@ use tokio::time::{Instant, sleep_until};
 use super::{Answered, BridgeCaller};
 use crate::modes::CallError;
 use crate::modes::local::send_queue::{SendLimits, SendQueue};
-use crate::modes::local::{error_answer, found_no_room, respond_with};
+use crate::modes::local::{error_answer, found_no_room, send_as_is};
 use crate::sys::clock::{Deadline, monotonic_ns};
 use crate::sys::seqpacket;
-use crate::wire::envelope::CallStatus;
+use crate::wire::envelope::{CallStatus, Response};
 use crate::wire::ids::CallId;
 
 /// Divisor of the daemon's descriptor limit: the share for queued answers, as in a sandbox init.
@@ -95,12 +95,13 @@ impl Answers {
         ended: Result<Answered, CallError>,
         deadline: Instant,
     ) {
-        let (outcome, payload) = match ended {
+        let (status, payload) = match ended {
             Ok(Answered { payload, metadata }) => (CallStatus::answered_with(metadata), payload),
             Err(error) => error_answer(&error),
         };
-        let sent =
-            respond_with(to.as_fd(), id, &outcome, payload.outgoing(), Some(Deadline::PASSED));
+        let response = Response::of(id, status);
+        let now = Some(Deadline::PASSED);
+        let sent = send_as_is(to.as_fd(), &response, payload.outgoing(), &[], now);
         if !found_no_room(&sent) {
             // Sent, or the worker is gone.
             return;
@@ -108,7 +109,7 @@ impl Answers {
         let until = Some(Deadline::from(deadline.into_std()));
         let mut waiting = self.waiting();
         // Retried under the lock: an ended connection must not get a queued answer.
-        waiting.send(to, id, outcome, payload, until);
+        waiting.send(to, response, payload, until);
         let complaint = waiting.take_complaint();
         drop(waiting);
         to.waits.notify_one();

@@ -34,7 +34,7 @@ pub enum HandlerInput<'a> {
         /// Number of parts in a complete group.
         expected: u32,
         /// Number and payload of each present part, ascending.
-        parts: &'a [(u32, Payload)],
+        parts: &'a [(u32, &'a Payload)],
     },
 }
 

@@ -30,27 +30,27 @@ struct PartLayout {
 impl PartLayout {
     /// Computes the ranges of `parts`; `None` if they fit into no linear memory. Large parts are aligned for huge
     /// pages if `huge` says that it helps.
-    fn of(parts: &[(u32, Payload)], huge: bool) -> Option<Self> {
+    fn of(parts: &[(u32, &Payload)], huge: bool) -> Option<Self> {
         let is_large = |payload: &Payload| {
             matches!(payload, Payload::Segment(_)) && payload.len() > INLINE_MAX as u64
         };
         let mut entries = vec![PartEntry::default(); parts.len()];
         let mut end = parts_header_len(parts.len()) as u64;
         let mut put = |index: usize, align: u64| {
-            let (number, payload): &(u32, Payload) = &parts[index];
+            let (number, payload) = parts[index];
             let at = end.next_multiple_of(align);
             end = at.checked_add(payload.len())?;
             u32::try_from(end).ok()?;
             entries[index] = PartEntry {
                 offset: u32::try_from(at).ok()?,
                 len: u32::try_from(payload.len()).ok()?,
-                number: *number,
+                number,
                 reserved: 0,
             };
             Some(())
         };
         let (mapped, copied): (Vec<usize>, Vec<usize>) =
-            (0..parts.len()).partition(|index| is_large(&parts[*index].1));
+            (0..parts.len()).partition(|index| is_large(parts[*index].1));
         for index in copied {
             put(index, COPIED_ALIGN)?;
         }
@@ -70,7 +70,7 @@ pub(super) fn bring<I: Instance>(
     instance: &mut I,
     kept: &mut InstanceBlocks,
     expected: u32,
-    parts: &[(u32, Payload)],
+    parts: &[(u32, &Payload)],
     host: &mut Host,
 ) -> Result<(i32, i32), HandlerFault> {
     let huge = instance.aligns_huge_pages();
@@ -82,7 +82,7 @@ pub(super) fn bring<I: Instance>(
     let segments: Vec<(u32, &Segment)> = plan
         .mapped
         .iter()
-        .filter_map(|index| match &parts[*index].1 {
+        .filter_map(|index| match parts[*index].1 {
             Payload::Segment(segment) => Some((plan.entries[*index].offset, segment)),
             Payload::Inline(_) => None,
         })
@@ -127,6 +127,10 @@ mod tests {
         }
     }
 
+    fn lent(parts: &[(u32, Payload)]) -> Vec<(u32, &Payload)> {
+        parts.iter().map(|(number, payload)| (*number, payload)).collect()
+    }
+
     fn parts() -> impl Strategy<Value = Vec<(u32, Payload)>> {
         let len = prop_oneof![Just(0_usize), 1..100_usize, 65_530..70_000_usize];
         let part = (len, any::<bool>());
@@ -143,7 +147,7 @@ mod tests {
 
         #[test]
         fn places_are_apart_inside_and_aligned(parts in parts(), huge: bool) {
-            let plan = PartLayout::of(&parts, huge).unwrap();
+            let plan = PartLayout::of(&lent(&parts), huge).unwrap();
             let header = 0..parts_header_len(parts.len()) as u64;
             let mut taken = Vec::from([header]);
             for (index, entry) in plan.entries.iter().enumerate() {
@@ -163,7 +167,7 @@ mod tests {
 
         #[test]
         fn what_is_laid_out_is_decoded(parts in parts()) {
-            let plan = PartLayout::of(&parts, false).unwrap();
+            let plan = PartLayout::of(&lent(&parts), false).unwrap();
             let mut block = vec![0xee; usize::try_from(plan.len).unwrap()];
             block[..16].copy_from_slice(&parts_head(30, u32::try_from(parts.len()).unwrap()));
             for (index, entry) in plan.entries.iter().enumerate() {
@@ -181,7 +185,7 @@ mod tests {
     #[test]
     fn parts_of_huge_pages_begin_at_huge_pages_when_it_helps() {
         let parts = [(0, payload(3 << 20, true, 1)), (1, payload(5, false, 2))];
-        assert_eq!(PartLayout::of(&parts, true).unwrap().entries[0].offset, HUGE_PAGE);
-        assert_eq!(PartLayout::of(&parts, false).unwrap().entries[0].offset, REGION_PAGE);
+        assert_eq!(PartLayout::of(&lent(&parts), true).unwrap().entries[0].offset, HUGE_PAGE);
+        assert_eq!(PartLayout::of(&lent(&parts), false).unwrap().entries[0].offset, REGION_PAGE);
     }
 }

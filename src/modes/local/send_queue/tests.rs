@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::*;
 use crate::modes::local::receive_frame;
 use crate::sys::segment::Segment;
-use crate::wire::envelope::Response;
+use crate::wire::envelope::CallStatus;
 use crate::wire::frame::FRAME_MAX;
 
 const BOUNDS: SendLimits = SendLimits {
@@ -22,6 +22,10 @@ const fn call(id: u8) -> CallId {
     CallId([id; 16])
 }
 
+fn answer(id: u8) -> Response {
+    Response::of(call(id), CallStatus::ANSWERED)
+}
+
 /// A caller whose socket is full.
 struct Late {
     theirs: OwnedFd,
@@ -34,11 +38,11 @@ impl Late {
     fn new() -> Self {
         let (theirs, ours) = seqpacket::pair().unwrap();
         let mut late = Self { theirs, reply_to: Rc::new(ours), inside: 0 };
-        while !found_no_room(&respond_with(
+        while !found_no_room(&send_as_is(
             late.reply_to.as_fd(),
-            CallId([0; 16]),
-            &CallStatus::ANSWERED,
+            &answer(0),
             Payload::Inline(vec![0; 20_000]).outgoing(),
+            &[],
             Some(Deadline::PASSED),
         )) {
             late.inside += 1;
@@ -77,29 +81,17 @@ fn answers_wait_for_their_callers_alone() {
     let mut send_queue = SendQueue::new(BOUNDS);
     let (mut one, mut two) = (Late::new(), Late::new());
     for id in 1..=3 {
-        send_queue.enqueue(
-            &one.reply_to,
-            call(id),
-            CallStatus::ANSWERED,
-            Payload::Inline(vec![7; 60_000]),
-            NEVER,
-        );
+        send_queue.enqueue(&one.reply_to, answer(id), Payload::Inline(vec![7; 60_000]), NEVER);
     }
     let segment = Segment::copy_of(&[7; 100_000]).unwrap();
-    send_queue.enqueue(
-        &two.reply_to,
-        call(4),
-        CallStatus::ANSWERED,
-        Payload::Segment(segment),
-        NEVER,
-    );
+    send_queue.enqueue(&two.reply_to, answer(4), Payload::Segment(segment), NEVER);
     send_queue.send_error(&two.reply_to, call(5), &CallError::Failed { message: "no".to_owned() });
     assert!(room(&send_queue).is_empty());
     flush(&mut send_queue);
     assert!(two.read().is_empty());
     flush(&mut send_queue);
     assert_eq!(two.read(), [(4, 0, 100_000), (5, cwasi_abi::Errno::Failed.code(), 2)]);
-    assert_eq!((send_queue.callers.len(), send_queue.callers[0].bytes), (1, 180_000));
+    assert_eq!((send_queue.callers.len(), send_queue.callers[0].bytes()), (1, 180_000));
     one.read();
     flush(&mut send_queue);
     assert_eq!(one.read(), [1, 2, 3].map(|id| (id, 0, 60_000)));
@@ -112,22 +104,19 @@ fn a_deadline_drops_an_answer_and_an_end_all() {
     let (mut one, two) = (Late::new(), Late::new());
     send_queue.enqueue(
         &one.reply_to,
-        call(1),
-        CallStatus::ANSWERED,
+        answer(1),
         Payload::Inline(vec![1]),
         Some(Deadline::at_ns(10)),
     );
     send_queue.enqueue(
         &one.reply_to,
-        call(2),
-        CallStatus::ANSWERED,
+        answer(2),
         Payload::Inline(vec![1]),
         Some(Deadline::at_ns(20)),
     );
     send_queue.enqueue(
         &two.reply_to,
-        call(3),
-        CallStatus::ANSWERED,
+        answer(3),
         Payload::Inline(vec![1]),
         Some(Deadline::at_ns(30)),
     );
@@ -146,21 +135,9 @@ fn a_deadline_drops_an_answer_and_an_end_all() {
 fn what_is_too_much_for_one_caller_is_its_own_problem() {
     let mut send_queue = SendQueue::new(BOUNDS);
     let (mut greedy, mut modest) = (Late::new(), Late::new());
-    send_queue.enqueue(
-        &modest.reply_to,
-        call(1),
-        CallStatus::ANSWERED,
-        Payload::Inline(vec![1; 1000]),
-        NEVER,
-    );
+    send_queue.enqueue(&modest.reply_to, answer(1), Payload::Inline(vec![1; 1000]), NEVER);
     for id in 0..20 {
-        send_queue.enqueue(
-            &greedy.reply_to,
-            call(id),
-            CallStatus::ANSWERED,
-            Payload::Inline(vec![1; 60_000]),
-            NEVER,
-        );
+        send_queue.enqueue(&greedy.reply_to, answer(id), Payload::Inline(vec![1; 60_000]), NEVER);
     }
     assert!(send_queue.take_complaint().is_some());
     greedy.read();
@@ -180,12 +157,11 @@ fn what_is_too_much_for_one_caller_is_its_own_problem() {
     let mut large = Late::new();
     send_queue.enqueue(
         &large.reply_to,
-        call(1),
-        CallStatus::ANSWERED,
+        answer(1),
         Payload::Segment(Segment::copy_of(&[0; 3 << 20]).unwrap()),
         NEVER,
     );
-    assert_eq!(send_queue.callers[0].bytes, 3 << 20);
+    assert_eq!(send_queue.callers[0].bytes(), 3 << 20);
     large.read();
 }
 
@@ -198,15 +174,14 @@ fn the_one_that_reads_least_pays_for_what_is_too_much_in_all() {
         for id in 0..count {
             send_queue.enqueue(
                 &caller.reply_to,
-                call(id),
-                CallStatus::ANSWERED,
+                answer(id),
                 Payload::Inline(vec![1; 60_000]),
                 NEVER,
             );
         }
     }
     assert!(send_queue.take_complaint().is_some());
-    let bytes: Vec<_> = send_queue.callers.iter().map(|backlog| backlog.bytes).collect();
+    let bytes: Vec<_> = send_queue.callers.iter().map(CallerQueue::bytes).collect();
     assert_eq!([bytes[0], bytes[1], bytes[3]], [480_000; 3]);
     assert_eq!(bytes[2], 0);
     assert_eq!(send_queue.callers[2].queued.len(), 14, "each has an end");
@@ -222,24 +197,12 @@ fn descriptors_and_numbers_are_bounded_too() {
     for (caller, count) in [(&one, 1), (&two, 3)] {
         for id in 0..count {
             let segment = Segment::copy_of(&[7; 100]).unwrap();
-            send_queue.enqueue(
-                &caller.reply_to,
-                call(id),
-                CallStatus::ANSWERED,
-                Payload::Segment(segment),
-                NEVER,
-            );
+            send_queue.enqueue(&caller.reply_to, answer(id), Payload::Segment(segment), NEVER);
         }
     }
-    assert_eq!([0, 1].map(|index| send_queue.callers[index].segments), [1, 0]);
+    assert_eq!([0, 1].map(|index| send_queue.callers[index].segments()), [1, 0]);
     for id in 0..98 {
-        send_queue.enqueue(
-            &two.reply_to,
-            call(id),
-            CallStatus::ANSWERED,
-            Payload::Inline(Vec::new()),
-            NEVER,
-        );
+        send_queue.enqueue(&two.reply_to, answer(id), Payload::Inline(Vec::new()), NEVER);
     }
     assert!(send_queue.take_complaint().is_some_and(|(_, text)| text.contains("101 answers")));
     flush(&mut send_queue);
@@ -258,8 +221,7 @@ fn one_caller_is_served_and_forgotten_apart_from_the_others() {
     for (late, until) in [(&one, 10), (&one, 20), (&two, 30), (&two, 40)] {
         send_queue.enqueue(
             &late.reply_to,
-            call(1),
-            CallStatus::ANSWERED,
+            answer(1),
             Payload::Inline(vec![1]),
             Some(Deadline::at_ns(until)),
         );
@@ -288,13 +250,7 @@ fn a_caller_whose_calls_have_ended_is_not_taken_for_one_with_too_many() {
     let late = Late::new();
     for id in 0..=100 {
         let until = Some(Deadline::at_ns(if id < 50 { monotonic_ns() } else { u64::MAX }));
-        send_queue.enqueue(
-            &late.reply_to,
-            call(id),
-            CallStatus::ANSWERED,
-            Payload::Inline(Vec::new()),
-            until,
-        );
+        send_queue.enqueue(&late.reply_to, answer(id), Payload::Inline(Vec::new()), until);
     }
     assert!(send_queue.take_complaint().is_none());
     assert_eq!(send_queue.callers[0].queued.len(), 51);

@@ -8,17 +8,18 @@
 //! Invariants: no group in the barrier is complete or empty, and all parts together are within [`BarrierLimits`].
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use cwasi_abi::{JOIN_KEY_MAX, PARTS_MAX};
 
 use crate::modes::causes::{Invalid, InvalidPart, PartsFull};
+use crate::modes::local::{ConnectionId, IncomingRequest};
 use crate::modes::{CallError, Overload};
 use crate::sandbox::init::load::Load;
 use crate::sys::clock::Deadline;
 use crate::wire::control::FanIn;
-use crate::wire::ids::{CallId, RunId};
+use crate::wire::envelope::Join;
+use crate::wire::ids::RunId;
 
 #[cfg(test)]
 mod tests;
@@ -35,100 +36,69 @@ pub struct BarrierLimits {
     pub load: Load,
 }
 
-/// Which group a part belongs to, as its caller says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JoinRequest {
-    /// The run of the workflow.
-    pub run: RunId,
-    /// What the parts have in common.
-    pub key: String,
-    /// How many there are; 0 = the function's annotation says.
-    pub parts: u32,
-    /// The number of this part, from 0.
-    pub part: u32,
-}
-
-/// A part that waits. `C` names the connection that it came over, `T` is its request.
+/// A part that waits.
 #[derive(Debug)]
-pub struct WaitingPart<C, T> {
-    /// Where it came from.
-    pub connection: C,
-    /// Its call.
-    pub id: CallId,
+pub struct WaitingPart {
+    /// Its request.
+    pub request: Box<IncomingRequest>,
     /// When its caller stops waiting.
     pub deadline: Option<Deadline>,
-    /// What it holds.
-    pub load: Load,
-    /// The request.
-    pub item: T,
+    load: Load,
 }
 
 /// Parts that leave together.
 #[derive(Debug)]
-pub struct PartGroup<C, T> {
-    key: String,
-    expected: u32,
+pub struct PartGroup {
+    /// How many parts make it complete.
+    pub expected: u32,
+    /// Its parts by number.
+    pub parts: BTreeMap<u32, WaitingPart>,
     /// When it is no longer waited for.
     until: Deadline,
-    parts: BTreeMap<u32, WaitingPart<C, T>>,
 }
+
+/// The run of a workflow, and what the parts have in common.
+type GroupKey = (RunId, String);
 
 /// Groups that wait.
 #[derive(Debug)]
-pub struct Barrier<C, T> {
+pub struct Barrier {
     function: String,
     fan_in: FanIn,
     bounds: BarrierLimits,
-    groups: BTreeMap<(RunId, String), PartGroup<C, T>>,
-    held: Load,
+    groups: BTreeMap<GroupKey, PartGroup>,
     /// No group and no part has waited long enough before this: what init asks about at each of its turns.
     earliest: Option<Deadline>,
 }
 
-impl<C, T> PartGroup<C, T> {
-    /// How many parts make it complete.
-    #[must_use]
-    pub const fn expected(&self) -> u32 {
-        self.expected
-    }
-
-    /// Its parts by number.
-    #[must_use]
-    pub fn into_parts(self) -> BTreeMap<u32, WaitingPart<C, T>> {
-        self.parts
-    }
-
+impl PartGroup {
     fn is_complete(&self) -> bool {
         u32::try_from(self.parts.len()) == Ok(self.expected)
     }
 
     /// For people: the number of present parts, the time, and the missing parts.
-    #[must_use]
-    pub fn describe(&self, when: &str) -> String {
-        let (here, expected, key) = (self.parts.len(), self.expected, &self.key);
-        let mut text = format!("{here} of {expected} parts of `{key}` arrived {when}; missing: ");
-        let mut missing = (0..expected).filter(|number| !self.parts.contains_key(number));
-        for (index, number) in missing.by_ref().take(LISTED_MAX).enumerate() {
-            let comma = if index == 0 { "" } else { ", " };
-            write!(text, "{comma}{number}").expect("writing to a string does not fail");
-        }
-        match missing.count() {
-            0 => {}
-            more => write!(text, " and {more} more").expect("writing to a string does not fail"),
-        }
-        text
+    fn describe(&self, key: &str, when: &str) -> String {
+        let (here, expected) = (self.parts.len(), self.expected);
+        let missing: Vec<_> =
+            (0..expected).filter(|number| !self.parts.contains_key(number)).collect();
+        let listed: Vec<_> = missing.iter().take(LISTED_MAX).map(u32::to_string).collect();
+        let listed = listed.join(", ");
+        let more = match missing.len().saturating_sub(LISTED_MAX) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("{here} of {expected} parts of `{key}` arrived {when}; missing: {listed}{more}")
     }
 }
 
-impl<C: PartialEq, T> Barrier<C, T> {
+impl Barrier {
     /// A barrier of `function` without groups.
     #[must_use]
     pub fn new(function: String, fan_in: FanIn, bounds: BarrierLimits) -> Self {
-        let (groups, held) = (BTreeMap::new(), Load::default());
-        Self { function, fan_in, bounds, groups, held, earliest: None }
+        Self { function, fan_in, bounds, groups: BTreeMap::new(), earliest: None }
     }
 
-    /// Lets a part wait; the group when it is complete with it.
+    /// Lets a part wait for the others of the group that its request names; the group when it is complete with it.
     ///
     /// The same call again (an attempt whose end its caller did not see) replaces the earlier one.
     ///
@@ -137,32 +107,35 @@ impl<C: PartialEq, T> Barrier<C, T> {
     /// group that it names is as it was.
     pub fn add_part(
         &mut self,
-        join: JoinRequest,
-        part: WaitingPart<C, T>,
+        request: Box<IncomingRequest>,
+        deadline: Option<Deadline>,
         now: u64,
-    ) -> Result<Option<PartGroup<C, T>>, CallError> {
-        let expected = self.check(&join, &part)?;
-        let JoinRequest { run, key, part: number, .. } = join;
-        let wait = Duration::from_millis(self.fan_in.timeout_ms);
-        let fresh = PartGroup {
-            key: key.clone(),
-            expected,
-            until: Deadline::at_ns(now).plus(wait),
-            parts: BTreeMap::new(),
+    ) -> Result<Option<PartGroup>, CallError> {
+        let (Some(join), Some(run)) = (request.request.join.as_ref(), request.request.run_id())
+        else {
+            return Err(Invalid::NoJoinKey { function: self.function.clone() }.into());
         };
-        let group_key = (run, key);
+        let (join, group_key) = (join.clone(), (run, join.key.clone()));
+        // All of them must fit into one linear memory, however they came.
+        let load = Load { bytes: request.payload.len(), ..Load::of(&request) };
+        let part = WaitingPart { request, deadline, load };
+        let expected = self.check(&group_key, &join, &part)?;
+        let until = Deadline::at_ns(now).plus(Duration::from_millis(self.fan_in.timeout_ms));
+        let fresh = PartGroup { expected, until, parts: BTreeMap::new() };
         let group = self.groups.entry(group_key.clone()).or_insert(fresh);
         self.earliest =
             [self.earliest, part.deadline, Some(group.until)].into_iter().flatten().min();
-        self.held = self.held.and(part.load);
-        if let Some(earlier) = group.parts.insert(number, part) {
-            self.held = self.held.without(earlier.load);
-        }
-        Ok(if group.is_complete() { self.take(&group_key) } else { None })
+        group.parts.insert(join.part, part);
+        Ok(if group.is_complete() { self.groups.remove(&group_key) } else { None })
     }
 
     /// How many parts the group has, if `part` can be one of them.
-    fn check(&self, join: &JoinRequest, part: &WaitingPart<C, T>) -> Result<u32, CallError> {
+    fn check(
+        &self,
+        group_key: &GroupKey,
+        join: &Join,
+        part: &WaitingPart,
+    ) -> Result<u32, CallError> {
         let (key, number) = (&join.key, join.part);
         let wrong = |part: InvalidPart| Err(Invalid::from(part).into());
         if !(1..=JOIN_KEY_MAX).contains(&key.len()) {
@@ -183,14 +156,14 @@ impl<C: PartialEq, T> Barrier<C, T> {
         if number >= expected {
             return wrong(InvalidPart::Number { number, expected });
         }
-        let group = self.groups.get(&(join.run, key.clone()));
+        let group = self.groups.get(group_key);
         if let Some(group) = group {
             if group.expected != expected {
                 let (key, known) = (key.clone(), group.expected);
                 return wrong(InvalidPart::OtherNumber { key, expected, known });
             }
             match group.parts.get(&number) {
-                Some(earlier) if earlier.id == part.id => return Ok(expected),
+                Some(earlier) if earlier.request.id == part.request.id => return Ok(expected),
                 Some(_) => return wrong(InvalidPart::Here { key: key.clone(), number }),
                 None => {}
             }
@@ -199,9 +172,9 @@ impl<C: PartialEq, T> Barrier<C, T> {
         Ok(expected)
     }
 
-    fn check_room(&self, new_group: bool, part: &WaitingPart<C, T>) -> Result<(), PartsFull> {
+    fn check_room(&self, new_group: bool, part: &WaitingPart) -> Result<(), PartsFull> {
         let BarrierLimits { groups, load: Load { requests, bytes, descriptors } } = self.bounds;
-        let (function, held) = (self.function.clone(), self.held.and(part.load));
+        let (function, held) = (self.function.clone(), self.held().and(part.load));
         if new_group && self.groups.len() >= groups {
             return Err(PartsFull::Groups { function, limit: groups });
         }
@@ -217,65 +190,47 @@ impl<C: PartialEq, T> Barrier<C, T> {
         Ok(())
     }
 
-    /// Takes out a group.
-    fn take(&mut self, group_key: &(RunId, String)) -> Option<PartGroup<C, T>> {
-        let group = self.groups.remove(group_key)?;
-        self.held = group.parts.values().fold(self.held, |held, part| held.without(part.load));
-        Some(group)
+    /// What all parts hold.
+    fn held(&self) -> Load {
+        let parts = self.groups.values().flat_map(|group| group.parts.values());
+        parts.map(|part| part.load).fold(Load::default(), Load::and)
     }
 
     /// Drops the parts that came over `connection`.
-    pub fn forget(&mut self, connection: &C) {
-        let held = &mut self.held;
+    pub fn forget(&mut self, connection: ConnectionId) {
         self.groups.retain(|_, group| {
-            group.parts.retain(|_, part| {
-                let stays = part.connection != *connection;
-                if !stays {
-                    *held = held.without(part.load);
-                }
-                stays
-            });
+            group.parts.retain(|_, part| part.request.connection.id != connection);
             !group.parts.is_empty()
         });
     }
 
     /// Takes out a group whose timeout has passed, with a text that lists the missing parts.
-    pub fn pop_over(&mut self, now: u64) -> Option<(PartGroup<C, T>, String)> {
+    pub fn pop_over(&mut self, now: u64) -> Option<(PartGroup, String)> {
         if !self.is_due(now) {
             return None;
         }
-        let (group_key, _) = self.groups.iter().find(|(_, group)| group.until.has_passed(now))?;
-        let group_key = group_key.clone();
-        let group = self.take(&group_key)?;
+        let is_over = |_: &GroupKey, group: &mut PartGroup| group.until.has_passed(now);
+        let (group_key, group) = self.groups.extract_if(.., is_over).next()?;
         let waited = humantime::format_duration(Duration::from_millis(self.fan_in.timeout_ms));
-        let text = group.describe(&format!("in {waited}"));
+        let text = group.describe(&group_key.1, &format!("in {waited}"));
         Some((group, text))
     }
 
     /// Takes out a part whose caller has waited long enough, with a text that says what its group lacked. To be asked
     /// after [`Self::pop_over`], until there is none.
-    pub fn pop_given_up(&mut self, now: u64) -> Option<(WaitingPart<C, T>, String)> {
+    pub fn pop_given_up(&mut self, now: u64) -> Option<(WaitingPart, String)> {
         if !self.is_due(now) {
             return None;
         }
-        let late = self.groups.iter().find_map(|(group_key, group)| {
-            let late = group
-                .parts
-                .iter()
-                .find(|(_, part)| part.deadline.is_some_and(|deadline| deadline.has_passed(now)));
-            late.map(|(number, _)| (group_key.clone(), *number))
-        });
-        let Some((group_key, number)) = late else {
+        let is_late = |part: &WaitingPart| part.deadline.is_some_and(|at| at.has_passed(now));
+        let mut groups = self.groups.iter_mut();
+        let Some((key, group)) = groups.find(|(_, group)| group.parts.values().any(is_late)) else {
             self.earliest = self.first_deadline();
             return None;
         };
-        let group = self.groups.get_mut(&group_key)?;
-        let text = group.describe("before the caller's deadline");
-        let part = group.parts.remove(&number)?;
-        if group.parts.is_empty() {
-            self.groups.remove(&group_key);
-        }
-        self.held = self.held.without(part.load);
+        let text = group.describe(&key.1, "before the caller's deadline");
+        let (_, part) = group.parts.extract_if(.., |_, part| is_late(part)).next()?;
+        self.groups.retain(|_, group| !group.parts.is_empty());
         Some((part, text))
     }
 
@@ -284,15 +239,14 @@ impl<C: PartialEq, T> Barrier<C, T> {
     }
 
     fn first_deadline(&self) -> Option<Deadline> {
-        let first = |group: &PartGroup<C, T>| {
+        let first = |group: &PartGroup| {
             group.parts.values().filter_map(|part| part.deadline).fold(group.until, Deadline::min)
         };
         self.groups.values().map(first).min()
     }
 
     /// Takes out everything.
-    pub fn drain(&mut self) -> Vec<WaitingPart<C, T>> {
-        self.held = Load::default();
+    pub fn drain(&mut self) -> Vec<WaitingPart> {
         let groups = std::mem::take(&mut self.groups);
         groups.into_values().flat_map(|group| group.parts.into_values()).collect()
     }

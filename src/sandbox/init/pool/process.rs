@@ -1,21 +1,20 @@
 //! One worker of the pool, as sandbox init sees it: its process, its socket, and the request that it has in flight.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::modes::Payload;
-use crate::modes::local::{LocalError, open_frame, send_frame};
-use crate::sandbox::init::handover::send_call;
-use crate::sandbox::init::in_flight::{InFlight, RequestInFlight, WorkerActivity};
+use crate::modes::local::{LocalError, open_frame, send_as_is, send_frame};
+use crate::sandbox::init::in_flight::{InFlight, WorkerActivity};
 use crate::sandbox::messages::{WorkerMessage, is_frame};
 use crate::sandbox::work::Work;
 use crate::sandbox::worker_table::{Phase, WorkerSlot};
 use crate::sys::clock::Deadline;
 use crate::sys::seqpacket::{self, SocketError};
 use crate::wire::control;
-use crate::wire::envelope::{self, Undelivered};
+use crate::wire::envelope::{Assignment, Group, Request, SharedConnection, Undelivered};
 
 /// See the file's head.
 #[derive(Debug)]
@@ -31,11 +30,6 @@ pub(super) struct WorkerProcess<'t> {
 }
 
 impl WorkerProcess<'_> {
-    /// True when it has made its first instance.
-    pub(super) fn has_started(&self) -> bool {
-        self.slot.state().has_started()
-    }
-
     /// True when it would begin an assignment at once, or as soon as its instance is made.
     pub(super) fn can_begin(&self) -> bool {
         !self.stopped && self.slot.state().is_free()
@@ -58,52 +52,66 @@ impl WorkerProcess<'_> {
         (runs && state.same_turn(in_flight.turn)).then_some(in_flight.deadline)
     }
 
-    /// Sends the remaining calls of its group, as far as its socket has room.
+    /// Sends the remaining calls of its work, as far as its socket has room.
     ///
     /// # Errors
-    /// As [`WorkerPool::feed`](super::WorkerPool::feed).
+    /// Gives the work back when a call cannot be sent at all. A worker that waits for that call is killed; one that
+    /// got none is free again.
     pub(super) fn feed(&mut self) -> Result<(), (Work, LocalError)> {
-        let Some(InFlight { turn, deadline, request }) = self.in_flight.take() else {
+        let Some(InFlight { turn, deadline, activity }) = self.in_flight.take() else {
             return Ok(());
         };
-        let request = match request {
-            RequestInFlight::Assigned { work, mut sent } => loop {
+        let activity = match activity {
+            WorkerActivity::Assigned { work, mut sent } => loop {
                 match send_call(self.socket.as_fd(), &work, sent) {
                     Ok(true) => sent += 1,
-                    // All is sent, or its exit is on the way, or there is no room.
-                    Ok(false)
-                    | Err(LocalError::Socket(SocketError::Closed | SocketError::Deadline)) => {
-                        break RequestInFlight::Assigned { work, sent };
+                    // All is sent, or its exit is on the way.
+                    Ok(false) | Err(LocalError::Socket(SocketError::Closed)) => {
+                        break WorkerActivity::Assigned { work, sent };
+                    }
+                    Err(LocalError::Socket(SocketError::Deadline)) if sent > 0 => {
+                        break WorkerActivity::Assigned { work, sent };
                     }
                     Err(error) => {
-                        self.kill();
+                        if sent > 0 {
+                            self.kill();
+                        } else if self.slot.unassign(turn) {
+                            self.wake();
+                        }
                         return Err((work, error));
                     }
                 }
             },
             begun => begun,
         };
-        self.in_flight = Some(InFlight { turn, deadline, request });
+        self.in_flight = Some(InFlight { turn, deadline, activity });
         Ok(())
     }
 
     /// What it was doing when it ended.
     pub(super) fn activity(mut self) -> WorkerActivity {
         self.look(None);
-        WorkerActivity::of(self.in_flight, self.slot)
+        match self.in_flight {
+            Some(in_flight) => in_flight.activity,
+            None if self.slot.state().phase() == Phase::Reading => {
+                WorkerActivity::Reading(self.slot.connection())
+            }
+            None => WorkerActivity::Nothing,
+        }
     }
 
     /// Ends it. Takes its assignment back first, if it has not begun it.
-    pub(super) fn end(self) -> WorkerActivity {
-        let assigned = self.in_flight.as_ref().filter(|it| it.is_assigned());
-        let is_taken_back = assigned.is_some_and(|it| self.slot.unassign(it.turn));
+    pub(super) fn end(mut self) -> WorkerActivity {
+        let is_assigned = |it: &InFlight| matches!(it.activity, WorkerActivity::Assigned { .. });
+        let slot = self.slot;
+        let taken_back = self.in_flight.take_if(|it| is_assigned(it) && slot.unassign(it.turn));
         self.kill();
-        if is_taken_back { WorkerActivity::of(self.in_flight, self.slot) } else { self.activity() }
+        taken_back.map_or_else(|| self.activity(), |taken_back| taken_back.activity)
     }
 
     /// Wakes it while it waits for init, or is a follower.
     pub(super) fn wake(&self) {
-        let nothing = envelope::SharedConnection::default();
+        let nothing = SharedConnection::default();
         // One without room for it has other messages to be woken by; one that is gone is noticed by its exit.
         let _unsent = send_frame(self.socket.as_fd(), &nothing, b"", &[], Some(Deadline::PASSED));
     }
@@ -115,46 +123,85 @@ impl WorkerProcess<'_> {
 
     /// Reads what it says.
     pub(super) fn read(&self, buffer: &mut [u8]) -> WorkerReport {
-        let mut said = WorkerReport::default();
-        // An ended worker is noticed by its exit, not by its socket.
-        while let Ok(Some(received)) = seqpacket::try_receive(self.socket.as_fd(), buffer) {
-            // Cannot fail unless the guest broke out of the worker.
-            if said.take(&buffer[..received.len], received.descriptors).is_err() {
-                self.kill();
-            }
+        let said = WorkerReport::read(self.socket.as_fd(), buffer);
+        // Cannot be unless the guest broke out of the worker.
+        if said.malformed {
+            self.kill();
         }
         said
     }
 }
 
+/// Sends the call with this index: one frame for each call, and each caller's connection once. Returns false when
+/// `work` has no such call.
+fn send_call(socket: BorrowedFd<'_>, work: &Work, index: usize) -> Result<bool, LocalError> {
+    let Some((number, call)) = work.parts().nth(index) else { return Ok(false) };
+    let is_known = work.calls().take(index).any(|sent| sent.connection.id == call.connection.id);
+    let descriptors = [call.connection.fd.as_fd()];
+    let extra = if is_known { &descriptors[..0] } else { &descriptors[..] };
+    let request = match index {
+        0 => Request { target: String::new(), ..call.request.clone() },
+        _ => Request { call_id: call.id.0.to_vec(), ..Request::default() },
+    };
+    let group = work.expected.map(|expected| Group {
+        expected,
+        number: *number,
+        following: u32::try_from(work.calls().skip(index + 1).count()).unwrap_or(u32::MAX),
+        ..Group::default()
+    });
+    let assignment = Assignment {
+        request: Some(request).into(),
+        connection: Some(call.connection.envelope()).into(),
+        group: group.into(),
+        deadline_mono_ns: work.deadline.as_ns(),
+        ..Assignment::default()
+    };
+    let now = Some(Deadline::PASSED);
+    send_as_is(socket, &assignment, call.payload.outgoing(), extra, now).map(|()| true)
+}
+
 /// The messages that were read from a worker.
 #[derive(Debug, Default)]
 pub struct WorkerReport {
+    /// A primary's worker has its instance.
+    pub ready: bool,
     /// It could not make its first instance.
     pub failed: Option<String>,
     /// Answers for which their callers have no room.
     pub undelivered: Vec<(Undelivered, Payload)>,
-    /// Why it makes new instances for each request.
-    pub(super) not_renewed: Option<String>,
+    /// It closed its end of the socket: its exit follows.
+    pub closed: bool,
+    /// It sent what no worker of ours sends.
+    malformed: bool,
 }
 
-/// A message that no worker of ours sends.
-struct MalformedMessage;
-
 impl WorkerReport {
-    fn take(&mut self, message: &[u8], descriptors: Vec<OwnedFd>) -> Result<(), MalformedMessage> {
+    /// Reads the messages that have arrived on a worker's socket.
+    pub fn read(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Self {
+        let mut said = Self::default();
+        loop {
+            match seqpacket::try_receive(socket, buffer) {
+                Ok(Some(received)) => said.take(&buffer[..received.len], received.descriptors),
+                Ok(None) => return said,
+                Err(_closed) => return Self { closed: true, ..said },
+            }
+        }
+    }
+
+    fn take(&mut self, message: &[u8], descriptors: Vec<OwnedFd>) {
         if is_frame(message) {
-            let opened =
-                open_frame(message, descriptors, 0, u64::MAX).map_err(|_| MalformedMessage)?;
-            self.undelivered.push((opened.envelope, opened.payload));
-            return Ok(());
+            match open_frame(message, descriptors, 0, u64::MAX) {
+                Ok(opened) => self.undelivered.push((opened.envelope, opened.payload)),
+                Err(_) => self.malformed = true,
+            }
+            return;
         }
-        match control::decode(message).map_err(|_| MalformedMessage)? {
-            // They wake init, which reads the worker's slot.
-            WorkerMessage::Ready | WorkerMessage::Progress => {}
-            WorkerMessage::StartFailed { message } => self.failed = Some(message),
-            WorkerMessage::NotRenewed { message } => self.not_renewed = Some(message),
+        match control::decode(message) {
+            Ok(WorkerMessage::Ready) => self.ready = true,
+            // It wakes init, which reads the worker's slot.
+            Ok(WorkerMessage::Progress) => {}
+            Ok(WorkerMessage::StartFailed { message }) => self.failed = Some(message),
+            Err(_) => self.malformed = true,
         }
-        Ok(())
     }
 }

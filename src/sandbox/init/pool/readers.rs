@@ -9,10 +9,10 @@ use crate::sandbox::worker_table::Phase;
 use crate::sys::clock::Deadline;
 use crate::sys::seqpacket::SocketError;
 
+use super::WorkerPool;
 use super::process::WorkerProcess;
-use super::{ForkWorker, PoolEntry, WorkerPool};
 
-impl<'t, F: ForkWorker> WorkerPool<'t, F> {
+impl<'t> WorkerPool<'t> {
     /// The workers that may read from connections.
     fn readers(&self) -> impl Iterator<Item = &WorkerProcess<'t>> {
         self.workers().filter(|worker| worker.slot.is_reader())
@@ -37,12 +37,11 @@ impl<'t, F: ForkWorker> WorkerPool<'t, F> {
         told.fold(true, |all, one| all & one)
     }
 
-    /// Records the workers with long-running requests; none of them stays leader. Suspended workers do not count as
-    /// readers at work either.
+    /// Records the workers with long-running requests; none of them stays leader. Workers that are not there do not
+    /// count as readers at work either.
     pub fn note_long_running(&self, entries: impl Iterator<Item = usize>) {
-        let suspended = self.entries.iter().enumerate();
-        let suspended = suspended.filter(|(_, entry)| matches!(entry, PoolEntry::Suspended));
-        let entries = entries.chain(suspended.map(|(index, _)| index));
+        let absent = self.entries.iter().enumerate().filter(|(_, entry)| entry.worker.is_none());
+        let entries = entries.chain(absent.map(|(index, _)| index));
         if self.table.control().set_long_running(entries) {
             self.wakeup.wake_one();
         }
@@ -57,7 +56,7 @@ impl<'t, F: ForkWorker> WorkerPool<'t, F> {
 
     /// Records that a signal stopped or continued a process. A stopped worker gets no work and loses the lead.
     pub fn set_stopped(&mut self, pid: Pid, stopped: bool) {
-        let mut workers = self.entries.iter_mut().filter_map(PoolEntry::worker_mut);
+        let mut workers = self.entries.iter_mut().filter_map(|entry| entry.worker.as_mut());
         let Some(worker) = workers.find(|worker| worker.pid == pid) else { return };
         worker.stopped = stopped;
         if stopped {
@@ -74,8 +73,8 @@ impl<'t, F: ForkWorker> WorkerPool<'t, F> {
     /// Enables or disables direct reads.
     pub fn set_direct_reads(&self, enabled: bool) {
         if self.table.control().set_direct_reads(enabled) && enabled {
-            let parked = self.readers().filter(|it| it.slot.state().phase() == Phase::Parked);
-            parked.for_each(WorkerProcess::wake);
+            let idle = self.readers().filter(|it| it.slot.state().phase() == Phase::Idle);
+            idle.for_each(WorkerProcess::wake);
         }
     }
 }

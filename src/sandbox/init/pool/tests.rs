@@ -6,6 +6,7 @@ use super::*;
 use crate::modes::Payload;
 use crate::modes::local::{CallKey, CallerConnection, ConnectionId, IncomingRequest, send_frame};
 use crate::sandbox::messages::WorkerMessage;
+use crate::sandbox::work::fixture;
 use crate::sandbox::worker_table::ReaderRole;
 use crate::sys::clock::Deadline;
 use crate::sys::seqpacket;
@@ -18,17 +19,18 @@ use crate::wire::ids::CallId;
 #[derive(Default)]
 struct Sockets(RefCell<Vec<OwnedFd>>);
 
-impl ForkWorker for &Sockets {
-    fn fork(&self, _setup: WorkerSetup<'_>) -> io::Result<(Pid, OwnedFd)> {
-        let (ours, theirs) = seqpacket::pair().unwrap();
-        self.0.borrow_mut().push(theirs);
-        let number = i32::try_from(self.0.borrow().len()).unwrap();
-        // Above every real pid, so that a kill hits nobody.
-        Ok((Pid::from_raw((1 << 30) + number), ours))
-    }
-}
-
 impl Sockets {
+    fn pool<'t>(&'t self, table: &'t WorkerTable) -> WorkerPool<'t> {
+        let fork = move |_setup: WorkerSetup<'_>| {
+            let (ours, theirs) = seqpacket::pair().unwrap();
+            self.0.borrow_mut().push(theirs);
+            let number = i32::try_from(self.0.borrow().len()).unwrap();
+            // Above every real pid, so that a kill hits nobody.
+            Ok((Pid::from_raw((1 << 30) + number), ours))
+        };
+        WorkerPool::new(Box::new(fork), table).unwrap()
+    }
+
     fn say(&self, number: usize, message: &WorkerMessage) {
         let sockets = self.0.borrow();
         seqpacket::send(
@@ -42,13 +44,13 @@ impl Sockets {
 }
 
 /// A worker has its first instance.
-fn ready(pool: &WorkerPool<'_, &Sockets>, sockets: &Sockets, number: usize) {
+fn ready(pool: &WorkerPool<'_>, sockets: &Sockets, number: usize) {
     let _gate = pool.table().slot(number).unwrap().become_idle();
     sockets.say(number, &WorkerMessage::Progress);
 }
 
 /// The first worker.
-fn worker<'t>(pool: &WorkerPool<'t, &Sockets>) -> WorkerSlot<'t> {
+fn worker<'t>(pool: &WorkerPool<'t>) -> WorkerSlot<'t> {
     pool.table().slot(0).unwrap()
 }
 
@@ -68,13 +70,13 @@ fn pid(number: i32) -> Pid {
 fn a_worker_that_dies_at_once_is_replaced_later_and_later() {
     let sockets = Sockets::default();
     let table = WorkerTable::new(1).unwrap();
-    let mut pool = WorkerPool::new(&sockets, &table).unwrap();
+    let mut pool = sockets.pool(&table);
     let mut now = 1;
     let mut waits = Vec::new();
     for number in 1..=12 {
         pool.fork_due(now, Vec::new).unwrap();
-        let lost = pool.remove(pid(number), Ending::Exited(1), now).unwrap();
-        assert!(lost.starting && matches!(lost.activity, WorkerActivity::Nothing));
+        let lost = pool.remove(pid(number), now).unwrap();
+        assert!(!lost.state.has_started() && matches!(lost.activity, WorkerActivity::Nothing));
         waits.push(pool.next_wakeup().unwrap().as_ns() - now);
         now = pool.next_wakeup().unwrap().as_ns();
     }
@@ -87,7 +89,7 @@ fn a_worker_that_dies_at_once_is_replaced_later_and_later() {
 fn workers_are_idle_once_they_said_so() {
     let sockets = Sockets::default();
     let table = WorkerTable::new(2).unwrap();
-    let mut pool = WorkerPool::new(&sockets, &table).unwrap();
+    let mut pool = sockets.pool(&table);
     pool.fork_due(0, Vec::new).unwrap();
     assert!(pool.idle().is_none() && !pool.complete());
     ready(&pool, &sockets, 1);
@@ -132,7 +134,7 @@ fn a_group_goes_to_its_worker_as_fast_as_that_takes_it() {
     const PARTS: u32 = 40;
     let sockets = Sockets::default();
     let table = WorkerTable::new(1).unwrap();
-    let mut pool = WorkerPool::new(&sockets, &table).unwrap();
+    let mut pool = sockets.pool(&table);
     pool.fork_due(0, Vec::new).unwrap();
     ready(&pool, &sockets, 0);
     assert_eq!(pool.read(0).failed, None);
@@ -159,7 +161,7 @@ fn a_group_goes_to_its_worker_as_fast_as_that_takes_it() {
     assert!(pool.unfed().next().is_none());
     assert!(worker(&pool).begin_assigned());
     pool.expire(0, None);
-    let lost = pool.remove(pid(1), Ending::Exited(1), 0).unwrap();
+    let lost = pool.remove(pid(1), 0).unwrap();
     let left: Vec<_> = begun(lost).iter().map(|call| call.connection.0).collect();
     assert_eq!(left, (0..u64::from(PARTS)).map(|part| part % 2).collect::<Vec<_>>());
 }
@@ -168,15 +170,15 @@ fn a_group_goes_to_its_worker_as_fast_as_that_takes_it() {
 fn work_that_a_worker_had_not_begun_is_given_back_whole() {
     let sockets = Sockets::default();
     let table = WorkerTable::new(1).unwrap();
-    let mut pool = WorkerPool::new(&sockets, &table).unwrap();
+    let mut pool = sockets.pool(&table);
     pool.fork_due(0, Vec::new).unwrap();
     ready(&pool, &sockets, 0);
     assert_eq!(pool.read(0).failed, None);
     pool.assign(0, group(40, at(u64::MAX))).unwrap();
     sockets.0.borrow_mut().clear();
     pool.feed(0).unwrap();
-    let lost = pool.remove(pid(1), Ending::Exited(1), 0).unwrap();
-    let WorkerActivity::NotBegun(work) = lost.activity else { panic!("{lost:?}") };
+    let lost = pool.remove(pid(1), 0).unwrap();
+    let WorkerActivity::Assigned { work, .. } = lost.activity else { panic!("{lost:?}") };
     assert_eq!((work.deadline, work.calls().count()), (at(u64::MAX), 40));
     assert!(work.calls().all(|call| call.payload.len() == 60_000));
 }
@@ -185,7 +187,7 @@ fn work_that_a_worker_had_not_begun_is_given_back_whole() {
 fn at_the_end_begun_work_is_told_from_other_work() {
     let sockets = Sockets::default();
     let table = WorkerTable::new(2).unwrap();
-    let mut pool = WorkerPool::new(&sockets, &table).unwrap();
+    let mut pool = sockets.pool(&table);
     pool.fork_due(0, Vec::new).unwrap();
     for number in 0..2 {
         ready(&pool, &sockets, number);
@@ -195,7 +197,7 @@ fn at_the_end_begun_work_is_told_from_other_work() {
     assert!(worker(&pool).begin_assigned());
     let left = pool.kill_all();
     assert!(
-        matches!(left[..], [WorkerActivity::Begun(_), WorkerActivity::NotBegun(_)]),
+        matches!(left[..], [WorkerActivity::Begun(_), WorkerActivity::Assigned { .. }]),
         "{left:?}"
     );
     assert!(!pool.table().slot(1).unwrap().begin_assigned(), "it cannot begin any more");
@@ -205,16 +207,16 @@ fn at_the_end_begun_work_is_told_from_other_work() {
 fn when_the_leader_dies_a_follower_is_woken() {
     let sockets = Sockets::default();
     let table = WorkerTable::new(3).unwrap();
-    let mut pool = WorkerPool::new(&sockets, &table).unwrap();
+    let mut pool = sockets.pool(&table);
     pool.fork_due(0, Vec::new).unwrap();
     let calls = Watch::new().unwrap();
     calls.add(pool.wakeup.as_fd(), 0).unwrap();
-    let role = |pool: &WorkerPool<'_, _>, number| pool.table().slot(number).unwrap().take_role();
+    let role = |pool: &WorkerPool<'_>, number| pool.table().slot(number).unwrap().take_role();
     assert_eq!(role(&pool, 0), ReaderRole::Leader);
     assert_eq!([1, 2].map(|number| role(&pool, number)), [ReaderRole::Follower; 2]);
-    pool.remove(pid(2), Ending::Exited(1), 0).unwrap();
+    pool.remove(pid(2), 0).unwrap();
     assert_eq!(calls.wait_one(Some(0)), None, "there still is a leader");
-    pool.remove(pid(1), Ending::Exited(1), 0).unwrap();
+    pool.remove(pid(1), 0).unwrap();
     assert_eq!(calls.wait_one(Some(0)), Some(0));
     assert_eq!(role(&pool, 2), ReaderRole::Leader);
 }
@@ -223,21 +225,21 @@ fn when_the_leader_dies_a_follower_is_woken() {
 fn strangers_are_nobodys_workers() {
     let sockets = Sockets::default();
     let table = WorkerTable::new(1).unwrap();
-    let mut pool = WorkerPool::new(&sockets, &table).unwrap();
+    let mut pool = sockets.pool(&table);
     pool.fork_due(0, Vec::new).unwrap();
-    assert!(pool.remove(pid(77), Ending::Exited(0), 0).is_none());
+    assert!(pool.remove(pid(77), 0).is_none());
 }
 
 fn one_call(deadline: Deadline) -> Work {
-    let (_, call) = group(1, deadline).into_parts().next().unwrap();
-    Work::one(call, deadline)
+    let payload = Payload::Inline(vec![0; 60_000]);
+    Work::one(fixture::request(fixture::connection(0), 0, payload), deadline)
 }
 
 #[test]
 fn a_done_of_an_earlier_turn_ends_no_later_one() {
     let sockets = Sockets::default();
     let table = WorkerTable::new(1).unwrap();
-    let mut pool = WorkerPool::new(&sockets, &table).unwrap();
+    let mut pool = sockets.pool(&table);
     pool.fork_due(0, Vec::new).unwrap();
     ready(&pool, &sockets, 0);
     assert_eq!(pool.read(0).failed, None);
@@ -260,15 +262,15 @@ fn a_done_of_an_earlier_turn_ends_no_later_one() {
     sockets.say(0, &WorkerMessage::Progress);
     assert_eq!(pool.read(0).failed, None);
     assert!(pool.idle() == Some(0) && pool.at_rest());
-    let lost = pool.remove(pid(1), Ending::Exited(1), 0).unwrap();
-    assert!(matches!(lost.activity, WorkerActivity::Nothing) && !lost.starting);
+    let lost = pool.remove(pid(1), 0).unwrap();
+    assert!(matches!(lost.activity, WorkerActivity::Nothing) && lost.state.has_started());
 }
 
 #[test]
 fn only_the_turn_whose_deadline_passed_is_killed_for_it() {
     let sockets = Sockets::default();
     let table = WorkerTable::new(1).unwrap();
-    let mut pool = WorkerPool::new(&sockets, &table).unwrap();
+    let mut pool = sockets.pool(&table);
     pool.fork_due(0, Vec::new).unwrap();
     ready(&pool, &sockets, 0);
     assert_eq!(pool.read(0).failed, None);
@@ -286,8 +288,8 @@ fn only_the_turn_whose_deadline_passed_is_killed_for_it() {
     assert_eq!(pool.read(0).failed, None);
     pool.expire(20, None);
     assert!(!pool.table().slot(0).unwrap().end_turn(), "it is late");
-    let lost = pool.remove(pid(1), Ending::Exited(1), 0).unwrap();
-    assert!(lost.expired);
+    let lost = pool.remove(pid(1), 0).unwrap();
+    assert_eq!(lost.state.phase(), Phase::Expired);
     assert_eq!(begun(lost), [CallKey { connection: ConnectionId(3), id: CallId([7; 16]) }]);
 }
 
@@ -295,7 +297,7 @@ fn only_the_turn_whose_deadline_passed_is_killed_for_it() {
 fn a_worker_cannot_put_off_the_end_of_what_it_took() {
     let sockets = Sockets::default();
     let table = WorkerTable::new(1).unwrap();
-    let mut pool = WorkerPool::new(&sockets, &table).unwrap();
+    let mut pool = sockets.pool(&table);
     pool.fork_due(0, Vec::new).unwrap();
     pool.set_direct_reads(true);
     let call = CallId([7; 16]);
@@ -321,13 +323,13 @@ fn a_worker_cannot_put_off_the_end_of_what_it_took() {
 fn one_that_dies_while_it_reads_says_from_where() {
     let sockets = Sockets::default();
     let table = WorkerTable::new(1).unwrap();
-    let mut pool = WorkerPool::new(&sockets, &table).unwrap();
+    let mut pool = sockets.pool(&table);
     pool.fork_due(0, Vec::new).unwrap();
     pool.set_direct_reads(true);
     let worker = pool.table().slot(0).unwrap();
     let _anybody = worker.become_idle();
     assert!(worker.begin_reading(ConnectionId(9)));
-    let lost = pool.remove(pid(1), Ending::Exited(1), 0).unwrap();
+    let lost = pool.remove(pid(1), 0).unwrap();
     assert!(matches!(lost.activity, WorkerActivity::Reading(ConnectionId(9))));
     pool.fork_due(0, Vec::new).unwrap();
     assert_eq!(pool.table().slot(0).unwrap().state().phase(), Phase::Starting);
@@ -337,7 +339,7 @@ fn one_that_dies_while_it_reads_says_from_where() {
 fn free_workers_are_suspended_and_resumed_by_need() {
     let sockets = Sockets::default();
     let table = WorkerTable::new(3).unwrap();
-    let mut pool = WorkerPool::new(&sockets, &table).unwrap();
+    let mut pool = sockets.pool(&table);
     pool.fork_due(0, Vec::new).unwrap();
     pool.set_direct_reads(true);
     (0..3).for_each(|number| {

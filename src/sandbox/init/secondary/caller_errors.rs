@@ -44,7 +44,7 @@ impl<M: Module> Secondary<'_, M> {
     pub(super) fn fail(&mut self, activity: WorkerActivity, error: &CallError) {
         match activity {
             WorkerActivity::Nothing => {}
-            WorkerActivity::NotBegun(work) => self.queue.put_back(work),
+            WorkerActivity::Assigned { work, .. } => self.queue.put_back(work),
             WorkerActivity::Begun(calls) => self.refuse(calls, error),
             WorkerActivity::Reading(connection) => self.receiver.end(connection),
         }
@@ -53,11 +53,10 @@ impl<M: Module> Secondary<'_, M> {
     /// Why the function cannot start when a worker cannot be forked.
     pub(super) fn cannot_fork(&self, error: &io::Error) -> String {
         let workers = self.sandbox.launch.concurrency;
-        let hint = match error.raw_os_error() {
-            Some(libc::EAGAIN) => {
-                ": the container's pids limit, or its user's RLIMIT_NPROC, allows no more processes"
-            }
-            _ => "",
+        let hint = if error.raw_os_error() == Some(libc::EAGAIN) {
+            ": the container's pids limit, or its user's RLIMIT_NPROC, allows no more processes"
+        } else {
+            ""
         };
         format!("its workers (cwasi.concurrency: {workers}) cannot be forked{hint}: {error}")
     }
@@ -68,7 +67,7 @@ impl<M: Module> Secondary<'_, M> {
         let bound = match full {
             QueueFull::Items => Overload::Queue { function, workers: *concurrency, queue: *queue },
             QueueFull::Usage => {
-                let Load { bytes, descriptors, .. } = self.queue.bounds();
+                let Load { bytes, descriptors, .. } = self.queue.bounds;
                 Overload::Load { function, bytes, descriptors }
             }
         };

@@ -2,7 +2,6 @@
 
 use nix::poll::{PollFd, PollFlags, poll};
 
-use crate::modes::local::ConnectionId;
 use crate::sandbox::function_log::FunctionLog;
 use crate::sandbox::init::barrier::Barrier;
 use crate::sandbox::init::poll_timeout;
@@ -14,14 +13,17 @@ use super::Secondary;
 
 /// What a polled descriptor stands for. Workers and connections are many, so an epoll descriptor stands for all of them.
 #[derive(Clone, Copy)]
-enum Source {
-    Signals,
+pub(super) enum Source {
     Workers,
+    Signals,
+    Listener,
     /// Connections that only init reads, and the ends of others.
     Connections,
-    /// Connections that workers read, too.
+    /// Connections that workers read, too, while init reads them.
     Shared,
-    Listener,
+    /// The same connections, while init sleeps: a waiting request wakes init, because the worker that should read it
+    /// may be stopped or slow.
+    Asleep,
     /// A new reader of the log learns how many lines were dropped.
     Log,
     /// A worker that has not got all of its group.
@@ -30,61 +32,32 @@ enum Source {
     Caller(usize),
 }
 
-/// The sources that one poll found ready.
-#[derive(Default)]
-pub(super) struct ReadyEvents {
-    pub(super) workers: Vec<usize>,
-    /// Connections that init reads, or that have ended.
-    pub(super) connections: Vec<ConnectionId>,
-    /// Callers that have room for answers, by their numbers in the send queue.
-    pub(super) room: Vec<usize>,
-    pub(super) listener: bool,
-    pub(super) signals: bool,
-}
-
 impl<M: Module> Secondary<'_, M> {
-    /// Waits for the next event.
-    pub(super) fn wait(&mut self) -> ReadyEvents {
+    /// Waits for the next event. Returns the sources that have something, in the order of [`Self::sources`].
+    pub(super) fn wait(&mut self) -> Vec<Source> {
         let now = monotonic_ns();
-        let (reads_shared, sleep) = (self.reads_shared(), self.sleep());
-        // A waiting request wakes init, because the worker that should read it may be stopped or slow.
-        let asleep = self.watchdog.is_some() && sleep.is_none();
+        let sleep = self.sleep();
+        let shared = match self.watchdog {
+            _ if self.reads_shared() => Some(Source::Shared),
+            Some(_) if sleep.is_none() => Some(Source::Asleep),
+            _ => None,
+        };
         let log = stderr::log().filter(|log| log.wants_room());
-        let (sources, mut fds) = self.sources(now, log.as_deref(), reads_shared || asleep);
+        let (sources, mut fds) = self.sources(now, log.as_deref(), shared);
         let wakeup =
             [self.next_wakeup(now), sleep.map(Deadline::at_ns)].into_iter().flatten().min();
         let _interrupted = poll(&mut fds, poll_timeout(wakeup));
         self.pool.table().control().set_asleep(false);
-        let hit: Vec<_> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
-        let mut ready = ReadyEvents::default();
-        for (source, _) in sources.into_iter().zip(hit).filter(|(_, hit)| *hit) {
-            match source {
-                Source::Signals => ready.signals = true,
-                Source::Listener => ready.listener = true,
-                Source::Workers => ready.workers.extend(self.pool.ready()),
-                Source::Unfed(index) => ready.workers.push(index),
-                Source::Connections => ready.connections.extend(self.receiver.ready()),
-                Source::Caller(index) => ready.room.push(index),
-                Source::Log => log.iter().for_each(|log| log.tell_dropped()),
-                Source::Shared => {
-                    if reads_shared {
-                        ready.connections.extend(self.receiver.shared_ready());
-                    }
-                    if let Some(watchdog) = self.watchdog.as_mut().filter(|_| asleep) {
-                        watchdog.reset();
-                    }
-                }
-            }
-        }
-        ready
+        let hit = fds.iter().map(|fd| fd.any().unwrap_or(false));
+        sources.into_iter().zip(hit).filter_map(|(source, hit)| hit.then_some(source)).collect()
     }
 
-    /// The descriptors to poll; with the shared connections if `shared`.
+    /// The descriptors to poll. A worker's last messages are read before its exit is noticed.
     fn sources<'s>(
         &'s self,
         now: u64,
         log: Option<&'s FunctionLog>,
-        shared: bool,
+        shared: Option<Source>,
     ) -> (Vec<Source>, Vec<PollFd<'s>>) {
         let input = |source, fd| (source, PollFd::new(fd, PollFlags::POLLIN));
         let room = |source, fd| (source, PollFd::new(fd, PollFlags::POLLOUT));
@@ -92,13 +65,13 @@ impl<M: Module> Secondary<'_, M> {
         let unfed = self.pool.unfed().map(|(index, fd)| room(Source::Unfed(index), fd));
         let callers = self.send_queue.sockets().map(|(index, fd)| room(Source::Caller(index), fd));
         let sources = [
-            input(Source::Signals, self.signals.as_fd()),
             input(Source::Workers, self.pool.as_fd()),
+            input(Source::Signals, self.signals.as_fd()),
             input(Source::Connections, self.receiver.as_fd()),
         ];
         let sources = sources
             .into_iter()
-            .chain(shared.then(|| input(Source::Shared, self.receiver.shared_fd())))
+            .chain(shared.map(|source| input(source, self.receiver.shared_fd())))
             .chain(listener.map(|fd| input(Source::Listener, fd)))
             .chain(log.map(|log| room(Source::Log, log.as_fd())));
         sources.chain(unfed).chain(callers).unzip()

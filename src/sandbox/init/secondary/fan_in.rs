@@ -3,9 +3,8 @@
 use nix::sys::resource::{Resource, getrlimit};
 
 use crate::modes::CallError;
-use crate::modes::causes::Invalid;
-use crate::modes::local::{ConnectionId, IncomingRequest};
-use crate::sandbox::init::barrier::{Barrier, BarrierLimits, JoinRequest, PartGroup, WaitingPart};
+use crate::modes::local::IncomingRequest;
+use crate::sandbox::init::barrier::{Barrier, BarrierLimits, PartGroup};
 use crate::sandbox::init::load::Load;
 use crate::sandbox::request_limits;
 use crate::sandbox::work::Work;
@@ -22,9 +21,7 @@ pub const WAITING_PARTS_MAX: usize = 4096;
 pub const WAITING_BYTES_MAX: u64 = 4 << 30;
 
 /// The barrier of a function that has one.
-pub(super) fn barrier(
-    launch: &FunctionLaunch,
-) -> Option<Barrier<ConnectionId, Box<IncomingRequest>>> {
+pub(super) fn barrier(launch: &FunctionLaunch) -> Option<Barrier> {
     let bounds = BarrierLimits {
         groups: GROUPS_MAX,
         load: Load {
@@ -45,13 +42,11 @@ pub(super) fn descriptors_max() -> usize {
 impl<M: Module> Secondary<'_, M> {
     /// Adds a part to its group. The last part completes the group, which is then queued as work.
     pub(super) fn take_part(&mut self, request: Box<IncomingRequest>, now: u64) {
-        let (key, launch) = (request.key(), &self.sandbox.launch);
-        let added = match (&mut self.barrier, join(&request)) {
-            (None, _) => Err(request_limits::takes_no_parts(launch)),
-            (Some(_), None) => {
-                Err(Invalid::NoJoinKey { function: launch.identity.function.clone() }.into())
-            }
-            (Some(barrier), Some(join)) => barrier.add_part(join, part(request, now), now),
+        let key = request.key();
+        let deadline = request_limits::caller_deadline(&request.request, now);
+        let added = match &mut self.barrier {
+            None => Err(request_limits::takes_no_parts(&self.sandbox.launch)),
+            Some(barrier) => barrier.add_part(request, deadline, now),
         };
         match added {
             Ok(None) => {}
@@ -66,12 +61,11 @@ impl<M: Module> Secondary<'_, M> {
     }
 
     /// Queues a group as one piece of work, with the latest deadline of its callers.
-    fn handle_group(&mut self, group: PartGroup<ConnectionId, Box<IncomingRequest>>, now: u64) {
-        let expected = group.expected();
-        let parts = group.into_parts();
+    fn handle_group(&mut self, group: PartGroup, now: u64) {
+        let PartGroup { expected, parts, .. } = group;
         let patience = parts.values().map(|part| part.deadline);
         let patience = patience.reduce(|one, other| Some(one?.max(other?))).flatten();
-        let calls = parts.into_iter().map(|(number, part)| (number, part.item));
+        let calls = parts.into_iter().map(|(number, part)| (number, part.request));
         let deadline = request_limits::deadline(&self.sandbox.launch, patience, now);
         if let Some(work) = Work::group(expected, deadline, calls) {
             self.queue(work);
@@ -91,7 +85,7 @@ impl<M: Module> Secondary<'_, M> {
                 }
                 Partial::Fail => {
                     self.complain(&text);
-                    let calls = group.into_parts().into_values().map(|part| part.item.key());
+                    let calls = group.parts.into_values().map(|part| part.request.key());
                     self.refuse(calls, &CallError::Late { message: text });
                 }
             }
@@ -99,34 +93,13 @@ impl<M: Module> Secondary<'_, M> {
         while let Some((part, message)) =
             self.barrier.as_mut().and_then(|barrier| barrier.pop_given_up(now))
         {
-            self.refuse([part.item.key()], &CallError::Late { message });
+            self.refuse([part.request.key()], &CallError::Late { message });
         }
     }
 
     /// Refuses the waiting parts when the function ends. They have not run, so their callers can retry elsewhere.
     pub(super) fn refuse_parts(&mut self) {
         let waiting = self.barrier.as_mut().map(Barrier::drain).unwrap_or_default();
-        self.refuse(waiting.into_iter().map(|part| part.item.key()), &self.ending());
-    }
-}
-
-/// The group that a request names.
-fn join(incoming: &IncomingRequest) -> Option<JoinRequest> {
-    let join = incoming.request.join.as_ref()?;
-    let run = incoming.request.run_id()?;
-    Some(JoinRequest { run, key: join.key.clone(), parts: join.parts, part: join.part })
-}
-
-fn part(
-    request: Box<IncomingRequest>,
-    now: u64,
-) -> WaitingPart<ConnectionId, Box<IncomingRequest>> {
-    WaitingPart {
-        connection: request.connection.id,
-        id: request.id,
-        deadline: request_limits::caller_deadline(&request.request, now),
-        // All of them must fit into one linear memory, however they came.
-        load: Load { bytes: request.payload.len(), ..Load::of(&request) },
-        item: request,
+        self.refuse(waiting.into_iter().map(|part| part.request.key()), &self.ending());
     }
 }

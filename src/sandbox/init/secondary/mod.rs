@@ -30,7 +30,8 @@ use crate::modes::local::send_queue::{SendLimits, SendQueue};
 use crate::modes::local::{CallKey, ConnectionId, IncomingRequest, Receiver};
 use crate::sandbox::inherited::Sandbox;
 use crate::sandbox::work::Work;
-use crate::sandbox::worker_table::WorkerTable;
+use crate::sandbox::worker::WorkerSetup;
+use crate::sandbox::worker_table::{Phase, WorkerTable};
 use crate::sandbox::{request_limits, stderr};
 use crate::sys::clock::{Deadline, monotonic_ns};
 use crate::vm::Module;
@@ -41,8 +42,9 @@ use super::barrier::Barrier;
 use super::in_flight::{LostWorker, WorkerActivity};
 use super::pool::WorkerPool;
 use super::queue::{self, Queue};
-use super::signals::{Change, Signals, next_change};
+use super::signals::{Change, Ending, Signals, next_change};
 
+use self::events::Source;
 use self::report::Reports;
 use self::watchdog::Watchdog;
 
@@ -68,10 +70,10 @@ pub struct Secondary<'a, M: Module> {
     signals: Signals,
     receiver: Receiver,
     /// Parts that wait for others; only where `cwasi.fan-in` is.
-    barrier: Option<Barrier<ConnectionId, Box<IncomingRequest>>>,
-    queue: Queue<Work>,
+    barrier: Option<Barrier>,
+    queue: Queue,
     send_queue: SendQueue<Rc<OwnedFd>>,
-    pool: WorkerPool<'a, &'a Sandbox<M>>,
+    pool: WorkerPool<'a>,
     /// `None` for functions without direct reads.
     watchdog: Option<Watchdog>,
     announced: bool,
@@ -97,6 +99,7 @@ impl<'a, M: Module> Secondary<'a, M> {
         let queue_len = usize::try_from(launch.queue).unwrap_or(usize::MAX);
         // The queue and the send queue share the descriptors that connections leave.
         let descriptors = fan_in::descriptors_max() / 2;
+        let fork = Box::new(move |setup: WorkerSetup<'_>| sandbox.fork_worker(Some(setup)));
         Ok(Self {
             sandbox,
             signals,
@@ -104,7 +107,7 @@ impl<'a, M: Module> Secondary<'a, M> {
             barrier: fan_in::barrier(launch),
             queue: Queue::new(queue::limits(queue_len, launch.memory_max, descriptors)),
             send_queue: SendQueue::new(SendLimits::within(launch.memory_max, descriptors)),
-            pool: WorkerPool::new(sandbox, table)?,
+            pool: WorkerPool::new(fork, table)?,
             watchdog: Watchdog::of(launch),
             announced: false,
             accepted: 0,
@@ -129,32 +132,26 @@ impl<'a, M: Module> Secondary<'a, M> {
         let now = monotonic_ns();
         self.fork_workers(now)?;
         self.finish_when_drained(now)?;
-        let ready = self.wait();
-        if ready.signals
-            && let Some(signal) = self.signals.take()
-        {
-            self.stop_for(signal);
-        }
-        for index in ready.workers {
-            let said = self.pool.read(index);
-            self.hold(said.undelivered);
-            said.failed.map_or(ControlFlow::Continue(()), |why| self.worker_failed(&why))?;
-            if let Err((work, error)) = self.pool.feed(index) {
-                self.refuse(work.keys(), &caller_errors::not_handed(&error));
+        let mut room = Vec::new();
+        for source in self.wait() {
+            match source {
+                Source::Workers => self.pool.ready().try_for_each(|index| self.hear(index))?,
+                Source::Unfed(index) => self.hear(index)?,
+                Source::Signals => {
+                    self.signals.take().into_iter().for_each(|signal| self.stop_for(signal));
+                    self.note_changes()?;
+                }
+                Source::Listener => self.accept(),
+                Source::Connections => self.receiver.ready().for_each(|id| self.read(id)),
+                Source::Shared => self.receiver.shared_ready().for_each(|id| self.read(id)),
+                Source::Asleep => self.watchdog.iter_mut().for_each(Watchdog::reset),
+                Source::Caller(number) => room.push(number),
+                Source::Log => stderr::log().iter().for_each(|log| log.tell_dropped()),
             }
         }
-        if ready.signals {
-            self.note_changes()?;
-        }
         self.announce();
-        if ready.listener {
-            self.accept();
-        }
-        for connection in ready.connections {
-            self.read(connection);
-        }
         self.run_watchdog();
-        self.send_queue.flush(&ready.room, monotonic_ns());
+        self.send_queue.flush(&room, monotonic_ns());
         if let Some((_, complaint)) = self.send_queue.take_complaint() {
             self.complain(&complaint);
         }
@@ -163,6 +160,23 @@ impl<'a, M: Module> Secondary<'a, M> {
         self.suspend_or_resume();
         self.update_direct_reads();
         self.report();
+        ControlFlow::Continue(())
+    }
+
+    /// Reads what a worker says, and sends it the rest of its group. Breaks when it could not make its first instance
+    /// before the announcement: the function cannot start.
+    fn hear(&mut self, index: usize) -> ControlFlow<i32> {
+        let said = self.pool.read(index);
+        self.hold(said.undelivered);
+        if let Some(why) = said.failed {
+            if !self.announced {
+                return ControlFlow::Break(self.sandbox.start_failed(&why));
+            }
+            self.complain(&format!("a worker cannot start: {why}"));
+        }
+        if let Err((work, error)) = self.pool.feed(index) {
+            self.refuse(work.keys(), &caller_errors::not_handed(&error));
+        }
         ControlFlow::Continue(())
     }
 
@@ -186,8 +200,9 @@ impl<'a, M: Module> Secondary<'a, M> {
         while let Some((pid, change)) = next_change() {
             match change {
                 Change::Ended(ending) => {
-                    let lost = self.pool.remove(pid, ending, monotonic_ns());
-                    lost.map_or(ControlFlow::Continue(()), |lost| self.worker_lost(lost))?;
+                    if let Some(lost) = self.pool.remove(pid, monotonic_ns()) {
+                        self.worker_lost(lost, ending)?;
+                    }
                 }
                 Change::Stopped => self.pool.set_stopped(pid, true),
                 Change::Continued => self.pool.set_stopped(pid, false),
@@ -255,40 +270,34 @@ impl<'a, M: Module> Secondary<'a, M> {
         self.refuse_parts();
     }
 
-    /// A worker could not make its first instance: before the announcement the function cannot start.
-    fn worker_failed(&self, message: &str) -> ControlFlow<i32> {
-        if !self.announced {
-            return ControlFlow::Break(self.sandbox.start_failed(message));
-        }
-        self.complain(&format!("a worker cannot start: {message}"));
-        ControlFlow::Continue(())
-    }
-
     /// Queues the answers for which their callers have no room. A caller that has gone needs none.
     fn hold(&mut self, undelivered: Vec<(Undelivered, Payload)>) {
         for (Undelivered { response, connection, deadline_mono_ns, .. }, payload) in undelivered {
             let caller = self.receiver.reply_to(ConnectionId(connection));
-            let Some((caller, id)) = caller.zip(response.id()) else { continue };
+            let response = response.into_option().filter(|response| response.id().is_some());
+            let Some((caller, response)) = caller.zip(response) else { continue };
             let until = Deadline::from_field(deadline_mono_ns);
-            self.send_queue.enqueue(&caller, id, response.outcome(), payload, until);
+            self.send_queue.enqueue(&caller, response, payload, until);
         }
     }
 
     /// Answers for a worker that ended. Breaks when it ended before the announcement.
-    fn worker_lost(&mut self, lost: LostWorker) -> ControlFlow<i32> {
-        let LostWorker { ending, activity, expired, starting, undelivered } = lost;
+    fn worker_lost(&mut self, lost: LostWorker, ending: Ending) -> ControlFlow<i32> {
+        let LostWorker { state, activity, undelivered } = lost;
         self.hold(undelivered);
         let how = ending.describe();
         let error = match &activity {
-            WorkerActivity::Begun(calls) if expired => self.missed_deadline(calls),
+            WorkerActivity::Begun(calls) if state.phase() == Phase::Expired => {
+                self.missed_deadline(calls)
+            }
             WorkerActivity::Begun(_) | WorkerActivity::Reading(_) => {
                 self.complain(&format!("a worker {how} while it served a request"));
                 self.fault(ending)
             }
-            WorkerActivity::Nothing if starting && !self.announced => {
+            WorkerActivity::Nothing if !state.has_started() && !self.announced => {
                 return ControlFlow::Break(self.sandbox.start_failed(&format!("a worker {how}")));
             }
-            WorkerActivity::Nothing | WorkerActivity::NotBegun(_) => {
+            WorkerActivity::Nothing | WorkerActivity::Assigned { .. } => {
                 if self.stop.is_none() {
                     self.complain(&format!("a worker {how}"));
                 }
@@ -319,9 +328,9 @@ impl<'a, M: Module> Secondary<'a, M> {
                 ConnectionEvent::Idle => return,
                 ConnectionEvent::Closed { fault } => {
                     self.unshare();
-                    self.queue.forget(&connection);
+                    self.queue.forget(connection);
                     if let Some(barrier) = &mut self.barrier {
-                        barrier.forget(&connection);
+                        barrier.forget(connection);
                     }
                     if let Some(fault) = fault {
                         self.complain(&format!("a caller's connection was closed: {fault}"));
@@ -347,19 +356,15 @@ impl<'a, M: Module> Secondary<'a, M> {
         self.queue(Work::one(request, deadline));
     }
 
-    /// Assigns work to a free worker, or queues it.
+    /// Queues work, and assigns it if a worker is free.
     fn queue(&mut self, work: Work) {
-        if self.queue.is_empty() && self.pool.idle().is_some() {
-            self.queue.put_back(work);
-            self.assign();
-        } else {
-            let suspended = self.sandbox.launch.idle_ms.map_or(0, |_| self.pool.absent());
-            self.queue.set_extra(suspended + self.pool.free_soon());
-            if let Err((work, full)) = self.queue.push(work) {
-                self.reports.count_refused();
-                return self.refuse(work.keys(), &self.overloaded(full));
-            }
+        let suspended = self.sandbox.launch.idle_ms.map_or(0, |_| self.pool.absent());
+        self.queue.extra = suspended + self.pool.free_soon();
+        if let Err((work, full)) = self.queue.push(work) {
+            self.reports.count_refused();
+            return self.refuse(work.keys(), &self.overloaded(full));
         }
+        self.assign();
         self.accepted += 1;
         if self.accepted == self.sandbox.launch.max_requests {
             // Every request has a deadline, so this ends.

@@ -10,16 +10,18 @@ use crate::sandbox::work::Work;
 use crate::sys::clock::Deadline;
 use crate::sys::seqpacket::{self, Received as Message, SocketError};
 use crate::wire::envelope::{Assignment, SharedConnection};
-use crate::wire::frame::{self, Kind};
+use crate::wire::frame::{self, FrameError, Kind};
 
-use super::{Invocation, NoMoreRequests, Requests};
+use super::{Invocation, Requests};
+
+/// An assignment without an id, a connection or a call.
+const INCOMPLETE: FrameError = FrameError::Kind { kind: Kind::Assignment as u8, flags: 0 };
 
 impl Requests<'_> {
     /// Reads a message of init: an assignment, a further connection, or a wake-up.
-    pub(super) fn read_init(&mut self) -> Result<Option<Invocation>, NoMoreRequests> {
+    pub(super) fn read_init(&mut self) -> Result<Option<Invocation>, LocalError> {
         let message = self.receive()?;
-        let frame = frame::decode(&self.buffer[..message.len]).map_err(LocalError::from)?;
-        if frame.kind == Kind::SharedConnection {
+        if frame::decode(&self.buffer[..message.len])?.kind == Kind::SharedConnection {
             self.add_connection(message)?;
             return Ok(None);
         }
@@ -36,9 +38,8 @@ impl Requests<'_> {
         Ok(Some(self.invocation(work)))
     }
 
-    fn receive(&mut self) -> Result<Message, NoMoreRequests> {
+    fn receive(&mut self) -> Result<Message, SocketError> {
         seqpacket::receive(self.init.0.as_fd(), &mut self.buffer, None)
-            .map_err(|_closed| NoMoreRequests::Init)
     }
 
     /// Adds a connection. A message without one only wakes the worker.
@@ -54,7 +55,7 @@ impl Requests<'_> {
     }
 
     /// The work of an assignment, whose first message has arrived.
-    fn receive_work(&mut self, mut message: Message) -> Result<Work, NoMoreRequests> {
+    fn receive_work(&mut self, mut message: Message) -> Result<Work, LocalError> {
         let mut calls = Vec::new();
         loop {
             let (call, Assignment { group, deadline_mono_ns, .. }) = self.open(message, &calls)?;
@@ -68,7 +69,7 @@ impl Requests<'_> {
                 Some(group) => Work::group(group.expected, deadline, calls),
                 None => calls.pop().map(|(_, call)| Work::one(call, deadline)),
             };
-            return work.ok_or(NoMoreRequests::Init);
+            return Ok(work.ok_or(INCOMPLETE)?);
         }
     }
 
@@ -77,24 +78,21 @@ impl Requests<'_> {
         &self,
         Message { len, descriptors }: Message,
         earlier: &[(u32, Box<IncomingRequest>)],
-    ) -> Result<(Box<IncomingRequest>, Assignment), NoMoreRequests> {
+    ) -> Result<(Box<IncomingRequest>, Assignment), LocalError> {
         let message = &self.buffer[..len];
-        let frame = frame::decode(message).map_err(LocalError::from)?;
-        let brought = descriptors.len().saturating_sub(frame.payload.descriptors()).min(1);
+        let payload = frame::decode(message)?.payload;
+        let brought = descriptors.len().saturating_sub(payload.descriptors()).min(1);
         let max_payload = self.launch.max_payload;
         let ReceivedFrame { mut envelope, payload, mut extra } =
             open_frame::<Assignment>(message, descriptors, brought, max_payload)?;
         let request = envelope.request.take().unwrap_or_default();
         let connection = envelope.connection.take().unwrap_or_default();
-        let known = || {
-            let known = |call: &IncomingRequest| call.connection.id.0 == connection.connection;
-            earlier.iter().find(|(_, call)| known(call)).map(|(_, call)| &call.connection.fd)
+        let known = |(_, call): &&(u32, Box<IncomingRequest>)| {
+            call.connection.id.0 == connection.connection
         };
-        let fd = extra.pop().map(Rc::new).or_else(|| known().cloned());
-        let (Some(id), Some(fd)) = (request.id(), fd) else {
-            let what = "assignment without id or connection";
-            return Err(NoMoreRequests::Malformed(what.to_owned()));
-        };
+        let earlier = || earlier.iter().find(known).map(|(_, call)| Rc::clone(&call.connection.fd));
+        let fd = extra.pop().map(Rc::new).or_else(earlier).ok_or(INCOMPLETE)?;
+        let id = request.id().ok_or(INCOMPLETE)?;
         let connection = CallerConnection::of(connection, fd);
         Ok((Box::new(IncomingRequest { connection, id, request, payload }), envelope))
     }
