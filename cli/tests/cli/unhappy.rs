@@ -319,6 +319,8 @@ impl Files {
         fs::write(&config, format!("state_dir = '{state}/s'\ncache_dir = '{state}/c'\n")).unwrap();
         let mut command = cwasi();
         command.env("CWASI_CONFIG", config).env("CONTAINERD_ADDRESS", "/does/not/exist.sock");
+        // Traces of this user's own local runs are none of these commands'.
+        command.env("XDG_STATE_HOME", self.folder.path());
         command
     }
 }
