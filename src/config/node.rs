@@ -17,9 +17,22 @@ use super::compile::CompileConfig;
 use super::traces::TracesConfig;
 
 /// Environment variable with the path of a configuration file.
-pub const CONFIG_VARIABLE: &str = "CWASI_CONFIG";
+const CONFIG_VARIABLE: &str = "CWASI_CONFIG";
 /// Default configuration file.
 pub const CONFIG_FILE: &str = "/etc/cwasi/config.toml";
+
+/// The configuration file of this process: the one that `CWASI_CONFIG` names, or else [`CONFIG_FILE`].
+#[must_use]
+pub fn config_file() -> PathBuf {
+    named_file().unwrap_or_else(|| PathBuf::from(CONFIG_FILE))
+}
+
+/// The file that `CWASI_CONFIG` names. It must exist; the default one need not.
+#[must_use]
+pub fn named_file() -> Option<PathBuf> {
+    env::var_os(CONFIG_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
 /// Origin of a body, for errors.
 const OPTIONS: &str = "the runtime options";
 /// Longest state directory in bytes: a receiver's socket below it must fit into `sun_path` (108 bytes).
@@ -151,8 +164,8 @@ impl NodeConfig {
         if let Some(path) = path.filter(|path| !path.as_os_str().is_empty()) {
             return Self::read(path);
         }
-        if let Some(path) = env::var_os(CONFIG_VARIABLE).filter(|path| !path.is_empty()) {
-            return Self::read(Path::new(&path));
+        if let Some(path) = named_file() {
+            return Self::read(&path);
         }
         match Self::read(Path::new(CONFIG_FILE)) {
             Err(NodeConfigError::Read { source, .. })

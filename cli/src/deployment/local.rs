@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use cwasi::config::NodeConfig;
+use cwasi::config::node::named_file;
 use cwasi::shim::content::folder::{FolderStore, IMAGE_FILE};
 use cwasi::shim::group::group_id;
 use cwasi::shim::local::{LocalDaemon, Streams, keep_spans};
@@ -188,8 +189,7 @@ fn needs_containerd(function: &str, field: &str, instead: &str) -> Failure {
 /// The user's configuration, with folders of this user.
 fn configuration(state: &Path) -> Result<NodeConfig, Failure> {
     let of_user = base("XDG_CONFIG_HOME", ".config").map(|base| base.join(CONFIG));
-    let named = env::var_os(cwasi::config::node::CONFIG_VARIABLE).filter(|path| !path.is_empty());
-    let path = named.map(PathBuf::from).or(of_user.filter(|path| path.exists()));
+    let path = named_file().or(of_user.filter(|path| path.exists()));
     // The machine's configuration is for its daemons.
     let mut config = match path {
         Some(path) => NodeConfig::load(None, Some(&path))?,

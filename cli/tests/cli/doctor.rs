@@ -89,4 +89,8 @@ fn limits_of_redis_are_examined() {
     let (code, checks) = examine();
     let part = "set maxmemory-policy to noeviction";
     assert_eq!((code, state(&checks, "Redis limits", part).as_str()), (Some(1), "fault"));
+    drop(redis);
+    let (code, checks) = examine();
+    let part = format!("check redis_url in {}", config.display());
+    assert_eq!((code, state(&checks, "Redis", &part).as_str()), (Some(1), "fault"));
 }

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use cwasi::config::NodeConfig;
-use cwasi::config::node::CONFIG_FILE;
+use cwasi::config::node::config_file;
 use cwasi::coordinator::registry::Record;
 use cwasi::vm::fingerprint::{ENGINE_VERSION, cpu_features};
 use serde::Serialize;
@@ -175,11 +175,10 @@ fn folders(checks: &mut Checks, config: &NodeConfig) {
         match free {
             Ok(free) if free < ROOM_MIN => {
                 let found = format!("{}: only {} MiB are free", dir.display(), free >> 20);
-                checks.add(
-                    State::Fault,
-                    what,
-                    format!("{found}; make room, or set another folder in {CONFIG_FILE}"),
-                );
+                let file = config_file();
+                let found =
+                    format!("{found}; make room, or set another folder in {}", file.display());
+                checks.add(State::Fault, what, found);
             }
             Ok(_) => checks.add(State::Ok, what, dir.display().to_string()),
             Err(error) => checks.add(State::Fault, what, format!("{}: {error}", dir.display())),

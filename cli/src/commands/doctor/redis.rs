@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use cwasi::config::NodeConfig;
-use cwasi::config::node::CONFIG_FILE;
+use cwasi::config::node::config_file;
 use cwasi::coordinator::registry::Registry;
 use cwasi::modes::networked::NetworkError;
 use cwasi::modes::networked::limits::ServerLimits;
@@ -24,8 +24,11 @@ pub(super) async fn examine(checks: &mut Checks, config: &NodeConfig) {
     let network = match Network::start(config, &Registry::new(&config.state_dir)) {
         Ok(Some(network)) => network,
         Ok(None) => {
-            let found =
-                format!("none: calls stay on this host; redis_url in {CONFIG_FILE} joins nodes");
+            let file = config_file();
+            let found = format!(
+                "none: calls stay on this host; redis_url in {} joins nodes",
+                file.display()
+            );
             return checks.add(State::Ok, "Redis", found);
         }
         Err(error) => return checks.add(State::Fault, "Redis", error.to_string()),
@@ -43,7 +46,8 @@ pub(super) async fn examine(checks: &mut Checks, config: &NodeConfig) {
             limits(checks, network.limits().await);
         }
         Ok(Err(error)) => {
-            checks.add(State::Fault, "Redis", format!("{error}; check redis_url in {CONFIG_FILE}"))
+            let found = format!("{error}; check redis_url in {}", config_file().display());
+            checks.add(State::Fault, "Redis", found);
         }
         Err(_elapsed) => {
             let found = format!(
