@@ -62,12 +62,14 @@ impl ServerSpan {
         (errno, response_bytes): (i32, u64),
     ) {
         let (arrived, now) = (self.span.start_ns, monotonic_ns());
-        let ago = |moment: Instant| u64::try_from(moment.elapsed().as_nanos()).unwrap_or(0);
-        let began = handler_began.map_or(arrived, |moment| now.saturating_sub(ago(moment)));
         let ran = match self.ran_ns.get() {
             0 => now,
             ran => ran,
         };
+        let ago = |moment: Instant| u64::try_from(moment.elapsed().as_nanos()).unwrap_or(0);
+        // Two readings of the clock: a pause between them must not put the handler before the request.
+        let began = handler_began
+            .map_or(arrived, |moment| now.saturating_sub(ago(moment)).min(ran).max(arrived));
         let mut phases = Vec::with_capacity(PHASES_MAX);
         let mut add = |kind, start_ns, end_ns| {
             if start_ns > 0 && start_ns < end_ns {
@@ -119,10 +121,11 @@ mod tests {
         let recorder = SpanRecorder::default();
         let now = monotonic_ns();
         for (sent, believed) in
-            [(now, true), (0, false), (u64::MAX, false), (1, now < QUEUE_MAX_NS)]
+            [(now - 1, true), (0, false), (u64::MAX, false), (1, now < QUEUE_MAX_NS)]
         {
-            let span = ServerSpan::begin(&request(SAMPLED, sent), 7).unwrap();
+            // Seems to have begun before the request arrived, as it does if the process pauses between two readings.
             let began = Instant::now();
+            let span = ServerSpan::begin(&request(SAMPLED, sent), 7).unwrap();
             span.handler_ended();
             span.record(&recorder, "a", Some(began), (0, 9));
             let report = recorder.take().remove(0);
