@@ -163,10 +163,14 @@ fn datagram(
     let mut buffer = [0; DATAGRAM_MAX];
     for _ in 0..DATAGRAMS_MAX {
         socket.set_read_timeout(Some(left(end)?))?;
-        let len = socket.recv(&mut buffer)?;
-        match read(&buffer[..len]) {
-            Reading::NotOurs => {}
-            reading => return Ok(reading),
+        let reading = match socket.recv(&mut buffer) {
+            Ok(len) => read(&buffer[..len]),
+            // A container that is paused and resumed.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        if !matches!(reading, Reading::NotOurs) {
+            return Ok(reading);
         }
     }
     Ok(Reading::NotOurs)
@@ -189,9 +193,11 @@ fn read_until(stream: &mut TcpStream, buffer: &mut [u8], end: Instant) -> io::Re
     let mut filled = 0;
     while filled < buffer.len() {
         stream.set_read_timeout(Some(left(end)?))?;
-        match stream.read(&mut buffer[filled..])? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            len => filled += len,
+        match stream.read(&mut buffer[filled..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(len) => filled += len,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(())
