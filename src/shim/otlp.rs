@@ -182,7 +182,8 @@ impl Sender {
             .header(CONTENT_TYPE, PROTOBUF)
             .body(Full::new(body))
             .map_err(|error| ExportError::failed("making a request", error))?;
-        let exchange = async {
+        // Takes the sender with it: at its end the connection has no user any more and ends, too.
+        let exchange = async move {
             let response = sender.send_request(request).await;
             let response = response.map_err(|error| ExportError::failed("sending", error))?;
             let status = response.status();
@@ -190,13 +191,9 @@ impl Sender {
             let _read = response.into_body().collect().await;
             Ok(status)
         };
-        let status = tokio::select! {
-            status = exchange => status?,
-            ended = connection => {
-                let reason = ended.map_or_else(|error| error.to_string(), |()| "closed".to_owned());
-                return Err(ExportError::failed("sending", reason));
-            }
-        };
+        // A receiver may answer and close at once: the answer counts, whichever is seen first.
+        let (status, _ended) = tokio::join!(exchange, connection);
+        let status = status?;
         if status.is_success() { Ok(()) } else { Err(ExportError::Refused(status)) }
     }
 
@@ -328,6 +325,8 @@ fn attribute(key: &str, value: Value) -> KeyValue {
 #[cfg(test)]
 mod tests {
     use cwasi_testbed::span_line::SPAN_LINE;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
 
     use super::*;
 
@@ -353,6 +352,26 @@ mod tests {
         let status = span.status.as_ref().unwrap();
         assert_eq!((status.code, status.message.as_str()), (OtlpCode::Error as i32, "timeout"));
         assert_eq!(span.events[0].name, "run");
+    }
+
+    #[tokio::test]
+    async fn an_answer_counts_though_the_connection_ends_with_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).try_into().unwrap();
+        let sender = Sender { url, dropped: Arc::default() };
+        // Which end is seen first is chance.
+        for _ in 0..32 {
+            let receiver = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut read = Vec::new();
+                while !read.ends_with(b"spans") {
+                    stream.read_buf(&mut read).await.unwrap();
+                }
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+            };
+            let (sent, ()) = tokio::join!(sender.post(Bytes::from_static(b"spans")), receiver);
+            sent.unwrap();
+        }
     }
 
     #[test]
