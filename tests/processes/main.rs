@@ -12,11 +12,22 @@ mod harness;
 mod holders;
 mod pages;
 mod starts;
+mod systemd;
 
 fn main() {
     // A case has started this program in place of another one.
-    starts::stand_in(&std::env::args().next().unwrap_or_default());
+    let program = std::env::args().next().unwrap_or_default();
+    starts::stand_in(&program);
+    systemd::stand_in(&program);
     std::process::exit(harness::run(
-        &[devices::CASES, file_access::CASES, holders::CASES, pages::CASES, starts::CASES].concat(),
+        &[
+            devices::CASES,
+            file_access::CASES,
+            holders::CASES,
+            pages::CASES,
+            starts::CASES,
+            systemd::CASES,
+        ]
+        .concat(),
     ));
 }

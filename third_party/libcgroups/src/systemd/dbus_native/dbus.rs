@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 use std::io::IoSlice;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -42,8 +42,8 @@ pub struct DbusConnection {
     /// Is the socket system level or session specific
     #[allow(dead_code)]
     system: bool,
-    /// socket fd
-    socket: i32,
+    /// socket fd, closed when the connection is dropped
+    socket: OwnedFd,
     /// name id assigned by dbus for the connection
     id: Option<String>,
     /// counter for messages
@@ -190,15 +190,12 @@ impl DbusConnection {
 
     /// Create a Unix socket and connect it to the given dbus address.
     fn connect(addr: &str, system: bool) -> Result<Self> {
-        // NOTE: DbusConnection should own an OwnedFd instead of ManuallyDrop + RawFd
-        // so that fd ownership is explicit and Drop does not need to close manually.
-        // Tracked in https://github.com/youki-dev/youki/issues/3629
-        let socket = std::mem::ManuallyDrop::new(socket::socket(
+        let socket = socket::socket(
             socket::AddressFamily::Unix,
             socket::SockType::Stream,
-            socket::SockFlag::empty(),
+            socket::SockFlag::SOCK_CLOEXEC,
             None,
-        )?);
+        )?;
 
         let unix_addr = socket::UnixAddr::new(addr)?;
         socket::connect(socket.as_raw_fd(), &unix_addr)?;
@@ -212,7 +209,7 @@ impl DbusConnection {
         )?;
 
         Ok(Self {
-            socket: socket.as_raw_fd(),
+            socket,
             msg_ctr: AtomicU32::new(0),
             id: None,
             system,
@@ -221,19 +218,29 @@ impl DbusConnection {
 
     /// Perform the dbus SASL AUTH EXTERNAL / BEGIN exchange.
     /// Must be called immediately after connect(), before any method calls.
+    ///
+    /// BEGIN is sent together with AUTH, as systemd's own client does. When BEGIN is sent after the
+    /// reply to AUTH, systemd may read it in one recv() with the first method call. It then leaves
+    /// the call in its buffer until more bytes come, and recv() here times out.
     fn auth(&mut self, uid: u32) -> Result<()> {
         let mut buf = [0; 64];
 
-        // dbus connection always start with a 0 byte sent as first thing
-        socket::send(self.socket, &[0], socket::MsgFlags::empty())?;
-
-        let msg = format!("AUTH EXTERNAL {}\r\n", uid_to_hex_str(uid));
-
-        // then we send our auth with uid
-        socket::send(self.socket, msg.as_bytes(), socket::MsgFlags::empty())?;
+        // a dbus connection starts with a 0 byte, then we send our auth with uid
+        // we could also send AGREE_UNIX_FD before BEGIN if we need to deal with sending/receiving
+        // fds over the connection, but because youki doesn't need it, we can skip that
+        let msg = format!("\0AUTH EXTERNAL {}\r\nBEGIN\r\n", uid_to_hex_str(uid));
+        socket::send(
+            self.socket.as_raw_fd(),
+            msg.as_bytes(),
+            socket::MsgFlags::empty(),
+        )?;
 
         // we get the reply and check if all went well or not
-        socket::recv(self.socket, &mut buf, socket::MsgFlags::empty())?;
+        socket::recv(
+            self.socket.as_raw_fd(),
+            &mut buf,
+            socket::MsgFlags::empty(),
+        )?;
 
         let reply: Vec<u8> = buf.iter().filter(|v| **v != 0).copied().collect();
 
@@ -248,15 +255,6 @@ impl DbusConnection {
             ))
             .into());
         }
-
-        // we must send the BEGIN before starting any actual communication
-        // we can also send AGREE_UNIX_FD before this if we need to deal with sending/receiving
-        // fds over the connection, but because youki doesn't need it, we can skip that
-        socket::send(
-            self.socket,
-            "BEGIN\r\n".as_bytes(),
-            socket::MsgFlags::empty(),
-        )?;
 
         Ok(())
     }
@@ -325,7 +323,7 @@ impl DbusConnection {
     fn read_exact(&self, buf: &mut [u8]) -> Result<()> {
         let mut total = 0;
         while total < buf.len() {
-            match socket::recv(self.socket, &mut buf[total..], socket::MsgFlags::empty()) {
+            match socket::recv(self.socket.as_raw_fd(), &mut buf[total..], socket::MsgFlags::empty()) {
                 Ok(0) => {
                     return Err(DbusError::ConnectionError(
                         "connection closed unexpectedly".into(),
@@ -397,7 +395,7 @@ impl DbusConnection {
         let serialized = message.serialize();
 
         socket::sendmsg::<()>(
-            self.socket,
+            self.socket.as_raw_fd(),
             &[IoSlice::new(&serialized)],
             &[],
             socket::MsgFlags::empty(),
@@ -580,7 +578,7 @@ impl SystemdClient for DbusConnection {
 #[cfg(test)]
 impl DbusConnection {
     /// Construct a DbusConnection wrapping an already-connected fd, for unit tests.
-    fn for_test(fd: i32) -> Self {
+    fn for_test(fd: OwnedFd) -> Self {
         Self {
             system: false,
             socket: fd,
@@ -712,7 +710,7 @@ mod tests {
         let data = [1u8, 2, 3, 4, 5, 6, 7, 8, 9, 10];
         socket::send(a.as_raw_fd(), &data, socket::MsgFlags::empty()).unwrap();
 
-        let conn = DbusConnection::for_test(b.as_raw_fd());
+        let conn = DbusConnection::for_test(b);
         let mut buf = [0u8; 10];
         conn.read_exact(&mut buf).unwrap();
         assert_eq!(buf, data);
@@ -734,7 +732,7 @@ mod tests {
 
         socket::send(a.as_raw_fd(), msg_bytes, socket::MsgFlags::empty()).unwrap();
 
-        let conn = DbusConnection::for_test(b.as_raw_fd());
+        let conn = DbusConnection::for_test(b);
         let received = conn.read_one_message().unwrap();
         assert_eq!(received, msg_bytes);
     }
@@ -761,7 +759,7 @@ mod tests {
         combined.extend_from_slice(reply_bytes);
         socket::send(a.as_raw_fd(), &combined, socket::MsgFlags::empty()).unwrap();
 
-        let conn = DbusConnection::for_test(b.as_raw_fd());
+        let conn = DbusConnection::for_test(b);
 
         let first = conn.read_one_message().unwrap();
         assert_eq!(first, signal_bytes);
