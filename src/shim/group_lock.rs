@@ -50,7 +50,13 @@ fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Loc
 pub fn lock(group: &GroupDir) -> Result<Flock<File>, LockError> {
     let path = group.lock();
     for _ in 0..LOCK_TRIES {
-        fs::create_dir_all(group.path()).map_err(failed("create directory", group.path()))?;
+        match fs::create_dir_all(group.path()) {
+            // It was there, and an ending daemon removed it.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !is_other(group) => {
+                continue;
+            }
+            made => made.map_err(failed("create directory", group.path()))?,
+        }
         let file = match open_lock(group) {
             // An ending daemon removed the directory in between.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -81,6 +87,11 @@ fn open_lock(group: &GroupDir) -> io::Result<File> {
     OpenOptions::new().create(true).write(true).truncate(false).open(group.lock())
 }
 
+/// True if something that is no directory has the directory's name.
+fn is_other(group: &GroupDir) -> bool {
+    fs::symlink_metadata(group.path()).is_ok_and(|found| !found.is_dir())
+}
+
 /// True if the lock's file still has its name: its directory may have been removed.
 fn is_named(lock: &File, path: &Path) -> bool {
     let same = |held: fs::Metadata, named: fs::Metadata| {
@@ -98,6 +109,7 @@ pub fn answers(socket: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixListener;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
     use crate::shim::state::StateDir;
@@ -115,6 +127,30 @@ mod tests {
         drop(held);
         let ino = waiter.join().unwrap().unwrap();
         assert_eq!(fs::metadata(group.lock()).unwrap().ino(), ino);
+    }
+
+    #[test]
+    fn a_directory_that_goes_while_it_is_made_is_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let group = StateDir::new(dir.path()).group("g");
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let ending = scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let _made = fs::create_dir_all(group.path());
+                    let _gone = fs::remove_dir_all(group.path());
+                }
+            });
+            let io_error = (0..10_000)
+                .map(|_| lock(&group))
+                .find(|taken| matches!(taken, Err(LockError::Io { .. })));
+            is_over.store(true, Ordering::Relaxed);
+            ending.join().unwrap();
+            assert!(io_error.is_none(), "{io_error:?}");
+        });
+        let _gone = fs::remove_dir_all(group.path());
+        fs::write(group.path(), "").unwrap();
+        assert!(matches!(lock(&group), Err(LockError::Io { .. })));
     }
 
     #[test]

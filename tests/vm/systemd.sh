@@ -103,11 +103,13 @@ remove few
 say "the limit of processes holds"
 
 # A shim that is killed leaves nothing; with ShimCgroup it is where that says.
+# By their own names: a function's processes have the zygote's program.
+named() { grep -lx "$1" /proc/[0-9]*/comm | cut -d / -f 3; }
+no_shim() { [ -z "$(named cwasi-shim)" ]; }
+wait_for "the shims of removed containers to end" no_shim
 driver systemd 'shim_cgroup = "/cwasi.slice"'
 in_pod orphan /act.wasm --detach --annotation cwasi.role=secondary --annotation cwasi.function=orphan
 [ "$code" = 0 ] || fail "it does not start: $said"
-# By their own names: a function's processes have the zygote's program.
-named() { grep -lx "$1" /proc/[0-9]*/comm | cut -d / -f 3; }
 shim=$(named cwasi-shim)
 for pid in $shim $(named cwasi-sandbox); do
     grep -qx '0::/cwasi.slice' "/proc/$pid/cgroup" || fail "$(cat "/proc/$pid/comm") is in $(cat "/proc/$pid/cgroup")"
