@@ -107,16 +107,31 @@ struct Artifacts {
     calling: PathBuf,
     starting: PathBuf,
     callee: PathBuf,
-    _directory: tempfile::TempDir,
+}
+
+/// A folder of this process: some tests run this program again. Nothing runs after the last test, so each process
+/// removes the folders of those that have ended.
+fn directory() -> PathBuf {
+    let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join("conformance-embedded");
+    std::fs::create_dir_all(&all).unwrap();
+    for of_process in std::fs::read_dir(&all).unwrap().flatten() {
+        if !Path::new("/proc").join(of_process.file_name()).exists() {
+            // Another process may remove it, too.
+            let _removed = std::fs::remove_dir_all(of_process.path());
+        }
+    }
+    let own = all.join(std::process::id().to_string());
+    std::fs::create_dir_all(&own).unwrap();
+    own
 }
 
 /// The modules, compiled once.
 fn artifacts() -> &'static Artifacts {
     static BUILT: OnceLock<Artifacts> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = directory();
         let build = |name: &str, text: &str| {
-            let wasm = directory.path().join(format!("{name}.wasm"));
+            let wasm = directory.join(format!("{name}.wasm"));
             let out = wasm.with_extension("so");
             std::fs::write(&wasm, wat::parse_str(text).unwrap()).unwrap();
             compile_unlimited(&wasm, &out).unwrap();
@@ -127,7 +142,6 @@ fn artifacts() -> &'static Artifacts {
             calling: build("calling", CALLER),
             starting: build("starting", &starting_caller()),
             callee: build("callee", &callee),
-            _directory: directory,
         }
     })
 }
