@@ -22,7 +22,7 @@ use crate::wire::trace_headers::TraceHeaders;
 use super::edges::{EMIT, EdgeCounters, EndedCall, NO_ROUTE};
 use super::links::{Links, Route};
 use super::pending_calls::PendingCalls;
-use super::spans::{OpenSpan, SPANS_PER_INVOCATION, SpanRecorder};
+use super::spans::{CallSpans, OpenSpan, SPANS_PER_INVOCATION, SpanRecorder};
 
 /// Most attempts of one call. Only attempts that the callee certainly did not accept are repeated.
 pub const ATTEMPTS_MAX: u32 = 4;
@@ -191,6 +191,11 @@ impl<R: Resolve> Dispatcher<R> {
         Some(OpenSpan::below(parent))
     }
 
+    /// Where the spans of the invocation's calls go.
+    pub(super) fn call_spans(&self) -> CallSpans<'_> {
+        CallSpans { recorder: &self.spans, tracestate: &self.invocation.tracestate }
+    }
+
     /// Calls `target` with `payload` and waits for the end, at most until `deadline`, which is the invocation's own.
     ///
     /// # Errors
@@ -221,8 +226,7 @@ impl<R: Resolve> Dispatcher<R> {
             latency: started.elapsed(),
         };
         self.edges.count(ended);
-        let side = (SpanKind::Client, self.invocation.tracestate.as_str());
-        self.spans.close(span, side, ended, errno_of(&result));
+        self.call_spans().close(span, SpanKind::Client, ended, errno_of(&result));
         self.flush_now_and_then();
         result
     }
@@ -268,8 +272,7 @@ impl<R: Resolve> Dispatcher<R> {
             latency: started.elapsed(),
         };
         self.edges.count(ended);
-        let side = (SpanKind::Producer, self.invocation.tracestate.as_str());
-        self.spans.close(span, side, ended, errno_of(&stored));
+        self.call_spans().close(span, SpanKind::Producer, ended, errno_of(&stored));
         self.flush_now_and_then();
         stored
     }

@@ -17,7 +17,7 @@ use super::call::{
 use super::edges::{EdgeCounters, EndedCall, NO_ROUTE};
 use super::links::{LinkId, Pick};
 use super::pending_calls::{CallState, CallTicket, PendingCall};
-use super::spans::SpanRecorder;
+use super::spans::CallSpans;
 use crate::wire::trace::SpanKind;
 
 /// Wait after a call's deadline for the callee's to say why it is late.
@@ -184,7 +184,8 @@ impl<R: Resolve> Dispatcher<R> {
     pub(super) fn end_call(&mut self, ticket: CallTicket, ended: Result<Payload, CallError>) {
         if let Some(pending) = self.pending.get(ticket) {
             let response_bytes = length_or_kind(ended.as_ref().map(Payload::len));
-            let spans = (&self.spans, self.invocation.tracestate.as_str());
+            let tracestate = &self.invocation.tracestate;
+            let spans = CallSpans { recorder: &self.spans, tracestate };
             count(&mut self.edges, spans, pending, response_bytes, errno_of(&ended));
         }
         self.pending.end(ticket, ended);
@@ -199,10 +200,10 @@ impl<R: Resolve> Dispatcher<R> {
     }
 }
 
-/// Counts a call in flight that ends, and ends its span with its invocation's `tracestate`.
+/// Counts a call in flight that ends, and ends its span.
 pub(super) fn count(
     edges: &mut EdgeCounters,
-    (spans, tracestate): (&SpanRecorder, &str),
+    spans: CallSpans<'_>,
     pending: &PendingCall,
     response_bytes: Result<u64, &'static str>,
     errno: i32,
@@ -218,7 +219,7 @@ pub(super) fn count(
         latency: pending.started.elapsed(),
     };
     edges.count(ended);
-    spans.close(pending.span, (SpanKind::Client, tracestate), ended, errno);
+    spans.close(pending.span, SpanKind::Client, ended, errno);
 }
 
 pub(super) fn timeout(target: &str) -> CallError {

@@ -14,6 +14,7 @@ use super::edges::ABANDONED;
 use super::exchange::{count, timeout};
 use super::links::LinkId;
 use super::pending_calls::{CallState, CallTicket, KeptPayload, OwnedJoin, PendingCall};
+use super::spans::CallSpans;
 use crate::modes::{CallError, CallJoin, OutgoingCall, OutgoingPayload, Payload};
 use crate::sys::clock::{Deadline, monotonic_ns};
 use crate::sys::random::bytes16;
@@ -164,7 +165,8 @@ impl<R: Resolve> Dispatcher<R> {
         for pending in self.pending.clear() {
             if !matches!(pending.state, CallState::Ended(_)) {
                 let given_up: Result<(), _> = Err(timeout(&pending.target));
-                let spans = (&self.spans, self.invocation.tracestate.as_str());
+                let tracestate = &self.invocation.tracestate;
+                let spans = CallSpans { recorder: &self.spans, tracestate };
                 count(&mut self.edges, spans, &pending, Err(ABANDONED), errno_of(&given_up));
             }
         }

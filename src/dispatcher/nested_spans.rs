@@ -74,9 +74,8 @@ impl<R: Resolve> Dispatcher<R> {
         self.invocation = outer;
         let caller = ended.module.unwrap_or(&self.settings.caller).to_owned();
         let served = EndedCall { module: Some(ended.callee), callee: &caller, reason: "", ..ended };
-        let tracestate = self.invocation.tracestate.as_str();
-        self.spans.close(Some(server), (SpanKind::Server, tracestate), served, errno);
-        self.spans.close(Some(client), (SpanKind::Client, tracestate), ended, errno);
+        self.call_spans().close(Some(server), SpanKind::Server, served, errno);
+        self.call_spans().close(Some(client), SpanKind::Client, ended, errno);
         self.flush_now_and_then();
     }
 }

@@ -151,33 +151,6 @@ impl SpanRecorder {
         self.0.borrow_mut().spans.push(span);
     }
 
-    /// Ends the span of a call, if it has one. `tracestate` is that of the caller's invocation.
-    pub fn close(
-        &self,
-        span: Option<OpenSpan>,
-        (kind, tracestate): (SpanKind, &str),
-        ended: EndedCall<'_>,
-        errno: i32,
-    ) {
-        let Some(span) = span else { return };
-        self.add(span.end(SpanEnd {
-            kind,
-            tracestate,
-            module: ended.module.unwrap_or_default(),
-            peer: ended.callee,
-            mode: match ended.mode {
-                NO_ROUTE => "",
-                EMIT => ModeKind::Networked.name(),
-                mode => mode,
-            },
-            reason: ended.reason,
-            request_bytes: ended.request_bytes,
-            response_bytes: ended.response_bytes.unwrap_or(0),
-            errno,
-            phases: &[],
-        }));
-    }
-
     /// Counts a span that is not recorded.
     pub fn count_dropped(&self) {
         let mut recorded = self.0.borrow_mut();
@@ -207,6 +180,44 @@ impl SpanRecorder {
             reports.push(SpanReport { spans, dropped: mem::take(&mut dropped) });
         }
         reports
+    }
+}
+
+/// Records the spans of one invocation's calls.
+#[derive(Clone, Copy, Debug)]
+pub struct CallSpans<'a> {
+    /// Keeps them until the next report.
+    pub recorder: &'a SpanRecorder,
+    /// The invocation's `tracestate`, which all of them have.
+    pub tracestate: &'a str,
+}
+
+impl CallSpans<'_> {
+    /// Ends the span of a call, if it has one.
+    pub fn close(
+        self,
+        span: Option<OpenSpan>,
+        kind: SpanKind,
+        ended: EndedCall<'_>,
+        errno: i32,
+    ) {
+        let Some(span) = span else { return };
+        self.recorder.add(span.end(SpanEnd {
+            kind,
+            tracestate: self.tracestate,
+            module: ended.module.unwrap_or_default(),
+            peer: ended.callee,
+            mode: match ended.mode {
+                NO_ROUTE => "",
+                EMIT => ModeKind::Networked.name(),
+                mode => mode,
+            },
+            reason: ended.reason,
+            request_bytes: ended.request_bytes,
+            response_bytes: ended.response_bytes.unwrap_or(0),
+            errno,
+            phases: &[],
+        }));
     }
 }
 
