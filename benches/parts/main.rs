@@ -7,7 +7,8 @@ use std::hint::black_box;
 use std::os::fd::AsFd as _;
 
 use criterion::{Criterion, Throughput};
-use cwasi::modes::local::{receive_frame, send_frame};
+use cwasi::modes::OutgoingPayload;
+use cwasi::modes::local::{open_frame, send_as_is};
 use cwasi::sys::segment::Segment;
 use cwasi::sys::seqpacket;
 use cwasi::wire::envelope::Request;
@@ -62,8 +63,12 @@ fn sockets(criterion: &mut Criterion) {
         group.throughput(Throughput::Bytes(len as u64));
         group.bench_function(format!("there/{len}"), |bencher| {
             bencher.iter(|| {
-                send_frame(near.as_fd(), &request, &payload, &[], None).expect("sent");
-                receive_frame::<Request>(&far, &mut buffer, u64::MAX, None).expect("received")
+                let content = OutgoingPayload::Bytes(&payload);
+                send_as_is(near.as_fd(), &request, content, &[], None).expect("sent");
+                let message =
+                    seqpacket::receive(far.as_fd(), &mut buffer, None).expect("a message");
+                let frame = &buffer[..message.len];
+                open_frame::<Request>(frame, message.descriptors, 0, u64::MAX).expect("a frame")
             });
         });
     }

@@ -164,8 +164,9 @@ impl<R: Resolve> Dispatcher<R> {
 
     /// Lends segments of `pool` to callees of the own trust group.
     #[must_use]
-    pub fn lending(self, pool: Option<SegmentPool>) -> Self {
-        Self { local: self.local.lending(pool), ..self }
+    pub fn lending(mut self, pool: Option<SegmentPool>) -> Self {
+        self.local.pool = pool;
+        self
     }
 
     /// Begins an invocation. Its calls belong to this trace (empty = not traced) and to this run of the workflow.

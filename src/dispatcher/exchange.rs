@@ -238,7 +238,8 @@ mod tests {
     use super::*;
     use crate::dispatcher::Settings;
     use crate::modes::OutgoingPayload;
-    use crate::modes::local::{LocalRoute, error_answer, receive_frame, send_as_is};
+    use crate::modes::local::fixture::receive_frame;
+    use crate::modes::local::{LocalRoute, error_answer, send_as_is};
     use crate::sys::seqpacket;
     use crate::wire::control::EdgeReport;
     use crate::wire::envelope::{Request, Response};

@@ -55,7 +55,7 @@ impl<R: Resolve> Dispatcher<R> {
         }
         let kept = check(target, payload.len(), self.settings.max_payload).and_then(|()| {
             let lost = |error| CallError::Internal { message: format!("payload: {error}") };
-            let lender = self.local.lender().filter(|_| self.links.lends(target));
+            let lender = self.local.pool.as_ref().filter(|_| self.links.lends(target));
             self.pending.keep(payload, lender).map_err(lost)
         });
         let (kept, refused) = match kept {

@@ -194,13 +194,7 @@ pub struct CallSpans<'a> {
 
 impl CallSpans<'_> {
     /// Ends the span of a call, if it has one.
-    pub fn close(
-        self,
-        span: Option<OpenSpan>,
-        kind: SpanKind,
-        ended: EndedCall<'_>,
-        errno: i32,
-    ) {
+    pub fn close(self, span: Option<OpenSpan>, kind: SpanKind, ended: EndedCall<'_>, errno: i32) {
         let Some(span) = span else { return };
         self.recorder.add(span.end(SpanEnd {
             kind,

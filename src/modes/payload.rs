@@ -12,6 +12,9 @@ pub enum OutgoingPayload<'a> {
 }
 
 impl OutgoingPayload<'_> {
+    /// No bytes.
+    pub const EMPTY: Self = Self::Bytes(&[]);
+
     /// Length in bytes.
     #[must_use]
     pub const fn len(&self) -> u64 {

@@ -7,6 +7,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
+use nix::poll::PollTimeout;
 use nix::time::{ClockId, clock_gettime};
 
 /// When somebody stops waiting. Who may wait for ever has an `Option` of it.
@@ -80,6 +81,17 @@ impl From<Instant> for Deadline {
     }
 }
 
+/// How long `poll` and `epoll_wait` may sleep until a deadline (`None` = for ever), in their milliseconds, rounded up.
+#[must_use]
+pub fn poll_timeout(until: Option<Deadline>) -> PollTimeout {
+    let left_ns = match until {
+        None => return PollTimeout::NONE,
+        Some(Deadline::PASSED) => 0,
+        Some(until) => until.0.saturating_sub(monotonic_ns()),
+    };
+    PollTimeout::try_from(left_ns.div_ceil(1_000_000)).unwrap_or(PollTimeout::MAX)
+}
+
 /// Nanoseconds since boot (without suspend).
 #[must_use]
 pub fn monotonic_ns() -> u64 {
@@ -110,6 +122,17 @@ mod tests {
         assert_eq!(Deadline::at_ns(9).plus(Duration::MAX), Deadline::at_ns(u64::MAX));
         assert!(Deadline::at_ns(9).has_passed(9) && !Deadline::at_ns(9).has_passed(8));
         assert!(Deadline::PASSED.has_passed(0));
+    }
+
+    #[test]
+    fn who_polls_sleeps_no_shorter_than_until_the_deadline() {
+        assert_eq!(poll_timeout(None), PollTimeout::NONE);
+        for passed in [Deadline::PASSED, Deadline::at_ns(1), Deadline::at_ns(monotonic_ns())] {
+            assert_eq!(poll_timeout(Some(passed)), PollTimeout::ZERO);
+        }
+        let hour = poll_timeout(Some(Deadline::after(Duration::from_secs(3600))));
+        assert!((3_500_000..=3_600_000).contains(&hour.as_millis().unwrap()), "{hour:?}");
+        assert_eq!(poll_timeout(Some(Deadline::at_ns(u64::MAX))), PollTimeout::MAX);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use nix::sys::socket::{
     socketpair,
 };
 
-use super::clock::{Deadline, monotonic_ns};
+use super::clock::{Deadline, monotonic_ns, poll_timeout};
 
 /// Most descriptors that one message carries.
 pub const DESCRIPTORS_MAX: usize = 8;
@@ -280,7 +280,7 @@ pub fn wait_any(
     let mut fds: Vec<_> = input.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
     fds.extend(room.map(|fd| PollFd::new(fd, PollFlags::POLLOUT)));
     loop {
-        let timeout = timeout(deadline).unwrap_or(PollTimeout::ZERO);
+        let timeout = poll_timeout(deadline);
         match poll(&mut fds, timeout) {
             Ok(0) if timeout == PollTimeout::ZERO => return Ok(Vec::new()),
             Ok(0) | Err(Errno::EINTR) => {}
@@ -290,14 +290,6 @@ pub fn wait_any(
     }
     let hit = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
     Ok((0..input.len()).filter(|index| hit(&fds[*index])).collect())
-}
-
-/// How long to wait until `deadline`; `None` when it has passed.
-fn timeout(deadline: Option<Deadline>) -> Option<PollTimeout> {
-    let Some(deadline) = deadline else { return Some(PollTimeout::NONE) };
-    let left_ns = deadline.left(monotonic_ns()).as_nanos();
-    let left_ms = i32::try_from(left_ns.div_ceil(1_000_000)).unwrap_or(i32::MAX);
-    (left_ns > 0).then(|| PollTimeout::try_from(left_ms).unwrap_or(PollTimeout::MAX))
 }
 
 /// Pauses before another try.
@@ -316,7 +308,10 @@ fn wait(
     deadline: Option<Deadline>,
 ) -> Result<(), SocketError> {
     loop {
-        let timeout = timeout(deadline).ok_or(SocketError::Deadline)?;
+        let timeout = poll_timeout(deadline);
+        if timeout == PollTimeout::ZERO {
+            return Err(SocketError::Deadline);
+        }
         let mut fds = [PollFd::new(fd.as_fd(), events)];
         match poll(&mut fds, timeout) {
             Ok(0) | Err(Errno::EINTR) => {}

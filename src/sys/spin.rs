@@ -9,10 +9,10 @@ use super::clock::monotonic_ns;
 const SPIN_NS: u64 = 50_000;
 /// After this many waits in a row that were too long, waits sleep at once ...
 const MISSES_MAX: u32 = 2;
-/// ... this many times at first, twice as many after each further miss ...
+/// ... this many times at first, and twice as many after each further miss ...
 const SKIPS_FIRST: u32 = 8;
-/// ... and at most this many times.
-const SKIPS_MAX: u32 = 1024;
+/// ... up to so many misses.
+const DOUBLINGS_MAX: u32 = 7;
 /// Pauses of the processor between two tries: its other thread has it for itself meanwhile.
 const PAUSES: u32 = 16;
 
@@ -20,7 +20,7 @@ const PAUSES: u32 = 16;
 #[derive(Debug, Default)]
 pub struct Spin {
     misses: u32,
-    left: u32,
+    /// Waits that sleep at once.
     skips: u32,
 }
 
@@ -41,8 +41,8 @@ impl Spin {
         mut now: impl FnMut() -> u64,
         mut attempt: impl FnMut() -> Result<Option<T>, E>,
     ) -> Result<Option<T>, E> {
-        if self.left > 0 {
-            self.left -= 1;
+        if self.skips > 0 {
+            self.skips -= 1;
             return Ok(None);
         }
         let until = now().saturating_add(SPIN_NS);
@@ -53,7 +53,7 @@ impl Spin {
             if late {
                 self.miss();
             } else if found.is_some() {
-                (self.misses, self.skips) = (0, 0);
+                self.misses = 0;
             }
             if late || found.is_some() {
                 return Ok(found);
@@ -64,9 +64,8 @@ impl Spin {
 
     fn miss(&mut self) {
         self.misses = self.misses.saturating_add(1);
-        if self.misses >= MISSES_MAX {
-            self.skips = (self.skips * 2).clamp(SKIPS_FIRST, SKIPS_MAX);
-            self.left = self.skips;
+        if let Some(doublings) = self.misses.checked_sub(MISSES_MAX) {
+            self.skips = SKIPS_FIRST << doublings.min(DOUBLINGS_MAX);
         }
     }
 }
@@ -101,7 +100,9 @@ mod tests {
         }
         let in_vain = (0..10_000).filter(|_| tries(&mut spin, 1000, None) > 0).count();
         assert!((5..40).contains(&in_vain), "{in_vain}");
-        let found = (0..=SKIPS_MAX).filter(|_| tries(&mut spin, 1000, Some(1)) > 0).count();
+        let found = (0..=SKIPS_FIRST << DOUBLINGS_MAX)
+            .filter(|_| tries(&mut spin, 1000, Some(1)) > 0)
+            .count();
         assert!(found > 0, "it pays again");
         assert_eq!(tries(&mut spin, 1000, Some(2)), 2);
     }

@@ -1,14 +1,13 @@
 //! Wakes one of several processes that sleep, or the next one that goes to sleep (eventfd).
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::unistd::{read, write};
 
 /// See the file's head.
 #[derive(Debug)]
-pub struct Wakeup(OwnedFd);
+pub struct Wakeup(EventFd);
 
 impl Wakeup {
     /// A wake-up without a pending signal.
@@ -17,19 +16,19 @@ impl Wakeup {
     /// When descriptors run out.
     pub fn new() -> io::Result<Self> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        Ok(Self(EventFd::from_flags(flags)?.into()))
+        Ok(Self(EventFd::from_flags(flags)?))
     }
 
     /// Wakes one of the processes that sleep on it, or the next one that does.
     pub fn wake_one(&self) {
         // Fails only after 2^64 - 2 wake-ups that were not cleared.
-        let _woken = write(&self.0, &1_u64.to_ne_bytes());
+        let _woken = self.0.write(1);
     }
 
     /// Clears it, so that processes can sleep on it until the next [`Self::wake_one`].
     pub fn clear(&self) {
         // It fails when another process cleared it first.
-        let _cleared = read(&self.0, &mut [0; 8]);
+        let _cleared = self.0.read();
     }
 }
 
@@ -43,6 +42,7 @@ impl AsFd for Wakeup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::clock::Deadline;
     use crate::sys::watch::Watch;
 
     #[test]
@@ -50,12 +50,12 @@ mod tests {
         let wakeup = Wakeup::new().unwrap();
         let watch = Watch::new().unwrap();
         watch.add(wakeup.as_fd(), 1).unwrap();
-        assert_eq!(watch.wait_one(Some(0)), None);
+        assert_eq!(watch.wait_one(Some(Deadline::PASSED)), None);
         wakeup.wake_one();
         wakeup.wake_one();
-        assert_eq!(watch.wait_one(Some(0)), Some(1));
+        assert_eq!(watch.wait_one(Some(Deadline::PASSED)), Some(1));
         wakeup.clear();
         wakeup.clear();
-        assert_eq!(watch.wait_one(Some(0)), None);
+        assert_eq!(watch.wait_one(Some(Deadline::PASSED)), None);
     }
 }

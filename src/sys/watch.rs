@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
+use super::clock::{Deadline, poll_timeout};
+
 /// Most ready descriptors that one query returns; the next one returns the others.
 const READY_MAX: usize = 128;
 
@@ -47,12 +49,11 @@ impl Watch {
         Ok(self.0.modify(fd, &mut EpollEvent::new(EpollFlags::EPOLLRDHUP, key))?)
     }
 
-    /// Waits at most `timeout_ms` (`None` = for ever) for the next of them; those that stay ready take turns.
+    /// Waits until `until` for the next of them; those that stay ready take turns.
     #[must_use]
-    pub fn wait_one(&self, timeout_ms: Option<u16>) -> Option<u64> {
+    pub fn wait_one(&self, until: Option<Deadline>) -> Option<u64> {
         let mut events = [EpollEvent::empty()];
-        let timeout = timeout_ms.map_or(EpollTimeout::NONE, EpollTimeout::from);
-        let found = self.0.wait(&mut events, timeout).unwrap_or(0);
+        let found = self.0.wait(&mut events, poll_timeout(until)).unwrap_or(0);
         (found > 0).then(|| events[0].data())
     }
 
@@ -141,7 +142,10 @@ mod tests {
         });
         assert_eq!((woken, found), (1, (vec![], [Some(1), Some(2)])));
         assert_eq!(ended.ready(), [3]);
-        assert_eq!(watches.each_ref().map(|watch| watch.wait_one(Some(0))), [Some(1), Some(2)]);
+        assert_eq!(
+            watches.each_ref().map(|watch| watch.wait_one(Some(Deadline::PASSED))),
+            [Some(1), Some(2)]
+        );
     }
 
     /// Between two looks at what another thread does.

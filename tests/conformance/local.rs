@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use cwasi::dispatcher::{Resolve, ResolvedRoute, Route, RouteQuery};
 use cwasi::modes::causes::Unreached;
-use cwasi::modes::local::{LocalRoute, send_frame};
+use cwasi::modes::local::{LocalRoute, send_as_is};
 use cwasi::modes::{CallError, OutgoingPayload, Payload};
 use cwasi::sys::clock::Deadline;
 use cwasi::sys::pool::SegmentPool;
@@ -88,7 +88,7 @@ impl Resolve for ToReceiver {
             CallError::Unreachable { target, cause }
         })?;
         let hello = Hello::of(&identity("caller"), "", "1").lending(self.says);
-        send_frame(connection.as_fd(), &hello, b"", &[], None).unwrap();
+        send_as_is(connection.as_fd(), &hello, OutgoingPayload::EMPTY, &[], None).unwrap();
         let (instance, lends) = ("1".to_owned(), self.believes);
         let local = LocalRoute { instance, connection, max_request: MAX_PAYLOAD, lends };
         let route = Route::Local { local, reason: String::new(), nearest: true };

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use cwasi::modes::local::{receive_frame, send_frame};
 use cwasi::sandbox::worker_table::READERS_MAX;
 use cwasi::sys::clock::Deadline;
 use cwasi::sys::seqpacket;
@@ -18,6 +17,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::fixture::{Fixture, WAIT, descriptors_of, eventually};
+use crate::frames::{receive_frame, send_frame};
 use crate::function::{Caller, Function, identity, launch};
 use crate::guests::guests;
 use crate::secondary::{IDLE_DESCRIPTORS, call as large_call};
@@ -53,7 +53,7 @@ fn call(connection: &mut Option<Caller>, receiver: &Path, payload: &[u8]) -> End
     let caller = connection.get_or_insert_with(|| {
         let connection = seqpacket::connect_to(receiver).unwrap();
         let hello = Hello::of(&identity("tester"), "", "i");
-        send_frame(connection.as_fd(), &hello, b"", &[], None).unwrap();
+        send_frame(connection.as_fd(), &hello, b"", None).unwrap();
         Caller::over(connection)
     });
     let number = caller.next_number();
@@ -65,7 +65,7 @@ fn call(connection: &mut Option<Caller>, receiver: &Path, payload: &[u8]) -> End
     };
     let mut buffer = vec![0; FRAME_MAX];
     let mut ended = Ended::Cut;
-    let sent = send_frame(caller.connection.as_fd(), &request, payload, &[], None);
+    let sent = send_frame(caller.connection.as_fd(), &request, payload, None);
     while sent.is_ok() {
         let Ok(answer) = receive_frame::<Response>(&caller.connection, &mut buffer, 100, None)
         else {
@@ -349,7 +349,7 @@ fn what_is_no_request_ends_its_connection_only() {
     for _ in 0..5 {
         let mut liar = function.caller();
         assert_eq!(liar.call(b"c"), Ok(b"1".to_vec()));
-        send_frame(liar.connection.as_fd(), &Hello::default(), b"", &[], None).unwrap();
+        send_frame(liar.connection.as_fd(), &Hello::default(), b"", None).unwrap();
         let mut buffer = [0; 100];
         let until = Some(Deadline::after(WAIT));
         let read = seqpacket::receive(liar.connection.as_fd(), &mut buffer, until);

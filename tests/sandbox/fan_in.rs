@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cwasi::modes::Payload;
-use cwasi::modes::local::receive_frame;
 use cwasi::sys::clock::Deadline;
 use cwasi::wire::control::{Entry, FanIn, FunctionLaunch, Partial, Role};
 use cwasi::wire::envelope::{Join, Response};
@@ -15,6 +14,7 @@ use nix::sys::stat::fstat;
 use nix::unistd::Pid;
 
 use crate::fixture::{Fixture, descriptors_of, eventually};
+use crate::frames::receive_frame;
 use crate::function::{Caller, Function, Outcome, launch};
 use crate::guests::guests;
 use crate::secondary::IDLE_DESCRIPTORS;

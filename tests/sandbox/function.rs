@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cwasi::modes::local::{LocalError, LocalMode, LocalRoute, receive_frame, send_frame};
+use cwasi::modes::local::{LocalError, LocalMode, LocalRoute};
 use cwasi::sys::clock::Deadline;
 use cwasi::sys::pool::SegmentPool;
 use cwasi::sys::seqpacket;
@@ -18,6 +18,7 @@ use cwasi::wire::ids::Identity;
 use cwasi::wire::trace::TraceStart;
 
 use crate::fixture::{Container, Fixture, WAIT, eventually};
+use crate::frames::{receive_frame, send_frame};
 
 /// Largest payload in these tests.
 pub const PAYLOAD_MAX: u64 = 128 << 20;
@@ -117,7 +118,7 @@ impl<'a> Function<'a> {
     pub fn caller(&self) -> Caller {
         let connection = seqpacket::connect_to(&self.receiver).unwrap();
         let hello = Hello::of(&identity("tester"), "", "i");
-        send_frame(connection.as_fd(), &hello, b"", &[], soon()).unwrap();
+        send_frame(connection.as_fd(), &hello, b"", soon()).unwrap();
         Caller::over(connection)
     }
 
@@ -125,11 +126,13 @@ impl<'a> Function<'a> {
     pub fn lending_caller(&self) -> (LocalMode, LocalRoute, SegmentPool) {
         let connection = seqpacket::connect_to(&self.receiver).unwrap();
         let hello = Hello::of(&identity("tester"), "w", "i").lending(true);
-        send_frame(connection.as_fd(), &hello, b"", &[], soon()).unwrap();
+        send_frame(connection.as_fd(), &hello, b"", soon()).unwrap();
         let instance = "0123456789abcdef".to_owned();
         let route = LocalRoute { instance, connection, max_request: PAYLOAD_MAX, lends: true };
         let pool = SegmentPool::new(PAYLOAD_MAX);
-        (LocalMode::new(PAYLOAD_MAX).lending(Some(pool.clone())), route, pool)
+        let mut mode = LocalMode::new(PAYLOAD_MAX);
+        mode.pool = Some(pool.clone());
+        (mode, route, pool)
     }
 
     /// A caller, unless nobody listens any more.
@@ -218,7 +221,7 @@ impl Caller {
             attempt: 1,
             ..what
         };
-        send_frame(self.connection.as_fd(), &request, payload, &[], soon())?;
+        send_frame(self.connection.as_fd(), &request, payload, soon())?;
         Ok(number)
     }
 

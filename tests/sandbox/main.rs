@@ -5,6 +5,7 @@
 mod direct;
 mod fan_in;
 mod fixture;
+mod frames;
 mod function;
 mod guests;
 mod in_flight;

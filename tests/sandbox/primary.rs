@@ -2,7 +2,6 @@
 
 use std::os::fd::AsFd;
 
-use cwasi::modes::local::{receive_frame, send_frame};
 use cwasi::sys::seqpacket;
 use cwasi::wire::control::{
     self, CONTROL_MESSAGE_MAX, FunctionLaunch, ResolveReply, Role, SandboxMessage,
@@ -11,6 +10,7 @@ use cwasi::wire::envelope::{Hello, Request, Response};
 use nix::sys::signal::Signal;
 
 use crate::fixture::Fixture;
+use crate::frames::{receive_frame, send_frame};
 use crate::function::{Function, command, identity, launch};
 use crate::guests::guests;
 
@@ -103,7 +103,7 @@ fn a_guest_calls_then_allocates_copies_and_calls_again() {
     };
     let (theirs, callee) = seqpacket::pair().unwrap();
     let hello = Hello::of(&identity("f"), "", "i");
-    send_frame(theirs.as_fd(), &hello, b"", &[], None).unwrap();
+    send_frame(theirs.as_fd(), &hello, b"", None).unwrap();
     let reply = ResolveReply::Local {
         instance: "callee-1".into(),
         reason: "same host".into(),
@@ -125,7 +125,7 @@ fn a_guest_calls_then_allocates_copies_and_calls_again() {
         let request = receive_frame::<Request>(&callee, &mut buffer, 1 << 20, None).unwrap();
         assert_eq!(request.payload.into_vec().unwrap(), [b'z'; 1000]);
         let response = Response { call_id: request.envelope.call_id, ..Response::default() };
-        send_frame(callee.as_fd(), &response, &[b'0' + round; 2000], &[], None).unwrap();
+        send_frame(callee.as_fd(), &response, &[b'0' + round; 2000], None).unwrap();
     }
     assert_eq!(function.container.wait(), 0, "{}", function.container.errors());
     assert_eq!(function.container.output(), "3".repeat(2000));

@@ -70,7 +70,7 @@ impl Function<'_> {
     /// What each worker does, in the order of their slots.
     pub fn table(&self) -> Vec<SlotState> {
         let pages = self.pages();
-        pages.slots().iter().map(|slot| SlotState::of(pages.read(*slot, 0))).collect()
+        pages.slots().iter().map(|slot| SlotState(pages.read(*slot, 0))).collect()
     }
 
     /// The worker that sleeps on the connections, or will soon; by slot.

@@ -48,7 +48,8 @@ pub struct ReceivedAnswer {
 pub struct LocalMode {
     buffer: PageBuffer,
     max_response: u64,
-    pool: Option<SegmentPool>,
+    /// Its segments are lent to callees of the own trust group.
+    pub pool: Option<SegmentPool>,
     spin: Spin,
 }
 
@@ -57,18 +58,6 @@ impl LocalMode {
     #[must_use]
     pub fn new(max_response: u64) -> Self {
         Self { buffer: PageBuffer::new(FRAME_MAX), max_response, pool: None, spin: Spin::default() }
-    }
-
-    /// Lends segments of `pool` to callees of the own trust group.
-    #[must_use]
-    pub fn lending(self, pool: Option<SegmentPool>) -> Self {
-        Self { pool, ..self }
-    }
-
-    /// Whose segments are lent to callees of the own trust group.
-    #[must_use]
-    pub const fn lender(&self) -> Option<&SegmentPool> {
-        self.pool.as_ref()
     }
 
     /// Sends a request; waits for room until `until`. False when there was none: nothing was sent.
@@ -124,11 +113,8 @@ impl LocalMode {
             Some(Deadline::PASSED) => Ok(None),
             _ => self.spin.wait(|| seqpacket::try_receive(fd, buffer)),
         };
-        let received = match soon.transpose() {
-            Some(received) => received,
-            None => seqpacket::wait_and_receive(fd, buffer, until),
-        };
-        let received = match received {
+        let wait = || seqpacket::wait_and_receive(fd, buffer, until);
+        let received = match soon.transpose().unwrap_or_else(wait) {
             Ok(received) => received,
             Err(SocketError::Deadline) => return Ok(None),
             Err(error) => return Err(not_answered(error.into(), target)),

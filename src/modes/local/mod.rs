@@ -12,7 +12,7 @@
 //! - [`answer`]: a callee's answer, from the worker or from init.
 //! - [`send_queue`]: answers that wait for room at their callers.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use crate::modes::{OutgoingPayload, Payload};
 use crate::sys::clock::Deadline;
@@ -23,6 +23,8 @@ use crate::wire::frame::{self, Enveloped, FrameError, INLINE_MAX, PayloadRef};
 
 pub mod answer;
 pub mod caller;
+#[cfg(test)]
+pub mod fixture;
 pub mod incoming;
 pub mod receiver;
 pub mod send_queue;
@@ -67,21 +69,8 @@ pub enum LocalError {
     },
 }
 
-/// Sends one frame: small payloads inline, large ones as a sealed copy. `extra` descriptors go first.
-///
-/// # Errors
-/// As [`send_as_is`].
-pub fn send_frame<E: Enveloped>(
-    fd: BorrowedFd<'_>,
-    envelope: &E,
-    payload: &[u8],
-    extra: &[BorrowedFd<'_>],
-    deadline: Option<Deadline>,
-) -> Result<(), LocalError> {
-    send_as_is(fd, envelope, OutgoingPayload::Bytes(payload), extra, deadline)
-}
-
-/// Sends one frame with a payload that the peer may have as it is: a segment without copying it.
+/// Sends one frame with a payload that the peer may have as it is: a segment without copying it, few bytes inline, many
+/// as a sealed copy. `extra` descriptors go first.
 ///
 /// # Errors
 /// When the peer is gone, the deadline passes, or memory runs out; then nothing was sent.
@@ -194,18 +183,4 @@ fn open_payload(
         }
     };
     Ok((payload, descriptors))
-}
-
-/// Receives one frame of kind `E` without extra descriptors.
-///
-/// # Errors
-/// As [`open_frame`], and when the connection ends or the deadline passes.
-pub fn receive_frame<E: Enveloped>(
-    fd: &impl AsFd,
-    buffer: &mut [u8],
-    max_payload: u64,
-    deadline: Option<Deadline>,
-) -> Result<ReceivedFrame<E>, LocalError> {
-    let received = seqpacket::receive(fd.as_fd(), buffer, deadline)?;
-    open_frame(&buffer[..received.len], received.descriptors, 0, max_payload)
 }

@@ -26,11 +26,8 @@ pub const CONNECTIONS_MAX: usize = 4096;
 /// Bytes of the shortest request: its header and its id, with the id's tag and length.
 const REQUEST_MIN: usize = HEADER_LEN + 16 + 2;
 
-/// Length of a [`RequestHead`]: the header, and the id with tag and length, which differs between requests.
-const HEAD_LEN: usize = REQUEST_MIN;
-
-/// The beginning of a request.
-pub type RequestHead = [u8; HEAD_LEN];
+/// The beginning of a request up to its id, which differs between requests.
+pub type RequestHead = [u8; REQUEST_MIN];
 
 /// The result of reading from a connection once.
 #[derive(Debug)]
@@ -165,16 +162,12 @@ impl Receiver {
         count(&|_| REQUEST_MIN) > limit && count(&first) > limit
     }
 
-    /// The requests that are first on these connections.
+    /// The request that is first on a connection.
     #[must_use]
-    pub fn heads(&self, ids: &[ConnectionId]) -> Vec<(ConnectionId, RequestHead)> {
-        let connections = ids.iter().filter_map(|id| Some((*id, self.connections.get(id)?)));
-        let heads = connections.filter_map(|(id, connection)| {
-            let mut head = [0; HEAD_LEN];
-            seqpacket::peek(connection.fd.as_fd(), &mut head)?;
-            Some((id, head))
-        });
-        heads.collect()
+    pub fn head(&self, id: ConnectionId) -> Option<RequestHead> {
+        let mut head = [0; REQUEST_MIN];
+        seqpacket::peek(self.connections.get(&id)?.fd.as_fd(), &mut head)?;
+        Some(head)
     }
 
     /// Shuts a connection down for all processes that hold it. The next read reports that.
@@ -267,7 +260,8 @@ impl Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::modes::local::{send_as_is, send_frame};
+    use crate::modes::local::fixture::send_frame;
+    use crate::modes::local::send_as_is;
     use crate::sys::clock::Deadline;
     use crate::wire::envelope::Request;
     use crate::wire::ids::Identity;
@@ -287,7 +281,7 @@ mod tests {
     fn a_connection_without_hello_is_closed() {
         let (_dir, mut receiver, fd, id) = connected(10);
         let request = Request { call_id: vec![1; 16], ..Request::default() };
-        send_frame(fd.as_fd(), &request, b"x", &[], None).unwrap();
+        send_frame(fd.as_fd(), &request, b"x", None).unwrap();
         assert!(matches!(receiver.next_event(id), ConnectionEvent::Closed { fault: Some(_) }));
         assert!(receiver.connections.is_empty());
     }
@@ -297,11 +291,11 @@ mod tests {
         let (_dir, mut receiver, fd, id) = connected(10);
         let caller =
             Identity { namespace: "n".into(), pod_namespace: String::new(), function: "f".into() };
-        send_frame(fd.as_fd(), &Hello::of(&caller, "", "i"), b"", &[], None).unwrap();
+        send_frame(fd.as_fd(), &Hello::of(&caller, "", "i"), b"", None).unwrap();
         assert!(matches!(receiver.next_event(id), ConnectionEvent::Introduced));
         assert!(matches!(receiver.next_event(id), ConnectionEvent::Idle));
         let request = Request { call_id: vec![1; 16], ..Request::default() };
-        send_frame(fd.as_fd(), &request, b"x", &[], None).unwrap();
+        send_frame(fd.as_fd(), &request, b"x", None).unwrap();
         let ConnectionEvent::Message(ParsedMessage::Request(incoming)) = receiver.next_event(id)
         else {
             panic!("no request")
@@ -318,16 +312,16 @@ mod tests {
             Identity { namespace: "n".into(), pod_namespace: String::new(), function: "f".into() };
         let path = dir.path().join("r.sock");
         let waiting = seqpacket::connect_to(&path).unwrap();
-        send_frame(waiting.as_fd(), &Hello::of(&caller, "", "i"), b"", &[], None).unwrap();
+        send_frame(waiting.as_fd(), &Hello::of(&caller, "", "i"), b"", None).unwrap();
         receiver.stop_accepting().unwrap();
         assert!(matches!(seqpacket::connect_to(&path), Err(SocketError::Closed)));
         assert_eq!(receiver.connections.len(), 2, "one had connected and was not accepted yet");
 
         let request = Request { call_id: vec![1; 16], ..Request::default() };
-        send_frame(fd.as_fd(), &Hello::of(&caller, "", "i"), b"", &[], None).unwrap();
-        send_frame(fd.as_fd(), &request, b"x", &[], None).unwrap();
+        send_frame(fd.as_fd(), &Hello::of(&caller, "", "i"), b"", None).unwrap();
+        send_frame(fd.as_fd(), &request, b"x", None).unwrap();
         receiver.refuse_requests();
-        let sent = send_frame(fd.as_fd(), &request, b"x", &[], None);
+        let sent = send_frame(fd.as_fd(), &request, b"x", None);
         assert!(matches!(sent, Err(LocalError::Socket(SocketError::Closed))), "{sent:?}");
         assert!(matches!(receiver.next_event(id), ConnectionEvent::Introduced));
         assert!(matches!(receiver.next_event(id), ConnectionEvent::Message(_)));
@@ -339,21 +333,20 @@ mod tests {
         let (_dir, mut receiver, fd, id) = connected(1 << 20);
         let caller =
             Identity { namespace: "n".into(), pod_namespace: String::new(), function: "f".into() };
-        send_frame(fd.as_fd(), &Hello::of(&caller, "", "i"), b"", &[], None).unwrap();
+        send_frame(fd.as_fd(), &Hello::of(&caller, "", "i"), b"", None).unwrap();
         assert!(matches!(receiver.next_event(id), ConnectionEvent::Introduced));
-        assert!(!receiver.more_wait_than(0, &[id]) && receiver.heads(&[id]).is_empty());
+        assert!(!receiver.more_wait_than(0, &[id]) && receiver.head(id).is_none());
         let mut heads = Vec::new();
         for len in [1, 32 << 10] {
             for number in 1..=4 {
                 let request = Request { call_id: vec![number; 16], ..Request::default() };
-                send_frame(fd.as_fd(), &request, &vec![7; len], &[], Some(Deadline::PASSED))
-                    .unwrap();
+                send_frame(fd.as_fd(), &request, &vec![7; len], Some(Deadline::PASSED)).unwrap();
                 let count = usize::from(number);
                 assert!(receiver.more_wait_than(count - 1, &[id]), "{count} of {len}");
                 assert!(!receiver.more_wait_than(count, &[id]), "{count} of {len}");
             }
             loop {
-                heads.extend(receiver.heads(&[id]));
+                heads.extend(receiver.head(id));
                 if !matches!(receiver.next_event(id), ConnectionEvent::Message(_)) {
                     break;
                 }
@@ -376,7 +369,7 @@ mod tests {
                 function: "f".into(),
             };
             let hello = Hello::of(&caller, "", "i").lending(lends);
-            send_frame(fd.as_fd(), &hello, b"", &[], None).unwrap();
+            send_frame(fd.as_fd(), &hello, b"", None).unwrap();
             assert!(matches!(receiver.next_event(id), ConnectionEvent::Introduced));
             let lent = pool.copy_of(&[7; 70_000]).unwrap();
             let request = Request { call_id: vec![1; 16], ..Request::default() };

@@ -9,8 +9,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, poll};
 
+use crate::sys::clock::{Deadline, poll_timeout};
 use crate::sys::seqpacket::{self, Received, SocketError};
 use crate::sys::wakeup::Wakeup;
 use crate::sys::watch::Watch;
@@ -89,29 +90,28 @@ impl SharedConnections {
         Ok(())
     }
 
-    /// Waits for something to read, at most `timeout_ms` (`None` = for ever).
+    /// Waits until `until` for something to read.
     #[must_use]
-    pub fn wait(&self, timeout_ms: Option<u16>) -> Option<ReadySource> {
-        if self.epolls { self.watched(timeout_ms) } else { self.polled(timeout_ms) }
+    pub fn wait(&self, until: Option<Deadline>) -> Option<ReadySource> {
+        if self.epolls { self.watched(until) } else { self.polled(until) }
     }
 
-    fn watched(&self, timeout_ms: Option<u16>) -> Option<ReadySource> {
-        self.watch.wait_one(timeout_ms).map(|key| match key {
+    fn watched(&self, until: Option<Deadline>) -> Option<ReadySource> {
+        self.watch.wait_one(until).map(|key| match key {
             INIT => ReadySource::Init,
             key => ReadySource::Connection(ConnectionId(key)),
         })
     }
 
     /// [`Self::watched`] for few connections. Sources that stay ready take turns.
-    fn polled(&self, timeout_ms: Option<u16>) -> Option<ReadySource> {
+    fn polled(&self, until: Option<Deadline>) -> Option<ReadySource> {
         let input = |fd| PollFd::new(fd, PollFlags::POLLIN);
         let mut fds: [_; 1 + POLLED_MAX] = std::array::from_fn(|_| input(self.watch.as_fd()));
         for (fd, connection) in fds[1..].iter_mut().zip(self.connections.values()) {
             *fd = input(connection.fd.as_fd());
         }
         let fds = &mut fds[..=self.connections.len().min(POLLED_MAX)];
-        let timeout = timeout_ms.map_or(PollTimeout::NONE, PollTimeout::from);
-        if poll(fds, timeout).unwrap_or(0) == 0 {
+        if poll(fds, poll_timeout(until)).unwrap_or(0) == 0 {
             return None;
         }
         let first = self.turn.get() % fds.len();
@@ -120,16 +120,15 @@ impl SharedConnections {
         let index = indices.find(|index| fds[*index].any().unwrap_or(true))?;
         self.turn.set(index + 1);
         match index.checked_sub(1) {
-            None => self.watched(Some(0)),
+            None => self.watched(Some(Deadline::PASSED)),
             Some(index) => self.connections.keys().nth(index).copied().map(ReadySource::Connection),
         }
     }
 
-    /// Sleeps as a follower until it is woken to lead, or init has something, or for at most `timeout_ms` (`None` = for
-    /// ever).
+    /// Sleeps as a follower until it is woken to lead, or init has something, or until `until`.
     #[must_use]
-    pub fn wait_as_follower(&self, timeout_ms: Option<u16>) -> Option<ReadySource> {
-        let key = self.follower.wait_one(timeout_ms)?;
+    pub fn wait_as_follower(&self, until: Option<Deadline>) -> Option<ReadySource> {
+        let key = self.follower.wait_one(until)?;
         if key == INIT {
             return Some(ReadySource::Init);
         }
@@ -181,8 +180,7 @@ mod tests {
     use std::os::fd::OwnedFd;
 
     use super::*;
-    use crate::modes::local::send_frame;
-    use crate::sys::clock::Deadline;
+    use crate::modes::local::fixture::send_frame;
     use crate::wire::envelope::{Hello, Request};
 
     fn caller_connection(number: u64, fd: OwnedFd) -> CallerConnection {
@@ -213,12 +211,15 @@ mod tests {
             connections
         });
         for id in 1..=3 {
-            send_frame(caller.as_fd(), &request(id), b"x", &[], None).unwrap();
+            send_frame(caller.as_fd(), &request(id), b"x", None).unwrap();
         }
         let mut buffer = [0; 200];
         let mut read = Vec::new();
         for turn in [0, 1, 1] {
-            assert_eq!(workers[turn].wait(Some(0)), Some(ReadySource::Connection(ConnectionId(3))));
+            assert_eq!(
+                workers[turn].wait(Some(Deadline::PASSED)),
+                Some(ReadySource::Connection(ConnectionId(3)))
+            );
             match workers[turn].take(ConnectionId(3), &mut buffer) {
                 Ok(Some(ParsedMessage::Request(direct))) => read.push(direct.id.0[0]),
                 other => panic!("{other:?}"),
@@ -228,9 +229,12 @@ mod tests {
         assert!(matches!(workers[0].take(ConnectionId(3), &mut buffer), Ok(None)));
         drop(caller);
         for connections in &mut workers {
-            assert!(connections.wait(Some(0)).is_some());
+            assert!(connections.wait(Some(Deadline::PASSED)).is_some());
             assert!(matches!(connections.take(ConnectionId(3), &mut buffer), Ok(None)));
-            assert!(connections.connections.is_empty() && connections.wait(Some(0)).is_none());
+            assert!(
+                connections.connections.is_empty()
+                    && connections.wait(Some(Deadline::PASSED)).is_none()
+            );
         }
     }
 
@@ -241,7 +245,7 @@ mod tests {
         let wakeup = Rc::new(Wakeup::new().unwrap());
         let mut connections = SharedConnections::new(ours.as_fd(), Rc::clone(&wakeup), 10).unwrap();
         connections.add(caller_connection(3, connection)).unwrap();
-        send_frame(caller.as_fd(), &request(1), b"x", &[], None).unwrap();
+        send_frame(caller.as_fd(), &request(1), b"x", None).unwrap();
         wakeup.wake_one();
         assert_eq!(connections.wait_as_follower(None), None, "called, and by nothing else");
         connections.wake_follower();
@@ -257,7 +261,10 @@ mod tests {
         drop(caller);
         wakeup.wake_one();
         assert_eq!(connections.wait_as_follower(None), None);
-        assert_eq!(connections.wait(Some(0)), Some(ReadySource::Connection(ConnectionId(3))));
+        assert_eq!(
+            connections.wait(Some(Deadline::PASSED)),
+            Some(ReadySource::Connection(ConnectionId(3)))
+        );
         assert!(matches!(connections.take(ConnectionId(3), &mut buffer), Ok(None)));
         assert!(connections.connections.is_empty());
     }
@@ -270,14 +277,14 @@ mod tests {
         let mut callers = Vec::new();
         for number in 0..3 * POLLED_MAX as u64 {
             let (caller, connection) = seqpacket::pair().unwrap();
-            send_frame(caller.as_fd(), &request(1), b"x", &[], None).unwrap();
+            send_frame(caller.as_fd(), &request(1), b"x", None).unwrap();
             callers.push(caller);
             connections.add(caller_connection(number, connection)).unwrap();
             let mut left: Vec<_> =
                 connections.connections.keys().copied().map(ReadySource::Connection).collect();
             left.push(ReadySource::Init);
             for _ in 0..left.len() {
-                let ready = connections.wait(Some(0)).unwrap();
+                let ready = connections.wait(Some(Deadline::PASSED)).unwrap();
                 left.retain(|other| *other != ready);
             }
             assert_eq!(left, [], "with {} connections", callers.len());
@@ -292,19 +299,19 @@ mod tests {
         let mut connections = connections(&ours);
         connections.add(caller_connection(0, connection)).unwrap();
         let mut buffer = [0; 200];
-        send_frame(caller.as_fd(), &request(1), &[0; 11], &[], None).unwrap();
+        send_frame(caller.as_fd(), &request(1), &[0; 11], None).unwrap();
         assert!(matches!(
             connections.take(ConnectionId(0), &mut buffer),
             Ok(Some(ParsedMessage::Refused { .. }))
         ));
-        send_frame(caller.as_fd(), &Hello::default(), b"", &[], None).unwrap();
+        send_frame(caller.as_fd(), &Hello::default(), b"", None).unwrap();
         assert!(connections.take(ConnectionId(0), &mut buffer).is_err());
         for end in [caller, others] {
             let read = seqpacket::receive(end.as_fd(), &mut buffer, Some(Deadline::PASSED));
             assert!(matches!(read, Err(SocketError::Closed)));
         }
-        assert_eq!(connections.wait(Some(0)), None);
+        assert_eq!(connections.wait(Some(Deadline::PASSED)), None);
         drop(init);
-        assert_eq!(connections.wait(Some(0)), Some(ReadySource::Init));
+        assert_eq!(connections.wait(Some(Deadline::PASSED)), Some(ReadySource::Init));
     }
 }

@@ -17,12 +17,10 @@ mod signals;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use nix::poll::PollTimeout;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Pid, getpid};
 
 use crate::sys::arenas;
-use crate::sys::clock::{Deadline, monotonic_ns};
 use crate::sys::process::Fork;
 use crate::sys::seqpacket;
 use crate::vm::Module;
@@ -77,13 +75,4 @@ fn raise_descriptor_limit() {
         // Without it there are fewer connections; the rest waits in the backlog.
         let _refused = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
-}
-
-/// How long poll may sleep until `wakeup`.
-fn poll_timeout(wakeup: Option<Deadline>) -> PollTimeout {
-    wakeup.map_or(PollTimeout::NONE, |wakeup| {
-        let left_ms = wakeup.left(monotonic_ns()).as_nanos().div_ceil(1_000_000);
-        PollTimeout::try_from(i32::try_from(left_ms).unwrap_or(i32::MAX))
-            .unwrap_or(PollTimeout::MAX)
-    })
 }

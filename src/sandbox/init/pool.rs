@@ -15,6 +15,7 @@ use crate::sys::clock::Deadline;
 use crate::sys::page_buffer::PageBuffer;
 use crate::sys::wakeup::Wakeup;
 use crate::sys::watch::Watch;
+use crate::wire::control::FunctionReport;
 use crate::wire::frame::FRAME_MAX;
 
 use super::in_flight::{InFlight, LostWorker, WorkerActivity};
@@ -34,9 +35,8 @@ mod tests;
 const BACKOFF_MIN_NS: u64 = 10_000_000;
 /// Longest such wait in nanoseconds.
 const BACKOFF_MAX_NS: u64 = 5_000_000_000;
-
-/// When to fork the worker of an idle function: when requests wait for it.
-const SUSPENDED: u64 = u64::MAX;
+/// Deaths after which it certainly is the longest.
+const DOUBLINGS_MAX: u32 = 16;
 
 /// Forks a worker: its pid and init's end of the socketpair. In the child it does not return. The child accesses only
 /// its own slot and the common page of the worker table. A fork that the kernel refuses is tried again later.
@@ -46,13 +46,13 @@ pub type ForkWorker<'t> = Box<dyn Fn(WorkerSetup<'_>) -> io::Result<(Pid, OwnedF
 #[derive(Debug)]
 struct PoolEntry<'t> {
     worker: Option<WorkerProcess<'t>>,
-    /// When the next worker is forked, if there is none; [`SUSPENDED`] or a time.
-    fork_at: u64,
+    /// When the next worker is forked, if there is none; `None` while it is suspended.
+    fork_at: Option<u64>,
 }
 
 impl PoolEntry<'_> {
     const fn is_suspended(&self) -> bool {
-        self.worker.is_none() && self.fork_at == SUSPENDED
+        self.worker.is_none() && self.fork_at.is_none()
     }
 }
 
@@ -61,7 +61,8 @@ pub struct WorkerPool<'t> {
     fork: ForkWorker<'t>,
     /// One for each slot of the table.
     entries: Vec<PoolEntry<'t>>,
-    table: &'t WorkerTable,
+    /// The table that all workers share.
+    pub table: &'t WorkerTable,
     /// Wakes a follower.
     wakeup: Rc<Wakeup>,
     /// Their sockets, keyed by worker number.
@@ -76,15 +77,10 @@ impl<'t> WorkerPool<'t> {
     /// # Errors
     /// When descriptors or memory run out.
     pub fn new(fork: ForkWorker<'t>, table: &'t WorkerTable) -> io::Result<Self> {
-        let entries = table.slots().map(|_| PoolEntry { worker: None, fork_at: 0 }).collect();
+        let entries = table.slots().map(|_| PoolEntry { worker: None, fork_at: Some(0) }).collect();
         let (wakeup, watch) = (Rc::new(Wakeup::new()?), Watch::new()?);
         let buffer = PageBuffer::new(FRAME_MAX);
         Ok(Self { fork, entries, table, wakeup, watch, buffer, early_deaths: 0 })
-    }
-
-    /// The table that all workers share.
-    pub const fn table(&self) -> &'t WorkerTable {
-        self.table
     }
 
     /// Forks the workers that are due. Readers get `connections`.
@@ -98,14 +94,14 @@ impl<'t> WorkerPool<'t> {
     ) -> io::Result<()> {
         for (index, slot) in self.table.slots().enumerate() {
             let entry = &self.entries[index];
-            if entry.worker.is_some() || entry.is_suspended() || entry.fork_at > now {
+            if entry.worker.is_some() || entry.fork_at.is_none_or(|at| at > now) {
                 continue;
             }
             let connections = if slot.is_reader() { connections() } else { Vec::new() };
             match self.fork_one(index, slot, connections) {
                 Ok(worker) => self.entries[index].worker = Some(worker),
                 Err(error) => {
-                    self.entries[index].fork_at = self.back_off(now);
+                    self.entries[index].fork_at = Some(self.back_off(now));
                     return Err(error);
                 }
             }
@@ -115,8 +111,9 @@ impl<'t> WorkerPool<'t> {
 
     /// When to fork a worker instead of one that served nothing.
     fn back_off(&mut self, now: u64) -> u64 {
+        let doublings = self.early_deaths.min(DOUBLINGS_MAX);
         self.early_deaths = self.early_deaths.saturating_add(1);
-        now.saturating_add(backoff_ns(self.early_deaths))
+        now.saturating_add((BACKOFF_MIN_NS << doublings).min(BACKOFF_MAX_NS))
     }
 
     fn fork_one(
@@ -194,13 +191,16 @@ impl<'t> WorkerPool<'t> {
         self.table.slots().map(|slot| slot.state())
     }
 
-    /// Number of workers, of busy workers, and the bytes of all their pools, as they say.
+    /// The workers, those that are busy, and the bytes of all their pools, as they say.
     #[must_use]
-    pub fn figures(&self) -> (u64, u64, u64) {
-        self.workers().fold((0, 0, 0_u64), |(workers, busy, pool), WorkerProcess { slot, .. }| {
-            let is_busy = u64::from(slot.state().is_busy());
-            (workers + 1, busy + is_busy, pool.saturating_add(slot.pool_bytes()))
-        })
+    pub fn report(&self) -> FunctionReport {
+        let mut report = FunctionReport::default();
+        for WorkerProcess { slot, .. } in self.workers() {
+            report.workers += 1;
+            report.busy += u64::from(slot.state().is_busy());
+            report.pool_bytes = report.pool_bytes.saturating_add(slot.pool_bytes());
+        }
+        report
     }
 
     /// How many workers will take a request without running another guest first.
@@ -217,16 +217,12 @@ impl<'t> WorkerPool<'t> {
     /// A free worker; one that is still making its instance if there is no other.
     #[must_use]
     pub fn idle(&self) -> Option<usize> {
-        let mut making = None;
-        for (index, entry) in self.entries.iter().enumerate() {
-            let worker = entry.worker.as_ref().filter(|worker| worker.can_begin());
-            let Some(worker) = worker else { continue };
-            if worker.slot.state().phase() != Phase::Making {
-                return Some(index);
-            }
-            making.get_or_insert(index);
-        }
-        making
+        let free = self.entries.iter().enumerate().filter_map(|(index, entry)| {
+            let worker = entry.worker.as_ref().filter(|worker| worker.can_begin())?;
+            let is_making = worker.slot.state().phase() == Phase::Making;
+            Some((is_making, index))
+        });
+        free.min().map(|(_is_making, index)| index)
     }
 
     /// True when no worker has work.
@@ -264,9 +260,8 @@ impl<'t> WorkerPool<'t> {
 
     /// Takes out a worker that ended; `None` when the pid is no worker's.
     pub fn remove(&mut self, pid: Pid, now: u64) -> Option<LostWorker> {
-        let is_it = |worker: &WorkerProcess<'_>| worker.pid == pid;
-        let is_its = |entry: &PoolEntry<'_>| entry.worker.as_ref().is_some_and(is_it);
-        let index = self.entries.iter().position(is_its)?;
+        let mut pids = self.entries.iter().map(|entry| entry.worker.as_ref().map(|it| it.pid));
+        let index = pids.position(|other| other == Some(pid))?;
         // Its last messages may still be unread.
         let undelivered = self.read(index).undelivered;
         let state = self.table.slot(index)?.state();
@@ -274,12 +269,12 @@ impl<'t> WorkerPool<'t> {
             self.early_deaths = 0;
         }
         let fork_at = if state.has_run() { now } else { self.back_off(now) };
-        let activity = self.take(index, fork_at)?.activity();
+        let activity = self.take(index, Some(fork_at))?.activity();
         Some(LostWorker { state, activity, undelivered })
     }
 
     /// Takes a worker out of its entry and out of the readers. The next one is forked at `fork_at`.
-    fn take(&mut self, index: usize, fork_at: u64) -> Option<WorkerProcess<'t>> {
+    fn take(&mut self, index: usize, fork_at: Option<u64>) -> Option<WorkerProcess<'t>> {
         let entry = &mut self.entries[index];
         let worker = entry.worker.take()?;
         entry.fork_at = fork_at;
@@ -301,14 +296,8 @@ impl<'t> WorkerPool<'t> {
     pub fn next_wakeup(&self) -> Option<Deadline> {
         let due = self.entries.iter().filter_map(|entry| match &entry.worker {
             Some(worker) => worker.deadline(),
-            None if entry.is_suspended() => None,
-            None => Some(Deadline::at_ns(entry.fork_at)),
+            None => entry.fork_at.map(Deadline::at_ns),
         });
         due.min()
     }
-}
-
-fn backoff_ns(deaths: u32) -> u64 {
-    let doublings = deaths.saturating_sub(1).min(16);
-    (BACKOFF_MIN_NS << doublings).min(BACKOFF_MAX_NS)
 }

@@ -11,11 +11,10 @@ use crate::sandbox::function_log::{full_stream, unread};
 use crate::sandbox::inherited::Sandbox;
 use crate::sandbox::messages::WORKER_MESSAGE_MAX;
 use crate::sandbox::stderr;
-use crate::sys::clock::{Deadline, monotonic_ns};
+use crate::sys::clock::{Deadline, monotonic_ns, poll_timeout};
 use crate::vm::Module;
 use crate::wire::control::SandboxMessage;
 
-use super::poll_timeout;
 use super::pool::WorkerReport;
 use super::signals::{Change, Ending, Signals, next_change};
 

@@ -88,12 +88,8 @@ impl Signals {
     pub fn take(&mut self) -> Option<Signal> {
         let mut stop = None;
         while let Ok(Some(info)) = self.fd.read_signal() {
-            let number = i32::try_from(info.ssi_signo).unwrap_or(0);
-            if let Ok(signal) = Signal::try_from(number)
-                && STOP.contains(&signal)
-            {
-                stop = Some(signal);
-            }
+            let is_it = |signal: &Signal| u32::try_from(*signal as i32) == Ok(info.ssi_signo);
+            stop = STOP.into_iter().find(is_it).or(stop);
         }
         stop
     }

@@ -150,21 +150,13 @@ fn output(max_payload: u64) -> Result<File, StdioError> {
 
 /// Puts the payload on stdin, at its start, and `output` on stdout.
 fn connect(payload: &Payload, output: &File) -> Result<(), StdioError> {
-    let input: OwnedFd = match payload {
-        Payload::Inline(bytes) => {
-            let fd =
-                memfd_create(c"cwasi-stdin", MFdFlags::MFD_CLOEXEC).map_err(os("memfd_create"))?;
-            let file = File::from(fd);
-            // It does not move the position.
-            file.write_all_at(bytes, 0).map_err(os("write"))?;
-            file.into()
-        }
+    let input = match payload {
+        Payload::Inline(bytes) => Segment::copy_of(bytes),
         // All who got this memfd share one position in it, and a leased one goes on behind the payload.
-        Payload::Segment(segment) => segment
-            .sealed_copy()
-            .map_err(|error| os("copying the payload")(io::Error::other(error)))?
-            .into(),
+        Payload::Segment(segment) => segment.sealed_copy(),
     };
+    let input: OwnedFd =
+        input.map_err(|error| os("copying the payload")(io::Error::other(error)))?.into();
     redirect(&input, libc::STDIN_FILENO).map_err(os("redirecting stdin"))?;
     redirect(output, libc::STDOUT_FILENO).map_err(os("redirecting stdout"))
 }

@@ -18,7 +18,7 @@ use crate::sandbox::stderr;
 use crate::sandbox::work::Work;
 use crate::sys::clock::Deadline;
 use crate::sys::pool::SegmentPool;
-use crate::sys::segment::{Segment, SegmentError};
+use crate::sys::segment::Segment;
 use crate::wire::envelope::{CallStatus, Metadata, Response, Undelivered};
 use crate::wire::ids::CallId;
 
@@ -85,15 +85,11 @@ impl Replies {
         if bytes.len() <= INLINE_MAX {
             return self.send_to_all(&self.answered(), OutgoingPayload::Bytes(bytes));
         }
-        match self.copy_of(bytes) {
+        let lent = self.pool.as_ref().and_then(|pool| pool.copy_of(bytes));
+        match lent.map_or_else(|| Segment::copy_of(bytes), Ok) {
             Ok(segment) => self.send(&Ok(Payload::Segment(segment))),
             Err(error) => report(Err(error.into())),
         }
-    }
-
-    fn copy_of(&self, bytes: &[u8]) -> Result<Segment, SegmentError> {
-        let lent = self.pool.as_ref().and_then(|pool| pool.copy_of(bytes));
-        lent.map_or_else(|| Segment::copy_of(bytes), Ok)
     }
 
     fn send_to_all(&self, outcome: &CallStatus, content: OutgoingPayload<'_>) {

@@ -119,21 +119,20 @@ impl<'s> Requests<'s> {
     /// Waits for a request or a message of init. The leader sleeps on the connections, a follower until it is woken.
     fn wait(&mut self) -> Option<ReadySource> {
         let connections = &self.connections;
-        self.maintain_pool(|| connections.wait(Some(0)).is_some());
-        let soon = self.spin.wait(|| Ok::<_, Infallible>(connections.wait(Some(0)))).ok().flatten();
+        let poll = || connections.wait(Some(Deadline::PASSED));
+        self.maintain_pool(|| poll().is_some());
+        let soon = self.spin.wait(|| Ok::<_, Infallible>(poll())).ok().flatten();
         // At least one poll, so that no worker sleeps while a request waits.
-        let soon = soon.or_else(|| connections.wait(Some(0)));
+        let soon = soon.or_else(poll);
         if soon.is_some() {
             return soon;
         }
-        // Pool maintenance wakes the worker by a timeout, whatever it sleeps on.
-        let left = self.maintenance_due().map(|due| due.left(monotonic_ns()).as_nanos());
-        let timeout_ms =
-            left.map(|left| u16::try_from(left.div_ceil(1_000_000)).unwrap_or(u16::MAX));
+        // Pool maintenance wakes the worker, whatever it sleeps on.
+        let until = self.maintenance_due();
         match self.slot.take_role() {
-            ReaderRole::Leader => connections.wait(timeout_ms),
+            ReaderRole::Leader => connections.wait(until),
             ReaderRole::Follower => {
-                let ready = connections.wait_as_follower(timeout_ms);
+                let ready = connections.wait_as_follower(until);
                 self.slot.stop_following();
                 ready
             }
@@ -169,7 +168,8 @@ impl<'s> Requests<'s> {
         if !self.slot.is_reader() {
             return;
         }
-        let returns = || self.service_time.is_short() && self.connections.wait(Some(0)).is_none();
+        let rests = || self.connections.wait(Some(Deadline::PASSED)).is_none();
+        let returns = || self.service_time.is_short() && rests();
         if self.service_time.keeps_processors_busy(self.slot) || returns() {
             self.slot.keep_lead();
         } else if self.slot.hand_over_lead() {
@@ -213,10 +213,10 @@ impl<'s> Requests<'s> {
 
     fn invocation(&self, work: Work) -> Invocation {
         let first = work.first();
-        let Request { traceparent: parent, tracestate, .. } = &first.request;
+        let Request { traceparent: parent, tracestate, metadata, .. } = &first.request;
         let headers = TraceHeaders { traceparent: parent, tracestate };
         let record = self.launch.trace.record;
-        let span = record.then(|| ServerSpan::begin(&first.request, first.payload.len())).flatten();
+        let span = record.then(|| ServerSpan::begin(&first.request)).flatten();
         // Of a group with parts of several functions, no function is the caller.
         let caller = &first.connection.caller;
         let is_only_one = work.calls().all(|call| call.connection.caller == *caller);
@@ -228,7 +228,7 @@ impl<'s> Requests<'s> {
             traceparent: traceparent(&first.request, span.as_ref()),
             tracestate: headers.accepted_state(),
             run: first.request.run_id().map(|run| run.0),
-            metadata: metadata(&first.request),
+            metadata: metadata.iter().map(|it| (it.key.clone(), it.value.clone())).collect(),
             ..super::context(self.launch)
         };
         let replies = Replies::new(work, self.pool.as_ref(), self.init.clone());
@@ -244,8 +244,4 @@ fn traceparent(request: &Request, span: Option<&ServerSpan>) -> String {
         None if TraceContext::parse(&request.traceparent).is_some() => request.traceparent.clone(),
         None => String::new(),
     }
-}
-
-fn metadata(request: &Request) -> Vec<(String, String)> {
-    request.metadata.iter().map(|pair| (pair.key.clone(), pair.value.clone())).collect()
 }

@@ -1,6 +1,7 @@
 //! A secondary's worker: runs one request after the other, each in an instance that was made ahead of it. Runs in a
 //! worker process; a request has ended when its answer was sent, or was handed to init.
 
+use crate::dispatcher::spans::SpanEnd;
 use crate::modes::local::{CallResult, LocalError};
 use crate::modes::{CallError, Payload};
 use crate::sandbox::cause_chain::cause_chain;
@@ -222,8 +223,16 @@ impl<M: Module> Server<'_, M> {
             }
         };
         if let Some(span) = span {
-            let began = self.worker.host.handler_began();
-            span.record(&self.worker.spans, &context.caller, began, replies.ended.get());
+            let (errno, length) = replies.ended.get();
+            let end = SpanEnd {
+                peer: &context.caller,
+                request_bytes: replies.work.first().payload.len(),
+                response_bytes: if errno == 0 { length } else { 0 },
+                errno,
+                tracestate: &context.tracestate,
+                ..SpanEnd::default()
+            };
+            span.record(&self.worker.spans, self.worker.host.handler_began(), end);
         }
         self.worker.host.end();
         reusable && launch.isolation == Isolation::Instance

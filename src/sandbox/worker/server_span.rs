@@ -7,7 +7,6 @@ use crate::dispatcher::spans::{OpenSpan, SpanEnd, SpanRecorder};
 use crate::sys::clock::monotonic_ns;
 use crate::wire::envelope::Request;
 use crate::wire::trace::{PHASES_MAX, Phase, PhaseKind, SpanKind, TraceContext};
-use crate::wire::trace_headers::TraceHeaders;
 
 /// Longest wait in a queue that is believed, in nanoseconds: the moment of sending is the caller's word.
 const QUEUE_MAX_NS: u64 = 3_600_000_000_000;
@@ -18,8 +17,6 @@ pub struct ServerSpan {
     span: OpenSpan,
     /// When the caller sent it; 0 if unknown.
     sent_ns: u64,
-    request_bytes: u64,
-    tracestate: String,
     /// When the handler returned; 0 before.
     ran_ns: Cell<u64>,
 }
@@ -27,19 +24,13 @@ pub struct ServerSpan {
 impl ServerSpan {
     /// Begins the span of a request that has just been read, if its trace is recorded.
     #[must_use]
-    pub fn begin(request: &Request, request_bytes: u64) -> Option<Self> {
-        if request.traceparent.is_empty() {
-            return None;
-        }
+    pub fn begin(request: &Request) -> Option<Self> {
         let caller = TraceContext::parse(&request.traceparent).filter(|caller| caller.sampled)?;
         let span = OpenSpan::below(caller);
         let waited = span.start_ns.saturating_sub(request.sent_mono_ns);
         let believed = request.sent_mono_ns <= span.start_ns && waited <= QUEUE_MAX_NS;
         let sent_ns = if believed { request.sent_mono_ns } else { 0 };
-        let headers =
-            TraceHeaders { traceparent: &request.traceparent, tracestate: &request.tracestate };
-        let tracestate = headers.accepted_state();
-        Some(Self { span, sent_ns, request_bytes, tracestate, ran_ns: Cell::new(0) })
+        Some(Self { span, sent_ns, ran_ns: Cell::new(0) })
     }
 
     /// The position of this invocation in the trace.
@@ -53,13 +44,12 @@ impl ServerSpan {
         self.ran_ns.set(monotonic_ns());
     }
 
-    /// Records the span of a request that was answered. `ended`: errno and length of the response.
+    /// Records the span of a request that was answered, which ended as `end` says.
     pub fn record(
         &self,
         recorder: &SpanRecorder,
-        caller: &str,
         handler_began: Option<Instant>,
-        (errno, response_bytes): (i32, u64),
+        end: SpanEnd<'_>,
     ) {
         let (arrived, now) = (self.span.start_ns, monotonic_ns());
         let ran = match self.ran_ns.get() {
@@ -80,18 +70,7 @@ impl ServerSpan {
         add(PhaseKind::Transfer, arrived, began);
         add(PhaseKind::Run, began, ran);
         add(PhaseKind::Answer, ran, now);
-        recorder.add(self.span.end(SpanEnd {
-            kind: SpanKind::Server,
-            module: "",
-            peer: caller,
-            mode: "",
-            reason: "",
-            request_bytes: self.request_bytes,
-            response_bytes: if errno == 0 { response_bytes } else { 0 },
-            errno,
-            phases: &phases,
-            tracestate: &self.tracestate,
-        }));
+        recorder.add(self.span.end(SpanEnd { kind: SpanKind::Server, phases: &phases, ..end }));
     }
 }
 
@@ -108,10 +87,10 @@ mod tests {
     #[test]
     fn only_recorded_traces_have_spans() {
         for traceparent in ["", "nonsense", &SAMPLED.replace("-01", "-00")] {
-            assert!(ServerSpan::begin(&request(traceparent, 0), 0).is_none(), "{traceparent}");
+            assert!(ServerSpan::begin(&request(traceparent, 0)).is_none(), "{traceparent}");
         }
         let caller = TraceContext::parse(SAMPLED).unwrap();
-        let span = ServerSpan::begin(&request(SAMPLED, 0), 0).unwrap();
+        let span = ServerSpan::begin(&request(SAMPLED, 0)).unwrap();
         assert_eq!(span.context().trace, caller.trace);
         assert_ne!(span.context().span, caller.span);
     }
@@ -125,9 +104,10 @@ mod tests {
         {
             // Seems to have begun before the request arrived, as it does if the process pauses between two readings.
             let began = Instant::now();
-            let span = ServerSpan::begin(&request(SAMPLED, sent), 7).unwrap();
+            let span = ServerSpan::begin(&request(SAMPLED, sent)).unwrap();
             span.handler_ended();
-            span.record(&recorder, "a", Some(began), (0, 9));
+            let end = SpanEnd { request_bytes: 7, response_bytes: 9, ..SpanEnd::default() };
+            span.record(&recorder, Some(began), end);
             let report = recorder.take().remove(0);
             let recorded = &report.spans[0];
             assert_eq!((recorded.request_bytes, recorded.response_bytes), (7, 9));

@@ -25,15 +25,9 @@ const RETURNED: u64 = 0x80;
 
 /// A slot's word at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlotState(pub(super) u64);
+pub struct SlotState(pub u64);
 
 impl SlotState {
-    /// Decodes the first word of a slot's page.
-    #[must_use]
-    pub const fn of(word: u64) -> Self {
-        Self(word)
-    }
-
     pub(super) const fn new(turn: u64, phase: Phase) -> Self {
         Self(turn << 8 | phase as u64)
     }

@@ -149,7 +149,7 @@ mod tests {
     use cwasi_abi::Errno;
 
     use super::*;
-    use crate::modes::local::receive_frame;
+    use crate::modes::local::fixture::receive_frame;
     use crate::sys::readiness;
     use crate::wire::control::ModeHint;
     use crate::wire::envelope::Response;

@@ -8,8 +8,8 @@ use tokio::io::unix::AsyncFd;
 use super::order::Answered;
 use crate::coordinator::registry::Record;
 use crate::modes::causes::{Break, Unreached};
-use crate::modes::local::{LocalError, ReceivedFrame, open_frame, send_as_is, send_frame};
-use crate::modes::{CallError, Overload, Payload};
+use crate::modes::local::{LocalError, ReceivedFrame, open_frame, send_as_is};
+use crate::modes::{CallError, OutgoingPayload, Overload, Payload};
 use crate::sys::clock::Deadline;
 use crate::sys::readiness;
 use crate::sys::seqpacket::{self, SocketError};
@@ -113,6 +113,6 @@ fn connect(record: &Record, caller: &Caller) -> Result<OwnedFd, LocalError> {
     // The other side of this connection is a shim, which keeps no segments.
     let hello = Hello::of(&caller.identity(), &caller.workflow, &caller.instance).lending(true);
     let deadline = Some(Deadline::after(HAND_OVER_MAX));
-    send_frame(connection.as_fd(), &hello, &[], &[], deadline)?;
+    send_as_is(connection.as_fd(), &hello, OutgoingPayload::EMPTY, &[], deadline)?;
     Ok(connection)
 }

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use super::*;
-use crate::modes::local::receive_frame;
+use crate::modes::local::fixture::receive_frame;
 use crate::sys::segment::Segment;
 use crate::wire::envelope::CallStatus;
 use crate::wire::frame::FRAME_MAX;

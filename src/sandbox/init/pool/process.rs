@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::modes::Payload;
-use crate::modes::local::{LocalError, open_frame, send_as_is, send_frame};
+use crate::modes::local::{LocalError, open_frame, send_as_is};
+use crate::modes::{OutgoingPayload, Payload};
 use crate::sandbox::init::in_flight::{InFlight, WorkerActivity};
 use crate::sandbox::messages::{WorkerMessage, is_frame};
 use crate::sandbox::work::Work;
@@ -58,34 +58,30 @@ impl WorkerProcess<'_> {
     /// Gives the work back when a call cannot be sent at all. A worker that waits for that call is killed; one that
     /// got none is free again.
     pub(super) fn feed(&mut self) -> Result<(), (Work, LocalError)> {
-        let Some(InFlight { turn, deadline, activity }) = self.in_flight.take() else {
+        let Some(InFlight { turn, activity: WorkerActivity::Assigned { work, sent }, .. }) =
+            &mut self.in_flight
+        else {
             return Ok(());
         };
-        let activity = match activity {
-            WorkerActivity::Assigned { work, mut sent } => loop {
-                match send_call(self.socket.as_fd(), &work, sent) {
-                    Ok(true) => sent += 1,
-                    // All is sent, or its exit is on the way.
-                    Ok(false) | Err(LocalError::Socket(SocketError::Closed)) => {
-                        break WorkerActivity::Assigned { work, sent };
-                    }
-                    Err(LocalError::Socket(SocketError::Deadline)) if sent > 0 => {
-                        break WorkerActivity::Assigned { work, sent };
-                    }
-                    Err(error) => {
-                        if sent > 0 {
-                            self.kill();
-                        } else if self.slot.unassign(turn) {
-                            self.wake();
-                        }
-                        return Err((work, error));
-                    }
-                }
-            },
-            begun => begun,
+        let error = loop {
+            match send_call(self.socket.as_fd(), work, *sent) {
+                Ok(true) => *sent += 1,
+                // All is sent, or its exit is on the way.
+                Ok(false) | Err(LocalError::Socket(SocketError::Closed)) => return Ok(()),
+                Err(LocalError::Socket(SocketError::Deadline)) if *sent > 0 => return Ok(()),
+                Err(error) => break error,
+            }
         };
-        self.in_flight = Some(InFlight { turn, deadline, activity });
-        Ok(())
+        let (turn, waits_for_more) = (*turn, *sent > 0);
+        if waits_for_more {
+            self.kill();
+        } else if self.slot.unassign(turn) {
+            self.wake();
+        }
+        match self.in_flight.take().map(|it| it.activity) {
+            Some(WorkerActivity::Assigned { work, .. }) => Err((work, error)),
+            _ => Ok(()),
+        }
     }
 
     /// What it was doing when it ended.
@@ -111,9 +107,9 @@ impl WorkerProcess<'_> {
 
     /// Wakes it while it waits for init, or is a follower.
     pub(super) fn wake(&self) {
-        let nothing = SharedConnection::default();
+        let (nothing, now) = (SharedConnection::default(), Some(Deadline::PASSED));
         // One without room for it has other messages to be woken by; one that is gone is noticed by its exit.
-        let _unsent = send_frame(self.socket.as_fd(), &nothing, b"", &[], Some(Deadline::PASSED));
+        let _unsent = send_as_is(self.socket.as_fd(), &nothing, OutgoingPayload::EMPTY, &[], now);
     }
 
     /// Kills it; its exit follows.

@@ -4,7 +4,8 @@ use std::os::fd::AsFd;
 
 use nix::unistd::Pid;
 
-use crate::modes::local::{CallerConnection, LocalError, send_frame};
+use crate::modes::OutgoingPayload;
+use crate::modes::local::{CallerConnection, LocalError, send_as_is};
 use crate::sandbox::worker_table::Phase;
 use crate::sys::clock::Deadline;
 use crate::sys::seqpacket::SocketError;
@@ -27,9 +28,10 @@ impl<'t> WorkerPool<'t> {
     /// Lets workers read from a connection; false if some cannot be told now.
     pub fn share(&self, connection: &CallerConnection) -> bool {
         let (envelope, extra) = (connection.envelope(), [connection.fd.as_fd()]);
+        let now = Some(Deadline::PASSED);
         let told = self.readers().map(|worker| {
-            let sent =
-                send_frame(worker.socket.as_fd(), &envelope, b"", &extra, Some(Deadline::PASSED));
+            let socket = worker.socket.as_fd();
+            let sent = send_as_is(socket, &envelope, OutgoingPayload::EMPTY, &extra, now);
             // A closed socket: its exit is on the way.
             matches!(sent, Ok(()) | Err(LocalError::Socket(SocketError::Closed)))
         });

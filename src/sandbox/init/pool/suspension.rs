@@ -1,6 +1,6 @@
 //! Suspended workers: those of an idle function (`cwasi.idle`), which end until requests wait again. Runs in sandbox init.
 
-use super::{SUSPENDED, WorkerPool};
+use super::WorkerPool;
 use crate::modes::Payload;
 use crate::wire::envelope::Undelivered;
 
@@ -16,7 +16,7 @@ impl WorkerPool<'_> {
                 continue;
             }
             undelivered.extend(self.read(index).undelivered);
-            if let Some(worker) = self.take(index, SUSPENDED) {
+            if let Some(worker) = self.take(index, None) {
                 worker.kill();
                 worker.slot.reset();
             }
@@ -28,7 +28,7 @@ impl WorkerPool<'_> {
     pub fn resume(&mut self, waiting: usize) {
         let wanted = waiting.saturating_sub(self.entries.len() - self.started() - self.suspended());
         let suspended = self.entries.iter_mut().filter(|entry| entry.is_suspended());
-        suspended.take(wanted).for_each(|entry| entry.fork_at = 0);
+        suspended.take(wanted).for_each(|entry| entry.fork_at = Some(0));
     }
 
     /// How many workers are suspended or starting.

@@ -4,9 +4,8 @@ use nix::poll::{PollFd, PollFlags, poll};
 
 use crate::sandbox::function_log::FunctionLog;
 use crate::sandbox::init::barrier::Barrier;
-use crate::sandbox::init::poll_timeout;
 use crate::sandbox::stderr;
-use crate::sys::clock::{Deadline, monotonic_ns};
+use crate::sys::clock::{Deadline, monotonic_ns, poll_timeout};
 use crate::vm::Module;
 
 use super::Secondary;
@@ -47,7 +46,7 @@ impl<M: Module> Secondary<'_, M> {
         let wakeup =
             [self.next_wakeup(now), sleep.map(Deadline::at_ns)].into_iter().flatten().min();
         let _interrupted = poll(&mut fds, poll_timeout(wakeup));
-        self.pool.table().control().set_asleep(false);
+        self.pool.table.control().set_asleep(false);
         let hit = fds.iter().map(|fd| fd.any().unwrap_or(false));
         sources.into_iter().zip(hit).filter_map(|(source, hit)| hit.then_some(source)).collect()
     }
@@ -83,7 +82,7 @@ impl<M: Module> Secondary<'_, M> {
         let parts = self.barrier.as_ref().and_then(Barrier::next_deadline);
         let waiting = [self.queue.next_deadline(), parts, self.send_queue.next_deadline()];
         let own =
-            [self.idle_at(), accept, stop, self.reports.due()].map(|at| at.map(Deadline::at_ns));
+            [self.idle_at(), accept, stop, self.reports.next].map(|at| at.map(Deadline::at_ns));
         waiting.into_iter().chain(own).chain([self.pool.next_wakeup()]).flatten().min()
     }
 }

@@ -53,7 +53,7 @@ impl<M: Module> Secondary<'_, M> {
             Ok(Some(group)) => self.handle_group(group, now),
             Err(error) => {
                 if matches!(error, CallError::Overloaded(_)) {
-                    self.reports.count_refused();
+                    self.reports.refused += 1;
                 }
                 self.refuse([key], &error);
             }

@@ -182,14 +182,11 @@ impl<'a, M: Module> Secondary<'a, M> {
 
     fn fork_workers(&mut self, now: u64) -> ControlFlow<i32> {
         let connections = || self.receiver.shared_connections().collect();
-        match self.pool.fork_due(now, connections) {
-            Ok(()) => {}
-            Err(error) if self.announced => {
-                self.complain(&format!("a worker cannot be forked: {error}"));
-            }
-            Err(error) => {
+        if let Err(error) = self.pool.fork_due(now, connections) {
+            if !self.announced {
                 return ControlFlow::Break(self.sandbox.start_failed(&self.cannot_fork(&error)));
             }
+            self.complain(&format!("a worker cannot be forked: {error}"));
         }
         ControlFlow::Continue(())
     }
@@ -327,7 +324,10 @@ impl<'a, M: Module> Secondary<'a, M> {
                 ConnectionEvent::Introduced => self.share(connection),
                 ConnectionEvent::Idle => return,
                 ConnectionEvent::Closed { fault } => {
-                    self.unshare();
+                    // Without direct reads no worker holds it.
+                    if self.watchdog.is_some() {
+                        self.pool.unshare();
+                    }
                     self.queue.forget(connection);
                     if let Some(barrier) = &mut self.barrier {
                         barrier.forget(connection);
@@ -361,7 +361,7 @@ impl<'a, M: Module> Secondary<'a, M> {
         let suspended = self.sandbox.launch.idle_ms.map_or(0, |_| self.pool.absent());
         self.queue.extra = suspended + self.pool.free_soon();
         if let Err((work, full)) = self.queue.push(work) {
-            self.reports.count_refused();
+            self.reports.refused += 1;
             return self.refuse(work.keys(), &self.overloaded(full));
         }
         self.assign();

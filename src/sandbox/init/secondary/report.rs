@@ -16,24 +16,15 @@ const REPORT_EVERY_NS: u64 = 1_000_000_000;
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     told: Option<FunctionReport>,
-    refused: u64,
-    /// Time of the next look, if something may have changed since the last one.
-    next: Option<u64>,
+    /// Requests for which the queue had no room.
+    pub(super) refused: u64,
+    /// Time of the next look, for which init has to wake, if something may have changed since the last one.
+    pub(super) next: Option<u64>,
     /// Time of the last look.
     last: u64,
 }
 
 impl Reports {
-    /// Counts a request for which the queue has no room.
-    pub(super) const fn count_refused(&mut self) {
-        self.refused = self.refused.saturating_add(1);
-    }
-
-    /// When init has to wake for it.
-    pub(super) const fn due(&self) -> Option<u64> {
-        self.next
-    }
-
     /// True when it is time to look. Something happened just now.
     fn looks(&mut self, now: u64) -> bool {
         let next = *self.next.get_or_insert(self.last.saturating_add(REPORT_EVERY_NS));
@@ -56,16 +47,11 @@ impl<M: Module> Secondary<'_, M> {
         if !self.announced || !self.reports.looks(now) {
             return;
         }
-        let (workers, busy, pool_bytes) = self.pool.figures();
+        let mut report = self.pool.report();
+        (report.queued, report.refused) = (self.queue.len() as u64, self.reports.refused);
         // A worker can only say too much about itself.
-        let pool_max = self.sandbox.launch.pool_max.saturating_mul(workers);
-        let report = FunctionReport {
-            workers,
-            busy,
-            queued: self.queue.len() as u64,
-            refused: self.reports.refused,
-            pool_bytes: pool_bytes.min(pool_max),
-        };
+        let pool_max = self.sandbox.launch.pool_max.saturating_mul(report.workers);
+        report.pool_bytes = report.pool_bytes.min(pool_max);
         let taken = self.reports.told == Some(report)
             || self.sandbox.try_tell(&SandboxMessage::Function(report));
         self.reports.looked(now, report, taken);
@@ -84,17 +70,17 @@ mod tests {
         assert!(reports.looks(now));
         reports.looked(now, report(1), true);
         // Busy: the next look is due without an event.
-        assert_eq!(reports.due(), Some(now + REPORT_EVERY_NS));
+        assert_eq!(reports.next, Some(now + REPORT_EVERY_NS));
         assert!(!reports.looks(now + 1));
         now += REPORT_EVERY_NS;
         assert!(reports.looks(now));
         reports.looked(now, report(0), true);
-        assert_eq!(reports.due(), None);
+        assert_eq!(reports.next, None);
         // An event soon after: one look, a second after the last one.
         assert!(!reports.looks(now + 1));
-        assert_eq!(reports.due(), Some(now + REPORT_EVERY_NS));
+        assert_eq!(reports.next, Some(now + REPORT_EVERY_NS));
         // A report that the shim did not take is sent again.
         reports.looked(now, report(0), false);
-        assert_eq!(reports.due(), Some(now + REPORT_EVERY_NS));
+        assert_eq!(reports.next, Some(now + REPORT_EVERY_NS));
     }
 }

@@ -135,7 +135,7 @@ impl Watchdog {
 impl<M: Module> Secondary<'_, M> {
     /// Lets workers read from a connection, unless they hold too many already.
     pub(super) fn share(&mut self, id: ConnectionId) {
-        let readers = self.pool.table().readers();
+        let readers = self.pool.table.readers();
         let shared = self.receiver.shared_connections().count() + 1;
         let copies = shared.saturating_mul(readers);
         // A single worker may hold any number.
@@ -150,13 +150,6 @@ impl<M: Module> Secondary<'_, M> {
         }
     }
 
-    /// A connection has ended: wakes the workers that may hold it. Without direct reads they hold none.
-    pub(super) fn unshare(&self) {
-        if self.watchdog.is_some() {
-            self.pool.unshare();
-        }
-    }
-
     /// True while init reads the shared connections.
     pub(super) fn reads_shared(&self) -> bool {
         self.stop.is_some() || self.watchdog.as_ref().is_some_and(|watchdog| watchdog.reading)
@@ -164,14 +157,11 @@ impl<M: Module> Secondary<'_, M> {
 
     /// When the next check is due; `None` when init sleeps until it is woken.
     pub(super) fn sleep(&self) -> Option<u64> {
-        let watchdog = self.watchdog.as_ref()?;
-        if self.pool.is_suspended() {
-            return None;
-        }
+        let watchdog = self.watchdog.as_ref().filter(|_| !self.pool.is_suspended())?;
         if watchdog.quiet < QUIET_TICKS || watchdog.reading || self.stop.is_some() {
             return Some(watchdog.next);
         }
-        let table = self.pool.table();
+        let table = self.pool.table;
         table.control().set_asleep(true);
         // A worker that began before it could see the sleep flag is seen here.
         if self.pool.states().any(|state| state.is_busy()) {
@@ -199,7 +189,7 @@ impl<M: Module> Secondary<'_, M> {
         }
         self.pool.note_long_running(watchdog.long_running(&states));
         // The container's cpuset may have changed.
-        self.pool.table().control().set_processors(processors::count().unwrap_or(0));
+        self.pool.table.control().set_processors(processors::count().unwrap_or(0));
         let mut ready: Vec<ConnectionId> = Vec::new();
         let (receiver, free_slots) = (&self.receiver, self.queue.free_slots());
         let action = watchdog.check(states, |free| {
@@ -207,7 +197,7 @@ impl<M: Module> Secondary<'_, M> {
             let more = || receiver.more_wait_than(free_slots.saturating_add(free), &ready);
             (!ready.is_empty(), !ready.is_empty() && more())
         });
-        let heads = || receiver.heads(&ready).into_iter().collect();
+        let heads = || ready.iter().filter_map(|id| Some((*id, receiver.head(*id)?))).collect();
         let stalled = watchdog.is_stalled(!ready.is_empty(), heads);
         match action {
             WatchdogAction::None if !stalled => {}
