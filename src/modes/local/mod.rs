@@ -11,6 +11,7 @@
 //! - [`shared_connections`]: the callee's side in its workers.
 //! - [`answer`]: a callee's answer, from the worker or from init.
 //! - [`send_queue`]: answers that wait for room at their callers.
+//! - [`load`]: what waiting requests and answers hold.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -26,6 +27,7 @@ pub mod caller;
 #[cfg(test)]
 pub mod fixture;
 pub mod incoming;
+pub mod load;
 pub mod receiver;
 pub mod send_queue;
 pub mod shared_connections;

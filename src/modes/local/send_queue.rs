@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use cwasi_abi::CALLS_IN_FLIGHT_MAX;
 
-use crate::modes::{CallError, Payload, TooLarge};
+use crate::modes::{CallError, OutgoingPayload, Payload, TooLarge};
 use crate::sys::clock::{Deadline, monotonic_ns};
 use crate::sys::seqpacket;
 use crate::wire::envelope::Response;
 use crate::wire::ids::CallId;
 
+use super::load::Load;
 use super::{error_answer, found_no_room, send_as_is};
 
 #[cfg(test)]
@@ -40,28 +41,20 @@ const DROPPED: &str = "responses were dropped: their caller does not read them";
 /// The limits of a send queue.
 #[derive(Clone, Copy, Debug)]
 pub struct SendLimits {
-    /// Answers for one caller.
-    pub caller_answers: usize,
-    /// Bytes for one caller.
-    pub caller_bytes: u64,
-    /// Answers for all callers.
-    pub answers: usize,
-    /// Bytes for all callers.
-    pub bytes: u64,
-    /// Answers for all callers that hold descriptors.
-    pub segments: usize,
+    /// What the answers for one caller hold. Their descriptors are bounded by the total.
+    pub caller: Load,
+    /// What all answers hold.
+    pub total: Load,
 }
 
 impl SendLimits {
-    /// In a container with this memory limit, whose init may hold as many segments.
-    pub fn within(memory_max: Option<u64>, segments: usize) -> Self {
+    /// In a container with this memory limit, whose init may hold as many descriptors for answers.
+    pub fn within(memory_max: Option<u64>, descriptors: usize) -> Self {
         let bytes = memory_max.map_or(BYTES_MAX, |max| BYTES_MAX.min(max / 4));
+        let caller_bytes = CALLER_BYTES_MAX.min(bytes);
         Self {
-            caller_answers: CALLER_ANSWERS_MAX,
-            caller_bytes: CALLER_BYTES_MAX.min(bytes),
-            answers: ANSWERS_MAX,
-            bytes,
-            segments,
+            caller: Load { messages: CALLER_ANSWERS_MAX, bytes: caller_bytes, descriptors },
+            total: Load { messages: ANSWERS_MAX, bytes, descriptors },
         }
     }
 }
@@ -80,6 +73,8 @@ pub struct SendQueue<S> {
 struct CallerQueue<S> {
     reply_to: S,
     queued: VecDeque<QueuedAnswer>,
+    /// What they hold: their sum, because thousands may wait at each push.
+    load: Load,
     /// Do not send before this time: the socket has room, but the kernel's limit of descriptors in flight is reached.
     not_before: Option<Deadline>,
 }
@@ -129,23 +124,24 @@ impl<S: AsFd + Clone> SendQueue<S> {
     ) {
         let until = until.unwrap_or_else(|| Deadline::after(ROOM_MAX));
         let mut queued = QueuedAnswer { response, payload, until };
-        let bounds = self.bounds;
+        let bounds = self.bounds.caller;
         let index = self.index(caller).unwrap_or_else(|| {
             self.callers.push(CallerQueue::new(caller.clone()));
             self.callers.len() - 1
         });
         let backlog = &mut self.callers[index];
-        let bytes = backlog.bytes().saturating_add(queued.bytes());
-        if bytes > bounds.caller_bytes && !backlog.queued.is_empty() {
-            queued.shed(bounds.caller_bytes);
+        let bytes = backlog.load.bytes.saturating_add(queued.load().bytes);
+        if bytes > bounds.bytes && !backlog.queued.is_empty() {
+            queued.shed(bounds.bytes);
             self.complaint = Some((caller.clone(), DROPPED.to_owned()));
         }
+        backlog.load = backlog.load.and(queued.load());
         backlog.queued.push_back(queued);
-        if backlog.queued.len() > bounds.caller_answers {
+        if backlog.queued.len() > bounds.messages {
             // Answers whose calls have ended do not count against the caller.
             backlog.expire(monotonic_ns());
         }
-        if backlog.queued.len() > bounds.caller_answers {
+        if backlog.queued.len() > bounds.messages {
             self.end(index);
         }
         self.bound_all();
@@ -159,20 +155,26 @@ impl<S: AsFd + Clone> SendQueue<S> {
 
     /// Enforces the totals: the callers with the most waiting answers lose theirs.
     fn bound_all(&mut self) {
-        let SendLimits { answers, bytes, segments, .. } = self.bounds;
-        let most = |of: fn(&CallerQueue<S>) -> u64, limit: u64| {
-            let total = self.callers.iter().map(of).fold(0, u64::saturating_add);
-            let callers = self.callers.iter().enumerate().filter(|_| total > limit);
-            callers.max_by_key(|(_, backlog)| of(backlog)).map(|(index, _)| index)
+        let bounds = self.bounds.total;
+        let total = Load::sum(self.callers.iter().map(|backlog| backlog.load));
+        let most = |of: fn(&Load) -> u64| {
+            let callers = self.callers.iter().enumerate();
+            callers.max_by_key(|(_, backlog)| of(&backlog.load)).map(|(index, _)| index)
         };
         // A single answer may exceed the bytes.
-        let alone = self.callers.iter().map(|backlog| backlog.queued.len()).sum::<usize>() == 1;
-        let large = if alone { None } else { most(CallerQueue::bytes, bytes) };
-        let shed = large.or_else(|| most(CallerQueue::segments, segments as u64));
-        let ended = most(|backlog| backlog.queued.len() as u64, answers as u64);
+        let shed = if total.bytes > bounds.bytes && total.messages > 1 {
+            most(|load| load.bytes)
+        } else if total.descriptors > bounds.descriptors {
+            most(|load| load.descriptors as u64)
+        } else {
+            None
+        };
+        let exceeds = total.messages > bounds.messages;
+        let ended = exceeds.then(|| most(|load| load.messages as u64)).flatten();
         if let Some(index) = shed {
             let backlog = &mut self.callers[index];
-            backlog.queued.iter_mut().for_each(|queued| queued.shed(bytes));
+            backlog.queued.iter_mut().for_each(|queued| queued.shed(bounds.bytes));
+            backlog.load = Load::sum(backlog.queued.iter().map(QueuedAnswer::load));
             self.complaint = Some((backlog.reply_to.clone(), DROPPED.to_owned()));
         }
         if let Some(index) = ended {
@@ -185,6 +187,7 @@ impl<S: AsFd + Clone> SendQueue<S> {
         let backlog = &mut self.callers[index];
         let answers = backlog.queued.len();
         backlog.queued.clear();
+        backlog.load = Load::default();
         seqpacket::end(backlog.reply_to.as_fd());
         let text = format!("a caller's connection was closed: it has not read {answers} answers");
         self.complaint = Some((backlog.reply_to.clone(), text));
@@ -247,20 +250,18 @@ impl<S: AsFd + Clone> SendQueue<S> {
 }
 
 impl<S: AsFd> CallerQueue<S> {
-    const fn new(reply_to: S) -> Self {
-        Self { reply_to, queued: VecDeque::new(), not_before: None }
-    }
-
-    fn bytes(&self) -> u64 {
-        self.queued.iter().map(QueuedAnswer::bytes).sum()
-    }
-
-    fn segments(&self) -> u64 {
-        self.queued.iter().filter(|queued| queued.has_segment()).count() as u64
+    fn new(reply_to: S) -> Self {
+        Self { reply_to, queued: VecDeque::new(), load: Load::default(), not_before: None }
     }
 
     fn expire(&mut self, now: u64) {
-        self.queued.retain(|queued| !queued.until.has_passed(now));
+        self.queued.retain(|queued| {
+            let stays = !queued.until.has_passed(now);
+            if !stays {
+                self.load = self.load.without(queued.load());
+            }
+            stays
+        });
     }
 
     /// The next time at which an answer expires or is tried again.
@@ -274,25 +275,24 @@ impl<S: AsFd> CallerQueue<S> {
             let (to, content) = (self.reply_to.as_fd(), queued.payload.outgoing());
             let now_only = Some(Deadline::PASSED);
             if found_no_room(&send_as_is(to, &queued.response, content, &[], now_only)) {
-                if queued.has_segment() && seqpacket::has_room(to) {
+                if matches!(content, OutgoingPayload::Segment(_)) && seqpacket::has_room(to) {
                     self.not_before = Some(Deadline::at_ns(now).plus(PAUSE));
                 }
                 return;
             }
             // It was sent, or its caller is gone.
+            self.load = self.load.without(queued.load());
             self.queued.pop_front();
         }
     }
 }
 
 impl QueuedAnswer {
-    const fn has_segment(&self) -> bool {
-        matches!(self.payload, Payload::Segment(_))
-    }
-
-    /// The bytes that count. Errors count 0: they are short, and their number is bounded.
-    fn bytes(&self) -> u64 {
-        if self.response.errno == 0 { self.payload.len() } else { 0 }
+    /// What it holds. All bytes of a response count; those of an error do not: they are few, and errors are bounded in
+    /// number.
+    fn load(&self) -> Load {
+        let bytes = if self.response.errno == 0 { self.payload.len() } else { 0 };
+        Load { bytes, ..Load::of(&self.payload) }
     }
 
     /// Replaces the response by an error, to free its bytes.

@@ -7,7 +7,6 @@
 
 mod barrier;
 mod in_flight;
-mod load;
 mod pool;
 mod primary;
 mod queue;

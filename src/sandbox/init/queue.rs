@@ -4,19 +4,18 @@
 use std::collections::VecDeque;
 
 use crate::modes::local::ConnectionId;
+use crate::modes::local::load::Load;
 use crate::sandbox::work::Work;
 use crate::sys::clock::Deadline;
-
-use super::load::Load;
 
 /// Most bytes of payloads that wait; less in a container with a small memory limit.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// The limits of a queue of `requests` in a container with this memory limit, whose init may hold as many descriptors
+/// The limits of a queue of `messages` in a container with this memory limit, whose init may hold as many descriptors
 /// for them.
-pub fn limits(requests: usize, memory_max: Option<u64>, descriptors: usize) -> Load {
+pub fn limits(messages: usize, memory_max: Option<u64>, descriptors: usize) -> Load {
     let bytes = memory_max.map_or(BYTES_MAX, |max| BYTES_MAX.min(max / 8));
-    Load { requests, bytes, descriptors }
+    Load { messages, bytes, descriptors }
 }
 
 /// Why an item does not fit.
@@ -74,7 +73,7 @@ impl Queue {
     /// How many items still fit.
     #[must_use]
     pub fn free_slots(&self) -> usize {
-        self.bounds.requests.saturating_add(self.extra).saturating_sub(self.waiting.len())
+        self.bounds.messages.saturating_add(self.extra).saturating_sub(self.waiting.len())
     }
 
     /// How many items wait.
@@ -103,7 +102,7 @@ impl Queue {
     pub fn forget(&mut self, connection: ConnectionId) {
         // A complete group stays complete: its handler runs as long as one caller waits for it.
         self.waiting.retain(|item| item.calls().any(|call| call.connection.id != connection));
-        self.load = self.waiting.iter().map(load_of).fold(Load::default(), Load::and);
+        self.load = Load::sum(self.waiting.iter().map(load_of));
     }
 
     /// The next deadline.
@@ -121,7 +120,7 @@ impl Queue {
 
 /// The resources of init that work holds while it waits.
 fn load_of(work: &Work) -> Load {
-    work.calls().map(Load::of).fold(Load::default(), Load::and)
+    Load::sum(work.calls().map(|call| Load::of(&call.payload)))
 }
 
 #[cfg(test)]
@@ -132,7 +131,7 @@ mod tests {
     use crate::sys::segment::Segment;
 
     fn queue(items: usize) -> Queue {
-        Queue::new(Load { requests: items, bytes: 30, descriptors: 2 })
+        Queue::new(Load { messages: items, bytes: 30, descriptors: 2 })
     }
 
     /// A request with a letter for its id. It has as many bytes as the letter's place in the alphabet, or a segment

@@ -76,8 +76,8 @@ pub struct Answers(Mutex<SendQueue<Arc<WorkerConnection>>>);
 impl Default for Answers {
     fn default() -> Self {
         let (soft, _hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or_default();
-        let segments = usize::try_from(soft / DESCRIPTORS_SHARE).unwrap_or(usize::MAX);
-        Self(Mutex::new(SendQueue::new(SendLimits::within(None, segments))))
+        let descriptors = usize::try_from(soft / DESCRIPTORS_SHARE).unwrap_or(usize::MAX);
+        Self(Mutex::new(SendQueue::new(SendLimits::within(None, descriptors))))
     }
 }
 
@@ -150,6 +150,7 @@ mod tests {
 
     use super::*;
     use crate::modes::local::fixture::receive_frame;
+    use crate::modes::local::load::Load;
     use crate::sys::readiness;
     use crate::wire::control::ModeHint;
     use crate::wire::envelope::Response;
@@ -157,11 +158,8 @@ mod tests {
     use crate::wire::ids::Identity;
 
     const BOUNDS: SendLimits = SendLimits {
-        caller_answers: 1000,
-        caller_bytes: 1 << 20,
-        answers: 2000,
-        bytes: 2 << 20,
-        segments: 10,
+        caller: Load { messages: 1000, bytes: 1 << 20, descriptors: 10 },
+        total: Load { messages: 2000, bytes: 2 << 20, descriptors: 10 },
     };
     const SENT: usize = 40;
     const LEN: usize = 60_000;

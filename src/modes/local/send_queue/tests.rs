@@ -10,11 +10,8 @@ use crate::wire::envelope::CallStatus;
 use crate::wire::frame::FRAME_MAX;
 
 const BOUNDS: SendLimits = SendLimits {
-    caller_answers: 100,
-    caller_bytes: 1 << 20,
-    answers: 150,
-    bytes: 2 << 20,
-    segments: 3,
+    caller: Load { messages: 100, bytes: 1 << 20, descriptors: 3 },
+    total: Load { messages: 150, bytes: 2 << 20, descriptors: 3 },
 };
 const NEVER: Option<Deadline> = Some(Deadline::at_ns(u64::MAX));
 
@@ -73,7 +70,16 @@ fn room(send_queue: &SendQueue<Rc<OwnedFd>>) -> Vec<usize> {
 }
 
 fn flush(send_queue: &mut SendQueue<Rc<OwnedFd>>) {
+    totals_are_sums(send_queue);
     send_queue.flush(&room(send_queue), 1);
+    totals_are_sums(send_queue);
+}
+
+/// What each caller's answers hold is counted as they come and go: it equals their sum.
+fn totals_are_sums(send_queue: &SendQueue<Rc<OwnedFd>>) {
+    for backlog in &send_queue.callers {
+        assert_eq!(backlog.load, Load::sum(backlog.queued.iter().map(QueuedAnswer::load)));
+    }
 }
 
 #[test]
@@ -91,7 +97,7 @@ fn answers_wait_for_their_callers_alone() {
     assert!(two.read().is_empty());
     flush(&mut send_queue);
     assert_eq!(two.read(), [(4, 0, 100_000), (5, cwasi_abi::Errno::Failed.code(), 2)]);
-    assert_eq!((send_queue.callers.len(), send_queue.callers[0].bytes()), (1, 180_000));
+    assert_eq!((send_queue.callers.len(), send_queue.callers[0].load.bytes), (1, 180_000));
     one.read();
     flush(&mut send_queue);
     assert_eq!(one.read(), [1, 2, 3].map(|id| (id, 0, 60_000)));
@@ -161,7 +167,7 @@ fn what_is_too_much_for_one_caller_is_its_own_problem() {
         Payload::Segment(Segment::copy_of(&[0; 3 << 20]).unwrap()),
         NEVER,
     );
-    assert_eq!(send_queue.callers[0].bytes(), 3 << 20);
+    assert_eq!(send_queue.callers[0].load.bytes, 3 << 20);
     large.read();
 }
 
@@ -181,7 +187,7 @@ fn the_one_that_reads_least_pays_for_what_is_too_much_in_all() {
         }
     }
     assert!(send_queue.take_complaint().is_some());
-    let bytes: Vec<_> = send_queue.callers.iter().map(CallerQueue::bytes).collect();
+    let bytes: Vec<_> = send_queue.callers.iter().map(|backlog| backlog.load.bytes).collect();
     assert_eq!([bytes[0], bytes[1], bytes[3]], [480_000; 3]);
     assert_eq!(bytes[2], 0);
     assert_eq!(send_queue.callers[2].queued.len(), 14, "each has an end");
@@ -200,7 +206,7 @@ fn descriptors_and_numbers_are_bounded_too() {
             send_queue.enqueue(&caller.reply_to, answer(id), Payload::Segment(segment), NEVER);
         }
     }
-    assert_eq!([0, 1].map(|index| send_queue.callers[index].segments()), [1, 0]);
+    assert_eq!([0, 1].map(|index| send_queue.callers[index].load.descriptors), [1, 0]);
     for id in 0..98 {
         send_queue.enqueue(&two.reply_to, answer(id), Payload::Inline(Vec::new()), NEVER);
     }
@@ -254,4 +260,5 @@ fn a_caller_whose_calls_have_ended_is_not_taken_for_one_with_too_many() {
     }
     assert!(send_queue.take_complaint().is_none());
     assert_eq!(send_queue.callers[0].queued.len(), 51);
+    totals_are_sums(&send_queue);
 }

@@ -13,9 +13,9 @@ use std::time::Duration;
 use cwasi_abi::{JOIN_KEY_MAX, PARTS_MAX};
 
 use crate::modes::causes::{Invalid, InvalidPart, PartsFull};
+use crate::modes::local::load::Load;
 use crate::modes::local::{ConnectionId, IncomingRequest};
 use crate::modes::{CallError, Overload};
-use crate::sandbox::init::load::Load;
 use crate::sys::clock::Deadline;
 use crate::wire::control::FanIn;
 use crate::wire::envelope::Join;
@@ -55,6 +55,8 @@ pub struct PartGroup {
     pub parts: BTreeMap<u32, WaitingPart>,
     /// When it is no longer waited for.
     until: Deadline,
+    /// What its parts hold.
+    load: Load,
 }
 
 /// The run of a workflow, and what the parts have in common.
@@ -74,6 +76,14 @@ pub struct Barrier {
 impl PartGroup {
     fn is_complete(&self) -> bool {
         u32::try_from(self.parts.len()) == Ok(self.expected)
+    }
+
+    /// Takes out the parts that are not to stay.
+    fn take(&mut self, leaves: impl Fn(&WaitingPart) -> bool) -> Vec<WaitingPart> {
+        let left = self.parts.extract_if(.., |_, part| leaves(part)).map(|(_, part)| part);
+        let left: Vec<_> = left.collect();
+        self.load = self.load.without(Load::sum(left.iter().map(|part| part.load)));
+        left
     }
 
     /// For people: the number of present parts, the time, and the missing parts.
@@ -117,15 +127,18 @@ impl Barrier {
         };
         let (join, group_key) = (join.clone(), (run, join.key.clone()));
         // All of them must fit into one linear memory, however they came.
-        let load = Load { bytes: request.payload.len(), ..Load::of(&request) };
+        let load = Load { bytes: request.payload.len(), ..Load::of(&request.payload) };
         let part = WaitingPart { request, deadline, load };
         let expected = self.check(&group_key, &join, &part)?;
         let until = Deadline::at_ns(now).plus(Duration::from_millis(self.fan_in.timeout_ms));
-        let fresh = PartGroup { expected, until, parts: BTreeMap::new() };
+        let fresh = PartGroup { expected, until, parts: BTreeMap::new(), load: Load::default() };
         let group = self.groups.entry(group_key.clone()).or_insert(fresh);
         self.earliest =
             [self.earliest, part.deadline, Some(group.until)].into_iter().flatten().min();
-        group.parts.insert(join.part, part);
+        group.load = group.load.and(part.load);
+        if let Some(earlier) = group.parts.insert(join.part, part) {
+            group.load = group.load.without(earlier.load);
+        }
         Ok(if group.is_complete() { self.groups.remove(&group_key) } else { None })
     }
 
@@ -173,13 +186,13 @@ impl Barrier {
     }
 
     fn check_room(&self, new_group: bool, part: &WaitingPart) -> Result<(), PartsFull> {
-        let BarrierLimits { groups, load: Load { requests, bytes, descriptors } } = self.bounds;
+        let BarrierLimits { groups, load: Load { messages, bytes, descriptors } } = self.bounds;
         let (function, held) = (self.function.clone(), self.held().and(part.load));
         if new_group && self.groups.len() >= groups {
             return Err(PartsFull::Groups { function, limit: groups });
         }
-        if held.requests > requests {
-            return Err(PartsFull::Parts { function, limit: requests });
+        if held.messages > messages {
+            return Err(PartsFull::Parts { function, limit: messages });
         }
         if held.bytes > bytes {
             return Err(PartsFull::Bytes { function, limit: bytes });
@@ -192,14 +205,13 @@ impl Barrier {
 
     /// What all parts hold.
     fn held(&self) -> Load {
-        let parts = self.groups.values().flat_map(|group| group.parts.values());
-        parts.map(|part| part.load).fold(Load::default(), Load::and)
+        Load::sum(self.groups.values().map(|group| group.load))
     }
 
     /// Drops the parts that came over `connection`.
     pub fn forget(&mut self, connection: ConnectionId) {
         self.groups.retain(|_, group| {
-            group.parts.retain(|_, part| part.request.connection.id != connection);
+            group.take(|part| part.request.connection.id == connection);
             !group.parts.is_empty()
         });
     }
@@ -216,22 +228,23 @@ impl Barrier {
         Some((group, text))
     }
 
-    /// Takes out a part whose caller has waited long enough, with a text that says what its group lacked. To be asked
-    /// after [`Self::pop_over`], until there is none.
-    pub fn pop_given_up(&mut self, now: u64) -> Option<(WaitingPart, String)> {
+    /// Takes out the parts whose callers have waited long enough, each with a text that says what its group lacked. To be
+    /// asked after [`Self::pop_over`].
+    pub fn take_given_up(&mut self, now: u64) -> Vec<(WaitingPart, String)> {
+        let mut given_up = Vec::new();
         if !self.is_due(now) {
-            return None;
+            return given_up;
         }
         let is_late = |part: &WaitingPart| part.deadline.is_some_and(|at| at.has_passed(now));
-        let mut groups = self.groups.iter_mut();
-        let Some((key, group)) = groups.find(|(_, group)| group.parts.values().any(is_late)) else {
-            self.earliest = self.first_deadline();
-            return None;
-        };
-        let text = group.describe(&key.1, "before the caller's deadline");
-        let (_, part) = group.parts.extract_if(.., |_, part| is_late(part)).next()?;
+        for ((_, key), group) in &mut self.groups {
+            if group.parts.values().any(is_late) {
+                let text = group.describe(key, "before the caller's deadline");
+                given_up.extend(group.take(is_late).into_iter().map(|part| (part, text.clone())));
+            }
+        }
         self.groups.retain(|_, group| !group.parts.is_empty());
-        Some((part, text))
+        self.earliest = self.first_deadline();
+        given_up
     }
 
     fn is_due(&self, now: u64) -> bool {

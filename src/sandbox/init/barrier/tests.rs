@@ -12,7 +12,7 @@ const TIMEOUT_MS: u64 = 30_000;
 const MS: u64 = 1_000_000;
 const NEVER: u64 = u64::MAX;
 const ROOM: BarrierLimits =
-    BarrierLimits { groups: 100, load: Load { requests: 1000, bytes: 1000, descriptors: 1000 } };
+    BarrierLimits { groups: 100, load: Load { messages: 1000, bytes: 1000, descriptors: 1000 } };
 
 const fn with(load: Load) -> BarrierLimits {
     BarrierLimits { load, ..ROOM }
@@ -141,7 +141,7 @@ fn a_group_is_over_after_its_time_and_says_what_is_missing() {
     barrier.add(join("frame-7", 0, 2), part(1, 2, NEVER), 1000).unwrap();
     let end = 5 + TIMEOUT_MS * MS;
     assert_eq!(barrier.next_deadline(), Some(Deadline::at_ns(end)));
-    assert!(barrier.pop_over(end - 1).is_none() && barrier.pop_given_up(end - 1).is_none());
+    assert!(barrier.pop_over(end - 1).is_none() && barrier.take_given_up(end - 1).is_empty());
     let (group, text) = barrier.pop_over(end).unwrap();
     assert_eq!(text, "2 of 3 parts of `frame-7` arrived in 30s; missing: 1");
     assert_eq!(numbers(&group), [(0, 1), (2, 2)]);
@@ -163,8 +163,8 @@ fn parts_whose_callers_gave_up_or_died_leave_alone() {
     barrier.add(join("a", 0, 0), part(1, 1, 50), 0).unwrap();
     barrier.add(join("a", 0, 1), part(2, 2, NEVER), 0).unwrap();
     assert_eq!(barrier.next_deadline(), Some(Deadline::at_ns(50)));
-    assert!(barrier.pop_given_up(49).is_none());
-    let (gone, text) = barrier.pop_given_up(50).unwrap();
+    assert!(barrier.take_given_up(49).is_empty());
+    let (gone, text) = barrier.take_given_up(50).remove(0);
     assert_eq!(
         (item(&gone), text.contains("2 of 3 parts of `a` arrived before")),
         (1, true),
@@ -182,7 +182,7 @@ fn parts_whose_callers_gave_up_or_died_leave_alone() {
 fn each_bound_refuses_at_once_and_costs_no_other_part() {
     let cases = [
         (BarrierLimits { groups: 2, ..ROOM }, "full: 2 groups"),
-        (with(Load { requests: 2, ..ROOM.load }), "full: 2 parts"),
+        (with(Load { messages: 2, ..ROOM.load }), "full: 2 parts"),
         (with(Load { bytes: 29, ..ROOM.load }), "29 bytes"),
         (with(Load { descriptors: 2, ..ROOM.load }), "RLIMIT_NOFILE"),
     ];
@@ -239,7 +239,7 @@ proptest! {
         annotated in prop_oneof![Just(0_u32), 2..5_u32],
         steps in prop::collection::vec(step(), 0..120),
     ) {
-        let bounds = BarrierLimits { groups: 3, load: Load { requests: 7, bytes: 60, descriptors: 6 } };
+        let bounds = BarrierLimits { groups: 3, load: Load { messages: 7, bytes: 60, descriptors: 6 } };
         let mut barrier = barrier(annotated, bounds);
         let (mut ledger, mut now) = (Ledger::default(), 1);
         for step in steps {
@@ -277,15 +277,16 @@ proptest! {
                     while let Some((group, _)) = barrier.pop_over(now) {
                         ledger.left.extend(numbers(&group).into_iter().map(|(_, item)| item));
                     }
-                    while let Some((part, _)) = barrier.pop_given_up(now) {
-                        ledger.left.push(item(&part));
-                    }
+                    let given_up = barrier.take_given_up(now);
+                    ledger.left.extend(given_up.iter().map(|(part, _)| item(part)));
                     prop_assert!(barrier.next_deadline().is_none_or(|next| !next.has_passed(now)));
                 }
             }
             prop_assert!(barrier.first_deadline().is_none_or(|first| barrier.is_due(first.as_ns())));
             prop_assert!(barrier.groups.values().all(|g| !g.parts.is_empty() && !g.is_complete()));
-            prop_assert!(barrier.groups.len() <= bounds.groups && barrier.held().requests <= bounds.load.requests);
+            let sum = Load::sum(waiting(&barrier).into_iter().map(|part| part.load));
+            prop_assert_eq!(barrier.held(), sum);
+            prop_assert!(barrier.groups.len() <= bounds.groups && barrier.held().messages <= bounds.load.messages);
             prop_assert!(barrier.held().bytes <= bounds.load.bytes && barrier.held().descriptors <= bounds.load.descriptors);
         }
         ledger.left.extend(barrier.drain().iter().map(item));

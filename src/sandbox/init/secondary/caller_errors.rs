@@ -3,11 +3,11 @@
 use std::io;
 
 use crate::modes::causes::{Break, Unreached};
+use crate::modes::local::load::Load;
 use crate::modes::local::{CallKey, LocalError};
 use crate::modes::{CallError, Overload};
 use crate::sandbox::function_log::{full_stream, unread};
 use crate::sandbox::init::in_flight::WorkerActivity;
-use crate::sandbox::init::load::Load;
 use crate::sandbox::init::queue::QueueFull;
 use crate::sandbox::init::signals::Ending;
 use crate::sys::seqpacket::SocketError;

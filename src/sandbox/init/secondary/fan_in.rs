@@ -4,8 +4,8 @@ use nix::sys::resource::{Resource, getrlimit};
 
 use crate::modes::CallError;
 use crate::modes::local::IncomingRequest;
+use crate::modes::local::load::Load;
 use crate::sandbox::init::barrier::{Barrier, BarrierLimits, PartGroup};
-use crate::sandbox::init::load::Load;
 use crate::sandbox::request_limits;
 use crate::sandbox::work::Work;
 use crate::vm::Module;
@@ -25,7 +25,7 @@ pub(super) fn barrier(launch: &FunctionLaunch) -> Option<Barrier> {
     let bounds = BarrierLimits {
         groups: GROUPS_MAX,
         load: Load {
-            requests: WAITING_PARTS_MAX,
+            messages: WAITING_PARTS_MAX,
             bytes: WAITING_BYTES_MAX,
             descriptors: descriptors_max(),
         },
@@ -90,9 +90,8 @@ impl<M: Module> Secondary<'_, M> {
                 }
             }
         }
-        while let Some((part, message)) =
-            self.barrier.as_mut().and_then(|barrier| barrier.pop_given_up(now))
-        {
+        let given_up = self.barrier.as_mut().map(|barrier| barrier.take_given_up(now));
+        for (part, message) in given_up.unwrap_or_default() {
             self.refuse([part.request.key()], &CallError::Late { message });
         }
     }

@@ -1,13 +1,12 @@
-//! The resources of sandbox init that waiting requests hold. Pure.
+//! What waiting requests and answers hold of a process' resources. Pure.
 
 use crate::modes::Payload;
-use crate::modes::local::IncomingRequest;
 
-/// What requests hold, or may hold at most.
+/// What messages hold, or may hold at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// Their number.
-    pub requests: usize,
+    pub messages: usize,
     /// Bytes of payloads.
     pub bytes: u64,
     /// Descriptors of payloads that came as segments.
@@ -15,21 +14,28 @@ pub struct Load {
 }
 
 impl Load {
-    /// Of one request. Only a payload that came in its frame is memory of init.
-    pub fn of(request: &IncomingRequest) -> Self {
-        let (bytes, descriptors) = match &request.payload {
+    /// Of one message. Only a payload that came in its frame is memory of the process.
+    #[must_use]
+    pub fn of(payload: &Payload) -> Self {
+        let (bytes, descriptors) = match payload {
             Payload::Inline(bytes) => (bytes.len() as u64, 0),
             // A leased one comes with its token.
             Payload::Segment(segment) => (0, 1 + usize::from(segment.token().is_some())),
         };
-        Self { requests: 1, bytes, descriptors }
+        Self { messages: 1, bytes, descriptors }
+    }
+
+    /// Of all of them.
+    #[must_use]
+    pub fn sum(loads: impl IntoIterator<Item = Self>) -> Self {
+        loads.into_iter().fold(Self::default(), Self::and)
     }
 
     /// Of both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self {
-            requests: self.requests.saturating_add(other.requests),
+            messages: self.messages.saturating_add(other.messages),
             bytes: self.bytes.saturating_add(other.bytes),
             descriptors: self.descriptors.saturating_add(other.descriptors),
         }
@@ -39,7 +45,7 @@ impl Load {
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self {
-            requests: self.requests.saturating_sub(other.requests),
+            messages: self.messages.saturating_sub(other.messages),
             bytes: self.bytes.saturating_sub(other.bytes),
             descriptors: self.descriptors.saturating_sub(other.descriptors),
         }
