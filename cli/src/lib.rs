@@ -25,6 +25,7 @@ pub mod image;
 pub mod interrupt;
 pub mod metrics;
 pub mod module;
+mod nearest;
 pub mod output;
 pub mod registry;
 pub mod table;

@@ -3,6 +3,7 @@
 use crate::arguments::Global;
 use crate::containerd::containers::Container;
 use crate::failure::{Exit, Failure};
+use crate::nearest::nearest;
 
 /// Those with one of `names` as id or function, or all of `workflow`.
 ///
@@ -31,10 +32,8 @@ pub fn selected(
     for name in names {
         if !containers.iter().any(|container| is_named(container, name)) {
             let known = containers.iter().flat_map(|it| [it.id.as_str(), it.function()]);
-            let nearest = known.max_by(|a, b| {
-                strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name))
-            });
-            let nearest = nearest.map_or(String::new(), |near| format!("; did you mean {near}?"));
+            let nearest = nearest(name, known)
+                .map_or(String::new(), |near| format!("; did you mean {near}?"));
             let text =
                 format!("namespace {namespace} has no container or function {name}{nearest}");
             return Err(Failure::text(Exit::Missing, text));

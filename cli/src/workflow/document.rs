@@ -238,6 +238,9 @@ impl<'a> Reader<'a> {
                 Event::Scalar(text, ..) => text.into_owned(),
                 _ => return Err(Problem::new(place, "a key must be a text")),
             };
+            if key == "<<" {
+                return Err(Problem::new(place, "a merge key (`<<`): write the fields themselves"));
+            }
             if entries.iter().any(|entry| entry.key == key) {
                 return Err(Problem::new(place, format!("`{key}` is there twice")));
             }
@@ -276,6 +279,7 @@ mod tests {
             ("a: 1\na: 2\n", Place::File(2, 1), "`a` is there twice"),
             ("a: [1, 2\nb: 3", Place::File(2, 2), ""),
             ("a: &x 1\nb: *x\n", Place::File(2, 4), "an alias"),
+            ("a: {<<: {b: 1}}\n", Place::File(1, 5), "a merge key"),
             ("a: 1\n---\nb: 2\n", Place::File(2, 1), "a second document"),
             ("# only a comment\n", Place::File(2, 1), "the file is empty"),
         ] {

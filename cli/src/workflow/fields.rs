@@ -19,8 +19,10 @@ pub enum Kind {
     Size,
     /// One of these.
     Choice(&'static [&'static str]),
-    /// A list of texts.
+    /// A list of texts, or one text.
     Texts,
+    /// A list of texts.
+    List,
     /// A mapping of texts.
     Map,
     /// A mapping with these fields.
@@ -67,7 +69,7 @@ impl Field {
     }
 }
 
-use Kind::{Choice, Duration, Map, Number, Object, Objects, Size, Text, Texts};
+use Kind::{Choice, Duration, List, Map, Number, Object, Objects, Size, Text, Texts};
 use Target::{Annotation, Deployment, Inside, Oci};
 
 /// Fields of a function.
@@ -90,7 +92,7 @@ pub const FUNCTION: &[Field] = &[
         Annotation("cwasi.role"),
         "`primary` (runs once; the default), `secondary` (is called), or `library`: an image for `embed`, no container",
     ),
-    Field::new("args", Texts, Oci("process.args"), "arguments after the module's path"),
+    Field::new("args", List, Oci("process.args"), "list of arguments after the module's path"),
     Field::new("env", Map, Oci("process.env"), "environment variables"),
     Field::new("mounts", Objects(MOUNT), Oci("mounts"), "files and folders of the host"),
     Field::new(

@@ -2,6 +2,7 @@
 
 mod annotations;
 mod mounts;
+mod process;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use cwasi::config::function_name;
 use super::document::{Entry, Node, Place, Problem, Value};
 use super::fields::{self, API_VERSION, Field, KIND};
 use super::{Embedded, Function, NodeSpec, Role, Source, Workflow};
+use crate::nearest::nearest;
 
 /// The annotation that others of a fan-in need.
 const FAN_IN: &str = "cwasi.fan-in";
@@ -127,7 +129,7 @@ impl<'a> Reader<'a> {
     }
 
     fn unknown(&mut self, place: Place, path: &str, key: &str, known: &[&str]) {
-        let nearest = match nearest(key, known) {
+        let nearest = match nearest(key, known.iter().copied()) {
             Some(nearest) => format!("; did you mean `{nearest}`?"),
             None => String::new(),
         };
@@ -265,8 +267,8 @@ impl<'a> Reader<'a> {
             }
         }
         let field = |name: &str| given(&fields, name);
-        let args = field("args").map(|entry| self.texts(&entry.node, &format!("{path}.args")));
-        let env = field("env").map(|entry| self.pairs(&entry.node, &format!("{path}.env")));
+        let args = field("args").map(|entry| self.args(&entry.node, &format!("{path}.args")));
+        let env = field("env").map(|entry| self.env(&entry.node, &format!("{path}.env")));
         let mounts =
             field("mounts").map(|entry| self.mounts(&entry.node, &format!("{path}.mounts")));
         let replicas = field("replicas").and_then(|entry| self.replicas(entry, &path, role));
@@ -304,11 +306,11 @@ impl<'a> Reader<'a> {
     fn source(&mut self, fields: &Given<'_>, path: &str, place: Place) -> Option<Source> {
         match (given(fields, "module"), given(fields, "image")) {
             (Some(module), None) => {
-                let text = self.text(&module.node, &format!("{path}.module"))?;
+                let text = self.filled(&module.node, &format!("{path}.module"))?;
                 Some(Source::Module(self.folder.join(text)))
             }
             (None, Some(image)) => {
-                let text = self.text(&image.node, &format!("{path}.image"))?;
+                let text = self.filled(&image.node, &format!("{path}.image"))?;
                 Some(Source::Image(text.to_owned()))
             }
             (Some(_), Some(image)) => {
@@ -333,7 +335,7 @@ impl<'a> Reader<'a> {
             } else if from.contains(['/', ':', '@']) {
                 Embedded::Image(from)
             } else {
-                let near = nearest(&from, names)
+                let near = nearest(&from, names.iter().copied())
                     .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
                 let text =
                     format!("{path}.{module}: there is no function `{from}` in this file{near}");
@@ -367,19 +369,12 @@ impl<'a> Reader<'a> {
     ) -> Option<String> {
         let name = self.text(&entry.node, &format!("{path}.node"))?;
         if !nodes.contains_key(name) {
-            let known: Vec<&str> = nodes.keys().map(String::as_str).collect();
-            let near = nearest(name, &known)
+            let near = nearest(name, nodes.keys().map(String::as_str))
                 .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
             self.fault(entry.node.place, format!("{path}.node: spec.nodes has no `{name}`{near}"));
         }
         Some(name.to_owned())
     }
-}
-
-/// The known word that is most like `word`.
-fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
-    let near = |known: &&str| strsim::jaro_winkler(&known.to_lowercase(), &word.to_lowercase());
-    known.iter().copied().max_by(|a, b| near(a).total_cmp(&near(b)))
 }
 
 #[cfg(test)]

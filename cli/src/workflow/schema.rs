@@ -74,6 +74,7 @@ fn property(field: &Field) -> Value {
         Kind::Choice(["true", "false"]) => json!({ "type": "boolean" }),
         Kind::Choice(choices) => json!({ "enum": choices }),
         Kind::Texts => json!({ "type": ["array", "string"], "items": { "type": text } }),
+        Kind::List => json!({ "type": "array", "items": { "type": text } }),
         Kind::Map => json!({ "type": "object", "additionalProperties": { "type": text } }),
         Kind::Object(inner) => object(inner),
         Kind::Objects(inner) => json!({ "type": "array", "items": object(inner) }),

@@ -56,6 +56,7 @@ fn described() -> Vec<Fault> {
         ("/spec/functions/frames/modul", json!("x"), "did you mean `module`?"),
         ("/spec/functions/frames/module", Value::Null, "neither `module` nor `image`"),
         ("/spec/functions/frames/image", json!("i:1"), "both `module` and `image`"),
+        ("/spec/functions/frames/args", json!("a b"), "args must be a list such as [Ada, Grace]"),
         ("/spec/functions/frames/env", json!(["A=1"]), "env must be a mapping, not a list"),
         ("/spec/functions/frames/mounts/0/target", Value::Null, "has no `target`"),
         ("/spec/functions/detect/role", json!("second"), "must be primary, secondary or library"),

@@ -1,6 +1,7 @@
 //! The mounts of a function. `--input` gives named ones their source.
 
-use super::{Reader, given, nearest};
+use super::{Reader, given};
+use crate::nearest::nearest;
 use crate::workflow::Mount;
 use crate::workflow::document::{Node, Place, Problem, Value};
 use crate::workflow::fields;
@@ -12,9 +13,14 @@ impl Reader<'_> {
             self.fault(node.place, format!("{path} must be a list, not {kind}"));
             return Vec::new();
         };
-        let mut mounts = Vec::new();
+        let mut mounts: Vec<Mount> = Vec::new();
         for node in nodes {
-            mounts.extend(self.mount(node, &format!("{path}[]")));
+            let Some(mount) = self.mount(node, &format!("{path}[]")) else { continue };
+            if mounts.iter().any(|other| other.target == mount.target) {
+                let text = format!("{path}[].target: {} is there twice", mount.target);
+                self.fault(node.place, text);
+            }
+            mounts.push(mount);
         }
         mounts
     }
@@ -34,8 +40,9 @@ impl Reader<'_> {
         self.mounts.extend(name.as_ref().map(|(_, name)| name.clone()));
         let source = input.or_else(|| source.map(|(_, source)| self.folder.join(source)));
         let (target_place, target) = target?;
-        if !target.starts_with('/') {
-            self.fault(target_place, format!("{path}.target: {target} must be an absolute path"));
+        if !target.starts_with('/') || target.split('/').any(|part| part == "..") {
+            let text = format!("{path}.target: {target} must be an absolute path without `..`");
+            self.fault(target_place, text);
         }
         let read_only = match read_only.as_ref().map(|(place, text)| (*place, text.as_str())) {
             None | Some((_, "false")) => false,
@@ -64,8 +71,7 @@ impl Reader<'_> {
         let unused: Vec<_> =
             self.inputs.iter().filter(|(name, _)| !self.mounts.contains(name)).collect();
         for (name, _) in unused {
-            let known: Vec<&str> = self.mounts.iter().map(String::as_str).collect();
-            let near = nearest(name, &known)
+            let near = nearest(name, self.mounts.iter().map(String::as_str))
                 .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
             let text = format!("--input {name}: no mount has this `name`{near}");
             self.problems.push(Problem::new(Place::CommandLine, text));

@@ -99,6 +99,11 @@ spec:
     four:
       image: i:1
       queue: 3
+      args: a b
+    five:
+      image: ""
+      env: {"A=B": x}
+      mounts: [{source: s, target: /a/../b}, {source: s, target: /c}, {source: t, target: /c}]
 "#;
     let problems = parse(text).unwrap_err();
     let lines: Vec<String> =
@@ -121,6 +126,11 @@ spec:
         "23:30: spec.functions.three.mounts[].target: in must be an absolute path",
         "--input in=PATH",
         "26:14: spec.functions.four.queue: cwasi.queue needs cwasi.role=secondary",
+        "27:13: spec.functions.four.args must be a list such as [Ada, Grace], not a text",
+        "29:14: spec.functions.five.image is empty",
+        "30:13: spec.functions.five.env: `A=B` is not the name of a variable",
+        "31:36: spec.functions.five.mounts[].target: /a/../b must be an absolute path without `..`",
+        "spec.functions.five.mounts[].target: /c is there twice",
         "command line: --input video: no mount has this `name`; did you mean `in`?",
     ] {
         assert!(text.contains(part), "{part} is missing in:\n{text}");

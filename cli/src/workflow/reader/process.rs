@@ -1,0 +1,38 @@
+//! What a function's process gets: its module's name, arguments and environment.
+
+use super::Reader;
+use crate::workflow::document::{Node, Value};
+
+impl Reader<'_> {
+    /// A text that is not empty.
+    pub(super) fn filled<'n>(&mut self, node: &'n Node, path: &str) -> Option<&'n str> {
+        let text = self.text(node, path)?;
+        if text.is_empty() {
+            self.fault(node.place, format!("{path} is empty"));
+        }
+        Some(text)
+    }
+
+    /// Arguments. A text is refused, as Kubernetes does: it could be one argument, or several between spaces.
+    pub(super) fn args(&mut self, node: &Node, path: &str) -> Vec<String> {
+        if let Value::Text(_) = node.value {
+            let text =
+                "must be a list such as [Ada, Grace], not a text: each entry is one argument";
+            self.fault(node.place, format!("{path} {text}"));
+            return Vec::new();
+        }
+        self.texts(node, path)
+    }
+
+    /// Environment variables.
+    pub(super) fn env(&mut self, node: &Node, path: &str) -> Vec<(String, String)> {
+        let is_wrong = |key: &str| key.is_empty() || key.contains(['=', '\0']);
+        if let Value::Map(entries) = &node.value {
+            for entry in entries.iter().filter(|entry| is_wrong(&entry.key)) {
+                let text = format!("{path}: `{}` is not the name of a variable", entry.key);
+                self.fault(entry.place, text);
+            }
+        }
+        self.pairs(node, path)
+    }
+}
