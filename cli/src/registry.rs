@@ -262,7 +262,11 @@ fn credentials(registry: &str, path: &std::path::Path) -> Result<RegistryAuth, R
         }
         // It has to be exchanged for a token, in a way that each registry defines for itself.
         Ok(DockerCredential::IdentityToken(_)) => {
-            Err(fail("it has an identity token; store a user and a password instead".to_owned()))
+            Err(fail(
+                "it has an identity token; let DOCKER_CONFIG name a folder whose config.json has a `username` and a \
+                 `password` or access token for this registry"
+                    .to_owned(),
+            ))
         }
         Err(CredentialRetrievalError::NoCredentialConfigured) => Ok(RegistryAuth::Anonymous),
         Err(CredentialRetrievalError::ConfigReadError) => {
@@ -332,7 +336,7 @@ mod tests {
         assert_eq!(credentials("other.io", &path).unwrap(), RegistryAuth::Anonymous);
         for (text, part) in [
             ("auths:", "not Docker's configuration"),
-            (r#"{"auths": {"r.io": {"identitytoken": "t"}}}"#, "identity token"),
+            (r#"{"auths": {"r.io": {"identitytoken": "t"}}}"#, "identity token; let DOCKER_CONFIG"),
             (r#"{"auths": {"r.io": {"auth": "!"}}}"#, "decode"),
             (r#"{"credHelpers": {"r.io": "of-nobody"}}"#, "helper"),
         ] {
