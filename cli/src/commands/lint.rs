@@ -15,7 +15,7 @@ use super::workflow_arguments::WorkflowArguments;
 use crate::arguments::Global;
 use crate::deployment::Node;
 use crate::failure::{Exit, Failure};
-use crate::module::ModuleFacts;
+use crate::module::{ModuleFacts, read_file};
 use crate::output;
 use crate::workflow::document::{Place, Problem};
 use crate::workflow::{Embedded, Function, Role, Source, Workflow};
@@ -66,7 +66,7 @@ fn find(findings: &mut Vec<Problem>, function: &Function, text: impl std::fmt::D
 
 fn modules(function: &Function, findings: &mut Vec<Problem>) {
     let Source::Module(path) = &function.source else { return };
-    let bytes = match std::fs::read(path) {
+    let bytes = match read_file(path) {
         Ok(bytes) => bytes,
         Err(error) => {
             return find(findings, function, format!("module {}: {error}", path.display()));

@@ -6,8 +6,8 @@ use clap::Args;
 
 use super::selected::selected;
 use crate::arguments::Global;
-use crate::deployment::Node;
-use crate::deployment::platform::Platform as _;
+use crate::deployment::platform::{Platform as _, RUN};
+use crate::deployment::{Node, run_folder};
 use crate::failure::Failure;
 use crate::output;
 
@@ -27,6 +27,7 @@ impl Rm {
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
         let node = Node::connect(global).await?;
         let containers = node.containerd.containers().await?;
+        run_folder::remove_abandoned(&node.runs(), RUN);
         let mut printed = Ok(());
         for container in selected(containers, &self.names, self.workflow.as_deref(), global)? {
             node.remove(&container.id).await?;

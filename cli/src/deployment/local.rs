@@ -2,9 +2,8 @@
 //! a folder that is removed at the end. Compiled modules stay in the user's cache.
 
 use std::env;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -14,11 +13,10 @@ use cwasi::shim::content::folder::{FolderStore, IMAGE_FILE};
 use cwasi::shim::group::group_id;
 use cwasi::shim::local::{LocalDaemon, Streams, keep_spans};
 use cwasi::sys::file_access;
-use nix::fcntl::{Flock, FlockArg};
 use oci_spec::runtime::Spec;
-use tempfile::TempDir;
 
 use super::platform::{FunctionImage, Known, PlannedFunction, Platform, check_mounts};
+use super::run_folder::RunFolder;
 use crate::containerd::oci::{self, FunctionSpec};
 use crate::containerd::tasks::Stdio;
 use crate::failure::{Exit, Failure};
@@ -30,8 +28,6 @@ const NOTICE: &str = "cwasi: --local: functions run as processes of this user, w
                       weaker than on containerd";
 /// Beginning of the state folder's name.
 const PREFIX: &str = "cwasi-local-";
-/// File in the state folder that is locked while the command runs.
-const LOCK: &str = "lock";
 /// The user's traces and the like, below the folder for state.
 const STATE: &str = "cwasi";
 /// The user's configuration, below the folder for configurations.
@@ -44,7 +40,7 @@ pub struct LocalNode {
     store: FolderStore,
     daemon: LocalDaemon,
     // Removed last.
-    _folder: StateFolder,
+    _folder: RunFolder,
 }
 
 impl LocalNode {
@@ -60,8 +56,7 @@ impl LocalNode {
                 "cwasi: this kernel has no Landlock: only the engine keeps functions from other files",
             );
         }
-        let folder =
-            StateFolder::new().context("a folder for the functions' state cannot be made")?;
+        let folder = state_folder().context("a folder for the functions' state cannot be made")?;
         let config = configuration(folder.path())?;
         let store = FolderStore::below(folder.path());
         let annotations = [("cwasi.workflow".to_owned(), workflow.name.clone())].into();
@@ -226,50 +221,12 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::write(path, bytes)
 }
 
-/// The folder of one run, readable by this user only.
-struct StateFolder {
-    folder: TempDir,
-    /// Held as long as the folder is used.
-    _lock: Flock<File>,
-}
-
-impl StateFolder {
-    /// Makes the folder, and removes those of commands that were killed.
-    fn new() -> io::Result<Self> {
-        // Sockets' paths are short: not below a long TMPDIR.
-        let base = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        let base = base.filter(|base| base.is_absolute() && base.is_dir());
-        let base = base.unwrap_or_else(|| PathBuf::from("/tmp"));
-        remove_abandoned(&base);
-        let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&base)?;
-        // A folder without the name of a lock is not abandoned: it gets the name with the lock held.
-        let unnamed = folder.path().join("lock.new");
-        let lock = Flock::lock(File::create(&unnamed)?, FlockArg::LockExclusiveNonblock)
-            .map_err(|(_, errno)| errno)?;
-        fs::rename(&unnamed, folder.path().join(LOCK))?;
-        fs::create_dir(folder.path().join("bundles"))?;
-        Ok(Self { folder, _lock: lock })
-    }
-
-    fn path(&self) -> &Path {
-        self.folder.path()
-    }
-}
-
-/// Removes folders of this user whose lock is free. Anybody can make others in a shared `/tmp`, with any content.
-fn remove_abandoned(base: &Path) {
-    let user = nix::unistd::geteuid().as_raw();
-    for entry in fs::read_dir(base).into_iter().flatten().flatten() {
-        let is_named = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
-        let is_ours =
-            || entry.metadata().is_ok_and(|folder| folder.is_dir() && folder.uid() == user);
-        if !is_named || !is_ours() {
-            continue;
-        }
-        let Ok(lock) = File::open(entry.path().join(LOCK)) else { continue };
-        if Flock::lock(lock, FlockArg::LockExclusiveNonblock).is_ok() {
-            // What cannot be removed now is tried again by the next run.
-            let _removed = fs::remove_dir_all(entry.path());
-        }
-    }
+/// Makes the folder of one run, and removes those of commands that were killed.
+fn state_folder() -> io::Result<RunFolder> {
+    // Sockets' paths are short: not below a long TMPDIR.
+    let base = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let base = base.filter(|base| base.is_absolute() && base.is_dir());
+    let folder = RunFolder::new(&base.unwrap_or_else(|| PathBuf::from("/tmp")), PREFIX)?;
+    fs::create_dir(folder.path().join("bundles"))?;
+    Ok(folder)
 }

@@ -3,6 +3,7 @@
 //! - [`platform`]: what it needs of the place where functions run; `node`: one containerd; `local`: processes of this
 //!   user.
 //! - `primary`: a function that runs to its end; [`hops`]: the calls between functions.
+//! - [`run_folder`]: a folder of one run, which a later command removes when this one is killed.
 //! - [`display`]: what the user sees meanwhile.
 //!
 //! Invariant: a container is noted before it is made, so that an interrupted start is taken down, too.
@@ -13,9 +14,9 @@ mod local;
 mod node;
 pub mod platform;
 mod primary;
+pub mod run_folder;
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -28,16 +29,17 @@ use cwasi::wire::ids::Identity;
 use cwasi::wire::trace::{SpanKind, TraceContext};
 use futures_util::future::try_join_all;
 use sha2::{Digest as _, Sha256};
-use tempfile::TempDir;
 
 use self::display::{Display, Line};
 pub use self::local::{LocalNode, user_state};
 pub use self::node::Node;
 use self::platform::{FunctionImage, Known, PlannedFunction, Platform};
+use self::run_folder::RunFolder;
 use crate::arguments::Global;
 use crate::containerd::tasks::Stdio;
 use crate::failure::{Exit, Failure};
 use crate::image::name_of;
+use crate::module;
 use crate::workflow::{Embedded, Function, Role, Source, Workflow};
 
 /// The annotation that makes a primary's run a part of a trace.
@@ -61,7 +63,7 @@ pub struct Deployment<'a, P> {
     /// Containers that this deployment made, or is about to make: node and id.
     made: Mutex<Vec<(Option<&'a str>, String)>>,
     /// Folders with the fifos of primaries. A shim may open one until its container is removed.
-    fifos: Mutex<Vec<TempDir>>,
+    fifos: Mutex<Vec<RunFolder>>,
 }
 
 /// What became of a container.
@@ -215,7 +217,7 @@ impl<'a, P: Platform> Deployment<'a, P> {
         let node = self.node(function);
         self.note(function, id);
         line.state("starting");
-        let log = node.create_log(id).with_context(|| format!("the log of {id} cannot be made"))?;
+        let log = node.create_log(id)?;
         let log = format!("file://{}", log.display());
         let stdio = Stdio { stdin: String::new(), stdout: log.clone(), stderr: log };
         tokio::select! {
@@ -230,9 +232,11 @@ impl<'a, P: Platform> Deployment<'a, P> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).push((node, id.to_owned()));
     }
 
-    /// A folder for fifos, which is removed with the deployment.
-    fn fifos_folder(&self) -> Result<PathBuf, Failure> {
-        let folder = tempfile::tempdir().context("a folder for fifos cannot be made")?;
+    /// A folder for fifos of a node's functions, which is removed with the deployment.
+    fn fifos_folder(&self, node: &P) -> Result<PathBuf, Failure> {
+        let folder = node.run_folder().with_context(|| {
+            format!("a folder for fifos cannot be made in {}", node.runs().display())
+        })?;
         let path = folder.path().to_owned();
         self.fifos.lock().unwrap_or_else(PoisonError::into_inner).push(folder);
         Ok(path)
@@ -337,7 +341,7 @@ pub(crate) fn image_of(workflow: &Workflow, function: &Function) -> Result<Funct
     match &function.source {
         Source::Image(name) => Ok(FunctionImage { name: name.clone(), module: None }),
         Source::Module(path) => {
-            let module = fs::read(path).with_context(|| {
+            let module = module::read_file(path).with_context(|| {
                 format!("function {}: module {} cannot be read", function.name, path.display())
             });
             let module = module.map_err(|error| Failure::new(Exit::Missing, error))?;

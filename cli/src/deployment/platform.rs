@@ -5,12 +5,18 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use cwasi::config::NodeConfig;
 
+use super::run_folder::RunFolder;
 use crate::containerd::tasks::Stdio;
 use crate::failure::{Exit, Failure};
 use crate::workflow::{Function, Mount};
 
+/// Folder of the state directory with those of runs.
+pub const RUNS: &str = "runs";
+/// Beginning of the name of a run's folder.
+pub const RUN: &str = "run-";
 /// Most bytes of a log that are quoted in an error.
 const QUOTED_MAX: usize = 2_000;
 
@@ -126,10 +132,25 @@ pub trait Platform {
     ///
     /// # Errors
     /// When the file system refuses.
-    fn create_log(&self, id: &str) -> std::io::Result<PathBuf> {
-        std::fs::create_dir_all(self.logs())?;
-        std::fs::write(self.log(id), "")?;
-        Ok(self.log(id))
+    fn create_log(&self, id: &str) -> Result<PathBuf, Failure> {
+        let log = self.log(id);
+        let made = std::fs::create_dir_all(self.logs()).and_then(|()| std::fs::write(&log, ""));
+        made.with_context(|| format!("the log {} cannot be made", log.display()))?;
+        Ok(log)
+    }
+
+    /// Folder of the folders of runs.
+    fn runs(&self) -> PathBuf {
+        self.state_dir().join(RUNS)
+    }
+
+    /// Makes a folder for a run, and removes those of runs that were killed.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    fn run_folder(&self) -> std::io::Result<RunFolder> {
+        std::fs::create_dir_all(self.runs())?;
+        RunFolder::new(&self.runs(), RUN)
     }
 
     /// The end of a container's log, for an error; empty without one.

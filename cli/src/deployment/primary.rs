@@ -47,7 +47,7 @@ impl<'a, P: Platform> Deployment<'a, P> {
                 return Err(Failure::text(Exit::Failed, text));
             }
         }
-        let fifos = self.fifos_folder()?;
+        let fifos = self.fifos_folder(node)?;
         let (stdout, stderr) = (fifos.join("out"), fifos.join("err"));
         let mut outputs = Outputs { stdout: fifo(&stdout)?, stderr: fifo(&stderr)?, to_stderr };
         let uri = |path: &Path| path.display().to_string();

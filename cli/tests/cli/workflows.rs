@@ -53,6 +53,38 @@ fn what_runs_already_is_used_and_stays() {
 }
 
 #[test]
+fn a_killed_run_leaves_its_functions_and_the_next_rm_clears_its_pipes() {
+    let stage = Stage::new("cli-killed");
+    let (greeter, probe) = (stage.guest("greeter"), stage.guest("probe"));
+    let functions = format!(
+        "    greeter: {{module: {greeter}, role: secondary}}\n    probe: {{module: {probe}, args: [loop]}}\n"
+    );
+    let file = stage.workflow("endless", &functions);
+    let mut run = stage.cwasi();
+    let run = run.args(["run", &file]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let run = run.unwrap();
+    wait_for("the primary", || {
+        (stage.scene.status("endless.probe").as_deref() == Some("RUNNING")).then_some(())
+    });
+    let temporary = || std::fs::read_dir(stage.scene.containerd.ready().temporary()).unwrap();
+    assert_eq!(temporary().count(), 0);
+    kill(Pid::from_raw(run.id().try_into().unwrap()), Signal::SIGKILL).unwrap();
+    run.wait_with_output().unwrap();
+    assert_eq!(stage.containers(), ["endless.greeter", "endless.probe"]);
+    let runs = stage.scene.containerd.ready().cwasi_state().join("runs");
+    let left = || std::fs::read_dir(&runs).unwrap().count();
+    assert_eq!((left(), temporary().count()), (1, 0));
+    let checks = stage.cwasi().args(["doctor", "--json"]).output().unwrap();
+    let checks: Value = serde_json::from_slice(&checks.stdout).unwrap();
+    let found = |check: &&Value| check["what"] == "runs" && check["state"] == "note";
+    assert!(checks.as_array().unwrap().iter().find(found).is_some(), "{checks}");
+    let again = stage.fails(70, &["run", &file]);
+    assert!(again.contains("endless.probe runs already: cwasi rm endless.probe"), "{again}");
+    stage.ok(&["rm", "--workflow", "endless"]);
+    assert_eq!(left(), 0);
+}
+
+#[test]
 fn logs_follow_a_function_until_it_ends() {
     let stage = Stage::new("cli-logs");
     let file = stage.hello();

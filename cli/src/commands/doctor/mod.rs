@@ -17,6 +17,8 @@ use cwasi::vm::fingerprint::{ENGINE_VERSION, cpu_features};
 use serde::Serialize;
 
 use crate::arguments::Global;
+use crate::deployment::platform::{RUN, RUNS};
+use crate::deployment::run_folder;
 use crate::failure::{Exit, Failure};
 use crate::output;
 use crate::table::Table;
@@ -77,6 +79,7 @@ impl Doctor {
                 folders(&mut checks, &config);
                 redis::examine(&mut checks, &config).await;
                 stale(&mut checks, &config);
+                killed_runs(&mut checks, &config);
             }
             Err(error) => checks.add(State::Fault, "configuration", error.to_string()),
         }
@@ -202,6 +205,20 @@ fn stale(checks: &mut Checks, config: &NodeConfig) {
     } else {
         let found = format!("their shims are gone: {}; cwasi rm removes them", dead.join(", "));
         checks.add(State::Fault, "functions", found);
+    }
+}
+
+/// Folders of `cwasi run` commands that were killed: the fifos of their primaries.
+fn killed_runs(checks: &mut Checks, config: &NodeConfig) {
+    let left = run_folder::abandoned(&config.state_dir.join(RUNS), RUN);
+    if !left.is_empty() {
+        let found = format!(
+            "{} of killed cwasi run commands left in {}: the next cwasi run or cwasi rm removes them; cwasi ps lists \
+             functions that still run",
+            left.len(),
+            config.state_dir.join(RUNS).display()
+        );
+        checks.add(State::Note, "runs", found);
     }
 }
 
