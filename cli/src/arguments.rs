@@ -2,14 +2,31 @@
 
 use std::path::PathBuf;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser};
 
 use crate::commands::Verb;
+use crate::failure::{Exit, Failure};
 
 /// containerd's socket, unless the user names another one.
 const ADDRESS_DEFAULT: &str = "/run/containerd/containerd.sock";
 /// containerd's namespace, unless the user names another one.
 const NAMESPACE_DEFAULT: &str = "default";
+
+/// Longest name of a namespace in containerd.
+const NAMESPACE_MAX: usize = 76;
+
+/// A namespace as containerd knows it.
+fn namespace(name: &str) -> Result<String, String> {
+    let is_part =
+        |part: &str| !part.is_empty() && part.chars().all(|it| it.is_ascii_alphanumeric());
+    if name.len() <= NAMESPACE_MAX && name.split(['.', '_', '-']).all(is_part) {
+        return Ok(name.to_owned());
+    }
+    Err(format!(
+        "a namespace has letters and digits, with single `.`, `_` or `-` between them, and at most {NAMESPACE_MAX} bytes"
+    ))
+}
 
 /// Run and inspect workflows of WebAssembly functions on containerd
 #[derive(Debug, Parser)]
@@ -43,6 +60,7 @@ pub struct Global {
         global = true,
         env = "CONTAINERD_NAMESPACE",
         default_value = NAMESPACE_DEFAULT,
+        value_parser = namespace,
         value_name = "NAME"
     )]
     pub namespace: String,
@@ -52,10 +70,25 @@ pub struct Global {
         global = true,
         env = "CONTAINERD_SNAPSHOTTER",
         default_value = "overlayfs",
+        value_parser = NonEmptyStringValueParser::new(),
         value_name = "NAME"
     )]
     pub snapshotter: String,
     /// Print results as JSON
     #[arg(long, global = true)]
     pub json: bool,
+}
+
+impl Global {
+    /// Refuses `--json` for `verb`, which does not print JSON but `what`.
+    ///
+    /// # Errors
+    /// When `--json` is given.
+    pub fn refuse_json(&self, verb: &str, what: &str) -> Result<(), Failure> {
+        if !self.json {
+            return Ok(());
+        }
+        let text = format!("`cwasi {verb}` cannot be used with --json: {what}");
+        Err(Failure::text(Exit::Usage, text))
+    }
 }

@@ -1,6 +1,7 @@
 //! Errors of the command, and what its exit code says. The codes above 2 are those of `sysexits.h`.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use cwasi::config::NodeConfigError;
@@ -119,6 +120,9 @@ fn code_of(error: &anyhow::Error) -> Exit {
     }
     match error.downcast_ref::<WorkflowError>() {
         Some(WorkflowError::Wrong { .. }) => return Exit::Data,
+        Some(WorkflowError::Read { source, .. }) if source.kind() == ErrorKind::InvalidData => {
+            return Exit::Data;
+        }
         Some(WorkflowError::Read { .. }) => return Exit::Missing,
         None => {}
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, Global};
 use crate::failure::Failure;
 use crate::output;
 
@@ -18,7 +18,8 @@ pub struct Completions {
 
 impl Completions {
     /// Prints the script.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self, global: &Global) -> Result<ExitCode, Failure> {
+        global.refuse_json("completions", "it prints a script")?;
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Arguments::command(), "cwasi", &mut script);
         output::bytes(&script)?;

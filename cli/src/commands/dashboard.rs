@@ -28,6 +28,7 @@ pub struct Dashboard {
 impl Dashboard {
     /// Serves until SIGTERM or SIGINT.
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
+        global.refuse_json("dashboard", "it serves a page")?;
         let node = NodeConfig::load(None, self.config.as_deref())?;
         dashboard::serve(global.clone(), node, self.listen).await?;
         Ok(ExitCode::SUCCESS)

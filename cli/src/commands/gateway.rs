@@ -68,6 +68,7 @@ pub struct Gateway {
 impl Gateway {
     /// Serves until SIGTERM or SIGINT.
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
+        global.refuse_json("gateway", "it serves HTTP clients")?;
         let node = NodeConfig::load(None, self.config.as_deref())?;
         let client_timeout = Duration::from_secs(self.client_timeout.max(1));
         let config = GatewayConfig {

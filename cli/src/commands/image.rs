@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use cwasi::config::function_name;
 use cwasi::coordinator::module;
@@ -37,7 +38,7 @@ struct Build {
     #[arg(value_name = "MODULE")]
     module: PathBuf,
     /// Name of the image, such as localhost/greeter:1, or REGISTRY/NAME:TAG with --push
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, value_parser = NonEmptyStringValueParser::new(), value_name = "NAME")]
     tag: String,
     /// Kind of image
     #[arg(long, value_enum, default_value_t = ImageKind::Plain)]

@@ -6,11 +6,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use clap::Args;
 use cwasi::config::NodeConfig;
 use cwasi::modes::{CallError, Payload};
-use cwasi::shim::caller::{CALLER_NAME, CallerIdentity, HostCall, HostCaller};
+use cwasi::shim::caller::{CALLER_NAME, CallerIdentity, HostAnswer, HostCall, HostCaller};
 use cwasi::sys::segment::Segment;
+use cwasi_abi::Errno;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::arguments::Global;
@@ -48,25 +52,44 @@ impl Invoke {
         let identity =
             CallerIdentity { name: self.caller, ..CallerIdentity::in_namespace(&global.namespace) };
         let caller = HostCaller::start(&config, &identity)?;
-        let deadline = Instant::now() + self.timeout;
+        let began = Instant::now();
+        let deadline = began.checked_add(self.timeout).ok_or_else(|| {
+            Failure::text(Exit::Usage, "--timeout is longer than this clock: use 10m, for example")
+        })?;
         let recorded = self.trace;
         let call = HostCall { deadline, recorded, ..HostCall::new(&self.function, payload) };
-        let called = async { caller.call(call).await.map_err(failure) };
+        let called = async { Ok(caller.call(call).await) };
         let answer = Interrupt::new()?.or(called).await;
+        let duration = began.elapsed();
         caller.flush().await;
-        let answer = answer?;
+        let answer = match answer? {
+            Ok(answer) => answer,
+            Err(error) => {
+                if global.json {
+                    output::json(&failed(&error, duration))?;
+                }
+                return Err(Failure::new(exit(&error), anyhow::Error::new(error)));
+            }
+        };
         if let Some(trace) = &answer.trace {
             output::note(format_args!("cwasi: cwasi trace {trace} shows the call"));
         }
         if self.verbose {
             output::note(format_args!("cwasi: {} ({})", answer.mode.name(), answer.reason));
         }
-        output::bytes(&answer.payload.into_vec()?)?;
+        if global.json {
+            output::json(&succeeded(answer, duration)?)?;
+        } else {
+            output::bytes(&answer.payload.into_vec()?)?;
+        }
         Ok(ExitCode::SUCCESS)
     }
 
     fn payload(&self) -> Result<Payload, Failure> {
         let bytes = match self.data.split_at_checked(1) {
+            Some(("@", "")) => {
+                return Err(Failure::text(Exit::Usage, "--data @ names no file: use --data @FILE"));
+            }
             Some(("@", file)) => fs::read(file)
                 .with_context(|| format!("payload {file} cannot be read"))
                 .map_err(|error| Failure::new(Exit::Missing, error))?,
@@ -84,11 +107,31 @@ impl Invoke {
     }
 }
 
-/// The exit code of a call that ended without an answer.
-fn failure(error: CallError) -> Failure {
-    Failure::new(exit(&error), anyhow::Error::new(error))
+/// What `--json` prints of a call with an answer. A response that is no UTF-8 is in base64.
+fn succeeded(answer: HostAnswer, duration: Duration) -> Result<Value, Failure> {
+    let HostAnswer { payload, mode, reason, trace, .. } = answer;
+    let mut document = json!({
+        "outcome": Errno::Ok.name(), "errno": Errno::Ok.code(), "mode": mode.name(), "reason": &*reason,
+        "duration_ms": duration.as_secs_f64() * 1e3, "trace": trace,
+    });
+    let (key, text) = match String::from_utf8(payload.into_vec()?) {
+        Ok(text) => ("payload", text),
+        Err(error) => ("payload_base64", BASE64_STANDARD.encode(error.as_bytes())),
+    };
+    document[key] = text.into();
+    Ok(document)
 }
 
+/// What `--json` prints of a call that ended without an answer.
+fn failed(error: &CallError, duration: Duration) -> Value {
+    let errno = error.errno();
+    json!({
+        "outcome": errno.name(), "errno": errno.code(), "error": error.to_string(),
+        "duration_ms": duration.as_secs_f64() * 1e3,
+    })
+}
+
+/// The exit code of a call that ended without an answer.
 const fn exit(error: &CallError) -> Exit {
     match error {
         CallError::Trapped { .. } | CallError::Failed { .. } | CallError::Broken { .. } => {
@@ -108,7 +151,6 @@ const fn exit(error: &CallError) -> Exit {
 #[cfg(test)]
 mod tests {
     use cwasi::wire::envelope::{CallStatus, Detail};
-    use cwasi_abi::Errno;
 
     use super::*;
 

@@ -1,5 +1,6 @@
 //! `cwasi logs`: what functions wrote, from the files that `run` and `deploy` make for secondaries.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read as _, Write};
@@ -10,6 +11,7 @@ use anyhow::Context as _;
 use clap::Args;
 use cwasi::wire::log_line::split_time;
 
+use super::log_entry::LogEntry;
 use super::selected::selected;
 use crate::arguments::Global;
 use crate::deployment::Node;
@@ -56,11 +58,14 @@ struct Shown {
     timestamps: bool,
     /// Each line begins with its container's id.
     named: bool,
+    /// Each line is a JSON object.
+    json: bool,
 }
 
 /// The log of one container.
 struct Log {
     id: String,
+    function: String,
     file: File,
     shown: Shown,
     /// An unfinished line.
@@ -87,7 +92,8 @@ impl Logs {
         let containers = node.containerd.containers().await?;
         let containers = selected(containers, &self.names, self.workflow.as_deref(), global)?;
         let Self { since, tail, timestamps, .. } = self;
-        let shown = Shown { since, tail, timestamps, named: containers.len() > 1 };
+        let json = global.json;
+        let shown = Shown { since, tail, timestamps, named: !json && containers.len() > 1, json };
         let mut logs = Vec::new();
         for container in containers {
             let path = node.log(&container.id);
@@ -99,7 +105,8 @@ impl Logs {
                 )
             });
             let file = file.map_err(|error| Failure::new(Exit::Missing, error))?;
-            logs.push(Log::new(container.id, file, shown));
+            let function = container.function().to_owned();
+            logs.push(Log::new(container.id, function, file, shown));
         }
         let mut interrupt = Interrupt::new()?;
         loop {
@@ -122,9 +129,9 @@ impl Logs {
 }
 
 impl Log {
-    fn new(id: String, file: File, shown: Shown) -> Self {
+    fn new(id: String, function: String, file: File, shown: Shown) -> Self {
         let tail = shown.tail.map(|_| VecDeque::new());
-        Self { id, file, shown, rest: Vec::new(), time: None, tail }
+        Self { id, function, file, shown, rest: Vec::new(), time: None, tail }
     }
 
     /// Prints the new lines; the unfinished one only at the end.
@@ -159,15 +166,25 @@ impl Log {
         if self.shown.since.is_some_and(is_early) {
             return Ok(());
         }
-        let text = timed.filter(|_| !self.shown.timestamps).map_or(line, |(_, text)| text);
-        let (Some(tail), Some(max)) = (&mut self.tail, self.shown.tail) else {
-            return self.print(text, out);
+        let text = match timed {
+            _ if self.shown.json => Cow::Owned(self.object(line)?),
+            Some((_, text)) if !self.shown.timestamps => Cow::Borrowed(text),
+            Some(_) | None => Cow::Borrowed(line),
         };
-        tail.push_back(text.to_owned());
+        let (Some(tail), Some(max)) = (&mut self.tail, self.shown.tail) else {
+            return self.print(&text, out);
+        };
+        tail.push_back(text.into_owned());
         if tail.len() > max {
             tail.pop_front();
         }
         Ok(())
+    }
+
+    fn object(&self, line: &[u8]) -> io::Result<Vec<u8>> {
+        let mut object = serde_json::to_vec(&LogEntry::of(&self.id, &self.function, line))?;
+        object.push(b'\n');
+        Ok(object)
     }
 
     fn print(&self, text: &[u8], out: &mut impl Write) -> io::Result<()> {
@@ -182,7 +199,8 @@ impl Log {
 mod tests {
     use super::*;
 
-    const ALL: Shown = Shown { since: None, tail: None, timestamps: false, named: false };
+    const ALL: Shown =
+        Shown { since: None, tail: None, timestamps: false, named: false, json: false };
     const TEXT: &str = "early\n\
         2026-11-23T04:00:00.000000Z one\n\
         of one\n\
@@ -193,7 +211,7 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(text.as_bytes()).unwrap();
         std::io::Seek::rewind(&mut file).unwrap();
-        Log::new("w.f".to_owned(), file, shown)
+        Log::new("w.f".to_owned(), "f".to_owned(), file, shown)
     }
 
     fn printed(shown: Shown) -> String {
@@ -214,6 +232,13 @@ mod tests {
         assert_eq!(printed(Shown { tail: Some(0), ..ALL }), "");
         let named = Shown { named: true, tail: Some(2), ..ALL };
         assert_eq!(printed(named), "w.f | two\nw.f | unfinished");
+        let objects = printed(Shown { tail: Some(2), json: true, ..ALL });
+        let lines: Vec<serde_json::Value> =
+            objects.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let time = "2026-11-23T05:00:00.000000Z";
+        assert_eq!((lines.len(), &lines[0]["time"]), (2, &time.into()), "{objects}");
+        assert_eq!((&lines[0]["text"], &lines[1]["text"]), (&"two".into(), &"unfinished".into()));
+        assert_eq!((&lines[1]["container"], &lines[1]["function"]), (&"w.f".into(), &"f".into()));
     }
 
     #[test]

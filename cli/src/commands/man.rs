@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{Args, CommandFactory as _};
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, Global};
 use crate::failure::Failure;
 
 /// Arguments of the verb.
@@ -18,7 +18,8 @@ pub struct Man {
 
 impl Man {
     /// Writes the pages.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self, global: &Global) -> Result<ExitCode, Failure> {
+        global.refuse_json("man", "it writes manual pages")?;
         clap_mangen::generate_to(Arguments::command(), &self.folder).with_context(|| {
             format!("manual pages cannot be written to {}", self.folder.display())
         })?;

@@ -8,6 +8,7 @@ use cwasi::config::NodeConfig;
 use cwasi::shim::metrics::node::NodeMetrics;
 use cwasi::shim::state::StateDir;
 
+use crate::arguments::Global;
 use crate::failure::Failure;
 use crate::metrics::{self, Listen};
 use crate::output;
@@ -25,7 +26,11 @@ pub struct Metrics {
 
 impl Metrics {
     /// Prints them, or serves until SIGTERM or SIGINT. containerd is not needed.
-    pub async fn run(self) -> Result<ExitCode, Failure> {
+    pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
+        global.refuse_json(
+            "metrics",
+            "it speaks OpenMetrics; cwasi top --json has calls and functions",
+        )?;
         let node = NodeConfig::load(None, self.config.as_deref())?;
         let state = StateDir::new(&node.state_dir);
         match self.listen {

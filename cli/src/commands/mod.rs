@@ -11,6 +11,7 @@ mod image;
 mod inspect;
 mod invoke;
 mod lint;
+mod log_entry;
 mod logs;
 mod man;
 mod metrics;
@@ -99,11 +100,11 @@ pub async fn run(Arguments { global, verb }: Arguments) -> Result<ExitCode, Fail
         Verb::Compile(arguments) => arguments.run(&global).await,
         Verb::Image(arguments) => arguments.run(&global).await,
         Verb::Doctor(arguments) => arguments.run(&global).await,
-        Verb::Completions(arguments) => arguments.run(),
+        Verb::Completions(arguments) => arguments.run(&global),
         Verb::Gateway(arguments) => arguments.run(&global).await,
         Verb::Dashboard(arguments) => arguments.run(&global).await,
-        Verb::Metrics(arguments) => arguments.run().await,
-        Verb::Man(arguments) => arguments.run(),
-        Verb::Schema(arguments) => arguments.run(),
+        Verb::Metrics(arguments) => arguments.run(&global).await,
+        Verb::Man(arguments) => arguments.run(&global),
+        Verb::Schema(arguments) => arguments.run(&global),
     }
 }

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use serde_json::json;
 
 use super::selected::selected;
 use crate::arguments::Global;
@@ -28,10 +29,16 @@ impl Rm {
         let node = Node::connect(global).await?;
         let containers = node.containerd.containers().await?;
         run_folder::remove_abandoned(&node.runs(), RUN);
-        let mut printed = Ok(());
+        let (mut printed, mut removed) = (Ok(()), Vec::new());
         for container in selected(containers, &self.names, self.workflow.as_deref(), global)? {
             node.remove(&container.id).await?;
-            printed = printed.and(output::line(&container.id));
+            if !global.json {
+                printed = printed.and(output::line(&container.id));
+            }
+            removed.push(json!({ "container": container.id, "state": "removed" }));
+        }
+        if global.json {
+            printed = output::json(&removed);
         }
         printed.map(|()| ExitCode::SUCCESS)
     }

@@ -4,10 +4,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 use oci_spec::runtime::Spec;
+use serde_json::json;
 
 use crate::arguments::Global;
 use crate::containerd::containers::{Container, NewContainer};
-use crate::containerd::tasks::Stdio;
+use crate::containerd::tasks::{Stdio, Task};
 use crate::deployment::platform::Platform as _;
 use crate::deployment::{Node, container_id};
 use crate::failure::{Exit, Failure};
@@ -52,18 +53,34 @@ impl Scale {
             .map(|replica| container_id(&workflow, &self.function, replica))
             .collect();
         let mut interrupt = Interrupt::new()?;
-        let mut printed = Ok(());
-        for id in wanted.iter().filter(|id| !known.iter().any(|it| it.id == **id)) {
+        let (mut printed, mut changes) = (Ok(()), Vec::new());
+        let mut say = |id: &str, state: &str| {
+            if !global.json {
+                printed = std::mem::replace(&mut printed, Ok(()))
+                    .and_then(|()| output::line(format_args!("{id} {state}")));
+            }
+            changes.push(json!({ "container": id, "state": state }));
+        };
+        let tasks = node.containerd.tasks().await?;
+        // One that has ended serves nothing: it is made anew.
+        let serves = |id: &String| tasks.get(id).is_some_and(Task::is_alive);
+        for id in wanted.iter().filter(|id| !serves(id)) {
+            if known.iter().any(|it| it.id == *id) {
+                node.remove(id).await?;
+            }
             if let Err(failure) = interrupt.or(start(&node, first, id)).await {
                 node.settled().await;
                 node.remove(id).await?;
                 return Err(failure);
             }
-            printed = printed.and(output::line(format_args!("{id} started")));
+            say(id, "started");
         }
         for container in known.iter().filter(|it| !wanted.contains(&it.id)) {
             node.remove(&container.id).await?;
-            printed = printed.and(output::line(format_args!("{} removed", container.id)));
+            say(&container.id, "removed");
+        }
+        if global.json {
+            printed = output::json(&changes);
         }
         printed.map(|()| ExitCode::SUCCESS)
     }

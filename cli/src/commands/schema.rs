@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use crate::arguments::Global;
 use crate::failure::Failure;
 use crate::output;
 use crate::workflow::schema::{json_schema, markdown};
@@ -18,8 +19,9 @@ pub struct Schema {
 
 impl Schema {
     /// Prints it.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self, global: &Global) -> Result<ExitCode, Failure> {
         if self.markdown {
+            global.refuse_json("schema --markdown", "without --markdown it prints JSON")?;
             output::text(markdown())?;
         } else {
             output::json(&json_schema())?;

@@ -6,6 +6,7 @@ use containerd_client::services::v1::snapshots::snapshots_client::SnapshotsClien
 use containerd_client::services::v1::snapshots::{
     CommitSnapshotRequest, PrepareSnapshotRequest, RemoveSnapshotRequest, StatSnapshotRequest,
 };
+use containerd_client::tonic::Status;
 use containerd_client::types::{Descriptor as ContainerdDescriptor, Mount};
 use oci_spec::image::Descriptor;
 use sha2::{Digest as _, Sha256};
@@ -15,6 +16,8 @@ use super::{Containerd, ContainerdError, refused, unique};
 
 /// Part of the media types of layers that are modules: they are not unpacked.
 const MODULE_LAYER: &str = "wasm";
+/// Part of containerd's words about a snapshotter that it does not have.
+const NOT_LOADED: &str = "snapshotter not loaded";
 
 impl Containerd {
     /// Unpacks an image, as far as that is not done. Returns the name of its top snapshot; empty for an image without
@@ -49,11 +52,27 @@ impl Containerd {
         Ok(parent)
     }
 
+    /// Maps a refusal of the snapshotter.
+    fn refused_snapshot(&self, operation: String) -> impl FnOnce(Status) -> ContainerdError {
+        let snapshotter = self.snapshotter.clone();
+        move |status| {
+            if !status.message().contains(NOT_LOADED) {
+                return refused(operation)(status);
+            }
+            ContainerdError::Answer {
+                operation: format!("snapshotter {snapshotter} cannot be used"),
+                problem: "this containerd does not have it; `ctr plugins ls` lists those that it has (--snapshotter, \
+                          CONTAINERD_SNAPSHOTTER)"
+                    .to_owned(),
+            }
+        }
+    }
+
     async fn has_snapshot(&self, name: &str) -> Result<bool, ContainerdError> {
         let request =
             StatSnapshotRequest { snapshotter: self.snapshotter.clone(), key: name.to_owned() };
         let answer = SnapshotsClient::new(self.channel.clone()).stat(self.request(request)?).await;
-        match answer.map_err(refused(format!("snapshot {name} cannot be found"))) {
+        match answer.map_err(self.refused_snapshot(format!("snapshot {name} cannot be found"))) {
             Ok(_) => Ok(true),
             Err(error) if error.is_missing() => Ok(false),
             Err(error) => Err(error),

@@ -54,7 +54,10 @@ const VERBS: &[Verb] = &[
         without_containerd: AWAY,
         configured: true,
         wrong: &NO_WORKFLOW,
-        on_empty_node: &[NO_IMAGE],
+        on_empty_node: &[
+            NO_IMAGE,
+            ("{GOOD} --snapshotter none", (70, "snapshotter none cannot be used: this containerd")),
+        ],
     },
     Verb {
         name: "deploy",
@@ -69,7 +72,11 @@ const VERBS: &[Verb] = &[
         arguments: "",
         without_containerd: AWAY,
         configured: true,
-        wrong: &[("--workflow", (2, "a value is required"))],
+        wrong: &[
+            ("--workflow", (2, "a value is required")),
+            ("--namespace a/b", (2, "a namespace has letters and digits")),
+            ("--snapshotter=", (2, "a value is required")),
+        ],
         on_empty_node: &[("", (0, "CONTAINER  FUNCTION")), ("--workflow none", (0, "CONTAINER"))],
     },
     Verb {
@@ -115,6 +122,8 @@ const VERBS: &[Verb] = &[
         wrong: &[
             ("none -d @{NONE}", (66, "payload /does/not/exist cannot be read: No such file")),
             ("none --timeout soon", (2, "expected number")),
+            ("none --timeout 500000000000y", (2, "--timeout is longer than")),
+            ("none -d @", (2, "use --data @FILE")),
             ("a/", (65, "a/")),
         ],
         on_empty_node: &[("none", (66, "no route to function `none`"))],
@@ -189,6 +198,7 @@ const VERBS: &[Verb] = &[
         configured: true,
         wrong: &[
             ("{MODULE}", (2, "--tag <NAME>")),
+            ("--tag= {MODULE}", (2, "a value is required for '--tag <NAME>'")),
             (
                 "-t localhost/x:1 {NONE}",
                 (66, "module /does/not/exist cannot be read: No such file"),
@@ -215,7 +225,10 @@ const VERBS: &[Verb] = &[
         arguments: "bash",
         without_containerd: Some((0, "_cwasi()")),
         configured: false,
-        wrong: &[("cobol", (2, "possible values"))],
+        wrong: &[
+            ("cobol", (2, "possible values")),
+            ("bash --json", (2, "cannot be used with --json")),
+        ],
         on_empty_node: &[],
     },
     Verb {
@@ -227,6 +240,7 @@ const VERBS: &[Verb] = &[
             ("--listen here", (2, "invalid socket address")),
             ("--tls-cert {TEXT}", (2, "--tls-key")),
             ("--tls-cert {TEXT} --tls-key {TEXT}", (65, "text: ")),
+            ("--json", (2, "cannot be used with --json")),
             ("--client-ca {TEXT}", (2, "--client-ca needs --tls-cert")),
             ("--token-file {NONE}", (66, "/does/not/exist")),
             ("--config {NONE}", (66, "/does/not/exist cannot be read: No such file")),
@@ -238,7 +252,10 @@ const VERBS: &[Verb] = &[
         arguments: "--listen 192.0.2.1:80",
         without_containerd: Some((2, "ssh -L")),
         configured: true,
-        wrong: &[("--listen here", (2, "invalid socket address"))],
+        wrong: &[
+            ("--listen here", (2, "invalid socket address")),
+            ("--json", (2, "cannot be used with --json")),
+        ],
         on_empty_node: &[],
     },
     Verb {
@@ -248,6 +265,7 @@ const VERBS: &[Verb] = &[
         configured: true,
         wrong: &[
             ("--listen here", (2, "ADDRESS:PORT")),
+            ("--json", (2, "cwasi top --json")),
             ("--listen 192.0.2.1:80", (69, "cannot listen on 192.0.2.1:80")),
             ("--listen unix:{FULL}/s", (69, "/proc/sys/s")),
         ],
@@ -258,7 +276,7 @@ const VERBS: &[Verb] = &[
         arguments: "{FULL}",
         without_containerd: Some((70, "manual pages cannot be written to /proc/sys")),
         configured: false,
-        wrong: &[],
+        wrong: &[("{FULL} --json", (2, "cannot be used with --json"))],
         on_empty_node: &[],
     },
     Verb {
@@ -266,7 +284,10 @@ const VERBS: &[Verb] = &[
         arguments: "",
         without_containerd: Some((0, "https://json-schema.org/draft/2020-12/schema")),
         configured: false,
-        wrong: &[("x", (2, "unexpected argument"))],
+        wrong: &[
+            ("x", (2, "unexpected argument")),
+            ("--markdown --json", (2, "cannot be used with --json")),
+        ],
         on_empty_node: &[],
     },
 ];

@@ -29,6 +29,23 @@ fn a_function_is_called_and_its_end_is_the_exit_code() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.stdout.len(), 200_000 + "Hello, !".len());
     assert!(stderr(&output).contains("local (callee on this host)"), "{}", stderr(&output));
+    let json = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    let called = json(&stage.ok(&["invoke", "--json", "greeter", "-d", "Ada"]));
+    assert_eq!((&called["outcome"], &called["errno"]), (&"ok".into(), &0.into()), "{called}");
+    assert_eq!(
+        (&called["mode"], &called["payload"]),
+        (&"local".into(), &"Hello, Ada!".into()),
+        "{called}"
+    );
+    assert!(called["duration_ms"].as_f64() > Some(0.0), "{called}");
+    let missing = json(&stage.ok_or(66, &["invoke", "--json", "greetr"]));
+    assert_eq!((&missing["outcome"], &missing["errno"]), (&"no such function".into(), &3.into()));
+    let lines = stage.ok(&["logs", "--json", "greeter"]);
+    let lines: Vec<_> = lines.lines().map(json).collect();
+    let line = lines.iter().find(|line| line["text"] == "greeting Ada for gateway");
+    let line = line.unwrap_or_else(|| panic!("{lines:?}"));
+    assert_eq!((&line["function"], &line["level"]), (&"greeter".into(), &"INFO".into()), "{line}");
+    assert!(line["time"].is_string() && line["invocation"].is_string(), "{line}");
     let text = stage.fails(66, &["invoke", "greetr"]);
     assert!(text.contains("registered there: greeter"), "{text}");
     // Not UTF-8: the function's own error.
@@ -52,6 +69,17 @@ fn a_function_is_scaled() {
         stage.ok(&["scale", "greeter", "1"]),
         "hello.greeter.2 removed\nhello.greeter.3 removed\n"
     );
+    let json = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    let change = |container: &str, state: &str| serde_json::json!([{ "container": container, "state": state }]);
+    let scaled = json(&stage.ok(&["scale", "--json", "greeter", "2"]));
+    assert_eq!(scaled, change("hello.greeter.2", "started"));
+    let removed = json(&stage.ok(&["rm", "--json", "hello.greeter.2"]));
+    assert_eq!(removed, change("hello.greeter.2", "removed"));
+    // A container that has ended does not count.
+    stage.scene.kill("hello.greeter", "KILL");
+    stage.scene.wait_stopped("hello.greeter");
+    assert_eq!(stage.ok(&["scale", "greeter", "1"]), "hello.greeter started\n");
+    assert_eq!(stage.ok(&["invoke", "greeter", "--data", "Ada"]), "Hello, Ada!");
     assert_eq!(stage.ok(&["scale", "greeter", "0"]), "hello.greeter removed\n");
     assert!(stage.fails(66, &["scale", "greeter", "2"]).contains("cwasi deploy FILE"));
 }
