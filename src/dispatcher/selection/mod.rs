@@ -123,8 +123,8 @@ pub enum Selection<'a> {
 /// The callee, and the reason of each mode why it cannot serve.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no route to function `{name}` in namespace `{scope}`: embedded: {embedded}; local: {local}; networked: {networked}. \
-     A callee runs with cwasi.role=secondary and cwasi.function={name}"
+    "no route to function `{name}` in namespace `{scope}`: embedded: {embedded}; local: {local}; networked: \
+     {networked}{advice}"
 )]
 pub struct NoRoute {
     /// Guest-visible code.
@@ -139,6 +139,8 @@ pub struct NoRoute {
     pub local: String,
     /// Why by none on another host.
     pub networked: String,
+    /// A sentence that says what to do; empty where a mode's reason does.
+    pub advice: String,
 }
 
 /// Why one mode cannot serve an edge.
@@ -339,12 +341,33 @@ fn unroutable<'a>(facts: &Facts<'_>, inside: Option<Out>, here: Out, away: Out) 
     };
     Selection::Unroutable(NoRoute {
         errno,
+        advice: advice(errno, facts),
         name: callee.function.clone(),
         scope: policy::scope_of(callee).to_owned(),
         embedded: inside.why,
         local: here.why,
         networked: away.why,
     })
+}
+
+/// What to do about a callee that no mode reaches.
+fn advice(errno: Errno, facts: &Facts<'_>) -> String {
+    match (errno, facts.remote) {
+        // The refusal names the setting.
+        (Errno::Refused, _) => String::new(),
+        (Errno::Unreachable, Remote::Away { .. }) => {
+            ". Call again when this node reaches its Redis, which knows the instances on other hosts: `cwasi doctor` \
+             examines it"
+                .to_owned()
+        }
+        (Errno::Unreachable, _) => {
+            ". Call again when its node is back, or start it on another node".to_owned()
+        }
+        _ => {
+            let name = &facts.callee.function;
+            format!(". A callee runs with cwasi.role=secondary and cwasi.function={name}")
+        }
+    }
 }
 
 /// True if the only refusal is missing trust for embedding the callee, which forbids no other mode.

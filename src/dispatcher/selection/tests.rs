@@ -301,3 +301,44 @@ fn errors_name_why_each_mode_is_out() {
         assert!(message.contains(words), "{words} missing in: {message}");
     }
 }
+
+/// The last sentence is about the reason why there is no route.
+#[test]
+fn the_advice_fits_the_reason() {
+    let (caller, callee) = (identity("a"), identity("b"));
+    let refused = [record(0, false)];
+    let role = "cwasi.role=secondary";
+    let table: [(&[Record], Remote<'_>, &str, bool); 5] = [
+        (&[], Remote::NotConfigured, role, true),
+        (&[], Remote::Known(&[]), role, true),
+        (
+            &[],
+            Remote::Away { reason: "Redis is away: timed out" },
+            "`cwasi doctor` examines it",
+            false,
+        ),
+        (&[], Remote::Vanished { since: Duration::from_secs(7) }, "when its node is back", false),
+        (&refused, Remote::Away { reason: "Redis is away" }, "networked: Redis is away", false),
+    ];
+    for (local, remote, end, is_role) in table {
+        let facts = Facts {
+            caller: &caller,
+            callee: &callee,
+            hint: ModeHint::Auto,
+            embedding: EmbeddingState::No,
+            local,
+            remote,
+            group: "",
+            avoid: &[],
+            held: &[],
+            nearer: false,
+            beside: &[],
+            rotation: 0,
+        };
+        let Selection::Unroutable(none) = select(&facts) else { panic!("{end}") };
+        let message = none.to_string();
+        let (_, last) = message.rsplit_once("networked: ").unwrap();
+        assert!(format!("networked: {last}").contains(end), "{end} missing in: {message}");
+        assert_eq!(message.contains(role), is_role, "{message}");
+    }
+}
