@@ -17,7 +17,7 @@ use super::compile::CompileConfig;
 use super::traces::TracesConfig;
 
 /// Environment variable with the path of a configuration file.
-const CONFIG_VARIABLE: &str = "CWASI_CONFIG";
+pub const CONFIG_VARIABLE: &str = "CWASI_CONFIG";
 /// Default configuration file.
 pub const CONFIG_FILE: &str = "/etc/cwasi/config.toml";
 

@@ -6,12 +6,13 @@
 use wasmparser::{BinaryReaderError, FunctionBody, Parser, Payload};
 
 use crate::config::CompileConfig;
-use crate::config::node::CONFIG_FILE;
+use crate::config::node::config_file;
 
 /// A module exceeds a static limit.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "it has {what} {value}, above this node's limit of {limit}; if that is intended, raise `{key}` under [compile] in the node's configuration ({CONFIG_FILE})"
+    "it has {what} {value}, above this node's limit of {limit}; if that is intended, raise `{key}` under [compile] in the node's configuration ({file})",
+    file = config_file().display()
 )]
 pub struct LimitExceeded {
     what: &'static str,
@@ -99,7 +100,8 @@ mod tests {
         assert!(bomb.len() < 2_000, "{}", bomb.len());
         let mut limits = CompileConfig::default();
         let error = check(&bomb, &limits).unwrap_err().to_string();
-        for part in ["10000000", "1000000", "`locals`", "[compile]", CONFIG_FILE] {
+        let file = config_file().display().to_string();
+        for part in ["10000000", "1000000", "`locals`", "[compile]", &file] {
             assert!(error.contains(part), "{part} missing in: {error}");
         }
         limits.locals = 10_000_000;

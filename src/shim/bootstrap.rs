@@ -16,6 +16,7 @@ use containerd_shim::protos::types::introspection::{RuntimeInfo, RuntimeVersion}
 
 use super::arguments::ShimArguments;
 use super::{cleanup, features, group, launcher, options, state};
+use crate::config::node::named_file;
 use crate::config::{NodeConfig, NodeConfigError};
 
 /// The name in `-v` and `-info`.
@@ -74,8 +75,8 @@ pub fn run(arguments: &[OsString]) -> Result<(), BootstrapError> {
     match flags.action.as_str() {
         "start" => {
             let arguments = parse_arguments(&flags)?;
-            let config = node_config(options::from_stdin()?)?;
-            let address = launcher::start(&arguments, &bundle, &config)?;
+            let (config, file) = node_config(options::from_stdin()?)?;
+            let address = launcher::start(&arguments, &bundle, &config, file.as_deref())?;
             print(address.as_bytes())
         }
         "delete" => {
@@ -101,13 +102,16 @@ fn bundle(flags: &Flags) -> Result<PathBuf, BootstrapError> {
     }
 }
 
-fn node_config(options: options::RuntimeOptions) -> Result<NodeConfig, NodeConfigError> {
-    let config = match options.source {
-        options::ConfigSource::Default => NodeConfig::load(None, None),
-        options::ConfigSource::Path(path) => NodeConfig::load(None, Some(&path)),
-        options::ConfigSource::Body(text) => NodeConfig::load(Some(&text), None),
+/// The configuration, and its file.
+fn node_config(
+    options: options::RuntimeOptions,
+) -> Result<(NodeConfig, Option<PathBuf>), NodeConfigError> {
+    let (config, file) = match options.source {
+        options::ConfigSource::Default => (NodeConfig::load(None, None), named_file()),
+        options::ConfigSource::Path(path) => (NodeConfig::load(None, Some(&path)), Some(path)),
+        options::ConfigSource::Body(text) => (NodeConfig::load(Some(&text), None), None),
     };
-    config?.with(&options.runc)
+    Ok((config?.with(&options.runc)?, file))
 }
 
 /// `RuntimeInfo` for `ctr plugins inspect-runtime` and the CRI of containerd 2.x, with features and annotations.

@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 use super::compile_cgroup::{CompileCgroups, JobCgroup};
 use super::reaper::{Exit, Reaper};
 use super::zygote::Zygote;
-use crate::config::node::CONFIG_FILE;
+use crate::config::node::config_file;
 use crate::config::{CompileConfig, CompilerLimits, NodeConfig};
 use crate::coordinator::{CompileChild, CompileJob};
 use crate::sys::pidfd::PidFd;
@@ -151,15 +151,17 @@ fn verdict(
     let out_of_memory = cgroup.is_some_and(JobCgroup::ran_out_of_memory)
         || OUT_OF_MEMORY.iter().any(|words| message.contains(words));
     if out_of_memory {
-        let mib = limits.memory >> 20;
+        let (mib, file) = (limits.memory >> 20, config_file());
         return Err(format!(
-            "the compiler needs more than its {mib} MiB of memory: raise memory, memory_per_mib or memory_total under [compile] in the node's configuration ({CONFIG_FILE})"
+            "the compiler needs more than its {mib} MiB of memory: raise memory, memory_per_mib or memory_total under [compile] in the node's configuration ({})",
+            file.display()
         ));
     }
     if exit.status == SIGNAL_BASE + Signal::SIGXCPU as i32 {
-        let seconds = limits.cpu_seconds;
+        let (seconds, file) = (limits.cpu_seconds, config_file());
         return Err(format!(
-            "the compiler needs more than its {seconds} s of processor time: raise cpu_seconds or cpu_seconds_per_mib under [compile] in the node's configuration ({CONFIG_FILE})"
+            "the compiler needs more than its {seconds} s of processor time: raise cpu_seconds or cpu_seconds_per_mib under [compile] in the node's configuration ({})",
+            file.display()
         ));
     }
     Err(format!("the compiler ended with status {}: {message}", exit.status))

@@ -22,6 +22,7 @@ use super::group_lock::{LockError, answers, lock};
 use super::spawn::{SpawnError, beside, spawn};
 use super::state::{self, GroupDir, Pointer, StateDir, StateError};
 use crate::config::NodeConfig;
+use crate::config::node::CONFIG_VARIABLE;
 
 /// The daemon's program.
 const PROGRAM: &str = "cwasi-shim";
@@ -77,7 +78,7 @@ fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Lau
     move |source| LaunchError::Io { operation, path, source }
 }
 
-/// Answers `start` with the address of the group's daemon.
+/// Answers `start` with the address of the group's daemon. `file` is that of the configuration, for errors.
 ///
 /// # Errors
 /// When there is no daemon and none can be started. Then nothing of the start remains.
@@ -85,12 +86,13 @@ pub fn start(
     arguments: &ShimArguments,
     bundle: &Path,
     config: &NodeConfig,
+    file: Option<&Path>,
 ) -> Result<String, LaunchError> {
     let state = StateDir::new(&config.state_dir);
     let group_id = group::group_of_bundle(bundle, &arguments.namespace, &arguments.id)?;
     let group = state.group(&group_id);
     let _lock = lock(&group)?;
-    let started = start_locked(arguments, bundle, config, &group);
+    let started = start_locked(arguments, bundle, config, file, &group);
     if started.is_err() {
         // containerd does not run `delete` after a failed start.
         drop(state::remove_file(&group.start_mark(&arguments.namespace, &arguments.id)));
@@ -103,12 +105,13 @@ fn start_locked(
     arguments: &ShimArguments,
     bundle: &Path,
     config: &NodeConfig,
+    file: Option<&Path>,
     group: &GroupDir,
 ) -> Result<String, LaunchError> {
     if answers(&group.socket()) {
         return announce(arguments, bundle, config, group);
     }
-    let daemon = spawn_daemon(arguments, group, config, None)?;
+    let daemon = spawn_daemon(arguments, group, (config, file), None)?;
     // The daemon loads meanwhile. It cannot end before it gets this lock.
     let started = announce(arguments, bundle, config, group)
         .and_then(|address| wait_ready(daemon.report, group).map(|()| address));
@@ -148,11 +151,11 @@ pub(super) struct StartingDaemon {
     pub(super) report: PipeReader,
 }
 
-/// Starts a group's daemon, with an action if it is not one of containerd's.
+/// Starts a group's daemon with a configuration and its file, and with an action if it is not one of containerd's.
 pub(super) fn spawn_daemon(
     arguments: &ShimArguments,
     group: &GroupDir,
-    config: &NodeConfig,
+    (config, file): (&NodeConfig, Option<&Path>),
     action: Option<&str>,
 ) -> Result<StartingDaemon, LaunchError> {
     state::write_json(&group.config(), config)?;
@@ -187,7 +190,10 @@ pub(super) fn spawn_daemon(
         (listener.as_fd(), LISTENER_FD),
         (ready_writer.as_fd(), READY_FD),
     ];
-    let pid = Pid::from_raw(spawn(&program, &argv, &descriptors)?);
+    // Errors of the daemon name the file to change.
+    let file = file.and_then(Path::to_str).map(|file| (CONFIG_VARIABLE, file));
+    let pid = spawn(&program, &argv, &descriptors, file.as_slice())?;
+    let pid = Pid::from_raw(pid);
     Ok(StartingDaemon { pid, report: ready })
 }
 

@@ -86,7 +86,8 @@ pub struct LocalDaemon {
 }
 
 impl LocalDaemon {
-    /// Starts the daemon of a group, below the configuration's state directory, and connects to it.
+    /// Starts the daemon of a group, below the configuration's state directory, and connects to it. `file` is that of
+    /// the configuration, for errors.
     ///
     /// # Errors
     /// When it cannot be started; its words.
@@ -94,6 +95,7 @@ impl LocalDaemon {
         config: &NodeConfig,
         namespace: &str,
         group: &str,
+        file: Option<&Path>,
     ) -> Result<Self, LocalError> {
         let group = StateDir::new(&config.state_dir).group(group);
         let arguments = ShimArguments {
@@ -104,7 +106,7 @@ impl LocalDaemon {
             debug: false,
         };
         let StartingDaemon { pid, report } =
-            launcher::spawn_daemon(&arguments, &group, config, Some(LOCAL_ACTION))?;
+            launcher::spawn_daemon(&arguments, &group, (config, file), Some(LOCAL_ACTION))?;
         let mut started = Unconnected(Some(pid));
         launcher::wait_ready(report, &group)?;
         let client = connect(&group).await?;

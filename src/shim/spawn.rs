@@ -117,24 +117,12 @@ impl Program {
     }
 }
 
-/// Starts `program` with [`ENVIRONMENT`], the arguments (without the program's name) and `descriptors` at the given
-/// numbers. Returns the process id.
+/// Starts `program` with [`ENVIRONMENT`] and `variables`, the arguments (without the program's name) and `descriptors`
+/// at the given numbers. Returns the process id.
 ///
 /// # Errors
 /// When the program cannot be executed.
 pub fn spawn<A: AsRef<OsStr>>(
-    program: &Path,
-    arguments: &[A],
-    descriptors: &[(BorrowedFd<'_>, RawFd)],
-) -> Result<i32, SpawnError> {
-    spawn_with(program, arguments, descriptors, &[])
-}
-
-/// Like [`spawn`], with more variables.
-///
-/// # Errors
-/// When the program cannot be executed.
-pub fn spawn_with<A: AsRef<OsStr>>(
     program: &Path,
     arguments: &[A],
     descriptors: &[(BorrowedFd<'_>, RawFd)],

@@ -57,11 +57,11 @@ impl LocalNode {
             );
         }
         let folder = state_folder().context("a folder for the functions' state cannot be made")?;
-        let config = configuration(folder.path())?;
+        let (config, file) = configuration(folder.path())?;
         let store = FolderStore::below(folder.path());
         let annotations = [("cwasi.workflow".to_owned(), workflow.name.clone())].into();
         let group = group_id(namespace, "", &annotations);
-        let daemon = LocalDaemon::start(&config, namespace, &group).await?;
+        let daemon = LocalDaemon::start(&config, namespace, &group, file.as_deref()).await?;
         Ok(Self { config, namespace: namespace.to_owned(), store, daemon, _folder: folder })
     }
 
@@ -181,14 +181,16 @@ fn needs_containerd(function: &str, field: &str, instead: &str) -> Failure {
     Failure::text(Exit::Data, text)
 }
 
-/// The user's configuration, with folders of this user.
-fn configuration(state: &Path) -> Result<NodeConfig, Failure> {
-    let of_user = base("XDG_CONFIG_HOME", ".config").map(|base| base.join(CONFIG));
-    let path = named_file().or(of_user.filter(|path| path.exists()));
-    // The machine's configuration is for its daemons.
-    let mut config = match path {
-        Some(path) => NodeConfig::load(None, Some(&path))?,
-        None => NodeConfig::default(),
+/// The user's configuration, with folders of this user, and its file.
+fn configuration(state: &Path) -> Result<(NodeConfig, Option<PathBuf>), Failure> {
+    let named = named_file();
+    let is_named = named.is_some();
+    // Errors name it also where it does not exist yet. The machine's configuration is for its daemons.
+    let file = named.or_else(|| base("XDG_CONFIG_HOME", ".config").map(|base| base.join(CONFIG)));
+    let exists = file.as_ref().is_some_and(|file| is_named || file.exists());
+    let mut config = match &file {
+        Some(file) if exists => NodeConfig::load(None, Some(file))?,
+        Some(_) | None => NodeConfig::default(),
     };
     let cache = base("XDG_CACHE_HOME", ".cache").with_context(|| {
         "there is no folder for compiled modules: set HOME or XDG_CACHE_HOME".to_owned()
@@ -198,7 +200,7 @@ fn configuration(state: &Path) -> Result<NodeConfig, Failure> {
     config.shim_cgroup.clear();
     config.compile.cgroup.clear();
     config.cgroup_driver = cwasi::config::CgroupDriver::default();
-    Ok(config)
+    Ok((config, file))
 }
 
 /// Folder of what outlives this user's runs: a state directory with `traces` alone. `None` without a home.

@@ -134,6 +134,17 @@ fn what_needs_containerd_is_refused_with_its_field() {
 }
 
 #[test]
+fn a_limit_names_the_users_configuration() {
+    let home = Home::new();
+    let folder = home.path(".config/cwasi");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("config.toml"), "[compile]\nlocals = 1\n").unwrap();
+    let text = stderr(&home.ends(70, &[&home.hello()]));
+    let file = folder.join("config.toml").display().to_string();
+    assert!(text.contains("raise `locals` under [compile]") && text.contains(&file), "{text}");
+}
+
+#[test]
 fn no_end_of_the_command_leaves_a_process() {
     let home = Home::new();
     let file = home.endless_file();

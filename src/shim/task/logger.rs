@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use url::Url;
 
 use crate::shim::reaper::{Exit, Reaper};
-use crate::shim::spawn::{SpawnError, spawn_with};
+use crate::shim::spawn::{SpawnError, spawn};
 use crate::sys::pidfd::PidFd;
 
 /// Descriptors of a logging program.
@@ -139,7 +139,7 @@ pub fn start(uri: &str, container: LoggedContainer<'_>) -> Result<Logged, Logger
     ];
     let variables = [("CONTAINER_ID", container.id), ("CONTAINER_NAMESPACE", container.namespace)];
     let ticket = container.reaper.ticket();
-    let pid = spawn_with(&program, &arguments, &descriptors, &variables)
+    let pid = spawn(&program, &arguments, &descriptors, &variables)
         .map_err(|source| LoggerError::Start { uri: uri.to_owned(), source })?;
     let logger = Logger { pidfd: PidFd::open(pid).ok(), exit: ticket.claim(pid) };
     wait_ready(uri, &ready, ready_writer)?;
