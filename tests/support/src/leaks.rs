@@ -10,7 +10,7 @@ use crate::processes;
 /// Deepest nesting of a containerd namespace's cgroup below its hierarchy.
 const CGROUP_DEPTH: usize = 3;
 /// Directories of CWASI's state directory that stay; their contents must be removed.
-const STATE_FOLDERS: [&str; 4] = ["g", "c", "f", "r"];
+const STATE_FOLDERS: [&str; 5] = ["g", "c", "f", "r", "runs"];
 /// Shared places where a library of ours could leave something, by a part of the name.
 const SHARED_PLACES: [&str; 3] = ["/run", "/dev/shm", "/tmp"];
 const SHARED_NAMES: [&str; 3] = ["youki", "libcontainer", "wasmedge"];
