@@ -410,7 +410,7 @@ mod tests {
         let [free, used] = ["a", "b"].map(|name| dir.path().join(name));
         fs::create_dir_all(used.join("below")).unwrap();
         fs::write(used.join("below/cgroup.procs"), "12\n").unwrap();
-        assert_eq!(unused(vec![free.clone()]).unwrap(), [free.clone()]);
+        assert_eq!(unused(vec![free.clone()]).unwrap(), std::slice::from_ref(&free));
         let error = unused(vec![free, used.clone()]).unwrap_err().to_string();
         assert!(error.contains(&format!("cgroup {} has processes", used.display())), "{error}");
     }

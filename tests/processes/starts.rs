@@ -31,6 +31,7 @@ fn descriptors() {
         Path::new("/bin/sh"),
         &["-c", "echo out >&4; echo err >&3"],
         &[(writer.as_fd(), 4), (writer.as_fd(), 3)],
+        &[],
     )
     .unwrap();
     drop(writer);
@@ -38,12 +39,12 @@ fn descriptors() {
     reader.read_to_string(&mut text).unwrap();
     assert_eq!(text, "out\nerr\n");
     nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(pid), None).unwrap();
-    assert!(matches!(spawn::<&str>(Path::new("/no"), &[], &[]), Err(SpawnError::Os { .. })));
+    assert!(matches!(spawn::<&str>(Path::new("/no"), &[], &[], &[]), Err(SpawnError::Os { .. })));
 }
 
 fn end_is_seen() {
     let (reader, _writer) = std::io::pipe().unwrap();
-    let pid = spawn::<&str>(Path::new("/bin/cat"), &[], &[(reader.as_fd(), 0)]).unwrap();
+    let pid = spawn::<&str>(Path::new("/bin/cat"), &[], &[(reader.as_fd(), 0)], &[]).unwrap();
     let process = PidFd::open(pid).unwrap();
     assert!(!process.wait(Duration::ZERO));
     process.signal(nix::libc::SIGKILL).unwrap();
