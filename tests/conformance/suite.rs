@@ -174,7 +174,11 @@ pub fn a_killed_callee_is_an_error_at_once_and_then_unreachable<B: Apart>() {
 
 /// Runs in a process of its own: other tests' descriptors would count.
 pub fn nothing_leaks<B: Bench>() {
-    let open = || fs::read_dir("/proc/self/fd").unwrap().count();
+    let open = || -> Vec<_> {
+        let entries = fs::read_dir("/proc/self/fd").unwrap();
+        // One of them is the folder's, which is closed by then.
+        entries.map(|entry| fs::read_link(entry.unwrap().path())).collect()
+    };
     let bench = B::start();
     let mut caller = bench.caller();
     let big = pattern(INLINE_MAX * 3);
@@ -183,8 +187,11 @@ pub fn nothing_leaks<B: Bench>() {
             drop(call(caller, payload, PATIENCE));
         }
     };
-    round(&mut caller);
-    let before = open();
+    for _ in 0..10 {
+        round(&mut caller);
+    }
+    // What a broker's client opens now and then is no leak; one descriptor in thirty rounds would be.
+    let allowed = open().len() + 3;
     for _ in 0..100 {
         round(&mut caller);
     }
@@ -194,10 +201,10 @@ pub fn nothing_leaks<B: Bench>() {
     }
     // The callee notices closed connections a moment later.
     let patience = std::time::Instant::now() + PATIENCE;
-    while open() > before && std::time::Instant::now() < patience {
+    while open().len() > allowed && std::time::Instant::now() < patience {
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert!(open() <= before, "{} descriptors open, {before} before", open());
+    assert!(open().len() <= allowed, "{allowed} are allowed: {:?}", open());
 }
 
 /// One test per case that holds in every mode.
