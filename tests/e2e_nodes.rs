@@ -75,19 +75,6 @@ fn a_callee_on_the_other_node_answers() {
 }
 
 #[test]
-fn a_container_of_the_same_name_on_another_containerd_of_this_machine_is_left_alone() {
-    let nodes = nodes("same");
-    nodes.cloud.start(secondary(&nodes.cloud, "same", "server"));
-    let refused = secondary(&nodes.edge, "same", "other").detach(nodes.edge.containerd).unwrap();
-    assert_ne!(refused.code, 0);
-    assert!(refused.stderr.contains("has processes already, probably"), "{}", refused.stderr);
-    // `ctr` leaves the container's record.
-    let _left = nodes.edge.ctr(["container", "rm", "same"]);
-    assert_eq!(nodes.cloud.status("same").as_deref(), Some("RUNNING"));
-    assert_eq!(call(&nodes.edge, "p", "server", "hello").success().text(), "hello");
-}
-
-#[test]
 fn who_may_call_is_checked_on_the_callees_node() {
     let nodes = nodes("allow");
     let callee = secondary(&nodes.cloud, "server-c", "server");

@@ -46,16 +46,6 @@ pub enum DriverError {
         "the systemd cgroup driver (SystemdCgroup, cgroup_driver) needs systemd, and {SYSTEMD} is not there"
     )]
     NoSystemd,
-    /// It is another container's.
-    #[error(
-        "cgroup {path} has processes already, probably of a container with the same id in the same namespace of another \
-         containerd on this machine: use another id or namespace, or end those processes",
-        path = path.display()
-    )]
-    Used {
-        /// The cgroup.
-        path: PathBuf,
-    },
 }
 
 /// Path of a container's cgroup within each hierarchy. `asked` is its `cgroupsPath`; `key` names it without one.
@@ -96,21 +86,14 @@ pub fn of_process(pid: i32) -> Vec<PathBuf> {
     theirs
 }
 
-/// Cgroup directories that libcontainer will make for a specification with `path`.
-///
-/// # Errors
-/// When one has processes already: the end of either container would kill those of the other.
-pub fn to_be_made(path: &Path) -> Result<Vec<PathBuf>, DriverError> {
+/// Cgroup directories that libcontainer will make for a specification with `path`. A directory that has processes
+/// already is not the container's and is skipped.
+#[must_use]
+pub fn to_be_made(path: &Path) -> Vec<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    unused(planned(path, &mounts))
-}
-
-fn unused(directories: Vec<PathBuf>) -> Result<Vec<PathBuf>, DriverError> {
-    let is_used = |path: &&PathBuf| !processes(std::slice::from_ref(*path)).is_empty();
-    match directories.iter().find(is_used) {
-        Some(path) => Err(DriverError::Used { path: path.clone() }),
-        None => Ok(directories),
-    }
+    let mut directories = planned(path, &mounts);
+    directories.retain(|directory| processes(std::slice::from_ref(directory)).is_empty());
+    directories
 }
 
 /// A directory for each hierarchy that libcontainer uses: cgroup v2 if it is mounted at the root, else every v1
@@ -402,17 +385,6 @@ mod tests {
         assert_eq!(oom_kills(&paths), 2);
         fs::write(dir.path().join("memory.events"), "low 0\noom 1\noom_kill 3\n").unwrap();
         assert_eq!(oom_kills(&paths), 3);
-    }
-
-    #[test]
-    fn a_cgroup_with_processes_is_another_containers() {
-        let dir = tempfile::tempdir().unwrap();
-        let [free, used] = ["a", "b"].map(|name| dir.path().join(name));
-        fs::create_dir_all(used.join("below")).unwrap();
-        fs::write(used.join("below/cgroup.procs"), "12\n").unwrap();
-        assert_eq!(unused(vec![free.clone()]).unwrap(), std::slice::from_ref(&free));
-        let error = unused(vec![free, used.clone()]).unwrap_err().to_string();
-        assert!(error.contains(&format!("cgroup {} has processes", used.display())), "{error}");
     }
 
     #[test]

@@ -200,9 +200,8 @@ impl Tasks {
             (Instant::now(), StartStages::begin(&self.parts.namespace, &request.id));
         let spec = self.mount(request, record)?;
         let key = container_key(&record.namespace, &record.id);
-        let failed = |source| TaskError::Cgroup { id: request.id.clone(), source };
-        let cgroup =
-            cgroups::locate(self.parts.cgroup_driver, cgroups_path(&spec), &key).map_err(failed)?;
+        let cgroup = cgroups::locate(self.parts.cgroup_driver, cgroups_path(&spec), &key)
+            .map_err(|source| TaskError::Cgroup { id: request.id.clone(), source })?;
         let stdio = Stdio {
             stdin: request.stdin.clone(),
             stdout: request.stdout.clone(),
@@ -231,7 +230,7 @@ impl Tasks {
             ));
         }
         record.cgroups = match self.parts.sandbox {
-            SandboxKind::Container => cgroups::to_be_made(&cgroup).map_err(failed)?,
+            SandboxKind::Container => cgroups::to_be_made(&cgroup),
             SandboxKind::Process => Vec::new(),
         };
         let code = provision.plan.code;
