@@ -281,24 +281,29 @@ fn errors_name_why_each_mode_is_out() {
         ),
     ];
     for (hint, embedding, remote, expected, words) in table {
-        let facts = Facts {
-            caller: &caller,
-            callee: &callee,
-            hint,
-            embedding,
-            local: &[],
-            remote,
-            group: "",
-            avoid: &[],
-            held: &[],
-            nearer: false,
-            beside: &[],
-            rotation: 0,
-        };
+        let facts = Facts { hint, embedding, remote, ..unknown(&caller, &callee) };
         let Selection::Unroutable(none) = select(&facts) else { panic!("{hint:?}") };
         let message = none.to_string();
         assert_eq!(none.errno, expected, "{message}");
         assert!(message.contains(words), "{words} missing in: {message}");
+    }
+}
+
+/// An edge to a callee of which no instance is known.
+const fn unknown<'a>(caller: &'a Identity, callee: &'a Identity) -> Facts<'a> {
+    Facts {
+        caller,
+        callee,
+        hint: ModeHint::Auto,
+        embedding: EmbeddingState::No,
+        local: &[],
+        remote: Remote::NotConfigured,
+        group: "",
+        avoid: &[],
+        held: &[],
+        nearer: false,
+        beside: &[],
+        rotation: 0,
     }
 }
 
@@ -321,20 +326,7 @@ fn the_advice_fits_the_reason() {
         (&refused, Remote::Away { reason: "Redis is away" }, "networked: Redis is away", false),
     ];
     for (local, remote, end, is_role) in table {
-        let facts = Facts {
-            caller: &caller,
-            callee: &callee,
-            hint: ModeHint::Auto,
-            embedding: EmbeddingState::No,
-            local,
-            remote,
-            group: "",
-            avoid: &[],
-            held: &[],
-            nearer: false,
-            beside: &[],
-            rotation: 0,
-        };
+        let facts = Facts { local, remote, ..unknown(&caller, &callee) };
         let Selection::Unroutable(none) = select(&facts) else { panic!("{end}") };
         let message = none.to_string();
         let (_, last) = message.rsplit_once("networked: ").unwrap();
