@@ -120,6 +120,9 @@ pub mod export {
     pub const HANDLE: &str = "cwasi_handle";
     /// An immutable `i32` global, the offset of 8 bytes, 4-aligned: where each invocation tells its response.
     pub const RESPONSE: &str = "cwasi_response";
+    /// An immutable `i32` global, the offset of [`PAYLOAD_BUFFER_LEN`](super::PAYLOAD_BUFFER_LEN) bytes: where the host
+    /// may put a short payload.
+    pub const PAYLOAD: &str = "cwasi_payload";
     /// `()`, called once per instance before anything else when exported.
     pub const INITIALIZE: &str = "_initialize";
     /// `()`, one invocation of a WASI command.
@@ -183,6 +186,8 @@ pub const TARGET_MAX: usize = 255;
 /// Alignment that the host asks `cwasi_alloc` for when it copies a payload: a Rust guest can own the block
 /// as a `Vec<u8>`.
 pub const PAYLOAD_ALIGN: u32 = 1;
+/// Length in bytes of the memory at the global `cwasi_payload`.
+pub const PAYLOAD_BUFFER_LEN: usize = 1024;
 /// Pages of regions and of payloads that are mapped, in bytes; where the host has others, nothing is mapped.
 pub const REGION_PAGE: u32 = 4096;
 /// Length of a huge page in bytes (x86-64, and 64-bit ARM with 4 KiB pages): payloads as long as this are aligned to it
@@ -242,6 +247,7 @@ mod tests {
             export::FREE,
             export::HANDLE,
             export::RESPONSE,
+            export::PAYLOAD,
             export::INITIALIZE,
             export::START,
             export::MEMORY,
@@ -275,6 +281,7 @@ mod tests {
             METADATA_MAX,
             TRAP_MESSAGE_MAX,
             INLINE_MAX,
+            PAYLOAD_BUFFER_LEN,
             page,
             huge_page,
         ] {

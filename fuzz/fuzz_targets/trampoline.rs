@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 
 use arbitrary::Arbitrary;
 use cwasi_abi::RESERVED_EXPORTS;
-use cwasi_fuzz::vm::trampoline::{DispatchCallee, LinkedFunction, Number, dispatch, link, route};
+use cwasi_fuzz::vm::trampoline::{
+    DELIVERY_BITS, Delivery, DispatchCallee, LinkedFunction, Number, dispatch, link, route,
+};
 use libfuzzer_sys::fuzz_target;
 use wasmparser::{Validator, WasmFeatures};
 
@@ -43,15 +45,20 @@ fuzz_target!(|names: Names<'_>| {
         name: name.to_owned(),
         frees,
         lends_response,
+        has_payload_buffer: lends_response,
     };
     let callees: Vec<_> = names.callees.iter().map(|it| it.map(callee)).collect();
     validate(&dispatch(&callees));
     // As the trampoline reads it.
-    for in_pages in [false, true] {
-        if let Some(route) = route(names.index, in_pages) {
-            let read = -1 - route;
-            assert!(route < 0 && (read & 1 != 0) == in_pages);
-            assert_eq!(usize::try_from(read >> 1), Ok(names.index));
+    for (code, delivery) in
+        [Delivery::Block, Delivery::Pages, Delivery::Buffer].into_iter().enumerate()
+    {
+        if let Some(route) = route(names.index, delivery) {
+            let read = usize::try_from(-1 - route).expect("a route is below zero");
+            assert_eq!(
+                (read >> DELIVERY_BITS, read & ((1 << DELIVERY_BITS) - 1)),
+                (names.index, code)
+            );
         }
     }
 });

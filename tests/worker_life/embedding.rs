@@ -24,12 +24,13 @@ const PAYLOAD_MAX: u64 = 1 << 20;
 
 pub const CASES: &[Case] = &[("times_of_calls_inside_a_vm", times)];
 
-/// A library and a reactor in one.
+/// A library and a reactor in one, with the exports of the Rust SDK's handlers.
 const CALLEE: &str = r#"(module
     (memory (export "memory") 2)
+    (global (export "cwasi_response") i32 (i32.const 1024))
+    (global (export "cwasi_payload") i32 (i32.const 2048))
     (func (export "add") (param i32 i32) (result i32) (i32.add (local.get 0) (local.get 1)))
-    (func (export "cwasi_alloc") (param i32 i32) (result i32)
-        (select (i32.const 1024) (i32.const 4096) (i32.eq (local.get 0) (i32.const 8))))
+    (func (export "cwasi_alloc") (param i32 i32) (result i32) (i32.const 4096))
     (func (export "cwasi_handle") (param $p i32) (param $n i32) (param $out i32) (result i32)
         (i32.store (local.get $out) (local.get $p))
         (i32.store offset=4 (local.get $out) (local.get $n))
@@ -52,12 +53,14 @@ const CALLER: &str = r#"(module
         (loop $again
             (drop (call $add (local.get $n) (i32.const 1)))
             (br_if $again (local.tee $n (i32.sub (local.get $n) (i32.const 1))))))
-    (func (export "called") (param $n i32)
+    (func $request (param $n i32) (param $len i32)
         (loop $again
-            (if (call $call (i32.const 64) (i32.const 6) (i32.const 128) (i32.const 64) (i32.const 32))
+            (if (call $call (i32.const 64) (i32.const 6) (i32.const 128) (local.get $len) (i32.const 32))
                 (then unreachable))
-            (if (call $read (i32.load (i32.const 32)) (i32.const 256) (i32.const 64)) (then unreachable))
-            (br_if $again (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))))"#;
+            (if (call $read (i32.load (i32.const 32)) (i32.const 4096) (local.get $len)) (then unreachable))
+            (br_if $again (local.tee $n (i32.sub (local.get $n) (i32.const 1))))))
+    (func (export "called") (param $n i32) (call $request (local.get $n) (i32.const 64)))
+    (func (export "called_with_a_block") (param $n i32) (call $request (local.get $n) (i32.const 1025))))"#;
 
 /// Nothing is asked for that is not embedded.
 struct Nowhere;
@@ -117,6 +120,7 @@ fn times() {
         ("host", "host function"),
         ("linked", "linked call"),
         ("called", "request_dispatcher, 64 B, and read"),
+        ("called_with_a_block", "the same with 1025 B, in a block"),
     ] {
         let mut batches = Vec::with_capacity(BATCHES);
         for _ in 0..BATCHES {

@@ -416,7 +416,12 @@ fn modules(corpus: &Corpus) -> Outcomes<()> {
         params: vec![Number::I32, Number::F64],
         results: vec![Number::I64],
     };
-    let callee = DispatchCallee { name: "a".into(), frees: true, lends_response: false };
+    let callee = DispatchCallee {
+        name: "a".into(),
+        frees: true,
+        lends_response: false,
+        has_payload_buffer: false,
+    };
     corpus.add("module", "link", link("fn_utils", &[function]))?;
     corpus.add("module", "dispatch", dispatch(&[Some(callee)]))?;
     // (module (import "wasi_snapshot_preview1" "fd_close" (func (param i32) (result i32))) (memory (export "memory") 1)

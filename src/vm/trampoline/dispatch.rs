@@ -5,7 +5,9 @@ use cwasi_abi::{export, import};
 use wasm_encoder::{BlockType, ExportKind, Function, InstructionSink, ValType};
 
 use super::builder::{Indirect, Trampoline, count};
-use super::{BEGIN, BEGIN_START, END, HOST, PASS, TRAMPOLINE_HOST, instance_name};
+use super::{
+    BEGIN, BEGIN_START, DELIVERY_BITS, Delivery, END, HOST, PASS, TRAMPOLINE_HOST, instance_name,
+};
 
 /// A module that can be called by dispatch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +18,8 @@ pub struct DispatchCallee {
     pub frees: bool,
     /// It exports [`export::RESPONSE`].
     pub lends_response: bool,
+    /// It exports [`export::PAYLOAD`] and [`export::RESPONSE`].
+    pub has_payload_buffer: bool,
 }
 
 /// The module `cwasi` of a function that can dispatch to embedded modules: the host functions, with trampolines in
@@ -49,6 +53,9 @@ pub fn dispatch(callees: &[Option<DispatchCallee>]) -> Vec<u8> {
             handle: trampoline.import(&from, export::HANDLE, i32s(3), i32s(1)),
             free: callee.frees.then(|| trampoline.import(&from, export::FREE, i32s(3), vec![])),
             response: callee.lends_response.then(|| trampoline.import_i32(&from, export::RESPONSE)),
+            payload: callee
+                .has_payload_buffer
+                .then(|| trampoline.import_i32(&from, export::PAYLOAD)),
             asked: CalleeBlocks::default(),
         });
     }
@@ -86,6 +93,8 @@ struct CalleeFunctions {
     free: Option<u32>,
     /// The global with the address for its response.
     response: Option<u32>,
+    /// The global with the address for a short payload.
+    payload: Option<u32>,
     asked: CalleeBlocks,
 }
 
@@ -177,9 +186,9 @@ struct DispatchBody<'a> {
 
 impl DispatchBody<'_> {
     fn function(&self) -> Function {
-        let route = self.params;
-        let [callee, errno, in_pages] = [1, 2, 3].map(|local| route + local);
-        let mut body = Function::new([(4, ValType::I32)]);
+        let locals = Locals::after(self.params);
+        let Locals { route, callee, delivery, at, errno } = locals;
+        let mut body = Function::new([(Locals::COUNT, ValType::I32)]);
         let mut code = body.instructions();
         for index in 0..self.params {
             code.local_get(index);
@@ -188,31 +197,71 @@ impl DispatchBody<'_> {
         code.call(self.begin).local_tee(route).i32_const(0).i32_ge_s().if_(BlockType::Empty);
         code.local_get(route).return_().end();
         code.i32_const(-1).local_get(route).i32_sub().local_tee(callee);
-        code.i32_const(1).i32_and().local_set(in_pages);
-        code.local_get(callee).i32_const(1).i32_shr_u().local_set(callee);
+        code.i32_const((1 << DELIVERY_BITS) - 1).i32_and().local_set(delivery);
+        code.local_get(callee).i32_const(DELIVERY_BITS.cast_signed()).i32_shr_u().local_set(callee);
         for served in self.callees {
-            let payload = served.asked.payload;
             code.local_get(callee).i32_const(served.index).i32_eq().if_(BlockType::Empty);
             served.give_back(&mut code);
-            code.i32_const(0).global_set(payload);
-            served.ask_response(&mut code);
-            code.local_get(in_pages).if_(BlockType::Empty);
-            served.ask_pages(&mut code);
-            code.else_().local_get(PAYLOAD_LEN).if_(BlockType::Empty);
-            served.ask_bytes(&mut code);
-            code.end().end();
-            served.push_response(&mut code);
-            code.global_get(payload).call(self.pass);
-            code.local_tee(errno).i32_eqz().if_(BlockType::Empty);
-            code.global_get(payload).local_get(PAYLOAD_LEN);
+            if let Some(payload) = served.payload {
+                code.local_get(delivery).i32_const(Delivery::Buffer.code()).i32_eq();
+                code.if_(BlockType::Empty).global_get(payload).local_set(at).else_();
+                self.pass(&mut code, served, locals);
+                code.end();
+            } else {
+                self.pass(&mut code, served, locals);
+            }
+            code.local_get(at).local_get(PAYLOAD_LEN);
             served.push_response(&mut code);
             code.call(served.handle).call(self.end).local_set(errno).end();
-            code.end();
         }
         code.i32_const(0);
         self.home.call(&mut code);
         code.local_get(errno).end();
         body
+    }
+
+    /// Asks the callee for a block and has the host bring the payload there. Returns if that ends the call.
+    fn pass(&self, code: &mut InstructionSink<'_>, served: &CalleeFunctions, locals: Locals) {
+        let Locals { delivery, at, errno, .. } = locals;
+        let payload = served.asked.payload;
+        code.i32_const(0).global_set(payload);
+        served.ask_response(code);
+        code.local_get(delivery).i32_const(Delivery::Pages.code()).i32_eq().if_(BlockType::Empty);
+        served.ask_pages(code);
+        code.else_().local_get(PAYLOAD_LEN).if_(BlockType::Empty);
+        served.ask_bytes(code);
+        code.end().end();
+        served.push_response(code);
+        code.global_get(payload).local_tee(at).call(self.pass);
+        code.local_tee(errno).if_(BlockType::Empty).i32_const(0);
+        self.home.call(code);
+        code.local_get(errno).i32_const(0).local_get(errno).i32_const(0).i32_gt_s().select();
+        code.return_().end();
+    }
+}
+
+/// Numbers of the locals of [`DispatchBody`], after its parameters.
+#[derive(Clone, Copy)]
+struct Locals {
+    route: u32,
+    callee: u32,
+    delivery: u32,
+    /// The payload's address.
+    at: u32,
+    errno: u32,
+}
+
+impl Locals {
+    const COUNT: u32 = 5;
+
+    const fn after(params: u32) -> Self {
+        Self {
+            route: params,
+            callee: params + 1,
+            delivery: params + 2,
+            at: params + 3,
+            errno: params + 4,
+        }
     }
 }
 

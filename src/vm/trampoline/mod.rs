@@ -34,17 +34,43 @@ pub const LEAVE: &str = "leave";
 pub const BEGIN: &str = "begin";
 /// `dispatch_start`'s parameters `-> errno`, or a [`route`] if the callee is embedded.
 pub const BEGIN_START: &str = "begin_start";
-/// `(response_out, payload_ptr) -> errno`: copies the payload into the callee's block.
+/// `(response_out, payload_ptr) -> errno`: brings the payload into the callee's block. Unless this returns 0, the call has
+/// ended, and the handler does not run.
 pub const PASS: &str = "pass";
+/// Result of [`PASS`] when the call has ended, and its end is no error of this function.
+pub const ENDED: i32 = -1;
 /// `(status) -> errno`: ends the call.
 pub const END: &str = "end";
 
-/// Result of [`BEGIN`] for the embedded module `callee`, below zero. With `in_pages` the callee allocates whole pages
-/// for the payload.
+/// How a payload gets to an embedded module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The callee allocates a block for it.
+    Block,
+    /// The callee allocates whole pages for it.
+    Pages,
+    /// The host has brought it to the callee's [`cwasi_abi::export::PAYLOAD`].
+    Buffer,
+}
+
+impl Delivery {
+    const fn code(self) -> i32 {
+        match self {
+            Self::Block => 0,
+            Self::Pages => 1,
+            Self::Buffer => 2,
+        }
+    }
+}
+
+/// How many bits of a [`route`] say how the payload gets there.
+pub const DELIVERY_BITS: u32 = 2;
+
+/// Result of [`BEGIN`] for the embedded module `callee`, below zero.
 #[must_use]
-pub fn route(callee: usize, in_pages: bool) -> Option<i32> {
-    let callee = i32::try_from(callee).ok()?.checked_mul(2)?;
-    Some(-1 - (callee + i32::from(in_pages)))
+pub fn route(callee: usize, delivery: Delivery) -> Option<i32> {
+    let callee = i32::try_from(callee).ok()?.checked_mul(1 << DELIVERY_BITS)?;
+    Some(-1 - (callee + delivery.code()))
 }
 
 /// A number type of Wasm functions.

@@ -46,17 +46,24 @@ fn a_function_may_have_any_name_that_is_not_reserved() {
 
 #[test]
 fn a_dispatch_trampoline_hands_every_host_function_through() {
-    let callee = |name: &str, frees, lends_response| {
-        Some(DispatchCallee { name: name.to_owned(), frees, lends_response })
+    let callee = |name: &str, frees, lends_response, has_payload_buffer| {
+        Some(DispatchCallee { name: name.to_owned(), frees, lends_response, has_payload_buffer })
     };
-    for (frees, lends) in [(false, false), (true, false), (false, true), (true, true)] {
-        let text = valid(&dispatch(&[callee("a", frees, lends), None, callee("b", true, false)]));
+    for (frees, lends, buffer) in
+        [(false, false, false), (true, false, false), (false, true, true), (true, true, false)]
+    {
+        let text = valid(&dispatch(&[
+            callee("a", frees, lends, buffer),
+            None,
+            callee("b", true, false, false),
+        ]));
         for (name, _) in import::SIGNATURES {
             assert!(text.contains(&format!(r#"(export "{name}""#)), "{name} missing in {text}");
         }
         let frees = 1 + usize::from(frees);
         assert_eq!(text.matches(r#""cwasi_free""#).count(), frees, "{text}");
         assert_eq!(text.matches(r#""cwasi_response""#).count(), usize::from(lends), "{text}");
+        assert_eq!(text.matches(r#""cwasi_payload""#).count(), usize::from(buffer), "{text}");
     }
     valid(&dispatch(&[]));
 }

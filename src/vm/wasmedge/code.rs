@@ -35,6 +35,8 @@ pub(super) struct NativeCode {
     memory: Option<MemoryPages>,
     /// It exports [`export::RESPONSE`].
     lends_response: bool,
+    /// It exports [`export::PAYLOAD`].
+    has_payload_buffer: bool,
     /// Its guests can change only memory and exported globals (`vm::state`).
     pub(super) exposes_state: bool,
     /// One of these globals records its WASI calls (`vm::wasi_calls`).
@@ -80,7 +82,8 @@ impl NativeCode {
             LoadFault::Vm(error) => error,
             LoadFault::Code(code) => bad(code.to_string()),
         })?;
-        let Exports { functions, memory, state, notes_wasi, lends_response } = exports(&ast);
+        let Exports { functions, memory, state, notes_wasi, lends_response, has_payload_buffer } =
+            exports(&ast);
         let imports = imports(&ast);
         let memory = memory.map(|MemoryPages { first, max }| MemoryPages {
             first,
@@ -92,6 +95,7 @@ impl NativeCode {
             imports,
             memory,
             lends_response,
+            has_payload_buffer,
             exposes_state: state,
             notes_wasi,
         };
@@ -110,6 +114,11 @@ impl NativeCode {
     /// True if it exports [`export::RESPONSE`], an immutable `i32`.
     pub(super) const fn lends_response(&self) -> bool {
         self.lends_response
+    }
+
+    /// True if it exports [`export::PAYLOAD`] and [`export::RESPONSE`], immutable `i32`s.
+    pub(super) const fn has_payload_buffer(&self) -> bool {
+        self.has_payload_buffer && self.lends_response
     }
 
     /// True if it exports `cwasi_free`.
@@ -167,6 +176,7 @@ struct Exports {
     state: bool,
     notes_wasi: bool,
     lends_response: bool,
+    has_payload_buffer: bool,
 }
 
 fn exports(ast: &Ast) -> Exports {
@@ -197,12 +207,11 @@ fn exports(ast: &Ast) -> Exports {
                 found.memory = Some(MemoryPages { first: limit.Min, max });
             }
             let global = ffi::WasmEdge_ExportTypeGetGlobalType(ast.raw(), item);
-            if !global.is_null() && name == export::RESPONSE {
-                found.lends_response =
-                    ffi::WasmEdge_ValTypeIsI32(ffi::WasmEdge_GlobalTypeGetValType(global))
-                        && ffi::WasmEdge_GlobalTypeGetMutability(global)
-                            == ffi::WasmEdge_Mutability_Const;
-            }
+            let is_address = !global.is_null()
+                && ffi::WasmEdge_ValTypeIsI32(ffi::WasmEdge_GlobalTypeGetValType(global))
+                && ffi::WasmEdge_GlobalTypeGetMutability(global) == ffi::WasmEdge_Mutability_Const;
+            found.lends_response |= is_address && name == export::RESPONSE;
+            found.has_payload_buffer |= is_address && name == export::PAYLOAD;
         }
     }
     found

@@ -5,18 +5,39 @@
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
+use cwasi_abi::PAYLOAD_BUFFER_LEN;
+#[cfg(doc)]
+use cwasi_abi::export;
 use cwasi_host_functions::{GuestMemory as _, GuestPtr, OtherMemory as _, Response, ResponseLost};
 
 use super::memory::RawMemory;
+use crate::vm::trampoline::Delivery;
 
 /// The calls of embedded functions in one VM. Only the function itself makes them, so at most one runs.
 #[derive(Debug, Default)]
 pub(super) struct EmbeddedCallState {
     caller: Option<RawMemory>,
-    callees: Vec<RawMemory>,
+    callees: Vec<CalleeMemory>,
     pub(super) pending: Option<EmbeddedCall>,
     /// Responses in their callee's memory.
     held: Vec<Rc<HeldAnswer>>,
+}
+
+/// An embedded module's memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CalleeMemory {
+    pub(super) memory: RawMemory,
+    /// `None` unless the module exports both.
+    pub(super) buffers: Option<CalleeBuffers>,
+}
+
+/// Values of an embedded module's exported globals.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CalleeBuffers {
+    /// [`export::PAYLOAD`]
+    pub(super) payload: GuestPtr,
+    /// [`export::RESPONSE`]
+    pub(super) response: GuestPtr,
 }
 
 /// A running call.
@@ -24,8 +45,8 @@ pub(super) struct EmbeddedCallState {
 pub(super) struct EmbeddedCall {
     pub(super) callee: usize,
     pub(super) payload: (GuestPtr, u32),
-    /// The payload is shared memory of the caller, and the callee allocates whole pages for it.
-    pub(super) in_pages: bool,
+    /// [`Delivery::Pages`]: the payload is shared memory of the caller.
+    pub(super) delivery: Delivery,
     pub(super) answer_to: AnswerTo,
     pub(super) response_out: GuestPtr,
 }
@@ -41,7 +62,7 @@ pub(super) enum AnswerTo {
 
 impl EmbeddedCallState {
     /// Sets the memories of the VM, in the order of the embedded modules.
-    pub(super) fn set_memories(&mut self, caller: RawMemory, callees: Vec<RawMemory>) {
+    pub(super) fn set_memories(&mut self, caller: RawMemory, callees: Vec<CalleeMemory>) {
         self.caller = Some(caller);
         self.callees = callees;
     }
@@ -53,12 +74,18 @@ impl EmbeddedCallState {
 
     /// The memory of an embedded module.
     pub(super) fn memory_of(&self, callee: usize) -> Option<RawMemory> {
-        self.callees.get(callee).copied()
+        self.callees.get(callee).map(|callee| callee.memory)
+    }
+
+    /// The buffers of an embedded module, if they take a payload of `len` bytes.
+    pub(super) fn buffers(&self, callee: usize, len: u32) -> Option<CalleeBuffers> {
+        let fits = len > 0 && len as usize <= PAYLOAD_BUFFER_LEN;
+        self.callees.get(callee)?.buffers.filter(|_| fits)
     }
 
     /// The embedded module with this memory.
     pub(super) fn index_of(&self, memory: RawMemory) -> Option<usize> {
-        self.callees.iter().position(|callee| *callee == memory)
+        self.callees.iter().position(|callee| callee.memory == memory)
     }
 
     /// The running embedded function.

@@ -8,9 +8,11 @@ use cwasi_abi::export;
 use cwasi_host_functions::{GuestPtr, Host, PagesError, SharedBytes, ShownIn};
 use wasmedge_sys::ffi;
 
-use super::handles::{EngineCode, check};
+use super::embedded::{CalleeBuffers, CalleeMemory};
+use super::handles::{EngineCode, ModuleInstance, check};
 use super::memory::{self, RawMemory};
 use super::page_count::PageCount;
+use super::program::Part;
 use super::renewal::{Origin, Renewal};
 use super::resources::PooledResources;
 use super::sockets::Wasi;
@@ -70,11 +72,15 @@ impl WasmEdgeInstance {
             // - the memory belongs to an instance of this VM, and the binding is not used after it.
             unsafe { RawMemory::new(placed.instance.memory(export::MEMORY)) }
         };
-        resources
-            .binding
-            .embedded
-            .borrow_mut()
-            .set_memories(memory_of(&guest), embedded.iter().map(memory_of).collect());
+        let callee = |(placed, part): (&InstantiatedModule, &Part)| {
+            let buffers = part.code.has_payload_buffer().then(|| CalleeBuffers {
+                payload: GuestPtr(address(&placed.instance, export::PAYLOAD)),
+                response: GuestPtr(address(&placed.instance, export::RESPONSE)),
+            });
+            CalleeMemory { memory: memory_of(placed), buffers }
+        };
+        let callees = embedded.iter().zip(&program.embedded).map(callee).collect();
+        resources.binding.embedded.borrow_mut().set_memories(memory_of(&guest), callees);
         let first_pages = Vec::new();
         let mut this = Self { guest, embedded, wasi, renewing, first_pages, resources };
         this.initialize(host)?;
@@ -224,16 +230,7 @@ impl Instance for WasmEdgeInstance {
 
     fn address(&self, global: &str) -> Option<u32> {
         let lends = self.resources.binding.program.root.code.lends_response();
-        (lends && global == export::RESPONSE).then(|| {
-            // SAFETY:
-            // - an exported global of the live instance, of type `i32`: `lends_response`.
-            let value = unsafe {
-                ffi::WasmEdge_ValueGetI32(ffi::WasmEdge_GlobalInstanceGetValue(
-                    self.guest.instance.global(global),
-                ))
-            };
-            value.cast_unsigned()
-        })
+        (lends && global == export::RESPONSE).then(|| address(&self.guest.instance, global))
     }
 
     fn is_nearly_full(&self) -> bool {
@@ -328,4 +325,14 @@ impl Instance for WasmEdgeInstance {
         };
         answer.map(segment).transpose()
     }
+}
+
+/// An address in an exported global, which [`NativeCode`](super::code::NativeCode) has found to be an `i32`.
+fn address(instance: &ModuleInstance, global: &str) -> u32 {
+    // SAFETY:
+    // - an exported global of the live instance, of type `i32`, says the caller.
+    let value = unsafe {
+        ffi::WasmEdge_ValueGetI32(ffi::WasmEdge_GlobalInstanceGetValue(instance.global(global)))
+    };
+    value.cast_unsigned()
 }

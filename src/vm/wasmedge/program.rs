@@ -83,6 +83,7 @@ impl Program {
                 name: module.name.clone(),
                 frees: part.code.frees(),
                 lends_response: part.code.lends_response(),
+                has_payload_buffer: part.code.has_payload_buffer(),
             })
         };
         let callees: Vec<Option<trampoline::DispatchCallee>> =

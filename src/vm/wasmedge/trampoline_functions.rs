@@ -6,13 +6,13 @@
 
 use std::os::fd::AsFd;
 
-use cwasi_abi::{Errno, REGION_PAGE, ResponseRef};
+use cwasi_abi::{Errno, REGION_PAGE, ResponseRef, export};
 use cwasi_host_functions::{
     self as host_functions, CallFailure, GuestMemory, GuestPtr, OtherMemory, Response, ShownIn,
     StartParameters,
 };
 
-use super::embedded::{AnswerTo, EmbeddedCall};
+use super::embedded::{AnswerTo, CalleeBuffers, EmbeddedCall};
 use super::host_function::{Bound, Environment};
 use super::memory::RawMemory;
 use super::program::Program;
@@ -20,7 +20,7 @@ use crate::sys::segment::{Segment, SegmentRef};
 use crate::vm::dispatch::ResponsePayload;
 use crate::vm::engine::no_memory;
 use crate::vm::reactor::ERROR_MESSAGE_MAX;
-use crate::vm::trampoline;
+use crate::vm::trampoline::{self, Delivery};
 
 /// `enter(function)`
 pub(super) struct Enter;
@@ -108,18 +108,30 @@ fn run_next(
     let Some(callee) = begun else { return Ok(Errno::Ok.code()) };
     env.host.enter_embedded(env.binding.program.name(callee));
     env.binding.links.borrow_mut().forget_result();
-    let in_pages = env.binding.regions.borrow().sealed(payload.0, u64::from(payload.1)).is_some();
+    let is_sealed = env.binding.regions.borrow().sealed(payload.0, u64::from(payload.1)).is_some();
     let mut embedded = env.binding.embedded.borrow_mut();
     embedded.settle();
-    // The trampoline gives back what the callee was asked for in its last call.
+    // The trampoline gives back what the callee was asked for in an earlier call.
     if let (Some(mut memory), Some(regions)) =
         (embedded.memory_of(callee), env.binding.embedded_regions.get(callee))
     {
         regions.borrow_mut().unshow_payload(&mut memory);
     }
+    let buffers = embedded.buffers(callee, payload.1);
+    let delivery = match buffers {
+        _ if is_sealed => Delivery::Pages,
+        Some(_) => Delivery::Buffer,
+        None => Delivery::Block,
+    };
     let response_out = GuestPtr(0);
-    embedded.pending = Some(EmbeddedCall { callee, payload, in_pages, answer_to, response_out });
-    trampoline::route(callee, in_pages).ok_or(Errno::Internal)
+    embedded.pending = Some(EmbeddedCall { callee, payload, delivery, answer_to, response_out });
+    drop(embedded);
+    if let (Delivery::Buffer, Some(CalleeBuffers { payload, response })) = (delivery, buffers)
+        && !bring(env, response, payload, [export::RESPONSE, export::PAYLOAD])?
+    {
+        return Ok(Errno::Ok.code());
+    }
+    trampoline::route(callee, delivery).ok_or(Errno::Internal)
 }
 
 /// `pass(response_out, payload_ptr) -> errno`
@@ -127,49 +139,66 @@ pub(super) struct Pass;
 
 impl Bound<2> for Pass {
     fn call(env: &mut Environment<'_>, [response_out, at]: [u32; 2]) -> Result<i32, Errno> {
-        let (pending, caller, mut callee) = pending(env)?;
+        let (pending, _, callee) = pending(env)?;
         let len = pending.payload.1;
         if response_out == 0 || (at == 0 && len > 0) {
             let limit = env.binding.program.memory_max;
             let message = no_memory(u64::from(len), callee.bytes().len(), limit);
-            return end(env, Err(CallFailure { errno: Errno::Failed, message }));
+            end(env, Err(CallFailure { errno: Errno::Failed, message }))?;
+            return Ok(trampoline::ENDED);
         }
-        let size = callee.bytes().len();
-        let outside = |what: &str, ptr: u32, len: usize| {
-            let message = format!(
-                "{what} returned {len} bytes at {ptr:#x}, outside its linear memory of {size} bytes"
-            );
-            CallFailure { errno: Errno::Trapped, message }
-        };
-        if response_ref(callee, GuestPtr(response_out)).is_err() {
-            let failure = outside("`cwasi_alloc`", response_out, ResponseRef::SIZE);
-            return end(env, Err(failure));
-        }
-        let brought = if len == 0 {
-            Ok(())
-        } else if pending.in_pages {
-            bring_sealed(env, &pending, callee, GuestPtr(at))
-        } else {
-            let payload = caller.slice(pending.payload.0, len)?;
-            callee.write(GuestPtr(at), payload).map_err(|_errno| NotBrought::Outside)
-        };
-        if let Err(reason) = brought {
-            let failure = match reason {
-                NotBrought::Outside => outside("`cwasi_alloc`", at, len as usize),
-                NotBrought::Unreadable(message) => CallFailure { errno: Errno::Internal, message },
-            };
-            return end(env, Err(failure));
-        }
-        if let Some(pending) = &mut env.binding.embedded.borrow_mut().pending {
-            pending.response_out = GuestPtr(response_out);
-        }
-        Ok(Errno::Ok.code())
+        let brought = bring(env, GuestPtr(response_out), GuestPtr(at), [export::ALLOC; 2])?;
+        Ok(if brought { Errno::Ok.code() } else { trampoline::ENDED })
     }
+}
+
+/// Brings the payload to `at` in the callee's memory. Otherwise ends the call, and returns false or its errno.
+/// `exports` are those that gave `response_out` and `at`.
+fn bring(
+    env: &mut Environment<'_>,
+    response_out: GuestPtr,
+    at: GuestPtr,
+    exports: [&str; 2],
+) -> Result<bool, Errno> {
+    let (pending, caller, mut callee) = pending(env)?;
+    let len = pending.payload.1;
+    let size = callee.bytes().len();
+    let outside = |export: &str, ptr: GuestPtr, len: usize| {
+        let ptr = ptr.0;
+        let message = format!(
+            "`{export}`: {len} bytes at {ptr:#x} are outside its linear memory of {size} bytes"
+        );
+        CallFailure { errno: Errno::Trapped, message }
+    };
+    let [response_export, payload_export] = exports;
+    if response_ref(callee, response_out).is_err() {
+        let failure = outside(response_export, response_out, ResponseRef::SIZE);
+        return end(env, Err(failure)).map(|_| false);
+    }
+    let brought = if len == 0 {
+        Ok(())
+    } else if pending.delivery == Delivery::Pages {
+        bring_sealed(env, &pending, callee, at)
+    } else {
+        let payload = caller.slice(pending.payload.0, len)?;
+        callee.write(at, payload).map_err(|_errno| NotBrought::Outside)
+    };
+    if let Err(reason) = brought {
+        let failure = match reason {
+            NotBrought::Outside => outside(payload_export, at, len as usize),
+            NotBrought::Unreadable(message) => CallFailure { errno: Errno::Internal, message },
+        };
+        return end(env, Err(failure)).map(|_| false);
+    }
+    if let Some(pending) = &mut env.binding.embedded.borrow_mut().pending {
+        pending.response_out = response_out;
+    }
+    Ok(true)
 }
 
 /// Why a payload did not get into the callee's memory.
 enum NotBrought {
-    /// The callee allocated a block outside of it.
+    /// The callee's address is outside of it.
     Outside,
     Unreadable(String),
 }

@@ -100,11 +100,17 @@ fn exports(name: &str) -> TokenStream {
                 ::cwasi::export::ResponsePlace::new();
 
             #[allow(unsafe_code)]
+            #[unsafe(export_name = "cwasi_payload")]
+            static __CWASI_PAYLOAD: ::cwasi::export::PayloadBuffer =
+                ::cwasi::export::PayloadBuffer::new();
+
+            #[allow(unsafe_code)]
             #[unsafe(export_name = "cwasi_handle")]
             unsafe extern "C" fn __cwasi_handle(ptr: u32, len: u32, response_out: u32) -> i32 {{
+                let buffer = &__CWASI_PAYLOAD;
                 // SAFETY:
-                // - the host passes blocks that it asked `cwasi_alloc` for.
-                unsafe {{ ::cwasi::export::handle({name}, ptr, len, response_out) }}
+                // - the host passes the buffer, or blocks that it asked `cwasi_alloc` for.
+                unsafe {{ ::cwasi::export::handle({name}, ptr, len, response_out, buffer) }}
             }}
         }};"#
     )

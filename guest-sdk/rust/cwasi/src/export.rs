@@ -3,8 +3,8 @@
 //! The module is a reactor: `_initialize` runs once per instance, before anything else. It calls `__wasm_call_ctors`,
 //! which also tells the linker not to wrap every export of the `cdylib` in constructors and destructors.
 //!
-//! It exports no `cwasi_free`: the handler owns the payload's block and frees it, and the response's pointer is in a
-//! static of the module.
+//! It exports no `cwasi_free`: the handler owns the payload's block and frees it. The response's pointer is in a static
+//! of the module, and so is a short payload where the host puts it there.
 #![expect(unsafe_code, reason = "memory that the host fills")]
 
 use std::alloc::{Layout, alloc as allocate};
@@ -12,7 +12,7 @@ use std::cell::{Cell, RefCell, UnsafeCell};
 use std::panic;
 use std::ptr::NonNull;
 
-use cwasi_abi::{PAYLOAD_ALIGN, REGION_PAGE, ResponseRef, log_level};
+use cwasi_abi::{PAYLOAD_ALIGN, PAYLOAD_BUFFER_LEN, REGION_PAGE, ResponseRef, log_level};
 
 use crate::block::Block;
 use crate::handler::{Body, Handler, Payload};
@@ -36,6 +36,41 @@ impl ResponsePlace {
 }
 
 impl Default for ResponsePlace {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Memory for a short payload.
+#[derive(Debug)]
+#[repr(C, align(16))]
+pub struct PayloadBuffer(UnsafeCell<[u8; PAYLOAD_BUFFER_LEN]>);
+
+// SAFETY:
+// - a guest has one thread: its running handler reads this, and the host writes between two calls.
+unsafe impl Sync for PayloadBuffer {}
+
+impl PayloadBuffer {
+    /// A buffer of zeros.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(UnsafeCell::new([0; PAYLOAD_BUFFER_LEN]))
+    }
+
+    /// The payload, if the host put it here.
+    ///
+    /// # Safety
+    /// The bytes do not change as long as the result is used.
+    unsafe fn payload(&'static self, ptr: u32, len: u32) -> Option<&'static [u8]> {
+        let start = self.0.get().cast::<u8>();
+        let is_here = pointer(ptr) == start && (1..=PAYLOAD_BUFFER_LEN).contains(&(len as usize));
+        // SAFETY:
+        // - ours, initialized and long enough; nothing borrows it mutably, and it does not change, says the caller.
+        is_here.then(|| unsafe { std::slice::from_raw_parts(start, len as usize) })
+    }
+}
+
+impl Default for PayloadBuffer {
     fn default() -> Self {
         Self::new()
     }
@@ -91,19 +126,23 @@ pub fn alloc<I, H: Handler<I>>(_: H, len: u32, align: u32) -> u32 {
 /// Runs one invocation.
 ///
 /// # Safety
-/// `ptr` is the block that [`alloc`] made last, `len` bytes of it filled by the host (anything when `len` is 0);
-/// `response_out` is a place for a [`ResponseRef`]. The payload's block belongs to this call.
-pub unsafe fn handle<I>(handler: impl Handler<I>, ptr: u32, len: u32, response_out: u32) -> i32 {
-    let payload = match (LAST.take(), NonNull::new(pointer(ptr))) {
-        (Some((last, layout)), Some(start)) if last == ptr && len > 0 => {
-            // SAFETY:
-            // - a block of the global allocator of this layout, the first `len` bytes filled by the host; nobody
-            //   else owns it.
-            let mut block = unsafe { Block::from_raw(start, layout, len as usize) };
-            block.goes_on();
-            Payload::new(block)
-        }
-        _ => Payload::default(),
+/// `ptr` is `buffer`, or the block that [`alloc`] made last, `len` bytes of it filled by the host (anything when `len`
+/// is 0); `response_out` is a place for a [`ResponseRef`]. The payload's bytes belong to this call.
+pub unsafe fn handle<I>(
+    handler: impl Handler<I>,
+    ptr: u32,
+    len: u32,
+    response_out: u32,
+    buffer: &'static PayloadBuffer,
+) -> i32 {
+    // SAFETY:
+    // - the host fills it between two calls only.
+    let buffered = unsafe { buffer.payload(ptr, len) };
+    let payload = match buffered {
+        Some(bytes) => Payload::buffered(bytes),
+        // SAFETY:
+        // - the last block, says the caller.
+        None => unsafe { owned(ptr, len) },
     };
     let (status, response) = match handler.run(payload) {
         Ok(response) => (ANSWERED, response),
@@ -118,6 +157,24 @@ pub unsafe fn handle<I>(handler: impl Handler<I>, ptr: u32, len: u32, response_o
     // - the caller guarantees an aligned place.
     unsafe { pointer(response_out).cast::<ResponseRef>().write(place) };
     status
+}
+
+/// The payload in the last block of [`alloc`].
+///
+/// # Safety
+/// If `ptr` is that block, the host has filled `len` bytes of it.
+unsafe fn owned(ptr: u32, len: u32) -> Payload {
+    let (Some((last, layout)), Some(start)) = (LAST.take(), NonNull::new(pointer(ptr))) else {
+        return Payload::default();
+    };
+    if last != ptr || len == 0 {
+        return Payload::default();
+    }
+    // SAFETY:
+    // - a block of the global allocator of this layout, the first `len` bytes filled by the host; nobody else owns it.
+    let mut block = unsafe { Block::from_raw(start, layout, len as usize) };
+    block.goes_on();
+    Payload::new(block)
 }
 
 /// The layout of a block for the host. For a handler that takes a vector, it is a vector's: the host then copies the

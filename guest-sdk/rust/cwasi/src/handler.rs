@@ -19,13 +19,28 @@ pub trait Handler<Input> {
     fn run(&self, payload: Payload) -> Result<Body, String>;
 }
 
-/// A received payload. Only the host makes it.
+/// A received payload. Only the host makes it, and it ends with [`Handler::run`].
 #[derive(Default)]
-pub struct Payload(Option<Block>);
+pub struct Payload(Received);
+
+/// Where a payload is.
+#[derive(Default)]
+enum Received {
+    #[default]
+    Empty,
+    /// In the module's buffer for short payloads, until the handler returns.
+    Buffered(&'static [u8]),
+    Owned(Block),
+}
 
 impl Payload {
     pub(crate) const fn new(block: Block) -> Self {
-        Self(Some(block))
+        Self(Received::Owned(block))
+    }
+
+    /// `bytes` do not change until the handler returns, which drops this.
+    pub(crate) const fn buffered(bytes: &'static [u8]) -> Self {
+        Self(Received::Buffered(bytes))
     }
 }
 
@@ -33,13 +48,21 @@ impl Deref for Payload {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.0.as_deref().unwrap_or_default()
+        match &self.0 {
+            Received::Empty => &[],
+            Received::Buffered(bytes) => bytes,
+            Received::Owned(block) => block,
+        }
     }
 }
 
 impl From<Payload> for Vec<u8> {
     fn from(payload: Payload) -> Self {
-        payload.0.map(Block::into_vec).unwrap_or_default()
+        match payload.0 {
+            Received::Empty => Self::new(),
+            Received::Buffered(bytes) => bytes.to_vec(),
+            Received::Owned(block) => block.into_vec(),
+        }
     }
 }
 
@@ -195,6 +218,7 @@ mod tests {
         let block = crate::parts_block(2, &[(0, b"ab"), (1, b"c")]);
         assert_eq!(run(merges, &block), Ok(b"abc".to_vec()));
         assert!(run(merges, b"ab").unwrap_err().contains("cwasi.fan-in"));
+        assert_eq!(owns.run(Payload::buffered(b"ab")).unwrap().to_vec(), b"ab");
         let large = vec![3; 100_000];
         assert_eq!(run(in_a_region, &large), Ok(large.clone()));
         assert_eq!(run(owns, &large), Ok(large));

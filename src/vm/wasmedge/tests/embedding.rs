@@ -1,5 +1,6 @@
 //! Embedded modules: after every call the caller must still have memories and globals of its own.
 
+use super::inside::Inside;
 use super::*;
 use crate::wire::control::EmbeddedModule;
 
@@ -192,9 +193,9 @@ fn what_does_not_fit_together_is_refused_by_name() {
 
 /// A reactor that may be embedded: answers its payload reversed once more per call, so that state shows; an
 /// empty payload traps, `f…` fails with it, `o…` answers from outside its memory.
-fn callee() -> String {
+fn callee(globals: &str) -> String {
     format!(
-        r#"(module (memory (export "memory") 4) {}
+        r#"(module (memory (export "memory") 4) {} {globals}
         (global $next (mut i32) (i32.const 8192))
         (global $calls (mut i32) (i32.const 48))
         (func (export "_initialize") (call $plant))
@@ -300,7 +301,11 @@ struct Dispatching {
 
 impl Dispatching {
     fn new(target: &str) -> Self {
-        let (root, callee, inner) = (build(&dispatcher(target)), build(&callee()), build(&inner()));
+        Self::of(target, &callee(""))
+    }
+
+    fn of(target: &str, callee: &str) -> Self {
+        let (root, callee, inner) = (build(&dispatcher(target)), build(callee), build(&inner()));
         let embedded = [embed("inner", &inner, false), embed("callee", &callee, true)];
         let module = load_embedding(&root, &embedded).unwrap();
         let told = Embeds::default();
@@ -332,7 +337,14 @@ impl Dispatching {
 #[test]
 fn a_call_of_an_embedded_function_stays_in_the_vm() {
     let _turn = one_at_a_time();
-    let mut vm = Dispatching::new("callee");
+    let buffers = r#"(global (export "cwasi_response") i32 (i32.const 2048))
+        (global (export "cwasi_payload") i32 (i32.const 6144))"#;
+    for globals in ["", buffers] {
+        stays_in_the_vm(Dispatching::of("callee", &callee(globals)));
+    }
+}
+
+fn stays_in_the_vm(mut vm: Dispatching) {
     let mut handles = Vec::new();
     for _ in 0..8 {
         assert_eq!(vm.call(3), Ok(Some(0)));
@@ -382,6 +394,53 @@ fn an_embedded_functions_failures_are_the_callers_errno() {
         panic!("no trap")
     };
     assert_eq!(trap.to_string(), "trap in `call`: in embedded callee: unreachable");
+}
+
+/// The errno of a call or start with five bytes of a callee that traps when its handler runs.
+fn not_run(start: bool, alloc: u32, globals: &str) -> (i32, Vec<u8>) {
+    let (name, parameter) =
+        if start { ("dispatch_start", "(i32.const 0)") } else { ("request_dispatcher", "") };
+    let root = build(&format!(
+        r#"(module
+        (import "cwasi" "{name}" (func $call (param i32 i32 i32 i32 i32{}) (result i32)))
+        (memory (export "memory") 1) {}
+        (func (export "cwasi.home"))
+        (func (export "_initialize") (call $plant))
+        (data (i32.const 64) "callee")
+        (func (export "call") (result i32) (local $errno i32)
+            (local.set $errno
+                (call $call (i32.const 64) (i32.const 6) (i32.const 128) (i32.const 5) {parameter} (i32.const 32)))
+            (call $check)
+            (local.get $errno)))"#,
+        if start { " i32" } else { "" },
+        self_check(33, 1)
+    ));
+    let callee = build(&format!(
+        r#"(module (memory (export "memory") 1) {globals}
+        (func (export "cwasi_alloc") (param i32 i32) (result i32) (i32.const {alloc}))
+        (func (export "cwasi_handle") (param i32 i32 i32) (result i32) unreachable))"#
+    ));
+    let module = load_embedding(&root, &[embed("callee", &callee, true)]).unwrap();
+    let mut host = Host::new(Context::default(), Box::new(Inside("callee")), Box::new(Echo));
+    host.begin(Context::default());
+    let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
+    let errno = instance.call("call", &[], &mut host).unwrap().unwrap();
+    (errno, instance.memory()[32..36].to_vec())
+}
+
+#[test]
+fn no_handler_runs_without_its_payload() {
+    let _turn = one_at_a_time();
+    let outside = r#"(global (export "cwasi_response") i32 (i32.const 8))
+        (global (export "cwasi_payload") i32 (i32.const 0xfffc))"#;
+    for (alloc, globals, errno) in
+        [(0, "", Errno::Failed), (0xfffc, "", Errno::Trapped), (1024, outside, Errno::Trapped)]
+    {
+        assert_eq!(not_run(false, alloc, globals).0, errno.code(), "{globals}");
+        let (started, handle) = not_run(true, alloc, globals);
+        assert_eq!(started, 0, "dispatch_wait tells how it ended: {globals}");
+        assert_ne!(handle, [0; 4], "{globals}");
+    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Ownership of `cwasi_alloc` blocks: guests that reuse their blocks as early as the ABI allows, in instances that
 //! serve one request after the other and as embedded callees.
 
+use cwasi_abi::PAYLOAD_BUFFER_LEN;
+
 use super::embedding::{embed, load_embedding};
 use super::inside::Inside;
 use super::*;
@@ -69,6 +71,10 @@ const COUNTS: &str = r#"
 /// Has a place of its own for its response.
 const LENDS: &str = r#"(global (export "cwasi_response") i32 (i32.const 32))"#;
 
+/// Has a buffer for short payloads, too.
+const LENDS_BOTH: &str = r#"(global (export "cwasi_response") i32 (i32.const 32))
+    (global (export "cwasi_payload") i32 (i32.const 0x8000))"#;
+
 fn module(parts: &[&str]) -> String {
     format!(r#"(module (memory (export "memory") 8) {})"#, parts.concat())
 }
@@ -100,7 +106,7 @@ fn kept(wat: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
 
 /// Up to what is mapped.
 fn payload(number: usize) -> Vec<u8> {
-    let len = [1, 8, 9, 100, 4096, 30_000, 65_537][number % 7];
+    let len = [1, 8, 9, 100, 1023, 1024, 1025, 4096, 30_000, 65_537][number % 10];
     vec![u8::try_from(number).unwrap(); len]
 }
 
@@ -159,7 +165,13 @@ fn embedded(wat: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
 #[test]
 fn so_may_an_embedded_callee() {
     let _turn = one_at_a_time();
-    for parts in [&[COLLECTS][..], &[COLLECTS, FREES_NOTHING], &[COLLECTS, LENDS]] {
+    for parts in [
+        &[COLLECTS][..],
+        &[COLLECTS, FREES_NOTHING],
+        &[COLLECTS, LENDS],
+        &[COLLECTS, LENDS_BOTH],
+        &[COLLECTS, FREES_NOTHING, LENDS_BOTH],
+    ] {
         for (number, (payload, answer)) in embedded(&module(parts)).into_iter().enumerate() {
             assert!(answer == payload, "call {number}: {} bytes", answer.len());
         }
@@ -173,6 +185,15 @@ fn an_embedded_callee_gets_every_block_back() {
         for (_, answer) in embedded(&module(parts)) {
             assert_eq!(answer, live.to_le_bytes());
         }
+    }
+}
+
+#[test]
+fn a_short_payload_of_an_embedded_call_needs_no_block() {
+    let _turn = one_at_a_time();
+    for (payload, answer) in embedded(&module(&[COUNTS, LENDS_BOTH])) {
+        let blocks = i32::from(payload.len() > PAYLOAD_BUFFER_LEN);
+        assert_eq!(answer, blocks.to_le_bytes(), "{} bytes", payload.len());
     }
 }
 
