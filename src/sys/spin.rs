@@ -6,7 +6,7 @@
 use super::clock::monotonic_ns;
 
 /// Longest time to try before sleeping, in nanoseconds.
-const SPIN_NS: u64 = 50_000;
+pub const SPIN_NS: u64 = 50_000;
 /// After this many waits in a row that were too long, waits sleep at once ...
 const MISSES_MAX: u32 = 2;
 /// ... this many times at first, and twice as many after each further miss ...
@@ -22,9 +22,38 @@ pub struct Spin {
     misses: u32,
     /// Waits that sleep at once.
     skips: u32,
+    last: LastSpin,
+}
+
+/// How the last wait ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LastSpin {
+    /// It did not poll.
+    #[default]
+    None,
+    /// It polled, and found something in time.
+    InTime,
+    /// It polled for as long as it may. What it found then, if anything, it found too late.
+    InVain,
 }
 
 impl Spin {
+    /// How the last wait ended.
+    #[must_use]
+    pub const fn last(&self) -> LastSpin {
+        self.last
+    }
+
+    /// The next wait polls, whatever the earlier ones found.
+    pub const fn poll_next(&mut self) {
+        self.skips = 0;
+    }
+
+    /// The next waits sleep at once: another process needs this processor.
+    pub fn sleep_next(&mut self) {
+        self.skips = self.skips.max(SKIPS_FIRST);
+    }
+
     /// Polls `attempt` until it returns a result, or until sleeping is better.
     ///
     /// # Errors
@@ -41,6 +70,7 @@ impl Spin {
         mut now: impl FnMut() -> u64,
         mut attempt: impl FnMut() -> Result<Option<T>, E>,
     ) -> Result<Option<T>, E> {
+        self.last = LastSpin::None;
         if self.skips > 0 {
             self.skips -= 1;
             return Ok(None);
@@ -56,6 +86,7 @@ impl Spin {
                 self.misses = 0;
             }
             if late || found.is_some() {
+                self.last = if late { LastSpin::InVain } else { LastSpin::InTime };
                 return Ok(found);
             }
             (0..PAUSES).for_each(|_| std::hint::spin_loop());
@@ -114,6 +145,17 @@ mod tests {
             assert_eq!(tries(&mut spin, 10 * SPIN_NS, Some(1)), 1);
         }
         assert_eq!(tries(&mut spin, 1000, Some(1)), 0);
+    }
+
+    #[test]
+    fn it_can_be_asked_to_poll_or_to_sleep_at_once() {
+        let mut spin = Spin::default();
+        assert_eq!((tries(&mut spin, 1000, None) > 1, spin.last()), (true, LastSpin::InVain));
+        spin.sleep_next();
+        assert_eq!((tries(&mut spin, 1000, Some(1)), spin.last()), (0, LastSpin::None));
+        spin.poll_next();
+        assert_eq!((tries(&mut spin, 1000, Some(3)), spin.last()), (3, LastSpin::InTime));
+        assert_eq!((tries(&mut spin, 2 * SPIN_NS, Some(1)), spin.last()), (1, LastSpin::InVain));
     }
 
     #[test]

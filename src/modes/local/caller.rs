@@ -41,6 +41,8 @@ pub struct ReceivedAnswer {
     pub result: Result<Payload, CallError>,
     /// What the callee set beside its response.
     pub metadata: Vec<Metadata>,
+    /// The next answer is worth polling for.
+    pub poll_next: bool,
 }
 
 /// Local buffer, caller's side.
@@ -120,7 +122,13 @@ impl LocalMode {
             Err(error) => return Err(not_answered(error.into(), target)),
         };
         let message = &self.buffer[..received.len];
-        open_answer(message, received.descriptors, self.max_response, route.lends, target).map(Some)
+        let lends = route.lends;
+        let answer = open_answer(message, received.descriptors, self.max_response, lends, target)?;
+        // No callee of another trust group makes this process poll.
+        if answer.poll_next && lends {
+            self.spin.poll_next();
+        }
+        Ok(Some(answer))
     }
 
     /// Waits until one of `routes` has an answer (or has ended), or until there is room on `room`. The indices of
@@ -171,7 +179,7 @@ pub fn open_answer(
         }
         Err(error) => Err(not_answered(error, target)),
     };
-    Ok(ReceivedAnswer { id, result, metadata: envelope.metadata })
+    Ok(ReceivedAnswer { id, result, metadata: envelope.metadata, poll_next: envelope.poll_next })
 }
 
 /// The error of a request that was not sent, and so not accepted.
@@ -196,5 +204,29 @@ fn not_answered(error: LocalError, target: &str) -> CallError {
             CallError::too_large(&format!("response of {target}"), length, limit)
         }
         error => CallError::Internal { message: format!("answer of {target}: {error}") },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+    use crate::modes::local::fixture::send_frame;
+
+    #[test]
+    fn a_callee_of_the_own_group_says_when_polling_pays_again() {
+        for lends in [false, true] {
+            let (connection, callee) = seqpacket::pair().unwrap();
+            let route = LocalRoute { instance: String::new(), connection, max_request: 1, lends };
+            let mut mode = LocalMode::new(1);
+            mode.spin.sleep_next();
+            let answer = Response { call_id: vec![1; 16], poll_next: true, ..Response::default() };
+            send_frame(callee.as_fd(), &answer, b"x", None).unwrap();
+            let answer = mode.receive(&route, "callee", None).unwrap().unwrap();
+            assert_eq!((answer.id, answer.poll_next), (CallId([1; 16]), true));
+            let Ok(polled) = mode.spin.wait(|| Ok::<_, Infallible>(Some(())));
+            assert_eq!(polled.is_some(), lends);
+        }
     }
 }

@@ -12,6 +12,7 @@ mod requests;
 mod secondary;
 mod server_span;
 mod service_time;
+mod shared_processor;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -36,6 +36,8 @@ pub struct Replies {
     pub lends: bool,
     /// What the callee set beside its response.
     metadata: RefCell<Vec<Metadata>>,
+    /// The next answer is worth polling for ([`super::shared_processor`]).
+    pub poll_next: bool,
     /// Errno and length in bytes of what was sent.
     pub ended: Cell<(i32, u64)>,
     /// The pool from which it is lent.
@@ -50,7 +52,7 @@ impl Replies {
         let lends = work.calls().all(|call| call.connection.lends);
         let pool = pool.filter(|_| lends).cloned();
         let ended = Cell::new((Errno::Broken.code(), 0));
-        Self { work, lends, metadata: RefCell::default(), ended, pool, init }
+        Self { work, lends, metadata: RefCell::default(), poll_next: false, ended, pool, init }
     }
 
     /// Sets what travels beside the response.
@@ -96,7 +98,8 @@ impl Replies {
         self.ended.set((outcome.errno, content.len()));
         let until = Some(self.work.deadline);
         for IncomingRequest { connection, id, .. } in self.work.calls() {
-            let response = Response::of(*id, outcome.clone());
+            let mut response = Response::of(*id, outcome.clone());
+            response.poll_next = self.poll_next;
             send_one(&self.init, connection, response, content, until);
         }
     }

@@ -15,7 +15,7 @@ use crate::sys::clock::{Deadline, monotonic_ns};
 use crate::sys::page_buffer::PageBuffer;
 use crate::sys::pool::SegmentPool;
 use crate::sys::seqpacket::{self, SocketError};
-use crate::sys::spin::Spin;
+use crate::sys::spin::{LastSpin, Spin};
 use crate::vm::Context;
 use crate::wire::control::FunctionLaunch;
 use crate::wire::envelope::Request;
@@ -26,6 +26,7 @@ use crate::wire::trace_headers::TraceHeaders;
 use super::replies::{Replies, refuse};
 use super::server_span::ServerSpan;
 use super::service_time::ServiceTime;
+use super::shared_processor::SharedProcessor;
 use super::{InitSocket, Worker, WorkerSetup};
 
 mod assignments;
@@ -50,6 +51,7 @@ pub struct Requests<'s> {
     /// The last request was an assignment of init.
     assigned: bool,
     spin: Spin,
+    sharing: SharedProcessor,
     /// How long the last request took.
     pub service_time: ServiceTime,
 }
@@ -67,8 +69,20 @@ impl<'s> Requests<'s> {
             connections.add(connection)?;
         }
         let (buffer, assigned) = (PageBuffer::new(FRAME_MAX), false);
-        let (spin, service_time) = (Spin::default(), ServiceTime::default());
-        Ok(Self { launch, init, pool, slot, connections, buffer, assigned, spin, service_time })
+        let (spin, sharing, service_time) =
+            (Spin::default(), SharedProcessor::default(), ServiceTime::default());
+        Ok(Self {
+            launch,
+            init,
+            pool,
+            slot,
+            connections,
+            buffer,
+            assigned,
+            spin,
+            sharing,
+            service_time,
+        })
     }
 
     /// Marks the worker as free: its first instance is made. Returns false when init is gone.
@@ -96,6 +110,7 @@ impl<'s> Requests<'s> {
             if let Some(pool) = &self.pool {
                 self.slot.note_pool_bytes(pool.bytes());
             }
+            self.sharing.waits();
             let ready = match self.slot.become_idle() {
                 Wait::CallersOrInit => self.wait(),
                 Wait::Init => self.wait_for_init(),
@@ -109,8 +124,9 @@ impl<'s> Requests<'s> {
                 // Init has assigned work or disabled direct reads, or the worker was woken to lead.
                 Some(ReadySource::Connection(_)) | None => None,
             };
-            if let Some(invocation) = invocation {
-                self.decide_who_leads();
+            if let Some(mut invocation) = invocation {
+                let own_group = invocation.replies.lends;
+                invocation.replies.poll_next = self.decide_who_leads(own_group);
                 return Ok(invocation);
             }
         }
@@ -122,6 +138,10 @@ impl<'s> Requests<'s> {
         let poll = || connections.wait(Some(Deadline::PASSED));
         self.maintain_pool(|| poll().is_some());
         let soon = self.spin.wait(|| Ok::<_, Infallible>(poll())).ok().flatten();
+        if matches!(soon, Some(ReadySource::Connection(_))) && self.spin.last() == LastSpin::InTime
+        {
+            self.sharing.found();
+        }
         // At least one poll, so that no worker sleeps while a request waits.
         let soon = soon.or_else(poll);
         if soon.is_some() {
@@ -130,10 +150,20 @@ impl<'s> Requests<'s> {
         // Pool maintenance wakes the worker, whatever it sleeps on.
         let until = self.maintenance_due();
         match self.slot.take_role() {
-            ReaderRole::Leader => connections.wait(until),
+            ReaderRole::Leader => {
+                let slept = monotonic_ns();
+                let ready = connections.wait(until);
+                if let Some(ReadySource::Connection(_)) = ready {
+                    self.sharing.slept(slept, monotonic_ns());
+                }
+                ready
+            }
             ReaderRole::Follower => {
                 let ready = connections.wait_as_follower(until);
                 self.slot.stop_following();
+                if self.slot.is_asked_to_poll() {
+                    self.spin.poll_next();
+                }
                 ready
             }
         }
@@ -162,19 +192,28 @@ impl<'s> Requests<'s> {
         self.pool.as_ref().and_then(SegmentPool::maintenance_due).map(Deadline::at_ns)
     }
 
-    /// Keeps the lead or hands it over, before the worker runs a request.
-    fn decide_who_leads(&mut self) {
+    /// Keeps the lead or hands it over, before the worker runs a request of its own trust group or of another one.
+    /// Returns true when it hands the lead over because it shares its caller's processor.
+    fn decide_who_leads(&mut self, own_group: bool) -> bool {
         self.service_time.begin();
         if !self.slot.is_reader() {
-            return;
+            return false;
         }
         let rests = || self.connections.wait(Some(Deadline::PASSED)).is_none();
-        let returns = || self.service_time.is_short() && rests();
-        if self.service_time.keeps_processors_busy(self.slot) || returns() {
+        let returns = self.service_time.keeps_processors_busy(self.slot)
+            || (self.service_time.is_short() && rests());
+        let may_part =
+            own_group && returns && self.slot.has_followers() && !self.slot.all_processors_work();
+        let leaves = self.sharing.hands_over(&mut self.spin, may_part, monotonic_ns());
+        if leaves {
+            self.slot.ask_to_poll();
+        }
+        if returns && !leaves {
             self.slot.keep_lead();
         } else if self.slot.hand_over_lead() {
             self.connections.wake_follower();
         }
+        leaves
     }
 
     /// Reads a request from a connection, in phase `Reading`.

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use crate::sys::shared::{Word, Words};
 
 use super::slot::WorkerSlot;
-use super::{ASLEEP, DIRECT_READS, FOLLOWERS, LEADER, LONG_RUNNING, NO_LEADER, PROCESSORS};
+use super::{ASLEEP, DIRECT_READS, FOLLOWERS, LEADER, LONG_RUNNING, NO_LEADER, POLL, PROCESSORS};
 
 /// A free worker's role while it sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,24 @@ impl<W: Word> WorkerSlot<'_, W> {
     #[must_use]
     pub fn hand_over_lead(&self) -> bool {
         self.common[LEADER].store(NO_LEADER);
+        self.has_followers()
+    }
+
+    /// True when a worker sleeps until it is woken to lead.
+    #[must_use]
+    pub fn has_followers(&self) -> bool {
         self.common[FOLLOWERS].load() != 0
+    }
+
+    /// Asks the next follower that wakes to poll before it sleeps.
+    pub fn ask_to_poll(&self) {
+        self.common[POLL].store(1);
+    }
+
+    /// True for the first follower that wakes after [`Self::ask_to_poll`].
+    #[must_use]
+    pub fn is_asked_to_poll(&self) -> bool {
+        self.common[POLL].swap(0) != 0
     }
 
     /// True when at least as many readers are at work as there are processors. Followers and workers with a

@@ -26,14 +26,15 @@
 //! Leader and followers ([`leader`]): a message wakes every process that sleeps on its connection. So one worker, the
 //! *leader*, sleeps on the connections. The other free workers are *followers*: they sleep until the leader or init
 //! wakes one of them to lead. Before the leader runs a request it gives up the lead, unless it will be back soon: its
-//! last request was short, and either no other request waits or all processors are busy. The watchdog replaces a leader
-//! that misjudged this. So these words decide how fast a request begins, and not whether it runs.
+//! last request was short, and either no other request waits or all processors are busy. It also gives it up when it
+//! shares its caller's processor while another one is free. The watchdog replaces a leader that misjudged this. So these words decide how fast a request begins, and not whether it runs.
 //!
 //! Who can write what, and what a compromised worker can do with it:
 //! - Init's page (direct reads, init's sleep, long-running requests, processors): init only. Workers cannot make it
 //!   writable ([`crate::sys::shared`]), nor reach init's mapping of it ([`super::privileges`]).
-//! - The common page (leader, followers, whether the log says that instances are not renewed): every worker. A wrong
-//!   word delays requests until the watchdog's next check, or hides that line. It neither runs, ends nor prolongs a request.
+//! - The common page (leader, followers, polling, whether the log says that instances are not renewed): every worker. A
+//!   wrong word delays requests until the watchdog's next check, makes a follower poll once for 50 µs, or hides that
+//!   line. It neither runs, ends nor prolongs a request.
 //! - A slot: its worker and init. A worker can lie about its own requests, but init keeps the deadline that the slot
 //!   showed first. The slots of other workers are not in a worker's memory.
 //!
@@ -69,6 +70,8 @@ pub const LEADER: usize = 0;
 pub const FOLLOWERS: usize = 1;
 /// Word of the common page: 1 when the log says that instances are made anew for each request.
 const NOT_RENEWED_TOLD: usize = 2;
+/// Word of the common page: 1 when the next follower that wakes polls before it sleeps.
+const POLL: usize = 3;
 /// Words of a slot.
 const STATE: usize = 0;
 const CONNECTION: usize = 1;

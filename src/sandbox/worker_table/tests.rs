@@ -247,6 +247,21 @@ fn one_leads_and_the_others_are_woken_to() {
 
 /// A worker that has had the same request for long takes no processor and does not lead.
 #[test]
+fn one_follower_is_asked_to_poll() {
+    let table = WorkerTable::new(2).unwrap();
+    let [leader, follower] = [0, 1].map(|index| table.slot(index).unwrap());
+    assert_eq!(leader.take_role(), ReaderRole::Leader);
+    assert!(!leader.has_followers() && !leader.is_asked_to_poll());
+    assert_eq!(follower.take_role(), ReaderRole::Follower);
+    assert!(leader.has_followers());
+    leader.ask_to_poll();
+    assert!(leader.hand_over_lead());
+    follower.stop_following();
+    assert!(follower.is_asked_to_poll() && !follower.is_asked_to_poll());
+    assert!(!leader.has_followers());
+}
+
+#[test]
 fn a_long_request_takes_the_lead_from_its_worker() {
     let table = WorkerTable::new(READERS_MAX + 1).unwrap();
     let control = table.control();
