@@ -6,7 +6,7 @@ use cwasi::modes::Payload;
 use cwasi::sys::segment::Segment;
 use cwasi::vm::wasmedge::WasmEdgeModule;
 
-use crate::guests::{built_languages, load, load_file};
+use crate::guests::{assembled, built_languages, load, load_file};
 use crate::harness::Case;
 use crate::worker::Worker;
 
@@ -85,13 +85,32 @@ fn large_payloads() {
     }
 }
 
+/// Its handler allocates 64 KiB: the memory grows with each request. A renewed instance needs it small again.
+const GROWS: &str = r#"(module
+    (memory (export "memory") 2)
+    (global (export "cwasi_response") i32 (i32.const 0))
+    (func (export "cwasi_alloc") (param i32 i32) (result i32) (i32.const 1024))
+    (func (export "cwasi_handle") (param $at i32) (param $len i32) (param $out i32) (result i32)
+        (i32.store8 (i32.shl (memory.grow (i32.const 1)) (i32.const 16)) (i32.const 1))
+        (i32.store (local.get $out) (local.get $at))
+        (i32.store offset=4 (local.get $out) (local.get $len))
+        (i32.const 0)))"#;
+
 fn times() {
     println!("{REQUESTS} requests of 64 bytes each; p50 / p99 in µs");
     println!("{:<10} {:>9} {:>18} {:>18}", "guest", "instance", "made ready", "request");
-    for (guest, renewed) in
-        [("actor", false), ("server", false), ("reader", false), ("reader", true)]
-    {
-        let mut worker = Worker::new(guest, &["length"]);
+    for (guest, renewed) in [
+        ("actor", false),
+        ("server", false),
+        ("reader", false),
+        ("reader", true),
+        ("grows", false),
+        ("grows", true),
+    ] {
+        let mut worker = match guest {
+            "grows" => Worker::of(load_file(guest, &assembled(guest, GROWS)), guest, &[]),
+            _ => Worker::new(guest, &["length"]),
+        };
         let mut ready = Vec::with_capacity(REQUESTS);
         let mut request = Vec::with_capacity(REQUESTS);
         for _ in 0..REQUESTS {
@@ -106,6 +125,7 @@ fn times() {
             request.push(prepared.elapsed());
             ready.push(prepared - started);
         }
+        assert_eq!(worker.renewed() > 0, renewed, "{guest}");
         let instance = if renewed { "renewed" } else { "fresh" };
         let (ready, request) = (shown(&mut ready), shown(&mut request));
         println!("{guest:<10} {instance:>9} {ready:>18} {request:>18}");

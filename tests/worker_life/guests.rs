@@ -86,7 +86,7 @@ fn compiled(wasm: &Path, artifact: &Path) {
 }
 
 /// A module from its text.
-fn assembled(name: &str, text: &str) -> PathBuf {
+pub fn assembled(name: &str, text: &str) -> PathBuf {
     let wasm = ARTIFACTS.get().unwrap().path().join(format!("{name}.wasm"));
     std::fs::write(&wasm, wat::parse_str(text).unwrap()).unwrap();
     wasm
