@@ -17,7 +17,9 @@ const DOUBLINGS_MAX: u32 = 12;
 pub struct SharedProcessor {
     /// The current request came as soon as the leader slept.
     came_soon: bool,
+    /// Of [`PAUSE_MIN_NS`], for the pause after the next handover.
     doublings: u32,
+    /// On the clock of [`monotonic_ns`](crate::sys::clock::monotonic_ns).
     next_handover_ns: u64,
 }
 
@@ -38,8 +40,8 @@ impl SharedProcessor {
     }
 
     /// True when the worker is to hand the lead over, if it `may`, before it runs the current request. Its next wait
-    /// then leaves the processor to its caller. If it slept without polling, its next wait polls: to find out whether it
-    /// shares its processor, or because it does not.
+    /// then leaves the processor to its caller. If it slept without polling, its next wait polls: to find out whether
+    /// it shares its processor, or because it does not.
     pub fn hands_over(&mut self, spin: &mut Spin, may: bool, now: u64) -> bool {
         let came_soon = std::mem::take(&mut self.came_soon);
         if !came_soon || !may || now < self.next_handover_ns {

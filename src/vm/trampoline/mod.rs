@@ -34,10 +34,10 @@ pub const LEAVE: &str = "leave";
 pub const BEGIN: &str = "begin";
 /// `dispatch_start`'s parameters `-> errno`, or a [`route`] if the callee is embedded.
 pub const BEGIN_START: &str = "begin_start";
-/// `(response_out, payload_ptr) -> errno`: brings the payload into the callee's block. Unless this returns 0, the call has
-/// ended, and the handler does not run.
+/// `(response_out, payload_ptr) -> errno`: brings the payload into the callee's block. If this does not return 0, the
+/// call has ended, and the handler does not run.
 pub const PASS: &str = "pass";
-/// Result of [`PASS`] when the call has ended, and its end is no error of this function.
+/// Result of [`PASS`] when a started call has ended: `dispatch_start` returns 0, and `dispatch_wait` tells the error.
 pub const ENDED: i32 = -1;
 /// `(status) -> errno`: ends the call.
 pub const END: &str = "end";

@@ -6,8 +6,6 @@ use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
 use cwasi_abi::PAYLOAD_BUFFER_LEN;
-#[cfg(doc)]
-use cwasi_abi::export;
 use cwasi_host_functions::{GuestMemory as _, GuestPtr, OtherMemory as _, Response, ResponseLost};
 
 use super::memory::RawMemory;
@@ -31,12 +29,12 @@ pub(super) struct CalleeMemory {
     pub(super) buffers: Option<CalleeBuffers>,
 }
 
-/// Values of an embedded module's exported globals.
+/// Values of an embedded module's exported globals: addresses in its memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CalleeBuffers {
-    /// [`export::PAYLOAD`]
+    /// `cwasi_payload`
     pub(super) payload: GuestPtr,
-    /// [`export::RESPONSE`]
+    /// `cwasi_response`
     pub(super) response: GuestPtr,
 }
 

@@ -117,16 +117,17 @@ fn run_next(
     {
         regions.borrow_mut().unshow_payload(&mut memory);
     }
-    let buffers = embedded.buffers(callee, payload.1);
+    // What is sealed is too long for a buffer.
+    let buffers = embedded.buffers(callee, payload.1).filter(|_| !is_sealed);
     let delivery = match buffers {
-        _ if is_sealed => Delivery::Pages,
         Some(_) => Delivery::Buffer,
+        None if is_sealed => Delivery::Pages,
         None => Delivery::Block,
     };
     let response_out = GuestPtr(0);
     embedded.pending = Some(EmbeddedCall { callee, payload, delivery, answer_to, response_out });
     drop(embedded);
-    if let (Delivery::Buffer, Some(CalleeBuffers { payload, response })) = (delivery, buffers)
+    if let Some(CalleeBuffers { payload, response }) = buffers
         && !bring(env, response, payload, [export::RESPONSE, export::PAYLOAD])?
     {
         return Ok(Errno::Ok.code());

@@ -43,7 +43,7 @@ impl Default for ResponsePlace {
 
 /// Memory for a short payload.
 #[derive(Debug)]
-#[repr(C, align(16))]
+#[repr(transparent)]
 pub struct PayloadBuffer(UnsafeCell<[u8; PAYLOAD_BUFFER_LEN]>);
 
 // SAFETY:
