@@ -16,8 +16,9 @@ const BASE: usize = 256 << 10;
 
 /// What the protobuf crate reserves for a field before it looks whether so many bytes follow: its READ_RAW_BYTES_MAX_ALLOC.
 pub const PROTOBUF: usize = 10_000_000;
-/// What the validator of modules reserves for a section before it reads it: a million entries of up to 80 bytes.
-pub const MODULE: usize = 128 << 20;
+/// What the validator of modules reserves for a section before it reads it: a million imports of 160 bytes, in a table
+/// of the next power of two.
+pub const MODULE: usize = 320 << 20;
 /// What the DNS crate reserves for four sections of 65,535 records.
 pub const DNS: usize = 32 << 20;
 

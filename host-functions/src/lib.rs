@@ -281,6 +281,8 @@ pub struct Host {
     called: bool,
     /// The outer context's `caller` during an embedded call.
     outer_caller: String,
+    /// The last embedded callee's name: its allocation serves the next one.
+    last_callee: String,
     /// When the handler began; `None` if that is not measured, or it has not begun.
     handler_began: Option<Instant>,
     times_handler: bool,
@@ -302,6 +304,7 @@ impl Host {
             running: false,
             called: false,
             outer_caller: String::new(),
+            last_callee: String::new(),
             handler_began: None,
             times_handler: false,
         }
@@ -356,14 +359,17 @@ impl Host {
 
     /// Enters an embedded call: the context shows `callee`, called by this function.
     pub fn enter_embedded(&mut self, callee: &str) {
-        let caller = std::mem::replace(&mut self.context.function, callee.to_owned());
+        let mut function = std::mem::take(&mut self.last_callee);
+        callee.clone_into(&mut function);
+        let caller = std::mem::replace(&mut self.context.function, function);
         self.outer_caller = std::mem::replace(&mut self.context.caller, caller);
     }
 
     /// Leaves the call of [`Self::enter_embedded`].
     pub fn leave_embedded(&mut self) {
         let outer = std::mem::take(&mut self.outer_caller);
-        self.context.function = std::mem::replace(&mut self.context.caller, outer);
+        let function = std::mem::replace(&mut self.context.caller, outer);
+        self.last_callee = std::mem::replace(&mut self.context.function, function);
     }
 
     /// True if an invocation runs whose calls are recorded in a trace.

@@ -25,8 +25,7 @@ pub trait GuestMemory {
     /// [`Errno::BadPointer`] if a byte lies outside. With `len` 0 every `ptr` is valid: empty slices have made-up
     /// addresses in some languages.
     fn slice(&self, ptr: GuestPtr, len: u32) -> Result<&[u8], Errno> {
-        let (start, end) = range(ptr, len)?;
-        self.bytes().get(start..end).ok_or(Errno::BadPointer)
+        part(self.bytes(), ptr, len)
     }
 
     /// `len` bytes at `ptr`, for writing.
@@ -47,6 +46,12 @@ pub trait GuestMemory {
         self.slice_mut(ptr, len)?.copy_from_slice(bytes);
         Ok(())
     }
+}
+
+/// [`GuestMemory::slice`] of the memory with these bytes.
+pub(crate) fn part(bytes: &[u8], ptr: GuestPtr, len: u32) -> Result<&[u8], Errno> {
+    let (start, end) = range(ptr, len)?;
+    bytes.get(start..end).ok_or(Errno::BadPointer)
 }
 
 /// Start and end of a range; the end may be 2^32, one past the largest memory's last byte.

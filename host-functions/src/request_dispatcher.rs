@@ -4,6 +4,7 @@ use std::os::fd::AsFd as _;
 
 use cwasi_abi::{Errno, Outcome, PAYLOAD_MAX, TARGET_MAX};
 
+use crate::memory::part;
 use crate::{
     CallFailure, GuestMemory, GuestPtr, Host, Outgoing, PagedMemory, Regions, Response, SharedBytes,
 };
@@ -94,8 +95,9 @@ pub(crate) fn arguments(
     payload: (GuestPtr, u32),
     outcome_out: GuestPtr,
 ) -> Result<(&[u8], &[u8]), Errno> {
-    memory.slice(outcome_out, OUTCOME_LEN)?;
-    Ok((memory.slice(target.0, target.1)?, memory.slice(payload.0, payload.1)?))
+    let memory = memory.bytes();
+    part(memory, outcome_out, OUTCOME_LEN)?;
+    Ok((part(memory, target.0, target.1)?, part(memory, payload.0, payload.1)?))
 }
 
 /// The outcome when no response could be kept.

@@ -1,7 +1,8 @@
 //! Unread responses of a guest, by handle. Runs in a worker.
 
-use std::collections::BTreeMap;
 use std::fmt;
+
+use rustc_hash::FxHashMap;
 
 use crate::Response;
 
@@ -11,7 +12,7 @@ pub const RESPONSES_MAX: usize = 64;
 /// Unread responses. Handles start at 1 and are not used again soon, so that a stale one is noticed.
 #[derive(Default)]
 pub struct ResponseTable {
-    unread: BTreeMap<u32, Box<dyn Response>>,
+    unread: FxHashMap<u32, Box<dyn Response>>,
     last: u32,
 }
 

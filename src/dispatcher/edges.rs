@@ -47,9 +47,15 @@ struct Edge {
 #[derive(Debug)]
 pub struct EdgeCounters {
     caller: String,
+    /// By [`EdgeNumber`].
+    numbered: Vec<Edge>,
     /// Few edges, so a linear search finds one without an allocation.
     edges: Vec<Edge>,
 }
+
+/// Number of an edge: for calls that are shorter than a search by names.
+#[derive(Clone, Copy, Debug)]
+pub struct EdgeNumber(usize);
 
 /// One ended call.
 #[derive(Clone, Copy, Debug)]
@@ -74,21 +80,31 @@ impl EdgeCounters {
     /// Metrics without calls.
     #[must_use]
     pub fn new(caller: &str) -> Self {
-        Self { caller: caller.to_owned(), edges: Vec::new() }
+        Self { caller: caller.to_owned(), numbered: Vec::new(), edges: Vec::new() }
+    }
+
+    /// Numbers an edge of the function's own calls.
+    pub fn number(&mut self, callee: &str, mode: &'static str, reason: &str) -> EdgeNumber {
+        self.numbered.push(Edge::new("", callee, mode, reason));
+        EdgeNumber(self.numbered.len() - 1)
     }
 
     /// Counts one call.
     pub fn count(&mut self, ended: EndedCall<'_>) {
-        let edge = self.edge(&ended);
-        edge.calls += 1;
-        edge.request_bytes += ended.request_bytes;
-        match ended.response_bytes {
-            Ok(bytes) => edge.response_bytes += bytes,
-            Err(kind) => *edge.errors.entry(kind).or_default() += 1,
+        self.edge(&ended).count(ended.request_bytes, ended.response_bytes, ended.latency);
+    }
+
+    /// [`Self::count`] at a numbered edge.
+    pub fn count_at(
+        &mut self,
+        EdgeNumber(number): EdgeNumber,
+        request_bytes: u64,
+        response_bytes: Result<u64, &'static str>,
+        latency: Duration,
+    ) {
+        if let Some(edge) = self.numbered.get_mut(number) {
+            edge.count(request_bytes, response_bytes, latency);
         }
-        let latency_ns = u64::try_from(ended.latency.as_nanos()).unwrap_or(LATENCY_MAX_NS);
-        edge.latency_sum_ns = edge.latency_sum_ns.saturating_add(latency_ns);
-        edge.latency.saturating_record(latency_ns);
     }
 
     /// The edge of a call.
@@ -102,30 +118,57 @@ impl EdgeCounters {
         });
         let index = known.unwrap_or(self.edges.len());
         if known.is_none() {
-            self.edges.push(Edge {
-                module: module.to_owned(),
-                callee: ended.callee.to_owned(),
-                mode: ended.mode,
-                reason: ended.reason.to_owned(),
-                calls: 0,
-                errors: BTreeMap::new(),
-                request_bytes: 0,
-                response_bytes: 0,
-                latency_sum_ns: 0,
-                latency: histogram(),
-            });
+            self.edges.push(Edge::new(module, ended.callee, ended.mode, ended.reason));
         }
         &mut self.edges[index]
     }
 
     /// Takes the metrics since the last call.
     pub fn take(&mut self) -> Vec<EdgeReport> {
-        let edges = std::mem::take(&mut self.edges);
-        edges.into_iter().map(|edge| edge.report(&self.caller)).collect()
+        let numbered = self.numbered.iter_mut().filter(|edge| edge.calls > 0);
+        let numbered = numbered.map(|edge| std::mem::replace(edge, edge.without_calls()));
+        numbered.chain(self.edges.drain(..)).map(|edge| edge.report(&self.caller)).collect()
     }
 }
 
 impl Edge {
+    fn new(module: &str, callee: &str, mode: &'static str, reason: &str) -> Self {
+        Self {
+            module: module.to_owned(),
+            callee: callee.to_owned(),
+            mode,
+            reason: reason.to_owned(),
+            calls: 0,
+            errors: BTreeMap::new(),
+            request_bytes: 0,
+            response_bytes: 0,
+            latency_sum_ns: 0,
+            latency: histogram(),
+        }
+    }
+
+    /// The same edge before its first call.
+    fn without_calls(&self) -> Self {
+        Self::new(&self.module, &self.callee, self.mode, &self.reason)
+    }
+
+    fn count(
+        &mut self,
+        request_bytes: u64,
+        response_bytes: Result<u64, &'static str>,
+        latency: Duration,
+    ) {
+        self.calls += 1;
+        self.request_bytes += request_bytes;
+        match response_bytes {
+            Ok(bytes) => self.response_bytes += bytes,
+            Err(kind) => *self.errors.entry(kind).or_default() += 1,
+        }
+        let latency_ns = u64::try_from(latency.as_nanos()).unwrap_or(LATENCY_MAX_NS);
+        self.latency_sum_ns = self.latency_sum_ns.saturating_add(latency_ns);
+        self.latency.saturating_record(latency_ns);
+    }
+
     fn report(self, caller: &str) -> EdgeReport {
         EdgeReport {
             caller: caller.to_owned(),
@@ -174,5 +217,20 @@ mod tests {
         assert_eq!(report.errors, BTreeMap::from([("timeout".to_owned(), 1)]));
         assert_eq!(report.latency_ns.values().sum::<u64>(), 3);
         assert!(edges.take().is_empty());
+    }
+
+    #[test]
+    fn numbered_edges_keep_their_numbers() {
+        let mut edges = EdgeCounters::new("a");
+        let numbers = ["b", "c"].map(|callee| edges.number(callee, "embedded", "r"));
+        let ms = Duration::from_millis;
+        for (number, times) in [(0, 2), (1, 1), (0, 3)] {
+            (0..times).for_each(|_| edges.count_at(numbers[number], 10, Ok(5), ms(1)));
+            let reports = edges.take();
+            let [report] = reports.as_slice() else { panic!("{reports:?}") };
+            assert_eq!(report.callee, ["b", "c"][number]);
+            assert_eq!((report.calls, report.request_bytes), (times, 10 * times));
+            assert_eq!(report.latency_ns.values().sum::<u64>(), times);
+        }
     }
 }

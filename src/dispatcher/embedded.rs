@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use cwasi_abi::Errno;
 
 use super::call::{check, length_or_kind};
-use super::edges::{ABANDONED, EdgeCounters, EndedCall};
+use super::edges::{ABANDONED, EdgeCounters, EdgeNumber, EndedCall};
 use super::selection::{self, EmbeddingState};
 use crate::modes::{CallError, ModeKind};
 use crate::wire::control::{EmbeddedModule, ModeHint};
@@ -18,7 +18,6 @@ const LINKED: &str = "linked: an import of the caller";
 /// A function's embedded modules.
 #[derive(Debug)]
 pub struct EmbeddedCalls {
-    mode: ModeHint,
     max_payload: u64,
     modules: Vec<EmbeddedCallee>,
     running: Option<RunningCall>,
@@ -27,8 +26,10 @@ pub struct EmbeddedCalls {
 #[derive(Debug)]
 struct EmbeddedCallee {
     name: String,
-    dispatch: bool,
+    /// Calls to its name are served by it.
+    served: bool,
     reason: String,
+    edge: EdgeNumber,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -39,18 +40,25 @@ struct RunningCall {
 }
 
 impl EmbeddedCalls {
-    /// Settings of a function: its `cwasi.mode`, payload limit and embedded modules.
+    /// Settings of a function: its `cwasi.mode`, payload limit and embedded modules. Counts in `edges`.
     #[must_use]
-    pub fn new(mode: ModeHint, max_payload: u64, modules: &[EmbeddedModule]) -> Self {
+    pub fn new(
+        mode: ModeHint,
+        max_payload: u64,
+        modules: &[EmbeddedModule],
+        edges: &mut EdgeCounters,
+    ) -> Self {
+        let admitted = selection::embedded(mode, EmbeddingState::Loaded).is_ok();
         let modules = modules
             .iter()
             .map(|module| EmbeddedCallee {
                 name: module.name.clone(),
-                dispatch: module.dispatch,
+                served: admitted && module.dispatch,
                 reason: module.reason.clone(),
+                edge: edges.number(&module.name, ModeKind::Embedded.name(), &module.reason),
             })
             .collect();
-        Self { mode, max_payload, modules, running: None }
+        Self { max_payload, modules, running: None }
     }
 
     /// Index of the embedded module for a call to `target`; `None` if another mode serves it.
@@ -63,11 +71,8 @@ impl EmbeddedCalls {
         request_bytes: u64,
         deadline: Option<Instant>,
     ) -> Result<Option<usize>, CallError> {
-        let serves = |module: &EmbeddedCallee| module.dispatch && module.name == target;
+        let serves = |module: &EmbeddedCallee| module.served && module.name == target;
         let Some(callee) = self.modules.iter().position(serves) else { return Ok(None) };
-        if selection::embedded(self.mode, EmbeddingState::Loaded).is_err() {
-            return Ok(None);
-        }
         check(target, request_bytes, self.max_payload)?;
         // The only clock reading before the callee runs.
         let started = Instant::now();
@@ -91,8 +96,18 @@ impl EmbeddedCalls {
         let checked = self.check_response(&running, response_bytes);
         let ended = length_or_kind(checked.as_ref().map(|()| 0));
         let ended = ended.and_then(|_| response_bytes.ok_or(Errno::Failed.name()));
-        edges.count(self.ended_call(&running, ended));
+        self.count(&running, ended, edges);
         checked
+    }
+
+    fn count(
+        &self,
+        running: &RunningCall,
+        response_bytes: Result<u64, &'static str>,
+        edges: &mut EdgeCounters,
+    ) {
+        let edge = self.modules[running.callee].edge;
+        edges.count_at(edge, running.request_bytes, response_bytes, running.started.elapsed());
     }
 
     fn check_response(
@@ -109,13 +124,12 @@ impl EmbeddedCalls {
         }
     }
 
-    fn ended_call(
-        &self,
-        running: &RunningCall,
-        response_bytes: Result<u64, &'static str>,
-    ) -> EndedCall<'_> {
+    /// The running call, as it ends with a response of this length, or the name of an errno.
+    #[must_use]
+    pub fn ended(&self, response_bytes: Result<u64, &'static str>) -> Option<EndedCall<'_>> {
+        let running = self.running.as_ref()?;
         let callee = &self.modules[running.callee];
-        EndedCall {
+        Some(EndedCall {
             module: None,
             callee: &callee.name,
             mode: ModeKind::Embedded.name(),
@@ -123,19 +137,13 @@ impl EmbeddedCalls {
             request_bytes: running.request_bytes,
             response_bytes,
             latency: running.started.elapsed(),
-        }
-    }
-
-    /// The running call, as it ends with a response of this length, or the name of an errno.
-    #[must_use]
-    pub fn ended(&self, response_bytes: Result<u64, &'static str>) -> Option<EndedCall<'_>> {
-        self.running.as_ref().map(|running| self.ended_call(running, response_bytes))
+        })
     }
 
     /// Counts a running call as failed: the guest stopped, so [`Self::end`] will not be called.
     pub fn abandon(&mut self, edges: &mut EdgeCounters) {
         if let Some(running) = self.running.take() {
-            edges.count(self.ended_call(&running, Err(ABANDONED)));
+            self.count(&running, Err(ABANDONED), edges);
         }
     }
 }
@@ -175,7 +183,7 @@ impl<'a> LinkedCall<'a> {
 mod tests {
     use super::*;
 
-    fn calls(mode: ModeHint) -> EmbeddedCalls {
+    fn calls(mode: ModeHint, edges: &mut EdgeCounters) -> EmbeddedCalls {
         let module = |name: &str, dispatch| EmbeddedModule {
             name: name.into(),
             artifact: "/x".into(),
@@ -183,7 +191,7 @@ mod tests {
             dispatch,
             reason: "trusted".into(),
         };
-        EmbeddedCalls::new(mode, 10, &[module("linked", false), module("callee", true)])
+        EmbeddedCalls::new(mode, 10, &[module("linked", false), module("callee", true)], edges)
     }
 
     #[test]
@@ -196,7 +204,8 @@ mod tests {
             (ModeHint::Auto, "linked", None),
             (ModeHint::Auto, "other/callee", None),
         ] {
-            let begun = calls(mode).begin(target, 10, None).unwrap();
+            let mut calls = calls(mode, &mut EdgeCounters::new("a"));
+            let begun = calls.begin(target, 10, None).unwrap();
             assert_eq!(begun, expected, "{mode:?} {target}");
         }
     }
@@ -204,7 +213,7 @@ mod tests {
     #[test]
     fn limits_hold_and_every_end_is_counted() {
         let mut edges = EdgeCounters::new("a");
-        let mut calls = calls(ModeHint::Auto);
+        let mut calls = calls(ModeHint::Auto, &mut edges);
         let refused = calls.begin("callee", 11, None).unwrap_err();
         assert!(matches!(refused, CallError::TooLarge { .. }), "{refused}");
         let late = calls.begin("callee", 1, Some(Instant::now())).unwrap_err();

@@ -47,8 +47,8 @@ impl<R: Resolve> FunctionCalls<R> {
 impl<R: Resolve> FunctionCalls<R> {
     /// Ends the spans of the running embedded call, with `errno` if there is no response.
     fn end_spans(&mut self, response_len: Option<u64>, errno: Errno) {
-        let ended = self.embedded.ended(response_len.ok_or(errno.name()));
-        if let (Some(spans), Some(ended)) = (self.spans.take(), ended) {
+        let Some(spans) = self.spans.take() else { return };
+        if let Some(ended) = self.embedded.ended(response_len.ok_or(errno.name())) {
             let errno = if response_len.is_some() { 0 } else { errno.code() };
             self.dispatcher.leave(spans, ended, errno);
         }

@@ -178,10 +178,9 @@ fn live(caller: &Path, orders: &Receiver<Order>, answers: &Sender<Result<Vec<u8>
     }];
     let settings =
         Settings { caller: "caller".into(), max_payload: MAX_PAYLOAD, timeout_ms: 60_000 };
-    let calls = FunctionCalls::new(
-        Dispatcher::new(settings, Nowhere),
-        EmbeddedCalls::new(ModeHint::Auto, MAX_PAYLOAD, &embedded),
-    );
+    let mut dispatcher = Dispatcher::new(settings, Nowhere);
+    let calls = EmbeddedCalls::new(ModeHint::Auto, MAX_PAYLOAD, &embedded, dispatcher.edges());
+    let calls = FunctionCalls::new(dispatcher, calls);
     let mut host = Host::new(Context::default(), Box::new(calls), Box::new(NoLog));
     let engine = WasmEdge::new(EngineOptions::default()).unwrap();
     let module = engine.load_with(caller, &embedded).unwrap();

@@ -97,8 +97,9 @@ fn times() {
     }];
     let settings =
         Settings { caller: "caller".into(), max_payload: PAYLOAD_MAX, timeout_ms: 60_000 };
-    let calls = EmbeddedCalls::new(ModeHint::Auto, PAYLOAD_MAX, &embedded);
-    let calls = FunctionCalls::new(Dispatcher::new(settings, Nowhere), calls);
+    let mut dispatcher = Dispatcher::new(settings, Nowhere);
+    let calls = EmbeddedCalls::new(ModeHint::Auto, PAYLOAD_MAX, &embedded, dispatcher.edges());
+    let calls = FunctionCalls::new(dispatcher, calls);
     let mut host = Host::new(Context::default(), Box::new(calls), Box::new(Lines::default()));
     let engine = WasmEdge::new(EngineOptions::default()).unwrap();
     let module = engine.load_with(&caller, &embedded).unwrap();

@@ -154,12 +154,13 @@ impl<'a, M: Module> Worker<'a, M> {
             max_payload: launch.max_payload,
             timeout_ms: launch.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS),
         };
-        let embedded = EmbeddedCalls::new(launch.mode, launch.max_payload, &launch.embedded);
         let pool = (launch.pool_max > 0).then(|| SegmentPool::new(launch.pool_max));
         let spans = SpanRecorder::default();
-        let dispatcher = Dispatcher::new(settings, BrokerClient::new(broker))
+        let mut dispatcher = Dispatcher::new(settings, BrokerClient::new(broker))
             .lending(pool.clone())
             .recording(spans.clone(), launch.trace.clone());
+        let (modules, edges) = (&launch.embedded, dispatcher.edges());
+        let embedded = EmbeddedCalls::new(launch.mode, launch.max_payload, modules, edges);
         let calls = FunctionCalls::new(dispatcher, embedded);
         let host = Host::new(context(launch), Box::new(calls), Box::new(GuestLog(stderr::log())));
         let spec = InstanceSpec {

@@ -20,7 +20,7 @@ use crate::vm::engine::VmError;
 pub(super) struct Environment<'a> {
     pub(super) host: &'a mut Host,
     pub(super) binding: &'a HostBinding,
-    /// The calling guest's memory; a trampoline has none.
+    /// The calling guest's memory; empty without [`Bound::MEMORY`].
     pub(super) memory: RawMemory,
 }
 
@@ -28,6 +28,8 @@ pub(super) struct Environment<'a> {
 pub(super) trait Bound<const PARAMS: usize> {
     /// False: it returns nothing, and its error is a trap of the guest.
     const RESULT: bool = true;
+    /// False: a trampoline calls it, which has no memory.
+    const MEMORY: bool = true;
 
     /// The result, or the errno as the result.
     fn call(env: &mut Environment<'_>, params: [u32; PARAMS]) -> Result<i32, Errno>;
@@ -99,10 +101,17 @@ unsafe extern "C" fn bound<const PARAMS: usize, F: Bound<PARAMS>>(
         // - the engine passes as many parameters as the function's type has, all `i32`.
         *value = unsafe { ffi::WasmEdge_ValueGetI32(*params.add(index)) }.cast_unsigned();
     }
+    let memory = if F::MEMORY {
+        // SAFETY:
+        // - the frame is alive during this call.
+        unsafe { ffi::WasmEdge_CallingFrameGetMemoryInstance(frame, 0) }
+    } else {
+        ptr::null_mut()
+    };
     // SAFETY:
-    // - the frame is alive during this call; its memory, or null, outlives it.
+    // - null, or a memory that outlives this call.
     // - the guest waits for this call's end.
-    let memory = unsafe { RawMemory::new(ffi::WasmEdge_CallingFrameGetMemoryInstance(frame, 0)) };
+    let memory = unsafe { RawMemory::new(memory) };
     // A panic must not unwind through the engine's frames.
     let called = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY:

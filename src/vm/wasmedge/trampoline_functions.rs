@@ -27,6 +27,7 @@ pub(super) struct Enter;
 
 impl Bound<1> for Enter {
     const RESULT: bool = false;
+    const MEMORY: bool = false;
 
     fn call(env: &mut Environment<'_>, [function]: [u32; 1]) -> Result<i32, Errno> {
         env.binding.embedded.borrow_mut().settle();
@@ -51,6 +52,7 @@ pub(super) struct Leave;
 
 impl Bound<0> for Leave {
     const RESULT: bool = false;
+    const MEMORY: bool = false;
 
     fn call(env: &mut Environment<'_>, []: [u32; 0]) -> Result<i32, Errno> {
         let ended = env.binding.links.borrow_mut().leave().ok_or(Errno::Internal)?;
@@ -64,6 +66,8 @@ impl Bound<0> for Leave {
 pub(super) struct Begin;
 
 impl Bound<5> for Begin {
+    const MEMORY: bool = false;
+
     fn call(env: &mut Environment<'_>, params: [u32; 5]) -> Result<i32, Errno> {
         let [target, target_len, payload, payload_len, outcome_out] = params;
         let target = (GuestPtr(target), target_len);
@@ -88,6 +92,8 @@ impl Bound<5> for Begin {
 pub(super) struct BeginStart;
 
 impl Bound<6> for BeginStart {
+    const MEMORY: bool = false;
+
     fn call(env: &mut Environment<'_>, params: [u32; 6]) -> Result<i32, Errno> {
         let parameters = StartParameters::from(params);
         let mut memory = env.binding.embedded.borrow().caller().ok_or(Errno::Internal)?;
@@ -139,6 +145,8 @@ fn run_next(
 pub(super) struct Pass;
 
 impl Bound<2> for Pass {
+    const MEMORY: bool = false;
+
     fn call(env: &mut Environment<'_>, [response_out, at]: [u32; 2]) -> Result<i32, Errno> {
         let (pending, _, callee) = pending(env)?;
         let len = pending.payload.1;
@@ -266,6 +274,8 @@ fn in_place(
 pub(super) struct EndCall;
 
 impl Bound<1> for EndCall {
+    const MEMORY: bool = false;
+
     fn call(env: &mut Environment<'_>, [status]: [u32; 1]) -> Result<i32, Errno> {
         let (pending, _, callee) = pending(env)?;
         let place = response_ref(callee, pending.response_out)?;
