@@ -5,9 +5,7 @@ use std::collections::BTreeSet;
 
 use arbitrary::Arbitrary;
 use cwasi_abi::RESERVED_EXPORTS;
-use cwasi_fuzz::vm::trampoline::{
-    DELIVERY_BITS, Delivery, DispatchCallee, LinkedFunction, Number, dispatch, link, route,
-};
+use cwasi_fuzz::vm::trampoline::{DispatchCallee, LinkedFunction, Number, dispatch, link};
 use libfuzzer_sys::fuzz_target;
 use wasmparser::{Validator, WasmFeatures};
 
@@ -16,7 +14,6 @@ struct Names<'a> {
     embedded: &'a str,
     functions: Vec<(u32, &'a str, Vec<u8>, Vec<u8>)>,
     callees: Vec<Option<(&'a str, bool, bool)>>,
-    index: usize,
 }
 
 /// Parameters and results that a module may have are fewer.
@@ -49,18 +46,6 @@ fuzz_target!(|names: Names<'_>| {
     };
     let callees: Vec<_> = names.callees.iter().map(|it| it.map(callee)).collect();
     validate(&dispatch(&callees));
-    // As the trampoline reads it.
-    for (code, delivery) in
-        [Delivery::Block, Delivery::Pages, Delivery::Buffer].into_iter().enumerate()
-    {
-        if let Some(route) = route(names.index, delivery) {
-            let read = usize::try_from(-1 - route).expect("a route is below zero");
-            assert_eq!(
-                (read >> DELIVERY_BITS, read & ((1 << DELIVERY_BITS) - 1)),
-                (names.index, code)
-            );
-        }
-    }
 });
 
 fn validate(trampoline: &[u8]) {

@@ -5,9 +5,7 @@ use cwasi_abi::{export, import};
 use wasm_encoder::{BlockType, ExportKind, Function, InstructionSink, ValType};
 
 use super::builder::{Indirect, Trampoline, count};
-use super::{
-    BEGIN, BEGIN_START, DELIVERY_BITS, Delivery, END, HOST, PASS, TRAMPOLINE_HOST, instance_name,
-};
+use super::{BEGIN, BEGIN_START, Begun, Delivery, END, HOST, PASS, TRAMPOLINE_HOST, instance_name};
 
 /// A module that can be called by dispatch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +37,9 @@ pub fn dispatch(callees: &[Option<DispatchCallee>]) -> Vec<u8> {
             trampoline.exports.export(name, ExportKind::Func, function);
         }
     }
-    let begin = trampoline.import(TRAMPOLINE_HOST, BEGIN, i32s(CALL_PARAMS), i32s(1));
-    let begin_start = trampoline.import(TRAMPOLINE_HOST, BEGIN_START, i32s(START_PARAMS), i32s(1));
+    let begun = || i32s(count(Begun::VALUES));
+    let begin = trampoline.import(TRAMPOLINE_HOST, BEGIN, i32s(CALL_PARAMS), begun());
+    let begin_start = trampoline.import(TRAMPOLINE_HOST, BEGIN_START, i32s(START_PARAMS), begun());
     let pass = trampoline.import(TRAMPOLINE_HOST, PASS, i32s(2), i32s(1));
     let end = trampoline.import(TRAMPOLINE_HOST, END, i32s(1), i32s(1));
     let mut served: Vec<CalleeFunctions> = Vec::new();
@@ -48,14 +47,12 @@ pub fn dispatch(callees: &[Option<DispatchCallee>]) -> Vec<u8> {
         let Some(callee) = callee else { continue };
         let from = instance_name(&callee.name);
         served.push(CalleeFunctions {
-            index: count(index).cast_signed(),
+            number: count(index + 1).cast_signed(),
             alloc: trampoline.import(&from, export::ALLOC, i32s(2), i32s(1)),
             handle: trampoline.import(&from, export::HANDLE, i32s(3), i32s(1)),
             free: callee.frees.then(|| trampoline.import(&from, export::FREE, i32s(3), vec![])),
             response: callee.lends_response.then(|| trampoline.import_i32(&from, export::RESPONSE)),
-            payload: callee
-                .has_payload_buffer
-                .then(|| trampoline.import_i32(&from, export::PAYLOAD)),
+            has_payload_buffer: callee.has_payload_buffer,
             asked: CalleeBlocks::default(),
         });
     }
@@ -86,15 +83,14 @@ const PAYLOAD_LEN: u32 = 3;
 
 /// A callee's functions.
 struct CalleeFunctions {
-    /// Its index among the embedded modules.
-    index: i32,
+    /// Its index among the embedded modules, plus 1.
+    number: i32,
     alloc: u32,
     handle: u32,
     free: Option<u32>,
     /// The global with the address for its response.
     response: Option<u32>,
-    /// The global with the address for a short payload.
-    payload: Option<u32>,
+    has_payload_buffer: bool,
     asked: CalleeBlocks,
 }
 
@@ -131,9 +127,9 @@ impl CalleeFunctions {
         }
     }
 
-    /// Pushes the address of the response's pointer.
-    fn push_response(&self, code: &mut InstructionSink<'_>) {
-        code.global_get(self.response.unwrap_or(self.asked.response));
+    /// The global with the address of the response's pointer.
+    fn response(&self) -> u32 {
+        self.response.unwrap_or(self.asked.response)
     }
 
     /// Allocates a block of `len`, which this pushes, unless there is one.
@@ -187,51 +183,67 @@ struct DispatchBody<'a> {
 impl DispatchBody<'_> {
     fn function(&self) -> Function {
         let locals = Locals::after(self.params);
-        let Locals { route, callee, delivery, at, errno } = locals;
+        let Locals { number, delivery, response, at, .. } = locals;
         let mut body = Function::new([(Locals::COUNT, ValType::I32)]);
         let mut code = body.instructions();
         for index in 0..self.params {
             code.local_get(index);
         }
-        // Not embedded, or not to be called: the host has handled the call.
-        code.call(self.begin).local_tee(route).i32_const(0).i32_ge_s().if_(BlockType::Empty);
-        code.local_get(route).return_().end();
-        code.i32_const(-1).local_get(route).i32_sub().local_tee(callee);
-        code.i32_const((1 << DELIVERY_BITS) - 1).i32_and().local_set(delivery);
-        code.local_get(callee).i32_const(DELIVERY_BITS.cast_signed()).i32_shr_u().local_set(callee);
-        for served in self.callees {
-            code.local_get(callee).i32_const(served.index).i32_eq().if_(BlockType::Empty);
-            served.give_back(&mut code);
-            if let Some(payload) = served.payload {
-                code.local_get(delivery).i32_const(Delivery::Buffer.code()).i32_eq();
-                code.if_(BlockType::Empty).global_get(payload).local_set(at).else_();
-                self.pass(&mut code, served, locals);
-                code.end();
-            } else {
-                self.pass(&mut code, served, locals);
+        code.call(self.begin).local_set(response).local_set(at).local_set(delivery);
+        // Not embedded, or not to be called.
+        code.local_tee(number).i32_eqz().if_(BlockType::Empty);
+        code.local_get(delivery).return_().end();
+        match self.callees.split_last() {
+            Some((last, others)) => {
+                for callee in others {
+                    code.local_get(number).i32_const(callee.number).i32_eq();
+                    code.if_(BlockType::Result(ValType::I32));
+                    self.run(&mut code, callee, locals);
+                    code.else_();
+                }
+                self.run(&mut code, last, locals);
+                for _ in others {
+                    code.end();
+                }
             }
-            code.local_get(at).local_get(PAYLOAD_LEN);
-            served.push_response(&mut code);
-            code.call(served.handle).call(self.end).local_set(errno).end();
+            None => {
+                code.unreachable();
+            }
         }
         code.i32_const(0);
         self.home.call(&mut code);
-        code.local_get(errno).end();
+        code.end();
         body
     }
 
+    /// Runs the callee's handler and pushes the call's errno.
+    fn run(&self, code: &mut InstructionSink<'_>, callee: &CalleeFunctions, locals: Locals) {
+        let Locals { delivery, at, response, .. } = locals;
+        callee.give_back(code);
+        if callee.has_payload_buffer {
+            const { assert!(Delivery::Buffer.code() == 0) };
+            code.local_get(delivery).if_(BlockType::Empty);
+            self.pass(code, callee, locals);
+            code.end();
+        } else {
+            self.pass(code, callee, locals);
+        }
+        code.local_get(at).local_get(PAYLOAD_LEN).local_get(response).call(callee.handle);
+        code.call(self.end);
+    }
+
     /// Asks the callee for a block and has the host bring the payload there. Returns if that ends the call.
-    fn pass(&self, code: &mut InstructionSink<'_>, served: &CalleeFunctions, locals: Locals) {
-        let Locals { delivery, at, errno, .. } = locals;
-        let payload = served.asked.payload;
+    fn pass(&self, code: &mut InstructionSink<'_>, callee: &CalleeFunctions, locals: Locals) {
+        let Locals { delivery, at, response, errno, .. } = locals;
+        let payload = callee.asked.payload;
         code.i32_const(0).global_set(payload);
-        served.ask_response(code);
+        callee.ask_response(code);
         code.local_get(delivery).i32_const(Delivery::Pages.code()).i32_eq().if_(BlockType::Empty);
-        served.ask_pages(code);
+        callee.ask_pages(code);
         code.else_().local_get(PAYLOAD_LEN).if_(BlockType::Empty);
-        served.ask_bytes(code);
+        callee.ask_bytes(code);
         code.end().end();
-        served.push_response(code);
+        code.global_get(callee.response()).local_tee(response);
         code.global_get(payload).local_tee(at).call(self.pass);
         code.local_tee(errno).if_(BlockType::Empty).i32_const(0);
         self.home.call(code);
@@ -243,11 +255,14 @@ impl DispatchBody<'_> {
 /// Numbers of the locals of [`DispatchBody`], after its parameters.
 #[derive(Clone, Copy)]
 struct Locals {
-    route: u32,
-    callee: u32,
+    /// Of the callee.
+    number: u32,
     delivery: u32,
     /// The payload's address.
     at: u32,
+    /// The address of the response's pointer.
+    response: u32,
+    /// Of a call that ends before the handler runs.
     errno: u32,
 }
 
@@ -256,10 +271,10 @@ impl Locals {
 
     const fn after(params: u32) -> Self {
         Self {
-            route: params,
-            callee: params + 1,
-            delivery: params + 2,
-            at: params + 3,
+            number: params,
+            delivery: params + 1,
+            at: params + 2,
+            response: params + 3,
             errno: params + 4,
         }
     }

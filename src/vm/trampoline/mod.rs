@@ -6,6 +6,8 @@
 //! which the engine interprets. Before it returns, the trampoline enters the caller once more through [`HOME`], an empty
 //! function that the coordinator appended to it.
 
+use std::num::NonZero;
+
 use wasm_encoder::{Function, ValType};
 
 mod builder;
@@ -30,9 +32,9 @@ pub const HOME_TABLE: &str = "cwasi.table";
 pub const ENTER: &str = "enter";
 /// `()`: ends the static call that began last.
 pub const LEAVE: &str = "leave";
-/// `request_dispatcher`'s parameters `-> errno`, or a [`route`] if the callee is embedded.
+/// `request_dispatcher`'s parameters `->` the values of a [`Begun`].
 pub const BEGIN: &str = "begin";
-/// `dispatch_start`'s parameters `-> errno`, or a [`route`] if the callee is embedded.
+/// `dispatch_start`'s parameters `->` the values of a [`Begun`].
 pub const BEGIN_START: &str = "begin_start";
 /// `(response_out, payload_ptr) -> errno`: brings the payload into the callee's block. If this does not return 0, the
 /// call has ended, and the handler does not run.
@@ -56,21 +58,44 @@ pub enum Delivery {
 impl Delivery {
     const fn code(self) -> i32 {
         match self {
-            Self::Block => 0,
-            Self::Pages => 1,
-            Self::Buffer => 2,
+            Self::Buffer => 0,
+            Self::Block => 1,
+            Self::Pages => 2,
         }
     }
 }
 
-/// How many bits of a [`route`] say how the payload gets there.
-pub const DELIVERY_BITS: u32 = 2;
+/// What a trampoline does after [`BEGIN`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// It returns this errno: the host has handled the call.
+    Ended(i32),
+    /// It calls an embedded module.
+    Run {
+        /// Its index, plus 1.
+        number: NonZero<u32>,
+        /// How it gets the payload.
+        delivery: Delivery,
+        /// Addresses of the payload and of the response's pointer; 0 unless the payload was brought
+        /// ([`Delivery::Buffer`]).
+        addresses: [i32; 2],
+    },
+}
 
-/// Result of [`BEGIN`] for the embedded module `callee`, below zero.
-#[must_use]
-pub fn route(callee: usize, delivery: Delivery) -> Option<i32> {
-    let callee = i32::try_from(callee).ok()?.checked_mul(1 << DELIVERY_BITS)?;
-    Some(-1 - (callee + delivery.code()))
+impl Begun {
+    /// Number of its values.
+    pub const VALUES: usize = 4;
+
+    /// As results of a Wasm function: number (0: none), delivery or errno, addresses.
+    #[must_use]
+    pub const fn values(self) -> [i32; Self::VALUES] {
+        match self {
+            Self::Ended(errno) => [0, errno, 0, 0],
+            Self::Run { number, delivery, addresses: [payload, response] } => {
+                [number.get().cast_signed(), delivery.code(), payload, response]
+            }
+        }
+    }
 }
 
 /// A number type of Wasm functions.

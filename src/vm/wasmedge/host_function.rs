@@ -15,6 +15,7 @@ use super::handles::{FunctionType, ModuleInstance, Name};
 use super::host_binding::HostBinding;
 use super::memory::RawMemory;
 use crate::vm::engine::VmError;
+use crate::vm::trampoline::Begun;
 
 /// The arguments of one call of a host function.
 pub(super) struct Environment<'a> {
@@ -26,13 +27,59 @@ pub(super) struct Environment<'a> {
 
 /// A host function of `i32`s.
 pub(super) trait Bound<const PARAMS: usize> {
-    /// False: it returns nothing, and its error is a trap of the guest.
-    const RESULT: bool = true;
     /// False: a trampoline calls it, which has no memory.
     const MEMORY: bool = true;
+    type Output: Output;
 
-    /// The result, or the errno as the result.
-    fn call(env: &mut Environment<'_>, params: [u32; PARAMS]) -> Result<i32, Errno>;
+    fn call(env: &mut Environment<'_>, params: [u32; PARAMS]) -> Result<Self::Output, Errno>;
+}
+
+/// What a host function returns: `i32`s.
+pub(super) trait Output: Sized {
+    const COUNT: u32;
+
+    /// The output for an error; `None` for a trap of the guest.
+    fn failed(errno: Errno) -> Option<Self>;
+
+    /// [`Self::COUNT`] values.
+    fn values(self) -> impl IntoIterator<Item = i32>;
+}
+
+impl Output for () {
+    const COUNT: u32 = 0;
+
+    fn failed(_: Errno) -> Option<Self> {
+        None
+    }
+
+    fn values(self) -> impl IntoIterator<Item = i32> {
+        []
+    }
+}
+
+impl Output for i32 {
+    const COUNT: u32 = 1;
+
+    fn failed(errno: Errno) -> Option<Self> {
+        Some(errno.code())
+    }
+
+    fn values(self) -> impl IntoIterator<Item = i32> {
+        [self]
+    }
+}
+
+impl Output for Begun {
+    #[expect(clippy::cast_possible_truncation, reason = "4")]
+    const COUNT: u32 = Self::VALUES as u32;
+
+    fn failed(errno: Errno) -> Option<Self> {
+        Some(Self::Ended(errno.code()))
+    }
+
+    fn values(self) -> impl IntoIterator<Item = i32> {
+        Self::values(self)
+    }
 }
 
 /// A host function: name, number of `i32` parameters and results, implementation.
@@ -46,7 +93,7 @@ pub(super) struct HostFunction {
 impl HostFunction {
     pub(super) const fn new<const PARAMS: usize, F: Bound<PARAMS>>(name: &'static str) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "at most 6")]
-        Self { name, params: PARAMS as u32, results: F::RESULT as u32, entry: bound::<PARAMS, F> }
+        Self { name, params: PARAMS as u32, results: F::Output::COUNT, entry: bound::<PARAMS, F> }
     }
 }
 
@@ -120,13 +167,13 @@ unsafe extern "C" fn bound<const PARAMS: usize, F: Bound<PARAMS>>(
         F::call(&mut Environment { host, binding, memory }, values)
     }));
     let result = called.unwrap_or(Err(Errno::Internal));
-    if F::RESULT {
-        let value = result.unwrap_or_else(Errno::code);
-        // SAFETY:
-        // - the function's type has one result.
-        unsafe { *returns = ffi::WasmEdge_ValueGenI32(value) };
-    } else if result.is_err() {
+    let Some(output) = result.map_or_else(F::Output::failed, Some) else {
         return ffi::WasmEdge_Result { Code: ffi::WasmEdge_ErrCode_HostFuncError };
+    };
+    for (index, value) in output.values().into_iter().enumerate() {
+        // SAFETY:
+        // - the function's type has as many results.
+        unsafe { *returns.add(index) = ffi::WasmEdge_ValueGenI32(value) };
     }
     ffi::WasmEdge_Result { Code: ffi::WasmEdge_ErrCode_Success }
 }

@@ -66,6 +66,8 @@ macro_rules! host_function {
         struct $name;
 
         impl Bound<$params> for $name {
+            type Output = i32;
+
             fn call($env: &mut Environment<'_>, $args: [u32; $params]) -> Result<i32, Errno> {
                 $body.map(|()| Errno::Ok.code())
             }

@@ -4,6 +4,7 @@
 //!
 //! Invariant: they call nothing in the engine.
 
+use std::num::NonZero;
 use std::os::fd::AsFd;
 
 use cwasi_abi::{Errno, REGION_PAGE, ResponseRef, export};
@@ -20,23 +21,23 @@ use crate::sys::segment::{Segment, SegmentRef};
 use crate::vm::dispatch::ResponsePayload;
 use crate::vm::engine::no_memory;
 use crate::vm::reactor::ERROR_MESSAGE_MAX;
-use crate::vm::trampoline::{self, Delivery};
+use crate::vm::trampoline::{self, Begun, Delivery};
 
 /// `enter(function)`
 pub(super) struct Enter;
 
 impl Bound<1> for Enter {
-    const RESULT: bool = false;
     const MEMORY: bool = false;
+    type Output = ();
 
-    fn call(env: &mut Environment<'_>, [function]: [u32; 1]) -> Result<i32, Errno> {
+    fn call(env: &mut Environment<'_>, [function]: [u32; 1]) -> Result<(), Errno> {
         env.binding.embedded.borrow_mut().settle();
         env.binding.links.borrow_mut().enter(function)?;
         if env.host.is_traced() {
             let (caller, callee) = ends(&env.binding.program, function)?;
             env.host.enter_linked(caller, callee);
         }
-        Ok(0)
+        Ok(())
     }
 }
 
@@ -51,24 +52,25 @@ fn ends(program: &Program, function: u32) -> Result<(Option<&str>, &str), Errno>
 pub(super) struct Leave;
 
 impl Bound<0> for Leave {
-    const RESULT: bool = false;
     const MEMORY: bool = false;
+    type Output = ();
 
-    fn call(env: &mut Environment<'_>, []: [u32; 0]) -> Result<i32, Errno> {
+    fn call(env: &mut Environment<'_>, []: [u32; 0]) -> Result<(), Errno> {
         let ended = env.binding.links.borrow_mut().leave().ok_or(Errno::Internal)?;
         let (caller, callee) = ends(&env.binding.program, ended.function)?;
         env.host.linked(caller, callee, &ended);
-        Ok(0)
+        Ok(())
     }
 }
 
-/// `begin(target_ptr, target_len, payload_ptr, payload_len, outcome_out) -> errno or a route`
+/// `begin(target_ptr, target_len, payload_ptr, payload_len, outcome_out) ->` a [`Begun`]
 pub(super) struct Begin;
 
 impl Bound<5> for Begin {
     const MEMORY: bool = false;
+    type Output = Begun;
 
-    fn call(env: &mut Environment<'_>, params: [u32; 5]) -> Result<i32, Errno> {
+    fn call(env: &mut Environment<'_>, params: [u32; 5]) -> Result<Begun, Errno> {
         let [target, target_len, payload, payload_len, outcome_out] = params;
         let target = (GuestPtr(target), target_len);
         let payload = (GuestPtr(payload), payload_len);
@@ -88,13 +90,14 @@ impl Bound<5> for Begin {
     }
 }
 
-/// `begin_start(target_ptr, target_len, payload_ptr, payload_len, options_ptr, handle_out) -> errno or a route`
+/// `begin_start(target_ptr, target_len, payload_ptr, payload_len, options_ptr, handle_out) ->` a [`Begun`]
 pub(super) struct BeginStart;
 
 impl Bound<6> for BeginStart {
     const MEMORY: bool = false;
+    type Output = Begun;
 
-    fn call(env: &mut Environment<'_>, params: [u32; 6]) -> Result<i32, Errno> {
+    fn call(env: &mut Environment<'_>, params: [u32; 6]) -> Result<Begun, Errno> {
         let parameters = StartParameters::from(params);
         let mut memory = env.binding.embedded.borrow().caller().ok_or(Errno::Internal)?;
         let regions = env.binding.regions.borrow();
@@ -110,8 +113,9 @@ fn run_next(
     begun: Option<usize>,
     payload: (GuestPtr, u32),
     answer_to: AnswerTo,
-) -> Result<i32, Errno> {
-    let Some(callee) = begun else { return Ok(Errno::Ok.code()) };
+) -> Result<Begun, Errno> {
+    const ENDED: Begun = Begun::Ended(Errno::Ok.code());
+    let Some(callee) = begun else { return Ok(ENDED) };
     env.host.enter_embedded(env.binding.program.name(callee));
     env.binding.links.borrow_mut().forget_result();
     let is_sealed = env.binding.regions.borrow().sealed(payload.0, u64::from(payload.1)).is_some();
@@ -136,9 +140,11 @@ fn run_next(
     if let Some(CalleeBuffers { payload, response }) = buffers
         && !bring(env, response, payload, [export::RESPONSE, export::PAYLOAD])?
     {
-        return Ok(Errno::Ok.code());
+        return Ok(ENDED);
     }
-    trampoline::route(callee, delivery).ok_or(Errno::Internal)
+    let addresses = buffers.map(|it| [it.payload, it.response].map(|at| at.0.cast_signed()));
+    let number = u32::try_from(callee + 1).ok().and_then(NonZero::new).ok_or(Errno::Internal)?;
+    Ok(Begun::Run { number, delivery, addresses: addresses.unwrap_or_default() })
 }
 
 /// `pass(response_out, payload_ptr) -> errno`
@@ -146,6 +152,7 @@ pub(super) struct Pass;
 
 impl Bound<2> for Pass {
     const MEMORY: bool = false;
+    type Output = i32;
 
     fn call(env: &mut Environment<'_>, [response_out, at]: [u32; 2]) -> Result<i32, Errno> {
         let (pending, _, callee) = pending(env)?;
@@ -275,6 +282,7 @@ pub(super) struct EndCall;
 
 impl Bound<1> for EndCall {
     const MEMORY: bool = false;
+    type Output = i32;
 
     fn call(env: &mut Environment<'_>, [status]: [u32; 1]) -> Result<i32, Errno> {
         let (pending, _, callee) = pending(env)?;
