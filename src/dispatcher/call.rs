@@ -112,6 +112,8 @@ pub struct Dispatcher<R> {
     reported: Instant,
     /// Number of started calls.
     pub(super) started: u32,
+    /// When a started call was answered last.
+    pub(super) last_answer_ns: u64,
     pub(super) invocation: Rc<InvocationContext>,
     pub(super) spans: SpanRecorder,
     trace: TraceStart,
@@ -148,6 +150,7 @@ impl<R: Resolve> Dispatcher<R> {
             edges,
             reported: Instant::now(),
             started: 0,
+            last_answer_ns: 0,
             invocation: Rc::default(),
             spans: SpanRecorder::default(),
             trace: TraceStart::UNSAMPLED,
