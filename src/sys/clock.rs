@@ -18,6 +18,9 @@ impl Deadline {
     /// Before every moment: who has it looks once and does not wait.
     pub const PASSED: Self = Self(0);
 
+    /// After every moment.
+    pub const NEVER: Self = Self(u64::MAX);
+
     /// At this number of nanoseconds of [`monotonic_ns`].
     #[must_use]
     pub const fn at_ns(ns: u64) -> Self {

@@ -75,6 +75,8 @@ struct CallerQueue<S> {
     queued: VecDeque<QueuedAnswer>,
     /// What they hold: their sum, because thousands may wait at each push.
     load: Load,
+    /// No answer expires before this: thousands may wait at each flush.
+    earliest: Deadline,
     /// Do not send before this time: the socket has room, but the kernel's limit of descriptors in flight is reached.
     not_before: Option<Deadline>,
 }
@@ -135,8 +137,7 @@ impl<S: AsFd + Clone> SendQueue<S> {
             queued.shed(bounds.bytes);
             self.complaint = Some((caller.clone(), DROPPED.to_owned()));
         }
-        backlog.load = backlog.load.and(queued.load());
-        backlog.queued.push_back(queued);
+        backlog.push(queued);
         if backlog.queued.len() > bounds.messages {
             // Answers whose calls have ended do not count against the caller.
             backlog.expire(monotonic_ns());
@@ -221,7 +222,7 @@ impl<S: AsFd + Clone> SendQueue<S> {
             self.callers.swap_remove(index);
             return None;
         }
-        backlog.next_deadline()
+        Some(backlog.next_deadline())
     }
 
     /// Drops the answers for a caller whose connection has ended.
@@ -238,9 +239,9 @@ impl<S: AsFd + Clone> SendQueue<S> {
         polled.map(|(index, backlog)| (index, backlog.reply_to.as_fd()))
     }
 
-    /// The next time at which an answer expires or is tried again.
+    /// When to ask again for answers that expire or are tried again.
     pub fn next_deadline(&self) -> Option<Deadline> {
-        self.callers.iter().filter_map(CallerQueue::next_deadline).min()
+        self.callers.iter().map(CallerQueue::next_deadline).min()
     }
 
     /// True when nothing waits.
@@ -251,22 +252,35 @@ impl<S: AsFd + Clone> SendQueue<S> {
 
 impl<S: AsFd> CallerQueue<S> {
     fn new(reply_to: S) -> Self {
-        Self { reply_to, queued: VecDeque::new(), load: Load::default(), not_before: None }
+        let (queued, load) = (VecDeque::new(), Load::default());
+        Self { reply_to, queued, load, earliest: Deadline::NEVER, not_before: None }
+    }
+
+    fn push(&mut self, queued: QueuedAnswer) {
+        self.load = self.load.and(queued.load());
+        self.earliest = self.earliest.min(queued.until);
+        self.queued.push_back(queued);
     }
 
     fn expire(&mut self, now: u64) {
+        if !self.earliest.has_passed(now) {
+            return;
+        }
+        self.earliest = Deadline::NEVER;
         self.queued.retain(|queued| {
             let stays = !queued.until.has_passed(now);
-            if !stays {
+            if stays {
+                self.earliest = self.earliest.min(queued.until);
+            } else {
                 self.load = self.load.without(queued.load());
             }
             stays
         });
     }
 
-    /// The next time at which an answer expires or is tried again.
-    fn next_deadline(&self) -> Option<Deadline> {
-        self.queued.iter().map(|queued| queued.until).chain(self.not_before).min()
+    /// When to ask again for answers that expire or are tried again.
+    fn next_deadline(&self) -> Deadline {
+        self.not_before.map_or(self.earliest, |at| at.min(self.earliest))
     }
 
     fn flush(&mut self, now: u64) {

@@ -34,6 +34,8 @@ pub struct Queue {
     /// The limits.
     pub bounds: Load,
     load: Load,
+    /// No item's deadline is before this: what init asks about at each of its turns.
+    earliest: Option<Deadline>,
     /// As many more items fit: they wait for workers that are forked when requests wait for them, or that are free soon.
     pub extra: usize,
 }
@@ -42,7 +44,8 @@ impl Queue {
     /// An empty queue.
     #[must_use]
     pub fn new(bounds: Load) -> Self {
-        Self { waiting: VecDeque::new(), bounds, load: Load::default(), extra: 0 }
+        let (waiting, load) = (VecDeque::new(), Load::default());
+        Self { waiting, bounds, load, earliest: None, extra: 0 }
     }
 
     /// Puts an item at the end.
@@ -60,6 +63,7 @@ impl Queue {
             return Err((item, QueueFull::Usage));
         }
         self.load = load;
+        self.note(item.deadline);
         self.waiting.push_back(item);
         Ok(())
     }
@@ -67,7 +71,13 @@ impl Queue {
     /// Puts an item that [`Self::pop`] returned back to the front, whatever the limits.
     pub fn put_back(&mut self, item: Work) {
         self.load = self.load.and(load_of(&item));
+        self.note(item.deadline);
         self.waiting.push_front(item);
+    }
+
+    /// Another item is about to wait, until this deadline.
+    fn note(&mut self, deadline: Deadline) {
+        self.earliest = self.next_deadline().map_or(Some(deadline), |it| Some(it.min(deadline)));
     }
 
     /// How many items still fit.
@@ -84,18 +94,22 @@ impl Queue {
 
     /// The item that waits longest.
     pub fn pop(&mut self) -> Option<Work> {
-        self.take_out(0)
-    }
-
-    /// Takes out an item whose deadline is not after `now`.
-    pub fn pop_expired(&mut self, now: u64) -> Option<Work> {
-        self.take_out(self.waiting.iter().position(|item| item.deadline.has_passed(now))?)
-    }
-
-    fn take_out(&mut self, index: usize) -> Option<Work> {
-        let item = self.waiting.remove(index)?;
+        let item = self.waiting.pop_front()?;
         self.load = self.load.without(load_of(&item));
         Some(item)
+    }
+
+    /// Takes out the items whose deadlines are not after `now`.
+    pub fn take_expired(&mut self, now: u64) -> VecDeque<Work> {
+        if self.earliest.is_none_or(|earliest| !earliest.has_passed(now)) {
+            return VecDeque::new();
+        }
+        let waiting = std::mem::take(&mut self.waiting).into_iter();
+        let late: VecDeque<_>;
+        (late, self.waiting) = waiting.partition(|item| item.deadline.has_passed(now));
+        self.load = self.load.without(Load::sum(late.iter().map(load_of)));
+        self.earliest = self.waiting.iter().map(|item| item.deadline).min();
+        late
     }
 
     /// Drops the items whose last caller was on `connection`, which has ended.
@@ -105,10 +119,10 @@ impl Queue {
         self.load = Load::sum(self.waiting.iter().map(load_of));
     }
 
-    /// The next deadline.
+    /// When to ask again for expired items.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Deadline> {
-        self.waiting.iter().map(|item| item.deadline).min()
+        self.earliest.filter(|_| !self.is_empty())
     }
 
     /// True when nothing waits.
@@ -125,6 +139,9 @@ fn load_of(work: &Work) -> Load {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
     use crate::modes::Payload;
     use crate::sandbox::work::fixture;
@@ -149,6 +166,11 @@ mod tests {
 
     fn letter(work: &Work) -> char {
         char::from(work.first().id.0[0])
+    }
+
+    /// The letters of the items that expire at `now`.
+    fn expired(queue: &mut Queue, now: u64) -> String {
+        queue.take_expired(now).iter().map(letter).collect()
     }
 
     #[test]
@@ -180,8 +202,9 @@ mod tests {
             queue.push(waiting(connection, deadline, item)).unwrap();
         }
         assert_eq!(queue.next_deadline(), Some(Deadline::at_ns(10)));
-        assert!(queue.pop_expired(9).is_none());
-        assert_eq!(letter(&queue.pop_expired(10).unwrap()), 'b');
+        assert_eq!(expired(&mut queue, 9), "");
+        assert_eq!(expired(&mut queue, 10), "b");
+        assert_eq!(queue.next_deadline(), Some(Deadline::at_ns(20)));
         queue.forget(ConnectionId(1));
         assert_eq!(queue.next_deadline(), None);
     }
@@ -200,8 +223,55 @@ mod tests {
         assert_eq!(why(queue.push(waiting(1, 20, 'C'))), QueueFull::Usage, "three descriptors");
         queue.forget(ConnectionId(2));
         queue.push(waiting(1, 20, 'C')).unwrap();
-        assert_eq!(letter(&queue.pop_expired(20).unwrap()), 'A');
-        assert_eq!(letter(&queue.pop_expired(20).unwrap()), 'C');
+        assert_eq!(expired(&mut queue, 20), "AC");
         assert_eq!((queue.load, queue.is_empty()), (Load::default(), true));
+    }
+
+    #[test]
+    fn init_walks_what_waits_only_when_a_deadline_passes() {
+        let mut queue = queue(4);
+        for (deadline, item) in [(10, 'a'), (20, 'b')] {
+            queue.push(waiting(1, deadline, item)).unwrap();
+        }
+        queue.pop().unwrap();
+        assert_eq!(queue.next_deadline(), Some(Deadline::at_ns(10)), "that of one that has left");
+        assert_eq!(expired(&mut queue, 10), "");
+        assert_eq!(queue.next_deadline(), Some(Deadline::at_ns(20)));
+        queue.pop().unwrap();
+        queue.push(waiting(1, 30, 'c')).unwrap();
+        assert_eq!(queue.next_deadline(), Some(Deadline::at_ns(30)), "nothing waited before");
+    }
+
+    proptest! {
+        #[test]
+        fn each_item_expires_at_its_deadline(steps in vec((0..6_u8, 0..30_u64), 0..100)) {
+            let (mut queue, mut kept) = (queue(20), VecDeque::new());
+            for (step, number) in steps {
+                match step {
+                    0 => prop_assert_eq!(queue.pop().map(|work| work.deadline), kept.pop_front()),
+                    1 => {
+                        if let Some(work) = queue.pop() {
+                            queue.put_back(work);
+                        }
+                    }
+                    2 => {
+                        let late: Vec<_> =
+                            queue.take_expired(number).iter().map(|work| work.deadline).collect();
+                        let (naive, stay): (Vec<_>, VecDeque<_>) =
+                            (kept.iter().filter(|it| it.has_passed(number)).copied().collect(),
+                             kept.iter().filter(|it| !it.has_passed(number)).copied().collect());
+                        prop_assert_eq!(late, naive);
+                        kept = stay;
+                    }
+                    _ => {
+                        if queue.push(waiting(1, number, 'a')).is_ok() {
+                            kept.push_back(Deadline::at_ns(number));
+                        }
+                    }
+                }
+                prop_assert!(queue.next_deadline() <= kept.iter().copied().min());
+                prop_assert_eq!(queue.next_deadline().is_none(), kept.is_empty());
+            }
+        }
     }
 }

@@ -3,6 +3,9 @@
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+
 use super::*;
 use crate::modes::local::fixture::receive_frame;
 use crate::sys::segment::Segment;
@@ -248,6 +251,50 @@ fn one_caller_is_served_and_forgotten_apart_from_the_others() {
     two.read();
     assert_eq!(send_queue.flush_one(&two.reply_to, 10), None);
     assert!(two.read().is_empty());
+}
+
+#[test]
+fn a_flush_walks_a_callers_answers_only_when_a_deadline_passes() {
+    let mut send_queue = SendQueue::new(BOUNDS);
+    let mut late = Late::new();
+    send_queue.enqueue(
+        &late.reply_to,
+        answer(1),
+        Payload::Inline(vec![1]),
+        Some(Deadline::at_ns(10)),
+    );
+    send_queue.enqueue(
+        &late.reply_to,
+        answer(2),
+        Payload::Segment(Segment::copy_of(&[7; 100_000]).unwrap()),
+        Some(Deadline::at_ns(20)),
+    );
+    send_queue.callers[0].queued.pop_front();
+    send_queue.flush(&[], 9);
+    assert_eq!(send_queue.next_deadline(), Some(Deadline::at_ns(10)), "that of one that was sent");
+    send_queue.flush(&[], 10);
+    assert_eq!(send_queue.next_deadline(), Some(Deadline::at_ns(20)));
+    send_queue.flush(&[], 20);
+    assert!(send_queue.is_empty() && late.read().is_empty());
+}
+
+proptest! {
+    #[test]
+    fn each_answer_expires_at_its_deadline(steps in vec((0..3_u8, 0..30_u64), 0..50)) {
+        let (mut backlog, mut kept) = (CallerQueue::new(Rc::new(seqpacket::pair().unwrap().0)), Vec::new());
+        for (step, number) in steps {
+            let until = Deadline::at_ns(number);
+            if step > 0 {
+                backlog.push(QueuedAnswer { response: answer(1), payload: Payload::Inline(Vec::new()), until });
+                kept.push(until);
+            } else {
+                backlog.expire(number);
+                kept.retain(|until| !until.has_passed(number));
+            }
+            prop_assert_eq!(backlog.queued.iter().map(|queued| queued.until).collect::<Vec<_>>(), kept.clone());
+            prop_assert_eq!(backlog.next_deadline(), kept.iter().copied().min().unwrap_or(Deadline::NEVER));
+        }
+    }
 }
 
 #[test]

@@ -375,7 +375,7 @@ impl<'a, M: Module> Secondary<'a, M> {
     fn expire(&mut self) {
         let now = monotonic_ns();
         self.pool.expire(now, request_limits::latest(&self.sandbox.launch, now));
-        while let Some(work) = self.queue.pop_expired(now) {
+        for work in self.queue.take_expired(now) {
             self.refuse(work.keys(), &self.late());
         }
         self.expire_parts(now);
