@@ -258,19 +258,22 @@ impl<'t> WorkerPool<'t> {
         }
     }
 
-    /// Takes out a worker that ended; `None` when the pid is no worker's.
-    pub fn remove(&mut self, pid: Pid, now: u64) -> Option<LostWorker> {
-        let mut pids = self.entries.iter().map(|entry| entry.worker.as_ref().map(|it| it.pid));
-        let index = pids.position(|other| other == Some(pid))?;
-        // Its last messages may still be unread.
-        let undelivered = self.read(index).undelivered;
+    /// The number of the worker with this pid.
+    #[must_use]
+    pub fn index_of(&self, pid: Pid) -> Option<usize> {
+        let mut workers = self.entries.iter().map(|entry| entry.worker.as_ref());
+        workers.position(|worker| worker.is_some_and(|worker| worker.pid == pid))
+    }
+
+    /// Takes out a worker that ended, after its last messages were [read](Self::read).
+    pub fn remove(&mut self, index: usize, now: u64) -> Option<LostWorker> {
         let state = self.table.slot(index)?.state();
         if state.has_run() {
             self.early_deaths = 0;
         }
         let fork_at = if state.has_run() { now } else { self.back_off(now) };
         let activity = self.take(index, Some(fork_at))?.activity();
-        Some(LostWorker { state, activity, undelivered })
+        Some(LostWorker { state, activity })
     }
 
     /// Takes a worker out of its entry and out of the readers. The next one is forked at `fork_at`.

@@ -195,14 +195,17 @@ impl<'a, M: Module> Secondary<'a, M> {
     /// start without one that ended.
     fn note_changes(&mut self) -> ControlFlow<i32> {
         while let Some((pid, change)) = next_change() {
+            let Some(index) = self.pool.index_of(pid) else { continue };
             match change {
                 Change::Ended(ending) => {
-                    if let Some(lost) = self.pool.remove(pid, monotonic_ns()) {
+                    // Its last messages may have come after init was woken: why it could not start, for example.
+                    self.hear(index)?;
+                    if let Some(lost) = self.pool.remove(index, monotonic_ns()) {
                         self.worker_lost(lost, ending)?;
                     }
                 }
-                Change::Stopped => self.pool.set_stopped(pid, true),
-                Change::Continued => self.pool.set_stopped(pid, false),
+                Change::Stopped => self.pool.set_stopped(index, true),
+                Change::Continued => self.pool.set_stopped(index, false),
             }
         }
         ControlFlow::Continue(())
@@ -280,8 +283,7 @@ impl<'a, M: Module> Secondary<'a, M> {
 
     /// Answers for a worker that ended. Breaks when it ended before the announcement.
     fn worker_lost(&mut self, lost: LostWorker, ending: Ending) -> ControlFlow<i32> {
-        let LostWorker { state, activity, undelivered } = lost;
-        self.hold(undelivered);
+        let LostWorker { state, activity } = lost;
         let how = ending.describe();
         let error = match &activity {
             WorkerActivity::Begun(calls) if state.phase() == Phase::Expired => {
