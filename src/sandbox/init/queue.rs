@@ -36,24 +36,21 @@ pub struct Queue {
     load: Load,
     /// No item's deadline is before this: what init asks about at each of its turns.
     earliest: Option<Deadline>,
-    /// As many more items fit: they wait for workers that are forked when requests wait for them, or that are free soon.
-    pub extra: usize,
 }
 
 impl Queue {
     /// An empty queue.
     #[must_use]
     pub fn new(bounds: Load) -> Self {
-        let (waiting, load) = (VecDeque::new(), Load::default());
-        Self { waiting, bounds, load, earliest: None, extra: 0 }
+        Self { waiting: VecDeque::new(), bounds, load: Load::default(), earliest: None }
     }
 
-    /// Puts an item at the end.
+    /// Puts an item at the end, with room for `extra` items more than the limits say.
     ///
     /// # Errors
     /// Gives it back when it does not fit. One that is alone fits whatever it takes.
-    pub fn push(&mut self, item: Work) -> Result<(), (Work, QueueFull)> {
-        if self.free_slots() == 0 {
+    pub fn push(&mut self, item: Work, extra: usize) -> Result<(), (Work, QueueFull)> {
+        if self.free_slots(extra) == 0 {
             return Err((item, QueueFull::Items));
         }
         let load = self.load.and(load_of(&item));
@@ -80,10 +77,11 @@ impl Queue {
         self.earliest = self.next_deadline().map_or(Some(deadline), |it| Some(it.min(deadline)));
     }
 
-    /// How many items still fit.
+    /// How many items still fit. `extra` more fit: they wait for workers that are forked when requests wait for them, or
+    /// that are free soon.
     #[must_use]
-    pub fn free_slots(&self) -> usize {
-        self.bounds.messages.saturating_add(self.extra).saturating_sub(self.waiting.len())
+    pub fn free_slots(&self, extra: usize) -> usize {
+        self.bounds.messages.saturating_add(extra).saturating_sub(self.waiting.len())
     }
 
     /// How many items wait.
@@ -176,13 +174,13 @@ mod tests {
     #[test]
     fn order_and_bound_hold() {
         let mut queue = queue(2);
-        queue.push(waiting(1, 10, 'a')).unwrap();
-        queue.push(waiting(1, 10, 'b')).unwrap();
-        let (refused, why) = queue.push(waiting(1, 10, 'c')).unwrap_err();
+        queue.push(waiting(1, 10, 'a'), 0).unwrap();
+        queue.push(waiting(1, 10, 'b'), 0).unwrap();
+        let (refused, why) = queue.push(waiting(1, 10, 'c'), 0).unwrap_err();
         assert_eq!((letter(&refused), why), ('c', QueueFull::Items));
         let first = queue.pop().unwrap();
         assert_eq!(letter(&first), 'a');
-        queue.push(waiting(2, 10, 'd')).unwrap();
+        queue.push(waiting(2, 10, 'd'), 0).unwrap();
         queue.put_back(first);
         assert_eq!(letter(&queue.pop().unwrap()), 'a');
         assert_eq!(letter(&queue.pop().unwrap()), 'b');
@@ -192,14 +190,25 @@ mod tests {
 
     #[test]
     fn nothing_fits_without_slots() {
-        assert!(queue(0).push(waiting(1, 1, 'a')).is_err());
+        assert!(queue(0).push(waiting(1, 1, 'a'), 0).is_err());
+    }
+
+    #[test]
+    fn workers_that_were_free_before_make_no_room_now() {
+        let mut queue = queue(1);
+        queue.push(waiting(1, 1, 'a'), 2).unwrap();
+        queue.push(waiting(1, 1, 'b'), 2).unwrap();
+        assert_eq!([0, 1, 2].map(|extra| queue.free_slots(extra)), [0, 0, 1]);
+        assert!(queue.push(waiting(1, 1, 'c'), 1).is_err());
+        queue.pop().unwrap();
+        assert!(queue.push(waiting(1, 1, 'c'), 0).is_err());
     }
 
     #[test]
     fn deadlines_and_gone_callers_leave_from_anywhere() {
         let mut queue = queue(4);
         for (connection, deadline, item) in [(1, 30, 'a'), (2, 10, 'b'), (1, 20, 'c')] {
-            queue.push(waiting(connection, deadline, item)).unwrap();
+            queue.push(waiting(connection, deadline, item), 0).unwrap();
         }
         assert_eq!(queue.next_deadline(), Some(Deadline::at_ns(10)));
         assert_eq!(expired(&mut queue, 9), "");
@@ -213,16 +222,16 @@ mod tests {
     fn what_waits_is_bounded_in_bytes_and_descriptors_too() {
         let mut queue = queue(100);
         let why = |refused: Result<(), (Work, QueueFull)>| refused.unwrap_err().1;
-        queue.push(waiting(1, 10, 'z')).unwrap();
-        assert_eq!(why(queue.push(waiting(1, 10, 'e'))), QueueFull::Usage, "31 bytes");
-        queue.push(waiting(2, 10, 'd')).unwrap();
-        assert_eq!(why(queue.push(waiting(1, 10, 'a'))), QueueFull::Usage, "31 bytes");
+        queue.push(waiting(1, 10, 'z'), 0).unwrap();
+        assert_eq!(why(queue.push(waiting(1, 10, 'e'), 0)), QueueFull::Usage, "31 bytes");
+        queue.push(waiting(2, 10, 'd'), 0).unwrap();
+        assert_eq!(why(queue.push(waiting(1, 10, 'a'), 0)), QueueFull::Usage, "31 bytes");
         assert_eq!(letter(&queue.pop().unwrap()), 'z');
-        queue.push(waiting(2, 20, 'B')).unwrap();
-        queue.push(waiting(1, 20, 'A')).unwrap();
-        assert_eq!(why(queue.push(waiting(1, 20, 'C'))), QueueFull::Usage, "three descriptors");
+        queue.push(waiting(2, 20, 'B'), 0).unwrap();
+        queue.push(waiting(1, 20, 'A'), 0).unwrap();
+        assert_eq!(why(queue.push(waiting(1, 20, 'C'), 0)), QueueFull::Usage, "three descriptors");
         queue.forget(ConnectionId(2));
-        queue.push(waiting(1, 20, 'C')).unwrap();
+        queue.push(waiting(1, 20, 'C'), 0).unwrap();
         assert_eq!(expired(&mut queue, 20), "AC");
         assert_eq!((queue.load, queue.is_empty()), (Load::default(), true));
     }
@@ -231,14 +240,14 @@ mod tests {
     fn init_walks_what_waits_only_when_a_deadline_passes() {
         let mut queue = queue(4);
         for (deadline, item) in [(10, 'a'), (20, 'b')] {
-            queue.push(waiting(1, deadline, item)).unwrap();
+            queue.push(waiting(1, deadline, item), 0).unwrap();
         }
         queue.pop().unwrap();
         assert_eq!(queue.next_deadline(), Some(Deadline::at_ns(10)), "that of one that has left");
         assert_eq!(expired(&mut queue, 10), "");
         assert_eq!(queue.next_deadline(), Some(Deadline::at_ns(20)));
         queue.pop().unwrap();
-        queue.push(waiting(1, 30, 'c')).unwrap();
+        queue.push(waiting(1, 30, 'c'), 0).unwrap();
         assert_eq!(queue.next_deadline(), Some(Deadline::at_ns(30)), "nothing waited before");
     }
 
@@ -264,7 +273,7 @@ mod tests {
                         kept = stay;
                     }
                     _ => {
-                        if queue.push(waiting(1, number, 'a')).is_ok() {
+                        if queue.push(waiting(1, number, 'a'), 0).is_ok() {
                             kept.push_back(Deadline::at_ns(number));
                         }
                     }

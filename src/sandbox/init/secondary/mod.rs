@@ -361,8 +361,8 @@ impl<'a, M: Module> Secondary<'a, M> {
     /// Queues work, and assigns it if a worker is free.
     fn queue(&mut self, work: Work) {
         let suspended = self.sandbox.launch.idle_ms.map_or(0, |_| self.pool.absent());
-        self.queue.extra = suspended + self.pool.free_soon();
-        if let Err((work, full)) = self.queue.push(work) {
+        let extra = suspended + self.pool.free_soon();
+        if let Err((work, full)) = self.queue.push(work, extra) {
             self.reports.refused += 1;
             return self.refuse(work.keys(), &self.overloaded(full));
         }

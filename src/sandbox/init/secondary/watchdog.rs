@@ -191,10 +191,10 @@ impl<M: Module> Secondary<'_, M> {
         // The container's cpuset may have changed.
         self.pool.table.control().set_processors(processors::count().unwrap_or(0));
         let mut ready: Vec<ConnectionId> = Vec::new();
-        let (receiver, free_slots) = (&self.receiver, self.queue.free_slots());
+        let (receiver, queue) = (&self.receiver, &self.queue);
         let action = watchdog.check(states, |free| {
             ready.extend(receiver.shared_ready());
-            let more = || receiver.more_wait_than(free_slots.saturating_add(free), &ready);
+            let more = || receiver.more_wait_than(queue.free_slots(free), &ready);
             (!ready.is_empty(), !ready.is_empty() && more())
         });
         let heads = || ready.iter().filter_map(|id| Some((*id, receiver.head(*id)?))).collect();
