@@ -45,7 +45,7 @@
 use crate::sys::shared::SharedPages;
 
 pub use self::leader::{ReaderRole, WorkerControl};
-pub use self::phase::{Phase, SlotState, Wait};
+pub use self::phase::{Phase, SlotState};
 pub use self::slot::WorkerSlot;
 
 mod leader;
