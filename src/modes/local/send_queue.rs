@@ -22,8 +22,8 @@ use super::{error_answer, found_no_room, send_as_is};
 #[cfg(test)]
 mod tests;
 
-/// Longest time that a caller may take to make room for an answer without a deadline.
-const ROOM_MAX: Duration = Duration::from_secs(10);
+/// Longest time that a caller may take to make room for an error whose call has no deadline.
+pub const ROOM_MAX: Duration = Duration::from_secs(10);
 /// Time between two tries to send descriptors while too many are on their way.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Most answers that wait for one caller: as many as a worker can have calls in flight.
@@ -98,17 +98,11 @@ impl<S: AsFd + Clone> SendQueue<S> {
     /// Answers a call with an error.
     pub fn send_error(&mut self, caller: &S, id: CallId, error: &CallError) {
         let (status, text) = error_answer(error);
-        self.send(caller, Response::of(id, status), text, None);
+        self.send(caller, Response::of(id, status), text, Deadline::after(ROOM_MAX));
     }
 
     /// Sends an answer, or queues it when the connection has no room. A caller that is gone needs none.
-    pub fn send(
-        &mut self,
-        caller: &S,
-        response: Response,
-        payload: Payload,
-        until: Option<Deadline>,
-    ) {
+    pub fn send(&mut self, caller: &S, response: Response, payload: Payload, until: Deadline) {
         let now = Some(Deadline::PASSED);
         let sent = send_as_is(caller.as_fd(), &response, payload.outgoing(), &[], now);
         if found_no_room(&sent) {
@@ -117,14 +111,7 @@ impl<S: AsFd + Clone> SendQueue<S> {
     }
 
     /// Queues an answer until its caller has room, and drops it at `until`.
-    pub fn enqueue(
-        &mut self,
-        caller: &S,
-        response: Response,
-        payload: Payload,
-        until: Option<Deadline>,
-    ) {
-        let until = until.unwrap_or_else(|| Deadline::after(ROOM_MAX));
+    pub fn enqueue(&mut self, caller: &S, response: Response, payload: Payload, until: Deadline) {
         let mut queued = QueuedAnswer { response, payload, until };
         let bounds = self.bounds.caller;
         let index = self.index(caller).unwrap_or_else(|| {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use cwasi_abi::Errno;
 
+use crate::modes::local::send_queue::ROOM_MAX;
 use crate::modes::local::{
     CallResult, CallerConnection, IncomingRequest, LocalError, copy_for_peer, error_answer,
     found_no_room, send_as_is,
@@ -91,11 +92,10 @@ impl Replies {
 
     fn send_to_all(&self, outcome: &CallStatus, content: OutgoingPayload<'_>) {
         self.ended.set((outcome.errno, content.len()));
-        let until = Some(self.work.deadline);
         for IncomingRequest { connection, id, .. } in self.work.calls() {
             let mut response = Response::of(*id, outcome.clone());
             response.poll_next = self.poll_next;
-            send_one(&self.init, connection, response, content, until);
+            send_one(&self.init, connection, response, content, self.work.deadline);
         }
     }
 }
@@ -103,7 +103,8 @@ impl Replies {
 /// Answers a request that is not acceptable.
 pub fn refuse(init: &InitSocket, connection: &CallerConnection, id: CallId, error: &CallError) {
     let (status, text) = error_answer(error);
-    send_one(init, connection, Response::of(id, status), text.outgoing(), None);
+    let until = Deadline::after(ROOM_MAX);
+    send_one(init, connection, Response::of(id, status), text.outgoing(), until);
 }
 
 /// Sends an answer to its caller. If the connection has no room, hands it to init, which sends it when the caller has
@@ -113,7 +114,7 @@ fn send_one(
     connection: &CallerConnection,
     response: Response,
     content: OutgoingPayload<'_>,
-    deadline: Option<Deadline>,
+    deadline: Deadline,
 ) {
     let now = Some(Deadline::PASSED);
     let sent = send_as_is(connection.fd.as_fd(), &response, content, &[], now);
@@ -123,7 +124,7 @@ fn send_one(
     let mut undelivered = Undelivered {
         response: Some(response).into(),
         connection: connection.id.0,
-        deadline_mono_ns: Deadline::to_field(deadline),
+        deadline_mono_ns: deadline.as_ns(),
         ..Undelivered::default()
     };
     // Init always reads. Only descriptors may have to wait, because the kernel bounds them per user.

@@ -106,7 +106,7 @@ impl Answers {
             // Sent, or the worker is gone.
             return;
         }
-        let until = Some(Deadline::from(deadline.into_std()));
+        let until = Deadline::from(deadline.into_std());
         let mut waiting = self.waiting();
         // Retried under the lock: an ended connection must not get a queued answer.
         waiting.send(to, response, payload, until);

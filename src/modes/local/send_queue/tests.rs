@@ -16,7 +16,7 @@ const BOUNDS: SendLimits = SendLimits {
     caller: Load { messages: 100, bytes: 1 << 20, descriptors: 3 },
     total: Load { messages: 150, bytes: 2 << 20, descriptors: 3 },
 };
-const NEVER: Option<Deadline> = Some(Deadline::at_ns(u64::MAX));
+const NEVER: Deadline = Deadline::NEVER;
 
 const fn call(id: u8) -> CallId {
     CallId([id; 16])
@@ -111,24 +111,9 @@ fn answers_wait_for_their_callers_alone() {
 fn a_deadline_drops_an_answer_and_an_end_all() {
     let mut send_queue = SendQueue::new(BOUNDS);
     let (mut one, two) = (Late::new(), Late::new());
-    send_queue.enqueue(
-        &one.reply_to,
-        answer(1),
-        Payload::Inline(vec![1]),
-        Some(Deadline::at_ns(10)),
-    );
-    send_queue.enqueue(
-        &one.reply_to,
-        answer(2),
-        Payload::Inline(vec![1]),
-        Some(Deadline::at_ns(20)),
-    );
-    send_queue.enqueue(
-        &two.reply_to,
-        answer(3),
-        Payload::Inline(vec![1]),
-        Some(Deadline::at_ns(30)),
-    );
+    send_queue.enqueue(&one.reply_to, answer(1), Payload::Inline(vec![1]), Deadline::at_ns(10));
+    send_queue.enqueue(&one.reply_to, answer(2), Payload::Inline(vec![1]), Deadline::at_ns(20));
+    send_queue.enqueue(&two.reply_to, answer(3), Payload::Inline(vec![1]), Deadline::at_ns(30));
     assert_eq!(send_queue.next_deadline(), Some(Deadline::at_ns(10)));
     send_queue.flush(&[], 10);
     assert_eq!(send_queue.next_deadline(), Some(Deadline::at_ns(20)));
@@ -232,7 +217,7 @@ fn one_caller_is_served_and_forgotten_apart_from_the_others() {
             &late.reply_to,
             answer(1),
             Payload::Inline(vec![1]),
-            Some(Deadline::at_ns(until)),
+            Deadline::at_ns(until),
         );
     }
     assert_eq!(send_queue.flush_one(&one.reply_to, 1), Some(Deadline::at_ns(10)));
@@ -257,17 +242,12 @@ fn one_caller_is_served_and_forgotten_apart_from_the_others() {
 fn a_flush_walks_a_callers_answers_only_when_a_deadline_passes() {
     let mut send_queue = SendQueue::new(BOUNDS);
     let mut late = Late::new();
-    send_queue.enqueue(
-        &late.reply_to,
-        answer(1),
-        Payload::Inline(vec![1]),
-        Some(Deadline::at_ns(10)),
-    );
+    send_queue.enqueue(&late.reply_to, answer(1), Payload::Inline(vec![1]), Deadline::at_ns(10));
     send_queue.enqueue(
         &late.reply_to,
         answer(2),
         Payload::Segment(Segment::copy_of(&[7; 100_000]).unwrap()),
-        Some(Deadline::at_ns(20)),
+        Deadline::at_ns(20),
     );
     send_queue.callers[0].queued.pop_front();
     send_queue.flush(&[], 9);
@@ -302,7 +282,7 @@ fn a_caller_whose_calls_have_ended_is_not_taken_for_one_with_too_many() {
     let mut send_queue = SendQueue::new(BOUNDS);
     let late = Late::new();
     for id in 0..=100 {
-        let until = Some(Deadline::at_ns(if id < 50 { monotonic_ns() } else { u64::MAX }));
+        let until = Deadline::at_ns(if id < 50 { monotonic_ns() } else { u64::MAX });
         send_queue.enqueue(&late.reply_to, answer(id), Payload::Inline(Vec::new()), until);
     }
     assert!(send_queue.take_complaint().is_none());

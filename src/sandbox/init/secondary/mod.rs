@@ -276,7 +276,7 @@ impl<'a, M: Module> Secondary<'a, M> {
             let caller = self.receiver.reply_to(ConnectionId(connection));
             let response = response.into_option().filter(|response| response.id().is_some());
             let Some((caller, response)) = caller.zip(response) else { continue };
-            let until = Deadline::from_field(deadline_mono_ns);
+            let until = Deadline::at_ns(deadline_mono_ns);
             self.send_queue.enqueue(&caller, response, payload, until);
         }
     }
