@@ -56,7 +56,8 @@ mod tests {
 
     #[test]
     fn it_begins_with_zero_and_counts() {
-        let [counter] = &*SharedCounters::new().unwrap();
+        let counters = SharedCounters::<1>::new().unwrap();
+        let [counter] = &*counters;
         assert_eq!((counter.fetch_add(2, SeqCst), counter.load(SeqCst)), (0, 2));
     }
 
