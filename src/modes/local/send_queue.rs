@@ -4,8 +4,8 @@
 //! hosts. Answers wait, for example, for a caller that starts many calls and reads late. The queue is bounded, for one
 //! caller and for all. When a total is exceeded, the caller with the most waiting answers loses its own.
 
-use std::collections::VecDeque;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use cwasi_abi::CALLS_IN_FLIGHT_MAX;
@@ -63,9 +63,10 @@ impl SendLimits {
 #[derive(Debug)]
 pub struct SendQueue<S> {
     bounds: SendLimits,
-    callers: Vec<CallerQueue<S>>,
-    /// The last caller that exceeded a limit, and what was done.
-    complaint: Option<(S, String)>,
+    /// Waiting answers keep their connection open, so no other one has its descriptor number.
+    callers: BTreeMap<RawFd, CallerQueue<S>>,
+    /// The last caller that exceeded a limit, and a log line about it. To be taken.
+    pub complaint: Option<(S, String)>,
 }
 
 /// The answers that wait for one caller.
@@ -92,7 +93,7 @@ struct QueuedAnswer {
 impl<S: AsFd + Clone> SendQueue<S> {
     /// An empty one.
     pub const fn new(bounds: SendLimits) -> Self {
-        Self { bounds, callers: Vec::new(), complaint: None }
+        Self { bounds, callers: BTreeMap::new(), complaint: None }
     }
 
     /// Answers a call with an error.
@@ -114,11 +115,9 @@ impl<S: AsFd + Clone> SendQueue<S> {
     pub fn enqueue(&mut self, caller: &S, response: Response, payload: Payload, until: Deadline) {
         let mut queued = QueuedAnswer { response, payload, until };
         let bounds = self.bounds.caller;
-        let index = self.index(caller).unwrap_or_else(|| {
-            self.callers.push(CallerQueue::new(caller.clone()));
-            self.callers.len() - 1
-        });
-        let backlog = &mut self.callers[index];
+        let number = number(caller);
+        let fresh = || CallerQueue::new(caller.clone());
+        let backlog = self.callers.entry(number).or_insert_with(fresh);
         let bytes = backlog.load.bytes.saturating_add(queued.load().bytes);
         if bytes > bounds.bytes && !backlog.queued.is_empty() {
             queued.shed(bounds.bytes);
@@ -130,24 +129,18 @@ impl<S: AsFd + Clone> SendQueue<S> {
             backlog.expire(monotonic_ns());
         }
         if backlog.queued.len() > bounds.messages {
-            self.end(index);
+            self.end(number);
         }
         self.bound_all();
-    }
-
-    /// The caller's index. Waiting answers keep the connection open, so no other connection has its descriptor number.
-    fn index(&self, caller: &S) -> Option<usize> {
-        let number = caller.as_fd().as_raw_fd();
-        self.callers.iter().position(|backlog| backlog.reply_to.as_fd().as_raw_fd() == number)
     }
 
     /// Enforces the totals: the callers with the most waiting answers lose theirs.
     fn bound_all(&mut self) {
         let bounds = self.bounds.total;
-        let total = Load::sum(self.callers.iter().map(|backlog| backlog.load));
+        let total = Load::sum(self.callers.values().map(|backlog| backlog.load));
         let most = |of: fn(&Load) -> u64| {
-            let callers = self.callers.iter().enumerate();
-            callers.max_by_key(|(_, backlog)| of(&backlog.load)).map(|(index, _)| index)
+            let callers = self.callers.iter();
+            callers.max_by_key(|(_, backlog)| of(&backlog.load)).map(|(number, _)| *number)
         };
         // A single answer may exceed the bytes.
         let shed = if total.bytes > bounds.bytes && total.messages > 1 {
@@ -159,20 +152,19 @@ impl<S: AsFd + Clone> SendQueue<S> {
         };
         let exceeds = total.messages > bounds.messages;
         let ended = exceeds.then(|| most(|load| load.messages as u64)).flatten();
-        if let Some(index) = shed {
-            let backlog = &mut self.callers[index];
+        if let Some(backlog) = shed.and_then(|number| self.callers.get_mut(&number)) {
             backlog.queued.iter_mut().for_each(|queued| queued.shed(bounds.bytes));
             backlog.load = Load::sum(backlog.queued.iter().map(QueuedAnswer::load));
             self.complaint = Some((backlog.reply_to.clone(), DROPPED.to_owned()));
         }
-        if let Some(index) = ended {
-            self.end(index);
+        if let Some(number) = ended {
+            self.end(number);
         }
     }
 
     /// Shuts a caller's connection down, which ends all calls on it.
-    fn end(&mut self, index: usize) {
-        let backlog = &mut self.callers[index];
+    fn end(&mut self, number: RawFd) {
+        let Some(backlog) = self.callers.get_mut(&number) else { return };
         let answers = backlog.queued.len();
         backlog.queued.clear();
         backlog.load = Load::default();
@@ -181,32 +173,26 @@ impl<S: AsFd + Clone> SendQueue<S> {
         self.complaint = Some((backlog.reply_to.clone(), text));
     }
 
-    /// Takes the last caller that exceeded a limit, and a log line about it.
-    pub const fn take_complaint(&mut self) -> Option<(S, String)> {
-        self.complaint.take()
-    }
-
     /// Sends the answers for which the callers of these numbers have room, and drops the expired ones.
-    pub fn flush(&mut self, room: &[usize], now: u64) {
-        for (index, backlog) in self.callers.iter_mut().enumerate() {
+    pub fn flush(&mut self, room: &[RawFd], now: u64) {
+        self.callers.retain(|number, backlog| {
             let due = backlog.not_before.is_some_and(|at| at.has_passed(now));
-            if due || room.contains(&index) {
+            if due || room.contains(number) {
                 backlog.flush(now);
             }
             backlog.expire(now);
-        }
-        self.callers.retain(|backlog| !backlog.queued.is_empty());
+            !backlog.queued.is_empty()
+        });
     }
 
     /// Sends the answers for which one caller has room, and drops its expired ones. Returns when to try again without
     /// room; `None` when no answer waits.
     pub fn flush_one(&mut self, caller: &S, now: u64) -> Option<Deadline> {
-        let index = self.index(caller)?;
-        let backlog = &mut self.callers[index];
+        let backlog = self.callers.get_mut(&number(caller))?;
         backlog.flush(now);
         backlog.expire(now);
         if backlog.queued.is_empty() {
-            self.callers.swap_remove(index);
+            self.forget(caller);
             return None;
         }
         Some(backlog.next_deadline())
@@ -214,27 +200,29 @@ impl<S: AsFd + Clone> SendQueue<S> {
 
     /// Drops the answers for a caller whose connection has ended.
     pub fn forget(&mut self, caller: &S) {
-        if let Some(index) = self.index(caller) {
-            self.callers.swap_remove(index);
-        }
+        self.callers.remove(&number(caller));
     }
 
     /// Numbers and sockets of callers, to be polled for room; the numbers are good until the next [`Self::flush`].
-    pub fn sockets(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
-        let callers = self.callers.iter().enumerate();
-        let polled = callers.filter(|(_, backlog)| backlog.not_before.is_none());
-        polled.map(|(index, backlog)| (index, backlog.reply_to.as_fd()))
+    pub fn sockets(&self) -> impl Iterator<Item = (RawFd, BorrowedFd<'_>)> {
+        let polled = self.callers.iter().filter(|(_, backlog)| backlog.not_before.is_none());
+        polled.map(|(number, backlog)| (*number, backlog.reply_to.as_fd()))
     }
 
     /// When to ask again for answers that expire or are tried again.
     pub fn next_deadline(&self) -> Option<Deadline> {
-        self.callers.iter().map(CallerQueue::next_deadline).min()
+        self.callers.values().map(CallerQueue::next_deadline).min()
     }
 
     /// True when nothing waits.
-    pub const fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.callers.is_empty()
     }
+}
+
+/// The number of a caller's connection.
+fn number(caller: &impl AsFd) -> RawFd {
+    caller.as_fd().as_raw_fd()
 }
 
 impl<S: AsFd> CallerQueue<S> {

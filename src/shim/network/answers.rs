@@ -110,7 +110,7 @@ impl Answers {
         let mut waiting = self.waiting();
         // Retried under the lock: an ended connection must not get a queued answer.
         waiting.send(to, response, payload, until);
-        let complaint = waiting.take_complaint();
+        let complaint = waiting.complaint.take();
         drop(waiting);
         to.waits.notify_one();
         if let Some((late, text)) = complaint {

@@ -50,6 +50,11 @@ impl Late {
         late
     }
 
+    /// The answers that wait for it.
+    fn queue<'q>(&self, send_queue: &'q SendQueue<Rc<OwnedFd>>) -> &'q CallerQueue<Rc<OwnedFd>> {
+        &send_queue.callers[&number(&self.reply_to)]
+    }
+
     /// Reads all that is there: id, errno and length of each answer, but for those that filled its socket.
     fn read(&mut self) -> Vec<(u8, i32, u64)> {
         let mut buffer = vec![0; FRAME_MAX];
@@ -67,7 +72,7 @@ impl Late {
 }
 
 /// The numbers of those that have room.
-fn room(send_queue: &SendQueue<Rc<OwnedFd>>) -> Vec<usize> {
+fn room(send_queue: &SendQueue<Rc<OwnedFd>>) -> Vec<RawFd> {
     let sockets = send_queue.sockets().filter(|(_, fd)| seqpacket::has_room(*fd));
     sockets.map(|(number, _)| number).collect()
 }
@@ -80,7 +85,7 @@ fn flush(send_queue: &mut SendQueue<Rc<OwnedFd>>) {
 
 /// What each caller's answers hold is counted as they come and go: it equals their sum.
 fn totals_are_sums(send_queue: &SendQueue<Rc<OwnedFd>>) {
-    for backlog in &send_queue.callers {
+    for backlog in send_queue.callers.values() {
         assert_eq!(backlog.load, Load::sum(backlog.queued.iter().map(QueuedAnswer::load)));
     }
 }
@@ -100,11 +105,11 @@ fn answers_wait_for_their_callers_alone() {
     assert!(two.read().is_empty());
     flush(&mut send_queue);
     assert_eq!(two.read(), [(4, 0, 100_000), (5, cwasi_abi::Errno::Failed.code(), 2)]);
-    assert_eq!((send_queue.callers.len(), send_queue.callers[0].load.bytes), (1, 180_000));
+    assert_eq!((send_queue.callers.len(), one.queue(&send_queue).load.bytes), (1, 180_000));
     one.read();
     flush(&mut send_queue);
     assert_eq!(one.read(), [1, 2, 3].map(|id| (id, 0, 60_000)));
-    assert!(send_queue.is_empty() && send_queue.take_complaint().is_none());
+    assert!(send_queue.is_empty() && send_queue.complaint.take().is_none());
 }
 
 #[test]
@@ -133,7 +138,7 @@ fn what_is_too_much_for_one_caller_is_its_own_problem() {
     for id in 0..20 {
         send_queue.enqueue(&greedy.reply_to, answer(id), Payload::Inline(vec![1; 60_000]), NEVER);
     }
-    assert!(send_queue.take_complaint().is_some());
+    assert!(send_queue.complaint.take().is_some());
     greedy.read();
     modest.read();
     flush(&mut send_queue);
@@ -155,7 +160,7 @@ fn what_is_too_much_for_one_caller_is_its_own_problem() {
         Payload::Segment(Segment::copy_of(&[0; 3 << 20]).unwrap()),
         NEVER,
     );
-    assert_eq!(send_queue.callers[0].load.bytes, 3 << 20);
+    assert_eq!(large.queue(&send_queue).load.bytes, 3 << 20);
     large.read();
 }
 
@@ -174,11 +179,11 @@ fn the_one_that_reads_least_pays_for_what_is_too_much_in_all() {
             );
         }
     }
-    assert!(send_queue.take_complaint().is_some());
-    let bytes: Vec<_> = send_queue.callers.iter().map(|backlog| backlog.load.bytes).collect();
+    assert!(send_queue.complaint.take().is_some());
+    let bytes: Vec<_> = callers.iter().map(|late| late.queue(&send_queue).load.bytes).collect();
     assert_eq!([bytes[0], bytes[1], bytes[3]], [480_000; 3]);
     assert_eq!(bytes[2], 0);
-    assert_eq!(send_queue.callers[2].queued.len(), 14, "each has an end");
+    assert_eq!(callers[2].queue(&send_queue).queued.len(), 14, "each has an end");
     callers[2].read();
     flush(&mut send_queue);
     assert_eq!(callers[2].read().len(), 14);
@@ -194,11 +199,11 @@ fn descriptors_and_numbers_are_bounded_too() {
             send_queue.enqueue(&caller.reply_to, answer(id), Payload::Segment(segment), NEVER);
         }
     }
-    assert_eq!([0, 1].map(|index| send_queue.callers[index].load.descriptors), [1, 0]);
+    assert_eq!([&one, &two].map(|late| late.queue(&send_queue).load.descriptors), [1, 0]);
     for id in 0..98 {
         send_queue.enqueue(&two.reply_to, answer(id), Payload::Inline(Vec::new()), NEVER);
     }
-    assert!(send_queue.take_complaint().is_some_and(|(_, text)| text.contains("101 answers")));
+    assert!(send_queue.complaint.take().is_some_and(|(_, text)| text.contains("101 answers")));
     flush(&mut send_queue);
     assert_eq!(send_queue.callers.len(), 1, "the other one's connection has ended");
     assert!(two.read().is_empty() && one.read().is_empty());
@@ -249,7 +254,7 @@ fn a_flush_walks_a_callers_answers_only_when_a_deadline_passes() {
         Payload::Segment(Segment::copy_of(&[7; 100_000]).unwrap()),
         Deadline::at_ns(20),
     );
-    send_queue.callers[0].queued.pop_front();
+    send_queue.callers.get_mut(&number(&late.reply_to)).unwrap().queued.pop_front();
     send_queue.flush(&[], 9);
     assert_eq!(send_queue.next_deadline(), Some(Deadline::at_ns(10)), "that of one that was sent");
     send_queue.flush(&[], 10);
@@ -285,7 +290,7 @@ fn a_caller_whose_calls_have_ended_is_not_taken_for_one_with_too_many() {
         let until = Deadline::at_ns(if id < 50 { monotonic_ns() } else { u64::MAX });
         send_queue.enqueue(&late.reply_to, answer(id), Payload::Inline(Vec::new()), until);
     }
-    assert!(send_queue.take_complaint().is_none());
-    assert_eq!(send_queue.callers[0].queued.len(), 51);
+    assert!(send_queue.complaint.take().is_none());
+    assert_eq!(late.queue(&send_queue).queued.len(), 51);
     totals_are_sums(&send_queue);
 }

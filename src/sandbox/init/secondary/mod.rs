@@ -152,7 +152,7 @@ impl<'a, M: Module> Secondary<'a, M> {
         self.announce();
         self.run_watchdog();
         self.send_queue.flush(&room, monotonic_ns());
-        if let Some((_, complaint)) = self.send_queue.take_complaint() {
+        if let Some((_, complaint)) = self.send_queue.complaint.take() {
             self.complain(&complaint);
         }
         self.expire();
