@@ -149,14 +149,6 @@ impl Segment {
         self.token.as_ref()
     }
 
-    /// A sealed copy of the bytes, for peers to which no lease may go.
-    ///
-    /// # Errors
-    /// When memory or descriptors run out.
-    pub fn sealed_copy(&self) -> Result<Self, SegmentError> {
-        SegmentRef::from(self).sealed_copy()
-    }
-
     /// Length in bytes.
     #[must_use]
     pub const fn len(&self) -> u64 {
@@ -251,10 +243,10 @@ impl<'a> SegmentRef<'a> {
         self.token
     }
 
-    /// As [`Segment::sealed_copy`].
+    /// A sealed copy of the bytes, for peers to which no lease may go.
     ///
     /// # Errors
-    /// As that.
+    /// When memory or descriptors run out.
     pub fn sealed_copy(&self) -> Result<Segment, SegmentError> {
         let os = |operation| {
             move |errno: nix::Error| SegmentError::Os {

@@ -126,7 +126,7 @@ impl<'t> WorkerPool<'t> {
         let setup = WorkerSetup { slot, connections, wakeup: Rc::clone(&self.wakeup) };
         // SAFETY:
         // - the child has a setup with this slot and never gets to the table or another slot (`ForkWorker`).
-        let forked = unsafe { self.table.pages().pass_on(index, || (self.fork)(setup)) };
+        let forked = unsafe { self.table.pages.pass_on(index, || (self.fork)(setup)) };
         let (pid, socket) = forked??;
         // Unwatched it would never be given work; it ends with its socket.
         self.watch.add(socket.as_fd(), u64::try_from(index).unwrap_or(u64::MAX))?;
