@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
+use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
 use crate::modes::local::{CallerConnection, LocalError};
@@ -128,9 +129,15 @@ impl<'t> WorkerPool<'t> {
         // - the child has a setup with this slot and never gets to the table or another slot (`ForkWorker`).
         let forked = unsafe { self.table.pages.pass_on(index, || (self.fork)(setup)) };
         let (pid, socket) = forked??;
-        // Unwatched it would never be given work; it ends with its socket.
-        self.watch.add(socket.as_fd(), u64::try_from(index).unwrap_or(u64::MAX))?;
-        Ok(WorkerProcess { slot, pid, socket, stopped: false, in_flight: None })
+        let worker = WorkerProcess { slot, pid, socket, stopped: false, in_flight: None };
+        let key = u64::try_from(index).unwrap_or(u64::MAX);
+        if let Err(error) = self.watch.add(worker.socket.as_fd(), key) {
+            // The next worker of the slot must be the only one that writes it.
+            worker.kill();
+            let _reaped = waitpid(pid, None);
+            return Err(error);
+        }
+        Ok(worker)
     }
 
     fn workers(&self) -> impl Iterator<Item = &WorkerProcess<'t>> {

@@ -1,6 +1,8 @@
 //! Tests of the pool with workers that are only sockets.
 
 use std::cell::RefCell;
+use std::fs::File;
+use std::process::Command;
 
 use super::*;
 use crate::modes::Payload;
@@ -244,6 +246,27 @@ fn what_a_worker_said_before_it_ended_can_be_read_until_it_is_removed() {
     assert_eq!((index, said.failed.as_deref(), said.closed), (1, Some("no"), true));
     let lost = pool.remove(index, 0).unwrap();
     assert!(!lost.state.has_started() && pool.index_of(pid(2)).is_none());
+}
+
+#[test]
+fn a_worker_that_cannot_be_watched_ends_before_the_next_one_gets_its_slot() {
+    let table = WorkerTable::new(1).unwrap();
+    let child = Rc::new(RefCell::new(None));
+    let forked = Rc::clone(&child);
+    let fork = move |_setup: WorkerSetup<'_>| {
+        let sleeping = Command::new("sleep").arg("600").spawn()?;
+        let pid = Pid::from_raw(i32::try_from(sleeping.id()).unwrap());
+        *forked.borrow_mut() = Some(sleeping);
+        // epoll takes no file.
+        Ok((pid, File::open("/dev/null")?.into()))
+    };
+    let mut pool = WorkerPool::new(Box::new(fork), &table).unwrap();
+    assert_eq!(pool.fork_due(0, Vec::new).unwrap_err().raw_os_error(), Some(libc::EPERM));
+    let mut child = child.take().unwrap();
+    let left = child.try_wait();
+    let _gone = child.kill();
+    assert_eq!(left.unwrap_err().raw_os_error(), Some(libc::ECHILD), "it was reaped");
+    assert_eq!(pool.next_wakeup().unwrap().as_ns(), BACKOFF_MIN_NS);
 }
 
 fn one_call(deadline: Deadline) -> Work {
