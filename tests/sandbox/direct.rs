@@ -3,6 +3,7 @@
 
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::ptr::null;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use cwasi::wire::envelope::{Hello, Request, Response};
 use cwasi::wire::frame::FRAME_MAX;
 use cwasi_abi::Errno;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
 use crate::fixture::{Fixture, WAIT, descriptors_of, eventually};
@@ -89,6 +91,33 @@ fn call(connection: &mut Option<Caller>, receiver: &Path, payload: &[u8]) -> End
         *connection = None;
     }
     ended
+}
+
+/// A process that does not run: the test traces it. Unlike a signal that stops it, its parent does not notice.
+struct Held(Pid);
+
+impl Held {
+    #[expect(unsafe_code, reason = "ptrace")]
+    fn new(pid: Pid) -> Self {
+        for request in [libc::PTRACE_SEIZE, libc::PTRACE_INTERRUPT] {
+            // SAFETY:
+            // - takes numbers only.
+            let done = unsafe { libc::ptrace(request, pid.as_raw(), null::<u8>(), null::<u8>()) };
+            assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+        }
+        let _stopped = waitpid(pid, Some(WaitPidFlag::__WALL));
+        Self(pid)
+    }
+}
+
+impl Drop for Held {
+    #[expect(unsafe_code, reason = "ptrace")]
+    fn drop(&mut self) {
+        let (pid, none) = (self.0.as_raw(), null::<u8>());
+        // SAFETY:
+        // - takes numbers only.
+        unsafe { libc::ptrace(libc::PTRACE_DETACH, pid, none, none) };
+    }
 }
 
 /// Many callers on few workers, which are killed all the time.
@@ -170,6 +199,28 @@ fn without_a_queue_a_busy_function_refuses_all_and_then_serves_again() {
         kill_worker(&function);
         assert_eq!(errno(busy.receive().1), Errno::Broken);
         eventually("a worker", || others[0].call(b"c").ok());
+    }
+    function.end();
+}
+
+#[test]
+fn what_is_too_much_is_refused_beside_a_free_worker_that_does_not_run() {
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "held", workers(1, 2));
+    let mut caller = function.caller();
+    assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()));
+    function.until_idle(1);
+    let held = Held::new(Pid::from_raw(function.workers()[0]));
+    // One for the worker, two for the queue.
+    let taken: Vec<_> = (0..3).map(|_| caller.send(b"e", LONG_MS)).collect();
+    let refused: Vec<_> = (0..4).map(|_| caller.send(b"e", LONG_MS)).collect();
+    for number in refused {
+        let (answered, outcome) = caller.receive();
+        assert_eq!((answered, errno(outcome)), (number, Errno::Overloaded));
+    }
+    drop(held);
+    for number in taken {
+        assert_eq!(caller.receive(), (number, Ok(b"e".to_vec())));
     }
     function.end();
 }

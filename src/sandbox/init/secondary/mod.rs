@@ -144,7 +144,8 @@ impl<'a, M: Module> Secondary<'a, M> {
                 Source::Listener => self.accept(),
                 Source::Connections => self.receiver.ready().for_each(|id| self.read(id)),
                 Source::Shared => self.receiver.shared_ready().for_each(|id| self.read(id)),
-                Source::Asleep => self.watchdog.iter_mut().for_each(Watchdog::reset),
+                // A worker has a tick to read it before init does.
+                Source::Asleep => {}
                 Source::Caller(number) => room.push(number),
                 Source::Log => stderr::log().iter().for_each(|log| log.tell_dropped()),
             }
@@ -360,9 +361,7 @@ impl<'a, M: Module> Secondary<'a, M> {
 
     /// Queues work, and assigns it if a worker is free.
     fn queue(&mut self, work: Work) {
-        let suspended = self.sandbox.launch.idle_ms.map_or(0, |_| self.pool.absent());
-        let extra = suspended + self.pool.free_soon();
-        if let Err((work, full)) = self.queue.push(work, extra) {
+        if let Err((work, full)) = self.queue.push(work, self.free_workers()) {
             self.reports.refused += 1;
             return self.refuse(work.keys(), &self.overloaded(full));
         }
@@ -372,6 +371,13 @@ impl<'a, M: Module> Secondary<'a, M> {
             // Every request has a deadline, so this ends.
             self.finish(0, u64::MAX);
         }
+    }
+
+    /// Workers for which requests may wait beyond the queue's limit: free ones, those that will be free without running
+    /// another guest first, and those that are forked when requests wait for them.
+    fn free_workers(&self) -> usize {
+        let suspended = self.sandbox.launch.idle_ms.map_or(0, |_| self.pool.absent());
+        suspended + self.pool.free_soon()
     }
 
     fn expire(&mut self) {
