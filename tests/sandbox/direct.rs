@@ -3,7 +3,6 @@
 
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::ptr::null;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -15,7 +14,6 @@ use cwasi::wire::envelope::{Hello, Request, Response};
 use cwasi::wire::frame::FRAME_MAX;
 use cwasi_abi::Errno;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
 use crate::fixture::{Fixture, WAIT, descriptors_of, eventually};
@@ -23,6 +21,7 @@ use crate::frames::{receive_frame, send_frame};
 use crate::function::{Caller, Function, identity, launch};
 use crate::guests::guests;
 use crate::secondary::{IDLE_DESCRIPTORS, call as large_call};
+use crate::traced::Held;
 
 /// Longest deadline of a call in milliseconds.
 const LONG_MS: u64 = 20_000;
@@ -91,33 +90,6 @@ fn call(connection: &mut Option<Caller>, receiver: &Path, payload: &[u8]) -> End
         *connection = None;
     }
     ended
-}
-
-/// A process that does not run: the test traces it. Unlike a signal that stops it, its parent does not notice.
-struct Held(Pid);
-
-impl Held {
-    #[expect(unsafe_code, reason = "ptrace")]
-    fn new(pid: Pid) -> Self {
-        for request in [libc::PTRACE_SEIZE, libc::PTRACE_INTERRUPT] {
-            // SAFETY:
-            // - takes numbers only.
-            let done = unsafe { libc::ptrace(request, pid.as_raw(), null::<u8>(), null::<u8>()) };
-            assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
-        }
-        let _stopped = waitpid(pid, Some(WaitPidFlag::__WALL));
-        Self(pid)
-    }
-}
-
-impl Drop for Held {
-    #[expect(unsafe_code, reason = "ptrace")]
-    fn drop(&mut self) {
-        let (pid, none) = (self.0.as_raw(), null::<u8>());
-        // SAFETY:
-        // - takes numbers only.
-        unsafe { libc::ptrace(libc::PTRACE_DETACH, pid, none, none) };
-    }
 }
 
 /// Many callers on few workers, which are killed all the time.
