@@ -19,7 +19,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{SFlag, fstat};
 
-use crate::sys::counter::SharedCounter;
+use crate::sys::counter::SharedCounters;
 use crate::vm::{Context, Level, LogSink};
 use crate::wire::log_line;
 
@@ -56,7 +56,7 @@ pub struct FunctionLog {
     /// The end of a line that the pipe had no room for. Only lines of guests are that long.
     rest: RefCell<Vec<u8>>,
     /// Dropped lines that were not reported yet, in all processes of the function.
-    dropped: Rc<SharedCounter>,
+    dropped: Rc<SharedCounters<1>>,
 }
 
 impl FunctionLog {
@@ -65,7 +65,7 @@ impl FunctionLog {
     /// # Errors
     /// When memory runs out.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self::over(fd, Rc::new(SharedCounter::new()?), 0))
+        Ok(Self::over(fd, Rc::new(SharedCounters::new()?), 0))
     }
 
     /// The same log for a forked process, with a descriptor of its own.
@@ -77,7 +77,7 @@ impl FunctionLog {
         Ok(Self::over(fd, Rc::clone(&self.dropped), READER_WAIT_MS))
     }
 
-    fn over(fd: OwnedFd, dropped: Rc<SharedCounter>, wait_ms: u16) -> Self {
+    fn over(fd: OwnedFd, dropped: Rc<SharedCounters<1>>, wait_ms: u16) -> Self {
         let file = File::from(fd);
         let is_pipe = fcntl(&file, FcntlArg::F_GETPIPE_SZ).is_ok();
         // Not by the standard library, whose statx(2) a seccomp profile may lack.
@@ -110,19 +110,19 @@ impl FunctionLog {
     /// True while there are unreported dropped lines.
     #[must_use]
     pub fn wants_room(&self) -> bool {
-        self.is_pipe && !self.is_broken.get() && self.dropped.load(Relaxed) > 0
+        self.is_pipe && !self.is_broken.get() && self.dropped[0].load(Relaxed) > 0
     }
 
     /// Reports the number of dropped lines if there is room, or else later.
     pub fn tell_dropped(&self) {
-        let count = self.dropped.swap(0, Relaxed);
+        let count = self.dropped[0].swap(0, Relaxed);
         if count == 0 {
             return;
         }
         let lines = if count == 1 { "line" } else { "lines" };
         let text = format!("{count} log {lines} dropped: this function's stderr was full");
         if self.try_write(host_line(&text).as_bytes()).is_err() {
-            self.dropped.fetch_add(count, Relaxed);
+            self.dropped[0].fetch_add(count, Relaxed);
         }
     }
 
@@ -138,17 +138,17 @@ impl FunctionLog {
         if waits && wait_for_room(self.file.as_fd(), self.wait_ms) && self.put(line) {
             self.is_read.set(true);
         } else {
-            self.dropped.fetch_add(1, Relaxed);
+            self.dropped[0].fetch_add(1, Relaxed);
         }
     }
 
     /// Writes a line behind everything that comes before it; false when there is no room.
     fn put(&self, line: &[u8]) -> bool {
-        if self.write_rest() && self.dropped.load(Relaxed) > 0 {
+        if self.write_rest() && self.dropped[0].load(Relaxed) > 0 {
             self.tell_dropped();
         }
         // Otherwise there is no room, or a reader would take this line for one that came before those that it missed.
-        let is_next = self.rest.borrow().is_empty() && self.dropped.load(Relaxed) == 0;
+        let is_next = self.rest.borrow().is_empty() && self.dropped[0].load(Relaxed) == 0;
         let written = is_next.then(|| self.try_write(line).ok()).flatten();
         if let Some(len) = written {
             self.rest.borrow_mut().extend(&line[len..]);
@@ -311,7 +311,7 @@ mod tests {
         let (log, mut reader, writer) = log();
         let long = format!("{}\n", "x".repeat(16_384));
         let mut written = 0;
-        while log.dropped.load(Relaxed) == 0 {
+        while log.dropped[0].load(Relaxed) == 0 {
             log.write(long.as_bytes());
             written += 1;
         }

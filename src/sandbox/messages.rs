@@ -21,7 +21,7 @@ pub fn is_frame(message: &[u8]) -> bool {
 #[serde(rename_all = "kebab-case")]
 pub enum WorkerMessage {
     /// A primary has its instance and runs it.
-    Ready,
+    ///
     /// A secondary has changed its slot in the worker table: it has its first instance, it began a direct request while
     /// init slept, or an assigned group, or it ended a request that init assigned or for which it disabled direct reads.
     Progress,

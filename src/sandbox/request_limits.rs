@@ -17,11 +17,8 @@ pub fn latest(launch: &FunctionLaunch, now: u64) -> Option<Deadline> {
 
 /// The caller's deadline or the function's own limit, whichever is first.
 pub fn deadline(launch: &FunctionLaunch, caller: Option<Deadline>, now: u64) -> Deadline {
-    match (caller, latest(launch, now)) {
-        (Some(caller), Some(own)) => caller.min(own),
-        (Some(one), None) | (None, Some(one)) => one,
-        (None, None) => after_ms(now, DEFAULT_TIMEOUT_MS),
-    }
+    let limits = [caller, latest(launch, now)].into_iter().flatten();
+    limits.min().unwrap_or_else(|| after_ms(now, DEFAULT_TIMEOUT_MS))
 }
 
 /// When the caller stops waiting; `None` = never.

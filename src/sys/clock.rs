@@ -18,6 +18,9 @@ impl Deadline {
     /// Before every moment: who has it looks once and does not wait.
     pub const PASSED: Self = Self(0);
 
+    /// After every moment.
+    pub const NEVER: Self = Self(u64::MAX);
+
     /// At this number of nanoseconds of [`monotonic_ns`].
     #[must_use]
     pub const fn at_ns(ns: u64) -> Self {
@@ -52,19 +55,6 @@ impl Deadline {
     #[must_use]
     pub const fn has_passed(self, now: u64) -> bool {
         self.0 <= now
-    }
-
-    /// From a field of a message between processes of this host, in which 0 says that there is none.
-    #[must_use]
-    pub fn from_field(ns: u64) -> Option<Self> {
-        (ns > 0).then_some(Self(ns))
-    }
-
-    /// The field of such a message.
-    #[must_use]
-    pub fn to_field(deadline: Option<Self>) -> u64 {
-        // One that has passed long ago is not none.
-        deadline.map_or(0, |deadline| deadline.0.max(1))
     }
 
     /// The same moment.
@@ -133,15 +123,6 @@ mod tests {
         let hour = poll_timeout(Some(Deadline::after(Duration::from_secs(3600))));
         assert!((3_500_000..=3_600_000).contains(&hour.as_millis().unwrap()), "{hour:?}");
         assert_eq!(poll_timeout(Some(Deadline::at_ns(u64::MAX))), PollTimeout::MAX);
-    }
-
-    #[test]
-    fn a_field_tells_none_from_one_that_has_passed() {
-        for deadline in [None, Some(Deadline::at_ns(7))] {
-            assert_eq!(Deadline::from_field(Deadline::to_field(deadline)), deadline);
-        }
-        let passed = Deadline::from_field(Deadline::to_field(Some(Deadline::PASSED)));
-        assert!(passed.is_some_and(|deadline| deadline.has_passed(1)));
     }
 
     #[test]

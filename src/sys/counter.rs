@@ -48,29 +48,6 @@ impl<const N: usize> Drop for SharedCounters<N> {
     }
 }
 
-/// A single counter.
-#[derive(Debug)]
-pub struct SharedCounter(SharedCounters<1>);
-
-impl SharedCounter {
-    /// A new one.
-    ///
-    /// # Errors
-    /// When memory or mappings run out.
-    pub fn new() -> io::Result<Self> {
-        SharedCounters::new().map(Self)
-    }
-}
-
-impl Deref for SharedCounter {
-    type Target = AtomicU64;
-
-    fn deref(&self) -> &AtomicU64 {
-        let [counter] = &*self.0;
-        counter
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::Ordering::SeqCst;
@@ -79,7 +56,8 @@ mod tests {
 
     #[test]
     fn it_begins_with_zero_and_counts() {
-        let counter = SharedCounter::new().unwrap();
+        let counters = SharedCounters::<1>::new().unwrap();
+        let [counter] = &*counters;
         assert_eq!((counter.fetch_add(2, SeqCst), counter.load(SeqCst)), (0, 2));
     }
 

@@ -13,7 +13,6 @@
 use std::fs::File;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
@@ -47,16 +46,12 @@ const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK
 
 /// One worker's pool; clones share it.
 #[derive(Clone, Debug)]
-pub struct SegmentPool(Arc<PoolInner>);
-
-#[derive(Debug)]
-struct PoolInner {
-    stock: Mutex<Stock>,
-    lending: AtomicBool,
-}
+pub struct SegmentPool(Arc<Mutex<Stock>>);
 
 #[derive(Debug)]
 struct Stock {
+    /// Segments may be taken for writing.
+    lending: bool,
     bytes_max: usize,
     /// Of all segments, free, lent or in use.
     bytes: usize,
@@ -101,18 +96,19 @@ impl SegmentPool {
     pub fn new(bytes_max: u64) -> Self {
         let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
         let (free, lent) = (Vec::new(), Vec::new());
-        let stock = Stock { bytes_max, bytes: 0, segments: 0, free, lent, used: 0, due: 0 };
-        Self(Arc::new(PoolInner { stock: Mutex::new(stock), lending: AtomicBool::new(true) }))
+        let (lending, bytes, segments, used, due) = (true, 0, 0, 0, 0);
+        let stock = Stock { lending, bytes_max, bytes, segments, free, lent, used, due };
+        Self(Arc::new(Mutex::new(stock)))
     }
 
     fn stock(&self) -> MutexGuard<'_, Stock> {
         // Nothing here panics half-way.
-        self.0.stock.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets whether [`Self::take`] returns segments: not while the answer may not be lent.
     pub fn set_lending(&self, lending: bool) {
-        self.0.lending.store(lending, Ordering::Relaxed);
+        self.stock().lending = lending;
     }
 
     /// Bytes of all segments, free and lent.
@@ -124,10 +120,7 @@ impl SegmentPool {
     /// A segment of `len` zero bytes, to be written; `None` when the pool is used up or must not lend.
     #[must_use]
     pub fn take(&self, len: NonZeroUsize) -> Option<PooledSegment> {
-        if !self.0.lending.load(Ordering::Relaxed) {
-            return None;
-        }
-        let mut piece = self.stock().take(len)?;
+        let mut piece = Some(self.stock()).filter(|stock| stock.lending)?.take(len)?;
         while piece.clean(0, STEP) {}
         piece.dirty = len.get();
         Some(PooledSegment { piece: Some(piece), len: len.get(), pool: self.clone() })
@@ -177,10 +170,7 @@ impl SegmentPool {
         let mut stock = self.stock();
         stock.reclaim();
         for piece in &mut stock.free {
-            loop {
-                if piece.dirty == 0 {
-                    break;
-                }
+            while piece.dirty > 0 {
                 if interrupted() {
                     return false;
                 }
@@ -255,18 +245,13 @@ impl Stock {
         }
     }
 
-    /// Of everything that is lent, to be polled: the end of the token's pipe.
-    fn tokens(&self) -> Vec<PollFd<'_>> {
-        let tokens = self.lent.iter().map(|lent| lent.token_read.as_fd());
-        tokens.map(|token| PollFd::new(token, PollFlags::empty())).collect()
-    }
-
     /// Takes back every segment whose tokens are closed.
     fn reclaim(&mut self) {
         if self.lent.is_empty() {
             return;
         }
-        let mut ends = self.tokens();
+        let tokens = self.lent.iter().map(|lent| lent.token_read.as_fd());
+        let mut ends: Vec<_> = tokens.map(|token| PollFd::new(token, PollFlags::empty())).collect();
         if !any_ready(&mut ends) {
             return;
         }

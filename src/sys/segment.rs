@@ -149,14 +149,6 @@ impl Segment {
         self.token.as_ref()
     }
 
-    /// A sealed copy of the bytes, for peers to which no lease may go.
-    ///
-    /// # Errors
-    /// When memory or descriptors run out.
-    pub fn sealed_copy(&self) -> Result<Self, SegmentError> {
-        SegmentRef::from(self).sealed_copy()
-    }
-
     /// Length in bytes.
     #[must_use]
     pub const fn len(&self) -> u64 {
@@ -173,19 +165,6 @@ impl Segment {
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
-    }
-
-    /// A memfd with the same bytes, positioned at its start, for use as stdin.
-    ///
-    /// # Errors
-    /// When descriptors run out.
-    pub fn try_clone(&self) -> Result<Self, SegmentError> {
-        let file = self.file.try_clone().map_err(|source| SegmentError::Os {
-            operation: "dup",
-            len: self.len,
-            source,
-        })?;
-        Ok(Self { file, len: self.len, token: self.token.clone() })
     }
 
     /// Copies the bytes from `offset` on into `target`, all of it.
@@ -264,10 +243,10 @@ impl<'a> SegmentRef<'a> {
         self.token
     }
 
-    /// As [`Segment::sealed_copy`].
+    /// A sealed copy of the bytes, for peers to which no lease may go.
     ///
     /// # Errors
-    /// As that.
+    /// When memory or descriptors run out.
     pub fn sealed_copy(&self) -> Result<Segment, SegmentError> {
         let os = |operation| {
             move |errno: nix::Error| SegmentError::Os {
@@ -363,7 +342,8 @@ mod tests {
     #[test]
     fn bytes_survive_and_cannot_change() {
         let segment = Segment::copy_of(b"camera").unwrap();
-        let again = Segment::accept(segment.try_clone().unwrap().into(), 6).unwrap();
+        let again =
+            Segment::accept(SegmentRef::from(&segment).to_segment().unwrap().into(), 6).unwrap();
         assert_eq!(again.to_vec().unwrap(), b"camera");
         assert!(again.file.write_at(b"x", 0).is_err());
         assert!(again.file.set_len(0).is_err());

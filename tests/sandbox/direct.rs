@@ -21,6 +21,7 @@ use crate::frames::{receive_frame, send_frame};
 use crate::function::{Caller, Function, identity, launch};
 use crate::guests::guests;
 use crate::secondary::{IDLE_DESCRIPTORS, call as large_call};
+use crate::traced::Held;
 
 /// Longest deadline of a call in milliseconds.
 const LONG_MS: u64 = 20_000;
@@ -170,6 +171,28 @@ fn without_a_queue_a_busy_function_refuses_all_and_then_serves_again() {
         kill_worker(&function);
         assert_eq!(errno(busy.receive().1), Errno::Broken);
         eventually("a worker", || others[0].call(b"c").ok());
+    }
+    function.end();
+}
+
+#[test]
+fn what_is_too_much_is_refused_beside_a_free_worker_that_does_not_run() {
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "held", workers(1, 2));
+    let mut caller = function.caller();
+    assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()));
+    function.until_idle(1);
+    let held = Held::new(Pid::from_raw(function.workers()[0]));
+    // One for the worker, two for the queue.
+    let taken: Vec<_> = (0..3).map(|_| caller.send(b"e", LONG_MS)).collect();
+    let refused: Vec<_> = (0..4).map(|_| caller.send(b"e", LONG_MS)).collect();
+    for number in refused {
+        let (answered, outcome) = caller.receive();
+        assert_eq!((answered, errno(outcome)), (number, Errno::Overloaded));
+    }
+    drop(held);
+    for number in taken {
+        assert_eq!(caller.receive(), (number, Ok(b"e".to_vec())));
     }
     function.end();
 }

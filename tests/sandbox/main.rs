@@ -21,4 +21,5 @@ mod sockets;
 mod states;
 mod system_calls;
 mod taken_over;
+mod traced;
 mod worker_table;

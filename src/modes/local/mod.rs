@@ -116,17 +116,31 @@ pub fn send_payload<E: Enveloped>(
     lender: Option<&SegmentPool>,
     deadline: Option<Deadline>,
 ) -> Result<(), LocalError> {
-    let copy = match (payload, lender) {
-        (OutgoingPayload::Bytes(bytes), Some(pool)) if bytes.len() > INLINE_MAX => {
-            pool.copy_of(bytes)
-        }
-        (OutgoingPayload::Segment(segment), None) if segment.token().is_some() => {
-            Some(segment.sealed_copy()?)
-        }
-        _ => None,
-    };
+    let copy = copy_for_peer(payload, lender.is_some(), lender)?;
     let payload = copy.as_ref().map_or(payload, OutgoingPayload::from);
     send_as_is(fd, envelope, payload, &[], deadline)
+}
+
+/// The copy that goes to a peer instead of this payload: of many bytes, leased from `pool` while it has room, and of a
+/// leased segment if we lend the peer none. `None` when the payload goes as it is.
+///
+/// # Errors
+/// When memory or descriptors run out.
+pub fn copy_for_peer(
+    payload: OutgoingPayload<'_>,
+    lends: bool,
+    pool: Option<&SegmentPool>,
+) -> Result<Option<Segment>, SegmentError> {
+    match payload {
+        OutgoingPayload::Bytes(bytes) if bytes.len() > INLINE_MAX => {
+            let lent = pool.and_then(|pool| pool.copy_of(bytes));
+            lent.map_or_else(|| Segment::copy_of(bytes), Ok).map(Some)
+        }
+        OutgoingPayload::Segment(segment) if segment.token().is_some() && !lends => {
+            segment.sealed_copy().map(Some)
+        }
+        _ => Ok(None),
+    }
 }
 
 /// A frame taken out of a message: envelope, payload, and the descriptors that came before the segment's.

@@ -4,8 +4,8 @@
 //! hosts. Answers wait, for example, for a caller that starts many calls and reads late. The queue is bounded, for one
 //! caller and for all. When a total is exceeded, the caller with the most waiting answers loses its own.
 
-use std::collections::VecDeque;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use cwasi_abi::CALLS_IN_FLIGHT_MAX;
@@ -22,8 +22,8 @@ use super::{error_answer, found_no_room, send_as_is};
 #[cfg(test)]
 mod tests;
 
-/// Longest time that a caller may take to make room for an answer without a deadline.
-const ROOM_MAX: Duration = Duration::from_secs(10);
+/// Longest time that a caller may take to make room for an error whose call has no deadline.
+pub const ROOM_MAX: Duration = Duration::from_secs(10);
 /// Time between two tries to send descriptors while too many are on their way.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Most answers that wait for one caller: as many as a worker can have calls in flight.
@@ -63,9 +63,10 @@ impl SendLimits {
 #[derive(Debug)]
 pub struct SendQueue<S> {
     bounds: SendLimits,
-    callers: Vec<CallerQueue<S>>,
-    /// The last caller that exceeded a limit, and what was done.
-    complaint: Option<(S, String)>,
+    /// Waiting answers keep their connection open, so no other one has its descriptor number.
+    callers: BTreeMap<RawFd, CallerQueue<S>>,
+    /// The last caller that exceeded a limit, and a log line about it. To be taken.
+    pub complaint: Option<(S, String)>,
 }
 
 /// The answers that wait for one caller.
@@ -75,6 +76,8 @@ struct CallerQueue<S> {
     queued: VecDeque<QueuedAnswer>,
     /// What they hold: their sum, because thousands may wait at each push.
     load: Load,
+    /// No answer expires before this: thousands may wait at each flush.
+    earliest: Deadline,
     /// Do not send before this time: the socket has room, but the kernel's limit of descriptors in flight is reached.
     not_before: Option<Deadline>,
 }
@@ -90,23 +93,17 @@ struct QueuedAnswer {
 impl<S: AsFd + Clone> SendQueue<S> {
     /// An empty one.
     pub const fn new(bounds: SendLimits) -> Self {
-        Self { bounds, callers: Vec::new(), complaint: None }
+        Self { bounds, callers: BTreeMap::new(), complaint: None }
     }
 
     /// Answers a call with an error.
     pub fn send_error(&mut self, caller: &S, id: CallId, error: &CallError) {
         let (status, text) = error_answer(error);
-        self.send(caller, Response::of(id, status), text, None);
+        self.send(caller, Response::of(id, status), text, Deadline::after(ROOM_MAX));
     }
 
     /// Sends an answer, or queues it when the connection has no room. A caller that is gone needs none.
-    pub fn send(
-        &mut self,
-        caller: &S,
-        response: Response,
-        payload: Payload,
-        until: Option<Deadline>,
-    ) {
+    pub fn send(&mut self, caller: &S, response: Response, payload: Payload, until: Deadline) {
         let now = Some(Deadline::PASSED);
         let sent = send_as_is(caller.as_fd(), &response, payload.outgoing(), &[], now);
         if found_no_room(&sent) {
@@ -115,51 +112,35 @@ impl<S: AsFd + Clone> SendQueue<S> {
     }
 
     /// Queues an answer until its caller has room, and drops it at `until`.
-    pub fn enqueue(
-        &mut self,
-        caller: &S,
-        response: Response,
-        payload: Payload,
-        until: Option<Deadline>,
-    ) {
-        let until = until.unwrap_or_else(|| Deadline::after(ROOM_MAX));
+    pub fn enqueue(&mut self, caller: &S, response: Response, payload: Payload, until: Deadline) {
         let mut queued = QueuedAnswer { response, payload, until };
         let bounds = self.bounds.caller;
-        let index = self.index(caller).unwrap_or_else(|| {
-            self.callers.push(CallerQueue::new(caller.clone()));
-            self.callers.len() - 1
-        });
-        let backlog = &mut self.callers[index];
+        let number = number(caller);
+        let fresh = || CallerQueue::new(caller.clone());
+        let backlog = self.callers.entry(number).or_insert_with(fresh);
         let bytes = backlog.load.bytes.saturating_add(queued.load().bytes);
         if bytes > bounds.bytes && !backlog.queued.is_empty() {
             queued.shed(bounds.bytes);
             self.complaint = Some((caller.clone(), DROPPED.to_owned()));
         }
-        backlog.load = backlog.load.and(queued.load());
-        backlog.queued.push_back(queued);
+        backlog.push(queued);
         if backlog.queued.len() > bounds.messages {
             // Answers whose calls have ended do not count against the caller.
             backlog.expire(monotonic_ns());
         }
         if backlog.queued.len() > bounds.messages {
-            self.end(index);
+            self.end(number);
         }
         self.bound_all();
-    }
-
-    /// The caller's index. Waiting answers keep the connection open, so no other connection has its descriptor number.
-    fn index(&self, caller: &S) -> Option<usize> {
-        let number = caller.as_fd().as_raw_fd();
-        self.callers.iter().position(|backlog| backlog.reply_to.as_fd().as_raw_fd() == number)
     }
 
     /// Enforces the totals: the callers with the most waiting answers lose theirs.
     fn bound_all(&mut self) {
         let bounds = self.bounds.total;
-        let total = Load::sum(self.callers.iter().map(|backlog| backlog.load));
+        let total = Load::sum(self.callers.values().map(|backlog| backlog.load));
         let most = |of: fn(&Load) -> u64| {
-            let callers = self.callers.iter().enumerate();
-            callers.max_by_key(|(_, backlog)| of(&backlog.load)).map(|(index, _)| index)
+            let callers = self.callers.iter();
+            callers.max_by_key(|(_, backlog)| of(&backlog.load)).map(|(number, _)| *number)
         };
         // A single answer may exceed the bytes.
         let shed = if total.bytes > bounds.bytes && total.messages > 1 {
@@ -171,20 +152,19 @@ impl<S: AsFd + Clone> SendQueue<S> {
         };
         let exceeds = total.messages > bounds.messages;
         let ended = exceeds.then(|| most(|load| load.messages as u64)).flatten();
-        if let Some(index) = shed {
-            let backlog = &mut self.callers[index];
+        if let Some(backlog) = shed.and_then(|number| self.callers.get_mut(&number)) {
             backlog.queued.iter_mut().for_each(|queued| queued.shed(bounds.bytes));
             backlog.load = Load::sum(backlog.queued.iter().map(QueuedAnswer::load));
             self.complaint = Some((backlog.reply_to.clone(), DROPPED.to_owned()));
         }
-        if let Some(index) = ended {
-            self.end(index);
+        if let Some(number) = ended {
+            self.end(number);
         }
     }
 
     /// Shuts a caller's connection down, which ends all calls on it.
-    fn end(&mut self, index: usize) {
-        let backlog = &mut self.callers[index];
+    fn end(&mut self, number: RawFd) {
+        let Some(backlog) = self.callers.get_mut(&number) else { return };
         let answers = backlog.queued.len();
         backlog.queued.clear();
         backlog.load = Load::default();
@@ -193,80 +173,89 @@ impl<S: AsFd + Clone> SendQueue<S> {
         self.complaint = Some((backlog.reply_to.clone(), text));
     }
 
-    /// Takes the last caller that exceeded a limit, and a log line about it.
-    pub const fn take_complaint(&mut self) -> Option<(S, String)> {
-        self.complaint.take()
-    }
-
     /// Sends the answers for which the callers of these numbers have room, and drops the expired ones.
-    pub fn flush(&mut self, room: &[usize], now: u64) {
-        for (index, backlog) in self.callers.iter_mut().enumerate() {
+    pub fn flush(&mut self, room: &[RawFd], now: u64) {
+        self.callers.retain(|number, backlog| {
             let due = backlog.not_before.is_some_and(|at| at.has_passed(now));
-            if due || room.contains(&index) {
+            if due || room.contains(number) {
                 backlog.flush(now);
             }
             backlog.expire(now);
-        }
-        self.callers.retain(|backlog| !backlog.queued.is_empty());
+            !backlog.queued.is_empty()
+        });
     }
 
     /// Sends the answers for which one caller has room, and drops its expired ones. Returns when to try again without
     /// room; `None` when no answer waits.
     pub fn flush_one(&mut self, caller: &S, now: u64) -> Option<Deadline> {
-        let index = self.index(caller)?;
-        let backlog = &mut self.callers[index];
+        let backlog = self.callers.get_mut(&number(caller))?;
         backlog.flush(now);
         backlog.expire(now);
         if backlog.queued.is_empty() {
-            self.callers.swap_remove(index);
+            self.forget(caller);
             return None;
         }
-        backlog.next_deadline()
+        Some(backlog.next_deadline())
     }
 
     /// Drops the answers for a caller whose connection has ended.
     pub fn forget(&mut self, caller: &S) {
-        if let Some(index) = self.index(caller) {
-            self.callers.swap_remove(index);
-        }
+        self.callers.remove(&number(caller));
     }
 
     /// Numbers and sockets of callers, to be polled for room; the numbers are good until the next [`Self::flush`].
-    pub fn sockets(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
-        let callers = self.callers.iter().enumerate();
-        let polled = callers.filter(|(_, backlog)| backlog.not_before.is_none());
-        polled.map(|(index, backlog)| (index, backlog.reply_to.as_fd()))
+    pub fn sockets(&self) -> impl Iterator<Item = (RawFd, BorrowedFd<'_>)> {
+        let polled = self.callers.iter().filter(|(_, backlog)| backlog.not_before.is_none());
+        polled.map(|(number, backlog)| (*number, backlog.reply_to.as_fd()))
     }
 
-    /// The next time at which an answer expires or is tried again.
+    /// When to ask again for answers that expire or are tried again.
     pub fn next_deadline(&self) -> Option<Deadline> {
-        self.callers.iter().filter_map(CallerQueue::next_deadline).min()
+        self.callers.values().map(CallerQueue::next_deadline).min()
     }
 
     /// True when nothing waits.
-    pub const fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.callers.is_empty()
     }
 }
 
+/// The number of a caller's connection.
+fn number(caller: &impl AsFd) -> RawFd {
+    caller.as_fd().as_raw_fd()
+}
+
 impl<S: AsFd> CallerQueue<S> {
     fn new(reply_to: S) -> Self {
-        Self { reply_to, queued: VecDeque::new(), load: Load::default(), not_before: None }
+        let (queued, load) = (VecDeque::new(), Load::default());
+        Self { reply_to, queued, load, earliest: Deadline::NEVER, not_before: None }
+    }
+
+    fn push(&mut self, queued: QueuedAnswer) {
+        self.load = self.load.and(queued.load());
+        self.earliest = self.earliest.min(queued.until);
+        self.queued.push_back(queued);
     }
 
     fn expire(&mut self, now: u64) {
+        if !self.earliest.has_passed(now) {
+            return;
+        }
+        self.earliest = Deadline::NEVER;
         self.queued.retain(|queued| {
             let stays = !queued.until.has_passed(now);
-            if !stays {
+            if stays {
+                self.earliest = self.earliest.min(queued.until);
+            } else {
                 self.load = self.load.without(queued.load());
             }
             stays
         });
     }
 
-    /// The next time at which an answer expires or is tried again.
-    fn next_deadline(&self) -> Option<Deadline> {
-        self.queued.iter().map(|queued| queued.until).chain(self.not_before).min()
+    /// When to ask again for answers that expire or are tried again.
+    fn next_deadline(&self) -> Deadline {
+        self.not_before.map_or(self.earliest, |at| at.min(self.earliest))
     }
 
     fn flush(&mut self, now: u64) {

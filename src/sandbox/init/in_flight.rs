@@ -1,12 +1,10 @@
 //! The request that a worker has in flight: one that init assigned, or a direct request that the worker read itself.
 //! Runs in sandbox init.
 
-use crate::modes::Payload;
 use crate::modes::local::{CallKey, ConnectionId};
 use crate::sandbox::work::Work;
 use crate::sandbox::worker_table::{Phase, SlotState, WorkerSlot};
 use crate::sys::clock::Deadline;
-use crate::wire::envelope::Undelivered;
 
 /// A request in flight.
 #[derive(Debug)]
@@ -80,6 +78,4 @@ pub struct LostWorker {
     pub state: SlotState,
     /// What it was doing.
     pub activity: WorkerActivity,
-    /// Answers that it handed over because their callers had no room.
-    pub undelivered: Vec<(Undelivered, Payload)>,
 }

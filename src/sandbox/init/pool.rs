@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
+use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
 use crate::modes::local::{CallerConnection, LocalError};
@@ -126,11 +127,17 @@ impl<'t> WorkerPool<'t> {
         let setup = WorkerSetup { slot, connections, wakeup: Rc::clone(&self.wakeup) };
         // SAFETY:
         // - the child has a setup with this slot and never gets to the table or another slot (`ForkWorker`).
-        let forked = unsafe { self.table.pages().pass_on(index, || (self.fork)(setup)) };
+        let forked = unsafe { self.table.pages.pass_on(index, || (self.fork)(setup)) };
         let (pid, socket) = forked??;
-        // Unwatched it would never be given work; it ends with its socket.
-        self.watch.add(socket.as_fd(), u64::try_from(index).unwrap_or(u64::MAX))?;
-        Ok(WorkerProcess { slot, pid, socket, stopped: false, in_flight: None })
+        let worker = WorkerProcess { slot, pid, socket, stopped: false, in_flight: None };
+        let key = u64::try_from(index).unwrap_or(u64::MAX);
+        if let Err(error) = self.watch.add(worker.socket.as_fd(), key) {
+            // The next worker of the slot must be the only one that writes it.
+            worker.kill();
+            let _reaped = waitpid(pid, None);
+            return Err(error);
+        }
+        Ok(worker)
     }
 
     fn workers(&self) -> impl Iterator<Item = &WorkerProcess<'t>> {
@@ -258,19 +265,22 @@ impl<'t> WorkerPool<'t> {
         }
     }
 
-    /// Takes out a worker that ended; `None` when the pid is no worker's.
-    pub fn remove(&mut self, pid: Pid, now: u64) -> Option<LostWorker> {
-        let mut pids = self.entries.iter().map(|entry| entry.worker.as_ref().map(|it| it.pid));
-        let index = pids.position(|other| other == Some(pid))?;
-        // Its last messages may still be unread.
-        let undelivered = self.read(index).undelivered;
+    /// The number of the worker with this pid.
+    #[must_use]
+    pub fn index_of(&self, pid: Pid) -> Option<usize> {
+        let mut workers = self.entries.iter().map(|entry| entry.worker.as_ref());
+        workers.position(|worker| worker.is_some_and(|worker| worker.pid == pid))
+    }
+
+    /// Takes out a worker that ended, after its last messages were [read](Self::read).
+    pub fn remove(&mut self, index: usize, now: u64) -> Option<LostWorker> {
         let state = self.table.slot(index)?.state();
         if state.has_run() {
             self.early_deaths = 0;
         }
         let fork_at = if state.has_run() { now } else { self.back_off(now) };
         let activity = self.take(index, Some(fork_at))?.activity();
-        Some(LostWorker { state, activity, undelivered })
+        Some(LostWorker { state, activity })
     }
 
     /// Takes a worker out of its entry and out of the readers. The next one is forked at `fork_at`.

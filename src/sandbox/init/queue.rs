@@ -34,23 +34,23 @@ pub struct Queue {
     /// The limits.
     pub bounds: Load,
     load: Load,
-    /// As many more items fit: they wait for workers that are forked when requests wait for them, or that are free soon.
-    pub extra: usize,
+    /// No item's deadline is before this: what init asks about at each of its turns.
+    earliest: Option<Deadline>,
 }
 
 impl Queue {
     /// An empty queue.
     #[must_use]
     pub fn new(bounds: Load) -> Self {
-        Self { waiting: VecDeque::new(), bounds, load: Load::default(), extra: 0 }
+        Self { waiting: VecDeque::new(), bounds, load: Load::default(), earliest: None }
     }
 
-    /// Puts an item at the end.
+    /// Puts an item at the end, with room for `extra` items more than the limits say.
     ///
     /// # Errors
     /// Gives it back when it does not fit. One that is alone fits whatever it takes.
-    pub fn push(&mut self, item: Work) -> Result<(), (Work, QueueFull)> {
-        if self.free_slots() == 0 {
+    pub fn push(&mut self, item: Work, extra: usize) -> Result<(), (Work, QueueFull)> {
+        if self.free_slots(extra) == 0 {
             return Err((item, QueueFull::Items));
         }
         let load = self.load.and(load_of(&item));
@@ -60,6 +60,7 @@ impl Queue {
             return Err((item, QueueFull::Usage));
         }
         self.load = load;
+        self.note(item.deadline);
         self.waiting.push_back(item);
         Ok(())
     }
@@ -67,13 +68,20 @@ impl Queue {
     /// Puts an item that [`Self::pop`] returned back to the front, whatever the limits.
     pub fn put_back(&mut self, item: Work) {
         self.load = self.load.and(load_of(&item));
+        self.note(item.deadline);
         self.waiting.push_front(item);
     }
 
-    /// How many items still fit.
+    /// Another item is about to wait, until this deadline.
+    fn note(&mut self, deadline: Deadline) {
+        self.earliest = self.next_deadline().map_or(Some(deadline), |it| Some(it.min(deadline)));
+    }
+
+    /// How many items still fit. `extra` more fit: they wait for workers that are forked when requests wait for them, or
+    /// that are free soon.
     #[must_use]
-    pub fn free_slots(&self) -> usize {
-        self.bounds.messages.saturating_add(self.extra).saturating_sub(self.waiting.len())
+    pub fn free_slots(&self, extra: usize) -> usize {
+        self.bounds.messages.saturating_add(extra).saturating_sub(self.waiting.len())
     }
 
     /// How many items wait.
@@ -84,18 +92,22 @@ impl Queue {
 
     /// The item that waits longest.
     pub fn pop(&mut self) -> Option<Work> {
-        self.take_out(0)
-    }
-
-    /// Takes out an item whose deadline is not after `now`.
-    pub fn pop_expired(&mut self, now: u64) -> Option<Work> {
-        self.take_out(self.waiting.iter().position(|item| item.deadline.has_passed(now))?)
-    }
-
-    fn take_out(&mut self, index: usize) -> Option<Work> {
-        let item = self.waiting.remove(index)?;
+        let item = self.waiting.pop_front()?;
         self.load = self.load.without(load_of(&item));
         Some(item)
+    }
+
+    /// Takes out the items whose deadlines are not after `now`.
+    pub fn take_expired(&mut self, now: u64) -> VecDeque<Work> {
+        if self.earliest.is_none_or(|earliest| !earliest.has_passed(now)) {
+            return VecDeque::new();
+        }
+        let waiting = std::mem::take(&mut self.waiting).into_iter();
+        let late: VecDeque<_>;
+        (late, self.waiting) = waiting.partition(|item| item.deadline.has_passed(now));
+        self.load = self.load.without(Load::sum(late.iter().map(load_of)));
+        self.earliest = self.waiting.iter().map(|item| item.deadline).min();
+        late
     }
 
     /// Drops the items whose last caller was on `connection`, which has ended.
@@ -105,10 +117,10 @@ impl Queue {
         self.load = Load::sum(self.waiting.iter().map(load_of));
     }
 
-    /// The next deadline.
+    /// When to ask again for expired items.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Deadline> {
-        self.waiting.iter().map(|item| item.deadline).min()
+        self.earliest.filter(|_| !self.is_empty())
     }
 
     /// True when nothing waits.
@@ -125,6 +137,9 @@ fn load_of(work: &Work) -> Load {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
     use crate::modes::Payload;
     use crate::sandbox::work::fixture;
@@ -151,16 +166,21 @@ mod tests {
         char::from(work.first().id.0[0])
     }
 
+    /// The letters of the items that expire at `now`.
+    fn expired(queue: &mut Queue, now: u64) -> String {
+        queue.take_expired(now).iter().map(letter).collect()
+    }
+
     #[test]
     fn order_and_bound_hold() {
         let mut queue = queue(2);
-        queue.push(waiting(1, 10, 'a')).unwrap();
-        queue.push(waiting(1, 10, 'b')).unwrap();
-        let (refused, why) = queue.push(waiting(1, 10, 'c')).unwrap_err();
+        queue.push(waiting(1, 10, 'a'), 0).unwrap();
+        queue.push(waiting(1, 10, 'b'), 0).unwrap();
+        let (refused, why) = queue.push(waiting(1, 10, 'c'), 0).unwrap_err();
         assert_eq!((letter(&refused), why), ('c', QueueFull::Items));
         let first = queue.pop().unwrap();
         assert_eq!(letter(&first), 'a');
-        queue.push(waiting(2, 10, 'd')).unwrap();
+        queue.push(waiting(2, 10, 'd'), 0).unwrap();
         queue.put_back(first);
         assert_eq!(letter(&queue.pop().unwrap()), 'a');
         assert_eq!(letter(&queue.pop().unwrap()), 'b');
@@ -170,18 +190,30 @@ mod tests {
 
     #[test]
     fn nothing_fits_without_slots() {
-        assert!(queue(0).push(waiting(1, 1, 'a')).is_err());
+        assert!(queue(0).push(waiting(1, 1, 'a'), 0).is_err());
+    }
+
+    #[test]
+    fn workers_that_were_free_before_make_no_room_now() {
+        let mut queue = queue(1);
+        queue.push(waiting(1, 1, 'a'), 2).unwrap();
+        queue.push(waiting(1, 1, 'b'), 2).unwrap();
+        assert_eq!([0, 1, 2].map(|extra| queue.free_slots(extra)), [0, 0, 1]);
+        assert!(queue.push(waiting(1, 1, 'c'), 1).is_err());
+        queue.pop().unwrap();
+        assert!(queue.push(waiting(1, 1, 'c'), 0).is_err());
     }
 
     #[test]
     fn deadlines_and_gone_callers_leave_from_anywhere() {
         let mut queue = queue(4);
         for (connection, deadline, item) in [(1, 30, 'a'), (2, 10, 'b'), (1, 20, 'c')] {
-            queue.push(waiting(connection, deadline, item)).unwrap();
+            queue.push(waiting(connection, deadline, item), 0).unwrap();
         }
         assert_eq!(queue.next_deadline(), Some(Deadline::at_ns(10)));
-        assert!(queue.pop_expired(9).is_none());
-        assert_eq!(letter(&queue.pop_expired(10).unwrap()), 'b');
+        assert_eq!(expired(&mut queue, 9), "");
+        assert_eq!(expired(&mut queue, 10), "b");
+        assert_eq!(queue.next_deadline(), Some(Deadline::at_ns(20)));
         queue.forget(ConnectionId(1));
         assert_eq!(queue.next_deadline(), None);
     }
@@ -190,18 +222,65 @@ mod tests {
     fn what_waits_is_bounded_in_bytes_and_descriptors_too() {
         let mut queue = queue(100);
         let why = |refused: Result<(), (Work, QueueFull)>| refused.unwrap_err().1;
-        queue.push(waiting(1, 10, 'z')).unwrap();
-        assert_eq!(why(queue.push(waiting(1, 10, 'e'))), QueueFull::Usage, "31 bytes");
-        queue.push(waiting(2, 10, 'd')).unwrap();
-        assert_eq!(why(queue.push(waiting(1, 10, 'a'))), QueueFull::Usage, "31 bytes");
+        queue.push(waiting(1, 10, 'z'), 0).unwrap();
+        assert_eq!(why(queue.push(waiting(1, 10, 'e'), 0)), QueueFull::Usage, "31 bytes");
+        queue.push(waiting(2, 10, 'd'), 0).unwrap();
+        assert_eq!(why(queue.push(waiting(1, 10, 'a'), 0)), QueueFull::Usage, "31 bytes");
         assert_eq!(letter(&queue.pop().unwrap()), 'z');
-        queue.push(waiting(2, 20, 'B')).unwrap();
-        queue.push(waiting(1, 20, 'A')).unwrap();
-        assert_eq!(why(queue.push(waiting(1, 20, 'C'))), QueueFull::Usage, "three descriptors");
+        queue.push(waiting(2, 20, 'B'), 0).unwrap();
+        queue.push(waiting(1, 20, 'A'), 0).unwrap();
+        assert_eq!(why(queue.push(waiting(1, 20, 'C'), 0)), QueueFull::Usage, "three descriptors");
         queue.forget(ConnectionId(2));
-        queue.push(waiting(1, 20, 'C')).unwrap();
-        assert_eq!(letter(&queue.pop_expired(20).unwrap()), 'A');
-        assert_eq!(letter(&queue.pop_expired(20).unwrap()), 'C');
+        queue.push(waiting(1, 20, 'C'), 0).unwrap();
+        assert_eq!(expired(&mut queue, 20), "AC");
         assert_eq!((queue.load, queue.is_empty()), (Load::default(), true));
+    }
+
+    #[test]
+    fn init_walks_what_waits_only_when_a_deadline_passes() {
+        let mut queue = queue(4);
+        for (deadline, item) in [(10, 'a'), (20, 'b')] {
+            queue.push(waiting(1, deadline, item), 0).unwrap();
+        }
+        queue.pop().unwrap();
+        assert_eq!(queue.next_deadline(), Some(Deadline::at_ns(10)), "that of one that has left");
+        assert_eq!(expired(&mut queue, 10), "");
+        assert_eq!(queue.next_deadline(), Some(Deadline::at_ns(20)));
+        queue.pop().unwrap();
+        queue.push(waiting(1, 30, 'c'), 0).unwrap();
+        assert_eq!(queue.next_deadline(), Some(Deadline::at_ns(30)), "nothing waited before");
+    }
+
+    proptest! {
+        #[test]
+        fn each_item_expires_at_its_deadline(steps in vec((0..6_u8, 0..30_u64), 0..100)) {
+            let (mut queue, mut kept) = (queue(20), VecDeque::new());
+            for (step, number) in steps {
+                match step {
+                    0 => prop_assert_eq!(queue.pop().map(|work| work.deadline), kept.pop_front()),
+                    1 => {
+                        if let Some(work) = queue.pop() {
+                            queue.put_back(work);
+                        }
+                    }
+                    2 => {
+                        let late: Vec<_> =
+                            queue.take_expired(number).iter().map(|work| work.deadline).collect();
+                        let (naive, stay): (Vec<_>, VecDeque<_>) =
+                            (kept.iter().filter(|it| it.has_passed(number)).copied().collect(),
+                             kept.iter().filter(|it| !it.has_passed(number)).copied().collect());
+                        prop_assert_eq!(late, naive);
+                        kept = stay;
+                    }
+                    _ => {
+                        if queue.push(waiting(1, number, 'a'), 0).is_ok() {
+                            kept.push_back(Deadline::at_ns(number));
+                        }
+                    }
+                }
+                prop_assert!(queue.next_deadline() <= kept.iter().copied().min());
+                prop_assert_eq!(queue.next_deadline().is_none(), kept.is_empty());
+            }
+        }
     }
 }

@@ -12,7 +12,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use crate::modes::{CallError, Payload};
 use crate::sandbox::stderr;
 use crate::sys::process::redirect;
-use crate::sys::segment::Segment;
+use crate::sys::segment::{Segment, SegmentRef};
 use crate::sys::stderr_tail;
 use crate::vm::{CommandEnd, Host, Instance};
 use crate::wire::control::FunctionLaunch;
@@ -153,7 +153,7 @@ fn connect(payload: &Payload, output: &File) -> Result<(), StdioError> {
     let input = match payload {
         Payload::Inline(bytes) => Segment::copy_of(bytes),
         // All who got this memfd share one position in it, and a leased one goes on behind the payload.
-        Payload::Segment(segment) => segment.sealed_copy(),
+        Payload::Segment(segment) => SegmentRef::from(segment).sealed_copy(),
     };
     let input: OwnedFd =
         input.map_err(|error| os("copying the payload")(io::Error::other(error)))?.into();

@@ -7,18 +7,18 @@ use std::cell::{Cell, RefCell};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use cwasi_abi::{Errno, INLINE_MAX};
+use cwasi_abi::Errno;
 
+use crate::modes::local::send_queue::ROOM_MAX;
 use crate::modes::local::{
-    CallResult, CallerConnection, IncomingRequest, LocalError, error_answer, found_no_room,
-    send_as_is,
+    CallResult, CallerConnection, IncomingRequest, LocalError, copy_for_peer, error_answer,
+    found_no_room, send_as_is,
 };
-use crate::modes::{CallError, OutgoingPayload, Overload, Payload};
+use crate::modes::{CallError, OutgoingPayload, Overload};
 use crate::sandbox::stderr;
 use crate::sandbox::work::Work;
 use crate::sys::clock::Deadline;
 use crate::sys::pool::SegmentPool;
-use crate::sys::segment::Segment;
 use crate::wire::envelope::{CallStatus, Metadata, Response, Undelivered};
 use crate::wire::ids::CallId;
 
@@ -68,13 +68,7 @@ impl Replies {
     /// Sends the answer to all callers.
     pub fn send(&self, answer: &CallResult) {
         match answer {
-            Ok(Payload::Segment(segment)) if segment.token().is_some() && !self.lends => {
-                match segment.sealed_copy() {
-                    Ok(copy) => self.send_to_all(&self.answered(), (&copy).into()),
-                    Err(error) => report(Err(error.into())),
-                }
-            }
-            Ok(payload) => self.send_to_all(&self.answered(), payload.outgoing()),
+            Ok(payload) => self.send_response(payload.outgoing()),
             Err(error) => {
                 let (status, text) = error_answer(error);
                 self.send_to_all(&status, text.outgoing());
@@ -82,25 +76,26 @@ impl Replies {
         }
     }
 
-    /// Sends a response straight from linear memory to the socket or segment; one segment for all callers.
-    pub fn send_bytes(&self, bytes: &[u8]) {
-        if bytes.len() <= INLINE_MAX {
-            return self.send_to_all(&self.answered(), OutgoingPayload::Bytes(bytes));
-        }
-        let lent = self.pool.as_ref().and_then(|pool| pool.copy_of(bytes));
-        match lent.map_or_else(|| Segment::copy_of(bytes), Ok) {
-            Ok(segment) => self.send(&Ok(Payload::Segment(segment))),
-            Err(error) => report(Err(error.into())),
+    /// Sends a response, if need be as one copy for all callers. They get an error when it cannot be made.
+    pub fn send_response(&self, content: OutgoingPayload<'_>) {
+        match copy_for_peer(content, self.lends, self.pool.as_ref()) {
+            Ok(copy) => {
+                let content = copy.as_ref().map_or(content, OutgoingPayload::from);
+                self.send_to_all(&self.answered(), content);
+            }
+            Err(error) => {
+                let message = format!("the response cannot be sent: {error}");
+                self.send(&Err(CallError::Internal { message }));
+            }
         }
     }
 
     fn send_to_all(&self, outcome: &CallStatus, content: OutgoingPayload<'_>) {
         self.ended.set((outcome.errno, content.len()));
-        let until = Some(self.work.deadline);
         for IncomingRequest { connection, id, .. } in self.work.calls() {
             let mut response = Response::of(*id, outcome.clone());
             response.poll_next = self.poll_next;
-            send_one(&self.init, connection, response, content, until);
+            send_one(&self.init, connection, response, content, self.work.deadline);
         }
     }
 }
@@ -108,7 +103,8 @@ impl Replies {
 /// Answers a request that is not acceptable.
 pub fn refuse(init: &InitSocket, connection: &CallerConnection, id: CallId, error: &CallError) {
     let (status, text) = error_answer(error);
-    send_one(init, connection, Response::of(id, status), text.outgoing(), None);
+    let until = Deadline::after(ROOM_MAX);
+    send_one(init, connection, Response::of(id, status), text.outgoing(), until);
 }
 
 /// Sends an answer to its caller. If the connection has no room, hands it to init, which sends it when the caller has
@@ -118,7 +114,7 @@ fn send_one(
     connection: &CallerConnection,
     response: Response,
     content: OutgoingPayload<'_>,
-    deadline: Option<Deadline>,
+    deadline: Deadline,
 ) {
     let now = Some(Deadline::PASSED);
     let sent = send_as_is(connection.fd.as_fd(), &response, content, &[], now);
@@ -128,7 +124,7 @@ fn send_one(
     let mut undelivered = Undelivered {
         response: Some(response).into(),
         connection: connection.id.0,
-        deadline_mono_ns: Deadline::to_field(deadline),
+        deadline_mono_ns: deadline.as_ns(),
         ..Undelivered::default()
     };
     // Init always reads. Only descriptors may have to wait, because the kernel bounds them per user.
@@ -151,5 +147,48 @@ fn report(result: Result<(), LocalError>) {
     match result {
         Ok(()) | Err(LocalError::Socket(_)) => {}
         Err(error) => stderr::try_line(&format!("an answer was lost: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::os::fd::AsRawFd as _;
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::modes::Payload;
+    use crate::modes::local::ConnectionId;
+    use crate::modes::local::fixture::receive_frame;
+    use crate::sandbox::work::fixture;
+    use crate::sys::segment::Segment;
+    use crate::sys::seqpacket;
+    use crate::wire::frame::FRAME_MAX;
+
+    #[test]
+    fn callers_learn_that_a_response_cannot_be_copied_for_them() {
+        let (ours, theirs) = seqpacket::pair().unwrap();
+        let fd = Rc::new(ours);
+        let caller = CallerConnection { fd, ..fixture::connection(1) };
+        assert_eq!((caller.id, caller.lends), (ConnectionId(1), false));
+        let work = Work::one(
+            fixture::request(caller, 7, Payload::Inline(Vec::new())),
+            Deadline::after(Duration::from_secs(30)),
+        );
+        let init = InitSocket(Rc::new(seqpacket::pair().unwrap().0));
+        let replies = Replies::new(work, None, init);
+        // A leased segment whose descriptor cannot be read stands for any copy that fails.
+        let lent = SegmentPool::new(1 << 20).copy_of(&[1; 100_000]).unwrap();
+        let path = format!("/proc/self/fd/{}", lent.as_fd().as_raw_fd());
+        let unreadable = OpenOptions::new().write(true).open(path).unwrap().into();
+        let token = lent.token().unwrap().try_clone().unwrap();
+        let segment = Segment::accept_leased(unreadable, lent.len(), token).unwrap();
+        replies.send(&Ok(Payload::Segment(segment)));
+        let (mut buffer, now) = (vec![0; FRAME_MAX], Some(Deadline::PASSED));
+        let answer = receive_frame::<Response>(&theirs, &mut buffer, 1 << 20, now).unwrap();
+        let internal = Errno::Internal.code();
+        assert_eq!((answer.envelope.errno, replies.ended.get().0), (internal, internal));
+        let text = answer.payload.into_vec().unwrap();
+        assert!(String::from_utf8(text).unwrap().contains("the response cannot be sent"));
     }
 }

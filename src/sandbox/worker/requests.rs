@@ -9,12 +9,12 @@ use crate::modes::local::incoming::ParsedMessage;
 use crate::modes::local::shared_connections::ReadySource;
 use crate::modes::local::{ConnectionId, IncomingRequest, LocalError, SharedConnections};
 use crate::sandbox::work::Work;
-use crate::sandbox::worker_table::{ReaderRole, Wait, WorkerSlot};
+use crate::sandbox::worker_table::{ReaderRole, WorkerSlot};
 use crate::sandbox::{request_limits, stderr};
 use crate::sys::clock::{Deadline, monotonic_ns};
 use crate::sys::page_buffer::PageBuffer;
 use crate::sys::pool::SegmentPool;
-use crate::sys::seqpacket::{self, SocketError};
+use crate::sys::seqpacket;
 use crate::sys::spin::{LastSpin, Spin};
 use crate::vm::Context;
 use crate::wire::control::FunctionLaunch;
@@ -104,18 +104,14 @@ impl<'s> Requests<'s> {
     /// Waits for the next request. Its instance is made already.
     ///
     /// # Errors
-    /// When there will be none: init has closed its socket, is killing this process, or sent what is no message.
+    /// When there will be none: init has closed its socket, or sent what is no message.
     pub fn next(&mut self) -> Result<Invocation, LocalError> {
         loop {
             if let Some(pool) = &self.pool {
                 self.slot.note_pool_bytes(pool.bytes());
             }
             self.sharing.waits();
-            let ready = match self.slot.become_idle() {
-                Wait::CallersOrInit => self.wait(),
-                Wait::Init => self.wait_for_init(),
-                Wait::Killed => return Err(SocketError::Closed.into()),
-            };
+            let ready = if self.slot.become_idle() { self.wait() } else { self.wait_for_init() };
             let invocation = match ready {
                 Some(ReadySource::Init) => self.read_init()?,
                 Some(ReadySource::Connection(id)) if self.slot.begin_reading(id) => {

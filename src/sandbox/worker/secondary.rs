@@ -3,7 +3,7 @@
 
 use crate::dispatcher::spans::SpanEnd;
 use crate::modes::local::{CallResult, LocalError};
-use crate::modes::{CallError, Payload};
+use crate::modes::{CallError, OutgoingPayload};
 use crate::sandbox::cause_chain::cause_chain;
 use crate::sandbox::stderr;
 use crate::sandbox::worker_table::WorkerSlot;
@@ -313,10 +313,10 @@ fn answer(launch: &FunctionLaunch, replies: &Replies, handled: HandlerOutcome<'_
     };
     let error = match handled {
         HandlerOutcome::Answered(bytes) if bytes.len() as u64 <= launch.max_payload => {
-            return replies.send_bytes(bytes);
+            return replies.send_response(OutgoingPayload::Bytes(bytes));
         }
         HandlerOutcome::InPlace(segment) if segment.len() <= launch.max_payload => {
-            return replies.send(&Ok(Payload::Segment(segment)));
+            return replies.send_response(OutgoingPayload::from(&segment));
         }
         HandlerOutcome::Answered(bytes) => too_large(bytes.len() as u64),
         HandlerOutcome::InPlace(segment) => too_large(segment.len()),

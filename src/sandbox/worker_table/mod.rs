@@ -45,7 +45,7 @@
 use crate::sys::shared::SharedPages;
 
 pub use self::leader::{ReaderRole, WorkerControl};
-pub use self::phase::{Phase, SlotState, Wait};
+pub use self::phase::{Phase, SlotState};
 pub use self::slot::WorkerSlot;
 
 mod leader;
@@ -87,7 +87,8 @@ const NO_LEADER: u64 = 0;
 /// Init's view of the table.
 #[derive(Debug)]
 pub struct WorkerTable {
-    pages: SharedPages,
+    /// The shared pages, for forked workers.
+    pub pages: SharedPages,
     slots: usize,
 }
 
@@ -98,12 +99,6 @@ impl WorkerTable {
     /// When memory or mappings run out.
     pub fn new(slots: usize) -> std::io::Result<Self> {
         Ok(Self { pages: SharedPages::new(slots)?, slots })
-    }
-
-    /// The shared pages, for forked workers.
-    #[must_use]
-    pub const fn pages(&self) -> &SharedPages {
-        &self.pages
     }
 
     /// How many workers read from connections: those of the first slots.

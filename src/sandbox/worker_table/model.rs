@@ -255,10 +255,9 @@ impl Model {
         let slot = self.slot(index);
         loop {
             let woken = match slot.become_idle() {
-                Wait::Killed => return,
-                Wait::Init => self
+                false => self
                     .sleep(|world| Self::ready(world, index).filter(|woken| *woken != Woken::Line)),
-                Wait::CallersOrInit => match self.change(|world| Self::ready(world, index)) {
+                true => match self.change(|world| Self::ready(world, index)) {
                     Some(woken) => woken,
                     None => match self.take_role(slot) {
                         ReaderRole::Leader => match self.sleep_as_leader(index) {

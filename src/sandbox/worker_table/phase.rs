@@ -107,14 +107,3 @@ impl SlotState {
         matches!(self.phase(), Phase::Reading | Phase::Running | Phase::Assigned | Phase::Expired)
     }
 }
-
-/// What a worker waits for next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// Its callers' connections and init.
-    CallersOrInit,
-    /// Init.
-    Init,
-    /// Nothing: init is killing it.
-    Killed,
-}

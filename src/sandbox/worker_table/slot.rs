@@ -7,7 +7,7 @@ use crate::sys::clock::Deadline;
 use crate::sys::shared::{ReadOnly, Word, Words};
 use crate::wire::ids::CallId;
 
-use super::phase::{Phase, SlotState, Wait};
+use super::phase::{Phase, SlotState};
 use super::{
     ASLEEP, CONNECTION, DEADLINE, DIRECT_READS, ID_HIGH, ID_LOW, NOT_RENEWED_TOLD, POOL_BYTES,
     STATE,
@@ -64,19 +64,19 @@ impl<W: Word> WorkerSlot<'_, W> {
         self.is_reader() && self.direct_reads_enabled()
     }
 
-    /// Marks the worker as free: it has an instance and no request. Returns what it waits for.
-    pub fn become_idle(&self) -> Wait {
+    /// Marks the worker as free: it has an instance and no request. Returns true when it may read from connections, and
+    /// false when it waits for init only: for work that init assigns, or to be killed.
+    pub fn become_idle(&self) -> bool {
         // Terminates: each further round is a change by init, of direct reads or of the slot.
         loop {
             let (state, direct) = (self.state(), self.may_read());
             let settled = match state.phase() {
-                Phase::Assigned => return Wait::Init,
-                Phase::Expired => return Wait::Killed,
+                Phase::Assigned | Phase::Expired => return false,
                 Phase::Idle => true,
                 _ => self.swap(state, state.with(Phase::Idle)),
             };
             if settled && self.may_read() == direct {
-                return if direct { Wait::CallersOrInit } else { Wait::Init };
+                return direct;
             }
         }
     }

@@ -48,7 +48,7 @@ fn step() -> impl Strategy<Value = Step> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Knows {
     HasInstance,
-    Waits(Wait),
+    Waits { reads: bool },
     Reads,
     Runs,
     Ends,
@@ -73,18 +73,14 @@ proptest! {
                     table.control().set_asleep(value);
                     asleep = value;
                 }
-                Step::Settle if matches!(worker, Knows::HasInstance | Knows::Waits(_)) => {
-                    let wait = slot.become_idle();
-                    worker = if wait == Wait::Killed { Knows::Ends } else { Knows::Waits(wait) };
-                    let expected = match before.phase() {
-                        Phase::Assigned => Wait::Init,
-                        Phase::Expired => Wait::Killed,
-                        _ if open => Wait::CallersOrInit,
-                        _ => Wait::Init,
-                    };
-                    prop_assert_eq!(wait, expected);
+                Step::Settle if matches!(worker, Knows::HasInstance | Knows::Waits { .. }) => {
+                    let reads = slot.become_idle();
+                    worker = Knows::Waits { reads };
+                    let awaits_init = matches!(before.phase(), Phase::Assigned | Phase::Expired);
+                    prop_assert_eq!(reads, open && !awaits_init);
+                    prop_assert_eq!(slot.state().phase() == Phase::Idle, !awaits_init);
                 }
-                Step::Take if worker == Knows::Waits(Wait::CallersOrInit) => {
+                Step::Take if worker == (Knows::Waits { reads: true }) => {
                     let taken = slot.begin_reading(ConnectionId(4));
                     prop_assert_eq!(taken, open && before.phase() == Phase::Idle);
                     worker = if taken { Knows::Reads } else { Knows::HasInstance };
@@ -167,7 +163,7 @@ fn every_request_is_run_once_by_workers_or_init() {
             scope.spawn(|| {
                 loop {
                     match slot.become_idle() {
-                        Wait::CallersOrInit if slot.begin_reading(ConnectionId(0)) => {
+                        true if slot.begin_reading(ConnectionId(0)) => {
                             assert!(!alone.load(SeqCst), "init is the only reader");
                             match read() {
                                 Some(_) => {
@@ -179,7 +175,7 @@ fn every_request_is_run_once_by_workers_or_init() {
                             ran.fetch_add(1, Relaxed);
                             assert!(slot.end_turn());
                         }
-                        Wait::Init if slot.begin_assigned() => {
+                        false if slot.begin_assigned() => {
                             ran.fetch_add(1, Relaxed);
                             assert!(slot.end_turn());
                         }
@@ -296,7 +292,7 @@ fn workers_beyond_the_readers_wait_for_init_only() {
     assert_eq!((table.readers(), beyond.is_reader()), (READERS_MAX, false));
     assert_eq!(
         (first.become_idle(), last.become_idle(), beyond.become_idle()),
-        (Wait::CallersOrInit, Wait::CallersOrInit, Wait::Init)
+        (true, true, false)
     );
     assert!(!beyond.begin_reading(ConnectionId(1)) && beyond.assign().is_some());
     assert_eq!((first.take_role(), last.take_role()), (ReaderRole::Leader, ReaderRole::Follower));

@@ -106,11 +106,11 @@ impl Answers {
             // Sent, or the worker is gone.
             return;
         }
-        let until = Some(Deadline::from(deadline.into_std()));
+        let until = Deadline::from(deadline.into_std());
         let mut waiting = self.waiting();
         // Retried under the lock: an ended connection must not get a queued answer.
         waiting.send(to, response, payload, until);
-        let complaint = waiting.take_complaint();
+        let complaint = waiting.complaint.take();
         drop(waiting);
         to.waits.notify_one();
         if let Some((late, text)) = complaint {

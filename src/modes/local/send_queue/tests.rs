@@ -3,6 +3,9 @@
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+
 use super::*;
 use crate::modes::local::fixture::receive_frame;
 use crate::sys::segment::Segment;
@@ -13,7 +16,7 @@ const BOUNDS: SendLimits = SendLimits {
     caller: Load { messages: 100, bytes: 1 << 20, descriptors: 3 },
     total: Load { messages: 150, bytes: 2 << 20, descriptors: 3 },
 };
-const NEVER: Option<Deadline> = Some(Deadline::at_ns(u64::MAX));
+const NEVER: Deadline = Deadline::NEVER;
 
 const fn call(id: u8) -> CallId {
     CallId([id; 16])
@@ -47,6 +50,11 @@ impl Late {
         late
     }
 
+    /// The answers that wait for it.
+    fn queue<'q>(&self, send_queue: &'q SendQueue<Rc<OwnedFd>>) -> &'q CallerQueue<Rc<OwnedFd>> {
+        &send_queue.callers[&number(&self.reply_to)]
+    }
+
     /// Reads all that is there: id, errno and length of each answer, but for those that filled its socket.
     fn read(&mut self) -> Vec<(u8, i32, u64)> {
         let mut buffer = vec![0; FRAME_MAX];
@@ -64,7 +72,7 @@ impl Late {
 }
 
 /// The numbers of those that have room.
-fn room(send_queue: &SendQueue<Rc<OwnedFd>>) -> Vec<usize> {
+fn room(send_queue: &SendQueue<Rc<OwnedFd>>) -> Vec<RawFd> {
     let sockets = send_queue.sockets().filter(|(_, fd)| seqpacket::has_room(*fd));
     sockets.map(|(number, _)| number).collect()
 }
@@ -77,7 +85,7 @@ fn flush(send_queue: &mut SendQueue<Rc<OwnedFd>>) {
 
 /// What each caller's answers hold is counted as they come and go: it equals their sum.
 fn totals_are_sums(send_queue: &SendQueue<Rc<OwnedFd>>) {
-    for backlog in &send_queue.callers {
+    for backlog in send_queue.callers.values() {
         assert_eq!(backlog.load, Load::sum(backlog.queued.iter().map(QueuedAnswer::load)));
     }
 }
@@ -97,35 +105,20 @@ fn answers_wait_for_their_callers_alone() {
     assert!(two.read().is_empty());
     flush(&mut send_queue);
     assert_eq!(two.read(), [(4, 0, 100_000), (5, cwasi_abi::Errno::Failed.code(), 2)]);
-    assert_eq!((send_queue.callers.len(), send_queue.callers[0].load.bytes), (1, 180_000));
+    assert_eq!((send_queue.callers.len(), one.queue(&send_queue).load.bytes), (1, 180_000));
     one.read();
     flush(&mut send_queue);
     assert_eq!(one.read(), [1, 2, 3].map(|id| (id, 0, 60_000)));
-    assert!(send_queue.is_empty() && send_queue.take_complaint().is_none());
+    assert!(send_queue.is_empty() && send_queue.complaint.take().is_none());
 }
 
 #[test]
 fn a_deadline_drops_an_answer_and_an_end_all() {
     let mut send_queue = SendQueue::new(BOUNDS);
     let (mut one, two) = (Late::new(), Late::new());
-    send_queue.enqueue(
-        &one.reply_to,
-        answer(1),
-        Payload::Inline(vec![1]),
-        Some(Deadline::at_ns(10)),
-    );
-    send_queue.enqueue(
-        &one.reply_to,
-        answer(2),
-        Payload::Inline(vec![1]),
-        Some(Deadline::at_ns(20)),
-    );
-    send_queue.enqueue(
-        &two.reply_to,
-        answer(3),
-        Payload::Inline(vec![1]),
-        Some(Deadline::at_ns(30)),
-    );
+    send_queue.enqueue(&one.reply_to, answer(1), Payload::Inline(vec![1]), Deadline::at_ns(10));
+    send_queue.enqueue(&one.reply_to, answer(2), Payload::Inline(vec![1]), Deadline::at_ns(20));
+    send_queue.enqueue(&two.reply_to, answer(3), Payload::Inline(vec![1]), Deadline::at_ns(30));
     assert_eq!(send_queue.next_deadline(), Some(Deadline::at_ns(10)));
     send_queue.flush(&[], 10);
     assert_eq!(send_queue.next_deadline(), Some(Deadline::at_ns(20)));
@@ -145,7 +138,7 @@ fn what_is_too_much_for_one_caller_is_its_own_problem() {
     for id in 0..20 {
         send_queue.enqueue(&greedy.reply_to, answer(id), Payload::Inline(vec![1; 60_000]), NEVER);
     }
-    assert!(send_queue.take_complaint().is_some());
+    assert!(send_queue.complaint.take().is_some());
     greedy.read();
     modest.read();
     flush(&mut send_queue);
@@ -167,7 +160,7 @@ fn what_is_too_much_for_one_caller_is_its_own_problem() {
         Payload::Segment(Segment::copy_of(&[0; 3 << 20]).unwrap()),
         NEVER,
     );
-    assert_eq!(send_queue.callers[0].load.bytes, 3 << 20);
+    assert_eq!(large.queue(&send_queue).load.bytes, 3 << 20);
     large.read();
 }
 
@@ -186,11 +179,11 @@ fn the_one_that_reads_least_pays_for_what_is_too_much_in_all() {
             );
         }
     }
-    assert!(send_queue.take_complaint().is_some());
-    let bytes: Vec<_> = send_queue.callers.iter().map(|backlog| backlog.load.bytes).collect();
+    assert!(send_queue.complaint.take().is_some());
+    let bytes: Vec<_> = callers.iter().map(|late| late.queue(&send_queue).load.bytes).collect();
     assert_eq!([bytes[0], bytes[1], bytes[3]], [480_000; 3]);
     assert_eq!(bytes[2], 0);
-    assert_eq!(send_queue.callers[2].queued.len(), 14, "each has an end");
+    assert_eq!(callers[2].queue(&send_queue).queued.len(), 14, "each has an end");
     callers[2].read();
     flush(&mut send_queue);
     assert_eq!(callers[2].read().len(), 14);
@@ -206,11 +199,11 @@ fn descriptors_and_numbers_are_bounded_too() {
             send_queue.enqueue(&caller.reply_to, answer(id), Payload::Segment(segment), NEVER);
         }
     }
-    assert_eq!([0, 1].map(|index| send_queue.callers[index].load.descriptors), [1, 0]);
+    assert_eq!([&one, &two].map(|late| late.queue(&send_queue).load.descriptors), [1, 0]);
     for id in 0..98 {
         send_queue.enqueue(&two.reply_to, answer(id), Payload::Inline(Vec::new()), NEVER);
     }
-    assert!(send_queue.take_complaint().is_some_and(|(_, text)| text.contains("101 answers")));
+    assert!(send_queue.complaint.take().is_some_and(|(_, text)| text.contains("101 answers")));
     flush(&mut send_queue);
     assert_eq!(send_queue.callers.len(), 1, "the other one's connection has ended");
     assert!(two.read().is_empty() && one.read().is_empty());
@@ -229,7 +222,7 @@ fn one_caller_is_served_and_forgotten_apart_from_the_others() {
             &late.reply_to,
             answer(1),
             Payload::Inline(vec![1]),
-            Some(Deadline::at_ns(until)),
+            Deadline::at_ns(until),
         );
     }
     assert_eq!(send_queue.flush_one(&one.reply_to, 1), Some(Deadline::at_ns(10)));
@@ -251,14 +244,53 @@ fn one_caller_is_served_and_forgotten_apart_from_the_others() {
 }
 
 #[test]
+fn a_flush_walks_a_callers_answers_only_when_a_deadline_passes() {
+    let mut send_queue = SendQueue::new(BOUNDS);
+    let mut late = Late::new();
+    send_queue.enqueue(&late.reply_to, answer(1), Payload::Inline(vec![1]), Deadline::at_ns(10));
+    send_queue.enqueue(
+        &late.reply_to,
+        answer(2),
+        Payload::Segment(Segment::copy_of(&[7; 100_000]).unwrap()),
+        Deadline::at_ns(20),
+    );
+    send_queue.callers.get_mut(&number(&late.reply_to)).unwrap().queued.pop_front();
+    send_queue.flush(&[], 9);
+    assert_eq!(send_queue.next_deadline(), Some(Deadline::at_ns(10)), "that of one that was sent");
+    send_queue.flush(&[], 10);
+    assert_eq!(send_queue.next_deadline(), Some(Deadline::at_ns(20)));
+    send_queue.flush(&[], 20);
+    assert!(send_queue.is_empty() && late.read().is_empty());
+}
+
+proptest! {
+    #[test]
+    fn each_answer_expires_at_its_deadline(steps in vec((0..3_u8, 0..30_u64), 0..50)) {
+        let (mut backlog, mut kept) = (CallerQueue::new(Rc::new(seqpacket::pair().unwrap().0)), Vec::new());
+        for (step, number) in steps {
+            let until = Deadline::at_ns(number);
+            if step > 0 {
+                backlog.push(QueuedAnswer { response: answer(1), payload: Payload::Inline(Vec::new()), until });
+                kept.push(until);
+            } else {
+                backlog.expire(number);
+                kept.retain(|until| !until.has_passed(number));
+            }
+            prop_assert_eq!(backlog.queued.iter().map(|queued| queued.until).collect::<Vec<_>>(), kept.clone());
+            prop_assert_eq!(backlog.next_deadline(), kept.iter().copied().min().unwrap_or(Deadline::NEVER));
+        }
+    }
+}
+
+#[test]
 fn a_caller_whose_calls_have_ended_is_not_taken_for_one_with_too_many() {
     let mut send_queue = SendQueue::new(BOUNDS);
     let late = Late::new();
     for id in 0..=100 {
-        let until = Some(Deadline::at_ns(if id < 50 { monotonic_ns() } else { u64::MAX }));
+        let until = Deadline::at_ns(if id < 50 { monotonic_ns() } else { u64::MAX });
         send_queue.enqueue(&late.reply_to, answer(id), Payload::Inline(Vec::new()), until);
     }
-    assert!(send_queue.take_complaint().is_none());
-    assert_eq!(send_queue.callers[0].queued.len(), 51);
+    assert!(send_queue.complaint.take().is_none());
+    assert_eq!(late.queue(&send_queue).queued.len(), 51);
     totals_are_sums(&send_queue);
 }

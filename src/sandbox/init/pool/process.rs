@@ -193,9 +193,8 @@ impl WorkerReport {
             return;
         }
         match control::decode(message) {
-            Ok(WorkerMessage::Ready) => self.ready = true,
-            // It wakes init, which reads the worker's slot.
-            Ok(WorkerMessage::Progress) => {}
+            // A secondary's wakes init, which reads the worker's slot.
+            Ok(WorkerMessage::Progress) => self.ready = true,
             Ok(WorkerMessage::StartFailed { message }) => self.failed = Some(message),
             Err(_) => self.malformed = true,
         }

@@ -2,8 +2,6 @@
 
 use std::os::fd::AsFd;
 
-use nix::unistd::Pid;
-
 use crate::modes::OutgoingPayload;
 use crate::modes::local::{CallerConnection, LocalError, send_as_is};
 use crate::sandbox::worker_table::Phase;
@@ -56,10 +54,9 @@ impl<'t> WorkerPool<'t> {
         }
     }
 
-    /// Records that a signal stopped or continued a process. A stopped worker gets no work and loses the lead.
-    pub fn set_stopped(&mut self, pid: Pid, stopped: bool) {
-        let mut workers = self.entries.iter_mut().filter_map(|entry| entry.worker.as_mut());
-        let Some(worker) = workers.find(|worker| worker.pid == pid) else { return };
+    /// Records that a signal stopped or continued a worker. A stopped worker gets no work and loses the lead.
+    pub fn set_stopped(&mut self, index: usize, stopped: bool) {
+        let Some(worker) = self.worker_mut(index) else { return };
         worker.stopped = stopped;
         if stopped {
             // It may be the leader.

@@ -1,6 +1,8 @@
 //! Tests of the pool with workers that are only sockets.
 
 use std::cell::RefCell;
+use std::fs::File;
+use std::process::Command;
 
 use super::*;
 use crate::modes::Payload;
@@ -74,9 +76,9 @@ fn a_worker_that_dies_at_once_is_replaced_later_and_later() {
     let mut pool = sockets.pool(&table);
     let mut now = 1;
     let mut waits = Vec::new();
-    for number in 1..=12 {
+    for _ in 1..=12 {
         pool.fork_due(now, Vec::new).unwrap();
-        let lost = pool.remove(pid(number), now).unwrap();
+        let lost = pool.remove(0, now).unwrap();
         assert!(!lost.state.has_started() && matches!(lost.activity, WorkerActivity::Nothing));
         waits.push(pool.next_wakeup().unwrap().as_ns() - now);
         now = pool.next_wakeup().unwrap().as_ns();
@@ -162,7 +164,7 @@ fn a_group_goes_to_its_worker_as_fast_as_that_takes_it() {
     assert!(pool.unfed().next().is_none());
     assert!(worker(&pool).begin_assigned());
     pool.expire(0, None);
-    let lost = pool.remove(pid(1), 0).unwrap();
+    let lost = pool.remove(0, 0).unwrap();
     let left: Vec<_> = begun(lost).iter().map(|call| call.connection.0).collect();
     assert_eq!(left, (0..u64::from(PARTS)).map(|part| part % 2).collect::<Vec<_>>());
 }
@@ -178,7 +180,7 @@ fn work_that_a_worker_had_not_begun_is_given_back_whole() {
     pool.assign(0, group(40, at(u64::MAX))).unwrap();
     sockets.0.borrow_mut().clear();
     pool.feed(0).unwrap();
-    let lost = pool.remove(pid(1), 0).unwrap();
+    let lost = pool.remove(0, 0).unwrap();
     let WorkerActivity::Assigned { work, .. } = lost.activity else { panic!("{lost:?}") };
     assert_eq!((work.deadline, work.calls().count()), (at(u64::MAX), 40));
     assert!(work.calls().all(|call| call.payload.len() == 60_000));
@@ -215,9 +217,9 @@ fn when_the_leader_dies_a_follower_is_woken() {
     let role = |pool: &WorkerPool<'_>, number| pool.table.slot(number).unwrap().take_role();
     assert_eq!(role(&pool, 0), ReaderRole::Leader);
     assert_eq!([1, 2].map(|number| role(&pool, number)), [ReaderRole::Follower; 2]);
-    pool.remove(pid(2), 0).unwrap();
+    pool.remove(1, 0).unwrap();
     assert_eq!(calls.wait_one(Some(Deadline::PASSED)), None, "there still is a leader");
-    pool.remove(pid(1), 0).unwrap();
+    pool.remove(0, 0).unwrap();
     assert_eq!(calls.wait_one(Some(Deadline::PASSED)), Some(0));
     assert_eq!(role(&pool, 2), ReaderRole::Leader);
 }
@@ -228,7 +230,43 @@ fn strangers_are_nobodys_workers() {
     let table = WorkerTable::new(1).unwrap();
     let mut pool = sockets.pool(&table);
     pool.fork_due(0, Vec::new).unwrap();
-    assert!(pool.remove(pid(77), 0).is_none());
+    assert_eq!([1, 77].map(|number| pool.index_of(pid(number))), [Some(0), None]);
+}
+
+#[test]
+fn what_a_worker_said_before_it_ended_can_be_read_until_it_is_removed() {
+    let sockets = Sockets::default();
+    let table = WorkerTable::new(2).unwrap();
+    let mut pool = sockets.pool(&table);
+    pool.fork_due(0, Vec::new).unwrap();
+    sockets.say(1, &WorkerMessage::StartFailed { message: "no".into() });
+    sockets.0.borrow_mut().truncate(1);
+    let index = pool.index_of(pid(2)).unwrap();
+    let said = pool.read(index);
+    assert_eq!((index, said.failed.as_deref(), said.closed), (1, Some("no"), true));
+    let lost = pool.remove(index, 0).unwrap();
+    assert!(!lost.state.has_started() && pool.index_of(pid(2)).is_none());
+}
+
+#[test]
+fn a_worker_that_cannot_be_watched_ends_before_the_next_one_gets_its_slot() {
+    let table = WorkerTable::new(1).unwrap();
+    let child = Rc::new(RefCell::new(None));
+    let forked = Rc::clone(&child);
+    let fork = move |_setup: WorkerSetup<'_>| {
+        let sleeping = Command::new("sleep").arg("600").spawn()?;
+        let pid = Pid::from_raw(i32::try_from(sleeping.id()).unwrap());
+        *forked.borrow_mut() = Some(sleeping);
+        // epoll takes no file.
+        Ok((pid, File::open("/dev/null")?.into()))
+    };
+    let mut pool = WorkerPool::new(Box::new(fork), &table).unwrap();
+    assert_eq!(pool.fork_due(0, Vec::new).unwrap_err().raw_os_error(), Some(libc::EPERM));
+    let mut child = child.take().unwrap();
+    let left = child.try_wait();
+    let _gone = child.kill();
+    assert_eq!(left.unwrap_err().raw_os_error(), Some(libc::ECHILD), "it was reaped");
+    assert_eq!(pool.next_wakeup().unwrap().as_ns(), BACKOFF_MIN_NS);
 }
 
 fn one_call(deadline: Deadline) -> Work {
@@ -263,7 +301,7 @@ fn a_done_of_an_earlier_turn_ends_no_later_one() {
     sockets.say(0, &WorkerMessage::Progress);
     assert_eq!(pool.read(0).failed, None);
     assert!(pool.idle() == Some(0) && pool.at_rest());
-    let lost = pool.remove(pid(1), 0).unwrap();
+    let lost = pool.remove(0, 0).unwrap();
     assert!(matches!(lost.activity, WorkerActivity::Nothing) && lost.state.has_started());
 }
 
@@ -289,7 +327,7 @@ fn only_the_turn_whose_deadline_passed_is_killed_for_it() {
     assert_eq!(pool.read(0).failed, None);
     pool.expire(20, None);
     assert!(!pool.table.slot(0).unwrap().end_turn(), "it is late");
-    let lost = pool.remove(pid(1), 0).unwrap();
+    let lost = pool.remove(0, 0).unwrap();
     assert_eq!(lost.state.phase(), Phase::Expired);
     assert_eq!(begun(lost), [CallKey { connection: ConnectionId(3), id: CallId([7; 16]) }]);
 }
@@ -330,7 +368,7 @@ fn one_that_dies_while_it_reads_says_from_where() {
     let worker = pool.table.slot(0).unwrap();
     let _anybody = worker.become_idle();
     assert!(worker.begin_reading(ConnectionId(9)));
-    let lost = pool.remove(pid(1), 0).unwrap();
+    let lost = pool.remove(0, 0).unwrap();
     assert!(matches!(lost.activity, WorkerActivity::Reading(ConnectionId(9))));
     pool.fork_due(0, Vec::new).unwrap();
     assert_eq!(pool.table.slot(0).unwrap().state().phase(), Phase::Starting);

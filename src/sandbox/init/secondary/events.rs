@@ -1,5 +1,7 @@
 //! Waiting: the events of a secondary's sandbox init, and when it wakes without one.
 
+use std::os::fd::RawFd;
+
 use nix::poll::{PollFd, PollFlags, poll};
 
 use crate::sandbox::function_log::FunctionLog;
@@ -28,7 +30,7 @@ pub(super) enum Source {
     /// A worker that has not got all of its group.
     Unfed(usize),
     /// A caller with waiting answers.
-    Caller(usize),
+    Caller(RawFd),
 }
 
 impl<M: Module> Secondary<'_, M> {
@@ -62,7 +64,8 @@ impl<M: Module> Secondary<'_, M> {
         let room = |source, fd| (source, PollFd::new(fd, PollFlags::POLLOUT));
         let listener = self.receiver.listener().filter(|_| self.accept_after <= now);
         let unfed = self.pool.unfed().map(|(index, fd)| room(Source::Unfed(index), fd));
-        let callers = self.send_queue.sockets().map(|(index, fd)| room(Source::Caller(index), fd));
+        let callers =
+            self.send_queue.sockets().map(|(number, fd)| room(Source::Caller(number), fd));
         let sources = [
             input(Source::Workers, self.pool.as_fd()),
             input(Source::Signals, self.signals.as_fd()),

@@ -144,7 +144,8 @@ impl<'a, M: Module> Secondary<'a, M> {
                 Source::Listener => self.accept(),
                 Source::Connections => self.receiver.ready().for_each(|id| self.read(id)),
                 Source::Shared => self.receiver.shared_ready().for_each(|id| self.read(id)),
-                Source::Asleep => self.watchdog.iter_mut().for_each(Watchdog::reset),
+                // A worker has a tick to read it before init does.
+                Source::Asleep => {}
                 Source::Caller(number) => room.push(number),
                 Source::Log => stderr::log().iter().for_each(|log| log.tell_dropped()),
             }
@@ -152,7 +153,7 @@ impl<'a, M: Module> Secondary<'a, M> {
         self.announce();
         self.run_watchdog();
         self.send_queue.flush(&room, monotonic_ns());
-        if let Some((_, complaint)) = self.send_queue.take_complaint() {
+        if let Some((_, complaint)) = self.send_queue.complaint.take() {
             self.complain(&complaint);
         }
         self.expire();
@@ -195,14 +196,17 @@ impl<'a, M: Module> Secondary<'a, M> {
     /// start without one that ended.
     fn note_changes(&mut self) -> ControlFlow<i32> {
         while let Some((pid, change)) = next_change() {
+            let Some(index) = self.pool.index_of(pid) else { continue };
             match change {
                 Change::Ended(ending) => {
-                    if let Some(lost) = self.pool.remove(pid, monotonic_ns()) {
+                    // Its last messages may have come after init was woken: why it could not start, for example.
+                    self.hear(index)?;
+                    if let Some(lost) = self.pool.remove(index, monotonic_ns()) {
                         self.worker_lost(lost, ending)?;
                     }
                 }
-                Change::Stopped => self.pool.set_stopped(pid, true),
-                Change::Continued => self.pool.set_stopped(pid, false),
+                Change::Stopped => self.pool.set_stopped(index, true),
+                Change::Continued => self.pool.set_stopped(index, false),
             }
         }
         ControlFlow::Continue(())
@@ -273,15 +277,14 @@ impl<'a, M: Module> Secondary<'a, M> {
             let caller = self.receiver.reply_to(ConnectionId(connection));
             let response = response.into_option().filter(|response| response.id().is_some());
             let Some((caller, response)) = caller.zip(response) else { continue };
-            let until = Deadline::from_field(deadline_mono_ns);
+            let until = Deadline::at_ns(deadline_mono_ns);
             self.send_queue.enqueue(&caller, response, payload, until);
         }
     }
 
     /// Answers for a worker that ended. Breaks when it ended before the announcement.
     fn worker_lost(&mut self, lost: LostWorker, ending: Ending) -> ControlFlow<i32> {
-        let LostWorker { state, activity, undelivered } = lost;
-        self.hold(undelivered);
+        let LostWorker { state, activity } = lost;
         let how = ending.describe();
         let error = match &activity {
             WorkerActivity::Begun(calls) if state.phase() == Phase::Expired => {
@@ -358,9 +361,7 @@ impl<'a, M: Module> Secondary<'a, M> {
 
     /// Queues work, and assigns it if a worker is free.
     fn queue(&mut self, work: Work) {
-        let suspended = self.sandbox.launch.idle_ms.map_or(0, |_| self.pool.absent());
-        self.queue.extra = suspended + self.pool.free_soon();
-        if let Err((work, full)) = self.queue.push(work) {
+        if let Err((work, full)) = self.queue.push(work, self.free_workers()) {
             self.reports.refused += 1;
             return self.refuse(work.keys(), &self.overloaded(full));
         }
@@ -372,10 +373,17 @@ impl<'a, M: Module> Secondary<'a, M> {
         }
     }
 
+    /// Workers for which requests may wait beyond the queue's limit: free ones, those that will be free without running
+    /// another guest first, and those that are forked when requests wait for them.
+    fn free_workers(&self) -> usize {
+        let suspended = self.sandbox.launch.idle_ms.map_or(0, |_| self.pool.absent());
+        suspended + self.pool.free_soon()
+    }
+
     fn expire(&mut self) {
         let now = monotonic_ns();
         self.pool.expire(now, request_limits::latest(&self.sandbox.launch, now));
-        while let Some(work) = self.queue.pop_expired(now) {
+        for work in self.queue.take_expired(now) {
             self.refuse(work.keys(), &self.late());
         }
         self.expire_parts(now);

@@ -2,12 +2,8 @@
 //! read.
 //!
 //! Workers read requests from their callers' connections themselves (direct reads), and init takes no part. Init reads
-//! the requests itself when
-//! - every reader has had the same request for a tick,
-//! - or more requests wait than fit into the queue,
-//! - or a reader has been idle for a tick and no reader has begun a request, although one waits: no worker was woken,
-//!   or the woken one has died,
-//! - or no waiting request was read for several ticks, whatever the workers' slots say.
+//! the requests itself when none of those that waited at a check was read before the next one, or when more wait than
+//! fit into the queue. No worker can forge what waits in a connection, so it does not matter what their slots say.
 //!
 //! While init has queued requests, direct reads are disabled: workers run only what init assigns, in order of arrival.
 //!
@@ -15,11 +11,9 @@
 //! ticks when the leader does not, because it is stopped, slow or making its next instance. Stopped workers get no
 //! work.
 
-use std::collections::BTreeMap;
-
 use crate::modes::local::ConnectionId;
 use crate::modes::local::receiver::RequestHead;
-use crate::sandbox::worker_table::{Phase, READERS_MAX, SlotState};
+use crate::sandbox::worker_table::{Phase, SlotState};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::processors;
 use crate::vm::Module;
@@ -33,8 +27,6 @@ mod tests;
 /// Time between two checks in nanoseconds: the delay until a caller hears that the function is overloaded, or until a
 /// waiting request is queued.
 const TICK_NS: u64 = 1_000_000;
-/// Ticks within which a waiting request must have been read; otherwise the workers' slots are not to be trusted.
-const STALLED_TICKS: u32 = 4;
 /// Ticks without a request after which init sleeps. The first request after that wakes it.
 const QUIET_TICKS: u32 = 20;
 /// Most copies of connections that all workers hold together; init alone reads further connections.
@@ -50,31 +42,14 @@ pub struct Watchdog {
     quiet: u32,
     /// Init reads the shared connections; direct reads are disabled.
     reading: bool,
-    /// The first request of each connection, `heads_age` ticks ago.
-    heads: BTreeMap<ConnectionId, RequestHead>,
-    heads_age: u32,
-}
-
-/// What init does about requests that wait in connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WatchdogAction {
-    /// Leaves them to the next free worker.
-    None,
-    /// Reads all requests until a reader is free.
-    ReadAll,
-    /// Reads the requests that wait now.
-    ReadOnce,
+    /// The requests that were first on their connections.
+    heads: Vec<(ConnectionId, RequestHead)>,
 }
 
 impl Watchdog {
     /// `None` for functions without direct reads: those where init counts requests or groups them.
     pub fn of(launch: &FunctionLaunch) -> Option<Self> {
         (launch.fan_in.is_none() && launch.max_requests == 0).then(Self::default)
-    }
-
-    /// Forgets the last check, which was before init slept: a worker has a tick to read a request before init does.
-    pub fn reset(&mut self) {
-        self.states.clear();
     }
 
     /// The workers that have the same request as at the last check.
@@ -84,51 +59,24 @@ impl Watchdog {
         both.filter(move |(_, pair)| same(*pair)).map(|(index, _)| index)
     }
 
-    /// True when requests wait and none of them was read for [`STALLED_TICKS`]. No worker can forge what waits in a
-    /// connection.
-    fn is_stalled(
-        &mut self,
-        waiting: bool,
-        heads: impl FnOnce() -> BTreeMap<ConnectionId, RequestHead>,
-    ) -> bool {
-        self.heads_age += 1;
-        if !waiting {
-            self.heads.clear();
-            self.heads_age = 0;
-        }
-        if self.heads_age < STALLED_TICKS {
-            return false;
-        }
-        self.heads_age = 0;
-        let before = std::mem::replace(&mut self.heads, heads());
-        let unread = |(id, head): (&ConnectionId, &RequestHead)| self.heads.get(id) == Some(head);
-        !before.is_empty() && before.iter().all(unread)
+    /// Records the slots' states.
+    fn note(&mut self, states: Vec<SlotState>) {
+        let quiet = states == self.states && !states.iter().any(|state| state.is_busy());
+        self.quiet = if quiet { self.quiet.saturating_add(1) } else { 0 };
+        self.states = states;
     }
 
-    /// Checks the slots. `waiting` gets the number of free workers, and says whether requests wait and whether they are
-    /// more than fit.
-    fn check(
+    /// True when requests waited at the last check and none of them was read since. Records those that are first on
+    /// `ready` connections now.
+    fn none_was_read(
         &mut self,
-        states: Vec<SlotState>,
-        waiting: impl FnOnce(usize) -> (bool, bool),
-    ) -> WatchdogAction {
-        let moved = states != self.states;
-        let busy = states.iter().any(|state| state.is_busy());
-        let readers = || states.iter().zip(&self.states).take(READERS_MAX);
-        let begun = readers().any(|(now, before)| now.is_later_than(*before));
-        let idle = readers().any(|(now, before)| now == before && now.phase() == Phase::Idle);
-        let stuck = !self.states.is_empty()
-            && readers().all(|(now, before)| now == before && !now.is_free());
-        let free = states.iter().filter(|state| state.is_free_soon()).count();
-        self.states = states;
-        self.quiet = if moved || busy { 0 } else { self.quiet.saturating_add(1) };
-        match waiting(free) {
-            (false, _) => WatchdogAction::None,
-            (true, true) => WatchdogAction::ReadAll,
-            (true, false) if idle && !begun => WatchdogAction::ReadOnce,
-            (true, false) if stuck => WatchdogAction::ReadAll,
-            (true, false) => WatchdogAction::None,
-        }
+        ready: &[ConnectionId],
+        head: impl Fn(ConnectionId) -> Option<RequestHead>,
+    ) -> bool {
+        let waits = |(id, before): &(ConnectionId, RequestHead)| head(*id) == Some(*before);
+        let none = !self.heads.is_empty() && self.heads.iter().all(waits);
+        self.heads = ready.iter().filter_map(|id| Some((*id, head(*id)?))).collect();
+        none
     }
 }
 
@@ -190,24 +138,21 @@ impl<M: Module> Secondary<'_, M> {
         self.pool.note_long_running(watchdog.long_running(&states));
         // The container's cpuset may have changed.
         self.pool.table.control().set_processors(processors::count().unwrap_or(0));
-        let mut ready: Vec<ConnectionId> = Vec::new();
-        let (receiver, free_slots) = (&self.receiver, self.queue.free_slots());
-        let action = watchdog.check(states, |free| {
-            ready.extend(receiver.shared_ready());
-            let more = || receiver.more_wait_than(free_slots.saturating_add(free), &ready);
-            (!ready.is_empty(), !ready.is_empty() && more())
-        });
-        let heads = || ready.iter().filter_map(|id| Some((*id, receiver.head(*id)?))).collect();
-        let stalled = watchdog.is_stalled(!ready.is_empty(), heads);
-        match action {
-            WatchdogAction::None if !stalled => {}
-            WatchdogAction::None if self.pool.idle().is_none() => self.begin_reading(),
-            WatchdogAction::ReadAll => self.begin_reading(),
-            WatchdogAction::None | WatchdogAction::ReadOnce => {
-                self.pool.depose_leader();
-                ready.into_iter().for_each(|id| self.read(id));
-            }
+        watchdog.note(states);
+        let receiver = &self.receiver;
+        let ready: Vec<_> = receiver.shared_ready().collect();
+        let none_was_read = watchdog.none_was_read(&ready, |id| receiver.head(id));
+        let room = self.queue.free_slots(self.free_workers());
+        let overflows = self.receiver.more_wait_than(room, &ready);
+        if !none_was_read && !overflows {
+            return;
         }
+        // The queue is bounded exactly only while init is the only reader.
+        if overflows || self.pool.idle().is_none() {
+            self.begin_reading();
+        }
+        self.pool.depose_leader();
+        ready.into_iter().for_each(|id| self.read(id));
     }
 
     /// Disables direct reads: from now on only init reads from connections.

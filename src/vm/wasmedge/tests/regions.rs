@@ -197,7 +197,7 @@ fn a_payload_is_shown_and_an_answer_taken_in_place() {
     let module = load(&built).unwrap();
     let mut host = host();
     let segment = Segment::copy_of(&sevens(LEN)).unwrap();
-    let payload = Payload::Segment(segment.try_clone().unwrap());
+    let payload = Payload::Segment(SegmentRef::from(&segment).to_segment().unwrap());
     for _ in 0..3 {
         let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
         let HandlerOutcome::Answered(sum) = reactor::handle(&mut instance, &payload, &mut host)
@@ -319,7 +319,7 @@ fn travels_in_huge_pages(pool: Option<&SegmentPool>) {
     // The guest's allocator is asked for a block where a huge page begins.
     let module = load(&vm._built).unwrap();
     let mut callee = module.instantiate(&InstanceSpec::default(), &mut vm.host).unwrap();
-    let payload = Payload::Segment(sent.try_clone().unwrap());
+    let payload = Payload::Segment(SegmentRef::from(&sent).to_segment().unwrap());
     let HandlerOutcome::Answered(sum) = reactor::handle(&mut callee, &payload, &mut vm.host) else {
         panic!("no answer")
     };
