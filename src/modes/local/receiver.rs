@@ -146,20 +146,17 @@ impl Receiver {
     }
 
     /// True when more than `limit` requests wait on these connections, as far as their bytes say: a connection's are
-    /// taken to be as long as its first one, which is asked for only when it matters. A long one in front of short ones
-    /// hides them until it is read.
+    /// taken to be as long as its first one. A long one in front of short ones hides them until it is read.
     #[must_use]
     pub fn more_wait_than(&self, limit: usize, ids: &[ConnectionId]) -> bool {
-        let connections = || ids.iter().filter_map(|id| self.connections.get(id));
-        let count = |request_len: &dyn Fn(BorrowedFd<'_>) -> usize| {
-            let requests = connections().map(|connection| {
-                let fd = connection.fd.as_fd();
-                seqpacket::unread(fd).unwrap_or(usize::MAX).div_ceil(request_len(fd))
-            });
-            requests.fold(0, usize::saturating_add)
-        };
-        let first = |fd: BorrowedFd<'_>| seqpacket::peek(fd, &mut []).unwrap_or(0).max(REQUEST_MIN);
-        count(&|_| REQUEST_MIN) > limit && count(&first) > limit
+        let connections = ids.iter().filter_map(|id| self.connections.get(id));
+        let requests = connections.map(|connection| {
+            let fd = connection.fd.as_fd();
+            // In this order: a worker may read the first one in between, and then there are too few bytes, not too many.
+            let Some(first) = seqpacket::peek(fd, &mut []) else { return 0 };
+            seqpacket::unread(fd).unwrap_or(usize::MAX).div_ceil(first.max(REQUEST_MIN))
+        });
+        requests.fold(0, usize::saturating_add) > limit
     }
 
     /// The request that is first on a connection.

@@ -2,8 +2,10 @@
 //! read.
 //!
 //! Workers read requests from their callers' connections themselves (direct reads), and init takes no part. Init reads
-//! the requests itself when none of those that waited at a check was read before the next one, or when more wait than
-//! fit into the queue. No worker can forge what waits in a connection, so it does not matter what their slots say.
+//! the requests itself when
+//! - none of those that waited at a check was read before the next one, and no worker has begun a request in between,
+//! - or none was read for several checks, whatever the workers' slots say: no worker can forge what waits in a connection,
+//! - or more wait than fit into the queue.
 //!
 //! While init has queued requests, direct reads are disabled: workers run only what init assigns, in order of arrival.
 //!
@@ -27,6 +29,8 @@ mod tests;
 /// Time between two checks in nanoseconds: the delay until a caller hears that the function is overloaded, or until a
 /// waiting request is queued.
 const TICK_NS: u64 = 1_000_000;
+/// Ticks within which one of the waiting requests must have been read; otherwise the workers' slots are not to be trusted.
+const STALLED_TICKS: u32 = 4;
 /// Ticks without a request after which init sleeps. The first request after that wakes it.
 const QUIET_TICKS: u32 = 20;
 /// Most copies of connections that all workers hold together; init alone reads further connections.
@@ -44,6 +48,8 @@ pub struct Watchdog {
     reading: bool,
     /// The requests that were first on their connections.
     heads: Vec<(ConnectionId, RequestHead)>,
+    /// Checks in a row before which none of them was read.
+    unread: u32,
 }
 
 impl Watchdog {
@@ -66,17 +72,19 @@ impl Watchdog {
         self.states = states;
     }
 
-    /// True when requests waited at the last check and none of them was read since. Records those that are first on
-    /// `ready` connections now.
-    fn none_was_read(
+    /// True when init is to read the requests that wait. `begun`: a worker has begun one since the last check. Records
+    /// those that are first on `ready` connections now.
+    fn stalls(
         &mut self,
+        begun: bool,
         ready: &[ConnectionId],
         head: impl Fn(ConnectionId) -> Option<RequestHead>,
     ) -> bool {
         let waits = |(id, before): &(ConnectionId, RequestHead)| head(*id) == Some(*before);
-        let none = !self.heads.is_empty() && self.heads.iter().all(waits);
+        let none_was_read = !self.heads.is_empty() && self.heads.iter().all(waits);
         self.heads = ready.iter().filter_map(|id| Some((*id, head(*id)?))).collect();
-        none
+        self.unread = if none_was_read { self.unread.saturating_add(1) } else { 0 };
+        self.unread >= if begun { STALLED_TICKS } else { 1 }
     }
 }
 
@@ -131,7 +139,9 @@ impl<M: Module> Secondary<'_, M> {
         }
         watchdog.next = now.saturating_add(TICK_NS);
         let states: Vec<_> = self.pool.states().collect();
-        if states.iter().zip(&watchdog.states).any(|(state, before)| state.is_later_than(*before)) {
+        let mut both = states.iter().zip(&watchdog.states);
+        let begun = both.any(|(state, before)| state.is_later_than(*before));
+        if begun {
             self.last_request = now;
             self.pool.note_turns();
         }
@@ -141,10 +151,10 @@ impl<M: Module> Secondary<'_, M> {
         watchdog.note(states);
         let receiver = &self.receiver;
         let ready: Vec<_> = receiver.shared_ready().collect();
-        let none_was_read = watchdog.none_was_read(&ready, |id| receiver.head(id));
+        let stalls = watchdog.stalls(begun, &ready, |id| receiver.head(id));
         let room = self.queue.free_slots(self.free_workers());
         let overflows = self.receiver.more_wait_than(room, &ready);
-        if !none_was_read && !overflows {
+        if !stalls && !overflows {
             return;
         }
         // The queue is bounded exactly only while init is the only reader.

@@ -50,13 +50,17 @@ fn who_has_one_request_from_look_to_look_has_it_for_long() {
 #[test]
 fn what_nobody_reads_is_found_whatever_workers_say() {
     let mut watchdog = watchdog();
-    let mut check = |now: &[(u64, u8)]| {
+    let mut check_while = |begun: bool, now: &[(u64, u8)]| {
         let ready: Vec<_> = now.iter().map(|(id, _)| ConnectionId(*id)).collect();
-        watchdog.none_was_read(&ready, |id| {
+        watchdog.stalls(begun, &ready, |id| {
             let (_, byte) = now.iter().find(|(other, _)| *other == id.0)?;
             Some([*byte; size_of::<RequestHead>()])
         })
     };
+    let stalls: Vec<_> = (0..=STALLED_TICKS).map(|_| check_while(true, &[(1, 7)])).collect();
+    assert_eq!(stalls, [false, false, false, false, true], "workers begin others, or say so");
+    check_while(true, &[]);
+    let mut check = |now: &[(u64, u8)]| check_while(false, now);
     assert!(!check(&[(1, 7), (2, 7)]), "a first look");
     assert!(!check(&[(1, 7), (2, 8)]), "one was read");
     assert!(check(&[(1, 7), (2, 8), (3, 1)]), "one more waits");
@@ -72,8 +76,8 @@ fn what_nobody_reads_is_found_among_many() {
     let mut watchdog = watchdog();
     let ready = |from: u64| (from..from + 128).map(ConnectionId).collect::<Vec<_>>();
     let head = |_| Some([7; size_of::<RequestHead>()]);
-    assert!(!watchdog.none_was_read(&ready(0), head));
-    assert!(watchdog.none_was_read(&ready(128), head));
+    assert!(!watchdog.stalls(false, &ready(0), head));
+    assert!(watchdog.stalls(false, &ready(128), head));
 }
 
 #[test]
