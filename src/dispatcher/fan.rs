@@ -16,7 +16,7 @@ use super::links::LinkId;
 use super::pending_calls::{CallState, CallTicket, KeptPayload, OwnedJoin, PendingCall};
 use super::spans::CallSpans;
 use crate::modes::{CallError, CallJoin, OutgoingCall, OutgoingPayload, Payload};
-use crate::sys::clock::{Deadline, monotonic_ns};
+use crate::sys::clock::{Deadline, monotonic_ns, pause};
 use crate::sys::random::bytes16;
 use crate::wire::ids::CallId;
 use crate::wire::trace_headers::TraceHeaders;
@@ -24,12 +24,12 @@ use crate::wire::trace_headers::TraceHeaders;
 /// Number of starts after which a guest that does not wait receives its answers.
 const STARTS_PER_LOOK: u32 = 32;
 
-/// From this many calls on, their answers are taken together ...
+/// A caller that waits for so many calls takes their answers together: each one would wake it, often on the processor
+/// on which the callee runs the next call.
 const MANY: usize = 8;
-/// ... while the last one is not older than this, in nanoseconds. Each answer would wake the caller, often on the
-/// processor on which the callee runs the next call.
+/// It does so while its last answer is not older than this, in nanoseconds.
 const FAST_NS: u64 = 100_000;
-/// How long the caller then sleeps before it looks for answers; the kernel adds up to 50 µs.
+/// How long it sleeps before it looks for answers; the kernel adds up to 50 µs.
 const PAUSE: Duration = Duration::from_micros(20);
 
 /// Too many calls are in flight; the call was not started.
@@ -112,7 +112,9 @@ impl<R: Resolve> Dispatcher<R> {
                 None => *first.insert(self.first_deadline(tickets)?),
             };
             let stop = until.map_or(first, |until| until.min(first));
-            self.let_answers_gather(tickets.len(), stop);
+            if answers_gather(tickets.len(), self.last_answer_ns, stop, monotonic_ns()) {
+                pause(PAUSE);
+            }
             match self.listen(Some(stop), None) {
                 Ok(true) => self.last_answer_ns = monotonic_ns(),
                 Ok(false) => {
@@ -130,14 +132,6 @@ impl<R: Resolve> Dispatcher<R> {
                     }
                 }
             }
-        }
-    }
-
-    /// Sleeps while the answers of so many calls come faster than one after another can be waited for.
-    fn let_answers_gather(&self, calls: usize, stop: Deadline) {
-        let soon = monotonic_ns().saturating_sub(FAST_NS);
-        if calls >= MANY && self.last_answer_ns > soon && !stop.has_passed(soon + 2 * FAST_NS) {
-            std::thread::sleep(PAUSE);
         }
     }
 
@@ -259,6 +253,33 @@ impl<R: Resolve> Dispatcher<R> {
                 return Err(error);
             }
             pending.attempt += 1;
+        }
+    }
+}
+
+/// True when answers to so many calls come faster than one after another can be waited for, and `stop` is not near.
+const fn answers_gather(calls: usize, last_answer_ns: u64, stop: Deadline, now: u64) -> bool {
+    let fast = now.saturating_sub(last_answer_ns) < FAST_NS;
+    calls >= MANY && fast && !stop.has_passed(now.saturating_add(FAST_NS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_taken_together_while_many_come_fast() {
+        let now = 1_000_000_000;
+        let (just_now, far) = (now - FAST_NS + 1, Deadline::at_ns(now + FAST_NS + 1));
+        assert!(answers_gather(MANY, just_now, far, now));
+        for (calls, last, stop) in [
+            (MANY - 1, just_now, far),
+            (MANY, now - FAST_NS, far),
+            (MANY, 0, far),
+            (MANY, just_now, Deadline::at_ns(now + FAST_NS)),
+            (MANY, just_now, Deadline::PASSED),
+        ] {
+            assert!(!answers_gather(calls, last, stop, now), "{calls} {last} {stop:?}");
         }
     }
 }

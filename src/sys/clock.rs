@@ -7,7 +7,8 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use nix::poll::PollTimeout;
+use nix::poll::{PollTimeout, ppoll};
+use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
 
 /// When somebody stops waiting. Who may wait for ever has an `Option` of it.
@@ -80,6 +81,11 @@ pub fn poll_timeout(until: Option<Deadline>) -> PollTimeout {
         Some(until) => until.0.saturating_sub(monotonic_ns()),
     };
     PollTimeout::try_from(left_ns.div_ceil(1_000_000)).unwrap_or(PollTimeout::MAX)
+}
+
+/// Sleeps, or less if a signal comes: by a system call that functions' seccomp profiles allow anyway.
+pub fn pause(time: Duration) {
+    let _interrupted = ppoll(&mut [], Some(TimeSpec::from_duration(time)), None);
 }
 
 /// Nanoseconds since boot (without suspend).

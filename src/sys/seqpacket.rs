@@ -17,7 +17,7 @@ use nix::sys::socket::{
     socketpair,
 };
 
-use super::clock::{Deadline, monotonic_ns, poll_timeout};
+use super::clock::{self, Deadline, monotonic_ns, poll_timeout};
 
 /// Most descriptors that one message carries.
 pub const DESCRIPTORS_MAX: usize = 8;
@@ -297,7 +297,7 @@ fn pause(deadline: Option<Deadline>) -> Result<(), SocketError> {
     if deadline.is_some_and(|deadline| deadline.has_passed(monotonic_ns())) {
         return Err(SocketError::Deadline);
     }
-    std::thread::sleep(PAUSE);
+    clock::pause(PAUSE);
     Ok(())
 }
 

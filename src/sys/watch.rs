@@ -9,7 +9,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use super::clock::{Deadline, poll_timeout};
 
 /// Most ready descriptors that one query returns; the next one returns the others.
-const READY_MAX: usize = 128;
+pub const READY_MAX: usize = 128;
 
 /// Descriptors that are watched for input, each under a number of its owner's choice.
 #[derive(Debug)]

@@ -299,11 +299,12 @@ impl<'a> Usable<'a, Record> {
             || candidates.iter().any(holds);
         let same = |record: &&Record| facts.is_own(record) == own;
         let instances = candidates.iter().copied().filter(same).count();
-        let failed = |record: &&Record| facts.avoid.contains(&record.instance);
-        let nearer = own && candidates.iter().any(|record| same(record) && !failed(record));
         if facts.nearer || !facts.held.is_empty() {
             candidates.retain(|record| same(record) && !facts.held.contains(&record.instance));
         }
+        // Those that failed are last.
+        let failed = |record: &&Record| facts.avoid.contains(&record.instance);
+        let nearer = own && candidates.first().is_some_and(|first| !failed(first));
         if candidates.is_empty() || (facts.nearer && !nearer) {
             return Selection::NoOther { instances };
         }

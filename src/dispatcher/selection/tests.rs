@@ -166,7 +166,7 @@ impl Case {
             ids.iter().all(|id| self.is_own(*id) == self.is_own(ids[0])),
             "spread over one kind"
         );
-        assert!(!self.nearer || self.is_own(ids[0]) && self.fresh(&own));
+        assert!(!self.nearer || self.is_own(ids[0]) && !self.avoid.contains(&ids[0]));
     }
 }
 

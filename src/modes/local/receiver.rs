@@ -149,14 +149,18 @@ impl Receiver {
     /// taken to be as long as its first one. A long one in front of short ones hides them until it is read.
     #[must_use]
     pub fn more_wait_than(&self, limit: usize, ids: &[ConnectionId]) -> bool {
-        let connections = ids.iter().filter_map(|id| self.connections.get(id));
-        let requests = connections.map(|connection| {
-            let fd = connection.fd.as_fd();
-            // In this order: a worker may read the first one in between, and then there are too few bytes, not too many.
-            let Some(first) = seqpacket::peek(fd, &mut []) else { return 0 };
-            seqpacket::unread(fd).unwrap_or(usize::MAX).div_ceil(first.max(REQUEST_MIN))
-        });
-        requests.fold(0, usize::saturating_add) > limit
+        let count = |request_len: fn(BorrowedFd<'_>) -> Option<usize>| {
+            let connections = ids.iter().filter_map(|id| self.connections.get(id));
+            let requests = connections.map(|connection| {
+                let fd = connection.fd.as_fd();
+                // The length comes first: when a worker reads the only request in between, no bytes are left.
+                let Some(len) = request_len(fd) else { return 0 };
+                seqpacket::unread(fd).unwrap_or(usize::MAX).div_ceil(len.max(REQUEST_MIN))
+            });
+            requests.fold(0, usize::saturating_add)
+        };
+        // Most of the time there are too few bytes for so many of the shortest.
+        count(|_| Some(REQUEST_MIN)) > limit && count(|fd| seqpacket::peek(fd, &mut [])) > limit
     }
 
     /// The request that is first on a connection.

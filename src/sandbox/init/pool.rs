@@ -135,6 +135,10 @@ impl<'t> WorkerPool<'t> {
             // The next worker of the slot must be the only one that writes it.
             worker.kill();
             let _reaped = waitpid(pid, None);
+            if worker.slot.clear_role() {
+                self.wakeup.wake_one();
+            }
+            worker.slot.reset();
             return Err(error);
         }
         Ok(worker)

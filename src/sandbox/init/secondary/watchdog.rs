@@ -18,6 +18,7 @@ use crate::modes::local::receiver::RequestHead;
 use crate::sandbox::worker_table::{Phase, SlotState};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::processors;
+use crate::sys::watch::READY_MAX;
 use crate::vm::Module;
 use crate::wire::control::FunctionLaunch;
 
@@ -26,8 +27,8 @@ use super::Secondary;
 #[cfg(test)]
 mod tests;
 
-/// Time between two checks in nanoseconds: the delay until a caller hears that the function is overloaded, or until a
-/// waiting request is queued.
+/// Time between two checks in nanoseconds: after one a caller hears that the function is overloaded, and after up to two
+/// init queues a request that nobody reads.
 const TICK_NS: u64 = 1_000_000;
 /// Ticks within which one of the waiting requests must have been read; otherwise the workers' slots are not to be trusted.
 const STALLED_TICKS: u32 = 4;
@@ -72,8 +73,8 @@ impl Watchdog {
         self.states = states;
     }
 
-    /// True when init is to read the requests that wait. `begun`: a worker has begun one since the last check. Records
-    /// those that are first on `ready` connections now.
+    /// True when init is to read the requests that wait. `begun`: a worker has read or got one since the last check.
+    /// Records those that are first on `ready` connections now.
     fn stalls(
         &mut self,
         begun: bool,
@@ -83,6 +84,9 @@ impl Watchdog {
         let waits = |(id, before): &(ConnectionId, RequestHead)| head(*id) == Some(*before);
         let none_was_read = !self.heads.is_empty() && self.heads.iter().all(waits);
         self.heads = ready.iter().filter_map(|id| Some((*id, head(*id)?))).collect();
+        // Of more ready connections, the kernel names some: workers may have read from others.
+        let named_all = ready.len() < READY_MAX;
+        let none_was_read = none_was_read && (named_all || !begun);
         self.unread = if none_was_read { self.unread.saturating_add(1) } else { 0 };
         self.unread >= if begun { STALLED_TICKS } else { 1 }
     }
@@ -158,7 +162,7 @@ impl<M: Module> Secondary<'_, M> {
             return;
         }
         // The queue is bounded exactly only while init is the only reader.
-        if overflows || self.pool.idle().is_none() {
+        if overflows || !self.pool.has_free_reader() {
             self.begin_reading();
         }
         self.pool.depose_leader();
