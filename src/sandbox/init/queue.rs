@@ -77,8 +77,8 @@ impl Queue {
         self.earliest = self.next_deadline().map_or(Some(deadline), |it| Some(it.min(deadline)));
     }
 
-    /// How many items still fit. `extra` more fit: they wait for workers that are forked when requests wait for them, or
-    /// that are free soon.
+    /// How many items still fit, with room for `extra` more. Those wait for workers that are free soon, or that are
+    /// forked when requests wait for them.
     #[must_use]
     pub fn free_slots(&self, extra: usize) -> usize {
         self.bounds.messages.saturating_add(extra).saturating_sub(self.waiting.len())

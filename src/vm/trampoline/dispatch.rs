@@ -206,6 +206,7 @@ impl DispatchBody<'_> {
                     code.end();
                 }
             }
+            // The host names no callee where there is none.
             None => {
                 code.unreachable();
             }

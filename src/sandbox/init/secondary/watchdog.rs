@@ -4,7 +4,8 @@
 //! Workers read requests from their callers' connections themselves (direct reads), and init takes no part. Init reads
 //! the requests itself when
 //! - none of those that waited at a check was read before the next one, and no worker has begun a request in between,
-//! - or none was read for several checks, whatever the workers' slots say: no worker can forge what waits in a connection,
+//! - or none was read for several checks, whatever the workers' slots say (no worker can forge what waits in a
+//!   connection),
 //! - or more wait than fit into the queue.
 //!
 //! While init has queued requests, direct reads are disabled: workers run only what init assigns, in order of arrival.
@@ -27,10 +28,11 @@ use super::Secondary;
 #[cfg(test)]
 mod tests;
 
-/// Time between two checks in nanoseconds: after one a caller hears that the function is overloaded, and after up to two
+/// Time between two checks in nanoseconds. After one, a caller hears that the function is overloaded. After one or two,
 /// init queues a request that nobody reads.
 const TICK_NS: u64 = 1_000_000;
-/// Ticks within which one of the waiting requests must have been read; otherwise the workers' slots are not to be trusted.
+/// Ticks within which one of the waiting requests must have been read. Otherwise the workers' slots are not to be
+/// trusted.
 const STALLED_TICKS: u32 = 4;
 /// Ticks without a request after which init sleeps. The first request after that wakes it.
 const QUIET_TICKS: u32 = 20;
