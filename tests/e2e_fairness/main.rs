@@ -1,0 +1,28 @@
+//! Tenants on one node: one function floods what all share, and another namespace's calls go on.
+//!
+//! Each file floods one resource. [`neighbour::Neighbour`] is the other tenant. Floods are bounded in bytes, count and
+//! time, and lie on a tmpfs or below limits of the test's own, so that they fill nothing of the machine's.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+mod neighbour;
+
+use cwasi_testbed::scene::Scene;
+
+/// The runtime's program.
+const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+
+fn scene(name: &str) -> Scene {
+    Scene::new(SHIM, name)
+}
+
+/// The neighbour's calls are answered while nobody floods: what the other tests compare with.
+#[test]
+fn nobody_floods() {
+    let scene = scene("fair-none");
+    let neighbour = neighbour::Neighbour::beside(&scene);
+    neighbour.calls(3);
+    let background = neighbour.calls_in_background(100);
+    neighbour.calls(1);
+    neighbour::Neighbour::assert_answered(100, background.finish().unwrap());
+}

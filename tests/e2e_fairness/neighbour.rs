@@ -1,0 +1,57 @@
+//! The other tenant: a namespace of its own on the same node, whose calls have to go on.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use cwasi_testbed::run::{Outcome, Run, Running};
+use cwasi_testbed::scene::Scene;
+
+/// A function of another namespace, and its callers.
+pub struct Neighbour {
+    scene: Scene,
+    callers: AtomicU32,
+}
+
+impl Neighbour {
+    /// Starts the neighbour's function `svc` on the containerd of `flooded`, before the flood.
+    pub fn beside(flooded: &Scene) -> Self {
+        Self::with(flooded, |run| run)
+    }
+
+    /// The same with more annotations of its function.
+    pub fn with(flooded: &Scene, more: impl FnOnce(Run) -> Run) -> Self {
+        let programs = std::path::Path::new(crate::SHIM).parent().unwrap();
+        let namespace = format!("{}-neighbour", flooded.namespace);
+        let scene = Scene::on(flooded.containerd, programs, &namespace, None);
+        let run = scene.guest("svc", "server");
+        let run = run.annotation("cwasi.role", "secondary").annotation("cwasi.function", "svc");
+        scene.start(more(run));
+        Self { scene, callers: AtomicU32::new(0) }
+    }
+
+    /// The neighbour's namespace, for what this type does not offer.
+    pub fn scene(&self) -> &Scene {
+        &self.scene
+    }
+
+    /// A new primary starts, makes `count` calls, and ends. All of them are answered, or the test fails.
+    pub fn calls(&self, count: u32) {
+        let outcome = self.run(count).output(self.scene.containerd).unwrap();
+        Self::assert_answered(count, outcome);
+    }
+
+    /// The same in the background; [`Self::assert_answered`] takes its outcome.
+    pub fn calls_in_background(&self, count: u32) -> Running {
+        self.run(count).spawn(self.scene.containerd).unwrap()
+    }
+
+    fn run(&self, count: u32) -> Run {
+        let id = format!("caller-{}", self.callers.fetch_add(1, Ordering::Relaxed));
+        let count = count.to_string();
+        self.scene.guest(&id, "probe").args(["repeat", "svc", &count, "hello"])
+    }
+
+    /// Each of these calls was answered.
+    pub fn assert_answered(count: u32, outcome: Outcome) {
+        assert_eq!(outcome.success().text(), format!("ok {count}\n"));
+    }
+}
