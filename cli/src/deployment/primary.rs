@@ -196,6 +196,7 @@ mod tests {
             counts: EdgeCounts { calls: 40, request_bytes: 4_000_000, ..EdgeCounts::default() },
             p50_us: 1.0,
             p99_us: 1.0,
+            counted_since_ms: 0,
         };
         let new = [hop("a", "b", "local"), hop("b", "c", "networked")];
         assert_eq!(rates("a", &new, 2.0, 0), "out 20 calls/s 2.0 MB/s local");

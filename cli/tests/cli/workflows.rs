@@ -28,6 +28,22 @@ fn a_run_prints_results_and_hops_and_leaves_nothing() {
     assert!(!text.contains('\u{1b}'), "{text}");
 }
 
+/// Each run has a shim of its own, whose counts begin at 0.
+#[test]
+fn every_run_counts_its_own_calls() {
+    let stage = Stage::new("cli-counts");
+    let file = stage.hello();
+    for calls in [1_u64, 2, 2, 5, 1, 6] {
+        let names: Vec<_> = (0..calls).map(|number| format!("name{number}")).collect();
+        let args = format!("spec.functions.hello.args=[{}]", names.join(", "));
+        let json = stage.ok(&["run", "--json", &file, "--set", &args]);
+        let json: Value = serde_json::from_str(&json).unwrap();
+        let hops = json["hops"].as_array().unwrap();
+        assert_eq!(hops.len(), 1, "{json}");
+        assert_eq!(hops[0]["calls"], calls, "{json}");
+    }
+}
+
 #[test]
 fn what_runs_already_is_used_and_stays() {
     let stage = Stage::new("cli-deploy");
