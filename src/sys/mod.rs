@@ -13,6 +13,7 @@
 //! - [`spin`]: spinning before sleeping.
 //! - [`stderr_tail`]: the last bytes of a guest's stderr.
 //! - [`fault_handlers`]: the engine's signal handlers, installed once.
+//! - [`interrupted`]: the engine's system calls, repeated when a pause interrupts them.
 //! - [`wakeup`]: waking one of several processes (eventfd).
 //! - [`processors`]: the number of usable processors.
 //! - [`watch`]: watching many descriptors (epoll).
@@ -37,6 +38,7 @@ pub mod fault_handlers;
 pub mod file_access;
 pub mod huge;
 pub mod image;
+pub mod interrupted;
 pub mod mapping;
 pub mod noexec;
 pub mod page_buffer;
