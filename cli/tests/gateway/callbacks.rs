@@ -59,8 +59,8 @@ fn the_answer_is_posted_to_the_url_with_its_status_and_until_it_is_taken() {
     let named = format!("svc.{}", scene.namespace);
     for (function, body, status, errno, text) in [
         (named.as_str(), "!fail no wheels", "500", "failed", "no wheels"),
-        ("svc", "!trap", "502", "trapped", "trap"),
-        ("svc", "!size 1048577", "502", "payload too large", "1048576"),
+        ("svc", "!trap", "502", "trapped", "crashed"),
+        ("svc", "!size 1048577", "502", "payload too large", "larger than"),
         ("web", "four", "201", "", "POST|/|||"),
     ] {
         let before = receiver.received().len();

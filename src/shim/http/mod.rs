@@ -6,7 +6,8 @@
 //!
 //! - [`front`]: one request to one function. [`status`]: errors of calls as statuses.
 //! - [`metadata`]: heads. `request_body`: a body becomes a payload; [`response_body`]: a response is streamed.
-//! - [`server`]: connections. [`port`]: `cwasi.http=PORT`. `stall`: clients that stop reading.
+//! - [`server`]: connections. [`port`]: `cwasi.http=PORT`. `stall`: clients that stop reading. `strict`: heads that hyper
+//!   accepts and this does not.
 
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ pub mod response_body;
 pub mod server;
 mod stall;
 pub mod status;
+mod strict;
 
 /// Bounds of a server.
 #[derive(Clone, Debug)]

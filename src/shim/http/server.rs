@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -22,6 +23,8 @@ use tokio_rustls::TlsAcceptor;
 use super::HttpLimits;
 use super::response_body::ResponseBody;
 use super::stall::StallGuard;
+use super::status::sentence;
+use super::strict;
 
 /// Bytes that a connection buffers at most, a request's head among them.
 const BUFFER_MAX: usize = 256 << 10;
@@ -134,6 +137,13 @@ async fn accept<L: Accept>(listener: &L) -> L::Stream {
     }
 }
 
+/// The response to a head that is not served. What follows it on the connection is not read.
+fn refusal(status: StatusCode, text: &str) -> Response<ResponseBody> {
+    let mut response = sentence(status, text);
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
 /// One connection.
 struct Connection {
     tls: Option<TlsAcceptor>,
@@ -165,7 +175,12 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        let answer = |request| async { Ok::<_, Infallible>(service.answer(request).await) };
+        let answer = |request| async {
+            Ok::<_, Infallible>(match strict::check(&request) {
+                Ok(()) => service.answer(request).await,
+                Err((status, text)) => refusal(status, text),
+            })
+        };
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.limits.head_timeout)

@@ -24,7 +24,7 @@ use cwasi::shim::caller::HostAnswer;
 use cwasi::shim::http::front::{CALL_ID, DeferredCall, FunctionFront, accepted};
 use cwasi::shim::http::metadata::head_of;
 use cwasi::shim::http::response_body::ResponseBody;
-use cwasi::shim::http::status::{ERRNO_HEADER, sentence, status_of};
+use cwasi::shim::http::status::{ERRNO_HEADER, client_text, sentence, status_of};
 use cwasi::shim::network::EVENT_MAX;
 use cwasi::sys::random::bytes16;
 use cwasi::wire::egress::Egress;
@@ -323,7 +323,7 @@ fn stored(
     let (status, content_type, errno, body) = match ended {
         Ok((status, kind, body)) => (status, kind, String::new(), body),
         Err(error) => {
-            let text = format!("{error}\n").into_bytes();
+            let text = format!("{}\n", client_text(&error)).into_bytes();
             let status = match error {
                 CallError::TooLarge(_) => StatusCode::BAD_GATEWAY,
                 ref error => status_of(error.errno()),
