@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use cwasi::config::NodeConfig;
+use cwasi::shim::state::{StateDir, create_private_dir, write_file};
 
 use super::run_folder::RunFolder;
 use crate::containerd::tasks::Stdio;
@@ -134,8 +135,12 @@ pub trait Platform {
     /// When the file system refuses.
     fn create_log(&self, id: &str) -> Result<PathBuf, Failure> {
         let log = self.log(id);
-        let made = std::fs::create_dir_all(self.logs()).and_then(|()| std::fs::write(&log, ""));
-        made.with_context(|| format!("the log {} cannot be made", log.display()))?;
+        let made = || {
+            StateDir::new(self.state_dir()).prepare()?;
+            create_private_dir(&self.logs())?;
+            write_file(&log, b"")
+        };
+        made().with_context(|| format!("the log {} cannot be made", log.display()))?;
         Ok(log)
     }
 
@@ -149,7 +154,10 @@ pub trait Platform {
     /// # Errors
     /// When the file system refuses.
     fn run_folder(&self) -> std::io::Result<RunFolder> {
-        std::fs::create_dir_all(self.runs())?;
+        let made = StateDir::new(self.state_dir())
+            .prepare()
+            .and_then(|()| create_private_dir(&self.runs()));
+        made.map_err(std::io::Error::other)?;
         RunFolder::new(&self.runs(), RUN)
     }
 
