@@ -171,13 +171,32 @@ impl Callbacks {
     fn spawn(&self, id: CallId, permit: Option<OwnedSemaphorePermit>) {
         let callbacks = self.clone();
         self.0.runtime.spawn(async move {
-            let ended = callbacks.run(id).await.unwrap_or_else(|error| {
-                tracing::error!(%id, %error, "a call with a callback ends: its files cannot be used");
-                CallbackEnd::Undelivered
-            });
+            let ended = match callbacks.run(id).await {
+                Ok(ended) => ended,
+                Err(error) => {
+                    callbacks.give_up(id, &error).await;
+                    CallbackEnd::Undelivered
+                }
+            };
             callbacks.0.metrics.count_callback(ended);
             drop(permit);
         });
+    }
+
+    /// Logs why the files of a call cannot be used, and sets damaged ones aside.
+    async fn give_up(&self, id: CallId, error: &io::Error) {
+        let mut kept = String::new();
+        if error.kind() == io::ErrorKind::InvalidData {
+            let aside = self.in_spool(move |spool| {
+                spool
+                    .set_aside(id, Kind::Answer)
+                    .or_else(|_no_answer| spool.set_aside(id, Kind::Call))
+            });
+            kept = aside
+                .await
+                .map_or_else(|error| error.to_string(), |path| path.display().to_string());
+        }
+        tracing::error!(%id, %error, kept, "a call with a callback ends: its files cannot be used");
     }
 
     /// Makes a call, unless its answer is there already, and sends the answer.
