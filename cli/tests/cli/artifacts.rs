@@ -25,8 +25,9 @@ fn a_wasm_artifact_of_the_cncf_runs_and_is_embedded() {
             images[0], images[1]
         ),
     );
-    assert_eq!(stage.ok(&["run", &file, "--quiet"]), "Hello, Ada!\n");
-    let run = stage.scene.image(&images[1], "alone").args(["/hello-caller.wasm", "Grace"]);
+    let said = stage.ok(&["run", &file]);
+    assert!(said.starts_with("Hello, Ada!\n"), "{said}");
+    let run = stage.scene.guest("alone", "hello-caller").args(["Grace"]);
     let run = run.annotation("cwasi.workflow", "w");
     let run = run.annotation("cwasi.embed", &format!("greeter={}", images[0]));
     assert_eq!(stage.scene.run(run).success().text(), "Hello, Grace!\n");
