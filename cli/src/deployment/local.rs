@@ -17,6 +17,7 @@ use oci_spec::runtime::Spec;
 
 use super::platform::{FunctionImage, Known, PlannedFunction, Platform, check_mounts};
 use super::run_folder::RunFolder;
+use super::user_cache;
 use crate::containerd::oci::{self, FunctionSpec};
 use crate::containerd::tasks::Stdio;
 use crate::failure::{Exit, Failure};
@@ -197,6 +198,7 @@ fn configuration(state: &Path) -> Result<(NodeConfig, Option<PathBuf>), Failure>
     })?;
     config.state_dir = state.to_owned();
     config.cache_dir = cache.join("cwasi");
+    user_cache::check(&config.cache_dir)?;
     config.shim_cgroup.clear();
     config.compile.cgroup.clear();
     config.cgroup_driver = cwasi::config::CgroupDriver::default();

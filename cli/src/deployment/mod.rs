@@ -15,6 +15,7 @@ mod node;
 pub mod platform;
 mod primary;
 pub mod run_folder;
+mod user_cache;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;

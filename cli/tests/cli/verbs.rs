@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::process::Stdio;
 
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use super::scene::Stage;
 use super::{cwasi, stderr, stdout};
@@ -156,6 +157,10 @@ fn callers_without_a_container_are_explained() {
     assert!(text.contains("hello -> greeter: local (callee in the caller's own group)"), "{text}");
     let text = explain("linker", 0);
     assert!(text.contains("linker -> greeter: embedded (callee embedded in the caller)"), "{text}");
+    let module = hex::encode(Sha256::digest(fs::read(stage.guest("greeter")).unwrap()));
+    for part in ["embedded image   ", "@sha256:", &format!("embedded module  sha256:{module}")] {
+        assert!(text.contains(part), "{part} is missing in:\n{text}");
+    }
     let text = explain("far", 1);
     assert!(text.contains("cwasi.mode=networked of far allows no other mode"), "{text}");
     let text = stage.fails(66, &["explain", "-f", &planned, "texts", "greeter"]);
