@@ -8,6 +8,7 @@
 mod cache;
 mod cache_of_its_own;
 mod compile;
+mod connections;
 mod neighbour;
 
 use cwasi_testbed::scene::Scene;

@@ -11,8 +11,10 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
+use super::connections::Turn;
 use super::request_body::{BodyError, BodyLimits, BodyMemory, ReceivedBody, receive};
 use super::response_body::ResponseBody;
+use super::server::CROWDED;
 use super::status::{failed, sentence};
 use super::{HttpLimits, metadata};
 use crate::modes::{CallError, Payload};
@@ -63,6 +65,8 @@ pub struct FunctionFront {
     limits: HttpLimits,
     requests: Arc<Semaphore>,
     memory: BodyMemory,
+    /// For large responses that clients have not read yet.
+    responses: BodyMemory,
 }
 
 impl FunctionFront {
@@ -70,8 +74,8 @@ impl FunctionFront {
     #[must_use]
     pub fn new(caller: HostCaller, limits: HttpLimits) -> Self {
         let requests = Arc::new(Semaphore::new(limits.requests.min(Semaphore::MAX_PERMITS)));
-        let memory = BodyMemory::new(limits.body_bytes);
-        Self { caller, limits, requests, memory }
+        let [memory, responses] = [(); 2].map(|()| BodyMemory::new(limits.body_bytes));
+        Self { caller, limits, requests, memory, responses }
     }
 
     /// The same for another runtime: bounds are shared, connections to functions are not.
@@ -95,10 +99,9 @@ impl FunctionFront {
         request: Request<B>,
     ) -> Response<ResponseBody> {
         let id = CallId(bytes16());
-        let mut response = match self.try_call(id, target, path, request).await {
-            Ok(answer) => response_of(answer),
-            Err(response) => response,
-        };
+        let answered = self.try_call(id, target, path, request).await;
+        let response = answered.and_then(|answer| self.response_of(answer));
+        let mut response = response.unwrap_or_else(|refused| refused);
         name_call(&mut response, id);
         response
     }
@@ -131,7 +134,6 @@ impl FunctionFront {
         path: &str,
         request: Request<B>,
     ) -> Result<DeferredCall, Response<ResponseBody>> {
-        let _permit = self.admit().map_err(|refused| *refused)?;
         let (head, body) = parts_of(request);
         let id = CallId(bytes16());
         let (call, _memory) = self.receive(id, target, path, &head, body, EVENT_MAX).await?;
@@ -168,9 +170,9 @@ impl FunctionFront {
         path: &str,
         request: Request<B>,
     ) -> Result<HostAnswer, Response<ResponseBody>> {
-        let _permit = self.admit().map_err(|refused| *refused)?;
         let (head, body) = parts_of(request);
         let (call, _memory) = self.receive(id, target, path, &head, body, u64::MAX).await?;
+        let _permit = self.admit().map_err(|refused| *refused)?;
         let ended = self.caller.call(call).await;
         ended.map_err(|error| {
             let mut response = refused_call(id, target, &error);
@@ -189,10 +191,35 @@ impl FunctionFront {
         path: &str,
         request: Request<B>,
     ) -> Result<(), Response<ResponseBody>> {
-        let _permit = self.admit().map_err(|refused| *refused)?;
         let (head, body) = parts_of(request);
         let (call, _memory) = self.receive(id, target, path, &head, body, EVENT_MAX).await?;
+        let _permit = self.admit().map_err(|refused| *refused)?;
         self.caller.emit(call).await.map_err(|error| refused_call(id, target, &error))
+    }
+
+    /// A function's answer. A browser does not guess what a body is that the function has not named.
+    fn response_of(
+        &self,
+        answer: HostAnswer,
+    ) -> Result<Response<ResponseBody>, Response<ResponseBody>> {
+        let body = match answer.payload {
+            Payload::Inline(bytes) => ResponseBody::from(bytes),
+            Payload::Segment(segment) => match self.responses.take(segment.len()) {
+                Ok(memory) => ResponseBody::of_segment(segment, memory),
+                Err(_none) => {
+                    let text = "other clients read their responses too slowly: try again";
+                    return Err(sentence(StatusCode::SERVICE_UNAVAILABLE, text));
+                }
+            },
+        };
+        let mut response = Response::new(body);
+        let (status, mut headers) = metadata::head_of(&answer.metadata);
+        if !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+            headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static(OCTETS));
+        }
+        headers.entry(X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
+        (*response.status_mut(), *response.headers_mut()) = (status, headers);
+        Ok(response)
     }
 
     fn admit(&self) -> Result<SemaphorePermit<'_>, Box<Response<ResponseBody>>> {
@@ -221,6 +248,10 @@ impl FunctionFront {
             BodyLimits { bytes: bytes.min(most), stall: self.limits.stall_timeout, deadline };
         let ReceivedBody { payload, memory } =
             receive(body, limits, &self.memory).await.map_err(|error| refused(&error))?;
+        // From here on the connection is not closed for another client.
+        if head.extensions.get::<Turn>().is_some_and(|turn| !turn.begin()) {
+            return Err(sentence(StatusCode::SERVICE_UNAVAILABLE, CROWDED));
+        }
         let text = |name: HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok());
         let traceparent = text(TRACEPARENT).unwrap_or_default();
         let trace = TraceHeaders { traceparent, tracestate: text(TRACESTATE).unwrap_or_default() };
@@ -242,18 +273,6 @@ fn parts_of<B>(request: Request<B>) -> (Parts, B) {
         head.headers.insert(TRACESTATE, list);
     }
     (head, body)
-}
-
-/// A function's answer. A browser does not guess what a body is that the function has not named.
-fn response_of(answer: HostAnswer) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody::from(answer.payload));
-    let (status, mut headers) = metadata::head_of(&answer.metadata);
-    if !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
-        headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static(OCTETS));
-    }
-    headers.entry(X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
-    (*response.status_mut(), *response.headers_mut()) = (status, headers);
-    response
 }
 
 /// The response of a call that failed. The log has what the client does not read; what a client alone can cause, such as
