@@ -51,7 +51,11 @@ impl<'a, P: Platform> Deployment<'a, P> {
         let (stdout, stderr) = (fifos.join("out"), fifos.join("err"));
         let mut outputs = Outputs { stdout: fifo(&stdout)?, stderr: fifo(&stderr)?, to_stderr };
         let uri = |path: &Path| path.display().to_string();
-        let stdio = Stdio { stdin: String::new(), stdout: uri(&stdout), stderr: uri(&stderr) };
+        let stdin = self.input.take(&fifos);
+        let stdin =
+            stdin.with_context(|| format!("a fifo in {} cannot be made", fifos.display()))?;
+        let stdin = stdin.as_deref().map(uri).unwrap_or_default();
+        let stdio = Stdio { stdin, stdout: uri(&stdout), stderr: uri(&stderr) };
         self.note(function, &id);
         let line = self.display.line(&id);
         let module = self.images[function.name.as_str()].module.as_ref().map(Vec::len);

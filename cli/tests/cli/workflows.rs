@@ -1,5 +1,6 @@
 //! Workflows on a real containerd: run, deploy, list, read, remove.
 
+use std::io::Write as _;
 use std::process::Stdio;
 
 use cwasi_testbed::scene::wait_for;
@@ -26,6 +27,28 @@ fn a_run_prints_results_and_hops_and_leaves_nothing() {
     assert_eq!(stage.containers(), Vec::<String>::new());
     // Nothing is coloured, and nothing moves, in a pipe.
     assert!(!text.contains('\u{1b}'), "{text}");
+}
+
+#[test]
+fn what_is_piped_into_a_run_is_the_primarys_input() {
+    let stage = Stage::new("cli-stdin");
+    let function = format!("    cat: {{module: {}, args: [cat]}}\n", stage.guest("probe"));
+    let file = stage.workflow("piped", &function);
+    // More than a pipe holds.
+    let text = "a line of input\n".repeat(20_000);
+    for place in [&["run", file.as_str()][..], &["run", "--local", file.as_str()]] {
+        let mut run = stage.cwasi();
+        let run = run.args(place).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut run = run.stderr(Stdio::piped()).spawn().unwrap();
+        let (mut input, bytes) = (run.stdin.take().unwrap(), text.clone().into_bytes());
+        let writing = std::thread::spawn(move || input.write_all(&bytes));
+        let output = run.wait_with_output().unwrap();
+        writing.join().unwrap().unwrap();
+        assert!(output.status.success(), "{place:?}: {}", stderr(&output));
+        assert!(stdout(&output) == text, "{place:?}: {} bytes came back", output.stdout.len());
+        // Without any input it has its end.
+        assert_eq!(stage.ok(place), "", "{place:?}");
+    }
 }
 
 /// Each run has a shim of its own, whose counts begin at 0.
