@@ -105,6 +105,7 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         else {
             return native(&spec, &annotations);
         };
+        bundle::check_mounts(&spec)?;
         let module = module::check(&found.bytes, &found.origin)?;
         if module.dropped_native {
             tracing::warn!(container = request.container, origin = %found.origin,

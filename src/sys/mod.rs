@@ -7,6 +7,7 @@
 //! - [`pool`]: segments that are reused.
 //! - [`image`]: restoring memory to an earlier state.
 //! - [`populated`]: the kernel's page map.
+//! - [`loopback`]: the loopback device of a network namespace.
 //! - [`mapping`]: pages at fixed addresses that memfds back.
 //! - [`page_buffer`]: message buffers whose pages exist once they are written.
 //! - [`shared`]: memory that a process shares with its children.
@@ -39,6 +40,7 @@ pub mod file_access;
 pub mod huge;
 pub mod image;
 pub mod interrupted;
+pub mod loopback;
 pub mod mapping;
 pub mod noexec;
 pub mod page_buffer;

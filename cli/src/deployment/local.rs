@@ -106,6 +106,7 @@ impl Platform for LocalNode {
             working_dir: "/".into(),
             args: &function.args,
             env: &function.env,
+            host_network: true,
             mounts: &function.mounts,
             annotations,
         })?;
@@ -123,8 +124,8 @@ impl Platform for LocalNode {
         write(&bundle.join("rootfs").join(plan.command.trim_start_matches('/')), &module)?;
         write(&bundle.join(IMAGE_FILE), plan.image.as_bytes())?;
         plan.spec.save(bundle.join("config.json"))?;
-        let Stdio { stdout, stderr, .. } = stdio.clone();
-        Ok(self.daemon.create(id, &bundle, &Streams { stdout, stderr }).await?)
+        let Stdio { stdin, stdout, stderr } = stdio.clone();
+        Ok(self.daemon.create(id, &bundle, &Streams { stdin, stdout, stderr }).await?)
     }
 
     async fn start(&self, id: &str) -> Result<(), Failure> {

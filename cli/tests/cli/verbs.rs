@@ -234,7 +234,11 @@ fn faults_are_found_before_a_run() {
              e: {{module: nothing.wasm, mounts: [{{source: /does/not/exist, target: /x}}]}}\n    \
              f: {{module: {greeter}, role: secondary, maxPayload: 64MiB, memory: 1MiB}}\n    \
              g: {{module: {hello}, embed: {{h: h}}}}\n    \
-             h: {{module: {hello}, embed: {{g: g}}}}\n"
+             h: {{module: {hello}, embed: {{g: g}}}}\n    \
+             i: {{module: {hello}, mounts: [{{source: /tmp, target: /.hid}}]}}\n    \
+             j: {{module: {hello}, network: ['db.example:5432', '127.0.0.1:80']}}\n    \
+             k: {{module: {greeter}, role: secondary, http: 8080}}\n    \
+             l: {{module: {greeter}, role: secondary, http: 8080, hostNetwork: true}}\n"
         ),
     );
     let text = stage.ok_or(1, &["lint", &file]);
@@ -249,9 +253,13 @@ fn faults_are_found_before_a_run() {
         "11:5: f: maxPayload (64.0 MiB) does not fit into memory (1.0 MiB)",
         "12:5: g: it embeds itself",
         "13:5: h: it embeds itself",
+        "14:5: i: mount /.hid: the target has a part that begins with a dot",
+        "15:5: j: `network` allows db.example:5432, and its container has no network but",
+        "16:5: k: `http: 8080` listens in its container, which nobody reaches",
     ] {
         assert!(text.contains(part), "{part} is missing in:\n{text}");
     }
+    assert!(!text.contains("17:5"), "{text}");
     let (texts, letters) = (stage.guest("texts"), stage.guest("letters"));
     let embedding = stage.workflow(
         "v",
