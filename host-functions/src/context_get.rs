@@ -1,7 +1,8 @@
 //! `context_get(key_ptr, key_len, value_ptr, value_capacity, value_len_out) -> errno`. Runs in a worker.
 
-use cwasi_abi::Errno;
+use cwasi_abi::{Errno, METADATA_MAX};
 
+use crate::text::GuestText;
 use crate::{GuestMemory, GuestPtr, Host};
 
 /// Length of a `u32` in linear memory.
@@ -23,8 +24,8 @@ pub fn context_get(
 ) -> Result<(), Errno> {
     memory.slice(value.0, value.1)?;
     memory.slice(value_len_out, U32_LEN)?;
-    let key = str::from_utf8(memory.slice(key.0, key.1)?).map_err(|_| Errno::InvalidArgument)?;
-    let text = host.value(key).ok_or(Errno::InvalidArgument)?;
+    let key = GuestText::<METADATA_MAX>::copy(memory.slice(key.0, key.1)?);
+    let text = host.value(key.as_str()?).ok_or(Errno::InvalidArgument)?;
     let len = u32::try_from(text.len()).map_err(|_| Errno::Internal)?;
     memory.write(value_len_out, &len.to_le_bytes())?;
     if len > value.1 {

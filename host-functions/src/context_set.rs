@@ -17,9 +17,16 @@ pub fn context_set(
     key: (GuestPtr, u32),
     value: (GuestPtr, u32),
 ) -> Result<(), Errno> {
-    let text =
-        |(ptr, len)| str::from_utf8(memory.slice(ptr, len)?).map_err(|_| Errno::InvalidArgument);
+    // Copied first: the guest's bytes may be in a leased region, which another process can change.
+    let text = |(ptr, len)| {
+        let bytes = memory.slice(ptr, len)?;
+        if bytes.len() > METADATA_MAX {
+            return Err(Errno::PayloadTooLarge);
+        }
+        String::from_utf8(bytes.to_vec()).map_err(|_| Errno::InvalidArgument)
+    };
     let (key, value) = (text(key)?, text(value)?);
+    let (key, value) = (key.as_str(), value.as_str());
     if !is_settable(key, value) {
         return Err(Errno::InvalidArgument);
     }

@@ -4,7 +4,8 @@
 use cwasi_abi::{CallOptions, Errno, JOIN_KEY_MAX};
 
 use crate::calls::InFlight;
-use crate::request_dispatcher::{checked, outgoing};
+use crate::request_dispatcher::{TargetName, checked, outgoing};
+use crate::text::GuestText;
 use crate::{CallOutcome, GuestMemory, GuestPtr, Host, Join, PagedMemory, Regions, StartedCall};
 
 #[expect(clippy::cast_possible_truncation, reason = "16")]
@@ -104,15 +105,17 @@ fn start<M: PagedMemory>(
 ) -> Result<StartOutcome, Errno> {
     let StartParameters { target, payload, options, handle_out } = parameters;
     memory.slice(handle_out, HANDLE_LEN)?;
-    let (name, bytes) = (memory.slice(target.0, target.1)?, memory.slice(payload.0, payload.1)?);
-    let join = join(memory, options)?;
+    let name = TargetName::copy(memory.slice(target.0, target.1)?);
+    let bytes = memory.slice(payload.0, payload.1)?;
+    let group = group(memory, options)?;
+    let join = group.as_ref().map(Group::join).transpose()?;
     if !host.running {
         return Err(Errno::NotAvailable);
     }
     if host.calls.is_full() {
         return Err(Errno::TooManyHandles);
     }
-    let target = match checked(host, name, bytes) {
+    let target = match checked(host, &name, bytes) {
         Ok(target) => target,
         Err(failure) => return Ok(StartOutcome::Started(StartedCall::Ended(Err(failure)))),
     };
@@ -131,8 +134,21 @@ fn start<M: PagedMemory>(
     started.map(StartOutcome::Started).map_err(|_too_many| Errno::TooManyHandles)
 }
 
+/// A group of a fan-in, copied from the guest.
+struct Group {
+    key: GuestText<JOIN_KEY_MAX>,
+    parts: u32,
+    part: u32,
+}
+
+impl Group {
+    fn join(&self) -> Result<Join<'_>, Errno> {
+        Ok(Join { key: self.key.as_str()?, parts: self.parts, part: self.part })
+    }
+}
+
 /// The options' group of a fan-in.
-fn join(memory: &impl GuestMemory, at: GuestPtr) -> Result<Option<Join<'_>>, Errno> {
+fn group(memory: &impl GuestMemory, at: GuestPtr) -> Result<Option<Group>, Errno> {
     if at == GuestPtr(0) {
         return Ok(None);
     }
@@ -142,12 +158,11 @@ fn join(memory: &impl GuestMemory, at: GuestPtr) -> Result<Option<Join<'_>>, Err
     if join_key_len == 0 {
         return Ok(None);
     }
-    let key = memory.slice(GuestPtr(join_key_ptr), join_key_len)?;
-    if key.len() > JOIN_KEY_MAX || (parts > 0 && part >= parts) {
+    let key = GuestText::copy(memory.slice(GuestPtr(join_key_ptr), join_key_len)?);
+    if parts > 0 && part >= parts {
         return Err(Errno::InvalidArgument);
     }
-    let key = str::from_utf8(key).map_err(|_| Errno::InvalidArgument)?;
-    Ok(Some(Join { key, parts, part }))
+    Ok(Some(Group { key, parts, part }))
 }
 
 /// Writes the handle of a call.

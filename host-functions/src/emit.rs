@@ -22,7 +22,7 @@ pub fn emit(
         Some(outcome) => outcome,
         None => {
             let deadline = host.context.deadline;
-            let kept = checked(host, name, bytes)
+            let kept = checked(host, &name, bytes)
                 .and_then(|target| host.dispatch.emit(target, bytes, deadline));
             host.called = true;
             match kept {

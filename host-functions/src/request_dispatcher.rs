@@ -5,6 +5,7 @@ use std::os::fd::AsFd as _;
 use cwasi_abi::{Errno, Outcome, PAYLOAD_MAX, TARGET_MAX};
 
 use crate::memory::part;
+use crate::text::GuestText;
 use crate::{
     CallFailure, GuestMemory, GuestPtr, Host, Outgoing, PagedMemory, Regions, Response, SharedBytes,
 };
@@ -33,7 +34,7 @@ pub fn request_dispatcher<M: PagedMemory>(
         Some(outcome) => outcome,
         None => {
             let outgoing = outgoing(regions, payload.0, bytes);
-            let ended = checked(host, name, bytes).and_then(|name| call(host, name, outgoing));
+            let ended = checked(host, &name, bytes).and_then(|name| call(host, name, outgoing));
             keep(host, ended)
         }
     };
@@ -57,7 +58,7 @@ pub fn begin_call<M: PagedMemory>(
     if let Some(outcome) = full(host) {
         return tell(memory, outcome_out, outcome).map(|()| None);
     }
-    let ended = match checked(host, name, bytes) {
+    let ended = match checked(host, &name, bytes) {
         Ok(target) => {
             let deadline = host.context.deadline;
             match host.dispatch.embedded(target, bytes.len() as u64, deadline) {
@@ -88,16 +89,20 @@ pub fn end_call(
     tell(memory, outcome_out, outcome)
 }
 
+/// The name of the function to call.
+pub(crate) type TargetName = GuestText<TARGET_MAX>;
+
 /// The name and the payload, once all three ranges are known to be good.
 pub(crate) fn arguments(
     memory: &impl GuestMemory,
     target: (GuestPtr, u32),
     payload: (GuestPtr, u32),
     outcome_out: GuestPtr,
-) -> Result<(&[u8], &[u8]), Errno> {
+) -> Result<(TargetName, &[u8]), Errno> {
     let memory = memory.bytes();
     part(memory, outcome_out, OUTCOME_LEN)?;
-    Ok((part(memory, target.0, target.1)?, part(memory, payload.0, payload.1)?))
+    let name = TargetName::copy(part(memory, target.0, target.1)?);
+    Ok((name, part(memory, payload.0, payload.1)?))
 }
 
 /// The outcome when no response could be kept.
@@ -123,7 +128,7 @@ pub(crate) fn tell(
 /// The target's name, when the call can be made at all.
 pub(crate) fn checked<'a>(
     host: &Host,
-    name: &'a [u8],
+    name: &'a TargetName,
     payload: &[u8],
 ) -> Result<&'a str, CallFailure> {
     let fail = |errno, message: String| CallFailure { errno, message };
@@ -195,19 +200,19 @@ fn code(errno: Errno) -> u32 {
 }
 
 /// The target's name when it can be one at all; whether it exists is the dispatcher's question.
-fn target_name(bytes: &[u8]) -> Result<&str, String> {
-    let shown = || String::from_utf8_lossy(&bytes[..bytes.len().min(TARGET_MAX)]).into_owned();
-    if bytes.is_empty() {
+fn target_name(name: &TargetName) -> Result<&str, String> {
+    let shown = || String::from_utf8_lossy(name.as_bytes()).into_owned();
+    if name.len == 0 {
         return Err("the name of the function to call is empty".into());
     }
-    if bytes.len() > TARGET_MAX {
+    if name.len > TARGET_MAX {
         return Err(format!(
             "the name of the function to call has {} bytes, at most {TARGET_MAX} are allowed: {:?}…",
-            bytes.len(),
+            name.len,
             shown()
         ));
     }
-    str::from_utf8(bytes)
+    name.as_str()
         .map_err(|_| format!("the name of the function to call is not UTF-8: {:?}", shown()))
 }
 

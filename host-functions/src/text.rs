@@ -1,4 +1,43 @@
-//! Text from guests, cut to a bound at a whole character. Runs in a worker.
+//! Text from guests: copied before it is validated, or cut to a bound at a whole character. Runs in a worker.
+
+use cwasi_abi::Errno;
+
+/// Bytes of a guest that should be a text of at most `N` bytes.
+///
+/// They are a copy: behind a leased region a process of the trust group may change the guest's bytes at any time, and a
+/// `str` whose bytes change is undefined behaviour.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GuestText<const N: usize> {
+    bytes: [u8; N],
+    /// Length of the guest's text, which may be more than `N`.
+    pub(crate) len: usize,
+}
+
+impl<const N: usize> GuestText<N> {
+    /// Copies the first `N` bytes.
+    pub(crate) fn copy(bytes: &[u8]) -> Self {
+        let mut copy = Self { bytes: [0; N], len: bytes.len() };
+        let kept = bytes.len().min(N);
+        copy.bytes[..kept].copy_from_slice(&bytes[..kept]);
+        copy
+    }
+
+    /// What was copied.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len.min(N)]
+    }
+
+    /// The text.
+    ///
+    /// # Errors
+    /// [`Errno::InvalidArgument`] when it is longer than `N` bytes or no UTF-8.
+    pub(crate) fn as_str(&self) -> Result<&str, Errno> {
+        if self.len > N {
+            return Err(Errno::InvalidArgument);
+        }
+        str::from_utf8(self.as_bytes()).map_err(|_| Errno::InvalidArgument)
+    }
+}
 
 /// At most `max` bytes, not ending inside a character.
 pub(crate) fn cut(bytes: &[u8], max: usize) -> &[u8] {
@@ -16,6 +55,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_text_is_a_copy_within_its_bound() {
+        let mut bytes = *b"name";
+        let text = GuestText::<4>::copy(&bytes);
+        bytes.fill(0xff);
+        assert_eq!(text.as_str(), Ok("name"));
+        assert_eq!(GuestText::<4>::copy(&bytes).as_str(), Err(Errno::InvalidArgument));
+        let long = GuestText::<3>::copy(b"name");
+        assert_eq!((long.as_bytes(), long.as_str()), (&b"nam"[..], Err(Errno::InvalidArgument)));
+        assert_eq!(GuestText::<3>::copy(b"").as_str(), Ok(""));
+    }
 
     proptest! {
         #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::modes::causes::{Break, Unreached};
 use crate::modes::local::{LocalMode, ReceivedAnswer};
-use crate::modes::{CallError, OutgoingCall, Payload};
+use crate::modes::{CallError, OutgoingCall, OutgoingPayload, Payload};
 use crate::sys::clock::{Deadline, monotonic_ns};
 
 use super::call::{
@@ -22,6 +22,9 @@ use crate::wire::trace::SpanKind;
 
 /// Wait after a call's deadline for the callee's to say why it is late.
 const REASON_WAIT: Duration = Duration::from_millis(50);
+/// Pauses between two tries to send while this user's processes have too many descriptors in flight.
+const CROWDED_PAUSE_MIN: Duration = Duration::from_millis(1);
+const CROWDED_PAUSE_MAX: Duration = Duration::from_millis(64);
 /// Most answers from one connection before other connections have their turn.
 const MESSAGES_PER_TURN: usize = cwasi_abi::CALLS_IN_FLIGHT_MAX;
 
@@ -92,25 +95,34 @@ impl<R: Resolve> Dispatcher<R> {
 
     /// Sends a request. Receives answers while it waits for room, because the callee may wait for room for them.
     pub(super) fn send(&mut self, link: LinkId, call: &OutgoingCall<'_>) -> Result<(), CallError> {
+        let route = self.links.route(link).ok_or_else(|| unreachable(call.target))?;
+        let copy = self.local.copy(route.connection(), call)?;
+        let payload = copy.as_ref().map_or(call.payload, OutgoingPayload::from);
+        let mut pause = CROWDED_PAUSE_MIN;
         loop {
-            let Some(route) = self.links.route(link) else {
-                let (target, cause) = (call.target.to_owned(), Unreached::Closed);
-                return Err(CallError::Unreachable { target, cause });
-            };
-            match self.local.send(route.connection(), call, Some(Deadline::PASSED)) {
+            let Some(route) = self.links.route(link) else { return Err(unreachable(call.target)) };
+            let route = route.connection();
+            let is_crowded = match self.local.send(route, call, payload, Some(Deadline::PASSED)) {
                 Ok(true) => return Ok(()),
-                Ok(false) => {}
+                Ok(false) => LocalMode::is_crowded(route, payload),
                 Err(error) => {
                     if matches!(error, CallError::Unreachable { .. }) {
                         self.lose(link, &closed(call.target));
                     }
                     return Err(error);
                 }
-            }
+            };
             if call.deadline.is_some_and(|deadline| deadline.has_passed(monotonic_ns())) {
                 return Err(timeout(call.target));
             }
-            self.listen(call.deadline, Some(link))?;
+            if is_crowded {
+                let until = Deadline::after(pause);
+                let until = call.deadline.map_or(until, |deadline| deadline.min(until));
+                self.listen(Some(until), None)?;
+                pause = CROWDED_PAUSE_MAX.min(2 * pause);
+            } else {
+                self.listen(call.deadline, Some(link))?;
+            }
         }
     }
 
@@ -226,6 +238,10 @@ pub(super) fn timeout(target: &str) -> CallError {
     CallError::Timeout { target: target.to_owned() }
 }
 
+fn unreachable(target: &str) -> CallError {
+    CallError::Unreachable { target: target.to_owned(), cause: Unreached::Closed }
+}
+
 fn closed(target: &str) -> CallError {
     CallError::Broken { target: target.to_owned(), cause: Break::Closed }
 }
@@ -237,7 +253,6 @@ mod tests {
     use super::super::links::Route;
     use super::*;
     use crate::dispatcher::Settings;
-    use crate::modes::OutgoingPayload;
     use crate::modes::local::fixture::receive_frame;
     use crate::modes::local::{LocalRoute, error_answer, send_as_is};
     use crate::sys::seqpacket;

@@ -220,7 +220,7 @@ impl Worker {
             run: None,
             join: None,
         };
-        assert!(self.mode.send(&self.route, &call, deadline)?, "there is room");
+        assert!(self.mode.send(&self.route, &call, call.payload, deadline)?, "there is room");
         Ok(deadline)
     }
 

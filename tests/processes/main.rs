@@ -10,6 +10,7 @@ mod file_access;
 #[path = "../worker_life/harness.rs"]
 mod harness;
 mod holders;
+mod in_flight;
 mod pages;
 mod starts;
 mod systemd;
@@ -24,6 +25,7 @@ fn main() {
             devices::CASES,
             file_access::CASES,
             holders::CASES,
+            in_flight::CASES,
             pages::CASES,
             starts::CASES,
             systemd::CASES,

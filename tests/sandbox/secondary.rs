@@ -510,7 +510,9 @@ pub fn call(
         run: None,
         join: None,
     };
-    assert!(mode.send(route, &call, deadline)?, "there is room");
+    let copy = mode.copy(route, &call)?;
+    let content = copy.as_ref().map_or(call.payload, OutgoingPayload::from);
+    assert!(mode.send(route, &call, content, deadline)?, "there is room");
     mode.receive(route, "f", deadline)?.expect("an answer in time").result
 }
 

@@ -6,10 +6,11 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::modes::causes::{Break, Unreached};
-use crate::modes::{CallError, CallJoin, OutgoingCall, Payload};
+use crate::modes::{CallError, CallJoin, OutgoingCall, OutgoingPayload, Payload};
 use crate::sys::clock::{Deadline, monotonic_ns};
 use crate::sys::page_buffer::PageBuffer;
 use crate::sys::pool::SegmentPool;
+use crate::sys::segment::Segment;
 use crate::sys::seqpacket::{self, SocketError};
 use crate::sys::spin::Spin;
 use crate::wire::envelope::{Join, Metadata, Request, Response};
@@ -17,7 +18,7 @@ use crate::wire::frame::{self, FRAME_MAX};
 use crate::wire::ids::CallId;
 use crate::wire::remaining;
 
-use super::{LocalError, open_payload, send_payload};
+use super::{LocalError, copy_for_peer, open_payload, send_as_is};
 
 /// A connection to one instance of a callee.
 #[derive(Debug)]
@@ -62,7 +63,35 @@ impl LocalMode {
         Self { buffer: PageBuffer::new(FRAME_MAX), max_response, pool: None, spin: Spin::default() }
     }
 
-    /// Sends a request; waits for room until `until`. False when there was none: nothing was sent.
+    /// The copy of a call's payload that goes to the callee, made once however often the call is sent; `None` when the
+    /// payload goes as it is.
+    ///
+    /// # Errors
+    /// When the payload is larger than the callee takes, or memory or descriptors run out.
+    pub fn copy(
+        &self,
+        route: &LocalRoute,
+        call: &OutgoingCall<'_>,
+    ) -> Result<Option<Segment>, CallError> {
+        let length = call.payload.len();
+        if length > route.max_request {
+            let what = format!("payload for {}", call.target);
+            return Err(CallError::too_large(&what, length, route.max_request));
+        }
+        let lender = self.pool.as_ref().filter(|_| route.lends);
+        copy_for_peer(call.payload, lender.is_some(), lender)
+            .map_err(|error| not_sent(error.into(), call.target))
+    }
+
+    /// True if there is room for messages, but not for more descriptors in flight. No poll tells when there is.
+    #[must_use]
+    pub fn is_crowded(route: &LocalRoute, payload: OutgoingPayload<'_>) -> bool {
+        matches!(payload, OutgoingPayload::Segment(_))
+            && seqpacket::has_room(route.connection.as_fd())
+    }
+
+    /// Sends a request with this payload, its own or its [`Self::copy`]; waits for room until `until`. False when there
+    /// was none: nothing was sent.
     ///
     /// # Errors
     /// When it cannot be sent at all; the callee did not accept it.
@@ -70,13 +99,9 @@ impl LocalMode {
         &mut self,
         route: &LocalRoute,
         call: &OutgoingCall<'_>,
+        payload: OutgoingPayload<'_>,
         until: Option<Deadline>,
     ) -> Result<bool, CallError> {
-        let length = call.payload.len();
-        if length > route.max_request {
-            let what = format!("payload for {}", call.target);
-            return Err(CallError::too_large(&what, length, route.max_request));
-        }
         let remaining_us =
             remaining::encode(call.deadline.map(|deadline| deadline.left(monotonic_ns())));
         let request = Request {
@@ -92,8 +117,7 @@ impl LocalMode {
             ..Request::default()
         };
         let connection = route.connection.as_fd();
-        let lender = self.pool.as_ref().filter(|_| route.lends);
-        match send_payload(connection, &request, call.payload, lender, until) {
+        match send_as_is(connection, &request, payload, &[], until) {
             Ok(()) => Ok(true),
             Err(LocalError::Socket(SocketError::Deadline)) => Ok(false),
             Err(error) => Err(not_sent(error, call.target)),

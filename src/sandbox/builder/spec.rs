@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 
 use libcontainer::oci_spec::OciSpecError;
 use libcontainer::oci_spec::runtime::{
-    Capabilities, LinuxNamespace, LinuxNamespaceType, LinuxResources, Mount, MountBuilder, Process,
-    Spec,
+    Capabilities, LinuxNamespace, LinuxNamespaceType, LinuxResources, Mount, MountBuilder,
+    PosixRlimitBuilder, PosixRlimitType, Process, Spec,
 };
 
 use crate::sys::device_filter::DeviceFilter;
@@ -24,6 +24,10 @@ use crate::wire::control::{COPIES_DIR, CreateSpec, FILES_DIR, Files, VerbRequest
 
 use super::{BuilderError, cgroup_mounts, devices, function_mounts, noexec, propagation, systemd};
 
+/// Descriptors of a process as containerd's default specification has them.
+const DEFAULT_DESCRIPTORS: u64 = 1024;
+/// Descriptors of a function's process instead.
+const FUNCTION_DESCRIPTORS: u64 = 65_536;
 /// Value of `HOME` that the executor replaces by the user's home directory.
 pub const HOME_OF_USER: &str = "cwasi:home-of-user";
 
@@ -115,6 +119,7 @@ pub fn prepare(request: &VerbRequest, create: &CreateSpec) -> Result<PreparedBun
     }
     if let Workload::Function(launch) = &create.workload {
         function_mounts::apply(&mut spec);
+        raise_descriptors(&mut spec);
         if let Some(files) = &launch.files {
             show(&mut spec, files).map_err(unreadable)?;
         }
@@ -150,6 +155,25 @@ fn makes_network(spec: &Spec) -> bool {
     let is_new =
         |one: &LinuxNamespace| one.typ() == LinuxNamespaceType::Network && one.path().is_none();
     namespaces.unwrap_or_default().iter().any(is_new)
+}
+
+/// Raises the limit of descriptors of a function that has containerd's default. The kernel compares the descriptors that
+/// are on their way for all of a user's processes with it, so at 1,024 a few functions with unread answers keep all others
+/// from sending segments. A limit that somebody has chosen stays.
+fn raise_descriptors(spec: &mut Spec) {
+    let Some(process) = spec.process_mut() else { return };
+    let Some(mut limits) = process.rlimits().clone() else { return };
+    for limit in limits.iter_mut().filter(|limit| limit.typ() == PosixRlimitType::RlimitNofile) {
+        if (limit.soft(), limit.hard()) == (DEFAULT_DESCRIPTORS, DEFAULT_DESCRIPTORS) {
+            let raised = PosixRlimitBuilder::default()
+                .typ(PosixRlimitType::RlimitNofile)
+                .soft(FUNCTION_DESCRIPTORS)
+                .hard(FUNCTION_DESCRIPTORS);
+            // All fields are there.
+            *limit = raised.build().unwrap_or(*limit);
+        }
+    }
+    process.set_rlimits(Some(limits));
 }
 
 /// Leaves the limits in the spec that libcontainer can hand to systemd; returns all of them.

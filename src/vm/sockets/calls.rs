@@ -214,7 +214,9 @@ fn text(memory: &impl GuestMemory, (ptr, len): Text) -> Result<String, WasiErrno
     if len > NAME_MAX {
         return Err(WasiErrno::AI_NO_NAME);
     }
-    let text = std::str::from_utf8(memory.slice(ptr, len)?).map_err(|_| WasiErrno::AI_NO_NAME)?;
+    // Copied first: behind a leased region another process can change the guest's bytes.
+    let bytes = memory.slice(ptr, len)?.to_vec();
+    let text = String::from_utf8(bytes).map_err(|_| WasiErrno::AI_NO_NAME)?;
     Ok(text.trim_end_matches('\0').to_owned())
 }
 

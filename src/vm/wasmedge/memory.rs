@@ -24,7 +24,10 @@ pub(super) struct RawMemory(*mut ffi::WasmEdge_MemoryInstanceContext);
 
 impl RawMemory {
     /// # Safety
-    /// `memory` is null or outlives every use, and guests run on this thread only.
+    /// - `memory` is null or outlives every use, and guests run on this thread only.
+    /// - Handles are copied, so the borrow checker does not see two of one memory: while a slice of [`Self::bytes_mut`]
+    ///   lives, nothing of the same memory is read or written through another handle. Who uses two handles at a time,
+    ///   as embedded calls do, makes them of different memories.
     pub(super) const unsafe fn new(memory: *mut ffi::WasmEdge_MemoryInstanceContext) -> Self {
         Self(memory)
     }
@@ -39,8 +42,8 @@ impl GuestMemory for RawMemory {
 
     fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY:
-        // - as above, and `self` is borrowed uniquely; whoever uses two handles sees to it that they name
-        //   different memories.
+        // - as above, and `self` is borrowed uniquely; no other handle of the same memory is used meanwhile: the
+        //   constructor's second condition.
         unsafe { memory_bytes_mut(self.0) }
     }
 }
