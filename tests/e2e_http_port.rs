@@ -5,7 +5,6 @@
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
-use std::process::Command;
 
 use cwasi::wire::trace::{RecordedSpan, SpanKind, TraceContext};
 use cwasi_testbed::scene::{Scene, wait_for};
@@ -49,13 +48,6 @@ fn ask_with(pid: i32, path: &str, headers: &str, body: &str) -> String {
     response
 }
 
-/// `ctr run` makes a network namespace in which nothing is up.
-fn bring_up_loopback(pid: i32) {
-    let (pid, mut nsenter) = (pid.to_string(), Command::new("nsenter"));
-    let up = nsenter.args(["-t", &pid, "-n", "ip", "link", "set", "lo", "up"]).status().unwrap();
-    assert!(up.success());
-}
-
 #[test]
 fn each_container_answers_on_its_own_port_and_ends_with_it() {
     let scene = scene("http-port");
@@ -63,7 +55,6 @@ fn each_container_answers_on_its_own_port_and_ends_with_it() {
         let run = scene.guest(id, "actor").args(["name", id]).annotation("cwasi.role", "secondary");
         let run = run.annotation("cwasi.function", "svc").annotation("cwasi.http", PORT);
         scene.start(run);
-        bring_up_loopback(scene.pid(id));
     }
     for id in ["one", "two", "one"] {
         let response = ask(scene.pid(id), "/any/path", "x");
@@ -89,7 +80,6 @@ fn the_head_of_the_request_and_of_the_response_pass_through_the_port() {
     let scene = scene("http-port-head");
     let run = scene.guest("web", "actor").args(["http"]).annotation("cwasi.role", "secondary");
     scene.start(run.annotation("cwasi.http", "gateway, 8080"));
-    bring_up_loopback(scene.pid("web"));
     let response = ask(scene.pid("web"), "/a/b?c=d", "four");
     assert!(response.starts_with("HTTP/1.1 201 "), "{response}");
     assert!(response.contains("x-length: 4\r\n"), "{response}");
@@ -108,7 +98,6 @@ fn a_traced_request_to_the_port_has_a_span_of_each_side() {
     let run = run.annotation("cwasi.function", "web");
     scene.start(run.annotation("cwasi.http", PORT));
     let pid = scene.pid("web");
-    bring_up_loopback(pid);
     let untraced = ask(pid, "/", "!context traceparent");
     assert!(untraced.ends_with("\r\n\r\n"), "{untraced}");
     // A list may come in several headers.

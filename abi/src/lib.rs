@@ -11,6 +11,7 @@
 mod errno;
 mod layout;
 mod parts;
+pub mod response_head;
 
 pub use errno::Errno;
 pub use layout::{CallOptions, Outcome, Ready, RegionInfo, ResponseRef};

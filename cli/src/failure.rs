@@ -30,7 +30,7 @@ pub enum Exit {
     Output = 74,
     /// The callee is overloaded, or did not answer in time: try again.
     TryAgain = 75,
-    /// A registry refuses the user, or `cwasi.allow` of a function refuses the caller.
+    /// A registry refuses the user, `cwasi.allow` of a function the caller, or this command what is not safe.
     Denied = 77,
     /// The terminal was closed: 128 and the number of `SIGHUP`, as shells say it.
     HungUp = 129,
@@ -135,7 +135,7 @@ fn code_of(error: &anyhow::Error) -> Exit {
         Some(RegistryError::NoRegistry { .. } | RegistryError::Tag { .. }) => Exit::Usage,
         Some(RegistryError::Credentials { .. }) => Exit::Data,
         Some(RegistryError::Away { .. }) => Exit::Unavailable,
-        Some(RegistryError::Denied { .. }) => Exit::Denied,
+        Some(RegistryError::Denied { .. } | RegistryError::Readable { .. }) => Exit::Denied,
         Some(RegistryError::Refused { .. }) | None => Exit::Failed,
     }
 }

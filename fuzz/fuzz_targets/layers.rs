@@ -20,7 +20,7 @@ const ENTRIES_MAX: usize = 16;
 #[derive(Arbitrary, Debug)]
 struct Entry<'a> {
     name: Name<'a>,
-    kind: Kind,
+    kind: Kind<'a>,
     /// Length that its header says, when it is not the content's.
     length: Option<u64>,
     content: &'a [u8],
@@ -30,18 +30,22 @@ struct Entry<'a> {
 enum Name<'a> {
     Module(u8),
     Removed(u8),
+    Opaque,
     Wanted,
+    Parent,
     Above,
     Any(&'a [u8]),
 }
 
 #[derive(Arbitrary, Debug)]
-enum Kind {
+enum Kind<'a> {
     File,
     LongName,
     Pax,
     Sparse,
-    Link,
+    Folder,
+    HardLink(Name<'a>),
+    SymbolicLink(Name<'a>),
     Any(u8),
 }
 
@@ -50,6 +54,8 @@ impl Name<'_> {
         match self {
             Self::Module(number) => format!("lib/{}.wasm", number & 3).into_bytes(),
             Self::Removed(number) => format!("lib/.wh.{}.wasm", number & 3).into_bytes(),
+            Self::Opaque => b"app/.wh..wh..opq".to_vec(),
+            Self::Parent => b"app".to_vec(),
             Self::Wanted => b"./app/m.wasm".to_vec(),
             Self::Above => b"../x/../app/m.wasm".to_vec(),
             Self::Any(bytes) => bytes[..bytes.len().min(100)].to_vec(),
@@ -62,14 +68,20 @@ impl Entry<'_> {
         let mut header = tar::Header::new_gnu();
         let name = self.name.bytes();
         header.as_mut_bytes()[..name.len()].copy_from_slice(&name);
-        header.as_mut_bytes()[156] = match self.kind {
+        header.as_mut_bytes()[156] = match &self.kind {
             Kind::File => b'0',
             Kind::LongName => b'L',
             Kind::Pax => b'x',
             Kind::Sparse => b'S',
-            Kind::Link => b'1',
-            Kind::Any(kind) => kind,
+            Kind::Folder => b'5',
+            Kind::HardLink(_) => b'1',
+            Kind::SymbolicLink(_) => b'2',
+            Kind::Any(kind) => *kind,
         };
+        if let Kind::HardLink(target) | Kind::SymbolicLink(target) = &self.kind {
+            let target = target.bytes();
+            header.as_mut_bytes()[157..][..target.len()].copy_from_slice(&target);
+        }
         header.set_size(self.length.unwrap_or(self.content.len() as u64));
         header.set_cksum();
         archive.extend_from_slice(header.as_bytes());
@@ -114,7 +126,7 @@ fn search(layer: &[u8], compression: Compression, path: Option<&str>) -> Option<
     within(room, || {
         let mut search = LayerSearch::new(path);
         search.layer(layer, compression).ok()?;
-        search.end().ok()
+        search.end().ok()?.read(layer, compression).ok()
     })
 }
 

@@ -4,7 +4,7 @@
 pub mod cgroups;
 #[path = "../../src/shim/group.rs"]
 pub mod group;
-#[path = "../../src/shim/content/layers.rs"]
+#[path = "../../src/shim/content/layers/mod.rs"]
 pub mod layers;
 #[path = "../../src/shim/content/manifest.rs"]
 pub mod manifest;

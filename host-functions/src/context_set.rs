@@ -1,23 +1,9 @@
 //! `context_set(key_ptr, key_len, value_ptr, value_len) -> errno`. Runs in a worker.
 
-use cwasi_abi::{Errno, METADATA_ENTRIES_MAX, METADATA_MAX, context_key};
+use cwasi_abi::response_head::is_settable;
+use cwasi_abi::{Errno, METADATA_ENTRIES_MAX, METADATA_MAX};
 
 use crate::{GuestMemory, GuestPtr, Host};
-
-/// Statuses that a function may set: final ones.
-const STATUSES: std::ops::RangeInclusive<u16> = 200..=599;
-/// Headers that belong to the connection or the framing, not to the response.
-const RESERVED_HEADERS: [&str; 9] = [
-    "connection",
-    "content-length",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "cwasi-errno",
-];
 
 /// Sets the status or a header of the response of an HTTP request. The last value of a key counts; an empty one removes
 /// it. Callers that do not come by HTTP ignore it.
@@ -34,7 +20,7 @@ pub fn context_set(
     let text =
         |(ptr, len)| str::from_utf8(memory.slice(ptr, len)?).map_err(|_| Errno::InvalidArgument);
     let (key, value) = (text(key)?, text(value)?);
-    if !is_valid(key, value) {
+    if !is_settable(key, value) {
         return Err(Errno::InvalidArgument);
     }
     let others: usize = host
@@ -59,23 +45,6 @@ pub fn context_set(
         None => host.metadata.push((key.to_owned(), value.to_owned())),
     }
     Ok(())
-}
-
-fn is_valid(key: &str, value: &str) -> bool {
-    if key == context_key::HTTP_STATUS {
-        let digits = value.len() == 3 && value.bytes().all(|byte| byte.is_ascii_digit());
-        let status = value.parse().ok().filter(|status| STATUSES.contains(status));
-        return value.is_empty() || (digits && status.is_some());
-    }
-    key.strip_prefix(context_key::HTTP_HEADER).is_some_and(|name| {
-        let is_token = |byte: u8| {
-            byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(&byte)
-        };
-        !name.is_empty()
-            && name.bytes().all(is_token)
-            && !RESERVED_HEADERS.contains(&name)
-            && value.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte))
-    })
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use cwasi::sys::{fault_handlers, stderr_tail};
+use cwasi::sys::{fault_handlers, interrupted, stderr_tail};
 use cwasi::vm::compile::{CPU_SECONDS_MAX, Limits, MEMORY_MAX, end_with_stdin};
 
 /// Data plane of CWASI: runs containers and functions for the shim daemon `cwasi-shim`.
@@ -81,6 +81,82 @@ unsafe extern "C" fn signal(
     // SAFETY:
     // - says the caller.
     unsafe { fault_handlers::signal(signal, handler) }
+}
+
+/// As [`writev`]: see [`interrupted`].
+///
+/// # Safety
+/// As epoll_wait(2).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_wait(
+    epoll: libc::c_int,
+    events: *mut libc::epoll_event,
+    max: libc::c_int,
+    timeout: libc::c_int,
+) -> libc::c_int {
+    // SAFETY:
+    // - says the caller.
+    unsafe { interrupted::epoll_wait(epoll, events, max, timeout) }
+}
+
+/// As [`writev`]: see [`interrupted`].
+///
+/// # Safety
+/// As readv(2).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn readv(
+    fd: libc::c_int,
+    parts: *const libc::iovec,
+    count: libc::c_int,
+) -> libc::ssize_t {
+    // SAFETY:
+    // - says the caller.
+    unsafe { interrupted::readv(fd, parts, count) }
+}
+
+/// As [`writev`]: see [`interrupted`].
+///
+/// # Safety
+/// As recvmsg(2).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn recvmsg(
+    socket: libc::c_int,
+    message: *mut libc::msghdr,
+    flags: libc::c_int,
+) -> libc::ssize_t {
+    // SAFETY:
+    // - says the caller.
+    unsafe { interrupted::recvmsg(socket, message, flags) }
+}
+
+/// As [`writev`]: see [`interrupted`].
+///
+/// # Safety
+/// As sendmsg(2).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sendmsg(
+    socket: libc::c_int,
+    message: *const libc::msghdr,
+    flags: libc::c_int,
+) -> libc::ssize_t {
+    // SAFETY:
+    // - says the caller.
+    unsafe { interrupted::sendmsg(socket, message, flags) }
+}
+
+/// As [`writev`]: see [`interrupted`].
+///
+/// # Safety
+/// As connect(2).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn connect(
+    socket: libc::c_int,
+    address: *const libc::sockaddr,
+    len: libc::socklen_t,
+) -> libc::c_int {
+    // SAFETY:
+    // - says the caller.
+    unsafe { interrupted::connect(socket, address, len) }
 }
 
 fn main() -> ExitCode {

@@ -44,6 +44,9 @@ pub struct CompileConfig {
     /// Largest body of one function in bytes.
     #[serde(deserialize_with = "size")]
     pub function_size: u64,
+    /// Most bytes of compiled modules in the cache; 0 = no bound.
+    #[serde(deserialize_with = "size_or_zero")]
+    pub cache_max: u64,
 }
 
 impl Default for CompileConfig {
@@ -60,6 +63,7 @@ impl Default for CompileConfig {
             types: 10_000,
             locals: 1_000_000,
             function_size: 4 * MIB,
+            cache_max: 8192 * MIB,
         }
     }
 }

@@ -7,6 +7,7 @@ pub mod annotations;
 pub mod cgroup;
 pub mod compile;
 mod embed;
+pub mod mount_target;
 pub mod node;
 pub mod traces;
 mod values;

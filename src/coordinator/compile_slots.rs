@@ -3,8 +3,9 @@
 //! `flock` locks end with their process, so a killed daemon leaves no stale state. The daemon polls them, because a
 //! thread that blocks in the kernel could not give up its wait.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ pub(super) struct CompileSlot {
     _lock: Flock<File>,
 }
 
-/// Locks `path`; `None` while another process holds the lock.
+/// Locks `path`; `None` while another process holds the lock, or removed the file meanwhile.
 ///
 /// # Errors
 /// The path, when the file cannot be opened or locked.
@@ -30,7 +31,15 @@ pub(super) fn try_lock(path: &Path) -> Result<Option<Flock<File>>, (PathBuf, io:
     let failed = |error: io::Error| (path.to_owned(), error);
     let file = OpenOptions::new().create(true).append(true).open(path).map_err(failed)?;
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(lock) => Ok(Some(lock)),
+        Ok(lock) => {
+            let inode = |data: Metadata| (data.dev(), data.ino());
+            let is_there = match fs::metadata(path) {
+                Ok(found) => inode(found) == inode(lock.metadata().map_err(failed)?),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+                Err(error) => return Err(failed(error)),
+            };
+            Ok(is_there.then_some(lock))
+        }
         Err((_, Errno::EWOULDBLOCK)) => Ok(None),
         Err((_, errno)) => Err(failed(errno.into())),
     }

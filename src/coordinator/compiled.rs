@@ -1,8 +1,9 @@
 //! Native code of a function and of its embedded modules. Runs in the shim daemon.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use super::aot::{AotCache, Artifact, CompileChild};
+use super::aot::{AotCache, Artifact, CompileChild, EntryInUse};
 use super::embedding::Embedding;
 use super::error::PlanError;
 use super::module::{CheckedModule, ModuleError};
@@ -26,6 +27,8 @@ pub(super) struct CompiledFunction {
     pub(super) note: String,
     /// True if one of the modules was not in the cache.
     pub(super) was_compiled: bool,
+    /// The cache's entries of all these modules.
+    pub(super) in_use: Vec<Arc<EntryInUse>>,
 }
 
 /// Compiles modules that are not in the cache. `origin` names `root` in messages.
@@ -35,18 +38,20 @@ pub(super) async fn compile(
     root: CheckedModule,
     origin: &str,
     embedding: Embedding,
+    tenant: &str,
     progress: &impl Progress,
 ) -> Result<CompiledFunction, PlanError> {
     let mut opens_files = root.opens_files;
     let mut embedded = Vec::with_capacity(embedding.modules.len());
-    let (mut names, mut was_compiled) = (Vec::new(), false);
+    let (mut names, mut all_in_use, mut was_compiled) = (Vec::new(), Vec::new(), false);
     for found in embedding.modules {
         let dispatch = found.is_reactor();
         opens_files |= found.module.opens_files;
         let origin = format!("the module of image {}", found.grant.image.name);
         let module = ready_to_embed(found.module, &origin, false)?;
-        let Artifact { path, compiled } =
-            cache.artifact(&module, &origin, compiler, progress).await?;
+        let Artifact { path, compiled, in_use } =
+            cache.artifact(&module, &origin, tenant, compiler, progress).await?;
+        all_in_use.push(in_use);
         was_compiled |= compiled.is_some();
         let digest = module.digest;
         names.push(found.name.clone());
@@ -61,8 +66,9 @@ pub(super) async fn compile(
     }
     let calls = embedded.iter().any(|module| module.dispatch);
     let root = ready_to_embed(root, origin, calls)?;
-    let artifact = cache.artifact(&root, origin, compiler, progress).await?;
+    let artifact = cache.artifact(&root, origin, tenant, compiler, progress).await?;
     was_compiled |= artifact.compiled.is_some();
+    all_in_use.push(Arc::clone(&artifact.in_use));
     let mut note = match artifact.compiled {
         Some(took) => format!("compiled {origin} in {:.1} s", took.as_secs_f64()),
         None => format!("loaded {origin} from the AOT cache"),
@@ -79,6 +85,7 @@ pub(super) async fn compile(
         opens_files,
         note,
         was_compiled,
+        in_use: all_in_use,
     })
 }
 

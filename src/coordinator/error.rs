@@ -7,6 +7,7 @@ use super::aot::AotError;
 use super::embedding::EmbeddingError;
 use super::module::ModuleError;
 use crate::config::annotations::AnnotationError;
+use crate::config::mount_target::MountProblem;
 use crate::wire::control::Isolation;
 
 /// Why a container cannot be started.
@@ -24,6 +25,14 @@ pub enum PlanError {
     /// The container has no command.
     #[error("the container has no command: give the image an entrypoint or name the .wasm file")]
     NoCommand,
+    /// A mount that a function cannot have.
+    #[error("a mount's target, {target}, {problem}", target = target.display())]
+    Mount {
+        /// Its target.
+        target: PathBuf,
+        /// Its fault.
+        problem: MountProblem,
+    },
     /// Invalid annotations.
     #[error(transparent)]
     Annotations(#[from] AnnotationError),

@@ -9,12 +9,13 @@
 //!   module provides.
 //! - [`home`]: the function that leads the engine back into a caller.
 //! - [`aot`]: the cache of compiled modules; `limits`: static limits of a module; `compile_slots`: number of
-//!   compilers.
+//!   compilers; `compile_queue`: who is next.
 //! - [`progress`]: messages to the user meanwhile.
 //! - [`registry`]: callable functions of this host.
 
 pub mod aot;
 pub mod bundle;
+mod compile_queue;
 mod compile_slots;
 mod compiled;
 pub mod embedding;

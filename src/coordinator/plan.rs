@@ -2,11 +2,12 @@
 //! the shim daemon.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use oci_spec::runtime::Spec;
 
-use super::aot::{AotCache, CompileChild};
+use super::aot::{AotCache, CompileChild, EntryInUse};
 use super::bundle::{self, function_name, function_spec, load_spec};
 use super::compiled::{CompiledFunction, compile};
 use super::embedding::discover;
@@ -53,6 +54,8 @@ pub struct Plan {
     pub code: Option<PlannedCode>,
     /// Name of the container in its pod, when an annotation for all containers of the pod makes it a secondary.
     pub shares_role: Option<String>,
+    /// Keeps the native code in the cache, until the sandbox has loaded it.
+    pub in_use: Vec<Arc<EntryInUse>>,
 }
 
 /// Where the native code came from, and how long that took.
@@ -102,6 +105,7 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         else {
             return native(&spec, &annotations);
         };
+        bundle::check_mounts(&spec)?;
         let module = module::check(&found.bytes, &found.origin)?;
         if module.dropped_native {
             tracing::warn!(container = request.container, origin = %found.origin,
@@ -142,10 +146,12 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
             tracing::warn!(container, function, reason, "not embedded; calls take another mode");
         }
         let began = Instant::now();
-        let compiled =
-            compile(&self.cache, &self.compiler, module, &found.origin, embedding, progress)
-                .await?;
+        let tenant = format!("{}/{}", identity.namespace, identity.pod_namespace);
+        let (cache, compiler, origin) = (&self.cache, &self.compiler, &found.origin);
+        let mut compiled =
+            compile(cache, compiler, module, origin, embedding, &tenant, progress).await?;
         let note = compiled.note.clone();
+        let in_use = std::mem::take(&mut compiled.in_use);
         let code = Some(PlannedCode { compiled: compiled.was_compiled, took: began.elapsed() });
         let record =
             (annotations.role == Role::Secondary).then(|| record(request, &annotations, &identity));
@@ -154,7 +160,7 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         let shares_role = annotations.shares_role.take().filter(|_| record.is_some());
         let launch = launch(request, &spec, annotations, identity, entry, compiled);
         let workload = Workload::Function(Box::new(launch));
-        Ok(Plan { workload, record, note, code, shares_role })
+        Ok(Plan { workload, record, note, code, shares_role, in_use })
     }
 }
 
@@ -167,7 +173,14 @@ fn native(spec: &Spec, annotations: &FunctionSpec) -> Result<Plan, PlanError> {
         });
     }
     let note = "native".to_owned();
-    Ok(Plan { workload: Workload::Native, record: None, note, code: None, shares_role: None })
+    Ok(Plan {
+        workload: Workload::Native,
+        record: None,
+        note,
+        code: None,
+        shares_role: None,
+        in_use: Vec::new(),
+    })
 }
 
 /// What an annotation would mend, in a pod of which none came.

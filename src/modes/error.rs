@@ -9,6 +9,9 @@ use super::causes::{Break, Invalid, Overload, Refusal, TooLarge, Unavailable, Un
 /// How the text of [`CallError::Timeout`] ends. Senders that know no [`Detail`] are told from others by it.
 const LATE: &str = "did not end before its deadline";
 
+/// How the text of [`CallError::Internal`] begins.
+const HOST_FAULT: &str = "host fault: ";
+
 /// Why a call did not end with a response. Each variant is one errno of the guest ABI ([`Self::errno`]);
 /// the text is what the guest reads.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,7 +78,7 @@ pub enum CallError {
     #[error(transparent)]
     NotAvailable(#[from] Unavailable),
     /// A fault of the host.
-    #[error("host fault: {message}")]
+    #[error("{HOST_FAULT}{message}")]
     Internal {
         /// For the host's log.
         message: String,
@@ -120,6 +123,7 @@ impl CallError {
         match self {
             Self::Broken { cause, .. } => cause.to_string(),
             Self::Unreachable { cause, .. } => cause.to_string(),
+            Self::Internal { message } => message.clone(),
             other => other.to_string(),
         }
     }
@@ -160,6 +164,11 @@ impl CallError {
             }
             Some(Errno::Broken) => Self::Broken { target, cause: Break::Remote { text } },
             Some(Errno::NotAvailable) => Unavailable::Remote { text }.into(),
+            Some(Errno::Internal) => {
+                // Older senders write the prefix, too.
+                let message = text.strip_prefix(HOST_FAULT).unwrap_or(&text).to_owned();
+                Self::Internal { message }
+            }
             _ => Self::Internal { message: format!("{target} answered errno {errno}: {text}") },
         }
     }
@@ -192,7 +201,27 @@ mod tests {
             CallError::Unreachable { target: target(), cause: Unreached::Remote { text: text() } },
             CallError::Broken { target: target(), cause: Break::Remote { text: text() } },
             Unavailable::Remote { text: text() }.into(),
+            CallError::Internal { message: message() },
         ]
+    }
+
+    #[test]
+    fn every_errno_of_a_call_has_an_error_here() {
+        let errnos: Vec<Errno> = every_error().iter().map(CallError::errno).collect();
+        for errno in Errno::ALL {
+            let made = CallError::from_wire(
+                CallStatus::of(errno.code(), Detail::DETAIL_NONE),
+                String::new(),
+                "callee",
+            );
+            assert!(errnos.contains(&made.errno()), "{made:?}");
+        }
+    }
+
+    #[test]
+    fn an_older_senders_host_fault_has_one_prefix() {
+        let error = CallError::Internal { message: "why".to_owned() };
+        assert_eq!(CallError::from_wire(error.outcome(), error.to_string(), "callee"), error);
     }
 
     #[test]

@@ -37,7 +37,7 @@ use super::publisher::Publisher;
 use super::reaper::Reaper;
 use super::session::Stat;
 use super::spans::Spans;
-use super::state::{self, GroupDir, StateDir, StateError};
+use super::state::{self, GroupDir, StateDir, StateError, create_private_dir};
 use super::task::TaskService;
 use super::task::provision::Provisioner;
 use super::task::table::{Parts, Tasks};
@@ -249,8 +249,7 @@ impl Daemon {
         let program = Zygote::open_program()?;
         let registry = Registry::new(state.root());
         let network = Network::start(config, &registry)?;
-        fs::create_dir_all(group.oci())
-            .map_err(StateError::io("create directory", &group.oci()))?;
+        create_private_dir(&group.oci())?;
         // All user configuration is checked. The socket listens already, so calls may arrive from now on.
         report.say(READY);
         let zygote = Arc::new(Zygote::start(program, &reaper).await?);

@@ -5,13 +5,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
 
-use super::state::GroupDir;
+use super::state::{GroupDir, PRIVATE_FILE, private_dirs};
 
 /// Attempts to lock a file that an ending daemon removes.
 const LOCK_TRIES: u32 = 16;
@@ -50,7 +50,7 @@ fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Loc
 pub fn lock(group: &GroupDir) -> Result<Flock<File>, LockError> {
     let path = group.lock();
     for _ in 0..LOCK_TRIES {
-        match fs::create_dir_all(group.path()) {
+        match private_dirs().create(group.path()) {
             // It was there, and an ending daemon removed it.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !is_other(group) => {
                 continue;
@@ -84,7 +84,8 @@ pub fn try_lock(group: &GroupDir) -> Option<Flock<File>> {
 }
 
 fn open_lock(group: &GroupDir) -> io::Result<File> {
-    OpenOptions::new().create(true).write(true).truncate(false).open(group.lock())
+    let mut options = OpenOptions::new();
+    options.create(true).write(true).truncate(false).mode(PRIVATE_FILE).open(group.lock())
 }
 
 /// True if something that is no directory has the directory's name.

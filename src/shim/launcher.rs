@@ -8,6 +8,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, PipeReader, Read as _};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +21,7 @@ use super::cleanup;
 use super::group::{self, GroupError};
 use super::group_lock::{LockError, answers, lock};
 use super::spawn::{SpawnError, beside, spawn};
-use super::state::{self, GroupDir, Pointer, StateDir, StateError};
+use super::state::{self, GroupDir, PRIVATE_FILE, Pointer, StateDir, StateError};
 use crate::config::NodeConfig;
 use crate::config::node::CONFIG_VARIABLE;
 
@@ -89,6 +90,7 @@ pub fn start(
     file: Option<&Path>,
 ) -> Result<String, LaunchError> {
     let state = StateDir::new(&config.state_dir);
+    state.prepare()?;
     let group_id = group::group_of_bundle(bundle, &arguments.namespace, &arguments.id)?;
     let group = state.group(&group_id);
     let _lock = lock(&group)?;
@@ -164,7 +166,7 @@ pub(super) fn spawn_daemon(
     state::remove_file(&socket)?;
     let listener = UnixListener::bind(&socket).map_err(failed("listen on", &socket))?;
     let log_path = group.log();
-    let log = OpenOptions::new().create(true).append(true).open(&log_path);
+    let log = OpenOptions::new().create(true).append(true).mode(PRIVATE_FILE).open(&log_path);
     let log = log.map_err(failed("open", &log_path))?;
     let null = File::open("/dev/null").map_err(failed("open", Path::new("/dev/null")))?;
     let (ready, ready_writer) = io::pipe().map_err(failed("make a pipe for", group.path()))?;

@@ -70,6 +70,8 @@ fn text(error: &ttrpc::Error) -> String {
 /// Streams of a function: fifos, or `file://` URIs; empty for none.
 #[derive(Clone, Debug, Default)]
 pub struct Streams {
+    /// Path of a fifo, empty for none.
+    pub stdin: String,
     /// Its output.
     pub stdout: String,
     /// Its errors.
@@ -126,6 +128,7 @@ impl LocalDaemon {
         let mut request = CreateTaskRequest::new();
         request.set_id(id.to_owned());
         request.set_bundle(bundle.display().to_string());
+        request.set_stdin(streams.stdin.clone());
         request.set_stdout(streams.stdout.clone());
         request.set_stderr(streams.stderr.clone());
         let created = self.client.create(context::with_timeout(0), &request).await;

@@ -18,7 +18,7 @@ use serde::Serialize;
 use tokio::sync::Notify;
 
 use super::otlp::Exporter;
-use super::state::{self, StateError};
+use super::state::{self, StateError, create_private_dir};
 use crate::modes::ModeKind;
 use crate::sys::clock::{monotonic_epoch_unix_ns, monotonic_ns};
 use crate::wire::ids::Identity;
@@ -221,7 +221,7 @@ impl Spans {
         }
         let path = &self.inner.path;
         if let Some(directory) = path.parent() {
-            fs::create_dir_all(directory).map_err(StateError::io("create directory", directory))?;
+            create_private_dir(directory)?;
         }
         let length = fs::metadata(path).map_or(0, |metadata| metadata.len());
         if length > 0 && length + lines.len() as u64 > FILE_MAX {
@@ -287,7 +287,7 @@ pub fn keep_ended(path: &Path, group: &str, directory: &Path) -> Result<(), Stat
     if files.is_empty() {
         return Ok(());
     }
-    fs::create_dir_all(directory).map_err(StateError::io("create directory", directory))?;
+    create_private_dir(directory)?;
     let ended = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     for (number, file) in files.iter().enumerate() {
         let kept = directory.join(format!("{group}.{}.{number}.jsonl", ended.as_millis()));
@@ -302,7 +302,7 @@ pub fn keep_ended(path: &Path, group: &str, directory: &Path) -> Result<(), Stat
 /// # Errors
 /// When a file cannot be read or written.
 pub fn copy_kept(from: &Path, to: &Path) -> Result<(), StateError> {
-    fs::create_dir_all(to).map_err(StateError::io("create directory", to))?;
+    create_private_dir(to)?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     for entry in fs::read_dir(from).into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), entry.file_name());

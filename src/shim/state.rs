@@ -4,17 +4,26 @@
 //!
 //! Invariant: a record is complete before its resources are made, so `delete` can clean up after a killed daemon.
 
-use std::fs;
+use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 
+use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::wire::ids::{Identity, short_hash};
 
 /// File in a bundle that names the state directory for `delete`.
 const POINTER_FILE: &str = "cwasi.json";
+/// Modes of the state's directories and files: nothing for other users.
+const PRIVATE_DIR: u32 = 0o700;
+/// The same for files.
+pub(crate) const PRIVATE_FILE: u32 = 0o600;
+/// Permissions of group and others.
+const OTHERS: u32 = 0o077;
 /// Largest state file in bytes.
 const STATE_FILE_MAX: u64 = 8 * 1024 * 1024;
 
@@ -31,6 +40,17 @@ pub enum StateError {
         /// The cause.
         #[source]
         source: io::Error,
+    },
+    /// The state directory is not this user's.
+    #[error(
+        "state directory {} belongs to user {owner}: remove it, or set state_dir to another one",
+        path.display()
+    )]
+    Owner {
+        /// The path.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
     },
     /// A file of an unknown format.
     #[error("{} cannot be read: {source}", path.display())]
@@ -68,6 +88,25 @@ impl StateDir {
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Makes the directory for this user alone, and narrows one that other users could enter: below it are the logs of
+    /// all functions, their environments, and locks that others could hold.
+    ///
+    /// # Errors
+    /// When it cannot be made, or belongs to another user.
+    pub fn prepare(&self) -> Result<(), StateError> {
+        let root = &self.root;
+        create_private_dir(root)?;
+        let found = fs::metadata(root).map_err(StateError::io("read", root))?;
+        if found.uid() != geteuid().as_raw() {
+            return Err(StateError::Owner { path: root.clone(), owner: found.uid() });
+        }
+        if found.mode() & OTHERS != 0 {
+            let private = Permissions::from_mode(PRIVATE_DIR);
+            fs::set_permissions(root, private).map_err(StateError::io("narrow", root))?;
+        }
+        Ok(())
     }
 
     /// Directory of one group.
@@ -272,6 +311,21 @@ pub struct RegisteredAs {
     pub instance: String,
 }
 
+/// Makes a directory, and those above it, for this user alone.
+///
+/// # Errors
+/// When the file system refuses.
+pub fn create_private_dir(path: &Path) -> Result<(), StateError> {
+    private_dirs().create(path).map_err(StateError::io("create directory", path))
+}
+
+/// Makes directories, and those above them, for this user alone.
+pub(crate) fn private_dirs() -> DirBuilder {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(PRIVATE_DIR);
+    builder
+}
+
 /// Writes `value` atomically: a reader sees the old file or the new one.
 ///
 /// # Errors
@@ -288,7 +342,7 @@ pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), StateError
 /// When the directory cannot be written.
 pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
     if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).map_err(StateError::io("create directory", parent))?;
+        create_private_dir(parent)?;
     }
     let temporary = path.with_extension(format!("{}.new", std::process::id()));
     let result = write_private(&temporary, bytes).and_then(|()| fs::rename(&temporary, path));
@@ -302,7 +356,7 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
 /// Readable by root only: the group's configuration may hold the password of Redis.
 fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600).open(path)?.write_all(bytes)
+    options.write(true).create(true).truncate(true).mode(PRIVATE_FILE).open(path)?.write_all(bytes)
 }
 
 /// Reads a state file; `None` if it does not exist.
@@ -354,6 +408,39 @@ mod tests {
         remove_file(&path).unwrap();
         remove_file(&path).unwrap();
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn other_users_do_not_enter_the_state() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        // One that an older version made.
+        let old = dir.path().join("old");
+        fs::create_dir(&old).unwrap();
+        fs::set_permissions(&old, Permissions::from_mode(0o755)).unwrap();
+        for root in [old, dir.path().join("new/state")] {
+            let state = StateDir::new(&root);
+            state.prepare().unwrap();
+            state.prepare().unwrap();
+            assert_eq!(mode(&root), PRIVATE_DIR);
+            let record = state.record("n", "a");
+            write_json(&record, &1).unwrap();
+            assert_eq!(
+                (mode(record.parent().unwrap()), mode(&record)),
+                (PRIVATE_DIR, PRIVATE_FILE)
+            );
+        }
+    }
+
+    #[test]
+    fn another_users_state_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        if std::os::unix::fs::chown(dir.path(), Some(12345), None).is_err() {
+            // Only root gives directories away.
+            return;
+        }
+        let refused = StateDir::new(dir.path()).prepare().unwrap_err().to_string();
+        assert!(refused.contains("belongs to user 12345"), "{refused}");
     }
 
     #[test]

@@ -7,12 +7,14 @@
 //! - [`pool`]: segments that are reused.
 //! - [`image`]: restoring memory to an earlier state.
 //! - [`populated`]: the kernel's page map.
+//! - [`loopback`]: the loopback device of a network namespace.
 //! - [`mapping`]: pages at fixed addresses that memfds back.
 //! - [`page_buffer`]: message buffers whose pages exist once they are written.
 //! - [`shared`]: memory that a process shares with its children.
 //! - [`spin`]: spinning before sleeping.
 //! - [`stderr_tail`]: the last bytes of a guest's stderr.
 //! - [`fault_handlers`]: the engine's signal handlers, installed once.
+//! - [`interrupted`]: the engine's system calls, repeated when a pause interrupts them.
 //! - [`wakeup`]: waking one of several processes (eventfd).
 //! - [`processors`]: the number of usable processors.
 //! - [`watch`]: watching many descriptors (epoll).
@@ -37,6 +39,8 @@ pub mod fault_handlers;
 pub mod file_access;
 pub mod huge;
 pub mod image;
+pub mod interrupted;
+pub mod loopback;
 pub mod mapping;
 pub mod noexec;
 pub mod page_buffer;

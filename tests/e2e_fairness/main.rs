@@ -5,6 +5,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
+mod cache;
+mod cache_of_its_own;
+mod compile;
+mod connections;
 mod neighbour;
 
 use cwasi_testbed::scene::Scene;

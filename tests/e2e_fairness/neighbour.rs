@@ -28,11 +28,6 @@ impl Neighbour {
         Self { scene, callers: AtomicU32::new(0) }
     }
 
-    /// The neighbour's namespace, for what this type does not offer.
-    pub fn scene(&self) -> &Scene {
-        &self.scene
-    }
-
     /// A new primary starts, makes `count` calls, and ends. All of them are answered, or the test fails.
     pub fn calls(&self, count: u32) {
         let outcome = self.run(count).output(self.scene.containerd).unwrap();

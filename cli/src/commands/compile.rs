@@ -95,7 +95,7 @@ impl Compile {
             let artifact = interrupt
                 .or(async {
                     tokio::select! {
-                        artifact = cache.artifact(&checked, &origin, &child, &said) => Ok(artifact?),
+                        artifact = cache.artifact(&checked, &origin, &global.namespace, &child, &said) => Ok(artifact?),
                         never = line.compiling(began, Some(bytes.len())) => match never {},
                     }
                 })

@@ -14,6 +14,7 @@ use super::explain::caller::Caller;
 use super::workflow_arguments::WorkflowArguments;
 use crate::arguments::Global;
 use crate::deployment::Node;
+use crate::deployment::platform::hidden_folder;
 use crate::failure::{Exit, Failure};
 use crate::module::{ModuleFacts, read_file};
 use crate::output;
@@ -36,6 +37,7 @@ impl Lint {
         for function in &workflow.functions {
             modules(function, &mut findings);
             mounts(function, &mut findings);
+            network(function, &mut findings);
             replicas(function, &mut findings);
             payloads(function, &mut findings);
         }
@@ -127,7 +129,40 @@ fn modules(function: &Function, findings: &mut Vec<Problem>) {
     }
 }
 
+/// Destinations and ports that a network of the function's own does not reach.
+fn network(function: &Function, findings: &mut Vec<Problem>) {
+    if function.host_network {
+        return;
+    }
+    let entries = function.annotations.get("cwasi.network").map_or("", String::as_str);
+    let is_inside = |entry: &&str| {
+        ["127.", "[::1]", "localhost"].iter().any(|inside| entry.starts_with(inside))
+    };
+    let outside: Vec<&str> = entries
+        .split(',')
+        .map(str::trim)
+        .filter(|entry| !entry.is_empty() && !is_inside(entry))
+        .collect();
+    if !outside.is_empty() {
+        let text = format!(
+            "`network` allows {}, and its container has no network but 127.0.0.1: set `hostNetwork: true`",
+            outside.join(", ")
+        );
+        find(findings, function, text);
+    }
+    let http = function.annotations.get("cwasi.http").map_or("", String::as_str);
+    if let Some(port) = http.split(',').map(str::trim).find(|part| part.parse::<u16>().is_ok()) {
+        let text = format!(
+            "`http: {port}` listens in its container, which nobody reaches: set `hostNetwork: true`, or `http: gateway`"
+        );
+        find(findings, function, text);
+    }
+}
+
 fn mounts(function: &Function, findings: &mut Vec<Problem>) {
+    for problem in function.mounts.iter().filter_map(hidden_folder) {
+        find(findings, function, problem);
+    }
     for mount in function.mounts.iter().filter(|mount| !Path::new(&mount.source).exists()) {
         find(
             findings,

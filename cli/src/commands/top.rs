@@ -91,7 +91,7 @@ fn table(all: &[EdgeSnapshot], new: &[EdgeSnapshot], seconds: f64) -> Table {
     let mut table = Table::new([
         "CALLER", "CALLEE", "MODE", "CALLS/S", "MB/S", "ERRORS", "CALLS", "P50 US", "P99 US", "WHY",
     ]);
-    for EdgeSnapshot { key, reason, counts, p50_us, p99_us } in all {
+    for EdgeSnapshot { key, reason, counts, p50_us, p99_us, .. } in all {
         let new = new.iter().find(|new| new.key == *key).map(|new| &new.counts);
         let (calls, bytes, errors) = new.map_or((0, 0, 0), |new| {
             (new.calls, new.request_bytes + new.response_bytes, new.errors)

@@ -9,8 +9,13 @@ use containerd_client::services::v1::{
     ReadContentRequest, UpdateImageRequest, UpdateRequest, WriteAction, WriteContentRequest,
 };
 use containerd_client::types::Descriptor as ContainerdDescriptor;
-use oci_spec::image::{Descriptor, ImageConfiguration, ImageIndex, ImageManifest};
+use oci_spec::OciSpecError;
+use oci_spec::image::{
+    Arch, Descriptor, ImageConfiguration, ImageConfigurationBuilder, ImageIndex, ImageManifest, Os,
+    RootFsBuilder,
+};
 
+use super::snapshots::MODULE_LAYER;
 use super::{Containerd, ContainerdError, refused};
 use crate::image::{Blob, Image};
 
@@ -20,6 +25,11 @@ const CHUNK: usize = 1 << 20;
 const DOCUMENT_MAX: u64 = 4 << 20;
 /// Largest module that is read.
 const MODULE_MAX: u64 = cwasi::coordinator::module::MODULE_MAX;
+/// Media types of container images' configurations.
+const CONFIG_TYPES: [&str; 2] =
+    ["application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"];
+/// Command for an image that is a module and names none: the runtime takes the image's module whatever the path.
+const MODULE_PATH: &str = "/module.wasm";
 
 /// An image in containerd.
 #[derive(Clone, Debug)]
@@ -66,7 +76,7 @@ impl Containerd {
         let target = self.image_target(name).await?;
         let manifest = self.manifest(name, &target.digest).await?;
         let config = self.read(manifest.config().digest().as_ref(), DOCUMENT_MAX).await?;
-        let config = ImageConfiguration::from_reader(config.as_slice())
+        let config = configuration(&manifest, &config)
             .map_err(|error| unreadable(name, "configuration", &error))?;
         Ok(Stored { name: name.to_owned(), digest: target.digest, manifest, config })
     }
@@ -242,12 +252,18 @@ impl Containerd {
 }
 
 impl Stored {
-    /// The path of the module that the image starts; `None` without a command.
+    /// The module that the image starts, and its arguments; empty without a command. An image that is a module needs
+    /// none.
     #[must_use]
     pub fn command(&self) -> Vec<String> {
-        let Some(config) = self.config.config() else { return Vec::new() };
-        let words = config.entrypoint().iter().flatten().chain(config.cmd().iter().flatten());
-        words.cloned().collect()
+        let words = self.config.config().iter().flat_map(|config| {
+            config.entrypoint().iter().flatten().chain(config.cmd().iter().flatten())
+        });
+        let words: Vec<_> = words.cloned().collect();
+        if words.is_empty() && has_module(&self.manifest) {
+            return vec![MODULE_PATH.to_owned()];
+        }
+        words
     }
 
     /// Environment of its configuration.
@@ -264,6 +280,28 @@ impl Stored {
         let dir = config.and_then(|config| config.working_dir().clone());
         dir.filter(|dir| !dir.is_empty()).map_or_else(|| "/".into(), PathBuf::from)
     }
+}
+
+/// An image's configuration. That of a Wasm artifact is none of a container image, and says nothing that a start needs:
+/// the CNCF's (`application/vnd.wasm.config.v0+json`), or an empty one.
+fn configuration(
+    manifest: &ImageManifest,
+    bytes: &[u8],
+) -> Result<ImageConfiguration, OciSpecError> {
+    let media_type = manifest.config().media_type().to_string();
+    if CONFIG_TYPES.contains(&media_type.as_str()) || !has_module(manifest) {
+        return ImageConfiguration::from_reader(bytes);
+    }
+    let rootfs = RootFsBuilder::default().typ("layers").diff_ids(Vec::new()).build()?;
+    ImageConfigurationBuilder::default()
+        .os(Os::Other("wasip1".into()))
+        .architecture(Arch::Wasm)
+        .rootfs(rootfs)
+        .build()
+}
+
+fn has_module(manifest: &ImageManifest) -> bool {
+    manifest.layers().iter().any(|layer| layer.media_type().to_string().contains(MODULE_LAYER))
 }
 
 fn length(blob: &Blob) -> i64 {

@@ -15,6 +15,9 @@ use crate::workflow::Mount as WorkflowMount;
 /// `PATH` of images that set none.
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// The host's files for names, which a function with the host's network reads.
+const HOST_NAMES: [&str; 2] = ["/etc/hosts", "/etc/resolv.conf"];
+
 /// What a function's container needs.
 #[derive(Clone, Debug)]
 pub struct FunctionSpec<'a> {
@@ -30,6 +33,8 @@ pub struct FunctionSpec<'a> {
     pub args: &'a [String],
     /// Environment beside the image's.
     pub env: &'a [(String, String)],
+    /// True for the host's network.
+    pub host_network: bool,
     /// Files and folders of the host.
     pub mounts: &'a [WorkflowMount],
     /// Annotations.
@@ -59,6 +64,13 @@ pub fn spec(function: &FunctionSpec<'_>) -> Result<Spec, OciSpecError> {
         .no_new_privileges(true)
         .build()?;
     let mut mounts = if function.cgroup.is_some() { system_mounts()? } else { Vec::new() };
+    if function.host_network && function.cgroup.is_some() {
+        // Names are looked up as on the host.
+        for file in HOST_NAMES.map(Path::new).into_iter().filter(|file| file.exists()) {
+            let target = file.display().to_string();
+            mounts.push(bind(&WorkflowMount { source: file.into(), target, read_only: true })?);
+        }
+    }
     for mount in function.mounts {
         mounts.push(bind(mount)?);
     }
@@ -72,15 +84,16 @@ pub fn spec(function: &FunctionSpec<'_>) -> Result<Spec, OciSpecError> {
         .mounts(mounts)
         .annotations(annotations);
     match function.cgroup {
-        Some(cgroup) => spec.linux(linux(cgroup)?).build(),
+        Some(cgroup) => spec.linux(linux(cgroup, function.host_network)?).build(),
         None => spec.linux(LinuxBuilder::default().build()?).build(),
     }
 }
 
-fn linux(cgroup: &str) -> Result<oci_spec::runtime::Linux, OciSpecError> {
+fn linux(cgroup: &str, host_network: bool) -> Result<oci_spec::runtime::Linux, OciSpecError> {
     use LinuxNamespaceType::{Ipc, Mount, Network, Pid, Uts};
     let mut namespaces = Vec::new();
-    for kind in [Pid, Ipc, Uts, Mount, Network] {
+    let own_network = (!host_network).then_some(Network);
+    for kind in [Pid, Ipc, Uts, Mount].into_iter().chain(own_network) {
         namespaces.push(LinuxNamespaceBuilder::default().typ(kind).build()?);
     }
     let no_devices = LinuxDeviceCgroupBuilder::default().allow(false).access("rwm").build()?;

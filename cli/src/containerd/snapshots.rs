@@ -15,7 +15,7 @@ use super::images::Stored;
 use super::{Containerd, ContainerdError, refused, unique};
 
 /// Part of the media types of layers that are modules: they are not unpacked.
-const MODULE_LAYER: &str = "wasm";
+pub(super) const MODULE_LAYER: &str = "wasm";
 /// Part of containerd's words about a snapshotter that it does not have.
 const NOT_LOADED: &str = "snapshotter not loaded";
 

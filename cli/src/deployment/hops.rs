@@ -42,12 +42,15 @@ pub fn starts(state_dir: &Path, namespace: &str) -> BTreeMap<String, StartStages
     own.map(|stages| (stages.container.clone(), stages)).collect()
 }
 
-/// The calls since `before`. Quantiles are those of all calls: they cannot be subtracted.
+/// The calls since `before`. A shim that began to count after it has counted nothing else. Quantiles are those of all
+/// calls: they cannot be subtracted.
 #[must_use]
 pub fn since(before: &[EdgeSnapshot], mut now: Vec<EdgeSnapshot>) -> Vec<EdgeSnapshot> {
-    let before: BTreeMap<_, _> = before.iter().map(|hop| (&hop.key, &hop.counts)).collect();
+    let shim_and_edge = |hop: &EdgeSnapshot| (hop.counted_since_ms, hop.key.clone());
+    let before: BTreeMap<_, _> =
+        before.iter().map(|hop| (shim_and_edge(hop), &hop.counts)).collect();
     for hop in &mut now {
-        if let Some(before) = before.get(&hop.key) {
+        if let Some(before) = before.get(&shim_and_edge(hop)) {
             hop.counts.subtract(before);
         }
     }
@@ -61,7 +64,7 @@ pub fn table(hops: &[EdgeSnapshot]) -> Table {
     let mut table = Table::new([
         "CALLER", "CALLEE", "MODE", "CALLS", "ERRORS", "SENT", "RECEIVED", "P50", "P99", "WHY",
     ]);
-    for EdgeSnapshot { key, reason, counts, p50_us, p99_us } in hops {
+    for EdgeSnapshot { key, reason, counts, p50_us, p99_us, .. } in hops {
         table.row([
             key.caller.clone(),
             key.callee.clone(),
@@ -107,6 +110,7 @@ mod tests {
             counts: EdgeCounts { calls, request_bytes: 10 * calls, ..EdgeCounts::default() },
             p50_us: 1.0,
             p99_us: 2_000.0,
+            counted_since_ms: 1,
         }
     }
 
@@ -115,7 +119,15 @@ mod tests {
         let before = [hop("b", 3), hop("c", 7)];
         let found = since(&before, vec![hop("b", 5), hop("c", 7), hop("d", 1)]);
         assert_eq!(found, [hop("b", 2), hop("d", 1)]);
-        // A new shim began to count again.
-        assert_eq!(since(&before, vec![hop("c", 2)]), [hop("c", 2)]);
+    }
+
+    /// A second run has a shim of its own, whose counts are as large, larger or smaller than those of the first one's.
+    #[test]
+    fn a_new_shim_counts_from_zero() {
+        let before = [hop("b", 3)];
+        for calls in [1, 3, 5] {
+            let of_new_shim = EdgeSnapshot { counted_since_ms: 2, ..hop("b", calls) };
+            assert_eq!(since(&before, vec![of_new_shim.clone()]), [of_new_shim]);
+        }
     }
 }

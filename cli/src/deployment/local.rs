@@ -17,6 +17,7 @@ use oci_spec::runtime::Spec;
 
 use super::platform::{FunctionImage, Known, PlannedFunction, Platform, check_mounts};
 use super::run_folder::RunFolder;
+use super::user_cache;
 use crate::containerd::oci::{self, FunctionSpec};
 use crate::containerd::tasks::Stdio;
 use crate::failure::{Exit, Failure};
@@ -105,6 +106,7 @@ impl Platform for LocalNode {
             working_dir: "/".into(),
             args: &function.args,
             env: &function.env,
+            host_network: true,
             mounts: &function.mounts,
             annotations,
         })?;
@@ -122,8 +124,8 @@ impl Platform for LocalNode {
         write(&bundle.join("rootfs").join(plan.command.trim_start_matches('/')), &module)?;
         write(&bundle.join(IMAGE_FILE), plan.image.as_bytes())?;
         plan.spec.save(bundle.join("config.json"))?;
-        let Stdio { stdout, stderr, .. } = stdio.clone();
-        Ok(self.daemon.create(id, &bundle, &Streams { stdout, stderr }).await?)
+        let Stdio { stdin, stdout, stderr } = stdio.clone();
+        Ok(self.daemon.create(id, &bundle, &Streams { stdin, stdout, stderr }).await?)
     }
 
     async fn start(&self, id: &str) -> Result<(), Failure> {
@@ -197,6 +199,7 @@ fn configuration(state: &Path) -> Result<(NodeConfig, Option<PathBuf>), Failure>
     })?;
     config.state_dir = state.to_owned();
     config.cache_dir = cache.join("cwasi");
+    user_cache::check(&config.cache_dir)?;
     config.shim_cgroup.clear();
     config.compile.cgroup.clear();
     config.cgroup_driver = cwasi::config::CgroupDriver::default();

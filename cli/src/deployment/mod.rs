@@ -2,7 +2,7 @@
 //!
 //! - [`platform`]: what it needs of the place where functions run; `node`: one containerd; `local`: processes of this
 //!   user.
-//! - `primary`: a function that runs to its end; [`hops`]: the calls between functions.
+//! - `primary`: a function that runs to its end; `input`: its stdin; [`hops`]: the calls between functions.
 //! - [`run_folder`]: a folder of one run, which a later command removes when this one is killed.
 //! - [`display`]: what the user sees meanwhile.
 //!
@@ -10,11 +10,13 @@
 
 pub mod display;
 pub mod hops;
+mod input;
 mod local;
 mod node;
 pub mod platform;
 mod primary;
 pub mod run_folder;
+mod user_cache;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -31,6 +33,7 @@ use futures_util::future::try_join_all;
 use sha2::{Digest as _, Sha256};
 
 use self::display::{Display, Line};
+use self::input::Input;
 pub use self::local::{LocalNode, user_state};
 pub use self::node::Node;
 use self::platform::{FunctionImage, Known, PlannedFunction, Platform};
@@ -62,6 +65,8 @@ pub struct Deployment<'a, P> {
     trace: Option<TraceContext>,
     /// Containers that this deployment made, or is about to make: node and id.
     made: Mutex<Vec<(Option<&'a str>, String)>>,
+    /// The command's stdin.
+    input: Input,
     /// Folders with the fifos of primaries. A shim may open one until its container is removed.
     fifos: Mutex<Vec<RunFolder>>,
 }
@@ -121,7 +126,8 @@ impl<'a, P: Platform> Deployment<'a, P> {
             images.insert(function.name.as_str(), image_of(workflow, function)?);
         }
         let (display, made, fifos) = (Display::default(), Mutex::default(), Mutex::default());
-        Ok(Self { workflow, nodes, images, display, trace: None, made, fifos })
+        let input = Input::default();
+        Ok(Self { workflow, nodes, images, display, trace: None, made, input, fifos })
     }
 
     /// Runs primaries whose field `trace` says nothing in this trace.

@@ -100,6 +100,7 @@ impl Platform for Node {
             working_dir: image.working_dir(),
             args: &function.args,
             env: &function.env,
+            host_network: function.host_network,
             mounts: &function.mounts,
             annotations,
         })?;
@@ -190,7 +191,8 @@ fn check_owner(workflow: &str, known: &Container) -> Result<(), Failure> {
 
 /// Changes when the container would be another one. Not of the configuration's text, whose maps have no order.
 fn hash(image: &Stored, function: &Function, annotations: &BTreeMap<String, String>) -> String {
-    let Function { args, env, mounts, .. } = function;
-    let text = format!("{} {args:?} {env:?} {mounts:?} {annotations:?}", image.digest);
+    let Function { args, env, mounts, host_network, .. } = function;
+    let text =
+        format!("{} {args:?} {env:?} {mounts:?} {host_network} {annotations:?}", image.digest);
     hex::encode(&Sha256::digest(text)[..8])
 }

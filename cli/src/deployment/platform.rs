@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use cwasi::config::NodeConfig;
+use cwasi::config::mount_target::folder_target;
+use cwasi::shim::state::{StateDir, create_private_dir, write_file};
 
 use super::run_folder::RunFolder;
 use crate::containerd::tasks::Stdio;
@@ -134,8 +136,12 @@ pub trait Platform {
     /// When the file system refuses.
     fn create_log(&self, id: &str) -> Result<PathBuf, Failure> {
         let log = self.log(id);
-        let made = std::fs::create_dir_all(self.logs()).and_then(|()| std::fs::write(&log, ""));
-        made.with_context(|| format!("the log {} cannot be made", log.display()))?;
+        let made = || {
+            StateDir::new(self.state_dir()).prepare()?;
+            create_private_dir(&self.logs())?;
+            write_file(&log, b"")
+        };
+        made().with_context(|| format!("the log {} cannot be made", log.display()))?;
         Ok(log)
     }
 
@@ -149,7 +155,10 @@ pub trait Platform {
     /// # Errors
     /// When the file system refuses.
     fn run_folder(&self) -> std::io::Result<RunFolder> {
-        std::fs::create_dir_all(self.runs())?;
+        let made = StateDir::new(self.state_dir())
+            .prepare()
+            .and_then(|()| create_private_dir(&self.runs()));
+        made.map_err(std::io::Error::other)?;
         RunFolder::new(&self.runs(), RUN)
     }
 
@@ -165,11 +174,21 @@ pub trait Platform {
     }
 }
 
-/// Checks that the sources of mounts exist.
+/// Why the engine cannot show a mounted folder to the function; single files may have any name.
+pub fn hidden_folder(mount: &Mount) -> Option<String> {
+    let target = Path::new(&mount.target);
+    let problem = folder_target(target).err().filter(|_| mount.source.is_dir())?;
+    Some(format!("mount {}: the target {problem}", mount.target))
+}
+
+/// Checks that the sources of mounts exist, and that the function will see them.
 ///
 /// # Errors
 /// The first one that does not.
 pub fn check_mounts(function: &str, mounts: &[Mount]) -> Result<(), Failure> {
+    if let Some(problem) = mounts.iter().find_map(hidden_folder) {
+        return Err(Failure::text(Exit::Data, format!("function {function}: {problem}")));
+    }
     let Some(mount) = mounts.iter().find(|mount| !mount.source.exists()) else { return Ok(()) };
     let source = mount.source.display();
     Err(Failure::text(Exit::Missing, format!("function {function}: {source} does not exist")))

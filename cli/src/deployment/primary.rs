@@ -51,7 +51,11 @@ impl<'a, P: Platform> Deployment<'a, P> {
         let (stdout, stderr) = (fifos.join("out"), fifos.join("err"));
         let mut outputs = Outputs { stdout: fifo(&stdout)?, stderr: fifo(&stderr)?, to_stderr };
         let uri = |path: &Path| path.display().to_string();
-        let stdio = Stdio { stdin: String::new(), stdout: uri(&stdout), stderr: uri(&stderr) };
+        let stdin = self.input.take(&fifos);
+        let stdin =
+            stdin.with_context(|| format!("a fifo in {} cannot be made", fifos.display()))?;
+        let stdin = stdin.as_deref().map(uri).unwrap_or_default();
+        let stdio = Stdio { stdin, stdout: uri(&stdout), stderr: uri(&stderr) };
         self.note(function, &id);
         let line = self.display.line(&id);
         let module = self.images[function.name.as_str()].module.as_ref().map(Vec::len);
@@ -196,6 +200,7 @@ mod tests {
             counts: EdgeCounts { calls: 40, request_bytes: 4_000_000, ..EdgeCounts::default() },
             p50_us: 1.0,
             p99_us: 1.0,
+            counted_since_ms: 0,
         };
         let new = [hop("a", "b", "local"), hop("b", "c", "networked")];
         assert_eq!(rates("a", &new, 2.0, 0), "out 20 calls/s 2.0 MB/s local");

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
@@ -27,7 +27,9 @@ impl RunFolder {
     /// When the file system refuses.
     pub fn new(base: &Path, prefix: &str) -> io::Result<Self> {
         remove_abandoned(base, prefix);
-        let folder = tempfile::Builder::new().prefix(prefix).tempdir_in(base)?;
+        let private = fs::Permissions::from_mode(0o700);
+        let folder =
+            tempfile::Builder::new().prefix(prefix).permissions(private).tempdir_in(base)?;
         // A folder without the name of a lock is not abandoned: it gets the name with the lock held.
         let unnamed = folder.path().join("lock.new");
         let lock = Flock::lock(File::create(&unnamed)?, FlockArg::LockExclusiveNonblock)
@@ -78,6 +80,9 @@ mod tests {
     #[test]
     fn folders_of_killed_commands_are_removed_and_others_stay() {
         let base = tempfile::tempdir().unwrap();
+        let one = RunFolder::new(base.path(), "private-").unwrap();
+        let mode = fs::metadata(one.path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700, "environments of functions are in it");
         let make = |name: &str, file: &str| {
             let path = base.path().join(name);
             fs::create_dir(&path).unwrap();

@@ -17,20 +17,20 @@ use std::io;
 use std::net::SocketAddr;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
 use cwasi::config::NodeConfig;
 use cwasi::shim::caller::{CallerIdentity, CallerKind, HostCaller};
 use cwasi::shim::http::HttpLimits;
+use cwasi::shim::http::connections::Connections;
 use cwasi::shim::http::front::FunctionFront;
 use cwasi::shim::http::server::HttpServer;
 use cwasi::wire::egress::Egress;
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tracing_subscriber::EnvFilter;
 
@@ -151,14 +151,14 @@ struct Listener {
     listener: std::net::TcpListener,
     tls: Option<TlsAcceptor>,
     limits: HttpLimits,
-    connections: Arc<Semaphore>,
+    connections: Connections,
 }
 
 impl Listener {
     fn try_clone(&self) -> io::Result<Self> {
         let Self { listener, tls, limits, connections } = self;
         let (tls, limits) = (tls.clone(), limits.clone());
-        let connections = Arc::clone(connections);
+        let connections = connections.clone();
         Ok(Self { listener: listener.try_clone()?, tls, limits, connections })
     }
 
@@ -223,6 +223,6 @@ async fn prepare(
     let callbacks = callbacks(&config.callback_dir, config.callback_allow, &front, &metrics)?;
     output::note(format_args!("cwasi gateway: listening on {}", listener.local_addr()?));
     let router = Router::new(caller, front, access, metrics, callbacks);
-    let connections = Arc::new(Semaphore::new(limits.connections));
+    let connections = Connections::new(limits.connections);
     Ok((Listener { listener, tls, limits, connections }, router, watch::Sender::new(false)))
 }

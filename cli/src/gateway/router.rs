@@ -8,7 +8,7 @@ use cwasi::shim::http::response_body::ResponseBody;
 use cwasi::shim::http::server::Service;
 use cwasi::shim::http::status::sentence;
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Request, Response, StatusCode};
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ use super::access::Access;
 use super::callbacks::{CALLBACK_URL, Callbacks};
 use super::metrics::Metrics;
 use super::paths::{self, Place, Target};
-use crate::http::{OPEN_METRICS, content, reading};
+use crate::http::{content, metrics, reading};
 
 /// The gateway's answers.
 #[derive(Clone)]
@@ -57,7 +57,7 @@ impl Service for Router {
             Place::Function(target) => self.call(&target, request, Way::Call).await,
             Place::AsyncFunction(target) => self.call(&target, request, Way::Message).await,
             Place::Functions => reading(request.method(), || self.functions()),
-            Place::Metrics => reading(request.method(), || self.metrics()),
+            Place::Metrics => reading(request.method(), || self.metrics(request.headers())),
             Place::Health | Place::Unknown => {
                 let text = "there are /function/NAME, /async-function/NAME, /system/functions, /healthz and /metrics";
                 sentence(StatusCode::NOT_FOUND, text)
@@ -156,8 +156,8 @@ impl Router {
         }
     }
 
-    fn metrics(&self) -> Response<ResponseBody> {
+    fn metrics(&self, request: &HeaderMap) -> Response<ResponseBody> {
         let text = self.metrics.text(self.front.in_flight());
-        content(OPEN_METRICS, text)
+        metrics(request, text)
     }
 }

@@ -19,7 +19,7 @@ use hyper::{Request, Response, StatusCode};
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::failure::{Exit, Failure};
-use crate::http::{OPEN_METRICS, content, reading};
+use crate::http::{metrics, reading};
 use crate::interrupt::Interrupt;
 use crate::output;
 
@@ -120,7 +120,7 @@ impl Service for Scraped {
         let state = self.state.clone();
         let read = tokio::task::spawn_blocking(move || super::text(NodeMetrics::read(&state)));
         match read.await {
-            Ok(text) => reading(request.method(), || content(OPEN_METRICS, text)),
+            Ok(text) => reading(request.method(), || metrics(request.headers(), text)),
             Err(error) => sentence(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
         }
     }

@@ -3,6 +3,8 @@
 
 /// `apiVersion` of the files that this version reads.
 pub const API_VERSION: &str = "cwasi.dev/v1alpha1";
+/// Most containers of one secondary.
+pub const REPLICAS_MAX: u32 = 64;
 /// Their `kind`.
 pub const KIND: &str = "Workflow";
 
@@ -11,8 +13,10 @@ pub const KIND: &str = "Workflow";
 pub enum Kind {
     /// A text.
     Text,
-    /// A whole number, which the schema knows as such.
-    Number,
+    /// A whole number within these bounds.
+    Number(u64, u64),
+    /// Where a mount is in a container.
+    MountTarget,
     /// A duration such as `500ms`.
     Duration,
     /// A size such as `64Mi`.
@@ -69,7 +73,7 @@ impl Field {
     }
 }
 
-use Kind::{Choice, Duration, List, Map, Number, Object, Objects, Size, Text, Texts};
+use Kind::{Choice, Duration, List, Map, MountTarget, Number, Object, Objects, Size, Text, Texts};
 use Target::{Annotation, Deployment, Inside, Oci};
 
 /// Fields of a function.
@@ -97,7 +101,7 @@ pub const FUNCTION: &[Field] = &[
     Field::new("mounts", Objects(MOUNT), Oci("mounts"), "files and folders of the host"),
     Field::new(
         "replicas",
-        Number,
+        Number(1, REPLICAS_MAX as u64),
         Deployment("that many containers"),
         "containers of a secondary: 1 to 64; 1",
     ),
@@ -109,13 +113,13 @@ pub const FUNCTION: &[Field] = &[
     ),
     Field::new(
         "concurrency",
-        Number,
+        Number(1, 256),
         Annotation("cwasi.concurrency"),
         "worker processes: 1 to 256; 1",
     ),
     Field::new(
         "queue",
-        Number,
+        Number(0, 65_536),
         Annotation("cwasi.queue"),
         "requests that may wait: 0 to 65536; 64",
     ),
@@ -139,7 +143,7 @@ pub const FUNCTION: &[Field] = &[
     ),
     Field::new(
         "maxRequests",
-        Number,
+        Number(1, u64::MAX),
         Annotation("cwasi.max-requests"),
         "the container exits after this many requests; never",
     ),
@@ -181,6 +185,12 @@ pub const FUNCTION: &[Field] = &[
         "destinations that sockets may reach, such as `db.example:5432`; none",
     ),
     Field::new(
+        "hostNetwork",
+        Choice(&["true", "false"]),
+        Oci("linux.namespaces"),
+        "`true` gives the function the node's network; `false`: its own, with nothing but 127.0.0.1",
+    ),
+    Field::new(
         "http",
         Text,
         Annotation("cwasi.http"),
@@ -204,7 +214,8 @@ pub const MOUNT: &[Field] = &[
         Oci("mounts[].source"),
         "path on the host, from the workflow file's folder; required unless `--input` gives it",
     ),
-    Field::new("target", Text, Oci("mounts[].destination"), "path in the container").required(),
+    Field::new("target", MountTarget, Oci("mounts[].destination"), "path in the container")
+        .required(),
     Field::new(
         "readOnly",
         Choice(&["true", "false"]),

@@ -51,6 +51,8 @@ pub struct Function {
     pub env: Vec<(String, String)>,
     /// Files and folders of the host.
     pub mounts: Vec<Mount>,
+    /// True for the node's network instead of one of its own.
+    pub host_network: bool,
     /// Number of containers.
     pub replicas: u32,
     /// Name of its node; `None` = the containerd of the command line.

@@ -16,8 +16,6 @@ use crate::nearest::nearest;
 
 /// The annotation that others of a fan-in need.
 const FAN_IN: &str = "cwasi.fan-in";
-/// Most containers of one function.
-const REPLICAS_MAX: u32 = 64;
 /// Most functions of one workflow.
 const FUNCTIONS_MAX: usize = 256;
 /// Keys of Kubernetes' metadata that are not read.
@@ -271,6 +269,8 @@ impl<'a> Reader<'a> {
         let env = field("env").map(|entry| self.env(&entry.node, &format!("{path}.env")));
         let mounts =
             field("mounts").map(|entry| self.mounts(&entry.node, &format!("{path}.mounts")));
+        let host_network = field("hostNetwork")
+            .is_some_and(|entry| self.flag(&entry.node, &format!("{path}.hostNetwork")));
         let replicas = field("replicas").and_then(|entry| self.replicas(entry, &path, role));
         let node = field("node").and_then(|entry| self.node_of(entry, &path, nodes));
         Some(Function {
@@ -281,11 +281,25 @@ impl<'a> Reader<'a> {
             args: args.unwrap_or_default(),
             env: env.unwrap_or_default(),
             mounts: mounts.unwrap_or_default(),
+            host_network,
             replicas: replicas.unwrap_or(1),
             node,
             embed,
             annotations,
         })
+    }
+
+    /// `true` or `false`.
+    fn flag(&mut self, node: &Node, path: &str) -> bool {
+        match self.text(node, path) {
+            Some("true") => true,
+            None | Some("false") => false,
+            Some(text) => {
+                let text = format!("{path}: {text} must be true or false");
+                self.fault(node.place, text);
+                false
+            }
+        }
     }
 
     fn role(&mut self, fields: &Given<'_>, path: &str) -> Role {
@@ -349,10 +363,12 @@ impl<'a> Reader<'a> {
 
     fn replicas(&mut self, entry: &Entry, path: &str, role: Role) -> Option<u32> {
         let text = self.text(&entry.node, &format!("{path}.replicas"))?;
-        let number = text.parse().ok().filter(|number| (1..=REPLICAS_MAX).contains(number));
+        let number = text.parse().ok().filter(|number| (1..=fields::REPLICAS_MAX).contains(number));
         if number.is_none() {
-            let text =
-                format!("{path}.replicas: {text} is not a whole number from 1 to {REPLICAS_MAX}");
+            let text = format!(
+                "{path}.replicas: {text} is not a whole number from 1 to {}",
+                fields::REPLICAS_MAX
+            );
             self.fault(entry.node.place, text);
         } else if role == Role::Primary && number != Some(1) {
             let text = format!("{path}.replicas needs role: secondary: a primary runs once");

@@ -8,6 +8,9 @@ use super::fields::{self, API_VERSION, FUNCTION, Field, KIND, Kind, NODE, Target
 /// Syntax of names, as `cwasi::config::function_name` checks it.
 const NAME: &str = "^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$";
 
+/// Paths at which a function cannot have a mount, as `cwasi::config::mount_target` checks them.
+const NO_TARGET: &str = r"(^|/)\.\.(/|$)|^[/.]*$|^(/+\.)*/+(dev|proc|sys)(/|$)";
+
 /// The JSON Schema of a workflow file.
 #[must_use]
 pub fn json_schema() -> Value {
@@ -67,7 +70,11 @@ fn property(field: &Field) -> Value {
     let text = json!(["string", "number", "boolean"]);
     let mut schema = match field.kind {
         Kind::Text => json!({ "type": text }),
-        Kind::Number => json!({ "type": "integer", "minimum": 0 }),
+        Kind::Number(min, u64::MAX) => json!({ "type": "integer", "minimum": min }),
+        Kind::Number(min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
+        Kind::MountTarget => {
+            json!({ "type": "string", "pattern": "^/", "not": { "pattern": NO_TARGET } })
+        }
         Kind::Duration => json!({ "type": "string", "pattern": "^[0-9]" }),
         Kind::Size => json!({ "type": ["string", "integer"], "pattern": "^[0-9]" }),
         // YAML's readers make booleans of `true` and `false`.

@@ -185,3 +185,35 @@ fn results_are_json_when_asked_for() {
     let ps = cwasi().args(["--address", "/no.sock", "ps"]).output().unwrap();
     assert_eq!(ps.status.code(), Some(69));
 }
+
+#[test]
+fn native_code_of_another_users_cache_is_not_loaded() {
+    let (stage, home) = (Stage::new("cli-local-cache"), Home::new());
+    let hello = home.hello();
+    home.ok(&[&hello]);
+    let theirs = home.path(".cache");
+    assert!(!home.compiled().is_empty());
+    let run = |cache: &std::path::Path| {
+        let run = ["run", "--local", &hello];
+        stage.cwasi().args(run).env("XDG_CACHE_HOME", cache).output().unwrap()
+    };
+    // This test runs as root.
+    let refused = run(&theirs);
+    assert_eq!(refused.status.code(), Some(77), "{}", stderr(&refused));
+    assert!(
+        stderr(&refused).contains("belongs to user 65534; set XDG_CACHE_HOME"),
+        "{}",
+        stderr(&refused)
+    );
+    let own = tempfile::tempdir().unwrap();
+    let below = own.path().join("new");
+    assert!(run(&below).status.success());
+    // A folder that root made there is still the other's to replace.
+    let made = theirs.join("roots");
+    fs::create_dir(&made).unwrap();
+    assert_eq!(run(&made).status.code(), Some(77));
+    fs::set_permissions(own.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let open = run(&below);
+    assert_eq!(open.status.code(), Some(77));
+    assert!(stderr(&open).contains("everybody may write"), "{}", stderr(&open));
+}

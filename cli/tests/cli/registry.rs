@@ -1,7 +1,10 @@
 //! `cwasi image build --push` into a real registry, with and without TLS and passwords.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
 use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
 
 use cwasi_testbed::place::Slot;
 use cwasi_testbed::registry::{Registry, Setup, USER};
@@ -122,4 +125,46 @@ fn a_registry_that_does_not_answer_is_named() {
     // A name that no server knows, by its standard.
     let unknown = user.push("registry.invalid/greeter:1", &[]);
     fails(&unknown, 69, &["registry registry.invalid does not answer: "]);
+}
+
+/// Answers each request with a challenge that names this token server. Returns the address and the requests so far.
+fn challenging(realm: &'static str) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&requests);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut head = String::new();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            while let Some(Ok(line)) = lines.next()
+                && !line.is_empty()
+            {
+                head.push_str(&line);
+            }
+            heard.lock().unwrap().push(head);
+            let answer = format!(
+                "HTTP/1.1 401 Unauthorized\r\nwww-authenticate: Bearer realm=\"{realm}\",service=\"r\"\r\n\
+                 content-length: 0\r\nconnection: close\r\n\r\n"
+            );
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    (address, requests)
+}
+
+#[test]
+fn a_password_is_not_sent_to_a_token_server_without_tls() {
+    // Nobody listens there; the command must not even try.
+    let (address, requests) = challenging("http://192.0.2.1/token");
+    let home = tempfile::tempdir().unwrap();
+    let credentials = serde_json::json!({ "username": USER.0, "password": USER.1 });
+    let auths = serde_json::json!({ "auths": { &address: credentials } });
+    fs::write(home.path().join("config.json"), auths.to_string()).unwrap();
+    let pushed = User(home).push(&format!("{address}/greeter:1"), &[]);
+    fails(&pushed, 77, &["wants the password sent to http://192.0.2.1/token", "not sent"]);
+    let requests = requests.lock().unwrap();
+    assert_eq!(requests.len(), 1, "{requests:?}");
+    assert!(!requests[0].to_lowercase().contains("authorization"), "{requests:?}");
 }

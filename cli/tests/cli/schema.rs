@@ -28,6 +28,7 @@ fn good() -> Value {
                     "role": "secondary",
                     "node": "cloud",
                     "replicas": 2,
+                    "hostNetwork": true,
                     "timeout": "30s",
                     "memory": "64MiB",
                     "allow": ["frames", "other/*"],
@@ -61,6 +62,17 @@ fn described() -> Vec<Fault> {
         ("/spec/functions/frames/mounts/0/target", Value::Null, "has no `target`"),
         ("/spec/functions/detect/role", json!("second"), "must be primary, secondary or library"),
         ("/spec/functions/detect/replicas", json!("many"), "many is not a whole number"),
+        ("/spec/functions/detect/replicas", json!(65), "is not a whole number from 1 to 64"),
+        ("/spec/functions/detect/replicas", json!(0), "is not a whole number from 1 to 64"),
+        ("/spec/functions/detect/concurrency", json!(257), "from 1 to 256"),
+        ("/spec/functions/detect/queue", json!(65537), "from 0 to 65536"),
+        ("/spec/functions/detect/maxRequests", json!(0), "is not a whole number from 1"),
+        ("/spec/functions/frames/mounts/0/target", json!("/"), "is the whole container"),
+        ("/spec/functions/frames/mounts/0/target", json!("//dev"), "device files"),
+        ("/spec/functions/frames/mounts/0/target", json!("/proc/x"), "in a folder of the kernel"),
+        ("/spec/functions/frames/mounts/0/target", json!("in"), "must be an absolute path"),
+        ("/spec/functions/frames/mounts/0/target", json!("/a/../b"), "must be an absolute path"),
+        ("/spec/functions/detect/hostNetwork", json!("maybe"), "must be true or false"),
         ("/spec/functions/detect/timeout", json!("soon"), "timeout"),
         ("/spec/functions/detect/memory", json!("much"), "memory"),
         ("/spec/functions/detect/fanIn/part", json!(2), "did you mean `parts`?"),
@@ -71,7 +83,6 @@ fn described() -> Vec<Fault> {
 /// Faults that only the reader finds: they concern more than one field, or a range.
 fn only_read() -> Vec<Fault> {
     vec![
-        ("/spec/functions/detect/replicas", json!(65), "is not a whole number from 1 to 64"),
         ("/spec/functions/frames/replicas", json!(2), "a primary runs once"),
         ("/spec/functions/detect/node", json!("clout"), "did you mean `cloud`?"),
         ("/spec/functions/utils/args", json!(["x"]), "a library has no container"),

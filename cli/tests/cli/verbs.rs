@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::process::Stdio;
 
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use super::scene::Stage;
 use super::{cwasi, stderr, stdout};
@@ -156,6 +157,10 @@ fn callers_without_a_container_are_explained() {
     assert!(text.contains("hello -> greeter: local (callee in the caller's own group)"), "{text}");
     let text = explain("linker", 0);
     assert!(text.contains("linker -> greeter: embedded (callee embedded in the caller)"), "{text}");
+    let module = hex::encode(Sha256::digest(fs::read(stage.guest("greeter")).unwrap()));
+    for part in ["embedded image   ", "@sha256:", &format!("embedded module  sha256:{module}")] {
+        assert!(text.contains(part), "{part} is missing in:\n{text}");
+    }
     let text = explain("far", 1);
     assert!(text.contains("cwasi.mode=networked of far allows no other mode"), "{text}");
     let text = stage.fails(66, &["explain", "-f", &planned, "texts", "greeter"]);
@@ -229,7 +234,11 @@ fn faults_are_found_before_a_run() {
              e: {{module: nothing.wasm, mounts: [{{source: /does/not/exist, target: /x}}]}}\n    \
              f: {{module: {greeter}, role: secondary, maxPayload: 64MiB, memory: 1MiB}}\n    \
              g: {{module: {hello}, embed: {{h: h}}}}\n    \
-             h: {{module: {hello}, embed: {{g: g}}}}\n"
+             h: {{module: {hello}, embed: {{g: g}}}}\n    \
+             i: {{module: {hello}, mounts: [{{source: /tmp, target: /.hid}}]}}\n    \
+             j: {{module: {hello}, network: ['db.example:5432', '127.0.0.1:80']}}\n    \
+             k: {{module: {greeter}, role: secondary, http: 8080}}\n    \
+             l: {{module: {greeter}, role: secondary, http: 8080, hostNetwork: true}}\n"
         ),
     );
     let text = stage.ok_or(1, &["lint", &file]);
@@ -244,9 +253,13 @@ fn faults_are_found_before_a_run() {
         "11:5: f: maxPayload (64.0 MiB) does not fit into memory (1.0 MiB)",
         "12:5: g: it embeds itself",
         "13:5: h: it embeds itself",
+        "14:5: i: mount /.hid: the target has a part that begins with a dot",
+        "15:5: j: `network` allows db.example:5432, and its container has no network but",
+        "16:5: k: `http: 8080` listens in its container, which nobody reaches",
     ] {
         assert!(text.contains(part), "{part} is missing in:\n{text}");
     }
+    assert!(!text.contains("17:5"), "{text}");
     let (texts, letters) = (stage.guest("texts"), stage.guest("letters"));
     let embedding = stage.workflow(
         "v",

@@ -1,5 +1,6 @@
 //! Workflows on a real containerd: run, deploy, list, read, remove.
 
+use std::io::Write as _;
 use std::process::Stdio;
 
 use cwasi_testbed::scene::wait_for;
@@ -26,6 +27,44 @@ fn a_run_prints_results_and_hops_and_leaves_nothing() {
     assert_eq!(stage.containers(), Vec::<String>::new());
     // Nothing is coloured, and nothing moves, in a pipe.
     assert!(!text.contains('\u{1b}'), "{text}");
+}
+
+#[test]
+fn what_is_piped_into_a_run_is_the_primarys_input() {
+    let stage = Stage::new("cli-stdin");
+    let function = format!("    cat: {{module: {}, args: [cat]}}\n", stage.guest("probe"));
+    let file = stage.workflow("piped", &function);
+    // More than a pipe holds.
+    let text = "a line of input\n".repeat(20_000);
+    for place in [&["run", file.as_str()][..], &["run", "--local", file.as_str()]] {
+        let mut run = stage.cwasi();
+        let run = run.args(place).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut run = run.stderr(Stdio::piped()).spawn().unwrap();
+        let (mut input, bytes) = (run.stdin.take().unwrap(), text.clone().into_bytes());
+        let writing = std::thread::spawn(move || input.write_all(&bytes));
+        let output = run.wait_with_output().unwrap();
+        writing.join().unwrap().unwrap();
+        assert!(output.status.success(), "{place:?}: {}", stderr(&output));
+        assert!(stdout(&output) == text, "{place:?}: {} bytes came back", output.stdout.len());
+        // Without any input it has its end.
+        assert_eq!(stage.ok(place), "", "{place:?}");
+    }
+}
+
+/// Each run has a shim of its own, whose counts begin at 0.
+#[test]
+fn every_run_counts_its_own_calls() {
+    let stage = Stage::new("cli-counts");
+    let file = stage.hello();
+    for calls in [1_u64, 2, 2, 5, 1, 6] {
+        let names: Vec<_> = (0..calls).map(|number| format!("name{number}")).collect();
+        let args = format!("spec.functions.hello.args=[{}]", names.join(", "));
+        let json = stage.ok(&["run", "--json", &file, "--set", &args]);
+        let json: Value = serde_json::from_str(&json).unwrap();
+        let hops = json["hops"].as_array().unwrap();
+        assert_eq!(hops.len(), 1, "{json}");
+        assert_eq!(hops[0]["calls"], calls, "{json}");
+    }
 }
 
 #[test]

@@ -27,11 +27,20 @@ fn a_function_is_called_by_http_and_one_without_the_annotation_is_not_there() {
         ("/function/server", "!fail no wheels", 500, "failed"),
         ("/function/server", "!trap", 502, "trapped"),
         ("/async-function/server", "x", 501, "not available"),
+        ("/function/na%20me", "x", 400, "invalid argument"),
     ] {
         let answer = ask("POST", path, body);
         assert_eq!(answer.status.as_u16(), status, "{path} {body}: {}", answer.text());
         assert_eq!(answer.header("cwasi-errno"), errno, "{path} {body}");
+        assert_eq!(answer.header("x-call-id").len(), 32, "{path} {body}");
+        // What only the operator may know is in the log.
+        let told = ["cwasi.", "/", "instance", "annotation"];
+        assert!(!told.iter().any(|word| answer.text().contains(word)), "{}", answer.text());
     }
+    let echoed = ask("POST", "/function/server", "hello");
+    assert_eq!(echoed.header("content-type"), "application/octet-stream");
+    assert_eq!(echoed.header("x-content-type-options"), "nosniff");
+    assert_eq!(echoed.header("x-call-id").len(), 32);
     assert!(ask("POST", "/function/server", "!fail no wheels").text().contains("no wheels"));
     assert_eq!(ask("GET", "/elsewhere", "").status.as_u16(), 404);
     assert_eq!(ask("GET", "/healthz", "").status.as_u16(), 200);

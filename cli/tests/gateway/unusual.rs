@@ -123,7 +123,7 @@ fn the_edges_of_http_are_served_or_refused() {
     let pipelined: String =
         (0..20).map(|n| format!("{post}content-length: 3\r\n\r\n{n:03}")).collect();
     many.write_all(pipelined.as_bytes()).unwrap();
-    let answers = read_until(&mut many, "019");
+    let answers = read_until(&mut many, "\r\n\r\n019");
     let bodies: Vec<_> = answers.split("\r\n\r\n").skip(1).map(|rest| &rest[..3]).collect();
     assert_eq!(bodies, (0..20).map(|n| format!("{n:03}")).collect::<Vec<_>>());
     // Chunks with an extension and a trailer; no body; HTTP/1.0; the absolute form of a URL.
@@ -149,6 +149,10 @@ fn the_edges_of_http_are_served_or_refused() {
     for (status, request) in [
         ("400", format!("{post}content-length: 5\r\ncontent-length: 6\r\n\r\nhello!")),
         ("400", format!("{post}transfer-encoding: gzip\r\n\r\nhello")),
+        ("501", format!("{post}transfer-encoding: gzip, chunked\r\n\r\n{chunks}")),
+        ("501", format!("{post}connection: Upgrade\r\nupgrade: websocket\r\n\r\n")),
+        ("400", format!("{post}host: y\r\n\r\n")),
+        ("400", "GET /healthz HTTP/1.1\r\n\r\n".to_owned()),
         ("400", format!("{post}content-length: -5\r\n\r\n")),
         ("400", format!("{post}content-length: 99999999999999999999\r\n\r\n")),
         ("400", format!("{post}transfer-encoding: chunked\r\n\r\nfffffffffffffffff\r\n")),

@@ -61,6 +61,12 @@ fn remove_abandoned(cache: &Path) {
     }
 }
 
+/// True while a process compiles the module of `key`.
+pub(super) fn is_being_compiled(cache: &Path, key: &str) -> Result<bool, (PathBuf, io::Error)> {
+    let draft = cache.join(format!("{DRAFT_PREFIX}{key}"));
+    Ok(draft.exists() && try_lock(&lock_file(cache, key))?.is_none())
+}
+
 /// The lock file of `key`. The process that compiles the module holds its lock.
 pub(super) fn lock_file(dir: &Path, key: &str) -> PathBuf {
     dir.join(format!("{key}.lock"))

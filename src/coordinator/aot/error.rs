@@ -19,6 +19,17 @@ pub enum AotError {
         #[source]
         source: io::Error,
     },
+    /// Native code is loaded from there.
+    #[error(
+        "AOT cache: {path} belongs to user {owner}: native code of another user is not loaded; remove it or set cache_dir",
+        path = path.display()
+    )]
+    Owner {
+        /// The cache's directory.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+    },
     /// The module exceeds a static limit ([`super::super::limits`]).
     #[error("{origin} is not compiled: {source}")]
     Limit {

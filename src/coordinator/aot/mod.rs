@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - One process of the host compiles a key at a time (`flock`). The node's configuration bounds the number of
-//!   compilers.
+//!   compilers, and the bytes of all entries. Tenants compile in turn ([`super::compile_queue`]).
 //! - The compiler is a process of its own, because it reads untrusted input.
 //! - Dropping the future of [`AotCache::artifact`] ends its compiler. Another process that waits for the module then
 //!   compiles it.
@@ -13,15 +13,17 @@
 use std::fs::{self, File, Permissions};
 use std::future::Future;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::Flock;
 use nix::sys::statvfs::statvfs;
-use sha2::{Digest, Sha256};
+use nix::unistd::geteuid;
 
-use super::compile_slots::{CompileSlot, LOCK_PAUSE, try_lock, try_slot};
+use super::compile_queue::{self, CompileQueue};
+use super::compile_slots::{CompileSlot, LOCK_PAUSE, try_lock};
 use super::limits;
 use super::module::CheckedModule;
 use super::progress::{Progress, in_words};
@@ -30,12 +32,14 @@ use crate::wire::ids::short_hash;
 
 mod draft;
 mod error;
+mod eviction;
 #[cfg(test)]
 mod tests;
 
-use draft::{Draft, lock_file};
+use draft::{Draft, is_being_compiled, lock_file};
 pub use error::AotError;
 use error::fail;
+pub use eviction::EntryInUse;
 
 /// If less space in bytes is free, a failed compilation is blamed on the disk. Compiler and linker themselves report
 /// only truncated files.
@@ -64,12 +68,14 @@ pub struct CompileJob<'a> {
 }
 
 /// A compiled module.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Artifact {
     /// Native file in the cache.
     pub path: PathBuf,
     /// Duration of the compilation; `None` for a cached module.
     pub compiled: Option<Duration>,
+    /// Keeps the file in the cache, until it is loaded.
+    pub in_use: Arc<EntryInUse>,
 }
 
 /// The cache below one directory.
@@ -78,8 +84,7 @@ pub struct AotCache {
     dir: PathBuf,
     fingerprint: String,
     limits: CompileConfig,
-    /// Most compilers at once on this node.
-    jobs: usize,
+    queue: Arc<CompileQueue>,
 }
 
 impl AotCache {
@@ -88,16 +93,13 @@ impl AotCache {
     #[must_use]
     pub fn new(cache_dir: &Path, fingerprint: &str, limits: &CompileConfig) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Self {
-            dir: cache_dir.join("aot"),
-            fingerprint: fingerprint.to_owned(),
-            limits: limits.clone(),
-            jobs: limits.jobs_for(processors),
-        }
+        let dir = cache_dir.join("aot");
+        let queue = Arc::new(CompileQueue::new(&dir, limits.jobs_for(processors)));
+        Self { dir, fingerprint: fingerprint.to_owned(), limits: limits.clone(), queue }
     }
 
     /// Returns the compiled form of `module`, from the cache or by compiling it. `origin` names the module in
-    /// messages. Reads the whole file on the polling thread.
+    /// messages. Tenants, such as namespaces, compile in turn. Reads the whole file on the polling thread.
     ///
     /// # Errors
     /// When the cache cannot be written, the module exceeds a limit, or the compiler fails.
@@ -105,23 +107,24 @@ impl AotCache {
         &self,
         module: &CheckedModule,
         origin: &str,
+        tenant: &str,
         compiler: &impl CompileChild,
         progress: &impl Progress,
     ) -> Result<Artifact, AotError> {
         let key = format!("{}-{}", &module.digest, short_hash(&[&self.fingerprint]));
         let path = self.dir.join(format!("{key}.so"));
-        if Self::is_good(&path) {
-            return Ok(Artifact { path, compiled: None });
+        let cached =
+            |in_use| Artifact { path: path.clone(), compiled: None, in_use: Arc::new(in_use) };
+        if let Some(in_use) = eviction::take(&path) {
+            return Ok(cached(in_use));
         }
         let limit = |source| AotError::Limit { origin: origin.to_owned(), source };
         limits::check(&module.bytes, &self.limits).map_err(limit)?;
         self.prepare()?;
-        let lock = self.lock(&key, origin, progress).await?;
-        // Another process may have compiled it in the meantime.
-        if Self::is_good(&path) {
-            return Ok(Artifact { path, compiled: None });
-        }
-        let slot = self.slot(origin, progress).await?;
+        let (lock, slot) = match self.turn(&key, tenant, origin, progress).await? {
+            Turn::Compiled(in_use) => return Ok(cached(in_use)),
+            Turn::Compile { lock, slot } => (lock, slot),
+        };
         let size = in_words(module.bytes.len());
         progress.info(&format!("compiling {origin} ({size}), first time on this node"));
         let started = Instant::now();
@@ -130,44 +133,71 @@ impl AotCache {
         let took = started.elapsed();
         let ended = if compiled.is_ok() { "compiled" } else { "cannot compile" };
         progress.info(&format!("{ended} {origin}, after {:.1} s", took.as_secs_f64()));
-        compiled?;
+        let in_use = Arc::new(compiled?);
         // Remove the draft while holding its lock.
         drop(draft);
         drop((slot, lock));
-        Ok(Artifact { path, compiled: Some(took) })
+        if self.limits.cache_max > 0 {
+            eviction::evict(&self.dir, self.limits.cache_max);
+        }
+        Ok(Artifact { path, compiled: Some(took), in_use })
     }
 
     fn prepare(&self) -> Result<(), AotError> {
         fs::create_dir_all(&self.dir)
             .and_then(|()| fs::set_permissions(&self.dir, Permissions::from_mode(0o700)))
-            .map_err(fail("create", &self.dir))
+            .map_err(fail("create", &self.dir))?;
+        let owner = fs::metadata(&self.dir).map_err(fail("read", &self.dir))?.uid();
+        if owner != geteuid().as_raw() {
+            return Err(AotError::Owner { path: self.dir.clone(), owner });
+        }
+        let queue = |(path, source): (PathBuf, io::Error)| fail("create", &path)(source);
+        self.queue.prepare().map_err(queue)
     }
 
-    /// Waits until no other process compiles this module.
-    async fn lock(
+    /// Waits for this module's turn, or until another process has compiled it.
+    async fn turn(
         &self,
         key: &str,
+        tenant: &str,
         origin: &str,
         progress: &impl Progress,
-    ) -> Result<Flock<File>, AotError> {
-        let path = lock_file(&self.dir, key);
-        let told = || {
-            progress.info(&format!(
-                "waiting: {origin} is being compiled for another container of this node"
-            ));
-        };
-        wait_for(|| try_lock(&path), told).await
-    }
-
-    /// Waits until the node runs fewer compilers than `jobs`.
-    async fn slot(&self, origin: &str, progress: &impl Progress) -> Result<CompileSlot, AotError> {
-        let told = || {
-            let jobs = self.jobs;
-            progress.info(&format!(
-                "waiting to compile {origin}: this node already runs its maximum of compilers (jobs = {jobs})"
-            ));
-        };
-        wait_for(|| try_slot(&self.dir, self.jobs), told).await
+    ) -> Result<Turn, AotError> {
+        let failed = |(path, source): (PathBuf, io::Error)| fail("lock", &path)(source);
+        let (path, lock) = (self.dir.join(format!("{key}.so")), lock_file(&self.dir, key));
+        let (since, mut ticket) = (compile_queue::now(), None);
+        let mut told = Told::default();
+        loop {
+            if let Some(in_use) = eviction::take(&path) {
+                return Ok(Turn::Compiled(in_use));
+            }
+            if is_being_compiled(&self.dir, key).map_err(failed)? {
+                // Its place is the others' meanwhile.
+                ticket = None;
+                told.once(progress, || {
+                    format!(
+                        "waiting: {origin} is being compiled for another container of this node"
+                    )
+                });
+            } else {
+                let place = match ticket.take() {
+                    Some(place) => place,
+                    None => self.queue.enter(tenant, since).map_err(failed)?,
+                };
+                let turn = self.queue.try_turn(&place, || try_lock(&lock)).map_err(failed)?;
+                if let Some((slot, lock)) = turn {
+                    return Ok(Turn::Compile { lock, slot });
+                }
+                ticket = Some(place);
+                told.once(progress, || {
+                    let jobs = self.queue.jobs();
+                    format!(
+                        "waiting to compile {origin}: this node already runs its maximum of compilers (jobs = {jobs})"
+                    )
+                });
+            }
+            tokio::time::sleep(LOCK_PAUSE).await;
+        }
     }
 
     async fn compile(
@@ -178,18 +208,20 @@ impl AotCache {
         draft: &Draft,
         slot: usize,
         compiler: &impl CompileChild,
-    ) -> Result<(), AotError> {
+    ) -> Result<EntryInUse, AotError> {
         let (wasm, out) = (draft.file("module.wasm"), draft.file("module.so"));
         fs::write(&wasm, &module.bytes).map_err(fail("write", &wasm))?;
         let length = module.bytes.len() as u64;
         let compiled = compiler.compile(&CompileJob { wasm: &wasm, out: &out, length, slot }).await;
         compiled.map_err(|message| self.not_compiled(origin, message))?;
-        let sum = digest_of(&out).map_err(fail("read", &out))?;
+        let sum = File::open(&out).and_then(eviction::digest_of).map_err(fail("read", &out))?;
         let sum_draft = draft.file("sum");
         fs::write(&sum_draft, sum).map_err(fail("write", &sum_draft))?;
         let sum_path = path.with_extension("sha256");
         fs::rename(&sum_draft, &sum_path).map_err(fail("rename", &sum_path))?;
-        fs::rename(&out, path).map_err(fail("rename", path))
+        fs::rename(&out, path).map_err(fail("rename", path))?;
+        let gone = || fail("read", path)(io::Error::from(io::ErrorKind::NotFound));
+        eviction::take(path).ok_or_else(gone)
     }
 
     fn not_compiled(&self, origin: &str, message: String) -> AotError {
@@ -201,39 +233,25 @@ impl AotCache {
             _ => AotError::Compile { origin, message },
         }
     }
-
-    /// True if the entry exists and matches its checksum.
-    fn is_good(path: &Path) -> bool {
-        let Ok(expected) = fs::read_to_string(path.with_extension("sha256")) else {
-            return false;
-        };
-        match digest_of(path) {
-            Ok(found) if found == expected => true,
-            Ok(_) => {
-                tracing::warn!(path = %path.display(), "damaged entry of the AOT cache, compiling again");
-                false
-            }
-            Err(_) => false,
-        }
-    }
 }
 
-/// Polls until `attempt` returns a value. Calls `told` once if that takes longer than a pause.
-async fn wait_for<T>(
-    mut attempt: impl FnMut() -> Result<Option<T>, (PathBuf, io::Error)>,
-    told: impl FnOnce(),
-) -> Result<T, AotError> {
-    let mut told = Some(told);
-    loop {
-        match attempt() {
-            Ok(Some(found)) => return Ok(found),
-            Ok(None) => {}
-            Err((path, source)) => return Err(fail("lock", &path)(source)),
+/// What [`AotCache::turn`] waited for.
+enum Turn {
+    /// Another process has compiled the module.
+    Compiled(EntryInUse),
+    /// This one compiles it.
+    Compile { lock: Flock<File>, slot: CompileSlot },
+}
+
+/// Whether the user was told why nothing happens: once, and not after a wait of a moment.
+#[derive(Default)]
+struct Told(bool);
+
+impl Told {
+    fn once(&mut self, progress: &impl Progress, text: impl FnOnce() -> String) {
+        if !std::mem::replace(&mut self.0, true) {
+            progress.info(&text());
         }
-        if let Some(told) = told.take() {
-            told();
-        }
-        tokio::time::sleep(LOCK_PAUSE).await;
     }
 }
 
@@ -241,10 +259,4 @@ async fn wait_for<T>(
 fn free_bytes(dir: &Path) -> Option<u64> {
     let found = statvfs(dir).ok()?;
     Some(found.blocks_available().saturating_mul(found.fragment_size()))
-}
-
-fn digest_of(path: &Path) -> io::Result<String> {
-    let mut hasher = Sha256::new();
-    io::copy(&mut File::open(path)?, &mut hasher)?;
-    Ok(hex::encode(hasher.finalize()))
 }

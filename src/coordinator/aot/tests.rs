@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 
 use super::*;
@@ -73,7 +74,10 @@ fn cache(dir: &Path, fingerprint: &str, jobs: usize) -> AotCache {
 /// What is in the cache beside its locks.
 fn left(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir.join("aot")).unwrap().map(|entry| entry.unwrap().path());
-    entries.filter(|path| path.extension().is_none_or(|e| e != "lock")).collect()
+    let other = |path: &PathBuf| {
+        !path.ends_with("queue") && path.extension().is_none_or(|extension| extension != "lock")
+    };
+    entries.filter(other).collect()
 }
 
 #[tokio::test]
@@ -83,8 +87,8 @@ async fn a_module_is_compiled_once_and_again_only_when_damaged() {
     let compiler = Copy::new(100);
     let wasm = module(b"one");
     let (a, b) = tokio::join!(
-        one.artifact(&wasm, "m", &compiler, &lines),
-        one.artifact(&wasm, "m", &compiler, &lines)
+        one.artifact(&wasm, "m", "t", &compiler, &lines),
+        one.artifact(&wasm, "m", "t", &compiler, &lines)
     );
     let path = a.unwrap().path;
     assert_eq!(b.unwrap().path, path);
@@ -92,18 +96,18 @@ async fn a_module_is_compiled_once_and_again_only_when_damaged() {
     assert!(lines.has("compiling m (3 bytes), first time on this node"));
     assert!(lines.has("compiled m, after"));
     fs::write(&path, b"tampered").unwrap();
-    let again = one.artifact(&wasm, "m", &compiler, &lines).await.unwrap();
+    let again = one.artifact(&wasm, "m", "t", &compiler, &lines).await.unwrap();
     assert!(again.compiled.is_some());
     assert_eq!(fs::read(&path).unwrap(), b"one");
     let other = cache(dir.path(), "e2", 2);
-    assert_ne!(other.artifact(&wasm, "m", &compiler, &lines).await.unwrap().path, path);
+    assert_ne!(other.artifact(&wasm, "m", "t", &compiler, &lines).await.unwrap().path, path);
 }
 
 #[tokio::test]
 async fn a_failed_compilation_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (cache, lines) = (cache(dir.path(), "e", 1), Lines::default());
-    let error = cache.artifact(&module(b"x"), "m", &Fails, &lines).await.unwrap_err();
+    let error = cache.artifact(&module(b"x"), "m", "t", &Fails, &lines).await.unwrap_err();
     assert_eq!(error.to_string(), "m cannot be compiled: killed by signal 9");
     assert!(lines.has("cannot compile m, after"));
     assert_eq!(left(dir.path()), Vec::<PathBuf>::new());
@@ -116,11 +120,11 @@ async fn dropping_it_leaves_nothing_and_lets_the_next_one_compile() {
     let (stuck, wasm) = (Copy::new(0), module(b"x"));
     let abandoned = dir.path().join("aot/.draft-other");
     fs::create_dir_all(abandoned.join("deep")).unwrap();
-    let mut first = Box::pin(cache.artifact(&wasm, "m", &stuck, &lines));
+    let mut first = Box::pin(cache.artifact(&wasm, "m", "t", &stuck, &lines));
     assert!(futures_util::poll!(&mut first).is_pending());
     assert!(!abandoned.exists(), "a draft without a process is removed");
     let (compiler, other) = (Copy::new(2), Lines::default());
-    let mut second = Box::pin(cache.artifact(&wasm, "m", &compiler, &other));
+    let mut second = Box::pin(cache.artifact(&wasm, "m", "t", &compiler, &other));
     assert!(futures_util::poll!(&mut second).is_pending());
     assert!(other.has("being compiled for another container"));
     assert_eq!(left(dir.path()).len(), 1);
@@ -134,14 +138,14 @@ async fn modules_wait_for_a_slot_and_a_wait_can_be_given_up() {
     let dir = tempfile::tempdir().unwrap();
     let (cache, lines) = (cache(dir.path(), "e", 1), Lines::default());
     let (stuck, wasm) = (Copy::new(0), module(b"first"));
-    let mut first = Box::pin(cache.artifact(&wasm, "m", &stuck, &lines));
+    let mut first = Box::pin(cache.artifact(&wasm, "m", "t", &stuck, &lines));
     assert!(futures_util::poll!(&mut first).is_pending());
     let (compiler, next) = (Copy::new(1), module(b"next"));
-    let mut waiting = Box::pin(cache.artifact(&next, "n", &compiler, &lines));
+    let mut waiting = Box::pin(cache.artifact(&next, "n", "t", &compiler, &lines));
     assert!(futures_util::poll!(&mut waiting).is_pending());
     assert!(lines.has("this node already runs its maximum of compilers (jobs = 1)"));
     drop(waiting);
-    let waiting = cache.artifact(&next, "n", &compiler, &lines);
+    let waiting = cache.artifact(&next, "n", "t", &compiler, &lines);
     stuck.may.add_permits(1);
     let (first, second) = tokio::join!(first, waiting);
     assert!(first.unwrap().compiled.is_some() && second.unwrap().compiled.is_some());
@@ -153,7 +157,58 @@ async fn a_module_over_a_limit_is_not_compiled() {
     let bytes = wat::parse_str("(module (func) (func))").unwrap();
     let limits = CompileConfig { functions: 1, ..CompileConfig::default() };
     let (cache, lines) = (AotCache::new(dir.path(), "e", &limits), Lines::default());
-    let error = cache.artifact(&module(&bytes), "m", &Fails, &lines).await.unwrap_err();
+    let error = cache.artifact(&module(&bytes), "m", "t", &Fails, &lines).await.unwrap_err();
     assert!(error.to_string().contains("m is not compiled: it has functions: 2"), "{error}");
     assert!(!dir.path().join("aot").exists());
+}
+
+#[tokio::test]
+async fn a_module_that_another_compiles_leaves_its_turn_to_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cache, lines) = (cache(dir.path(), "e", 2), Lines::default());
+    let (stuck, shared, other) = (Copy::new(0), module(b"shared"), module(b"other"));
+    let mut first = Box::pin(cache.artifact(&shared, "m", "a", &stuck, &lines));
+    assert!(futures_util::poll!(&mut first).is_pending());
+    let compiler = Copy::new(2);
+    let mut second = Box::pin(cache.artifact(&shared, "m", "b", &compiler, &lines));
+    assert!(futures_util::poll!(&mut second).is_pending());
+    let free = cache.artifact(&other, "o", "b", &compiler, &lines).await.unwrap();
+    assert!(free.compiled.is_some(), "the second slot is not the waiting module's");
+    stuck.may.add_permits(1);
+    let (first, second) = tokio::join!(first, second);
+    assert!(first.unwrap().compiled.is_some() && second.unwrap().compiled.is_none());
+}
+
+#[tokio::test]
+async fn the_entry_that_was_not_used_for_the_longest_time_is_removed_unless_it_is_in_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = CompileConfig { cache_max: 25, ..CompileConfig::default() };
+    let (cache, lines) = (AotCache::new(dir.path(), "e", &limits), Lines::default());
+    let compiler = Copy::new(100);
+    let make = async |bytes: &[u8; 10]| {
+        let wasm = module(bytes);
+        let made = cache.artifact(&wasm, "m", "t", &compiler, &lines).await.unwrap();
+        // Times of files are those of the last tick.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        made
+    };
+    let used = |name: &Artifact| name.path.exists();
+    let (one, two) = (make(b"1111111111").await, make(b"2222222222").await);
+    let (old, recent) = (one.path.clone(), two.path.clone());
+    drop(one);
+    assert!(make(b"1111111111").await.compiled.is_none(), "used again");
+    let three = make(b"3333333333").await;
+    assert!(used(&two) && used(&three), "in use, though not for the longest time unused");
+    assert!(!old.exists(), "the only one that nobody uses");
+    drop((two, three));
+    let four = make(b"4444444444").await;
+    assert!(!recent.exists() && used(&four));
+    let bytes: u64 = left(dir.path())
+        .iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "so"))
+        .map(|path| fs::metadata(path).unwrap().len())
+        .sum();
+    assert!(bytes <= 25, "{bytes}");
+    // A start on the way finds nothing half removed.
+    assert!(make(b"1111111111").await.compiled.is_some());
 }

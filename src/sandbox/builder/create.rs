@@ -10,8 +10,8 @@ use libcontainer::syscall::syscall::SyscallType;
 use nix::unistd::Pid;
 
 use crate::sandbox::cause_chain::cause_chain;
-use crate::sys::exec_filter;
 use crate::sys::process::SingleThreaded;
+use crate::sys::{exec_filter, loopback};
 use crate::wire::control::{CreateSpec, VerbRequest, Workload};
 
 use super::console::Console;
@@ -104,6 +104,12 @@ fn restrict(
     }
     if is_function && prepared.forbids_exec() {
         noexec::apply(init)?;
+    }
+    if prepared.makes_network() {
+        // As runc does. The last step: this process stays in the namespace.
+        let namespace = PathBuf::from(format!("/proc/{init}/ns/net"));
+        loopback::bring_up_in(&namespace)
+            .map_err(|source| BuilderError::Loopback { namespace, source })?;
     }
     Ok(())
 }

@@ -81,6 +81,15 @@ pub enum BuilderError {
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
+    /// The loopback device of the container's network cannot be brought up.
+    #[error("the loopback device of {namespace} cannot be brought up", namespace = namespace.display())]
+    Loopback {
+        /// The network namespace.
+        namespace: PathBuf,
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
+    },
     /// A user namespace was asked for.
     #[error(
         "the container asks for a user namespace, for which libcontainer always uses the systemd cgroup manager; that is not \

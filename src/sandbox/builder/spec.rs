@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 
 use libcontainer::oci_spec::OciSpecError;
 use libcontainer::oci_spec::runtime::{
-    Capabilities, LinuxNamespaceType, LinuxResources, Mount, MountBuilder, Process, Spec,
+    Capabilities, LinuxNamespace, LinuxNamespaceType, LinuxResources, Mount, MountBuilder, Process,
+    Spec,
 };
 
 use crate::sys::device_filter::DeviceFilter;
@@ -33,6 +34,7 @@ pub struct PreparedBundle {
     has_hooks: bool,
     forbids_exec: bool,
     has_terminal: bool,
+    makes_network: bool,
     devices: Option<DeviceFilter>,
     resources: Option<LinuxResources>,
 }
@@ -60,6 +62,12 @@ impl PreparedBundle {
     #[must_use]
     pub const fn has_terminal(&self) -> bool {
         self.has_terminal
+    }
+
+    /// True when the container gets a new network namespace.
+    #[must_use]
+    pub const fn makes_network(&self) -> bool {
+        self.makes_network
     }
 
     /// To be put in force when the container's cgroup is there.
@@ -117,16 +125,31 @@ pub fn prepare(request: &VerbRequest, create: &CreateSpec) -> Result<PreparedBun
     let directory = copy_of(request);
     let devices = devices::filter(&spec)?;
     let (has_hooks, forbids_exec) = (spec.hooks().is_some(), noexec::is_possible(&spec));
-    let has_terminal = has_terminal(&spec);
+    let (has_terminal, makes_network) = (has_terminal(&spec), makes_network(&spec));
     let resources = if create.systemd_cgroup { limits_aside(&mut spec) } else { None };
-    let prepared =
-        PreparedBundle { directory, has_hooks, forbids_exec, has_terminal, devices, resources };
+    let prepared = PreparedBundle {
+        directory,
+        has_hooks,
+        forbids_exec,
+        has_terminal,
+        makes_network,
+        devices,
+        resources,
+    };
     let copy = prepared.directory.join("config.json");
     std::fs::create_dir_all(&prepared.directory)
         .map_err(OciSpecError::from)
         .and_then(|()| spec.save(&copy))
         .map_err(|source| BuilderError::Spec { path: copy, source: Box::new(source) })?;
     Ok(prepared)
+}
+
+/// True for a network namespace of the container's own, not one that it joins.
+fn makes_network(spec: &Spec) -> bool {
+    let namespaces = spec.linux().as_ref().and_then(|linux| linux.namespaces().as_deref());
+    let is_new =
+        |one: &LinuxNamespace| one.typ() == LinuxNamespaceType::Network && one.path().is_none();
+    namespaces.unwrap_or_default().iter().any(is_new)
 }
 
 /// Leaves the limits in the spec that libcontainer can hand to systemd; returns all of them.

@@ -18,7 +18,7 @@ use std::time::Duration;
 use cwasi_abi::PAYLOAD_MAX;
 use tokio::time::{Instant, timeout_at};
 
-use crate::config::NodeConfig;
+use crate::config::{NodeConfig, function_name};
 use crate::coordinator::registry::{Record, Registry, RegistryError};
 use crate::dispatcher::selection::{callee_of, scope_of};
 use crate::modes::causes::{Invalid, Unavailable};
@@ -327,9 +327,7 @@ fn peer(identity: &CallerIdentity) -> BrokerPeer {
 /// Checks the name of a target.
 fn check(target: &str) -> Result<(), CallError> {
     let name = target.rsplit_once('/').map_or(target, |(_, name)| name);
-    let valid = !name.is_empty()
-        && name.len() <= cwasi_abi::FUNCTION_NAME_MAX
-        && target.len() <= cwasi_abi::TARGET_MAX;
+    let valid = function_name(name).is_ok() && target.len() <= cwasi_abi::TARGET_MAX;
     if valid { Ok(()) } else { Err(Invalid::Name { target: target.to_owned() }.into()) }
 }
 

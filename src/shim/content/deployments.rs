@@ -1,5 +1,7 @@
 //! Images and containers of a containerd namespace, as facts for embedding. Runs in the shim daemon.
 
+use std::path::Path;
+
 use containerd_client::services::v1::containers_client::ContainersClient;
 use containerd_client::services::v1::images_client::ImagesClient;
 use containerd_client::services::v1::{Container, ListContainersRequest, ListImagesRequest};
@@ -57,10 +59,11 @@ pub(super) fn deployment(container: &str, image: &str, spec: &[u8]) -> Option<De
     let annotations = bundle::function_spec(&spec).ok()?;
     let command = bundle::args(&spec).first()?;
     let path = command.split_once('#').map_or(command.as_str(), |(path, _)| path);
+    let cwd = spec.process().as_ref().map_or(Path::new("/"), |process| process.cwd().as_path());
     Some(Deployment {
         container: container.to_owned(),
         image: image.to_owned(),
-        path: path.to_owned(),
+        path: cwd.join(path).to_string_lossy().into_owned(),
         function: bundle::function_name(&annotations, path).ok()?,
         pod_namespace: annotations.pod_namespace,
         workflow: annotations.workflow,
@@ -95,6 +98,8 @@ mod tests {
                 trust: "t".into(),
             })
         );
+        let relative = r#"{"ociVersion":"1.0.2","process":{"cwd":"/app","args":["m.wasm"],"user":{"uid":0,"gid":0}}}"#;
+        assert_eq!(super::deployment("c", "i", relative.as_bytes()).unwrap().path, "/app/m.wasm");
         for other in ["", "{}", r#"{"ociVersion":"1.0.2","annotations":{"cwasi.rol":"x"}}"#] {
             assert_eq!(deployment("c", "i", other.as_bytes()), None, "{other}");
         }

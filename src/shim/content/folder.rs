@@ -8,9 +8,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest as _, Sha256};
-
 use super::deployments::deployment;
+use super::digest;
 use crate::coordinator::trust::{Deployment, Image};
 use crate::coordinator::{ImageModule, ImageStore};
 
@@ -53,8 +52,8 @@ impl FolderStore {
                     self.collect(&path, depth + 1, found)?;
                 }
             } else if let Some(name) = path.strip_prefix(&self.images).ok().and_then(Path::to_str) {
-                let digest = hex::encode(Sha256::digest(fs::read(&path)?));
-                found.push(Image { name: name.to_owned(), digest: format!("sha256:{digest}") });
+                let digest = digest::of(&fs::read(&path)?);
+                found.push(Image { name: name.to_owned(), digest });
             }
         }
         Ok(())
@@ -87,6 +86,9 @@ impl ImageStore for FolderStore {
 
     async fn module(&self, image: &Image, _path: Option<&str>) -> Result<Vec<u8>, String> {
         let path = self.image(&image.name);
-        fs::read(&path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
+        let bytes = fs::read(&path)
+            .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+        digest::check(&image.digest, &bytes)?;
+        Ok(bytes)
     }
 }

@@ -3,8 +3,12 @@
 //!
 //! The way is container → image name → manifest → the layer of a WebAssembly media type, or for embedded images a
 //! file of their [`layers`].
+//!
+//! Invariant: all content has the digest by which it was asked for. So the module is of the image that was trusted,
+//! through every document between its digest and the module.
 
 mod deployments;
+mod digest;
 pub mod folder;
 pub mod layers;
 mod manifest;
@@ -17,10 +21,10 @@ use containerd_client::services::v1::images_client::ImagesClient;
 use containerd_client::services::v1::{GetContainerRequest, GetImageRequest, ReadContentRequest};
 use containerd_client::tonic::transport::Channel;
 use containerd_client::tonic::{Request, Status};
-use oci_spec::image::ImageManifest;
+use oci_spec::image::{Descriptor, ImageManifest};
 
 use self::folder::FolderStore;
-use self::layers::{Compression, LAYER_MAX, LayerSearch};
+use self::layers::{Compression, LAYER_MAX, LAYERS_MAX, LayerSearch};
 use self::manifest::{Target, started_module, wasm_layer};
 use crate::coordinator::module::MODULE_MAX;
 use crate::coordinator::trust::{Deployment, Image};
@@ -142,19 +146,21 @@ impl ContentStore {
                 started_module(&self.read(channel, config.as_ref(), MANIFEST_MAX).await?)
             }
         };
-        let mut search = LayerSearch::new(started.as_deref());
-        for layer in manifest.layers().iter().rev() {
-            let media_type = layer.media_type().to_string();
-            let Some(packing) = Compression::of(&media_type) else {
-                return Err(format!("it has a layer of the unsupported type {media_type}"));
-            };
-            let bytes = self.read(channel, layer.digest().as_ref(), LAYER_MAX).await?;
-            search.layer(&bytes, packing)?;
-            if search.is_over() {
-                break;
-            }
+        let layers = manifest.layers();
+        if layers.len() > LAYERS_MAX {
+            return Err(format!("it has more than {LAYERS_MAX} layers"));
         }
-        search.end()
+        let mut search = LayerSearch::new(started.as_deref());
+        for layer in layers {
+            let packing = packing(layer)?;
+            let bytes = self.read(channel, layer.digest().as_ref(), LAYER_MAX).await?;
+            search = unpacking(move || search.layer(&bytes, packing).map(|()| search)).await?;
+        }
+        let found = search.end()?;
+        let layer = layers.get(found.layer()).ok_or("a layer is gone")?;
+        let packing = packing(layer)?;
+        let bytes = self.read(channel, layer.digest().as_ref(), LAYER_MAX).await?;
+        unpacking(move || found.read(&bytes, packing)).await
     }
 
     fn request<T>(&self, message: T) -> Result<Request<T>, String> {
@@ -220,8 +226,23 @@ impl ContentStore {
                 return Err(format!("content {digest} is larger than {max} bytes"));
             }
         }
+        digest::check(digest, &bytes)?;
         Ok(bytes)
     }
+}
+
+fn packing(layer: &Descriptor) -> Result<Compression, String> {
+    let media_type = layer.media_type().to_string();
+    Compression::of(&media_type)
+        .ok_or_else(|| format!("it has a layer of the unsupported type {media_type}"))
+}
+
+/// Runs `work` on a thread that may block: layers may be long.
+async fn unpacking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(format!("the layer cannot be read ({error})")))
 }
 
 fn lookup<'a>(what: &'a str, name: &'a str) -> impl Fn(Status) -> String + 'a {

@@ -2,21 +2,25 @@
 
 use std::sync::Arc;
 
+use cwasi_abi::Errno;
 use hyper::body::{Body, Bytes};
-use hyper::header::{HeaderName, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
+use super::connections::Turn;
 use super::request_body::{BodyError, BodyLimits, BodyMemory, ReceivedBody, receive};
 use super::response_body::ResponseBody;
+use super::server::CROWDED;
 use super::status::{failed, sentence};
 use super::{HttpLimits, metadata};
 use crate::modes::{CallError, Payload};
 use crate::shim::caller::{HostAnswer, HostCall, HostCaller};
 use crate::shim::network::EVENT_MAX;
+use crate::sys::random::bytes16;
 use crate::sys::segment::SegmentError;
 use crate::wire::envelope::Metadata;
 use crate::wire::ids::CallId;
@@ -27,6 +31,9 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 /// Header with the id of an invocation, as OpenFaaS names it.
 pub const CALL_ID: HeaderName = HeaderName::from_static("x-call-id");
+
+/// What a body is when its function has not said it.
+const OCTETS: &str = "application/octet-stream";
 
 /// A call whose request has arrived, and which is made later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +65,8 @@ pub struct FunctionFront {
     limits: HttpLimits,
     requests: Arc<Semaphore>,
     memory: BodyMemory,
+    /// For large responses that clients have not read yet.
+    responses: BodyMemory,
 }
 
 impl FunctionFront {
@@ -65,8 +74,8 @@ impl FunctionFront {
     #[must_use]
     pub fn new(caller: HostCaller, limits: HttpLimits) -> Self {
         let requests = Arc::new(Semaphore::new(limits.requests.min(Semaphore::MAX_PERMITS)));
-        let memory = BodyMemory::new(limits.body_bytes);
-        Self { caller, limits, requests, memory }
+        let [memory, responses] = [(); 2].map(|()| BodyMemory::new(limits.body_bytes));
+        Self { caller, limits, requests, memory, responses }
     }
 
     /// The same for another runtime: bounds are shared, connections to functions are not.
@@ -89,15 +98,12 @@ impl FunctionFront {
         path: &str,
         request: Request<B>,
     ) -> Response<ResponseBody> {
-        match self.try_call(target, path, request).await {
-            Ok(answer) => {
-                let mut response = Response::new(ResponseBody::from(answer.payload));
-                (*response.status_mut(), *response.headers_mut()) =
-                    metadata::head_of(&answer.metadata);
-                response
-            }
-            Err(response) => response,
-        }
+        let id = CallId(bytes16());
+        let answered = self.try_call(id, target, path, request).await;
+        let response = answered.and_then(|answer| self.response_of(answer));
+        let mut response = response.unwrap_or_else(|refused| refused);
+        name_call(&mut response, id);
+        response
     }
 
     /// Stores a one-way message for `target` and answers 202 with its id. The function must run somewhere, so that it is
@@ -108,9 +114,13 @@ impl FunctionFront {
         path: &str,
         request: Request<B>,
     ) -> Response<ResponseBody> {
-        match self.try_emit(target, path, request).await {
-            Ok(id) => accepted(id, "stored; the function will get it at least once"),
-            Err(response) => response,
+        let id = CallId(bytes16());
+        match self.try_emit(id, target, path, request).await {
+            Ok(()) => accepted(id, "stored; the function will get it at least once"),
+            Err(mut response) => {
+                name_call(&mut response, id);
+                response
+            }
         }
     }
 
@@ -124,9 +134,9 @@ impl FunctionFront {
         path: &str,
         request: Request<B>,
     ) -> Result<DeferredCall, Response<ResponseBody>> {
-        let _permit = self.admit().map_err(|refused| *refused)?;
         let (head, body) = parts_of(request);
-        let (call, _memory) = self.receive(target, path, &head, body, EVENT_MAX).await?;
+        let id = CallId(bytes16());
+        let (call, _memory) = self.receive(id, target, path, &head, body, EVENT_MAX).await?;
         let unread = |error: SegmentError| {
             sentence(StatusCode::SERVICE_UNAVAILABLE, &format!("the body cannot be read: {error}"))
         };
@@ -155,33 +165,61 @@ impl FunctionFront {
 
     async fn try_call<B: RequestBody>(
         &self,
+        id: CallId,
         target: &str,
         path: &str,
         request: Request<B>,
     ) -> Result<HostAnswer, Response<ResponseBody>> {
-        let _permit = self.admit().map_err(|refused| *refused)?;
         let (head, body) = parts_of(request);
-        let (call, _memory) = self.receive(target, path, &head, body, u64::MAX).await?;
+        let (call, _memory) = self.receive(id, target, path, &head, body, u64::MAX).await?;
+        let _permit = self.admit().map_err(|refused| *refused)?;
         let ended = self.caller.call(call).await;
-        ended.map_err(|error| match error {
-            // The request was within the limit, so it is the response that is not.
-            CallError::TooLarge(_) => sentence(StatusCode::BAD_GATEWAY, &error.to_string()),
-            error => failed(&error),
+        ended.map_err(|error| {
+            let mut response = refused_call(id, target, &error);
+            if matches!(error, CallError::TooLarge(_)) {
+                // The request was within the limit, so it is the response that is not.
+                *response.status_mut() = StatusCode::BAD_GATEWAY;
+            }
+            response
         })
     }
 
     async fn try_emit<B: RequestBody>(
         &self,
+        id: CallId,
         target: &str,
         path: &str,
         request: Request<B>,
-    ) -> Result<CallId, Response<ResponseBody>> {
-        let _permit = self.admit().map_err(|refused| *refused)?;
+    ) -> Result<(), Response<ResponseBody>> {
         let (head, body) = parts_of(request);
-        let (call, _memory) = self.receive(target, path, &head, body, EVENT_MAX).await?;
-        let id = call.id;
-        self.caller.emit(call).await.map_err(|error| failed(&error))?;
-        Ok(id)
+        let (call, _memory) = self.receive(id, target, path, &head, body, EVENT_MAX).await?;
+        let _permit = self.admit().map_err(|refused| *refused)?;
+        self.caller.emit(call).await.map_err(|error| refused_call(id, target, &error))
+    }
+
+    /// A function's answer. A browser does not guess what a body is that the function has not named.
+    fn response_of(
+        &self,
+        answer: HostAnswer,
+    ) -> Result<Response<ResponseBody>, Response<ResponseBody>> {
+        let body = match answer.payload {
+            Payload::Inline(bytes) => ResponseBody::from(bytes),
+            Payload::Segment(segment) => match self.responses.take(segment.len()) {
+                Ok(memory) => ResponseBody::of_segment(segment, memory),
+                Err(_none) => {
+                    let text = "other clients read their responses too slowly: try again";
+                    return Err(sentence(StatusCode::SERVICE_UNAVAILABLE, text));
+                }
+            },
+        };
+        let mut response = Response::new(body);
+        let (status, mut headers) = metadata::head_of(&answer.metadata);
+        if !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+            headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static(OCTETS));
+        }
+        headers.entry(X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
+        (*response.status_mut(), *response.headers_mut()) = (status, headers);
+        Ok(response)
     }
 
     fn admit(&self) -> Result<SemaphorePermit<'_>, Box<Response<ResponseBody>>> {
@@ -195,6 +233,7 @@ impl FunctionFront {
     /// Receives a request whose body is within the function's limit and `most` bytes.
     async fn receive<'a, B: RequestBody>(
         &self,
+        id: CallId,
         target: &'a str,
         path: &str,
         head: &'a Parts,
@@ -203,16 +242,20 @@ impl FunctionFront {
     ) -> Result<ReceivedRequest<'a>, Response<ResponseBody>> {
         let deadline = Instant::now() + self.limits.request_timeout;
         let metadata = metadata::of_request(head, path).map_err(|refused| *refused)?;
-        let bytes =
-            self.caller.max_payload(target, deadline).await.map_err(|error| failed(&error))?;
+        let known = self.caller.max_payload(target, deadline).await;
+        let bytes = known.map_err(|error| refused_call(id, target, &error))?;
         let limits =
             BodyLimits { bytes: bytes.min(most), stall: self.limits.stall_timeout, deadline };
         let ReceivedBody { payload, memory } =
             receive(body, limits, &self.memory).await.map_err(|error| refused(&error))?;
+        // From here on the connection is not closed for another client.
+        if head.extensions.get::<Turn>().is_some_and(|turn| !turn.begin()) {
+            return Err(sentence(StatusCode::SERVICE_UNAVAILABLE, CROWDED));
+        }
         let text = |name: HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok());
         let traceparent = text(TRACEPARENT).unwrap_or_default();
         let trace = TraceHeaders { traceparent, tracestate: text(TRACESTATE).unwrap_or_default() };
-        let call = HostCall { deadline, trace, metadata, ..HostCall::new(target, payload) };
+        let call = HostCall { id, deadline, trace, metadata, ..HostCall::new(target, payload) };
         Ok((call, memory))
     }
 }
@@ -232,13 +275,30 @@ fn parts_of<B>(request: Request<B>) -> (Parts, B) {
     (head, body)
 }
 
+/// The response of a call that failed. The log has what the client does not read; what a client alone can cause, such as
+/// a wrong name, is not worth a line.
+fn refused_call(id: CallId, target: &str, error: &CallError) -> Response<ResponseBody> {
+    match error.errno() {
+        Errno::NoSuchFunction | Errno::InvalidArgument | Errno::Overloaded => {
+            tracing::debug!(call = %id, target, %error, "an HTTP request failed");
+        }
+        _ => tracing::warn!(call = %id, target, %error, "an HTTP request failed"),
+    }
+    failed(error)
+}
+
+/// Tells the client the id under which log and traces have its request.
+fn name_call(response: &mut Response<ResponseBody>, id: CallId) {
+    if let Ok(id) = HeaderValue::from_str(&id.to_string()) {
+        response.headers_mut().insert(CALL_ID, id);
+    }
+}
+
 /// 202 with the id of what was accepted.
 #[must_use]
 pub fn accepted(id: CallId, text: &str) -> Response<ResponseBody> {
     let mut response = sentence(StatusCode::ACCEPTED, text);
-    if let Ok(id) = HeaderValue::from_str(&id.to_string()) {
-        response.headers_mut().insert(CALL_ID, id);
-    }
+    name_call(&mut response, id);
     response
 }
 

@@ -2,7 +2,8 @@
 //! response. Pure.
 
 use cwasi_abi::context_key;
-use hyper::header::{COOKIE, HeaderMap, HeaderName, HeaderValue};
+use cwasi_abi::response_head::is_settable;
+use hyper::header::{CONNECTION, COOKIE, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request;
 use hyper::{Response, StatusCode};
 
@@ -11,6 +12,17 @@ use super::response_body::ResponseBody;
 use super::status::sentence;
 use crate::wire::envelope::Metadata;
 
+/// Headers of this connection, which a function neither needs nor may trust (RFC 9110, 7.6.1).
+const HOP_BY_HOP: [&str; 8] = [
+    "connection",
+    "keep-alive",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
 /// Bytes that a key and its value need besides themselves in an envelope, at most.
 const PAIR_OVERHEAD: usize = 8;
 
@@ -28,7 +40,12 @@ pub(super) fn of_request(
         Metadata::of(context_key::HTTP_QUERY, head.uri.query().unwrap_or_default()),
     ];
     let target = length(&metadata);
+    let named = connection_options(&head.headers);
     for name in head.headers.keys() {
+        if HOP_BY_HOP.contains(&name.as_str()) || named.iter().any(|option| option == name.as_str())
+        {
+            continue;
+        }
         let key = [context_key::HTTP_HEADER, name.as_str()].concat();
         metadata.push(Metadata::of(key, joined(&head.headers, name)));
     }
@@ -44,6 +61,12 @@ pub(super) fn of_request(
     let text =
         format!("{what} need {bytes} bytes on their way to the function, {HEAD_MAX} is the most");
     Err(Box::new(sentence(status, &text)))
+}
+
+/// Headers that `Connection` names: they end here, too (RFC 9110, 7.6.1).
+fn connection_options(headers: &HeaderMap) -> Vec<String> {
+    let options = joined(headers, &CONNECTION);
+    options.split(',').map(|option| option.trim().to_ascii_lowercase()).collect()
 }
 
 fn length(metadata: &[Metadata]) -> usize {
@@ -63,12 +86,15 @@ pub(super) fn joined(headers: &HeaderMap, name: &HeaderName) -> String {
     joined
 }
 
-/// The status and headers that a function set, 200 if none. A callee of another version may have set something else,
-/// which is left out.
+/// The status and headers that a function set, 200 if none. What `context_set` refuses is left out here, too: a
+/// compromised callee that sets `content-length` or the status 101 would write a second response into the connection.
 #[must_use]
 pub fn head_of(metadata: &[Metadata]) -> (StatusCode, HeaderMap) {
     let (mut status, mut headers) = (StatusCode::OK, HeaderMap::new());
     for Metadata { key, value, .. } in metadata {
+        if !is_settable(key, value) {
+            continue;
+        }
         if key == context_key::HTTP_STATUS {
             status = StatusCode::from_bytes(value.as_bytes()).unwrap_or(status);
         } else if let Some(name) = key.strip_prefix(context_key::HTTP_HEADER)
@@ -112,6 +138,17 @@ mod tests {
     }
 
     #[test]
+    fn headers_of_the_connection_end_here() {
+        let request = Request::get("/").header("connection", "close, X-Private").header("te", "x");
+        let request = request.header("x-private", "y").header("x-public", "z");
+        let metadata = of_request(&head(request), "/").unwrap();
+        assert_eq!(value(&metadata, "http.header.x-public").as_deref(), Some("z"));
+        for name in ["connection", "te", "x-private"] {
+            assert_eq!(value(&metadata, &format!("http.header.{name}")), None, "{name}");
+        }
+    }
+
+    #[test]
     fn a_head_that_fits_into_no_envelope_is_refused() {
         let long = "x".repeat(HEAD_MAX);
         let status = |request| of_request(&head(request), "/").unwrap_err().status();
@@ -132,5 +169,28 @@ mod tests {
         assert_eq!((status, headers.len()), (StatusCode::CREATED, 1));
         assert_eq!(headers["content-type"], "text/html");
         assert_eq!(head_of(&[]), (StatusCode::OK, HeaderMap::new()));
+    }
+
+    #[test]
+    fn a_callee_cannot_write_another_response() {
+        for (key, value) in [
+            ("http.header.content-length", "0"),
+            ("http.header.transfer-encoding", "chunked"),
+            ("http.header.connection", "close"),
+            ("http.header.upgrade", "h2c"),
+            ("http.header.trailer", "x"),
+            ("http.header.x-call-id", "1"),
+            ("http.header.cwasi-errno", "timeout"),
+            ("http.header.x", "a\r\nb: c"),
+            ("http.header.Content-Length", "0"),
+            ("http.status", "100"),
+            ("http.status", "101"),
+            ("http.status", "199"),
+            ("http.status", "600"),
+            ("http.status", "999"),
+        ] {
+            let head = head_of(&[Metadata::of(key, value)]);
+            assert_eq!(head, (StatusCode::OK, HeaderMap::new()), "{key}: {value}");
+        }
     }
 }

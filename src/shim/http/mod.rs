@@ -6,10 +6,12 @@
 //!
 //! - [`front`]: one request to one function. [`status`]: errors of calls as statuses.
 //! - [`metadata`]: heads. `request_body`: a body becomes a payload; [`response_body`]: a response is streamed.
-//! - [`server`]: connections. [`port`]: `cwasi.http=PORT`. `stall`: clients that stop reading.
+//! - [`server`]: accepts clients. [`connections`]: who has a place. [`port`]: `cwasi.http=PORT`. `stall`: clients that stop reading. `strict`: heads that hyper
+//!   accepts and this does not.
 
 use std::time::Duration;
 
+pub mod connections;
 pub mod front;
 pub mod metadata;
 pub mod port;
@@ -18,15 +20,17 @@ pub mod response_body;
 pub mod server;
 mod stall;
 pub mod status;
+mod strict;
 
 /// Bounds of a server.
 #[derive(Clone, Debug)]
 pub struct HttpLimits {
     /// Most requests at a time; more get 429.
     pub requests: usize,
-    /// Most connections at a time; more wait to be accepted.
+    /// Most connections at a time; one more takes the place of one that keeps the server waiting.
     pub connections: usize,
-    /// Most bytes of all large bodies that are on their way to a function; a body beyond gets 429.
+    /// Most bytes of all large bodies that are on their way to a function; a body beyond gets 429. As many of large
+    /// responses that clients have not read; a response beyond becomes 503.
     pub body_bytes: u64,
     /// Longest wait for a request's head, and of an idle connection for the next one.
     pub head_timeout: Duration,

@@ -55,7 +55,8 @@ impl BodyMemory {
         Self(Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS))))
     }
 
-    fn take(&self, bytes: u64) -> Result<OwnedSemaphorePermit, BodyError> {
+    /// Memory for so many bytes, if there is some.
+    pub(super) fn take(&self, bytes: u64) -> Result<OwnedSemaphorePermit, BodyError> {
         let permits = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
         Arc::clone(&self.0).try_acquire_many_owned(permits).map_err(|_none| BodyError::NoMemory)
     }

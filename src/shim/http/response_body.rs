@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 
 use http_body_util::Full;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
+use tokio::sync::OwnedSemaphorePermit;
 
-use crate::modes::Payload;
 use crate::sys::segment::Segment;
 
 /// Bytes of a segment that are read at a time.
@@ -24,15 +24,21 @@ pub enum ResponseBody {
         segment: Segment,
         /// Bytes that were read.
         offset: u64,
+        /// The server's memory that it holds until then.
+        _memory: OwnedSemaphorePermit,
     },
 }
 
-impl From<Payload> for ResponseBody {
-    fn from(payload: Payload) -> Self {
-        match payload {
-            Payload::Inline(bytes) => Self::Whole(Full::from(bytes)),
-            Payload::Segment(segment) => Self::Segment { segment, offset: 0 },
-        }
+impl From<Vec<u8>> for ResponseBody {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Whole(Full::from(bytes))
+    }
+}
+
+impl ResponseBody {
+    /// A segment, and the memory that it holds until it was sent.
+    pub(super) const fn of_segment(segment: Segment, memory: OwnedSemaphorePermit) -> Self {
+        Self::Segment { segment, offset: 0, _memory: memory }
     }
 }
 
@@ -48,7 +54,7 @@ impl Body for ResponseBody {
             Self::Whole(full) => {
                 return Pin::new(full).poll_frame(context).map_err(|never| match never {});
             }
-            Self::Segment { segment, offset } => (segment, offset),
+            Self::Segment { segment, offset, .. } => (segment, offset),
         };
         let left = segment.len() - *offset;
         if left == 0 {
@@ -67,21 +73,24 @@ impl Body for ResponseBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(full) => full.is_end_stream(),
-            Self::Segment { segment, offset } => *offset == segment.len(),
+            Self::Segment { segment, offset, .. } => *offset == segment.len(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(full) => full.size_hint(),
-            Self::Segment { segment, offset } => SizeHint::with_exact(segment.len() - offset),
+            Self::Segment { segment, offset, .. } => SizeHint::with_exact(segment.len() - offset),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use http_body_util::BodyExt as _;
+    use tokio::sync::Semaphore;
 
     use super::*;
 
@@ -89,7 +98,9 @@ mod tests {
     async fn a_segment_is_sent_in_pieces_that_make_it_up() {
         let bytes: Vec<u8> = (0..700_001_u32).map(|n| n.to_le_bytes()[1]).collect();
         let segment = Segment::copy_of(&bytes).unwrap();
-        let mut body = ResponseBody::from(Payload::Segment(segment));
+        let memory = Arc::new(Semaphore::new(1));
+        let permit = Arc::clone(&memory).try_acquire_owned().unwrap();
+        let mut body = ResponseBody::of_segment(segment, permit);
         assert_eq!(body.size_hint().exact(), Some(700_001));
         let (mut sent, mut pieces) = (Vec::new(), 0);
         while let Some(frame) = body.frame().await {
@@ -97,5 +108,8 @@ mod tests {
             pieces += 1;
         }
         assert!(sent == bytes && pieces == 3 && body.is_end_stream());
+        assert_eq!(memory.available_permits(), 0);
+        drop(body);
+        assert_eq!(memory.available_permits(), 1);
     }
 }

@@ -5,23 +5,27 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::sync::Arc;
+use std::net::IpAddr;
 use std::time::Duration;
 
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::HttpLimits;
+use super::connections::{Connections, Place, Turn};
 use super::response_body::ResponseBody;
 use super::stall::StallGuard;
+use super::status::sentence;
+use super::strict;
 
 /// Bytes that a connection buffers at most, a request's head among them.
 const BUFFER_MAX: usize = 256 << 10;
@@ -29,6 +33,8 @@ const BUFFER_MAX: usize = 256 << 10;
 const HEADERS_COUNT_MAX: usize = 100;
 /// Pause after an error of the listener, such as no descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// What the client of a connection that is being closed would read.
+pub(super) const CROWDED: &str = "the server has too many clients: try again";
 /// Longest wait at the end for requests that are being served.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
 
@@ -46,26 +52,26 @@ pub trait Accept: Send + Sync {
     /// A client's connection.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// Waits for a client.
-    fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+    /// Waits for a client; its connection and address, if it has one.
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Option<IpAddr>)>> + Send;
 }
 
 impl Accept for TcpListener {
     type Stream = TcpStream;
 
-    async fn accept(&self) -> io::Result<TcpStream> {
-        let (stream, _peer) = Self::accept(self).await?;
+    async fn accept(&self) -> io::Result<(TcpStream, Option<IpAddr>)> {
+        let (stream, peer) = Self::accept(self).await?;
         // Responses are whole: there is nothing to wait for.
         let _slower = stream.set_nodelay(true);
-        Ok(stream)
+        Ok((stream, Some(peer.ip().to_canonical())))
     }
 }
 
 impl Accept for UnixListener {
     type Stream = UnixStream;
 
-    async fn accept(&self) -> io::Result<UnixStream> {
-        Ok(Self::accept(self).await?.0)
+    async fn accept(&self) -> io::Result<(UnixStream, Option<IpAddr>)> {
+        Ok((Self::accept(self).await?.0, None))
     }
 }
 
@@ -82,14 +88,14 @@ pub struct HttpServer<L> {
 impl<L: Accept> HttpServer<L> {
     /// Serves until `stop` ends; then waits for requests that are being served.
     pub async fn serve(self, service: impl Service, stop: impl Future<Output = ()>) {
-        let connections = Arc::new(Semaphore::new(self.limits.connections));
+        let connections = Connections::new(self.limits.connections);
         self.serve_within(connections, service, stop).await;
     }
 
-    /// The same for one of several servers that share `connections`, as many as [`HttpLimits::connections`].
+    /// The same for one of several servers that share `connections`.
     pub async fn serve_within(
         self,
-        connections: Arc<Semaphore>,
+        connections: Connections,
         service: impl Service,
         stop: impl Future<Output = ()>,
     ) {
@@ -97,13 +103,12 @@ impl<L: Accept> HttpServer<L> {
         let (stopping, stopped) = watch::channel(false);
         let accepting = async {
             loop {
-                let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
-                let stream = accept(&listener).await;
+                let (stream, peer) = accept(&listener).await;
                 let connection = Connection {
                     tls: tls.clone(),
                     limits: limits.clone(),
                     stopped: stopped.clone(),
-                    _permit: permit,
+                    place: connections.place(peer).await,
                 };
                 tokio::spawn(connection.run(stream, service.clone()));
             }
@@ -115,17 +120,16 @@ impl<L: Accept> HttpServer<L> {
         // Clients that connect from now on are refused instead of being left to wait.
         drop(listener);
         stopping.send_replace(true);
-        let all = u32::try_from(limits.connections).unwrap_or(u32::MAX);
-        if timeout(DRAIN_MAX, connections.acquire_many(all)).await.is_err() {
+        if timeout(DRAIN_MAX, connections.ended()).await.is_err() {
             tracing::warn!("requests were still being served at the end");
         }
     }
 }
 
-async fn accept<L: Accept>(listener: &L) -> L::Stream {
+async fn accept<L: Accept>(listener: &L) -> (L::Stream, Option<IpAddr>) {
     loop {
         match listener.accept().await {
-            Ok(stream) => return stream,
+            Ok(accepted) => return accepted,
             Err(error) => {
                 tracing::warn!(%error, "a connection cannot be accepted");
                 sleep(ACCEPT_PAUSE).await;
@@ -134,12 +138,37 @@ async fn accept<L: Accept>(listener: &L) -> L::Stream {
     }
 }
 
+/// Serves one request. Its service says when the body has arrived ([`Turn::begin`]); until then, and after the response,
+/// the connection waits for its client.
+async fn answer(
+    turn: &Turn,
+    service: &impl Service,
+    mut request: Request<Incoming>,
+) -> Response<ResponseBody> {
+    if !request.body().is_end_stream() {
+        turn.wait();
+        request.extensions_mut().insert(turn.clone());
+    } else if !turn.begin() {
+        return refusal(StatusCode::SERVICE_UNAVAILABLE, CROWDED);
+    }
+    let response = service.answer(request).await;
+    turn.wait();
+    response
+}
+
+/// The response to a head that is not served. What follows it on the connection is not read.
+fn refusal(status: StatusCode, text: &str) -> Response<ResponseBody> {
+    let mut response = sentence(status, text);
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
 /// One connection.
 struct Connection {
     tls: Option<TlsAcceptor>,
     limits: HttpLimits,
     stopped: watch::Receiver<bool>,
-    _permit: OwnedSemaphorePermit,
+    place: Place,
 }
 
 impl Connection {
@@ -148,13 +177,17 @@ impl Connection {
         S: AsyncRead + AsyncWrite + Unpin + Send,
     {
         let stream = StallGuard::new(stream, self.limits.stall_timeout);
-        let served = match &self.tls {
-            None => self.serve(stream, service).await,
-            Some(tls) => match timeout(self.limits.head_timeout, tls.accept(stream)).await {
+        let serving = async {
+            let Some(tls) = &self.tls else { return self.serve(stream, service).await };
+            match timeout(self.limits.head_timeout, tls.accept(stream)).await {
                 Ok(Ok(stream)) => self.serve(stream, service).await,
                 Ok(Err(error)) => Err(error),
                 Err(_elapsed) => Err(io::ErrorKind::TimedOut.into()),
-            },
+            }
+        };
+        let served = tokio::select! {
+            served = serving => served,
+            () = self.place.closed() => Err(io::Error::other("it made room for another client")),
         };
         if let Err(error) = served {
             tracing::debug!(%error, "a client's connection ended");
@@ -165,7 +198,13 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        let answer = |request| async { Ok::<_, Infallible>(service.answer(request).await) };
+        let (turn, service) = (&self.place.turn(), &service);
+        let answer = |request| async move {
+            Ok::<_, Infallible>(match strict::check(&request) {
+                Ok(()) => answer(turn, service, request).await,
+                Err((status, text)) => refusal(status, text),
+            })
+        };
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.limits.head_timeout)

@@ -1,10 +1,11 @@
 //! Errors of calls as HTTP statuses. Pure.
 //!
-//! The body is the error's sentence. The header [`ERRNO_HEADER`] names the errno for programs.
+//! The body says what a client can do. It has no path, instance, annotation or node of the operator's: those are in the
+//! log, under the call's id. The header [`ERRNO_HEADER`] names the errno for programs.
 
 use cwasi_abi::Errno;
 use http_body_util::Full;
-use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use hyper::{Response, StatusCode};
 
 use super::response_body::ResponseBody;
@@ -32,11 +33,35 @@ pub const fn status_of(errno: Errno) -> StatusCode {
     }
 }
 
+/// What a client reads of a call that failed. A function's own error is its answer.
+#[must_use]
+pub fn client_text(error: &CallError) -> &str {
+    match error.errno() {
+        Errno::InvalidArgument => {
+            "this is no function's name, or the function takes no single calls"
+        }
+        Errno::NoSuchFunction => "no function of this name takes HTTP calls here",
+        Errno::Refused => "the function does not take calls from here",
+        Errno::Timeout => "the function did not answer in time",
+        Errno::Overloaded => "the function is busy: try again later",
+        Errno::Trapped => "the function crashed",
+        Errno::PayloadTooLarge => "request or response are larger than the function allows",
+        Errno::Unreachable => "the function cannot be reached and has not run: try again later",
+        Errno::Broken => "the function was lost while it ran",
+        Errno::NotAvailable => "this is not available here",
+        Errno::Failed => match error {
+            CallError::Failed { message } => message,
+            _ => "the function failed",
+        },
+        _ => "a fault of the host",
+    }
+}
+
 /// The response of a call that failed.
 #[must_use]
 pub fn failed(error: &CallError) -> Response<ResponseBody> {
     let errno = error.errno();
-    let mut response = sentence(status_of(errno), &error.to_string());
+    let mut response = sentence(status_of(errno), client_text(error));
     if let Ok(name) = HeaderValue::from_str(errno.name()) {
         response.headers_mut().insert(ERRNO_HEADER, name);
     }
@@ -60,6 +85,7 @@ pub fn sentence(status: StatusCode, text: &str) -> Response<ResponseBody> {
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
         headers.insert(RETRY_AFTER, RETRY_AFTER_S);
     }

@@ -5,6 +5,7 @@
 //! shim's own.
 
 use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use cwasi_abi::Errno;
 use hdrhistogram::Histogram;
@@ -31,12 +32,22 @@ struct Totals {
 /// The metrics of each edge.
 #[derive(Debug, Default)]
 pub struct EdgeTable {
+    /// When it was made, in milliseconds since 1970.
+    counted_since_ms: u64,
     edges: BTreeMap<EdgeKey, Totals>,
     full: bool,
     dirty: bool,
 }
 
 impl EdgeTable {
+    /// An empty table of a shim that begins to count now.
+    #[must_use]
+    pub fn new() -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let counted_since_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        Self { counted_since_ms, ..Self::default() }
+    }
+
     /// Adds a report of the function `caller`.
     pub fn add(&mut self, caller: &FunctionKey, report: EdgeReport) {
         let key = edge_key(caller, &report);
@@ -61,7 +72,7 @@ impl EdgeTable {
 
     /// The content of the file, if it changed since the last time.
     pub fn changed(&mut self) -> Option<Vec<EdgeSnapshot>> {
-        let lines = self.edges.iter().map(|(key, totals)| totals.line(key));
+        let lines = self.edges.iter().map(|(key, totals)| totals.line(key, self.counted_since_ms));
         std::mem::take(&mut self.dirty).then(|| lines.collect())
     }
 }
@@ -100,7 +111,7 @@ impl Totals {
         }
     }
 
-    fn line(&self, key: &EdgeKey) -> EdgeSnapshot {
+    fn line(&self, key: &EdgeKey, counted_since_ms: u64) -> EdgeSnapshot {
         #[expect(clippy::cast_precision_loss, reason = "an hour in nanoseconds is exact in an f64")]
         let quantile_us = |quantile| self.latency.value_at_quantile(quantile) as f64 / 1000.0;
         let mut counts = self.counts.clone();
@@ -115,6 +126,7 @@ impl Totals {
             counts,
             p50_us: quantile_us(0.5),
             p99_us: quantile_us(0.99),
+            counted_since_ms,
         }
     }
 }

@@ -55,7 +55,7 @@ impl Metrics {
     #[must_use]
     pub fn start(group: &GroupDir) -> Self {
         let metrics = Self {
-            tables: Arc::default(),
+            tables: Arc::new(Mutex::new(Tables { edges: EdgeTable::new(), ..Tables::default() })),
             changed: Arc::default(),
             edges_path: group.edges(),
             functions_path: group.functions(),

@@ -110,6 +110,7 @@ impl NodeMetrics {
             counts: counts.clone(),
             p50_us: 0.0,
             p99_us: 0.0,
+            counted_since_ms: 0,
         });
         let functions = self.functions.iter().map(|(key, gauges)| FunctionSnapshot {
             key: key.clone(),
@@ -173,7 +174,14 @@ mod tests {
     fn edge(callee: &str, calls: u64) -> EdgeSnapshot {
         let key = EdgeKey { callee: callee.into(), mode: "local".into(), ..EdgeKey::default() };
         let counts = EdgeCounts { calls, ..EdgeCounts::default() };
-        EdgeSnapshot { key, reason: String::new(), counts, p50_us: 1.0, p99_us: 1.0 }
+        EdgeSnapshot {
+            key,
+            reason: String::new(),
+            counts,
+            p50_us: 1.0,
+            p99_us: 1.0,
+            counted_since_ms: 0,
+        }
     }
 
     fn group(state: &StateDir, id: &str, edges: &[EdgeSnapshot], refused: u64) -> GroupDir {

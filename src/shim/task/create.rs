@@ -21,6 +21,7 @@ use super::spec::{cgroups_path, has_aftermath, has_own_pids, has_start_hooks};
 use super::table::Tasks;
 use crate::config::CgroupDriver;
 use crate::coordinator::Progress as _;
+use crate::coordinator::aot::EntryInUse;
 use crate::coordinator::bundle::load_spec;
 use crate::coordinator::registry::Record;
 use crate::shim::broker::{BrokerPeer, CallerKind};
@@ -51,6 +52,8 @@ struct Opened {
     /// Ours and the sandbox's, for functions.
     broker: Option<(OwnedFd, OwnedFd)>,
     receiver: Option<OwnedFd>,
+    /// Keeps the native code in the cache, until the builder has loaded it.
+    _in_use: Vec<Arc<EntryInUse>>,
 }
 
 impl Tasks {
@@ -287,8 +290,8 @@ impl Tasks {
                 Some(seqpacket::pair().map_err(failed)?)
             }
         };
-        let (workload, registration) = (plan.workload, plan.record);
-        Ok(Opened { workload, registration, ends, kept, broker, receiver })
+        let (workload, registration, in_use) = (plan.workload, plan.record, plan.in_use);
+        Ok(Opened { workload, registration, ends, kept, broker, receiver, _in_use: in_use })
     }
 
     /// Has the container built; returns its init's pid, and the master of its terminal.

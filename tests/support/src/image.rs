@@ -99,18 +99,59 @@ impl Rootfs {
     /// # Errors
     /// When `out` cannot be written.
     pub fn write(self, reference: &str, start: &Start, out: &Path) -> Result<()> {
-        let layer = self.tar.into_inner()?;
-        let mut gzip = GzBuilder::new().write(Vec::new(), Compression::fast());
-        gzip.write_all(&layer)?;
-        let image = Image {
-            os: Os::Linux,
-            architecture: Arch::default(),
-            layer_type: MediaType::ImageLayerGzip,
-            diff_ids: vec![format!("sha256:{}", sha256(&layer))],
-            layer: gzip.finish()?,
-        };
-        image.write(reference, start, out)
+        write_layers(vec![Layer::gzip(&self.tar.into_inner()?)?], reference, start, out)
     }
+}
+
+/// A layer of an image.
+pub struct Layer {
+    /// Its media type.
+    pub media_type: MediaType,
+    /// Its bytes, as they are stored.
+    pub bytes: Vec<u8>,
+    /// `sha256:…` before compression. A module layer has none, because it is not unpacked: containerd compares the list
+    /// of these digests with the layers that have a layer's media type.
+    pub diff_id: Option<String>,
+}
+
+impl Layer {
+    /// An archive, compressed with gzip.
+    ///
+    /// # Errors
+    /// None in memory.
+    pub fn gzip(tar: &[u8]) -> Result<Self> {
+        let mut gzip = GzBuilder::new().write(Vec::new(), Compression::fast());
+        gzip.write_all(tar)?;
+        Ok(Self::packed(MediaType::ImageLayerGzip, gzip.finish()?, tar))
+    }
+
+    /// The archive `tar`, compressed to `bytes`.
+    #[must_use]
+    pub fn packed(media_type: MediaType, bytes: Vec<u8>, tar: &[u8]) -> Self {
+        Self { media_type, bytes, diff_id: Some(format!("sha256:{}", sha256(tar))) }
+    }
+}
+
+/// Writes a Linux image of these layers, the lowest first.
+///
+/// # Errors
+/// When `out` cannot be written.
+pub fn write_layers(layers: Vec<Layer>, reference: &str, start: &Start, out: &Path) -> Result<()> {
+    Image { os: Os::Linux, architecture: Arch::default(), layers }.write(reference, start, out)
+}
+
+/// Writes a module as the CNCF's Wasm artifact: its configuration is none of a container image.
+///
+/// # Errors
+/// When `wasm` cannot be read or `out` cannot be written.
+pub fn write_wasm_artifact(wasm: &Path, reference: &str, out: &Path) -> Result<()> {
+    let image = module_image(wasm, MODULE_MEDIA_TYPES[0])?;
+    let digest = format!("sha256:{}", sha256(&image.layers[0].bytes));
+    let config = format!(
+        r#"{{"created":"2026-01-01T00:00:00Z","architecture":"wasm","os":"wasip1","layerDigests":["{digest}"]}}"#
+    );
+    let media_type = MediaType::Other("application/vnd.wasm.config.v0+json".into());
+    image.write_with(media_type, config.as_bytes(), reference, out)
 }
 
 /// Writes an image whose only layer is the module `wasm` itself.
@@ -124,42 +165,57 @@ pub fn write_module_image(
     start: &Start,
     out: &Path,
 ) -> Result<()> {
-    let layer = fs::read(wasm).with_context(|| format!("read {}", wasm.display()))?;
-    let image = Image {
+    module_image(wasm, media_type)?.write(reference, start, out)
+}
+
+fn module_image(wasm: &Path, media_type: &str) -> Result<Image> {
+    let bytes = fs::read(wasm).with_context(|| format!("read {}", wasm.display()))?;
+    let media_type = MediaType::Other(media_type.into());
+    Ok(Image {
         os: Os::Other("wasip1".into()),
         architecture: Arch::Wasm,
-        layer_type: MediaType::Other(media_type.into()),
-        diff_ids: Vec::new(),
-        layer,
-    };
-    image.write(reference, start, out)
+        layers: vec![Layer { media_type, bytes, diff_id: None }],
+    })
 }
 
 struct Image {
     os: Os,
     architecture: Arch,
-    layer_type: MediaType,
-    /// sha256 of each layer that is unpacked, before compression. A module layer is not one of them:
-    /// containerd compares this list with the layers that have a layer's media type.
-    diff_ids: Vec<String>,
-    layer: Vec<u8>,
+    layers: Vec<Layer>,
 }
 
 impl Image {
     fn write(self, reference: &str, start: &Start, out: &Path) -> Result<()> {
+        let diff_ids: Vec<_> =
+            self.layers.iter().filter_map(|layer| layer.diff_id.clone()).collect();
         let config = ImageConfigurationBuilder::default()
             .os(self.os.clone())
             .architecture(self.architecture.clone())
             .config(config(start)?)
-            .rootfs(RootFsBuilder::default().typ("layers").diff_ids(self.diff_ids.clone()).build()?)
+            .rootfs(RootFsBuilder::default().typ("layers").diff_ids(diff_ids).build()?)
             .build()?
             .to_string()?
             .into_bytes();
+        self.write_with(MediaType::ImageConfig, &config, reference, out)
+    }
+
+    fn write_with(
+        self,
+        config_type: MediaType,
+        config: &[u8],
+        reference: &str,
+        out: &Path,
+    ) -> Result<()> {
+        let layers: Vec<_> = self
+            .layers
+            .iter()
+            .map(|layer| descriptor(layer.media_type.clone(), &layer.bytes))
+            .collect::<Result<_>>()?;
         let manifest = ImageManifestBuilder::default()
             .schema_version(2u32)
             .media_type(MediaType::ImageManifest)
-            .config(descriptor(MediaType::ImageConfig, &config)?)
-            .layers([descriptor(self.layer_type.clone(), &self.layer)?])
+            .config(descriptor(config_type, config)?)
+            .layers(layers)
             .build()?
             .to_string()?
             .into_bytes();
@@ -177,7 +233,8 @@ impl Image {
         let mut archive = tar::Builder::new(Vec::new());
         append(&mut archive, "oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
         append(&mut archive, "index.json", index.as_bytes())?;
-        for blob in [&config, &self.layer, &manifest] {
+        let blobs = self.layers.iter().map(|layer| layer.bytes.as_slice());
+        for blob in blobs.chain([config, &manifest]) {
             append(&mut archive, &format!("blobs/sha256/{}", sha256(blob)), blob)?;
         }
         fs::write(out, archive.into_inner()?).with_context(|| format!("write {}", out.display()))

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use cwasi::config::annotations::FunctionSpec;
-use cwasi::coordinator::embedding::{self, Embedding};
+use cwasi::coordinator::embedding::{self, Embedding, ModuleToEmbed};
 use cwasi::coordinator::trust::Deployment;
 use cwasi::coordinator::{ImageStore, module};
 use cwasi::shim::caller::CallerIdentity;
 use cwasi::shim::content::ContentStore;
 use cwasi::shim::group::group_id;
 use cwasi::wire::ids::Identity;
+use serde::Serialize;
 
 use super::planned::PlannedStore;
 use crate::arguments::Global;
@@ -33,10 +34,23 @@ pub(in crate::commands) struct Caller {
     module: Option<(String, Option<String>)>,
 }
 
+/// What is loaded of an embedded callee.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct EmbeddedCode {
+    /// Its image, and the digest by which that was trusted and read.
+    pub(super) image: String,
+    pub(super) image_digest: String,
+    /// SHA-256 of the module in it.
+    pub(super) module_digest: String,
+    /// The reason to trust it.
+    pub(super) trust: String,
+}
+
 /// What is known of the callee inside the caller's VM.
 pub(super) enum Inside {
     No,
-    Loaded,
+    /// Embedded, with what is loaded.
+    Loaded(EmbeddedCode),
     Untrusted(String),
 }
 
@@ -137,10 +151,16 @@ impl Caller {
         if let Some(reason) = found.refused.get(&callee.function) {
             return Ok(Inside::Untrusted(reason.clone()));
         }
-        let is_loaded = |module: &embedding::ModuleToEmbed| {
-            module.name == callee.function && module.is_reactor()
-        };
-        Ok(if found.modules.iter().any(is_loaded) { Inside::Loaded } else { Inside::No })
+        let mut modules = found.modules.into_iter();
+        let loaded = modules.find(|it| it.name == callee.function && it.is_reactor());
+        Ok(loaded.map_or(Inside::No, |ModuleToEmbed { module, grant, .. }| {
+            Inside::Loaded(EmbeddedCode {
+                image: grant.image.name,
+                image_digest: grant.image.digest,
+                module_digest: format!("sha256:{}", module.digest),
+                trust: grant.reason,
+            })
+        }))
     }
 }
 

@@ -21,7 +21,7 @@ use cwasi::wire::ids::Identity;
 use cwasi::wire::network::Location;
 use serde_json::json;
 
-use self::caller::{Caller, Inside};
+use self::caller::{Caller, EmbeddedCode, Inside};
 use crate::arguments::Global;
 use crate::deployment::Node;
 use crate::failure::{Exit, Failure};
@@ -78,7 +78,7 @@ impl Explain {
             hint: caller.spec.mode,
             embedding: match &inside {
                 Inside::No => EmbeddingState::No,
-                Inside::Loaded => EmbeddingState::Loaded,
+                Inside::Loaded(_) => EmbeddingState::Loaded,
                 Inside::Untrusted(reason) => EmbeddingState::Untrusted { reason },
             },
             local: &local,
@@ -94,7 +94,11 @@ impl Explain {
             beside: &beside,
             rotation: 0,
         };
-        print(&facts, &caller.container, global.json)
+        let code = match &inside {
+            Inside::Loaded(code) => Some(code),
+            Inside::No | Inside::Untrusted(_) => None,
+        };
+        print(&facts, &caller.container, code, global.json)
     }
 
     async fn caller(&self, node: &Node, global: &Global) -> Result<Caller, Failure> {
@@ -119,7 +123,12 @@ impl Explain {
     }
 }
 
-fn print(facts: &Facts<'_>, container: &str, as_json: bool) -> Result<ExitCode, Failure> {
+fn print(
+    facts: &Facts<'_>,
+    container: &str,
+    code: Option<&EmbeddedCode>,
+    as_json: bool,
+) -> Result<ExitCode, Failure> {
     let decision = select(facts);
     let (mode, reason) = outcome(&decision);
     let verdicts =
@@ -131,7 +140,7 @@ fn print(facts: &Facts<'_>, container: &str, as_json: bool) -> Result<ExitCode, 
             .collect();
         let document = json!({
             "caller": facts.caller.to_string(), "callee": facts.callee.to_string(), "container": container,
-            "hint": facts.hint.name(), "mode": mode, "reason": reason, "modes": modes,
+            "hint": facts.hint.name(), "mode": mode, "reason": reason, "modes": modes, "embedded": code,
         });
         output::json(&document)?;
     } else {
@@ -143,6 +152,10 @@ fn print(facts: &Facts<'_>, container: &str, as_json: bool) -> Result<ExitCode, 
         for Verdict { mode, serves, why } in &verdicts {
             let serves = if *serves { "yes" } else { "no" };
             output::line(format_args!("  {mode:<10} {serves:<4} {why}"))?;
+        }
+        if let Some(EmbeddedCode { image, image_digest, module_digest, trust }) = code {
+            output::line(format_args!("  embedded image   {image}@{image_digest} ({trust})"))?;
+            output::line(format_args!("  embedded module  {module_digest}"))?;
         }
         if facts.hint != ModeHint::Auto {
             let hint = facts.hint.name();

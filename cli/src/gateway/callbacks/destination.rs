@@ -97,9 +97,17 @@ impl Destination {
             Ok(address) => Host::Address(address.to_canonical()),
             Err(_) => Host::Name(host_name(name).ok_or(wrong("names no host"))?),
         };
+        let port = match &authority.as_str()[name.len()..] {
+            "" | ":" if encrypted => 443,
+            "" | ":" => 80,
+            _ => authority
+                .port_u16()
+                .filter(|port| *port != 0)
+                .ok_or(wrong("has a port that is not from 1 to 65535"))?,
+        };
         Ok(Self {
             host,
-            port: authority.port_u16().unwrap_or(if encrypted { 443 } else { 80 }),
+            port,
             encrypted,
             authority: authority.as_str().to_owned(),
             path: uri.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
@@ -124,7 +132,11 @@ impl Destination {
     ) -> Result<Vec<SocketAddr>, DestinationError> {
         let found = match &self.host {
             Host::Address(address) => vec![*address],
-            Host::Name(name) => look_up(name, self.port).await?,
+            // Looked up only if it is allowed: whether another name exists is none of a client's business.
+            Host::Name(name) if allow.allows_name(name, self.port) => {
+                look_up(name, self.port).await?
+            }
+            Host::Name(_) => Vec::new(),
         };
         let mut allowed = self.allowed(found, allow);
         allowed.truncate(ADDRESSES_MAX);
@@ -196,6 +208,9 @@ mod tests {
             "http://127.1/",
             "http://-a/",
             "http://a b/",
+            "http://hook.example:99999/",
+            "http://hook.example:0/",
+            "http://[::1]:65536/",
             &long,
         ] {
             assert!(matches!(Destination::parse(wrong), Err(DestinationError::Url(_))), "{wrong}");
@@ -224,5 +239,12 @@ mod tests {
         let forbidden = DestinationError::Forbidden { host: "127.0.0.1".to_owned(), port: 80 };
         assert_eq!(error.unwrap_err(), forbidden);
         assert!(!forbidden.is_transient());
+        // The same answer for a name that exists and for one that does not: neither is looked up.
+        for name in ["localhost", "nobody.invalid"] {
+            let to = Destination::parse(&format!("http://{name}/")).unwrap();
+            let error = to.addresses(&allow(&["127.0.0.0/8", "other.example:80"])).await;
+            let forbidden = DestinationError::Forbidden { host: name.to_owned(), port: 80 };
+            assert_eq!(error.unwrap_err(), forbidden);
+        }
     }
 }

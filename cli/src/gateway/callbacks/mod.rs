@@ -24,7 +24,7 @@ use cwasi::shim::caller::HostAnswer;
 use cwasi::shim::http::front::{CALL_ID, DeferredCall, FunctionFront, accepted};
 use cwasi::shim::http::metadata::head_of;
 use cwasi::shim::http::response_body::ResponseBody;
-use cwasi::shim::http::status::{ERRNO_HEADER, sentence, status_of};
+use cwasi::shim::http::status::{ERRNO_HEADER, client_text, sentence, status_of};
 use cwasi::shim::network::EVENT_MAX;
 use cwasi::sys::random::bytes16;
 use cwasi::wire::egress::Egress;
@@ -171,13 +171,32 @@ impl Callbacks {
     fn spawn(&self, id: CallId, permit: Option<OwnedSemaphorePermit>) {
         let callbacks = self.clone();
         self.0.runtime.spawn(async move {
-            let ended = callbacks.run(id).await.unwrap_or_else(|error| {
-                tracing::error!(%id, %error, "a call with a callback ends: its files cannot be used");
-                CallbackEnd::Undelivered
-            });
+            let ended = match callbacks.run(id).await {
+                Ok(ended) => ended,
+                Err(error) => {
+                    callbacks.give_up(id, &error).await;
+                    CallbackEnd::Undelivered
+                }
+            };
             callbacks.0.metrics.count_callback(ended);
             drop(permit);
         });
+    }
+
+    /// Logs why the files of a call cannot be used, and sets damaged ones aside.
+    async fn give_up(&self, id: CallId, error: &io::Error) {
+        let mut kept = String::new();
+        if error.kind() == io::ErrorKind::InvalidData {
+            let aside = self.in_spool(move |spool| {
+                spool
+                    .set_aside(id, Kind::Answer)
+                    .or_else(|_no_answer| spool.set_aside(id, Kind::Call))
+            });
+            kept = aside
+                .await
+                .map_or_else(|error| error.to_string(), |path| path.display().to_string());
+        }
+        tracing::error!(%id, %error, kept, "a call with a callback ends: its files cannot be used");
     }
 
     /// Makes a call, unless its answer is there already, and sends the answer.
@@ -323,7 +342,7 @@ fn stored(
     let (status, content_type, errno, body) = match ended {
         Ok((status, kind, body)) => (status, kind, String::new(), body),
         Err(error) => {
-            let text = format!("{error}\n").into_bytes();
+            let text = format!("{}\n", client_text(&error)).into_bytes();
             let status = match error {
                 CallError::TooLarge(_) => StatusCode::BAD_GATEWAY,
                 ref error => status_of(error.errno()),

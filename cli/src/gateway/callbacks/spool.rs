@@ -3,22 +3,30 @@
 //! A call is a file `ID.call` until its answer is stored as `ID.answer`; then that until it is delivered. Each has one
 //! line of JSON, and then the bytes of the body. A file is written under another name first, so that it is whole.
 //!
-//! Invariant: one gateway uses a directory ([`Spool::open`] locks it).
+//! Invariant: one gateway uses a directory ([`Spool::open`] locks it), and changes no file of others: a directory that is
+//! not its own is refused, and it removes files of its own names only.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use cwasi::wire::ids::CallId;
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::unistd::geteuid;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tempfile::NamedTempFile;
 
-/// The file that is locked.
+/// The file that is locked. It marks the directory as a gateway's, too.
 const LOCK: &str = "lock";
+/// Beginning of the names of files that are being written.
+const UNFINISHED: &str = ".new-";
+/// End of the name of a file that no version can read.
+const DAMAGED: &str = ".damaged";
+/// How long such a file stays for the operator.
+const DAMAGED_KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Permissions of the directory: bodies and URLs may be secrets.
 const MODE: u32 = 0o700;
 
@@ -51,10 +59,25 @@ impl Spool {
     /// Opens a directory, makes it if there is none, and removes files that were not written to their end.
     ///
     /// # Errors
-    /// When it cannot be used, or another gateway uses it.
+    /// When it cannot be used, is not a gateway's alone, or another gateway uses it.
     pub(super) fn open(directory: &Path) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(MODE).create(directory)?;
-        let file = File::create(directory.join(LOCK))?;
+        check_owner(directory)?;
+        for entry in fs::read_dir(directory)? {
+            let name = entry?.file_name();
+            if !is_ours(Path::new(&name)) {
+                let name = name.to_string_lossy();
+                let text = format!("it has a file of others, {name:?}: name an empty directory");
+                return Err(io::Error::other(text));
+            }
+        }
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+            .open(directory.join(LOCK))?;
         let lock =
             Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(
                 |(_, error)| match error {
@@ -64,13 +87,24 @@ impl Spool {
             )?;
         let spool = Self { directory: directory.to_owned(), _lock: lock };
         for entry in fs::read_dir(directory)? {
-            let path = entry?.path();
-            let is_ours = path.ends_with(LOCK) || parse(&path).is_some();
-            if !is_ours && path.is_file() {
-                fs::remove_file(path)?;
+            let entry = entry?;
+            if is_named(&entry.path(), UNFINISHED) || is_old_damaged(&entry) {
+                fs::remove_file(entry.path())?;
             }
         }
         Ok(spool)
+    }
+
+    /// Sets a file aside that cannot be read, so that no later start tries it again; its new path.
+    ///
+    /// # Errors
+    /// When it cannot be renamed.
+    pub(super) fn set_aside(&self, id: CallId, kind: Kind) -> io::Result<PathBuf> {
+        let from = self.path(id, kind);
+        let mut to = from.clone().into_os_string();
+        to.push(DAMAGED);
+        fs::rename(&from, &to)?;
+        Ok(to.into())
     }
 
     /// The calls that are not finished.
@@ -98,7 +132,7 @@ impl Spool {
         head: &impl Serialize,
         body: &[u8],
     ) -> io::Result<()> {
-        let mut file = NamedTempFile::new_in(&self.directory)?;
+        let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(&self.directory)?;
         serde_json::to_writer(&mut file, head)?;
         file.write_all(b"\n")?;
         file.write_all(body)?;
@@ -110,7 +144,7 @@ impl Spool {
     /// What a file holds; `None` if there is none.
     ///
     /// # Errors
-    /// When it cannot be read, or is of another version.
+    /// When it cannot be read; [`io::ErrorKind::InvalidData`] when it is damaged or of another version.
     pub(super) fn load<T: DeserializeOwned>(
         &self,
         id: CallId,
@@ -121,9 +155,11 @@ impl Spool {
             read => read?,
         };
         let line = bytes.iter().position(|byte| *byte == b'\n');
-        let line = line.ok_or_else(|| io::Error::other("a file without its first line"))?;
+        let damaged = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
+        let line = line.ok_or_else(|| damaged("it has no first line".to_owned()))?;
         let body = bytes.split_off(line + 1);
-        Ok(Some((serde_json::from_slice(&bytes)?, body)))
+        let head = serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+        Ok(Some((head, body)))
     }
 
     /// Removes one file, if it is there.
@@ -146,6 +182,41 @@ impl Spool {
     }
 }
 
+/// Refuses a directory that other users can change or read.
+fn check_owner(directory: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(directory)?;
+    let text = if !found.is_dir() {
+        "it is a symbolic link: name the directory itself".to_owned()
+    } else if found.uid() != geteuid().as_raw() {
+        format!("it belongs to user {}: name a directory of the gateway's user", found.uid())
+    } else if found.mode() & 0o077 != 0 {
+        format!("other users can enter it (mode {:o}): chmod 700 it", found.mode() & 0o777)
+    } else {
+        return Ok(());
+    };
+    Err(io::Error::other(text))
+}
+
+/// True for names that a gateway gives.
+fn is_ours(path: &Path) -> bool {
+    let damaged = path.to_str().and_then(|name| name.strip_suffix(DAMAGED));
+    path == Path::new(LOCK)
+        || is_named(path, UNFINISHED)
+        || parse(damaged.map_or(path, Path::new)).is_some()
+}
+
+fn is_named(path: &Path, beginning: &str) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.starts_with(beginning))
+}
+
+/// True for a damaged file that has been kept for long enough.
+fn is_old_damaged(entry: &fs::DirEntry) -> bool {
+    let is_damaged = entry.file_name().to_str().is_some_and(|name| name.ends_with(DAMAGED));
+    let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+    is_damaged && age().is_some_and(|age| age > DAMAGED_KEPT)
+}
+
 /// The call to which a file belongs.
 fn parse(path: &Path) -> Option<CallId> {
     let (id, suffix) = path.file_name()?.to_str()?.split_once('.')?;
@@ -155,6 +226,8 @@ fn parse(path: &Path) -> Option<CallId> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
     use super::*;
 
     #[test]
@@ -166,12 +239,12 @@ mod tests {
         spool.store(first, Kind::Call, &"head\n", b"\nbody\n").unwrap();
         spool.store(first, Kind::Answer, &7, b"").unwrap();
         spool.store(second, Kind::Answer, &8, &[0, 10]).unwrap();
-        fs::write(directory.join(".tmpXYZ"), "half").unwrap();
+        fs::write(directory.join(".new-XYZ"), "half").unwrap();
         assert!(Spool::open(&directory).unwrap_err().to_string().contains("another gateway"));
         drop(spool);
         let spool = Spool::open(&directory).unwrap();
         assert_eq!(spool.unfinished().unwrap(), [first, second]);
-        assert!(!directory.join(".tmpXYZ").exists());
+        assert!(!directory.join(".new-XYZ").exists());
         let (head, body) = spool.load::<String>(first, Kind::Call).unwrap().unwrap();
         assert_eq!((head.as_str(), body.as_slice()), ("head\n", &b"\nbody\n"[..]));
         assert_eq!(spool.load::<u8>(second, Kind::Answer).unwrap().unwrap(), (8, vec![0, 10]));
@@ -182,5 +255,70 @@ mod tests {
             spool.remove(second, kind).unwrap();
         }
         assert!(spool.unfinished().unwrap().is_empty());
+    }
+
+    fn modes(directory: &Path, mode: u32) {
+        fs::set_permissions(directory, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn a_directory_of_others_is_refused_and_stays_as_it_is() {
+        for name in ["thesis.txt", "id_rsa", ".hidden", "x.call", ".tmpabc", "lock.old"] {
+            let parent = tempfile::tempdir().unwrap();
+            let directory = parent.path();
+            modes(directory, 0o700);
+            fs::write(directory.join(name), "precious").unwrap();
+            let refused = Spool::open(directory).unwrap_err().to_string();
+            assert!(refused.contains(name), "{refused}");
+            assert_eq!(fs::read(directory.join(name)).unwrap(), b"precious");
+            assert_eq!(fs::read_dir(directory).unwrap().count(), 1);
+        }
+    }
+
+    #[test]
+    fn a_directory_that_others_can_enter_is_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("open");
+        fs::create_dir(&directory).unwrap();
+        modes(&directory, 0o755);
+        assert!(Spool::open(&directory).unwrap_err().to_string().contains("chmod 700"));
+        modes(&directory, 0o700);
+        let link = parent.path().join("link");
+        symlink(&directory, &link).unwrap();
+        assert!(Spool::open(&link).unwrap_err().to_string().contains("symbolic link"));
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_lock_that_leads_elsewhere_is_not_followed() {
+        let parent = tempfile::tempdir().unwrap();
+        let (target, directory) = (parent.path().join("target"), parent.path().join("spool"));
+        fs::write(&target, "precious").unwrap();
+        fs::DirBuilder::new().mode(MODE).create(&directory).unwrap();
+        symlink(&target, directory.join(LOCK)).unwrap();
+        assert!(Spool::open(&directory).is_err());
+        assert_eq!(fs::read(&target).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_damaged_file_is_tried_once_and_kept_for_a_while() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("spool");
+        let spool = Spool::open(&directory).unwrap();
+        let id = CallId([1; 16]);
+        for bytes in [&b"no line"[..], b"no JSON\n", b"\"another\"\nbody"] {
+            fs::write(spool.path(id, Kind::Call), bytes).unwrap();
+            let error = spool.load::<u8>(id, Kind::Call).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        }
+        let aside = spool.set_aside(id, Kind::Call).unwrap();
+        assert!(spool.unfinished().unwrap().is_empty());
+        drop(spool);
+        drop(Spool::open(&directory).unwrap());
+        assert!(aside.exists());
+        let old = std::time::SystemTime::now() - DAMAGED_KEPT - Duration::from_secs(60);
+        File::options().write(true).open(&aside).unwrap().set_modified(old).unwrap();
+        drop(Spool::open(&directory).unwrap());
+        assert!(!aside.exists());
     }
 }

@@ -1,5 +1,7 @@
 //! The mounts of a function. `--input` gives named ones their source.
 
+use cwasi::config::mount_target::mount_target;
+
 use super::{Reader, given};
 use crate::nearest::nearest;
 use crate::workflow::Mount;
@@ -40,10 +42,13 @@ impl Reader<'_> {
         self.mounts.extend(name.as_ref().map(|(_, name)| name.clone()));
         let source = input.or_else(|| source.map(|(_, source)| self.folder.join(source)));
         let (target_place, target) = target?;
-        if !target.starts_with('/') || target.split('/').any(|part| part == "..") {
-            let text = format!("{path}.target: {target} must be an absolute path without `..`");
-            self.fault(target_place, text);
-        }
+        let target = match mount_target(&target) {
+            Ok(plain) => plain.display().to_string(),
+            Err(problem) => {
+                self.fault(target_place, format!("{path}.target: {target} {problem}"));
+                target
+            }
+        };
         let read_only = match read_only.as_ref().map(|(place, text)| (*place, text.as_str())) {
             None | Some((_, "false")) => false,
             Some((_, "true")) => true,

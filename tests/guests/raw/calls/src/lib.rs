@@ -162,6 +162,10 @@ pub fn misbehave(name: &str, argument: &str) {
             black_box(recurse(black_box(1)));
         }
         "block" => std::thread::sleep(std::time::Duration::from_secs(3600)),
+        "sleep" => {
+            let ms = argument.parse().expect("a number of milliseconds");
+            std::thread::sleep(std::time::Duration::from_millis(ms));
+        }
         "exit" => std::process::exit(argument.parse().unwrap_or(0)),
         _ => {}
     }

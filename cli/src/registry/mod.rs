@@ -2,6 +2,10 @@
 //!
 //! The layer and the configuration go first, then the manifest, byte for byte as it was built: so its digest is the one
 //! that [`Image`] has, and a reader never finds a manifest without its parts.
+//!
+//! - `token_server`: where a registry has its tokens from, and a password goes.
+
+mod token_server;
 
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -15,8 +19,10 @@ use oci_client::errors::{OciDistributionError, OciEnvelope};
 use oci_client::secrets::RegistryAuth;
 use oci_client::{Client, Reference, RegistryOperation};
 
+use self::token_server::{PasswordWay, password_way};
 use crate::cause;
 use crate::image::{Blob, Image};
+use crate::output;
 
 /// Longest wait for a registry's connection.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
@@ -79,6 +85,16 @@ pub enum RegistryError {
         /// Docker's configuration file.
         path: PathBuf,
     },
+    /// A token server without TLS.
+    #[error(
+        "registry {registry} wants the password sent to {realm}, where others can read it on the way: not sent"
+    )]
+    Readable {
+        /// The registry.
+        registry: String,
+        /// The token server's URL.
+        realm: String,
+    },
     /// The registry refuses the image, or fails.
     #[error("registry {registry} does not take the image: {message}")]
     Refused {
@@ -133,6 +149,7 @@ impl Repository {
     /// When the registry does not answer, or refuses it.
     pub async fn push(&self, image: &Image) -> Result<(), RegistryError> {
         let denied = |error| self.failure(error);
+        self.check_password_way().await?;
         self.client
             .auth(&self.reference, &self.auth, RegistryOperation::Push)
             .await
@@ -147,6 +164,27 @@ impl Repository {
         })?;
         let pushed = self.client.push_manifest_raw(&self.reference, bytes, media_type).await;
         pushed.map(drop).map_err(denied)
+    }
+
+    /// A registry names the server that gets the password. It must not be readable on the way there.
+    async fn check_password_way(&self) -> Result<(), RegistryError> {
+        if !matches!(self.auth, RegistryAuth::Basic(..)) {
+            return Ok(());
+        }
+        let registry = self.reference.registry().to_owned();
+        match password_way(&self.reference, self.plain_http).await {
+            Some(PasswordWay::Readable(realm)) => {
+                Err(RegistryError::Readable { registry, realm: shown(&realm) })
+            }
+            Some(PasswordWay::To(host)) => {
+                let host = shown(&host);
+                output::note(format_args!(
+                    "cwasi: the password for {registry} goes to {host}, where it has its tokens from"
+                ));
+                Ok(())
+            }
+            Some(PasswordWay::Own) | None => Ok(()),
+        }
     }
 
     async fn upload(&self, blob: &Blob) -> Result<(), OciDistributionError> {
@@ -208,9 +246,13 @@ fn quoted(body: &str) -> String {
         }
         Err(_) => body.trim().to_owned(),
     };
-    // It goes to a terminal.
-    let text: String = text.chars().filter(|char| !char.is_control()).take(QUOTED_MAX).collect();
+    let text = shown(&text);
     if text.is_empty() { "it says no reason".to_owned() } else { text }
+}
+
+/// A registry's words as a terminal may have them.
+fn shown(text: &str) -> String {
+    text.chars().filter(|char| !char.is_control()).take(QUOTED_MAX).collect()
 }
 
 /// The tag as a registry's client reads it. Docker's rule tells a registry from a folder: a dot, a port, or `localhost`.

@@ -1,0 +1,72 @@
+//! Requests that hyper accepts and that two servers could read in two ways. Pure.
+//!
+//! hyper refuses contradicting lengths and malformed heads. It also takes a single line feed for the end of a line, as
+//! RFC 9112 (2.2) allows.
+
+use hyper::header::{CONNECTION, HOST, HeaderMap, TRANSFER_ENCODING, UPGRADE};
+use hyper::{Request, StatusCode, Version};
+
+use super::metadata::joined;
+
+/// Why a request is not served: status and sentence.
+pub(super) type Refusal = (StatusCode, &'static str);
+
+/// Checks a request's head.
+///
+/// # Errors
+/// The response.
+pub(super) fn check<B>(request: &Request<B>) -> Result<(), Refusal> {
+    let headers = request.headers();
+    let hosts = headers.get_all(HOST).iter().count();
+    if hosts > 1 || (hosts == 0 && request.version() == Version::HTTP_11) {
+        // RFC 9112, 3.2.
+        return Err((StatusCode::BAD_REQUEST, "a request needs one Host header"));
+    }
+    let codings = headers.get_all(TRANSFER_ENCODING).iter();
+    if codings.into_iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
+        // RFC 9112, 6.1.
+        return Err((StatusCode::NOT_IMPLEMENTED, "the only transfer coding is chunked"));
+    }
+    if asks_for_websocket(headers) {
+        return Err((StatusCode::NOT_IMPLEMENTED, "functions have no WebSockets"));
+    }
+    Ok(())
+}
+
+fn asks_for_websocket(headers: &HeaderMap) -> bool {
+    let has = |list: String, word| list.split(',').any(|it| it.trim().eq_ignore_ascii_case(word));
+    has(joined(headers, &CONNECTION), "upgrade") && has(joined(headers, &UPGRADE), "websocket")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(headers: &[(&str, &str)], version: Version) -> u16 {
+        let mut request = Request::get("/").version(version);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        check(&request.body(()).unwrap()).map_or_else(|(status, _)| status.as_u16(), |()| 200)
+    }
+
+    #[test]
+    fn one_host_one_coding_and_no_upgrade() {
+        let host = ("host", "x");
+        for (expected, headers) in [
+            (200, &[host][..]),
+            (400, &[]),
+            (400, &[host, host]),
+            (400, &[host, ("host", "y")]),
+            (200, &[host, ("transfer-encoding", "Chunked")]),
+            (501, &[host, ("transfer-encoding", "gzip, chunked")]),
+            (501, &[host, ("transfer-encoding", "gzip"), ("transfer-encoding", "chunked")]),
+            (501, &[host, ("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")]),
+            (200, &[host, ("connection", "upgrade, http2-settings"), ("upgrade", "h2c")]),
+        ] {
+            assert_eq!(status(headers, Version::HTTP_11), expected, "{headers:?}");
+        }
+        assert_eq!(status(&[], Version::HTTP_10), 200);
+        assert_eq!(status(&[host, host], Version::HTTP_10), 400);
+    }
+}

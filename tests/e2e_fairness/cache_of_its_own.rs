@@ -1,0 +1,58 @@
+//! A cache of compiled modules for one test, with settings of its own for those who compile.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirEntry};
+use std::path::PathBuf;
+
+use cwasi_testbed::scene::Scene;
+
+/// The cache, until it is dropped.
+pub struct Cache {
+    fixture: PathBuf,
+    folder: PathBuf,
+}
+
+impl Cache {
+    /// Groups that start from now on have this cache and these settings of `[compile]`.
+    pub fn new(scene: &Scene, settings: &str) -> Self {
+        let fixture = scene.containerd.ready().dir.clone();
+        let folder = fixture.join("fair-cache").join(&scene.namespace);
+        let config = format!(
+            "state_dir = {:?}\ncache_dir = {folder:?}\n[compile]\n{settings}\n",
+            fixture.join("cwasi")
+        );
+        fs::write(fixture.join("cwasi.toml"), config).unwrap();
+        Self { fixture, folder }
+    }
+
+    /// Compiled modules, with the length of each.
+    pub fn entries(&self) -> BTreeMap<PathBuf, u64> {
+        let files = files(self.folder.join("aot"));
+        let modules = files.filter(|file| file.path().extension().is_some_and(|it| it == "so"));
+        modules.filter_map(|file| Some((file.path(), file.metadata().ok()?.len()))).collect()
+    }
+
+    /// Number of compiled modules.
+    pub fn compiled(&self) -> usize {
+        self.entries().len()
+    }
+
+    /// How many wait for a compiler.
+    pub fn tickets(&self) -> usize {
+        let is_ticket =
+            |file: &DirEntry| file.file_name().as_encoded_bytes().starts_with(b"ticket-");
+        files(self.folder.join("aot/queue")).filter(is_ticket).count()
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        let config = cwasi_testbed::guard::cwasi_config(&self.fixture);
+        fs::write(self.fixture.join("cwasi.toml"), config).unwrap();
+        let _none = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn files(folder: PathBuf) -> impl Iterator<Item = DirEntry> {
+    fs::read_dir(folder).into_iter().flatten().flatten()
+}

@@ -1,0 +1,77 @@
+//! Compilers: one namespace queues slow modules, and another's small module is compiled when its turn comes.
+
+use cwasi_testbed::run::Running;
+use cwasi_testbed::scene::{Scene, wait_for};
+use wasm_encoder::{
+    CodeSection, ExportKind, ExportSection, Function, FunctionSection, Module, TypeSection, ValType,
+};
+
+use crate::cache_of_its_own::Cache;
+
+/// Slow modules that wait at the same time.
+const FLOOD: u32 = 5;
+/// Local variables of one of their functions, and functions: some seconds of a compiler.
+const LOCALS: u32 = 50_000;
+const FUNCTIONS: u32 = 30;
+/// Compilations of the flood that may end while the neighbour waits: the one that runs, and one that another turn began.
+const BEFORE_NEIGHBOUR: usize = 2;
+
+/// A module that takes a compiler long. Each `number` is another one.
+fn slow(number: u32) -> Vec<u8> {
+    let mut types = TypeSection::new();
+    types.ty().function([], []);
+    let (mut declared, mut code) = (FunctionSection::new(), CodeSection::new());
+    for _ in 0..FUNCTIONS + number {
+        declared.function(0);
+        let mut body = Function::new([(LOCALS, ValType::I64)]);
+        body.instructions().end();
+        code.function(&body);
+    }
+    let mut exports = ExportSection::new();
+    exports.export("_start", ExportKind::Func, 0);
+    let mut module = Module::new();
+    module.section(&types).section(&declared).section(&exports).section(&code);
+    module.finish()
+}
+
+/// A module of the neighbour's that no other test has.
+fn small() -> Vec<u8> {
+    wat::parse_str(
+        r#"(module (memory 1) (data (i32.const 0) "neighbour") (func (export "_start")))"#,
+    )
+    .unwrap()
+}
+
+#[test]
+fn a_queue_of_slow_modules_delays_a_neighbour_by_one_turn() {
+    let flooded = crate::scene("fair-compile");
+    let programs = std::path::Path::new(crate::SHIM).parent().unwrap();
+    let namespace = format!("{}-neighbour", flooded.namespace);
+    let neighbour = Scene::on(flooded.containerd, programs, &namespace, None);
+    let cache = Cache::new(
+        &flooded,
+        "jobs = 1\nlocals = 100000000\nmemory = \"6GiB\"\nmemory_total = \"6GiB\"\ncpu_seconds = 600",
+    );
+    let image = neighbour.import_module("fair-small", &small());
+    let flood: Vec<Running> = (0..FLOOD)
+        .map(|number| {
+            let name = format!("fair-slow-{number}");
+            let image = flooded.import_module(&name, &slow(number));
+            flooded.image(&image, &name).spawn(flooded.containerd).unwrap()
+        })
+        .collect();
+    wait_for("the flood to wait", || (cache.tickets() > BEFORE_NEIGHBOUR).then_some(()));
+    let before = cache.compiled();
+    let _ended = neighbour.run(neighbour.image(&image, "small").args(["/m.wasm"])).success();
+    let during = cache.compiled() - before;
+    // One of those is the neighbour's own.
+    assert!(
+        during <= BEFORE_NEIGHBOUR + 1,
+        "{during} modules were compiled before the neighbour's"
+    );
+    for running in flood {
+        let _outcome = running.finish().unwrap().success();
+    }
+    assert_eq!(cache.compiled(), FLOOD as usize + 1, "the flood's modules have their turns, too");
+    assert_eq!(cache.tickets(), 0);
+}
