@@ -39,7 +39,7 @@ keep_logs() {
     rm -rf "$logs"
     for machine in control node1 node2; do
         mkdir -p "$logs/$machine"
-        cp -r "$CLUSTER_DIR/$machine"/disk/var/log/. "$CLUSTER_DIR/$machine/machine.log" "$logs/$machine/" 2>/dev/null || true
+        cp -r "$CLUSTER_DIR/$machine"/disk/var/log/. "$CLUSTER_DIR/$machine"/{machine.log,*.start} "$logs/$machine/" 2>/dev/null || true
     done
     kubectl get events -A --sort-by .lastTimestamp >"$logs/events" 2>/dev/null || true
     kubectl get pods -A -o wide 2>/dev/null | tee "$logs/pods" >&2 || true

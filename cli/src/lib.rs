@@ -30,6 +30,7 @@ pub mod output;
 pub mod registry;
 pub mod table;
 pub mod traces;
+mod visible;
 pub mod workflow;
 
 use std::process::ExitCode;

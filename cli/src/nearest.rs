@@ -1,7 +1,7 @@
 //! The known word that a user may have meant.
 
 /// Likeness (Jaro and Winkler's, from 0 to 1) above which a word is worth to be named.
-const LIKENESS_MIN: f64 = 0.5;
+const LIKENESS_MIN: f64 = 0.8;
 
 /// The known word that is most like `word`, whatever its case; `None` if none is like it.
 pub fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
@@ -22,5 +22,7 @@ mod tests {
         assert_eq!(nearest("<<", known), None);
         assert_eq!(nearest("", known), None);
         assert_eq!(nearest("a", []), None);
+        assert_eq!(nearest("nobody", ["shop.front", "front"]), None);
+        assert_eq!(nearest("frnt", ["shop.front", "front"]), Some("front"));
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! Who closes stdout (`cwasi ps | head -1`) ends the command without a word, as `SIGPIPE` ends other programs. Any other
 //! failure is an error. What stderr does not take is lost: there is no other place to say so.
+//!
+//! Invariant: texts have no control characters but line feeds and tabs, whoever chose the names in them
+//! ([`visible`](crate::visible)). [`bytes`] alone writes them.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write as _};
@@ -9,8 +12,9 @@ use std::io::{self, ErrorKind, Write as _};
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure};
+use crate::visible;
 
-/// Writes a result to stdout.
+/// Writes a result to stdout, as it is.
 ///
 /// # Errors
 /// When stdout is closed or full.
@@ -19,20 +23,20 @@ pub fn bytes(bytes: &[u8]) -> Result<(), Failure> {
     out.write_all(bytes).and_then(|()| out.flush()).map_err(failure)
 }
 
-/// Writes a text as it is.
+/// Writes a text.
 ///
 /// # Errors
 /// Those of [`bytes`].
 pub fn text(text: impl Display) -> Result<(), Failure> {
-    bytes(text.to_string().as_bytes())
+    bytes(visible::text(&text.to_string()).as_bytes())
 }
 
 /// Writes a text and ends the line.
 ///
 /// # Errors
 /// Those of [`bytes`].
-pub fn line(text: impl Display) -> Result<(), Failure> {
-    bytes(format!("{text}\n").as_bytes())
+pub fn line(line: impl Display) -> Result<(), Failure> {
+    text(format_args!("{line}\n"))
 }
 
 /// Writes a result of `--json`.
@@ -40,12 +44,24 @@ pub fn line(text: impl Display) -> Result<(), Failure> {
 /// # Errors
 /// Those of [`bytes`].
 pub fn json(value: &impl Serialize) -> Result<(), Failure> {
-    line(serde_json::to_string_pretty(value)?)
+    document(&serde_json::to_string_pretty(value)?)
+}
+
+/// Writes a result of `--json` in one line, for those that have several results.
+///
+/// # Errors
+/// Those of [`bytes`].
+pub fn json_line(value: &impl Serialize) -> Result<(), Failure> {
+    document(&serde_json::to_string(value)?)
+}
+
+fn document(document: &str) -> Result<(), Failure> {
+    bytes(format!("{}\n", visible::json(document)).as_bytes())
 }
 
 /// Says something on stderr.
 pub fn note(text: impl Display) {
-    let _lost = writeln!(io::stderr().lock(), "{text}");
+    let _lost = writeln!(io::stderr().lock(), "{}", visible::text(&text.to_string()));
 }
 
 /// The end of a command that cannot write to stdout.

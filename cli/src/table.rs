@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::visible;
+
 /// Spaces between two columns.
 const GAP: usize = 2;
 
@@ -18,9 +20,9 @@ impl Table {
         Self { rows: vec![headings.map(str::to_owned).into()] }
     }
 
-    /// Adds a row.
+    /// Adds a row. No cell has control characters then, so that each row is a line.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.into());
+        self.rows.push(cells.iter().map(|cell| visible::word(cell).into_owned()).collect());
     }
 
     /// True if it has only headings.

@@ -39,19 +39,18 @@ pub enum LocalError {
     #[error(transparent)]
     Launch(#[from] LaunchError),
     /// It does not do what it is asked for.
-    #[error("{id} cannot be {done}: {}", text(source))]
+    #[error("{id} cannot be {done}: {}", text(answer))]
     Refused {
         /// The function's container id.
         id: String,
         /// What was to be done, as a participle.
         done: &'static str,
-        /// Its answer.
-        #[source]
-        source: ttrpc::Error,
+        /// Its answer. Not this error's source: who prints a chain would print the status as Rust does.
+        answer: ttrpc::Error,
     },
     /// It cannot be reached.
     #[error("the daemon cannot be asked: {}", text(.0))]
-    Connect(#[source] ttrpc::Error),
+    Connect(ttrpc::Error),
     /// A function survives `SIGKILL`.
     #[error("{id} did not end within {} s of SIGKILL", KILL_MAX.as_secs())]
     Endless {
@@ -173,7 +172,7 @@ impl LocalDaemon {
             }
             match timeout(max, self.wait(id)).await {
                 Err(_elapsed) => {}
-                Ok(Err(LocalError::Refused { source, .. })) if is_missing(&source) => return Ok(()),
+                Ok(Err(LocalError::Refused { answer, .. })) if is_missing(&answer) => return Ok(()),
                 Ok(ended) => return ended.map(drop),
             }
         }
@@ -243,7 +242,7 @@ async fn connect(group: &GroupDir) -> Result<TaskClient, LocalError> {
 
 fn refused(id: &str, done: &'static str) -> impl FnOnce(ttrpc::Error) -> LocalError {
     let id = id.to_owned();
-    move |source| LocalError::Refused { id, done, source }
+    move |answer| LocalError::Refused { id, done, answer }
 }
 
 /// True when there is no such function, or it has ended.

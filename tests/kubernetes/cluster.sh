@@ -26,7 +26,7 @@ start_control() {
         --service-account-key-file "$CLUSTER_DIR/account.pub" --service-account-signing-key-file "$CLUSTER_DIR/account.key" \
         --token-auth-file "$CLUSTER_DIR/tokens.csv" --authorization-mode Node,RBAC --allow-privileged \
         --kubelet-preferred-address-types InternalIP
-    explain() { tail -n 20 "$CLUSTER_DIR"/control/disk/var/log/{etcd,apiserver}.log >&2; }
+    explain() { show_logs control etcd apiserver; }
     wait_for "$WAIT_SECONDS" "the API server is ready" kubectl get --raw /readyz
     local authentication=(--kubeconfig "$kubeconfig" --authentication-kubeconfig "$kubeconfig"
         --authorization-kubeconfig "$kubeconfig" --leader-elect=false)
@@ -64,7 +64,7 @@ start_node() {
     connect_machine "$name" "$number"
     on "$name" "$KUBERNETES_DIR/node-files.sh" "$name" "${NODE_CONTAINERD[$name]}" "10.88.$number.0/24"
     service "$name" containerd containerd
-    explain() { tail -n 20 "$CLUSTER_DIR/$name"/disk/var/log/{containerd,kubelet}.log >&2; }
+    explain() { show_logs "$name" containerd kubelet; }
     wait_for "$WAIT_SECONDS" "containerd of $name answers" on "$name" ctr version
     on "$name" ctr -n k8s.io images import "$IMAGES/pause.tar" >/dev/null
     service "$name" kubelet "$PROGRAMS/kubelet" --config /etc/kubernetes/kubelet.yaml \

@@ -69,15 +69,31 @@ on() {
     nsenter --target "$(cat "$CLUSTER_DIR/$name/pid")" --mount --uts --ipc --net --pid --cgroup -- "$@"
 }
 
-# Keeps a program running in a machine: service MACHINE NAME COMMAND…; its log is $CLUSTER_DIR/MACHINE/disk/log/NAME.log
+# Keeps a program running in a machine: service MACHINE NAME COMMAND…; its log is $CLUSTER_DIR/MACHINE/disk/var/log/NAME.log
 service() {
     local machine=$1 name=$2
     shift 2
     (
         enter_cgroups "$machine"
-        on "$machine" setsid "$KUBERNETES_DIR/service.sh" "$name" "$@"
-    ) </dev/null >/dev/null 2>&1 9>&- &
+        on "$machine" setsid "$KUBERNETES_DIR/service.sh" "$name" "$@" || echo "service.sh ended with $?"
+    ) </dev/null >"$CLUSTER_DIR/$machine/$name.start" 2>&1 9>&- &
     disown $!
+}
+
+# The last lines of services' logs: show_logs MACHINE NAME…; of a service without a log, why it did not start.
+show_logs() {
+    local machine=$1 name log
+    shift
+    for name in "$@"; do
+        log=$CLUSTER_DIR/$machine/disk/var/log/$name.log
+        if [ -e "$log" ]; then
+            echo "==> $name of $machine, in $log"
+            tail -n 20 "$log"
+        else
+            echo "==> $name of $machine has no log, because it did not start:"
+            cat "$CLUSTER_DIR/$machine/$name.start" 2>/dev/null || echo "nothing has started it yet"
+        fi
+    done >&2
 }
 
 # Stops a service's program with a signal; it is started again at once.

@@ -82,7 +82,7 @@ impl ImageVerb {
         }
         let (name, digest) = (&image.name, image.manifest.digest());
         if global.json {
-            output::line(json!({ "name": name, "digest": digest }))?;
+            output::json_line(&json!({ "name": name, "digest": digest }))?;
         } else {
             output::line(format_args!("{name} {digest}"))?;
         }

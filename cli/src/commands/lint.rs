@@ -18,6 +18,7 @@ use crate::deployment::platform::hidden_folder;
 use crate::failure::{Exit, Failure};
 use crate::module::{ModuleFacts, read_file};
 use crate::output;
+use crate::visible;
 use crate::workflow::document::{Place, Problem};
 use crate::workflow::{Embedded, Function, Role, Source, Workflow};
 
@@ -51,7 +52,8 @@ impl Lint {
             output::json(&list)?;
         } else {
             for Problem { place, text } in &findings {
-                let file = self.workflow.file.display();
+                let file = self.workflow.file.display().to_string();
+                let (file, text) = (visible::word(&file), visible::word(text));
                 match place {
                     Place::File(..) => output::line(format_args!("{file}:{place}: {text}"))?,
                     Place::CommandLine => output::line(format_args!("{place}: {text}"))?,

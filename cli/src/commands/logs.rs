@@ -12,6 +12,7 @@ use clap::Args;
 use cwasi::wire::log_line::split_time;
 
 use super::log_entry::LogEntry;
+use super::log_lines::{Line, LogLines};
 use super::selected::selected;
 use crate::arguments::Global;
 use crate::deployment::Node;
@@ -19,6 +20,7 @@ use crate::deployment::platform::Platform as _;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::output;
+use crate::visible;
 
 /// Between two looks at the files.
 const LOOK: Duration = Duration::from_millis(100);
@@ -48,6 +50,9 @@ pub struct Logs {
     /// Only this many lines from the end of each log
     #[arg(long, value_name = "N")]
     tail: Option<usize>,
+    /// Print the bytes as they are: terminals obey the control characters among them
+    #[arg(long, conflicts_with = "json")]
+    raw: bool,
 }
 
 /// Which lines of a log are printed, and what of them.
@@ -60,6 +65,8 @@ struct Shown {
     named: bool,
     /// Each line is a JSON object.
     json: bool,
+    /// Control characters stay.
+    raw: bool,
 }
 
 /// The log of one container.
@@ -68,8 +75,7 @@ struct Log {
     function: String,
     file: File,
     shown: Shown,
-    /// An unfinished line.
-    rest: Vec<u8>,
+    lines: LogLines,
     /// Of the last line that has one.
     time: Option<SystemTime>,
     /// The last lines; `None` once they are printed.
@@ -91,9 +97,10 @@ impl Logs {
         let node = Node::connect(global).await?;
         let containers = node.containerd.containers().await?;
         let containers = selected(containers, &self.names, self.workflow.as_deref(), global)?;
-        let Self { since, tail, timestamps, .. } = self;
+        let Self { since, tail, timestamps, raw, .. } = self;
         let json = global.json;
-        let shown = Shown { since, tail, timestamps, named: !json && containers.len() > 1, json };
+        let named = !json && containers.len() > 1;
+        let shown = Shown { since, tail, timestamps, named, json, raw };
         let mut logs = Vec::new();
         for container in containers {
             let path = node.log(&container.id);
@@ -131,7 +138,7 @@ impl Logs {
 impl Log {
     fn new(id: String, function: String, file: File, shown: Shown) -> Self {
         let tail = shown.tail.map(|_| VecDeque::new());
-        Self { id, function, file, shown, rest: Vec::new(), time: None, tail }
+        Self { id, function, file, shown, lines: LogLines::default(), time: None, tail }
     }
 
     /// Prints the new lines; the unfinished one only at the end.
@@ -140,15 +147,15 @@ impl Log {
         loop {
             let read = self.file.read(&mut chunk);
             let len = read.with_context(|| format!("the log of {} cannot be read", self.id))?;
-            self.rest.extend_from_slice(&chunk[..len]);
-            let lines: Vec<u8> = match self.rest.iter().rposition(|byte| *byte == b'\n') {
-                Some(last) => self.rest.drain(..=last).collect(),
-                None if end && len == 0 => std::mem::take(&mut self.rest),
-                None => Vec::new(),
+            let mut lines = std::mem::take(&mut self.lines);
+            let mut each = |line: Line<'_>| self.line(line, out);
+            let printed = match len {
+                0 if end => lines.finish(each),
+                0 => Ok(()),
+                _ => lines.push(&chunk[..len], &mut each),
             };
-            for line in lines.split_inclusive(|byte| *byte == b'\n') {
-                self.line(line, out).map_err(output::failure)?;
-            }
+            self.lines = lines;
+            printed.map_err(output::failure)?;
             if len == 0 {
                 for line in self.tail.take().into_iter().flatten() {
                     self.print(&line, out).map_err(output::failure)?;
@@ -159,18 +166,22 @@ impl Log {
     }
 
     /// Prints a line, or keeps it as one of the last.
-    fn line(&mut self, line: &[u8], out: &mut impl Write) -> io::Result<()> {
-        let timed = split_time(line);
+    fn line(&mut self, line: Line<'_>, out: &mut impl Write) -> io::Result<()> {
+        let Line { bytes, continues, is_cut } = line;
+        let timed = if continues { None } else { split_time(bytes) };
         self.time = timed.map(|(time, _)| time).or(self.time);
         let is_early = |since| self.time.is_some_and(|time| time < since);
         if self.shown.since.is_some_and(is_early) {
             return Ok(());
         }
-        let text = match timed {
-            _ if self.shown.json => Cow::Owned(self.object(line)?),
+        let mut text = match timed {
+            _ if self.shown.json => Cow::Owned(self.object(bytes)?),
             Some((_, text)) if !self.shown.timestamps => Cow::Borrowed(text),
-            Some(_) | None => Cow::Borrowed(line),
+            Some(_) | None => Cow::Borrowed(bytes),
         };
+        if is_cut && !self.shown.raw && !self.shown.json {
+            text.to_mut().push(b'\n');
+        }
         let (Some(tail), Some(max)) = (&mut self.tail, self.shown.tail) else {
             return self.print(&text, out);
         };
@@ -182,16 +193,18 @@ impl Log {
     }
 
     fn object(&self, line: &[u8]) -> io::Result<Vec<u8>> {
-        let mut object = serde_json::to_vec(&LogEntry::of(&self.id, &self.function, line))?;
-        object.push(b'\n');
-        Ok(object)
+        let object = serde_json::to_string(&LogEntry::of(&self.id, &self.function, line))?;
+        Ok(format!("{}\n", visible::json(&object)).into_bytes())
     }
 
     fn print(&self, text: &[u8], out: &mut impl Write) -> io::Result<()> {
         if self.shown.named {
             write!(out, "{} | ", self.id)?;
         }
-        out.write_all(text)
+        if self.shown.raw || self.shown.json {
+            return out.write_all(text);
+        }
+        out.write_all(&visible::log_line(text))
     }
 }
 
@@ -200,7 +213,7 @@ mod tests {
     use super::*;
 
     const ALL: Shown =
-        Shown { since: None, tail: None, timestamps: false, named: false, json: false };
+        Shown { since: None, tail: None, timestamps: false, named: false, json: false, raw: false };
     const TEXT: &str = "early\n\
         2026-11-23T04:00:00.000000Z one\n\
         of one\n\
@@ -239,6 +252,36 @@ mod tests {
         assert_eq!((lines.len(), &lines[0]["time"]), (2, &time.into()), "{objects}");
         assert_eq!((&lines[0]["text"], &lines[1]["text"]), (&"two".into(), &"unfinished".into()));
         assert_eq!((&lines[1]["container"], &lines[1]["function"]), (&"w.f".into(), &"f".into()));
+    }
+
+    #[test]
+    fn control_characters_are_visible_unless_they_are_asked_for() {
+        let text = "\u{1b}[2Jgone\u{9b}1m\r\n";
+        let printed = |shown| {
+            let mut out = Vec::new();
+            log(text, shown).copy(&mut out, true).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(printed(ALL), "\\x1b[2Jgone\\x9b1m\r\n");
+        assert_eq!(printed(Shown { raw: true, ..ALL }), text);
+        let object = printed(Shown { json: true, ..ALL });
+        assert!(!object.trim_end().chars().any(char::is_control), "{object}");
+        let object: serde_json::Value = serde_json::from_str(&object).unwrap();
+        assert_eq!(object["text"], text.strip_suffix('\n').unwrap());
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_printed_as_several() {
+        let text = "a".repeat(3 << 20);
+        let printed = |shown| {
+            let mut out = Vec::new();
+            log(&text, shown).copy(&mut out, true).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert!(printed(Shown { raw: true, ..ALL }) == text);
+        let named = printed(Shown { named: true, ..ALL });
+        assert_eq!(named.lines().filter(|line| line.starts_with("w.f | a")).count(), 3);
+        assert_eq!(printed(Shown { json: true, ..ALL }).lines().count(), 3);
     }
 
     #[test]

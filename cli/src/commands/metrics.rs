@@ -34,7 +34,7 @@ impl Metrics {
         let node = NodeConfig::load(None, self.config.as_deref())?;
         let state = StateDir::new(&node.state_dir);
         match self.listen {
-            None => output::text(metrics::text(NodeMetrics::read(&state)))?,
+            None => output::bytes(metrics::text(NodeMetrics::read(&state)).as_bytes())?,
             Some(listen) => metrics::serve(state, listen).await?,
         }
         Ok(ExitCode::SUCCESS)

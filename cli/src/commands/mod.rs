@@ -12,6 +12,7 @@ mod inspect;
 mod invoke;
 mod lint;
 mod log_entry;
+mod log_lines;
 mod logs;
 mod man;
 mod metrics;

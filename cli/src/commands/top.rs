@@ -18,7 +18,7 @@ use crate::output;
 use crate::table::Table;
 
 /// Clears a terminal.
-const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
+const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
 
 /// Arguments of the verb.
 #[derive(Debug, Args)]
@@ -53,12 +53,14 @@ impl Top {
             let new = hops::since(&before.1, now.1.clone());
             if global.json {
                 let picture = json!({ "seconds": seconds, "hops": new, "functions": functions });
-                output::line(picture)?;
+                output::json_line(&picture)?;
             } else {
                 let edges = table(&now.1, &new, seconds);
-                let clear = if clears { CLEAR } else { "" };
+                if clears {
+                    output::bytes(CLEAR)?;
+                }
                 let functions = functions_table(&functions);
-                output::text(format_args!("{clear}{edges}\n{functions}"))?;
+                output::text(format_args!("{edges}\n{functions}"))?;
             }
             before = now;
             pictures += 1;

@@ -18,6 +18,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use self::document::{Place, Problem};
+use crate::visible;
 
 /// Longest file in bytes.
 const FILE_MAX: u64 = 1 << 20;
@@ -154,6 +155,7 @@ impl fmt::Display for Problems<'_> {
         let faults = if count == 1 { "fault" } else { "faults" };
         write!(f, "{} has {count} {faults}:", self.path.display())?;
         for Problem { place, text } in self.problems {
+            let text = visible::word(text);
             match place {
                 Place::File(..) => write!(f, "\n{}:{place}: {text}", self.path.display())?,
                 Place::CommandLine => write!(f, "\n{place}: {text}")?,

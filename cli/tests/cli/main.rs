@@ -16,6 +16,7 @@ mod scene;
 mod schema;
 mod server;
 mod terminal;
+mod texts;
 mod traces;
 mod unhappy;
 mod verbs;

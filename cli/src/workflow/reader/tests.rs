@@ -131,7 +131,7 @@ spec:
         "30:13: spec.functions.five.env: `A=B` is not the name of a variable",
         "31:36: spec.functions.five.mounts[].target: /a/../b must be an absolute path without `..`",
         "spec.functions.five.mounts[].target: /c is there twice",
-        "command line: --input video: no mount has this `name`; did you mean `in`?",
+        "command line: --input video: no mount has this `name`",
     ] {
         assert!(text.contains(part), "{part} is missing in:\n{text}");
     }
