@@ -58,6 +58,16 @@ pub enum Known {
     },
 }
 
+fn logs(state_dir: &Path, namespace: &str) -> PathBuf {
+    state_dir.join("logs").join(namespace)
+}
+
+/// File of a container's output.
+#[must_use]
+pub fn log_file(state_dir: &Path, namespace: &str, id: &str) -> PathBuf {
+    logs(state_dir, namespace).join(format!("{id}.log"))
+}
+
 /// Where functions run. Containers are named by their ids.
 pub trait Platform {
     /// A container that can be created.
@@ -122,12 +132,12 @@ pub trait Platform {
 
     /// Folder of containers' outputs.
     fn logs(&self) -> PathBuf {
-        self.state_dir().join("logs").join(self.namespace())
+        logs(self.state_dir(), self.namespace())
     }
 
     /// File of a container's output.
     fn log(&self, id: &str) -> PathBuf {
-        self.logs().join(format!("{id}.log"))
+        log_file(self.state_dir(), self.namespace(), id)
     }
 
     /// Makes an empty log.

@@ -1,8 +1,11 @@
-//! Who may use the gateway: clients that know its bearer token. Client certificates are checked by TLS.
+//! Who may use the gateway: clients that know its token. They send it as a bearer token, or as the password of basic
+//! authentication, as `faas-cli login` does. Client certificates are checked by TLS.
 
 use std::fs;
 use std::path::Path;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha256};
 
 use crate::failure::{Exit, Failure};
@@ -38,13 +41,25 @@ impl Access {
     /// True if a request with this header `Authorization` may be served.
     pub(super) fn admits(&self, authorization: Option<&[u8]>) -> bool {
         let Some(expected) = self.0 else { return true };
-        let Some((scheme, token)) = authorization.and_then(|value| value.split_at_checked(7))
-        else {
-            return false;
-        };
-        scheme.eq_ignore_ascii_case(b"bearer ")
-            && <[u8; 32]>::from(Sha256::digest(token.trim_ascii())) == expected
+        authorization
+            .and_then(token_of)
+            .is_some_and(|token| <[u8; 32]>::from(Sha256::digest(token)) == expected)
     }
+}
+
+/// The token of a bearer, or the password of any user.
+fn token_of(authorization: &[u8]) -> Option<Vec<u8>> {
+    let space = authorization.iter().position(|byte| *byte == b' ')?;
+    let (scheme, value) = (&authorization[..space], authorization[space..].trim_ascii());
+    if scheme.eq_ignore_ascii_case(b"bearer") {
+        return Some(value.to_vec());
+    }
+    if !scheme.eq_ignore_ascii_case(b"basic") {
+        return None;
+    }
+    let user_and_password = STANDARD.decode(value).ok()?;
+    let colon = user_and_password.iter().position(|byte| *byte == b':')?;
+    Some(user_and_password[colon + 1..].to_vec())
 }
 
 #[cfg(test)]
@@ -60,8 +75,18 @@ mod tests {
         assert!(access.is_restricted());
         assert!(access.admits(Some(b"Bearer 0123456789abcdef")));
         assert!(access.admits(Some(b"bearer 0123456789abcdef")));
-        for wrong in ["Bearer 0123456789abcdeg", "Bearer ", "Basic 0123456789abcdef", "", "Bearer"]
-        {
+        // admin:0123456789abcdef, and user:0123456789abcdeg.
+        assert!(access.admits(Some(b"Basic YWRtaW46MDEyMzQ1Njc4OWFiY2RlZg==")));
+        for wrong in [
+            "Bearer 0123456789abcdeg",
+            "Bearer ",
+            "Basic 0123456789abcdef",
+            "Basic dXNlcjowMTIzNDU2Nzg5YWJjZGVn",
+            "Basic ",
+            "Digest 0123456789abcdef",
+            "",
+            "Bearer",
+        ] {
             assert!(!access.admits(Some(wrong.as_bytes())), "{wrong}");
         }
         assert!(!access.admits(None));

@@ -3,7 +3,7 @@
 //! Invariant: clients choose names and paths, so the number of time series is bounded: only functions that were found
 //! have a name of their own, and at most [`FUNCTIONS_MAX`] of them.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -56,7 +56,8 @@ pub(super) struct Metrics {
     durations: Family<FunctionLabels, Histogram>,
     in_flight: Gauge,
     callbacks: Family<CallbackLabels, Counter>,
-    functions: Arc<Mutex<BTreeSet<String>>>,
+    /// The functions with metrics of their own, and the number of requests for each.
+    functions: Arc<Mutex<BTreeMap<String, u64>>>,
 }
 
 impl Metrics {
@@ -87,19 +88,27 @@ impl Metrics {
 
     /// Counts one request; `found` says whether there is such a function.
     pub(super) fn count(&self, function: &str, found: bool, status: u16, duration: Duration) {
-        let function = if found && self.is_known(function) { function } else { OTHERS }.to_owned();
+        let function =
+            if found && self.count_known(function) { function } else { OTHERS }.to_owned();
         let labels = FunctionLabels { function: function.clone() };
         self.durations.get_or_create(&labels).observe(duration.as_secs_f64());
         self.requests.get_or_create(&RequestLabels { function, status }).inc();
     }
 
-    fn is_known(&self, function: &str) -> bool {
+    /// Requests for a function since the gateway's start.
+    pub(super) fn calls(&self, function: &str) -> u64 {
+        let functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
+        functions.get(function).copied().unwrap_or(0)
+    }
+
+    fn count_known(&self, function: &str) -> bool {
         // Single insertions: a panic elsewhere leaves it consistent.
         let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
-        if functions.contains(function) {
+        if let Some(calls) = functions.get_mut(function) {
+            *calls += 1;
             return true;
         }
-        functions.len() < FUNCTIONS_MAX && functions.insert(function.to_owned())
+        functions.len() < FUNCTIONS_MAX && functions.insert(function.to_owned(), 1).is_none()
     }
 
     /// The text for Prometheus.
@@ -133,5 +142,6 @@ mod tests {
             assert!(text.contains(line), "{line}: {text}");
         }
         assert!(!text.contains("guessed"));
+        assert_eq!(["echo", "guessed-1"].map(|name| metrics.calls(name)), [1, 0]);
     }
 }

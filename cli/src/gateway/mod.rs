@@ -8,9 +8,12 @@
 
 mod access;
 mod callbacks;
+mod logs;
 mod metrics;
+mod namespaces;
 mod paths;
 mod router;
+mod system;
 mod tls;
 
 use std::io;
@@ -38,8 +41,11 @@ use crate::failure::{Exit, Failure};
 use crate::output;
 use access::Access;
 use callbacks::Callbacks;
+use logs::Logs;
 use metrics::Metrics;
+use namespaces::Namespaces;
 use router::Router;
+use system::System;
 
 /// Time to the next of the timers that fire before those of connections.
 const TIMER_INTERVAL: Duration = Duration::from_secs(1);
@@ -222,7 +228,13 @@ async fn prepare(
     let metrics = Metrics::new();
     let callbacks = callbacks(&config.callback_dir, config.callback_allow, &front, &metrics)?;
     output::note(format_args!("cwasi gateway: listening on {}", listener.local_addr()?));
-    let router = Router::new(caller, front, access, metrics, callbacks);
+    let system = System {
+        namespaces: Namespaces::of(&caller),
+        logs: Logs::new(&config.node.state_dir, has_clients),
+        caller,
+        metrics,
+    };
+    let router = Router::new(system, front, access, callbacks);
     let connections = Connections::new(limits.connections);
     Ok((Listener { listener, tls, limits, connections }, router, watch::Sender::new(false)))
 }

@@ -7,8 +7,10 @@ pub(super) enum Place<'a> {
     Function(Target<'a>),
     /// A one-way message: `/async-function/NAME[.NAMESPACE][/path]`.
     AsyncFunction(Target<'a>),
-    /// The list of functions.
-    Functions,
+    /// What `faas-cli` asks for: `/system/REST`.
+    System(&'a str),
+    /// What OpenFaaS has and this gateway has not.
+    Unserved,
     /// Whether the gateway serves.
     Health,
     /// Metrics for Prometheus.
@@ -20,8 +22,10 @@ pub(super) enum Place<'a> {
 /// A function and what follows its name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Target<'a> {
-    /// As callers name it: `NAME` or `NAMESPACE/NAME`.
-    pub function: String,
+    /// Its name.
+    pub name: &'a str,
+    /// Its namespace, empty if the path names none.
+    pub namespace: &'a str,
     /// The rest of the path, `/` if there is none.
     pub path: &'a str,
 }
@@ -33,27 +37,26 @@ impl<'a> Target<'a> {
             Some(slash) => rest.split_at(slash),
             None => (rest, "/"),
         };
-        let function = match name.rsplit_once('.') {
-            Some((name, namespace)) if !name.is_empty() && !namespace.is_empty() => {
-                format!("{namespace}/{name}")
-            }
-            Some(_) => return None,
-            None if name.is_empty() => return None,
-            None => name.to_owned(),
+        let (name, namespace) = match name.rsplit_once('.') {
+            Some((_, "")) => return None,
+            Some(both) => both,
+            None => (name, ""),
         };
-        Some(Self { function, path })
+        (!name.is_empty()).then_some(Self { name, namespace, path })
     }
 }
 
 /// What a request's path names.
 pub(super) fn parse(path: &str) -> Place<'_> {
     match path {
-        "/system/functions" => return Place::Functions,
+        "/oauth/token" => return Place::Unserved,
         "/healthz" => return Place::Health,
         "/metrics" => return Place::Metrics,
         _ => {}
     }
-    let place = if let Some(rest) = path.strip_prefix("/function/") {
+    let place = if let Some(rest) = path.strip_prefix("/system/") {
+        Some(Place::System(rest))
+    } else if let Some(rest) = path.strip_prefix("/function/") {
         Target::parse(rest).map(Place::Function)
     } else if let Some(rest) = path.strip_prefix("/async-function/") {
         Target::parse(rest).map(Place::AsyncFunction)
@@ -69,18 +72,18 @@ mod tests {
 
     #[test]
     fn paths_name_functions_with_and_without_a_namespace() {
-        for (path, function, rest) in [
-            ("/function/echo", "echo", "/"),
-            ("/function/echo/", "echo", "/"),
-            ("/function/echo/a/b", "echo", "/a/b"),
-            ("/function/echo.prod", "prod/echo", "/"),
-            ("/function/echo.v2.prod/x", "prod/echo.v2", "/x"),
+        for (path, name, namespace, rest) in [
+            ("/function/echo", "echo", "", "/"),
+            ("/function/echo/", "echo", "", "/"),
+            ("/function/echo/a/b", "echo", "", "/a/b"),
+            ("/function/echo.prod", "echo", "prod", "/"),
+            ("/function/echo.v2.prod/x", "echo.v2", "prod", "/x"),
         ] {
-            let function = function.to_owned();
-            assert_eq!(parse(path), Place::Function(Target { function, path: rest }), "{path}");
+            let target = Target { name, namespace, path: rest };
+            assert_eq!(parse(path), Place::Function(target), "{path}");
         }
-        let function = "echo".to_owned();
-        let expected = Place::AsyncFunction(Target { function, path: "/" });
+        let expected = Place::AsyncFunction(Target { name: "echo", namespace: "", path: "/" });
+        assert_eq!(parse("/system/function/echo"), Place::System("function/echo"));
         assert_eq!(parse("/async-function/echo"), expected);
         for path in
             ["/", "/function/", "/function//x", "/function/.prod", "/function/a.", "/metrics/"]

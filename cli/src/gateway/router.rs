@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use cwasi::shim::caller::HostCaller;
 use cwasi::shim::http::front::FunctionFront;
 use cwasi::shim::http::response_body::ResponseBody;
 use cwasi::shim::http::server::Service;
@@ -10,32 +9,20 @@ use cwasi::shim::http::status::sentence;
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Request, Response, StatusCode};
-use serde::Serialize;
 
 use super::access::Access;
 use super::callbacks::{CALLBACK_URL, Callbacks};
-use super::metrics::Metrics;
 use super::paths::{self, Place, Target};
-use crate::http::{content, metrics, reading};
+use super::system::{System, unserved};
+use crate::http::{metrics, reading};
 
 /// The gateway's answers.
 #[derive(Clone)]
 pub(super) struct Router {
-    caller: HostCaller,
+    system: System,
     front: FunctionFront,
     access: Access,
-    metrics: Metrics,
     callbacks: Option<Callbacks>,
-}
-
-/// One function of the list, with OpenFaaS' names.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ListedFunction {
-    name: String,
-    namespace: String,
-    replicas: usize,
-    available_replicas: usize,
 }
 
 impl Service for Router {
@@ -47,23 +34,30 @@ impl Service for Router {
         }
         let authorization = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
         if !self.access.admits(authorization) {
-            let text = "a bearer token is needed: Authorization: Bearer TOKEN";
-            let mut response = sentence(StatusCode::UNAUTHORIZED, text);
-            let scheme = HeaderValue::from_static("Bearer");
-            response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
-            return response;
+            return unauthorized();
         }
         match place {
             Place::Function(target) => self.call(&target, request, Way::Call).await,
             Place::AsyncFunction(target) => self.call(&target, request, Way::Message).await,
-            Place::Functions => reading(request.method(), || self.functions()),
+            Place::System(rest) => self.system.answer(request.method(), rest, request.uri()),
+            Place::Unserved => unserved(),
             Place::Metrics => reading(request.method(), || self.metrics(request.headers())),
             Place::Health | Place::Unknown => {
-                let text = "there are /function/NAME, /async-function/NAME, /system/functions, /healthz and /metrics";
+                let text = "there are /function/NAME, /async-function/NAME, /system/functions, /system/logs, /healthz and /metrics";
                 sentence(StatusCode::NOT_FOUND, text)
             }
         }
     }
+}
+
+/// Both ways of sending the token are welcome.
+fn unauthorized() -> Response<ResponseBody> {
+    let text = "a token is needed: Authorization: Bearer TOKEN, or as the password of basic authentication";
+    let mut response = sentence(StatusCode::UNAUTHORIZED, text);
+    for challenge in ["Bearer", "Basic realm=\"cwasi\""] {
+        response.headers_mut().append(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    }
+    response
 }
 
 /// How a function gets the body.
@@ -74,18 +68,17 @@ enum Way {
 
 impl Router {
     pub(super) const fn new(
-        caller: HostCaller,
+        system: System,
         front: FunctionFront,
         access: Access,
-        metrics: Metrics,
         callbacks: Option<Callbacks>,
     ) -> Self {
-        Self { caller, front, access, metrics, callbacks }
+        Self { system, front, access, callbacks }
     }
 
     /// Writes and exports the recorded traces; at the end of the process.
     pub async fn flush(&self) {
-        self.caller.flush().await;
+        self.system.caller.flush().await;
     }
 
     /// The same for another thread.
@@ -104,14 +97,16 @@ impl Router {
             // The gateway's token is none of the function's business.
             request.headers_mut().remove(AUTHORIZATION);
         }
-        let Target { function, path } = target;
+        let Target { name, namespace, path } = *target;
+        let System { caller, namespaces, metrics, .. } = &self.system;
+        let function = &namespaces.target(namespaces.resolve(caller, namespace), name);
         let response = match way {
             Way::Call => self.front.call(function, path, request).await,
             Way::Message => self.message(function, path, request).await,
         };
         // A function may answer with a status of its own, also 404.
         let found = !cwasi::shim::http::status::names_no_function(&response);
-        self.metrics.count(function, found, response.status().as_u16(), began.elapsed());
+        metrics.count(function, found, response.status().as_u16(), began.elapsed());
         response
     }
 
@@ -134,30 +129,8 @@ impl Router {
         callbacks.accept(&url, function, path, request).await
     }
 
-    fn functions(&self) -> Response<ResponseBody> {
-        let functions = match self.caller.functions() {
-            Ok(functions) => functions,
-            Err(error) => {
-                return sentence(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string());
-            }
-        };
-        let listed: Vec<_> = functions
-            .into_iter()
-            .map(|function| ListedFunction {
-                name: function.name,
-                namespace: function.namespace,
-                replicas: function.instances,
-                available_replicas: function.instances,
-            })
-            .collect();
-        match serde_json::to_string(&listed) {
-            Ok(json) => content("application/json", json),
-            Err(error) => sentence(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
-        }
-    }
-
     fn metrics(&self, request: &HeaderMap) -> Response<ResponseBody> {
-        let text = self.metrics.text(self.front.in_flight());
+        let text = self.system.metrics.text(self.front.in_flight());
         metrics(request, text)
     }
 }

@@ -7,6 +7,7 @@ mod bounds;
 mod callbacks;
 mod calls;
 mod client;
+mod faas_cli;
 mod receiver;
 mod tls;
 mod unit;

@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::config::{NodeConfig, function_name};
 use crate::coordinator::registry::{Record, Registry, RegistryError};
-use crate::dispatcher::selection::{callee_of, scope_of};
+use crate::dispatcher::selection::{callee_of, may_call, scope_of};
 use crate::modes::causes::{Invalid, Unavailable};
 use crate::modes::networked::link::LinkError;
 use crate::modes::{CallError, ModeKind, Payload};
@@ -247,15 +247,16 @@ impl HostCaller {
         stored
     }
 
-    /// The functions of the caller's namespace on this node that it can reach, by name.
+    /// The functions of a namespace on this node that the caller can call, by name.
     ///
     /// # Errors
     /// When the registry cannot be read.
-    pub fn functions(&self) -> Result<Vec<ReachableFunction>, RegistryError> {
+    pub fn functions(&self, namespace: &str) -> Result<Vec<ReachableFunction>, RegistryError> {
         let Inner { resolver, peer, .. } = &*self.inner;
         let mut functions: Vec<ReachableFunction> = Vec::new();
-        let mut records = resolver.registry().scope(&peer.identity)?;
-        records.retain(|record| peer.reaches(&record.instance, record.http));
+        let scope = callee_of(&peer.identity, &format!("{namespace}/"));
+        let mut records = resolver.registry().scope(&scope)?;
+        records.retain(|record| self.can_call(record));
         records.sort_by(|a, b| a.identity.function.cmp(&b.identity.function));
         for record in records {
             let identity = record.identity;
@@ -269,6 +270,23 @@ impl HostCaller {
             }
         }
         Ok(functions)
+    }
+
+    /// The instances of a function on this node that the caller can call.
+    ///
+    /// # Errors
+    /// When the registry cannot be read.
+    pub fn instances(&self, target: &str) -> Result<Vec<Record>, RegistryError> {
+        let Inner { resolver, peer, .. } = &*self.inner;
+        let mut records = resolver.registry().instances(&callee_of(&peer.identity, target))?;
+        records.retain(|record| self.can_call(record));
+        Ok(records)
+    }
+
+    fn can_call(&self, record: &Record) -> bool {
+        let peer = &self.inner.peer;
+        peer.reaches(&record.instance, record.http)
+            && may_call(&peer.identity, &record.identity, &record.allow)
     }
 
     async fn attempt(

@@ -1,4 +1,5 @@
-//! A response's body: bytes, or a segment that is read piece by piece, so that it is never twice in memory.
+//! A response's body: bytes, a segment that is read piece by piece, so that it is never twice in memory, or pieces that a
+//! task sends as they come to be.
 
 use std::io;
 use std::pin::Pin;
@@ -6,7 +7,7 @@ use std::task::{Context, Poll};
 
 use http_body_util::Full;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::sys::segment::Segment;
 
@@ -27,6 +28,8 @@ pub enum ResponseBody {
         /// The server's memory that it holds until then.
         _memory: OwnedSemaphorePermit,
     },
+    /// Pieces until the sender ends.
+    Pieces(mpsc::Receiver<Bytes>),
 }
 
 impl From<Vec<u8>> for ResponseBody {
@@ -55,6 +58,9 @@ impl Body for ResponseBody {
                 return Pin::new(full).poll_frame(context).map_err(|never| match never {});
             }
             Self::Segment { segment, offset, .. } => (segment, offset),
+            Self::Pieces(pieces) => {
+                return pieces.poll_recv(context).map(|piece| piece.map(|it| Ok(Frame::data(it))));
+            }
         };
         let left = segment.len() - *offset;
         if left == 0 {
@@ -74,6 +80,7 @@ impl Body for ResponseBody {
         match self {
             Self::Whole(full) => full.is_end_stream(),
             Self::Segment { segment, offset, .. } => *offset == segment.len(),
+            Self::Pieces(_) => false,
         }
     }
 
@@ -81,6 +88,7 @@ impl Body for ResponseBody {
         match self {
             Self::Whole(full) => full.size_hint(),
             Self::Segment { segment, offset, .. } => SizeHint::with_exact(segment.len() - offset),
+            Self::Pieces(_) => SizeHint::default(),
         }
     }
 }
