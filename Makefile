@@ -12,7 +12,7 @@ BUILT = $(or $(CARGO_TARGET_DIR),target)
 PROGRAMS = containerd-shim-cwasi-v1 cwasi-shim cwasi-sandbox cwasi
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
-.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-vm test-kubernetes node-image soak fuzz bench bench-quick screenshots book lint deny advisories arm64 miri install clean setup-lint
+.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-vm test-kubernetes node-image soak fuzz bench bench-quick screenshots book lint deny advisories arm64 miri install clean setup-lint setup-tests setup-video
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -26,7 +26,7 @@ build: setup ## Build the runtime (PROFILE=release for speed) and the test bed
 guests: setup ## Build the test guests
 	@scripts/guests.sh
 
-demo: setup ## Real video through four functions, fanned out and in; VIDEO=path for one of your own
+demo: $(if $(VIDEO),setup-video,setup) ## Real video through four functions, fanned out and in; VIDEO=path for one of your own
 	@scripts/demo.sh $(if $(VIDEO),'$(VIDEO)')
 
 demo-two-nodes: setup ## The same on two nodes, edge and cloud, then on one: equal results
@@ -36,22 +36,22 @@ test: ## Every test, end to end on a private containerd included; but test-vm's,
 	@scripts/setup.sh --languages
 	@scripts/test.sh
 
-soak: setup ## The fault suite for MINUTES=n (30) on three containerds, SEED=n to repeat one: target/soak
+soak: setup-tests ## The fault suite for MINUTES=n (30) on three containerds, SEED=n to repeat one: target/soak
 	@scripts/soak.sh $(or $(MINUTES),30) $(SEED)
 
-test-vm: setup ## Tests in virtual machines with cgroup v2 (QEMU without KVM, minutes; TEST=name for one)
+test-vm: setup-tests ## Tests in virtual machines with cgroup v2 (QEMU without KVM, minutes; TEST=name for one)
 	@scripts/vm.sh $(TEST)
 
-test-kubernetes: setup ## Tests on a Kubernetes cluster of two nodes, which the first run builds (TEST=name for one)
+test-kubernetes: setup-tests ## Tests on a Kubernetes cluster of two nodes, which the first run builds (TEST=name for one)
 	@PROFILE=$(PROFILE) scripts/kubernetes.sh $(TEST)
 
-test-collector: setup guests ## Exported traces through an OpenTelemetry Collector, which the first run builds
+test-collector: setup-tests guests ## Exported traces through an OpenTelemetry Collector, which the first run builds
 	@scripts/collector.sh
 
 node-image: build ## The image from which deploy/kubernetes installs: target/cwasi-node.tar (PROFILE=release)
 	@PROFILE=$(PROFILE) scripts/node-image.sh '$(BUILT)/cwasi-node.tar'
 
-test-arm64: setup-lint guests ## Build for 64-bit ARM, and a smoke test in an emulated machine
+test-arm64: setup-lint setup-tests guests ## Build for 64-bit ARM, and a smoke test in an emulated machine
 	cargo build -p cwasi-testbed
 	@scripts/test-arm64.sh
 
@@ -90,6 +90,12 @@ miri: setup-lint ## Undefined behaviour in the guest SDK
 
 setup-lint:
 	@scripts/setup.sh --lint
+
+setup-tests:
+	@scripts/setup.sh --tests
+
+setup-video:
+	@scripts/setup.sh --video
 
 install: setup ## Put the runtime where containerd finds it (PREFIX=/usr/local)
 	cargo build --release --bins -p cwasi -p cwasi-cli

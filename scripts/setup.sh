@@ -1,15 +1,21 @@
 #!/usr/bin/env bash
 # Installs missing tools for building, testing and the demo. Debian 12 and 13, as root.
 #
-# - Build dependencies and ffmpeg come as ordinary packages; nothing is removed or started.
-# - containerd (three versions), runc, busybox, Redis, Valkey, NSD and a registry of images are only unpacked, below .cwasi/:
-#   their packages would start services or replace what the machine has.
+# - Build dependencies come as ordinary packages; nothing is removed or started.
+# - containerd, runc, busybox, Redis and what only tests need are only unpacked, below .cwasi/: their packages would start
+#   services or replace what the machine has.
 # - WasmEdge 0.14.1 is Debian 13's package; Debian 12 gets Debian 13 as an extra source with a low priority.
 #   Set WASMEDGE_INCLUDE_DIR and WASMEDGE_LIB_DIR to use one from elsewhere.
 #
-# `setup.sh --check` only says what is missing (exit code 1 when something is). `setup.sh --languages` also unpacks the
-# toolchains of the languages that docs/languages.md shows, which only the tests need. `setup.sh --lint` also builds and
-# installs the tools of the other checks (tools.sh). `setup.sh --browser` also installs Chromium for screenshots.sh.
+# Before it changes anything, it lists all that it will install. Without an argument that is what the build and the
+# documentation's pages need. Besides:
+#
+#   --check      only says what is missing (exit code 1 when something is)
+#   --tests      what the tests need: further packages, two more containerds, Valkey, NSD, a registry of images
+#   --languages  the same, and the toolchains of the languages that docs/languages.md shows
+#   --video      ffmpeg, with which the demo reads a video of your own
+#   --lint       builds and installs the tools of the other checks (tools.sh)
+#   --browser    Chromium for screenshots.sh
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/unpacked.sh"
@@ -28,12 +34,15 @@ APT_OPTIONS=(-y --no-install-recommends --no-remove -o Acquire::Retries=3 -o Dpk
 missing_packages() {
     command -v cc >/dev/null || echo "gcc libc6-dev"
     command -v pkg-config >/dev/null || echo pkg-config
-    command -v ffmpeg >/dev/null || echo ffmpeg
+    # The test bed's networks, and the clients of the documentation's pages.
     command -v ip >/dev/null || echo iproute2
     command -v curl >/dev/null || echo curl
-    # Tests read our units with it.
-    command -v systemd-analyze >/dev/null || echo systemd
-    [ -x /usr/sbin/mke2fs ] || echo e2fsprogs
+    if [ -n "$wants_tests" ]; then
+        # Tests read our units with it.
+        command -v systemd-analyze >/dev/null || echo systemd
+        [ -x /usr/sbin/mke2fs ] || echo e2fsprogs
+    fi
+    [ -z "$wants_video" ] || command -v ffmpeg >/dev/null || echo ffmpeg
     [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
     # containerd-client generates its bindings when it is built.
     [ -n "${PROTOC:-}" ] || command -v protoc >/dev/null || echo protobuf-compiler
@@ -121,19 +130,23 @@ install_rust() {
 
 # ---- main ------------------------------------------------------------------------------------------
 
-check=; wants_languages=; wants_tools=; wants_browser=
+check=; wants_tests=; wants_languages=; wants_video=; wants_tools=; wants_browser=
 for argument in "$@"; do
     case $argument in
     --check) check=yes ;;
+    --tests) wants_tests=yes ;;
     --languages)
+        wants_tests=yes
         wants_languages=yes
         UNPACKED+=("${UNPACKED_FOR_LANGUAGES[@]}")
         ;;
+    --video) wants_video=yes ;;
     --lint) wants_tools=yes ;;
     --browser) wants_browser=yes ;;
-    *) die "unknown argument $argument: use --browser, --check, --languages, --lint or none" ;;
+    *) die "unknown argument $argument: use --browser, --check, --languages, --lint, --tests, --video or none" ;;
     esac
 done
+[ -z "$wants_tests" ] || UNPACKED+=("${UNPACKED_FOR_TESTS[@]}")
 packages=$(missing_packages | tr '\n' ' ')
 unpack=$(missing_unpacked)
 languages=
@@ -153,7 +166,12 @@ if [ -z "$packages$unpack$wasmedge$rust$languages$tools$toolchains" ]; then
 fi
 say "set-up is about to install:"
 [ -z "$packages" ] || printf '      packages: %s\n' "$packages" >&2
-[ -z "$wasmedge" ] || printf '      engine: %s\n' "$wasmedge" >&2
+if [ -n "$wasmedge" ]; then
+    printf '      engine: %s\n' "$wasmedge" >&2
+    # The lists may be too old to tell.
+    [ -n "$(wasmedge_suite)" ] || printf '      package source, if the ones of this machine do not have this engine: %s\n' \
+        "Debian 13, with low priority: $TRIXIE_SOURCE, $TRIXIE_PIN" >&2
+fi
 [ -z "$rust" ] || printf '      toolchain: %s\n' "$rust" >&2
 [ -z "$unpack" ] || printf '      unpacked below %s, not installed: %s\n' "$STATE_DIR" "$(echo $unpack)" >&2
 [ -z "$languages" ] || printf '      unpacked below %s, not installed: %s\n' "$LANGUAGES_DIR" "$languages" >&2

@@ -6,15 +6,20 @@
 ARCHIVE_KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
 APT_PRIVATE=$STATE_DIR/apt
 
-# folder below .cwasi, suite, wanted version (a prefix), packages
+# folder below .cwasi, suite, wanted version (a prefix), packages. These are what the documentation's pages and the
+# demo use: the private containerd of cwasi-testbed, and Redis.
 UNPACKED=(
     "containerd-1.6 bookworm 1.6.20 containerd"
-    "containerd-1.7 trixie 1.7.24 containerd"
-    "containerd-2 sid 2.1.9 containerd"
     "runc bookworm - runc"
     "busybox bookworm - busybox-static"
-    "wasmedge trixie 0.14.1 wasmedge"
     "redis-7 bookworm 5:7.0 redis-server redis-tools libjemalloc2 liblzf1"
+)
+
+# What only the tests and benches need.
+UNPACKED_FOR_TESTS=(
+    "containerd-1.7 trixie 1.7.24 containerd"
+    "containerd-2 sid 2.1.9 containerd"
+    "wasmedge trixie 0.14.1 wasmedge"
     "valkey-8 trixie 8. valkey-server valkey-tools libjemalloc2 liblzf1"
     "nsd bookworm 4.6 nsd libevent-2.1-7 libfstrm0 libprotobuf-c1"
     "registry bookworm 2.8 docker-registry"

@@ -80,7 +80,7 @@ pub fn aot_cache() -> PathBuf {
 pub(crate) fn unpacked(name: &str, below: &str) -> Result<PathBuf> {
     let folder = state_dir().join(name).join(below);
     if !folder.is_dir() {
-        bail!("{} is missing: run scripts/setup.sh (make test does)", folder.display());
+        bail!("{} is missing: run scripts/setup.sh --tests (make test does)", folder.display());
     }
     Ok(folder)
 }
