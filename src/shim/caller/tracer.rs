@@ -96,7 +96,7 @@ impl Tracer {
             client.map_or(root, |client| OpenSpan::below(TraceContext { sampled: true, ..client }))
         });
         // Without a span, passed on for others that know the trace. Whether this runtime records it was decided here.
-        let context = span.map(|span| span.context).or(client.map(TraceContext::unsampled));
+        let context = span.map(|span| span.context).or(client.map(passed_on));
         let traceparent = context.map_or_else(String::new, String::from);
         CallTrace { traceparent, tracestate, span }
     }
@@ -129,6 +129,17 @@ impl Tracer {
     pub async fn flush(&self) {
         self.spans.flush(FLUSH_MAX).await;
     }
+}
+
+/// A client's context for a callee of a trace that is not recorded. A changed flag needs a new parent id
+/// (<https://www.w3.org/TR/trace-context/#mutating-the-traceparent-field>).
+fn passed_on(client: TraceContext) -> TraceContext {
+    let context = if client.sampled {
+        OpenSpan::below(TraceContext { sampled: true, ..client }).context
+    } else {
+        client
+    };
+    context.unsampled()
 }
 
 /// The end of a call's span.
@@ -197,7 +208,11 @@ mod tests {
             let sent = TraceContext::parse(trace.headers().traceparent);
             assert_eq!(sent.is_some_and(|sent| sent.sampled), traced);
             if let Some(client) = TraceContext::parse(client) {
-                assert_eq!(sent.unwrap().trace, client.trace);
+                let sent = sent.unwrap();
+                assert_eq!(sent.trace, client.trace);
+                // The parent stays only if nothing was recorded and no flag changed.
+                let is_same = !traced && !client.sampled;
+                assert_eq!(sent.span == client.span, is_same, "{sample:?} {decides} {client}");
                 assert_eq!(trace.headers().tracestate, "a=1");
             } else {
                 assert_eq!(trace.headers().tracestate, "");
