@@ -1,4 +1,4 @@
-//! `cwasi deploy FILE`: starts the secondaries of a workflow that do not run as the file says, and leaves them running.
+//! `cwasi deploy FILE`: makes the containers of a workflow's secondaries those that the file says, and leaves them running.
 
 use std::process::ExitCode;
 
@@ -42,16 +42,18 @@ impl Deploy {
                 return Err(failure);
             }
         };
+        // What runs stays, whatever becomes of the rest.
+        let pruned = deployment.prune().await?;
         let word = |deployed| if deployed == Deployed::Started { "started" } else { "unchanged" };
+        let started = deployed.iter().map(|(id, state)| (id, word(*state)));
+        let changes = started.chain(pruned.iter().map(|id| (id, "removed")));
         if global.json {
-            let containers: Vec<_> = deployed
-                .iter()
-                .map(|(id, state)| json!({ "container": id, "state": word(*state) }))
-                .collect();
+            let containers: Vec<_> =
+                changes.map(|(id, state)| json!({ "container": id, "state": state })).collect();
             output::json(&containers)?;
         } else {
-            for (id, state) in &deployed {
-                output::line(format_args!("{id} {}", word(*state)))?;
+            for (id, state) in changes {
+                output::line(format_args!("{id} {state}"))?;
             }
         }
         Ok(ExitCode::SUCCESS)

@@ -75,7 +75,14 @@ impl Scale {
             }
             say(id, "started");
         }
+        let kept = (self.replicas == 0).then(|| first.id.clone());
         for container in known.iter().filter(|it| !wanted.contains(&it.id)) {
+            if kept.as_ref() == Some(&container.id) {
+                // Its container stays: it says what a later `scale` starts.
+                node.containerd.stop_task(&container.id).await?;
+                say(&container.id, "stopped");
+                continue;
+            }
             node.remove(&container.id).await?;
             say(&container.id, "removed");
         }

@@ -13,8 +13,8 @@ use containerd_client::types::v1::{Process, Status as TaskStatus};
 
 use super::{Containerd, ContainerdError, refused};
 
-/// Longest wait for a function to end by itself when it is stopped.
-const STOP_MAX: Duration = Duration::from_secs(10);
+/// Longest time for a task to end after SIGTERM; init lets its requests end for 10 s.
+const STOP_MAX: Duration = Duration::from_secs(12);
 /// Longest wait for a killed function.
 const KILL_MAX: Duration = Duration::from_secs(30);
 const SIGTERM: u32 = 15;
@@ -140,11 +140,12 @@ impl Containerd {
     }
 
     /// Sends a signal; a task that has ended is no error.
+    /// SIGTERM goes to init alone, which lets workers end their requests; SIGKILL to all processes.
     async fn signal(&self, id: &str, signal: u32) -> Result<(), ContainerdError> {
         let request = KillRequest {
             container_id: id.to_owned(),
             signal,
-            all: true,
+            all: signal == SIGKILL,
             ..KillRequest::default()
         };
         let answer = self.tasks_client().kill(self.request(request)?).await;

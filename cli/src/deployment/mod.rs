@@ -18,7 +18,7 @@ mod primary;
 pub mod run_folder;
 mod user_cache;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -43,6 +43,7 @@ use crate::containerd::tasks::Stdio;
 use crate::failure::{Exit, Failure};
 use crate::image::name_of;
 use crate::module;
+use crate::workflow::fields::REPLICAS_MAX;
 use crate::workflow::{Embedded, Function, Role, Source, Workflow};
 
 /// The annotation that makes a primary's run a part of a trace.
@@ -63,6 +64,8 @@ pub struct Deployment<'a, P> {
     display: Display,
     /// The trace of the primaries' runs; `None` = as the file or the node says.
     trace: Option<TraceContext>,
+    /// Held while a container is replaced.
+    replacing: tokio::sync::Mutex<()>,
     /// Containers that this deployment made, or is about to make: node and id.
     made: Mutex<Vec<(Option<&'a str>, String)>>,
     /// The command's stdin.
@@ -126,8 +129,8 @@ impl<'a, P: Platform> Deployment<'a, P> {
             images.insert(function.name.as_str(), image_of(workflow, function)?);
         }
         let (display, made, fifos) = (Display::default(), Mutex::default(), Mutex::default());
-        let input = Input::default();
-        Ok(Self { workflow, nodes, images, display, trace: None, made, input, fifos })
+        let (input, replacing) = (Input::default(), tokio::sync::Mutex::default());
+        Ok(Self { workflow, nodes, images, display, trace: None, replacing, made, input, fifos })
     }
 
     /// Runs primaries whose field `trace` says nothing in this trace.
@@ -193,23 +196,63 @@ impl<'a, P: Platform> Deployment<'a, P> {
         let id = container_id(&self.workflow.name, &function.name, replica);
         let plan = self.plan(function, &id).await?;
         let known = node.known(&self.workflow.name, &id, &plan).await?;
-        if known == (Known::Runs { as_planned: true }) {
-            return Ok((id, Deployed::Unchanged));
+        match known {
+            Known::Runs { as_planned: true } => return Ok((id, Deployed::Unchanged)),
+            Known::Runs { .. } if !wants_port_of_node(function) => {
+                self.replace(function, replica, &id, &plan).await?;
+            }
+            Known::Runs { .. } | Known::Idle => {
+                node.remove(&id).await?;
+                self.note(function, &id);
+                self.start_shown(function, &id, &plan).await?;
+            }
         }
-        node.remove(&id).await?;
-        let line = self.display.line(&id);
+        Ok((id, Deployed::Started))
+    }
+
+    /// Replaces a running container. Another one like the new one serves meanwhile: so a function that does not start
+    /// leaves the running one alone, and calls always find an instance. The old one ends its calls first (SIGTERM).
+    async fn replace(
+        &self,
+        function: &'a Function,
+        replica: u32,
+        id: &str,
+        plan: &P::Plan,
+    ) -> Result<(), Failure> {
+        let node = self.node(function);
+        let stand_in = container_id(&self.workflow.name, &function.name, REPLICAS_MAX + replica);
+        let its_plan = self.plan(function, &stand_in).await?;
+        node.remove(&stand_in).await?;
+        self.note(function, &stand_in);
+        if let Err(failure) = self.start_shown(function, &stand_in, &its_plan).await {
+            node.remove(&stand_in).await?;
+            return Err(failure);
+        }
+        // From here on it is what serves: an interrupted or failed deploy leaves it.
+        self.forget(&stand_in);
+        // One container at a time: a call that several ending instances refuse in a row would fail.
+        let _turn = self.replacing.lock().await;
+        node.remove(id).await?;
+        self.start_shown(function, id, plan).await?;
+        node.remove(&stand_in).await
+    }
+
+    /// Starts a secondary and shows it. The failure has the end of its log.
+    async fn start_shown(
+        &self,
+        function: &'a Function,
+        id: &str,
+        plan: &P::Plan,
+    ) -> Result<(), Failure> {
+        let line = self.display.line(id);
         let module = self.images[function.name.as_str()].module.as_ref().map(Vec::len);
-        let started = self.start(function, &id, &plan, &line, module).await;
+        let started = self.start(function, id, plan, &line, module).await;
         line.clear();
-        if started.is_err() {
-            return started
-                .map(|()| (id.clone(), Deployed::Started))
-                .map_err(|failure| failure.with(&node.log_tail(&id)));
-        }
+        started.map_err(|failure| failure.with(&self.node(function).log_tail(id)))?;
         if !self.display.is_live() {
             line.state("running");
         }
-        Ok((id, Deployed::Started))
+        Ok(())
     }
 
     async fn start(
@@ -221,7 +264,6 @@ impl<'a, P: Platform> Deployment<'a, P> {
         module: Option<usize>,
     ) -> Result<(), Failure> {
         let node = self.node(function);
-        self.note(function, id);
         line.state("starting");
         let log = node.create_log(id)?;
         let log = format!("file://{}", log.display());
@@ -236,6 +278,38 @@ impl<'a, P: Platform> Deployment<'a, P> {
     fn note(&self, function: &'a Function, id: &str) {
         let node = function.node.as_deref();
         self.made.lock().unwrap_or_else(PoisonError::into_inner).push((node, id.to_owned()));
+    }
+
+    /// A container that this deployment has made stays when it is taken down.
+    fn forget(&self, id: &str) {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.retain(|(_, made)| made != id);
+    }
+
+    /// Removes the workflow's containers that the file does not have: of functions that left it, and beyond the replicas.
+    /// Returns their ids.
+    ///
+    /// # Errors
+    /// The first one that cannot be removed.
+    pub async fn prune(&self) -> Result<Vec<String>, Failure> {
+        let name = &self.workflow.name;
+        let ids = |function: &'a Function| {
+            let replicas = 1..=function.replicas;
+            replicas.map(|replica| container_id(name, &function.name, replica))
+        };
+        let mut pruned = Vec::new();
+        for (place, node) in &self.nodes {
+            let here = |function: &&Function| function.node.as_deref() == *place;
+            let wanted: BTreeSet<String> =
+                self.containers_of(Role::Secondary).filter(here).flat_map(ids).collect();
+            for id in node.deployed(name).await? {
+                if !wanted.contains(&id) {
+                    node.remove(&id).await?;
+                    pruned.push(id);
+                }
+            }
+        }
+        Ok(pruned)
     }
 
     /// A folder for fifos of a node's functions, which is removed with the deployment.
@@ -340,6 +414,12 @@ impl<'a, P: Platform> Deployment<'a, P> {
     fn made(&self) -> Vec<(Option<&'a str>, String)> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).iter().rev().cloned().collect()
     }
+}
+
+/// True for a port of the node, which two containers cannot have at a time.
+fn wants_port_of_node(function: &Function) -> bool {
+    let http = function.annotations.get("cwasi.http").map_or("", String::as_str);
+    function.host_network && http.split(',').any(|part| part.trim().parse::<u16>().is_ok())
 }
 
 /// The image of a function; a local module is read.

@@ -166,6 +166,14 @@ impl Platform for Node {
         Ok(())
     }
 
+    async fn deployed(&self, workflow: &str) -> Result<Vec<String>, Failure> {
+        let containers = self.containerd.containers().await?;
+        let own = containers
+            .into_iter()
+            .filter(|it| it.label("workflow") == workflow && it.is_secondary());
+        Ok(own.map(|container| container.id).collect())
+    }
+
     fn config(&self) -> &NodeConfig {
         &self.config
     }

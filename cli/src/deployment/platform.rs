@@ -119,6 +119,9 @@ pub trait Platform {
     /// Removes it, whatever its state, with its log.
     fn remove(&self, id: &str) -> impl Future<Output = Result<(), Failure>>;
 
+    /// The secondaries of a workflow that have a container there, by id.
+    fn deployed(&self, workflow: &str) -> impl Future<Output = Result<Vec<String>, Failure>>;
+
     /// The runtime's configuration there.
     fn config(&self) -> &NodeConfig;
 

@@ -81,7 +81,13 @@ fn a_function_is_scaled() {
     stage.scene.wait_stopped("hello.greeter");
     assert_eq!(stage.ok(&["scale", "greeter", "1"]), "hello.greeter started\n");
     assert_eq!(stage.ok(&["invoke", "greeter", "--data", "Ada"]), "Hello, Ada!");
-    assert_eq!(stage.ok(&["scale", "greeter", "0"]), "hello.greeter removed\n");
+    assert_eq!(stage.ok(&["scale", "greeter", "0"]), "hello.greeter stopped\n");
+    assert_eq!(stage.scene.status("hello.greeter").as_deref(), Some("STOPPED"));
+    stage.fails(1, &["invoke", "greeter", "--data", "Ada"]);
+    let again = stage.ok(&["scale", "greeter", "2"]);
+    assert_eq!(again, "hello.greeter started\nhello.greeter.2 started\n");
+    assert_eq!(stage.ok(&["invoke", "greeter", "--data", "Ada"]), "Hello, Ada!");
+    stage.ok(&["rm", "--workflow", "hello"]);
     assert!(stage.fails(66, &["scale", "greeter", "2"]).contains("cwasi deploy FILE"));
 }
 

@@ -51,6 +51,59 @@ fn what_is_piped_into_a_run_is_the_primarys_input() {
     }
 }
 
+#[test]
+fn a_deploy_that_fails_leaves_what_runs() {
+    let stage = Stage::new("cli-bad-deploy");
+    let file = stage.hello();
+    stage.ok(&["deploy", &file]);
+    let pid = stage.scene.pid("hello.greeter");
+    // No module; and an image that is in no containerd.
+    let image = "spec.functions.greeter={image: 'localhost/none:1', role: secondary}";
+    for set in ["spec.functions.greeter.module=/etc/hostname", image] {
+        let output = stage.cwasi().args(["deploy", &file, "--set", set]).output().unwrap();
+        assert!(!output.status.success(), "{set}");
+        assert_eq!(stage.containers(), ["hello.greeter"], "{set}: {}", stderr(&output));
+        assert_eq!(stage.scene.pid("hello.greeter"), pid, "{set}");
+        assert_eq!(stage.ok(&["invoke", "greeter", "--data", "Ada"]), "Hello, Ada!");
+    }
+}
+
+#[test]
+fn a_deploy_makes_the_containers_that_the_file_has() {
+    let stage = Stage::new("cli-converge");
+    let greeter = stage.guest("greeter");
+    let function = |name: &str, replicas: u32| {
+        format!("    {name}: {{module: {greeter}, role: secondary, replicas: {replicas}}}\n")
+    };
+    let file = stage.workflow("w", &(function("a", 3) + &function("b", 1)));
+    stage.ok(&["deploy", &file]);
+    assert_eq!(stage.containers(), ["w.a", "w.a.2", "w.a.3", "w.b"]);
+    let file = stage.workflow("w", &function("a", 1));
+    assert_eq!(
+        stage.ok(&["deploy", &file]),
+        "w.a unchanged\nw.a.2 removed\nw.a.3 removed\nw.b removed\n"
+    );
+    assert_eq!(stage.containers(), ["w.a"]);
+}
+
+#[test]
+fn calls_go_on_while_a_function_is_deployed_anew() {
+    let stage = Stage::new("cli-redeploy");
+    let (server, probe) = (stage.guest("server"), stage.guest("probe"));
+    let functions = format!(
+        "    svc: {{module: {server}, role: secondary}}\n    p: {{module: {probe}, args: [repeat, svc, '300', '!sleep 10']}}\n"
+    );
+    let file = stage.workflow("w", &functions);
+    stage.ok(&["deploy", &file]);
+    let calling = stage.cwasi().args(["run", &file]).stdout(Stdio::piped()).spawn().unwrap();
+    for queue in 1..=3 {
+        let queue = format!("spec.functions.svc.queue={queue}");
+        assert_eq!(stage.ok(&["deploy", &file, "--set", &queue]), "w.svc started\n");
+    }
+    let output = calling.wait_with_output().unwrap();
+    assert_eq!(stdout(&output), "ok 300\n", "{}", stderr(&output));
+}
+
 /// Each run has a shim of its own, whose counts begin at 0.
 #[test]
 fn every_run_counts_its_own_calls() {

@@ -7,10 +7,9 @@ use std::process::Command;
 const EXPOSURE_MAX: &str = "25";
 
 fn analyze(unit: &Path, arguments: &[&str]) -> (bool, String) {
-    let output =
-        Command::new("systemd-analyze").args(arguments).arg(unit).output().unwrap_or_else(
-            |error| panic!("systemd-analyze: {error}; scripts/setup.sh --tests installs it"),
-        );
+    let output = Command::new("systemd-analyze").args(arguments).arg(unit).output().unwrap_or_else(
+        |error| panic!("systemd-analyze: {error}; scripts/setup.sh --tests installs it"),
+    );
     let said = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8_lossy(&said).into_owned())
 }

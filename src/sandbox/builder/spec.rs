@@ -19,6 +19,8 @@ use libcontainer::oci_spec::runtime::{
     PosixRlimitBuilder, PosixRlimitType, Process, Spec,
 };
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
 use crate::sys::device_filter::DeviceFilter;
 use crate::wire::control::{COPIES_DIR, CreateSpec, FILES_DIR, Files, VerbRequest, Workload};
 
@@ -163,14 +165,20 @@ fn makes_network(spec: &Spec) -> bool {
 fn raise_descriptors(spec: &mut Spec) {
     let Some(process) = spec.process_mut() else { return };
     let Some(mut limits) = process.rlimits().clone() else { return };
+    let hard = || getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(_soft, hard)| hard);
+    if hard() < FUNCTION_DESCRIPTORS {
+        // The container's first process inherits the builder's limit. Without privileges it stays as it is.
+        let _unprivileged =
+            setrlimit(Resource::RLIMIT_NOFILE, FUNCTION_DESCRIPTORS, FUNCTION_DESCRIPTORS);
+    }
+    let raised = FUNCTION_DESCRIPTORS.min(hard());
     for limit in limits.iter_mut().filter(|limit| limit.typ() == PosixRlimitType::RlimitNofile) {
-        if (limit.soft(), limit.hard()) == (DEFAULT_DESCRIPTORS, DEFAULT_DESCRIPTORS) {
-            let raised = PosixRlimitBuilder::default()
-                .typ(PosixRlimitType::RlimitNofile)
-                .soft(FUNCTION_DESCRIPTORS)
-                .hard(FUNCTION_DESCRIPTORS);
+        if (limit.soft(), limit.hard()) == (DEFAULT_DESCRIPTORS, DEFAULT_DESCRIPTORS)
+            && raised > DEFAULT_DESCRIPTORS
+        {
+            let builder = PosixRlimitBuilder::default().typ(PosixRlimitType::RlimitNofile);
             // All fields are there.
-            *limit = raised.build().unwrap_or(*limit);
+            *limit = builder.soft(raised).hard(raised).build().unwrap_or(*limit);
         }
     }
     process.set_rlimits(Some(limits));
