@@ -88,6 +88,9 @@ show_results() {
     printf '      picture of the paths   %s\n' "$DEMO_DIR/out/paths.png"
     printf '      paths, speeds          %s\n' "$DEMO_DIR/out/paths.json"
     printf '      anonymized dataset     %s\n' "$DEMO_DIR/out/dataset.tar"
+    echo
+    say "the dataset is anonymized as far as things move: a person who stands still, and a parked car's plate, stay sharp"
+    say "look at it before you give it to others (workflows/vehicle-paths/README.md, \"How it works\")"
     [ -z "$video" ] || return 0
     echo
     say "against the ground truth (seed $SCENE_SEED, not tuned on)"

@@ -1,11 +1,11 @@
 //! The command `cwasi`. It speaks to containerd as any client does, and reads the runtime's state of this node.
 //!
-//! - [`arguments`]: the command line; [`commands`]: one file for each verb.
+//! - [`arguments`]: the command line; `help`: its help; [`commands`]: one file for each verb.
 //! - [`workflow`]: the workflow file; [`deployment`]: a workflow on its nodes; [`image`]: images of modules;
 //!   [`module`]: what a module says about itself.
 //! - [`containerd`]: its API; [`registry`]: pushes images; [`table`]: output for people; [`gateway`]: HTTP in.
 //! - [`metrics`]: for Prometheus; [`dashboard`]: a page for people; [`traces`]: recorded traces.
-//! - [`output`]: prints; [`failure`]: errors and exit codes; [`interrupt`]: Ctrl-C.
+//! - [`output`]: prints; [`failure`]: errors and exit codes; [`interrupt`]: Ctrl-C; `keys`: other keys.
 //!
 //! Invariant: stdout has results only, so that a pipe gets nothing else. Progress and errors go to stderr.
 
@@ -18,11 +18,14 @@ pub mod commands;
 pub mod containerd;
 pub mod dashboard;
 pub mod deployment;
+mod duration;
 pub mod failure;
 pub mod gateway;
+mod help;
 mod http;
 pub mod image;
 pub mod interrupt;
+mod keys;
 pub mod metrics;
 pub mod module;
 mod nearest;
@@ -35,7 +38,7 @@ pub mod workflow;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::FromArgMatches as _;
 
 use self::arguments::Arguments;
 use self::failure::{Exit, Failure};
@@ -43,7 +46,9 @@ use self::failure::{Exit, Failure};
 /// The program: reads the command line, runs its verb, prints an error.
 #[must_use]
 pub fn main() -> ExitCode {
-    let outcome = match Arguments::try_parse() {
+    let parsed =
+        help::command().try_get_matches().and_then(|matches| Arguments::from_arg_matches(&matches));
+    let outcome = match parsed {
         Ok(arguments) => run(arguments),
         Err(said) => say(&said),
     };

@@ -1,7 +1,7 @@
 //! `cwasi invoke FUNCTION`: calls a function; its response goes to stdout, and the exit code says how it ended.
 
 use std::fs;
-use std::io::Read as _;
+use std::io::{IsTerminal as _, Read as _, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::arguments::Global;
+use crate::duration;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::output;
@@ -30,8 +31,8 @@ pub struct Invoke {
     /// The payload: a text, @FILE, or - for stdin
     #[arg(short, long, default_value = "", hide_default_value = true, value_name = "TEXT|@FILE|-")]
     data: String,
-    /// Longest wait, such as 5s
-    #[arg(long, default_value = "60s", value_parser = humantime::parse_duration)]
+    /// Longest wait, such as 5s; a plain number is of seconds
+    #[arg(long, default_value = "60s", value_parser = duration::parse)]
     timeout: Duration,
     /// Name of this caller, as the function's `cwasi.allow` has it
     #[arg(long = "as", default_value = CALLER_NAME, value_name = "NAME")]
@@ -80,7 +81,11 @@ impl Invoke {
         if global.json {
             output::json(&succeeded(answer, duration)?)?;
         } else {
-            output::bytes(&answer.payload.into_vec()?)?;
+            let mut response = answer.payload.into_vec()?;
+            if ends_line(&response, stdout().is_terminal()) {
+                response.push(b'\n');
+            }
+            output::bytes(&response)?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -105,6 +110,11 @@ impl Invoke {
         }
         Ok(Payload::Segment(Segment::copy_of(&bytes)?))
     }
+}
+
+/// True if a line feed follows the response, which has none: the shell's prompt would stand behind it.
+fn ends_line(response: &[u8], terminal: bool) -> bool {
+    terminal && response.last().is_some_and(|last| *last != b'\n')
 }
 
 /// What `--json` prints of a call with an answer. A response that is no UTF-8 is in base64.

@@ -17,6 +17,7 @@ use super::selected::selected;
 use crate::arguments::Global;
 use crate::deployment::Node;
 use crate::deployment::platform::Platform as _;
+use crate::duration;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::output;
@@ -86,7 +87,7 @@ fn since(text: &str) -> Result<SystemTime, String> {
     if let Ok(time) = humantime::parse_rfc3339_weak(text) {
         return Ok(time);
     }
-    let ago = humantime::parse_duration(text)
+    let ago = duration::parse(text)
         .map_err(|error| format!("{error}; a time looks like 2026-11-23T04:31:45Z"))?;
     SystemTime::now().checked_sub(ago).ok_or_else(|| "so long ago there was no time".to_owned())
 }

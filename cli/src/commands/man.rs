@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{Args, CommandFactory as _};
+use clap::Args;
 
-use crate::arguments::{Arguments, Global};
+use crate::arguments::Global;
 use crate::failure::Failure;
+use crate::help;
 
 /// Arguments of the verb.
 #[derive(Debug, Args)]
@@ -20,7 +21,7 @@ impl Man {
     /// Writes the pages.
     pub fn run(self, global: &Global) -> Result<ExitCode, Failure> {
         global.refuse_json("man", "it writes manual pages")?;
-        clap_mangen::generate_to(Arguments::command(), &self.folder).with_context(|| {
+        clap_mangen::generate_to(help::command(), &self.folder).with_context(|| {
             format!("manual pages cannot be written to {}", self.folder.display())
         })?;
         Ok(ExitCode::SUCCESS)

@@ -12,13 +12,17 @@ use serde_json::json;
 use crate::arguments::Global;
 use crate::deployment::Node;
 use crate::deployment::hops;
+use crate::duration;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::keys::Key;
 use crate::output;
 use crate::table::Table;
 
 /// Clears a terminal.
 const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
+/// The key that ends it.
+const QUIT: u8 = b'q';
 
 /// Arguments of the verb.
 #[derive(Debug, Args)]
@@ -26,8 +30,8 @@ pub struct Top {
     /// Only this workflow
     #[arg(long, value_name = "NAME")]
     workflow: Option<String>,
-    /// Time between two pictures
-    #[arg(short, long, default_value = "2s", value_parser = humantime::parse_duration)]
+    /// Time between two pictures, such as 2s; a plain number is of seconds
+    #[arg(short, long, default_value = "2s", value_parser = duration::parse)]
     interval: Duration,
     /// End after this many pictures
     #[arg(short, long, value_name = "N")]
@@ -35,16 +39,18 @@ pub struct Top {
 }
 
 impl Top {
-    /// Prints pictures until Ctrl-C. Containers of no workflow have no numbers here.
+    /// Prints pictures until Ctrl-C, or the key `q` on a terminal. Containers of no workflow have no numbers here.
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
         let node = Node::connect(global).await?;
         let mut interrupt = Interrupt::new()?;
         let clears = std::io::IsTerminal::is_terminal(&std::io::stdout()) && !global.json;
+        let mut quit = if clears { Key::wait_for(QUIT)? } else { None };
         let mut before = (Instant::now(), self.read(&node).await?.0);
         let mut pictures = 0;
         while self.count.is_none_or(|count| pictures < count) {
             tokio::select! {
                 exit = interrupt.received() => return Ok(exit.into()),
+                () = pressed(quit.as_mut()) => return Ok(ExitCode::SUCCESS),
                 () = tokio::time::sleep(self.interval) => {}
             }
             let (hops, functions) = self.read(&node).await?;
@@ -86,10 +92,28 @@ impl Top {
     }
 }
 
-/// All edges; those without calls since the last picture have a rate of 0.
+/// Waits for the key that ends it, for ever without a keyboard.
+async fn pressed(key: Option<&mut Key>) {
+    match key {
+        Some(key) => key.pressed().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// All edges; those without calls since the last picture have a rate of 0. Columns of rates and new errors are of the
+/// interval, those of `ALL` of the time since the workflow's start.
 fn table(all: &[EdgeSnapshot], new: &[EdgeSnapshot], seconds: f64) -> Table {
     let mut table = Table::new([
-        "CALLER", "CALLEE", "MODE", "CALLS/S", "MB/S", "ERRORS", "CALLS", "P50 US", "P99 US", "WHY",
+        "CALLER",
+        "CALLEE",
+        "MODE",
+        "CALLS/S",
+        "MB/S",
+        "NEW ERRORS",
+        "ALL CALLS",
+        "ALL P50 US",
+        "ALL P99 US",
+        "WHY",
     ]);
     for EdgeSnapshot { key, reason, counts, p50_us, p99_us, .. } in all {
         let new = new.iter().find(|new| new.key == *key).map(|new| &new.counts);
@@ -119,7 +143,7 @@ fn table(all: &[EdgeSnapshot], new: &[EdgeSnapshot], seconds: f64) -> Table {
 /// The secondaries now. Refusals are those since the shim started.
 fn functions_table(functions: &[FunctionSnapshot]) -> Table {
     let mut table =
-        Table::new(["FUNCTION", "INSTANCES", "WORKERS", "BUSY", "QUEUED", "REFUSED", "POOL"]);
+        Table::new(["FUNCTION", "INSTANCES", "WORKERS", "BUSY", "QUEUED", "ALL REFUSED", "POOL"]);
     for FunctionSnapshot { key, gauges } in functions {
         table.row([
             key.function.clone(),

@@ -45,14 +45,11 @@ impl ShowTrace {
         let folders = [Some(config.state_dir.as_path()), of_user.as_deref()];
         let recorded = traces::read(&folders.into_iter().flatten().collect::<Vec<_>>());
         match &self.id {
-            None => self.list(&recorded, global)?,
+            None => {
+                self.list(&recorded, global)?;
+                note_of_dropped(recorded.dropped);
+            }
             Some(id) => self.show(find(&recorded, id)?, global)?,
-        }
-        if recorded.dropped > 0 {
-            let dropped = recorded.dropped;
-            output::note(format_args!(
-                "cwasi: {dropped} spans of this node were not kept (docs/tracing.md)"
-            ));
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -105,6 +102,15 @@ impl ShowTrace {
             }
         }
         Ok(())
+    }
+}
+
+/// Says how many spans were not kept: with the list, because the number is of the node and not of a trace.
+fn note_of_dropped(dropped: u64) {
+    if dropped > 0 {
+        output::note(format_args!(
+            "cwasi: {dropped} spans of this node were not kept (docs/tracing.md)"
+        ));
     }
 }
 

@@ -143,7 +143,7 @@ function drawNode(svg, name, place, state) {
 
 function functionState(name, functions) {
   const found = functions.find((it) => it.function === name.split(":")[0]);
-  if (!found) return { running: true, text: "not of this namespace" };
+  if (!found) return { running: true, text: "elsewhere" }; // of another namespace or node
   const running = found.containers.filter((it) => it.status === "RUNNING").length;
   const count = found.containers.length || (found.gauges ? found.gauges.instances : 0);
   const queue = found.gauges ? ` · queue ${found.gauges.queued}` : "";

@@ -5,6 +5,7 @@
 let chosenRun = null; // the id of the trace whose waterfall a person opened
 let openRun = null; // the id of the trace whose waterfall is on the page
 let openSpans = 0; // how many spans it had
+let knownTraces = []; // of the last answer
 
 function drawRuns(traces) {
   const box = byId("runs");
@@ -18,11 +19,17 @@ function drawRuns(traces) {
   const open = chosenRun === null ? traces[0] : traces.find((trace) => trace.id === chosenRun);
   if (open && (open.id !== openRun || open.spans !== openSpans)) showTrace(open);
   const focused = document.activeElement && document.activeElement.dataset.trace;
-  const buttons = traces.map((trace) => runButton(trace, traces));
-  box.replaceChildren(...buttons);
+  knownTraces = traces;
+  const text = byId("filter").value.trim().toLowerCase();
+  const wanted = traces.filter((trace) => `${trace.title} ${trace.id} ${trace.errors > 0 ? "failed" : ""}`.toLowerCase().includes(text));
+  const buttons = wanted.map((trace) => runButton(trace, traces));
+  box.replaceChildren(...(buttons.length ? buttons : [element("p", { class: "empty" }, "None of the newest traces has this text.")]));
   const again = buttons.find((button) => button.dataset.trace === focused);
   if (again) again.focus({ preventScroll: true });
 }
+
+// app.js, which has byId, comes later.
+document.getElementById("filter").addEventListener("input", () => drawRuns(knownTraces));
 
 function runButton(trace, traces) {
   const about = `${trace.spans} spans · ${time(trace.duration_us)}`;

@@ -3,6 +3,7 @@
 //! Invariant: every text of a span is escaped, and the page runs no script.
 
 use std::fmt::Write as _;
+use std::time::{Duration, UNIX_EPOCH};
 
 use cwasi::wire::trace::PhaseKind;
 
@@ -22,21 +23,24 @@ pub fn html(trace: &Trace) -> String {
     let (spans, errors) = (trace.spans.len(), trace.errors());
     let failed = if errors > 0 { format!(", {errors} failed") } else { String::new() };
     let whole = duration(trace.duration_ns());
+    let began = UNIX_EPOCH + Duration::from_nanos(trace.start_ns());
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
          <title>{title} – {whole}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n\
-         <p class=\"about\"><code>{id}</code> · {whole} · {spans} spans{failed}</p>\n{LEGEND}\
+         <p class=\"about\"><code>{id}</code> · {began} · {whole} · {spans} spans{failed}</p>\n{LEGEND}\
          <div class=\"axis\"><span>0</span><span>{half}</span><span>{whole}</span></div>\n\
          <div class=\"rows\">\n{rows}</div>\n</body>\n</html>\n",
         id = trace.id,
+        began = humantime::format_rfc3339_millis(began),
         half = duration(trace.duration_ns() / 2),
     )
 }
 
 const LEGEND: &str = "<p class=\"legend\"><i class=\"call\"></i>call <i class=\"queue\"></i>queue \
-                      <i class=\"transfer\"></i>transfer <i class=\"run\"></i>run</p>\n";
+                      <i class=\"transfer\"></i>transfer <i class=\"run\"></i>run \
+                      · the time beside a bar is of all of it, queue included</p>\n";
 
 /// One span: a line that opens to its details.
 fn row(rows: &mut String, trace: &Trace, span: &TreeSpan) {
@@ -114,8 +118,25 @@ mod tests {
         let html = html(&trace());
         assert_eq!(html.matches("<details").count(), 3);
         assert!(html.contains("left:30.000%;width:40.000%"), "{html}");
+        // Its time of day, and what a bar's time includes.
+        assert!(html.contains("· 2023-11-14T22:13:20.000Z ·"), "{html}");
+        assert!(html.contains("queue included"), "{html}");
         for outside in ["http:", "https:", "src=", "@import", "url("] {
             assert!(!html.contains(outside), "{outside}");
+        }
+    }
+
+    #[test]
+    fn the_dashboard_has_the_same_colours() {
+        let dashboard = include_str!("../dashboard/style.css");
+        for name in ["queue", "transfer", "run", "embedded", "local", "networked", "emit"] {
+            let values = |style: &str| {
+                let field = format!("--{name}: ");
+                let parts = style.split(&field).skip(1);
+                parts.map(|part| part[..part.find(';').unwrap()].to_owned()).collect::<Vec<_>>()
+            };
+            assert_eq!(values(STYLE).len(), 2, "{name}: light and dark");
+            assert_eq!(values(STYLE), values(dashboard), "{name}");
         }
     }
 }

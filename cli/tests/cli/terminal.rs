@@ -1,9 +1,9 @@
-//! `cwasi run` on a terminal: what a person sees, row by row.
+//! The command on a terminal: what a person sees, row by row.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -14,6 +14,7 @@ use nix::sys::termios::{Termios, tcgetattr};
 use vt100::Parser;
 
 use super::home::{Home, signal};
+use super::scene::Stage;
 
 const ROWS: u16 = 24;
 
@@ -24,30 +25,36 @@ struct Terminal {
     /// Reads until the last process has closed the terminal.
     reader: JoinHandle<()>,
     before: Termios,
+    /// The keyboard.
+    keys: File,
     /// Keeps the terminal's settings readable after the command's end.
     slave: OwnedFd,
 }
 
 impl Terminal {
     fn run(home: &Home, file: &str, columns: u16) -> Self {
+        Self::spawn(home.run(&[file]), columns)
+    }
+
+    fn spawn(mut command: Command, columns: u16) -> Self {
         let size = Winsize { ws_row: ROWS, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(&size, None).unwrap();
         let before = tcgetattr(&pty.slave).unwrap();
         let end = || Stdio::from(pty.slave.try_clone().unwrap());
-        let mut command = home.run(&[file]);
         command.env("TERM", "xterm").stdin(end()).stdout(end()).stderr(end());
         let child = command.spawn().unwrap();
         // The command holds copies of the terminal.
         drop(command);
         let screen = Arc::new(Mutex::new(Parser::new(ROWS, columns, 0)));
         let (shown, mut master) = (Arc::clone(&screen), File::from(pty.master));
+        let keys = master.try_clone().unwrap();
         let reader = std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(len @ 1..) = master.read(&mut bytes) {
                 shown.lock().unwrap().process(&bytes[..len]);
             }
         });
-        Self { child, screen, reader, before, slave: pty.slave }
+        Self { child, screen, reader, before, keys, slave: pty.slave }
     }
 
     /// The rows that show something.
@@ -113,4 +120,31 @@ fn each_function_has_one_line_at_any_width_and_ctrl_c_removes_them() {
         assert!(!of("greeter") && !of("probe"), "{columns}: {rows:?}");
         home.nothing_is_left();
     }
+}
+
+#[test]
+fn a_response_ends_its_line_and_q_ends_top() {
+    let stage = Stage::new("cli-terminal");
+    let file = stage.hello();
+    stage.ok(&["deploy", &file]);
+    stage.ok(&["run", &file]);
+    let mut invoke = stage.cwasi();
+    invoke.args(["invoke", "greeter", "--timeout", "60", "--data", "Ada"]);
+    let terminal = Terminal::spawn(invoke, 80);
+    let screen = Arc::clone(&terminal.screen);
+    assert_eq!(terminal.end(), (Some(0), vec!["Hello, Ada!".to_owned()]));
+    assert_eq!(screen.lock().unwrap().screen().cursor_position(), (1, 0));
+
+    let mut top = stage.cwasi();
+    top.args(["top", "--interval", "0.1"]);
+    let mut terminal = Terminal::spawn(top, 200);
+    wait_for("a picture", || (!terminal.lines_of("hello ").is_empty()).then_some(()));
+    let heading = terminal.lines_of("CALLER").concat();
+    assert!(heading.contains("NEW ERRORS") && heading.contains("ALL CALLS"), "{heading}");
+    // Other keys do nothing, and none is shown.
+    terminal.keys.write_all(b"x\nyq").unwrap();
+    let (code, rows) = terminal.end();
+    assert_eq!(code, Some(0), "{rows:?}");
+    assert!(!rows.iter().any(|row| row.contains('x') || row.contains("yq")), "{rows:?}");
+    stage.ok(&["rm", "greeter"]);
 }

@@ -12,6 +12,10 @@ use crate::label::{Class, FrameLabels};
 use crate::payload::Shot;
 use crate::track::Path;
 
+/// What the dataset says about itself. Who gets it does not see this repository.
+const DESCRIPTION: &str = "Traffic pictures with machine-made labels; what moves is anonymized, people who stand still \
+    and parked vehicles are not";
+
 const BLOCK: usize = 512;
 
 /// Why an archive entry cannot be written.
@@ -101,7 +105,7 @@ pub fn annotations(
         json!({ "id": id, "name": name, "supercategory": "road user" })
     };
     json!({
-        "info": { "description": "Anonymized traffic pictures with machine-made labels" },
+        "info": { "description": DESCRIPTION },
         "categories": [category(Class::Vehicle), category(Class::Person)],
         "images": images,
         "annotations": annotations,
@@ -144,6 +148,7 @@ mod tests {
         let boxes = coco["annotations"].as_array().unwrap();
         assert_eq!((&boxes[0]["category_id"], &boxes[0]["track_id"]), (&json!(1), &json!(4)));
         assert_eq!((&boxes[1]["category_id"], &boxes[1]["track_id"]), (&json!(2), &Value::Null));
+        assert!(coco["info"]["description"].as_str().unwrap().contains("stand still"));
         assert_eq!(boxes[0]["bbox"], json!([1.0, 2.0, 10.0, 30.0]));
     }
 }

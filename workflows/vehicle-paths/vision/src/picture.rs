@@ -1,5 +1,5 @@
 //! Draws the vehicles' paths over the empty scene, as a PNG: one colour per vehicle, a dot where
-//! it appeared, an arrow where it went, its number and speed beside it.
+//! it appeared, an arrow where it went, its number and speed beside it. Labels do not overlap while there is room.
 
 use font8x8::{BASIC_FONTS, UnicodeFonts};
 use thiserror::Error;
@@ -11,6 +11,14 @@ use crate::track::Path;
 const SCENE_LIGHT: f32 = 0.72;
 /// Half the width of a path, pixels, for a picture of 1280 columns.
 const HALF_WIDTH: f32 = 2.2;
+/// Pixels of a letter of the font.
+const LETTER: usize = 8;
+/// How much larger letters are drawn in a picture of 1280 columns.
+const ZOOM: f32 = 2.0;
+/// Pixels between a label's border and its text.
+const PADDING: usize = 4;
+/// Pixels between a label and the point of the path that it stands beside.
+const LABEL_GAP: usize = 10;
 
 /// Why a picture could not be written.
 #[derive(Debug, Error)]
@@ -35,14 +43,87 @@ pub fn draw(
 ) -> Result<Vec<u8>, PictureError> {
     let mut canvas = Canvas::over(scene);
     let scale = (scene.width as f32 / 1280.0).clamp(0.5, 3.0);
+    let zoom = (ZOOM * scale).round().max(1.0) as usize;
     for path in paths {
         canvas.path(path, scale);
     }
-    for path in paths {
-        canvas.tag(path, unit, scale);
+    let mut taken = Vec::new();
+    if !headline.is_empty() {
+        let plate = Plate { left: 0, top: 0, ..Plate::of(headline, zoom) };
+        canvas.plate(headline, &plate, zoom, [255.0; 3]);
+        taken.push(plate);
     }
-    canvas.headline(headline, scale);
+    for path in paths {
+        let text = format!("#{}: {:.0}{unit}", path.id, path.typical_speed);
+        if let Some(plate) = Plate::of(&text, zoom).beside(path, scene, &taken) {
+            canvas.plate(
+                &text,
+                &plate,
+                zoom,
+                colour(path.id).map(|value| value.mul_add(0.6, 102.0)),
+            );
+            taken.push(plate);
+        }
+    }
     canvas.into_png()
+}
+
+/// The dark rectangle behind a text.
+#[derive(Clone, Copy)]
+struct Plate {
+    left: usize,
+    top: usize,
+    width: usize,
+    height: usize,
+}
+
+impl Plate {
+    fn of(text: &str, zoom: usize) -> Self {
+        let width = text.chars().count() * LETTER * zoom + 2 * PADDING;
+        Self { left: 0, top: 0, width, height: LETTER * zoom + 2 * PADDING }
+    }
+
+    /// Beside the point nearest to the middle of the path where it covers no other; where that is nowhere, where it
+    /// covers the least. `None` for a path without points.
+    fn beside(self, path: &Path, scene: &Frame, taken: &[Self]) -> Option<Self> {
+        let middle = path.points.len() / 2;
+        let mut points: Vec<_> = path.points.iter().enumerate().collect();
+        points.sort_by_key(|(index, _)| index.abs_diff(middle));
+        let corners = points.iter().flat_map(|(_, point)| {
+            [(true, false), (false, false), (true, true), (false, true)].map(|(right, below)| {
+                let side = |value: f32, after: bool, size: usize, end: usize| {
+                    let at = value as usize;
+                    let before = at.saturating_sub(LABEL_GAP + size);
+                    let start = if after { at.saturating_add(LABEL_GAP) } else { before };
+                    start.min(end.saturating_sub(size))
+                };
+                let left = side(point.pixel[0], right, self.width, scene.width);
+                let top = side(point.pixel[1], below, self.height, scene.height);
+                Self { left, top, ..self }
+            })
+        });
+        let covered = |plate: &Self| taken.iter().map(|other| plate.common(other)).sum::<usize>();
+        let mut best = None;
+        for plate in corners {
+            let covers = covered(&plate);
+            if best.is_none_or(|(least, _)| covers < least) {
+                best = Some((covers, plate));
+            }
+            if covers == 0 {
+                break;
+            }
+        }
+        best.map(|(_, plate)| plate)
+    }
+
+    /// Pixels that are of both.
+    fn common(&self, other: &Self) -> usize {
+        let side = |a: usize, a_size: usize, b: usize, b_size: usize| {
+            (a + a_size).min(b + b_size).saturating_sub(a.max(b))
+        };
+        side(self.left, self.width, other.left, other.width)
+            * side(self.top, self.height, other.top, other.height)
+    }
 }
 
 struct Canvas {
@@ -134,43 +215,24 @@ impl Canvas {
         }
     }
 
-    /// Number and speed on a dark plate beside the middle of the path.
-    fn tag(&mut self, path: &Path, unit: &str, scale: f32) {
-        let Some(middle) = path.points.get(path.points.len() / 2) else { return };
-        let text = format!("{} {:.0}{unit}", path.id, path.typical_speed);
-        let zoom = scale.round().max(1.0) as usize;
-        let [x, y] = middle.pixel.map(|value| value as usize);
-        let at = (x + 8, y.saturating_sub(8 * zoom + 14));
-        self.plate(&text, at, zoom, colour(path.id).map(|value| value.mul_add(0.6, 102.0)));
-    }
-
-    fn headline(&mut self, text: &str, scale: f32) {
-        if !text.is_empty() {
-            self.plate(text, (0, 0), scale.round().max(1.0) as usize, [255.0; 3]);
-        }
-    }
-
-    /// Text on a dark plate, moved into the picture.
-    fn plate(&mut self, text: &str, at: (usize, usize), zoom: usize, ink: [f32; 3]) {
-        let (width, height) = (text.len() * 8 * zoom + 8, 8 * zoom + 8);
-        let left = at.0.min(self.width.saturating_sub(width));
-        let top = at.1.min(self.height - 1);
-        for row in top..(top + height).min(self.height) {
-            for column in left..(left + width).min(self.width) {
+    /// Text on a dark plate.
+    fn plate(&mut self, text: &str, plate: &Plate, zoom: usize, ink: [f32; 3]) {
+        for row in plate.top..(plate.top + plate.height).min(self.height) {
+            for column in plate.left..(plate.left + plate.width).min(self.width) {
                 self.blend(column, row, [16.0, 16.0, 20.0], 0.72);
             }
         }
-        self.write(text, (left + 4, top + 4), zoom, ink);
+        self.write(text, (plate.left + PADDING, plate.top + PADDING), zoom, ink);
     }
 
     fn write(&mut self, text: &str, at: (usize, usize), zoom: usize, ink: [f32; 3]) {
         for (position, letter) in text.chars().enumerate() {
             let glyph = BASIC_FONTS.get(letter).unwrap_or_default();
-            for row in 0..8 * zoom {
-                for column in
-                    (0..8 * zoom).filter(|column| glyph[row / zoom] >> (column / zoom) & 1 == 1)
+            for row in 0..LETTER * zoom {
+                for column in (0..LETTER * zoom)
+                    .filter(|column| glyph[row / zoom] >> (column / zoom) & 1 == 1)
                 {
-                    let (x, y) = (at.0 + position * 8 * zoom + column, at.1 + row);
+                    let (x, y) = (at.0 + position * LETTER * zoom + column, at.1 + row);
                     if x < self.width && y < self.height {
                         self.blend(x, y, ink, 1.0);
                     }
@@ -228,6 +290,24 @@ mod tests {
         let at = |x: usize, y: usize| &rgb[(y * 200 + x) * 3..][..3];
         assert!(at(60, 50).iter().max().unwrap() - at(60, 50).iter().min().unwrap() > 90);
         assert_eq!(at(5, 95), [72; 3]);
+    }
+
+    #[test]
+    fn labels_of_paths_that_run_together_do_not_overlap() {
+        let scene = Frame::grey(1280, 720, 100);
+        let line: Vec<[f32; 2]> = (0_u16..60).map(|at| [f32::from(at) * 20.0, 300.0]).collect();
+        let mut taken: Vec<Plate> = Vec::new();
+        for _ in 0..12 {
+            let plate = Plate::of("#4: 38 km/h", 2).beside(&path(&line), &scene, &taken).unwrap();
+            assert!(taken.iter().all(|other| plate.common(other) == 0));
+            assert!(plate.left + plate.width <= 1280 && plate.top + plate.height <= 720);
+            taken.push(plate);
+        }
+        // No room is left: they are drawn all the same.
+        let small = Frame::grey(40, 30, 100);
+        let plate = Plate::of("#4: 38 km/h", 2);
+        assert!(plate.beside(&path(&[[20.0, 15.0]]), &small, &taken).is_some());
+        assert!(plate.beside(&path(&[]), &small, &taken).is_none());
     }
 
     #[test]
