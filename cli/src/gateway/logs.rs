@@ -162,7 +162,7 @@ impl Source {
             }
             let line = std::mem::take(&mut self.rest);
             self.time = split_time(&line).map(|(time, _)| time).or(self.time);
-            if !since.is_some_and(|since| self.time.is_some_and(|time| time < since)) {
+            if since.is_none_or(|since| self.time.is_none_or(|time| time >= since)) {
                 return Ok(Some(line));
             }
         }

@@ -83,7 +83,7 @@ fn a_function_is_scaled() {
     assert_eq!(stage.ok(&["invoke", "greeter", "--data", "Ada"]), "Hello, Ada!");
     assert_eq!(stage.ok(&["scale", "greeter", "0"]), "hello.greeter stopped\n");
     assert_eq!(stage.scene.status("hello.greeter").as_deref(), Some("STOPPED"));
-    stage.fails(1, &["invoke", "greeter", "--data", "Ada"]);
+    stage.fails(66, &["invoke", "greeter", "--data", "Ada"]);
     let again = stage.ok(&["scale", "greeter", "2"]);
     assert_eq!(again, "hello.greeter started\nhello.greeter.2 started\n");
     assert_eq!(stage.ok(&["invoke", "greeter", "--data", "Ada"]), "Hello, Ada!");

@@ -48,7 +48,7 @@ fn functions_are_called_and_shown_and_what_would_change_them_is_refused_in_a_sen
     for path in
         ["/system/function/page?usage=1", "/system/function/page?namespace=openfaas-fn&usage=1"]
     {
-        assert_eq!(values(&get(path)), [expected.clone()], "{path}");
+        assert_eq!(values(&get(path)), std::slice::from_ref(&expected), "{path}");
     }
     // The function has one name, whatever name clients use.
     let metrics = get("/metrics").text();

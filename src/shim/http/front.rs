@@ -100,8 +100,10 @@ impl FunctionFront {
     ) -> Response<ResponseBody> {
         let id = CallId(bytes16());
         let answered = self.try_call(id, target, path, request).await;
-        let response = answered.and_then(|answer| self.response_of(answer));
-        let mut response = response.unwrap_or_else(|refused| refused);
+        let mut response = match answered {
+            Ok(answer) => self.response_of(answer),
+            Err(response) => response,
+        };
         name_call(&mut response, id);
         response
     }
@@ -198,17 +200,14 @@ impl FunctionFront {
     }
 
     /// A function's answer. A browser does not guess what a body is that the function has not named.
-    fn response_of(
-        &self,
-        answer: HostAnswer,
-    ) -> Result<Response<ResponseBody>, Response<ResponseBody>> {
+    fn response_of(&self, answer: HostAnswer) -> Response<ResponseBody> {
         let body = match answer.payload {
             Payload::Inline(bytes) => ResponseBody::from(bytes),
             Payload::Segment(segment) => match self.responses.take(segment.len()) {
                 Ok(memory) => ResponseBody::of_segment(segment, memory),
                 Err(_none) => {
                     let text = "other clients read their responses too slowly: try again";
-                    return Err(sentence(StatusCode::SERVICE_UNAVAILABLE, text));
+                    return sentence(StatusCode::SERVICE_UNAVAILABLE, text);
                 }
             },
         };
@@ -219,7 +218,7 @@ impl FunctionFront {
         }
         headers.entry(X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
         (*response.status_mut(), *response.headers_mut()) = (status, headers);
-        Ok(response)
+        response
     }
 
     fn admit(&self) -> Result<SemaphorePermit<'_>, Box<Response<ResponseBody>>> {
