@@ -29,7 +29,7 @@ fuzz_target!(|data: &[u8]| {
     });
     let lines: Vec<EdgeSnapshot> = serde_json::from_slice(&text).expect("a list");
     assert!(lines.len() <= EDGES_MAX && lines.is_empty() == reports.is_empty());
-    for EdgeSnapshot { key, reason, counts, p50_us, p99_us } in lines {
+    for EdgeSnapshot { key, reason, counts, p50_us, p99_us, .. } in lines {
         for name in [&key.caller, &key.callee, &key.mode, &reason] {
             assert!(name.len() <= NAME_MAX);
         }
