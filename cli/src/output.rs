@@ -4,7 +4,7 @@
 //! failure is an error. What stderr does not take is lost: there is no other place to say so.
 //!
 //! Invariant: texts have no control characters but line feeds and tabs, whoever chose the names in them
-//! ([`visible`](crate::visible)). [`bytes`] alone writes them.
+//! ([`visible`]). [`bytes`] alone writes them.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write as _};
