@@ -28,7 +28,7 @@ pub fn bring_up_in(namespace: &Path) -> io::Result<()> {
         ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags: 0 },
     };
     for (to, from) in request.ifr_name.iter_mut().zip(NAME) {
-        *to = from.cast_signed();
+        *to = libc::c_char::from_ne_bytes([*from]);
     }
     let asked = |result: libc::c_int| {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
