@@ -67,7 +67,8 @@ fn the_answer_is_posted_to_the_url_with_its_status_and_until_it_is_taken() {
         assert_eq!(defer(to, function, &url, body).status.as_u16(), 202, "{body}");
         let callback = receiver.wait(before + 1).pop().unwrap();
         assert_eq!(callback.header("x-function-status"), status, "{body}");
-        assert_eq!(callback.header("x-function-name"), function);
+        // A function of the gateway's own namespace has one name.
+        assert_eq!(callback.header("x-function-name"), function.split('.').next().unwrap());
         assert_eq!(callback.header("cwasi-errno"), errno, "{body}");
         assert!(callback.text().contains(text), "{}", callback.text());
     }
