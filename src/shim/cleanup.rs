@@ -33,6 +33,10 @@ const DAEMON_MAX: Duration = Duration::from_secs(10);
 const DAEMON_PAUSE: Duration = Duration::from_millis(50);
 /// Longest wait for one answer of a daemon.
 const CALL_MAX: Duration = Duration::from_secs(5);
+/// How the file of a container's record ends.
+const RECORD: &str = "json";
+/// A record that is not finished after this time never will be.
+const UNFINISHED_AGE: Duration = Duration::from_secs(60);
 /// Prefix of a group directory's name during its removal; ids are hexadecimal.
 const GRAVE: char = '.';
 /// Number of ended groups whose edges are kept.
@@ -206,8 +210,10 @@ pub fn remove_if_dead(state: &StateDir, group: &GroupDir) {
     }
 }
 
-/// Removes groups whose launchers were killed before they had a daemon, and remains of interrupted removals. Blocks.
+/// Removes groups whose launchers were killed before they had a daemon, and remains of interrupted removals and writes.
+/// Blocks.
 pub fn sweep(state: &StateDir) {
+    remove_unfinished_records(state);
     let groups = fs::read_dir(state.root().join("g")).into_iter().flatten().flatten();
     for entry in groups {
         let Some(group) = entry.file_name().to_str().map(|id| state.group(id)) else { continue };
@@ -222,6 +228,21 @@ pub fn sweep(state: &StateDir) {
             && !group.pid().exists()
         {
             remove_if_dead(state, &group);
+        }
+    }
+}
+
+/// Removes records whose writers were killed.
+fn remove_unfinished_records(state: &StateDir) {
+    for entry in fs::read_dir(state.root().join("c")).into_iter().flatten().flatten() {
+        let is_old = || {
+            let age = entry.metadata().ok()?.modified().ok()?.elapsed().ok()?;
+            Some(age > UNFINISHED_AGE)
+        };
+        let path = entry.path();
+        let is_record = path.extension().is_some_and(|extension| extension == RECORD);
+        if !is_record && is_old() == Some(true) {
+            logged(state::remove_file(&path));
         }
     }
 }
@@ -263,10 +284,12 @@ fn has_containers(state: &StateDir, group: &GroupDir) -> bool {
         .flatten()
         .flatten()
         .map(|entry| entry.path())
+        // Without records that are being written: a living daemon answers for them, and a dead one's never were.
+        .filter(|path| path.extension().is_some_and(|extension| extension == RECORD))
         .collect();
     records.iter().any(|path| match state::read_json::<ContainerRecord>(path) {
         Ok(record) => record.is_some_and(|record| record.group == group.id()),
-        // Being written or damaged: keep it.
+        // Damaged: it may be of this group.
         Err(_) => true,
     })
 }
@@ -348,6 +371,25 @@ mod tests {
         sweep(&state);
         let left = [killed, busy, served, half].map(|group| group.path().exists());
         assert_eq!(left, [false, true, true, false]);
+    }
+
+    #[test]
+    fn a_record_that_was_never_finished_keeps_no_group() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path());
+        let group = state.group("g");
+        let unfinished = state.record("n", "a").with_extension("7.new");
+        fs::create_dir_all(group.path()).unwrap();
+        state::write_file(&unfinished, b"{\"namespace\": \"n").unwrap();
+        remove_dead_group(&state, &group).unwrap();
+        assert!(!group.path().exists());
+        // It may still be written; later it goes, too.
+        sweep(&state);
+        assert!(unfinished.exists());
+        let old = std::time::SystemTime::now() - 2 * UNFINISHED_AGE;
+        fs::File::options().write(true).open(&unfinished).unwrap().set_modified(old).unwrap();
+        sweep(&state);
+        assert!(!unfinished.exists());
     }
 
     #[test]

@@ -10,12 +10,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cwasi_abi::Errno;
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::{BodyExt as _, Collected, Full, Limited};
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HOST, USER_AGENT};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
 use opentelemetry_proto::tonic::common::v1::{
     AnyValue, InstrumentationScope, KeyValue, any_value::Value,
 };
@@ -39,6 +41,10 @@ const BATCH_MAX: usize = 512;
 const BATCH_EVERY: Duration = Duration::from_secs(1);
 /// Longest request.
 const REQUEST_MAX: Duration = Duration::from_secs(10);
+/// Most bytes of a receiver's response that are read.
+const RESPONSE_MAX: usize = 64 << 10;
+/// Most bytes of its reason that are logged.
+const REASON_MAX: usize = 500;
 /// First and longest pause between two attempts.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(15);
@@ -187,14 +193,20 @@ impl Sender {
             let response = sender.send_request(request).await;
             let response = response.map_err(|error| ExportError::failed("sending", error))?;
             let status = response.status();
-            // Read to its end, so that the receiver sees an orderly one.
-            let _read = response.into_body().collect().await;
-            Ok(status)
+            // Read to its end, so that the receiver sees an orderly one. A response beyond the bound says nothing.
+            let read = Limited::new(response.into_body(), RESPONSE_MAX).collect().await;
+            Ok((status, read.map(Collected::to_bytes).unwrap_or_default()))
         };
         // A receiver may answer and close at once: the answer counts, whichever is seen first.
-        let (status, _ended) = tokio::join!(exchange, connection);
-        let status = status?;
-        if status.is_success() { Ok(()) } else { Err(ExportError::Refused(status)) }
+        let (answered, _ended) = tokio::join!(exchange, connection);
+        let (status, body) = answered?;
+        if !status.is_success() {
+            return Err(ExportError::Refused(status));
+        }
+        if let Some((rejected, reason)) = rejected(&body) {
+            tracing::warn!(receiver = self.url.authority(), rejected, reason, "spans are rejected");
+        }
+        Ok(())
     }
 
     fn tell_dropped(&self) {
@@ -204,6 +216,15 @@ impl Sender {
             tracing::warn!(receiver, dropped, "the receiver is too slow: spans are dropped");
         }
     }
+}
+
+/// How many spans of a batch the receiver has rejected, and why; they must not be sent again (OTLP specification).
+fn rejected(body: &[u8]) -> Option<(i64, String)> {
+    let response = ExportTraceServiceResponse::decode(body).ok()?;
+    let ExportTracePartialSuccess { rejected_spans, mut error_message } =
+        response.partial_success?;
+    error_message.truncate(error_message.floor_char_boundary(REASON_MAX));
+    (rejected_spans > 0 || !error_message.is_empty()).then_some((rejected_spans, error_message))
 }
 
 fn collect(order: Order, batch: &mut Vec<RecordedSpan>, flushed: &mut Vec<oneshot::Sender<()>>) {
@@ -372,6 +393,51 @@ mod tests {
             let (sent, ()) = tokio::join!(sender.post(Bytes::from_static(b"spans")), receiver);
             sent.unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn a_response_without_end_is_read_within_its_bound() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).try_into().unwrap();
+        let sender = Sender { url, dropped: Arc::default() };
+        let receiver = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut read = Vec::new();
+            while !read.ends_with(b"spans") {
+                stream.read_buf(&mut read).await.unwrap();
+            }
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+                .await
+                .unwrap();
+            let mut sent = 0;
+            // Until the sender has enough of it.
+            while stream
+                .write_all(format!("1000\r\n{}\r\n", "x".repeat(4096)).as_bytes())
+                .await
+                .is_ok()
+            {
+                sent += 4096;
+                assert!(sent < 64 << 20, "it reads for ever");
+            }
+        };
+        let (sent, ()) = tokio::join!(sender.post(Bytes::from_static(b"spans")), receiver);
+        sent.unwrap();
+    }
+
+    #[test]
+    fn rejected_spans_are_told() {
+        let response = |rejected_spans, message: &str| {
+            let error_message = message.to_owned();
+            let partial = ExportTracePartialSuccess { rejected_spans, error_message };
+            ExportTraceServiceResponse { partial_success: Some(partial) }.encode_to_vec()
+        };
+        assert_eq!(rejected(&response(3, "too old")), Some((3, "too old".to_owned())));
+        assert_eq!(rejected(&response(0, "")), None);
+        assert_eq!(rejected(b""), None);
+        assert_eq!(rejected(&[0xff; 9]), None);
+        let (_, reason) = rejected(&response(1, &"é".repeat(REASON_MAX))).unwrap();
+        assert_eq!(reason.len(), REASON_MAX);
     }
 
     #[test]

@@ -205,20 +205,31 @@ impl Spans {
         }
     }
 
+    /// Spans that cannot be written are counted as dropped; the next lines say so.
     fn write(&self) -> Result<(), StateError> {
         let _writing = self.inner.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut lines = {
+        let (lines, lost) = {
             let mut unwritten = self.unwritten();
             let mut lines = std::mem::take(&mut unwritten.lines);
             let dropped = std::mem::take(&mut unwritten.dropped);
+            let spans = lines.iter().filter(|byte| **byte == b'\n').count() as u64;
             if dropped > 0 && serde_json::to_writer(&mut lines, &Dropped { dropped }).is_ok() {
                 lines.push(b'\n');
             }
-            lines
+            (lines, dropped.saturating_add(spans))
         };
         if lines.is_empty() {
             return Ok(());
         }
+        let written = self.append(&lines);
+        if written.is_err() {
+            let mut unwritten = self.unwritten();
+            unwritten.dropped = unwritten.dropped.saturating_add(lost);
+        }
+        written
+    }
+
+    fn append(&self, lines: &[u8]) -> Result<(), StateError> {
         let path = &self.inner.path;
         if let Some(directory) = path.parent() {
             create_private_dir(directory)?;
@@ -228,8 +239,7 @@ impl Spans {
             fs::rename(path, full(path)).map_err(StateError::io("rename", path))?;
         }
         let file = OpenOptions::new().append(true).create(true).mode(FILE_MODE).open(path);
-        let written = file.and_then(|mut file| file.write_all(&lines));
-        lines.clear();
+        let written = file.and_then(|mut file| file.write_all(lines));
         written.map_err(StateError::io("write", path))
     }
 }
@@ -417,6 +427,24 @@ mod tests {
         let kept = lines.iter().filter(|line| line["service"] == "a").count();
         let all = 3 * SPANS_AT_ONCE as usize + SPANS_PER_REPORT + 5;
         assert!(dropped > 0 && kept + usize::try_from(dropped).unwrap() == all, "{kept} {dropped}");
+    }
+
+    #[tokio::test]
+    async fn spans_that_cannot_be_written_are_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("folder");
+        // No folder, but a file.
+        fs::write(&folder, "").unwrap();
+        let path = folder.join("spans.jsonl");
+        let spans = Spans::start(path.clone(), "node", None);
+        add(&spans, report(vec![span(); 3]));
+        spans.write_now().await;
+        fs::remove_file(&folder).unwrap();
+        add(&spans, report(vec![span()]));
+        spans.write_now().await;
+        let lines = lines(&path);
+        let dropped: u64 = lines.iter().filter_map(|line| line["dropped"].as_u64()).sum();
+        assert_eq!((lines.len(), dropped), (2, 3));
     }
 
     #[tokio::test]

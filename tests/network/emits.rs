@@ -10,6 +10,9 @@ use cwasi_testbed::redis::{Kind, Redis, Setup};
 
 use crate::fixture::{Executions, Instance, Node, PATIENCE, identity, target, wait_for};
 
+/// Entries in front of a dead consumer's: as many as Redis looks at for four free handlers.
+const LIVE: usize = 40;
+
 /// Messages that were handled, by their payload.
 fn handled(executions: &Executions) -> BTreeSet<Vec<u8>> {
     executions.lock().unwrap().iter().map(|(_, payload)| payload.clone()).collect()
@@ -105,6 +108,43 @@ fn what_a_dead_shim_left_is_handled_by_another() {
     there.serve(&second);
     wait_for_reclaim(&redis);
     assert_eq!(handled(&executions), sent);
+}
+
+#[test]
+fn a_dead_consumers_message_behind_many_live_ones_is_taken() {
+    let redis = Redis::start(Kind::Redis7);
+    let here = Node::start("here", &target(&redis));
+    for number in 0..=LIVE {
+        here.emit(format!("event {number}").as_bytes(), PATIENCE).unwrap();
+    }
+    let key = stream_key(&identity("b"));
+    let deliver = |consumer: &str, count: &str| {
+        let read = ["XREADGROUP", "GROUP", "cwasi", consumer, "COUNT", count, "STREAMS", &key, ">"];
+        redis.cli(&read);
+        let pending = redis.cli(&["XPENDING", &key, "cwasi", "-", "+", count, consumer]);
+        let ids = pending.lines().step_by(4).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(ids.len().to_string(), count);
+        ids
+    };
+    let live = deliver("living", &LIVE.to_string());
+    let dead = deliver("dead", "1");
+    redis.cli(&["XCLAIM", &key, "cwasi", "dead", "0", &dead[0], "IDLE", "3600000", "JUSTID"]);
+    let executions = Executions::default();
+    let instance = Instance::start(&executions);
+    let there = Node::start("there", &target(&redis));
+    there.serve(&instance);
+    let start = Instant::now();
+    let last = format!("event {LIVE}").into_bytes();
+    while !handled(&executions).contains(&last) {
+        // As a consumer that handles them does.
+        let mut renew = vec!["XCLAIM", &key, "cwasi", "living", "0"];
+        renew.extend(live.iter().map(String::as_str));
+        renew.push("JUSTID");
+        redis.cli(&renew);
+        assert!(start.elapsed() < PATIENCE * 4, "it is hidden");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(handled(&executions), BTreeSet::from([last]), "living ones stay where they are");
 }
 
 #[test]

@@ -14,6 +14,10 @@ use crate::wire::ids::Identity;
 
 /// Entries of one stream; more are refused.
 pub const ENTRIES_MAX: u64 = 100_000;
+/// Dead letters of one function that are kept, and for how long after the last one: of a handler that always fails they
+/// would fill Redis.
+const DEAD_MAX: u64 = 1_000;
+const DEAD_KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The one consumer group of every stream.
 const GROUP: &str = "cwasi";
 /// Field of an entry with its envelope, and with its payload.
@@ -114,8 +118,14 @@ pub async fn next(
     Ok(keys.into_iter().flat_map(|key| key.ids).map(entry).collect())
 }
 
+/// Where [`reclaim`] begins, and begins again.
+pub const BEGINNING: &str = "0-0";
+
 /// Entries that were delivered and neither handled nor [`keep`]t for `idle`; none, and a new group, when Redis has lost
 /// it.
+///
+/// Redis looks at ten times `count` pending entries from `cursor` on, which is then where the next look begins:
+/// entries in front that are being handled would hide a dead consumer's.
 ///
 /// # Errors
 /// When Redis does not say.
@@ -125,12 +135,17 @@ pub async fn reclaim(
     consumer: &str,
     idle: Duration,
     count: usize,
+    cursor: &mut String,
 ) -> Result<Vec<StreamEntry>, NetworkError> {
     let mut cmd = redis::cmd("XAUTOCLAIM");
     let idle_ms = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
-    cmd.arg(stream).arg(GROUP).arg(consumer).arg(idle_ms).arg("0-0").arg("COUNT").arg(count);
+    cmd.arg(stream).arg(GROUP).arg(consumer).arg(idle_ms).arg(&*cursor).arg("COUNT").arg(count);
     let reply: Result<StreamAutoClaimReply, _> = session.run("XAUTOCLAIM", &cmd).await;
-    let Some(reply) = or_make_group(session, stream, reply).await? else { return Ok(Vec::new()) };
+    let Some(reply) = or_make_group(session, stream, reply).await? else {
+        BEGINNING.clone_into(cursor);
+        return Ok(Vec::new());
+    };
+    *cursor = reply.next_stream_id;
     Ok(reply.claimed.into_iter().map(entry).collect())
 }
 
@@ -208,10 +223,14 @@ pub async fn bury(
     reason: &str,
 ) -> Result<(), NetworkError> {
     let mut cmd = redis::cmd("XADD");
-    cmd.arg(dead_key(identity)).arg("MAXLEN").arg("~").arg(ENTRIES_MAX).arg("*");
+    let key = dead_key(identity);
+    cmd.arg(&key).arg("MAXLEN").arg("~").arg(DEAD_MAX).arg("*");
     cmd.arg(ENVELOPE).arg(&entry.envelope).arg(PAYLOAD).arg(&entry.payload);
     cmd.arg(REASON).arg(reason);
     session.run::<String>("XADD", &cmd).await?;
+    let mut cmd = redis::cmd("EXPIRE");
+    cmd.arg(&key).arg(DEAD_KEPT.as_secs());
+    session.run::<u64>("EXPIRE", &cmd).await?;
     done(session, &stream_key(identity), &entry.id).await
 }
 

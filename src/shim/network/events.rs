@@ -158,11 +158,17 @@ struct Consumer {
     handlers: Arc<Semaphore>,
 }
 
+/// The last look for messages that a dead consumer left: when, and where the next one begins.
+struct Reclaimed {
+    at: Instant,
+    cursor: String,
+}
+
 impl Consumer {
     /// Takes messages until Redis fails.
     async fn consume(self: &Arc<Self>, session: &RedisSession) -> NetworkError {
         let mut look = interval(LOOK_EVERY);
-        let mut reclaimed = Instant::now();
+        let mut reclaimed = Reclaimed { at: Instant::now(), cursor: streams::BEGINNING.to_owned() };
         loop {
             match self.take(session, &mut reclaimed).await {
                 Ok(0) => {
@@ -183,7 +189,7 @@ impl Consumer {
     async fn take(
         self: &Arc<Self>,
         session: &RedisSession,
-        reclaimed: &mut Instant,
+        reclaimed: &mut Reclaimed,
     ) -> Result<usize, NetworkError> {
         // The semaphore is never closed. At least one handler is free; otherwise messages are left to other
         // instances.
@@ -192,9 +198,11 @@ impl Consumer {
         let room = self.handlers.available_permits().max(1);
         let node = &self.inner.node;
         let mut entries = Vec::new();
-        if reclaimed.elapsed() >= RECLAIM_EVERY {
-            *reclaimed = Instant::now();
-            entries = streams::reclaim(session, &self.stream, node, RECLAIM_IDLE, room).await?;
+        if reclaimed.at.elapsed() >= RECLAIM_EVERY {
+            reclaimed.at = Instant::now();
+            let cursor = &mut reclaimed.cursor;
+            entries =
+                streams::reclaim(session, &self.stream, node, RECLAIM_IDLE, room, cursor).await?;
         }
         if entries.is_empty() {
             entries = streams::next(session, &self.stream, node, room).await?;
