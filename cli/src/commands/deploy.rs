@@ -39,6 +39,9 @@ impl Deploy {
                     deployment.display().say(TAKING_DOWN);
                 }
                 deployment.take_down().await?;
+                if failure.exit().is_signal() {
+                    deployment.clear_late_logs().await;
+                }
                 return Err(failure);
             }
         };

@@ -115,6 +115,9 @@ async fn drive<P: Platform>(
     let stopped = if is_kept { Ok(()) } else { deployment.stop().await };
     let hops = hops::since(&before, deployment.hops());
     let taken_down = if is_kept { stopped } else { stopped.and(deployment.take_down().await) };
+    if outcome.as_ref().is_err_and(|failure| failure.exit().is_signal()) {
+        deployment.clear_late_logs().await;
+    }
     let ended = EndedRun { exit: outcome, taken_down, hops };
     deployment.record_run(span, ended.code()).await;
     ended

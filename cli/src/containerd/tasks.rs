@@ -37,6 +37,11 @@ impl Task {
     pub fn is_alive(&self) -> bool {
         self.status != "STOPPED"
     }
+
+    /// True before its start: its init waits, and no SIGTERM ends it.
+    fn is_created(&self) -> bool {
+        self.status == "CREATED"
+    }
 }
 
 /// Where a task's output goes: fifos, or `file://` URIs.
@@ -162,6 +167,7 @@ impl Containerd {
     pub async fn stop_task(&self, id: &str) -> Result<(), ContainerdError> {
         for (signal, max) in [(SIGTERM, STOP_MAX), (SIGKILL, KILL_MAX)] {
             match self.task(id).await? {
+                Some(task) if task.is_created() && signal == SIGTERM => continue,
                 Some(task) if task.is_alive() => {}
                 _ => return Ok(()),
             }

@@ -21,12 +21,14 @@ mod user_cache;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use cwasi::dispatcher::spans::{OpenSpan, SpanEnd};
 use cwasi::shim::caller::Tracer;
+use cwasi::shim::group::group_id;
 use cwasi::shim::metrics::snapshot::EdgeSnapshot;
+use cwasi::shim::state::StateDir;
 use cwasi::wire::ids::Identity;
 use cwasi::wire::trace::{SpanKind, TraceContext};
 use futures_util::future::try_join_all;
@@ -50,6 +52,9 @@ use crate::workflow::{Embedded, Function, Role, Source, Workflow};
 const TRACE_ANNOTATION: &str = "cwasi.trace";
 /// Service of the span of a whole run.
 const RUN_SERVICE: &str = "cwasi";
+/// Longest wait for a start that was interrupted in containerd, and the time between two looks.
+const LATE_MAX: Duration = Duration::from_secs(3);
+const LATE_LOOK: Duration = Duration::from_millis(20);
 /// Longest id of a container in containerd.
 const ID_MAX: usize = 76;
 
@@ -403,6 +408,23 @@ impl<'a, P: Platform> Deployment<'a, P> {
             outcome = outcome.and(self.nodes[&node].remove(&id).await);
         }
         outcome
+    }
+
+    /// Removes what a start leaves that was interrupted in containerd: it goes on for a moment, and makes the function's
+    /// log again.
+    pub async fn clear_late_logs(&self) {
+        let workflow = [("cwasi.workflow".to_owned(), self.workflow.name.clone())].into();
+        let until = Instant::now() + LATE_MAX;
+        for node in self.nodes.values() {
+            let group = group_id(node.namespace(), "", &workflow);
+            let group = StateDir::new(node.state_dir()).group(&group);
+            while group.path().exists() && Instant::now() < until {
+                tokio::time::sleep(LATE_LOOK).await;
+            }
+        }
+        for (node, id) in self.made() {
+            self.nodes[&node].forget_log(&id);
+        }
     }
 
     async fn settled(&self) {

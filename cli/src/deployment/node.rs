@@ -1,7 +1,6 @@
 //! One containerd of a workflow, with the configuration of its node.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
 use std::path::Path;
 
 use cwasi::config::NodeConfig;
@@ -159,10 +158,7 @@ impl Platform for Node {
 
     async fn remove(&self, id: &str) -> Result<(), Failure> {
         self.containerd.remove(id).await?;
-        // A container of another client has no log here; folders stay while there are others.
-        let _missing = fs::remove_file(self.log(id));
-        let _others = fs::remove_dir(self.logs())
-            .and_then(|()| fs::remove_dir(self.config.state_dir.join("logs")));
+        self.forget_log(id);
         Ok(())
     }
 

@@ -158,6 +158,13 @@ pub trait Platform {
         Ok(log)
     }
 
+    /// Removes a container's log. A container of another client has none here; folders stay while there are others.
+    fn forget_log(&self, id: &str) {
+        let _missing = std::fs::remove_file(self.log(id));
+        let _others = std::fs::remove_dir(self.logs())
+            .and_then(|()| std::fs::remove_dir(self.state_dir().join("logs")));
+    }
+
     /// Folder of the folders of runs.
     fn runs(&self) -> PathBuf {
         self.state_dir().join(RUNS)
