@@ -1,10 +1,12 @@
 //! `context_get(key_ptr, key_len, value_ptr, value_capacity, value_len_out) -> errno`. Runs in a worker.
 
-use cwasi_abi::{Errno, METADATA_MAX};
+use cwasi_abi::Errno;
 
-use crate::text::GuestText;
+use crate::text::owned;
 use crate::{GuestMemory, GuestPtr, Host};
 
+/// Longest key in bytes: a header's name, which is within the 7 KiB of a request's head.
+const KEY_MAX: usize = 8 << 10;
 /// Length of a `u32` in linear memory.
 const U32_LEN: u32 = 4;
 
@@ -24,8 +26,11 @@ pub fn context_get(
 ) -> Result<(), Errno> {
     memory.slice(value.0, value.1)?;
     memory.slice(value_len_out, U32_LEN)?;
-    let key = GuestText::<METADATA_MAX>::copy(memory.slice(key.0, key.1)?);
-    let text = host.value(key.as_str()?).ok_or(Errno::InvalidArgument)?;
+    let key = memory.slice(key.0, key.1)?;
+    if key.len() > KEY_MAX {
+        return Err(Errno::InvalidArgument);
+    }
+    let text = host.value(&owned(key)?).ok_or(Errno::InvalidArgument)?;
     let len = u32::try_from(text.len()).map_err(|_| Errno::Internal)?;
     memory.write(value_len_out, &len.to_le_bytes())?;
     if len > value.1 {

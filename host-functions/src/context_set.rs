@@ -3,6 +3,7 @@
 use cwasi_abi::response_head::is_settable;
 use cwasi_abi::{Errno, METADATA_ENTRIES_MAX, METADATA_MAX};
 
+use crate::text::owned;
 use crate::{GuestMemory, GuestPtr, Host};
 
 /// Sets the status or a header of the response of an HTTP request. The last value of a key counts; an empty one removes
@@ -23,7 +24,7 @@ pub fn context_set(
         if bytes.len() > METADATA_MAX {
             return Err(Errno::PayloadTooLarge);
         }
-        String::from_utf8(bytes.to_vec()).map_err(|_| Errno::InvalidArgument)
+        owned(bytes)
     };
     let (key, value) = (text(key)?, text(value)?);
     let (key, value) = (key.as_str(), value.as_str());

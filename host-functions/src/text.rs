@@ -2,6 +2,14 @@
 
 use cwasi_abi::Errno;
 
+/// A text of a guest, copied before it is validated. The caller bounds its length.
+///
+/// # Errors
+/// [`Errno::InvalidArgument`] when it is no UTF-8.
+pub(crate) fn owned(bytes: &[u8]) -> Result<String, Errno> {
+    String::from_utf8(bytes.to_vec()).map_err(|_| Errno::InvalidArgument)
+}
+
 /// Bytes of a guest that should be a text of at most `N` bytes.
 ///
 /// They are a copy: behind a leased region a process of the trust group may change the guest's bytes at any time, and a

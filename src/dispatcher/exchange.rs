@@ -23,8 +23,8 @@ use crate::wire::trace::SpanKind;
 /// Wait after a call's deadline for the callee's to say why it is late.
 const REASON_WAIT: Duration = Duration::from_millis(50);
 /// Pauses between two tries to send while this user's processes have too many descriptors in flight.
-const CROWDED_PAUSE_MIN: Duration = Duration::from_millis(1);
-const CROWDED_PAUSE_MAX: Duration = Duration::from_millis(64);
+const DESCRIPTORS_PAUSE_MIN: Duration = Duration::from_millis(1);
+const DESCRIPTORS_PAUSE_MAX: Duration = Duration::from_millis(64);
 /// Most answers from one connection before other connections have their turn.
 const MESSAGES_PER_TURN: usize = cwasi_abi::CALLS_IN_FLIGHT_MAX;
 
@@ -98,28 +98,29 @@ impl<R: Resolve> Dispatcher<R> {
         let route = self.links.route(link).ok_or_else(|| unreachable(call.target))?;
         let copy = self.local.copy(route.connection(), call)?;
         let payload = copy.as_ref().map_or(call.payload, OutgoingPayload::from);
-        let mut pause = CROWDED_PAUSE_MIN;
+        let mut pause = DESCRIPTORS_PAUSE_MIN;
         loop {
             let Some(route) = self.links.route(link) else { return Err(unreachable(call.target)) };
             let route = route.connection();
-            let is_crowded = match self.local.send(route, call, payload, Some(Deadline::PASSED)) {
-                Ok(true) => return Ok(()),
-                Ok(false) => LocalMode::is_crowded(route, payload),
-                Err(error) => {
-                    if matches!(error, CallError::Unreachable { .. }) {
-                        self.lose(link, &closed(call.target));
+            let lacks_descriptors =
+                match self.local.send(route, call, payload, Some(Deadline::PASSED)) {
+                    Ok(true) => return Ok(()),
+                    Ok(false) => LocalMode::lacks_descriptors(route, payload),
+                    Err(error) => {
+                        if matches!(error, CallError::Unreachable { .. }) {
+                            self.lose(link, &closed(call.target));
+                        }
+                        return Err(error);
                     }
-                    return Err(error);
-                }
-            };
+                };
             if call.deadline.is_some_and(|deadline| deadline.has_passed(monotonic_ns())) {
                 return Err(timeout(call.target));
             }
-            if is_crowded {
+            if lacks_descriptors {
                 let until = Deadline::after(pause);
                 let until = call.deadline.map_or(until, |deadline| deadline.min(until));
                 self.listen(Some(until), None)?;
-                pause = CROWDED_PAUSE_MAX.min(2 * pause);
+                pause = DESCRIPTORS_PAUSE_MAX.min(2 * pause);
             } else {
                 self.listen(call.deadline, Some(link))?;
             }

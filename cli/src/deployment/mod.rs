@@ -215,8 +215,9 @@ impl<'a, P: Platform> Deployment<'a, P> {
         Ok((id, Deployed::Started))
     }
 
-    /// Replaces a running container. Another one like the new one serves meanwhile: so a function that does not start
-    /// leaves the running one alone, and calls always find an instance. The old one ends its calls first (SIGTERM).
+    /// Replaces a running container. A surge container (Kubernetes' `maxSurge`) of the new kind serves meanwhile. So calls
+    /// always find an instance, and a function that does not start leaves the running one alone. The old container ends
+    /// its calls first (SIGTERM).
     async fn replace(
         &self,
         function: &'a Function,
@@ -225,21 +226,21 @@ impl<'a, P: Platform> Deployment<'a, P> {
         plan: &P::Plan,
     ) -> Result<(), Failure> {
         let node = self.node(function);
-        let stand_in = container_id(&self.workflow.name, &function.name, REPLICAS_MAX + replica);
-        let its_plan = self.plan(function, &stand_in).await?;
-        node.remove(&stand_in).await?;
-        self.note(function, &stand_in);
-        if let Err(failure) = self.start_shown(function, &stand_in, &its_plan).await {
-            node.remove(&stand_in).await?;
+        let surge = container_id(&self.workflow.name, &function.name, REPLICAS_MAX + replica);
+        let surge_plan = self.plan(function, &surge).await?;
+        node.remove(&surge).await?;
+        self.note(function, &surge);
+        if let Err(failure) = self.start_shown(function, &surge, &surge_plan).await {
+            node.remove(&surge).await?;
             return Err(failure);
         }
         // From here on it is what serves: an interrupted or failed deploy leaves it.
-        self.forget(&stand_in);
+        self.forget(&surge);
         // One container at a time: a call that several ending instances refuse in a row would fail.
         let _turn = self.replacing.lock().await;
         node.remove(id).await?;
         self.start_shown(function, id, plan).await?;
-        node.remove(&stand_in).await
+        node.remove(&surge).await
     }
 
     /// Starts a secondary and shows it. The failure has the end of its log.

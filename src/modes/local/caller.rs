@@ -85,7 +85,7 @@ impl LocalMode {
 
     /// True if there is room for messages, but not for more descriptors in flight. No poll tells when there is.
     #[must_use]
-    pub fn is_crowded(route: &LocalRoute, payload: OutgoingPayload<'_>) -> bool {
+    pub fn lacks_descriptors(route: &LocalRoute, payload: OutgoingPayload<'_>) -> bool {
         matches!(payload, OutgoingPayload::Segment(_))
             && seqpacket::has_room(route.connection.as_fd())
     }

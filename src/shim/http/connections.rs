@@ -1,8 +1,8 @@
 //! The open connections of a server, within a bound. Runs in `cwasi gateway` and in shims, on tokio.
 //!
-//! When all places are taken, a new client gets the place of one that keeps the server waiting: for a head, for the rest
-//! of a body, or for a response to be read. So clients that hold connections without using them keep nobody out. The one
-//! to close is the longest waiting one of the peer with the most of them, so that one peer cannot push out the others'.
+//! When all slots are taken, a new client gets the slot of a connection whose client keeps the server waiting: for a
+//! head, for the rest of a body, or for a response to be read. So idle clients keep no other client out. The server
+//! closes the longest waiting connection of the peer that has most of them, so one peer cannot close the others'.
 //!
 //! Invariant: a connection is closed for another one only while no function runs for it. Both sides change its state by
 //! compare-and-swap, so either the request begins or the connection is closed.
@@ -29,8 +29,8 @@ pub struct Connections(Arc<Inner>);
 struct Inner {
     most: usize,
     table: Mutex<Table>,
-    /// A place became free.
-    freed: Notify,
+    /// A connection has ended, or waits for its client: there may be a slot.
+    changed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -46,41 +46,43 @@ struct Entry {
     closed: Notify,
 }
 
-/// A connection's place, free again when it is dropped.
+/// A connection's slot, free again when it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    inner: Arc<Inner>,
+pub(super) struct ConnectionSlot {
     number: u64,
-    turn: Turn,
+    state: ConnectionState,
 }
 
 /// Says whether a connection waits for its client; clones mean the same connection.
 #[derive(Clone, Debug)]
-pub(super) struct Turn(Arc<Entry>);
+pub(super) struct ConnectionState {
+    inner: Arc<Inner>,
+    entry: Arc<Entry>,
+}
 
 impl Connections {
     /// At most `most` at a time, one or more.
     #[must_use]
     pub fn new(most: usize) -> Self {
-        let inner = Inner { most: most.max(1), table: Mutex::default(), freed: Notify::new() };
+        let inner = Inner { most: most.max(1), table: Mutex::default(), changed: Notify::new() };
         Self(Arc::new(inner))
     }
 
-    /// A place for a client, which may be another one's until now. Waits only while functions run for all of them.
-    pub(super) async fn place(&self, peer: Option<IpAddr>) -> Place {
+    /// A slot for a client, which may be another one's until now. Waits only while functions run for all of them.
+    pub(super) async fn slot(&self, peer: Option<IpAddr>) -> ConnectionSlot {
         loop {
-            let freed = self.0.freed.notified();
-            tokio::pin!(freed);
-            // Registered before the look, so that no place is missed.
-            freed.as_mut().enable();
-            if let Some(place) = self.try_place(peer) {
-                return place;
+            let changed = self.0.changed.notified();
+            tokio::pin!(changed);
+            // Registered before the look, so that no slot is missed.
+            changed.as_mut().enable();
+            if let Some(slot) = self.try_slot(peer) {
+                return slot;
             }
-            freed.await;
+            changed.await;
         }
     }
 
-    fn try_place(&self, peer: Option<IpAddr>) -> Option<Place> {
+    fn try_slot(&self, peer: Option<IpAddr>) -> Option<ConnectionSlot> {
         let mut table = self.0.table();
         if table.open.len() >= self.0.most {
             table.close_one()?;
@@ -90,19 +92,20 @@ impl Connections {
         let state = AtomicU64::new(monotonic_ns());
         let entry = Arc::new(Entry { peer, state, closed: Notify::new() });
         table.open.insert(number, Arc::clone(&entry));
-        Some(Place { inner: Arc::clone(&self.0), number, turn: Turn(entry) })
+        let inner = Arc::clone(&self.0);
+        Some(ConnectionSlot { number, state: ConnectionState { inner, entry } })
     }
 
     /// Waits until there are none.
     pub(super) async fn ended(&self) {
         loop {
-            let freed = self.0.freed.notified();
-            tokio::pin!(freed);
-            freed.as_mut().enable();
+            let changed = self.0.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
             if self.0.table().open.is_empty() {
                 return;
             }
-            freed.await;
+            changed.await;
         }
     }
 }
@@ -117,62 +120,73 @@ impl Inner {
 impl Table {
     /// Closes the connection that has kept the server waiting for the longest time, of the peer with most of them.
     fn close_one(&mut self) -> Option<()> {
-        let mut waiting: HashMap<Option<IpAddr>, (usize, u64, u64)> = HashMap::new();
+        loop {
+            let (since, number) = self.longest_waiting()?;
+            let entry = self.open.get(&number)?;
+            let closed =
+                entry.state.compare_exchange(since, CLOSED, Ordering::SeqCst, Ordering::SeqCst);
+            // Its request may have begun just now: then it is another one's turn.
+            if closed.is_ok() {
+                entry.closed.notify_one();
+                self.open.remove(&number);
+                return Some(());
+            }
+        }
+    }
+
+    /// Since when it waits, and its number.
+    fn longest_waiting(&self) -> Option<(u64, u64)> {
+        let mut peers: HashMap<Option<IpAddr>, (usize, u64, u64)> = HashMap::new();
         for (number, entry) in &self.open {
             let since = entry.state.load(Ordering::SeqCst);
             if since == SERVING {
                 continue;
             }
             let (count, oldest, oldest_number) =
-                waiting.entry(entry.peer).or_insert((0, since, *number));
+                peers.entry(entry.peer).or_insert((0, since, *number));
             *count += 1;
             if since < *oldest {
                 (*oldest, *oldest_number) = (since, *number);
             }
         }
-        let most = waiting.values().max_by_key(|(count, since, _)| (*count, u64::MAX - since));
-        let (_, since, number) = *most?;
-        let entry = self.open.get(&number)?;
-        // Its request may have begun just now.
-        entry.state.compare_exchange(since, CLOSED, Ordering::SeqCst, Ordering::SeqCst).ok()?;
-        entry.closed.notify_one();
-        self.open.remove(&number);
-        Some(())
+        let most = peers.values().max_by_key(|(count, since, _)| (*count, u64::MAX - since));
+        most.map(|(_, since, number)| (*since, *number))
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     /// The connection's state.
-    pub(super) fn turn(&self) -> Turn {
-        self.turn.clone()
+    pub(super) fn state(&self) -> ConnectionState {
+        self.state.clone()
     }
 
     /// Waits until the connection is to be closed for another one.
     pub(super) async fn closed(&self) {
-        self.turn.0.closed.notified().await;
+        self.state.entry.closed.notified().await;
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.inner.table().open.remove(&self.number);
-        self.inner.freed.notify_waiters();
+        self.state.inner.table().open.remove(&self.number);
+        self.state.inner.changed.notify_waiters();
     }
 }
 
-impl Turn {
+impl ConnectionState {
     /// The server serves a whole request now. False if the connection is being closed.
-    pub(super) fn begin(&self) -> bool {
+    pub(super) fn start_serving(&self) -> bool {
         let change = |state| (state != CLOSED).then_some(SERVING);
-        self.0.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change).is_ok()
+        self.entry.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change).is_ok()
     }
 
     /// From now on the client is waited for.
-    pub(super) fn wait(&self) {
+    pub(super) fn wait_for_client(&self) {
         let now = monotonic_ns().clamp(1, CLOSED - 1);
         let change = |state| (state != CLOSED).then_some(now);
         // Closed meanwhile: it stays so.
-        let _closed = self.0.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change);
+        let _closed = self.entry.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change);
+        self.inner.changed.notify_waiters();
     }
 }
 
@@ -184,21 +198,21 @@ mod tests {
         Some(IpAddr::from([10, 0, 0, last]))
     }
 
-    fn is_closed(place: &Place) -> bool {
-        place.turn.0.state.load(Ordering::SeqCst) == CLOSED
+    fn is_closed(slot: &ConnectionSlot) -> bool {
+        slot.state.entry.state.load(Ordering::SeqCst) == CLOSED
     }
 
     #[test]
     fn the_oldest_idle_connection_of_the_greediest_peer_makes_room() {
         let connections = Connections::new(4);
-        let place = |last| connections.try_place(peer(last)).unwrap();
-        let (other, busy, first, second) = (place(1), place(2), place(2), place(2));
-        assert!(busy.turn().begin());
-        let newcomer = place(3);
-        assert!(is_closed(&first) && !first.turn().begin());
+        let slot = |last| connections.try_slot(peer(last)).unwrap();
+        let (other, busy, first, second) = (slot(1), slot(2), slot(2), slot(2));
+        assert!(busy.state().start_serving());
+        let newcomer = slot(3);
+        assert!(is_closed(&first) && !first.state().start_serving());
         assert!(!is_closed(&other) && !is_closed(&busy) && !is_closed(&second));
         // Each peer has one that waits: the oldest.
-        let another = place(4);
+        let another = slot(4);
         assert!(is_closed(&other) && !is_closed(&newcomer) && !is_closed(&another));
         drop((other, first));
         assert_eq!(connections.0.table().open.len(), 4);
@@ -207,20 +221,31 @@ mod tests {
     #[test]
     fn no_running_function_is_given_up_for_a_newcomer() {
         let connections = Connections::new(2);
-        let places = [1, 2].map(|last| connections.try_place(peer(last)).unwrap());
-        assert!(places.iter().all(|place| place.turn().begin()));
-        assert!(connections.try_place(peer(3)).is_none());
-        places[1].turn().wait();
-        assert!(connections.try_place(peer(3)).is_some());
-        assert!(is_closed(&places[1]) && !is_closed(&places[0]));
+        let slots = [1, 2].map(|last| connections.try_slot(peer(last)).unwrap());
+        assert!(slots.iter().all(|slot| slot.state().start_serving()));
+        assert!(connections.try_slot(peer(3)).is_none());
+        slots[1].state().wait_for_client();
+        assert!(connections.try_slot(peer(3)).is_some());
+        assert!(is_closed(&slots[1]) && !is_closed(&slots[0]));
     }
 
     #[tokio::test]
-    async fn a_freed_place_is_taken_by_who_waits() {
+    async fn a_client_gets_the_slot_of_a_connection_that_becomes_idle() {
         let connections = Connections::new(1);
-        let place = connections.place(None).await;
-        assert!(place.turn().begin());
-        let (_next, ()) = tokio::join!(connections.place(None), async { drop(place) });
+        let busy = connections.slot(None).await;
+        assert!(busy.state().start_serving());
+        let state = busy.state();
+        // The first one is polled first, and finds no slot yet.
+        let (_slot, ()) = tokio::join!(connections.slot(None), async { state.wait_for_client() });
+        assert!(is_closed(&busy));
+    }
+
+    #[tokio::test]
+    async fn a_freed_slot_is_taken_by_who_waits() {
+        let connections = Connections::new(1);
+        let slot = connections.slot(None).await;
+        assert!(slot.state().start_serving());
+        let (_next, ()) = tokio::join!(connections.slot(None), async { drop(slot) });
         assert_eq!(connections.0.table().open.len(), 1);
     }
 }

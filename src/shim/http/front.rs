@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-use super::connections::Turn;
+use super::connections::ConnectionState;
 use super::request_body::{BodyError, BodyLimits, BodyMemory, ReceivedBody, receive};
 use super::response_body::ResponseBody;
-use super::server::CROWDED;
+use super::server::TOO_MANY_CLIENTS;
 use super::status::{failed, sentence};
 use super::{HttpLimits, metadata};
 use crate::modes::{CallError, Payload};
@@ -248,8 +248,8 @@ impl FunctionFront {
         let ReceivedBody { payload, memory } =
             receive(body, limits, &self.memory).await.map_err(|error| refused(&error))?;
         // From here on the connection is not closed for another client.
-        if head.extensions.get::<Turn>().is_some_and(|turn| !turn.begin()) {
-            return Err(sentence(StatusCode::SERVICE_UNAVAILABLE, CROWDED));
+        if head.extensions.get::<ConnectionState>().is_some_and(|state| !state.start_serving()) {
+            return Err(sentence(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY_CLIENTS));
         }
         let text = |name: HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok());
         let traceparent = text(TRACEPARENT).unwrap_or_default();

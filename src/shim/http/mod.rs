@@ -6,8 +6,8 @@
 //!
 //! - [`front`]: one request to one function. [`status`]: errors of calls as statuses.
 //! - [`metadata`]: heads. `request_body`: a body becomes a payload; [`response_body`]: a response is streamed.
-//! - [`server`]: accepts clients. [`connections`]: who has a place. [`port`]: `cwasi.http=PORT`. `stall`: clients that stop reading. `strict`: heads that hyper
-//!   accepts and this does not.
+//! - [`server`]: accepts clients, within the slots of [`connections`]. [`port`]: `cwasi.http=PORT`. `stall`: clients that
+//!   stop reading. `strict`: refuses heads that hyper accepts.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ mod strict;
 pub struct HttpLimits {
     /// Most requests at a time; more get 429.
     pub requests: usize,
-    /// Most connections at a time; one more takes the place of one that keeps the server waiting.
+    /// Most connections at a time; one more takes the slot of one whose client keeps the server waiting.
     pub connections: usize,
     /// Most bytes of all large bodies that are on their way to a function; a body beyond gets 429. As many of large
     /// responses that clients have not read; a response beyond becomes 503.

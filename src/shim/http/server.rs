@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::HttpLimits;
-use super::connections::{Connections, Place, Turn};
+use super::connections::{ConnectionSlot, ConnectionState, Connections};
 use super::response_body::ResponseBody;
 use super::stall::StallGuard;
 use super::status::sentence;
@@ -34,7 +34,7 @@ const HEADERS_COUNT_MAX: usize = 100;
 /// Pause after an error of the listener, such as no descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// What the client of a connection that is being closed would read.
-pub(super) const CROWDED: &str = "the server has too many clients: try again";
+pub(super) const TOO_MANY_CLIENTS: &str = "the server has too many clients: try again";
 /// Longest wait at the end for requests that are being served.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
 
@@ -108,7 +108,7 @@ impl<L: Accept> HttpServer<L> {
                     tls: tls.clone(),
                     limits: limits.clone(),
                     stopped: stopped.clone(),
-                    place: connections.place(peer).await,
+                    slot: connections.slot(peer).await,
                 };
                 tokio::spawn(connection.run(stream, service.clone()));
             }
@@ -138,21 +138,21 @@ async fn accept<L: Accept>(listener: &L) -> (L::Stream, Option<IpAddr>) {
     }
 }
 
-/// Serves one request. Its service says when the body has arrived ([`Turn::begin`]); until then, and after the response,
-/// the connection waits for its client.
+/// Serves one request. Its service says when the body has arrived ([`ConnectionState::start_serving`]). Until then, and
+/// after the response, the connection waits for its client.
 async fn answer(
-    turn: &Turn,
+    state: &ConnectionState,
     service: &impl Service,
     mut request: Request<Incoming>,
 ) -> Response<ResponseBody> {
     if !request.body().is_end_stream() {
-        turn.wait();
-        request.extensions_mut().insert(turn.clone());
-    } else if !turn.begin() {
-        return refusal(StatusCode::SERVICE_UNAVAILABLE, CROWDED);
+        state.wait_for_client();
+        request.extensions_mut().insert(state.clone());
+    } else if !state.start_serving() {
+        return refusal(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY_CLIENTS);
     }
     let response = service.answer(request).await;
-    turn.wait();
+    state.wait_for_client();
     response
 }
 
@@ -168,7 +168,7 @@ struct Connection {
     tls: Option<TlsAcceptor>,
     limits: HttpLimits,
     stopped: watch::Receiver<bool>,
-    place: Place,
+    slot: ConnectionSlot,
 }
 
 impl Connection {
@@ -187,7 +187,7 @@ impl Connection {
         };
         let served = tokio::select! {
             served = serving => served,
-            () = self.place.closed() => Err(io::Error::other("it made room for another client")),
+            () = self.slot.closed() => Err(io::Error::other("it made room for another client")),
         };
         if let Err(error) = served {
             tracing::debug!(%error, "a client's connection ended");
@@ -198,10 +198,10 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        let (turn, service) = (&self.place.turn(), &service);
+        let (state, service) = (&self.slot.state(), &service);
         let answer = |request| async move {
             Ok::<_, Infallible>(match strict::check(&request) {
-                Ok(()) => answer(turn, service, request).await,
+                Ok(()) => answer(state, service, request).await,
                 Err((status, text)) => refusal(status, text),
             })
         };

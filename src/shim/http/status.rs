@@ -45,7 +45,7 @@ pub fn client_text(error: &CallError) -> &str {
         Errno::Timeout => "the function did not answer in time",
         Errno::Overloaded => "the function is busy: try again later",
         Errno::Trapped => "the function crashed",
-        Errno::PayloadTooLarge => "request or response are larger than the function allows",
+        Errno::PayloadTooLarge => "the request or the response is larger than the function allows",
         Errno::Unreachable => "the function cannot be reached and has not run: try again later",
         Errno::Broken => "the function was lost while it ran",
         Errno::NotAvailable => "this is not available here",
