@@ -232,7 +232,7 @@ impl<'a, P: Platform> Deployment<'a, P> {
         self.note(function, &surge);
         if let Err(failure) = self.start_shown(function, &surge, &surge_plan).await {
             node.remove(&surge).await?;
-            return Err(failure);
+            return Err(failure.with(&format!("\n{id} runs on as it was")));
         }
         // From here on it is what serves: an interrupted or failed deploy leaves it.
         self.forget(&surge);

@@ -62,6 +62,8 @@ fn a_deploy_that_fails_leaves_what_runs() {
     for set in ["spec.functions.greeter.module=/etc/hostname", image] {
         let output = stage.cwasi().args(["deploy", &file, "--set", set]).output().unwrap();
         assert!(!output.status.success(), "{set}");
+        let starts = set.contains("module=");
+        assert_eq!(stderr(&output).contains("hello.greeter runs on as it was"), starts, "{set}");
         assert_eq!(stage.containers(), ["hello.greeter"], "{set}: {}", stderr(&output));
         assert_eq!(stage.scene.pid("hello.greeter"), pid, "{set}");
         assert_eq!(stage.ok(&["invoke", "greeter", "--data", "Ada"]), "Hello, Ada!");
