@@ -178,3 +178,37 @@ fn a_log_file_gets_the_output_and_an_unusable_log_uri_is_an_error_in_words() {
         let _removed = scene.ctr(["container", "rm", "refused"]);
     }
 }
+
+#[test]
+fn a_log_with_a_bound_keeps_its_end_in_order() {
+    const LINES: u32 = 100_000;
+    const MAX: u64 = 64 << 10;
+    let scene = scene("log-bound");
+    scene.import_busybox();
+    let dir = tempfile::tempdir().unwrap();
+    let script = format!("seq 0 {}; echo end >&2", LINES - 1);
+    let native = scene.image(BUSYBOX, "native").args(["sh", "-c", &script]);
+    let function = scene.guest("function", "probe").args(["print", &LINES.to_string()]);
+    let all: String = (0..LINES).map(|line| format!("{line}\n")).collect();
+    for (run, id, end) in [(native, "native", "end\n"), (function, "function", "")] {
+        let file = dir.path().join(id);
+        let uri = format!("file://{}?max-size={MAX}&max-files=3", file.display());
+        scene.start(run.flag("--log-uri").flag(&uri));
+        scene.wait_stopped(id);
+        // Complete when the end is known, not only when the task is removed.
+        let files = [".2", ".1", ""].map(|number| format!("{}{number}", file.display()));
+        let texts = files.map(|file| std::fs::read_to_string(file).unwrap());
+        assert!(texts.iter().all(|text| text.len() as u64 <= MAX), "{id}");
+        let text = texts.concat().replace(" \n", "\n");
+        assert!((all.clone() + end).ends_with(&text), "{id}: {:?}", &text[text.len() - 100..]);
+        scene.remove(id);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3, "{id}");
+        std::fs::read_dir(dir.path())
+            .unwrap()
+            .for_each(|it| std::fs::remove_file(it.unwrap().path()).unwrap());
+    }
+    let run = scene.guest("refused", "probe").args(["exit", "0"]).flag("--log-uri");
+    let outcome = run.flag("file:///l?max-size=1").detach(scene.containerd).unwrap();
+    assert!(outcome.code != 0 && outcome.stderr.contains("at least 65536"), "{}", outcome.stderr);
+    let _removed = scene.ctr(["container", "rm", "refused"]);
+}

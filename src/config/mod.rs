@@ -1,5 +1,5 @@
 //! The whole configuration, parsed once: annotations of a container ([`annotations`]) and the node's settings
-//! ([`node`], [`compile`], [`cgroup`], [`traces`]). Runs in launcher and shim daemon.
+//! ([`node`], [`compile`], [`cgroup`], [`logs`], [`traces`]). Runs in launcher and shim daemon.
 //!
 //! Invariant: no other folder reads annotations, options, configuration files or variables.
 
@@ -7,6 +7,7 @@ pub mod annotations;
 pub mod cgroup;
 pub mod compile;
 mod embed;
+pub mod logs;
 pub mod mount_target;
 pub mod node;
 pub mod traces;
@@ -15,5 +16,6 @@ mod values;
 pub use annotations::{AnnotationError, FunctionSpec};
 pub use cgroup::{CgroupDriver, RuncOptions};
 pub use compile::{CompileConfig, CompilerLimits};
+pub use logs::LogsConfig;
 pub use node::{NodeConfig, NodeConfigError};
 pub use values::name as function_name;

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cgroup::{self, CgroupDriver, RuncOptions};
 use super::compile::CompileConfig;
+use super::logs::LogsConfig;
 use super::traces::TracesConfig;
 
 /// Environment variable with the path of a configuration file.
@@ -32,6 +33,13 @@ pub fn config_file() -> PathBuf {
 pub fn named_file() -> Option<PathBuf> {
     env::var_os(CONFIG_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
+
+/// Default state directory, which a restart of the machine empties.
+const STATE_DIR: &str = "/run/cwasi";
+/// Default folder of logs: on a disk, so that no log takes the memory in which the state lives.
+const LOGS_DIR: &str = "/var/log/cwasi";
+/// Folder of logs in a state directory that is not the default one.
+const LOGS: &str = "logs";
 
 /// Origin of a body, for errors.
 const OPTIONS: &str = "the runtime options";
@@ -105,6 +113,8 @@ pub struct NodeConfig {
     pub shim_cgroup: String,
     /// Limits of compiling modules.
     pub compile: CompileConfig,
+    /// Functions' logs.
+    pub logs: LogsConfig,
     /// Recording and export of traces.
     pub traces: TracesConfig,
 }
@@ -112,7 +122,7 @@ pub struct NodeConfig {
 impl Default for NodeConfig {
     fn default() -> Self {
         Self {
-            state_dir: PathBuf::from("/run/cwasi"),
+            state_dir: PathBuf::from(STATE_DIR),
             cache_dir: PathBuf::from("/var/lib/cwasi"),
             node: String::new(),
             trust_groups: Vec::new(),
@@ -122,6 +132,7 @@ impl Default for NodeConfig {
             cgroup_driver: CgroupDriver::default(),
             shim_cgroup: String::new(),
             compile: CompileConfig::default(),
+            logs: LogsConfig::default(),
             traces: TracesConfig::default(),
         }
     }
@@ -155,6 +166,17 @@ impl NodeConfig {
             self.shim_cgroup.clone_from(path);
         }
         Ok(self)
+    }
+
+    /// Folder of functions' logs: that of `[logs]`, or else `/var/log/cwasi`, and for a state directory of one's own a
+    /// folder in it.
+    #[must_use]
+    pub fn logs_dir(&self) -> PathBuf {
+        match &self.logs.dir {
+            Some(dir) => dir.clone(),
+            None if self.state_dir == Path::new(STATE_DIR) => PathBuf::from(LOGS_DIR),
+            None => self.state_dir.join(LOGS),
+        }
     }
 
     fn from_first(body: Option<&str>, path: Option<&Path>) -> Result<Self, NodeConfigError> {
@@ -197,6 +219,7 @@ impl NodeConfig {
             }
         }
         config.compile.validate().map_err(invalid)?;
+        config.logs.validate().map_err(invalid)?;
         cgroup::check_shim_cgroup(&config.shim_cgroup).map_err(invalid)?;
         if config.state_dir.as_os_str().len() > STATE_DIR_MAX {
             return Err(invalid(format!(

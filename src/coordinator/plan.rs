@@ -290,6 +290,8 @@ fn launch(
         isolation: annotations.isolation,
         embedded: compiled.embedded,
         not_embedded: compiled.not_embedded,
+        // The shim knows where the output goes.
+        log_has_times: false,
         args: bundle::args(spec).to_vec(),
         env,
         preopens: bundle::preopens(spec),

@@ -1,5 +1,5 @@
 //! A function's log: lines of its guests' `log` and of the runtime on the function's stderr, beside the guests' own
-//! output. In a file, each line has its time ([`log_line`]).
+//! output. On its way into a file, each line has its time ([`log_line`]).
 //!
 //! Runs in init and in its workers. A line that does not fit into stderr's pipe is dropped and counted, so a function
 //! never hangs because its log has no reader. When there is room again, a line reports the number of dropped lines. A
@@ -17,7 +17,6 @@ use std::time::SystemTime;
 
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::stat::{SFlag, fstat};
 
 use crate::sys::counter::SharedCounters;
 use crate::vm::{Context, Level, LogSink};
@@ -46,7 +45,7 @@ pub fn host_line(text: &str) -> String {
 pub struct FunctionLog {
     file: File,
     is_pipe: bool,
-    is_file: bool,
+    has_times: bool,
     /// It has no reader, and will have none.
     is_broken: Cell<bool>,
     /// The last line fitted.
@@ -60,12 +59,13 @@ pub struct FunctionLog {
 }
 
 impl FunctionLog {
-    /// The log over stderr as [`append_without_waiting`](crate::sys::reopen::append_without_waiting) opens it.
+    /// The log over stderr as [`append_without_waiting`](crate::sys::reopen::append_without_waiting) opens it, whose
+    /// lines may begin with their times.
     ///
     /// # Errors
     /// When memory runs out.
-    pub fn new(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self::over(fd, Rc::new(SharedCounters::new()?), 0))
+    pub fn new(fd: OwnedFd, has_times: bool) -> io::Result<Self> {
+        Ok(Self::over(fd, Rc::new(SharedCounters::new()?), has_times, 0))
     }
 
     /// The same log for a forked process, with a descriptor of its own.
@@ -74,19 +74,15 @@ impl FunctionLog {
     /// When descriptors run out.
     pub fn in_worker(&self) -> io::Result<Self> {
         let fd = self.file.as_fd().try_clone_to_owned()?;
-        Ok(Self::over(fd, Rc::clone(&self.dropped), READER_WAIT_MS))
+        Ok(Self::over(fd, Rc::clone(&self.dropped), self.has_times, READER_WAIT_MS))
     }
 
-    fn over(fd: OwnedFd, dropped: Rc<SharedCounters<1>>, wait_ms: u16) -> Self {
+    fn over(fd: OwnedFd, dropped: Rc<SharedCounters<1>>, has_times: bool, wait_ms: u16) -> Self {
         let file = File::from(fd);
         let is_pipe = fcntl(&file, FcntlArg::F_GETPIPE_SZ).is_ok();
-        // Not by the standard library, whose statx(2) a seccomp profile may lack.
-        let kind =
-            fstat(&file).map(|it| SFlag::from_bits_truncate(it.st_mode & SFlag::S_IFMT.bits()));
-        let is_file = kind == Ok(SFlag::S_IFREG);
         let (is_broken, is_read) = (Cell::new(false), Cell::new(true));
         let rest = RefCell::default();
-        Self { file, is_pipe, is_file, is_broken, is_read, wait_ms, rest, dropped }
+        Self { file, is_pipe, has_times, is_broken, is_read, wait_ms, rest, dropped }
     }
 
     /// A line of the runtime.
@@ -128,7 +124,7 @@ impl FunctionLog {
 
     /// Writes a line, or counts it.
     fn write(&self, line: &[u8]) {
-        let timed = self.is_file.then(|| log_line::with_time(SystemTime::now(), line));
+        let timed = self.has_times.then(|| log_line::with_time(SystemTime::now(), line));
         let line = timed.as_deref().unwrap_or(line);
         if self.put(line) {
             self.is_read.set(true);
@@ -238,7 +234,7 @@ mod tests {
     /// A log over a pipe whose other writers block, and the pipe's end.
     fn log() -> (FunctionLog, io::PipeReader, io::PipeWriter) {
         let (reader, writer) = io::pipe().unwrap();
-        let log = FunctionLog::new(append_without_waiting(&writer).unwrap()).unwrap();
+        let log = FunctionLog::new(append_without_waiting(&writer).unwrap(), false).unwrap();
         (log, reader, writer)
     }
 
@@ -252,7 +248,7 @@ mod tests {
     #[test]
     fn lines_in_a_file_have_their_times() {
         let file = tempfile::tempfile().unwrap();
-        let log = FunctionLog::new(append_without_waiting(&file).unwrap()).unwrap();
+        let log = FunctionLog::new(append_without_waiting(&file).unwrap(), true).unwrap();
         let began = SystemTime::now();
         log.line("text");
         GuestLog(Some(Rc::new(log))).log(Level::Warn, &Context::default(), "odd");
@@ -331,7 +327,7 @@ mod tests {
     fn a_slow_reader_misses_nothing() {
         let (log, mut reader, writer) = log();
         let fd = log.file.as_fd().try_clone_to_owned().unwrap();
-        let patient = FunctionLog::over(fd, Rc::clone(&log.dropped), u16::MAX);
+        let patient = FunctionLog::over(fd, Rc::clone(&log.dropped), false, u16::MAX);
         let reading = std::thread::spawn(move || {
             let mut text = Vec::new();
             let mut chunk = vec![0; 4096];

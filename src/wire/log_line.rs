@@ -1,8 +1,7 @@
 //! The time before a line of the runtime in a log file: `2026-11-23T04:31:45.123456Z cwasi: …`. `cwasi logs` reads it.
 //!
-//! Only the runtime's own lines and those of a guest's `log` have one. What a guest prints goes from the guest into the
-//! file, and no process is between them that could add a time. A pipe gets no times: its reader, such as containerd's
-//! logs of pods, adds its own.
+//! Only the runtime's own lines and those of a guest's `log` have one. What a guest prints is kept byte for byte. A fifo
+//! gets no times: its reader, such as containerd's logs of pods, adds its own.
 
 use std::time::SystemTime;
 

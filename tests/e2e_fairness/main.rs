@@ -9,6 +9,7 @@ mod cache;
 mod cache_of_its_own;
 mod compile;
 mod connections;
+mod log;
 mod neighbour;
 
 use cwasi_testbed::scene::Scene;

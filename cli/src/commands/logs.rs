@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{self, Read as _, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
@@ -16,6 +15,7 @@ use super::log_lines::{Line, LogLines};
 use super::selected::selected;
 use crate::arguments::Global;
 use crate::deployment::Node;
+use crate::deployment::log_file::LogFile;
 use crate::deployment::platform::Platform as _;
 use crate::duration;
 use crate::failure::{Exit, Failure};
@@ -71,10 +71,10 @@ struct Shown {
 }
 
 /// The log of one container.
-struct Log {
+struct Log<F> {
     id: String,
     function: String,
-    file: File,
+    file: F,
     shown: Shown,
     lines: LogLines,
     /// Of the last line that has one.
@@ -105,7 +105,7 @@ impl Logs {
         let mut logs = Vec::new();
         for container in containers {
             let path = node.log(&container.id);
-            let file = File::open(&path).with_context(|| {
+            let file = LogFile::open(&path).with_context(|| {
                 format!(
                     "{} has no log at {}: cwasi run and cwasi deploy make one for each secondary",
                     container.id,
@@ -120,7 +120,7 @@ impl Logs {
         loop {
             // Before the last look: what was written before the end is read.
             let tasks = node.containerd.tasks().await?;
-            let alive = |log: &Log| tasks.get(&log.id).is_some_and(|task| task.is_alive());
+            let alive = |log: &Log<LogFile>| tasks.get(&log.id).is_some_and(|task| task.is_alive());
             let goes_on = self.follow && logs.iter().any(alive);
             for log in &mut logs {
                 log.copy(&mut io::stdout().lock(), !goes_on)?;
@@ -136,8 +136,8 @@ impl Logs {
     }
 }
 
-impl Log {
-    fn new(id: String, function: String, file: File, shown: Shown) -> Self {
+impl<F: io::Read> Log<F> {
+    fn new(id: String, function: String, file: F, shown: Shown) -> Self {
         let tail = shown.tail.map(|_| VecDeque::new());
         Self { id, function, file, shown, lines: LogLines::default(), time: None, tail }
     }
@@ -221,7 +221,7 @@ mod tests {
         2026-11-23T05:00:00.000000Z two\n\
         unfinished";
 
-    fn log(text: &str, shown: Shown) -> Log {
+    fn log(text: &str, shown: Shown) -> Log<std::fs::File> {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(text.as_bytes()).unwrap();
         std::io::Seek::rewind(&mut file).unwrap();

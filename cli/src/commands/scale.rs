@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::arguments::Global;
 use crate::containerd::containers::{Container, NewContainer};
-use crate::containerd::tasks::{Stdio, Task};
+use crate::containerd::tasks::Task;
 use crate::deployment::platform::Platform as _;
 use crate::deployment::{Node, container_id};
 use crate::failure::{Exit, Failure};
@@ -100,8 +100,7 @@ async fn start(node: &Node, first: &Container, id: &str) -> Result<(), Failure> 
     let spec = renamed(first, node.containerd.namespace(), id)?;
     let labels = first.labels.clone();
     let new = NewContainer { id, image: &first.image, parent: &parent, spec: &spec, labels };
-    let log = format!("file://{}", node.create_log(id)?.display());
-    let stdio = Stdio { stdin: String::new(), stdout: log.clone(), stderr: log };
+    let stdio = node.create_log(id)?;
     let started = async {
         let rootfs = node.containerd.create_container(new).await?;
         node.containerd.create_task(id, rootfs, &stdio).await?;

@@ -203,6 +203,7 @@ fn configuration(state: &Path) -> Result<(NodeConfig, Option<PathBuf>), Failure>
         "there is no folder for compiled modules: set HOME or XDG_CACHE_HOME".to_owned()
     })?;
     config.state_dir = state.to_owned();
+    config.logs.dir = None;
     config.cache_dir = cache.join("cwasi");
     user_cache::check(&config.cache_dir)?;
     config.shim_cgroup.clear();

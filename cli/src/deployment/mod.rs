@@ -12,6 +12,7 @@ pub mod display;
 pub mod hops;
 mod input;
 mod local;
+pub mod log_file;
 mod node;
 pub mod platform;
 mod primary;
@@ -41,7 +42,6 @@ pub use self::node::Node;
 use self::platform::{FunctionImage, Known, PlannedFunction, Platform};
 use self::run_folder::RunFolder;
 use crate::arguments::Global;
-use crate::containerd::tasks::Stdio;
 use crate::failure::{Exit, Failure};
 use crate::image::name_of;
 use crate::module;
@@ -271,9 +271,7 @@ impl<'a, P: Platform> Deployment<'a, P> {
     ) -> Result<(), Failure> {
         let node = self.node(function);
         line.state("starting");
-        let log = node.create_log(id)?;
-        let log = format!("file://{}", log.display());
-        let stdio = Stdio { stdin: String::new(), stdout: log.clone(), stderr: log };
+        let stdio = node.create_log(id)?;
         tokio::select! {
             created = node.create(id, plan, &stdio) => created?,
             never = line.compiling(Instant::now(), module) => match never {},

@@ -10,6 +10,7 @@ use cwasi::config::NodeConfig;
 use cwasi::config::mount_target::folder_target;
 use cwasi::shim::state::{StateDir, create_private_dir, write_file};
 
+use super::log_file;
 use super::run_folder::RunFolder;
 use crate::containerd::tasks::Stdio;
 use crate::failure::{Exit, Failure};
@@ -58,14 +59,14 @@ pub enum Known {
     },
 }
 
-fn logs(state_dir: &Path, namespace: &str) -> PathBuf {
-    state_dir.join("logs").join(namespace)
+fn logs(config: &NodeConfig, namespace: &str) -> PathBuf {
+    config.logs_dir().join(namespace)
 }
 
 /// File of a container's output.
 #[must_use]
-pub fn log_file(state_dir: &Path, namespace: &str, id: &str) -> PathBuf {
-    logs(state_dir, namespace).join(format!("{id}.log"))
+pub fn log_file(config: &NodeConfig, namespace: &str, id: &str) -> PathBuf {
+    logs(config, namespace).join(format!("{id}.log"))
 }
 
 /// Where functions run. Containers are named by their ids.
@@ -133,36 +134,37 @@ pub trait Platform {
     /// The namespace of the containers.
     fn namespace(&self) -> &str;
 
-    /// Folder of containers' outputs.
-    fn logs(&self) -> PathBuf {
-        logs(self.state_dir(), self.namespace())
-    }
-
     /// File of a container's output.
     fn log(&self, id: &str) -> PathBuf {
-        log_file(self.state_dir(), self.namespace(), id)
+        log_file(self.config(), self.namespace(), id)
     }
 
-    /// Makes an empty log.
+    /// Makes an empty log. Returns the streams that lead into it.
     ///
     /// # Errors
     /// When the file system refuses.
-    fn create_log(&self, id: &str) -> Result<PathBuf, Failure> {
+    fn create_log(&self, id: &str) -> Result<Stdio, Failure> {
         let log = self.log(id);
+        log_file::remove(&log);
+        let config = self.config();
         let made = || {
             StateDir::new(self.state_dir()).prepare()?;
-            create_private_dir(&self.logs())?;
+            create_private_dir(&logs(config, self.namespace()))?;
             write_file(&log, b"")
         };
         made().with_context(|| format!("the log {} cannot be made", log.display()))?;
-        Ok(log)
+        let uri = config.logs.uri(&log);
+        Ok(Stdio { stdin: String::new(), stdout: uri.clone(), stderr: uri })
     }
 
     /// Removes a container's log. A container of another client has none here; folders stay while there are others.
     fn forget_log(&self, id: &str) {
-        let _missing = std::fs::remove_file(self.log(id));
-        let _others = std::fs::remove_dir(self.logs())
-            .and_then(|()| std::fs::remove_dir(self.state_dir().join("logs")));
+        log_file::remove(&self.log(id));
+        let config = self.config();
+        let removed = std::fs::remove_dir(logs(config, self.namespace()));
+        if removed.is_ok() && config.logs.dir.is_none() {
+            let _others = std::fs::remove_dir(config.logs_dir());
+        }
     }
 
     /// Folder of the folders of runs.

@@ -4,12 +4,11 @@
 //! Invariants: only clients that have proved who they are read logs. Streams, their time and the length of a line are
 //! bounded, and no log is held in memory.
 
-use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use cwasi::config::NodeConfig;
 use cwasi::coordinator::registry::Record;
 use cwasi::dispatcher::selection::scope_of;
 use cwasi::shim::http::response_body::ResponseBody;
@@ -21,6 +20,7 @@ use hyper::{Response, StatusCode};
 use serde::Serialize;
 use tokio::sync::{Semaphore, mpsc};
 
+use crate::deployment::log_file::LogFile;
 use crate::deployment::platform::log_file;
 
 /// Most clients that read logs at a time; more get 429.
@@ -48,7 +48,7 @@ pub(super) struct LogQuery {
 /// The logs of this node's functions; clones share the bounds.
 #[derive(Clone)]
 pub(super) struct Logs {
-    state_dir: PathBuf,
+    config: NodeConfig,
     is_permitted: bool,
     streams: Arc<Semaphore>,
 }
@@ -65,9 +65,9 @@ struct Message<'a> {
 
 impl Logs {
     /// `is_permitted`: clients have a token or a certificate.
-    pub(super) fn new(state_dir: &Path, is_permitted: bool) -> Self {
+    pub(super) fn new(config: &NodeConfig, is_permitted: bool) -> Self {
         let streams = Arc::new(Semaphore::new(STREAMS_MAX));
-        Self { state_dir: state_dir.to_owned(), is_permitted, streams }
+        Self { config: config.clone(), is_permitted, streams }
     }
 
     /// Streams the logs of these instances of a function.
@@ -81,7 +81,7 @@ impl Logs {
             let text = "no function of this name takes HTTP calls here";
             return sentence(StatusCode::NOT_FOUND, text);
         }
-        let opened = records.into_iter().filter_map(|record| Source::open(&self.state_dir, record));
+        let opened = records.into_iter().filter_map(|record| Source::open(&self.config, record));
         let mut sources: Vec<_> = opened.collect();
         if sources.is_empty() {
             let text = "this function has no log here: cwasi deploy keeps one, other clients of containerd say where the \
@@ -132,7 +132,7 @@ fn send(sources: &mut [Source], query: LogQuery, to: &mpsc::Sender<Bytes>) -> io
 /// The log of one instance.
 struct Source {
     record: Record,
-    file: BufReader<File>,
+    file: BufReader<LogFile>,
     /// For lines before the first one with a time.
     opened: SystemTime,
     /// Of the last line that has one.
@@ -142,9 +142,9 @@ struct Source {
 }
 
 impl Source {
-    fn open(state_dir: &Path, record: Record) -> Option<Self> {
-        let path = log_file(state_dir, &record.identity.namespace, &record.container);
-        let file = BufReader::new(File::open(path).ok()?);
+    fn open(config: &NodeConfig, record: Record) -> Option<Self> {
+        let path = log_file(config, &record.identity.namespace, &record.container);
+        let file = BufReader::new(LogFile::open(&path).ok()?);
         Some(Self { record, file, opened: SystemTime::now(), time: None, rest: Vec::new() })
     }
 
@@ -175,7 +175,7 @@ impl Source {
         while self.next(query.since, true)?.is_some() {
             lines += 1;
         }
-        self.file.rewind()?;
+        self.file = BufReader::new(self.file.get_ref().reopen()?);
         self.time = None;
         for _ in tail..lines {
             self.next(query.since, true)?;

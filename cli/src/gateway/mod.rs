@@ -230,7 +230,7 @@ async fn prepare(
     output::note(format_args!("cwasi gateway: listening on {}", listener.local_addr()?));
     let system = System {
         namespaces: Namespaces::of(&caller),
-        logs: Logs::new(&config.node.state_dir, has_clients),
+        logs: Logs::new(&config.node, has_clients),
         caller,
         metrics,
     };

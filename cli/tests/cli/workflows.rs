@@ -193,6 +193,42 @@ fn logs_follow_a_function_until_it_ends() {
 }
 
 #[test]
+fn logs_are_bounded_and_read_across_their_files() {
+    let stage = Stage::new("cli-logs-bound");
+    // The node's configuration, with small logs in a folder of their own.
+    let node = stage.scene.containerd.ready().dir.join("cwasi.toml");
+    let folder = stage.folder.path().join("logs");
+    let config = std::fs::read_to_string(node).unwrap();
+    let config =
+        format!("{config}\n[logs]\ndir = {folder:?}\nmax_size = \"64KiB\"\nmax_files = 2\n");
+    let path = stage.folder.path().join("node.toml");
+    std::fs::write(&path, config).unwrap();
+    let run = |arguments: &[&str]| {
+        let output = stage.cwasi().env("CWASI_CONFIG", &path).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+        stdout(&output)
+    };
+    let name = "Ada ".repeat(100);
+    let functions = format!(
+        "    greeter: {{module: {}, role: secondary}}\n    calls: {{module: {}, args: [repeat, greeter, '400', {name:?}]}}\n",
+        stage.guest("greeter"),
+        stage.guest("probe")
+    );
+    let file = stage.workflow("long", &functions);
+    run(&["deploy", &file]);
+    run(&["run", &file]);
+    let files: Vec<_> = std::fs::read_dir(folder.join(&stage.scene.namespace)).unwrap().collect();
+    let sizes = files.iter().map(|file| file.as_ref().unwrap().metadata().unwrap().len());
+    assert!(files.len() == 2 && sizes.max() <= Some(64 << 10), "{files:?}");
+    let lines = run(&["logs", "greeter"]).lines().count();
+    let tail = run(&["logs", "--tail", "1", "greeter"]);
+    assert!(tail.starts_with("INFO greeter: greeting Ada "), "{tail}");
+    assert!((65..400).contains(&lines), "{lines} lines, more than one file has");
+    run(&["rm", "--workflow", "long"]);
+    assert!(!folder.join(&stage.scene.namespace).exists());
+}
+
+#[test]
 fn lines_of_logs_have_times_and_are_selected_by_them() {
     let stage = Stage::new("cli-logs-times");
     stage.ok(&["deploy", &stage.hello()]);

@@ -268,7 +268,7 @@ fn enter<M>(function: LoadedFunction<M>) -> std::io::Result<Sandbox<M>> {
     // - this process never returns to libcontainer, which owns the other descriptors; the diagnostics,
     //   which own one too, were stopped.
     unsafe { close_others(&keep) }?;
-    stderr::install(FunctionLog::new(log)?);
+    stderr::install(FunctionLog::new(log, launch.log_has_times)?);
     Ok(Sandbox { launch, module, threads, broker, receiver, places })
 }
 

@@ -214,10 +214,14 @@ impl Tasks {
         // end a reader would see the end of the output.
         let open = if request.terminal { io::open_terminal } else { io::open };
         let (ends, kept) = open(&stdio, self.logged(&request.id))?;
-        let progress = StartProgress::new(&request.id, &record.bundle, &ends.stderr());
+        let progress = StartProgress::new(&request.id, &record.bundle, &ends);
         let (bundle, rootfs) = (&record.bundle, &record.rootfs);
         let planning = self.parts.provisioner.plan(&request.id, bundle, rootfs, &progress);
-        let provision = reactor.block_on(unless_cancelled(&request.id, cancelled, planning))??;
+        let mut provision =
+            reactor.block_on(unless_cancelled(&request.id, cancelled, planning))??;
+        if let Workload::Function(launch) = &mut provision.plan.workload {
+            launch.log_has_times = ends.stderr_is_file();
+        }
         tracing::info!(container = request.id, note = provision.plan.note, "planned");
         if let (Workload::Function(launch), true) = (&provision.plan.workload, request.terminal) {
             let (id, function) = (request.id.clone(), launch.identity.to_string());

@@ -1,7 +1,8 @@
 //! A task's standard streams: containerd's fifos, log files, a logging program, or nothing.
 //!
 //! Init's output is the fifo itself, so no byte passes through the daemon, which only keeps its read end open: a
-//! reader that goes away must not kill the guest with SIGPIPE. That of an exec'd process is copied ([`super::copying`]). The input is a pipe that the daemon fills from
+//! reader that goes away must not kill the guest with SIGPIPE. That of an exec'd process is copied ([`super::copying`]),
+//! and so is that into a log file whose size is bounded ([`super::rotated_log`]). The input is a pipe that the daemon fills from
 //! the fifo, because a guest that reads a fifo before `ctr` has opened it would see its end, and `ctr` does not
 //! always call `CloseIO` when it is done: it may just close. A [`Terminal`] is one stream for all three, and copied.
 
@@ -19,7 +20,9 @@ use tokio::task::JoinSet;
 use super::copying::{OutputPipe, is_pipe};
 use super::input::copy_input;
 use super::logger::{self, LoggedContainer, Logger, LoggerError};
+use super::rotated_log::LogPipe;
 use super::terminal::Terminal;
+use crate::config::logs::Rotation;
 use crate::sys::terminal::Size;
 
 /// Where the streams lead, as containerd says.
@@ -58,6 +61,18 @@ pub enum IoError {
         /// What was asked for.
         uri: String,
     },
+    /// Bounds of a log file that cannot be used.
+    #[error(
+        "{stream} {uri}: {problem}; a log URI looks like file:///var/log/x?max-size=10MiB&max-files=3"
+    )]
+    Rotation {
+        /// Which stream.
+        stream: &'static str,
+        /// What was asked for.
+        uri: String,
+        /// The fault.
+        problem: String,
+    },
     /// Something else.
     #[error("{stream} {uri} has an unknown scheme: use a fifo, file:///path or binary:///path")]
     Scheme {
@@ -74,6 +89,24 @@ pub struct ContainerEnds {
     stdin: OwnedFd,
     stdout: OwnedFd,
     stderr: OwnedFd,
+    stderr_is_file: bool,
+}
+
+/// The container's end of one output.
+struct Output {
+    end: OwnedFd,
+    /// It leads into a file, without anybody who adds times.
+    is_file: bool,
+}
+
+impl Output {
+    const fn into_file(end: OwnedFd) -> Self {
+        Self { end, is_file: true }
+    }
+
+    const fn into_stream(end: OwnedFd) -> Self {
+        Self { end, is_file: false }
+    }
 }
 
 impl ContainerEnds {
@@ -88,6 +121,12 @@ impl ContainerEnds {
     pub fn stderr(&self) -> BorrowedFd<'_> {
         self.stderr.as_fd()
     }
+
+    /// The container's errors go into a file: lines there need their times.
+    #[must_use]
+    pub const fn stderr_is_file(&self) -> bool {
+        self.stderr_is_file
+    }
 }
 
 /// The daemon's ends.
@@ -99,6 +138,9 @@ pub struct KeptEnds {
     /// Outputs to copy, and those that are copied.
     pipes: Vec<OutputPipe>,
     copying: JoinSet<()>,
+    /// Log files to fill, and those that are filled.
+    log_pipes: Vec<LogPipe>,
+    logs: JoinSet<()>,
     logger: Option<Logger>,
     /// Asked for before there was a terminal.
     size: Option<Size>,
@@ -140,6 +182,7 @@ impl KeptEnds {
     }
 
     fn serve_outputs(&mut self) -> io::Result<()> {
+        self.log_pipes.drain(..).try_for_each(|pipe| pipe.serve(&mut self.logs))?;
         self.pipes.drain(..).try_for_each(|pipe| pipe.serve(&mut self.copying))
     }
 
@@ -188,12 +231,19 @@ impl KeptEnds {
         std::mem::take(&mut self.copying)
     }
 
+    /// The filling of its log files, to wait for once all its processes have ended.
+    pub fn take_logs(&mut self) -> JoinSet<()> {
+        std::mem::take(&mut self.logs)
+    }
+
     /// Lets go of everything. Returns the logging program, to wait for.
     pub fn close(&mut self) -> Option<Logger> {
         self.close_input();
         self.terminal = None;
         self.pipes.clear();
         self.copying = JoinSet::new();
+        self.log_pipes.clear();
+        self.logs = JoinSet::new();
         self.outputs.clear();
         self.logger.take()
     }
@@ -209,16 +259,25 @@ pub fn open(
 ) -> Result<(ContainerEnds, KeptEnds), IoError> {
     let mut kept = KeptEnds::default();
     let stdin = open_input(&stdio.stdin, &mut kept)?;
-    if !is_logged(&stdio.stdout) {
-        let stdout = open_output("stdout", &stdio.stdout, &mut kept)?;
-        let stderr = open_output("stderr", &stdio.stderr, &mut kept)?;
-        return Ok((ContainerEnds { stdin, stdout, stderr }, kept));
-    }
-    let [stdout, mut stderr] = open_logger(&stdio.stdout, container, &mut kept)?;
-    if stdio.stderr != stdio.stdout {
-        stderr = open_output("stderr", &stdio.stderr, &mut kept)?;
-    }
-    Ok((ContainerEnds { stdin, stdout, stderr }, kept))
+    let (stdout, twin) = if is_logged(&stdio.stdout) {
+        let [stdout, stderr] = open_logger(&stdio.stdout, container, &mut kept)?;
+        (stdout, Some(Output::into_stream(stderr)))
+    } else {
+        let Output { end, is_file } = open_output("stdout", &stdio.stdout, &mut kept)?;
+        // One file has one writer, so that it keeps the order.
+        let twin = if is_file {
+            Some(end.try_clone().map_err(failed("stderr", &stdio.stderr))?)
+        } else {
+            None
+        };
+        (end, twin.map(Output::into_file))
+    };
+    let stderr = match twin {
+        Some(twin) if stdio.stderr == stdio.stdout => twin,
+        Some(_) | None => open_output("stderr", &stdio.stderr, &mut kept)?,
+    };
+    let Output { end: stderr, is_file: stderr_is_file } = stderr;
+    Ok((ContainerEnds { stdin, stdout, stderr, stderr_is_file }, kept))
 }
 
 /// Opens those of an exec'd process: its outputs to fifos are copied.
@@ -269,7 +328,7 @@ pub fn open_terminal(
         let [stdout, _] = open_logger(&stdio.stdout, container, &mut kept)?;
         stdout
     } else {
-        open_output("stdout", &stdio.stdout, &mut kept)?
+        open_output("stdout", &stdio.stdout, &mut kept)?.end
     };
     kept.terminal = Some(Console::Opened(output));
     Ok((ends, kept))
@@ -324,19 +383,15 @@ fn open_fifo(path: &str) -> Result<Option<OwnedFd>, IoError> {
     Ok(Some(fifo.into()))
 }
 
-fn open_output(
-    stream: &'static str,
-    target: &str,
-    kept: &mut KeptEnds,
-) -> Result<OwnedFd, IoError> {
+fn open_output(stream: &'static str, target: &str, kept: &mut KeptEnds) -> Result<Output, IoError> {
     let failed = |error| failed(stream, target)(error);
     let path = match target.split_once("://") {
         None if target.is_empty() => {
-            let null = OpenOptions::new().write(true).open("/dev/null");
-            return null.map(Into::into).map_err(failed);
+            let null = OpenOptions::new().write(true).open("/dev/null").map_err(failed)?;
+            return Ok(Output::into_stream(null.into()));
         }
         None | Some(("fifo", _)) => target.trim_start_matches("fifo://"),
-        Some(("file", _)) => return append(&logger::parse(stream, target)?.0).map_err(failed),
+        Some(("file", _)) => return open_log(stream, target, kept),
         Some(("binary", _)) => return Err(IoError::LoggerOfStderr { uri: target.to_owned() }),
         Some(_) => return Err(IoError::Scheme { stream, uri: target.to_owned() }),
     };
@@ -350,7 +405,22 @@ fn open_output(
     let reader = nonblocking().read(true).open(path).map_err(failed)?;
     let writer = OpenOptions::new().write(true).open(path).map_err(failed)?;
     kept.outputs.push(reader.into());
-    Ok(writer.into())
+    Ok(Output::into_stream(writer.into()))
+}
+
+/// A log file, of which the daemon takes care if its size is bounded.
+fn open_log(stream: &'static str, uri: &str, kept: &mut KeptEnds) -> Result<Output, IoError> {
+    let failed = |error| failed(stream, uri)(error);
+    let (path, query) = logger::parse(stream, uri)?;
+    let rotation = Rotation::of_query(&query).map_err(|problem| IoError::Rotation {
+        stream,
+        uri: uri.to_owned(),
+        problem,
+    })?;
+    let Some(rotation) = rotation else { return append(&path).map_err(failed) };
+    let (pipe, end) = LogPipe::open(&path, rotation).map_err(failed)?;
+    kept.log_pipes.push(pipe);
+    Ok(Output::into_file(end))
 }
 
 fn is_fifo(path: &Path) -> io::Result<bool> {
@@ -361,11 +431,13 @@ fn is_fifo(path: &Path) -> io::Result<bool> {
     }
 }
 
-fn append(path: &Path) -> io::Result<OwnedFd> {
+fn append(path: &Path) -> io::Result<Output> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
     }
-    OpenOptions::new().create(true).append(true).open(path).map(Into::into)
+    let file = OpenOptions::new().create(true).append(true).open(path)?;
+    let is_file = file.metadata()?.is_file();
+    Ok(Output { end: file.into(), is_file })
 }
 
 #[cfg(test)]
@@ -476,6 +548,8 @@ mod tests {
         assert!(matches!(opened(&absent), Err(IoError::Logger(LoggerError::Start { .. }))));
         let unknown = Stdio { stderr: "ftp://x".into(), ..Stdio::default() };
         assert!(matches!(opened(&unknown), Err(IoError::Scheme { .. })));
+        let small = Stdio { stdout: "file:///l?max-size=1".into(), ..Stdio::default() };
+        assert!(matches!(opened(&small), Err(IoError::Rotation { stream: "stdout", .. })));
         let relative = Stdio { stdout: "file:x".into(), ..Stdio::default() };
         assert!(matches!(opened(&relative), Err(IoError::Logger(LoggerError::Uri { .. }))));
     }

@@ -76,6 +76,9 @@ impl Tasks {
             container.log.line("error", &container.id, &error.to_string());
             // Nobody waits for a workload that did not come up; it may have ended already.
             let _ = container.signal(libc::SIGKILL);
+            // Who is told of the failure looks into its log.
+            let logs = container.kept().take_logs();
+            drain(logs).await;
             return Err(error);
         }
         container.set_ready();
@@ -154,6 +157,8 @@ impl Tasks {
         self.after_end(&container).await;
         // With init the kernel ended them, or what came after init did; their ends are told first.
         container.execs.wait(EXECS_END_MAX).await;
+        let logs = container.kept().take_logs();
+        drain(logs).await;
         self.parts.broker.metrics().write_now().await;
         self.parts.broker.spans().write_now().await;
         let new = new + kills.since();

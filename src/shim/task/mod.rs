@@ -26,6 +26,7 @@ mod pause;
 pub mod process;
 pub mod progress;
 pub mod provision;
+mod rotated_log;
 mod spec;
 pub mod table;
 mod terminal;

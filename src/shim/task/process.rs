@@ -167,6 +167,8 @@ impl Tasks {
         }
         let copying = exec.kept().take_copying();
         drain(copying).await;
+        let logs = exec.kept().take_logs();
+        drain(logs).await;
         let logger = exec.kept().close();
         if let Some(logger) = logger {
             logger.end().await;

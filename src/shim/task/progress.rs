@@ -2,11 +2,11 @@
 
 use std::fs::File;
 use std::io::Write as _;
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::SystemTime;
 
 use super::container::BundleLog;
+use super::io::ContainerEnds;
 use crate::coordinator::Progress;
 use crate::sys::reopen::append_without_waiting;
 use crate::wire::log_line;
@@ -22,13 +22,12 @@ pub struct StartProgress {
 }
 
 impl StartProgress {
-    /// For a container whose end of stderr is `stderr`; it stays the container's own.
+    /// For a container with these ends, which stay its own.
     #[must_use]
-    pub fn new(container: &str, bundle: &Path, stderr: &impl AsFd) -> Self {
-        let stderr = append_without_waiting(stderr).ok().map(File::from);
-        let metadata = stderr.as_ref().and_then(|stderr| stderr.metadata().ok());
-        let is_file = metadata.is_some_and(|metadata| metadata.is_file());
-        Self { container: container.to_owned(), stderr, is_file, log: BundleLog::open(bundle) }
+    pub fn new(container: &str, bundle: &Path, ends: &ContainerEnds) -> Self {
+        let stderr = append_without_waiting(&ends.stderr()).ok().map(File::from);
+        let (container, is_file) = (container.to_owned(), ends.stderr_is_file());
+        Self { container, stderr, is_file, log: BundleLog::open(bundle) }
     }
 
     /// containerd's log, which the container keeps.
@@ -91,7 +90,7 @@ mod tests {
         let stdio = Stdio { stderr, ..Stdio::default() };
         let container = LoggedContainer { reaper: &Reaper::default(), namespace: "n", id: "c" };
         let (ends, _kept) = open(&stdio, container).unwrap();
-        let progress = StartProgress::new("c", dir.path(), &ends.stderr());
+        let progress = StartProgress::new("c", dir.path(), &ends);
         progress.info("compiling m");
         progress.warn("odd");
         let mut text = [0; 100];

@@ -70,6 +70,8 @@ pub struct FunctionLaunch {
     pub egress: Option<Egress>,
     /// When its invocations begin traces, and whether its spans are recorded.
     pub trace: TraceStart,
+    /// Lines of the runtime on its stderr begin with their times: it leads into a file, and nobody else adds them.
+    pub log_has_times: bool,
 }
 
 /// The guest's view of the image's files: read-only, with mounted directories and files in their places. It has a

@@ -24,6 +24,7 @@ fn main() -> io::Result<()> {
             println!("{}", arg(2));
             eprintln!("{}", arg(3));
         }
+        "print" => (0..number(arg(2))).for_each(|line| println!("{line} {}", arg(3))),
         "ls" => list(arg(2))?,
         "read" => print!("{}", fs::read_to_string(arg(2))?),
         "write" => fs::write(arg(2), arg(3))?,
