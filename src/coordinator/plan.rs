@@ -302,6 +302,7 @@ fn launch(
         max_payload: annotations.max_payload,
         pool_max,
         memory_max: annotations.memory,
+        container_memory: bundle::memory_limit(spec),
         max_requests: annotations.max_requests,
         idle_ms: annotations.idle.map(milliseconds),
         fan_in: annotations.fan_in,

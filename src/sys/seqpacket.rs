@@ -252,6 +252,16 @@ pub fn unread(fd: BorrowedFd<'_>) -> Option<usize> {
     usize::try_from(bytes).ok().filter(|_| result == 0)
 }
 
+/// Memory of the kernel, in bytes, for messages that the peer has not received; `None` when the kernel does not say.
+#[must_use]
+pub fn unreceived(fd: BorrowedFd<'_>) -> Option<usize> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY:
+    // - TIOCOUTQ writes one int, to a place that lives until the call returns.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    usize::try_from(bytes).ok().filter(|_| result == 0)
+}
+
 /// Copies the beginning of the message that is received next, which stays where it is. Its whole length; `None` when
 /// there is no message.
 #[must_use]

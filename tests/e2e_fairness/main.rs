@@ -5,10 +5,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
+mod answers;
 mod cache;
 mod cache_of_its_own;
 mod compile;
 mod connections;
+mod descriptors;
+mod late_caller;
 mod log;
 mod neighbour;
 

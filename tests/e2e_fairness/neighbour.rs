@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use cwasi_testbed::run::{Outcome, Run, Running};
 use cwasi_testbed::scene::Scene;
 
+/// Bytes of a payload that no frame holds.
+const LARGE: usize = 200_000;
+
 /// A function of another namespace, and its callers.
 pub struct Neighbour {
     scene: Scene,
@@ -39,10 +42,21 @@ impl Neighbour {
         self.run(count).spawn(self.scene.containerd).unwrap()
     }
 
+    /// The same with payloads and answers that travel as descriptors.
+    pub fn large_calls(&self, count: u32) {
+        let (count, size) = (count.to_string(), LARGE.to_string());
+        let run = self.scene.guest(&self.id(), "caller");
+        let outcome = self.scene.run(run.args(["svc", &count, &size, "echo"])).success();
+        assert_eq!(outcome.text(), format!("{count} calls with {size} bytes: as expected\n"));
+    }
+
     fn run(&self, count: u32) -> Run {
-        let id = format!("caller-{}", self.callers.fetch_add(1, Ordering::Relaxed));
         let count = count.to_string();
-        self.scene.guest(&id, "probe").args(["repeat", "svc", &count, "hello"])
+        self.scene.guest(&self.id(), "probe").args(["repeat", "svc", &count, "hello"])
+    }
+
+    fn id(&self) -> String {
+        format!("caller-{}", self.callers.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Each of these calls was answered.

@@ -58,6 +58,7 @@ pub fn launch(role: Role, artifact: &Path, entry: Entry) -> FunctionLaunch {
         max_payload: PAYLOAD_MAX,
         pool_max: 64 << 20,
         memory_max: None,
+        container_memory: None,
         max_requests: 0,
         idle_ms: None,
         fan_in: None,

@@ -32,7 +32,7 @@ pub mod receiver;
 pub mod send_queue;
 pub mod shared_connections;
 
-pub use answer::{CallResult, error_answer, found_no_room};
+pub use answer::{CallResult, error_answer, found_no_room, send_answer};
 pub use caller::{LocalMode, LocalRoute, ReceivedAnswer, open_answer};
 pub use incoming::{CallKey, CallerConnection, ConnectionId, IncomingRequest};
 pub use receiver::Receiver;

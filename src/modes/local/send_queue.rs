@@ -17,14 +17,14 @@ use crate::wire::envelope::Response;
 use crate::wire::ids::CallId;
 
 use super::load::Load;
-use super::{error_answer, found_no_room, send_as_is};
+use super::{error_answer, found_no_room, send_answer};
 
 #[cfg(test)]
 mod tests;
 
 /// Longest time that a caller may take to make room for an error whose call has no deadline.
 pub const ROOM_MAX: Duration = Duration::from_secs(10);
-/// Time between two tries to send descriptors while too many are on their way.
+/// Time between two tries to send a segment for which the socket has room.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Most answers that wait for one caller: as many as a worker can have calls in flight.
 const CALLER_ANSWERS_MAX: usize = CALLS_IN_FLIGHT_MAX;
@@ -34,6 +34,11 @@ const CALLER_BYTES_MAX: u64 = 64 << 20;
 const ANSWERS_MAX: usize = 8 * CALLS_IN_FLIGHT_MAX;
 /// Most bytes that wait for all callers; less in a container with a small memory limit.
 const BYTES_MAX: u64 = 256 << 20;
+
+/// Most bytes of large answers that one caller may leave in its connection; less in a container with a memory limit.
+const UNREAD_MAX: u64 = 256 << 20;
+/// The part of a container's memory limit that they may take.
+const UNREAD_PART: u64 = 32;
 
 /// The line in the function's log.
 const DROPPED: &str = "responses were dropped: their caller does not read them";
@@ -45,6 +50,8 @@ pub struct SendLimits {
     pub caller: Load,
     /// What all answers hold.
     pub total: Load,
+    /// Most bytes of large answers that one caller may leave in its connection, if all are as large.
+    pub unread: u64,
 }
 
 impl SendLimits {
@@ -55,8 +62,15 @@ impl SendLimits {
         Self {
             caller: Load { messages: CALLER_ANSWERS_MAX, bytes: caller_bytes, descriptors },
             total: Load { messages: ANSWERS_MAX, bytes, descriptors },
+            unread: unread_max(memory_max),
         }
     }
+}
+
+/// Most bytes of large answers that one caller may leave in its connection, in a container with this memory limit.
+#[must_use]
+pub fn unread_max(memory_max: Option<u64>) -> u64 {
+    memory_max.map_or(UNREAD_MAX, |max| UNREAD_MAX.min(max / UNREAD_PART))
 }
 
 /// The answers that wait, by caller. `S` is a handle of a caller's connection, which clones share.
@@ -78,7 +92,8 @@ struct CallerQueue<S> {
     load: Load,
     /// No answer expires before this: thousands may wait at each flush.
     earliest: Deadline,
-    /// Do not send before this time: the socket has room, but the kernel's limit of descriptors in flight is reached.
+    /// Do not send before this time: the socket has room, but as many bytes as it may have, or the kernel's limit of
+    /// descriptors in flight is reached.
     not_before: Option<Deadline>,
 }
 
@@ -104,8 +119,8 @@ impl<S: AsFd + Clone> SendQueue<S> {
 
     /// Sends an answer, or queues it when the connection has no room. A caller that is gone needs none.
     pub fn send(&mut self, caller: &S, response: Response, payload: Payload, until: Deadline) {
-        let now = Some(Deadline::PASSED);
-        let sent = send_as_is(caller.as_fd(), &response, payload.outgoing(), &[], now);
+        let unread = self.bounds.unread;
+        let sent = send_answer(caller.as_fd(), &response, payload.outgoing(), unread);
         if found_no_room(&sent) {
             self.enqueue(caller, response, payload, until);
         }
@@ -175,10 +190,11 @@ impl<S: AsFd + Clone> SendQueue<S> {
 
     /// Sends the answers for which the callers of these numbers have room, and drops the expired ones.
     pub fn flush(&mut self, room: &[RawFd], now: u64) {
+        let unread = self.bounds.unread;
         self.callers.retain(|number, backlog| {
             let due = backlog.not_before.is_some_and(|at| at.has_passed(now));
             if due || room.contains(number) {
-                backlog.flush(now);
+                backlog.flush(now, unread);
             }
             backlog.expire(now);
             !backlog.queued.is_empty()
@@ -189,7 +205,7 @@ impl<S: AsFd + Clone> SendQueue<S> {
     /// room; `None` when no answer waits.
     pub fn flush_one(&mut self, caller: &S, now: u64) -> Option<Deadline> {
         let backlog = self.callers.get_mut(&number(caller))?;
-        backlog.flush(now);
+        backlog.flush(now, self.bounds.unread);
         backlog.expire(now);
         if backlog.queued.is_empty() {
             self.forget(caller);
@@ -258,12 +274,11 @@ impl<S: AsFd> CallerQueue<S> {
         self.not_before.map_or(self.earliest, |at| at.min(self.earliest))
     }
 
-    fn flush(&mut self, now: u64) {
+    fn flush(&mut self, now: u64, unread_max: u64) {
         self.not_before = None;
         while let Some(queued) = self.queued.front() {
             let (to, content) = (self.reply_to.as_fd(), queued.payload.outgoing());
-            let now_only = Some(Deadline::PASSED);
-            if found_no_room(&send_as_is(to, &queued.response, content, &[], now_only)) {
+            if found_no_room(&send_answer(to, &queued.response, content, unread_max)) {
                 if matches!(content, OutgoingPayload::Segment(_)) && seqpacket::has_room(to) {
                     self.not_before = Some(Deadline::at_ns(now).plus(PAUSE));
                 }

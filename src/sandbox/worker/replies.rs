@@ -12,7 +12,7 @@ use cwasi_abi::Errno;
 use crate::modes::local::send_queue::ROOM_MAX;
 use crate::modes::local::{
     CallResult, CallerConnection, IncomingRequest, LocalError, copy_for_peer, error_answer,
-    found_no_room, send_as_is,
+    found_no_room, send_answer, send_as_is,
 };
 use crate::modes::{CallError, OutgoingPayload, Overload};
 use crate::sandbox::stderr;
@@ -44,15 +44,26 @@ pub struct Replies {
     pool: Option<SegmentPool>,
     /// Takes the answers for which callers have no room.
     init: InitSocket,
+    /// Most bytes of large answers that one caller may leave in its connection.
+    unread_max: u64,
 }
 
 impl Replies {
     /// No answer yet.
-    pub fn new(work: Work, pool: Option<&SegmentPool>, init: InitSocket) -> Self {
+    pub fn new(work: Work, pool: Option<&SegmentPool>, init: InitSocket, unread_max: u64) -> Self {
         let lends = work.calls().all(|call| call.connection.lends);
         let pool = pool.filter(|_| lends).cloned();
         let ended = Cell::new((Errno::Broken.code(), 0));
-        Self { work, lends, metadata: RefCell::default(), poll_next: false, ended, pool, init }
+        Self {
+            work,
+            lends,
+            metadata: RefCell::default(),
+            poll_next: false,
+            ended,
+            pool,
+            init,
+            unread_max,
+        }
     }
 
     /// Sets what travels beside the response.
@@ -95,7 +106,8 @@ impl Replies {
         for IncomingRequest { connection, id, .. } in self.work.calls() {
             let mut response = Response::of(*id, outcome.clone());
             response.poll_next = self.poll_next;
-            send_one(&self.init, connection, response, content, self.work.deadline);
+            let (until, unread) = (self.work.deadline, self.unread_max);
+            send_one(&self.init, connection, response, content, until, unread);
         }
     }
 }
@@ -104,7 +116,7 @@ impl Replies {
 pub fn refuse(init: &InitSocket, connection: &CallerConnection, id: CallId, error: &CallError) {
     let (status, text) = error_answer(error);
     let until = Deadline::after(ROOM_MAX);
-    send_one(init, connection, Response::of(id, status), text.outgoing(), until);
+    send_one(init, connection, Response::of(id, status), text.outgoing(), until, u64::MAX);
 }
 
 /// Sends an answer to its caller. If the connection has no room, hands it to init, which sends it when the caller has
@@ -115,9 +127,9 @@ fn send_one(
     response: Response,
     content: OutgoingPayload<'_>,
     deadline: Deadline,
+    unread_max: u64,
 ) {
-    let now = Some(Deadline::PASSED);
-    let sent = send_as_is(connection.fd.as_fd(), &response, content, &[], now);
+    let sent = send_answer(connection.fd.as_fd(), &response, content, unread_max);
     if !found_no_room(&sent) {
         return report(sent);
     }
@@ -176,7 +188,7 @@ mod tests {
             Deadline::after(Duration::from_secs(30)),
         );
         let init = InitSocket(Rc::new(seqpacket::pair().unwrap().0));
-        let replies = Replies::new(work, None, init);
+        let replies = Replies::new(work, None, init, u64::MAX);
         // A leased segment whose descriptor cannot be read stands for any copy that fails.
         let lent = SegmentPool::new(1 << 20).copy_of(&[1; 100_000]).unwrap();
         let path = format!("/proc/self/fd/{}", lent.as_fd().as_raw_fd());

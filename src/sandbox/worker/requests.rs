@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use crate::modes::local::incoming::ParsedMessage;
+use crate::modes::local::send_queue::unread_max;
 use crate::modes::local::shared_connections::ReadySource;
 use crate::modes::local::{ConnectionId, IncomingRequest, LocalError, SharedConnections};
 use crate::sandbox::work::Work;
@@ -43,6 +44,8 @@ pub struct Invocation {
 pub struct Requests<'s> {
     launch: &'s FunctionLaunch,
     init: InitSocket,
+    /// Most bytes of large answers that one caller may leave in its connection.
+    unread_max: u64,
     /// The pool from which answers are lent.
     pool: Option<SegmentPool>,
     slot: WorkerSlot<'s>,
@@ -74,6 +77,7 @@ impl<'s> Requests<'s> {
         Ok(Self {
             launch,
             init,
+            unread_max: unread_max(launch.memory_bound()),
             pool,
             slot,
             connections,
@@ -266,7 +270,7 @@ impl<'s> Requests<'s> {
             metadata: metadata.iter().map(|it| (it.key.clone(), it.value.clone())).collect(),
             ..super::context(self.launch)
         };
-        let replies = Replies::new(work, self.pool.as_ref(), self.init.clone());
+        let replies = Replies::new(work, self.pool.as_ref(), self.init.clone(), self.unread_max);
         Invocation { replies, context, span }
     }
 }

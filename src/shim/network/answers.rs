@@ -77,7 +77,9 @@ impl Default for Answers {
     fn default() -> Self {
         let (soft, _hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or_default();
         let descriptors = usize::try_from(soft / DESCRIPTORS_SHARE).unwrap_or(usize::MAX);
-        Self(Mutex::new(SendQueue::new(SendLimits::within(None, descriptors))))
+        // A connection says when it has room, so no answer may wait for anything else.
+        let limits = SendLimits { unread: u64::MAX, ..SendLimits::within(None, descriptors) };
+        Self(Mutex::new(SendQueue::new(limits)))
     }
 }
 
@@ -160,6 +162,7 @@ mod tests {
     const BOUNDS: SendLimits = SendLimits {
         caller: Load { messages: 1000, bytes: 1 << 20, descriptors: 10 },
         total: Load { messages: 2000, bytes: 2 << 20, descriptors: 10 },
+        unread: u64::MAX,
     };
     const SENT: usize = 40;
     const LEN: usize = 60_000;

@@ -60,6 +60,8 @@ pub struct FunctionLaunch {
     pub pool_max: u64,
     /// Largest linear memory in bytes; `None` = the module's own maximum.
     pub memory_max: Option<u64>,
+    /// Its container's memory limit in bytes; `None` = it has none.
+    pub container_memory: Option<u64>,
     /// Exit after this many requests; 0 = never.
     pub max_requests: u64,
     /// End the workers after this time without a request, in milliseconds, until the next one; `None` = never.
@@ -72,6 +74,14 @@ pub struct FunctionLaunch {
     pub trace: TraceStart,
     /// Lines of the runtime on its stderr begin with their times: it leads into a file, and nobody else adds them.
     pub log_has_times: bool,
+}
+
+impl FunctionLaunch {
+    /// The memory, in bytes, of which payloads and answers may hold a part: the smaller one of the limits.
+    #[must_use]
+    pub fn memory_bound(&self) -> Option<u64> {
+        [self.memory_max, self.container_memory].into_iter().flatten().min()
+    }
 }
 
 /// The guest's view of the image's files: read-only, with mounted directories and files in their places. It has a

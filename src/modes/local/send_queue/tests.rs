@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::modes::local::fixture::receive_frame;
+use crate::modes::local::send_as_is;
 use crate::sys::segment::Segment;
 use crate::wire::envelope::CallStatus;
 use crate::wire::frame::FRAME_MAX;
@@ -15,6 +16,7 @@ use crate::wire::frame::FRAME_MAX;
 const BOUNDS: SendLimits = SendLimits {
     caller: Load { messages: 100, bytes: 1 << 20, descriptors: 3 },
     total: Load { messages: 150, bytes: 2 << 20, descriptors: 3 },
+    unread: u64::MAX,
 };
 const NEVER: Deadline = Deadline::NEVER;
 
@@ -110,6 +112,39 @@ fn answers_wait_for_their_callers_alone() {
     flush(&mut send_queue);
     assert_eq!(one.read(), [1, 2, 3].map(|id| (id, 0, 60_000)));
     assert!(send_queue.is_empty() && send_queue.complaint.take().is_none());
+}
+
+#[test]
+fn few_large_answers_lie_unread_in_a_connection() {
+    const LARGE: u64 = 100_000;
+    let roomy = Load { descriptors: 100, ..BOUNDS.total };
+    let mut send_queue =
+        SendQueue::new(SendLimits { caller: roomy, total: roomy, unread: 5 * LARGE });
+    let (theirs, ours) = seqpacket::pair().unwrap();
+    let mut caller = Late { theirs, reply_to: Rc::new(ours), inside: 0 };
+    let bytes = vec![7; 100_000];
+    for id in 1..=10 {
+        let segment = Segment::copy_of(&bytes).unwrap();
+        send_queue.send(&caller.reply_to, answer(id), Payload::Segment(segment), NEVER);
+    }
+    // A small one is bounded by the connection's own memory.
+    send_queue.send(&caller.reply_to, answer(11), Payload::Inline(vec![1]), NEVER);
+    assert!(seqpacket::has_room(caller.reply_to.as_fd()));
+    let first = caller.read();
+    assert!((2..=6).contains(&first.len()), "{first:?}");
+    // Nothing polls for room that is there: the rest is tried again after a pause.
+    assert!(send_queue.sockets().next().is_some());
+    flush(&mut send_queue);
+    let (mut read, mut now) = (first, 0);
+    while let Some(later) = send_queue.next_deadline() {
+        read.extend(caller.read());
+        now = later.as_ns().max(now);
+        send_queue.flush(&[], now);
+    }
+    read.extend(caller.read());
+    read.sort_unstable();
+    let large = (1..=10).map(|id| (id, 0, LARGE));
+    assert_eq!(read, large.chain([(11, 0, 1)]).collect::<Vec<_>>());
 }
 
 #[test]
