@@ -1,7 +1,7 @@
 //! What the page shows: calls, functions and their containers, of one containerd namespace. Without containerd it shows
 //! what the shims' files say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use cwasi::config::NodeConfig;
@@ -23,6 +23,8 @@ pub(super) struct PageState {
     /// What is missing, for people.
     notes: Vec<String>,
     edges: Vec<PageEdge>,
+    /// Callers that are no functions.
+    host_callers: BTreeSet<String>,
     functions: Vec<FunctionState>,
 }
 
@@ -96,6 +98,7 @@ pub(super) async fn read(global: &Global, config: &NodeConfig, rates: &Rates) ->
         namespace: global.namespace.clone(),
         notes,
         edges: edges.collect(),
+        host_callers: files.host_callers,
         functions: functions.into_values().filter(is_there).collect(),
     }
 }
