@@ -8,6 +8,7 @@ mod callbacks;
 mod calls;
 mod client;
 mod faas_cli;
+mod origins;
 mod receiver;
 mod tls;
 mod unit;
