@@ -32,8 +32,11 @@ profile=$(mktemp -d)
 "$PROGRAMS/cwasi" deploy "$CHECKOUT/tests/support/dashboard.yaml"
 "$PROGRAMS/cwasi" dashboard --listen "127.0.0.1:$PORT" 2>"$profile/dashboard" &
 dashboard=$!
+"$PROGRAMS/cwasi" gateway --listen "127.0.0.1:$((PORT + 1))" 2>"$profile/gateway" &
+gateway=$!
 (
     while :; do
+        curl --silent --data page "http://127.0.0.1:$((PORT + 1))/function/front" >/dev/null || true
         for greeting in one two three; do
             "$PROGRAMS/cwasi" invoke front --data "$greeting" >/dev/null || true
         done
@@ -41,11 +44,14 @@ dashboard=$!
     done
 ) &
 callers=$!
-trap 'kill "$dashboard" "$callers" 2>/dev/null || true; "$PROGRAMS/cwasi" rm --workflow shop >/dev/null || true; rm -rf "$profile"' EXIT
+trap 'kill "$dashboard" "$gateway" "$callers" 2>/dev/null || true; "$PROGRAMS/cwasi" rm --workflow shop >/dev/null || true; rm -rf "$profile"' EXIT
 for _ in $(seq 300); do
     curl --silent "http://127.0.0.1:$PORT/api/state" | grep -q '"calls_per_second":[1-9]' && break
     sleep 0.1
 done
+# A whole run.
+"$PROGRAMS/cwasi" run --json "$CHECKOUT/workflows/hello/workflow.yaml" >"$profile/run" 2>/dev/null
+"$PROGRAMS/cwasi" trace "$(grep -oE '"run": *"[0-9a-f]{32}' "$profile/run" | grep -oE '[0-9a-f]{32}')" --html "$profile/run.html"
 # The newest trace is a call through all functions, and the page opens it.
 "$PROGRAMS/cwasi" invoke front --data '!fail no' --trace >/dev/null 2>&1 || true
 "$PROGRAMS/cwasi" invoke front --data order --trace >/dev/null 2>"$profile/told"
@@ -63,6 +69,7 @@ pictures() {
     shift 4
     picture "dashboard-$suffix" "http://127.0.0.1:$PORT/" "$width" "$page_height" "$@"
     picture "trace-$suffix" "file://$profile/trace.html" "$width" "$trace_height" "$@"
+    picture "run-$suffix" "file://$profile/run.html" "$width" "$trace_height" "$@"
 }
 pictures 390 390 1400 500
 pictures 390-dark 390 1400 500 "${dark[@]}"

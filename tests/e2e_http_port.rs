@@ -6,6 +6,8 @@ use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 
+use cwasi::shim::metrics::node::NodeMetrics;
+use cwasi::shim::state::StateDir;
 use cwasi::wire::trace::{RecordedSpan, SpanKind, TraceContext};
 use cwasi_testbed::scene::{Scene, wait_for};
 use nix::sched::{CloneFlags, setns};
@@ -60,6 +62,14 @@ fn each_container_answers_on_its_own_port_and_ends_with_it() {
         let response = ask(scene.pid(id), "/any/path", "x");
         assert!(response.starts_with("HTTP/1.1 200 ") && response.ends_with(id), "{response}");
     }
+    // The shims count them as calls of the gateway.
+    let state = StateDir::new(&scene.containerd.ready().cwasi_state());
+    wait_for("the calls in the metrics", || {
+        let edges = NodeMetrics::read(&state).edges;
+        let (key, counts) = edges.iter().find(|(key, _)| key.namespace == scene.namespace)?;
+        let edge = (key.caller.as_str(), key.callee.as_str(), key.mode.as_str());
+        (edge == ("gateway", "svc", "local") && counts.calls == 3).then_some(())
+    });
     let taken = scene
         .guest("three", "actor")
         .flag(format!("--with-ns=network:/proc/{}/ns/net", scene.pid("one")))

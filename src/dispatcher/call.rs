@@ -19,7 +19,7 @@ use crate::wire::ids::{CallId, RunId};
 use crate::wire::trace::{SpanKind, SpanReport, TraceContext, TraceStart};
 use crate::wire::trace_headers::TraceHeaders;
 
-use super::edges::{EMIT, EdgeCounters, EndedCall, NO_ROUTE};
+use super::edges::{EMIT, EMIT_REASON, EdgeCounters, EndedCall, NO_ROUTE};
 use super::links::{Links, Route};
 use super::pending_calls::PendingCalls;
 use super::spans::{CallSpans, OpenSpan, SPANS_PER_INVOCATION, SpanRecorder};
@@ -30,9 +30,6 @@ pub const ATTEMPTS_MAX: u32 = 4;
 pub const DEFAULT_TIMEOUT_MS: u64 = 60_000;
 /// Longest time between two reports of a busy worker.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Reason in the metrics of one-way messages.
-const EMIT_REASON: &str = "one-way messages, stored in Redis";
 
 /// The dispatcher's settings for its function.
 #[derive(Clone, Debug)]

@@ -14,6 +14,8 @@ use crate::wire::control::EdgeReport;
 pub const NO_ROUTE: &str = "none";
 /// The mode of one-way messages (`emit`), which end when they are stored.
 pub const EMIT: &str = "emit";
+/// Reason of this mode.
+pub const EMIT_REASON: &str = "one-way messages, stored in Redis";
 /// Kind of the error of a call whose caller did not wait for its end. All other kinds are names of errnos.
 pub const ABANDONED: &str = "abandoned";
 /// Longest latency in a histogram, in nanoseconds; longer ones count as this.

@@ -210,8 +210,8 @@ pub fn remove_if_dead(state: &StateDir, group: &GroupDir) {
     }
 }
 
-/// Removes groups whose launchers were killed before they had a daemon, and remains of interrupted removals and writes.
-/// Blocks.
+/// Removes groups whose launchers were killed before they had a daemon, those of killed processes of the host, and
+/// remains of interrupted removals and writes. Blocks.
 pub fn sweep(state: &StateDir) {
     remove_unfinished_records(state);
     let groups = fs::read_dir(state.root().join("g")).into_iter().flatten().flatten();
@@ -250,7 +250,10 @@ fn remove_unfinished_records(state: &StateDir) {
 /// Removes a group's directory and keeps its edges and spans. The caller holds the group's lock.
 pub fn remove_group(state: &StateDir, group: &GroupDir) {
     let kept = state.kept_edges(group.id());
-    if let Ok(bytes) = fs::read(group.edges()) {
+    // Nothing asks for those of a process of the host.
+    if !group.is_of_host()
+        && let Ok(bytes) = fs::read(group.edges())
+    {
         logged(state::write_file(&kept, &bytes));
         forget_old_edges(&state.root().join("edges"));
     }

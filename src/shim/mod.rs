@@ -14,7 +14,8 @@
 //! - [`otlp`]: exports spans.
 //! - [`content`]: modules from containerd's content store, or from a folder.
 //! - [`local`]: starts a daemon without containerd, and asks it.
-//! - [`caller`]: calls functions from a process of the host; [`http`]: for HTTP clients.
+//! - [`caller`]: calls functions from a process of the host, whose counts are in its [`host_group`]; [`http`]: for HTTP
+//!   clients.
 
 pub mod arguments;
 pub mod bootstrap;
@@ -29,6 +30,7 @@ pub mod daemon;
 pub mod features;
 pub mod group;
 pub mod group_lock;
+pub mod host_group;
 pub mod http;
 pub mod launcher;
 pub mod llvm_stub;

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use crate::sys::random::bytes16;
 use crate::wire::ids::{Identity, short_hash};
 
 /// File in a bundle that names the state directory for `delete`.
@@ -24,6 +25,10 @@ const PRIVATE_DIR: u32 = 0o700;
 pub(crate) const PRIVATE_FILE: u32 = 0o600;
 /// Permissions of group and others.
 const OTHERS: u32 = 0o077;
+/// How the ids of groups begin that are no shim's; those of shims are hexadecimal.
+const HOST_GROUP: &str = "host-";
+/// Bytes that tell two such groups apart.
+const HOST_GROUP_BYTES: usize = 8;
 /// Largest state file in bytes.
 const STATE_FILE_MAX: u64 = 8 * 1024 * 1024;
 
@@ -115,6 +120,12 @@ impl StateDir {
         GroupDir { path: self.root.join("g").join(group), id: group.to_owned() }
     }
 
+    /// Directory of a new group of a process of the host, which calls functions and is no shim.
+    #[must_use]
+    pub fn new_host_group(&self) -> GroupDir {
+        self.group(&format!("{HOST_GROUP}{}", hex::encode(&bytes16()[..HOST_GROUP_BYTES])))
+    }
+
     /// Edges of an ended group.
     #[must_use]
     pub fn kept_edges(&self, group: &str) -> PathBuf {
@@ -158,6 +169,12 @@ impl GroupDir {
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// True for the group of a process of the host ([`super::host_group`]).
+    #[must_use]
+    pub fn is_of_host(&self) -> bool {
+        self.id.starts_with(HOST_GROUP)
     }
 
     /// The directory.

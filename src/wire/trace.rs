@@ -263,6 +263,12 @@ pub enum PhaseKind {
     Run,
     /// The response was sent.
     Answer,
+    /// Of a run of the command: it checks images, and writes those that are missing.
+    Images,
+    /// Of a run of the command: containers are created and started, until the first primary runs.
+    Start,
+    /// Of a run of the command: it ends and removes what it started.
+    End,
 }
 
 impl PhaseKind {
@@ -274,6 +280,9 @@ impl PhaseKind {
             Self::Transfer => "transfer",
             Self::Run => "run",
             Self::Answer => "answer",
+            Self::Images => "images",
+            Self::Start => "start",
+            Self::End => "end",
         }
     }
 }

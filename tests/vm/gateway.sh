@@ -22,6 +22,8 @@ is_served() { [ "$(ask hello 2>&1)" = hello ]; }
 wait_for "an answer by HTTP" is_served
 has_metrics() { numbers 9477 | grep -q '^cwasi_function_instances{.*function="callee".*} 1$'; }
 wait_for "the function's metrics" has_metrics
+counts_calls() { numbers 9477 | grep -q '^cwasi_calls_total{.*caller="gateway",callee="callee",mode="local"} [1-9]'; }
+wait_for "the gateway's calls in the metrics" counts_calls
 say "both units serve"
 
 before=$(property cwasi-gateway MainPID)
@@ -61,6 +63,8 @@ for expected in cwasi-gateway-0000000000000402 cwasi-metrics-0000000000000000; d
 done
 [ "$(status cwasi-gateway Seccomp)" = 2 ] || fail "the gateway has no filter of system calls"
 case $(mount_of cwasi-metrics /run/cwasi) in rw*) ;; *) fail "metrics cannot lock: $(mount_of cwasi-metrics /run/cwasi)" ;; esac
+case $(mount_of cwasi-gateway /run/cwasi) in rw*) ;; *) fail "the gateway cannot count: $(mount_of cwasi-gateway /run/cwasi)" ;; esac
+[ "$(stat -c %a /run/cwasi)" = 700 ] || fail "the state is open to others"
 [ "$(stat -c %a /var/lib/cwasi/callbacks)" = 700 ] || fail "the callbacks are open to others"
 say "their sandboxes hold"
 
@@ -68,4 +72,5 @@ systemctl stop cwasi-gateway cwasi-metrics || fail "no stop"
 for unit in cwasi-gateway cwasi-metrics; do
     [ "$(property $unit Result)" = success ] || fail "$unit ended with $(property $unit Result)"
 done
+ls -d /run/cwasi/g/host-* >/group 2>&1 && fail "the gateway's group is left: $(cat /group)"
 ! ask hello >/dev/null 2>&1 || fail "it still answers"

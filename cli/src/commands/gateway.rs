@@ -13,7 +13,7 @@ use cwasi::wire::egress::{Egress, EgressEntry};
 
 use crate::arguments::Global;
 use crate::failure::Failure;
-use crate::gateway::{self, GatewayConfig};
+use crate::gateway::{self, AllowedHost, CorsOrigin, GatewayConfig};
 
 /// Where a gateway listens, unless the operator says otherwise: this host alone reaches it.
 const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
@@ -45,6 +45,12 @@ pub struct Gateway {
     /// Serve clients on other hosts without token and certificate
     #[arg(long)]
     allow_anonymous: bool,
+    /// Origin whose web pages may call functions, such as https://app.example, or * for all; repeatable
+    #[arg(long, value_name = "ORIGIN")]
+    cors_origin: Vec<CorsOrigin>,
+    /// Host that requests may name, without a port; others get 421; repeatable [default: every host]
+    #[arg(long, value_name = "HOST")]
+    allowed_host: Vec<AllowedHost>,
     /// Where X-Callback-Url may lead, as in cwasi.network: NAME:PORT, *.DOMAIN:PORT, an address or a network
     #[arg(long, value_name = "DESTINATION", value_delimiter = ',')]
     callback_allow: Vec<EgressEntry>,
@@ -80,6 +86,8 @@ impl Gateway {
             certificate: self.tls_cert.zip(self.tls_key),
             client_ca: self.client_ca,
             allow_anonymous: self.allow_anonymous,
+            cors_origins: self.cors_origin,
+            allowed_hosts: self.allowed_host,
             callback_allow: Egress { entries: self.callback_allow, ..Egress::default() },
             callback_dir: self.callback_dir.unwrap_or_else(|| node.cache_dir.join("callbacks")),
             limits: HttpLimits {

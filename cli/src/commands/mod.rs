@@ -69,7 +69,7 @@ pub enum Verb {
     /// Print a script that completes commands in a shell
     Completions(completions::Completions),
     /// Serve functions to HTTP clients
-    Gateway(gateway::Gateway),
+    Gateway(Box<gateway::Gateway>),
     /// Serve a page about the functions of this node
     Dashboard(dashboard::Dashboard),
     /// Print or serve metrics for Prometheus

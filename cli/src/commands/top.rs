@@ -19,6 +19,8 @@ use crate::keys::Key;
 use crate::output;
 use crate::table::Table;
 
+/// The annotation with a function's workflow.
+const WORKFLOW: &str = "cwasi.workflow";
 /// Clears a terminal.
 const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
 /// The key that ends it.
@@ -39,7 +41,8 @@ pub struct Top {
 }
 
 impl Top {
-    /// Prints pictures until Ctrl-C, or the key `q` on a terminal. Containers of no workflow have no numbers here.
+    /// Prints pictures until Ctrl-C, or the key `q` on a terminal. Calls between containers of no workflow have no
+    /// numbers here.
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
         let node = Node::connect(global).await?;
         let mut interrupt = Interrupt::new()?;
@@ -56,12 +59,12 @@ impl Top {
             let (hops, functions) = self.read(&node).await?;
             let now = (Instant::now(), hops);
             let seconds = (now.0 - before.0).as_secs_f64();
-            let new = hops::since(&before.1, now.1.clone());
+            let new = hops::merged(hops::since(&before.1, now.1.clone()));
             if global.json {
                 let picture = json!({ "seconds": seconds, "hops": new, "functions": functions });
                 output::json_line(&picture)?;
             } else {
-                let edges = table(&now.1, &new, seconds);
+                let edges = table(&hops::merged(now.1.clone()), &new, seconds);
                 if clears {
                     output::bytes(CLEAR)?;
                 }
@@ -74,13 +77,13 @@ impl Top {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The calls and the secondaries of all workflows that have a container.
+    /// The calls and the secondaries of all workflows that have a container, and the calls of the host's processes.
     async fn read(
         &self,
         node: &Node,
     ) -> Result<(Vec<EdgeSnapshot>, Vec<FunctionSnapshot>), Failure> {
         let containers = node.containerd.containers().await?;
-        let names = containers.iter().map(|container| container.annotation("cwasi.workflow"));
+        let names = containers.iter().map(|container| container.annotation(WORKFLOW));
         let mut workflows: BTreeSet<&str> = names.filter(|name| !name.is_empty()).collect();
         if let Some(only) = &self.workflow {
             workflows.retain(|name| name == only);
@@ -88,7 +91,15 @@ impl Top {
         let (state, namespace) = (&node.config.state_dir, node.containerd.namespace());
         let calls = workflows.iter().flat_map(|name| hops::read(state, namespace, name));
         let functions = workflows.iter().flat_map(|name| hops::functions(state, namespace, name));
-        Ok((calls.collect(), functions.collect()))
+        let mut calls: Vec<_> = calls.collect();
+        let callees = containers.iter().filter(|it| workflows.contains(it.annotation(WORKFLOW)));
+        let callees: BTreeSet<_> = callees.map(|it| it.function()).collect();
+        let from_host = hops::of_host_callers(state, namespace).into_iter();
+        calls
+            .extend(from_host.filter(|hop| {
+                self.workflow.is_none() || callees.contains(hop.key.callee.as_str())
+            }));
+        Ok((calls, functions.collect()))
     }
 }
 

@@ -141,8 +141,9 @@ function drawNode(svg, name, place, state) {
   svg.append(group);
 }
 
-function functionState(name, functions) {
+function functionState(name, functions, hostCallers) {
   const found = functions.find((it) => it.function === name.split(":")[0]);
+  if (!found && hostCallers.includes(name)) return { running: true, text: "process of the host" };
   if (!found) return { running: true, text: "elsewhere" }; // of another namespace or node
   const running = found.containers.filter((it) => it.status === "RUNNING").length;
   const count = found.containers.length || (found.gauges ? found.gauges.instances : 0);
@@ -151,7 +152,7 @@ function functionState(name, functions) {
   return { running: running > 0, text: running > 0 ? `${running} running${queue}` : found.containers[0].status.toLowerCase() };
 }
 
-function drawGraph(edges, functions) {
+function drawGraph(edges, functions, hostCallers) {
   const box = byId("graph");
   const names = [...new Set([...edges.flatMap((it) => [it.caller, it.callee]), ...functions.map((it) => it.function)])];
   if (names.length === 0) {
@@ -173,7 +174,7 @@ function drawGraph(edges, functions) {
     const turn = number === 0 ? 0 : (number % 2 === 1 ? 1 : -1) * Math.ceil(number / 2) * 2.2;
     drawEdge(svg, edge, curve(plan.at.get(edge.caller), plan.at.get(edge.callee), upright, turn));
   }
-  for (const name of names) drawNode(svg, name, plan.at.get(name), functionState(name, functions));
+  for (const name of names) drawNode(svg, name, plan.at.get(name), functionState(name, functions, hostCallers));
   box.replaceChildren(svg);
   // A curve or a label may reach further than the nodes do.
   const drawn = svg.getBBox();
@@ -250,15 +251,19 @@ async function ask(path) {
 
 function chooseWorkflow(state) {
   const select = byId("workflow");
-  const names = [...new Set([...state.edges, ...state.functions].map((it) => it.workflow))].sort();
+  const isHost = (it) => state.host_callers.includes(it.caller);
+  const members = [...state.edges.filter((it) => !isHost(it)), ...state.functions];
+  const names = [...new Set(members.map((it) => it.workflow))].sort();
   if (select.dataset.names !== JSON.stringify(names)) {
-    const chosen = select.value;
+    const chosen = select.dataset.names === undefined ? "*" : select.value;
     select.replaceChildren(element("option", { value: "*" }, "all"), ...names.map((name) => element("option", { value: name }, name || "none")));
     select.value = names.includes(chosen) ? chosen : "*";
     select.dataset.names = JSON.stringify(names);
   }
   const of = select.value;
-  return (it) => of === "*" || it.workflow === of;
+  // A process of the host belongs to no workflow: its calls are shown with the functions that it calls.
+  const own = new Set(state.functions.filter((it) => it.workflow === of).map((it) => it.function));
+  return (it) => of === "*" || (isHost(it) ? own.has(it.callee) : it.workflow === of);
 }
 
 function draw(state) {
@@ -269,7 +274,7 @@ function draw(state) {
   const wanted = chooseWorkflow(state);
   const edges = state.edges.filter(wanted);
   const functions = state.functions.filter(wanted);
-  drawGraph(edges, functions);
+  drawGraph(edges, functions, state.host_callers);
   drawEdges(edges);
   drawFunctions(functions);
 }

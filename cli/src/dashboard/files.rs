@@ -1,18 +1,24 @@
-//! What the shims of a containerd namespace have written: calls, functions, and stages of starts.
+//! What the shims of a containerd namespace, and the host's processes, have written: calls, functions, and stages of
+//! starts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use cwasi::shim::caller::CALLER_NAME;
 use cwasi::shim::metrics::node::groups;
 use cwasi::shim::metrics::snapshot::{EdgeSnapshot, FunctionSnapshot};
 use cwasi::shim::metrics::starts::StartStages;
 use cwasi::shim::state::{self, StateDir};
 use serde::de::DeserializeOwned;
 
+use crate::deployment::hops;
+
 /// The content of the files of all groups that run.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     pub(super) edges: Vec<EdgeSnapshot>,
+    /// Callers that are processes of the host and no functions: the gateway, for example.
+    pub(super) host_callers: BTreeSet<String>,
     pub(super) functions: Vec<FunctionSnapshot>,
     /// By container.
     pub(super) starts: BTreeMap<String, StartStages>,
@@ -28,13 +34,20 @@ impl Files {
             let edges: Vec<EdgeSnapshot> = files.list(&group.edges());
             let functions: Vec<FunctionSnapshot> = files.list(&group.functions());
             let starts: Vec<StartStages> = files.list(&group.start_stages());
-            files.edges.extend(edges.into_iter().filter(|it| it.key.namespace == namespace));
+            for edge in edges.into_iter().filter(|it| it.key.namespace == namespace) {
+                // A shim counts the calls at its functions' ports.
+                if group.is_of_host() || edge.key.caller == CALLER_NAME {
+                    files.host_callers.insert(edge.key.caller.clone());
+                }
+                files.edges.push(edge);
+            }
             files
                 .functions
                 .extend(functions.into_iter().filter(|it| it.key.namespace == namespace));
             let own = starts.into_iter().filter(|it| it.namespace == namespace);
             files.starts.extend(own.map(|it| (it.container.clone(), it)));
         }
+        files.edges = hops::merged(files.edges);
         files
     }
 

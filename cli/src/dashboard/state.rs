@@ -1,7 +1,7 @@
 //! What the page shows: calls, functions and their containers, of one containerd namespace. Without containerd it shows
 //! what the shims' files say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use cwasi::config::NodeConfig;
@@ -23,6 +23,8 @@ pub(super) struct PageState {
     /// What is missing, for people.
     notes: Vec<String>,
     edges: Vec<PageEdge>,
+    /// Callers that are no functions.
+    host_callers: BTreeSet<String>,
     functions: Vec<FunctionState>,
 }
 
@@ -86,6 +88,8 @@ pub(super) async fn read(global: &Global, config: &NodeConfig, rates: &Rates) ->
     let is_there = |it: &FunctionState| {
         !it.containers.is_empty() || it.gauges.is_some_and(|gauges| gauges.instances > 0)
     };
+    let is_function = |name: &String| functions.keys().any(|key| key.function == *name);
+    let host_callers = files.host_callers.into_iter().filter(|name| !is_function(name)).collect();
     let now = Instant::now();
     let edges = files.edges.into_iter().map(|edge| {
         let (calls_per_second, bytes_per_second) = rates.of(&edge.key, now, &edge.counts);
@@ -96,6 +100,7 @@ pub(super) async fn read(global: &Global, config: &NodeConfig, rates: &Rates) ->
         namespace: global.namespace.clone(),
         notes,
         edges: edges.collect(),
+        host_callers,
         functions: functions.into_values().filter(is_there).collect(),
     }
 }

@@ -1,10 +1,10 @@
-// Waterfalls of recent runs and calls. The newest one is open until a person chooses one, and is drawn again when
-// it has more spans. As in app.js, names come from functions, and every text is set as textContent.
+// Waterfalls of recent runs and calls. The newest one whose spans have arrived is open until a person chooses one. An
+// open one is drawn again when it has more spans. As in app.js, names come from functions, and every text is set as textContent.
 "use strict";
 
 let chosenRun = null; // the id of the trace whose waterfall a person opened
 let openRun = null; // the id of the trace whose waterfall is on the page
-let openSpans = 0; // how many spans it had
+let openState = ""; // how many spans it had, and whether it expected more
 let knownTraces = []; // of the last answer
 
 function drawRuns(traces) {
@@ -16,8 +16,9 @@ function drawRuns(traces) {
     openRun = null;
     return;
   }
-  const open = chosenRun === null ? traces[0] : traces.find((trace) => trace.id === chosenRun);
-  if (open && (open.id !== openRun || open.spans !== openSpans)) showTrace(open);
+  const newest = traces.find((trace) => trace.settled) || traces[0];
+  const open = chosenRun === null ? newest : traces.find((trace) => trace.id === chosenRun);
+  if (open && (open.id !== openRun || stateOf(open) !== openState)) showTrace(open);
   const focused = document.activeElement && document.activeElement.dataset.trace;
   knownTraces = traces;
   const text = byId("filter").value.trim().toLowerCase();
@@ -31,8 +32,10 @@ function drawRuns(traces) {
 // app.js, which has byId, comes later.
 document.getElementById("filter").addEventListener("input", () => drawRuns(knownTraces));
 
+const stateOf = (trace) => `${trace.spans} ${trace.settled}`;
+
 function runButton(trace, traces) {
-  const about = `${trace.spans} spans · ${time(trace.duration_us)}`;
+  const about = `${trace.spans} spans${trace.settled ? "" : ", more arrive"} · ${time(trace.duration_us)}`;
   const button = element("button", { type: "button", "aria-pressed": String(trace.id === openRun), title: trace.id },
     element("span", {}, trace.title),
     element("small", {}, new Date(trace.began_unix_ms).toLocaleTimeString(), " · ", about));
@@ -46,14 +49,16 @@ function runButton(trace, traces) {
 }
 
 // Opens the waterfall of a trace. Of two answers that cross, that to the later click counts.
-async function showTrace({ id, spans }) {
+async function showTrace(wanted) {
+  const id = wanted.id;
   openRun = id;
-  openSpans = spans;
+  openState = stateOf(wanted);
   const box = byId("waterfall");
   let shownNow;
   try {
     const trace = await ask(`/api/traces/${encodeURIComponent(id)}`);
     shownNow = [waterfallHead(trace), ...trace.rows.map(waterfallRow)];
+    if (!trace.settled) shownNow.push(element("p", { class: "empty" }, "More spans arrive."));
     if (trace.rows.length < trace.spans) {
       shownNow.push(element("p", { class: "empty" }, `${trace.spans - trace.rows.length} more spans: cwasi trace ${id}`));
     }
@@ -80,7 +85,7 @@ function trackPart(kind, { offset, share }) {
 function waterfallRow(span) {
   const name = element("span", { class: "name", title: span.title }, `${span.orphan ? "… " : ""}${span.title}`);
   name.style.paddingLeft = `${Math.min(span.depth, 8) * 0.8}rem`;
-  const track = element("span", { class: "track", "aria-hidden": "true" }, trackPart(`bar${span.server ? " server" : ""}`, span));
+  const track = element("span", { class: "track", "aria-hidden": "true" }, trackPart(`bar${span.server ? " server" : ""}${span.run ? " run-bar" : ""}`, span));
   for (const phase of span.phases) track.append(trackPart(`phase ${phase.kind}`, phase));
   const line = element("summary", {}, name, track, element("span", { class: "n" }, span.error || time(span.duration_us)));
   const facts = element("dl");

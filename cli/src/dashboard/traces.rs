@@ -4,7 +4,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use cwasi::wire::trace::SpanKind;
 use serde::Serialize;
@@ -30,6 +30,8 @@ pub(super) struct ListedTrace {
     errors: usize,
     duration_us: f64,
     began_unix_ms: u64,
+    /// No more spans are expected.
+    settled: bool,
 }
 
 /// A trace as a waterfall.
@@ -54,6 +56,8 @@ struct Row {
     orphan: bool,
     /// The callee's side of a call.
     server: bool,
+    /// A whole run, which waits for its functions between its phases.
+    run: bool,
     #[serde(flatten)]
     place: Place,
     duration_us: f64,
@@ -136,6 +140,7 @@ impl ListedTrace {
             errors: trace.errors(),
             duration_us: micros(trace.duration_ns()),
             began_unix_ms: trace.start_ns() / 1_000_000,
+            settled: trace.has_settled(SystemTime::now()),
         }
     }
 }
@@ -169,6 +174,7 @@ impl Row {
             depth: tree.depth,
             orphan: !tree.has_parent,
             server: span.kind == SpanKind::Server,
+            run: span.kind == SpanKind::Run,
             place: place(span.start_ns, span.end_ns),
             duration_us: micros(tree.duration_ns()),
             phases: phases.collect(),

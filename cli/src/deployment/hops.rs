@@ -6,9 +6,9 @@ use std::path::Path;
 
 use cwasi::shim::group::group_id;
 use cwasi::shim::metrics::node::groups;
-use cwasi::shim::metrics::snapshot::{EdgeSnapshot, FunctionSnapshot};
+use cwasi::shim::metrics::snapshot::{EdgeKey, EdgeSnapshot, FunctionSnapshot};
 use cwasi::shim::metrics::starts::StartStages;
-use cwasi::shim::state::StateDir;
+use cwasi::shim::state::{GroupDir, StateDir};
 
 use crate::table::Table;
 
@@ -21,6 +21,41 @@ pub fn read(state_dir: &Path, namespace: &str, workflow: &str) -> Vec<EdgeSnapsh
     let (running, ended) = (state.group(&group).edges(), state.kept_edges(&group));
     let bytes = fs::read(running).or_else(|_| fs::read(ended)).unwrap_or_default();
     serde_json::from_slice(&bytes).unwrap_or_default()
+}
+
+/// Reads the calls of the host's processes in a namespace: those of the gateway and of `cwasi invoke`, while they run.
+#[must_use]
+pub fn of_host_callers(state_dir: &Path, namespace: &str) -> Vec<EdgeSnapshot> {
+    let groups = groups(&StateDir::new(state_dir)).into_iter();
+    let files = groups.filter(GroupDir::is_of_host).map(|group| group.edges());
+    let lists = files.filter_map(|path| fs::read(path).ok());
+    let calls = lists
+        .flat_map(|bytes| serde_json::from_slice::<Vec<EdgeSnapshot>>(&bytes).unwrap_or_default());
+    calls.filter(|hop| hop.key.namespace == namespace).collect()
+}
+
+/// One line for each edge, though several processes count it: two gateways, or the shims of two instances. Quantiles
+/// are those of the process with the most calls.
+#[must_use]
+pub fn merged(hops: Vec<EdgeSnapshot>) -> Vec<EdgeSnapshot> {
+    let mut merged: BTreeMap<EdgeKey, EdgeSnapshot> = BTreeMap::new();
+    let mut most: BTreeMap<EdgeKey, u64> = BTreeMap::new();
+    for hop in hops {
+        let most = most.entry(hop.key.clone()).or_default();
+        let has_most = hop.counts.calls > *most;
+        *most = hop.counts.calls.max(*most);
+        let Some(sum) = merged.get_mut(&hop.key) else {
+            merged.insert(hop.key.clone(), hop);
+            continue;
+        };
+        sum.counts.add(&hop.counts);
+        if has_most {
+            let EdgeSnapshot { reason, p50_us, p99_us, counted_since_ms, .. } = hop;
+            (sum.reason, sum.p50_us, sum.p99_us) = (reason, p50_us, p99_us);
+            sum.counted_since_ms = counted_since_ms;
+        }
+    }
+    merged.into_values().collect()
 }
 
 /// Reads the workers and queues of a workflow's secondaries on one node, while its shim runs.
@@ -119,6 +154,17 @@ mod tests {
         let before = [hop("b", 3), hop("c", 7)];
         let found = since(&before, vec![hop("b", 5), hop("c", 7), hop("d", 1)]);
         assert_eq!(found, [hop("b", 2), hop("d", 1)]);
+    }
+
+    #[test]
+    fn two_processes_count_one_edge_together() {
+        let more = EdgeSnapshot { p50_us: 7.0, counted_since_ms: 2, ..hop("b", 5) };
+        let found = merged(vec![hop("b", 3), hop("c", 1), more]);
+        let shown: Vec<_> = found
+            .iter()
+            .map(|hop| (hop.key.callee.as_str(), hop.counts.calls, hop.p50_us))
+            .collect();
+        assert_eq!(shown, [("b", 8, 7.0), ("c", 1, 1.0)]);
     }
 
     /// A second run has a shim of its own, whose counts are as large, larger or smaller than those of the first one's.

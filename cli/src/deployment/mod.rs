@@ -13,7 +13,8 @@ pub mod hops;
 mod input;
 mod local;
 pub mod log_file;
-mod node;
+pub mod node;
+mod phases;
 pub mod platform;
 mod primary;
 pub mod run_folder;
@@ -39,6 +40,7 @@ use self::display::{Display, Line};
 use self::input::Input;
 pub use self::local::{LocalNode, user_state};
 pub use self::node::Node;
+use self::phases::RunPhases;
 use self::platform::{FunctionImage, Known, PlannedFunction, Platform};
 use self::run_folder::RunFolder;
 use crate::arguments::Global;
@@ -69,6 +71,7 @@ pub struct Deployment<'a, P> {
     display: Display,
     /// The trace of the primaries' runs; `None` = as the file or the node says.
     trace: Option<TraceContext>,
+    phases: RunPhases,
     /// Held while a container is replaced.
     replacing: tokio::sync::Mutex<()>,
     /// Containers that this deployment made, or is about to make: node and id.
@@ -135,7 +138,8 @@ impl<'a, P: Platform> Deployment<'a, P> {
         }
         let (display, made, fifos) = (Display::default(), Mutex::default(), Mutex::default());
         let (input, replacing) = (Input::default(), tokio::sync::Mutex::default());
-        Ok(Self { workflow, nodes, images, display, trace: None, replacing, made, input, fifos })
+        let (trace, phases) = (None, RunPhases::begin());
+        Ok(Self { workflow, nodes, images, display, trace, phases, replacing, made, input, fifos })
     }
 
     /// Runs primaries whose field `trace` says nothing in this trace.
@@ -175,6 +179,7 @@ impl<'a, P: Platform> Deployment<'a, P> {
                 self.node(function).provide(name, &self.images[name]).await?;
             }
         }
+        self.phases.images_written();
         Ok(())
     }
 
@@ -377,7 +382,8 @@ impl<'a, P: Platform> Deployment<'a, P> {
             function: RUN_SERVICE.to_owned(),
         };
         let name = self.workflow.name.as_str();
-        let end = SpanEnd { kind: SpanKind::Run, peer: name, errno: exit, ..SpanEnd::default() };
+        let (kind, phases) = (SpanKind::Run, self.phases.until_now());
+        let end = SpanEnd { kind, peer: name, errno: exit, phases: &phases, ..SpanEnd::default() };
         let tracer = Tracer::of_process(node.config());
         tracer.record(&identity, name, span.end(end));
         tracer.flush().await;
@@ -388,6 +394,7 @@ impl<'a, P: Platform> Deployment<'a, P> {
     /// # Errors
     /// The first failure, after all have been tried.
     pub async fn stop(&self) -> Result<(), Failure> {
+        self.phases.ends();
         self.settled().await;
         let mut outcome = Ok(());
         for (node, id) in self.made() {

@@ -71,6 +71,7 @@ impl<'a, P: Platform> Deployment<'a, P> {
             return Err(error);
         }
         node.start(&id).await?;
+        self.phases.primary_runs();
         let exit = tokio::select! {
             exit = node.wait(&id) => exit?,
             failure = outputs.copy(&self.display) => return Err(failure),

@@ -11,6 +11,7 @@ mod callbacks;
 mod logs;
 mod metrics;
 mod namespaces;
+mod origins;
 mod paths;
 mod router;
 mod system;
@@ -44,6 +45,8 @@ use callbacks::Callbacks;
 use logs::Logs;
 use metrics::Metrics;
 use namespaces::Namespaces;
+use origins::Origins;
+pub use origins::{AllowedHost, CorsOrigin};
 use router::Router;
 use system::System;
 
@@ -69,6 +72,10 @@ pub struct GatewayConfig {
     pub client_ca: Option<PathBuf>,
     /// Whether clients without token and certificate may come from other hosts.
     pub allow_anonymous: bool,
+    /// Web pages that may call functions.
+    pub cors_origins: Vec<CorsOrigin>,
+    /// Names by which clients may call the gateway; every one, if it has no entries.
+    pub allowed_hosts: Vec<AllowedHost>,
     /// Where callbacks may go; nowhere, if it has no entries.
     pub callback_allow: Egress,
     /// Directory of the calls whose callbacks are not done.
@@ -234,7 +241,8 @@ async fn prepare(
         caller,
         metrics,
     };
-    let router = Router::new(system, front, access, callbacks);
+    let origins = Origins::new(&config.cors_origins, config.allowed_hosts);
+    let router = Router::new(system, front, access, origins, callbacks);
     let connections = Connections::new(limits.connections);
     Ok((Listener { listener, tls, limits, connections }, router, watch::Sender::new(false)))
 }

@@ -12,6 +12,7 @@ use hyper::{Request, Response, StatusCode};
 
 use super::access::Access;
 use super::callbacks::{CALLBACK_URL, Callbacks};
+use super::origins::Origins;
 use super::paths::{self, Place, Target};
 use super::system::{System, unserved};
 use crate::http::{metrics, reading};
@@ -22,6 +23,7 @@ pub(super) struct Router {
     system: System,
     front: FunctionFront,
     access: Access,
+    origins: Origins,
     callbacks: Option<Callbacks>,
 }
 
@@ -32,20 +34,16 @@ impl Service for Router {
         if place == Place::Health {
             return sentence(StatusCode::OK, "serving");
         }
-        let authorization = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
-        if !self.access.admits(authorization) {
-            return unauthorized();
+        if !self.origins.admits(&request) {
+            let text = "the gateway is not called by this name: its operator says by --allowed-host which names it has";
+            return sentence(StatusCode::MISDIRECTED_REQUEST, text);
         }
         match place {
-            Place::Function(target) => self.call(&target, request, Way::Call).await,
-            Place::AsyncFunction(target) => self.call(&target, request, Way::Message).await,
-            Place::System(rest) => self.system.answer(request.method(), rest, request.uri()),
-            Place::Unserved => unserved(),
-            Place::Metrics => reading(request.method(), || self.metrics(request.headers())),
-            Place::Health | Place::Unknown => {
-                let text = "there are /function/NAME, /async-function/NAME, /system/functions, /system/logs, /healthz and /metrics";
-                sentence(StatusCode::NOT_FOUND, text)
+            // A preflight request has no token.
+            Place::Function(_) | Place::AsyncFunction(_) => {
+                self.origins.answer(request, |request| self.serve(&place, request)).await
             }
+            place => self.serve(&place, request).await,
         }
     }
 }
@@ -67,13 +65,33 @@ enum Way {
 }
 
 impl Router {
+    /// Answers a client that has the token.
+    async fn serve(&self, place: &Place<'_>, request: Request<Incoming>) -> Response<ResponseBody> {
+        let authorization = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
+        if !self.access.admits(authorization) {
+            return unauthorized();
+        }
+        match place {
+            Place::Function(target) => self.call(target, request, Way::Call).await,
+            Place::AsyncFunction(target) => self.call(target, request, Way::Message).await,
+            Place::System(rest) => self.system.answer(request.method(), rest, request.uri()),
+            Place::Unserved => unserved(),
+            Place::Metrics => reading(request.method(), || self.metrics(request.headers())),
+            Place::Health | Place::Unknown => {
+                let text = "there are /function/NAME, /async-function/NAME, /system/functions, /system/logs, /healthz and /metrics";
+                sentence(StatusCode::NOT_FOUND, text)
+            }
+        }
+    }
+
     pub(super) const fn new(
         system: System,
         front: FunctionFront,
         access: Access,
+        origins: Origins,
         callbacks: Option<Callbacks>,
     ) -> Self {
-        Self { system, front, access, callbacks }
+        Self { system, front, access, origins, callbacks }
     }
 
     /// Writes and exports the recorded traces; at the end of the process.

@@ -10,7 +10,9 @@ pub mod waterfall;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use cwasi::modes::ModeKind;
 use cwasi::wire::trace::{RecordedSpan, Span, SpanId, SpanKind, TraceId};
 use cwasi_abi::Errno;
 use serde::{Deserialize, Serialize};
@@ -21,6 +23,8 @@ use crate::deployment::hops::bytes;
 pub const LAST: &str = "last";
 /// Fewest digits by which a trace is named.
 pub const PREFIX_MIN: usize = 4;
+/// Spans that have not arrived after this time never will: a bound dropped them, or their function records none.
+const ARRIVE_MAX: Duration = Duration::from_secs(10);
 /// Deepest indentation. A sandbox may claim any parents, but not endless work.
 const DEPTH_MAX: usize = 64;
 
@@ -131,6 +135,17 @@ impl TreeSpan {
         facts
     }
 
+    fn is_server(&self) -> bool {
+        self.recorded.span.kind == SpanKind::Server
+    }
+
+    /// True for a call that a function of this node has answered.
+    fn is_answered_here(&self) -> bool {
+        let Span { kind, errno, mode, .. } = &self.recorded.span;
+        let is_here = [ModeKind::Embedded, ModeKind::Local].iter().any(|it| it.name() == mode);
+        *kind == SpanKind::Client && *errno == 0 && is_here
+    }
+
     /// Length in nanoseconds.
     #[must_use]
     pub const fn duration_ns(&self) -> u64 {
@@ -150,6 +165,22 @@ impl Trace {
     pub fn duration_ns(&self) -> u64 {
         let end = self.spans.iter().map(|it| it.recorded.span.end_ns).max().unwrap_or(0);
         end.saturating_sub(self.start_ns())
+    }
+
+    /// True when all spans of this node are there, or have had the time to arrive: shims write them once a second.
+    #[must_use]
+    pub fn has_settled(&self, now: SystemTime) -> bool {
+        let end_ns = self.start_ns().saturating_add(self.duration_ns());
+        let ended = UNIX_EPOCH + Duration::from_nanos(end_ns);
+        if now.duration_since(ended).is_ok_and(|since| since > ARRIVE_MAX) {
+            return true;
+        }
+        let served = self.spans.iter().filter(|it| it.is_server());
+        let served: HashSet<_> = served.filter_map(|it| it.recorded.span.parent).collect();
+        // Another node has the other side of a call over the network.
+        let has_other_side =
+            |it: &TreeSpan| !it.is_answered_here() || served.contains(&it.recorded.span.id);
+        self.spans.iter().all(|it| it.has_parent && has_other_side(it))
     }
 
     /// What began it, as far as it is recorded here.
@@ -325,6 +356,31 @@ pub(crate) mod tests {
             span((2, 1), client, "a", (10, 20)),
         ];
         assert_eq!(shape(spans), [(1, 0, true), (2, 1, true), (3, 2, true), (4, 1, true)]);
+    }
+
+    #[test]
+    fn a_trace_settles_when_its_spans_are_there_or_had_the_time() {
+        let ended = UNIX_EPOCH + Duration::from_nanos(trace().start_ns() + trace().duration_ns());
+        let soon = ended + ARRIVE_MAX / 2;
+        assert!(trace().has_settled(soon));
+        for missing in 0..3 {
+            let mut spans: Vec<_> = trace().spans.into_iter().map(|it| it.recorded).collect();
+            for span in &mut spans {
+                span.span.mode = ModeKind::Local.name().to_owned();
+            }
+            let without = |mut spans: Vec<RecordedSpan>| {
+                spans.remove(missing);
+                Trace { id: trace().id, spans: tree(spans) }
+            };
+            let partial = without(spans.clone());
+            assert!(!partial.has_settled(soon), "{missing}");
+            assert!(partial.has_settled(ended + 2 * ARRIVE_MAX));
+            // The other side of a failed call, or of one to another node, may never come.
+            for span in &mut spans {
+                span.span.mode = ModeKind::Networked.name().to_owned();
+            }
+            assert_eq!(without(spans).has_settled(soon), missing == 2, "{missing}");
+        }
     }
 
     #[test]

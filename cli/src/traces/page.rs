@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
 
-use cwasi::wire::trace::PhaseKind;
+use cwasi::wire::trace::{PhaseKind, SpanKind};
 
 use super::{Trace, TreeSpan, duration};
 
@@ -39,7 +39,7 @@ pub fn html(trace: &Trace) -> String {
 }
 
 const LEGEND: &str = "<p class=\"legend\"><i class=\"call\"></i>call <i class=\"queue\"></i>queue \
-                      <i class=\"transfer\"></i>transfer <i class=\"run\"></i>run \
+                      <i class=\"transfer\"></i>transfer <i class=\"run\"></i>run <i class=\"start\"></i>images, start, end \
                       · the time beside a bar is of all of it, queue included</p>\n";
 
 /// One span: a line that opens to its details.
@@ -57,11 +57,14 @@ fn row(rows: &mut String, trace: &Trace, span: &TreeSpan) {
         name = escaped(&span.title()),
         time = duration(span.duration_ns()),
     );
-    let class = if recorded.phases.is_empty() { "call" } else { "transfer" };
+    // Between its phases, a run waits for its functions.
+    let is_call = recorded.phases.is_empty() || recorded.kind == SpanKind::Run;
+    let class = if is_call { "call" } else { "transfer" };
     part(rows, trace, class, (recorded.start_ns, recorded.end_ns));
     for phase in &recorded.phases {
         let class = match phase.kind {
             PhaseKind::Answer => "transfer",
+            PhaseKind::Images | PhaseKind::End => "start",
             kind => kind.name(),
         };
         part(rows, trace, class, (phase.start_ns, phase.end_ns));
@@ -129,7 +132,8 @@ mod tests {
     #[test]
     fn the_dashboard_has_the_same_colours() {
         let dashboard = include_str!("../dashboard/style.css");
-        for name in ["queue", "transfer", "run", "embedded", "local", "networked", "emit"] {
+        for name in ["queue", "transfer", "run", "start", "embedded", "local", "networked", "emit"]
+        {
             let values = |style: &str| {
                 let field = format!("--{name}: ");
                 let parts = style.split(&field).skip(1);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use cwasi::wire::trace::PhaseKind;
+use cwasi::wire::trace::{PhaseKind, SpanKind};
 
 use super::{Trace, TreeSpan, duration};
 use crate::deployment::hops::bytes;
@@ -86,13 +86,16 @@ fn bar_of(trace: &Trace, span: &TreeSpan, width: usize) -> String {
         cells[first..last].fill(symbol);
     };
     let recorded = &span.recorded.span;
-    let symbol = if recorded.phases.is_empty() { '─' } else { '▒' };
+    // Between its phases, a run waits for its functions.
+    let is_call = recorded.phases.is_empty() || recorded.kind == SpanKind::Run;
+    let symbol = if is_call { '─' } else { '▒' };
     draw(recorded.start_ns, recorded.end_ns, symbol);
     for phase in &recorded.phases {
         let symbol = match phase.kind {
             PhaseKind::Queue => '░',
             PhaseKind::Transfer | PhaseKind::Answer => '▒',
             PhaseKind::Run => '█',
+            PhaseKind::Images | PhaseKind::Start | PhaseKind::End => '▒',
         };
         draw(phase.start_ns, phase.end_ns, symbol);
     }

@@ -78,8 +78,9 @@ fn the_page_shows_the_waterfall_of_a_run() {
     let listed = wait_for("all spans", || {
         let list = body("/api/traces");
         let list = list.as_array().unwrap();
-        list.iter().find(|trace| trace["id"] == id && trace["spans"] == 6).cloned()
+        list.iter().find(|trace| trace["id"] == id && trace["settled"] == true).cloned()
     });
+    assert_eq!(listed["spans"], 6, "{listed}");
     assert_eq!((&listed["title"], &listed["errors"]), (&"cwasi runs hello".into(), &0.into()));
     let waterfall = body(&format!("/api/traces/{id}"));
     assert_eq!((&waterfall["id"], &waterfall["spans"]), (&id.into(), &6.into()));
@@ -89,6 +90,15 @@ fn the_page_shows_the_waterfall_of_a_run() {
     assert_eq!(shown[..2], [("cwasi runs hello", &0.into()), ("run hello", &1.into())]);
     assert_eq!(shown[2..4], [("hello calls greeter", &2.into()), ("greeter", &3.into())]);
     assert_eq!((&rows[2]["mode"], &rows[3]["server"]), (&"local".into(), &true.into()));
+    // What the command itself did, from its begin to its end.
+    let own = rows[0]["phases"].as_array().unwrap();
+    let kinds: Vec<_> = own.iter().map(|phase| phase["kind"].as_str().unwrap()).collect();
+    assert_eq!((kinds, &rows[0]["run"]), (vec!["images", "start", "end"], &true.into()));
+    let offset = |of: &Value| of["offset"].as_f64().unwrap();
+    let until = |of: &Value| offset(of) + of["share"].as_f64().unwrap();
+    // Its start ends when the primary runs, and its end begins when the calls are over.
+    assert!(offset(&own[1]) <= offset(&rows[1]) && offset(&rows[1]) <= until(&own[2]), "{rows:?}");
+    assert!(offset(&own[2]) >= until(&rows[2]), "{rows:?}");
     let phases = rows[3]["phases"].as_array().unwrap();
     let run = phases.iter().find(|phase| phase["kind"] == "run").unwrap();
     assert!(

@@ -7,6 +7,7 @@ mod dashboard;
 mod doctor;
 mod generated;
 mod home;
+mod host_calls;
 mod interrupts;
 mod local;
 mod metrics;

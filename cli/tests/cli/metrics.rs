@@ -23,7 +23,7 @@ for family in parse(sys.stdin.read()):
 ";
 
 /// The samples of one namespace, as Prometheus' Python client reads them.
-fn samples(text: &str, namespace: &str) -> Vec<Value> {
+pub fn samples(text: &str, namespace: &str) -> Vec<Value> {
     let unpacked = state_dir();
     let python = unpacked.join("python/usr");
     let libraries = python.join(format!("lib/{}-linux-gnu", std::env::consts::ARCH));
@@ -47,7 +47,7 @@ fn samples(text: &str, namespace: &str) -> Vec<Value> {
 }
 
 /// The value of the only sample with this name and label.
-fn value(samples: &[Value], name: &str, label: (&str, &str)) -> Option<f64> {
+pub fn value(samples: &[Value], name: &str, label: (&str, &str)) -> Option<f64> {
     let is_it = |it: &&Value| it["name"] == name && it["labels"][label.0] == label.1;
     let mut found = samples.iter().filter(is_it);
     let value = found.next()?["value"].as_f64();

@@ -49,7 +49,7 @@ pub struct BrokerPeer {
 
 impl BrokerPeer {
     /// The function in the group's metrics.
-    pub(super) fn function_key(&self) -> FunctionKey {
+    pub(in crate::shim) fn function_key(&self) -> FunctionKey {
         FunctionKey {
             namespace: self.identity.namespace.clone(),
             pod_namespace: self.identity.pod_namespace.clone(),

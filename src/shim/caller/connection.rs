@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::HostAnswer;
+use super::counts::CallRoute;
 use crate::modes::causes::{Break, Unreached};
 use crate::modes::local::{LocalError, ReceivedAnswer, found_no_room, open_answer, send_as_is};
 use crate::modes::{CallError, ModeKind, Overload, Payload};
@@ -83,6 +84,11 @@ impl Connection {
     /// Number of calls that wait for their answers.
     pub(super) fn in_flight(&self) -> usize {
         self.calls().waiting.len()
+    }
+
+    /// Its mode, and why this one.
+    pub(super) fn route(&self) -> CallRoute {
+        (self.mode, Arc::clone(&self.reason))
     }
 
     /// True when no more answers come.

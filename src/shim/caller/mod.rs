@@ -8,8 +8,8 @@
 //! Invariants: a call ends once, by its deadline at the latest. A dropped call leaves nothing behind: a late answer is
 //! discarded.
 //!
-//! - [`HostCaller`]: calls. `callee`: the connections to one function; `connection`: one of them, with many calls; `tracer`:
-//!   its traces.
+//! - [`HostCaller`]: calls. `callee`: the connections to one function; `connection`: one of them, with many calls;
+//!   `counts`: its metrics; `tracer`: its traces.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,6 +26,9 @@ use crate::modes::networked::link::LinkError;
 use crate::modes::{CallError, ModeKind, Payload};
 pub use crate::shim::broker::CallerKind;
 use crate::shim::broker::{BrokerPeer, Resolver};
+use crate::shim::host_group::HostGroup;
+use crate::shim::metrics::Metrics;
+use crate::shim::metrics::snapshot::FunctionKey;
 use crate::shim::network::Network;
 use crate::sys::random::bytes16;
 use crate::wire::control::ModeHint;
@@ -36,9 +39,11 @@ use crate::wire::trace_headers::TraceHeaders;
 
 mod callee;
 mod connection;
+mod counts;
 mod tracer;
 
 use callee::Callees;
+use counts::{CallCounts, CallRoute, OpenCall};
 use tracer::CallTrace;
 pub use tracer::Tracer;
 
@@ -148,10 +153,13 @@ struct Inner {
     peer: Arc<BrokerPeer>,
     callees: Callees,
     tracer: Arc<Tracer>,
+    /// None where the state directory cannot be written.
+    counts: Option<Arc<CallCounts>>,
 }
 
 impl HostCaller {
-    /// A caller on the node of this configuration, on the current runtime. Connects to Redis if the node has one.
+    /// A caller on the node of this configuration, on the current runtime. Connects to Redis if the node has one. Its
+    /// calls are counted in a group of its own.
     ///
     /// # Errors
     /// When the configuration of Redis is invalid. A Redis that is away is no error.
@@ -159,28 +167,57 @@ impl HostCaller {
         let registry = Registry::new(&config.state_dir);
         let network = Network::start(config, &registry)?;
         let tracer = Tracer::of_process(config);
-        Ok(Self::over(Resolver::new(registry, network), peer(identity), tracer))
+        let peer = peer(identity);
+        let counts = match HostGroup::start(&config.state_dir) {
+            Ok(group) => Some(CallCounts::of_process(group, peer.function_key())),
+            Err(error) => {
+                tracing::warn!(%error, "the calls of this process are not counted");
+                None
+            }
+        };
+        Ok(Self::over(Resolver::new(registry, network), peer, tracer, counts))
     }
 
-    fn over(resolver: Resolver, peer: BrokerPeer, tracer: Tracer) -> Self {
+    fn over(
+        resolver: Resolver,
+        peer: BrokerPeer,
+        tracer: Tracer,
+        counts: Option<Arc<CallCounts>>,
+    ) -> Self {
         let (peer, tracer, callees) = (Arc::new(peer), Arc::new(tracer), Callees::default());
-        Self { inner: Arc::new(Inner { resolver, peer, callees, tracer }) }
+        Self { inner: Arc::new(Inner { resolver, peer, callees, tracer, counts }) }
     }
 
-    /// The caller behind the HTTP port of an instance: [`CALLER_NAME`] in its scope, which calls that instance alone.
+    /// The caller behind the HTTP port of an instance: [`CALLER_NAME`] in its scope, which calls that instance alone. Its
+    /// calls are counted in `metrics`, which are the shim's.
     #[must_use]
-    pub fn of_instance(resolver: Resolver, record: &Record, tracer: Tracer) -> Self {
+    pub fn of_instance(
+        resolver: Resolver,
+        record: &Record,
+        tracer: Tracer,
+        metrics: Metrics,
+    ) -> Self {
         let Identity { namespace, pod_namespace, .. } = record.identity.clone();
         let (kind, name) = (CallerKind::Port, CALLER_NAME.to_owned());
         let identity = CallerIdentity { kind, name, namespace, pod_namespace };
         let mut peer = peer(&identity);
         peer.instance.clone_from(&record.instance);
         peer.mode = ModeHint::Local;
-        Self::over(resolver, peer, tracer)
+        let workflow = record.workflow.clone();
+        let counts = CallCounts::of_shim(metrics, FunctionKey { workflow, ..peer.function_key() });
+        Self::over(resolver, peer, tracer, Some(counts))
     }
 
-    /// Writes and exports the recorded traces; at the end of a process.
+    /// Writes and exports the recorded traces, and writes the counts; at the end of a process. Later calls are not
+    /// counted.
     pub async fn flush(&self) {
+        if let Some(counts) = self.inner.counts.clone() {
+            // Waits for the node's lock.
+            let ended = tokio::task::spawn_blocking(move || counts.end()).await;
+            if let Err(error) = ended {
+                tracing::error!(%error, "writing the counts failed");
+            }
+        }
         self.inner.tracer.flush().await;
     }
 
@@ -188,9 +225,10 @@ impl HostCaller {
     /// runtime that made it, and a call that waits for them on another thread costs a wake-up.
     #[must_use]
     pub fn sibling(&self) -> Self {
-        let Inner { resolver, peer, tracer, .. } = &*self.inner;
+        let Inner { resolver, peer, tracer, counts, .. } = &*self.inner;
         let (resolver, peer, tracer) = (resolver.clone(), Arc::clone(peer), Arc::clone(tracer));
-        Self { inner: Arc::new(Inner { resolver, peer, callees: Callees::default(), tracer }) }
+        let (callees, counts) = (Callees::default(), counts.clone());
+        Self { inner: Arc::new(Inner { resolver, peer, callees, tracer, counts }) }
     }
 
     /// Who calls.
@@ -216,12 +254,14 @@ impl HostCaller {
     /// # Errors
     /// One [`CallError`].
     pub async fn call(&self, call: HostCall<'_>) -> Result<HostAnswer, CallError> {
-        let Inner { peer, tracer, .. } = &*self.inner;
+        let Inner { peer, tracer, counts, .. } = &*self.inner;
         let trace = tracer.begin(call.trace, call.recorded);
-        let ended = timeout_at(call.deadline, self.attempt(&call, &trace))
+        let mut open = OpenCall::begin(counts.as_ref(), call.target, call.payload.len());
+        let ended = timeout_at(call.deadline, self.attempt(&call, &trace, &mut open.route))
             .await
             .unwrap_or_else(|_elapsed| Err(timeout(call.target)));
-        let end = tracer::ended(call.target, call.payload.len(), &ended);
+        open.end(ended.as_ref().map(|answer| answer.payload.len()));
+        let end = tracer::ended(call.target, call.payload.len(), open.route.as_ref(), &ended);
         tracer.end(peer.span_source(), &trace, end);
         ended.map(|answer| HostAnswer { trace: trace.id(), ..answer })
     }
@@ -241,8 +281,10 @@ impl HostCaller {
         let trace = tracer.begin(call.trace, call.recorded);
         let HostCall { id, target, payload, deadline, metadata, .. } = call;
         let (described, length) = ((trace.headers(), metadata), payload.len());
+        let mut open = OpenCall::begin_emit(self.inner.counts.as_ref(), target, length);
         let stored =
             network.emit(&peer.calling(callee), id, target, described, payload, deadline).await;
+        open.end(stored.as_ref().map(|()| 0));
         tracer.end(peer.span_source(), &trace, tracer::stored(target, length, &stored));
         stored
     }
@@ -293,6 +335,7 @@ impl HostCaller {
         &self,
         call: &HostCall<'_>,
         trace: &CallTrace,
+        route: &mut Option<CallRoute>,
     ) -> Result<HostAnswer, CallError> {
         check(call.target)?;
         let id = call.id;
@@ -302,6 +345,7 @@ impl HostCaller {
         loop {
             let callee = self.inner.callees.of(call.target)?;
             let connection = callee.connection(&self.inner, call.target, &avoid).await?;
+            *route = Some(connection.route());
             let left = call.deadline.saturating_duration_since(Instant::now());
             let request = Request {
                 call_id: id.0.to_vec(),

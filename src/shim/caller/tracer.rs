@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::HostAnswer;
+use super::counts::CallRoute;
 use crate::config::NodeConfig;
 use crate::config::traces::TracesConfig;
 use crate::dispatcher::spans::{OpenSpan, SpanEnd};
@@ -146,16 +147,20 @@ fn passed_on(client: TraceContext) -> TraceContext {
 pub(super) fn ended<'a>(
     target: &'a str,
     request_bytes: u64,
-    ended: &'a Result<HostAnswer, CallError>,
+    route: Option<&'a CallRoute>,
+    ended: &Result<HostAnswer, CallError>,
 ) -> SpanEnd<'a> {
-    let end = SpanEnd { kind: SpanKind::Client, peer: target, request_bytes, ..SpanEnd::default() };
+    let (mode, reason) = route.map_or(("", ""), |(mode, reason)| (mode.name(), &**reason));
+    let end = SpanEnd {
+        kind: SpanKind::Client,
+        peer: target,
+        mode,
+        reason,
+        request_bytes,
+        ..SpanEnd::default()
+    };
     match ended {
-        Ok(answer) => SpanEnd {
-            mode: answer.mode.name(),
-            reason: &answer.reason,
-            response_bytes: answer.payload.len(),
-            ..end
-        },
+        Ok(answer) => SpanEnd { response_bytes: answer.payload.len(), ..end },
         Err(error) => SpanEnd { errno: error.errno().code(), ..end },
     }
 }

@@ -1,8 +1,8 @@
 //! The head of a request as the function reads it by `context_get`, and what it set by `context_set` as the head of the
 //! response. Pure.
 
-use cwasi_abi::context_key;
 use cwasi_abi::response_head::is_settable;
+use cwasi_abi::{METADATA_ENTRIES_MAX, METADATA_MAX, context_key};
 use hyper::header::{CONNECTION, COOKIE, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request;
 use hyper::{Response, StatusCode};
@@ -88,10 +88,11 @@ pub(super) fn joined(headers: &HeaderMap, name: &HeaderName) -> String {
 
 /// The status and headers that a function set, 200 if none. What `context_set` refuses is left out here, too: a
 /// compromised callee that sets `content-length` or the status 101 would write a second response into the connection.
+/// So is what exceeds the bounds of `context_set`.
 #[must_use]
 pub fn head_of(metadata: &[Metadata]) -> (StatusCode, HeaderMap) {
     let (mut status, mut headers) = (StatusCode::OK, HeaderMap::new());
-    for Metadata { key, value, .. } in metadata {
+    for Metadata { key, value, .. } in within_bounds(metadata) {
         if !is_settable(key, value) {
             continue;
         }
@@ -105,6 +106,15 @@ pub fn head_of(metadata: &[Metadata]) -> (StatusCode, HeaderMap) {
         }
     }
     (status, headers)
+}
+
+/// The first pairs, as many as `context_set` takes.
+fn within_bounds(metadata: &[Metadata]) -> impl Iterator<Item = &Metadata> {
+    let mut bytes = 0;
+    metadata.iter().take(METADATA_ENTRIES_MAX).take_while(move |pair| {
+        bytes += pair.key.len() + pair.value.len();
+        bytes <= METADATA_MAX
+    })
 }
 
 #[cfg(test)]
@@ -169,6 +179,22 @@ mod tests {
         assert_eq!((status, headers.len()), (StatusCode::CREATED, 1));
         assert_eq!(headers["content-type"], "text/html");
         assert_eq!(head_of(&[]), (StatusCode::OK, HeaderMap::new()));
+    }
+
+    #[test]
+    fn a_callee_sets_no_more_than_its_guest_may() {
+        let set = |count: usize, length: usize| {
+            let pairs = (0..count).map(|number| {
+                Metadata::of(format!("http.header.x-{number:04}"), "v".repeat(length))
+            });
+            head_of(&pairs.collect::<Vec<_>>()).1.len()
+        };
+        assert_eq!(set(METADATA_ENTRIES_MAX, 1), METADATA_ENTRIES_MAX);
+        assert_eq!(set(2 * METADATA_ENTRIES_MAX, 1), METADATA_ENTRIES_MAX);
+        let key = "http.header.x-0000".len();
+        assert_eq!(set(1, METADATA_MAX - key), 1);
+        assert_eq!(set(1, METADATA_MAX - key + 1), 0);
+        assert_eq!(set(5, METADATA_MAX / 4 - key), 4);
     }
 
     #[test]

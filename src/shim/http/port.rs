@@ -21,6 +21,7 @@ use super::server::{HttpServer, Service};
 use crate::coordinator::registry::Record;
 use crate::shim::broker::Resolver;
 use crate::shim::caller::{HostCaller, Tracer};
+use crate::shim::metrics::Metrics;
 
 /// Most requests to one instance at a time.
 const REQUESTS_MAX: usize = 256;
@@ -47,6 +48,7 @@ impl ServedPort {
         record: &Record,
         resolver: Resolver,
         tracer: Tracer,
+        metrics: Metrics,
     ) -> io::Result<Self> {
         let listening = tokio::task::spawn_blocking(move || match pid {
             Some(pid) => listen(Path::new(&format!("/proc/{pid}/ns/net")), port),
@@ -61,8 +63,8 @@ impl ServedPort {
             body_bytes: BODY_BYTES_MAX,
             ..HttpLimits::default()
         };
-        let front =
-            FunctionFront::new(HostCaller::of_instance(resolver, record, tracer), limits.clone());
+        let caller = HostCaller::of_instance(resolver, record, tracer, metrics);
+        let front = FunctionFront::new(caller, limits.clone());
         let service = PortService { front, function: record.identity.function.clone() };
         let (stop, stopped) = oneshot::channel();
         let stopped = async {

@@ -32,6 +32,12 @@ pub enum ResponseBody {
     Pieces(mpsc::Receiver<Bytes>),
 }
 
+impl Default for ResponseBody {
+    fn default() -> Self {
+        Self::Whole(Full::default())
+    }
+}
+
 impl From<Vec<u8>> for ResponseBody {
     fn from(bytes: Vec<u8>) -> Self {
         Self::Whole(Full::from(bytes))

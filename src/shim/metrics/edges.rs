@@ -83,7 +83,11 @@ fn edge_key(caller: &FunctionKey, report: &EdgeReport) -> EdgeKey {
         "" => function,
         module => format!("{function}:{}", shortened(module)),
     };
-    let (callee, mode) = (shortened(&report.callee), shortened(&report.mode));
+    // A function has one name, whether its caller says the namespace that both are in or not.
+    let scope = if pod_namespace.is_empty() { &namespace } else { &pod_namespace };
+    let own = report.callee.rsplit_once('/').filter(|(named, _)| named == scope);
+    let callee = shortened(own.map_or(&*report.callee, |(_, function)| function));
+    let mode = shortened(&report.mode);
     EdgeKey { namespace, pod_namespace, workflow, caller, callee, mode }
 }
 
@@ -173,6 +177,22 @@ mod tests {
         assert!((8900.0..9200.0).contains(&line.p99_us), "{line:?}");
         let counts = &line.counts.latency_counts;
         assert_eq!((counts.iter().sum::<u64>(), counts[bucket(9_000_000)]), (4, 1));
+    }
+
+    #[test]
+    fn a_function_of_the_callers_namespace_has_one_name() {
+        let mut table = EdgeTable::default();
+        for (namespace, pod_namespace) in [("n", ""), ("k8s.io", "n")] {
+            let (namespace, pod_namespace) = (namespace.to_owned(), pod_namespace.to_owned());
+            let caller = FunctionKey { namespace, pod_namespace, ..caller() };
+            for callee in ["b", "n/b", "m/b"] {
+                table.add(&caller, report(callee, 1, 1));
+            }
+        }
+        let lines = table.changed().unwrap();
+        let calls: Vec<_> =
+            lines.iter().map(|line| (line.key.callee.as_str(), line.counts.calls)).collect();
+        assert_eq!(calls, [("b", 2), ("m/b", 1), ("b", 2), ("m/b", 1)]);
     }
 
     #[test]

@@ -120,11 +120,15 @@ impl Metrics {
     /// Writes the files that changed.
     pub async fn write_now(&self) {
         let metrics = self.clone();
-        let written = tokio::task::spawn_blocking(move || metrics.write()).await;
-        match written {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "metrics cannot be written"),
-            Err(error) => tracing::error!(%error, "writing metrics failed"),
+        if let Err(error) = tokio::task::spawn_blocking(move || metrics.write_logged()).await {
+            tracing::error!(%error, "writing metrics failed");
+        }
+    }
+
+    /// Writes the files that changed. Blocks.
+    pub fn write_logged(&self) {
+        if let Err(error) = self.write() {
+            tracing::warn!(%error, "metrics cannot be written");
         }
     }
 

@@ -128,7 +128,8 @@ impl Tasks {
         };
         let spans = self.parts.broker.spans().clone();
         let tracer = Tracer::new(spans, &self.parts.traces);
-        let served = ServedPort::start(pid, port, record, resolver, tracer).await;
+        let metrics = self.parts.broker.metrics().clone();
+        let served = ServedPort::start(pid, port, record, resolver, tracer, metrics).await;
         let served = served.map_err(|source| TaskError::HttpPort {
             id: container.id.clone(),
             port,
