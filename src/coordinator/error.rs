@@ -33,6 +33,30 @@ pub enum PlanError {
         /// Its fault.
         problem: MountProblem,
     },
+    /// A mount that a later one hides.
+    #[error(
+        "the mount at {target} is hidden by the one at {by}, which comes after it: mount {by} first",
+        target = target.display(),
+        by = by.display()
+    )]
+    HiddenMount {
+        /// Its target.
+        target: PathBuf,
+        /// That of the later one.
+        by: PathBuf,
+    },
+    /// A working directory that is none.
+    #[error(
+        "the working directory {path} is no folder: on the host it would be {on_host}; make it there, or choose another one",
+        path = path.display(),
+        on_host = on_host.display()
+    )]
+    WorkingDirectory {
+        /// Its path in the container.
+        path: PathBuf,
+        /// Its path on the host.
+        on_host: PathBuf,
+    },
     /// Invalid annotations.
     #[error(transparent)]
     Annotations(#[from] AnnotationError),

@@ -3,6 +3,7 @@
 //! - [`platform`]: what it needs of the place where functions run; `node`: one containerd; `local`: processes of this
 //!   user.
 //! - `primary`: a function that runs to its end; `input`: its stdin; [`hops`]: the calls between functions.
+//! - [`mounts`]: what is wrong with the files of a function.
 //! - [`run_folder`]: a folder of one run, which a later command removes when this one is killed.
 //! - [`display`]: what the user sees meanwhile.
 //!
@@ -12,6 +13,7 @@ pub mod display;
 pub mod hops;
 mod input;
 mod local;
+pub mod mounts;
 mod node;
 pub mod platform;
 mod primary;

@@ -7,7 +7,8 @@ use cwasi::config::NodeConfig;
 use oci_spec::runtime::Spec;
 use sha2::{Digest as _, Sha256};
 
-use super::platform::{FunctionImage, Known, PlannedFunction, Platform, check_mounts};
+use super::mounts;
+use super::platform::{FunctionImage, Known, PlannedFunction, Platform};
 use crate::arguments::Global;
 use crate::containerd::Containerd;
 use crate::containerd::containers::{Container, LABEL, NewContainer};
@@ -91,12 +92,12 @@ impl Platform for Node {
                 format!("image {} names no module to start: it has no entrypoint", image.name);
             return Err(Failure::text(Exit::Data, text));
         };
-        check_mounts(&function.name, &function.mounts)?;
+        mounts::check(function)?;
         let spec = oci::spec(&FunctionSpec {
             cgroup: Some(&format!("/{}/{id}", self.containerd.namespace())),
             command,
             image_env: image.env(),
-            working_dir: image.working_dir(),
+            working_dir: function.working_dir.clone().unwrap_or_else(|| image.working_dir()),
             args: &function.args,
             env: &function.env,
             host_network: function.host_network,
@@ -195,8 +196,10 @@ fn check_owner(workflow: &str, known: &Container) -> Result<(), Failure> {
 
 /// Changes when the container would be another one. Not of the configuration's text, whose maps have no order.
 fn hash(image: &Stored, function: &Function, annotations: &BTreeMap<String, String>) -> String {
-    let Function { args, env, mounts, host_network, .. } = function;
-    let text =
-        format!("{} {args:?} {env:?} {mounts:?} {host_network} {annotations:?}", image.digest);
+    let Function { args, env, mounts, host_network, working_dir, .. } = function;
+    let text = format!(
+        "{} {args:?} {env:?} {mounts:?} {host_network} {working_dir:?} {annotations:?}",
+        image.digest
+    );
     hex::encode(&Sha256::digest(text)[..8])
 }

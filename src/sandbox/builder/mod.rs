@@ -19,6 +19,7 @@ mod process;
 mod propagation;
 mod spec;
 mod systemd;
+mod working_directory;
 
 use std::error::Error;
 use std::os::fd::{AsFd, OwnedFd};
@@ -72,6 +73,12 @@ pub enum BuilderError {
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
+    /// The image's `/dev` is a link, which libcontainer would follow on the host.
+    #[error(
+        "/dev is a symbolic link in the container's root file system: its device files would be made where it leads on the \
+         host; use an image whose /dev is a folder, or that has none"
+    )]
+    DeviceLink,
     /// The container's device rules cannot be enforced.
     #[error("{operation}")]
     Devices {
