@@ -130,10 +130,10 @@ pub fn prepare(request: &VerbRequest, create: &CreateSpec) -> Result<PreparedBun
         check_devices(&root)?;
         working_directory::make(&spec, &root)?;
     }
-    if let Workload::Function(launch) = &create.workload {
-        if let Some(files) = &launch.files {
-            show(&mut spec, files).map_err(unreadable)?;
-        }
+    if let Workload::Function(launch) = &create.workload
+        && let Some(files) = &launch.files
+    {
+        show(&mut spec, files).map_err(unreadable)?;
     }
     // Before the cgroups' bind mounts, whose sources libcontainer makes later.
     propagation::apply(&mut spec, &request.root)?;
