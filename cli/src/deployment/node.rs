@@ -2,8 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use cwasi::config::NodeConfig;
+use cwasi::shim::cleanup;
+use cwasi::shim::state::StateDir;
 use oci_spec::runtime::Spec;
 use sha2::{Digest as _, Sha256};
 
@@ -18,6 +21,13 @@ use crate::containerd::tasks::Stdio;
 use crate::failure::{Exit, Failure};
 use crate::image::{Image, ImageKind};
 use crate::workflow::{Function, NodeSpec};
+
+/// Longest wait for a start that was interrupted in containerd.
+const LATE_MAX: Duration = Duration::from_secs(3);
+/// A start that has left no trace for this time has ended.
+const LATE_QUIET: Duration = Duration::from_millis(300);
+/// Between two looks.
+const LATE_LOOK: Duration = Duration::from_millis(20);
 
 /// A node.
 #[derive(Clone, Debug)]
@@ -147,6 +157,21 @@ impl Platform for Node {
 
     async fn settled(&self) {
         self.containerd.settled().await;
+    }
+
+    /// containerd kills the launcher of such a start at any step, and tells nobody.
+    async fn end_late_starts(&self, group: &str) {
+        let state = StateDir::new(self.state_dir());
+        let group = state.group(group);
+        let (until, mut seen) = (Instant::now() + LATE_MAX, Instant::now());
+        while Instant::now() < until && seen.elapsed() < LATE_QUIET {
+            if group.path().exists() {
+                // A killed launcher's, which a daemon of the node would remove at its start.
+                cleanup::sweep(&state);
+                seen = Instant::now();
+            }
+            tokio::time::sleep(LATE_LOOK).await;
+        }
     }
 
     async fn wait(&self, id: &str) -> Result<u32, Failure> {

@@ -109,6 +109,11 @@ pub trait Platform {
         std::future::ready(())
     }
 
+    /// Waits for the end of starts in this shim group that were interrupted and go on, and removes what they leave.
+    fn end_late_starts(&self, _group: &str) -> impl Future<Output = ()> {
+        std::future::ready(())
+    }
+
     /// Waits for its end; its exit code.
     fn wait(&self, id: &str) -> impl Future<Output = Result<u32, Failure>>;
 
