@@ -149,6 +149,26 @@ fn no_devices_are_made_where_links_lead() {
     assert_eq!(std::fs::read_dir(mounted.path()).unwrap().count(), 0);
 }
 
+/// What libcontainer says is for those who know it.
+#[test]
+fn a_mount_that_fails_is_said_in_words() {
+    let scene = scene("files-words");
+    for (source, target, said) in [
+        ("/no/such", "/data", "/no/such, the source of the mount at /data, does not exist"),
+        ("/tmp", "/top.txt", "/top.txt, and its source are not both folders, or both files"),
+    ] {
+        let refused = probe(&scene, &["args"], |run| run.mount(Path::new(source), target, "ro"));
+        assert!(refused.stderr.contains(said), "{}", refused.stderr);
+    }
+    scene.import_busybox();
+    let native = scene.image(cwasi_testbed::scene::BUSYBOX, "native").args(["true"]);
+    let refused = scene.run(native.mount(Path::new("/no/such"), "/data", "ro")).stderr;
+    assert!(refused.contains("failed to mount /data"), "{refused}");
+    for raw in ["Mount {", "Some(", "err=", "exec process failed", "cannot be created: :"] {
+        assert!(!refused.contains(raw), "{raw} in {refused}");
+    }
+}
+
 #[test]
 fn mounted_files_and_directories_are_seen_in_their_places() {
     let scene = scene("files-mounts");

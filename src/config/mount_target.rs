@@ -34,6 +34,9 @@ pub enum MountProblem {
          mount it elsewhere, such as at /data"
     )]
     Link,
+    /// A folder at a file's path, or a file at a folder's.
+    #[error("and its source are not both folders, or both files")]
+    Kind,
     /// In a read-only mount that has nothing there.
     #[error(
         "does not exist in the folder that is mounted read-only around it: make it there, or mount that folder writable"

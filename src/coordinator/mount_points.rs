@@ -61,6 +61,13 @@ pub(crate) fn check(spec: &Spec, rootfs: &Path) -> Result<(), PlanError> {
         if let Some(problem) = tree.problem(&target, &located) {
             return Err(PlanError::Mount { target, problem });
         }
+        let Ok(source_kind) = fs::metadata(source) else {
+            return Err(PlanError::MountSource { target, missing: source.to_owned() });
+        };
+        let there = located.on_host.as_ref().and_then(|path| fs::metadata(path).ok());
+        if there.is_some_and(|there| there.is_dir() != source_kind.is_dir()) {
+            return Err(PlanError::Mount { target, problem: MountProblem::Kind });
+        }
         if let Some(hidden) = tree.hidden_by(&located.path) {
             return Err(PlanError::HiddenMount { target: hidden, by: target });
         }
@@ -191,6 +198,7 @@ mod tests {
         ] {
             symlink(target, root.join(link)).unwrap();
         }
+        fs::write(root.join("program"), "").unwrap();
         symlink("/dev", data.join("link")).unwrap();
         let mut all = vec![json!({ "destination": "/dev", "type": "tmpfs", "source": "tmpfs" })];
         for (source, target, option) in mounts {
@@ -250,6 +258,15 @@ mod tests {
         let hidden = checked(&[("", "/to-etc/in", "rw"), ("", "/etc", "rw")], "/").unwrap_err();
         let text = hidden.to_string();
         assert!(text.contains("/etc/in is hidden by the one at /etc"), "{text}");
+    }
+
+    #[test]
+    fn sources_exist_and_are_what_the_target_is() {
+        assert_eq!(problem(&[("", "/program", "rw")]), Some(MountProblem::Kind));
+        assert_eq!(problem(&[("file", "/etc", "rw")]), Some(MountProblem::Kind));
+        assert_eq!(problem(&[("file", "/program", "rw"), ("file", "/new", "ro")]), None);
+        let text = checked(&[("none", "/data", "rw")], "/").unwrap_err().to_string();
+        assert!(text.contains("/none, the source of the mount at /data, does not exist"), "{text}");
     }
 
     #[test]
