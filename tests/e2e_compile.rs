@@ -9,14 +9,10 @@ use std::path::PathBuf;
 use cwasi_testbed::processes::{Process, descendants};
 use cwasi_testbed::run::{Outcome, Running};
 use cwasi_testbed::scene::{Scene, wait_for};
+use cwasi_testbed::slow_module::slow_module;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use wasm_encoder::{
-    CodeSection, ExportKind, ExportSection, Function, FunctionSection, Module, TypeSection, ValType,
-};
 
-/// Most local variables of one function that the validator accepts.
-const LOCALS: u32 = 50_000;
 /// Functions of a module that takes a compiler many seconds.
 const SLOW: u32 = 200;
 /// Settings under which such a module may be compiled.
@@ -108,24 +104,6 @@ impl Drop for Bench {
     }
 }
 
-/// A few bytes for each function, and for each the most locals.
-fn bomb(functions: u32) -> Vec<u8> {
-    let mut types = TypeSection::new();
-    types.ty().function([], []);
-    let (mut declared, mut code) = (FunctionSection::new(), CodeSection::new());
-    for _ in 0..functions {
-        declared.function(0);
-        let mut body = Function::new([(LOCALS, ValType::I64)]);
-        body.instructions().end();
-        code.function(&body);
-    }
-    let mut exports = ExportSection::new();
-    exports.export("_start", ExportKind::Func, 0);
-    let mut module = Module::new();
-    module.section(&types).section(&declared).section(&exports).section(&code);
-    module.finish()
-}
-
 /// Nice value of a process: field 19 of its `stat`; the state is field 3.
 fn nice(pid: i32) -> String {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
@@ -144,7 +122,7 @@ fn a_limit_that_a_module_exceeds_is_named_with_the_setting_that_raises_it() {
     ];
     for (name, functions, limits, part) in cases {
         bench.limits(limits);
-        let outcome = bench.run(name, &bomb(functions));
+        let outcome = bench.run(name, &slow_module(functions));
         assert_ne!(outcome.code, 0, "{name}");
         for part in [part, "[compile]", &file] {
             assert!(outcome.stderr.contains(part), "{name}: {part} missing in {}", outcome.stderr);
@@ -152,7 +130,7 @@ fn a_limit_that_a_module_exceeds_is_named_with_the_setting_that_raises_it() {
     }
     bench.wait_for_no_leftovers();
     bench.limits("cpus = 1");
-    let refused = bench.run("unknown", &bomb(1));
+    let refused = bench.run("unknown", &slow_module(1));
     assert!(refused.stderr.contains("unknown field `cpus`"), "{}", refused.stderr);
 }
 
@@ -160,7 +138,7 @@ fn a_limit_that_a_module_exceeds_is_named_with_the_setting_that_raises_it() {
 fn a_compiler_yields_has_a_cgroup_and_ends_with_its_container() {
     let bench = Bench::new("compile-cancel");
     bench.limits(GENEROUS);
-    let image = bench.scene.import_module("slow", &bomb(SLOW));
+    let image = bench.scene.import_module("slow", &slow_module(SLOW));
     let run = bench.spawn("slow", &image);
     let compiler = bench.wait_for_compiler();
     wait_for("it to yield", || (nice(compiler.pid) == "10").then_some(()));
@@ -178,13 +156,13 @@ fn a_compiler_yields_has_a_cgroup_and_ends_with_its_container() {
 fn a_compiler_ends_with_its_daemon() {
     let bench = Bench::new("compile-daemon");
     bench.limits(GENEROUS);
-    let image = bench.scene.import_module("slow", &bomb(SLOW));
+    let image = bench.scene.import_module("slow", &slow_module(SLOW));
     let _run = bench.spawn("slow", &image);
     let compiler = bench.wait_for_compiler();
     kill(Pid::from_raw(compiler.parent), Signal::SIGKILL).unwrap();
     wait_for("the compiler to end", || bench.compilers().is_empty().then_some(()));
     // What it left, the next compilation removes.
-    let _compiled = bench.run("next", &bomb(1)).success();
+    let _compiled = bench.run("next", &slow_module(1)).success();
     bench.wait_for_no_leftovers();
 }
 
@@ -192,7 +170,7 @@ fn a_compiler_ends_with_its_daemon() {
 fn who_waits_for_the_same_module_goes_on_when_its_compiler_is_ended() {
     let bench = Bench::new("compile-shared");
     bench.limits(GENEROUS);
-    let image = bench.scene.import_module("shared", &bomb(SLOW / 4));
+    let image = bench.scene.import_module("shared", &slow_module(SLOW / 4));
     let first = bench.spawn("first", &image);
     let compiler = bench.wait_for_compiler();
     let second = bench.spawn("second", &image);
@@ -212,8 +190,9 @@ fn who_waits_for_the_same_module_goes_on_when_its_compiler_is_ended() {
 fn compilers_of_all_shims_share_the_nodes_jobs() {
     let bench = Bench::new("compile-jobs");
     bench.limits(&format!("{GENEROUS}\njobs = 1"));
-    let [one, other] = [SLOW, SLOW - 1]
-        .map(|functions| bench.scene.import_module(&format!("jobs-{functions}"), &bomb(functions)));
+    let [one, other] = [SLOW, SLOW - 1].map(|functions| {
+        bench.scene.import_module(&format!("jobs-{functions}"), &slow_module(functions))
+    });
     let first = bench.spawn("one", &one);
     let compiler = bench.wait_for_compiler();
     let second = bench.spawn("other", &other);

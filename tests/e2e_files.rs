@@ -104,6 +104,71 @@ fn nothing_leads_to_proc_and_devices() {
     }
 }
 
+/// Links of an image, or of a mounted folder, must not lead device files out of the container.
+#[test]
+fn no_devices_are_made_where_links_lead() {
+    let scene = Scene::new(SHIM, "files-devices");
+    let programs = Path::new(SHIM).parent().unwrap();
+    let (mounted, host) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let image = |name: &str, links: &[(&str, &str)]| {
+        let mut rootfs = Rootfs::default();
+        rootfs.file(&guests_dir(programs).join("probe.wasm"), "/probe.wasm").unwrap();
+        // The link leads to a folder of the image, and to one of the host.
+        rootfs.bytes(b"", &format!("{}/file", host.path().display())).unwrap();
+        for (target, link) in links {
+            rootfs.link(target, link).unwrap();
+        }
+        let reference = format!("localhost/{name}:test");
+        let archive = scene.containerd.ready().dir.join(format!("{name}.tar"));
+        rootfs.write(&reference, &Start::default(), &archive).unwrap();
+        scene.import(&archive);
+        reference
+    };
+    let run = |image: &str| scene.image(image, "probe").args(["/probe.wasm", "args"]);
+    let link = image("files-dev-link", &[(host.path().to_str().unwrap(), "/dev")]);
+    let refused = scene.run(run(&link));
+    assert!(
+        refused.stderr.contains("/dev is a symbolic link in the container"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(std::fs::read_dir(host.path()).unwrap().count(), 0);
+    let links = image("files-dev-links", &[("/dev", "/x"), ("..", "/y"), ("/dev/cwasi", "/z")]);
+    for target in ["/x", "/y", "/z", "/dev/cwasi"] {
+        let refused = scene.run(run(&links).mount(mounted.path(), target, "rw"));
+        assert!(refused.stderr.contains("device files are made"), "{target}: {}", refused.stderr);
+    }
+    let inner_first =
+        |run: Run| run.mount(host.path(), "/data/inner", "rw").mount(mounted.path(), "/data", "rw");
+    let refused = scene.run(inner_first(run(&links)));
+    assert!(
+        refused.stderr.contains("/data/inner is hidden by the one at /data"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(std::fs::read_dir(mounted.path()).unwrap().count(), 0);
+}
+
+/// What libcontainer says is for those who know it.
+#[test]
+fn a_mount_that_fails_is_said_in_words() {
+    let scene = scene("files-words");
+    for (source, target, said) in [
+        ("/no/such", "/data", "/no/such, the source of the mount at /data, does not exist"),
+        ("/tmp", "/top.txt", "/top.txt, and its source are not both folders, or both files"),
+    ] {
+        let refused = probe(&scene, &["args"], |run| run.mount(Path::new(source), target, "ro"));
+        assert!(refused.stderr.contains(said), "{}", refused.stderr);
+    }
+    scene.import_busybox();
+    let native = scene.image(cwasi_testbed::scene::BUSYBOX, "native").args(["true"]);
+    let refused = scene.run(native.mount(Path::new("/no/such"), "/data", "ro")).stderr;
+    assert!(refused.contains("failed to mount /data"), "{refused}");
+    for raw in ["Mount {", "Some(", "err=", "exec process failed", "cannot be created: :"] {
+        assert!(!refused.contains(raw), "{raw} in {refused}");
+    }
+}
+
 #[test]
 fn mounted_files_and_directories_are_seen_in_their_places() {
     let scene = scene("files-mounts");
@@ -113,10 +178,18 @@ fn mounted_files_and_directories_are_seen_in_their_places() {
     let mounted = |run: Run| {
         run.mount(&file("there"), "/etc/replaced", "ro")
             .mount(&file("there"), "/var/lib/new/file", "rw")
+            // Where containerd mounts a tmpfs.
+            .mount(&file("there"), "/run/secrets/file", "ro")
             .mount(dir.path(), "/data", "rw")
             .mount(dir.path(), "/app/deep", "ro")
     };
-    for path in ["/etc/replaced", "/var/lib/new/file", "/data/there", "/app/deep/there"] {
+    for path in [
+        "/etc/replaced",
+        "/var/lib/new/file",
+        "/run/secrets/file",
+        "/data/there",
+        "/app/deep/there",
+    ] {
         assert_eq!(reads(&scene, path, mounted), "from the host", "{path}");
     }
     assert_eq!(reads(&scene, "/etc/greeting", mounted), "hello from the image");
@@ -154,6 +227,10 @@ fn relative_paths_begin_at_the_working_directory() {
     }
     let env = probe(&scene, &["env"], in_app).success().text();
     assert!(env.lines().any(|line| line == "PWD=/app"), "{env}");
+    // A missing one is made, as runc makes it.
+    let missing = |run: Run| run.flag("--cwd").flag("/made/here");
+    assert_eq!(probe(&scene, &["ls", "/made"], missing).success().text(), "here\n");
+    assert_eq!(probe(&scene, &["ls", "."], missing).success().text(), "");
     // In a mount, and the mount itself.
     let in_mount = |cwd: &'static str| {
         let dir = dir.path();

@@ -30,12 +30,13 @@ const MAY_IMPORT: [(&str, &[&str]); 9] = [
 ];
 
 /// What the command `cwasi` may import of this crate: no engine, no containers, nothing that only a shim does.
-const CLI_MAY_IMPORT: [&str; 15] = [
+const CLI_MAY_IMPORT: [&str; 16] = [
     "config",
     "coordinator",
     "dispatcher",
     "modes",
     "shim::caller",
+    "shim::cleanup",
     "shim::content",
     "shim::group",
     "shim::http",

@@ -162,11 +162,14 @@ impl Image {
     }
 }
 
+/// How the names of modules' images begin.
+pub const LOCAL: &str = "cwasi.local/";
+
 /// The name of a module's image in a workflow: another module has another name.
 #[must_use]
 pub fn name_of(workflow: &str, function: &str, module: &[u8]) -> String {
     let tag = &sha256(module)[..TAG_DIGITS];
-    format!("cwasi.local/{}/{}:{tag}", workflow.to_lowercase(), function.to_lowercase())
+    format!("{LOCAL}{}/{}:{tag}", workflow.to_lowercase(), function.to_lowercase())
 }
 
 fn archive(files: &[(&str, &[u8])]) -> io::Result<Vec<u8>> {

@@ -45,6 +45,7 @@ pub use regions::{Regions, ShownIn, region_info, region_release, region_seal, re
 pub use request_dispatcher::{begin_call, end_call, request_dispatcher};
 pub use response_read::response_read;
 pub use responses::{RESPONSES_MAX, ResponseTable};
+pub use text::lossy_text;
 pub use trap_message::trap_message;
 
 use std::os::fd::BorrowedFd;

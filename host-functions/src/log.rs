@@ -2,7 +2,7 @@
 
 use cwasi_abi::{Errno, LOG_MESSAGE_MAX, log_level};
 
-use crate::text::cut;
+use crate::text::lossy_text;
 use crate::{Context, GuestMemory, GuestPtr, Host};
 
 /// Level of a log line.
@@ -64,7 +64,7 @@ pub fn log(
 ) -> Result<(), Errno> {
     let bytes = memory.slice(ptr, len)?;
     let level = Level::from_number(level).ok_or(Errno::InvalidArgument)?;
-    let text = String::from_utf8_lossy(cut(bytes, LOG_MESSAGE_MAX));
+    let text = lossy_text(bytes, LOG_MESSAGE_MAX);
     host.log.log(level, &host.context, &text);
     Ok(())
 }

@@ -10,6 +10,15 @@ pub(crate) fn owned(bytes: &[u8]) -> Result<String, Errno> {
     String::from_utf8(bytes.to_vec()).map_err(|_| Errno::InvalidArgument)
 }
 
+/// A text of a guest for people, of at most `max` bytes: copied before it is validated ([`GuestText`] says why), cut at a
+/// whole character, and with U+FFFD for what is no UTF-8.
+#[must_use]
+pub fn lossy_text(bytes: &[u8], max: usize) -> String {
+    // One byte more: it says whether a character ends at the bound.
+    let copy = bytes[..bytes.len().min(max.saturating_add(1))].to_vec();
+    String::from_utf8_lossy(cut(&copy, max)).into_owned()
+}
+
 /// Bytes of a guest that should be a text of at most `N` bytes.
 ///
 /// They are a copy: behind a leased region a process of the trust group may change the guest's bytes at any time, and a
@@ -48,7 +57,7 @@ impl<const N: usize> GuestText<N> {
 }
 
 /// At most `max` bytes, not ending inside a character.
-pub(crate) fn cut(bytes: &[u8], max: usize) -> &[u8] {
+fn cut(bytes: &[u8], max: usize) -> &[u8] {
     if bytes.len() <= max {
         return bytes;
     }
@@ -74,6 +83,21 @@ mod tests {
         let long = GuestText::<3>::copy(b"name");
         assert_eq!((long.as_bytes(), long.as_str()), (&b"nam"[..], Err(Errno::InvalidArgument)));
         assert_eq!(GuestText::<3>::copy(b"").as_str(), Ok(""));
+    }
+
+    #[test]
+    fn texts_for_people_have_a_bound_and_whole_characters() {
+        for (bytes, max, text) in [
+            (&b"oops"[..], 9, "oops"),
+            (b"oops", 4, "oops"),
+            (b"oops", 3, "oop"),
+            ("a\u{20ac}b".as_bytes(), 3, "a"),
+            ("a\u{20ac}b".as_bytes(), 4, "a\u{20ac}"),
+            (b"a\xffb", 9, "a\u{fffd}b"),
+            (b"", 0, ""),
+        ] {
+            assert_eq!(lossy_text(bytes, max), text, "{bytes:?} {max}");
+        }
     }
 
     proptest! {

@@ -2,7 +2,7 @@
 
 use cwasi_abi::{Errno, TRAP_MESSAGE_MAX};
 
-use crate::text::cut;
+use crate::text::lossy_text;
 use crate::{GuestMemory, GuestPtr, Host};
 
 /// Keeps a text that explains the trap which follows, such as a panic's message; the caller reads it with
@@ -17,7 +17,7 @@ pub fn trap_message(
     len: u32,
 ) -> Result<(), Errno> {
     let bytes = memory.slice(ptr, len)?;
-    host.trap_message = Some(String::from_utf8_lossy(cut(bytes, TRAP_MESSAGE_MAX)).into_owned());
+    host.trap_message = Some(lossy_text(bytes, TRAP_MESSAGE_MAX));
     Ok(())
 }
 

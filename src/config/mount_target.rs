@@ -14,7 +14,7 @@ pub enum MountProblem {
     /// It is relative, or climbs.
     #[error("must be an absolute path without `..`")]
     Relative,
-    /// It cannot be the path of a mount.
+    /// It cannot be a path.
     #[error("must have at most {TARGET_MAX} bytes and no control characters")]
     Characters,
     /// All of the container.
@@ -28,6 +28,20 @@ pub enum MountProblem {
          as at /data"
     )]
     Devices,
+    /// A link of the image, or of a mounted folder, leads to one of these.
+    #[error(
+        "leads by a symbolic link to where the container's device files are made, which would then be in the mounted folder: \
+         mount it elsewhere, such as at /data"
+    )]
+    Link,
+    /// A folder at a file's path, or a file at a folder's.
+    #[error("and its source are not both folders, or both files")]
+    Kind,
+    /// In a read-only mount that has nothing there.
+    #[error(
+        "does not exist in the folder that is mounted read-only around it: make it there, or mount that folder writable"
+    )]
+    NoPlace,
     /// In a folder of the kernel.
     #[error(
         "is in a folder of the kernel (/dev, /proc, /sys), of which a function sees nothing: mount it elsewhere, such as at \
@@ -45,11 +59,11 @@ pub enum MountProblem {
     Colon,
 }
 
-/// The target of a mount in a workflow file, without superfluous `/` and `.`.
+/// An absolute path of a container in a workflow file, without superfluous `/` and `.`.
 ///
 /// # Errors
-/// When a function cannot have a mount there, or would not see it.
-pub fn mount_target(text: &str) -> Result<PathBuf, MountProblem> {
+/// When it is relative or climbs, or cannot be a path.
+pub fn plain_path(text: &str) -> Result<PathBuf, MountProblem> {
     let path = Path::new(text);
     if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
         return Err(MountProblem::Relative);
@@ -57,7 +71,15 @@ pub fn mount_target(text: &str) -> Result<PathBuf, MountProblem> {
     if text.len() > TARGET_MAX || text.chars().any(char::is_control) {
         return Err(MountProblem::Characters);
     }
-    let target = plain(path);
+    Ok(plain(path))
+}
+
+/// The target of a mount in a workflow file, as [`plain_path`].
+///
+/// # Errors
+/// When a function cannot have a mount there, or would not see it.
+pub fn mount_target(text: &str) -> Result<PathBuf, MountProblem> {
+    let target = plain_path(text)?;
     if target == Path::new("/") {
         return Err(MountProblem::Root);
     }

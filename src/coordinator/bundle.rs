@@ -7,7 +7,6 @@ use oci_spec::runtime::{Mount, Spec};
 
 use super::error::PlanError;
 use crate::config::annotations::{AnnotationError, FunctionSpec};
-use crate::config::mount_target::{MountProblem, plain};
 use crate::wire::control::Files;
 use crate::wire::egress::{Egress, EgressEntry as Destination, HOSTS_FILE, RESOLVER_FILE};
 
@@ -84,29 +83,6 @@ fn guest_mounts(spec: &Spec) -> impl Iterator<Item = &Mount> {
     spec.mounts().as_deref().unwrap_or_default().iter().filter(move |mount| !plumbing(mount))
 }
 
-/// Refuses a folder of the host in place of the container's root or of its devices: the container's device files would be
-/// made in it.
-///
-/// # Errors
-/// The first such mount.
-pub(crate) fn check_mounts(spec: &Spec) -> Result<(), PlanError> {
-    for mount in spec.mounts().as_deref().unwrap_or_default() {
-        let is_bind = mount.options().iter().flatten().any(|option| option.ends_with("bind"))
-            || mount.typ().as_deref() == Some("bind");
-        let target = plain(mount.destination());
-        if !is_bind {
-            continue;
-        }
-        let problem = match target.to_str() {
-            Some("/") => MountProblem::Root,
-            Some("/dev") => MountProblem::Devices,
-            _ => continue,
-        };
-        return Err(PlanError::Mount { target, problem });
-    }
-    Ok(())
-}
-
 fn is_tmpfs(mount: &Mount) -> bool {
     mount.typ().as_deref() == Some("tmpfs")
 }
@@ -129,24 +105,6 @@ pub(crate) fn files(spec: &Spec) -> Files {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn no_folder_of_the_host_gets_the_containers_devices() {
-        let check = |target: &str, kind: &str, options: &[&str]| {
-            let mount = serde_json::json!({
-                "destination": target, "type": kind, "source": "/home/me", "options": options,
-            });
-            let spec = serde_json::json!({ "ociVersion": "1.0.2", "mounts": [mount] });
-            check_mounts(&serde_json::from_value(spec).unwrap()).is_ok()
-        };
-        for target in ["/", "//", "/dev", "/dev/", "//dev/."] {
-            assert!(!check(target, "bind", &[]) && !check(target, "none", &["rbind", "ro"]));
-        }
-        assert!(check("/dev", "tmpfs", &["nosuid"]));
-        // As a kubelet mounts it.
-        assert!(check("/dev/termination-log", "bind", &["rbind"]));
-        assert!(check("/data", "bind", &["rbind"]));
-    }
 
     #[test]
     fn names_come_from_mounted_files_only() {

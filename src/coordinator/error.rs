@@ -1,7 +1,10 @@
 //! Errors of planning a container. Each text tells the user what to change. Runs in the shim daemon.
 
+use std::error::Error as _;
 use std::io;
 use std::path::PathBuf;
+
+use oci_spec::OciSpecError;
 
 use super::aot::AotError;
 use super::embedding::EmbeddingError;
@@ -10,17 +13,22 @@ use crate::config::annotations::AnnotationError;
 use crate::config::mount_target::MountProblem;
 use crate::wire::control::Isolation;
 
+/// What the parser says; the crate's own text is "serde failed".
+fn cause(error: &OciSpecError) -> String {
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
 /// Why a container cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     /// The bundle is unreadable.
-    #[error("bundle {path} cannot be read: {source}", path = path.display())]
+    #[error("bundle {path} cannot be read: {}", cause(source), path = path.display())]
     Bundle {
         /// Path of `config.json`.
         path: PathBuf,
         /// The cause.
         #[source]
-        source: oci_spec::OciSpecError,
+        source: OciSpecError,
     },
     /// The container has no command.
     #[error("the container has no command: give the image an entrypoint or name the .wasm file")]
@@ -32,6 +40,42 @@ pub enum PlanError {
         target: PathBuf,
         /// Its fault.
         problem: MountProblem,
+    },
+    /// A mount without a source.
+    #[error(
+        "{missing}, the source of the mount at {target}, does not exist",
+        missing = missing.display(),
+        target = target.display()
+    )]
+    MountSource {
+        /// Its target.
+        target: PathBuf,
+        /// The missing source.
+        missing: PathBuf,
+    },
+    /// A mount that a later one hides.
+    #[error(
+        "the mount at {target} is hidden by the one at {by}, which comes after it: mount {by} first",
+        target = target.display(),
+        by = by.display()
+    )]
+    HiddenMount {
+        /// Its target.
+        target: PathBuf,
+        /// That of the later one.
+        by: PathBuf,
+    },
+    /// A working directory that is none.
+    #[error(
+        "the working directory {path} is no folder: on the host it would be {on_host}; make it there, or choose another one",
+        path = path.display(),
+        on_host = on_host.display()
+    )]
+    WorkingDirectory {
+        /// Its path in the container.
+        path: PathBuf,
+        /// Its path on the host.
+        on_host: PathBuf,
     },
     /// Invalid annotations.
     #[error(transparent)]

@@ -3,7 +3,8 @@
 //! Invariant: no payload bytes come here.
 //!
 //! - [`plan`]: bundle → [`plan::Plan`], the entry point; `error`: its errors.
-//! - [`bundle`]: the OCI configuration; `locate`: where the module is; `compiled`: its native code.
+//! - [`bundle`]: the OCI configuration; `locate`: where the module is; `mount_points`: where its mounts
+//!   lead; `compiled`: its native code.
 //! - [`module`]: checks of untrusted modules.
 //! - [`embedding`]: modules for the function's VM; [`trust`]: which of them are trusted; `toolchain`: imports that no
 //!   module provides.
@@ -25,6 +26,7 @@ pub mod images;
 pub(crate) mod limits;
 mod locate;
 pub mod module;
+mod mount_points;
 pub mod plan;
 pub mod progress;
 pub mod registry;

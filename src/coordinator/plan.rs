@@ -15,6 +15,7 @@ use super::error::PlanError;
 use super::images::ImageStore;
 use super::locate::{LocatedModule, find_module};
 use super::module::{self, CheckedModule};
+use super::mount_points;
 use super::progress::Progress;
 use super::registry::Record;
 use crate::config::annotations::FunctionSpec;
@@ -105,7 +106,7 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         else {
             return native(&spec, &annotations);
         };
-        bundle::check_mounts(&spec)?;
+        mount_points::check(&spec, request.rootfs)?;
         let module = module::check(&found.bytes, &found.origin)?;
         if module.dropped_native {
             tracing::warn!(container = request.container, origin = %found.origin,

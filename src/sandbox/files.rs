@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use crate::vm::Preopen;
 use crate::wire::control::{Files, FunctionLaunch};
 
-use super::places::{Place, Places};
+use super::places::{Around, Place, Places};
 
 /// A guest's names for its root and its working directory.
 const ROOT: &str = "/";
@@ -43,8 +43,8 @@ fn current(files: &Files, mounts: &[PathBuf], places: &Places) -> Preopen {
     if mounts.contains(&files.cwd) {
         return preopen(name, places.mount(&files.cwd));
     }
-    let Place { path, read_only } = places.root();
-    Preopen { name, path: files.cwd.clone(), inside: Some(path), read_only }
+    let Around { path, below, read_only } = places.around(&files.cwd);
+    Preopen { name, path: below, inside: Some(path), read_only }
 }
 
 fn preopen(name: PathBuf, Place { path, read_only }: Place) -> Preopen {

@@ -16,17 +16,44 @@ pub struct Place {
     pub read_only: bool,
 }
 
+/// A path of the guest on the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Around {
+    /// The directory of the host that shows it.
+    pub path: PathBuf,
+    /// Its path below that directory; links in it lead nowhere else.
+    pub below: PathBuf,
+    /// True if the guest may only read it.
+    pub read_only: bool,
+}
+
 /// Directories of the host by their names in the guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places(BTreeMap<PathBuf, Place>);
 
 impl Places {
-    /// The places of a function: those of its mounts, and its root, which it may only read.
+    /// The places of a function without mounts: its root, which it may only read.
     #[must_use]
-    pub fn new(root: PathBuf, mounts: impl IntoIterator<Item = (PathBuf, Place)>) -> Self {
-        let mut places: BTreeMap<_, _> = mounts.into_iter().collect();
-        places.insert(PathBuf::from("/"), Place { path: root, read_only: true });
-        Self(places)
+    pub fn new(root: PathBuf) -> Self {
+        Self([(PathBuf::from("/"), Place { path: root, read_only: true })].into())
+    }
+
+    /// Adds a mount.
+    pub fn add(&mut self, target: PathBuf, place: Place) {
+        self.0.insert(target, place);
+    }
+
+    /// Where a path is: in the innermost mount around it, or in the root.
+    #[must_use]
+    pub fn around(&self, inside: &Path) -> Around {
+        // Of paths that contain each other, the longest is the last.
+        let mount = self.0.iter().rev().find(|(target, _)| inside.starts_with(target));
+        let (target, Place { path, read_only }) = match mount {
+            Some((target, place)) => (target.as_path(), place.clone()),
+            None => (Path::new("/"), self.root()),
+        };
+        let below = inside.strip_prefix(target).unwrap_or(inside).to_owned();
+        Around { path, below, read_only }
     }
 
     /// Directory of the guest's root.

@@ -2,37 +2,16 @@
 
 use cwasi_testbed::run::Running;
 use cwasi_testbed::scene::{Scene, wait_for};
-use wasm_encoder::{
-    CodeSection, ExportKind, ExportSection, Function, FunctionSection, Module, TypeSection, ValType,
-};
+use cwasi_testbed::slow_module::slow_module;
 
 use crate::cache_of_its_own::Cache;
 
 /// Slow modules that wait at the same time.
 const FLOOD: u32 = 5;
-/// Local variables of one of their functions, and functions: some seconds of a compiler.
-const LOCALS: u32 = 50_000;
+/// Functions of one of them: some seconds of a compiler.
 const FUNCTIONS: u32 = 30;
 /// Compilations of the flood that may end while the neighbour waits: the one that runs, and one that another turn began.
 const BEFORE_NEIGHBOUR: usize = 2;
-
-/// A module that takes a compiler long. Each `number` is another one.
-fn slow(number: u32) -> Vec<u8> {
-    let mut types = TypeSection::new();
-    types.ty().function([], []);
-    let (mut declared, mut code) = (FunctionSection::new(), CodeSection::new());
-    for _ in 0..FUNCTIONS + number {
-        declared.function(0);
-        let mut body = Function::new([(LOCALS, ValType::I64)]);
-        body.instructions().end();
-        code.function(&body);
-    }
-    let mut exports = ExportSection::new();
-    exports.export("_start", ExportKind::Func, 0);
-    let mut module = Module::new();
-    module.section(&types).section(&declared).section(&exports).section(&code);
-    module.finish()
-}
 
 /// A module of the neighbour's that no other test has.
 fn small() -> Vec<u8> {
@@ -56,7 +35,7 @@ fn a_queue_of_slow_modules_delays_a_neighbour_by_one_turn() {
     let flood: Vec<Running> = (0..FLOOD)
         .map(|number| {
             let name = format!("fair-slow-{number}");
-            let image = flooded.import_module(&name, &slow(number));
+            let image = flooded.import_module(&name, &slow_module(FUNCTIONS + number));
             flooded.image(&image, &name).spawn(flooded.containerd).unwrap()
         })
         .collect();

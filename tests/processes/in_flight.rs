@@ -1,23 +1,26 @@
-//! A caller whose segments cannot be sent: this user's processes have too many descriptors in flight.
+//! A caller and the socket of its callee: an answer that comes late, and segments that cannot be sent because this
+//! user's processes have too many descriptors in flight.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
 use cwasi::dispatcher::{Dispatcher, Resolve, ResolvedRoute, Route, RouteQuery, Settings};
-use cwasi::modes::local::LocalRoute;
-use cwasi::modes::{CallError, OutgoingPayload};
-use cwasi::sys::clock::Deadline;
+use cwasi::modes::local::{LocalRoute, error_answer, open_frame, send_as_is};
+use cwasi::modes::{CallError, OutgoingPayload, Payload};
+use cwasi::sys::clock::{Deadline, monotonic_ns};
 use cwasi::sys::seqpacket;
 use cwasi::wire::control::EdgeReport;
+use cwasi::wire::envelope::{Request, Response};
+use cwasi::wire::frame::FRAME_MAX;
 use nix::sys::resource::{Resource, Usage, UsageWho, getrusage, setrlimit};
 use nix::unistd::{Uid, setuid};
 
 use crate::harness::Case;
 
-pub const CASES: &[Case] = &[(
-    "a_caller_without_room_for_descriptors_makes_one_copy_and_sleeps",
-    makes_one_copy_and_sleeps,
-)];
+pub const CASES: &[Case] = &[
+    ("a_caller_without_room_for_descriptors_makes_one_copy_and_sleeps", makes_one_copy_and_sleeps),
+    ("a_callee_may_still_say_why_it_is_late", may_still_say_why_it_is_late),
+];
 
 /// A user that nobody else is: the kernel counts for each user.
 const USER: u32 = 54_322;
@@ -40,6 +43,49 @@ impl Resolve for Only {
     fn report(&mut self, _: Vec<EdgeReport>) {}
 }
 
+/// A caller with one route, over this connection.
+fn dispatcher(connection: OwnedFd, max_request: u64) -> Dispatcher<Only> {
+    let local = LocalRoute { instance: "i".into(), connection, max_request, lends: false };
+    let route = Route::Local { local, reason: String::new(), nearest: true };
+    let settings =
+        Settings { caller: "caller".into(), max_payload: max_request, timeout_ms: 60_000 };
+    Dispatcher::new(settings, Only(Some(route)))
+}
+
+/// How a call ends whose callee answers when its deadline has passed.
+fn call_answered_late(why: &str) -> Result<Payload, CallError> {
+    let (ours, theirs) = seqpacket::pair().unwrap();
+    let deadline = Deadline::after(Duration::from_millis(20));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut buffer = vec![0; FRAME_MAX];
+            let got = seqpacket::receive(theirs.as_fd(), &mut buffer, None).unwrap();
+            let opened = open_frame::<Request>(&buffer[..got.len], got.descriptors, 0, 64).unwrap();
+            while !deadline.has_passed(monotonic_ns()) {
+                std::thread::yield_now();
+            }
+            let (status, text) = error_answer(&CallError::Late { message: why.to_owned() });
+            let response = Response::of(opened.envelope.id().unwrap(), status);
+            let now = Some(Deadline::PASSED);
+            // The caller may have gone.
+            drop(send_as_is(theirs.as_fd(), &response, text.outgoing(), &[], now));
+        });
+        dispatcher(ours, 64).call("callee", OutgoingPayload::Bytes(b"x"), Some(deadline))
+    })
+}
+
+fn may_still_say_why_it_is_late() {
+    // A reason may end as the text of a plain timeout does.
+    let why = "1 of 2 parts; the other did not end before its deadline";
+    // On a busy machine the reason may be late, too.
+    let told = (0..50).any(|_| match call_answered_late(why) {
+        Err(CallError::Late { message }) => message == why,
+        Err(CallError::Timeout { .. }) => false,
+        other => panic!("{other:?}"),
+    });
+    assert!(told);
+}
+
 /// Sends descriptors until the kernel takes no more. They are in flight until both ends are closed.
 fn fill() -> (OwnedFd, OwnedFd) {
     let (ours, theirs) = seqpacket::pair().unwrap();
@@ -58,11 +104,7 @@ fn makes_one_copy_and_sleeps() {
     let (connection, _callee) = seqpacket::pair().unwrap();
     let payload = vec![7; PAGES * 4096];
     let max_request = payload.len() as u64;
-    let local = LocalRoute { instance: "i".into(), connection, max_request, lends: false };
-    let route = Route::Local { local, reason: String::new(), nearest: true };
-    let settings =
-        Settings { caller: "caller".into(), max_payload: max_request, timeout_ms: 60_000 };
-    let mut dispatcher = Dispatcher::new(settings, Only(Some(route)));
+    let mut dispatcher = dispatcher(connection, max_request);
     setrlimit(Resource::RLIMIT_NOFILE, LIMIT, LIMIT).unwrap();
     // Without root's privileges the limit holds.
     setuid(Uid::from_raw(USER)).unwrap();

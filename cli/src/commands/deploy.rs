@@ -8,7 +8,7 @@ use serde_json::json;
 use super::workflow_arguments::WorkflowArguments;
 use crate::arguments::Global;
 use crate::deployment::display::TAKING_DOWN;
-use crate::deployment::{Deployed, Deployment};
+use crate::deployment::{Deployed, Deployment, Outdated};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output;
@@ -29,7 +29,7 @@ impl Deploy {
         let outcome = interrupt
             .or(async {
                 deployment.write_images().await?;
-                deployment.start_secondaries().await
+                deployment.start_secondaries(Outdated::Replace).await
             })
             .await;
         let deployed = match outcome {
@@ -38,10 +38,11 @@ impl Deploy {
                 if failure.exit().is_signal() {
                     deployment.display().say(TAKING_DOWN);
                 }
-                deployment.take_down().await?;
+                let taken_down = deployment.take_down().await;
                 if failure.exit().is_signal() {
-                    deployment.clear_late_logs().await;
+                    deployment.clear_late_starts().await;
                 }
+                taken_down.and(deployment.finish_replacements().await)?;
                 return Err(failure);
             }
         };

@@ -1,4 +1,5 @@
-//! `cwasi image build MODULE --tag NAME`: an image of a module, into containerd, a registry or an archive.
+//! `cwasi image build MODULE --tag NAME`: an image of a module, into containerd, a registry or an archive. `ls` and
+//! `prune`: the images that workflows have left.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use cwasi::config::function_name;
 use cwasi::coordinator::module;
 use serde_json::json;
 
+use super::local_images;
 use crate::arguments::Global;
 use crate::deployment::Node;
 use crate::failure::{Exit, Failure};
@@ -30,6 +32,10 @@ pub struct ImageVerb {
 enum Verb {
     /// Build an image of a module: the same module gives the same bytes
     Build(Build),
+    /// List the images that workflows with local modules have made, and the containers that use them
+    Ls,
+    /// Remove those of these images that no container uses; not while a workflow starts
+    Prune,
 }
 
 #[derive(Debug, Args)]
@@ -62,15 +68,24 @@ struct Build {
 }
 
 impl ImageVerb {
-    /// Builds the image, and prints its digest.
+    /// Builds an image and prints its digest, or lists or removes images.
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
-        let Verb::Build(build) = self.verb;
-        let image = build.image()?;
-        if build.push {
+        match self.verb {
+            Verb::Build(build) => build.run(global).await,
+            Verb::Ls => local_images::list(global).await,
+            Verb::Prune => local_images::prune(global).await,
+        }
+    }
+}
+
+impl Build {
+    async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
+        let image = self.image()?;
+        if self.push {
             // It may wait for a credential helper, which a signal ends as it ends this process.
-            let repository = Repository::open(&build.tag, build.plain_http)?;
+            let repository = Repository::open(&self.tag, self.plain_http)?;
             Interrupt::new()?.or(async { Ok(repository.push(&image).await?) }).await?;
-        } else if let Some(output) = &build.output {
+        } else if let Some(output) = &self.output {
             fs::write(output, image.to_archive()?)
                 .with_context(|| format!("{} cannot be written", output.display()))?;
         } else {
@@ -88,9 +103,7 @@ impl ImageVerb {
         }
         Ok(ExitCode::SUCCESS)
     }
-}
 
-impl Build {
     fn image(&self) -> Result<Image, Failure> {
         let path = &self.module;
         let bytes = fs::read(path)

@@ -14,7 +14,7 @@ use super::explain::caller::Caller;
 use super::workflow_arguments::WorkflowArguments;
 use crate::arguments::Global;
 use crate::deployment::Node;
-use crate::deployment::platform::hidden_folder;
+use crate::deployment::mounts::problems;
 use crate::failure::{Exit, Failure};
 use crate::module::{ModuleFacts, read_file};
 use crate::output;
@@ -160,7 +160,7 @@ fn network(function: &Function, findings: &mut Vec<Problem>) {
 }
 
 fn mounts(function: &Function, findings: &mut Vec<Problem>) {
-    for problem in function.mounts.iter().filter_map(hidden_folder) {
+    for problem in problems(function) {
         find(findings, function, problem);
     }
     for mount in function.mounts.iter().filter(|mount| !Path::new(&mount.source).exists()) {

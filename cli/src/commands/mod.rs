@@ -11,6 +11,7 @@ mod image;
 mod inspect;
 mod invoke;
 mod lint;
+mod local_images;
 mod log_entry;
 mod log_lines;
 mod logs;

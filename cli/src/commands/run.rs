@@ -11,7 +11,7 @@ use super::workflow_arguments::WorkflowArguments;
 use crate::arguments::Global;
 use crate::deployment::display::{Display, TAKING_DOWN};
 use crate::deployment::platform::Platform;
-use crate::deployment::{Deployment, hops};
+use crate::deployment::{Deployment, Outdated, hops};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output;
@@ -100,7 +100,7 @@ async fn drive<P: Platform>(
     let outcome = interrupt
         .or(async {
             deployment.write_images().await?;
-            deployment.start_secondaries().await?;
+            deployment.start_secondaries(Outdated::Refuse).await?;
             deployment.run_primaries(global.json).await
         })
         .await;
@@ -116,7 +116,7 @@ async fn drive<P: Platform>(
     let hops = hops::since(&before, deployment.hops());
     let taken_down = if is_kept { stopped } else { stopped.and(deployment.take_down().await) };
     if outcome.as_ref().is_err_and(|failure| failure.exit().is_signal()) {
-        deployment.clear_late_logs().await;
+        deployment.clear_late_starts().await;
     }
     let ended = EndedRun { exit: outcome, taken_down, hops };
     deployment.record_run(span, ended.code()).await;

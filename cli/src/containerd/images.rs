@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use containerd_client::services::v1::content_client::ContentClient;
 use containerd_client::services::v1::images_client::ImagesClient;
 use containerd_client::services::v1::{
-    CreateImageRequest, GetImageRequest, Image as ImageRecord, Info, InfoRequest,
-    ReadContentRequest, UpdateImageRequest, UpdateRequest, WriteAction, WriteContentRequest,
+    CreateImageRequest, DeleteImageRequest, GetImageRequest, Image as ImageRecord, Info,
+    InfoRequest, ListImagesRequest, ReadContentRequest, UpdateImageRequest, UpdateRequest,
+    WriteAction, WriteContentRequest,
 };
 use containerd_client::types::Descriptor as ContainerdDescriptor;
 use oci_spec::OciSpecError;
@@ -17,7 +18,7 @@ use oci_spec::image::{
 
 use super::snapshots::MODULE_LAYER;
 use super::{Containerd, ContainerdError, refused};
-use crate::image::{Blob, Image};
+use crate::image::{Blob, Image, LOCAL};
 
 /// Bytes of one message of content; containerd takes messages of 16 MiB.
 const CHUNK: usize = 1 << 20;
@@ -54,6 +55,34 @@ impl Containerd {
             Ok(_) => Ok(true),
             Err(error) if error.is_missing() => Ok(false),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Names of the images that `cwasi` has made of local modules, in their order.
+    ///
+    /// # Errors
+    /// When containerd refuses.
+    pub async fn local_images(&self) -> Result<Vec<String>, ContainerdError> {
+        let filters = vec![format!("name~={:?}", format!("^{}", LOCAL.replace('.', "\\.")))];
+        let request = self.request(ListImagesRequest { filters })?;
+        let answer = ImagesClient::new(self.channel.clone()).list(request).await;
+        let images = answer.map_err(refused("images cannot be listed"))?.into_inner().images;
+        let mut names: Vec<_> = images.into_iter().map(|image| image.name).collect();
+        names.retain(|name| name.starts_with(LOCAL));
+        names.sort();
+        Ok(names)
+    }
+
+    /// Removes an image's name; containerd then removes what nothing else needs. A missing one is no error.
+    ///
+    /// # Errors
+    /// When containerd refuses.
+    pub async fn remove_image(&self, name: &str) -> Result<(), ContainerdError> {
+        let request = DeleteImageRequest { name: name.to_owned(), ..DeleteImageRequest::default() };
+        let answer = ImagesClient::new(self.channel.clone()).delete(self.request(request)?).await;
+        match answer.map_err(refused(format!("image {name} cannot be removed"))) {
+            Err(error) if !error.is_missing() => Err(error),
+            _ => Ok(()),
         }
     }
 

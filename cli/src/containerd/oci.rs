@@ -65,13 +65,18 @@ pub fn spec(function: &FunctionSpec<'_>) -> Result<Spec, OciSpecError> {
         .build()?;
     let mut mounts = if function.cgroup.is_some() { system_mounts()? } else { Vec::new() };
     if function.host_network && function.cgroup.is_some() {
-        // Names are looked up as on the host.
-        for file in HOST_NAMES.map(Path::new).into_iter().filter(|file| file.exists()) {
+        // Names are looked up as on the host, unless the function has files of its own there.
+        let is_own = |file: &Path| function.mounts.iter().any(|own| file.starts_with(&own.target));
+        let files = HOST_NAMES.map(Path::new).into_iter();
+        for file in files.filter(|file| file.exists() && !is_own(file)) {
             let target = file.display().to_string();
             mounts.push(bind(&WorkflowMount { source: file.into(), target, read_only: true })?);
         }
     }
-    for mount in function.mounts {
+    // The runtime mounts in this order, and an inner mount comes after the one around it, as in a pod.
+    let mut own: Vec<_> = function.mounts.iter().collect();
+    own.sort_by_key(|mount| Path::new(&mount.target).components().count());
+    for mount in own {
         mounts.push(bind(mount)?);
     }
     let annotations: HashMap<String, String> =

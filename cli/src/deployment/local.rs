@@ -15,7 +15,8 @@ use cwasi::shim::local::{LocalDaemon, Streams, keep_spans};
 use cwasi::sys::file_access;
 use oci_spec::runtime::Spec;
 
-use super::platform::{FunctionImage, Known, PlannedFunction, Platform, check_mounts};
+use super::mounts;
+use super::platform::{FunctionImage, Known, PlannedFunction, Platform};
 use super::run_folder::RunFolder;
 use super::user_cache;
 use crate::containerd::oci::{self, FunctionSpec};
@@ -97,13 +98,13 @@ impl Platform for LocalNode {
 
     async fn plan(&self, planned: PlannedFunction<'_>) -> Result<ProcessPlan, Failure> {
         let PlannedFunction { function, image, annotations, .. } = planned;
-        check_mounts(&function.name, &function.mounts)?;
+        mounts::check(function)?;
         let command = format!("/{}.wasm", function.name);
         let spec = oci::spec(&FunctionSpec {
             cgroup: None,
             command: command.clone(),
             image_env: Vec::new(),
-            working_dir: "/".into(),
+            working_dir: function.working_dir.clone().unwrap_or_else(|| "/".into()),
             args: &function.args,
             env: &function.env,
             host_network: true,
@@ -161,7 +162,7 @@ impl Platform for LocalNode {
 /// Refuses what only containerd can do.
 fn check(workflow: &Workflow) -> Result<(), Failure> {
     for function in workflow.functions.iter().filter(|function| function.role != Role::Library) {
-        let Function { name, node, source, embed, annotations, .. } = function;
+        let Function { name, node, source, embed, annotations, mounts, .. } = function;
         if node.is_some() {
             return Err(needs_containerd(name, "node", "remove it"));
         }
@@ -170,6 +171,10 @@ fn check(workflow: &Workflow) -> Result<(), Failure> {
         }
         if embed.iter().any(|(_, from)| matches!(from, Embedded::Image(_))) {
             return Err(needs_containerd(name, "embed", "name a function of the file"));
+        }
+        if mounts::file_in_folder(mounts).is_some() {
+            let instead = "mount a folder there, or the file elsewhere";
+            return Err(needs_containerd(name, "mounts", instead));
         }
         let http = annotations.get("cwasi.http").map_or("", String::as_str);
         if http.split(',').any(|entry| entry.trim() == "gateway") {

@@ -3,6 +3,8 @@
 //! - [`platform`]: what it needs of the place where functions run; `node`: one containerd; `local`: processes of this
 //!   user.
 //! - `primary`: a function that runs to its end; `input`: its stdin; [`hops`]: the calls between functions.
+//! - `replacement`: a container in the place of one that runs.
+//! - [`mounts`]: what is wrong with the files of a function.
 //! - [`run_folder`]: a folder of one run, which a later command removes when this one is killed.
 //! - [`display`]: what the user sees meanwhile.
 //!
@@ -13,24 +15,26 @@ pub mod hops;
 mod input;
 mod local;
 pub mod log_file;
+pub mod mounts;
 pub mod node;
 mod phases;
 pub mod platform;
 mod primary;
+mod replacement;
 pub mod run_folder;
 mod user_cache;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context as _;
 use cwasi::dispatcher::spans::{OpenSpan, SpanEnd};
 use cwasi::shim::caller::Tracer;
 use cwasi::shim::group::group_id;
 use cwasi::shim::metrics::snapshot::EdgeSnapshot;
-use cwasi::shim::state::StateDir;
 use cwasi::wire::ids::Identity;
 use cwasi::wire::trace::{SpanKind, TraceContext};
 use futures_util::future::try_join_all;
@@ -42,21 +46,19 @@ pub use self::local::{LocalNode, user_state};
 pub use self::node::Node;
 use self::phases::RunPhases;
 use self::platform::{FunctionImage, Known, PlannedFunction, Platform};
+use self::replacement::Replacement;
 use self::run_folder::RunFolder;
 use crate::arguments::Global;
+use crate::containerd::tasks::Stdio;
 use crate::failure::{Exit, Failure};
 use crate::image::name_of;
 use crate::module;
-use crate::workflow::fields::REPLICAS_MAX;
 use crate::workflow::{Embedded, Function, Role, Source, Workflow};
 
 /// The annotation that makes a primary's run a part of a trace.
 const TRACE_ANNOTATION: &str = "cwasi.trace";
 /// Service of the span of a whole run.
 const RUN_SERVICE: &str = "cwasi";
-/// Longest wait for a start that was interrupted in containerd, and the time between two looks.
-const LATE_MAX: Duration = Duration::from_secs(3);
-const LATE_LOOK: Duration = Duration::from_millis(20);
 /// Longest id of a container in containerd.
 const ID_MAX: usize = 76;
 
@@ -74,12 +76,25 @@ pub struct Deployment<'a, P> {
     phases: RunPhases,
     /// Held while a container is replaced.
     replacing: tokio::sync::Mutex<()>,
+    /// Replacements whose surge container serves.
+    replacements: Mutex<Vec<Replacement<'a>>>,
+    /// Containers that are being created, also those whose creation was interrupted and may go on in containerd.
+    creating: AtomicUsize,
     /// Containers that this deployment made, or is about to make: node and id.
     made: Mutex<Vec<(Option<&'a str>, String)>>,
     /// The command's stdin.
     input: Input,
     /// Folders with the fifos of primaries. A shim may open one until its container is removed.
     fifos: Mutex<Vec<RunFolder>>,
+}
+
+/// What to do with a container that runs otherwise than the file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outdated {
+    /// Replace it.
+    Replace,
+    /// Refuse to start the workflow.
+    Refuse,
 }
 
 /// What became of a container.
@@ -138,8 +153,21 @@ impl<'a, P: Platform> Deployment<'a, P> {
         }
         let (display, made, fifos) = (Display::default(), Mutex::default(), Mutex::default());
         let (input, replacing) = (Input::default(), tokio::sync::Mutex::default());
-        let (trace, phases) = (None, RunPhases::begin());
-        Ok(Self { workflow, nodes, images, display, trace, phases, replacing, made, input, fifos })
+        let creating = AtomicUsize::new(0);
+        Ok(Self {
+            workflow,
+            nodes,
+            images,
+            display,
+            trace: None,
+            phases: RunPhases::begin(),
+            replacing,
+            replacements: Mutex::default(),
+            creating,
+            made,
+            input,
+            fifos,
+        })
     }
 
     /// Runs primaries whose field `trace` says nothing in this trace.
@@ -187,11 +215,14 @@ impl<'a, P: Platform> Deployment<'a, P> {
     ///
     /// # Errors
     /// The first one that does not start.
-    pub async fn start_secondaries(&self) -> Result<Vec<(String, Deployed)>, Failure> {
+    pub async fn start_secondaries(
+        &self,
+        outdated: Outdated,
+    ) -> Result<Vec<(String, Deployed)>, Failure> {
         let mut starts = Vec::new();
         for function in self.containers_of(Role::Secondary) {
             for replica in 1..=function.replicas {
-                starts.push(self.start_secondary(function, replica));
+                starts.push(self.start_secondary(function, replica, outdated));
             }
         }
         try_join_all(starts).await
@@ -201,6 +232,7 @@ impl<'a, P: Platform> Deployment<'a, P> {
         &self,
         function: &'a Function,
         replica: u32,
+        outdated: Outdated,
     ) -> Result<(String, Deployed), Failure> {
         let node = self.node(function);
         let id = container_id(&self.workflow.name, &function.name, replica);
@@ -208,6 +240,13 @@ impl<'a, P: Platform> Deployment<'a, P> {
         let known = node.known(&self.workflow.name, &id, &plan).await?;
         match known {
             Known::Runs { as_planned: true } => return Ok((id, Deployed::Unchanged)),
+            Known::Runs { .. } if outdated == Outdated::Refuse => {
+                let text = format!(
+                    "{id} runs otherwise than the file says, and `run` changes nothing that is deployed: `cwasi deploy` \
+                     it as the file says, or `cwasi rm {id}`"
+                );
+                return Err(Failure::text(Exit::Failed, text));
+            }
             Known::Runs { .. } if !wants_port_of_node(function) => {
                 self.replace(function, replica, &id, &plan).await?;
             }
@@ -218,34 +257,6 @@ impl<'a, P: Platform> Deployment<'a, P> {
             }
         }
         Ok((id, Deployed::Started))
-    }
-
-    /// Replaces a running container. A surge container (Kubernetes' `maxSurge`) of the new kind serves meanwhile. So calls
-    /// always find an instance, and a function that does not start leaves the running one alone. The old container ends
-    /// its calls first (SIGTERM).
-    async fn replace(
-        &self,
-        function: &'a Function,
-        replica: u32,
-        id: &str,
-        plan: &P::Plan,
-    ) -> Result<(), Failure> {
-        let node = self.node(function);
-        let surge = container_id(&self.workflow.name, &function.name, REPLICAS_MAX + replica);
-        let surge_plan = self.plan(function, &surge).await?;
-        node.remove(&surge).await?;
-        self.note(function, &surge);
-        if let Err(failure) = self.start_shown(function, &surge, &surge_plan).await {
-            node.remove(&surge).await?;
-            return Err(failure.with(&format!("\n{id} runs on as it was")));
-        }
-        // From here on it is what serves: an interrupted or failed deploy leaves it.
-        self.forget(&surge);
-        // One container at a time: a call that several ending instances refuse in a row would fail.
-        let _turn = self.replacing.lock().await;
-        node.remove(id).await?;
-        self.start_shown(function, id, plan).await?;
-        node.remove(&surge).await
     }
 
     /// Starts a secondary and shows it. The failure has the end of its log.
@@ -278,10 +289,24 @@ impl<'a, P: Platform> Deployment<'a, P> {
         line.state("starting");
         let stdio = node.create_log(id)?;
         tokio::select! {
-            created = node.create(id, plan, &stdio) => created?,
+            created = self.create(node, id, plan, &stdio) => created?,
             never = line.compiling(Instant::now(), module) => match never {},
         }
         node.start(id).await
+    }
+
+    /// Creates a container. One that is interrupted stays counted.
+    async fn create(
+        &self,
+        node: &P,
+        id: &str,
+        plan: &P::Plan,
+        stdio: &Stdio,
+    ) -> Result<(), Failure> {
+        self.creating.fetch_add(1, Ordering::Relaxed);
+        let created = node.create(id, plan, stdio).await;
+        self.creating.fetch_sub(1, Ordering::Relaxed);
+        created
     }
 
     fn note(&self, function: &'a Function, id: &str) {
@@ -418,14 +443,11 @@ impl<'a, P: Platform> Deployment<'a, P> {
 
     /// Removes what a start leaves that was interrupted in containerd: it goes on for a moment, and makes the function's
     /// log again.
-    pub async fn clear_late_logs(&self) {
-        let workflow = [("cwasi.workflow".to_owned(), self.workflow.name.clone())].into();
-        let until = Instant::now() + LATE_MAX;
-        for node in self.nodes.values() {
-            let group = group_id(node.namespace(), "", &workflow);
-            let group = StateDir::new(node.state_dir()).group(&group);
-            while group.path().exists() && Instant::now() < until {
-                tokio::time::sleep(LATE_LOOK).await;
+    pub async fn clear_late_starts(&self) {
+        if self.creating.load(Ordering::Relaxed) > 0 {
+            let workflow = [("cwasi.workflow".to_owned(), self.workflow.name.clone())].into();
+            for node in self.nodes.values() {
+                node.end_late_starts(&group_id(node.namespace(), "", &workflow)).await;
             }
         }
         for (node, id) in self.made() {

@@ -2,12 +2,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use cwasi::config::NodeConfig;
+use cwasi::shim::cleanup;
+use cwasi::shim::state::StateDir;
 use oci_spec::runtime::Spec;
 use sha2::{Digest as _, Sha256};
 
-use super::platform::{FunctionImage, Known, PlannedFunction, Platform, check_mounts};
+use super::mounts;
+use super::platform::{FunctionImage, Known, PlannedFunction, Platform};
 use crate::arguments::Global;
 use crate::containerd::Containerd;
 use crate::containerd::containers::{Container, LABEL, NewContainer};
@@ -17,6 +21,13 @@ use crate::containerd::tasks::Stdio;
 use crate::failure::{Exit, Failure};
 use crate::image::{Image, ImageKind};
 use crate::workflow::{Function, NodeSpec};
+
+/// Longest wait for a start that was interrupted in containerd.
+const LATE_MAX: Duration = Duration::from_secs(3);
+/// A start that has left no trace for this time has ended.
+const LATE_QUIET: Duration = Duration::from_millis(300);
+/// Between two looks.
+const LATE_LOOK: Duration = Duration::from_millis(20);
 
 /// A node.
 #[derive(Clone, Debug)]
@@ -91,12 +102,12 @@ impl Platform for Node {
                 format!("image {} names no module to start: it has no entrypoint", image.name);
             return Err(Failure::text(Exit::Data, text));
         };
-        check_mounts(&function.name, &function.mounts)?;
+        mounts::check(function)?;
         let spec = oci::spec(&FunctionSpec {
             cgroup: Some(&format!("/{}/{id}", self.containerd.namespace())),
             command,
             image_env: image.env(),
-            working_dir: image.working_dir(),
+            working_dir: function.working_dir.clone().unwrap_or_else(|| image.working_dir()),
             args: &function.args,
             env: &function.env,
             host_network: function.host_network,
@@ -148,6 +159,21 @@ impl Platform for Node {
         self.containerd.settled().await;
     }
 
+    /// containerd kills the launcher of such a start at any step, and tells nobody.
+    async fn end_late_starts(&self, group: &str) {
+        let state = StateDir::new(self.state_dir());
+        let group = state.group(group);
+        let (until, mut seen) = (Instant::now() + LATE_MAX, Instant::now());
+        while Instant::now() < until && seen.elapsed() < LATE_QUIET {
+            if group.path().exists() {
+                // A killed launcher's, which a daemon of the node would remove at its start.
+                cleanup::sweep(&state);
+                seen = Instant::now();
+            }
+            tokio::time::sleep(LATE_LOOK).await;
+        }
+    }
+
     async fn wait(&self, id: &str) -> Result<u32, Failure> {
         Ok(self.containerd.wait_task(id).await?)
     }
@@ -195,8 +221,10 @@ fn check_owner(workflow: &str, known: &Container) -> Result<(), Failure> {
 
 /// Changes when the container would be another one. Not of the configuration's text, whose maps have no order.
 fn hash(image: &Stored, function: &Function, annotations: &BTreeMap<String, String>) -> String {
-    let Function { args, env, mounts, host_network, .. } = function;
-    let text =
-        format!("{} {args:?} {env:?} {mounts:?} {host_network} {annotations:?}", image.digest);
+    let Function { args, env, mounts, host_network, working_dir, .. } = function;
+    let text = format!(
+        "{} {args:?} {env:?} {mounts:?} {host_network} {working_dir:?} {annotations:?}",
+        image.digest
+    );
     hex::encode(&Sha256::digest(text)[..8])
 }

@@ -7,14 +7,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use cwasi::config::NodeConfig;
-use cwasi::config::mount_target::folder_target;
 use cwasi::shim::state::{StateDir, create_private_dir, write_file};
 
 use super::log_file;
 use super::run_folder::RunFolder;
 use crate::containerd::tasks::Stdio;
-use crate::failure::{Exit, Failure};
-use crate::workflow::{Function, Mount};
+use crate::failure::Failure;
+use crate::workflow::Function;
 
 /// Folder of the state directory with those of runs.
 pub const RUNS: &str = "runs";
@@ -111,6 +110,11 @@ pub trait Platform {
         std::future::ready(())
     }
 
+    /// Waits for the end of starts in this shim group that were interrupted and go on, and removes what they leave.
+    fn end_late_starts(&self, _group: &str) -> impl Future<Output = ()> {
+        std::future::ready(())
+    }
+
     /// Waits for its end; its exit code.
     fn wait(&self, id: &str) -> impl Future<Output = Result<u32, Failure>>;
 
@@ -194,24 +198,4 @@ pub trait Platform {
             text => format!("\nthe end of its log:\n{text}"),
         }
     }
-}
-
-/// Why the engine cannot show a mounted folder to the function; single files may have any name.
-pub fn hidden_folder(mount: &Mount) -> Option<String> {
-    let target = Path::new(&mount.target);
-    let problem = folder_target(target).err().filter(|_| mount.source.is_dir())?;
-    Some(format!("mount {}: the target {problem}", mount.target))
-}
-
-/// Checks that the sources of mounts exist, and that the function will see them.
-///
-/// # Errors
-/// The first one that does not.
-pub fn check_mounts(function: &str, mounts: &[Mount]) -> Result<(), Failure> {
-    if let Some(problem) = mounts.iter().find_map(hidden_folder) {
-        return Err(Failure::text(Exit::Data, format!("function {function}: {problem}")));
-    }
-    let Some(mount) = mounts.iter().find(|mount| !mount.source.exists()) else { return Ok(()) };
-    let source = mount.source.display();
-    Err(Failure::text(Exit::Missing, format!("function {function}: {source} does not exist")))
 }

@@ -60,7 +60,7 @@ impl<'a, P: Platform> Deployment<'a, P> {
         let line = self.display.line(&id);
         let module = self.images[function.name.as_str()].module.as_ref().map(Vec::len);
         let created = tokio::select! {
-            created = node.create(&id, &plan, &stdio) => created,
+            created = self.create(node, &id, &plan, &stdio) => created,
             never = line.compiling(Instant::now(), module) => match never {},
             failure = outputs.copy(&self.display) => Err(failure),
         };

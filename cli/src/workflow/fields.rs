@@ -17,6 +17,8 @@ pub enum Kind {
     Number(u64, u64),
     /// Where a mount is in a container.
     MountTarget,
+    /// A folder of a container.
+    Folder,
     /// A duration such as `500ms`.
     Duration,
     /// A size such as `64Mi`.
@@ -73,7 +75,9 @@ impl Field {
     }
 }
 
-use Kind::{Choice, Duration, List, Map, MountTarget, Number, Object, Objects, Size, Text, Texts};
+use Kind::{
+    Choice, Duration, Folder, List, Map, MountTarget, Number, Object, Objects, Size, Text, Texts,
+};
 use Target::{Annotation, Deployment, Inside, Oci};
 
 /// Fields of a function.
@@ -98,6 +102,12 @@ pub const FUNCTION: &[Field] = &[
     ),
     Field::new("args", List, Oci("process.args"), "list of arguments after the module's path"),
     Field::new("env", Map, Oci("process.env"), "environment variables"),
+    Field::new(
+        "workingDir",
+        Folder,
+        Oci("process.cwd"),
+        "absolute path at which relative paths begin, made if it is missing; the image's, or else `/`",
+    ),
     Field::new("mounts", Objects(MOUNT), Oci("mounts"), "files and folders of the host"),
     Field::new(
         "replicas",

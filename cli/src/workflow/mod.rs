@@ -49,6 +49,8 @@ pub struct Function {
     pub args: Vec<String>,
     /// Environment variables.
     pub env: Vec<(String, String)>,
+    /// Where relative paths begin; `None` = as the image says.
+    pub working_dir: Option<PathBuf>,
     /// Files and folders of the host.
     pub mounts: Vec<Mount>,
     /// True for the node's network instead of one of its own.

@@ -267,6 +267,8 @@ impl<'a> Reader<'a> {
         let field = |name: &str| given(&fields, name);
         let args = field("args").map(|entry| self.args(&entry.node, &format!("{path}.args")));
         let env = field("env").map(|entry| self.env(&entry.node, &format!("{path}.env")));
+        let working_dir = field("workingDir")
+            .and_then(|entry| self.folder_of(&entry.node, &format!("{path}.workingDir")));
         let mounts =
             field("mounts").map(|entry| self.mounts(&entry.node, &format!("{path}.mounts")));
         let host_network = field("hostNetwork")
@@ -280,6 +282,7 @@ impl<'a> Reader<'a> {
             role,
             args: args.unwrap_or_default(),
             env: env.unwrap_or_default(),
+            working_dir,
             mounts: mounts.unwrap_or_default(),
             host_network,
             replicas: replicas.unwrap_or(1),

@@ -11,6 +11,9 @@ const NAME: &str = "^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$";
 /// Paths at which a function cannot have a mount, as `cwasi::config::mount_target` checks them.
 const NO_TARGET: &str = r"(^|/)\.\.(/|$)|^[/.]*$|^(/+\.)*/+(dev|proc|sys)(/|$)";
 
+/// Paths that no folder can have, as `cwasi::config::mount_target::plain_path` checks them.
+const NO_PATH: &str = r"(^|/)\.\.(/|$)";
+
 /// The JSON Schema of a workflow file.
 #[must_use]
 pub fn json_schema() -> Value {
@@ -74,6 +77,9 @@ fn property(field: &Field) -> Value {
         Kind::Number(min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
         Kind::MountTarget => {
             json!({ "type": "string", "pattern": "^/", "not": { "pattern": NO_TARGET } })
+        }
+        Kind::Folder => {
+            json!({ "type": "string", "pattern": "^/", "not": { "pattern": NO_PATH } })
         }
         Kind::Duration => json!({ "type": "string", "pattern": "^[0-9]" }),
         Kind::Size => json!({ "type": ["string", "integer"], "pattern": "^[0-9]" }),

@@ -81,6 +81,13 @@ fn wait_for_status(stage: &Stage, container: &str, status: Option<&str>) {
     });
 }
 
+/// Workers of the first function that run a request.
+fn busy(stage: &Stage) -> Option<u64> {
+    let picture = stage.ok(&["top", "--json", "--count", "1", "--interval", "10ms"]);
+    let picture: serde_json::Value = serde_json::from_str(&picture).unwrap();
+    picture["functions"][0]["busy"].as_u64()
+}
+
 #[test]
 fn starts_are_taken_down_at_any_moment() {
     let stage = Stage::new("cli-signals");
@@ -116,6 +123,29 @@ fn a_deployment_that_compiles_is_taken_down() {
         assert!(interrupt(child, with).contains("taking down"), "deploy says what it does");
         nothing_is_left(&stage, "deploy");
     }
+}
+
+#[test]
+fn an_interrupted_replacement_is_ended() {
+    let stage = Stage::new("cli-signals-replace");
+    let server = stage.guest("server");
+    let file = stage.workflow("w", &format!("    server: {{module: {server}, role: secondary}}\n"));
+    stage.ok(&["deploy", &file]);
+    // The old container ends this call first, while the one with another number serves.
+    let call = start(&stage, &["invoke", "server", "--data", "!sleep 2000"]);
+    wait_for("the call to run", || (busy(&stage) == Some(1)).then_some(()));
+    let deploy = start(&stage, &["deploy", &file, "--set", "spec.functions.server.queue=8"]);
+    wait_for_status(&stage, "w.server.65", Some("RUNNING"));
+    interrupt(deploy, SIGINT);
+    let call = call.wait_with_output().unwrap();
+    assert!(call.status.success(), "{}", stderr(&call));
+    assert_eq!(stage.containers(), ["w.server"]);
+    assert_eq!(stage.scene.status("w.server").as_deref(), Some("RUNNING"));
+    let list: serde_json::Value = serde_json::from_str(&stage.ok(&["ps", "--json"])).unwrap();
+    assert_eq!(list[0]["annotations"]["cwasi.queue"], "8");
+    assert_eq!(stage.ok(&["invoke", "server", "--data", "x"]), "x");
+    stage.ok(&["rm", "server"]);
+    nothing_is_left(&stage, "deploy");
 }
 
 #[test]
@@ -184,14 +214,9 @@ fn an_interrupted_call_leaves_the_function_alone() {
     let server = stage.guest("server");
     let file = stage.workflow("w", &format!("    server: {{module: {server}, role: secondary}}\n"));
     stage.ok(&["deploy", &file]);
-    let busy = || {
-        let picture = stage.ok(&["top", "--json", "--count", "1", "--interval", "10ms"]);
-        let picture: serde_json::Value = serde_json::from_str(&picture).unwrap();
-        picture["functions"][0]["busy"].as_u64()
-    };
     for with in [SIGINT, SIGTERM] {
         let child = start(&stage, &["invoke", "server", "--data", "!sleep 3000"]);
-        wait_for("the call to run", || (busy() == Some(1)).then_some(()));
+        wait_for("the call to run", || (busy(&stage) == Some(1)).then_some(()));
         interrupt(child, with);
         // The worker finishes what nobody waits for, then serves the next call.
         assert_eq!(stage.ok(&["invoke", "server", "--data", "x"]), "x");

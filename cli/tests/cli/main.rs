@@ -5,6 +5,7 @@
 mod artifacts;
 mod dashboard;
 mod doctor;
+mod files;
 mod generated;
 mod home;
 mod host_calls;

@@ -35,6 +35,8 @@ const ROWS: &[(&str, &str)] = &[
     ("inspect", "--text {MODULE}"),
     ("compile", "{MODULE}"),
     ("image build", "-t localhost/greeter:1 {MODULE}"),
+    ("image ls", ""),
+    ("image prune", "--json"),
     ("doctor", ""),
     ("metrics", ""),
     ("completions", "bash"),

@@ -21,6 +21,7 @@ fn good() -> Value {
                     "module": "frames.wasm",
                     "args": ["/in/video.mp4", 3],
                     "env": { "LEVEL": "2" },
+                    "workingDir": "/in",
                     "mounts": [{ "source": "in", "target": "/in", "readOnly": true }],
                 },
                 "detect": {
@@ -72,6 +73,8 @@ fn described() -> Vec<Fault> {
         ("/spec/functions/frames/mounts/0/target", json!("/proc/x"), "in a folder of the kernel"),
         ("/spec/functions/frames/mounts/0/target", json!("in"), "must be an absolute path"),
         ("/spec/functions/frames/mounts/0/target", json!("/a/../b"), "must be an absolute path"),
+        ("/spec/functions/frames/workingDir", json!("in"), "workingDir: in must be an absolute"),
+        ("/spec/functions/frames/workingDir", json!("/a/../b"), "must be an absolute path"),
         ("/spec/functions/detect/hostNetwork", json!("maybe"), "must be true or false"),
         ("/spec/functions/detect/timeout", json!("soon"), "timeout"),
         ("/spec/functions/detect/memory", json!("much"), "memory"),

@@ -213,6 +213,22 @@ const VERBS: &[Verb] = &[
         on_empty_node: &[],
     },
     Verb {
+        name: "image ls",
+        arguments: "",
+        without_containerd: AWAY,
+        configured: true,
+        wrong: &[("more", (2, "unexpected argument 'more'"))],
+        on_empty_node: &[("", (0, "IMAGE"))],
+    },
+    Verb {
+        name: "image prune",
+        arguments: "",
+        without_containerd: AWAY,
+        configured: true,
+        wrong: &[("more", (2, "unexpected argument 'more'"))],
+        on_empty_node: &[("", (0, "")), ("--json", (0, "[]"))],
+    },
+    Verb {
         name: "doctor",
         arguments: "",
         without_containerd: Some((1, "containerd does not answer at /does/not/exist.sock")),

@@ -293,6 +293,48 @@ fn faults_are_found_before_a_run() {
 }
 
 #[test]
+fn images_that_nothing_uses_are_pruned() {
+    let stage = Stage::new("cli-images");
+    let (greeter, texts, hello) =
+        (stage.guest("greeter"), stage.guest("texts"), stage.guest("hello-caller"));
+    let file = stage.workflow(
+        "w",
+        &format!(
+            "    greeter: {{module: {greeter}, role: secondary, embed: {{texts: texts}}}}\n    \
+             texts: {{module: {texts}, role: library}}\n    hello: {{module: {hello}, args: [Ada]}}\n"
+        ),
+    );
+    stage.ok(&["deploy", &file]);
+    stage.ok(&["run", &file]);
+    let used_by = |function: &str| -> Option<Value> {
+        let images: Value = serde_json::from_str(&stage.ok(&["image", "ls", "--json"])).unwrap();
+        let mut images = images.as_array().unwrap().iter();
+        let name = format!("cwasi.local/w/{function}:");
+        let image = images.find(|it| it["name"].as_str().unwrap().starts_with(&name))?;
+        assert!(image["bytes"].as_u64().unwrap() > 0, "{image}");
+        Some(image["containers"].clone())
+    };
+    let greeter = || Some(serde_json::json!(["w.greeter"]));
+    assert_eq!((used_by("greeter"), used_by("texts")), (greeter(), greeter()));
+    assert_eq!(used_by("hello"), Some(serde_json::json!([])));
+    assert!(stage.ok(&["image", "ls"]).contains("w.greeter"));
+    let removed = stage.ok(&["image", "prune"]);
+    assert!(
+        removed.starts_with("cwasi.local/w/hello:") && removed.lines().count() == 1,
+        "{removed}"
+    );
+    assert_eq!(
+        (used_by("greeter"), used_by("texts"), used_by("hello")),
+        (greeter(), greeter(), None)
+    );
+    // What was removed is made again.
+    stage.ok(&["run", &file]);
+    stage.ok(&["rm", "--workflow", "w"]);
+    assert_eq!(stage.ok(&["image", "prune"]).lines().count(), 3);
+    assert_eq!(stage.ok(&["image", "prune"]), "");
+}
+
+#[test]
 fn modules_are_compiled_ahead() {
     let stage = Stage::new("cli-compile");
     let module = stage.folder.path().join("m.wasm");

@@ -138,6 +138,11 @@ fn what_runs_already_is_used_and_stays() {
     assert_ne!(stage.scene.pid("hello.greeter"), pid);
     let list: Value = serde_json::from_str(&stage.ok(&["ps", "--json"])).unwrap();
     assert_eq!(list[0]["function"], "greeter");
+    // `run` does not replace what others call.
+    let (pid, other) = (stage.scene.pid("hello.greeter"), "spec.functions.greeter.concurrency=3");
+    let refused = stage.fails(70, &["run", &file, "--set", other]);
+    assert!(refused.contains("hello.greeter runs otherwise than the file says"), "{refused}");
+    assert_eq!(stage.scene.pid("hello.greeter"), pid);
     assert_eq!(list[0]["annotations"]["cwasi.concurrency"], "2");
     assert!(stage.ok(&["ps", "-v"]).contains("cwasi.concurrency=2"));
     stage.ok(&["run", &file, "--set", "spec.functions.greeter.concurrency=2"]);

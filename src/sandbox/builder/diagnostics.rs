@@ -4,6 +4,7 @@
 //! cause is in their log. Builder, intermediate process and init share a memfd for the log, and never write it to the
 //! container's stderr.
 
+use std::fmt::Debug;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
@@ -11,7 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use tracing::field::Field;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::{Writer as FieldWriter, debug_fn};
+
+use super::plain::fact_in;
 
 /// Bytes of log that are looked at.
 const LOG_MAX: usize = 16 * 1024;
@@ -45,6 +50,7 @@ impl Diagnostics {
                 .with_level(false)
                 .with_target(false)
                 .without_time()
+                .fmt_fields(debug_fn(write_field))
                 .finish();
             // Fails only when there is a subscriber already, which then gets the events.
             drop(tracing::subscriber::set_global_default(subscriber));
@@ -65,6 +71,16 @@ impl Diagnostics {
         let read = log.0.read_at(&mut bytes, 0).unwrap_or(0);
         let text = String::from_utf8_lossy(&bytes[..read]);
         text.lines().map(|line| line.trim().to_owned()).take(LINES_MAX).collect()
+    }
+}
+
+/// Writes an event's message, and of its values what helps.
+fn write_field(writer: &mut FieldWriter<'_>, field: &Field, value: &dyn Debug) -> std::fmt::Result {
+    let text = format!("{value:?}");
+    match (field.name(), fact_in(&text)) {
+        ("message", _) => writer.write_str(&text),
+        (_, Some(fact)) => write!(writer, " {fact}"),
+        (_, None) => Ok(()),
     }
 }
 

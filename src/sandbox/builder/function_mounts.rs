@@ -10,13 +10,14 @@ use libcontainer::oci_spec::runtime::{Mount, Spec};
 
 /// File systems that no process of a function opens.
 const UNUSED: [&str; 5] = ["cgroup", "cgroup2", "devpts", "mqueue", "sysfs"];
-/// Places of a tmpfs that guests do not see.
+/// Places of a tmpfs that guests do not see. A mount in it is made in the image's folder instead, where they see it.
 const UNUSED_TMPFS: [&str; 2] = ["/dev/shm", "/run"];
 const PROC: &str = "/proc";
 /// Option of a `proc` that shows processes only (Linux 5.8).
 const PROCESSES_ONLY: &str = "subset=pid";
 
-/// Removes the mounts that no process of a function uses. Mounts in which others are, or the working directory, stay.
+/// Removes the mounts that no process of a function uses. Files of the kernel in which others are mounted, or the working
+/// directory is, stay.
 /// Nothing changes for a container with hooks, which may use all of them.
 pub fn apply(spec: &mut Spec) {
     if spec.hooks().is_some() {
@@ -27,7 +28,7 @@ pub fn apply(spec: &mut Spec) {
     let used = mounts.iter().filter(|mount| !is_unused(mount));
     let used: Vec<_> = used.map(|mount| mount.destination().clone()).chain(cwd).collect();
     let contains = |mount: &Mount| used.iter().any(|path| is_inside(path, mount.destination()));
-    mounts.retain(|mount| !is_unused(mount) || contains(mount));
+    mounts.retain(|mount| !is_unused(mount) || (contains(mount) && !is_unused_tmpfs(mount)));
     let sysctl = spec.linux().as_ref().and_then(|linux| linux.sysctl().as_ref());
     if sysctl.is_none_or(|values| values.is_empty()) {
         let proc = mounts.iter_mut().filter(|mount| mount.typ().as_deref() == Some("proc"));
@@ -38,16 +39,18 @@ pub fn apply(spec: &mut Spec) {
 
 fn is_unused(mount: &Mount) -> bool {
     let Some(kind) = mount.typ().as_deref() else { return false };
+    UNUSED.contains(&kind) || is_unused_tmpfs(mount)
+}
+
+fn is_unused_tmpfs(mount: &Mount) -> bool {
     let place = mount.destination();
-    UNUSED.contains(&kind)
-        || (kind == "tmpfs" && UNUSED_TMPFS.iter().any(|unused| place == Path::new(unused)))
+    mount.typ().as_deref() == Some("tmpfs")
+        && UNUSED_TMPFS.iter().any(|unused| place == Path::new(unused))
 }
 
 /// True for a path below `directory`.
 fn is_inside(path: &Path, directory: &Path) -> bool {
-    let below = |directory: &Path| path != directory && path.starts_with(directory);
-    // Images have the one as a link to the other.
-    below(directory) || (directory == Path::new("/run") && below(Path::new("/var/run")))
+    path != directory && path.starts_with(directory)
 }
 
 fn show_processes_only(proc: &mut Mount) {
@@ -112,22 +115,21 @@ mod tests {
     fn a_mount_stays_for_what_is_in_it() {
         let inside =
             |place: &str| json!([{ "destination": place, "type": "bind", "source": "/x" }]);
-        for (place, kept, limited) in [
-            ("/dev/shm/x", "/dev/shm", true),
-            ("/sys/x", "/sys", true),
-            ("/run/secrets/x", "/run", true),
-            ("/var/run/secrets/x", "/run", true),
-            ("/proc/cpuinfo", "/proc", false),
-        ] {
+        for (place, kept, limited) in [("/sys/x", "/sys", true), ("/proc/cpuinfo", "/proc", false)]
+        {
             let (places, shows_processes_only) = left(spec(inside(place)));
             assert!(places.contains(&kept.to_owned()), "{place}: {places:?}");
             assert_eq!(shows_processes_only, limited, "{place}");
         }
-        let mut in_run = spec(json!([]));
-        let mut process = in_run.process().clone().unwrap();
-        process.set_cwd("/run/work".into());
-        in_run.set_process(Some(process));
-        assert_eq!(left(in_run).0, names(&["/proc", "/dev", "/run"]));
+        let mut in_sys = spec(json!([]));
+        let mut process = in_sys.process().clone().unwrap();
+        process.set_cwd("/sys/work".into());
+        in_sys.set_process(Some(process));
+        assert_eq!(left(in_sys).0, names(&["/proc", "/dev", "/sys"]));
+        // A guest sees nothing of a tmpfs there.
+        for place in ["/run/secrets/x", "/dev/shm/x"] {
+            assert_eq!(left(spec(inside(place))).0, names(&["/proc", "/dev", place]));
+        }
     }
 
     #[test]

@@ -15,10 +15,12 @@ mod function;
 mod function_mounts;
 mod lifecycle;
 mod noexec;
+mod plain;
 mod process;
 mod propagation;
 mod spec;
 mod systemd;
+mod working_directory;
 
 use std::error::Error;
 use std::os::fd::{AsFd, OwnedFd};
@@ -37,6 +39,7 @@ use crate::vm::VmError;
 use crate::wire::control::{self, SandboxKind, Verb, VerbReply, VerbRequest};
 
 use self::diagnostics::Diagnostics;
+use self::plain::plain;
 
 /// Longest reply message in bytes.
 const REPLY_MESSAGE_MAX: usize = 8 * 1024;
@@ -71,6 +74,21 @@ pub enum BuilderError {
         /// What the system says.
         #[source]
         source: Box<dyn Error + Send + Sync>,
+    },
+    /// The image's `/dev` is a link, which libcontainer would follow on the host.
+    #[error(
+        "/dev is a symbolic link in the container's root file system: its device files would be made where it leads on the \
+         host; use an image whose /dev is a folder, or that has none"
+    )]
+    DeviceLink,
+    /// The working directory is missing and cannot be made.
+    #[error("the working directory {path} is no folder, and cannot be made", path = path.display())]
+    WorkingDirectory {
+        /// Its path in the container.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
     },
     /// The container's device rules cannot be enforced.
     #[error("{operation}")]
@@ -117,7 +135,7 @@ pub enum BuilderError {
         source: Box<dyn Error + Send + Sync>,
     },
     /// libcontainer refused.
-    #[error("container {id} cannot be {done}")]
+    #[error("the container cannot be {done}")]
     Container {
         /// Container id.
         id: String,
@@ -129,7 +147,7 @@ pub enum BuilderError {
     },
     /// The container's process ended without a word.
     #[error(
-        "the process of container {id} died while it was set up; a seccomp profile that kills it, or a limit of memory or \
+        "the process of the container died while it was set up; a seccomp profile that kills it, or a limit of memory or \
          of descriptors (RLIMIT_NOFILE) that is too small, does that"
     )]
     Died {
@@ -318,15 +336,23 @@ fn perform(
 
 /// The reply for a failure: the error with its sources, and what libcontainer logged on the way.
 fn failed(error: &BuilderError, diagnostics: &Diagnostics) -> VerbReply {
-    let mut message = cause_chain(error);
-    for line in diagnostics.lines() {
+    let mut message = plain(&cause_chain(error));
+    // What libcontainer's processes pass on may have been wrappers alone.
+    let mut separator =
+        if error.source().is_some() && message == error.to_string() { ": " } else { "; " };
+    for line in diagnostics
+        .lines()
+        .iter()
+        .map(|line| plain(line).trim().to_owned())
+        .filter(|it| !it.is_empty())
+    {
         if message.len() + line.len() > REPLY_MESSAGE_MAX {
             break;
         }
         // Wrappers are logged too: what counts is what they wrap.
         let cause = line.rsplit(": ").next().unwrap_or(&line);
         if !message.contains(cause) {
-            message.push_str("; ");
+            message.push_str(std::mem::replace(&mut separator, "; "));
             message.push_str(&line);
         }
     }

@@ -23,8 +23,10 @@ use crate::wire::control::{CreateSpec, START_SOCKET, START_WORD, VerbRequest, Wo
 use super::diagnostics::Diagnostics;
 use super::executor::{LoadedFunction, run};
 use super::function::{Descriptors, FunctionModule, load};
-use super::{BuilderError, Made};
+use super::{BuilderError, Made, working_directory};
 
+/// What libcontainer makes in the root of a function's container.
+const CONTAINER_FOLDERS: [&str; 2] = ["/dev", "/proc"];
 /// Option of a mount that forbids writing.
 const READ_ONLY: &str = "ro";
 
@@ -95,22 +97,28 @@ fn wait(start: UnixListener) -> io::Result<()> {
     shim.read_exact(&mut word)
 }
 
-/// The directories of the function's root and mounts. Mounted files are linked or copied into the root.
+/// The directories of the function's root and mounts, each with a folder where a container has one. Mounted files are
+/// linked or copied into the root.
 fn places(bundle: &Path, spec: &Spec) -> Result<Places, BuilderError> {
     let root = spec.root().as_ref().map_or_else(|| "rootfs".into(), |root| root.path().clone());
     let root = canonical(&bundle.join(root))?;
-    let mut directories = Vec::new();
+    for name in CONTAINER_FOLDERS {
+        working_directory::folder(&root, Path::new(name))?;
+    }
+    working_directory::make(spec, &root)?;
+    let mut places = Places::new(root.clone());
     for mount in spec.mounts().as_deref().unwrap_or_default() {
-        let Some(source) = mount.source() else { continue };
+        let (Some(source), target) = (mount.source(), mount.destination()) else { continue };
         let source = canonical(source)?;
         if source.is_dir() {
-            let place = Place { path: source, read_only: is_read_only(mount) };
-            directories.push((mount.destination().clone(), place));
+            let around = places.around(target);
+            working_directory::folder(&around.path, &around.below)?;
+            places.add(target.clone(), Place { path: source, read_only: is_read_only(mount) });
         } else {
             put(&source, &root, mount)?;
         }
     }
-    Ok(Places::new(root, directories))
+    Ok(places)
 }
 
 fn is_read_only(mount: &Mount) -> bool {

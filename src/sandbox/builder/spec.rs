@@ -24,7 +24,10 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use crate::sys::device_filter::DeviceFilter;
 use crate::wire::control::{COPIES_DIR, CreateSpec, FILES_DIR, Files, VerbRequest, Workload};
 
-use super::{BuilderError, cgroup_mounts, devices, function_mounts, noexec, propagation, systemd};
+use super::{
+    BuilderError, cgroup_mounts, devices, function_mounts, noexec, propagation, systemd,
+    working_directory,
+};
 
 /// Descriptors of a process as containerd's default specification has them.
 const DEFAULT_DESCRIPTORS: u64 = 1024;
@@ -119,12 +122,18 @@ pub fn prepare(request: &VerbRequest, create: &CreateSpec) -> Result<PreparedBun
     if let Some(process) = spec.process() {
         spec.set_process(Some(complete(process.clone())));
     }
-    if let Workload::Function(launch) = &create.workload {
+    if let Workload::Function(_) = &create.workload {
         function_mounts::apply(&mut spec);
         raise_descriptors(&mut spec);
-        if let Some(files) = &launch.files {
-            show(&mut spec, files).map_err(unreadable)?;
-        }
+    }
+    if let Some(root) = spec.root().as_ref().map(|root| root.path().clone()) {
+        check_devices(&root)?;
+        working_directory::make(&spec, &root)?;
+    }
+    if let Workload::Function(launch) = &create.workload
+        && let Some(files) = &launch.files
+    {
+        show(&mut spec, files).map_err(unreadable)?;
     }
     // Before the cgroups' bind mounts, whose sources libcontainer makes later.
     propagation::apply(&mut spec, &request.root)?;
@@ -202,6 +211,12 @@ fn validate(spec: &Spec) -> Result<(), BuilderError> {
     Ok(())
 }
 
+/// libcontainer follows a link at `/dev` before it enters the container's root, so on the host.
+fn check_devices(root: &Path) -> Result<(), BuilderError> {
+    let is_link = root.join("dev").symlink_metadata().is_ok_and(|it| it.is_symlink());
+    if is_link { Err(BuilderError::DeviceLink) } else { Ok(()) }
+}
+
 fn has_terminal(spec: &Spec) -> bool {
     spec.process().as_ref().is_some_and(|process| process.terminal() == Some(true))
 }
@@ -217,9 +232,16 @@ fn show(spec: &mut Spec, files: &Files) -> Result<(), OciSpecError> {
     }
     let place =
         |inside: &Path| Path::new(FILES_DIR).join(inside.strip_prefix("/").unwrap_or(inside));
+    // A tmpfs is not shown, so a mount in it has no place. The guest opens a tmpfs itself.
+    let is_in_tmpfs = |path: &Path| {
+        mounts.iter().any(|mount| {
+            mount.typ().as_deref() == Some("tmpfs") && path.starts_with(mount.destination())
+        })
+    };
     let again: Vec<Mount> = mounts
         .iter()
         .filter(|mount| files.mounts.contains(mount.destination()))
+        .filter(|mount| !is_in_tmpfs(mount.destination()))
         .cloned()
         .map(|mut mount| {
             mount.set_destination(place(mount.destination()));

@@ -6,7 +6,7 @@
 //! Invariant: the guest is not trusted. Every pointer that it returns is checked against its memory.
 
 use cwasi_abi::{ResponseRef, export};
-use cwasi_host_functions::Host;
+use cwasi_host_functions::{Host, lossy_text};
 
 mod blocks;
 mod parts;
@@ -78,13 +78,8 @@ pub fn handle_again<'a, 'i, I: Instance>(
     match run(instance, kept, input.into(), host) {
         Ok(HandlerReturn { status: 0, response }) => answered(instance, response),
         Ok(HandlerReturn { response, .. }) => {
-            let end = response.end.min(response.start + ERROR_MESSAGE_MAX);
-            let text = String::from_utf8_lossy(&instance.memory()[response.start..end]);
-            HandlerOutcome::Failed(if text.is_empty() {
-                "the handler failed without a message".to_owned()
-            } else {
-                text.into_owned()
-            })
+            let bytes = &instance.memory()[response.start..response.end];
+            HandlerOutcome::Failed(failure_message(bytes))
         }
         Err(HandlerFault::Stopped(GuestStop::Exited(code))) => HandlerOutcome::Exited(code),
         Err(HandlerFault::Stopped(GuestStop::Trapped(trap))) => HandlerOutcome::Trapped(trap),
@@ -94,6 +89,13 @@ pub fn handle_again<'a, 'i, I: Instance>(
             HandlerOutcome::Failed(no_memory(length, linear_memory, instance.memory_max()))
         }
     }
+}
+
+/// What a handler that fails has written about it, at most [`ERROR_MESSAGE_MAX`] bytes.
+#[must_use]
+pub fn failure_message(bytes: &[u8]) -> String {
+    let text = lossy_text(bytes, ERROR_MESSAGE_MAX);
+    if text.is_empty() { "the handler failed without a message".to_owned() } else { text }
 }
 
 fn answered<I: Instance>(instance: &mut I, response: CheckedRange) -> HandlerOutcome<'_> {

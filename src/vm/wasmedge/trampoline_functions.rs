@@ -20,7 +20,7 @@ use super::program::Program;
 use crate::sys::segment::{Segment, SegmentRef};
 use crate::vm::dispatch::ResponsePayload;
 use crate::vm::engine::no_memory;
-use crate::vm::reactor::ERROR_MESSAGE_MAX;
+use crate::vm::reactor::failure_message;
 use crate::vm::trampoline::{self, Begun, Delivery};
 
 /// `enter(function)`
@@ -298,12 +298,7 @@ impl Bound<1> for EndCall {
             return end(env, Err(CallFailure { errno: Errno::Trapped, message }));
         };
         if status != 0 {
-            let text = String::from_utf8_lossy(&bytes[..bytes.len().min(ERROR_MESSAGE_MAX)]);
-            let message = if text.is_empty() {
-                "the handler failed without a message".to_owned()
-            } else {
-                text.into_owned()
-            };
+            let message = failure_message(bytes);
             return end(env, Err(CallFailure { errno: Errno::Failed, message }));
         }
         if let Some(segment) = in_place(env, pending.callee, callee, ptr, place.len) {

@@ -8,7 +8,8 @@
 //!   ([`link`]) with a Redis between them. [`registry`] runs one private registry of images.
 //! - [`netns`] is a network of a test's own, [`name_server`] a name server in it.
 //! - [`page`] finds the code blocks of the documentation; [`languages`] builds the functions that it shows.
-//! - [`numbered`] are calls whose ends and executions are compared; [`span_line`] is a recorded span.
+//! - [`numbered`] are calls whose ends and executions are compared; [`span_line`] is a recorded span;
+//!   [`slow_module`] takes a compiler long.
 //! - [`scene`] is one test's containerd namespace with its leak check ([`leaks`]); [`run`] is `ctr run`;
 //!   [`kills`] interrupts starts.
 //!
@@ -35,4 +36,5 @@ pub mod redis;
 pub mod registry;
 pub mod run;
 pub mod scene;
+pub mod slow_module;
 pub mod span_line;

@@ -1,4 +1,8 @@
-//! What a function's process gets: its module's name, arguments and environment.
+//! What a function's process gets: its module's name, arguments, environment and working directory.
+
+use std::path::PathBuf;
+
+use cwasi::config::mount_target::plain_path;
 
 use super::Reader;
 use crate::workflow::document::{Node, Value};
@@ -22,6 +26,13 @@ impl Reader<'_> {
             return Vec::new();
         }
         self.texts(node, path)
+    }
+
+    /// A folder of the container.
+    pub(super) fn folder_of(&mut self, node: &Node, path: &str) -> Option<PathBuf> {
+        let text = self.text(node, path)?;
+        let folder = plain_path(text);
+        folder.map_err(|problem| self.fault(node.place, format!("{path}: {text} {problem}"))).ok()
     }
 
     /// Environment variables.

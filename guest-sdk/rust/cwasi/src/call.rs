@@ -183,10 +183,13 @@ impl CallError {
 
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.message.is_empty() {
-            write!(f, "{}", self.kind)
-        } else {
-            write!(f, "{}: {}", self.kind, self.message)
+        let (kind, message) = (self.kind.to_string(), self.message.as_str());
+        // A handler that passes on the error of its own call has said the kind.
+        let is_said = message.strip_prefix(&kind).is_some_and(|rest| rest.starts_with(':'));
+        match message {
+            "" => f.write_str(&kind),
+            message if is_said => f.write_str(message),
+            message => write!(f, "{kind}: {message}"),
         }
     }
 }
@@ -223,6 +226,18 @@ mod tests {
         assert_eq!(ends(&[ErrorKind::Broken, ErrorKind::Failed]), (2, Err(ErrorKind::Failed)));
         assert_eq!(ends(&[ErrorKind::Timeout]), (1, Err(ErrorKind::Timeout)));
         assert_eq!(ends(&[ErrorKind::Broken; 9]), (CALLS_MAX, Err(ErrorKind::Broken)));
+    }
+
+    #[test]
+    fn a_kind_is_said_once() {
+        let error = |message: &str| CallError { kind: ErrorKind::Failed, message: message.into() };
+        let passed_on = error(&error("oops").to_string());
+        assert_eq!(
+            (error("oops").to_string(), passed_on.to_string()),
+            ("failed: oops".into(), "failed: oops".into())
+        );
+        assert_eq!(error("failed").to_string(), "failed: failed");
+        assert_eq!(error("").to_string(), "failed");
     }
 
     #[test]
