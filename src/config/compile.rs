@@ -146,7 +146,7 @@ fn size_or_zero<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Er
         .map_err(|problem| serde::de::Error::custom(format!("`{text}` {problem}")))
 }
 
-fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+pub(super) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     match size_or_zero(deserializer)? {
         0 => Err(serde::de::Error::custom("must be larger than zero")),
         bytes => Ok(bytes),
