@@ -1,5 +1,5 @@
 //! The whole configuration, parsed once: annotations of a container ([`annotations`]) and the node's settings
-//! ([`node`], [`compile`], [`cgroup`], [`logs`], [`traces`]). Runs in launcher and shim daemon.
+//! ([`node`], [`compile`], [`cgroup`], [`logs`], [`messages`], [`traces`]). Runs in launcher and shim daemon.
 //!
 //! Invariant: no other folder reads annotations, options, configuration files or variables.
 
@@ -8,6 +8,7 @@ pub mod cgroup;
 pub mod compile;
 mod embed;
 pub mod logs;
+pub mod messages;
 pub mod mount_target;
 pub mod node;
 pub mod traces;

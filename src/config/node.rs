@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::cgroup::{self, CgroupDriver, RuncOptions};
 use super::compile::CompileConfig;
 use super::logs::LogsConfig;
+use super::messages::MessagesConfig;
 use super::traces::TracesConfig;
 
 /// Environment variable with the path of a configuration file.
@@ -115,6 +116,8 @@ pub struct NodeConfig {
     pub compile: CompileConfig,
     /// Functions' logs.
     pub logs: LogsConfig,
+    /// Limits of one-way messages.
+    pub messages: MessagesConfig,
     /// Recording and export of traces.
     pub traces: TracesConfig,
 }
@@ -133,6 +136,7 @@ impl Default for NodeConfig {
             shim_cgroup: String::new(),
             compile: CompileConfig::default(),
             logs: LogsConfig::default(),
+            messages: MessagesConfig::default(),
             traces: TracesConfig::default(),
         }
     }
@@ -220,6 +224,7 @@ impl NodeConfig {
         }
         config.compile.validate().map_err(invalid)?;
         config.logs.validate().map_err(invalid)?;
+        config.messages.validate().map_err(invalid)?;
         cgroup::check_shim_cgroup(&config.shim_cgroup).map_err(invalid)?;
         if config.state_dir.as_os_str().len() > STATE_DIR_MAX {
             return Err(invalid(format!(
@@ -329,6 +334,8 @@ mod tests {
             ("[compile]\nmemory = \"much\"", "`much` is not a size such as"),
             ("[compile]\nmemory = 0", "larger than zero"),
             ("[compile]\nlocals = 0", "compile.locals must be larger than zero"),
+            ("[messages]\nwaiting_max = \"1MiB\"", "messages.waiting_max"),
+            ("[messages]\nkept_days = 0", "messages.kept_days"),
             ("[compile]\ncgroup = \"../x\"", "compile.cgroup"),
             ("cgroup_driver = \"cgroup\"", "systemd"),
             ("shim_cgroup = \"/a/../b\"", "ShimCgroup"),

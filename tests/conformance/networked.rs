@@ -3,6 +3,7 @@
 
 use std::marker::PhantomData;
 
+use cwasi::config::messages::MessagesConfig;
 use cwasi::coordinator::registry::{Record, Registry};
 use cwasi::dispatcher::{Resolve, ResolvedRoute, Route, RouteQuery};
 use cwasi::modes::CallError;
@@ -49,7 +50,7 @@ impl Node {
         let registry = Registry::new(&callee.dir().join(name));
         let network = {
             let _entered = reactor.enter();
-            Network::connect(target, name, &registry).unwrap()
+            Network::connect(target, name, &registry, &MessagesConfig::default()).unwrap()
         };
         Self { reactor, network }
     }

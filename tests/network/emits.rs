@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use cwasi::modes::CallError;
-use cwasi::modes::networked::streams::{dead_key, stream_key};
+use cwasi::modes::networked::stream_key;
+use cwasi::modes::networked::streams::dead_key;
 use cwasi::shim::network::{ATTEMPTS_MAX, EVENT_MAX};
 use cwasi_testbed::redis::{Kind, Redis, Setup};
 

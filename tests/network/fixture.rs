@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use cwasi::config::messages::MessagesConfig;
 use cwasi::coordinator::registry::{Record, Registry};
 use cwasi::modes::local::incoming::ParsedMessage;
 use cwasi::modes::local::receiver::ConnectionEvent;
@@ -81,12 +82,17 @@ pub struct Node {
 
 impl Node {
     pub fn start(name: &str, target: &RedisTarget) -> Self {
+        Self::limited(name, target, &MessagesConfig::default())
+    }
+
+    /// The same with limits of one-way messages.
+    pub fn limited(name: &str, target: &RedisTarget, messages: &MessagesConfig) -> Self {
         let reactor = reactor();
         let state = tempfile::tempdir().unwrap();
         let registry = Registry::new(state.path());
         let network = {
             let _entered = reactor.enter();
-            Network::connect(target, name, &registry).unwrap()
+            Network::connect(target, name, &registry, messages).unwrap()
         };
         Self { network, registry, reactor: Some(reactor), _state: state }
     }
@@ -122,12 +128,27 @@ impl Node {
 
     /// The same when function `a` is in this pod or workflow.
     pub fn emit_from(&self, group: &str, payload: &[u8], wait: Duration) -> Result<(), CallError> {
+        self.emit_as(BridgeCaller { group: group.into(), ..a_calls_b() }, payload, wait)
+    }
+
+    /// A message from function `from` to function `to`.
+    pub fn emit_between(&self, from: Identity, to: &str, payload: &[u8]) -> Result<(), CallError> {
+        let callee = from.sibling(to);
+        self.emit_as(BridgeCaller { identity: from, callee, ..a_calls_b() }, payload, PATIENCE)
+    }
+
+    fn emit_as(
+        &self,
+        caller: BridgeCaller,
+        payload: &[u8],
+        wait: Duration,
+    ) -> Result<(), CallError> {
         let deadline = tokio::time::Instant::now() + wait;
         let payload = shaped(payload.to_vec());
-        let caller = BridgeCaller { group: group.into(), ..a_calls_b() };
+        let target = caller.callee.function.clone();
         let described = (TraceHeaders::default(), Vec::new());
         let emitting =
-            self.network.emit(&caller, CallId(bytes16()), "b", described, payload, deadline);
+            self.network.emit(&caller, CallId(bytes16()), &target, described, payload, deadline);
         self.reactor.as_ref().unwrap().block_on(emitting)
     }
 

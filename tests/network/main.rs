@@ -13,5 +13,6 @@ mod fixture;
 mod lost_data;
 mod many;
 mod memory;
+mod quotas;
 mod security;
 mod slow_callers;

@@ -6,7 +6,7 @@ use cwasi::modes::CallError;
 use cwasi::modes::networked::{RedisLink, RedisTarget};
 use cwasi_testbed::redis::{Kind, Redis, Setup};
 
-use crate::fixture::{Executions, Instance, Node, PATIENCE, reactor};
+use crate::fixture::{Executions, Instance, Node, PATIENCE, reactor, wait_for};
 
 fn answers(target: &RedisTarget) {
     let executions = Executions::default();
@@ -17,12 +17,15 @@ fn answers(target: &RedisTarget) {
     assert_eq!(worker.call(b"x", PATIENCE), Ok(b"x".to_vec()));
     let large = vec![7; 3 << 20];
     assert_eq!(worker.call(&large, PATIENCE), Ok(large));
+    there.emit(b"message", PATIENCE).unwrap();
+    let handled = || executions.lock().unwrap().iter().any(|(_, payload)| payload == b"message");
+    wait_for("the message to be handled", handled);
 }
 
 #[test]
 fn an_acl_user_with_our_keys_and_channels_alone_is_enough() {
     for kind in [Kind::Redis7, Kind::Valkey8] {
-        let rules = "on >s3cret ~cwasi:* &cwasi:* -@all +@connection +@pubsub +@read +@write +@stream +@keyspace -@dangerous";
+        let rules = "on >s3cret ~cwasi:* &cwasi:* -@all +@connection +@pubsub +@read +@write +@stream +@keyspace +@transaction -@dangerous";
         let args = ["--user", "cwasi", rules, "--user", "default", "off"];
         let args = args.iter().flat_map(|arg| arg.split(' ')).map(str::to_owned).collect();
         let redis = Redis::start(Setup { args, ..Setup::from(kind) });

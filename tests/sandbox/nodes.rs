@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use cwasi::config::messages::MessagesConfig;
 use cwasi::coordinator::registry::{Record, Registry};
 use cwasi::modes::networked::RedisTarget;
 use cwasi::shim::network::{BridgeCaller as Route, Network};
@@ -35,7 +36,8 @@ impl Node {
         let target = RedisTarget { url: redis.url(), ca: None };
         let network = {
             let _entered = reactor.enter();
-            Network::connect(&target, name, &Registry::new(state.path())).unwrap()
+            let registry = Registry::new(state.path());
+            Network::connect(&target, name, &registry, &MessagesConfig::default()).unwrap()
         };
         Self { reactor, network, _state: state }
     }

@@ -47,6 +47,26 @@ pub enum Overload {
         /// How many may wait.
         limit: u64,
     },
+    /// One-way messages of a namespace or a sender that are not handled yet.
+    #[error(
+        "messages from {whose} that are not handled yet have {limit} bytes already: start the functions that they wait for, or raise messages.waiting_max in the sender's node configuration"
+    )]
+    Waiting {
+        /// The namespace or function that sent them.
+        whose: String,
+        /// Bytes that may wait.
+        limit: u64,
+    },
+    /// Functions without an instance that messages wait for.
+    #[error(
+        "messages from namespace {namespace} wait for {limit} functions already: start these functions, or raise messages.functions_max in the sender's node configuration"
+    )]
+    Functions {
+        /// The namespace that sent them.
+        namespace: String,
+        /// How many functions.
+        limit: usize,
+    },
     /// Parts of groups that wait for others.
     #[error(transparent)]
     Parts(#[from] PartsFull),

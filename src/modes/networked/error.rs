@@ -57,6 +57,18 @@ impl NetworkError {
         }
     }
 
+    /// For `map_err`: a failed transaction. Its first error is the cause; that of `EXEC` only says that there is one.
+    pub(super) fn of_transaction(error: redis::RedisError) -> Self {
+        const NAME: &str = "MULTI";
+        match error.clone().into_server_errors().as_deref() {
+            Some([(_, first), ..]) => {
+                let reason = format!("{}: {}", first.code(), first.details().unwrap_or_default());
+                Self::refused(NAME, first.code(), reason)
+            }
+            _ => Self::of(NAME)(error),
+        }
+    }
+
     /// An error that the server sent, which begins with `code`.
     pub(super) fn refused(command: &'static str, code: &str, reason: String) -> Self {
         match code {

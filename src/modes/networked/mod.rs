@@ -8,7 +8,7 @@
 //! - [`session`]: commands on one set of connections. [`NetworkError`]: their errors.
 //! - [`claims`]: large payloads as chunks that expire, sent and received at the same time.
 //! - `bulk`, `resp`: the connections for chunks, and Redis' wire protocol on them.
-//! - [`streams`]: messages that are kept until they are handled.
+//! - [`streams`]: messages that are kept until they are handled. [`quota`]: how much of them.
 //! - [`locations`]: the instances of each function, with expiry.
 //!
 //! | name in Redis | content |
@@ -24,6 +24,8 @@
 //! | `cwasi:since` | expires so long after this database was first written to: tells how old it is |
 //! | `cwasi:ev:<identity>` | stream: messages for a function, group `cwasi` |
 //! | `cwasi:dead:<identity>` | stream: messages that its handler failed to handle |
+//! | `cwasi:sent:<namespace>` | hash: bytes of its waiting messages by `<sender>:<callee>` |
+//! | `cwasi:sent:<namespace>:corrected` | this hash was compared with the streams a moment ago |
 //!
 //! All of them begin with `cwasi:`, so `~cwasi:* &cwasi:*` is what an ACL user needs.
 
@@ -34,6 +36,7 @@ mod error;
 pub mod limits;
 pub mod link;
 pub mod locations;
+pub mod quota;
 mod resp;
 pub mod session;
 pub mod streams;
@@ -56,6 +59,17 @@ pub fn instance_channel(instance: &str) -> String {
 #[must_use]
 pub fn reply_channel(shim: &str) -> String {
     format!("cwasi:re:{shim}")
+}
+
+/// A function's stream.
+#[must_use]
+pub fn stream_key(identity: &Identity) -> String {
+    short_stream_key(&identity.short())
+}
+
+/// The stream of the function with this [`Identity::short`].
+fn short_stream_key(short: &str) -> String {
+    format!("cwasi:ev:{short}")
 }
 
 fn try_key(id: TryId) -> String {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, FromRedisValue};
+use redis::{Cmd, FromRedisValue, Pipeline};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -69,6 +69,20 @@ impl RedisSession {
     ) -> Result<T, NetworkError> {
         let mut connection = self.control.clone();
         let answer = cmd.query_async(&mut connection).await.map_err(NetworkError::of(command));
+        if let Err(NetworkError::Replica { .. }) = answer {
+            self.demoted.notify_one();
+        }
+        answer
+    }
+
+    /// Runs all commands as one transaction.
+    pub(super) async fn transaction<T: FromRedisValue>(
+        &self,
+        pipe: &mut Pipeline,
+    ) -> Result<T, NetworkError> {
+        let mut connection = self.control.clone();
+        let answer = pipe.atomic().query_async(&mut connection).await;
+        let answer = answer.map_err(NetworkError::of_transaction);
         if let Err(NetworkError::Replica { .. }) = answer {
             self.demoted.notify_one();
         }

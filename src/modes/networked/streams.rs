@@ -9,15 +9,22 @@ use std::time::Duration;
 use redis::streams::{StreamAutoClaimReply, StreamId, StreamReadReply};
 
 use super::error::NetworkError;
+use super::quota::{self, Charge, Limits};
 use super::session::RedisSession;
+use super::stream_key;
+use crate::modes::Overload;
 use crate::wire::ids::Identity;
 
-/// Entries of one stream; more are refused.
-pub const ENTRIES_MAX: u64 = 100_000;
 /// Dead letters of one function that are kept, and for how long after the last one: of a handler that always fails they
 /// would fill Redis.
 const DEAD_MAX: u64 = 1_000;
 const DEAD_KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// Bytes of one function's dead letters in Redis, about.
+const DEAD_BYTES_MAX: u64 = 8 << 20;
+/// Halvings that reduce [`DEAD_MAX`] letters to none.
+const HALVINGS_MAX: u32 = DEAD_MAX.ilog2() + 1;
+/// How long a new stream stays that gets neither a message nor a consumer.
+const EMPTY_KEPT: Duration = Duration::from_secs(60 * 60);
 /// The one consumer group of every stream.
 const GROUP: &str = "cwasi";
 /// Field of an entry with its envelope, and with its payload.
@@ -37,52 +44,73 @@ pub struct StreamEntry {
     pub payload: Vec<u8>,
 }
 
-/// A function's stream.
-#[must_use]
-pub fn stream_key(identity: &Identity) -> String {
-    format!("cwasi:ev:{}", identity.short())
-}
-
 /// Where a function's messages go that its handler failed to handle.
 #[must_use]
 pub fn dead_key(identity: &Identity) -> String {
     format!("cwasi:dead:{}", identity.short())
 }
 
-/// How many entries a stream holds, handled ones excluded.
-///
-/// # Errors
-/// When Redis does not say.
-pub async fn length(session: &RedisSession, stream: &str) -> Result<u64, NetworkError> {
-    let mut cmd = redis::cmd("XLEN");
-    cmd.arg(stream);
-    session.run("XLEN", &cmd).await
+/// A message on its way into its callee's stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    /// The function that sends it.
+    pub sender: &'a Identity,
+    /// The function that handles it.
+    pub callee: &'a Identity,
+    /// Encoded `Event`.
+    pub envelope: &'a [u8],
+    /// The user's bytes.
+    pub payload: &'a [u8],
 }
 
-/// Appends an entry. When this returns, Redis has it. The consumer group is made before the first one, so that entries
-/// which fill Redis' memory can be read.
-///
-/// # Errors
-/// [`NetworkError::Away`]: it may have it all the same.
-pub async fn append(
-    session: &RedisSession,
-    stream: &str,
-    envelope: &[u8],
-    payload: &[u8],
-) -> Result<(), NetworkError> {
-    let mut cmd = redis::cmd("XADD");
-    cmd.arg(stream).arg("NOMKSTREAM").arg("*");
-    cmd.arg(ENVELOPE).arg(envelope).arg(PAYLOAD).arg(payload);
-    if session.run::<Option<String>>("XADD", &cmd).await?.is_some() {
-        return Ok(());
+impl Message<'_> {
+    fn charge(&self) -> Charge {
+        Charge::of(self.sender, self.callee, self.envelope.len() + self.payload.len())
     }
-    make_group(session, stream).await?;
-    match session.run::<Option<String>>("XADD", &cmd).await? {
-        Some(_) => Ok(()),
-        None => {
-            let reason = "the stream was removed at the same moment".to_owned();
-            Err(NetworkError::NotNow { command: "XADD", reason })
+
+    /// Makes room: the limits have some, and the stream is there, with its consumer group, so that entries which fill
+    /// Redis' memory can be read.
+    ///
+    /// # Errors
+    /// When Redis does not answer; the message is not stored.
+    pub async fn admit(
+        &self,
+        session: &RedisSession,
+        limits: &Limits,
+    ) -> Result<Result<(), Overload>, NetworkError> {
+        let names = (self.sender, self.callee);
+        match quota::admit(session, names, &self.charge(), limits).await? {
+            Err(full) => return Ok(Err(full)),
+            Ok(true) => {}
+            Ok(false) => make_group(session, &stream_key(self.callee)).await?,
         }
+        Ok(Ok(()))
+    }
+
+    /// Appends the message. When this returns, Redis has it.
+    ///
+    /// # Errors
+    /// [`NetworkError::Away`]: it may have it all the same.
+    pub async fn append(
+        &self,
+        session: &RedisSession,
+        limits: &Limits,
+    ) -> Result<(), NetworkError> {
+        let (stream, charge) = (stream_key(self.callee), self.charge());
+        let mut pipe = redis::pipe();
+        pipe.cmd("XADD").arg(&stream).arg("NOMKSTREAM").arg("*");
+        pipe.arg(ENVELOPE).arg(self.envelope).arg(PAYLOAD).arg(self.payload);
+        charge.add_to(&mut pipe, 1);
+        for key in [&stream, &charge.key] {
+            pipe.cmd("EXPIRE").arg(key).arg(limits.kept.as_secs()).ignore();
+        }
+        let (id, _): (Option<String>, i64) = session.transaction(&mut pipe).await?;
+        if id.is_some() {
+            return Ok(());
+        }
+        charge.subtract(session).await;
+        let reason = "the stream was removed at the same moment".to_owned();
+        Err(NetworkError::NotNow { command: "XADD", reason })
     }
 }
 
@@ -95,8 +123,23 @@ async fn make_group(session: &RedisSession, stream: &str) -> Result<(), NetworkE
     cmd.arg("CREATE").arg(stream).arg(GROUP).arg("0").arg("MKSTREAM");
     match session.run::<()>("XGROUP CREATE", &cmd).await {
         Err(NetworkError::Command { reason, .. }) if reason.contains("BUSYGROUP") => Ok(()),
-        made => made,
+        Err(error) => Err(error),
+        Ok(()) => prolong(session, stream, EMPTY_KEPT).await,
     }
+}
+
+/// Keeps a stream for this long from now on.
+///
+/// # Errors
+/// When Redis does not take it.
+pub async fn prolong(
+    session: &RedisSession,
+    stream: &str,
+    kept: Duration,
+) -> Result<(), NetworkError> {
+    let mut cmd = redis::cmd("EXPIRE");
+    cmd.arg(stream).arg(kept.as_secs());
+    session.run::<u64>("EXPIRE", &cmd).await.map(drop)
 }
 
 /// New entries for `consumer`. Returns none, and makes the consumer group again, when Redis has lost it.
@@ -194,12 +237,41 @@ pub async fn deliveries(
     Ok(rows.first().map_or(0, |row| row.3))
 }
 
-/// Removes an entry that was handled, from the stream first. A shim that dies in between leaves a pending mark without
-/// an entry, which [`reclaim`] removes, and not an entry that stays for ever.
+/// Removes an entry that was handled, and its bytes from its sender's; `sender` is unknown when it cannot be read.
 ///
 /// # Errors
 /// When Redis does not take it; it will be handled again.
-pub async fn done(session: &RedisSession, stream: &str, id: &str) -> Result<(), NetworkError> {
+pub async fn done(
+    session: &RedisSession,
+    callee: &Identity,
+    sender: Option<&Identity>,
+    entry: &StreamEntry,
+) -> Result<(), NetworkError> {
+    let stream = stream_key(callee);
+    if let Some(sender) = sender {
+        let charge = Charge::of(sender, callee, entry.envelope.len() + entry.payload.len());
+        let mut pipe = redis::pipe();
+        pipe.cmd("XDEL").arg(&stream).arg(&entry.id);
+        pipe.cmd("XACK").arg(&stream).arg(GROUP).arg(&entry.id);
+        charge.add_to(&mut pipe, -1);
+        match session.transaction::<(u64, u64, i64)>(&mut pipe).await {
+            Ok((removed, _, left)) => {
+                charge.settle(session, removed > 0, left).await;
+                return Ok(());
+            }
+            // Without memory, Redis lets nothing be counted. What is handled leaves all the same.
+            Err(error) if error.is_refusal() => {
+                tracing::debug!(stream, %error, "a handled message is not counted");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    remove(session, &stream, &entry.id).await
+}
+
+/// Removes an entry, from the stream first. A shim that dies in between leaves a pending mark without an entry, which
+/// [`reclaim`] removes, and not an entry that stays for ever.
+async fn remove(session: &RedisSession, stream: &str, id: &str) -> Result<(), NetworkError> {
     for name in ["XDEL", "XACK"] {
         let mut cmd = redis::cmd(name);
         cmd.arg(stream);
@@ -218,20 +290,39 @@ pub async fn done(session: &RedisSession, stream: &str, id: &str) -> Result<(), 
 /// When Redis does not take it; it will be handled again.
 pub async fn bury(
     session: &RedisSession,
-    identity: &Identity,
+    callee: &Identity,
+    sender: Option<&Identity>,
     entry: &StreamEntry,
     reason: &str,
 ) -> Result<(), NetworkError> {
     let mut cmd = redis::cmd("XADD");
-    let key = dead_key(identity);
+    let key = dead_key(callee);
     cmd.arg(&key).arg("MAXLEN").arg("~").arg(DEAD_MAX).arg("*");
     cmd.arg(ENVELOPE).arg(&entry.envelope).arg(PAYLOAD).arg(&entry.payload);
     cmd.arg(REASON).arg(reason);
     session.run::<String>("XADD", &cmd).await?;
-    let mut cmd = redis::cmd("EXPIRE");
-    cmd.arg(&key).arg(DEAD_KEPT.as_secs());
-    session.run::<u64>("EXPIRE", &cmd).await?;
-    done(session, &stream_key(identity), &entry.id).await
+    prolong(session, &key, DEAD_KEPT).await?;
+    trim(session, &key).await?;
+    done(session, callee, sender, entry).await
+}
+
+/// Removes the older half of a function's dead letters as long as all have too many bytes.
+async fn trim(session: &RedisSession, key: &str) -> Result<(), NetworkError> {
+    for _ in 0..HALVINGS_MAX {
+        let mut cmd = redis::cmd("MEMORY");
+        cmd.arg("USAGE").arg(key).arg("SAMPLES").arg(0);
+        let usage: Option<u64> = session.run("MEMORY USAGE", &cmd).await?;
+        if usage.is_none_or(|usage| usage <= DEAD_BYTES_MAX) {
+            break;
+        }
+        let mut cmd = redis::cmd("XLEN");
+        cmd.arg(key);
+        let length: u64 = session.run("XLEN", &cmd).await?;
+        let mut cmd = redis::cmd("XTRIM");
+        cmd.arg(key).arg("MAXLEN").arg(length.div_ceil(2));
+        session.run::<u64>("XTRIM", &cmd).await?;
+    }
+    Ok(())
 }
 
 fn entry(id: StreamId) -> StreamEntry {

@@ -1,8 +1,8 @@
-//! One-way messages (`emit`): the caller's shim stores them in the callee's stream, the shim of any instance handles
-//! them. Runs in the shim daemon.
+//! One-way messages on their way in: the shim of any instance takes them from the function's stream and has them
+//! handled. Runs in the shim daemon.
 //!
-//! A message is acknowledged to its caller when Redis has it, and leaves the stream after its handler returned. It
-//! may be handled more than once: its handler failed, or its end could not be recorded.
+//! A message leaves the stream after its handler returned. It may be handled more than once: its handler failed, or its
+//! end could not be recorded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,29 +10,25 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, interval, sleep, sleep_until, timeout, timeout_at};
 
-use super::calls::{PATIENCE, PAUSE_MAX, PAUSE_MIN};
 use super::instance::Connection;
-use super::{Answered, BridgeCaller, Inner, Network};
+use super::{Answered, Inner, Network};
 use crate::coordinator::registry::Record;
 use crate::dispatcher::selection::{may_call, refusal};
-use crate::modes::causes::{Break, Invalid, Unreached};
+use crate::modes::CallError;
+use crate::modes::causes::Invalid;
 use crate::modes::networked::claims::shaped;
 use crate::modes::networked::streams::{self, StreamEntry};
-use crate::modes::networked::{Backoff, NetworkError, RedisSession};
-use crate::modes::{CallError, Overload, Payload, TooLarge};
-use crate::wire::envelope::{Metadata, Request};
-use crate::wire::ids::CallId;
-use crate::wire::network::{self, Event, KEPT_VERSION, decode, encode};
+use crate::modes::networked::{NetworkError, RedisSession, stream_key};
+use crate::wire::envelope::Request;
+use crate::wire::ids::Identity;
+use crate::wire::network::{self, Event, decode};
 use crate::wire::remaining;
-use crate::wire::trace_headers::TraceHeaders;
 
-/// Largest payload of a one-way message in bytes: it stays in Redis's memory until it is handled.
-pub const EVENT_MAX: u64 = 1 << 20;
 /// Messages that one instance handles at a time.
 const HANDLED_MAX: usize = 4;
 /// Interval at which an instance polls an empty stream.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// Interval at which it looks for messages that others left.
+/// Interval at which it looks for messages that others left, and keeps the stream from expiring.
 const RECLAIM_EVERY: Duration = Duration::from_secs(1);
 /// Interval at which a shim renews its claim on a message.
 const KEEP_EVERY: Duration = Duration::from_secs(2);
@@ -44,67 +40,11 @@ const HANDLE_MAX: Duration = Duration::from_secs(60);
 pub const ATTEMPTS_MAX: u64 = 5;
 
 impl Network {
-    /// Stores a message in the stream of `caller.callee`. After it returns, the message will be handled at least
-    /// once; `id` is the invocation's id in every attempt.
-    ///
-    /// # Errors
-    /// [`CallError::Broken`]: the message may be stored. Other errors: it is not stored.
-    pub async fn emit(
-        &self,
-        caller: &BridgeCaller,
-        id: CallId,
-        target: &str,
-        (trace, metadata): (TraceHeaders<'_>, Vec<Metadata>),
-        payload: Payload,
-        deadline: Instant,
-    ) -> Result<(), CallError> {
-        let unreachable = |error: NetworkError| CallError::Unreachable {
-            target: target.to_owned(),
-            cause: Unreached::Unsent { error: error.to_string() },
-        };
-        if payload.len() > EVENT_MAX {
-            let (target, length) = (target.to_owned(), payload.len());
-            return Err(TooLarge::Message { target, length, limit: EVENT_MAX }.into());
-        }
-        let session = self.inner.link.session(deadline).await.map_err(unreachable)?;
-        let stream = streams::stream_key(&caller.callee);
-        let waiting = timeout_at(deadline, streams::length(&session, &stream)).await;
-        let waiting =
-            waiting.map_err(|_elapsed| CallError::Timeout { target: target.to_owned() })?;
-        if waiting.map_err(unreachable)? >= streams::ENTRIES_MAX {
-            let (target, limit) = (target.to_owned(), streams::ENTRIES_MAX);
-            return Err(Overload::Messages { target, limit }.into());
-        }
-        let bytes = payload.into_vec().map_err(|error| CallError::Internal {
-            message: format!("message to {target}: {error}"),
-        })?;
-        let node = &self.inner.node;
-        let from = network::Caller::of(&caller.identity, &caller.workflow, &caller.instance, node);
-        let event = Event {
-            version: KEPT_VERSION,
-            event_id: id.0.to_vec(),
-            caller: Some(from).into(),
-            target: target.to_owned(),
-            traceparent: trace.traceparent.to_owned(),
-            tracestate: trace.tracestate.to_owned(),
-            group: caller.group.clone(),
-            metadata,
-            ..Event::default()
-        };
-        let unknown = |cause| CallError::Broken { target: target.to_owned(), cause };
-        match timeout_at(deadline, append(&session, &stream, &encode(&event), &bytes)).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) if error.is_refusal() => Err(unreachable(error)),
-            Ok(Err(error)) => Err(unknown(Break::Unconfirmed { error: error.to_string() })),
-            Err(_elapsed) => Err(unknown(Break::Silent)),
-        }
-    }
-
     /// Handles the messages of a function in one of its instances, until `stopped`.
     pub(super) async fn consume_until(self, record: Record, mut stopped: oneshot::Receiver<()>) {
         let consumer = Consumer {
             inner: Arc::clone(&self.inner),
-            stream: streams::stream_key(&record.identity),
+            stream: stream_key(&record.identity),
             record,
             handlers: Arc::new(Semaphore::new(HANDLED_MAX)),
         };
@@ -130,25 +70,10 @@ impl Network {
     }
 }
 
-/// Appends a message; waits a little while Redis refuses it.
-async fn append(
-    session: &RedisSession,
-    stream: &str,
-    envelope: &[u8],
-    payload: &[u8],
-) -> Result<(), NetworkError> {
-    let until = Instant::now() + PATIENCE;
-    let mut backoff = Backoff::new(PAUSE_MIN, PAUSE_MAX);
-    loop {
-        let appended = streams::append(session, stream, envelope, payload).await;
-        let again = Instant::now() + backoff.pause();
-        match appended {
-            Err(error) if error.is_refusal() && error.is_transient() && again < until => {
-                sleep_until(again).await;
-            }
-            appended => return appended,
-        }
-    }
+/// Who sent an entry, if that can be read.
+fn sender_of(entry: &StreamEntry) -> Option<Identity> {
+    let event: Event = decode(&entry.envelope).ok()?;
+    Some(event.caller.get_or_default().identity())
 }
 
 struct Consumer {
@@ -200,6 +125,7 @@ impl Consumer {
         let mut entries = Vec::new();
         if reclaimed.at.elapsed() >= RECLAIM_EVERY {
             reclaimed.at = Instant::now();
+            streams::prolong(session, &self.stream, self.inner.limits.kept).await?;
             let cursor = &mut reclaimed.cursor;
             entries =
                 streams::reclaim(session, &self.stream, node, RECLAIM_IDLE, room, cursor).await?;
@@ -239,7 +165,10 @@ impl Consumer {
             () = async { keeping.await; std::future::pending().await } => return,
         };
         let noted = match ended {
-            Ok(_) => streams::done(session, &self.stream, &entry.id).await,
+            Ok(_) => {
+                let (callee, sender) = (&self.record.identity, sender_of(&entry));
+                streams::done(session, callee, sender.as_ref(), &entry).await
+            }
             Err(error) => self.failed(session, &entry, attempt, &error).await,
         };
         if let Err(error) = noted {
@@ -262,7 +191,8 @@ impl Consumer {
             return Ok(());
         }
         tracing::warn!(%function, id, attempt, %error, "a message goes to the dead letters");
-        streams::bury(session, function, entry, &error.to_string()).await
+        let sender = sender_of(entry);
+        streams::bury(session, function, sender.as_ref(), entry, &error.to_string()).await
     }
 
     async fn run(&self, entry: &StreamEntry, attempt: u64) -> Result<Answered, CallError> {

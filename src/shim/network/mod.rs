@@ -12,7 +12,7 @@
 //! - [`routes`]: cached locations of callees.
 //! - [`replicas`]: announces this daemon's own instances.
 //! - [`deliver`]: one incoming call.
-//! - [`events`]: one-way messages.
+//! - [`storing`]: one-way messages out; [`events`]: one-way messages in.
 //! - [`instance`]: one request to an own instance.
 
 mod answers;
@@ -25,6 +25,7 @@ mod order;
 mod replicas;
 mod routes;
 mod sending;
+mod storing;
 mod tries;
 
 use std::collections::HashMap;
@@ -36,17 +37,20 @@ use tokio::time::Instant;
 
 use answers::Answers;
 pub use bridge::BridgeCaller;
-pub use events::{ATTEMPTS_MAX, EVENT_MAX};
+pub use events::ATTEMPTS_MAX;
 pub use order::{Answered, Order};
 pub use routes::FunctionLocations;
 use routes::Routes;
+pub use storing::EVENT_MAX;
 
 use crate::config::NodeConfig;
+use crate::config::messages::MessagesConfig;
 use crate::coordinator::registry::Registry;
 use crate::modes::networked::claims::Claims;
 use crate::modes::networked::limits::ServerLimits;
 use crate::modes::networked::link::LinkError;
 use crate::modes::networked::locations::ANNOUNCED_AGAIN;
+use crate::modes::networked::quota::Limits;
 use crate::modes::networked::{
     Listener, NetworkError, RedisLink, RedisSession, RedisTarget, reply_channel,
 };
@@ -84,6 +88,10 @@ struct Inner {
     cancellable: Mutex<HashMap<TryId, watch::Sender<bool>>>,
     routes: Routes,
     deliveries: Arc<Semaphore>,
+    /// Of one-way messages.
+    limits: Limits,
+    /// Held while a one-way message is stored.
+    storing: tokio::sync::Mutex<()>,
     served: Mutex<HashMap<String, [oneshot::Sender<()>; 2]>>,
 }
 
@@ -95,7 +103,7 @@ impl Network {
     pub fn start(config: &NodeConfig, registry: &Registry) -> Result<Option<Self>, LinkError> {
         let Some(url) = &config.redis_url else { return Ok(None) };
         let target = RedisTarget { url: url.reveal().to_owned(), ca: config.redis_ca.clone() };
-        Self::connect(&target, &node_name(&config.node), registry).map(Some)
+        Self::connect(&target, &node_name(&config.node), registry, &config.messages).map(Some)
     }
 
     /// A network of a node with this name.
@@ -106,6 +114,7 @@ impl Network {
         target: &RedisTarget,
         node: &str,
         registry: &Registry,
+        messages: &MessagesConfig,
     ) -> Result<Self, LinkError> {
         let replies = reply_channel(&hex::encode(&bytes16()[..8]));
         let (link, listener) = RedisLink::start(target, &replies)?;
@@ -120,6 +129,12 @@ impl Network {
             cancellable: Mutex::default(),
             routes: Routes::default(),
             deliveries: Arc::new(Semaphore::new(DELIVERIES_MAX)),
+            limits: Limits {
+                bytes: messages.waiting_max,
+                functions: messages.functions_max,
+                kept: messages.kept(),
+            },
+            storing: tokio::sync::Mutex::default(),
             served: Mutex::default(),
         };
         let network = Self { inner: Arc::new(inner) };
