@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, oneshot};
-use tokio::time::{Instant, interval, sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, interval, sleep, timeout};
 
 use super::instance::Connection;
 use super::{Answered, Inner, Network};
