@@ -42,7 +42,7 @@ use super::task::TaskService;
 use super::task::provision::Provisioner;
 use super::task::table::{Parts, Tasks};
 use super::zygote::{Zygote, ZygoteError};
-use super::{cgroups, cleanup};
+use super::{cgroups, cleanup, daemon_log};
 use crate::config::NodeConfig;
 use crate::coordinator::registry::Registry;
 use crate::modes::networked::link::LinkError;
@@ -199,7 +199,7 @@ fn compose(
     if sandbox == SandboxKind::Process {
         die_with_parent(getppid()).map_err(system("following the parent's end"))?;
     }
-    detach(arguments, &config)?;
+    detach(arguments, &config, group.log())?;
     own_cgroup::enter(&config.shim_cgroup)?;
     if let Err(error) = oom_score::exceed_containerds() {
         tracing::warn!(%error, "the OOM score stays containerd's");
@@ -218,7 +218,7 @@ fn compose(
 }
 
 /// Leaves the environment of the first container: session, directory, logging.
-fn detach(arguments: &ShimArguments, config: &NodeConfig) -> Result<(), DaemonError> {
+fn detach(arguments: &ShimArguments, config: &NodeConfig, log: PathBuf) -> Result<(), DaemonError> {
     nix::unistd::setsid().map_err(|errno| system("setsid")(errno.into()))?;
     std::env::set_current_dir("/").map_err(system("chdir /"))?;
     // Inits whose parents die become our children.
@@ -228,7 +228,7 @@ fn detach(arguments: &ShimArguments, config: &NodeConfig) -> Result<(), DaemonEr
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(io::stderr)
+        .with_writer(daemon_log::writer(log))
         .with_ansi(false)
         .with_target(false)
         .init();

@@ -27,6 +27,7 @@ pub mod compile_cgroup;
 pub mod compiler;
 pub mod content;
 pub mod daemon;
+mod daemon_log;
 pub mod features;
 pub mod group;
 pub mod group_lock;

@@ -11,9 +11,12 @@ mod cache_of_its_own;
 mod compile;
 mod connections;
 mod descriptors;
+mod emit;
 mod late_caller;
 mod log;
 mod neighbour;
+mod spans;
+mod state;
 
 use cwasi_testbed::scene::Scene;
 

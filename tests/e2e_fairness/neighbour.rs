@@ -50,6 +50,17 @@ impl Neighbour {
         assert_eq!(outcome.text(), format!("{count} calls with {size} bytes: as expected\n"));
     }
 
+    /// Leaves a message for its function, and it is kept.
+    pub fn emits(&self) {
+        let run = self.scene.guest(&self.id(), "probe").args(["emit", "svc", "hello"]);
+        assert_eq!(self.scene.run(run).success().text(), "kept\n");
+    }
+
+    /// Its namespace.
+    pub fn namespace(&self) -> &str {
+        &self.scene.namespace
+    }
+
     fn run(&self, count: u32) -> Run {
         let count = count.to_string();
         self.scene.guest(&self.id(), "probe").args(["repeat", "svc", &count, "hello"])

@@ -1,4 +1,4 @@
-//! The faults: which process is killed next, by a seeded random schedule, and what an operator does then.
+//! The faults: which process is killed or paused next, by a seeded random schedule, and what an operator does then.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -38,7 +38,7 @@ impl Random {
     }
 }
 
-/// Kills, one at a time, and counts them by kind.
+/// Kills and pauses, one at a time, and counts them by kind.
 pub struct Faults<'a> {
     fixture: &'a Fixture,
     random: Random,
@@ -71,11 +71,26 @@ impl<'a> Faults<'a> {
         let group = if wants_caller { &callers } else { &callees };
         let Some(task) = self.random.pick(group).cloned() else { return };
         match kind {
-            8..55 => self.kill_worker(&task),
+            8..16 => self.pause(&task),
+            16..55 => self.kill_worker(&task),
             55..75 => self.kill_init(&task),
             75..85 => self.kill_zygote(&task, &tasks),
             _ => self.kill_shim(&task, &tasks),
         }
+    }
+
+    /// A pause is no fault that a caller may see: its calls go on afterwards.
+    fn pause(&mut self, task: &Task) {
+        let scene = &self.fixture.scene;
+        // It may have ended in this moment.
+        if scene.ctr(["task", "pause", &task.id]).code != 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(self.random.below(PAUSE_MAX_MS)));
+        let resumed = scene.ctr(["task", "resume", &task.id]);
+        let ended = !self.fixture.tasks().iter().any(|one| one.pid == task.pid && one.is_running);
+        assert!(resumed.code == 0 || ended, "{}: {}", task.id, resumed.stderr);
+        *self.counts.entry("pause").or_default() += 1;
     }
 
     fn kill_worker(&mut self, task: &Task) {

@@ -1,5 +1,5 @@
 //! The fault suite: callers call secondaries on a real containerd while workers, inits, zygotes, shims and containerd
-//! itself are killed, and what must be restarted by its owner is. Every call is accounted for, from both sides
+//! itself are killed or paused, and what must be restarted by its owner is. Every call is accounted for, from both sides
 //! ([`account`]), and at the end nothing is left.
 //!
 //! `CWASI_SOAK_SECONDS` is the time for the three containerds together (60), `CWASI_SOAK_SEED` the seed of the faults; it

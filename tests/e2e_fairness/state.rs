@@ -1,0 +1,39 @@
+//! Functions that come and go, and leave what the runtime keeps of ended ones in the state directory.
+
+use std::fs;
+
+use crate::neighbour::Neighbour;
+use crate::scene;
+
+/// Ended groups; the runtime keeps the edges and the spans of 64.
+const GROUPS: usize = 70;
+const KEPT: usize = 64;
+/// Bytes of the whole directory: files of few lines each.
+const BYTES_MAX: u64 = 4 << 20;
+
+#[test]
+fn what_is_kept_of_ended_functions_is_bounded() {
+    let scene = scene("fair-state");
+    let state = scene.containerd.ready().cwasi_state();
+    let _settings = scene.settings("[traces]\nsample = 1.0");
+    let neighbour = Neighbour::beside(&scene);
+    scene.secondary("server", "server");
+    for number in 0..GROUPS {
+        let run = scene.guest(&format!("flood-{number}"), "probe").args(["call", "server", "x"]);
+        assert_eq!(scene.run(run).success().text(), "x");
+    }
+    neighbour.calls(3);
+    let entries = |folder: &str| fs::read_dir(state.join(folder)).into_iter().flatten().flatten();
+    let counts = ["edges", "traces"].map(|folder| entries(folder).count());
+    assert!(counts.iter().all(|count| (KEPT / 2..=KEPT + 1).contains(count)), "{counts:?}");
+    // The neighbour's group and the server's; records, sockets and places of the others are gone.
+    let left = ["g", "c", "r"].map(|folder| entries(folder).count());
+    assert!(left.iter().all(|count| *count <= 4), "{left:?}");
+    let bytes: u64 = ["edges", "traces", "g", "c", "f", "r"]
+        .into_iter()
+        .flat_map(entries)
+        .filter_map(|entry| Some(entry.metadata().ok()?.len()))
+        .sum();
+    assert!(bytes < BYTES_MAX, "{bytes} bytes");
+    scene.remove_containers();
+}
