@@ -22,8 +22,8 @@ fn files(state: &Path) -> Vec<PathBuf> {
 }
 
 fn of(state: &Path, namespace: &str) -> Vec<PathBuf> {
-    let service = format!("\"{namespace}/");
-    let names = |path: &PathBuf| fs::read_to_string(path).is_ok_and(|it| it.contains(&service));
+    let field = format!("\"namespace\":\"{namespace}\"");
+    let names = |path: &PathBuf| fs::read_to_string(path).is_ok_and(|it| it.contains(&field));
     files(state).into_iter().filter(names).collect()
 }
 

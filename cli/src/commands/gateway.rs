@@ -45,7 +45,7 @@ pub struct Gateway {
     /// Serve clients on other hosts without token and certificate
     #[arg(long)]
     allow_anonymous: bool,
-    /// Origin whose web pages may call functions, such as https://app.example, or * for all; repeatable
+    /// Origin whose web pages may call functions, as browsers write it, or * for all; repeatable
     #[arg(long, value_name = "ORIGIN")]
     cors_origin: Vec<CorsOrigin>,
     /// Host that requests may name, without a port; others get 421; repeatable [default: every host]

@@ -39,6 +39,7 @@ fn main() -> io::Result<()> {
         "call-size" => sized_call(arg(2), number(arg(3))),
         "calls" => args.iter().skip(3).for_each(|payload| report_call(arg(2), payload.as_bytes())),
         "emit" => args.iter().skip(3).for_each(|payload| report_emit(arg(2), payload.as_bytes())),
+        "emit-sized" => emit_sized(arg(2), number(arg(3)), number(arg(4))),
         "repeat" => repeat(arg(2), number(arg(3)), arg(4)),
         "number" => number_calls(arg(2), arg(3))?,
         "say-then" => {
@@ -104,6 +105,14 @@ fn report_emit(target: &str, payload: &[u8]) {
     }
 }
 
+/// Leaves `times` messages of `len` bytes, and counts how that ended.
+fn emit_sized(target: &str, times: usize, len: usize) {
+    let payload = pattern(len);
+    count_ends(
+        (0..times).map(|_| emit(target, &payload).map_or_else(|(errno, _)| errno, |()| Errno::Ok)),
+    );
+}
+
 /// Sends `len` bytes to a function that answers with what it got.
 fn sized_call(target: &str, len: usize) {
     let payload = pattern(len);
@@ -119,12 +128,13 @@ fn sized_call(target: &str, len: usize) {
 
 /// Calls `times` times one after the other and counts how they ended.
 fn repeat(target: &str, times: usize, payload: &str) {
+    let call = || call(target, payload.as_bytes()).map_or_else(|(errno, _)| errno, |_| Errno::Ok);
+    count_ends((0..times).map(|_| call()));
+}
+
+fn count_ends(all: impl Iterator<Item = Errno>) {
     let mut ends: BTreeMap<&str, usize> = BTreeMap::new();
-    for _ in 0..times {
-        let end = match call(target, payload.as_bytes()) {
-            Ok(_) => Errno::Ok,
-            Err((errno, _)) => errno,
-        };
+    for end in all {
         *ends.entry(end.name()).or_default() += 1;
     }
     ends.iter().for_each(|(name, count)| println!("{name} {count}"));
