@@ -2,6 +2,7 @@
 //! while containerd is away, within a bound.
 
 use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
@@ -14,6 +15,9 @@ const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
 /// Workflow of some callees and callers, whose functions share a shim.
 const WORKFLOW: &str = "w";
 
+/// The callee with a port.
+const HTTP: &str = "web";
+
 /// A container that is to run all the time.
 #[derive(Debug)]
 pub struct Callee {
@@ -23,8 +27,9 @@ pub struct Callee {
     annotations: &'static [(&'static str, &'static str)],
 }
 
-/// Two instances of a function in the workflow, one of another function with a shim of its own.
-pub const CALLEES: [Callee; 3] = [
+/// Two instances of a function in the workflow, one of another function with a shim of its own, and one that HTTP clients
+/// call at its port.
+pub const CALLEES: [Callee; 4] = [
     Callee {
         id: "a1",
         function: "a",
@@ -43,6 +48,7 @@ pub const CALLEES: [Callee; 3] = [
         in_workflow: false,
         annotations: &[("cwasi.isolation", "instance"), ("cwasi.queue", "8")],
     },
+    Callee { id: HTTP, function: HTTP, in_workflow: false, annotations: &[] },
 ];
 
 /// The stage.
@@ -53,6 +59,7 @@ pub struct Fixture {
     killed: Mutex<BTreeSet<String>>,
     /// How often a shim was killed. A caller that came into its group a moment before is killed with it, unseen.
     shim_kills: AtomicU64,
+    http_port: u16,
 }
 
 /// A task as `ctr task ls` has it.
@@ -60,6 +67,7 @@ pub struct Fixture {
 pub struct Task {
     pub id: String,
     pub pid: i32,
+    /// It has not ended; it may be paused.
     pub is_running: bool,
 }
 
@@ -69,8 +77,11 @@ impl Fixture {
         let scene = Scene::open(slot, SHIM, &format!("soak-{seed}-{}", std::process::id()));
         let notes = tempfile::Builder::new().prefix("cwasi-soak-").tempdir().unwrap();
         std::fs::create_dir(notes.path().join("executed")).unwrap();
-        let fixture =
-            Self { scene, notes, killed: Mutex::default(), shim_kills: AtomicU64::new(0) };
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let http_port = free.local_addr().unwrap().port();
+        drop(free);
+        let (killed, shim_kills) = (Mutex::default(), AtomicU64::new(0));
+        let fixture = Self { scene, notes, killed, shim_kills, http_port };
         for callee in &CALLEES {
             fixture.run_again(callee);
         }
@@ -86,6 +97,11 @@ impl Fixture {
             self.remove("compiled");
             started.map_err(|error| eprintln!("compiled: {error}")).ok()
         });
+    }
+
+    /// The port of the callee for HTTP clients.
+    pub const fn http_port(&self) -> u16 {
+        self.http_port
     }
 
     /// Where callers and callees leave their notes.
@@ -129,6 +145,9 @@ impl Fixture {
             for (key, value) in callee.annotations {
                 run = run.annotation(key, value);
             }
+            if callee.id == HTTP {
+                run = run.annotation("cwasi.http", &self.http_port.to_string()).flag("--net-host");
+            }
             self.started(run).map_err(|error| eprintln!("{}: {error}", callee.id)).ok()
         });
     }
@@ -153,7 +172,7 @@ impl Fixture {
         let task = |line: &str| {
             let fields: Vec<&str> = line.split_whitespace().collect();
             let [id, pid, status] = fields.as_slice() else { return None };
-            let is_running = *status == "RUNNING";
+            let is_running = ["RUNNING", "PAUSING", "PAUSED"].contains(status);
             Some(Task { id: (*id).to_owned(), pid: pid.parse().ok()?, is_running })
         };
         list.lines().skip(1).filter_map(task).collect()

@@ -1,6 +1,6 @@
-//! The fault suite: callers call secondaries on a real containerd while workers, inits, zygotes, shims and containerd
-//! itself are killed or paused, and what must be restarted by its owner is. Every call is accounted for, from both sides
-//! ([`account`]), and at the end nothing is left.
+//! The fault suite: callers and an HTTP client call secondaries on a real containerd while workers, inits, zygotes, shims
+//! and containerd itself are killed or paused, and what must be restarted by its owner is. Every call is accounted for,
+//! from both sides ([`account`]), and at the end nothing is left.
 //!
 //! `CWASI_SOAK_SECONDS` is the time for the three containerds together (60), `CWASI_SOAK_SEED` the seed of the faults; it
 //! is printed. The tables go to `target/soak`. `make soak MINUTES=n` runs it for longer.
@@ -11,6 +11,7 @@ mod account;
 mod callers;
 mod faults;
 mod fixture;
+mod http;
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +36,11 @@ fn soak(slot: Slot) {
     let mut faults = Faults::new(&fixture, Random::new(seed));
     let callers = std::thread::scope(|scope| {
         let end = Instant::now() + Duration::from_secs(seconds);
-        let runners = callers::start(scope, &fixture, end);
+        let mut runners = callers::start(scope, &fixture, end);
+        runners.push(scope.spawn({
+            let fixture = &fixture;
+            move || http::run(fixture, end)
+        }));
         while Instant::now() < end {
             faults.step();
         }
