@@ -62,6 +62,15 @@ fn bad_modules_are_refused_in_words() {
 }
 
 #[test]
+fn arguments_that_are_too_long_are_refused_in_words() {
+    let scene = scene("faults-arguments");
+    let args = ["args"].map(str::to_owned).into_iter().chain((0..4).map(|_| "x".repeat(100_000)));
+    let outcome = scene.run(scene.guest("long", "probe").args(args));
+    assert_ne!(outcome.code, 0);
+    assert!(outcome.stderr.contains("pass what is large in a file"), "{}", outcome.stderr);
+}
+
+#[test]
 fn a_module_without_the_wanted_import_or_entry_is_refused_in_words() {
     let scene = scene("bad-import");
     let import = wat::parse_str(

@@ -49,6 +49,15 @@ pub enum ZygoteError {
     /// Its socket failed.
     #[error("the zygote cannot be asked: {0}")]
     Socket(#[from] SocketError),
+    /// A request that no message holds.
+    #[error(
+        "the container's arguments, environment and mounts take {length} bytes, more than {CONTROL_MESSAGE_MAX}: pass what \
+         is large in a file"
+    )]
+    TooLarge {
+        /// Length in bytes.
+        length: usize,
+    },
     /// Waiting on its socket failed.
     #[error("the zygote's answer cannot be awaited: {0}")]
     Wait(#[source] io::Error),
@@ -280,6 +289,9 @@ async fn send(
     bytes: Arc<Vec<u8>>,
     descriptors: Arc<Vec<OwnedFd>>,
 ) -> Result<OwnedFd, ZygoteError> {
+    if bytes.len() > CONTROL_MESSAGE_MAX {
+        return Err(ZygoteError::TooLarge { length: bytes.len() });
+    }
     let sending = move |deadline| {
         let (ours, theirs) = seqpacket::pair()?;
         let mut all = vec![theirs.as_fd()];
