@@ -19,7 +19,7 @@ use super::group_lock::{self, LockError};
 use super::publisher::timestamp;
 use super::session::{self, Stat};
 use super::state::{self, ContainerRecord, GroupDir, Pointer, StateDir, StateError, container_key};
-use super::{cgroups, metrics, rootfs, spans};
+use super::{cgroups, kept_spans, metrics, rootfs};
 use crate::config::{NodeConfig, NodeConfigError};
 use crate::coordinator::registry::Registry;
 use crate::sys::pidfd::PidFd;
@@ -258,7 +258,7 @@ pub fn remove_group(state: &StateDir, group: &GroupDir) {
         forget_old_edges(&state.root().join("edges"));
     }
     logged(metrics::node::move_to_sums(state, group));
-    logged(spans::keep_ended(&group.spans(), group.id(), &state.kept_spans()));
+    logged(kept_spans::keep_ended(&group.spans(), group.id(), &state.kept_spans()));
     // Renamed first: a launcher may create the group's directory again during the removal.
     let grave =
         group.path().with_file_name(format!("{GRAVE}{}.{}", group.id(), std::process::id()));

@@ -18,8 +18,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::arguments::ShimArguments;
 use super::daemon::LOCAL_ACTION;
+use super::kept_spans;
 use super::launcher::{self, LaunchError, StartingDaemon};
-use super::spans;
 use super::state::{GroupDir, StateDir, StateError};
 use crate::config::NodeConfig;
 
@@ -221,7 +221,7 @@ impl Drop for LocalDaemon {
 /// When a file cannot be read or written.
 pub fn keep_spans(config: &NodeConfig, state: &Path) -> Result<(), StateError> {
     let [from, to] = [&config.state_dir, state].map(|root| StateDir::new(root).kept_spans());
-    spans::copy_kept(&from, &to)
+    kept_spans::copy_kept(&from, &to)
 }
 
 /// A daemon without a client, which is killed.

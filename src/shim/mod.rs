@@ -33,6 +33,7 @@ pub mod group;
 pub mod group_lock;
 pub mod host_group;
 pub mod http;
+pub mod kept_spans;
 pub mod launcher;
 pub mod llvm_stub;
 pub mod local;

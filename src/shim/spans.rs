@@ -12,13 +12,13 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tokio::sync::Notify;
 
 use super::otlp::Exporter;
-use super::state::{self, StateError, create_private_dir};
+use super::state::{StateError, create_private_dir};
 use crate::modes::ModeKind;
 use crate::sys::clock::{monotonic_epoch_unix_ns, monotonic_ns};
 use crate::wire::ids::Identity;
@@ -39,11 +39,8 @@ const SPANS_PER_SECOND: u32 = 1024;
 /// Longest span in nanoseconds, and furthest future.
 const SPAN_MAX_NS: u64 = 24 * 3_600_000_000_000;
 const FUTURE_MAX_NS: u64 = 1_000_000_000;
-/// Number of files of ended groups and callers, and their bytes.
-const KEPT_MAX: usize = 64;
-const KEPT_BYTES_MAX: u64 = 32 << 20;
 /// Permissions of a file: who calls what is for its owner.
-const FILE_MODE: u32 = 0o600;
+pub(super) const FILE_MODE: u32 = 0o600;
 /// Extension of a full file.
 const FULL: &str = "full.jsonl";
 
@@ -245,7 +242,7 @@ impl Spans {
 }
 
 /// The full file before `path`.
-fn full(path: &Path) -> PathBuf {
+pub(super) fn full(path: &Path) -> PathBuf {
     path.with_extension(FULL)
 }
 
@@ -287,69 +284,11 @@ fn accepted(span: Span, now: u64, epoch: u64) -> Option<Span> {
     })
 }
 
-/// Keeps the span files of an ended group in `directory`, and forgets the oldest ones there.
-///
-/// # Errors
-/// When a file cannot be moved.
-pub fn keep_ended(path: &Path, group: &str, directory: &Path) -> Result<(), StateError> {
-    let files: Vec<_> =
-        [full(path), path.to_owned()].into_iter().filter(|it| it.exists()).collect();
-    if files.is_empty() {
-        return Ok(());
-    }
-    create_private_dir(directory)?;
-    let ended = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    for (number, file) in files.iter().enumerate() {
-        let kept = directory.join(format!("{group}.{}.{number}.jsonl", ended.as_millis()));
-        fs::rename(file, kept).map_err(StateError::io("rename", file))?;
-    }
-    forget_old(directory)
-}
-
-/// Copies the files of one directory into another, which may be on another file system, and forgets the oldest ones
-/// there.
-///
-/// # Errors
-/// When a file cannot be read or written.
-pub fn copy_kept(from: &Path, to: &Path) -> Result<(), StateError> {
-    create_private_dir(to)?;
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    for entry in fs::read_dir(from).into_iter().flatten().flatten() {
-        let (path, name) = (entry.path(), entry.file_name());
-        let bytes = fs::read(&path).map_err(StateError::io("read", &path))?;
-        // A later run's files may have the same names.
-        let copy = to.join(format!("{}.{}", now.as_millis(), name.display()));
-        let file = OpenOptions::new().write(true).create(true).mode(FILE_MODE).open(&copy);
-        let written = file.and_then(|mut file| file.write_all(&bytes));
-        written.map_err(StateError::io("write", &copy))?;
-    }
-    forget_old(to)
-}
-
-/// Keeps the newest files, at most [`KEPT_MAX`] and [`KEPT_BYTES_MAX`].
-fn forget_old(directory: &Path) -> Result<(), StateError> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut files: Vec<_> = entries
-        .filter_map(|entry| {
-            let metadata = entry.metadata().ok()?;
-            Some((metadata.modified().ok()?, metadata.len(), entry.path()))
-        })
-        .collect();
-    files.sort();
-    let mut bytes = 0;
-    for (number, (_, length, path)) in files.iter().rev().enumerate() {
-        bytes += length;
-        if number >= KEPT_MAX || bytes > KEPT_BYTES_MAX {
-            state::remove_file(path)?;
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::dispatcher::spans::{OpenSpan, SpanEnd};
+    use crate::shim::kept_spans::keep_ended;
     use crate::wire::trace::PhaseKind;
     use crate::wire::trace_headers::TRACESTATE_MAX;
 
@@ -461,10 +400,5 @@ mod tests {
         keep_ended(&path, "g", &kept).unwrap();
         keep_ended(&path, "g", &kept).unwrap();
         assert!(!path.exists() && fs::read_dir(&kept).unwrap().count() == 2);
-        for number in 0..KEPT_MAX {
-            fs::write(kept.join(format!("{number}.jsonl")), "{}").unwrap();
-        }
-        forget_old(&kept).unwrap();
-        assert_eq!(fs::read_dir(&kept).unwrap().count(), KEPT_MAX);
     }
 }

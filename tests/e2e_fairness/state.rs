@@ -1,6 +1,7 @@
 //! Functions that come and go, and leave what the runtime keeps of ended ones in the state directory.
 
-use std::fs;
+use std::fs::{self, DirEntry};
+use std::path::Path;
 
 use crate::neighbour::Neighbour;
 use crate::scene;
@@ -10,6 +11,17 @@ const GROUPS: usize = 70;
 const KEPT: usize = 64;
 /// Bytes of the whole directory: files of few lines each.
 const BYTES_MAX: u64 = 4 << 20;
+
+/// Bytes of all files below a folder.
+fn size(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let of = |entry: DirEntry| match entry.file_type() {
+        Ok(kind) if kind.is_dir() => size(&entry.path()),
+        Ok(_) => entry.metadata().map_or(0, |metadata| metadata.len()),
+        Err(_) => 0,
+    };
+    entries.map(of).sum()
+}
 
 #[test]
 fn what_is_kept_of_ended_functions_is_bounded() {
@@ -29,11 +41,7 @@ fn what_is_kept_of_ended_functions_is_bounded() {
     // The neighbour's group and the server's; records, sockets and places of the others are gone.
     let left = ["g", "c", "r"].map(|folder| entries(folder).count());
     assert!(left.iter().all(|count| *count <= 4), "{left:?}");
-    let bytes: u64 = ["edges", "traces", "g", "c", "f", "r"]
-        .into_iter()
-        .flat_map(entries)
-        .filter_map(|entry| Some(entry.metadata().ok()?.len()))
-        .sum();
+    let bytes = size(&state);
     assert!(bytes < BYTES_MAX, "{bytes} bytes");
     scene.remove_containers();
 }

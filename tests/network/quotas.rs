@@ -55,7 +55,7 @@ fn assert_full(error: &CallError, whose: &str) {
     assert!(text.contains(whose) && text.contains("messages.waiting_max"), "{text}");
 }
 
-/// Bytes of all that is stored, without the server's own buffers.
+/// Bytes of all that is stored, with what the server's allocator rounds up.
 fn stored(redis: &Redis) -> u64 {
     let keys = redis.cli(&["--scan", "--pattern", "cwasi:*"]);
     let usage = |key: &str| redis.cli(&["MEMORY", "USAGE", key, "SAMPLES", "0"]);
