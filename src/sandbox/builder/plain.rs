@@ -46,11 +46,16 @@ fn after_brace(text: &str) -> &str {
     ""
 }
 
-/// What of a log line's value helps: the path that it is or has, or its errno.
+/// What of a log line's value helps: the path or errno that it is or has.
 #[must_use]
 pub fn fact_in(value: &str) -> Option<&str> {
     if let Some((_, errno)) = value.split_once(ERRNO) {
         return errno.split(')').next();
+    }
+    if value.starts_with('E')
+        && value.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit())
+    {
+        return Some(value);
     }
     let path = match value.strip_prefix('"') {
         Some(path) => path,
@@ -91,6 +96,8 @@ mod tests {
             (r#"Openat { path: "6" }"#, None),
             (r#""text""#, None),
             ("Mount(Syscall(Nix(ENODEV)))", Some("ENODEV")),
+            ("ENOENT", Some("ENOENT")),
+            ("Error", None),
             ("Pid(7)", None),
         ] {
             assert_eq!(fact_in(value), fact, "{value}");
