@@ -6,6 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result};
 use cwasi_testbed::scene::Scene;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 /// What the gateway says before its address.
 const LISTENING: &str = "cwasi gateway: listening on ";
@@ -60,7 +62,10 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        let _ended = self.process.kill();
+        // As a user ends it, so that it leaves no counts behind.
+        if let Ok(pid) = i32::try_from(self.process.id()) {
+            let _ended = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        }
         let _reaped = self.process.wait();
     }
 }
