@@ -3,6 +3,7 @@
 //! Invariant: the directory is bounded. The namespace with most of what is too much loses its oldest file, so one that
 //! ends many groups does not take others' traces.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -106,7 +107,7 @@ fn forget_old(directory: &Path) -> Result<(), StateError> {
     }
     for files in tenants.values_mut() {
         // The oldest one is the last.
-        files.sort_by(|one, other| other.modified.cmp(&one.modified));
+        files.sort_by_key(|file| Reverse(file.modified));
     }
     while number > FILES_MAX || bytes > BYTES_MAX {
         let held = |files: &Vec<KeptFile>| match number > FILES_MAX {
