@@ -10,8 +10,8 @@ pub(crate) fn owned(bytes: &[u8]) -> Result<String, Errno> {
     String::from_utf8(bytes.to_vec()).map_err(|_| Errno::InvalidArgument)
 }
 
-/// A text of a guest for people, of at most `max` bytes: copied before it is validated ([`GuestText`] says why), cut at a
-/// whole character, and with U+FFFD for what is no UTF-8.
+/// A text of a guest for people, of at most `max` bytes: copied before it is validated ([`GuestText`] says why), cut at
+/// a whole character, and with U+FFFD for what is no UTF-8.
 #[must_use]
 pub fn lossy_text(bytes: &[u8], max: usize) -> String {
     // One byte more: it says whether a character ends at the bound.

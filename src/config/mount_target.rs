@@ -41,7 +41,7 @@ pub enum MountProblem {
     #[error(
         "does not exist in the folder that is mounted read-only around it: make it there, or mount that folder writable"
     )]
-    NoPlace,
+    Missing,
     /// In a folder of the kernel.
     #[error(
         "is in a folder of the kernel (/dev, /proc, /sys), of which a function sees nothing: mount it elsewhere, such as at \

@@ -150,7 +150,7 @@ impl Tree<'_> {
         }
         let is_in_read_only = self.mount_of(at).is_some_and(|mounted| mounted.is_read_only);
         let is_there = located.on_host.as_ref().is_none_or(|path| path.exists());
-        (is_in_read_only && !is_there).then_some(MountProblem::NoPlace)
+        (is_in_read_only && !is_there).then_some(MountProblem::Missing)
     }
 
     /// The bind mount that one at `at` would hide.
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn a_mount_in_another_has_its_place_and_comes_after_it() {
         let outer = |access| ("", "/data", access);
-        assert_eq!(problem(&[outer("ro"), ("", "/data/new", "ro")]), Some(MountProblem::NoPlace));
+        assert_eq!(problem(&[outer("ro"), ("", "/data/new", "ro")]), Some(MountProblem::Missing));
         assert_eq!(problem(&[outer("ro"), ("", "/data/there", "ro")]), None);
         assert_eq!(problem(&[outer("ro"), ("file", "/data/file", "ro")]), None);
         assert_eq!(problem(&[outer("rw"), ("", "/data/new", "ro")]), None);

@@ -1,8 +1,8 @@
 //! The group of a process of the host that calls functions: a folder of counts as a shim's, without daemon and
 //! containers. So everything that reads the shims' counts reads those of the gateway, too. Runs in that process.
 //!
-//! Invariant: the process holds the group's lock as long as it lives. When the lock is free, the next process that looks
-//! ([`cleanup::sweep`]) moves the counts to the node's sums and removes the folder.
+//! Invariant: the process holds the group's lock as long as it lives. When the lock is free, the next process that
+//! looks ([`cleanup::sweep`]) moves the counts to the node's sums and removes the folder.
 
 use std::fs::File;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The time before a line of the runtime in a log file: `2026-11-23T04:31:45.123456Z cwasi: …`. `cwasi logs` reads it.
 //!
-//! Only the runtime's own lines and those of a guest's `log` have one. What a guest prints is kept byte for byte. A fifo
-//! gets no times: its reader, such as containerd's logs of pods, adds its own.
+//! Only the runtime's own lines and those of a guest's `log` have one. What a guest prints is kept byte for byte. A
+//! fifo gets no times: its reader, such as containerd's logs of pods, adds its own.
 
 use std::time::SystemTime;
 

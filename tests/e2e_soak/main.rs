@@ -1,6 +1,6 @@
-//! The fault suite: callers and an HTTP client call secondaries on a real containerd while workers, inits, zygotes, shims
-//! and containerd itself are killed or paused, and what must be restarted by its owner is. Every call is accounted for,
-//! from both sides ([`account`]), and at the end nothing is left.
+//! The fault suite: callers and an HTTP client call secondaries on a real containerd while workers, inits, zygotes,
+//! shims and containerd itself are killed or paused, and what must be restarted by its owner is. Every call is
+//! accounted for, from both sides ([`account`]), and at the end nothing is left.
 //!
 //! `CWASI_SOAK_SECONDS` is the time for the three containerds together (60), `CWASI_SOAK_SEED` the seed of the faults; it
 //! is printed. The tables go to `target/soak`. `make soak MINUTES=n` runs it for longer.

@@ -1,5 +1,6 @@
 // Waterfalls of recent runs and calls. The newest one whose spans have arrived is open until a person chooses one. An
-// open one is drawn again when it has more spans. As in app.js, names come from functions, and every text is set as textContent.
+// open one is drawn again when it has more spans. As in app.js, names come from functions, and every text is set as
+// textContent.
 "use strict";
 
 let chosenRun = null; // the id of the trace whose waterfall a person opened

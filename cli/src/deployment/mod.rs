@@ -3,7 +3,8 @@
 //! - [`platform`]: what it needs of the place where functions run; `node`: one containerd; `local`: processes of this
 //!   user.
 //! - `primary`: a function that runs to its end; `input`: its stdin; [`hops`]: the calls between functions.
-//! - `replacement`: a container in the place of one that runs.
+//! - `replacement`: a container in the place of one that runs; `phases`: the parts of the command's own run.
+//! - [`log_file`]: reads a function's log across its files.
 //! - [`mounts`]: what is wrong with the files of a function.
 //! - [`run_folder`]: a folder of one run, which a later command removes when this one is killed.
 //! - [`display`]: what the user sees meanwhile.

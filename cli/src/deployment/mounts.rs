@@ -12,7 +12,7 @@ use crate::workflow::{Function, Mount};
 pub fn problems(function: &Function) -> Vec<String> {
     let Function { mounts, working_dir, .. } = function;
     let targets = mounts.iter().filter_map(|mount| {
-        let problem = engine_problem(mount).or_else(|| place_problem(mounts, mount))?;
+        let problem = engine_problem(mount).or_else(|| missing_target(mounts, mount))?;
         Some(format!("mount {}: the target {problem}", mount.target))
     });
     let folder = working_dir.iter().filter_map(|path| {
@@ -33,10 +33,10 @@ fn engine_problem(mount: &Mount) -> Option<MountProblem> {
 }
 
 /// A mount in another one, which has no place for it.
-fn place_problem(mounts: &[Mount], mount: &Mount) -> Option<MountProblem> {
+fn missing_target(mounts: &[Mount], mount: &Mount) -> Option<MountProblem> {
     let others = mounts.iter().filter(|other| other.target != mount.target);
     let (around, on_host) = on_host(others, Path::new(&mount.target))?;
-    (around.read_only && !on_host.exists()).then_some(MountProblem::NoPlace)
+    (around.read_only && !on_host.exists()).then_some(MountProblem::Missing)
 }
 
 /// The innermost mount around a path, and where the path is on the host.

@@ -1,7 +1,7 @@
 //! Replaces a container that runs by one that is as the file says. Calls always find an instance.
 //!
-//! Invariant: from the start of the surge container on, the replacement is noted until it has ended. So an interrupted or
-//! failed command ends it, and leaves no surge container beside one that serves.
+//! Invariant: from the start of the surge container on, the replacement is noted until it has ended. So an interrupted
+//! or failed command ends it, and leaves no surge container beside one that serves.
 
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,9 +27,9 @@ pub(super) struct Replacement<'a> {
 }
 
 impl<'a, P: Platform> Deployment<'a, P> {
-    /// Replaces a running container. A surge container (Kubernetes' `maxSurge`) of the new kind serves meanwhile. So calls
-    /// always find an instance, and a function that does not start leaves the running one alone. The old container ends
-    /// its calls first (SIGTERM).
+    /// Replaces a running container. A surge container (Kubernetes' `maxSurge`) of the new kind serves meanwhile. So
+    /// calls always find an instance, and a function that does not start leaves the running one alone. The old
+    /// container ends its calls first (SIGTERM).
     pub(super) async fn replace(
         &self,
         function: &'a Function,

@@ -20,8 +20,8 @@ pub type CallResult = Result<Payload, CallError>;
 /// Least memory of the kernel for one message in bytes: its buffer's bookkeeping alone.
 const MESSAGE_MEMORY_MIN: usize = 512;
 
-/// Sends an answer now. A large one is written only while those that its caller has not read, if all were as large, have
-/// at most `unread_max` bytes: they are memory of the callee's container.
+/// Sends an answer now. A large one is written only while those that its caller has not read, if all were as large,
+/// have at most `unread_max` bytes: they are memory of the callee's container.
 ///
 /// # Errors
 /// As [`send_as_is`]; without room as [`found_no_room`] recognizes it.

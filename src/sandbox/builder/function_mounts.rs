@@ -16,9 +16,8 @@ const PROC: &str = "/proc";
 /// Option of a `proc` that shows processes only (Linux 5.8).
 const PROCESSES_ONLY: &str = "subset=pid";
 
-/// Removes the mounts that no process of a function uses. Files of the kernel in which others are mounted, or the working
-/// directory is, stay.
-/// Nothing changes for a container with hooks, which may use all of them.
+/// Removes the mounts that no process of a function uses. Files of the kernel in which others are mounted, or the
+/// working directory is, stay. Nothing changes for a container with hooks, which may use all of them.
 pub fn apply(spec: &mut Spec) {
     if spec.hooks().is_some() {
         return;

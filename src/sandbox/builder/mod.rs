@@ -18,9 +18,9 @@ mod noexec;
 mod plain;
 mod process;
 mod propagation;
+mod root_folders;
 mod spec;
 mod systemd;
-mod working_directory;
 
 use std::error::Error;
 use std::os::fd::{AsFd, OwnedFd};

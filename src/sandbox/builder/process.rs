@@ -23,7 +23,7 @@ use crate::wire::control::{CreateSpec, START_SOCKET, START_WORD, VerbRequest, Wo
 use super::diagnostics::Diagnostics;
 use super::executor::{LoadedFunction, run};
 use super::function::{Descriptors, FunctionModule, load};
-use super::{BuilderError, Made, working_directory};
+use super::{BuilderError, Made, root_folders};
 
 /// What libcontainer makes in the root of a function's container.
 const CONTAINER_FOLDERS: [&str; 2] = ["/dev", "/proc"];
@@ -103,16 +103,16 @@ fn places(bundle: &Path, spec: &Spec) -> Result<Places, BuilderError> {
     let root = spec.root().as_ref().map_or_else(|| "rootfs".into(), |root| root.path().clone());
     let root = canonical(&bundle.join(root))?;
     for name in CONTAINER_FOLDERS {
-        working_directory::folder(&root, Path::new(name))?;
+        root_folders::make_folder(&root, Path::new(name))?;
     }
-    working_directory::make(spec, &root)?;
+    root_folders::make_working_directory(spec, &root)?;
     let mut places = Places::new(root.clone());
     for mount in spec.mounts().as_deref().unwrap_or_default() {
         let (Some(source), target) = (mount.source(), mount.destination()) else { continue };
         let source = canonical(source)?;
         if source.is_dir() {
             let around = places.around(target);
-            working_directory::folder(&around.path, &around.below)?;
+            root_folders::make_folder(&around.path, &around.below)?;
             places.add(target.clone(), Place { path: source, read_only: is_read_only(mount) });
         } else {
             put(&source, &root, mount)?;

@@ -25,8 +25,8 @@ use crate::sys::device_filter::DeviceFilter;
 use crate::wire::control::{COPIES_DIR, CreateSpec, FILES_DIR, Files, VerbRequest, Workload};
 
 use super::{
-    BuilderError, cgroup_mounts, devices, function_mounts, noexec, propagation, systemd,
-    working_directory,
+    BuilderError, cgroup_mounts, devices, function_mounts, noexec, propagation, root_folders,
+    systemd,
 };
 
 /// Descriptors of a process as containerd's default specification has them.
@@ -128,7 +128,7 @@ pub fn prepare(request: &VerbRequest, create: &CreateSpec) -> Result<PreparedBun
     }
     if let Some(root) = spec.root().as_ref().map(|root| root.path().clone()) {
         check_devices(&root)?;
-        working_directory::make(&spec, &root)?;
+        root_folders::make_working_directory(&spec, &root)?;
     }
     if let Workload::Function(launch) = &create.workload
         && let Some(files) = &launch.files

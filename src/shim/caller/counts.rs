@@ -1,7 +1,8 @@
 //! Counts the calls of a caller of the host by callee and mode, as a worker counts those of its function. Runs where
 //! [`super::HostCaller`] does.
 //!
-//! Invariant: clients choose the names, so only functions that were found have counts, and at most [`FOUND_MAX`] of them.
+//! Invariant: clients choose the names, so only functions that were found have counts, and at most [`FOUND_MAX`] of
+//! them.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

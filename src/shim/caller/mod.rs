@@ -188,8 +188,8 @@ impl HostCaller {
         Self { inner: Arc::new(Inner { resolver, peer, callees, tracer, counts }) }
     }
 
-    /// The caller behind the HTTP port of an instance: [`CALLER_NAME`] in its scope, which calls that instance alone. Its
-    /// calls are counted in `metrics`, which are the shim's.
+    /// The caller behind the HTTP port of an instance: [`CALLER_NAME`] in its scope, which calls that instance alone.
+    /// Its calls are counted in `metrics`, which are the shim's.
     #[must_use]
     pub fn of_instance(
         resolver: Resolver,

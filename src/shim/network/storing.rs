@@ -1,8 +1,8 @@
 //! One-way messages on their way out (`emit`): the caller's shim stores them in the callee's stream. Runs in the shim
 //! daemon.
 //!
-//! A message is acknowledged to its caller when Redis has it. A shim stores one at a time, so that it exceeds a quota by
-//! one message at most.
+//! A message is acknowledged to its caller when Redis has it. A shim stores one at a time, so that it exceeds a quota
+//! by one message at most.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

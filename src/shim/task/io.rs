@@ -1,9 +1,9 @@
 //! A task's standard streams: containerd's fifos, log files, a logging program, or nothing.
 //!
-//! Init's output is the fifo itself, so no byte passes through the daemon, which only keeps its read end open: a
-//! reader that goes away must not kill the guest with SIGPIPE. That of an exec'd process is copied ([`super::copying`]),
-//! and so is that into a log file whose size is bounded ([`super::rotated_log`]). The input is a pipe that the daemon fills from
-//! the fifo, because a guest that reads a fifo before `ctr` has opened it would see its end, and `ctr` does not
+//! Init's output is the fifo itself, so no byte passes through the daemon, which only keeps its read end open: a reader
+//! that goes away must not kill the guest with SIGPIPE. That of an exec'd process is copied ([`super::copying`]), and
+//! so is that into a log file whose size is bounded ([`super::rotated_log`]). The input is a pipe that the daemon fills
+//! from the fifo, because a guest that reads a fifo before `ctr` has opened it would see its end, and `ctr` does not
 //! always call `CloseIO` when it is done: it may just close. A [`Terminal`] is one stream for all three, and copied.
 
 use std::fs::{self, File, OpenOptions};

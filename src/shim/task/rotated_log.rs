@@ -45,40 +45,41 @@ impl RotatedLog {
 
     /// Appends bytes, or counts them as lost.
     fn write(&mut self, bytes: &[u8]) {
-        if let Err((error, left)) = self.report_lost().and_then(|()| self.append(bytes)) {
+        let mut rest = bytes;
+        if let Err(error) = self.report_lost().and_then(|()| self.append(&mut rest)) {
             if self.lost == 0 {
                 let path = self.path.display();
                 tracing::warn!(%path, %error, "a function's log cannot be written");
             }
-            self.lost = self.lost.saturating_add(left.unwrap_or(bytes.len()) as u64);
+            self.lost = self.lost.saturating_add(rest.len() as u64);
         }
     }
 
-    fn report_lost(&mut self) -> Result<(), (io::Error, Option<usize>)> {
+    fn report_lost(&mut self) -> io::Result<()> {
         if self.lost == 0 {
             return Ok(());
         }
         let line =
             format!("cwasi: {} bytes of this log were lost: it could not be written\n", self.lost);
         let line = log_line::with_time(SystemTime::now(), line.as_bytes());
-        self.append(&line).map_err(|(error, _)| (error, None))?;
+        self.append(&mut line.as_slice())?;
         self.lost = 0;
         Ok(())
     }
 
-    /// Appends all of `bytes`; the error says how many of them were not written.
-    fn append(&mut self, mut bytes: &[u8]) -> Result<(), (io::Error, Option<usize>)> {
-        self.make_room(bytes.len()).map_err(|error| (error, None))?;
-        let Self { file: Some(file), len, .. } = self else { return Ok(()) };
-        while !bytes.is_empty() {
-            match file.write(bytes) {
-                Ok(0) => return Err((io::ErrorKind::WriteZero.into(), Some(bytes.len()))),
+    /// Appends bytes; those that were not written are left in `rest`.
+    fn append(&mut self, rest: &mut &[u8]) -> io::Result<()> {
+        self.make_room(rest.len())?;
+        let Some(file) = &mut self.file else { return Err(io::ErrorKind::NotFound.into()) };
+        while !rest.is_empty() {
+            match file.write(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => {
-                    *len += written as u64;
-                    bytes = &bytes[written..];
+                    self.len += written as u64;
+                    *rest = &rest[written..];
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err((error, Some(bytes.len()))),
+                Err(error) => return Err(error),
             }
         }
         Ok(())
