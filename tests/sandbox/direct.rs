@@ -331,8 +331,11 @@ fn more_connections_than_workers_share_are_served_all_the_same() {
             assert_eq!(caller.receive(), (number, Ok(b"e".to_vec())));
         }
     }
-    let held = descriptors_of(Pid::from_raw(function.workers()[0])).len();
-    assert!(held <= IDLE_DESCRIPTORS + 1024 / 8, "{held} descriptors");
+    // A worker still holds what a call has for the moment after its answer.
+    eventually("a worker's share of the connections", || {
+        let held = descriptors_of(Pid::from_raw(function.workers()[0])).len();
+        (held <= IDLE_DESCRIPTORS + 1024 / 8).then_some(())
+    });
     function.end();
 }
 
