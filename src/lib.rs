@@ -4,8 +4,10 @@
 //! plane, `cwasi-sandbox` is the data plane. `docs/architecture.md` has the table of module dependencies.
 
 pub mod config;
+pub mod content;
 pub mod coordinator;
 pub mod dispatcher;
+pub mod host;
 pub mod modes;
 pub mod sandbox;
 pub mod shim;

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use cwasi::config::NodeConfig;
+use cwasi::host::caller::{CallerIdentity, CallerKind, HostCall, HostCaller};
 use cwasi::modes::{CallError, ModeKind, Payload};
-use cwasi::shim::caller::{CallerIdentity, CallerKind, HostCall, HostCaller};
 use cwasi::sys::segment::Segment;
 use cwasi::wire::envelope::Metadata;
 use cwasi_abi::Errno;

@@ -6,8 +6,8 @@ use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 
-use cwasi::shim::metrics::node::NodeMetrics;
-use cwasi::shim::state::StateDir;
+use cwasi::host::metrics::node::NodeMetrics;
+use cwasi::host::state::StateDir;
 use cwasi::wire::trace::{RecordedSpan, SpanKind, TraceContext};
 use cwasi_testbed::scene::{Scene, wait_for};
 use nix::sched::{CloneFlags, setns};

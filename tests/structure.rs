@@ -17,35 +17,30 @@ type Name = Vec<String>;
 type Imports = BTreeMap<Name, BTreeSet<Name>>;
 
 /// Which folders of `src` each of them may import.
-const MAY_IMPORT: [(&str, &[&str]); 9] = [
+const MAY_IMPORT: [(&str, &[&str]); 11] = [
     ("sys", &[]),
     ("wire", &[]),
     ("config", &["wire"]),
     ("modes", &["wire", "sys"]),
-    ("coordinator", &["config", "wire"]),
-    ("dispatcher", &["modes", "wire", "sys", "coordinator"]),
-    ("vm", &["wire", "sys", "modes", "dispatcher"]),
-    ("shim", &["coordinator", "dispatcher", "config", "modes", "wire", "sys", "vm"]),
+    ("coordinator", &["config", "modes", "wire"]),
+    ("content", &["coordinator"]),
+    ("dispatcher", &["modes", "wire", "sys"]),
+    ("vm", &["wire", "sys", "modes"]),
+    ("host", &["coordinator", "dispatcher", "config", "modes", "wire", "sys"]),
+    ("shim", &["host", "content", "coordinator", "dispatcher", "config", "modes", "wire", "sys"]),
     ("sandbox", &["dispatcher", "vm", "modes", "wire", "sys"]),
 ];
 
 /// What the command `cwasi` may import of this crate: no engine, no containers, nothing that only a shim does.
-const CLI_MAY_IMPORT: [&str; 16] = [
+const CLI_MAY_IMPORT: [&str; 9] = [
     "config",
+    "content",
     "coordinator",
     "dispatcher",
+    "host",
     "modes",
-    "shim::caller",
-    "shim::cleanup",
-    "shim::content",
-    "shim::group",
-    "shim::http",
     "shim::local",
-    "shim::metrics",
-    "shim::network",
-    "shim::state",
     "sys",
-    "vm::fingerprint",
     "wire",
 ];
 

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use cwasi::shim::http::response_body::ResponseBody;
-use cwasi::shim::http::status::sentence;
+use cwasi::host::http::response_body::ResponseBody;
+use cwasi::host::http::status::sentence;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};

@@ -1,4 +1,4 @@
-//! What sandboxes report about their calls, up to `edges.json` (`shim::metrics::edges`).
+//! What sandboxes report about their calls, up to `edges.json` (`host::metrics::edges`).
 #![no_main]
 
 use cwasi_fuzz::memory::{bounded, within};

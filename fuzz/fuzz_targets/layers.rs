@@ -1,4 +1,4 @@
-//! Layers of an image (`shim::content::layers`): any bytes, or archives of any entries whose checksums are right.
+//! Layers of an image (`content::layers`): any bytes, or archives of any entries whose checksums are right.
 #![no_main]
 
 use std::io::Write as _;

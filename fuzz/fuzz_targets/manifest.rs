@@ -1,4 +1,4 @@
-//! An image's manifest, index and configuration (`shim::content`).
+//! An image's manifest, index and configuration (`content`).
 #![no_main]
 
 use cwasi_fuzz::memory::bounded;

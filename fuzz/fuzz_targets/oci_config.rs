@@ -1,4 +1,4 @@
-//! `config.json` of a bundle, as launcher and coordinator read it (`shim::group`, `coordinator::bundle`).
+//! `config.json` of a bundle, as launcher and coordinator read it (`host::group`, `coordinator::bundle`).
 #![no_main]
 
 use std::fs;
@@ -9,7 +9,7 @@ use cwasi_fuzz::config::function_name as is_name;
 use cwasi_fuzz::coordinator::bundle::{function_spec, load_spec};
 use cwasi_fuzz::memory::bounded;
 use cwasi_fuzz::private::{args, function_name, surroundings};
-use cwasi_fuzz::shim::group::group_of_bundle;
+use cwasi_fuzz::host::group::group_of_bundle;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

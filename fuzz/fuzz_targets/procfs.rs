@@ -1,4 +1,4 @@
-//! Texts of `/proc` about other processes (`shim::{cgroups, session}`, `vm::fingerprint`), with a line `--` between them: a
+//! Texts of `/proc` about other processes (`shim::{cgroups, session}`, `coordinator::fingerprint`), with a line `--` between them: a
 //! process's cgroups, mounts, a cgroup that is asked for.
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Files of a daemon that was killed, as `delete` reads them (`shim::state`).
+//! Files of a daemon that was killed, as `delete` reads them (`host::state`).
 #![no_main]
 
 use std::fs;
@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use cwasi_fuzz::config::NodeConfig;
 use cwasi_fuzz::memory::bounded;
-use cwasi_fuzz::shim::state::{ContainerRecord, Pointer, read_json, write_json};
+use cwasi_fuzz::host::state::{ContainerRecord, Pointer, read_json, write_json};
 use libfuzzer_sys::fuzz_target;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -88,7 +88,7 @@ pub fn stat(text: &str) -> Option<Stat> {
     Stat::parse(text)
 }
 
-/// `vm::fingerprint::features`
+/// `coordinator::fingerprint::features`
 pub fn features(cpuinfo: &str) -> String {
     fingerprint::features(cpuinfo)
 }

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use cwasi::sys::{fault_handlers, interrupted, stderr_tail};
-use cwasi::vm::compile::{CPU_SECONDS_MAX, Limits, MEMORY_MAX, end_with_stdin};
+use cwasi::vm::wasmedge::compile::{CPU_SECONDS_MAX, Limits, MEMORY_MAX, end_with_stdin};
+use cwasi::vm::wasmedge::{fault_handlers, interrupted, stderr_tail};
 
 /// Data plane of CWASI: runs containers and functions for the shim daemon `cwasi-shim`.
 #[derive(Debug, Parser)]
@@ -179,7 +179,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
                 end_with_stdin()?;
             }
             let limits = Limits { memory: *memory, cpu_seconds: *cpu_seconds };
-            Ok(cwasi::vm::compile(wasm, out, limits)?)
+            Ok(cwasi::vm::wasmedge::compile(wasm, out, limits)?)
         }
     }
 }

@@ -13,6 +13,8 @@
 //!   compilers; `compile_queue`: who is next.
 //! - [`progress`]: messages to the user meanwhile.
 //! - [`registry`]: callable functions of this host.
+//! - [`selection`]: chooses the mode of an edge, a pure function of facts (paper Algorithm 2).
+//! - [`fingerprint`]: inputs of native code besides the module.
 
 pub mod aot;
 pub mod bundle;
@@ -21,6 +23,7 @@ mod compile_slots;
 mod compiled;
 pub mod embedding;
 mod error;
+pub mod fingerprint;
 pub mod home;
 pub mod images;
 pub(crate) mod limits;
@@ -30,6 +33,7 @@ mod mount_points;
 pub mod plan;
 pub mod progress;
 pub mod registry;
+pub mod selection;
 mod toolchain;
 pub mod trust;
 

@@ -8,7 +8,6 @@ use cwasi_abi::Errno;
 
 use super::call::{check, length_or_kind};
 use super::edges::{ABANDONED, EdgeCounters, EdgeNumber, EndedCall};
-use super::selection::{self, EmbeddingState};
 use crate::modes::{CallError, ModeKind};
 use crate::wire::control::{EmbeddedModule, ModeHint};
 
@@ -48,7 +47,7 @@ impl EmbeddedCalls {
         modules: &[EmbeddedModule],
         edges: &mut EdgeCounters,
     ) -> Self {
-        let admitted = selection::embedded(mode, EmbeddingState::Loaded).is_ok();
+        let admitted = mode.allows_embedding();
         let modules = modules
             .iter()
             .map(|module| EmbeddedCallee {

@@ -1,11 +1,9 @@
-//! Request dispatcher (paper §4.2): from a guest's call to its end. Runs in a worker; `selection` also in the shim
-//! daemon.
+//! Request dispatcher (paper §4.2): from a guest's call to its end. Runs in a worker.
 //!
 //! - [`call`]: route cache, deadlines, safe retries, edge metrics.
 //! - `fan`: started calls that the guest waits for later; `pending_calls`: their state.
 //! - [`links`]: connections to instances of callees; `exchange`: sends and receives over them.
 //! - [`broker_client`]: asks the shim for routes.
-//! - [`selection`]: chooses the mode, a pure function of facts (paper Algorithm 2).
 //! - [`embedded`]: calls in the caller's own VM.
 //! - [`edges`]: metrics of each edge; [`spans`]: spans of traced calls; [`nested_spans`]: of those inside one VM.
 
@@ -18,7 +16,6 @@ mod fan;
 pub mod links;
 pub mod nested_spans;
 mod pending_calls;
-pub mod selection;
 pub mod spans;
 
 pub use broker_client::BrokerClient;

@@ -13,6 +13,7 @@ mod error;
 pub mod local;
 pub mod networked;
 mod payload;
+pub mod spin;
 
 pub use call::{CallJoin, ModeKind, OutgoingCall};
 pub use causes::{Overload, TooLarge};

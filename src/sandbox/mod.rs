@@ -19,6 +19,7 @@
 
 pub mod builder;
 mod cause_chain;
+pub mod dispatch;
 mod exit_codes;
 mod files;
 mod function_log;

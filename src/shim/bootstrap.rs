@@ -15,9 +15,10 @@ use containerd_shim::protos::protobuf::Message as _;
 use containerd_shim::protos::types::introspection::{RuntimeInfo, RuntimeVersion};
 
 use super::arguments::ShimArguments;
-use super::{cleanup, features, group, launcher, options, state};
+use super::{cleanup, features, launcher, options};
 use crate::config::node::named_file;
 use crate::config::{NodeConfig, NodeConfigError};
+use crate::host::{group, state};
 
 /// The name in `-v` and `-info`.
 const NAME: &str = "containerd-shim-cwasi-v1";

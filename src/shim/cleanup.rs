@@ -7,7 +7,7 @@
 //! first ends the processes that could still make resources ([`session`]).
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use containerd_shim::api::{DeleteRequest, DeleteResponse, KillRequest};
@@ -15,13 +15,16 @@ use containerd_shim::protos::protobuf::Message as _;
 use containerd_shim::protos::shim_sync::{Client, TaskClient};
 use containerd_shim::protos::ttrpc::{self, Code, context};
 
-use super::group_lock::{self, LockError};
 use super::publisher::timestamp;
 use super::session::{self, Stat};
-use super::state::{self, ContainerRecord, GroupDir, Pointer, StateDir, StateError, container_key};
-use super::{cgroups, kept_spans, metrics, rootfs};
+use super::{cgroups, rootfs};
 use crate::config::{NodeConfig, NodeConfigError};
 use crate::coordinator::registry::Registry;
+use crate::host::ended_groups;
+use crate::host::group_lock::{self, LockError};
+use crate::host::state::{
+    self, ContainerRecord, GroupDir, Pointer, StateDir, StateError, container_key,
+};
 use crate::sys::pidfd::PidFd;
 use crate::wire::control::COPIES_DIR;
 
@@ -33,14 +36,6 @@ const DAEMON_MAX: Duration = Duration::from_secs(10);
 const DAEMON_PAUSE: Duration = Duration::from_millis(50);
 /// Longest wait for one answer of a daemon.
 const CALL_MAX: Duration = Duration::from_secs(5);
-/// How the file of a container's record ends.
-const RECORD: &str = "json";
-/// A record that is not finished after this time never will be.
-const UNFINISHED_AGE: Duration = Duration::from_secs(60);
-/// Prefix of a group directory's name during its removal; ids are hexadecimal.
-const GRAVE: char = '.';
-/// Number of ended groups whose edges are kept.
-const EDGES_KEPT: usize = 64;
 
 /// A failed clean-up.
 #[derive(Debug, thiserror::Error)]
@@ -90,7 +85,7 @@ pub fn delete(namespace: &str, id: &str, bundle: &Path) -> Result<Vec<u8>, Clean
     }
     response.set_pid(record.map_or(0, |record| u32::try_from(record.pid).unwrap_or(0)));
     if let Some(group) = group {
-        remove_dead_group(&state, &group)?;
+        ended_groups::remove_dead_group(&state, &group)?;
     }
     Ok(response.write_to_bytes().expect("a message without required fields can always be written"))
 }
@@ -193,114 +188,10 @@ fn logged(result: Result<(), StateError>) {
     }
 }
 
-/// Removes a group whose daemon is dead and that has no containers.
-fn remove_dead_group(state: &StateDir, group: &GroupDir) -> Result<(), CleanupError> {
-    if !group.path().exists() {
-        return Ok(());
-    }
-    let _lock = group_lock::lock(group)?;
-    remove_if_dead(state, group);
-    Ok(())
-}
-
-/// Removes a group without daemon and containers. The caller holds the group's lock.
-pub fn remove_if_dead(state: &StateDir, group: &GroupDir) {
-    if !group_lock::answers(&group.socket()) && !has_containers(state, group) {
-        remove_group(state, group);
-    }
-}
-
-/// Removes groups whose launchers were killed before they had a daemon, those of killed processes of the host, and
-/// remains of interrupted removals and writes. Blocks.
-pub fn sweep(state: &StateDir) {
-    remove_unfinished_records(state);
-    let groups = fs::read_dir(state.root().join("g")).into_iter().flatten().flatten();
-    for entry in groups {
-        let Some(group) = entry.file_name().to_str().map(|id| state.group(id)) else { continue };
-        if group.id().starts_with(GRAVE) {
-            // Another process may remove it at the same time.
-            let _removed = fs::remove_dir_all(group.path());
-            continue;
-        }
-        // A running launcher holds the lock, also while it waits for its daemon's pid.
-        if !group.pid().exists()
-            && let Some(_lock) = group_lock::try_lock(&group)
-            && !group.pid().exists()
-        {
-            remove_if_dead(state, &group);
-        }
-    }
-}
-
-/// Removes records whose writers were killed.
-fn remove_unfinished_records(state: &StateDir) {
-    for entry in fs::read_dir(state.root().join("c")).into_iter().flatten().flatten() {
-        let is_old = || {
-            let age = entry.metadata().ok()?.modified().ok()?.elapsed().ok()?;
-            Some(age > UNFINISHED_AGE)
-        };
-        let path = entry.path();
-        let is_record = path.extension().is_some_and(|extension| extension == RECORD);
-        if !is_record && is_old() == Some(true) {
-            logged(state::remove_file(&path));
-        }
-    }
-}
-
-/// Removes a group's directory and keeps its edges and spans. The caller holds the group's lock.
-pub fn remove_group(state: &StateDir, group: &GroupDir) {
-    let kept = state.kept_edges(group.id());
-    // Nothing asks for those of a process of the host.
-    if !group.is_of_host()
-        && let Ok(bytes) = fs::read(group.edges())
-    {
-        logged(state::write_file(&kept, &bytes));
-        forget_old_edges(&state.root().join("edges"));
-    }
-    logged(metrics::node::move_to_sums(state, group));
-    logged(kept_spans::keep_ended(&group.spans(), group.id(), &state.kept_spans()));
-    // Renamed first: a launcher may create the group's directory again during the removal.
-    let grave =
-        group.path().with_file_name(format!("{GRAVE}{}.{}", group.id(), std::process::id()));
-    let removed = fs::rename(group.path(), &grave).and_then(|()| fs::remove_dir_all(&grave));
-    if let Err(error) = removed {
-        tracing::warn!(path = %grave.display(), %error, "group directory is not removed");
-    }
-}
-
-/// Keeps the newest [`EDGES_KEPT`] files.
-fn forget_old_edges(directory: &Path) {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut files: Vec<_> = entries
-        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
-        .collect();
-    files.sort();
-    let surplus = files.len().saturating_sub(EDGES_KEPT);
-    for (_, path) in &files[..surplus] {
-        logged(state::remove_file(path));
-    }
-}
-
-fn has_containers(state: &StateDir, group: &GroupDir) -> bool {
-    let records: Vec<PathBuf> = fs::read_dir(state.root().join("c"))
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        // Without records that are being written: a living daemon answers for them, and a dead one's never were.
-        .filter(|path| path.extension().is_some_and(|extension| extension == RECORD))
-        .collect();
-    records.iter().any(|path| match state::read_json::<ContainerRecord>(path) {
-        Ok(record) => record.is_some_and(|record| record.group == group.id()),
-        // Damaged: it may be of this group.
-        Err(_) => true,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shim::state::RegisteredAs;
+    use crate::host::state::RegisteredAs;
     use crate::wire::ids::Identity;
 
     fn record(dir: &Path) -> ContainerRecord {
@@ -345,64 +236,5 @@ mod tests {
             assert!(!record.receiver.as_ref().unwrap().exists());
             assert!(state.kept_edges("g").exists());
         }
-    }
-
-    #[test]
-    fn edges_of_ended_groups_are_kept_within_bounds() {
-        let dir = tempfile::tempdir().unwrap();
-        let state = StateDir::new(dir.path());
-        for number in 0..EDGES_KEPT + 3 {
-            let group = state.group(&format!("g{number}"));
-            fs::create_dir_all(group.path()).unwrap();
-            fs::write(group.edges(), "[]").unwrap();
-            remove_group(&state, &group);
-        }
-        assert_eq!(fs::read_dir(dir.path().join("edges")).unwrap().count(), EDGES_KEPT);
-        assert_eq!(fs::read_dir(dir.path().join("g")).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn a_group_that_never_had_a_daemon_is_swept_up_unless_a_launcher_is_at_work() {
-        let dir = tempfile::tempdir().unwrap();
-        let state = StateDir::new(dir.path());
-        let [killed, busy, served, half] =
-            ["killed", "busy", "served", ".half.7"].map(|id| state.group(id));
-        drop(group_lock::lock(&killed).unwrap());
-        state::write_file(&half.pid(), b"1").unwrap();
-        let _held = group_lock::lock(&busy).unwrap();
-        state::write_file(&served.pid(), b"1").unwrap();
-        sweep(&state);
-        let left = [killed, busy, served, half].map(|group| group.path().exists());
-        assert_eq!(left, [false, true, true, false]);
-    }
-
-    #[test]
-    fn a_record_that_was_never_finished_keeps_no_group() {
-        let dir = tempfile::tempdir().unwrap();
-        let state = StateDir::new(dir.path());
-        let group = state.group("g");
-        let unfinished = state.record("n", "a").with_extension("7.new");
-        fs::create_dir_all(group.path()).unwrap();
-        state::write_file(&unfinished, b"{\"namespace\": \"n").unwrap();
-        remove_dead_group(&state, &group).unwrap();
-        assert!(!group.path().exists());
-        // It may still be written; later it goes, too.
-        sweep(&state);
-        assert!(unfinished.exists());
-        let old = std::time::SystemTime::now() - 2 * UNFINISHED_AGE;
-        fs::File::options().write(true).open(&unfinished).unwrap().set_modified(old).unwrap();
-        sweep(&state);
-        assert!(!unfinished.exists());
-    }
-
-    #[test]
-    fn a_group_with_another_container_stays() {
-        let dir = tempfile::tempdir().unwrap();
-        let (state, record) = (StateDir::new(dir.path()), record(dir.path()));
-        let group = state.group("g");
-        fs::create_dir_all(group.path()).unwrap();
-        state::write_json(&state.record("n", "a"), &record).unwrap();
-        remove_dead_group(&state, &group).unwrap();
-        assert!(group.path().exists());
     }
 }

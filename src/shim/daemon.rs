@@ -23,28 +23,29 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use super::arguments::ShimArguments;
-use super::broker::Broker;
-use super::content::folder::FolderStore;
-use super::content::{ContentStore, Images};
-use super::group_lock::{self, LockError};
 use super::launcher::{LISTENER_FD, READY, READY_FD};
-use super::metrics::Metrics;
-use super::network::{Network, node_name};
 use super::oom_score;
-use super::otlp::Exporter;
 use super::own_cgroup::{self, OwnCgroupError};
 use super::publisher::Publisher;
 use super::reaper::Reaper;
 use super::session::Stat;
-use super::spans::Spans;
-use super::state::{self, GroupDir, StateDir, StateError, create_private_dir};
 use super::task::TaskService;
 use super::task::provision::Provisioner;
 use super::task::table::{Parts, Tasks};
 use super::zygote::{Zygote, ZygoteError};
-use super::{cgroups, cleanup, daemon_log};
+use super::{cgroups, daemon_log};
 use crate::config::NodeConfig;
+use crate::content::folder::FolderStore;
+use crate::content::{ContentStore, Images};
 use crate::coordinator::registry::Registry;
+use crate::host::broker::Broker;
+use crate::host::ended_groups;
+use crate::host::group_lock::{self, LockError};
+use crate::host::metrics::Metrics;
+use crate::host::network::{Network, node_name};
+use crate::host::otlp::Exporter;
+use crate::host::spans::Spans;
+use crate::host::state::{self, GroupDir, StateDir, StateError, create_private_dir};
 use crate::modes::networked::link::LinkError;
 use crate::sys::arenas;
 use crate::sys::process::{die_with_parent, take_inherited};
@@ -283,7 +284,7 @@ impl Daemon {
         tracing::info!(group = group.id(), namespace, "serving");
         let swept = state.clone();
         // Detached: the result is not needed.
-        drop(tokio::task::spawn_blocking(move || cleanup::sweep(&swept)));
+        drop(tokio::task::spawn_blocking(move || ended_groups::sweep(&swept)));
         Ok(Self {
             group,
             state,
@@ -335,7 +336,7 @@ impl Daemon {
             if start_under_way(&group) || !tasks.close_if_empty() {
                 return Ok(false);
             }
-            cleanup::remove_group(&state, &group);
+            ended_groups::remove_group(&state, &group);
             Ok(true)
         };
         let closed = tokio::task::spawn_blocking(closing).await;

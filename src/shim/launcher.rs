@@ -17,13 +17,13 @@ use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
 use super::arguments::ShimArguments;
-use super::cleanup;
-use super::group::{self, GroupError};
-use super::group_lock::{LockError, answers, lock};
 use super::spawn::{SpawnError, beside, spawn};
-use super::state::{self, GroupDir, PRIVATE_FILE, Pointer, StateDir, StateError};
 use crate::config::NodeConfig;
 use crate::config::node::CONFIG_VARIABLE;
+use crate::host::ended_groups;
+use crate::host::group::{self, GroupError};
+use crate::host::group_lock::{LockError, answers, lock};
+use crate::host::state::{self, GroupDir, PRIVATE_FILE, Pointer, StateDir, StateError};
 
 /// The daemon's program.
 const PROGRAM: &str = "cwasi-shim";
@@ -98,7 +98,7 @@ pub fn start(
     if started.is_err() {
         // containerd does not run `delete` after a failed start.
         drop(state::remove_file(&group.start_mark(&arguments.namespace, &arguments.id)));
-        cleanup::remove_if_dead(&state, &group);
+        ended_groups::remove_if_dead(&state, &group);
     }
     started
 }

@@ -18,10 +18,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::arguments::ShimArguments;
 use super::daemon::LOCAL_ACTION;
-use super::kept_spans;
 use super::launcher::{self, LaunchError, StartingDaemon};
-use super::state::{GroupDir, StateDir, StateError};
 use crate::config::NodeConfig;
+use crate::host::kept_spans;
+use crate::host::state::{GroupDir, StateDir, StateError};
 
 /// Longest wait for a daemon that was asked to end.
 const END_MAX: Duration = Duration::from_secs(10);

@@ -15,9 +15,9 @@ use tokio::sync::{Mutex, OnceCell, watch};
 use super::llvm_stub::{self, LLVM_STUB_FD};
 use super::reaper::Reaper;
 use super::spawn::{Program, SpawnError};
+use crate::host::readiness;
 use crate::sys::clock::Deadline;
 use crate::sys::page_buffer::PageBuffer;
-use crate::sys::readiness;
 use crate::sys::seqpacket::{self, SocketError};
 use crate::wire::control::{
     self, CONTROL_MESSAGE_MAX, ControlCodecError, VERSION, VerbReply, VerbRequest,

@@ -5,16 +5,11 @@
 //! - [`arenas`]: how many arenas the allocator has, and their free pages.
 //! - [`huge`]: huge pages for them.
 //! - [`pool`]: segments that are reused.
-//! - [`image`]: restoring memory to an earlier state.
 //! - [`populated`]: the kernel's page map.
 //! - [`loopback`]: the loopback device of a network namespace.
 //! - [`mapping`]: pages at fixed addresses that memfds back.
 //! - [`page_buffer`]: message buffers whose pages exist once they are written.
 //! - [`shared`]: memory that a process shares with its children.
-//! - [`spin`]: spinning before sleeping.
-//! - [`stderr_tail`]: the last bytes of a guest's stderr.
-//! - [`fault_handlers`]: the engine's signal handlers, installed once.
-//! - [`interrupted`]: the engine's system calls, repeated when a pause interrupts them.
 //! - [`wakeup`]: waking one of several processes (eventfd).
 //! - [`processors`]: the number of usable processors.
 //! - [`watch`]: watching many descriptors (epoll).
@@ -25,21 +20,16 @@
 //! - [`process`]: forking single-threaded processes, descriptor tables, exits.
 //! - [`clock`]: `CLOCK_MONOTONIC`, comparable between processes.
 //! - [`random`]: the kernel's random bytes.
-//! - [`readiness`]: descriptors on tokio's reactor.
 //! - [`reopen`]: non-blocking writes to a pipe that others write to blocking.
 //! - [`pidfd`]: signals without races on process numbers.
-//! - [`terminal`]: the size of a pseudo-terminal.
 
 pub mod arenas;
 pub mod clock;
 pub mod counter;
 pub mod device_filter;
 pub mod exec_filter;
-pub mod fault_handlers;
 pub mod file_access;
 pub mod huge;
-pub mod image;
-pub mod interrupted;
 pub mod loopback;
 pub mod mapping;
 pub mod noexec;
@@ -50,13 +40,9 @@ pub mod populated;
 pub mod process;
 pub mod processors;
 pub mod random;
-pub mod readiness;
 pub mod reopen;
 pub mod segment;
 pub mod seqpacket;
 pub mod shared;
-pub mod spin;
-pub mod stderr_tail;
-pub mod terminal;
 pub mod wakeup;
 pub mod watch;

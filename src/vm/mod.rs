@@ -5,12 +5,11 @@
 //!
 //! - [`engine`]: the traits, and the ends of an invocation; independent of the engine.
 //! - [`reactor`]: the `cwasi_handle` protocol over any engine.
-//! - [`wasmedge`]: the engine; with [`mod@compile`] the only importer of `wasmedge_*`.
-//! - [`dispatch`]: adapts the dispatcher to the host functions.
+//! - [`wasmedge`]: the engine, the only importer of `wasmedge_*`.
+//! - [`image`]: restoring memory to an earlier state.
 //! - [`trampoline`]: trampolines between modules of one VM.
 //! - `sockets`: allowed destinations of guests' sockets.
 //! - `state`: what guests of a module can change; `wasi_calls`: which WASI functions they have called.
-//! - [`fingerprint`]: inputs of native code; the control plane uses it, which must not link the engine.
 //!
 //! A fresh instance per request is made ahead of it and runs once:
 //!
@@ -28,11 +27,10 @@
 //! # Ok(()) }
 //! ```
 
-pub mod compile;
-pub mod dispatch;
 pub mod engine;
-pub mod fingerprint;
+pub mod image;
 pub mod reactor;
+mod response;
 pub(crate) mod sockets;
 pub(crate) mod state;
 pub mod trampoline;
@@ -40,12 +38,11 @@ mod wasi_calls;
 pub mod wasmedge;
 
 pub use crate::wire::control::Entry;
-pub use compile::{CompileError, compile};
 pub use cwasi_host_functions::{Context, Host, Level, LogSink};
-pub use dispatch::FunctionCalls;
 pub use engine::{
     CommandEnd, Engine, EngineOptions, GuestStop, Instance, InstanceSpec, Module, NotRenewed,
     Preopen, Start, Trap, VmError,
 };
 pub use reactor::HandlerOutcome;
+pub use response::ResponsePayload;
 pub use wasmedge::WasmEdge;

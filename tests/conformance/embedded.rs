@@ -7,11 +7,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use cwasi::dispatcher::{Dispatcher, EmbeddedCalls, Resolve, ResolvedRoute, RouteQuery, Settings};
 use cwasi::modes::{CallError, OutgoingPayload, Payload};
+use cwasi::sandbox::dispatch::FunctionCalls;
 use cwasi::sys::clock::Deadline;
-use cwasi::vm::compile::compile_unlimited;
+use cwasi::vm::wasmedge::compile::compile_unlimited;
 use cwasi::vm::{
-    Context, Engine, EngineOptions, FunctionCalls, HandlerOutcome, Host, InstanceSpec, Level,
-    LogSink, Module, WasmEdge, reactor,
+    Context, Engine, EngineOptions, HandlerOutcome, Host, InstanceSpec, Level, LogSink, Module,
+    WasmEdge, reactor,
 };
 use cwasi::wire::control::{EdgeReport, EmbeddedModule, ModeHint};
 use cwasi::wire::envelope::{CallStatus, Detail};

@@ -9,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cwasi::config::NodeConfig;
+use cwasi::host::caller::{CallerIdentity, CallerKind, HostCall, HostCaller};
 use cwasi::modes::Payload;
-use cwasi::shim::caller::{CallerIdentity, CallerKind, HostCall, HostCaller};
 use cwasi::wire::trace::{PhaseKind, RecordedSpan, SpanKind, TraceContext};
 use cwasi::wire::trace_headers::TraceHeaders;
 use cwasi_abi::Errno;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use cwasi::config::messages::MessagesConfig;
 use cwasi::coordinator::registry::{Record, Registry};
+use cwasi::host::network::{BridgeCaller, FunctionLocations, Network};
 use cwasi::modes::local::incoming::ParsedMessage;
 use cwasi::modes::local::receiver::ConnectionEvent;
 use cwasi::modes::local::{LocalMode, LocalRoute, Receiver, error_answer, send_as_is};
@@ -17,7 +18,6 @@ use cwasi::modes::networked::{
     Listener, NetworkError, RedisLink, RedisTarget, instance_channel, locations,
 };
 use cwasi::modes::{CallError, OutgoingCall, OutgoingPayload, Payload};
-use cwasi::shim::network::{BridgeCaller, FunctionLocations, Network};
 use cwasi::sys::clock::Deadline;
 use cwasi::sys::random::bytes16;
 use cwasi::sys::seqpacket;

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use cwasi::config::messages::MessagesConfig;
+use cwasi::host::network::EVENT_MAX;
 use cwasi::modes::networked::stream_key;
 use cwasi::modes::networked::streams::dead_key;
 use cwasi::modes::{CallError, Overload};
-use cwasi::shim::network::EVENT_MAX;
 use cwasi::wire::ids::Identity;
 use cwasi_abi::Errno;
 use cwasi_testbed::redis::{Kind, Redis};

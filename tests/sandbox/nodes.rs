@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use cwasi::config::messages::MessagesConfig;
 use cwasi::coordinator::registry::{Record, Registry};
+use cwasi::host::network::{BridgeCaller as Route, Network};
 use cwasi::modes::networked::RedisTarget;
-use cwasi::shim::network::{BridgeCaller as Route, Network};
 use cwasi::wire::control::Entry;
 use cwasi::wire::control::{FanIn, FunctionLaunch, ModeHint, Partial, Role};
 use cwasi_abi::Errno;

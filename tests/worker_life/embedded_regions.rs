@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use cwasi::sys::pool::SegmentPool;
-use cwasi::vm::compile::compile_unlimited;
+use cwasi::vm::wasmedge::compile::compile_unlimited;
 use cwasi::vm::wasmedge::{WasmEdgeInstance, WasmEdgeModule};
 use cwasi::vm::{
     Context, Engine as _, EngineOptions, Host, Instance as _, InstanceSpec, Module as _, WasmEdge,

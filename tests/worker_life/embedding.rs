@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use cwasi::dispatcher::{Dispatcher, EmbeddedCalls, Resolve, ResolvedRoute, RouteQuery, Settings};
 use cwasi::modes::CallError;
+use cwasi::sandbox::dispatch::FunctionCalls;
 use cwasi::sys::clock::Deadline;
-use cwasi::vm::compile::compile_unlimited;
+use cwasi::vm::wasmedge::compile::compile_unlimited;
 use cwasi::vm::{
-    Context, Engine as _, EngineOptions, FunctionCalls, Host, Instance as _, InstanceSpec,
-    Module as _, WasmEdge,
+    Context, Engine as _, EngineOptions, Host, Instance as _, InstanceSpec, Module as _, WasmEdge,
 };
 use cwasi::wire::control::{EdgeReport, EmbeddedModule, ModeHint};
 

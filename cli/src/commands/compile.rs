@@ -8,8 +8,8 @@ use std::time::Instant;
 use anyhow::Context as _;
 use clap::Args;
 use cwasi::config::{CompileConfig, NodeConfig};
+use cwasi::coordinator::fingerprint::fingerprint;
 use cwasi::coordinator::{AotCache, CompileChild, CompileJob, Progress, module};
-use cwasi::vm::fingerprint::fingerprint;
 use serde_json::json;
 use tokio::process::Command;
 

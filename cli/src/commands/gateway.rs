@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::Args;
 use cwasi::config::NodeConfig;
-use cwasi::shim::caller::CALLER_NAME;
-use cwasi::shim::http::HttpLimits;
+use cwasi::host::caller::CALLER_NAME;
+use cwasi::host::http::HttpLimits;
 use cwasi::wire::egress::{Egress, EgressEntry};
 
 use crate::arguments::Global;

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use cwasi::config::NodeConfig;
-use cwasi::shim::metrics::node::NodeMetrics;
-use cwasi::shim::state::StateDir;
+use cwasi::host::metrics::node::NodeMetrics;
+use cwasi::host::state::StateDir;
 
 use crate::arguments::Global;
 use crate::failure::Failure;

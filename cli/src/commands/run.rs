@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use cwasi::dispatcher::spans::OpenSpan;
-use cwasi::shim::metrics::snapshot::EdgeSnapshot;
+use cwasi::host::metrics::snapshot::EdgeSnapshot;
 use serde_json::json;
 
 use super::workflow_arguments::WorkflowArguments;

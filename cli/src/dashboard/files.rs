@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use cwasi::shim::caller::CALLER_NAME;
-use cwasi::shim::metrics::node::groups;
-use cwasi::shim::metrics::snapshot::{EdgeSnapshot, FunctionSnapshot};
-use cwasi::shim::metrics::starts::StartStages;
-use cwasi::shim::state::{self, StateDir};
+use cwasi::host::caller::CALLER_NAME;
+use cwasi::host::metrics::node::groups;
+use cwasi::host::metrics::snapshot::{EdgeSnapshot, FunctionSnapshot};
+use cwasi::host::metrics::starts::StartStages;
+use cwasi::host::state::{self, StateDir};
 use serde::de::DeserializeOwned;
 
 use crate::deployment::hops;

@@ -18,10 +18,10 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use cwasi::config::NodeConfig;
-use cwasi::shim::http::HttpLimits;
-use cwasi::shim::http::response_body::ResponseBody;
-use cwasi::shim::http::server::{HttpServer, Service};
-use cwasi::shim::http::status::sentence;
+use cwasi::host::http::HttpLimits;
+use cwasi::host::http::response_body::ResponseBody;
+use cwasi::host::http::server::{HttpServer, Service};
+use cwasi::host::http::status::sentence;
 use hyper::body::Incoming;
 use hyper::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, HeaderName, HeaderValue, REFERRER_POLICY,

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use cwasi::config::NodeConfig;
-use cwasi::shim::metrics::snapshot::{EdgeSnapshot, FunctionGauges, FunctionKey, FunctionSnapshot};
-use cwasi::shim::metrics::starts::StartStages;
+use cwasi::host::metrics::snapshot::{EdgeSnapshot, FunctionGauges, FunctionKey, FunctionSnapshot};
+use cwasi::host::metrics::starts::StartStages;
 use serde::Serialize;
 
 use super::files::Files;

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use cwasi::shim::group::group_id;
-use cwasi::shim::metrics::node::groups;
-use cwasi::shim::metrics::snapshot::{EdgeKey, EdgeSnapshot, FunctionSnapshot};
-use cwasi::shim::metrics::starts::StartStages;
-use cwasi::shim::state::{GroupDir, StateDir};
+use cwasi::host::group::group_id;
+use cwasi::host::metrics::node::groups;
+use cwasi::host::metrics::snapshot::{EdgeKey, EdgeSnapshot, FunctionSnapshot};
+use cwasi::host::metrics::starts::StartStages;
+use cwasi::host::state::{GroupDir, StateDir};
 
 use crate::table::Table;
 
@@ -134,7 +134,7 @@ pub fn time(us: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use cwasi::shim::metrics::snapshot::{EdgeCounts, EdgeKey};
+    use cwasi::host::metrics::snapshot::{EdgeCounts, EdgeKey};
 
     use super::*;
 

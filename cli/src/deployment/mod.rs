@@ -33,9 +33,9 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use cwasi::dispatcher::spans::{OpenSpan, SpanEnd};
-use cwasi::shim::caller::Tracer;
-use cwasi::shim::group::group_id;
-use cwasi::shim::metrics::snapshot::EdgeSnapshot;
+use cwasi::host::caller::Tracer;
+use cwasi::host::group::group_id;
+use cwasi::host::metrics::snapshot::EdgeSnapshot;
 use cwasi::wire::ids::Identity;
 use cwasi::wire::trace::{SpanKind, TraceContext};
 use futures_util::future::try_join_all;

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cwasi::config::NodeConfig;
-use cwasi::shim::cleanup;
-use cwasi::shim::state::StateDir;
+use cwasi::host::ended_groups;
+use cwasi::host::state::StateDir;
 use oci_spec::runtime::Spec;
 use sha2::{Digest as _, Sha256};
 
@@ -167,7 +167,7 @@ impl Platform for Node {
         while Instant::now() < until && seen.elapsed() < LATE_QUIET {
             if group.path().exists() {
                 // A killed launcher's, which a daemon of the node would remove at its start.
-                cleanup::sweep(&state);
+                ended_groups::sweep(&state);
                 seen = Instant::now();
             }
             tokio::time::sleep(LATE_LOOK).await;

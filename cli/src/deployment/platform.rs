@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use cwasi::config::NodeConfig;
-use cwasi::shim::state::{StateDir, create_private_dir, write_file};
+use cwasi::host::state::{StateDir, create_private_dir, write_file};
 
 use super::log_file;
 use super::run_folder::RunFolder;

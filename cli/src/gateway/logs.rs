@@ -10,9 +10,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use cwasi::config::NodeConfig;
 use cwasi::coordinator::registry::Record;
-use cwasi::dispatcher::selection::scope_of;
-use cwasi::shim::http::response_body::ResponseBody;
-use cwasi::shim::http::status::sentence;
+use cwasi::coordinator::selection::scope_of;
+use cwasi::host::http::response_body::ResponseBody;
+use cwasi::host::http::status::sentence;
 use cwasi::wire::log_line::split_time;
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderValue};

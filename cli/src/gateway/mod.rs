@@ -1,6 +1,6 @@
 //! `cwasi gateway`: HTTP clients call the functions of this node whose `cwasi.http` allows it (`docs/http.md`).
 //!
-//! The calls, the bodies and the bounds are those of [`cwasi::shim::http`]. Here are the paths, who may use them, TLS,
+//! The calls, the bodies and the bounds are those of [`cwasi::host::http`]. Here are the paths, who may use them, TLS,
 //! and metrics.
 //!
 //! Invariant: without a token or client certificates, it listens on loopback addresses only, unless the operator says
@@ -25,11 +25,11 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use cwasi::config::NodeConfig;
-use cwasi::shim::caller::{CallerIdentity, CallerKind, HostCaller};
-use cwasi::shim::http::HttpLimits;
-use cwasi::shim::http::connections::Connections;
-use cwasi::shim::http::front::FunctionFront;
-use cwasi::shim::http::server::HttpServer;
+use cwasi::host::caller::{CallerIdentity, CallerKind, HostCaller};
+use cwasi::host::http::HttpLimits;
+use cwasi::host::http::connections::Connections;
+use cwasi::host::http::front::FunctionFront;
+use cwasi::host::http::server::HttpServer;
 use cwasi::wire::egress::Egress;
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;

@@ -13,7 +13,7 @@ use cwasi_fuzz::config::NodeConfig;
 use cwasi_fuzz::config::annotations::{CONCURRENCY_MAX, MEMORY_MAX, QUEUE_MAX};
 use cwasi_fuzz::coordinator::registry::Record;
 use cwasi_fuzz::modes::resp::command;
-use cwasi_fuzz::shim::state::{ContainerRecord, Pointer, RegisteredAs};
+use cwasi_fuzz::host::state::{ContainerRecord, Pointer, RegisteredAs};
 use cwasi_fuzz::vm::trampoline::{DispatchCallee, LinkedFunction, Number, dispatch, link};
 use cwasi_fuzz::wire::control::{
     EdgeReport, EmitReply, EmitRequest, FunctionReport, ResolveReply, ResolveRequest,

@@ -6,13 +6,13 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::modes::causes::{Break, Unreached};
+use crate::modes::spin::Spin;
 use crate::modes::{CallError, CallJoin, OutgoingCall, OutgoingPayload, Payload};
 use crate::sys::clock::{Deadline, monotonic_ns};
 use crate::sys::page_buffer::PageBuffer;
 use crate::sys::pool::SegmentPool;
 use crate::sys::segment::Segment;
 use crate::sys::seqpacket::{self, SocketError};
-use crate::sys::spin::Spin;
 use crate::wire::envelope::{Join, Metadata, Request, Response};
 use crate::wire::frame::{self, FRAME_MAX};
 use crate::wire::ids::CallId;

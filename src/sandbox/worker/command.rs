@@ -13,7 +13,7 @@ use crate::modes::{CallError, Payload};
 use crate::sandbox::stderr;
 use crate::sys::process::redirect;
 use crate::sys::segment::{Segment, SegmentRef};
-use crate::sys::stderr_tail;
+use crate::vm::wasmedge::stderr_tail;
 use crate::vm::{CommandEnd, Host, Instance};
 use crate::wire::control::FunctionLaunch;
 use crate::wire::frame::INLINE_MAX;

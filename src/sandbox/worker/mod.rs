@@ -25,12 +25,13 @@ use crate::dispatcher::call::DEFAULT_TIMEOUT_MS;
 use crate::dispatcher::spans::SpanRecorder;
 use crate::dispatcher::{BrokerClient, Dispatcher, EmbeddedCalls, Settings};
 use crate::modes::local::CallerConnection;
+use crate::sandbox::dispatch::FunctionCalls;
 use crate::sys::clock::Deadline;
 use crate::sys::pool::SegmentPool;
 use crate::sys::process::{close_others, die_with_parent, exit_now};
 use crate::sys::seqpacket::{self, SocketError};
 use crate::sys::wakeup::Wakeup;
-use crate::vm::{Context, FunctionCalls, Host, InstanceSpec, Module};
+use crate::vm::{Context, Host, InstanceSpec, Module};
 use crate::wire::control::{self, FunctionLaunch};
 
 use super::cause_chain::cause_chain;

@@ -15,11 +15,11 @@ use super::error::TaskError;
 use super::exec::Execs;
 use super::io::{KeptEnds, Stdio};
 use crate::coordinator::registry::Record;
-use crate::shim::broker::Readiness;
-use crate::shim::http::port::ServedPort;
-use crate::shim::metrics::starts::StartStages;
+use crate::host::broker::Readiness;
+use crate::host::http::port::ServedPort;
+use crate::host::metrics::starts::StartStages;
+use crate::host::state::ContainerRecord;
 use crate::shim::reaper::Exit;
-use crate::shim::state::ContainerRecord;
 use crate::sys::pidfd::PidFd;
 
 /// Where a container is in its life.

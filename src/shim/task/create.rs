@@ -24,11 +24,11 @@ use crate::coordinator::Progress as _;
 use crate::coordinator::aot::EntryInUse;
 use crate::coordinator::bundle::load_spec;
 use crate::coordinator::registry::Record;
-use crate::shim::broker::{BrokerPeer, CallerKind};
-use crate::shim::metrics::starts::{StartStages, micros};
+use crate::host::broker::{BrokerPeer, CallerKind};
+use crate::host::metrics::starts::{StartStages, micros};
+use crate::host::state::{self, ContainerRecord, RegisteredAs, container_key};
 use crate::shim::reaper::Exit;
 use crate::shim::session::Stat;
-use crate::shim::state::{self, ContainerRecord, RegisteredAs, container_key};
 use crate::shim::{cgroups, cleanup, rootfs};
 use crate::sys::seqpacket;
 use crate::wire::control::{CreateSpec, SandboxKind, Verb, VerbReply, VerbRequest, Workload};
@@ -374,7 +374,7 @@ impl Tasks {
     }
 }
 
-type Listening = (String, tokio::sync::watch::Receiver<crate::shim::broker::Readiness>);
+type Listening = (String, tokio::sync::watch::Receiver<crate::host::broker::Readiness>);
 
 fn receiver(path: &Path, id: &str) -> Result<OwnedFd, TaskError> {
     if let Some(parent) = path.parent() {

@@ -8,9 +8,9 @@ use super::logger::LoggerError;
 use super::provision::ProvisionError;
 use crate::coordinator::registry::RegistryError;
 use crate::coordinator::{AotError, PlanError};
+use crate::host::state::StateError;
 use crate::shim::cgroups::DriverError;
 use crate::shim::rootfs::RootfsError;
-use crate::shim::state::StateError;
 use crate::shim::zygote::ZygoteError;
 use crate::sys::seqpacket::SocketError;
 

@@ -23,7 +23,7 @@ use super::logger::{self, LoggedContainer, Logger, LoggerError};
 use super::rotated_log::LogPipe;
 use super::terminal::Terminal;
 use crate::config::logs::Rotation;
-use crate::sys::terminal::Size;
+use crate::shim::task::terminal_size::Size;
 
 /// Where the streams lead, as containerd says.
 #[derive(Clone, Debug, Default)]

@@ -30,6 +30,7 @@ mod rotated_log;
 mod spec;
 pub mod table;
 mod terminal;
+pub mod terminal_size;
 
 use std::sync::Arc;
 

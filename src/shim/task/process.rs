@@ -17,8 +17,8 @@ use super::io::{self, Stdio};
 use super::table::Tasks;
 use crate::shim::publisher::timestamp;
 use crate::shim::reaper::Exit;
+use crate::shim::task::terminal_size::Size;
 use crate::sys::pidfd::PidFd;
-use crate::sys::terminal::Size;
 use crate::wire::control::{ExecSpec, Verb, VerbReply, VerbRequest};
 
 impl Tasks {

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::config::NodeConfig;
+use crate::content::Images;
+use crate::coordinator::fingerprint::fingerprint;
 use crate::coordinator::{AotCache, Coordinator, Plan, PlanError, PlanRequest, Progress};
 use crate::shim::compiler::Compiler;
-use crate::shim::content::Images;
 use crate::shim::reaper::Reaper;
 use crate::shim::zygote::Zygote;
 use crate::sys::random;
-use crate::vm::fingerprint::fingerprint;
 
 /// The bundle cannot be provisioned.
 #[derive(Debug, thiserror::Error)]

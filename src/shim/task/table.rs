@@ -11,10 +11,10 @@ use super::logger::LoggedContainer;
 use super::provision::Provisioner;
 use crate::config::CgroupDriver;
 use crate::config::traces::TracesConfig;
-use crate::shim::broker::Broker;
+use crate::host::broker::Broker;
+use crate::host::state::{GroupDir, StateDir};
 use crate::shim::publisher::Publisher;
 use crate::shim::reaper::Reaper;
-use crate::shim::state::{GroupDir, StateDir};
 use crate::shim::zygote::Zygote;
 use crate::wire::control::SandboxKind;
 

@@ -16,8 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::JoinSet;
 
 use super::copying::sink;
-use crate::sys::readiness;
-use crate::sys::terminal::{Size, set_size};
+use crate::host::readiness;
+use crate::shim::task::terminal_size::{Size, set_size};
 
 /// The master, on tokio's reactor; clones share it.
 #[derive(Clone, Debug)]

@@ -10,12 +10,15 @@
 //! - A host function never calls the engine ([`host_function`]).
 
 mod code;
+pub mod compile;
 mod embedded;
+pub mod fault_handlers;
 mod handles;
 mod host_binding;
 mod host_function;
 mod imports;
 mod instance;
+pub mod interrupted;
 mod memory;
 mod module;
 mod page_count;
@@ -24,6 +27,7 @@ mod renewal;
 mod resources;
 mod signature;
 mod sockets;
+pub mod stderr_tail;
 mod trampoline_functions;
 mod vm_builder;
 mod wasi;
@@ -40,9 +44,12 @@ use handles::Configure;
 use page_count::PageCount;
 use sockets::SocketNetwork;
 
+pub use compile::{CompileError, compile};
 pub use instance::WasmEdgeInstance;
 pub use module::WasmEdgeModule;
 
+/// Version of the engine for which this code is written.
+pub const VERSION: &str = "0.14.1";
 /// Bytes of one Wasm page.
 pub(crate) const PAGE_LEN: u64 = 64 * 1024;
 /// Most pages of a linear memory: 4 GiB.

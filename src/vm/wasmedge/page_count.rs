@@ -8,8 +8,8 @@ use std::ptr::NonNull;
 
 use wasmedge_sys::ffi;
 
+use super::VERSION;
 use super::handles::{MemoryInstance, MemoryType};
-use crate::vm::fingerprint::ENGINE_VERSION;
 
 /// Pages of the trial memory: a number that does not occur near it.
 const TRIED: u32 = 3;
@@ -25,7 +25,7 @@ pub(super) struct PageCount(usize);
 impl PageCount {
     /// Finds it; `None` for an unknown engine.
     pub(super) fn find() -> Option<Self> {
-        if super::version() != ENGINE_VERSION {
+        if super::version() != VERSION {
             return None;
         }
         let ty = MemoryType::new(TRIED, TRIED_MAX).ok()?;

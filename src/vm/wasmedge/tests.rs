@@ -69,7 +69,7 @@ fn build(wat: &str) -> Built {
     let wasm = directory.path().join("m.wasm");
     let artifact = directory.path().join("m.so");
     std::fs::write(&wasm, wat::parse_str(wat).unwrap()).unwrap();
-    crate::vm::compile::compile_unlimited(&wasm, &artifact).unwrap();
+    crate::vm::wasmedge::compile::compile_unlimited(&wasm, &artifact).unwrap();
     Built { _directory: directory, artifact }
 }
 

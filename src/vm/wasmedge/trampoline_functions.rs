@@ -18,7 +18,7 @@ use super::host_function::{Bound, Environment};
 use super::memory::RawMemory;
 use super::program::Program;
 use crate::sys::segment::{Segment, SegmentRef};
-use crate::vm::dispatch::ResponsePayload;
+use crate::vm::ResponsePayload;
 use crate::vm::engine::no_memory;
 use crate::vm::reactor::failure_message;
 use crate::vm::trampoline::{self, Begun, Delivery};

@@ -200,6 +200,12 @@ pub enum ModeHint {
 }
 
 impl ModeHint {
+    /// True if a call may stay in the caller's VM.
+    #[must_use]
+    pub const fn allows_embedding(self) -> bool {
+        matches!(self, Self::Auto | Self::Embedded)
+    }
+
     /// Its spelling in `cwasi.mode`.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -12,8 +12,8 @@ use std::process::ExitCode;
 use clap::Args;
 use cwasi::config::NodeConfig;
 use cwasi::config::node::config_file;
+use cwasi::coordinator::fingerprint::{ENGINE_VERSION, cpu_features};
 use cwasi::coordinator::registry::Record;
-use cwasi::vm::fingerprint::{ENGINE_VERSION, cpu_features};
 use serde::Serialize;
 
 use crate::arguments::Global;

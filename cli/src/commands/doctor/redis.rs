@@ -6,9 +6,9 @@ use std::time::Duration;
 use cwasi::config::NodeConfig;
 use cwasi::config::node::config_file;
 use cwasi::coordinator::registry::Registry;
+use cwasi::host::network::Network;
 use cwasi::modes::networked::NetworkError;
 use cwasi::modes::networked::limits::ServerLimits;
-use cwasi::shim::network::Network;
 use cwasi::wire::ids::Identity;
 
 use super::{Checks, State};

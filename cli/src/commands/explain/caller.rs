@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use cwasi::config::annotations::FunctionSpec;
+use cwasi::content::ContentStore;
 use cwasi::coordinator::embedding::{self, Embedding, ModuleToEmbed};
 use cwasi::coordinator::trust::Deployment;
 use cwasi::coordinator::{ImageStore, module};
-use cwasi::shim::caller::CallerIdentity;
-use cwasi::shim::content::ContentStore;
-use cwasi::shim::group::group_id;
+use cwasi::host::caller::CallerIdentity;
+use cwasi::host::group::group_id;
 use cwasi::wire::ids::Identity;
 use serde::Serialize;
 

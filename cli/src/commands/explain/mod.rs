@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use clap::Args;
 use cwasi::coordinator::registry::{Record, Registry};
-use cwasi::dispatcher::selection::{EmbeddingState, Facts, Remote, Selection, callee_of, select};
-use cwasi::shim::caller::CALLER_NAME;
-use cwasi::shim::network::{FunctionLocations, Network};
+use cwasi::coordinator::selection::{EmbeddingState, Facts, Remote, Selection, callee_of, select};
+use cwasi::host::caller::CALLER_NAME;
+use cwasi::host::network::{FunctionLocations, Network};
 use cwasi::wire::control::ModeHint;
 use cwasi::wire::ids::Identity;
 use cwasi::wire::network::Location;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use cwasi::content::ContentStore;
 use cwasi::coordinator::trust::{Deployment, Image as NamedImage};
 use cwasi::coordinator::{ImageModule, ImageStore};
-use cwasi::shim::content::ContentStore;
 
 use crate::deployment::platform::FunctionImage;
 use crate::image::{Image, ImageError, ImageKind};

@@ -1,0 +1,55 @@
+//! Inputs of native code besides the module: a part of the AOT cache's key. Used by the shim daemon.
+//!
+//! Invariant: nothing here refers to the engine's library, which the daemon does not link.
+
+use std::fs;
+
+/// Version of the engine that native code is made by and for.
+pub const ENGINE_VERSION: &str = "0.14.1";
+
+/// How the compiler is called; changes whenever the compiler's process calls it differently, or with other
+/// bytes.
+pub const COMPILER_OPTIONS: &str = "wasmedge native O2 default-proposals host-cpu 3";
+
+/// Lines of `/proc/cpuinfo` that name what the CPU can do: x86-64 and AArch64.
+const FEATURE_KEYS: [&str; 2] = ["flags", "Features"];
+
+/// What native code depends on besides its module; a change of any of it is another key in the cache.
+#[must_use]
+pub fn fingerprint() -> String {
+    [ENGINE_VERSION, COMPILER_OPTIONS, &cpu_features()].join("\n")
+}
+
+/// Names of the CPU's features, sorted: the compiler uses all that it finds.
+///
+/// Empty when the kernel does not tell; then native code of one machine must not be used on another.
+#[must_use]
+pub fn cpu_features() -> String {
+    features(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
+}
+
+pub(crate) fn features(cpuinfo: &str) -> String {
+    let mut names: Vec<&str> = cpuinfo
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(key, _)| FEATURE_KEYS.contains(&key.trim()))
+        .map(|(_, value)| value.split_ascii_whitespace().collect())
+        .unwrap_or_default();
+    names.sort_unstable();
+    names.dedup();
+    names.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_are_sorted_names_of_the_first_cpu() {
+        let cpuinfo = "processor : 0\nflags\t\t: sse2 avx fpu\n\nprocessor : 1\nflags : x\n";
+        assert_eq!(features(cpuinfo), "avx fpu sse2");
+        assert_eq!(features("Features : fp asimd"), "asimd fp");
+        assert_eq!(features("nothing"), "");
+        assert!(!cpu_features().is_empty());
+    }
+}

@@ -1,0 +1,79 @@
+//! Answers a worker's one-way message: stored in Redis, or the error. Runs in the shim daemon.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use tokio::time::{Duration, Instant};
+
+use super::BrokerPeer;
+use crate::coordinator::selection::callee_of;
+use crate::host::network::{EVENT_MAX, Network};
+use crate::modes::causes::{Invalid, Unavailable};
+use crate::modes::{CallError, Payload, TooLarge};
+use crate::sys::clock::Deadline;
+use crate::sys::random::bytes16;
+use crate::sys::segment::Segment;
+use crate::sys::seqpacket;
+use crate::wire::control::{self, EmitReply, EmitRequest};
+use crate::wire::envelope::CallStatus;
+use crate::wire::ids::CallId;
+use crate::wire::remaining;
+use crate::wire::trace_headers::TraceHeaders;
+
+/// Longest wait for Redis.
+const KEEP_MAX: Duration = Duration::from_secs(30);
+
+/// Stores one message and answers the worker on `reply`.
+pub async fn answer(
+    network: Option<Network>,
+    peer: &BrokerPeer,
+    request: EmitRequest,
+    payload: OwnedFd,
+    reply: OwnedFd,
+) {
+    let kept = keep(network, peer, &request, payload).await;
+    tracing::debug!(caller = %peer.identity, target = request.target, ?kept, "one-way message");
+    let answer = match kept {
+        Ok(()) => EmitReply { errno: 0, detail: 0, message: String::new() },
+        Err(error) => {
+            let CallStatus { errno, detail, .. } = error.outcome();
+            EmitReply { errno, detail: detail as i32, message: error.wire_message() }
+        }
+    };
+    // The worker's socket is empty, so it has room; sending fails only when the worker is gone.
+    let _gone =
+        seqpacket::send(reply.as_fd(), &[&control::encode(&answer)], &[], Some(Deadline::PASSED));
+}
+
+async fn keep(
+    network: Option<Network>,
+    peer: &BrokerPeer,
+    request: &EmitRequest,
+    payload: OwnedFd,
+) -> Result<(), CallError> {
+    let Some(network) = network else {
+        return Err(Unavailable::NoRedis.into());
+    };
+    if request.target.is_empty() || request.target.len() > cwasi_abi::TARGET_MAX {
+        return Err(Invalid::TargetLength.into());
+    }
+    if request.length > EVENT_MAX {
+        let (length, target) = (request.length, request.target.clone());
+        return Err(TooLarge::Message { target, length, limit: EVENT_MAX }.into());
+    }
+    let segment = Segment::accept(payload, request.length)
+        .map_err(|error| Invalid::Malformed { error: error.to_string() })?;
+    let caller = peer.calling(callee_of(&peer.identity, &request.target));
+    let wait = remaining::decode(request.remaining_us).unwrap_or(KEEP_MAX).min(KEEP_MAX);
+    let payload = Payload::Segment(segment);
+    let EmitRequest { target, traceparent, tracestate, .. } = request;
+    let described = (TraceHeaders { traceparent, tracestate }, Vec::new());
+    let id = CallId(bytes16());
+    network.emit(&caller, id, target, described, payload, Instant::now() + wait).await
+}
+
+/// The socket for the answer and the payload, in the order in which a worker sends them.
+#[must_use]
+pub fn descriptors(mut received: Vec<OwnedFd>) -> Option<(OwnedFd, OwnedFd)> {
+    let (payload, reply) = (received.pop()?, received.pop()?);
+    received.is_empty().then_some((reply, payload))
+}

@@ -1,0 +1,169 @@
+//! Runs one call over the network: [tries](super::tries) one after another, until one of them may have run. Runs in
+//! the shim daemon.
+//!
+//! Invariant: each call ends exactly once.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::Network;
+use super::bridge::BridgeCaller;
+use super::order::{Answered, Order};
+use super::routes::FunctionLocations;
+use super::sending::TryPayload;
+use super::tries::{Retry, Try, TryOutcome};
+use crate::coordinator::selection::may_call;
+use crate::modes::CallError;
+use crate::modes::causes::Unreached;
+use crate::modes::networked::{Backoff, NetworkError, RedisSession};
+use crate::wire::network::Location;
+
+/// Most tries of one call, pauses included.
+const TRIES_MAX: usize = 16;
+/// Longest wait for Redis to return, or to have memory again, before a call ends as unreachable.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+/// First pause between two tries while Redis refuses commands.
+pub(super) const PAUSE_MIN: Duration = Duration::from_millis(50);
+pub(super) const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// Result of one try.
+enum Step {
+    Ended(Result<Answered, CallError>),
+    /// Try another instance.
+    Next(CallError),
+    /// Try the same instance later.
+    Later(CallError),
+    /// There is no other instance.
+    NoInstance,
+}
+
+/// A call's search for an instance.
+struct InstanceSearch {
+    /// Instances that did not accept the call.
+    tried: Vec<String>,
+    backoff: Backoff,
+    /// End of the wait for Redis; set at the first wait.
+    patience: Option<Instant>,
+}
+
+impl InstanceSearch {
+    /// End of the wait for Redis, set on first use.
+    fn wait_until(&mut self, order: &Order) -> Instant {
+        *self.patience.get_or_insert_with(|| {
+            // Its worker retries the call, and has waited before.
+            let patience = if order.attempt > 1 { Duration::ZERO } else { PATIENCE };
+            order.deadline.min(Instant::now() + patience)
+        })
+    }
+
+    /// Pauses before a retry; false when the wait for Redis is over.
+    async fn pause(&mut self, order: &Order) -> bool {
+        let again = Instant::now() + self.backoff.pause();
+        if again >= self.wait_until(order) {
+            return false;
+        }
+        sleep_until(again).await;
+        true
+    }
+}
+
+impl Network {
+    /// Runs one call to its end.
+    ///
+    /// # Errors
+    /// One [`CallError`]; [`CallError::Unreachable`] only if no instance has run or will run the call.
+    pub async fn call(&self, caller: &BridgeCaller, order: &Order) -> Result<Answered, CallError> {
+        let mut search = InstanceSearch {
+            tried: Vec::new(),
+            backoff: Backoff::new(PAUSE_MIN, PAUSE_MAX),
+            patience: None,
+        };
+        let mut last = None;
+        for _ in 0..TRIES_MAX {
+            if Instant::now() >= order.deadline {
+                return Err(order.timeout());
+            }
+            match self.step(caller, order, &mut search).await {
+                Step::Ended(ended) => return ended,
+                Step::Next(error) => last = Some(error),
+                Step::Later(error) => {
+                    last = Some(error);
+                    if !search.pause(order).await {
+                        break;
+                    }
+                }
+                Step::NoInstance => break,
+            }
+        }
+        self.inner.routes.forget(&order.callee);
+        Err(last.unwrap_or_else(|| order.unreachable(Unreached::NotAnnounced)))
+    }
+
+    /// Tries one new instance.
+    async fn step(
+        &self,
+        caller: &BridgeCaller,
+        order: &Order,
+        search: &mut InstanceSearch,
+    ) -> Step {
+        let until = search.patience.unwrap_or_else(|| Instant::now() + PATIENCE);
+        let session = match self.inner.link.session(order.deadline.min(until)).await {
+            Ok(session) => session,
+            Err(error) => return Step::Ended(Err(order.unsent(error))),
+        };
+        let location = match self.next_location(&session, caller, order, &search.tried).await {
+            Ok(Some(location)) => location,
+            Ok(None) => return Step::NoInstance,
+            Err(error) => return Step::Later(order.unsent(error)),
+        };
+        let length = order.payload.len();
+        if length > location.max_payload {
+            let what = format!("payload for {}", order.target);
+            return Step::Ended(Err(CallError::too_large(&what, length, location.max_payload)));
+        }
+        let sending = TryPayload::begin(&self.inner, &session, order);
+        let sending = match timeout_at(order.deadline, sending).await {
+            Ok(Ok(sending)) => sending,
+            Ok(Err(error)) => return Step::Later(order.unsent(error)),
+            Err(_elapsed) => return Step::Ended(Err(order.timeout())),
+        };
+        match Try::new(&self.inner, &session, order, caller, &location).run(sending).await {
+            TryOutcome::Answered(result) => Step::Ended(result),
+            TryOutcome::NotAccepted(again, error) => {
+                let instance = location.instance;
+                tracing::debug!(call = %order.id, instance, %error, ?again, "not accepted");
+                match again {
+                    Retry::Elsewhere => search.tried.push(instance),
+                    Retry::WhenAnnounced => {}
+                    Retry::AfterPause => return Step::Later(error),
+                }
+                Step::Next(error)
+            }
+        }
+    }
+
+    /// The next instance; all calls of this daemon take instances in turn. If there is none, waits for instances that
+    /// may be announced again.
+    async fn next_location(
+        &self,
+        session: &RedisSession,
+        caller: &BridgeCaller,
+        order: &Order,
+        tried: &[String],
+    ) -> Result<Option<Location>, NetworkError> {
+        let routes = &self.inner.routes;
+        let listed = routes.wait_for(session, &caller.callee, order.deadline).await?;
+        let FunctionLocations::At(mut locations) = listed else { return Ok(None) };
+        locations.retain(|location| {
+            !tried.contains(&location.instance)
+                && (!caller.http || location.http)
+                && may_call(&caller.identity, &caller.callee, &location.allow)
+        });
+        if locations.is_empty() {
+            return Ok(None);
+        }
+        let turn = routes.turn(&caller.callee) % locations.len();
+        Ok(Some(locations.swap_remove(turn)))
+    }
+}

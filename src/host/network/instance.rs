@@ -1,0 +1,118 @@
+//! Sends one request to one of this daemon's instances. Runs in the shim daemon.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use tokio::io::unix::AsyncFd;
+
+use super::order::Answered;
+use crate::coordinator::registry::Record;
+use crate::host::readiness;
+use crate::modes::causes::{Break, Unreached};
+use crate::modes::local::{LocalError, ReceivedFrame, open_frame, send_as_is};
+use crate::modes::{CallError, OutgoingPayload, Overload, Payload};
+use crate::sys::clock::Deadline;
+use crate::sys::seqpacket::{self, SocketError};
+use crate::wire::envelope::{Hello, Request, Response};
+use crate::wire::frame::FRAME_MAX;
+use crate::wire::network::Caller;
+
+/// Longest wait for room in a receiver: a new connection has room.
+const HAND_OVER_MAX: Duration = Duration::from_millis(100);
+
+/// A connection to an instance, in the caller's name.
+#[derive(Debug)]
+pub struct Connection(AsyncFd<OwnedFd>);
+
+impl Connection {
+    /// Connects and sends the hello.
+    ///
+    /// # Errors
+    /// [`CallError::Overloaded`] or [`CallError::Unreachable`]: the call does not run.
+    pub fn open(record: &Record, caller: &Caller, target: &str) -> Result<Self, CallError> {
+        let unreachable = |error: &dyn std::error::Error| CallError::Unreachable {
+            target: target.to_owned(),
+            cause: Unreached::Instance {
+                instance: record.instance.clone(),
+                error: error.to_string(),
+            },
+        };
+        let connection = connect(record, caller).map_err(|error| match error {
+            LocalError::Socket(SocketError::Deadline) => {
+                Overload::Callers { callee: record.identity.to_string() }.into()
+            }
+            error => unreachable(&error),
+        })?;
+        readiness::watch(connection).map(Self).map_err(|error| unreachable(&error))
+    }
+
+    /// Sends one request and waits for its end, without a limit of its own.
+    ///
+    /// # Errors
+    /// The instance's error. [`CallError::Unreachable`] if it did not get the request, [`CallError::Broken`] if it
+    /// was lost with it.
+    pub async fn run(
+        &self,
+        record: &Record,
+        request: &Request,
+        payload: Payload,
+    ) -> Result<Answered, CallError> {
+        let target = request.target.as_str();
+        let deadline = Some(Deadline::after(HAND_OVER_MAX));
+        send_as_is(self.0.get_ref().as_fd(), request, payload.outgoing(), &[], deadline).map_err(
+            |error| CallError::Unreachable {
+                target: target.to_owned(),
+                cause: Unreached::Instance {
+                    instance: record.instance.clone(),
+                    error: error.to_string(),
+                },
+            },
+        )?;
+        drop(payload);
+        let answer = self.receive(record.max_payload).await.map_err(|error| match error {
+            LocalError::TooLarge { length, limit } => {
+                CallError::too_large(&format!("response of {target}"), length, limit)
+            }
+            error => CallError::Broken {
+                target: target.to_owned(),
+                cause: Break::Instance {
+                    instance: record.instance.clone(),
+                    error: error.to_string(),
+                },
+            },
+        })?;
+        if answer.envelope.errno == 0 {
+            let ReceivedFrame { envelope, payload, .. } = answer;
+            return Ok(Answered { payload, metadata: envelope.metadata });
+        }
+        let message = answer.payload.into_vec().unwrap_or_default();
+        let message = String::from_utf8_lossy(&message).into_owned();
+        Err(CallError::from_wire(answer.envelope.outcome(), message, target))
+    }
+
+    async fn receive(&self, max_payload: u64) -> Result<ReceivedFrame<Response>, LocalError> {
+        let mut buffer = vec![0; FRAME_MAX];
+        loop {
+            let mut ready = self.0.readable().await.map_err(|source| SocketError::Os {
+                operation: "waiting for a response",
+                source,
+            })?;
+            match seqpacket::try_receive(self.0.get_ref().as_fd(), &mut buffer)? {
+                None => ready.clear_ready(),
+                Some(received) => {
+                    let message = &buffer[..received.len];
+                    return open_frame(message, received.descriptors, 0, max_payload);
+                }
+            }
+        }
+    }
+}
+
+fn connect(record: &Record, caller: &Caller) -> Result<OwnedFd, LocalError> {
+    let connection = seqpacket::connect_to(&record.socket)?;
+    // The other side of this connection is a shim, which keeps no segments.
+    let hello = Hello::of(&caller.identity(), &caller.workflow, &caller.instance).lending(true);
+    let deadline = Some(Deadline::after(HAND_OVER_MAX));
+    send_as_is(connection.as_fd(), &hello, OutgoingPayload::EMPTY, &[], deadline)?;
+    Ok(connection)
+}
