@@ -1,19 +1,7 @@
-//! Generates the messages from `proto/` (pure Rust, without protoc) and the stub for LLVM, and sets linker options
-//! for fast loading.
-
-#[path = "build/llvm_stub.rs"]
-mod llvm_stub;
+//! Sets linker options for fast loading.
 
 fn main() {
-    println!("cargo::rerun-if-changed=proto");
-    println!("cargo::rerun-if-changed=build");
-    protobuf_codegen::Codegen::new()
-        .pure()
-        .include("proto")
-        .inputs(["proto/envelope.proto", "proto/network.proto"])
-        .cargo_out_dir("proto")
-        .run_from_script();
-    llvm_stub::write();
+    println!("cargo::rerun-if-changed=build.rs");
     // Relocations as a bitmap of 10 KiB instead of a table of 1 MB, which the dynamic linker of glibc 2.36 and later reads.
     // Linkers that do not know the word say so and go on.
     println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");

@@ -40,7 +40,7 @@ fn the_launcher_has_nothing_of_the_daemon() {
 
 #[test]
 fn a_sandbox_process_without_llvm_ends_as_it_should() {
-    let llvm_stub = cwasi::shim::llvm_stub::file().expect("this machine's engine links LLVM");
+    let llvm_stub = cwasi_shim::llvm_stub::file().expect("this machine's engine links LLVM");
     let preload = format!("/proc/{}/fd/{}", std::process::id(), llvm_stub.as_raw_fd());
     let mut sandbox = Command::new(env!("CARGO_BIN_EXE_cwasi-sandbox"));
     let output = sandbox.arg("--version").env("LD_PRELOAD", preload).output().unwrap();
@@ -84,7 +84,7 @@ fn installed_programs_are_stripped_and_find_their_symbols() {
     assert!(!sections.contains(".symtab") && !sections.contains(".debug_line"), "{sections}");
     let size = |path: &Path| std::fs::metadata(path).unwrap().len();
     assert!(size(&installed) < size(built) / 2);
-    let function = "cwasi::shim::daemon::compose";
+    let function = "cwasi_shim::daemon::compose";
     let address = address_of(&dir.path().join(".debug/cwasi-shim.debug"), function);
     let mut addr2line = Command::new("addr2line");
     let found = addr2line.args(["--functions", "--demangle", "--exe"]).arg(&installed).arg(address);

@@ -4,14 +4,14 @@
 
 use std::time::Duration;
 
-use cwasi::config::NodeConfig;
-use cwasi::host::caller::{CallerIdentity, CallerKind, HostCall, HostCaller};
-use cwasi::modes::{CallError, ModeKind, Payload};
-use cwasi::sys::segment::Segment;
-use cwasi::wire::envelope::Metadata;
 use cwasi_abi::Errno;
+use cwasi_config::NodeConfig;
+use cwasi_host::caller::{CallerIdentity, CallerKind, HostCall, HostCaller};
+use cwasi_modes::{CallError, ModeKind, Payload};
+use cwasi_sys::segment::Segment;
 use cwasi_testbed::nodes::Nodes;
 use cwasi_testbed::scene::{Scene, wait_for};
+use cwasi_wire::envelope::Metadata;
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, timeout};
 

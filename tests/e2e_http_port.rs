@@ -6,10 +6,10 @@ use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 
-use cwasi::host::metrics::node::NodeMetrics;
-use cwasi::host::state::StateDir;
-use cwasi::wire::trace::{RecordedSpan, SpanKind, TraceContext};
+use cwasi_host::metrics::node::NodeMetrics;
+use cwasi_host::state::StateDir;
 use cwasi_testbed::scene::{Scene, wait_for};
+use cwasi_wire::trace::{RecordedSpan, SpanKind, TraceContext};
 use nix::sched::{CloneFlags, setns};
 
 const PORT: &str = "8080";

@@ -5,6 +5,7 @@
 //! memory; every import returns an [`Errno`] as `i32` (0 = ok).
 //!
 //! Invariant: no I/O, no allocation, no unsafe.
+#![warn(missing_docs)]
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -7,12 +7,12 @@ use std::hint::black_box;
 use std::os::fd::AsFd as _;
 
 use criterion::{Criterion, Throughput};
-use cwasi::modes::OutgoingPayload;
-use cwasi::modes::local::{open_frame, send_as_is};
-use cwasi::sys::segment::Segment;
-use cwasi::sys::seqpacket;
-use cwasi::wire::envelope::Request;
-use cwasi::wire::frame::{self, FRAME_MAX, INLINE_MAX, PayloadRef};
+use cwasi_modes::OutgoingPayload;
+use cwasi_modes::local::{open_frame, send_as_is};
+use cwasi_sys::segment::Segment;
+use cwasi_sys::seqpacket;
+use cwasi_wire::envelope::Request;
+use cwasi_wire::frame::{self, FRAME_MAX, INLINE_MAX, PayloadRef};
 
 /// Payload lengths that travel inside a frame, in bytes.
 const INLINE: [usize; 2] = [64, INLINE_MAX];

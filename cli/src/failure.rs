@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
-use cwasi::config::NodeConfigError;
+use cwasi_config::NodeConfigError;
 
 use crate::containerd::ContainerdError;
 use crate::registry::RegistryError;

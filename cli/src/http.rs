@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use cwasi::host::http::response_body::ResponseBody;
-use cwasi::host::http::status::sentence;
+use cwasi_host::http::response_body::ResponseBody;
+use cwasi_host::http::status::sentence;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};

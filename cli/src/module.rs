@@ -4,8 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use cwasi::coordinator::module::{self as runtime, ModuleError};
 use cwasi_abi::{IMPORT_MODULE, export, import};
+use cwasi_coordinator::module::{self as runtime, ModuleError};
 use serde::Serialize;
 use wasmparser::{BinaryReaderError, ExternalKind, Parser, Payload, TypeRef};
 
@@ -139,7 +139,7 @@ impl ModuleFacts {
 
     fn import(&mut self, module: &str, name: &str) {
         let served = match module {
-            WASI if cwasi::wire::egress::needs_egress(name) => {
+            WASI if cwasi_wire::egress::needs_egress(name) => {
                 "the runtime, if the function's `network` allows a destination".to_owned()
             }
             WASI => "the engine".to_owned(),

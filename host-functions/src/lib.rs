@@ -8,6 +8,7 @@
 //! - A guest can cause an errno, never a trap or a panic of the host.
 //! - A host function never calls back into a guest (docs/abi.md: the engine does not survive it).
 //! - A named constant bounds everything that a guest can accumulate here.
+#![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
 mod calls;

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use cwasi::vm::wasmedge::compile::{CPU_SECONDS_MAX, Limits, MEMORY_MAX, end_with_stdin};
-use cwasi::vm::wasmedge::{fault_handlers, interrupted, stderr_tail};
+use cwasi_wasmedge::compile::{CPU_SECONDS_MAX, Limits, MEMORY_MAX, end_with_stdin};
+use cwasi_wasmedge::{fault_handlers, interrupted, stderr_tail};
 
 /// Data plane of CWASI: runs containers and functions for the shim daemon `cwasi-shim`.
 #[derive(Debug, Parser)]
@@ -173,13 +173,13 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     // The shim executes an open file, by whose number the kernel names the process.
     nix::sys::prctl::set_name(c"cwasi-sandbox").context("name the process")?;
     match &arguments.command {
-        Command::Zygote => Ok(cwasi::sandbox::zygote::run()?),
+        Command::Zygote => Ok(cwasi_sandbox::zygote::run()?),
         Command::Compile { supervised, memory, cpu_seconds, wasm, out } => {
             if *supervised {
                 end_with_stdin()?;
             }
             let limits = Limits { memory: *memory, cpu_seconds: *cpu_seconds };
-            Ok(cwasi::vm::wasmedge::compile(wasm, out, limits)?)
+            Ok(cwasi_wasmedge::compile(wasm, out, limits)?)
         }
     }
 }

@@ -12,9 +12,9 @@ use cwasi_abi::PAYLOAD_MAX;
 use super::embed;
 pub use super::embed::{EMBED_MAX, Embed};
 use super::values;
-use crate::wire::control::{FanIn, Isolation, ModeHint, Partial, Role};
-use crate::wire::egress::EgressEntry;
-use crate::wire::trace::TraceStart;
+use cwasi_wire::control::{FanIn, Isolation, ModeHint, Partial, Role};
+use cwasi_wire::egress::EgressEntry;
+use cwasi_wire::trace::TraceStart;
 
 mod readers;
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use http::Uri;
 use serde::{Deserialize, Serialize};
 
-use crate::wire::trace::SampleRatio;
+use cwasi_wire::trace::SampleRatio;
 
 /// Path of the receiver, if the URL has none (OTLP specification).
 const OTLP_PATH: &str = "/v1/traces";

@@ -9,8 +9,8 @@ use containerd_client::tonic::transport::Channel;
 use oci_spec::runtime::Spec;
 
 use super::{ContentStore, lookup};
-use crate::coordinator::bundle;
-use crate::coordinator::trust::{Deployment, Image};
+use cwasi_coordinator::bundle;
+use cwasi_coordinator::trust::{Deployment, Image};
 
 /// Most images and containers per look-up.
 const LISTED_MAX: usize = 16_384;

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use super::deployments::deployment;
 use super::digest;
-use crate::coordinator::trust::{Deployment, Image};
-use crate::coordinator::{ImageModule, ImageStore};
+use cwasi_coordinator::trust::{Deployment, Image};
+use cwasi_coordinator::{ImageModule, ImageStore};
 
 /// Deepest nesting of folders in an image's name.
 const DEPTH_MAX: u32 = 8;

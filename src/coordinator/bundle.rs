@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use oci_spec::runtime::{Mount, Spec};
 
 use super::error::PlanError;
-use crate::config::annotations::{AnnotationError, FunctionSpec};
-use crate::wire::control::Files;
-use crate::wire::egress::{Egress, EgressEntry as Destination, HOSTS_FILE, RESOLVER_FILE};
+use cwasi_config::annotations::{AnnotationError, FunctionSpec};
+use cwasi_wire::control::Files;
+use cwasi_wire::egress::{Egress, EgressEntry as Destination, HOSTS_FILE, RESOLVER_FILE};
 
 /// Reads the OCI configuration of a bundle.
 ///
@@ -37,21 +37,18 @@ pub(super) fn is_pause_container(spec: &Spec) -> bool {
 }
 
 /// The command line; empty without one.
-pub(crate) fn args(spec: &Spec) -> &[String] {
+pub fn args(spec: &Spec) -> &[String] {
     spec.process().as_ref().and_then(|process| process.args().as_deref()).unwrap_or_default()
 }
 
 /// The annotated name, or else the module's file name.
-pub(crate) fn function_name(
-    annotations: &FunctionSpec,
-    command: &str,
-) -> Result<String, PlanError> {
+pub fn function_name(annotations: &FunctionSpec, command: &str) -> Result<String, PlanError> {
     if let Some(name) = &annotations.function {
         return Ok(name.clone());
     }
     let file = Path::new(command).file_name().and_then(|name| name.to_str()).unwrap_or(command);
     let name = file.strip_suffix(".wasm").unwrap_or(file);
-    crate::config::function_name(name)
+    cwasi_config::function_name(name)
         .map_err(|problem| PlanError::Name { name: name.to_owned(), problem })
 }
 

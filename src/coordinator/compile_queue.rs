@@ -20,7 +20,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use nix::fcntl::Flock;
 
 use super::compile_slots::{CompileSlot, try_lock, try_slot};
-use crate::wire::ids::short_hash;
+use cwasi_wire::ids::short_hash;
 
 /// Most tickets that are looked at.
 const TICKETS_MAX: usize = 1 << 16;

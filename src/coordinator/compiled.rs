@@ -8,7 +8,7 @@ use super::embedding::Embedding;
 use super::error::PlanError;
 use super::module::{CheckedModule, ModuleError};
 use super::progress::Progress;
-use crate::wire::control::EmbeddedModule;
+use cwasi_wire::control::EmbeddedModule;
 
 /// The modules that a sandbox loads.
 #[derive(Debug)]

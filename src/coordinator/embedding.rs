@@ -9,8 +9,8 @@ use super::images::ImageStore;
 use super::module::{self, CheckedModule};
 use super::toolchain;
 use super::trust::{Deployment, EmbeddingCaller, Grant, Image, NodeFacts, judge};
-use crate::config::annotations::{EMBED_MAX, Embed, FunctionSpec};
-use crate::wire::ids::Identity;
+use cwasi_config::annotations::{EMBED_MAX, Embed, FunctionSpec};
+use cwasi_wire::ids::Identity;
 
 /// Most problems in one message.
 const PROBLEMS_MAX: usize = 16;

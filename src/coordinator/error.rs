@@ -9,9 +9,9 @@ use oci_spec::OciSpecError;
 use super::aot::AotError;
 use super::embedding::EmbeddingError;
 use super::module::ModuleError;
-use crate::config::annotations::AnnotationError;
-use crate::config::mount_target::MountProblem;
-use crate::wire::control::Isolation;
+use cwasi_config::annotations::AnnotationError;
+use cwasi_config::mount_target::MountProblem;
+use cwasi_wire::control::Isolation;
 
 /// What the parser says; the crate's own text is "serde failed".
 fn cause(error: &OciSpecError) -> String {

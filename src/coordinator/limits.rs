@@ -5,8 +5,8 @@
 
 use wasmparser::{BinaryReaderError, FunctionBody, Parser, Payload};
 
-use crate::config::CompileConfig;
-use crate::config::node::config_file;
+use cwasi_config::CompileConfig;
+use cwasi_config::node::config_file;
 
 /// A module exceeds a static limit.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

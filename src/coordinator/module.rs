@@ -16,7 +16,7 @@ use wasmparser::{
 };
 
 use super::home::append_home;
-use crate::wire::egress::needs_egress;
+use cwasi_wire::egress::needs_egress;
 
 /// Largest module in bytes.
 pub const MODULE_MAX: u64 = 128 << 20;

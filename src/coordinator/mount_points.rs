@@ -10,8 +10,8 @@ use std::path::{Component, Path, PathBuf};
 use oci_spec::runtime::{Mount, Spec};
 
 use super::error::PlanError;
-use crate::config::mount_target::{MountProblem, plain};
-use crate::wire::control::FILES_DIR;
+use cwasi_config::mount_target::{MountProblem, plain};
+use cwasi_wire::control::FILES_DIR;
 
 /// Most links on the way to one path, as in the kernel.
 const LINKS_MAX: usize = 40;

@@ -18,10 +18,10 @@ use super::module::{self, CheckedModule};
 use super::mount_points;
 use super::progress::Progress;
 use super::registry::Record;
-use crate::config::annotations::FunctionSpec;
-use crate::wire::control::{Entry, FunctionLaunch, Isolation, Role, Workload};
-use crate::wire::ids::Identity;
-use crate::wire::trace::{SampleRatio, TraceStart};
+use cwasi_config::annotations::FunctionSpec;
+use cwasi_wire::control::{Entry, FunctionLaunch, Isolation, Role, Workload};
+use cwasi_wire::ids::Identity;
+use cwasi_wire::trace::{SampleRatio, TraceStart};
 
 /// A container's facts before it is planned.
 #[derive(Clone, Copy, Debug)]

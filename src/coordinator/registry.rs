@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::wire::ids::Identity;
+use cwasi_wire::ids::Identity;
 
 /// Most records read per look-up; further instances of a function get no calls.
 pub const RECORDS_MAX: usize = 1024;

@@ -8,8 +8,8 @@
 //!   tenant's), or
 //! - a container of that image is deployed in the caller's scope and group, under the wanted name.
 
-use crate::config::annotations::Embed;
-use crate::wire::ids::Identity;
+use cwasi_config::annotations::Embed;
+use cwasi_wire::ids::Identity;
 
 /// Most candidates in one message.
 const CANDIDATES_SHOWN: usize = 4;

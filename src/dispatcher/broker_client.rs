@@ -7,21 +7,21 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use protobuf::EnumOrUnknown;
 use serde::de::DeserializeOwned;
 
-use crate::modes::CallError;
-use crate::modes::causes::{Break, Unreached};
-use crate::modes::local::LocalRoute;
-use crate::sys::clock::{Deadline, monotonic_ns};
-use crate::sys::page_buffer::PageBuffer;
-use crate::sys::segment::Segment;
-use crate::sys::seqpacket::{self, SocketError};
-use crate::wire::control::{
+use cwasi_modes::CallError;
+use cwasi_modes::causes::{Break, Unreached};
+use cwasi_modes::local::LocalRoute;
+use cwasi_sys::clock::{Deadline, monotonic_ns};
+use cwasi_sys::page_buffer::PageBuffer;
+use cwasi_sys::segment::Segment;
+use cwasi_sys::seqpacket::{self, SocketError};
+use cwasi_wire::control::{
     self, CONTROL_MESSAGE_MAX, EdgeReport, EmitReply, EmitRequest, ResolveReply, ResolveRequest,
     SandboxMessage,
 };
-use crate::wire::envelope::{CallStatus, Detail};
-use crate::wire::remaining;
-use crate::wire::trace::SpanReport;
-use crate::wire::trace_headers::TraceHeaders;
+use cwasi_wire::envelope::{CallStatus, Detail};
+use cwasi_wire::remaining;
+use cwasi_wire::trace::SpanReport;
+use cwasi_wire::trace_headers::TraceHeaders;
 
 use super::call::{Resolve, ResolvedRoute, RouteQuery};
 use super::links::Route;

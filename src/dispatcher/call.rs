@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use cwasi_abi::{FUNCTION_NAME_MAX, PAYLOAD_MAX};
 
-use crate::modes::causes::{Invalid, Unavailable};
-use crate::modes::local::LocalMode;
-use crate::modes::{CallError, ModeKind, OutgoingCall, OutgoingPayload, Payload};
-use crate::sys::clock::Deadline;
-use crate::sys::pool::SegmentPool;
-use crate::sys::random::bytes16;
-use crate::wire::control::EdgeReport;
-use crate::wire::ids::{CallId, RunId};
-use crate::wire::trace::{SpanKind, SpanReport, TraceContext, TraceStart};
-use crate::wire::trace_headers::TraceHeaders;
+use cwasi_modes::causes::{Invalid, Unavailable};
+use cwasi_modes::local::LocalMode;
+use cwasi_modes::{CallError, ModeKind, OutgoingCall, OutgoingPayload, Payload};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::pool::SegmentPool;
+use cwasi_sys::random::bytes16;
+use cwasi_wire::control::EdgeReport;
+use cwasi_wire::ids::{CallId, RunId};
+use cwasi_wire::trace::{SpanKind, SpanReport, TraceContext, TraceStart};
+use cwasi_wire::trace_headers::TraceHeaders;
 
 use super::edges::{EMIT, EMIT_REASON, EdgeCounters, EndedCall, NO_ROUTE};
 use super::links::{Links, Route};

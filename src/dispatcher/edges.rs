@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::wire::control::EdgeReport;
+use cwasi_wire::control::EdgeReport;
 
 /// The mode of calls that found no route.
 pub const NO_ROUTE: &str = "none";

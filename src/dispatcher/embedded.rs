@@ -8,8 +8,8 @@ use cwasi_abi::Errno;
 
 use super::call::{check, length_or_kind};
 use super::edges::{ABANDONED, EdgeCounters, EdgeNumber, EndedCall};
-use crate::modes::{CallError, ModeKind};
-use crate::wire::control::{EmbeddedModule, ModeHint};
+use cwasi_modes::{CallError, ModeKind};
+use cwasi_wire::control::{EmbeddedModule, ModeHint};
 
 /// The reason for the mode of a linked call.
 const LINKED: &str = "linked: an import of the caller";

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use crate::modes::causes::{Break, Unreached};
-use crate::modes::local::{LocalMode, ReceivedAnswer};
-use crate::modes::{CallError, OutgoingCall, OutgoingPayload, Payload};
-use crate::sys::clock::{Deadline, monotonic_ns};
+use cwasi_modes::causes::{Break, Unreached};
+use cwasi_modes::local::{LocalMode, ReceivedAnswer};
+use cwasi_modes::{CallError, OutgoingCall, OutgoingPayload, Payload};
+use cwasi_sys::clock::{Deadline, monotonic_ns};
 
 use super::call::{
     ATTEMPTS_MAX, Dispatcher, Resolve, ResolvedRoute, RouteQuery, errno_of, keeps_route,
@@ -18,7 +18,7 @@ use super::edges::{EdgeCounters, EndedCall, NO_ROUTE};
 use super::links::{LinkId, Pick};
 use super::pending_calls::{CallState, CallTicket, PendingCall};
 use super::spans::CallSpans;
-use crate::wire::trace::SpanKind;
+use cwasi_wire::trace::SpanKind;
 
 /// Wait after a call's deadline for the callee's to say why it is late.
 const REASON_WAIT: Duration = Duration::from_millis(50);

@@ -15,11 +15,11 @@ use super::exchange::{count, timeout};
 use super::links::LinkId;
 use super::pending_calls::{CallState, CallTicket, KeptPayload, OwnedJoin, PendingCall};
 use super::spans::CallSpans;
-use crate::modes::{CallError, CallJoin, OutgoingCall, OutgoingPayload, Payload};
-use crate::sys::clock::{Deadline, monotonic_ns, pause};
-use crate::sys::random::bytes16;
-use crate::wire::ids::CallId;
-use crate::wire::trace_headers::TraceHeaders;
+use cwasi_modes::{CallError, CallJoin, OutgoingCall, OutgoingPayload, Payload};
+use cwasi_sys::clock::{Deadline, monotonic_ns, pause};
+use cwasi_sys::random::bytes16;
+use cwasi_wire::ids::CallId;
+use cwasi_wire::trace_headers::TraceHeaders;
 
 /// Number of starts after which a guest that does not wait receives its answers.
 const STARTS_PER_LOOK: u32 = 32;

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::modes::ModeKind;
-use crate::modes::local::LocalRoute;
+use cwasi_modes::ModeKind;
+use cwasi_modes::local::LocalRoute;
 
 /// Most callees with connections, apart from those with calls in flight.
 pub const ROUTES_MAX: usize = 256;
@@ -289,7 +289,7 @@ impl Links {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::seqpacket::pair;
+    use cwasi_sys::seqpacket::pair;
 
     fn route(instance: &str) -> Route {
         let connection = pair().unwrap().0;

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use super::call::{Dispatcher, InvocationContext, Resolve};
 use super::edges::EndedCall;
 use super::spans::OpenSpan;
-use crate::wire::trace::SpanKind;
+use cwasi_wire::trace::SpanKind;
 
 /// Most linked calls of one invocation that have spans. A caller makes linked calls as often as calls of its own
 /// functions; without this bound they would leave none of [`super::spans::SPANS_PER_INVOCATION`] to other calls.
@@ -86,14 +86,14 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::dispatcher::call::{ResolvedRoute, RouteQuery, Settings};
-    use crate::dispatcher::embedded::LinkedCall;
-    use crate::dispatcher::spans::SpanRecorder;
-    use crate::modes::CallError;
-    use crate::modes::causes::Unavailable;
-    use crate::sys::clock::Deadline;
-    use crate::wire::control::EdgeReport;
-    use crate::wire::trace::{Span, SpanReport, TraceContext, TraceStart};
+    use crate::call::{ResolvedRoute, RouteQuery, Settings};
+    use crate::embedded::LinkedCall;
+    use crate::spans::SpanRecorder;
+    use cwasi_modes::CallError;
+    use cwasi_modes::causes::Unavailable;
+    use cwasi_sys::clock::Deadline;
+    use cwasi_wire::control::EdgeReport;
+    use cwasi_wire::trace::{Span, SpanReport, TraceContext, TraceStart};
 
     const SAMPLED: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 

@@ -11,11 +11,11 @@ use rustc_hash::FxHashMap;
 
 use super::links::LinkId;
 use super::spans::OpenSpan;
-use crate::modes::{CallError, CallJoin, ModeKind, OutgoingPayload, Payload};
-use crate::sys::clock::Deadline;
-use crate::sys::pool::SegmentPool;
-use crate::sys::segment::{Segment, SegmentError, SegmentRef};
-use crate::wire::ids::CallId;
+use cwasi_modes::{CallError, CallJoin, ModeKind, OutgoingPayload, Payload};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::pool::SegmentPool;
+use cwasi_sys::segment::{Segment, SegmentError, SegmentRef};
+use cwasi_wire::ids::CallId;
 
 /// Number of a call in flight within its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -10,10 +10,10 @@ use std::mem;
 use std::rc::Rc;
 
 use super::edges::{EMIT, EndedCall, NO_ROUTE};
-use crate::modes::ModeKind;
-use crate::sys::clock::monotonic_ns;
-use crate::sys::random::bytes16;
-use crate::wire::trace::{
+use cwasi_modes::ModeKind;
+use cwasi_sys::clock::monotonic_ns;
+use cwasi_sys::random::bytes16;
+use cwasi_wire::trace::{
     Phase, SPANS_PER_REPORT, SampleRatio, Span, SpanId, SpanKind, SpanReport, TraceContext, TraceId,
 };
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::config::annotations::{CRI_SANDBOX_ID, CRI_SANDBOX_NAMESPACE};
-use crate::wire::ids::short_hash;
+use cwasi_config::annotations::{CRI_SANDBOX_ID, CRI_SANDBOX_NAMESPACE};
+use cwasi_wire::ids::short_hash;
 
 /// The annotation with a function's workflow.
 const WORKFLOW: &str = "cwasi.workflow";

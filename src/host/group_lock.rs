@@ -113,7 +113,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::host::state::StateDir;
+    use crate::state::StateDir;
 
     #[test]
     fn a_lock_whose_directory_was_removed_is_taken_anew() {

@@ -50,9 +50,9 @@ impl Drop for HostGroup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::metrics::node::NodeMetrics;
-    use crate::host::metrics::snapshot::{EdgeCounts, EdgeKey, EdgeSnapshot};
-    use crate::host::state;
+    use crate::metrics::node::NodeMetrics;
+    use crate::metrics::snapshot::{EdgeCounts, EdgeKey, EdgeSnapshot};
+    use crate::state;
 
     fn count(group: &GroupDir, calls: u64) {
         let edge = EdgeSnapshot {

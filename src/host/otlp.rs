@@ -30,8 +30,8 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::config::traces::OtlpUrl;
-use crate::wire::trace::{RecordedSpan, Span, SpanKind};
+use cwasi_config::traces::OtlpUrl;
+use cwasi_wire::trace::{RecordedSpan, Span, SpanKind};
 
 /// Most spans that wait for the receiver; with the longest texts, 8 MiB.
 const WAITING_MAX: usize = 4096;

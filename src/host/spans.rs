@@ -19,13 +19,13 @@ use tokio::sync::Notify;
 
 use super::otlp::Exporter;
 use super::state::{StateError, create_private_dir};
-use crate::modes::ModeKind;
-use crate::sys::clock::{monotonic_epoch_unix_ns, monotonic_ns};
-use crate::wire::ids::Identity;
-use crate::wire::trace::{
+use cwasi_modes::ModeKind;
+use cwasi_sys::clock::{monotonic_epoch_unix_ns, monotonic_ns};
+use cwasi_wire::ids::Identity;
+use cwasi_wire::trace::{
     PHASES_MAX, Phase, RecordedSpan, SPAN_TEXT_MAX, SPANS_PER_REPORT, Span, SpanReport,
 };
-use crate::wire::trace_headers;
+use cwasi_wire::trace_headers;
 
 /// Longest span file in bytes; a group has two.
 const FILE_MAX: u64 = 4 << 20;
@@ -287,10 +287,10 @@ fn accepted(span: Span, now: u64, epoch: u64) -> Option<Span> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dispatcher::spans::{OpenSpan, SpanEnd};
-    use crate::host::kept_spans::keep_ended;
-    use crate::wire::trace::PhaseKind;
-    use crate::wire::trace_headers::TRACESTATE_MAX;
+    use crate::kept_spans::keep_ended;
+    use cwasi_dispatcher::spans::{OpenSpan, SpanEnd};
+    use cwasi_wire::trace::PhaseKind;
+    use cwasi_wire::trace_headers::TRACESTATE_MAX;
 
     fn identity() -> Identity {
         Identity { namespace: "n".into(), pod_namespace: String::new(), function: "a".into() }

@@ -14,15 +14,15 @@ use std::path::{Path, PathBuf};
 use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::sys::random::bytes16;
-use crate::wire::ids::{Identity, short_hash};
+use cwasi_sys::random::bytes16;
+use cwasi_wire::ids::{Identity, short_hash};
 
 /// File in a bundle that names the state directory for `delete`.
 const POINTER_FILE: &str = "cwasi.json";
 /// Modes of the state's directories and files: nothing for other users.
 const PRIVATE_DIR: u32 = 0o700;
 /// The same for files.
-pub(crate) const PRIVATE_FILE: u32 = 0o600;
+pub const PRIVATE_FILE: u32 = 0o600;
 /// Permissions of group and others.
 const OTHERS: u32 = 0o077;
 /// How the ids of groups begin that are no shim's; those of shims are hexadecimal.
@@ -337,7 +337,7 @@ pub fn create_private_dir(path: &Path) -> Result<(), StateError> {
 }
 
 /// Makes directories, and those above them, for this user alone.
-pub(crate) fn private_dirs() -> DirBuilder {
+pub fn private_dirs() -> DirBuilder {
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(PRIVATE_DIR);
     builder

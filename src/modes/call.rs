@@ -3,9 +3,9 @@
 use std::fmt;
 
 use super::OutgoingPayload;
-use crate::sys::clock::Deadline;
-use crate::wire::ids::{CallId, RunId};
-use crate::wire::trace_headers::TraceHeaders;
+use cwasi_sys::clock::Deadline;
+use cwasi_wire::ids::{CallId, RunId};
+use cwasi_wire::trace_headers::TraceHeaders;
 
 /// The three modes of the paper (§4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

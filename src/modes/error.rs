@@ -2,7 +2,7 @@
 
 use cwasi_abi::Errno;
 
-use crate::wire::envelope::{CallStatus, Detail};
+use cwasi_wire::envelope::{CallStatus, Detail};
 
 use super::causes::{Break, Invalid, Overload, Refusal, TooLarge, Unavailable, Unreached};
 

@@ -1,6 +1,6 @@
 //! Payloads on their way: bytes, or a segment that goes as a descriptor. Runs in workers, sandbox init and shims.
 
-use crate::sys::segment::{Segment, SegmentError, SegmentRef};
+use cwasi_sys::segment::{Segment, SegmentError, SegmentRef};
 
 /// A payload on its way out.
 #[derive(Clone, Copy, Debug)]

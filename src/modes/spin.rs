@@ -3,7 +3,7 @@
 //! The processor is not yielded meanwhile: another process that wants it would keep it for milliseconds. So a spin is
 //! short. After a spin without result, the process sleeps at once for some time, longer each time (back-off).
 
-use crate::sys::clock::monotonic_ns;
+use cwasi_sys::clock::monotonic_ns;
 
 /// Longest time to try before sleeping, in nanoseconds.
 pub const SPIN_NS: u64 = 50_000;

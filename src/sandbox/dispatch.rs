@@ -8,13 +8,13 @@ use cwasi_host_functions::{
     Response, StartedCall, TooManyCalls,
 };
 
-use crate::dispatcher::embedded::LinkedCall;
-use crate::dispatcher::nested_spans::NestedSpans;
-use crate::dispatcher::{CallTicket, Dispatcher, EmbeddedCalls, Resolve, TooMany};
-use crate::modes::{self, CallError, Payload};
-use crate::sys::segment::SegmentRef;
-use crate::vm::ResponsePayload;
-use crate::wire::ids::RunId;
+use cwasi_dispatcher::embedded::LinkedCall;
+use cwasi_dispatcher::nested_spans::NestedSpans;
+use cwasi_dispatcher::{CallTicket, Dispatcher, EmbeddedCalls, Resolve, TooMany};
+use cwasi_modes::{CallError, CallJoin, OutgoingPayload, Payload};
+use cwasi_sys::segment::SegmentRef;
+use cwasi_vm::ResponsePayload;
+use cwasi_wire::ids::RunId;
 
 /// The calls of one function, through its worker's dispatcher.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
         join: Option<Join<'_>>,
         deadline: Deadline,
     ) -> Result<StartedCall, TooManyCalls> {
-        let join = join.map(|Join { key, parts, part }| modes::CallJoin { key, parts, part });
+        let join = join.map(|Join { key, parts, part }| CallJoin { key, parts, part });
         let deadline = deadline.map(Into::into);
         let started = self.dispatcher.start(target, outgoing(payload), join, deadline);
         let number = |ticket: CallTicket| StartedCall::Pending(CallNumber(ticket.0));
@@ -168,12 +168,12 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
     }
 }
 
-fn outgoing(payload: Outgoing<'_>) -> modes::OutgoingPayload<'_> {
+fn outgoing(payload: Outgoing<'_>) -> OutgoingPayload<'_> {
     match payload {
-        Outgoing::Bytes(bytes) => modes::OutgoingPayload::Bytes(bytes),
+        Outgoing::Bytes(bytes) => OutgoingPayload::Bytes(bytes),
         // Sealed or lent by this worker (`wasmedge::memory`).
         Outgoing::Sealed { fd, len, token } => {
-            modes::OutgoingPayload::Segment(SegmentRef::of_known(fd, len, token))
+            OutgoingPayload::Segment(SegmentRef::of_known(fd, len, token))
         }
     }
 }

@@ -1,5 +1,5 @@
 //! The directories that guests may open: their mounts, and the view of the image's files that the builder has mounted
-//! ([`FILES_DIR`](crate::wire::control::FILES_DIR)), or their [`Places`] without a container. Runs in a worker.
+//! ([`FILES_DIR`](cwasi_wire::control::FILES_DIR)), or their [`Places`] without a container. Runs in a worker.
 //!
 //! WASI has neither a root nor a working directory, only named directories. Each language's library resolves paths
 //! among them in its own way:
@@ -12,8 +12,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::vm::Preopen;
-use crate::wire::control::{Files, FunctionLaunch};
+use cwasi_vm::Preopen;
+use cwasi_wire::control::{Files, FunctionLaunch};
 
 use super::places::{Around, Place, Places};
 

@@ -18,9 +18,9 @@ use std::time::SystemTime;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::sys::counter::SharedCounters;
-use crate::vm::{Context, Level, LogSink};
-use crate::wire::log_line;
+use cwasi_sys::counter::SharedCounters;
+use cwasi_vm::{Context, Level, LogSink};
+use cwasi_wire::log_line;
 
 /// Longest line of the runtime in bytes, its end included: a pipe takes that much whole or not at all (`PIPE_BUF`).
 pub const LINE_MAX: usize = 4096;
@@ -59,7 +59,7 @@ pub struct FunctionLog {
 }
 
 impl FunctionLog {
-    /// The log over stderr as [`append_without_waiting`](crate::sys::reopen::append_without_waiting) opens it, whose
+    /// The log over stderr as [`append_without_waiting`](cwasi_sys::reopen::append_without_waiting) opens it, whose
     /// lines may begin with their times.
     ///
     /// # Errors
@@ -229,7 +229,7 @@ mod tests {
     use std::io::Read as _;
 
     use super::*;
-    use crate::sys::reopen::append_without_waiting;
+    use cwasi_sys::reopen::append_without_waiting;
 
     /// A log over a pipe whose other writers block, and the pipe's end.
     fn log() -> (FunctionLog, io::PipeReader, io::PipeWriter) {

@@ -4,10 +4,10 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use crate::sys::clock::Deadline;
-use crate::sys::process::SingleThreaded;
-use crate::sys::seqpacket;
-use crate::wire::control::{self, FunctionLaunch, SandboxMessage};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::process::SingleThreaded;
+use cwasi_sys::seqpacket;
+use cwasi_wire::control::{self, FunctionLaunch, SandboxMessage};
 
 use super::places::Places;
 use super::{exit_codes, stderr};

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::wire::frame::FRAME_VERSION;
+use cwasi_wire::frame::FRAME_VERSION;
 
 /// Longest message in bytes; frames are longer.
 pub const WORKER_MESSAGE_MAX: usize = 8 * 1024;

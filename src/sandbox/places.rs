@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::sys::file_access::FileAccess;
-use crate::wire::control::FILES_DIR;
+use cwasi_sys::file_access::FileAccess;
+use cwasi_wire::control::FILES_DIR;
 
 /// A directory of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use crate::dispatcher::call::DEFAULT_TIMEOUT_MS;
-use crate::modes::CallError;
-use crate::modes::causes::Invalid;
-use crate::sys::clock::Deadline;
-use crate::wire::control::FunctionLaunch;
-use crate::wire::envelope::Request;
+use cwasi_dispatcher::call::DEFAULT_TIMEOUT_MS;
+use cwasi_modes::CallError;
+use cwasi_modes::causes::Invalid;
+use cwasi_sys::clock::Deadline;
+use cwasi_wire::control::FunctionLaunch;
+use cwasi_wire::envelope::Request;
 
 /// The function's own limit for a request that begins at `now`, if it has one.
 pub fn latest(launch: &FunctionLaunch, now: u64) -> Option<Deadline> {

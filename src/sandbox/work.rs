@@ -1,8 +1,8 @@
 //! A piece of work for a worker: one call, or the calls of a group of parts. Sandbox init queues and assigns it. A worker
 //! has it when it begins it, also of a request that it read itself.
 
-use crate::modes::local::{CallKey, IncomingRequest};
-use crate::sys::clock::Deadline;
+use cwasi_modes::local::{CallKey, IncomingRequest};
+use cwasi_sys::clock::Deadline;
 
 /// The input of one invocation.
 #[derive(Debug)]
@@ -62,11 +62,11 @@ pub mod fixture {
     use std::os::fd::OwnedFd;
     use std::rc::Rc;
 
-    use crate::modes::Payload;
-    use crate::modes::local::{CallerConnection, ConnectionId, IncomingRequest};
-    use crate::sys::seqpacket;
-    use crate::wire::envelope::Request;
-    use crate::wire::ids::CallId;
+    use cwasi_modes::Payload;
+    use cwasi_modes::local::{CallerConnection, ConnectionId, IncomingRequest};
+    use cwasi_sys::seqpacket;
+    use cwasi_wire::envelope::Request;
+    use cwasi_wire::ids::CallId;
 
     /// A connection on which nobody waits.
     pub fn connection(id: u64) -> CallerConnection {

@@ -8,11 +8,11 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 
-use crate::sys::clock::Deadline;
-use crate::sys::page_buffer::PageBuffer;
-use crate::sys::process::{Fork, SingleThreaded, exit_now, take_inherited};
-use crate::sys::seqpacket::{self, Received, SocketError};
-use crate::wire::control::{self, CONTROL_MESSAGE_MAX, VERSION, VerbReply, VerbRequest};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::page_buffer::PageBuffer;
+use cwasi_sys::process::{Fork, SingleThreaded, exit_now, take_inherited};
+use cwasi_sys::seqpacket::{self, Received, SocketError};
+use cwasi_wire::control::{self, CONTROL_MESSAGE_MAX, VERSION, VerbReply, VerbRequest};
 
 use super::{builder, exit_codes, stderr};
 

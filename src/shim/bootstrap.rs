@@ -16,9 +16,9 @@ use containerd_shim::protos::types::introspection::{RuntimeInfo, RuntimeVersion}
 
 use super::arguments::ShimArguments;
 use super::{cleanup, features, launcher, options};
-use crate::config::node::named_file;
-use crate::config::{NodeConfig, NodeConfigError};
-use crate::host::{group, state};
+use cwasi_config::node::named_file;
+use cwasi_config::{NodeConfig, NodeConfigError};
+use cwasi_host::{group, state};
 
 /// The name in `-v` and `-info`.
 const NAME: &str = "containerd-shim-cwasi-v1";
@@ -124,7 +124,7 @@ fn info() -> Vec<u8> {
     let mut info = RuntimeInfo { name: NAME.to_owned(), ..RuntimeInfo::default() };
     info.version = Some(version).into();
     info.features = Some(features::any()).into();
-    info.annotations = crate::config::annotations::KEYS
+    info.annotations = cwasi_config::annotations::KEYS
         .iter()
         .map(|key| ((*key).to_owned(), ANNOTATION_MEANING.to_owned()))
         .collect();

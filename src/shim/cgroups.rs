@@ -13,7 +13,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::config::cgroup::{CgroupDriver, CgroupsPathError};
+use cwasi_config::cgroup::{CgroupDriver, CgroupsPathError};
 
 /// Rounds of killing remaining processes.
 const KILL_ROUNDS: u32 = 200;

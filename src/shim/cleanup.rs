@@ -18,15 +18,15 @@ use containerd_shim::protos::ttrpc::{self, Code, context};
 use super::publisher::timestamp;
 use super::session::{self, Stat};
 use super::{cgroups, rootfs};
-use crate::config::{NodeConfig, NodeConfigError};
-use crate::coordinator::registry::Registry;
-use crate::host::ended_groups;
-use crate::host::group_lock::{self, LockError};
-use crate::host::state::{
+use cwasi_config::{NodeConfig, NodeConfigError};
+use cwasi_coordinator::registry::Registry;
+use cwasi_host::ended_groups;
+use cwasi_host::group_lock::{self, LockError};
+use cwasi_host::state::{
     self, ContainerRecord, GroupDir, Pointer, StateDir, StateError, container_key,
 };
-use crate::sys::pidfd::PidFd;
-use crate::wire::control::COPIES_DIR;
+use cwasi_sys::pidfd::PidFd;
+use cwasi_wire::control::COPIES_DIR;
 
 /// Exit status of a container that `delete` ended.
 const STATUS_KILLED: u32 = 137;
@@ -191,8 +191,8 @@ fn logged(result: Result<(), StateError>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::state::RegisteredAs;
-    use crate::wire::ids::Identity;
+    use cwasi_host::state::RegisteredAs;
+    use cwasi_wire::ids::Identity;
 
     fn record(dir: &Path) -> ContainerRecord {
         let identity =

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::cgroups;
-use crate::wire::ids::short_hash;
+use cwasi_wire::ids::short_hash;
 
 /// Controllers to use if present.
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];

@@ -15,10 +15,10 @@ use nix::sys::signal::Signal;
 use super::compile_cgroup::{CompileCgroups, JobCgroup};
 use super::reaper::{Exit, Reaper};
 use super::zygote::Zygote;
-use crate::config::node::config_file;
-use crate::config::{CompileConfig, CompilerLimits, NodeConfig};
-use crate::coordinator::{CompileChild, CompileJob};
-use crate::sys::pidfd::PidFd;
+use cwasi_config::node::config_file;
+use cwasi_config::{CompileConfig, CompilerLimits, NodeConfig};
+use cwasi_coordinator::{CompileChild, CompileJob};
+use cwasi_sys::pidfd::PidFd;
 
 /// Longest shown message of the compiler in bytes.
 const MESSAGE_MAX: u64 = 16 * 1024;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::stat::{SFlag, fstat};
 use nix::unistd::ftruncate;
 
-use crate::host::state::PRIVATE_FILE;
+use cwasi_host::state::PRIVATE_FILE;
 
 /// Largest log in bytes; a group has two.
 const LOG_MAX: u64 = 4 << 20;

@@ -18,12 +18,12 @@ use nix::unistd::Pid;
 
 use super::arguments::ShimArguments;
 use super::spawn::{SpawnError, beside, spawn};
-use crate::config::NodeConfig;
-use crate::config::node::CONFIG_VARIABLE;
-use crate::host::ended_groups;
-use crate::host::group::{self, GroupError};
-use crate::host::group_lock::{LockError, answers, lock};
-use crate::host::state::{self, GroupDir, PRIVATE_FILE, Pointer, StateDir, StateError};
+use cwasi_config::NodeConfig;
+use cwasi_config::node::CONFIG_VARIABLE;
+use cwasi_host::ended_groups;
+use cwasi_host::group::{self, GroupError};
+use cwasi_host::group_lock::{LockError, answers, lock};
+use cwasi_host::state::{self, GroupDir, PRIVATE_FILE, Pointer, StateDir, StateError};
 
 /// The daemon's program.
 const PROGRAM: &str = "cwasi-shim";

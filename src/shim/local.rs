@@ -19,9 +19,9 @@ use tokio::time::{Instant, sleep, timeout};
 use super::arguments::ShimArguments;
 use super::daemon::LOCAL_ACTION;
 use super::launcher::{self, LaunchError, StartingDaemon};
-use crate::config::NodeConfig;
-use crate::host::kept_spans;
-use crate::host::state::{GroupDir, StateDir, StateError};
+use cwasi_config::NodeConfig;
+use cwasi_host::kept_spans;
+use cwasi_host::state::{GroupDir, StateDir, StateError};
 
 /// Longest wait for a daemon that was asked to end.
 const END_MAX: Duration = Duration::from_secs(10);

@@ -13,7 +13,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::cgroups;
-use crate::host::readiness;
+use cwasi_host::readiness;
 
 /// Most reads of the counter after an event, and the pauses between them. cgroup v1 sends the event before it counts.
 const READS_V1: (u32, Duration) = (40, Duration::from_millis(50));

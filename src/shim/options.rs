@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use protobuf::well_known_types::any::Any;
 use protobuf::{CodedInputStream, Message as _};
 
-use crate::config::RuncOptions;
+use cwasi_config::RuncOptions;
 
 /// Longest input in bytes.
 const OPTIONS_MAX: u64 = 1024 * 1024;

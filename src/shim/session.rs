@@ -10,7 +10,7 @@
 use std::fs;
 use std::time::Duration;
 
-use crate::sys::pidfd::PidFd;
+use cwasi_sys::pidfd::PidFd;
 
 /// Name prefix of a session's programs beside the daemon. Hooks of a container are not ours.
 const PROGRAM: &str = "cwasi-sandbox";

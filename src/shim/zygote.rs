@@ -15,11 +15,11 @@ use tokio::sync::{Mutex, OnceCell, watch};
 use super::llvm_stub::{self, LLVM_STUB_FD};
 use super::reaper::Reaper;
 use super::spawn::{Program, SpawnError};
-use crate::host::readiness;
-use crate::sys::clock::Deadline;
-use crate::sys::page_buffer::PageBuffer;
-use crate::sys::seqpacket::{self, SocketError};
-use crate::wire::control::{
+use cwasi_host::readiness;
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::page_buffer::PageBuffer;
+use cwasi_sys::seqpacket::{self, SocketError};
+use cwasi_wire::control::{
     self, CONTROL_MESSAGE_MAX, ControlCodecError, VERSION, VerbReply, VerbRequest,
 };
 

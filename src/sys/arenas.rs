@@ -23,7 +23,7 @@ pub fn release_free_pages() {
 #[cfg(target_env = "gnu")]
 mod tests {
     use super::*;
-    use crate::sys::mapping::page_len;
+    use crate::mapping::page_len;
 
     /// How many of a block's whole pages exist.
     fn pages(block: usize, len: usize) -> usize {

@@ -21,12 +21,18 @@ pub const EAGER_MAX: usize = 256 << 20;
 /// This kernel has no huge pages for memfds: it is not asked again.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
+/// True after this kernel refused huge pages for a memfd.
+#[must_use]
+pub fn are_refused() -> bool {
+    REFUSED.load(Ordering::Relaxed)
+}
+
 /// Backs the whole huge pages of a fresh memfd of `len` bytes by such; its bytes stay zero. Where there are none
 /// (any more), the rest gets small pages when it is written to.
 pub(super) fn back(file: &impl AsFd, len: u64) {
     let whole = usize::try_from(len).unwrap_or(usize::MAX).min(EAGER_MAX);
     let Some(whole) = NonZeroUsize::new(whole - whole % HUGE_PAGE) else { return };
-    if REFUSED.load(Ordering::Relaxed) {
+    if are_refused() {
         return;
     }
     // Small pages do as well.
@@ -118,7 +124,7 @@ impl Drop for Aligned {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use std::fs::File;
     use std::os::unix::fs::FileExt;
 
@@ -127,24 +133,6 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Bytes of `file` that this process maps by huge pages now.
-    pub(crate) fn mapped_huge(file: &impl AsFd) -> usize {
-        let inode = fstat(file).unwrap().st_ino.to_string();
-        let mut ours = false;
-        let mut found = 0;
-        for line in std::fs::read_to_string("/proc/self/smaps").unwrap().lines() {
-            let mut words = line.split_whitespace();
-            match words.next().unwrap_or_default() {
-                "ShmemPmdMapped:" if ours => {
-                    found += words.next().unwrap().parse::<usize>().unwrap() << 10;
-                }
-                name if name.ends_with(':') => {}
-                _range => ours = line.contains("memfd:") && words.nth(3) == Some(inode.as_str()),
-            }
-        }
-        found
-    }
-
     fn memfd(len: usize) -> File {
         let file = File::from(memfd_create(c"t", MFdFlags::MFD_CLOEXEC).unwrap());
         file.set_len(len as u64).unwrap();
@@ -152,7 +140,7 @@ pub(crate) mod tests {
     }
 
     /// True if this kernel gives memfds huge pages; prints a line if it does not.
-    pub(crate) fn available() -> bool {
+    fn available() -> bool {
         let file = memfd(HUGE_PAGE);
         let collapsed =
             Aligned::of(&file, NonZeroUsize::new(HUGE_PAGE).unwrap()).unwrap().collapse(HUGE_PAGE);

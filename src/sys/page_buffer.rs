@@ -74,7 +74,7 @@ impl Drop for PageBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::mapping::page_len;
+    use crate::mapping::page_len;
 
     /// How many of the buffer's pages exist.
     fn pages(buffer: &PageBuffer) -> usize {

@@ -206,8 +206,8 @@ mod tests {
     use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
     use super::*;
-    use crate::sys::mapping::page_len;
-    use crate::sys::segment::Segment;
+    use crate::mapping::page_len;
+    use crate::segment::Segment;
 
     /// More ranges than one question brings.
     const PAGES: usize = 4 * RANGES;

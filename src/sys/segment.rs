@@ -337,7 +337,7 @@ mod tests {
     use nix::sys::memfd::{MFdFlags, memfd_create};
 
     use super::*;
-    use crate::sys::huge;
+    use crate::huge;
 
     #[test]
     fn bytes_survive_and_cannot_change() {

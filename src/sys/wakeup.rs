@@ -42,8 +42,8 @@ impl AsFd for Wakeup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::clock::Deadline;
-    use crate::sys::watch::Watch;
+    use crate::clock::Deadline;
+    use crate::watch::Watch;
 
     #[test]
     fn it_is_heard_once_by_one() {

@@ -81,7 +81,7 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::seqpacket::{pair, send};
+    use crate::seqpacket::{pair, send};
 
     #[test]
     fn only_what_is_ready_and_still_watched_is_found() {

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use cwasi_abi::export;
 
-use crate::sys::pool::SegmentPool;
-use crate::sys::segment::Segment;
-use crate::wire::control::{EmbeddedModule, Entry};
-use crate::wire::egress::Egress;
 use cwasi_host_functions::{Host, PagesError};
+use cwasi_sys::pool::SegmentPool;
+use cwasi_sys::segment::Segment;
+use cwasi_wire::control::{EmbeddedModule, Entry};
+use cwasi_wire::egress::Egress;
 
 /// Options of an engine.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +38,7 @@ pub struct InstanceSpec {
 }
 
 /// The error after a guest's `cwasi_alloc` returned 0. It names `cwasi.memory` only if that is set.
-pub(super) fn no_memory(wanted: u64, linear_memory: usize, memory_max: Option<u64>) -> String {
+pub fn no_memory(wanted: u64, linear_memory: usize, memory_max: Option<u64>) -> String {
     let start = format!(
         "no memory in the guest for {wanted} bytes: its linear memory has {linear_memory} bytes"
     );
@@ -346,7 +346,7 @@ pub enum VmError {
 impl VmError {
     /// A missing or wrong export of a role.
     #[must_use]
-    pub(crate) fn entry(missing: String, entry: &Entry, exported: &[String]) -> Self {
+    pub fn entry(missing: String, entry: &Entry, exported: &[String]) -> Self {
         let hint = match entry {
             Entry::Reactor => format!(
                 "a function that is called needs `{}`, `{}` and `{}` (docs/abi.md; the Rust SDK's #[cwasi::handler] makes them)",

@@ -2,8 +2,8 @@
 
 use cwasi_host_functions::{Response, ResponseLost, SharedBytes};
 
-use crate::modes::Payload;
-use crate::sys::segment::Segment;
+use cwasi_modes::Payload;
+use cwasi_sys::segment::Segment;
 
 /// A response in its received form: its segment is mapped into the guest's memory, or copied once.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use wasmparser::{
 };
 
 /// Module name of WASI preview 1.
-pub(super) const WASI: &str = "wasi_snapshot_preview1";
+pub const WASI: &str = "wasi_snapshot_preview1";
 
 /// Functions that leave a WASI without open files unchanged: they read its settings, or act on the process's own
 /// stdio and clocks. All others may open, close, move or change its descriptors.
@@ -51,13 +51,13 @@ const HARMLESS_TO_STDIO: [&str; 3] = ["fd_fdstat_set_flags", "fd_seek", "fd_tell
 const LAST_OF_STDIO: i32 = 2;
 
 /// True if this function leaves no state in a WASI without open files.
-pub(super) fn is_harmless(name: &str) -> bool {
+pub fn is_harmless(name: &str) -> bool {
     HARMLESS.contains(&name)
 }
 
 /// Returns `wasm`, a valid module, with a global that records calls of WASI functions that leave state, and the
 /// global's index. `None` if it imports no such function, or cannot be rewritten.
-pub(super) fn note(wasm: &[u8]) -> Option<(Vec<u8>, u32)> {
+pub fn note(wasm: &[u8]) -> Option<(Vec<u8>, u32)> {
     let mut noting = TrackedModule::of(wasm)?;
     if noting.noted.is_empty() {
         return None;

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cwasi::modes::local::incoming::ParsedMessage;
-use cwasi::modes::local::receiver::ConnectionEvent;
-use cwasi::modes::local::{IncomingRequest, Receiver, error_answer, send_as_is, send_payload};
-use cwasi::modes::{CallError, OutgoingPayload};
-use cwasi::sys::pool::SegmentPool;
-use cwasi::sys::seqpacket;
-use cwasi::wire::envelope::{CallStatus, Response};
-use cwasi::wire::ids::{CallId, Identity};
+use cwasi_modes::local::incoming::ParsedMessage;
+use cwasi_modes::local::receiver::ConnectionEvent;
+use cwasi_modes::local::{IncomingRequest, Receiver, error_answer, send_as_is, send_payload};
+use cwasi_modes::{CallError, OutgoingPayload};
+use cwasi_sys::pool::SegmentPool;
+use cwasi_sys::seqpacket;
+use cwasi_wire::envelope::{CallStatus, Response};
+use cwasi_wire::ids::{CallId, Identity};
 
 use crate::{MAX_PAYLOAD, callee};
 

@@ -3,11 +3,11 @@
 
 use std::sync::mpsc::{Sender, channel};
 
-use cwasi::dispatcher::{Dispatcher, Resolve, Settings};
-use cwasi::modes::{CallError, OutgoingPayload, Payload};
-use cwasi::sys::clock::Deadline;
-use cwasi::sys::pool::SegmentPool;
-use cwasi::sys::segment::Segment;
+use cwasi_dispatcher::{Dispatcher, Resolve, Settings};
+use cwasi_modes::{CallError, OutgoingPayload, Payload};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::pool::SegmentPool;
+use cwasi_sys::segment::Segment;
 
 use crate::{Apart, Bench, Caller, MAX_PAYLOAD};
 

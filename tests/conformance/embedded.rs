@@ -5,17 +5,18 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use cwasi::dispatcher::{Dispatcher, EmbeddedCalls, Resolve, ResolvedRoute, RouteQuery, Settings};
-use cwasi::modes::{CallError, OutgoingPayload, Payload};
-use cwasi::sandbox::dispatch::FunctionCalls;
-use cwasi::sys::clock::Deadline;
-use cwasi::vm::wasmedge::compile::compile_unlimited;
-use cwasi::vm::{
+use cwasi_dispatcher::{Dispatcher, EmbeddedCalls, Resolve, ResolvedRoute, RouteQuery, Settings};
+use cwasi_modes::{CallError, OutgoingPayload, Payload};
+use cwasi_sandbox::dispatch::FunctionCalls;
+use cwasi_sys::clock::Deadline;
+use cwasi_vm::{
     Context, Engine, EngineOptions, HandlerOutcome, Host, InstanceSpec, Level, LogSink, Module,
-    WasmEdge, reactor,
+    reactor,
 };
-use cwasi::wire::control::{EdgeReport, EmbeddedModule, ModeHint};
-use cwasi::wire::envelope::{CallStatus, Detail};
+use cwasi_wasmedge::WasmEdge;
+use cwasi_wasmedge::compile::compile_unlimited;
+use cwasi_wire::control::{EdgeReport, EmbeddedModule, ModeHint};
+use cwasi_wire::envelope::{CallStatus, Detail};
 
 use crate::{Bench, Caller, MAX_PAYLOAD};
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use cwasi::dispatcher::{CallTicket, Dispatcher, Resolve};
-use cwasi::modes::{CallError, OutgoingPayload};
-use cwasi::sys::clock::Deadline;
-use cwasi::sys::segment::Segment;
 use cwasi_abi::{CALLS_IN_FLIGHT_MAX, INLINE_MAX};
+use cwasi_dispatcher::{CallTicket, Dispatcher, Resolve};
+use cwasi_modes::{CallError, OutgoingPayload};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::segment::Segment;
 
 use crate::dispatched::{Reachable, dispatcher};
 use crate::held::Held;

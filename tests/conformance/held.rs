@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cwasi::sys::random::bytes16;
+use cwasi_sys::random::bytes16;
 
 /// Longest wait for a request, and longest time that it is held.
 const PATIENCE: Duration = Duration::from_secs(30);

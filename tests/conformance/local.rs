@@ -4,15 +4,15 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use cwasi::dispatcher::{Resolve, ResolvedRoute, Route, RouteQuery};
-use cwasi::modes::causes::Unreached;
-use cwasi::modes::local::{LocalRoute, send_as_is};
-use cwasi::modes::{CallError, OutgoingPayload, Payload};
-use cwasi::sys::clock::Deadline;
-use cwasi::sys::pool::SegmentPool;
-use cwasi::sys::seqpacket;
-use cwasi::wire::control::EdgeReport;
-use cwasi::wire::envelope::Hello;
+use cwasi_dispatcher::{Resolve, ResolvedRoute, Route, RouteQuery};
+use cwasi_modes::causes::Unreached;
+use cwasi_modes::local::{LocalRoute, send_as_is};
+use cwasi_modes::{CallError, OutgoingPayload, Payload};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::pool::SegmentPool;
+use cwasi_sys::seqpacket;
+use cwasi_wire::control::EdgeReport;
+use cwasi_wire::envelope::Hello;
 
 use crate::MAX_PAYLOAD;
 use crate::callee::{Callee, identity};

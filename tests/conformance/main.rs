@@ -18,8 +18,8 @@ mod suite;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use cwasi::modes::{CallError, OutgoingPayload, Overload};
-use cwasi::sys::clock::Deadline;
+use cwasi_modes::{CallError, OutgoingPayload, Overload};
+use cwasi_sys::clock::Deadline;
 
 /// Largest payload of the suite's callee in bytes: above a frame, small enough to be quick.
 pub const MAX_PAYLOAD: u64 = 3 << 20;

@@ -3,16 +3,16 @@
 
 use std::marker::PhantomData;
 
-use cwasi::config::messages::MessagesConfig;
-use cwasi::coordinator::registry::{Record, Registry};
-use cwasi::dispatcher::{Resolve, ResolvedRoute, Route, RouteQuery};
-use cwasi::host::network::{self, Network};
-use cwasi::modes::CallError;
-use cwasi::modes::local::LocalRoute;
-use cwasi::modes::networked::RedisTarget;
-use cwasi::sys::clock::Deadline;
-use cwasi::wire::control::{EdgeReport, ModeHint};
+use cwasi_config::messages::MessagesConfig;
+use cwasi_coordinator::registry::{Record, Registry};
+use cwasi_dispatcher::{Resolve, ResolvedRoute, Route, RouteQuery};
+use cwasi_host::network::{self, Network};
+use cwasi_modes::CallError;
+use cwasi_modes::local::LocalRoute;
+use cwasi_networked::RedisTarget;
+use cwasi_sys::clock::Deadline;
 use cwasi_testbed::redis::{Kind, Redis};
+use cwasi_wire::control::{EdgeReport, ModeHint};
 use tokio::runtime::{Handle, Runtime};
 
 use crate::MAX_PAYLOAD;

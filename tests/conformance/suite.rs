@@ -4,10 +4,10 @@
 use std::fs;
 use std::time::Duration;
 
-use cwasi::modes::{CallError, OutgoingPayload};
-use cwasi::sys::clock::Deadline;
-use cwasi::sys::segment::Segment;
-use cwasi::wire::frame::INLINE_MAX;
+use cwasi_modes::{CallError, OutgoingPayload};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::segment::Segment;
+use cwasi_wire::frame::INLINE_MAX;
 
 use crate::held::Held;
 use crate::{Apart, Bench, Caller, MAX_PAYLOAD};

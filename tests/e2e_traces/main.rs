@@ -8,15 +8,15 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cwasi::config::NodeConfig;
-use cwasi::host::caller::{CallerIdentity, CallerKind, HostCall, HostCaller};
-use cwasi::modes::Payload;
-use cwasi::wire::trace::{PhaseKind, RecordedSpan, SpanKind, TraceContext};
-use cwasi::wire::trace_headers::TraceHeaders;
 use cwasi_abi::Errno;
+use cwasi_config::NodeConfig;
+use cwasi_host::caller::{CallerIdentity, CallerKind, HostCall, HostCaller};
+use cwasi_modes::Payload;
 use cwasi_testbed::nodes::Nodes;
 use cwasi_testbed::run::Run;
 use cwasi_testbed::scene::{Scene, guests_dir, wait_for};
+use cwasi_wire::trace::{PhaseKind, RecordedSpan, SpanKind, TraceContext};
+use cwasi_wire::trace_headers::TraceHeaders;
 
 const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
 const SAMPLED: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";

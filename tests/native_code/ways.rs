@@ -4,7 +4,8 @@ use std::ffi::CStr;
 use std::path::Path;
 use std::ptr;
 
-use cwasi::vm::{Engine, EngineOptions, WasmEdge};
+use cwasi_vm::{Engine, EngineOptions};
+use cwasi_wasmedge::WasmEdge;
 use wasmedge_sys::ffi;
 
 use crate::harness::Case;

@@ -4,13 +4,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use cwasi::modes::networked::RedisSession;
-use cwasi::modes::networked::claims::{CHUNK_LEN, ChunkSender, ClaimError, Claims, WINDOW};
-use cwasi::modes::{CallError, Payload};
-use cwasi::sys::random::bytes16;
-use cwasi::wire::ids::CallId;
-use cwasi::wire::network::{self, AnswerKind, Claim, encode};
+use cwasi_modes::{CallError, Payload};
+use cwasi_networked::RedisSession;
+use cwasi_networked::claims::{CHUNK_LEN, ChunkSender, ClaimError, Claims, WINDOW};
+use cwasi_sys::random::bytes16;
 use cwasi_testbed::redis::{Kind, Redis};
+use cwasi_wire::ids::CallId;
+use cwasi_wire::network::{self, AnswerKind, Claim, encode};
 
 use crate::faults::call;
 use crate::fixture::{Node, PATIENCE, Peer, Served, counts, target, wait_for};

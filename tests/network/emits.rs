@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use cwasi::host::network::{ATTEMPTS_MAX, EVENT_MAX};
-use cwasi::modes::CallError;
-use cwasi::modes::networked::stream_key;
-use cwasi::modes::networked::streams::dead_key;
+use cwasi_host::network::{ATTEMPTS_MAX, EVENT_MAX};
+use cwasi_modes::CallError;
+use cwasi_networked::stream_key;
+use cwasi_networked::streams::dead_key;
 use cwasi_testbed::redis::{Kind, Redis, Setup};
 
 use crate::fixture::{Executions, Instance, Node, PATIENCE, identity, target, wait_for};

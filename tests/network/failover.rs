@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cwasi::modes::networked::RedisTarget;
+use cwasi_networked::RedisTarget;
 use cwasi_testbed::redis::{Kind, Redis};
 
 use crate::fixture::{Executions, Instance, Node, PATIENCE, counts, wait_for};

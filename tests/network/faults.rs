@@ -3,17 +3,17 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cwasi::modes::networked::Listener;
-use cwasi::modes::networked::claims::{CHUNK_LEN, Claims};
-use cwasi::modes::networked::session::Decision;
-use cwasi::modes::{CallError, Payload};
-use cwasi::sys::random::bytes16;
-use cwasi::wire::envelope::CallStatus;
-use cwasi::wire::ids::CallId;
-use cwasi::wire::network::{
+use cwasi_modes::{CallError, Payload};
+use cwasi_networked::Listener;
+use cwasi_networked::claims::{CHUNK_LEN, Claims};
+use cwasi_networked::session::Decision;
+use cwasi_sys::random::bytes16;
+use cwasi_testbed::redis::{Kind, Redis};
+use cwasi_wire::envelope::CallStatus;
+use cwasi_wire::ids::CallId;
+use cwasi_wire::network::{
     self, Answer, AnswerKind, CALL_VERSION, Call, TryId, decode, encode, parse,
 };
-use cwasi_testbed::redis::{Kind, Redis};
 
 use crate::fixture::{Node, PATIENCE, Peer, Served, StopWhenDone};
 use crate::fixture::{counts, identity, target, wait_for};

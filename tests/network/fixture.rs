@@ -8,25 +8,25 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cwasi::config::messages::MessagesConfig;
-use cwasi::coordinator::registry::{Record, Registry};
-use cwasi::host::network::{BridgeCaller, FunctionLocations, Network};
-use cwasi::modes::local::incoming::ParsedMessage;
-use cwasi::modes::local::receiver::ConnectionEvent;
-use cwasi::modes::local::{LocalMode, LocalRoute, Receiver, error_answer, send_as_is};
-use cwasi::modes::networked::{
+use cwasi_config::messages::MessagesConfig;
+use cwasi_coordinator::registry::{Record, Registry};
+use cwasi_host::network::{BridgeCaller, FunctionLocations, Network};
+use cwasi_modes::local::incoming::ParsedMessage;
+use cwasi_modes::local::receiver::ConnectionEvent;
+use cwasi_modes::local::{LocalMode, LocalRoute, Receiver, error_answer, send_as_is};
+use cwasi_modes::{CallError, OutgoingCall, OutgoingPayload, Payload};
+use cwasi_networked::{
     Listener, NetworkError, RedisLink, RedisTarget, instance_channel, locations,
 };
-use cwasi::modes::{CallError, OutgoingCall, OutgoingPayload, Payload};
-use cwasi::sys::clock::Deadline;
-use cwasi::sys::random::bytes16;
-use cwasi::sys::seqpacket;
-use cwasi::wire::control::ModeHint;
-use cwasi::wire::envelope::{CallStatus, Response};
-use cwasi::wire::ids::{CallId, Identity};
-use cwasi::wire::network::Location;
-use cwasi::wire::trace_headers::TraceHeaders;
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::random::bytes16;
+use cwasi_sys::seqpacket;
 use cwasi_testbed::redis::{Kind, Redis};
+use cwasi_wire::control::ModeHint;
+use cwasi_wire::envelope::{CallStatus, Response};
+use cwasi_wire::ids::{CallId, Identity};
+use cwasi_wire::network::Location;
+use cwasi_wire::trace_headers::TraceHeaders;
 use tokio::runtime::Runtime;
 
 /// Largest payload of every function here.
@@ -349,7 +349,7 @@ fn run(mut receiver: Receiver, stop: &AtomicBool, executions: &Executions) {
 }
 
 fn shaped(payload: Vec<u8>) -> Payload {
-    cwasi::modes::networked::claims::shaped(payload).unwrap()
+    cwasi_networked::claims::shaped(payload).unwrap()
 }
 
 /// A server, and a node that serves one instance of `b`.
@@ -400,7 +400,7 @@ impl Peer {
         peer
     }
 
-    pub fn session(&self) -> cwasi::modes::networked::RedisSession {
+    pub fn session(&self) -> cwasi_networked::RedisSession {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         self.reactor.block_on(self.link.session(deadline)).unwrap()
     }

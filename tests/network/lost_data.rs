@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use cwasi::host::network::FunctionLocations;
-use cwasi::modes::CallError;
+use cwasi_host::network::FunctionLocations;
+use cwasi_modes::CallError;
 use cwasi_testbed::redis::{Kind, Redis};
 
 use crate::fixture::{Executions, Instance, Node, PATIENCE, Served, target, wait_for};

@@ -6,10 +6,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use cwasi::modes::CallError;
-use cwasi::sys::random::bytes16;
-use cwasi::wire::ids::CallId;
+use cwasi_modes::CallError;
+use cwasi_sys::random::bytes16;
 use cwasi_testbed::redis::{Kind, Redis};
+use cwasi_wire::ids::CallId;
 
 use crate::fixture::{Executions, Instance, Node, PATIENCE, counts, target};
 

@@ -4,13 +4,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cwasi::modes::CallError;
-use cwasi::modes::networked::claims::CHUNK_LEN;
-use cwasi::sys::random::bytes16;
-use cwasi::wire::envelope::CallStatus;
-use cwasi::wire::ids::CallId;
-use cwasi::wire::network::{self, Answer, AnswerKind, Claim, encode};
+use cwasi_modes::CallError;
+use cwasi_networked::claims::CHUNK_LEN;
+use cwasi_sys::random::bytes16;
 use cwasi_testbed::redis::Redis;
+use cwasi_wire::envelope::CallStatus;
+use cwasi_wire::ids::CallId;
+use cwasi_wire::network::{self, Answer, AnswerKind, Claim, encode};
 
 use crate::faults::call;
 use crate::fixture::{Executions, GROWN, Instance, Node, PATIENCE, Peer, Served, StopWhenDone};

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use cwasi::config::messages::MessagesConfig;
-use cwasi::host::network::EVENT_MAX;
-use cwasi::modes::networked::stream_key;
-use cwasi::modes::networked::streams::dead_key;
-use cwasi::modes::{CallError, Overload};
-use cwasi::wire::ids::Identity;
 use cwasi_abi::Errno;
+use cwasi_config::messages::MessagesConfig;
+use cwasi_host::network::EVENT_MAX;
+use cwasi_modes::{CallError, Overload};
+use cwasi_networked::stream_key;
+use cwasi_networked::streams::dead_key;
 use cwasi_testbed::redis::{Kind, Redis};
+use cwasi_wire::ids::Identity;
 
 use crate::fixture::{Executions, Instance, Node, PATIENCE, identity, target, wait_for};
 

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use cwasi::modes::CallError;
-use cwasi::modes::networked::{RedisLink, RedisTarget};
+use cwasi_modes::CallError;
+use cwasi_networked::{RedisLink, RedisTarget};
 use cwasi_testbed::redis::{Kind, Redis, Setup};
 
 use crate::fixture::{Executions, Instance, Node, PATIENCE, reactor, wait_for};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use cwasi::modes::{CallError, TooLarge};
+use cwasi_modes::{CallError, TooLarge};
 
 use crate::fixture::{GROWN, Node, PATIENCE, Served, target, wait_for};
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use cwasi::sys::device_filter::{DeviceFilter, DeviceKind, DeviceRule, FilterProgram, READ, WRITE};
+use cwasi_sys::device_filter::{DeviceFilter, DeviceKind, DeviceRule, FilterProgram, READ, WRITE};
 
 use crate::harness::Case;
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::ErrorKind::PermissionDenied;
 use std::path::PathBuf;
 
-use cwasi::sys::file_access::{FileAccess, is_supported};
+use cwasi_sys::file_access::{FileAccess, is_supported};
 
 use crate::harness::Case;
 

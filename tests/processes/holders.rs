@@ -2,8 +2,8 @@
 
 use std::process::{Command, Stdio};
 
-use cwasi::sys::pool::SegmentPool;
-use cwasi::sys::segment::Segment;
+use cwasi_sys::pool::SegmentPool;
+use cwasi_sys::segment::Segment;
 use nix::sys::stat::fstat;
 
 use crate::harness::Case;

@@ -4,14 +4,14 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
-use cwasi::dispatcher::{Dispatcher, Resolve, ResolvedRoute, Route, RouteQuery, Settings};
-use cwasi::modes::local::{LocalRoute, error_answer, open_frame, send_as_is};
-use cwasi::modes::{CallError, OutgoingPayload, Payload};
-use cwasi::sys::clock::{Deadline, monotonic_ns};
-use cwasi::sys::seqpacket;
-use cwasi::wire::control::EdgeReport;
-use cwasi::wire::envelope::{Request, Response};
-use cwasi::wire::frame::FRAME_MAX;
+use cwasi_dispatcher::{Dispatcher, Resolve, ResolvedRoute, Route, RouteQuery, Settings};
+use cwasi_modes::local::{LocalRoute, error_answer, open_frame, send_as_is};
+use cwasi_modes::{CallError, OutgoingPayload, Payload};
+use cwasi_sys::clock::{Deadline, monotonic_ns};
+use cwasi_sys::seqpacket;
+use cwasi_wire::control::EdgeReport;
+use cwasi_wire::envelope::{Request, Response};
+use cwasi_wire::frame::FRAME_MAX;
 use nix::sys::resource::{Resource, Usage, UsageWho, getrusage, setrlimit};
 use nix::unistd::{Uid, setuid};
 

@@ -9,8 +9,8 @@ use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::SeqCst;
 
-use cwasi::sys::mapping::page_len;
-use cwasi::sys::shared::{SharedPages, Words};
+use cwasi_sys::mapping::page_len;
+use cwasi_sys::shared::{SharedPages, Words};
 use nix::errno::Errno;
 use nix::sys::mman::{
     MRemapFlags, MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mprotect, mremap,

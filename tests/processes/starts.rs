@@ -6,14 +6,14 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-use cwasi::sandbox::zygote::CONTROL_DESCRIPTOR;
-use cwasi::shim::reaper::Reaper;
-use cwasi::shim::spawn::{Program, SpawnError, spawn};
-use cwasi::shim::zygote::{Zygote, ZygoteError};
-use cwasi::sys::pidfd::PidFd;
-use cwasi::sys::process::take_inherited;
-use cwasi::sys::seqpacket::{self, SocketError};
-use cwasi::wire::control::{VERSION, Verb, VerbRequest};
+use cwasi_sandbox::zygote::CONTROL_DESCRIPTOR;
+use cwasi_shim::reaper::Reaper;
+use cwasi_shim::spawn::{Program, SpawnError, spawn};
+use cwasi_shim::zygote::{Zygote, ZygoteError};
+use cwasi_sys::pidfd::PidFd;
+use cwasi_sys::process::take_inherited;
+use cwasi_sys::seqpacket::{self, SocketError};
+use cwasi_wire::control::{VERSION, Verb, VerbRequest};
 
 use crate::harness::Case;
 

@@ -6,13 +6,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use cwasi::sandbox::worker_table::READERS_MAX;
-use cwasi::sys::clock::Deadline;
-use cwasi::sys::seqpacket;
-use cwasi::wire::control::{Entry, FunctionLaunch, Role};
-use cwasi::wire::envelope::{Hello, Request, Response};
-use cwasi::wire::frame::FRAME_MAX;
 use cwasi_abi::Errno;
+use cwasi_sandbox::worker_table::READERS_MAX;
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::seqpacket;
+use cwasi_wire::control::{Entry, FunctionLaunch, Role};
+use cwasi_wire::envelope::{Hello, Request, Response};
+use cwasi_wire::frame::FRAME_MAX;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

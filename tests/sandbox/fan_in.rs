@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cwasi::modes::Payload;
-use cwasi::sys::clock::Deadline;
-use cwasi::wire::control::{Entry, FanIn, FunctionLaunch, Partial, Role};
-use cwasi::wire::envelope::{Join, Response};
-use cwasi::wire::frame::FRAME_MAX;
 use cwasi_abi::{Errno, PartsBlock, parts_header_len};
+use cwasi_modes::Payload;
+use cwasi_sys::clock::Deadline;
+use cwasi_wire::control::{Entry, FanIn, FunctionLaunch, Partial, Role};
+use cwasi_wire::envelope::{Join, Response};
+use cwasi_wire::frame::FRAME_MAX;
 use nix::sys::signal::Signal;
 use nix::sys::stat::fstat;
 use nix::unistd::Pid;

@@ -13,9 +13,9 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use cwasi::sys::clock::Deadline;
-use cwasi::sys::seqpacket;
-use cwasi::wire::control::{
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::seqpacket;
+use cwasi_wire::control::{
     self, CONTROL_MESSAGE_MAX, CreateSpec, SandboxKind, Verb, VerbReply, VerbRequest, Workload,
 };
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};

@@ -2,11 +2,11 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use cwasi::modes::OutgoingPayload;
-use cwasi::modes::local::{LocalError, ReceivedFrame, open_frame, send_as_is};
-use cwasi::sys::clock::Deadline;
-use cwasi::sys::seqpacket;
-use cwasi::wire::frame::Enveloped;
+use cwasi_modes::OutgoingPayload;
+use cwasi_modes::local::{LocalError, ReceivedFrame, open_frame, send_as_is};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::seqpacket;
+use cwasi_wire::frame::Enveloped;
 
 /// Sends one frame.
 pub fn send_frame<E: Enveloped>(

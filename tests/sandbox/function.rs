@@ -5,17 +5,17 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cwasi::modes::local::{LocalError, LocalMode, LocalRoute};
-use cwasi::sys::clock::Deadline;
-use cwasi::sys::pool::SegmentPool;
-use cwasi::sys::seqpacket;
-use cwasi::wire::control::{
+use cwasi_modes::local::{LocalError, LocalMode, LocalRoute};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::pool::SegmentPool;
+use cwasi_sys::seqpacket;
+use cwasi_wire::control::{
     self, CONTROL_MESSAGE_MAX, Entry, FunctionLaunch, ModeHint, Role, SandboxMessage, Workload,
 };
-use cwasi::wire::envelope::{Hello, Join, Request, Response};
-use cwasi::wire::frame::FRAME_MAX;
-use cwasi::wire::ids::Identity;
-use cwasi::wire::trace::TraceStart;
+use cwasi_wire::envelope::{Hello, Join, Request, Response};
+use cwasi_wire::frame::FRAME_MAX;
+use cwasi_wire::ids::Identity;
+use cwasi_wire::trace::TraceStart;
 
 use crate::fixture::{Container, Fixture, WAIT, eventually};
 use crate::frames::{receive_frame, send_frame};
@@ -44,7 +44,7 @@ pub fn launch(role: Role, artifact: &Path, entry: Entry) -> FunctionLaunch {
         artifact: artifact.into(),
         module_digest: String::new(),
         entry,
-        isolation: cwasi::wire::control::Isolation::Request,
+        isolation: cwasi_wire::control::Isolation::Request,
         embedded: Vec::new(),
         not_embedded: std::collections::BTreeMap::new(),
         log_has_times: false,

@@ -6,9 +6,9 @@ use std::fs::File;
 use std::io::IoSlice;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use cwasi::sys::seqpacket;
-use cwasi::wire::control::{Entry, FunctionLaunch, Role, SandboxMessage};
 use cwasi_abi::Errno;
+use cwasi_sys::seqpacket;
+use cwasi_wire::control::{Entry, FunctionLaunch, Role, SandboxMessage};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use serde_json::json;
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
-use cwasi::sys::seqpacket::{self, SocketError};
-use cwasi::wire::control::{Entry, FanIn, FunctionLaunch, Partial, Role};
-use cwasi::wire::envelope::Join;
 use cwasi_abi::{CALLS_IN_FLIGHT_MAX, Errno, INLINE_MAX};
+use cwasi_sys::seqpacket::{self, SocketError};
+use cwasi_wire::control::{Entry, FanIn, FunctionLaunch, Partial, Role};
+use cwasi_wire::envelope::Join;
 
 use crate::fixture::{Fixture, WAIT};
 use crate::function::{Caller, Function, Outcome, launch};
@@ -129,7 +129,7 @@ fn what_one_caller_does_not_read_is_bounded_in_bytes_and_in_number() {
     // What was in its socket can be read.
     let mut buffer = vec![0; INLINE_MAX];
     let mut read = 0;
-    let until = Some(cwasi::sys::clock::Deadline::after(WAIT));
+    let until = Some(cwasi_sys::clock::Deadline::after(WAIT));
     let end = loop {
         match seqpacket::receive(many.connection.as_fd(), &mut buffer, until) {
             Ok(_) => read += 1,

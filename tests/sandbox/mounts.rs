@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cwasi::wire::control::{Entry, Role};
+use cwasi_wire::control::{Entry, Role};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};

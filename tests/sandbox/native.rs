@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use cwasi::wire::control::Verb;
+use cwasi_wire::control::Verb;
 
 use crate::fixture::{Fixture, alive, eventually, read};
 
@@ -138,7 +138,7 @@ fn an_image_cannot_load_code_into_the_process_that_sets_it_up() {
     spec["process"]["args"] = json!(["/bin/sh", "-c", "echo $HOME"]);
     std::fs::write(bundle.join("config.json"), spec.to_string()).unwrap();
     let mut container =
-        fixture.create("nss", bundle, cwasi::wire::control::Workload::Native, &[]).unwrap();
+        fixture.create("nss", bundle, cwasi_wire::control::Workload::Native, &[]).unwrap();
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", container.pid)).unwrap();
     assert!(!maps.contains("libnss_compat"), "{maps}");
     container.start();

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use cwasi::wire::control::{Entry, Role, SandboxMessage};
-use cwasi::wire::egress::Egress;
+use cwasi_wire::control::{Entry, Role, SandboxMessage};
+use cwasi_wire::egress::Egress;
 use serde_json::json;
 
 use crate::fixture::Fixture;

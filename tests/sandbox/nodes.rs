@@ -3,14 +3,14 @@
 
 use std::collections::BTreeSet;
 
-use cwasi::config::messages::MessagesConfig;
-use cwasi::coordinator::registry::{Record, Registry};
-use cwasi::host::network::{BridgeCaller as Route, Network};
-use cwasi::modes::networked::RedisTarget;
-use cwasi::wire::control::Entry;
-use cwasi::wire::control::{FanIn, FunctionLaunch, ModeHint, Partial, Role};
 use cwasi_abi::Errno;
+use cwasi_config::messages::MessagesConfig;
+use cwasi_coordinator::registry::{Record, Registry};
+use cwasi_host::network::{BridgeCaller as Route, Network};
+use cwasi_networked::RedisTarget;
 use cwasi_testbed::redis::{Kind, Redis};
+use cwasi_wire::control::Entry;
+use cwasi_wire::control::{FanIn, FunctionLaunch, ModeHint, Partial, Role};
 use tokio::runtime::Runtime;
 
 use crate::fan_in::{LARGE, LONG_MS, answers, decoded, failed, join};

@@ -1,8 +1,8 @@
 //! Calls that no worker has begun: a worker's death is not their error, and where the function ends they can go elsewhere.
 
-use cwasi::sandbox::worker_table::Phase;
-use cwasi::wire::control::{Entry, FunctionLaunch, Role, SandboxMessage};
 use cwasi_abi::Errno;
+use cwasi_sandbox::worker_table::Phase;
+use cwasi_wire::control::{Entry, FunctionLaunch, Role, SandboxMessage};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;

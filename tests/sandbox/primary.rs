@@ -2,11 +2,11 @@
 
 use std::os::fd::AsFd;
 
-use cwasi::sys::seqpacket;
-use cwasi::wire::control::{
+use cwasi_sys::seqpacket;
+use cwasi_wire::control::{
     self, CONTROL_MESSAGE_MAX, FunctionLaunch, ResolveReply, Role, SandboxMessage,
 };
-use cwasi::wire::envelope::{Hello, Request, Response};
+use cwasi_wire::envelope::{Hello, Request, Response};
 use nix::sys::signal::Signal;
 
 use crate::fixture::Fixture;

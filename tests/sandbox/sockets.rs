@@ -1,7 +1,7 @@
 //! What guests may do with sockets, beside saying where to: kinds of sockets and their options.
 
-use cwasi::wire::control::{Entry, Role};
-use cwasi::wire::egress::Egress;
+use cwasi_wire::control::{Entry, Role};
+use cwasi_wire::egress::Egress;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

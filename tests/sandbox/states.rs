@@ -3,12 +3,12 @@
 
 use std::os::fd::AsFd;
 
-use cwasi::sandbox::worker_table::{Phase, SlotState};
-use cwasi::sys::clock::Deadline;
-use cwasi::sys::seqpacket::{self, SocketError};
-use cwasi::wire::control::{Entry, FunctionLaunch, Role};
-use cwasi::wire::frame::FRAME_MAX;
 use cwasi_abi::Errno;
+use cwasi_sandbox::worker_table::{Phase, SlotState};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::seqpacket::{self, SocketError};
+use cwasi_wire::control::{Entry, FunctionLaunch, Role};
+use cwasi_wire::frame::FRAME_MAX;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

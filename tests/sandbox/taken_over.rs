@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use caps::{CapSet, CapsHashSet};
-use cwasi::sandbox::worker_table::{Phase, SlotState};
-use cwasi::wire::control::{Entry, FunctionLaunch, Role};
+use cwasi_sandbox::worker_table::{Phase, SlotState};
+use cwasi_wire::control::{Entry, FunctionLaunch, Role};
 use nix::errno::Errno;
 use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
 use serde_json::json;

@@ -5,8 +5,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::ptr::null;
 
-use cwasi::sys::seqpacket;
-use cwasi::wire::control::{Entry, FunctionLaunch, Role, encode};
+use cwasi_sys::seqpacket;
+use cwasi_wire::control::{Entry, FunctionLaunch, Role, encode};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;

@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use cwasi::sandbox::worker_table::{FOLLOWERS, LEADER, Phase, SlotState};
-use cwasi::sys::mapping::page_len;
+use cwasi_sandbox::worker_table::{FOLLOWERS, LEADER, Phase, SlotState};
+use cwasi_sys::mapping::page_len;
 
 use crate::fixture::eventually;
 use crate::function::Function;

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use cwasi::modes::Payload;
-use cwasi::sys::segment::Segment;
-use cwasi::vm::wasmedge::WasmEdgeModule;
+use cwasi_modes::Payload;
+use cwasi_sys::segment::Segment;
+use cwasi_wasmedge::WasmEdgeModule;
 
 use crate::guests::{assembled, built_languages, load, load_file};
 use crate::harness::Case;

@@ -5,7 +5,7 @@ use std::io::{Seek as _, Write as _};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use cwasi::vm::CommandEnd;
+use cwasi_vm::CommandEnd;
 use nix::sys::wait::WaitStatus;
 use nix::unistd::dup2_stdin;
 

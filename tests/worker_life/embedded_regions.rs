@@ -3,14 +3,15 @@
 use std::fs;
 use std::path::PathBuf;
 
-use cwasi::sys::pool::SegmentPool;
-use cwasi::vm::wasmedge::compile::compile_unlimited;
-use cwasi::vm::wasmedge::{WasmEdgeInstance, WasmEdgeModule};
-use cwasi::vm::{
-    Context, Engine as _, EngineOptions, Host, Instance as _, InstanceSpec, Module as _, WasmEdge,
-};
-use cwasi::wire::control::EmbeddedModule;
 use cwasi_abi::REGION_PAGE;
+use cwasi_sys::pool::SegmentPool;
+use cwasi_vm::{
+    Context, Engine as _, EngineOptions, Host, Instance as _, InstanceSpec, Module as _,
+};
+use cwasi_wasmedge::WasmEdge;
+use cwasi_wasmedge::compile::compile_unlimited;
+use cwasi_wasmedge::{WasmEdgeInstance, WasmEdgeModule};
+use cwasi_wire::control::EmbeddedModule;
 use tempfile::TempDir;
 
 use crate::harness::Case;

@@ -3,15 +3,16 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use cwasi::dispatcher::{Dispatcher, EmbeddedCalls, Resolve, ResolvedRoute, RouteQuery, Settings};
-use cwasi::modes::CallError;
-use cwasi::sandbox::dispatch::FunctionCalls;
-use cwasi::sys::clock::Deadline;
-use cwasi::vm::wasmedge::compile::compile_unlimited;
-use cwasi::vm::{
-    Context, Engine as _, EngineOptions, Host, Instance as _, InstanceSpec, Module as _, WasmEdge,
+use cwasi_dispatcher::{Dispatcher, EmbeddedCalls, Resolve, ResolvedRoute, RouteQuery, Settings};
+use cwasi_modes::CallError;
+use cwasi_sandbox::dispatch::FunctionCalls;
+use cwasi_sys::clock::Deadline;
+use cwasi_vm::{
+    Context, Engine as _, EngineOptions, Host, Instance as _, InstanceSpec, Module as _,
 };
-use cwasi::wire::control::{EdgeReport, EmbeddedModule, ModeHint};
+use cwasi_wasmedge::WasmEdge;
+use cwasi_wasmedge::compile::compile_unlimited;
+use cwasi_wire::control::{EdgeReport, EmbeddedModule, ModeHint};
 
 use crate::harness::Case;
 use crate::worker::Lines;

@@ -6,8 +6,9 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use cwasi::vm::wasmedge::compile::Limits;
-use cwasi::vm::{Engine as _, EngineOptions, WasmEdge, wasmedge::WasmEdgeModule};
+use cwasi_vm::{Engine as _, EngineOptions};
+use cwasi_wasmedge::compile::Limits;
+use cwasi_wasmedge::{WasmEdge, WasmEdgeModule};
 use nix::sys::wait::WaitStatus;
 use tempfile::TempDir;
 
@@ -79,7 +80,7 @@ pub fn load_file(name: &str, wasm: &Path) -> WasmEdgeModule {
 fn compiled(wasm: &Path, artifact: &Path) {
     if !artifact.exists() {
         let output = tempfile::tempfile().unwrap();
-        let compile = || cwasi::vm::wasmedge::compile(wasm, artifact, Limits::default()).unwrap();
+        let compile = || cwasi_wasmedge::compile(wasm, artifact, Limits::default()).unwrap();
         let end = in_child(&output, compile).wait(COMPILE);
         assert!(matches!(end, Some(WaitStatus::Exited(_, 0))), "{}: {end:?}", wasm.display());
     }

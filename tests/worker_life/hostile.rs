@@ -3,8 +3,8 @@
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 
-use cwasi::sys::pool::SegmentPool;
-use cwasi::sys::segment::Segment;
+use cwasi_sys::pool::SegmentPool;
+use cwasi_sys::segment::Segment;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::pipe;

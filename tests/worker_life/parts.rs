@@ -1,8 +1,8 @@
 //! Groups of parts in a handler of the SDK's: whole, in order, mapped, and nothing of them left behind.
 
-use cwasi::modes::Payload;
-use cwasi::sys::segment::Segment;
-use cwasi::vm::reactor::{HandlerInput, InstanceBlocks};
+use cwasi_modes::Payload;
+use cwasi_sys::segment::Segment;
+use cwasi_vm::reactor::{HandlerInput, InstanceBlocks};
 
 use crate::harness::Case;
 use crate::regions::counted;

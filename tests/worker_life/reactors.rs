@@ -1,8 +1,8 @@
 //! Requests of reactors that go well.
 
-use cwasi::modes::Payload;
-use cwasi::sys::segment::Segment;
-use cwasi::vm::{EngineOptions, Entry, Module as _};
+use cwasi_modes::Payload;
+use cwasi_sys::segment::Segment;
+use cwasi_vm::{EngineOptions, Entry, Module as _};
 
 use crate::guests::{load, load_with};
 use crate::harness::Case;

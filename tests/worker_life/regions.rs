@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use cwasi::modes::Payload;
-use cwasi::sys::pool::SegmentPool;
-use cwasi::sys::segment::Segment;
-use cwasi::vm::reactor::InstanceBlocks;
+use cwasi_modes::Payload;
+use cwasi_sys::pool::SegmentPool;
+use cwasi_sys::segment::Segment;
+use cwasi_vm::reactor::InstanceBlocks;
 
 use crate::harness::Case;
 use crate::worker::{Ended, Worker};

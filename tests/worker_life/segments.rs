@@ -6,10 +6,10 @@ use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use cwasi::sys::huge::HUGE_PAGE;
-use cwasi::sys::mapping::Window;
-use cwasi::sys::pool::SegmentPool;
-use cwasi::sys::segment::Segment;
+use cwasi_sys::huge::HUGE_PAGE;
+use cwasi_sys::mapping::Window;
+use cwasi_sys::pool::SegmentPool;
+use cwasi_sys::segment::Segment;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
 
 use crate::harness::Case;

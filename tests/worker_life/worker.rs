@@ -4,15 +4,13 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use cwasi::modes::Payload;
-use cwasi::sys::segment::SegmentRef;
-use cwasi::vm::reactor::{self, HandlerInput, HandlerOutcome, InstanceBlocks, Preallocation};
-use cwasi::vm::wasmedge::{WasmEdgeInstance, WasmEdgeModule};
-use cwasi::vm::{
-    CommandEnd, Context, Entry, Host, Instance as _, InstanceSpec, Module as _, Start,
-};
 use cwasi_abi::Errno;
 use cwasi_host_functions::{CallFailure, Deadline, Dispatch, Level, LogSink, Outgoing, Response};
+use cwasi_modes::Payload;
+use cwasi_sys::segment::SegmentRef;
+use cwasi_vm::reactor::{self, HandlerInput, HandlerOutcome, InstanceBlocks, Preallocation};
+use cwasi_vm::{CommandEnd, Context, Entry, Host, Instance as _, InstanceSpec, Module as _, Start};
+use cwasi_wasmedge::{WasmEdgeInstance, WasmEdgeModule};
 
 use crate::guests::load;
 

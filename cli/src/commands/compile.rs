@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use clap::Args;
-use cwasi::config::{CompileConfig, NodeConfig};
-use cwasi::coordinator::fingerprint::fingerprint;
-use cwasi::coordinator::{AotCache, CompileChild, CompileJob, Progress, module};
+use cwasi_config::{CompileConfig, NodeConfig};
+use cwasi_coordinator::fingerprint::fingerprint;
+use cwasi_coordinator::{AotCache, CompileChild, CompileJob, Progress, module};
 use serde_json::json;
 use tokio::process::Command;
 

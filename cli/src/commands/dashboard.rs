@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use cwasi::config::NodeConfig;
+use cwasi_config::NodeConfig;
 
 use crate::arguments::Global;
 use crate::dashboard;

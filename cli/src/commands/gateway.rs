@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use cwasi::config::NodeConfig;
-use cwasi::host::caller::CALLER_NAME;
-use cwasi::host::http::HttpLimits;
-use cwasi::wire::egress::{Egress, EgressEntry};
+use cwasi_config::NodeConfig;
+use cwasi_host::caller::CALLER_NAME;
+use cwasi_host::http::HttpLimits;
+use cwasi_wire::egress::{Egress, EgressEntry};
 
 use crate::arguments::Global;
 use crate::failure::Failure;

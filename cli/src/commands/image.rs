@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
-use cwasi::config::function_name;
-use cwasi::coordinator::module;
+use cwasi_config::function_name;
+use cwasi_coordinator::module;
 use serde_json::json;
 
 use super::local_images;

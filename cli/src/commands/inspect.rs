@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
-use cwasi::content::ContentStore;
-use cwasi::coordinator::ImageStore as _;
-use cwasi::coordinator::trust::Image;
+use cwasi_content::ContentStore;
+use cwasi_coordinator::ImageStore as _;
+use cwasi_coordinator::trust::Image;
 
 use crate::arguments::Global;
 use crate::deployment::Node;

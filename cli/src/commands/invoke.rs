@@ -9,11 +9,11 @@ use anyhow::Context as _;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use clap::Args;
-use cwasi::config::NodeConfig;
-use cwasi::host::caller::{CALLER_NAME, CallerIdentity, HostAnswer, HostCall, HostCaller};
-use cwasi::modes::{CallError, Payload};
-use cwasi::sys::segment::Segment;
 use cwasi_abi::Errno;
+use cwasi_config::NodeConfig;
+use cwasi_host::caller::{CALLER_NAME, CallerIdentity, HostAnswer, HostCall, HostCaller};
+use cwasi_modes::{CallError, Payload};
+use cwasi_sys::segment::Segment;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -160,7 +160,7 @@ const fn exit(error: &CallError) -> Exit {
 
 #[cfg(test)]
 mod tests {
-    use cwasi::wire::envelope::{CallStatus, Detail};
+    use cwasi_wire::envelope::{CallStatus, Detail};
 
     use super::*;
 

@@ -5,7 +5,7 @@
 
 use std::time::SystemTime;
 
-use cwasi::wire::log_line::split_time;
+use cwasi_wire::log_line::split_time;
 use serde::Serialize;
 
 /// Levels of a guest's `log`.

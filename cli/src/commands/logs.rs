@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use clap::Args;
-use cwasi::wire::log_line::split_time;
+use cwasi_wire::log_line::split_time;
 
 use super::log_entry::LogEntry;
 use super::log_lines::{Line, LogLines};

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use cwasi::config::NodeConfig;
-use cwasi::host::metrics::node::NodeMetrics;
-use cwasi::host::state::StateDir;
+use cwasi_config::NodeConfig;
+use cwasi_host::metrics::node::NodeMetrics;
+use cwasi_host::state::StateDir;
 
 use crate::arguments::Global;
 use crate::failure::Failure;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use cwasi::host::metrics::starts::{CodeSource, StartStages};
+use cwasi_host::metrics::starts::{CodeSource, StartStages};
 use serde_json::json;
 
 use crate::arguments::Global;

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use cwasi::dispatcher::spans::OpenSpan;
-use cwasi::host::metrics::snapshot::EdgeSnapshot;
+use cwasi_dispatcher::spans::OpenSpan;
+use cwasi_host::metrics::snapshot::EdgeSnapshot;
 use serde_json::json;
 
 use super::workflow_arguments::WorkflowArguments;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use cwasi::host::metrics::snapshot::{EdgeSnapshot, FunctionSnapshot};
+use cwasi_host::metrics::snapshot::{EdgeSnapshot, FunctionSnapshot};
 use serde_json::json;
 
 use crate::arguments::Global;

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use clap::Args;
-use cwasi::config::NodeConfig;
+use cwasi_config::NodeConfig;
 use serde_json::json;
 
 use crate::arguments::Global;

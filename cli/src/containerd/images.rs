@@ -25,7 +25,7 @@ const CHUNK: usize = 1 << 20;
 /// Largest manifest or index in bytes, as registries limit them.
 const DOCUMENT_MAX: u64 = 4 << 20;
 /// Largest module that is read.
-const MODULE_MAX: u64 = cwasi::coordinator::module::MODULE_MAX;
+const MODULE_MAX: u64 = cwasi_coordinator::module::MODULE_MAX;
 /// Media types of container images' configurations.
 const CONFIG_TYPES: [&str; 2] =
     ["application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"];

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use cwasi::host::caller::CALLER_NAME;
-use cwasi::host::metrics::node::groups;
-use cwasi::host::metrics::snapshot::{EdgeSnapshot, FunctionSnapshot};
-use cwasi::host::metrics::starts::StartStages;
-use cwasi::host::state::{self, StateDir};
+use cwasi_host::caller::CALLER_NAME;
+use cwasi_host::metrics::node::groups;
+use cwasi_host::metrics::snapshot::{EdgeSnapshot, FunctionSnapshot};
+use cwasi_host::metrics::starts::StartStages;
+use cwasi_host::state::{self, StateDir};
 use serde::de::DeserializeOwned;
 
 use crate::deployment::hops;

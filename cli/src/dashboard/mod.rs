@@ -17,11 +17,11 @@ mod traces;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use cwasi::config::NodeConfig;
-use cwasi::host::http::HttpLimits;
-use cwasi::host::http::response_body::ResponseBody;
-use cwasi::host::http::server::{HttpServer, Service};
-use cwasi::host::http::status::sentence;
+use cwasi_config::NodeConfig;
+use cwasi_host::http::HttpLimits;
+use cwasi_host::http::response_body::ResponseBody;
+use cwasi_host::http::server::{HttpServer, Service};
+use cwasi_host::http::status::sentence;
 use hyper::body::Incoming;
 use hyper::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, HeaderName, HeaderValue, REFERRER_POLICY,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use cwasi::host::metrics::snapshot::{EdgeCounts, EdgeKey};
+use cwasi_host::metrics::snapshot::{EdgeCounts, EdgeKey};
 
 use super::files::Files;
 

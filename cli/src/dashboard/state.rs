@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use cwasi::config::NodeConfig;
-use cwasi::host::metrics::snapshot::{EdgeSnapshot, FunctionGauges, FunctionKey, FunctionSnapshot};
-use cwasi::host::metrics::starts::StartStages;
+use cwasi_config::NodeConfig;
+use cwasi_host::metrics::snapshot::{EdgeSnapshot, FunctionGauges, FunctionKey, FunctionSnapshot};
+use cwasi_host::metrics::starts::StartStages;
 use serde::Serialize;
 
 use super::files::Files;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use cwasi::wire::trace::SpanKind;
+use cwasi_wire::trace::SpanKind;
 use serde::Serialize;
 use tokio::sync::Mutex;
 

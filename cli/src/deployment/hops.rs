@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use cwasi::host::group::group_id;
-use cwasi::host::metrics::node::groups;
-use cwasi::host::metrics::snapshot::{EdgeKey, EdgeSnapshot, FunctionSnapshot};
-use cwasi::host::metrics::starts::StartStages;
-use cwasi::host::state::{GroupDir, StateDir};
+use cwasi_host::group::group_id;
+use cwasi_host::metrics::node::groups;
+use cwasi_host::metrics::snapshot::{EdgeKey, EdgeSnapshot, FunctionSnapshot};
+use cwasi_host::metrics::starts::StartStages;
+use cwasi_host::state::{GroupDir, StateDir};
 
 use crate::table::Table;
 
@@ -134,7 +134,7 @@ pub fn time(us: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use cwasi::host::metrics::snapshot::{EdgeCounts, EdgeKey};
+    use cwasi_host::metrics::snapshot::{EdgeCounts, EdgeKey};
 
     use super::*;
 

@@ -7,12 +7,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use cwasi::config::NodeConfig;
-use cwasi::config::node::named_file;
-use cwasi::content::folder::{FolderStore, IMAGE_FILE};
-use cwasi::host::group::group_id;
-use cwasi::shim::local::{LocalDaemon, Streams, keep_spans};
-use cwasi::sys::file_access;
+use cwasi_config::NodeConfig;
+use cwasi_config::node::named_file;
+use cwasi_content::folder::{FolderStore, IMAGE_FILE};
+use cwasi_host::group::group_id;
+use cwasi_shim::local::{LocalDaemon, Streams, keep_spans};
+use cwasi_sys::file_access;
 use oci_spec::runtime::Spec;
 
 use super::mounts;
@@ -213,7 +213,7 @@ fn configuration(state: &Path) -> Result<(NodeConfig, Option<PathBuf>), Failure>
     user_cache::check(&config.cache_dir)?;
     config.shim_cgroup.clear();
     config.compile.cgroup.clear();
-    config.cgroup_driver = cwasi::config::CgroupDriver::default();
+    config.cgroup_driver = cwasi_config::CgroupDriver::default();
     Ok((config, file))
 }
 

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use cwasi::config::logs::{FILES_MAX, numbered};
+use cwasi_config::logs::{FILES_MAX, numbered};
 
 /// A log that is read from its oldest file on.
 #[derive(Debug)]

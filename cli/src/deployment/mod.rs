@@ -32,12 +32,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::Context as _;
-use cwasi::dispatcher::spans::{OpenSpan, SpanEnd};
-use cwasi::host::caller::Tracer;
-use cwasi::host::group::group_id;
-use cwasi::host::metrics::snapshot::EdgeSnapshot;
-use cwasi::wire::ids::Identity;
-use cwasi::wire::trace::{SpanKind, TraceContext};
+use cwasi_dispatcher::spans::{OpenSpan, SpanEnd};
+use cwasi_host::caller::Tracer;
+use cwasi_host::group::group_id;
+use cwasi_host::metrics::snapshot::EdgeSnapshot;
+use cwasi_wire::ids::Identity;
+use cwasi_wire::trace::{SpanKind, TraceContext};
 use futures_util::future::try_join_all;
 use sha2::{Digest as _, Sha256};
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use cwasi::config::mount_target::{MountProblem, folder_target};
+use cwasi_config::mount_target::{MountProblem, folder_target};
 
 use crate::failure::{Exit, Failure};
 use crate::workflow::{Function, Mount};

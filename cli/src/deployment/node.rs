@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cwasi::config::NodeConfig;
-use cwasi::host::ended_groups;
-use cwasi::host::state::StateDir;
+use cwasi_config::NodeConfig;
+use cwasi_host::ended_groups;
+use cwasi_host::state::StateDir;
 use oci_spec::runtime::Spec;
 use sha2::{Digest as _, Sha256};
 

@@ -2,8 +2,8 @@
 
 use std::sync::OnceLock;
 
-use cwasi::sys::clock::monotonic_ns;
-use cwasi::wire::trace::{Phase, PhaseKind};
+use cwasi_sys::clock::monotonic_ns;
+use cwasi_wire::trace::{Phase, PhaseKind};
 
 /// When each part began, in `CLOCK_MONOTONIC` nanoseconds.
 #[derive(Debug)]

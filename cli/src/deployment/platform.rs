@@ -6,8 +6,8 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use cwasi::config::NodeConfig;
-use cwasi::host::state::{StateDir, create_private_dir, write_file};
+use cwasi_config::NodeConfig;
+use cwasi_host::state::{StateDir, create_private_dir, write_file};
 
 use super::log_file;
 use super::run_folder::RunFolder;

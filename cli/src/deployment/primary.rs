@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use cwasi::host::metrics::snapshot::EdgeSnapshot;
+use cwasi_host::metrics::snapshot::EdgeSnapshot;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use tokio::net::unix::pipe::{OpenOptions, Receiver};
@@ -184,7 +184,7 @@ impl Outputs {
 
 #[cfg(test)]
 mod tests {
-    use cwasi::host::metrics::snapshot::{EdgeCounts, EdgeKey};
+    use cwasi_host::metrics::snapshot::{EdgeCounts, EdgeKey};
 
     use super::*;
 

@@ -8,12 +8,12 @@ use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use cwasi::config::NodeConfig;
-use cwasi::coordinator::registry::Record;
-use cwasi::coordinator::selection::scope_of;
-use cwasi::host::http::response_body::ResponseBody;
-use cwasi::host::http::status::sentence;
-use cwasi::wire::log_line::split_time;
+use cwasi_config::NodeConfig;
+use cwasi_coordinator::registry::Record;
+use cwasi_coordinator::selection::scope_of;
+use cwasi_host::http::response_body::ResponseBody;
+use cwasi_host::http::status::sentence;
+use cwasi_wire::log_line::split_time;
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};

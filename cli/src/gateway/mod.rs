@@ -1,6 +1,6 @@
 //! `cwasi gateway`: HTTP clients call the functions of this node whose `cwasi.http` allows it (`docs/http.md`).
 //!
-//! The calls, the bodies and the bounds are those of [`cwasi::host::http`]. Here are the paths, who may use them, TLS,
+//! The calls, the bodies and the bounds are those of [`cwasi_host::http`]. Here are the paths, who may use them, TLS,
 //! and metrics.
 //!
 //! Invariant: without a token or client certificates, it listens on loopback addresses only, unless the operator says
@@ -24,13 +24,13 @@ use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use cwasi::config::NodeConfig;
-use cwasi::host::caller::{CallerIdentity, CallerKind, HostCaller};
-use cwasi::host::http::HttpLimits;
-use cwasi::host::http::connections::Connections;
-use cwasi::host::http::front::FunctionFront;
-use cwasi::host::http::server::HttpServer;
-use cwasi::wire::egress::Egress;
+use cwasi_config::NodeConfig;
+use cwasi_host::caller::{CallerIdentity, CallerKind, HostCaller};
+use cwasi_host::http::HttpLimits;
+use cwasi_host::http::connections::Connections;
+use cwasi_host::http::front::FunctionFront;
+use cwasi_host::http::server::HttpServer;
+use cwasi_wire::egress::Egress;
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cwasi::coordinator::selection::scope_of;
-use cwasi::host::caller::HostCaller;
+use cwasi_coordinator::selection::scope_of;
+use cwasi_host::caller::HostCaller;
 
 /// The namespace that `faas-cli` names when its user names none.
 const OPENFAAS: &str = "openfaas-fn";

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cwasi::host::http::response_body::ResponseBody;
+use cwasi_host::http::response_body::ResponseBody;
 use hyper::body::Incoming;
 use hyper::header::{ACCESS_CONTROL_REQUEST_METHOD, HOST, HeaderValue};
 use hyper::http::uri::Authority;

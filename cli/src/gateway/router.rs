@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use cwasi::host::http::front::FunctionFront;
-use cwasi::host::http::response_body::ResponseBody;
-use cwasi::host::http::server::Service;
-use cwasi::host::http::status::sentence;
+use cwasi_host::http::front::FunctionFront;
+use cwasi_host::http::response_body::ResponseBody;
+use cwasi_host::http::server::Service;
+use cwasi_host::http::status::sentence;
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Request, Response, StatusCode};
@@ -123,7 +123,7 @@ impl Router {
             Way::Message => self.message(function, path, request).await,
         };
         // A function may answer with a status of its own, also 404.
-        let found = !cwasi::host::http::status::names_no_function(&response);
+        let found = !cwasi_host::http::status::names_no_function(&response);
         metrics.count(function, found, response.status().as_u16(), began.elapsed());
         response
     }

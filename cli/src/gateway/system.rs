@@ -4,9 +4,9 @@
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
-use cwasi::host::caller::{HostCaller, ReachableFunction};
-use cwasi::host::http::response_body::ResponseBody;
-use cwasi::host::http::status::sentence;
+use cwasi_host::caller::{HostCaller, ReachableFunction};
+use cwasi_host::http::response_body::ResponseBody;
+use cwasi_host::http::status::sentence;
 use hyper::{Method, Response, StatusCode, Uri};
 use serde::Serialize;
 use serde_json::json;

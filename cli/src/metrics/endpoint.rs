@@ -8,12 +8,12 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use cwasi::host::http::HttpLimits;
-use cwasi::host::http::response_body::ResponseBody;
-use cwasi::host::http::server::{HttpServer, Service};
-use cwasi::host::http::status::sentence;
-use cwasi::host::metrics::node::NodeMetrics;
-use cwasi::host::state::StateDir;
+use cwasi_host::http::HttpLimits;
+use cwasi_host::http::response_body::ResponseBody;
+use cwasi_host::http::server::{HttpServer, Service};
+use cwasi_host::http::status::sentence;
+use cwasi_host::metrics::node::NodeMetrics;
+use cwasi_host::state::StateDir;
 use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode};
 use tokio::net::{TcpListener, UnixListener};

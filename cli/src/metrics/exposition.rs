@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use cwasi::host::metrics::node::NodeMetrics;
-use cwasi::host::metrics::snapshot::{
+use cwasi_host::metrics::node::NodeMetrics;
+use cwasi_host::metrics::snapshot::{
     EdgeCounts, EdgeKey, FunctionGauges, FunctionKey, LATENCY_BOUNDS_NS,
 };
 use prometheus_client::collector::Collector;
@@ -171,7 +171,7 @@ fn clamped(value: u64) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use cwasi::host::metrics::snapshot::BUCKETS;
+    use cwasi_host::metrics::snapshot::BUCKETS;
 
     use super::*;
 

@@ -12,9 +12,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use cwasi::modes::ModeKind;
-use cwasi::wire::trace::{RecordedSpan, Span, SpanId, SpanKind, TraceId};
 use cwasi_abi::Errno;
+use cwasi_modes::ModeKind;
+use cwasi_wire::trace::{RecordedSpan, Span, SpanId, SpanKind, TraceId};
 use serde::{Deserialize, Serialize};
 
 use crate::deployment::hops::bytes;
@@ -302,8 +302,8 @@ pub fn duration(ns: u64) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use cwasi::wire::trace::{Phase, PhaseKind};
     use cwasi_testbed::span_line::SPAN_LINE;
+    use cwasi_wire::trace::{Phase, PhaseKind};
 
     use super::*;
 

@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
 
-use cwasi::wire::trace::{PhaseKind, SpanKind};
+use cwasi_wire::trace::{PhaseKind, SpanKind};
 
 use super::{Trace, TreeSpan, duration};
 

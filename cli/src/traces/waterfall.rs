@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use cwasi::wire::trace::{PhaseKind, SpanKind};
+use cwasi_wire::trace::{PhaseKind, SpanKind};
 
 use super::{Trace, TreeSpan, duration};
 use crate::deployment::hops::bytes;

@@ -294,7 +294,7 @@ pub fn all(fields: &'static [Field]) -> Vec<(String, &'static Field)> {
 
 #[cfg(test)]
 mod tests {
-    use cwasi::config::annotations::KEYS;
+    use cwasi_config::annotations::KEYS;
 
     use super::*;
 

@@ -7,7 +7,7 @@ mod process;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use cwasi::config::function_name;
+use cwasi_config::function_name;
 
 use super::document::{Entry, Node, Place, Problem, Value};
 use super::fields::{self, API_VERSION, Field, KIND};

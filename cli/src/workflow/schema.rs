@@ -5,13 +5,13 @@ use serde_json::{Map, Value, json};
 
 use super::fields::{self, API_VERSION, FUNCTION, Field, KIND, Kind, NODE, Target};
 
-/// Syntax of names, as `cwasi::config::function_name` checks it.
+/// Syntax of names, as `cwasi_config::function_name` checks it.
 const NAME: &str = "^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$";
 
-/// Paths at which a function cannot have a mount, as `cwasi::config::mount_target` checks them.
+/// Paths at which a function cannot have a mount, as `cwasi_config::mount_target` checks them.
 const NO_TARGET: &str = r"(^|/)\.\.(/|$)|^[/.]*$|^(/+\.)*/+(dev|proc|sys)(/|$)";
 
-/// Paths that no folder can have, as `cwasi::config::mount_target::plain_path` checks them.
+/// Paths that no folder can have, as `cwasi_config::mount_target::plain_path` checks them.
 const NO_PATH: &str = r"(^|/)\.\.(/|$)";
 
 /// The JSON Schema of a workflow file.

@@ -5,16 +5,16 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cwasi::coordinator::registry::{Record, Registry};
-use cwasi::modes::Payload;
-use cwasi::modes::local::incoming::ParsedMessage;
-use cwasi::modes::local::receiver::ConnectionEvent;
-use cwasi::modes::local::{Receiver, send_as_is};
-use cwasi::sys::seqpacket;
-use cwasi::wire::envelope::{CallStatus, Metadata, Response};
-use cwasi::wire::ids::Identity;
 use cwasi_abi::{METADATA_ENTRIES_MAX, METADATA_MAX, PAYLOAD_MAX};
+use cwasi_coordinator::registry::{Record, Registry};
+use cwasi_modes::Payload;
+use cwasi_modes::local::incoming::ParsedMessage;
+use cwasi_modes::local::receiver::ConnectionEvent;
+use cwasi_modes::local::{Receiver, send_as_is};
+use cwasi_sys::seqpacket;
 use cwasi_testbed::scene::wait_for;
+use cwasi_wire::envelope::{CallStatus, Metadata, Response};
+use cwasi_wire::ids::Identity;
 
 use crate::client::raw;
 use crate::{Gateway, scene};

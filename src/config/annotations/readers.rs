@@ -5,10 +5,10 @@ use std::time::Duration;
 use cwasi_abi::PARTS_MAX;
 
 use super::{FAN_IN_MIN, HttpExposure, MEMORY_MAX, MEMORY_MIN};
-use crate::config::values;
-use crate::wire::control::{Isolation, ModeHint, Partial, Role};
-use crate::wire::egress::{ENTRIES_MAX, EgressEntry};
-use crate::wire::trace::{SampleRatio, TraceContext, TraceStart};
+use crate::values;
+use cwasi_wire::control::{Isolation, ModeHint, Partial, Role};
+use cwasi_wire::egress::{ENTRIES_MAX, EgressEntry};
+use cwasi_wire::trace::{SampleRatio, TraceContext, TraceStart};
 
 pub(super) fn memory(value: &str) -> Result<u64, String> {
     let bytes = values::size(value, MEMORY_MAX)?;

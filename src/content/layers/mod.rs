@@ -22,7 +22,7 @@ use tar::{Entry, EntryType};
 
 use self::tree::{Added, FileId, Tree};
 use self::zstd::Frames;
-use crate::coordinator::module::MODULE_MAX;
+use cwasi_coordinator::module::MODULE_MAX;
 
 /// Largest stored layer in bytes.
 pub const LAYER_MAX: u64 = 512 << 20;

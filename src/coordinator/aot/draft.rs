@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::error::{AotError, fail};
-use crate::coordinator::compile_slots::try_lock;
+use crate::compile_slots::try_lock;
 
 /// Name of a [`Draft`], before its key.
 const DRAFT_PREFIX: &str = ".draft-";

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::coordinator::limits::LimitExceeded;
+use crate::limits::LimitExceeded;
 
 /// The cache cannot provide a compiled module.
 #[derive(Debug, thiserror::Error)]

@@ -14,7 +14,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::geteuid;
 use sha2::{Digest as _, Sha256};
 
-use crate::coordinator::compile_slots::try_lock;
+use crate::compile_slots::try_lock;
 
 /// Most bytes of a checksum's file.
 const SUM_MAX: u64 = 128;

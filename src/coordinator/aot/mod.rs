@@ -27,8 +27,8 @@ use super::compile_slots::{CompileSlot, LOCK_PAUSE, try_lock};
 use super::limits;
 use super::module::CheckedModule;
 use super::progress::{Progress, in_words};
-use crate::config::CompileConfig;
-use crate::wire::ids::short_hash;
+use cwasi_config::CompileConfig;
+use cwasi_wire::ids::short_hash;
 
 mod draft;
 mod error;

@@ -17,11 +17,11 @@ use std::time::Duration;
 
 use cwasi_abi::Errno;
 
-use crate::coordinator::registry::Record;
-use crate::modes::ModeKind;
-use crate::wire::control::ModeHint;
-use crate::wire::ids::Identity;
-use crate::wire::network::Location;
+use crate::registry::Record;
+use cwasi_modes::ModeKind;
+use cwasi_wire::control::ModeHint;
+use cwasi_wire::ids::Identity;
+use cwasi_wire::network::Location;
 
 pub use policy::{Member, callee_of, may_call, may_lend, refusal, scope_of};
 

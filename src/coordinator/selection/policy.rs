@@ -1,8 +1,8 @@
 //! Names and permissions: the identity of a target, and whether it allows a caller (`cwasi.allow`). Runs in the shim
 //! daemon and in a worker. Pure.
 
-use crate::modes::causes::Refusal;
-use crate::wire::ids::Identity;
+use cwasi_modes::causes::Refusal;
+use cwasi_wire::ids::Identity;
 
 /// The callee that `target` names for a caller: `name` in the caller's scope, or `namespace/name`, where
 /// the namespace is the pod's under Kubernetes and containerd's otherwise.

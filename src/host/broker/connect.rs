@@ -6,14 +6,14 @@ use std::path::Path;
 use cwasi_abi::Errno;
 
 use super::{BrokerPeer, CallerKind, REPLY_MAX};
-use crate::coordinator::registry::Record;
-use crate::coordinator::selection::{Member, may_lend};
-use crate::sys::clock::Deadline;
-use crate::sys::seqpacket::{self, SocketError};
-use crate::wire::control::ResolveReply;
-use crate::wire::envelope::Hello;
-use crate::wire::frame::{PayloadRef, encode_head};
-use crate::wire::ids::Identity;
+use cwasi_coordinator::registry::Record;
+use cwasi_coordinator::selection::{Member, may_lend};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::seqpacket::{self, SocketError};
+use cwasi_wire::control::ResolveReply;
+use cwasi_wire::envelope::Hello;
+use cwasi_wire::frame::{PayloadRef, encode_head};
+use cwasi_wire::ids::Identity;
 
 fn member(record: &Record) -> Member<'_> {
     Member { identity: &record.identity, workflow: &record.workflow, trust: &record.trust }

@@ -5,19 +5,19 @@ use std::os::fd::{AsFd, OwnedFd};
 use tokio::time::{Duration, Instant};
 
 use super::BrokerPeer;
-use crate::coordinator::selection::callee_of;
-use crate::host::network::{EVENT_MAX, Network};
-use crate::modes::causes::{Invalid, Unavailable};
-use crate::modes::{CallError, Payload, TooLarge};
-use crate::sys::clock::Deadline;
-use crate::sys::random::bytes16;
-use crate::sys::segment::Segment;
-use crate::sys::seqpacket;
-use crate::wire::control::{self, EmitReply, EmitRequest};
-use crate::wire::envelope::CallStatus;
-use crate::wire::ids::CallId;
-use crate::wire::remaining;
-use crate::wire::trace_headers::TraceHeaders;
+use crate::network::{EVENT_MAX, Network};
+use cwasi_coordinator::selection::callee_of;
+use cwasi_modes::causes::{Invalid, Unavailable};
+use cwasi_modes::{CallError, Payload, TooLarge};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::random::bytes16;
+use cwasi_sys::segment::Segment;
+use cwasi_sys::seqpacket;
+use cwasi_wire::control::{self, EmitReply, EmitRequest};
+use cwasi_wire::envelope::CallStatus;
+use cwasi_wire::ids::CallId;
+use cwasi_wire::remaining;
+use cwasi_wire::trace_headers::TraceHeaders;
 
 /// Longest wait for Redis.
 const KEEP_MAX: Duration = Duration::from_secs(30);

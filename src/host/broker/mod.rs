@@ -18,10 +18,10 @@ use tokio::sync::watch;
 use super::metrics::Metrics;
 use super::network::Network;
 use super::spans::Spans;
-use crate::coordinator::registry::Registry;
-use crate::sys::page_buffer::PageBuffer;
-use crate::sys::seqpacket::{self, SocketError};
-use crate::wire::control::{self, CONTROL_MESSAGE_MAX, ControlCodecError, SandboxMessage};
+use cwasi_coordinator::registry::Registry;
+use cwasi_sys::page_buffer::PageBuffer;
+use cwasi_sys::seqpacket::{self, SocketError};
+use cwasi_wire::control::{self, CONTROL_MESSAGE_MAX, ControlCodecError, SandboxMessage};
 
 mod connect;
 mod emit;

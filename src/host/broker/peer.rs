@@ -4,19 +4,19 @@
 
 use std::collections::BTreeMap;
 
-use crate::coordinator::selection::Member;
-use crate::host::metrics::snapshot::FunctionKey;
-use crate::host::network;
-use crate::host::spans::SpanSource;
-use crate::wire::control::ModeHint;
-use crate::wire::ids::Identity;
+use crate::metrics::snapshot::FunctionKey;
+use crate::network;
+use crate::spans::SpanSource;
+use cwasi_coordinator::selection::Member;
+use cwasi_wire::control::ModeHint;
+use cwasi_wire::ids::Identity;
 
 /// What kind of process calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallerKind {
     /// A function's sandbox.
     Sandbox,
-    /// A process of the host ([`crate::host::caller`]). Like a shim, it takes leased segments and keeps none.
+    /// A process of the host ([`crate::caller`]). Like a shim, it takes leased segments and keeps none.
     Host,
     /// A process of the host that calls for HTTP clients: only functions with `cwasi.http=gateway` serve it.
     Gateway,
@@ -49,7 +49,7 @@ pub struct BrokerPeer {
 
 impl BrokerPeer {
     /// The function in the group's metrics.
-    pub(in crate::host) fn function_key(&self) -> FunctionKey {
+    pub(crate) fn function_key(&self) -> FunctionKey {
         FunctionKey {
             namespace: self.identity.namespace.clone(),
             pod_namespace: self.identity.pod_namespace.clone(),
@@ -75,7 +75,7 @@ impl BrokerPeer {
     }
 
     /// True if this instance is there for the caller; `http`: it has `cwasi.http=gateway`.
-    pub(in crate::host) fn reaches(&self, instance: &str, http: bool) -> bool {
+    pub(crate) fn reaches(&self, instance: &str, http: bool) -> bool {
         match self.kind {
             CallerKind::Sandbox | CallerKind::Host => true,
             CallerKind::Gateway => http,
@@ -84,7 +84,7 @@ impl BrokerPeer {
     }
 
     /// Whose spans its reports are.
-    pub(in crate::host) fn span_source(&self) -> SpanSource<'_> {
+    pub(crate) fn span_source(&self) -> SpanSource<'_> {
         let Self { identity, workflow, instance, .. } = self;
         SpanSource { identity, workflow, instance }
     }

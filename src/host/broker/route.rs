@@ -1,5 +1,5 @@
 //! Answers route requests: collects facts about the callee, selects the mode, connects. Runs in the shim daemon, and in
-//! processes of the host that call functions ([`crate::host::caller`]).
+//! processes of the host that call functions ([`crate::caller`]).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use cwasi_abi::Errno;
 
 use super::connect::connect_first;
 use super::{BrokerPeer, CallerKind};
-use crate::coordinator::registry::{Record, Registry, RegistryError};
-use crate::coordinator::selection::{
+use crate::network::{self, FunctionLocations, Network};
+use cwasi_coordinator::registry::{Record, Registry, RegistryError};
+use cwasi_coordinator::selection::{
     EmbeddingState, Facts, Remote, Selection, callee_of, may_call, select,
 };
-use crate::host::network::{self, FunctionLocations, Network};
-use crate::wire::control::{ModeHint, ResolveReply, ResolveRequest};
-use crate::wire::ids::Identity;
-use crate::wire::network::Location;
+use cwasi_wire::control::{ModeHint, ResolveReply, ResolveRequest};
+use cwasi_wire::ids::Identity;
+use cwasi_wire::network::Location;
 
 /// Longest name of a target in bytes.
 pub(super) const TARGET_MAX: usize = 512;

@@ -9,10 +9,10 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{Semaphore, watch};
 
 use super::{Broker, BrokerPeer, DecodedMessage, REPLY_MAX, emit};
-use crate::host::readiness;
-use crate::sys::clock::Deadline;
-use crate::sys::seqpacket::{self, SocketError};
-use crate::wire::control::{self, ResolveRequest, SandboxMessage};
+use crate::readiness;
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::seqpacket::{self, SocketError};
+use cwasi_wire::control::{self, ResolveRequest, SandboxMessage};
 
 /// Most route requests of one sandbox at a time.
 const QUESTIONS_MAX: usize = 32;
@@ -158,7 +158,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::broker::tests::fixture;
+    use crate::broker::tests::fixture;
 
     #[tokio::test]
     async fn the_first_word_about_readiness_counts_and_silence_is_an_end() {

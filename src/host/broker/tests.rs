@@ -7,15 +7,15 @@ use cwasi_abi::Errno;
 
 use super::route::TARGET_MAX;
 use super::*;
-use crate::coordinator::registry::Record;
-use crate::host::state::StateDir;
-use crate::sys::seqpacket;
-use crate::wire::control::{
+use crate::state::StateDir;
+use cwasi_coordinator::registry::Record;
+use cwasi_sys::seqpacket;
+use cwasi_wire::control::{
     self, CONTROL_MESSAGE_MAX, ModeHint, ResolveReply, ResolveRequest, SandboxMessage,
 };
-use crate::wire::envelope::Hello;
-use crate::wire::frame::{FRAME_MAX, decode};
-use crate::wire::ids::Identity;
+use cwasi_wire::envelope::Hello;
+use cwasi_wire::frame::{FRAME_MAX, decode};
+use cwasi_wire::ids::Identity;
 
 /// A broker, and the sandbox's end of a conversation with it.
 pub(super) struct Fixture {

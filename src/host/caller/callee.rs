@@ -13,10 +13,10 @@ use tokio::time::Instant;
 
 use super::connection::{Connection, ConnectionRoute};
 use super::{Inner, check};
-use crate::modes::causes::Unreached;
-use crate::modes::{CallError, ModeKind, Overload};
-use crate::wire::control::{ResolveReply, ResolveRequest};
-use crate::wire::envelope::{CallStatus, Detail};
+use cwasi_modes::causes::Unreached;
+use cwasi_modes::{CallError, ModeKind, Overload};
+use cwasi_wire::control::{ResolveReply, ResolveRequest};
+use cwasi_wire::envelope::{CallStatus, Detail};
 
 /// Most functions with connections, or that are being asked for.
 const CALLEES_MAX: usize = 4096;

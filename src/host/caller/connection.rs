@@ -15,15 +15,15 @@ use tokio::time::timeout;
 
 use super::HostAnswer;
 use super::counts::CallRoute;
-use crate::host::readiness;
-use crate::modes::causes::{Break, Unreached};
-use crate::modes::local::{LocalError, ReceivedAnswer, found_no_room, open_answer, send_as_is};
-use crate::modes::{CallError, ModeKind, Overload, Payload};
-use crate::sys::clock::Deadline;
-use crate::sys::seqpacket::{self, SocketError};
-use crate::wire::envelope::{Metadata, Request};
-use crate::wire::frame::FRAME_MAX;
-use crate::wire::ids::CallId;
+use crate::readiness;
+use cwasi_modes::causes::{Break, Unreached};
+use cwasi_modes::local::{LocalError, ReceivedAnswer, found_no_room, open_answer, send_as_is};
+use cwasi_modes::{CallError, ModeKind, Overload, Payload};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::seqpacket::{self, SocketError};
+use cwasi_wire::envelope::{Metadata, Request};
+use cwasi_wire::frame::FRAME_MAX;
+use cwasi_wire::ids::CallId;
 
 /// Interval at which a call tries again to send while descriptors are short, which no event tells.
 const ROOM_CHECK_INTERVAL: Duration = Duration::from_millis(5);

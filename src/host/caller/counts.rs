@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
-use crate::dispatcher::edges::{ABANDONED, EMIT, EMIT_REASON, EdgeCounters, EndedCall, NO_ROUTE};
-use crate::host::host_group::HostGroup;
-use crate::host::metrics::Metrics;
-use crate::host::metrics::snapshot::FunctionKey;
-use crate::modes::{CallError, ModeKind};
+use crate::host_group::HostGroup;
+use crate::metrics::Metrics;
+use crate::metrics::snapshot::FunctionKey;
+use cwasi_dispatcher::edges::{ABANDONED, EMIT, EMIT_REASON, EdgeCounters, EndedCall, NO_ROUTE};
+use cwasi_modes::{CallError, ModeKind};
 
 /// Most functions of one caller that have counts.
 const FOUND_MAX: usize = 512;
@@ -211,10 +211,10 @@ mod tests {
     use cwasi_abi::Errno;
 
     use super::*;
-    use crate::host::metrics::node::NodeMetrics;
-    use crate::host::state::StateDir;
-    use crate::modes::causes::Unavailable;
-    use crate::wire::envelope::{CallStatus, Detail};
+    use crate::metrics::node::NodeMetrics;
+    use crate::state::StateDir;
+    use cwasi_modes::causes::Unavailable;
+    use cwasi_wire::envelope::{CallStatus, Detail};
 
     fn counts(state: &std::path::Path) -> Arc<CallCounts> {
         let caller = FunctionKey { function: "gateway".into(), ..FunctionKey::default() };

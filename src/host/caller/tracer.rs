@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use super::HostAnswer;
 use super::counts::CallRoute;
-use crate::config::NodeConfig;
-use crate::config::traces::TracesConfig;
-use crate::dispatcher::spans::{OpenSpan, SpanEnd};
-use crate::host::network::node_name;
-use crate::host::otlp::Exporter;
-use crate::host::spans::{SpanSource, Spans};
-use crate::host::state::StateDir;
-use crate::modes::{CallError, ModeKind};
-use crate::sys::clock::monotonic_ns;
-use crate::wire::ids::Identity;
-use crate::wire::trace::{SampleRatio, Span, SpanKind, SpanReport, TraceContext};
-use crate::wire::trace_headers::TraceHeaders;
+use crate::network::node_name;
+use crate::otlp::Exporter;
+use crate::spans::{SpanSource, Spans};
+use crate::state::StateDir;
+use cwasi_config::NodeConfig;
+use cwasi_config::traces::TracesConfig;
+use cwasi_dispatcher::spans::{OpenSpan, SpanEnd};
+use cwasi_modes::{CallError, ModeKind};
+use cwasi_sys::clock::monotonic_ns;
+use cwasi_wire::ids::Identity;
+use cwasi_wire::trace::{SampleRatio, Span, SpanKind, SpanReport, TraceContext};
+use cwasi_wire::trace_headers::TraceHeaders;
 
 /// Traces per second that clients may have recorded.
 const CLIENT_TRACES_PER_SECOND: u64 = 64;

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::sys::clock::monotonic_ns;
+use cwasi_sys::clock::monotonic_ns;
 
 /// State of a connection: the server serves its request.
 const SERVING: u64 = 0;

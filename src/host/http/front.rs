@@ -17,14 +17,14 @@ use super::response_body::ResponseBody;
 use super::server::TOO_MANY_CLIENTS;
 use super::status::{failed, sentence};
 use super::{HttpLimits, metadata};
-use crate::host::caller::{HostAnswer, HostCall, HostCaller};
-use crate::host::network::EVENT_MAX;
-use crate::modes::{CallError, Payload};
-use crate::sys::random::bytes16;
-use crate::sys::segment::SegmentError;
-use crate::wire::envelope::Metadata;
-use crate::wire::ids::CallId;
-use crate::wire::trace_headers::TraceHeaders;
+use crate::caller::{HostAnswer, HostCall, HostCaller};
+use crate::network::EVENT_MAX;
+use cwasi_modes::{CallError, Payload};
+use cwasi_sys::random::bytes16;
+use cwasi_sys::segment::SegmentError;
+use cwasi_wire::envelope::Metadata;
+use cwasi_wire::ids::CallId;
+use cwasi_wire::trace_headers::TraceHeaders;
 
 /// Headers with the trace context.
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");

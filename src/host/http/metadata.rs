@@ -10,7 +10,7 @@ use hyper::{Response, StatusCode};
 use super::HEAD_MAX;
 use super::response_body::ResponseBody;
 use super::status::sentence;
-use crate::wire::envelope::Metadata;
+use cwasi_wire::envelope::Metadata;
 
 /// Headers of this connection, which a function neither needs nor may trust (RFC 9110, 7.6.1).
 const HOP_BY_HOP: [&str; 8] = [

@@ -18,10 +18,10 @@ use super::HttpLimits;
 use super::front::FunctionFront;
 use super::response_body::ResponseBody;
 use super::server::{HttpServer, Service};
-use crate::coordinator::registry::Record;
-use crate::host::broker::Resolver;
-use crate::host::caller::{HostCaller, Tracer};
-use crate::host::metrics::Metrics;
+use crate::broker::Resolver;
+use crate::caller::{HostCaller, Tracer};
+use crate::metrics::Metrics;
+use cwasi_coordinator::registry::Record;
 
 /// Most requests to one instance at a time.
 const REQUESTS_MAX: usize = 256;

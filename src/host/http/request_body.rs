@@ -12,8 +12,8 @@ use hyper::body::{Body, Bytes};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-use crate::modes::Payload;
-use crate::sys::segment::{SegmentError, UnsealedSegment};
+use cwasi_modes::Payload;
+use cwasi_sys::segment::{SegmentError, UnsealedSegment};
 
 /// Bytes that one permit of [`BodyMemory`] stands for.
 const PERMIT_BYTES: u64 = 64 << 10;

@@ -9,7 +9,7 @@ use http_body_util::Full;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use crate::sys::segment::Segment;
+use cwasi_sys::segment::Segment;
 
 /// Bytes of a segment that are read at a time.
 const PIECE: u64 = 256 << 10;

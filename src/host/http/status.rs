@@ -9,7 +9,7 @@ use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, X_CONTEN
 use hyper::{Response, StatusCode};
 
 use super::response_body::ResponseBody;
-use crate::modes::CallError;
+use cwasi_modes::CallError;
 
 /// Header with the errno's name.
 pub const ERRNO_HEADER: HeaderName = HeaderName::from_static("cwasi-errno");

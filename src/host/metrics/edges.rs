@@ -11,8 +11,8 @@ use cwasi_abi::Errno;
 use hdrhistogram::Histogram;
 
 use super::snapshot::{BUCKETS, EdgeCounts, EdgeKey, EdgeSnapshot, FunctionKey, bucket};
-use crate::dispatcher::edges::{ABANDONED, LATENCY_MAX_NS, histogram};
-use crate::wire::control::EdgeReport;
+use cwasi_dispatcher::edges::{ABANDONED, LATENCY_MAX_NS, histogram};
+use cwasi_wire::control::EdgeReport;
 
 /// Most edges of one group. Further ones are not counted, which is logged once.
 const EDGES_MAX: usize = 512;

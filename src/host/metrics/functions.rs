@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::snapshot::{FunctionGauges, FunctionKey, FunctionSnapshot};
-use crate::wire::control::FunctionReport;
+use cwasi_wire::control::FunctionReport;
 
 #[derive(Debug, Default)]
 struct Function {

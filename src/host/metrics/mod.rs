@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::state::{self, GroupDir, StateError};
-use crate::wire::control::{EdgeReport, FunctionReport};
+use cwasi_wire::control::{EdgeReport, FunctionReport};
 
 pub mod edges;
 pub mod functions;

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::snapshot::{
     EdgeCounts, EdgeKey, EdgeSnapshot, FunctionGauges, FunctionKey, FunctionSnapshot,
 };
-use crate::host::state::{self, GroupDir, StateDir, StateError};
+use crate::state::{self, GroupDir, StateDir, StateError};
 
 /// Most edges of a node.
 pub const EDGES_MAX: usize = 2048;

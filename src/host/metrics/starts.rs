@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::coordinator::plan::PlannedCode;
+use cwasi_coordinator::plan::PlannedCode;
 
 /// Where a module's native code came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,13 +14,13 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::{Answered, BridgeCaller};
-use crate::modes::CallError;
-use crate::modes::local::send_queue::{SendLimits, SendQueue};
-use crate::modes::local::{error_answer, found_no_room, send_as_is};
-use crate::sys::clock::{Deadline, monotonic_ns};
-use crate::sys::seqpacket;
-use crate::wire::envelope::{CallStatus, Response};
-use crate::wire::ids::CallId;
+use cwasi_modes::CallError;
+use cwasi_modes::local::send_queue::{SendLimits, SendQueue};
+use cwasi_modes::local::{error_answer, found_no_room, send_as_is};
+use cwasi_sys::clock::{Deadline, monotonic_ns};
+use cwasi_sys::seqpacket;
+use cwasi_wire::envelope::{CallStatus, Response};
+use cwasi_wire::ids::CallId;
 
 /// Divisor of the daemon's descriptor limit: the share for queued answers, as in a sandbox init.
 const DESCRIPTORS_SHARE: u64 = 4;
@@ -145,19 +145,19 @@ impl Answers {
 
 #[cfg(test)]
 mod tests {
-    use crate::modes::Payload;
+    use cwasi_modes::Payload;
     use std::time::Duration;
 
     use cwasi_abi::Errno;
 
     use super::*;
-    use crate::host::readiness;
-    use crate::modes::local::fixture::receive_frame;
-    use crate::modes::local::load::Load;
-    use crate::wire::control::ModeHint;
-    use crate::wire::envelope::Response;
-    use crate::wire::frame::FRAME_MAX;
-    use crate::wire::ids::Identity;
+    use crate::readiness;
+    use cwasi_modes::local::fixture::receive_frame;
+    use cwasi_modes::local::load::Load;
+    use cwasi_wire::control::ModeHint;
+    use cwasi_wire::envelope::Response;
+    use cwasi_wire::frame::FRAME_MAX;
+    use cwasi_wire::ids::Identity;
 
     const BOUNDS: SendLimits = SendLimits {
         caller: Load { messages: 1000, bytes: 1 << 20, descriptors: 10 },

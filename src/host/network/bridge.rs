@@ -12,16 +12,16 @@ use tokio::time::Instant;
 
 use super::answers::WorkerConnection;
 use super::{Network, Order};
-use crate::coordinator::selection::may_call;
-use crate::host::readiness;
-use crate::modes::Payload;
-use crate::modes::causes::Unreached;
-use crate::modes::local::{LocalError, ReceivedFrame, open_frame};
-use crate::sys::seqpacket;
-use crate::wire::control::ModeHint;
-use crate::wire::envelope::Request;
-use crate::wire::frame::FRAME_MAX;
-use crate::wire::ids::{CallId, Identity};
+use crate::readiness;
+use cwasi_coordinator::selection::may_call;
+use cwasi_modes::Payload;
+use cwasi_modes::causes::Unreached;
+use cwasi_modes::local::{LocalError, ReceivedFrame, open_frame};
+use cwasi_sys::seqpacket;
+use cwasi_wire::control::ModeHint;
+use cwasi_wire::envelope::Request;
+use cwasi_wire::frame::FRAME_MAX;
+use cwasi_wire::ids::{CallId, Identity};
 
 /// Most calls in flight on one connection, given-up ones included. Further requests wait in the socket, then in their
 /// worker. Calls with queued answers do not count.
@@ -173,7 +173,7 @@ fn order(id: CallId, opened: ReceivedFrame<Request>, caller: &BridgeCaller) -> O
         payload: match payload {
             // A worker may send few bytes as a segment; over the network they travel in the message.
             Payload::Segment(segment)
-                if segment.len() <= crate::wire::network::INLINE_MAX as u64 =>
+                if segment.len() <= cwasi_wire::network::INLINE_MAX as u64 =>
             {
                 segment.to_vec().map_or(Payload::Segment(segment), Payload::Inline)
             }

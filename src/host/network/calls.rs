@@ -13,11 +13,11 @@ use super::order::{Answered, Order};
 use super::routes::FunctionLocations;
 use super::sending::TryPayload;
 use super::tries::{Retry, Try, TryOutcome};
-use crate::coordinator::selection::may_call;
-use crate::modes::CallError;
-use crate::modes::causes::Unreached;
-use crate::modes::networked::{Backoff, NetworkError, RedisSession};
-use crate::wire::network::Location;
+use cwasi_coordinator::selection::may_call;
+use cwasi_modes::CallError;
+use cwasi_modes::causes::Unreached;
+use cwasi_networked::{Backoff, NetworkError, RedisSession};
+use cwasi_wire::network::Location;
 
 /// Most tries of one call, pauses included.
 const TRIES_MAX: usize = 16;

@@ -14,21 +14,21 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use super::instance::Connection;
 use super::order::Answered;
 use super::{Inner, Network};
-use crate::coordinator::registry::Record;
-use crate::coordinator::selection::{may_call, refusal};
-use crate::modes::causes::Unreached;
-use crate::modes::networked::claims::ClaimError;
-use crate::modes::networked::session::Decision;
-use crate::modes::networked::{Backoff, NetworkError, RedisSession};
-use crate::modes::{CallError, Overload, Payload};
-use crate::sys::clock::monotonic_ns;
-use crate::wire::envelope::{CallStatus, Detail, Metadata, Request};
-use crate::wire::ids::CallId;
-use crate::wire::network::{
+use cwasi_coordinator::registry::Record;
+use cwasi_coordinator::selection::{may_call, refusal};
+use cwasi_modes::causes::Unreached;
+use cwasi_modes::{CallError, Overload, Payload};
+use cwasi_networked::claims::ClaimError;
+use cwasi_networked::session::Decision;
+use cwasi_networked::{Backoff, NetworkError, RedisSession};
+use cwasi_sys::clock::monotonic_ns;
+use cwasi_wire::envelope::{CallStatus, Detail, Metadata, Request};
+use cwasi_wire::ids::CallId;
+use cwasi_wire::network::{
     self, Answer, AnswerKind, Call, Claim, TryId, check_version, encode, parse,
 };
-use crate::wire::remaining;
-use crate::wire::trace::TraceContext;
+use cwasi_wire::remaining;
+use cwasi_wire::trace::TraceContext;
 
 /// First pause between two attempts to publish an end while Redis refuses it.
 const PAUSE_MIN: Duration = Duration::from_millis(50);

@@ -12,17 +12,17 @@ use tokio::time::{Instant, interval, sleep, timeout};
 
 use super::instance::Connection;
 use super::{Answered, Inner, Network};
-use crate::coordinator::registry::Record;
-use crate::coordinator::selection::{may_call, refusal};
-use crate::modes::CallError;
-use crate::modes::causes::Invalid;
-use crate::modes::networked::claims::shaped;
-use crate::modes::networked::streams::{self, StreamEntry};
-use crate::modes::networked::{NetworkError, RedisSession, stream_key};
-use crate::wire::envelope::Request;
-use crate::wire::ids::Identity;
-use crate::wire::network::{self, Event, decode};
-use crate::wire::remaining;
+use cwasi_coordinator::registry::Record;
+use cwasi_coordinator::selection::{may_call, refusal};
+use cwasi_modes::CallError;
+use cwasi_modes::causes::Invalid;
+use cwasi_networked::claims::shaped;
+use cwasi_networked::streams::{self, StreamEntry};
+use cwasi_networked::{NetworkError, RedisSession, stream_key};
+use cwasi_wire::envelope::Request;
+use cwasi_wire::ids::Identity;
+use cwasi_wire::network::{self, Event, decode};
+use cwasi_wire::remaining;
 
 /// Messages that one instance handles at a time.
 const HANDLED_MAX: usize = 4;

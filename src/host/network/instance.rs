@@ -6,16 +6,16 @@ use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 
 use super::order::Answered;
-use crate::coordinator::registry::Record;
-use crate::host::readiness;
-use crate::modes::causes::{Break, Unreached};
-use crate::modes::local::{LocalError, ReceivedFrame, open_frame, send_as_is};
-use crate::modes::{CallError, OutgoingPayload, Overload, Payload};
-use crate::sys::clock::Deadline;
-use crate::sys::seqpacket::{self, SocketError};
-use crate::wire::envelope::{Hello, Request, Response};
-use crate::wire::frame::FRAME_MAX;
-use crate::wire::network::Caller;
+use crate::readiness;
+use cwasi_coordinator::registry::Record;
+use cwasi_modes::causes::{Break, Unreached};
+use cwasi_modes::local::{LocalError, ReceivedFrame, open_frame, send_as_is};
+use cwasi_modes::{CallError, OutgoingPayload, Overload, Payload};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::seqpacket::{self, SocketError};
+use cwasi_wire::envelope::{Hello, Request, Response};
+use cwasi_wire::frame::FRAME_MAX;
+use cwasi_wire::network::Caller;
 
 /// Longest wait for room in a receiver: a new connection has room.
 const HAND_OVER_MAX: Duration = Duration::from_millis(100);

@@ -1,5 +1,5 @@
 //! The shim's side of the networked buffer: outgoing and incoming calls (guarantees: `docs/modes.md`; formats:
-//! [`crate::modes::networked`]). Runs in the shim daemon, on its reactor.
+//! [`cwasi_networked`]). Runs in the shim daemon, on its reactor.
 //!
 //! Invariant: workers know no network. A calling worker holds a connection whose other end is here. A callee gets a
 //! connection from here as from any shim of its host.
@@ -43,21 +43,21 @@ pub use routes::FunctionLocations;
 use routes::Routes;
 pub use storing::EVENT_MAX;
 
-use crate::config::NodeConfig;
-use crate::config::messages::MessagesConfig;
-use crate::coordinator::registry::Registry;
-use crate::modes::networked::claims::Claims;
-use crate::modes::networked::limits::ServerLimits;
-use crate::modes::networked::link::LinkError;
-use crate::modes::networked::locations::ANNOUNCED_AGAIN;
-use crate::modes::networked::quota::Limits;
-use crate::modes::networked::{
+use cwasi_config::NodeConfig;
+use cwasi_config::messages::MessagesConfig;
+use cwasi_coordinator::registry::Registry;
+use cwasi_networked::claims::Claims;
+use cwasi_networked::limits::ServerLimits;
+use cwasi_networked::link::LinkError;
+use cwasi_networked::locations::ANNOUNCED_AGAIN;
+use cwasi_networked::quota::Limits;
+use cwasi_networked::{
     Listener, NetworkError, RedisLink, RedisSession, RedisTarget, reply_channel,
 };
-use crate::sys::random::bytes16;
-use crate::wire::envelope::CallStatus;
-use crate::wire::ids::Identity;
-use crate::wire::network::{Answer, AnswerKind, Payload, TryId, check_version, encode, parse};
+use cwasi_sys::random::bytes16;
+use cwasi_wire::envelope::CallStatus;
+use cwasi_wire::ids::Identity;
+use cwasi_wire::network::{Answer, AnswerKind, Payload, TryId, check_version, encode, parse};
 
 /// Most incoming calls at a time; more are refused, which is safe to retry.
 const DELIVERIES_MAX: usize = 1024;

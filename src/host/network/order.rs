@@ -2,10 +2,10 @@
 
 use tokio::time::Instant;
 
-use crate::modes::causes::{Break, Unreached};
-use crate::modes::{CallError, Payload};
-use crate::wire::envelope::{Join, Metadata};
-use crate::wire::ids::{CallId, Identity};
+use cwasi_modes::causes::{Break, Unreached};
+use cwasi_modes::{CallError, Payload};
+use cwasi_wire::envelope::{Join, Metadata};
+use cwasi_wire::ids::{CallId, Identity};
 
 /// One outgoing call.
 #[derive(Debug)]

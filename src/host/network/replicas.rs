@@ -7,9 +7,9 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, interval, timeout};
 
 use super::{Inner, Network};
-use crate::coordinator::registry::Record;
-use crate::modes::networked::{RedisSession, instance_channel, locations};
-use crate::wire::network::Location;
+use cwasi_coordinator::registry::Record;
+use cwasi_networked::{RedisSession, instance_channel, locations};
+use cwasi_wire::network::Location;
 
 /// Longest time that the start or end of an instance waits for Redis.
 const NOTE_MAX: Duration = Duration::from_secs(1);

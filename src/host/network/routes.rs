@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::modes::networked::locations::{self, ANNOUNCED_AGAIN};
-use crate::modes::networked::{NetworkError, RedisSession};
-use crate::wire::ids::Identity;
-use crate::wire::network::Location;
+use cwasi_networked::locations::{self, ANNOUNCED_AGAIN};
+use cwasi_networked::{NetworkError, RedisSession};
+use cwasi_wire::ids::Identity;
+use cwasi_wire::network::Location;
 
 /// Lifetime of a list. New replicas get calls after at most this time; dead ones cost one refused try.
 const FRESH: Duration = Duration::from_secs(1);

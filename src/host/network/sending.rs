@@ -10,10 +10,10 @@ use tokio::time::Instant;
 use super::Inner;
 use super::order::Order;
 use super::tries::{Retry, Try, TryOutcome};
-use crate::modes::networked::RedisSession;
-use crate::modes::networked::claims::{ChunkSender, ClaimError};
-use crate::modes::{CallError, Payload};
-use crate::wire::network::{self, encode};
+use cwasi_modes::{CallError, Payload};
+use cwasi_networked::RedisSession;
+use cwasi_networked::claims::{ChunkSender, ClaimError};
+use cwasi_wire::network::{self, encode};
 
 /// A call's payload for one try.
 pub(super) enum TryPayload {

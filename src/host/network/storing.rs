@@ -10,14 +10,14 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::calls::{PATIENCE, PAUSE_MAX, PAUSE_MIN};
 use super::{BridgeCaller, Network};
-use crate::modes::causes::{Break, Unreached};
-use crate::modes::networked::streams::Message;
-use crate::modes::networked::{Backoff, NetworkError, RedisSession};
-use crate::modes::{CallError, Overload, Payload, TooLarge};
-use crate::wire::envelope::Metadata;
-use crate::wire::ids::CallId;
-use crate::wire::network::{self, Event, KEPT_VERSION, encode};
-use crate::wire::trace_headers::TraceHeaders;
+use cwasi_modes::causes::{Break, Unreached};
+use cwasi_modes::{CallError, Overload, Payload, TooLarge};
+use cwasi_networked::streams::Message;
+use cwasi_networked::{Backoff, NetworkError, RedisSession};
+use cwasi_wire::envelope::Metadata;
+use cwasi_wire::ids::CallId;
+use cwasi_wire::network::{self, Event, KEPT_VERSION, encode};
+use cwasi_wire::trace_headers::TraceHeaders;
 
 /// Largest payload of a one-way message in bytes: it stays in Redis's memory until it is handled.
 pub const EVENT_MAX: u64 = 1 << 20;

@@ -19,13 +19,13 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::bridge::BridgeCaller;
 use super::order::{Answered, Order};
 use super::{ANSWERS_MAX, Inner};
-use crate::modes::causes::{Break, Unreached};
-use crate::modes::networked::session::Decision;
-use crate::modes::networked::{RedisSession, instance_channel};
-use crate::modes::{CallError, Payload};
-use crate::sys::random::bytes16;
-use crate::wire::network::{self, Answer, AnswerKind, CALL_VERSION, Call, Location, TryId};
-use crate::wire::remaining;
+use cwasi_modes::causes::{Break, Unreached};
+use cwasi_modes::{CallError, Payload};
+use cwasi_networked::session::Decision;
+use cwasi_networked::{RedisSession, instance_channel};
+use cwasi_sys::random::bytes16;
+use cwasi_wire::network::{self, Answer, AnswerKind, CALL_VERSION, Call, Location, TryId};
+use cwasi_wire::remaining;
 
 /// Longest wait for an instance's acceptance.
 const ACCEPT_MAX: Duration = Duration::from_secs(2);

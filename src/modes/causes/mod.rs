@@ -4,7 +4,7 @@
 
 use cwasi_abi::{FUNCTION_NAME_MAX, JOIN_KEY_MAX, PARTS_MAX, TARGET_MAX};
 
-use crate::wire::ids::Identity;
+use cwasi_wire::ids::Identity;
 
 mod limits;
 

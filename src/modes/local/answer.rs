@@ -4,10 +4,10 @@ use std::os::fd::BorrowedFd;
 
 use cwasi_abi::INLINE_MAX;
 
-use crate::modes::{CallError, OutgoingPayload, Payload};
-use crate::sys::clock::Deadline;
-use crate::sys::seqpacket::{self, SocketError};
-use crate::wire::envelope::{CallStatus, Response};
+use crate::{CallError, OutgoingPayload, Payload};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::seqpacket::{self, SocketError};
+use cwasi_wire::envelope::{CallStatus, Response};
 
 use super::{LocalError, send_as_is};
 

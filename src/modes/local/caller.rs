@@ -5,18 +5,18 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::modes::causes::{Break, Unreached};
-use crate::modes::spin::Spin;
-use crate::modes::{CallError, CallJoin, OutgoingCall, OutgoingPayload, Payload};
-use crate::sys::clock::{Deadline, monotonic_ns};
-use crate::sys::page_buffer::PageBuffer;
-use crate::sys::pool::SegmentPool;
-use crate::sys::segment::Segment;
-use crate::sys::seqpacket::{self, SocketError};
-use crate::wire::envelope::{Join, Metadata, Request, Response};
-use crate::wire::frame::{self, FRAME_MAX};
-use crate::wire::ids::CallId;
-use crate::wire::remaining;
+use crate::causes::{Break, Unreached};
+use crate::spin::Spin;
+use crate::{CallError, CallJoin, OutgoingCall, OutgoingPayload, Payload};
+use cwasi_sys::clock::{Deadline, monotonic_ns};
+use cwasi_sys::page_buffer::PageBuffer;
+use cwasi_sys::pool::SegmentPool;
+use cwasi_sys::segment::Segment;
+use cwasi_sys::seqpacket::{self, SocketError};
+use cwasi_wire::envelope::{Join, Metadata, Request, Response};
+use cwasi_wire::frame::{self, FRAME_MAX};
+use cwasi_wire::ids::CallId;
+use cwasi_wire::remaining;
 
 use super::{LocalError, copy_for_peer, open_payload, send_as_is};
 
@@ -236,7 +236,7 @@ mod tests {
     use std::convert::Infallible;
 
     use super::*;
-    use crate::modes::local::fixture::send_frame;
+    use crate::local::fixture::send_frame;
 
     #[test]
     fn a_callee_of_the_own_group_says_when_polling_pays_again() {

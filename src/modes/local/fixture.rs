@@ -3,10 +3,10 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use super::{LocalError, ReceivedFrame, open_frame, send_as_is};
-use crate::modes::OutgoingPayload;
-use crate::sys::clock::Deadline;
-use crate::sys::seqpacket;
-use crate::wire::frame::Enveloped;
+use crate::OutgoingPayload;
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::seqpacket;
+use cwasi_wire::frame::Enveloped;
 
 /// Sends one frame.
 pub fn send_frame<E: Enveloped>(

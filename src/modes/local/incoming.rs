@@ -5,10 +5,10 @@
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use crate::modes::{CallError, Payload};
-use crate::wire::envelope::{Request, SharedConnection};
-use crate::wire::frame::{FrameError, Kind, decode};
-use crate::wire::ids::CallId;
+use crate::{CallError, Payload};
+use cwasi_wire::envelope::{Request, SharedConnection};
+use cwasi_wire::frame::{FrameError, Kind, decode};
+use cwasi_wire::ids::CallId;
 
 use super::{LocalError, open_payload};
 
@@ -80,7 +80,7 @@ impl CallerConnection {
     ///
     /// # Errors
     /// For a message that is no request, and for a lease of a caller that may not lend: the connection must be closed.
-    pub(crate) fn open(
+    pub fn open(
         self,
         message: &[u8],
         descriptors: Vec<OwnedFd>,
@@ -103,7 +103,7 @@ impl CallerConnection {
     }
 
     /// Describes it to a process that gets its descriptor.
-    pub(crate) fn envelope(&self) -> SharedConnection {
+    pub fn envelope(&self) -> SharedConnection {
         SharedConnection {
             connection: self.id.0,
             caller: self.caller.clone(),
@@ -113,7 +113,7 @@ impl CallerConnection {
     }
 
     /// The connection that came with this description.
-    pub(crate) fn of(envelope: SharedConnection, fd: Rc<OwnedFd>) -> Self {
+    pub fn of(envelope: SharedConnection, fd: Rc<OwnedFd>) -> Self {
         let SharedConnection { connection, caller, lends, .. } = envelope;
         Self { id: ConnectionId(connection), fd, caller, lends }
     }

@@ -1,6 +1,6 @@
 //! What waiting requests and answers hold of a process' resources. Pure.
 
-use crate::modes::Payload;
+use crate::Payload;
 
 /// What messages hold, or may hold at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

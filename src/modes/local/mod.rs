@@ -15,16 +15,15 @@
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use crate::modes::{OutgoingPayload, Payload};
-use crate::sys::clock::Deadline;
-use crate::sys::pool::SegmentPool;
-use crate::sys::segment::{Segment, SegmentError};
-use crate::sys::seqpacket::{self, SocketError};
-use crate::wire::frame::{self, Enveloped, FrameError, INLINE_MAX, PayloadRef};
+use crate::{OutgoingPayload, Payload};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::pool::SegmentPool;
+use cwasi_sys::segment::{Segment, SegmentError};
+use cwasi_sys::seqpacket::{self, SocketError};
+use cwasi_wire::frame::{self, Enveloped, FrameError, INLINE_MAX, PayloadRef};
 
 pub mod answer;
 pub mod caller;
-#[cfg(test)]
 pub mod fixture;
 pub mod incoming;
 pub mod load;

@@ -11,11 +11,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
-use crate::sys::page_buffer::PageBuffer;
-use crate::sys::seqpacket::{self, SocketError};
-use crate::sys::watch::Watch;
-use crate::wire::envelope::Hello;
-use crate::wire::frame::{FRAME_MAX, HEADER_LEN};
+use cwasi_sys::page_buffer::PageBuffer;
+use cwasi_sys::seqpacket::{self, SocketError};
+use cwasi_sys::watch::Watch;
+use cwasi_wire::envelope::Hello;
+use cwasi_wire::frame::{FRAME_MAX, HEADER_LEN};
 
 use super::incoming::{CallerConnection, ConnectionId, ParsedMessage};
 use super::{LocalError, open_frame};
@@ -261,11 +261,11 @@ impl Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::modes::local::fixture::send_frame;
-    use crate::modes::local::send_as_is;
-    use crate::sys::clock::Deadline;
-    use crate::wire::envelope::Request;
-    use crate::wire::ids::Identity;
+    use crate::local::fixture::send_frame;
+    use crate::local::send_as_is;
+    use cwasi_sys::clock::Deadline;
+    use cwasi_wire::envelope::Request;
+    use cwasi_wire::ids::Identity;
 
     fn connected(max_payload: u64) -> (tempfile::TempDir, Receiver, OwnedFd, ConnectionId) {
         let dir = tempfile::tempdir().unwrap();
@@ -361,7 +361,7 @@ mod tests {
 
     #[test]
     fn only_the_shims_word_makes_a_lease_acceptable() {
-        let pool = crate::sys::pool::SegmentPool::new(1 << 20);
+        let pool = cwasi_sys::pool::SegmentPool::new(1 << 20);
         for lends in [true, false] {
             let (_dir, mut receiver, fd, id) = connected(100_000);
             let caller = Identity {

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use cwasi_abi::CALLS_IN_FLIGHT_MAX;
 
-use crate::modes::{CallError, OutgoingPayload, Payload, TooLarge};
-use crate::sys::clock::{Deadline, monotonic_ns};
-use crate::sys::seqpacket;
-use crate::wire::envelope::Response;
-use crate::wire::ids::CallId;
+use crate::{CallError, OutgoingPayload, Payload, TooLarge};
+use cwasi_sys::clock::{Deadline, monotonic_ns};
+use cwasi_sys::seqpacket;
+use cwasi_wire::envelope::Response;
+use cwasi_wire::ids::CallId;
 
 use super::load::Load;
 use super::{error_answer, found_no_room, send_answer};

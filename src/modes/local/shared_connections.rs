@@ -11,10 +11,10 @@ use std::rc::Rc;
 
 use nix::poll::{PollFd, PollFlags, poll};
 
-use crate::sys::clock::{Deadline, poll_timeout};
-use crate::sys::seqpacket::{self, Received, SocketError};
-use crate::sys::wakeup::Wakeup;
-use crate::sys::watch::Watch;
+use cwasi_sys::clock::{Deadline, poll_timeout};
+use cwasi_sys::seqpacket::{self, Received, SocketError};
+use cwasi_sys::wakeup::Wakeup;
+use cwasi_sys::watch::Watch;
 
 use super::LocalError;
 use super::incoming::{CallerConnection, ConnectionId, ParsedMessage};
@@ -180,8 +180,8 @@ mod tests {
     use std::os::fd::OwnedFd;
 
     use super::*;
-    use crate::modes::local::fixture::send_frame;
-    use crate::wire::envelope::{Hello, Request};
+    use crate::local::fixture::send_frame;
+    use cwasi_wire::envelope::{Hello, Request};
 
     fn caller_connection(number: u64, fd: OwnedFd) -> CallerConnection {
         CallerConnection {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::sys::random::bytes16;
+use cwasi_sys::random::bytes16;
 
 /// The pauses of one sequence of attempts.
 #[derive(Clone, Debug)]

@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::error::NetworkError;
 use super::session::RedisSession;
 use super::{instances_key, location_key};
-use crate::wire::ids::Identity;
-use crate::wire::network::Location;
+use cwasi_wire::ids::Identity;
+use cwasi_wire::network::Location;
 
 /// How often a shim refreshes an instance's location.
 pub const HEARTBEAT: Duration = Duration::from_secs(2);

@@ -13,8 +13,8 @@ use redis::{FromRedisValue, Pipeline, Value, from_redis_value};
 use super::error::NetworkError;
 use super::session::RedisSession;
 use super::{instances_key, short_stream_key, stream_key};
-use crate::modes::Overload;
-use crate::wire::ids::{Identity, short_hash};
+use cwasi_modes::Overload;
+use cwasi_wire::ids::{Identity, short_hash};
 
 /// Entries of one stream; more are refused.
 const ENTRIES_MAX: u64 = 100_000;

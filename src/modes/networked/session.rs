@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::bulk::BulkPool;
 use super::error::NetworkError;
 use super::try_key;
-use crate::wire::network::TryId;
+use cwasi_wire::network::TryId;
 
 /// How long a try's key stays unless it is removed: longer than any connection can hold back a message,
 /// because the link is cut after a few seconds without an answer to its pings.

@@ -12,8 +12,8 @@ use super::error::NetworkError;
 use super::quota::{self, Charge, Limits};
 use super::session::RedisSession;
 use super::stream_key;
-use crate::modes::Overload;
-use crate::wire::ids::Identity;
+use cwasi_modes::Overload;
+use cwasi_wire::ids::Identity;
 
 /// Dead letters of one function that are kept, and for how long after the last one: of a handler that always fails they
 /// would fill Redis.

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::getpid;
 
-use crate::sys::clock::Deadline;
-use crate::sys::seqpacket;
-use crate::wire::control::VerbRequest;
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::seqpacket;
+use cwasi_wire::control::VerbRequest;
 
 use super::BuilderError;
 use super::spec::copy_of;

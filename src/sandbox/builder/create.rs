@@ -9,10 +9,10 @@ use libcontainer::error::LibcontainerError;
 use libcontainer::syscall::syscall::SyscallType;
 use nix::unistd::Pid;
 
-use crate::sandbox::cause_chain::cause_chain;
-use crate::sys::process::SingleThreaded;
-use crate::sys::{exec_filter, loopback};
-use crate::wire::control::{CreateSpec, VerbRequest, Workload};
+use crate::cause_chain::cause_chain;
+use cwasi_sys::process::SingleThreaded;
+use cwasi_sys::{exec_filter, loopback};
+use cwasi_wire::control::{CreateSpec, VerbRequest, Workload};
 
 use super::console::Console;
 use super::executor::{FunctionExecutor, NativeExecutor};

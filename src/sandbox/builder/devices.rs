@@ -10,7 +10,7 @@ use std::path::Path;
 use libcgroups::common::{CgroupSetup, DEFAULT_CGROUP_ROOT, get_cgroup_setup};
 use libcontainer::oci_spec::runtime::{LinuxDeviceCgroup, LinuxDeviceType, Spec};
 
-use crate::sys::device_filter::{
+use cwasi_sys::device_filter::{
     DeviceFilter, DeviceKind, DeviceRule, FilterProgram, MKNOD, READ, WRITE,
 };
 
@@ -122,7 +122,7 @@ fn invalid(rule: &LinuxDeviceCgroup, problem: &str) -> BuilderError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sandbox::cause_chain::cause_chain;
+    use crate::cause_chain::cause_chain;
 
     fn rules(json: &str) -> Vec<LinuxDeviceCgroup> {
         serde_json::from_str(json).unwrap()

@@ -21,7 +21,7 @@ use libcontainer::syscall::syscall::SyscallType;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpid};
 
-use crate::wire::control::{ExecSpec, VerbRequest};
+use cwasi_wire::control::{ExecSpec, VerbRequest};
 
 use super::console::Console;
 use super::executor::TenantExecutor;

@@ -24,17 +24,17 @@ use libcontainer::workload::{
 };
 use nix::unistd::geteuid;
 
-use crate::sandbox::cause_chain::cause_chain;
-use crate::sandbox::function_log::FunctionLog;
-use crate::sandbox::inherited::Sandbox;
-use crate::sandbox::places::Places;
-use crate::sandbox::{exit_codes, init, privileges, stderr};
-use crate::sys::exec_filter;
-use crate::sys::process::{
+use crate::cause_chain::cause_chain;
+use crate::function_log::FunctionLog;
+use crate::inherited::Sandbox;
+use crate::places::Places;
+use crate::{exit_codes, init, privileges, stderr};
+use cwasi_sys::exec_filter;
+use cwasi_sys::process::{
     SingleThreaded, close_all_on_exec, close_others, exit_now, reset_signals,
 };
-use crate::vm::Module;
-use crate::wire::control::FunctionLaunch;
+use cwasi_vm::Module;
+use cwasi_wire::control::FunctionLaunch;
 
 use super::diagnostics::Diagnostics;
 use super::spec::HOME_OF_USER;

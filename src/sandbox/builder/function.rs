@@ -2,12 +2,13 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::sandbox::places::Places;
-use crate::sandbox::stderr;
-use crate::sys::process::SingleThreaded;
-use crate::sys::reopen::append_without_waiting;
-use crate::vm::{Engine, EngineOptions, Module, WasmEdge};
-use crate::wire::control::{CreateDescriptor, FunctionLaunch, Role, Workload};
+use crate::places::Places;
+use crate::stderr;
+use cwasi_sys::process::SingleThreaded;
+use cwasi_sys::reopen::append_without_waiting;
+use cwasi_vm::{Engine, EngineOptions, Module};
+use cwasi_wasmedge::WasmEdge;
+use cwasi_wire::control::{CreateDescriptor, FunctionLaunch, Role, Workload};
 
 use super::BuilderError;
 use super::executor::LoadedFunction;

@@ -13,7 +13,7 @@ use libcontainer::oci_spec::runtime::LinuxResources;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::wire::control::VerbRequest;
+use cwasi_wire::control::VerbRequest;
 
 use super::BuilderError;
 use super::spec::forget;

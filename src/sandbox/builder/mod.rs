@@ -30,13 +30,13 @@ use std::path::PathBuf;
 use libcontainer::error::LibcontainerError;
 use nix::unistd::{Pid, getpid};
 
-use crate::sandbox::cause_chain::cause_chain;
-use crate::sandbox::exit_codes;
-use crate::sys::exec_filter::ExecFilterError;
-use crate::sys::process::{SingleThreaded, exit_now};
-use crate::sys::seqpacket;
-use crate::vm::VmError;
-use crate::wire::control::{self, SandboxKind, Verb, VerbReply, VerbRequest};
+use crate::cause_chain::cause_chain;
+use crate::exit_codes;
+use cwasi_sys::exec_filter::ExecFilterError;
+use cwasi_sys::process::{SingleThreaded, exit_now};
+use cwasi_sys::seqpacket;
+use cwasi_vm::VmError;
+use cwasi_wire::control::{self, SandboxKind, Verb, VerbReply, VerbRequest};
 
 use self::diagnostics::Diagnostics;
 use self::plain::plain;

@@ -11,7 +11,7 @@ use libcontainer::oci_spec::runtime::{LinuxNamespaceType, Spec};
 use nix::sched::{CloneFlags, setns};
 use nix::unistd::{Pid, fchdir};
 
-use crate::sys::noexec;
+use cwasi_sys::noexec;
 
 use super::BuilderError;
 

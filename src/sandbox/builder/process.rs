@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use libcontainer::oci_spec::runtime::{Mount, Spec};
 use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, getppid};
 
-use crate::sandbox::places::{Place, Places};
-use crate::sandbox::{exit_codes, stderr};
-use crate::sys::process::{Fork, SingleThreaded, die_with_parent, exit_now};
-use crate::wire::control::{CreateSpec, START_SOCKET, START_WORD, VerbRequest, Workload};
+use crate::places::{Place, Places};
+use crate::{exit_codes, stderr};
+use cwasi_sys::process::{Fork, SingleThreaded, die_with_parent, exit_now};
+use cwasi_wire::control::{CreateSpec, START_SOCKET, START_WORD, VerbRequest, Workload};
 
 use super::diagnostics::Diagnostics;
 use super::executor::{LoadedFunction, run};

@@ -21,8 +21,8 @@ use libcontainer::oci_spec::runtime::{
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use crate::sys::device_filter::DeviceFilter;
-use crate::wire::control::{COPIES_DIR, CreateSpec, FILES_DIR, Files, VerbRequest, Workload};
+use cwasi_sys::device_filter::DeviceFilter;
+use cwasi_wire::control::{COPIES_DIR, CreateSpec, FILES_DIR, Files, VerbRequest, Workload};
 
 use super::{
     BuilderError, cgroup_mounts, devices, function_mounts, noexec, propagation, root_folders,

@@ -1,10 +1,10 @@
 //! The request that a worker has in flight: one that init assigned, or a direct request that the worker read itself.
 //! Runs in sandbox init.
 
-use crate::modes::local::{CallKey, ConnectionId};
-use crate::sandbox::work::Work;
-use crate::sandbox::worker_table::{Phase, SlotState, WorkerSlot};
-use crate::sys::clock::Deadline;
+use crate::work::Work;
+use crate::worker_table::{Phase, SlotState, WorkerSlot};
+use cwasi_modes::local::{CallKey, ConnectionId};
+use cwasi_sys::clock::Deadline;
 
 /// A request in flight.
 #[derive(Debug)]

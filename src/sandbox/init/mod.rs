@@ -19,11 +19,11 @@ use std::os::fd::OwnedFd;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Pid, getpid};
 
-use crate::sys::arenas;
-use crate::sys::process::Fork;
-use crate::sys::seqpacket;
-use crate::vm::Module;
-use crate::wire::control::Role;
+use cwasi_sys::arenas;
+use cwasi_sys::process::Fork;
+use cwasi_sys::seqpacket;
+use cwasi_vm::Module;
+use cwasi_wire::control::Role;
 
 use super::inherited::Sandbox;
 use super::worker::{self, WorkerSetup};

@@ -8,16 +8,16 @@ use std::rc::Rc;
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
-use crate::modes::local::{CallerConnection, LocalError};
-use crate::sandbox::work::Work;
-use crate::sandbox::worker::WorkerSetup;
-use crate::sandbox::worker_table::{Phase, SlotState, WorkerSlot, WorkerTable};
-use crate::sys::clock::Deadline;
-use crate::sys::page_buffer::PageBuffer;
-use crate::sys::wakeup::Wakeup;
-use crate::sys::watch::Watch;
-use crate::wire::control::FunctionReport;
-use crate::wire::frame::FRAME_MAX;
+use crate::work::Work;
+use crate::worker::WorkerSetup;
+use crate::worker_table::{Phase, SlotState, WorkerSlot, WorkerTable};
+use cwasi_modes::local::{CallerConnection, LocalError};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::page_buffer::PageBuffer;
+use cwasi_sys::wakeup::Wakeup;
+use cwasi_sys::watch::Watch;
+use cwasi_wire::control::FunctionReport;
+use cwasi_wire::frame::FRAME_MAX;
 
 use super::in_flight::{InFlight, LostWorker, WorkerActivity};
 

@@ -7,13 +7,13 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::sandbox::function_log::{full_stream, unread};
-use crate::sandbox::inherited::Sandbox;
-use crate::sandbox::messages::WORKER_MESSAGE_MAX;
-use crate::sandbox::stderr;
-use crate::sys::clock::{Deadline, monotonic_ns, poll_timeout};
-use crate::vm::Module;
-use crate::wire::control::SandboxMessage;
+use crate::function_log::{full_stream, unread};
+use crate::inherited::Sandbox;
+use crate::messages::WORKER_MESSAGE_MAX;
+use crate::stderr;
+use cwasi_sys::clock::{Deadline, monotonic_ns, poll_timeout};
+use cwasi_vm::Module;
+use cwasi_wire::control::SandboxMessage;
 
 use super::pool::WorkerReport;
 use super::signals::{Change, Ending, Signals, next_change};

@@ -3,10 +3,10 @@
 
 use std::collections::VecDeque;
 
-use crate::modes::local::ConnectionId;
-use crate::modes::local::load::Load;
-use crate::sandbox::work::Work;
-use crate::sys::clock::Deadline;
+use crate::work::Work;
+use cwasi_modes::local::ConnectionId;
+use cwasi_modes::local::load::Load;
+use cwasi_sys::clock::Deadline;
 
 /// Most bytes of payloads that wait; less in a container with a small memory limit.
 const BYTES_MAX: u64 = 64 << 20;
@@ -141,9 +141,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::modes::Payload;
-    use crate::sandbox::work::fixture;
-    use crate::sys::segment::Segment;
+    use crate::work::fixture;
+    use cwasi_modes::Payload;
+    use cwasi_sys::segment::Segment;
 
     fn queue(items: usize) -> Queue {
         Queue::new(Load { messages: items, bytes: 30, descriptors: 2 })

@@ -9,14 +9,14 @@ use std::os::unix::fs::FileExt;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-use crate::modes::{CallError, Payload};
-use crate::sandbox::stderr;
-use crate::sys::process::redirect;
-use crate::sys::segment::{Segment, SegmentRef};
-use crate::vm::wasmedge::stderr_tail;
-use crate::vm::{CommandEnd, Host, Instance};
-use crate::wire::control::FunctionLaunch;
-use crate::wire::frame::INLINE_MAX;
+use crate::stderr;
+use cwasi_modes::{CallError, Payload};
+use cwasi_sys::process::redirect;
+use cwasi_sys::segment::{Segment, SegmentRef};
+use cwasi_vm::{CommandEnd, Host, Instance};
+use cwasi_wasmedge::stderr_tail;
+use cwasi_wire::control::FunctionLaunch;
+use cwasi_wire::frame::INLINE_MAX;
 
 /// Bytes that a command may write beyond the largest response before its writes fail, so that one write
 /// that crosses the limit is seen to have crossed it.

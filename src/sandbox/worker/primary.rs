@@ -1,12 +1,12 @@
 //! A primary's worker: runs the entry once, on the container's own stdio.
 
-use crate::dispatcher::spans::{OpenSpan, SpanEnd};
-use crate::sandbox::messages::WorkerMessage;
-use crate::sandbox::{exit_codes, stderr};
-use crate::sys::random::bytes16;
-use crate::vm::{CommandEnd, Context, Instance, Module};
-use crate::wire::control::Entry;
-use crate::wire::trace::{SpanKind, TraceStart};
+use crate::messages::WorkerMessage;
+use crate::{exit_codes, stderr};
+use cwasi_dispatcher::spans::{OpenSpan, SpanEnd};
+use cwasi_sys::random::bytes16;
+use cwasi_vm::{CommandEnd, Context, Instance, Module};
+use cwasi_wire::control::Entry;
+use cwasi_wire::trace::{SpanKind, TraceStart};
 
 use super::Worker;
 

@@ -1,7 +1,7 @@
 //! The answer of an invocation: sent to its caller, or to the callers of all parts of a group. Runs in workers.
 //!
 //! A worker never waits for a caller to read. It hands answers for which a connection has no room to init, which keeps
-//! them in its bounded [send queue](crate::modes::local::send_queue).
+//! them in its bounded [send queue](cwasi_modes::local::send_queue).
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::AsFd;
@@ -9,18 +9,18 @@ use std::time::Duration;
 
 use cwasi_abi::Errno;
 
-use crate::modes::local::send_queue::ROOM_MAX;
-use crate::modes::local::{
+use crate::stderr;
+use crate::work::Work;
+use cwasi_modes::local::send_queue::ROOM_MAX;
+use cwasi_modes::local::{
     CallResult, CallerConnection, IncomingRequest, LocalError, copy_for_peer, error_answer,
     found_no_room, send_answer, send_as_is,
 };
-use crate::modes::{CallError, OutgoingPayload, Overload};
-use crate::sandbox::stderr;
-use crate::sandbox::work::Work;
-use crate::sys::clock::Deadline;
-use crate::sys::pool::SegmentPool;
-use crate::wire::envelope::{CallStatus, Metadata, Response, Undelivered};
-use crate::wire::ids::CallId;
+use cwasi_modes::{CallError, OutgoingPayload, Overload};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::pool::SegmentPool;
+use cwasi_wire::envelope::{CallStatus, Metadata, Response, Undelivered};
+use cwasi_wire::ids::CallId;
 
 use super::InitSocket;
 
@@ -169,13 +169,13 @@ mod tests {
     use std::rc::Rc;
 
     use super::*;
-    use crate::modes::Payload;
-    use crate::modes::local::ConnectionId;
-    use crate::modes::local::fixture::receive_frame;
-    use crate::sandbox::work::fixture;
-    use crate::sys::segment::Segment;
-    use crate::sys::seqpacket;
-    use crate::wire::frame::FRAME_MAX;
+    use crate::work::fixture;
+    use cwasi_modes::Payload;
+    use cwasi_modes::local::ConnectionId;
+    use cwasi_modes::local::fixture::receive_frame;
+    use cwasi_sys::segment::Segment;
+    use cwasi_sys::seqpacket;
+    use cwasi_wire::frame::FRAME_MAX;
 
     #[test]
     fn callers_learn_that_a_response_cannot_be_copied_for_them() {

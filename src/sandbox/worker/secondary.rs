@@ -1,17 +1,17 @@
 //! A secondary's worker: runs one request after the other, each in an instance that was made ahead of it. Runs in a
 //! worker process; a request has ended when its answer was sent, or was handed to init.
 
-use crate::dispatcher::spans::SpanEnd;
-use crate::modes::local::{CallResult, LocalError};
-use crate::modes::{CallError, OutgoingPayload};
-use crate::sandbox::cause_chain::cause_chain;
-use crate::sandbox::stderr;
-use crate::sandbox::worker_table::WorkerSlot;
-use crate::sys::clock::monotonic_ns;
-use crate::sys::seqpacket::SocketError;
-use crate::vm::reactor::{self, HandlerInput, HandlerOutcome, InstanceBlocks, Preallocation};
-use crate::vm::{Instance, Module, Start, VmError};
-use crate::wire::control::{Entry, FunctionLaunch, Isolation};
+use crate::cause_chain::cause_chain;
+use crate::stderr;
+use crate::worker_table::WorkerSlot;
+use cwasi_dispatcher::spans::SpanEnd;
+use cwasi_modes::local::{CallResult, LocalError};
+use cwasi_modes::{CallError, OutgoingPayload};
+use cwasi_sys::clock::monotonic_ns;
+use cwasi_sys::seqpacket::SocketError;
+use cwasi_vm::reactor::{self, HandlerInput, HandlerOutcome, InstanceBlocks, Preallocation};
+use cwasi_vm::{Instance, Module, Start, VmError};
+use cwasi_wire::control::{Entry, FunctionLaunch, Isolation};
 
 use super::command::{self, SavedStdio};
 use super::replies::Replies;

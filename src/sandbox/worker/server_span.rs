@@ -3,10 +3,10 @@
 use std::cell::Cell;
 use std::time::Instant;
 
-use crate::dispatcher::spans::{OpenSpan, SpanEnd, SpanRecorder};
-use crate::sys::clock::monotonic_ns;
-use crate::wire::envelope::Request;
-use crate::wire::trace::{PHASES_MAX, Phase, PhaseKind, SpanKind, TraceContext};
+use cwasi_dispatcher::spans::{OpenSpan, SpanEnd, SpanRecorder};
+use cwasi_sys::clock::monotonic_ns;
+use cwasi_wire::envelope::Request;
+use cwasi_wire::trace::{PHASES_MAX, Phase, PhaseKind, SpanKind, TraceContext};
 
 /// Longest wait in a queue that is believed, in nanoseconds: the moment of sending is the caller's word.
 const QUEUE_MAX_NS: u64 = 3_600_000_000_000;

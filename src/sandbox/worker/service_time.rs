@@ -1,8 +1,8 @@
 //! The service time of a worker's last request, by which it decides whether it keeps the lead while it runs the next
 //! one. Runs in a secondary's worker.
 
-use crate::sandbox::worker_table::WorkerSlot;
-use crate::sys::clock::monotonic_ns;
+use crate::worker_table::WorkerSlot;
+use cwasi_sys::clock::monotonic_ns;
 
 /// Longest service time of a short request, in nanoseconds. Longer than a call whose caller runs on the same processor
 /// takes; shorter than the watchdog's tick, after which init gives waiting requests to other workers.
@@ -50,7 +50,7 @@ impl ServiceTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sandbox::worker_table::{ReaderRole, WorkerTable};
+    use crate::worker_table::{ReaderRole, WorkerTable};
 
     #[test]
     fn it_is_enough_while_requests_are_short_and_call_nobody() {

@@ -5,7 +5,7 @@
 //! soon as it sleeps a request comes. It then hands the lead over once. A follower wakes where it ran last, which is
 //! usually another processor. If the follower does not read before this worker sleeps again, this worker leads again.
 
-use crate::modes::spin::{LastSpin, SPIN_NS, Spin};
+use cwasi_modes::spin::{LastSpin, SPIN_NS, Spin};
 
 /// Shortest time between two handovers, in nanoseconds; doubles with each of them ...
 const PAUSE_MIN_NS: u64 = 250_000;
@@ -19,7 +19,7 @@ pub struct SharedProcessor {
     came_soon: bool,
     /// Of [`PAUSE_MIN_NS`], for the pause after the next handover.
     doublings: u32,
-    /// On the clock of [`monotonic_ns`](crate::sys::clock::monotonic_ns).
+    /// On the clock of [`monotonic_ns`](cwasi_sys::clock::monotonic_ns).
     next_handover_ns: u64,
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use crate::sys::shared::{Word, Words};
+use cwasi_sys::shared::{Word, Words};
 
 use super::slot::WorkerSlot;
 use super::{ASLEEP, DIRECT_READS, FOLLOWERS, LEADER, LONG_RUNNING, NO_LEADER, POLL, PROCESSORS};

@@ -32,7 +32,7 @@
 //!
 //! Who can write what, and what a compromised worker can do with it:
 //! - Init's page (direct reads, init's sleep, long-running requests, processors): init only. Workers cannot make it
-//!   writable ([`crate::sys::shared`]), nor reach init's mapping of it ([`super::privileges`]).
+//!   writable ([`cwasi_sys::shared`]), nor reach init's mapping of it ([`super::privileges`]).
 //! - The common page (leader, followers, polling, whether the log says that instances are not renewed): every worker. A
 //!   wrong word delays requests until the watchdog's next check, makes a follower poll once for 50 µs, or hides that
 //!   line. It neither runs, ends nor prolongs a request.
@@ -42,7 +42,7 @@
 //! All orderings are sequentially consistent. Init disables direct reads, or sets its sleep flag, and *then* reads the
 //! slots. A worker writes its slot and *then* reads these words. One of the two sees the other.
 
-use crate::sys::shared::SharedPages;
+use cwasi_sys::shared::SharedPages;
 
 pub use self::leader::{ReaderRole, WorkerControl};
 pub use self::phase::{Phase, SlotState};

@@ -16,10 +16,10 @@ use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard};
 use shuttle::thread;
 
 use super::*;
-use crate::modes::local::ConnectionId;
-use crate::sys::clock::Deadline;
-use crate::sys::shared::{ReadOnly, Word, Words};
-use crate::wire::ids::CallId;
+use cwasi_modes::local::ConnectionId;
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::shared::{ReadOnly, Word, Words};
+use cwasi_wire::ids::CallId;
 
 /// Schedules of each scene, of each kind.
 const SCHEDULES: usize = 100;
@@ -34,33 +34,37 @@ const REQUESTS: u8 = 3;
 const ENDLESS: u8 = REQUESTS - 1;
 const LINE: ConnectionId = ConnectionId(1);
 
-impl Word for AtomicU64 {
+/// A word of the checker.
+#[derive(Debug, Default)]
+struct CheckedWord(AtomicU64);
+
+impl Word for CheckedWord {
     fn load(&self) -> u64 {
-        self.load(SeqCst)
+        self.0.load(SeqCst)
     }
 
     fn load_read_only(&self) -> u64 {
-        self.load(SeqCst)
+        self.0.load(SeqCst)
     }
 
     fn store(&self, value: u64) {
-        self.store(value, SeqCst);
+        self.0.store(value, SeqCst);
     }
 
     fn swap(&self, value: u64) -> u64 {
-        self.swap(value, SeqCst)
+        self.0.swap(value, SeqCst)
     }
 
     fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
-        self.compare_exchange(current, new, SeqCst, SeqCst)
+        self.0.compare_exchange(current, new, SeqCst, SeqCst)
     }
 
     fn fetch_or(&self, bits: u64) -> u64 {
-        self.fetch_or(bits, SeqCst)
+        self.0.fetch_or(bits, SeqCst)
     }
 
     fn fetch_and(&self, bits: u64) -> u64 {
-        self.fetch_and(bits, SeqCst)
+        self.0.fetch_and(bits, SeqCst)
     }
 }
 
@@ -138,19 +142,19 @@ struct Model {
     scene: Scene,
     fault: Fault,
     workers: usize,
-    inits: Words<AtomicU64>,
-    common: Words<AtomicU64>,
-    own: [Words<AtomicU64>; WORKERS_MAX],
+    inits: Words<CheckedWord>,
+    common: Words<CheckedWord>,
+    own: [Words<CheckedWord>; WORKERS_MAX],
     world: Mutex<World>,
     changed: Condvar,
 }
 
-fn words() -> Words<AtomicU64> {
-    std::array::from_fn(|_| AtomicU64::new(0))
+fn words() -> Words<CheckedWord> {
+    std::array::from_fn(|_| CheckedWord(AtomicU64::new(0)))
 }
 
 impl Model {
-    fn slot(&self, index: usize) -> WorkerSlot<'_, AtomicU64> {
+    fn slot(&self, index: usize) -> WorkerSlot<'_, CheckedWord> {
         WorkerSlot::new(
             ReadOnly::new(&self.inits),
             &self.common,
@@ -160,11 +164,11 @@ impl Model {
         )
     }
 
-    fn slots(&self) -> impl Iterator<Item = WorkerSlot<'_, AtomicU64>> {
+    fn slots(&self) -> impl Iterator<Item = WorkerSlot<'_, CheckedWord>> {
         (0..self.workers).map(|index| self.slot(index))
     }
 
-    fn control(&self) -> WorkerControl<'_, AtomicU64> {
+    fn control(&self) -> WorkerControl<'_, CheckedWord> {
         WorkerControl::new(&self.inits, &self.common, self.workers)
     }
 
@@ -237,12 +241,11 @@ impl Model {
         })
     }
 
-    fn take_role(&self, slot: WorkerSlot<'_, AtomicU64>) -> ReaderRole {
+    fn take_role(&self, slot: WorkerSlot<'_, CheckedWord>) -> ReaderRole {
         if self.fault == Fault::RoleBeforeBit {
-            let leader =
-                self.common[LEADER].compare_exchange(NO_LEADER, slot.number, SeqCst, SeqCst);
+            let leader = self.common[LEADER].compare_exchange(NO_LEADER, slot.number);
             if leader.is_err_and(|leader| leader != slot.number) {
-                self.common[FOLLOWERS].fetch_or(1 << slot.number, SeqCst);
+                self.common[FOLLOWERS].fetch_or(1 << slot.number);
                 return ReaderRole::Follower;
             }
             return ReaderRole::Leader;
@@ -300,11 +303,11 @@ impl Model {
         })
     }
 
-    fn begins(&self, slot: WorkerSlot<'_, AtomicU64>) -> bool {
+    fn begins(&self, slot: WorkerSlot<'_, CheckedWord>) -> bool {
         slot.begin_assigned() || self.fault == Fault::BeginsTakenBack
     }
 
-    fn read(&self, slot: WorkerSlot<'_, AtomicU64>) -> Option<u8> {
+    fn read(&self, slot: WorkerSlot<'_, CheckedWord>) -> Option<u8> {
         let request = self.change(|world| {
             assert!(!world.only_reader, "init is the only reader");
             world.connection.pop_front()

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::AtomicU64;
 
-use crate::modes::local::{CallKey, ConnectionId};
-use crate::sys::clock::Deadline;
-use crate::sys::shared::{ReadOnly, Word, Words};
-use crate::wire::ids::CallId;
+use cwasi_modes::local::{CallKey, ConnectionId};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::shared::{ReadOnly, Word, Words};
+use cwasi_wire::ids::CallId;
 
 use super::phase::{Phase, SlotState};
 use super::{

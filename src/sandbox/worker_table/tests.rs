@@ -7,9 +7,9 @@ use proptest::prelude::*;
 
 use super::slot::{halves, whole};
 use super::*;
-use crate::modes::local::{CallKey, ConnectionId};
-use crate::sys::clock::Deadline;
-use crate::wire::ids::CallId;
+use cwasi_modes::local::{CallKey, ConnectionId};
+use cwasi_sys::clock::Deadline;
+use cwasi_wire::ids::CallId;
 
 /// What may happen to a slot, by the worker and by init.
 #[derive(Clone, Copy, Debug)]

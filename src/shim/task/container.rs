@@ -14,13 +14,13 @@ use tokio::sync::watch;
 use super::error::TaskError;
 use super::exec::Execs;
 use super::io::{KeptEnds, Stdio};
-use crate::coordinator::registry::Record;
-use crate::host::broker::Readiness;
-use crate::host::http::port::ServedPort;
-use crate::host::metrics::starts::StartStages;
-use crate::host::state::ContainerRecord;
-use crate::shim::reaper::Exit;
-use crate::sys::pidfd::PidFd;
+use crate::reaper::Exit;
+use cwasi_coordinator::registry::Record;
+use cwasi_host::broker::Readiness;
+use cwasi_host::http::port::ServedPort;
+use cwasi_host::metrics::starts::StartStages;
+use cwasi_host::state::ContainerRecord;
+use cwasi_sys::pidfd::PidFd;
 
 /// Where a container is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

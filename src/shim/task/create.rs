@@ -19,19 +19,19 @@ use super::progress::StartProgress;
 use super::provision::Provision;
 use super::spec::{cgroups_path, has_aftermath, has_own_pids, has_start_hooks};
 use super::table::Tasks;
-use crate::config::CgroupDriver;
-use crate::coordinator::Progress as _;
-use crate::coordinator::aot::EntryInUse;
-use crate::coordinator::bundle::load_spec;
-use crate::coordinator::registry::Record;
-use crate::host::broker::{BrokerPeer, CallerKind};
-use crate::host::metrics::starts::{StartStages, micros};
-use crate::host::state::{self, ContainerRecord, RegisteredAs, container_key};
-use crate::shim::reaper::Exit;
-use crate::shim::session::Stat;
-use crate::shim::{cgroups, cleanup, rootfs};
-use crate::sys::seqpacket;
-use crate::wire::control::{CreateSpec, SandboxKind, Verb, VerbReply, VerbRequest, Workload};
+use crate::reaper::Exit;
+use crate::session::Stat;
+use crate::{cgroups, cleanup, rootfs};
+use cwasi_config::CgroupDriver;
+use cwasi_coordinator::Progress as _;
+use cwasi_coordinator::aot::EntryInUse;
+use cwasi_coordinator::bundle::load_spec;
+use cwasi_coordinator::registry::Record;
+use cwasi_host::broker::{BrokerPeer, CallerKind};
+use cwasi_host::metrics::starts::{StartStages, micros};
+use cwasi_host::state::{self, ContainerRecord, RegisteredAs, container_key};
+use cwasi_sys::seqpacket;
+use cwasi_wire::control::{CreateSpec, SandboxKind, Verb, VerbReply, VerbRequest, Workload};
 
 /// A container that can be built.
 struct Prepared {
@@ -46,7 +46,7 @@ struct Prepared {
 /// Everything that is opened for a container before its builder starts.
 struct Opened {
     workload: Workload,
-    registration: Option<crate::coordinator::registry::Record>,
+    registration: Option<cwasi_coordinator::registry::Record>,
     ends: ContainerEnds,
     kept: KeptEnds,
     /// Ours and the sandbox's, for functions.
@@ -374,7 +374,7 @@ impl Tasks {
     }
 }
 
-type Listening = (String, tokio::sync::watch::Receiver<crate::host::broker::Readiness>);
+type Listening = (String, tokio::sync::watch::Receiver<cwasi_host::broker::Readiness>);
 
 fn receiver(path: &Path, id: &str) -> Result<OwnedFd, TaskError> {
     if let Some(parent) = path.parent() {

@@ -6,13 +6,13 @@ use containerd_shim::protos::ttrpc::{self, Code};
 use super::io::IoError;
 use super::logger::LoggerError;
 use super::provision::ProvisionError;
-use crate::coordinator::registry::RegistryError;
-use crate::coordinator::{AotError, PlanError};
-use crate::host::state::StateError;
-use crate::shim::cgroups::DriverError;
-use crate::shim::rootfs::RootfsError;
-use crate::shim::zygote::ZygoteError;
-use crate::sys::seqpacket::SocketError;
+use crate::cgroups::DriverError;
+use crate::rootfs::RootfsError;
+use crate::zygote::ZygoteError;
+use cwasi_coordinator::registry::RegistryError;
+use cwasi_coordinator::{AotError, PlanError};
+use cwasi_host::state::StateError;
+use cwasi_sys::seqpacket::SocketError;
 
 /// A request that is not fulfilled.
 #[derive(Debug, thiserror::Error)]

@@ -12,8 +12,8 @@ use tokio::sync::watch;
 
 use super::error::TaskError;
 use super::io::{KeptEnds, Stdio};
-use crate::shim::reaper::Exit;
-use crate::sys::pidfd::PidFd;
+use crate::reaper::Exit;
+use cwasi_sys::pidfd::PidFd;
 
 /// Processes that one container may have beside init, ended ones included until they are deleted.
 const PROCESSES_MAX: usize = 4096;

@@ -13,8 +13,8 @@ use super::container::Status;
 use super::error::TaskError;
 use super::metrics;
 use super::table::Tasks;
-use crate::shim::cgroups;
-use crate::shim::publisher::timestamp;
+use crate::cgroups;
+use crate::publisher::timestamp;
 
 /// What `ctr task ps` prints about a process, in runc's type: only its first field, `exec_id`, exists.
 const PROCESS_DETAILS: &str = "containerd.runc.v1.ProcessDetails";

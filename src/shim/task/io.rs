@@ -22,8 +22,8 @@ use super::input::copy_input;
 use super::logger::{self, LoggedContainer, Logger, LoggerError};
 use super::rotated_log::LogPipe;
 use super::terminal::Terminal;
-use crate::config::logs::Rotation;
-use crate::shim::task::terminal_size::Size;
+use crate::task::terminal_size::Size;
+use cwasi_config::logs::Rotation;
 
 /// Where the streams lead, as containerd says.
 #[derive(Clone, Debug, Default)]
@@ -449,7 +449,7 @@ mod tests {
     use nix::unistd::mkfifo;
 
     use super::*;
-    use crate::shim::reaper::Reaper;
+    use crate::reaper::Reaper;
 
     fn fifo(dir: &Path, name: &str) -> String {
         let path = dir.join(name);

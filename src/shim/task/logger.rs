@@ -16,9 +16,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::oneshot;
 use url::Url;
 
-use crate::shim::reaper::{Exit, Reaper};
-use crate::shim::spawn::{SpawnError, spawn};
-use crate::sys::pidfd::PidFd;
+use crate::reaper::{Exit, Reaper};
+use crate::spawn::{SpawnError, spawn};
+use cwasi_sys::pidfd::PidFd;
 
 /// Descriptors of a logging program.
 const STDOUT_FD: i32 = 3;

@@ -6,7 +6,7 @@ use containerd_shim::protos::events::task::{TaskPaused, TaskResumed};
 use super::container::Status;
 use super::error::TaskError;
 use super::table::Tasks;
-use crate::wire::control::Verb;
+use cwasi_wire::control::Verb;
 
 impl Tasks {
     /// Freezes the task.

@@ -15,11 +15,11 @@ use super::error::TaskError;
 use super::exec::{Exec, Status};
 use super::io::{self, Stdio};
 use super::table::Tasks;
-use crate::shim::publisher::timestamp;
-use crate::shim::reaper::Exit;
-use crate::shim::task::terminal_size::Size;
-use crate::sys::pidfd::PidFd;
-use crate::wire::control::{ExecSpec, Verb, VerbReply, VerbRequest};
+use crate::publisher::timestamp;
+use crate::reaper::Exit;
+use crate::task::terminal_size::Size;
+use cwasi_sys::pidfd::PidFd;
+use cwasi_wire::control::{ExecSpec, Verb, VerbReply, VerbRequest};
 
 impl Tasks {
     /// Adds a process to a task; it runs when it is started.

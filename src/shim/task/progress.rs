@@ -7,9 +7,9 @@ use std::time::SystemTime;
 
 use super::container::BundleLog;
 use super::io::ContainerEnds;
-use crate::coordinator::Progress;
-use crate::sys::reopen::append_without_waiting;
-use crate::wire::log_line;
+use cwasi_coordinator::Progress;
+use cwasi_sys::reopen::append_without_waiting;
+use cwasi_wire::log_line;
 
 /// Tells what happens before a container exists. Never waits: a line for which its reader leaves no room is dropped.
 #[derive(Debug)]
@@ -70,9 +70,9 @@ mod tests {
     use nix::unistd::mkfifo;
 
     use super::*;
-    use crate::shim::reaper::Reaper;
-    use crate::shim::task::io::{Stdio, open};
-    use crate::shim::task::logger::LoggedContainer;
+    use crate::reaper::Reaper;
+    use crate::task::io::{Stdio, open};
+    use crate::task::logger::LoggedContainer;
 
     #[test]
     fn lines_reach_a_fifo_that_blocks_for_its_container_and_are_dropped_when_it_is_full() {

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::config::NodeConfig;
-use crate::content::Images;
-use crate::coordinator::fingerprint::fingerprint;
-use crate::coordinator::{AotCache, Coordinator, Plan, PlanError, PlanRequest, Progress};
-use crate::shim::compiler::Compiler;
-use crate::shim::reaper::Reaper;
-use crate::shim::zygote::Zygote;
-use crate::sys::random;
+use crate::compiler::Compiler;
+use crate::reaper::Reaper;
+use crate::zygote::Zygote;
+use cwasi_config::NodeConfig;
+use cwasi_content::Images;
+use cwasi_coordinator::fingerprint::fingerprint;
+use cwasi_coordinator::{AotCache, Coordinator, Plan, PlanError, PlanRequest, Progress};
+use cwasi_sys::random;
 
 /// The bundle cannot be provisioned.
 #[derive(Debug, thiserror::Error)]

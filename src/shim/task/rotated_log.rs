@@ -15,8 +15,8 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use tokio::net::unix::pipe::Receiver;
 use tokio::task::JoinSet;
 
-use crate::config::logs::{Rotation, numbered};
-use crate::wire::log_line;
+use cwasi_config::logs::{Rotation, numbered};
+use cwasi_wire::log_line;
 
 /// Bytes that are copied at once: what a pipe holds.
 const CHUNK: usize = 64 * 1024;

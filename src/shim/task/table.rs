@@ -9,14 +9,14 @@ use super::container::Container;
 use super::error::TaskError;
 use super::logger::LoggedContainer;
 use super::provision::Provisioner;
-use crate::config::CgroupDriver;
-use crate::config::traces::TracesConfig;
-use crate::host::broker::Broker;
-use crate::host::state::{GroupDir, StateDir};
-use crate::shim::publisher::Publisher;
-use crate::shim::reaper::Reaper;
-use crate::shim::zygote::Zygote;
-use crate::wire::control::SandboxKind;
+use crate::publisher::Publisher;
+use crate::reaper::Reaper;
+use crate::zygote::Zygote;
+use cwasi_config::CgroupDriver;
+use cwasi_config::traces::TracesConfig;
+use cwasi_host::broker::Broker;
+use cwasi_host::state::{GroupDir, StateDir};
+use cwasi_wire::control::SandboxKind;
 
 /// What the verbs work with; composed by the daemon.
 pub struct Parts {

@@ -16,8 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::JoinSet;
 
 use super::copying::sink;
-use crate::host::readiness;
-use crate::shim::task::terminal_size::{Size, set_size};
+use crate::task::terminal_size::{Size, set_size};
+use cwasi_host::readiness;
 
 /// The master, on tokio's reactor; clones share it.
 #[derive(Clone, Debug)]

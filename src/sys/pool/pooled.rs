@@ -2,8 +2,8 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::sys::huge::Aligned;
-use crate::sys::segment::{Segment, SegmentError};
+use crate::huge::Aligned;
+use crate::segment::{Segment, SegmentError};
 
 use super::{PoolSegment, SegmentPool};
 
@@ -20,13 +20,13 @@ pub struct PooledSegment {
 impl PooledSegment {
     /// Where the pool writes to it: all of its bytes, to be aliased.
     #[must_use]
-    pub(in crate::sys) fn map(&self) -> Option<&Aligned> {
+    pub(crate) fn map(&self) -> Option<&Aligned> {
         self.piece.as_ref().map(|piece| &piece.map)
     }
 
     /// The memfd, to be mapped privately.
     #[must_use]
-    pub(in crate::sys) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         self.piece.as_ref().map(|piece| piece.file.as_fd())
     }
 
@@ -34,7 +34,7 @@ impl PooledSegment {
     ///
     /// # Errors
     /// When descriptors run out.
-    pub(in crate::sys) fn lend(mut self, len: usize) -> Result<Segment, SegmentError> {
+    pub(crate) fn lend(mut self, len: usize) -> Result<Segment, SegmentError> {
         let piece = self.piece.take().ok_or(SegmentError::Os {
             operation: "lending",
             len: len as u64,
@@ -44,7 +44,7 @@ impl PooledSegment {
     }
 
     /// Removes it from the pool: other code may still write to it.
-    pub(in crate::sys) fn forfeit(mut self) {
+    pub(crate) fn forfeit(mut self) {
         if let Some(piece) = self.piece.take() {
             self.pool.stock().forget(piece.len);
         }

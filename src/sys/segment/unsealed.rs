@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-use crate::sys::huge;
+use crate::huge;
 
 use super::{Segment, SegmentError};
 
@@ -84,7 +84,7 @@ impl UnsealedSegment {
     }
 
     /// The memfd, for its maker to map.
-    pub(in crate::sys) fn as_fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 }

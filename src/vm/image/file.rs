@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::sys::segment::{Segment, SegmentError};
+use cwasi_sys::segment::{Segment, SegmentError};
 
 /// Pages between two others that are taken into the file though they are zero: each run is a mapping of its own.
 const GAP_MAX: u32 = 16;

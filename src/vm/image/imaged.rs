@@ -11,7 +11,7 @@ use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous};
 
 use super::file::ImageFile;
 use super::{MemoryImage, is_zero};
-use crate::sys::populated::{PageFilter, Populated};
+use cwasi_sys::populated::{PageFilter, Populated};
 
 /// Most bytes beyond the image's own that stay in memory for the next request. Clearing such a page takes a fraction of
 /// the time of a fault for a new one.

@@ -8,8 +8,8 @@
 use std::hash::{Hash, Hasher};
 use std::io;
 
-use crate::sys::mapping::page_len;
-use crate::sys::populated::{PageFilter, Populated};
+use cwasi_sys::mapping::page_len;
+use cwasi_sys::populated::{PageFilter, Populated};
 
 mod file;
 mod imaged;

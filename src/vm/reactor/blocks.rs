@@ -8,7 +8,7 @@ use cwasi_host_functions::Host;
 
 use super::preallocation::is_paged;
 use super::{HandlerFault, Preallocation, trap};
-use crate::vm::engine::{GuestStop, Instance, VmError};
+use crate::engine::{GuestStop, Instance, VmError};
 
 /// The host's blocks in an instance, from one invocation to the next.
 #[derive(Clone, Copy, Debug, Default)]

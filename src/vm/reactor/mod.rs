@@ -18,8 +18,8 @@ pub use preallocation::Preallocation;
 use preallocation::is_paged;
 
 use super::engine::{GuestStop, Instance, Trap, no_memory};
-use crate::modes::Payload;
-use crate::sys::segment::Segment;
+use cwasi_modes::Payload;
+use cwasi_sys::segment::Segment;
 
 /// Longest error text of a guest in bytes.
 pub const ERROR_MESSAGE_MAX: usize = 16 * 1024;

@@ -10,9 +10,9 @@ use cwasi_host_functions::Host;
 
 use super::blocks::{CheckedRange, offset, payload_block};
 use super::{HandlerFault, InstanceBlocks, trap};
-use crate::modes::Payload;
-use crate::sys::segment::Segment;
-use crate::vm::engine::Instance;
+use crate::engine::Instance;
+use cwasi_modes::Payload;
+use cwasi_sys::segment::Segment;
 
 /// Alignment of copied parts in bytes: enough for every number.
 const COPIED_ALIGN: u64 = 16;

@@ -3,7 +3,7 @@
 use cwasi_abi::{HUGE_PAGE, INLINE_MAX, PAYLOAD_ALIGN, REGION_PAGE};
 
 use super::*;
-use crate::vm::engine::GuestStop;
+use crate::engine::GuestStop;
 use cwasi_host_functions::{
     CallFailure, Context, Deadline, Dispatch, Level, LogSink, Outgoing, Response,
 };

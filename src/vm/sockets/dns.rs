@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use simple_dns::rdata::RData;
 use simple_dns::{CLASS, Name, Packet, PacketFlag, Question, RCODE, TYPE};
 
-use crate::sys::random;
+use cwasi_sys::random;
 
 const PORT: u16 = 53;
 /// Longest answer over UDP in bytes, and longest part that is read over TCP.

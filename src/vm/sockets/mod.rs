@@ -22,7 +22,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use crate::wire::egress::{Egress, HOSTS_FILE, RESOLVER_FILE, host_name, is_special};
+use cwasi_wire::egress::{Egress, HOSTS_FILE, RESOLVER_FILE, host_name, is_special};
 
 pub use self::calls::Results;
 use self::dns::RecordKind;

@@ -61,7 +61,7 @@ pub enum ResolvedAddresses {
 }
 
 impl Resolver {
-    /// Addresses of `name`, a valid host name ([`host_name`](crate::wire::egress::host_name)).
+    /// Addresses of `name`, a valid host name ([`host_name`](cwasi_wire::egress::host_name)).
     ///
     /// # Errors
     /// When there are none.
@@ -146,7 +146,7 @@ impl Servers {
                         .extend(words.next().and_then(|word| word.parse::<IpAddr>().ok()));
                 }
                 Some("search" | "domain") => {
-                    let names = words.filter_map(crate::wire::egress::host_name);
+                    let names = words.filter_map(cwasi_wire::egress::host_name);
                     servers.search = names.take(SEARCH_MAX).collect();
                 }
                 Some("options") => words.for_each(|word| servers.option(word)),
@@ -172,7 +172,7 @@ impl Servers {
     /// The names to ask for, in order.
     pub(crate) fn candidates(&self, name: &str) -> Vec<String> {
         let below = self.search.iter().map(|domain| format!("{name}.{domain}"));
-        let below = below.filter(|name| name.len() <= crate::wire::egress::HOST_NAME_MAX);
+        let below = below.filter(|name| name.len() <= cwasi_wire::egress::HOST_NAME_MAX);
         let mut all: Vec<String> = below.collect();
         let dots = name.matches('.').count();
         let at = if dots >= self.ndots { 0 } else { all.len() };

@@ -11,8 +11,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::sys::counter::SharedCounters;
-use crate::wire::egress::RESOLVER_FILE;
+use cwasi_sys::counter::SharedCounters;
+use cwasi_wire::egress::RESOLVER_FILE;
 
 /// Most lines of one function, the final one included.
 pub const LINES_MAX: usize = 32;

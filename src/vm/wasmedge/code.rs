@@ -14,8 +14,8 @@ use wasmedge_sys::ffi;
 use super::handles::{Ast, LoadFault, text_of};
 use super::signature::Signature;
 use super::{EngineShared, PAGE_LEN};
-use crate::vm::engine::VmError;
-use crate::vm::trampoline;
+use cwasi_vm::engine::VmError;
+use cwasi_vm::trampoline;
 
 /// First bytes of a shared object.
 const ELF_MAGIC: [u8; 4] = *b"\x7fELF";

@@ -13,8 +13,8 @@ use wasmedge_sdk::config::{CommonConfigOptions, CompilerConfigOptions, ConfigBui
 use wasmedge_sdk::{Compiler, CompilerOptimizationLevel, CompilerOutputFormat};
 use wasmparser::{Parser, Payload};
 
-use crate::sys::process::{exit_now, yield_to_others};
-use crate::vm::state::{self, ReservedName};
+use cwasi_sys::process::{exit_now, yield_to_others};
+use cwasi_vm::state::{self, ReservedName};
 
 /// Default limit of CPU seconds of one compilation; beyond it the kernel kills the process. (Wasm takes about 16 s
 /// per MB; a module of 9 MB took 147 s.)

@@ -9,7 +9,7 @@ use cwasi_abi::PAYLOAD_BUFFER_LEN;
 use cwasi_host_functions::{GuestMemory as _, GuestPtr, OtherMemory as _, Response, ResponseLost};
 
 use super::memory::RawMemory;
-use crate::vm::trampoline::Delivery;
+use cwasi_vm::trampoline::Delivery;
 
 /// The calls of embedded functions in one VM. Only the function itself makes them, so at most one runs.
 #[derive(Debug, Default)]

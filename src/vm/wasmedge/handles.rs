@@ -10,7 +10,7 @@ use std::ptr::{self, NonNull};
 
 use wasmedge_sys::ffi;
 
-use crate::vm::engine::VmError;
+use cwasi_vm::engine::VmError;
 
 macro_rules! owned {
     ($(#[$doc:meta])* $name:ident, $raw:ty, $delete:path) => {

@@ -14,8 +14,8 @@ use wasmedge_sys::ffi;
 use super::handles::{FunctionType, ModuleInstance, Name};
 use super::host_binding::HostBinding;
 use super::memory::RawMemory;
-use crate::vm::engine::VmError;
-use crate::vm::trampoline::Begun;
+use cwasi_vm::engine::VmError;
+use cwasi_vm::trampoline::Begun;
 
 /// The arguments of one call of a host function.
 pub(super) struct Environment<'a> {

@@ -10,8 +10,8 @@ use super::host_binding::HostBinding;
 use super::host_function::{Bound, Environment, HostFunction, bind};
 use super::memory::RawMemory;
 use super::trampoline_functions::{Begin, BeginStart, EndCall, Enter, Leave, Pass};
-use crate::vm::engine::VmError;
-use crate::vm::trampoline;
+use cwasi_vm::engine::VmError;
+use cwasi_vm::trampoline;
 
 /// Imports of guests.
 const FUNCTIONS: [HostFunction; 18] = [

@@ -17,9 +17,9 @@ use super::renewal::{Origin, Renewal};
 use super::resources::PooledResources;
 use super::sockets::Wasi;
 use super::vm_builder::{InstantiatedModule, VmBuilder};
-use crate::sys::huge::HUGE_PAGE;
-use crate::sys::segment::{Segment, SegmentError, SegmentRef};
-use crate::vm::engine::{GuestStop, Instance, NotRenewed, Start, Trap, VmError};
+use cwasi_sys::huge::HUGE_PAGE;
+use cwasi_sys::segment::{Segment, SegmentError, SegmentRef};
+use cwasi_vm::engine::{GuestStop, Instance, NotRenewed, Start, Trap, VmError};
 
 /// The engine's message for a call of a missing function.
 const NO_SUCH_EXPORT: &str = "no such export";

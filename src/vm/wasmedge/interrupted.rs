@@ -15,7 +15,7 @@ use std::time::Duration;
 use libc::{c_int, c_long, ssize_t};
 use nix::errno::Errno;
 
-use crate::sys::clock::{Deadline, poll_timeout};
+use cwasi_sys::clock::{Deadline, poll_timeout};
 
 /// Makes a system call until no signal has interrupted it.
 pub fn repeat<T: From<i8> + PartialEq>(mut call: impl FnMut() -> T) -> T {

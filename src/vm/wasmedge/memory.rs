@@ -11,10 +11,10 @@ use cwasi_host_functions::{
 use wasmedge_sys::ffi;
 
 use super::PAGE_LEN;
-use crate::sys::mapping::{MappingError, Window, WritableBacking, page_len};
-use crate::sys::pool::SegmentPool;
-use crate::sys::populated::{LazyPopulated, Populated};
-use crate::sys::segment::Segment;
+use cwasi_sys::mapping::{MappingError, Window, WritableBacking, page_len};
+use cwasi_sys::pool::SegmentPool;
+use cwasi_sys::populated::{LazyPopulated, Populated};
+use cwasi_sys::segment::Segment;
 
 /// A memory of an instance that is alive as long as this is used, or none at all (null): that is empty.
 ///

@@ -11,9 +11,9 @@ use super::program::{Program, check_reactor};
 use super::renewal::Origin;
 use super::resources::ResourcePool;
 use super::wasi::{ReusableWasi, WASI};
-use crate::vm::engine::{InstanceSpec, Module, NotRenewed, VmError};
-use crate::vm::trampoline;
-use crate::wire::control::{EmbeddedModule, Entry};
+use cwasi_vm::engine::{InstanceSpec, Module, NotRenewed, VmError};
+use cwasi_vm::trampoline;
+use cwasi_wire::control::{EmbeddedModule, Entry};
 
 /// A loaded module.
 #[derive(Debug)]

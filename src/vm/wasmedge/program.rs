@@ -10,11 +10,11 @@ use super::code::{Import, NativeCode};
 use super::handles::{Ast, LoadFault, ModuleInstance};
 use super::signature::Signature;
 use super::wasi::{self, WASI};
-use crate::sys::populated::LazyPopulated;
-use crate::vm::engine::{NotRenewed, VmError};
-use crate::vm::trampoline::{self, LinkedFunction};
-use crate::wire::control::{EmbeddedModule, Entry};
-use crate::wire::egress::{SOCKET_EXTENSIONS, SOCKET_FUNCTIONS, is_socket_function};
+use cwasi_sys::populated::LazyPopulated;
+use cwasi_vm::engine::{NotRenewed, VmError};
+use cwasi_vm::trampoline::{self, LinkedFunction};
+use cwasi_wire::control::{EmbeddedModule, Entry};
+use cwasi_wire::egress::{SOCKET_EXTENSIONS, SOCKET_FUNCTIONS, is_socket_function};
 
 /// Parameters of `cwasi_alloc`.
 const ALLOC_PARAMS: u32 = 2;
@@ -33,7 +33,7 @@ pub(super) struct Program {
     functions: Vec<LinkedImport>,
     /// The page map of the worker's process.
     pub(super) populated: LazyPopulated,
-    /// [`EngineOptions::memory_max`](crate::vm::EngineOptions::memory_max).
+    /// [`EngineOptions::memory_max`](cwasi_vm::EngineOptions::memory_max).
     pub(super) memory_max: Option<u64>,
 }
 

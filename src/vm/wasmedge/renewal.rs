@@ -20,9 +20,9 @@ use super::PAGE_LEN;
 use super::handles::ModuleInstance;
 use super::memory::{extent, memory_bytes, page_count};
 use super::page_count::PageCount;
-use crate::sys::populated::{LazyPopulated, Populated};
-use crate::vm::engine::{InstanceSpec, NotRenewed};
-use crate::vm::image::{ImagedMemory, MemoryImage};
+use cwasi_sys::populated::{LazyPopulated, Populated};
+use cwasi_vm::engine::{InstanceSpec, NotRenewed};
+use cwasi_vm::image::{ImagedMemory, MemoryImage};
 
 /// Longest linear memory that is searched for non-zero pages, in bytes, when the kernel has no page map.
 const MEMORY_MAX: usize = 64 << 20;

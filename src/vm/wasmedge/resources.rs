@@ -15,8 +15,8 @@ use super::imports;
 use super::program::Program;
 use super::sockets::Wasi;
 use super::wasi::{ReusableWasi, WASI};
-use crate::vm::engine::{InstanceSpec, VmError};
-use crate::vm::trampoline;
+use cwasi_vm::engine::{InstanceSpec, VmError};
+use cwasi_vm::trampoline;
 
 /// Most resources that wait for an instance: one runs, one is made ahead.
 const POOLED_MAX: usize = 2;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use wasmedge_sys::ffi;
 
-use crate::vm::trampoline::Number;
+use cwasi_vm::trampoline::Number;
 
 /// A function's name and type.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,9 +16,9 @@ use wasmedge_sys::ffi;
 
 use super::handles::{FunctionType, ModuleInstance, Name};
 use super::memory::RawMemory;
-use crate::vm::engine::VmError;
-use crate::vm::sockets::{Refusals, Results, Sockets, WasiErrno, WriteLine};
-use crate::wire::egress::Egress;
+use cwasi_vm::engine::VmError;
+use cwasi_vm::sockets::{Refusals, Results, Sockets, WasiErrno, WriteLine};
+use cwasi_wire::egress::Egress;
 
 /// Settings that all sockets of a function share.
 #[derive(Debug)]
@@ -236,7 +236,7 @@ unsafe fn serve<const PARAMS: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::egress::SOCKET_EXTENSIONS;
+    use cwasi_wire::egress::SOCKET_EXTENSIONS;
 
     #[test]
     fn functions_have_the_types_that_modules_may_import() {

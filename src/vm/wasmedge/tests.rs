@@ -10,11 +10,11 @@ use cwasi_host_functions::{
 use tempfile::TempDir;
 
 use super::*;
-use crate::modes::Payload;
-use crate::sys::segment::{Segment, SegmentRef};
-use crate::vm::engine::{CommandEnd, GuestStop, Instance, InstanceSpec, Module};
-use crate::vm::reactor::{self, HandlerOutcome};
-use crate::wire::control::Entry;
+use cwasi_modes::Payload;
+use cwasi_sys::segment::{Segment, SegmentRef};
+use cwasi_vm::engine::{CommandEnd, GuestStop, Instance, InstanceSpec, Module};
+use cwasi_vm::reactor::{self, HandlerOutcome};
+use cwasi_wire::control::Entry;
 
 /// Traps on several threads at a time crash the engine (docs/architecture.md), so tests take turns.
 fn one_at_a_time() -> MutexGuard<'static, ()> {
@@ -69,7 +69,7 @@ fn build(wat: &str) -> Built {
     let wasm = directory.path().join("m.wasm");
     let artifact = directory.path().join("m.so");
     std::fs::write(&wasm, wat::parse_str(wat).unwrap()).unwrap();
-    crate::vm::wasmedge::compile::compile_unlimited(&wasm, &artifact).unwrap();
+    crate::compile::compile_unlimited(&wasm, &artifact).unwrap();
     Built { _directory: directory, artifact }
 }
 

@@ -17,11 +17,11 @@ use super::embedded::{AnswerTo, CalleeBuffers, EmbeddedCall};
 use super::host_function::{Bound, Environment};
 use super::memory::RawMemory;
 use super::program::Program;
-use crate::sys::segment::{Segment, SegmentRef};
-use crate::vm::ResponsePayload;
-use crate::vm::engine::no_memory;
-use crate::vm::reactor::failure_message;
-use crate::vm::trampoline::{self, Begun, Delivery};
+use cwasi_sys::segment::{Segment, SegmentRef};
+use cwasi_vm::ResponsePayload;
+use cwasi_vm::engine::no_memory;
+use cwasi_vm::reactor::failure_message;
+use cwasi_vm::trampoline::{self, Begun, Delivery};
 
 /// `enter(function)`
 pub(super) struct Enter;

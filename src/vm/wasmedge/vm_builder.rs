@@ -9,8 +9,8 @@ use cwasi_host_functions::Host;
 use super::handles::{EngineCode, Executor, LoadFault, ModuleInstance, Store};
 use super::program::Part;
 use super::resources::InstanceResources;
-use crate::vm::engine::VmError;
-use crate::vm::trampoline;
+use cwasi_vm::engine::VmError;
+use cwasi_vm::trampoline;
 
 /// One module's instance, with its imported trampolines.
 #[derive(Debug)]

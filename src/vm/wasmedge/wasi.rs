@@ -15,10 +15,10 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 
 use super::handles::ModuleInstance;
 use super::sockets::{SocketNetwork, Wasi};
-use crate::vm::engine::{InstanceSpec, Preopen, VmError};
-use crate::vm::wasi_calls;
+use cwasi_vm::engine::{InstanceSpec, Preopen, VmError};
+use cwasi_vm::wasi_calls;
 
-pub(super) use crate::vm::wasi_calls::WASI;
+pub(super) use cwasi_vm::wasi_calls::WASI;
 
 /// A guest's name for its working directory.
 pub(super) const CURRENT: &str = ".";

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::wire::egress::Egress;
-use crate::wire::ids::Identity;
-use crate::wire::trace::TraceStart;
+use crate::egress::Egress;
+use crate::ids::Identity;
+use crate::trace::TraceStart;
 
 /// A sandbox's settings for its function; the coordinator makes them.
 #[derive(Clone, Debug, Serialize, Deserialize)]

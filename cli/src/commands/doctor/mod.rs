@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use cwasi::config::NodeConfig;
-use cwasi::config::node::config_file;
-use cwasi::coordinator::fingerprint::{ENGINE_VERSION, cpu_features};
-use cwasi::coordinator::registry::Record;
+use cwasi_config::NodeConfig;
+use cwasi_config::node::config_file;
+use cwasi_coordinator::fingerprint::{ENGINE_VERSION, cpu_features};
+use cwasi_coordinator::registry::Record;
 use serde::Serialize;
 
 use crate::arguments::Global;

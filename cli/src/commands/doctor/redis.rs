@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use cwasi::config::NodeConfig;
-use cwasi::config::node::config_file;
-use cwasi::coordinator::registry::Registry;
-use cwasi::host::network::Network;
-use cwasi::modes::networked::NetworkError;
-use cwasi::modes::networked::limits::ServerLimits;
-use cwasi::wire::ids::Identity;
+use cwasi_config::NodeConfig;
+use cwasi_config::node::config_file;
+use cwasi_coordinator::registry::Registry;
+use cwasi_host::network::Network;
+use cwasi_networked::NetworkError;
+use cwasi_networked::limits::ServerLimits;
+use cwasi_wire::ids::Identity;
 
 use super::{Checks, State};
 

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use cwasi::config::annotations::FunctionSpec;
-use cwasi::content::ContentStore;
-use cwasi::coordinator::embedding::{self, Embedding, ModuleToEmbed};
-use cwasi::coordinator::trust::Deployment;
-use cwasi::coordinator::{ImageStore, module};
-use cwasi::host::caller::CallerIdentity;
-use cwasi::host::group::group_id;
-use cwasi::wire::ids::Identity;
+use cwasi_config::annotations::FunctionSpec;
+use cwasi_content::ContentStore;
+use cwasi_coordinator::embedding::{self, Embedding, ModuleToEmbed};
+use cwasi_coordinator::trust::Deployment;
+use cwasi_coordinator::{ImageStore, module};
+use cwasi_host::caller::CallerIdentity;
+use cwasi_host::group::group_id;
+use cwasi_wire::ids::Identity;
 use serde::Serialize;
 
 use super::planned::PlannedStore;

@@ -12,13 +12,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use cwasi::coordinator::registry::{Record, Registry};
-use cwasi::coordinator::selection::{EmbeddingState, Facts, Remote, Selection, callee_of, select};
-use cwasi::host::caller::CALLER_NAME;
-use cwasi::host::network::{FunctionLocations, Network};
-use cwasi::wire::control::ModeHint;
-use cwasi::wire::ids::Identity;
-use cwasi::wire::network::Location;
+use cwasi_coordinator::registry::{Record, Registry};
+use cwasi_coordinator::selection::{EmbeddingState, Facts, Remote, Selection, callee_of, select};
+use cwasi_host::caller::CALLER_NAME;
+use cwasi_host::network::{FunctionLocations, Network};
+use cwasi_wire::control::ModeHint;
+use cwasi_wire::ids::Identity;
+use cwasi_wire::network::Location;
 use serde_json::json;
 
 use self::caller::{Caller, EmbeddedCode, Inside};

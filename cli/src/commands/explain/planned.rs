@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use cwasi::content::ContentStore;
-use cwasi::coordinator::trust::{Deployment, Image as NamedImage};
-use cwasi::coordinator::{ImageModule, ImageStore};
+use cwasi_content::ContentStore;
+use cwasi_coordinator::trust::{Deployment, Image as NamedImage};
+use cwasi_coordinator::{ImageModule, ImageStore};
 
 use crate::deployment::platform::FunctionImage;
 use crate::image::{Image, ImageError, ImageKind};

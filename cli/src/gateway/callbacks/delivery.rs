@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cwasi::wire::egress::Egress;
+use cwasi_wire::egress::Egress;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::client::conn::http1;

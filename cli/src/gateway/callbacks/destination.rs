@@ -6,7 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use cwasi::wire::egress::{Egress, host_name, is_special};
+use cwasi_wire::egress::{Egress, host_name, is_special};
 use hyper::Uri;
 use tokio::net::lookup_host;
 use tokio::time::timeout;

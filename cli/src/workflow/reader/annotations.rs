@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use cwasi::config::{FunctionSpec, function_name};
+use cwasi_config::{FunctionSpec, function_name};
 
 use super::{FAN_IN, Given, Reader};
 use crate::workflow::document::{Entry, Place};

@@ -1,6 +1,6 @@
 //! The mounts of a function. `--input` gives named ones their source.
 
-use cwasi::config::mount_target::mount_target;
+use cwasi_config::mount_target::mount_target;
 
 use super::{Reader, given};
 use crate::nearest::nearest;

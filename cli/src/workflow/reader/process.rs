@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cwasi::config::mount_target::plain_path;
+use cwasi_config::mount_target::plain_path;
 
 use super::Reader;
 use crate::workflow::document::{Node, Value};

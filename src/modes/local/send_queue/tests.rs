@@ -7,11 +7,11 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::modes::local::fixture::receive_frame;
-use crate::modes::local::send_as_is;
-use crate::sys::segment::Segment;
-use crate::wire::envelope::CallStatus;
-use crate::wire::frame::FRAME_MAX;
+use crate::local::fixture::receive_frame;
+use crate::local::send_as_is;
+use cwasi_sys::segment::Segment;
+use cwasi_wire::envelope::CallStatus;
+use cwasi_wire::frame::FRAME_MAX;
 
 const BOUNDS: SendLimits = SendLimits {
     caller: Load { messages: 100, bytes: 1 << 20, descriptors: 3 },

@@ -26,10 +26,10 @@ pub use sender::ChunkSender;
 
 use super::error::NetworkError;
 use super::session::RedisSession;
-use crate::modes::Payload;
-use crate::sys::random::bytes16;
-use crate::sys::segment::{Segment, SegmentError};
-use crate::wire::network::Claim;
+use cwasi_modes::Payload;
+use cwasi_sys::random::bytes16;
+use cwasi_sys::segment::{Segment, SegmentError};
+use cwasi_wire::network::Claim;
 
 /// Length of a chunk in bytes.
 pub const CHUNK_LEN: u32 = 1 << 19;
@@ -223,7 +223,7 @@ fn chunk_range(claim: &Claim, index: u64) -> (u64, usize) {
 /// # Errors
 /// When memory runs out.
 pub fn shaped(bytes: Vec<u8>) -> Result<Payload, SegmentError> {
-    if bytes.len() <= crate::wire::network::INLINE_MAX {
+    if bytes.len() <= cwasi_wire::network::INLINE_MAX {
         return Ok(Payload::Inline(bytes));
     }
     Segment::copy_of(&bytes).map(Payload::Segment)

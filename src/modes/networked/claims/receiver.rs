@@ -5,8 +5,8 @@ use blake3::Hasher;
 use super::super::bulk::Bulk;
 use super::super::resp;
 use super::{ClaimError, STALL_MAX_S, chunk_key, chunk_range, chunks};
-use crate::sys::segment::{Segment, SegmentError, UnsealedSegment};
-use crate::wire::network::Claim;
+use cwasi_sys::segment::{Segment, SegmentError, UnsealedSegment};
+use cwasi_wire::network::Claim;
 
 /// Chunks that are requested ahead of the current one.
 const AHEAD: u64 = 4;

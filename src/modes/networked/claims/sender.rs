@@ -12,9 +12,9 @@ use super::super::bulk::Bulk;
 use super::super::resp;
 use super::super::session::RedisSession;
 use super::{CHUNK_LEN, ClaimError, WINDOW, chunk_key, chunk_range, chunks, remove, stop_key};
-use crate::modes::Payload;
-use crate::sys::segment::SegmentError;
-use crate::wire::network::Claim;
+use cwasi_modes::Payload;
+use cwasi_sys::segment::SegmentError;
+use cwasi_wire::network::Claim;
 
 /// Puts a chunk.
 const SET: &str = "SET";

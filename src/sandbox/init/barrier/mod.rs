@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use cwasi_abi::{JOIN_KEY_MAX, PARTS_MAX};
 
-use crate::modes::causes::{Invalid, InvalidPart, PartsFull};
-use crate::modes::local::load::Load;
-use crate::modes::local::{ConnectionId, IncomingRequest};
-use crate::modes::{CallError, Overload};
-use crate::sys::clock::Deadline;
-use crate::wire::control::FanIn;
-use crate::wire::envelope::Join;
-use crate::wire::ids::RunId;
+use cwasi_modes::causes::{Invalid, InvalidPart, PartsFull};
+use cwasi_modes::local::load::Load;
+use cwasi_modes::local::{ConnectionId, IncomingRequest};
+use cwasi_modes::{CallError, Overload};
+use cwasi_sys::clock::Deadline;
+use cwasi_wire::control::FanIn;
+use cwasi_wire::envelope::Join;
+use cwasi_wire::ids::RunId;
 
 #[cfg(test)]
 mod tests;

@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::modes::Payload;
-use crate::sandbox::work::fixture;
-use crate::sys::segment::Segment;
-use crate::wire::control::Partial;
+use crate::work::fixture;
+use cwasi_modes::Payload;
+use cwasi_sys::segment::Segment;
+use cwasi_wire::control::Partial;
 
 const TIMEOUT_MS: u64 = 30_000;
 const MS: u64 = 1_000_000;

@@ -5,16 +5,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::modes::local::{LocalError, open_frame, send_as_is};
-use crate::modes::{OutgoingPayload, Payload};
-use crate::sandbox::init::in_flight::{InFlight, WorkerActivity};
-use crate::sandbox::messages::{WorkerMessage, is_frame};
-use crate::sandbox::work::Work;
-use crate::sandbox::worker_table::{Phase, WorkerSlot};
-use crate::sys::clock::Deadline;
-use crate::sys::seqpacket::{self, SocketError};
-use crate::wire::control;
-use crate::wire::envelope::{Assignment, Group, Request, SharedConnection, Undelivered};
+use crate::init::in_flight::{InFlight, WorkerActivity};
+use crate::messages::{WorkerMessage, is_frame};
+use crate::work::Work;
+use crate::worker_table::{Phase, WorkerSlot};
+use cwasi_modes::local::{LocalError, open_frame, send_as_is};
+use cwasi_modes::{OutgoingPayload, Payload};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::seqpacket::{self, SocketError};
+use cwasi_wire::control;
+use cwasi_wire::envelope::{Assignment, Group, Request, SharedConnection, Undelivered};
 
 /// See the file's head.
 #[derive(Debug)]

@@ -2,11 +2,11 @@
 
 use std::os::fd::AsFd;
 
-use crate::modes::OutgoingPayload;
-use crate::modes::local::{CallerConnection, LocalError, send_as_is};
-use crate::sandbox::worker_table::Phase;
-use crate::sys::clock::Deadline;
-use crate::sys::seqpacket::SocketError;
+use crate::worker_table::Phase;
+use cwasi_modes::OutgoingPayload;
+use cwasi_modes::local::{CallerConnection, LocalError, send_as_is};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::seqpacket::SocketError;
 
 use super::WorkerPool;
 use super::process::WorkerProcess;

@@ -1,8 +1,8 @@
 //! Suspended workers: those of an idle function (`cwasi.idle`), which end until requests wait again. Runs in sandbox init.
 
 use super::WorkerPool;
-use crate::modes::Payload;
-use crate::wire::envelope::Undelivered;
+use cwasi_modes::Payload;
+use cwasi_wire::envelope::Undelivered;
 
 impl WorkerPool<'_> {
     /// Ends the workers that are free, for as long as the function is idle. Each is assigned a turn first, so that it

@@ -5,18 +5,18 @@ use std::fs::File;
 use std::process::Command;
 
 use super::*;
-use crate::modes::Payload;
-use crate::modes::local::fixture::send_frame;
-use crate::modes::local::{CallKey, CallerConnection, ConnectionId, IncomingRequest};
-use crate::sandbox::messages::WorkerMessage;
-use crate::sandbox::work::fixture;
-use crate::sandbox::worker_table::ReaderRole;
-use crate::sys::clock::Deadline;
-use crate::sys::seqpacket;
-use crate::wire::control;
-use crate::wire::envelope::{Assignment, Request, Undelivered};
-use crate::wire::frame::{self, FRAME_MAX};
-use crate::wire::ids::CallId;
+use crate::messages::WorkerMessage;
+use crate::work::fixture;
+use crate::worker_table::ReaderRole;
+use cwasi_modes::Payload;
+use cwasi_modes::local::fixture::send_frame;
+use cwasi_modes::local::{CallKey, CallerConnection, ConnectionId, IncomingRequest};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::seqpacket;
+use cwasi_wire::control;
+use cwasi_wire::envelope::{Assignment, Request, Undelivered};
+use cwasi_wire::frame::{self, FRAME_MAX};
+use cwasi_wire::ids::CallId;
 
 /// Workers that are only sockets; their far ends are kept here.
 #[derive(Default)]

@@ -2,17 +2,17 @@
 
 use std::io;
 
-use crate::modes::causes::{Break, Unreached};
-use crate::modes::local::load::Load;
-use crate::modes::local::{CallKey, LocalError};
-use crate::modes::{CallError, Overload};
-use crate::sandbox::function_log::{full_stream, unread};
-use crate::sandbox::init::in_flight::WorkerActivity;
-use crate::sandbox::init::queue::QueueFull;
-use crate::sandbox::init::signals::Ending;
-use crate::sys::seqpacket::SocketError;
-use crate::vm::Module;
-use crate::wire::control::{Entry, FunctionLaunch};
+use crate::function_log::{full_stream, unread};
+use crate::init::in_flight::WorkerActivity;
+use crate::init::queue::QueueFull;
+use crate::init::signals::Ending;
+use cwasi_modes::causes::{Break, Unreached};
+use cwasi_modes::local::load::Load;
+use cwasi_modes::local::{CallKey, LocalError};
+use cwasi_modes::{CallError, Overload};
+use cwasi_sys::seqpacket::SocketError;
+use cwasi_vm::Module;
+use cwasi_wire::control::{Entry, FunctionLaunch};
 
 use super::Secondary;
 

@@ -4,11 +4,11 @@ use std::os::fd::RawFd;
 
 use nix::poll::{PollFd, PollFlags, poll};
 
-use crate::sandbox::function_log::FunctionLog;
-use crate::sandbox::init::barrier::Barrier;
-use crate::sandbox::stderr;
-use crate::sys::clock::{Deadline, monotonic_ns, poll_timeout};
-use crate::vm::Module;
+use crate::function_log::FunctionLog;
+use crate::init::barrier::Barrier;
+use crate::stderr;
+use cwasi_sys::clock::{Deadline, monotonic_ns, poll_timeout};
+use cwasi_vm::Module;
 
 use super::Secondary;
 

@@ -2,14 +2,14 @@
 
 use nix::sys::resource::{Resource, getrlimit};
 
-use crate::modes::CallError;
-use crate::modes::local::IncomingRequest;
-use crate::modes::local::load::Load;
-use crate::sandbox::init::barrier::{Barrier, BarrierLimits, PartGroup};
-use crate::sandbox::request_limits;
-use crate::sandbox::work::Work;
-use crate::vm::Module;
-use crate::wire::control::{FunctionLaunch, Partial};
+use crate::init::barrier::{Barrier, BarrierLimits, PartGroup};
+use crate::request_limits;
+use crate::work::Work;
+use cwasi_modes::CallError;
+use cwasi_modes::local::IncomingRequest;
+use cwasi_modes::local::load::Load;
+use cwasi_vm::Module;
+use cwasi_wire::control::{FunctionLaunch, Partial};
 
 use super::Secondary;
 

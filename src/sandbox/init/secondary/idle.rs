@@ -1,8 +1,8 @@
 //! Idle functions (`cwasi.idle`): when their workers end, and when they are forked again. Runs in sandbox init.
 
-use crate::sandbox::init::barrier::Barrier;
-use crate::sys::clock::monotonic_ns;
-use crate::vm::Module;
+use crate::init::barrier::Barrier;
+use cwasi_sys::clock::monotonic_ns;
+use cwasi_vm::Module;
 
 use super::Secondary;
 

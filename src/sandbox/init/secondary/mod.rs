@@ -22,21 +22,21 @@ use std::rc::Rc;
 
 use nix::sys::signal::Signal;
 
-use crate::modes::Payload;
-use crate::modes::causes::Break;
-use crate::modes::local::incoming::ParsedMessage;
-use crate::modes::local::receiver::ConnectionEvent;
-use crate::modes::local::send_queue::{SendLimits, SendQueue};
-use crate::modes::local::{CallKey, ConnectionId, IncomingRequest, Receiver};
-use crate::sandbox::inherited::Sandbox;
-use crate::sandbox::work::Work;
-use crate::sandbox::worker::WorkerSetup;
-use crate::sandbox::worker_table::{Phase, WorkerTable};
-use crate::sandbox::{request_limits, stderr};
-use crate::sys::clock::{Deadline, monotonic_ns};
-use crate::vm::Module;
-use crate::wire::control::SandboxMessage;
-use crate::wire::envelope::Undelivered;
+use crate::inherited::Sandbox;
+use crate::work::Work;
+use crate::worker::WorkerSetup;
+use crate::worker_table::{Phase, WorkerTable};
+use crate::{request_limits, stderr};
+use cwasi_modes::Payload;
+use cwasi_modes::causes::Break;
+use cwasi_modes::local::incoming::ParsedMessage;
+use cwasi_modes::local::receiver::ConnectionEvent;
+use cwasi_modes::local::send_queue::{SendLimits, SendQueue};
+use cwasi_modes::local::{CallKey, ConnectionId, IncomingRequest, Receiver};
+use cwasi_sys::clock::{Deadline, monotonic_ns};
+use cwasi_vm::Module;
+use cwasi_wire::control::SandboxMessage;
+use cwasi_wire::envelope::Undelivered;
 
 use super::barrier::Barrier;
 use super::in_flight::{LostWorker, WorkerActivity};

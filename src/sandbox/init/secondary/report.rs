@@ -3,9 +3,9 @@
 //!
 //! After the last event, init wakes once more to tell the state of rest. While a worker is busy it looks once a second.
 
-use crate::sys::clock::monotonic_ns;
-use crate::vm::Module;
-use crate::wire::control::{FunctionReport, SandboxMessage};
+use cwasi_sys::clock::monotonic_ns;
+use cwasi_vm::Module;
+use cwasi_wire::control::{FunctionReport, SandboxMessage};
 
 use super::Secondary;
 

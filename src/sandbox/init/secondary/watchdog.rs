@@ -14,14 +14,14 @@
 //! ticks when the leader does not, because it is stopped, slow or making its next instance. Stopped workers get no
 //! work.
 
-use crate::modes::local::ConnectionId;
-use crate::modes::local::receiver::RequestHead;
-use crate::sandbox::worker_table::{Phase, SlotState};
-use crate::sys::clock::monotonic_ns;
-use crate::sys::processors;
-use crate::sys::watch::READY_MAX;
-use crate::vm::Module;
-use crate::wire::control::FunctionLaunch;
+use crate::worker_table::{Phase, SlotState};
+use cwasi_modes::local::ConnectionId;
+use cwasi_modes::local::receiver::RequestHead;
+use cwasi_sys::clock::monotonic_ns;
+use cwasi_sys::processors;
+use cwasi_sys::watch::READY_MAX;
+use cwasi_vm::Module;
+use cwasi_wire::control::FunctionLaunch;
 
 use super::Secondary;
 

@@ -3,14 +3,14 @@
 use std::os::fd::AsFd;
 use std::rc::Rc;
 
-use crate::modes::local::{
+use crate::work::Work;
+use cwasi_modes::local::{
     CallerConnection, IncomingRequest, LocalError, ReceivedFrame, open_frame,
 };
-use crate::sandbox::work::Work;
-use crate::sys::clock::Deadline;
-use crate::sys::seqpacket::{self, Received as Message, SocketError};
-use crate::wire::envelope::{Assignment, SharedConnection};
-use crate::wire::frame::{self, FrameError, Kind};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::seqpacket::{self, Received as Message, SocketError};
+use cwasi_wire::envelope::{Assignment, SharedConnection};
+use cwasi_wire::frame::{self, FrameError, Kind};
 
 use super::{Invocation, Requests};
 

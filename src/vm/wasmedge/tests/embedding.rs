@@ -2,7 +2,7 @@
 
 use super::inside::Inside;
 use super::*;
-use crate::wire::control::EmbeddedModule;
+use cwasi_wire::control::EmbeddedModule;
 
 /// What a guest does to notice that it does not see its own memory any more: the pattern at 4096 and the
 /// global are its own, copying, filling and growing reach them.

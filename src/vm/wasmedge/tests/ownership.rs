@@ -6,7 +6,7 @@ use cwasi_abi::PAYLOAD_BUFFER_LEN;
 use super::embedding::{embed, load_embedding};
 use super::inside::Inside;
 use super::*;
-use crate::vm::reactor::{InstanceBlocks, Preallocation};
+use cwasi_vm::reactor::{InstanceBlocks, Preallocation};
 
 /// Requests of each guest.
 const REQUESTS: usize = 200;

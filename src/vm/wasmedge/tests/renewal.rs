@@ -4,10 +4,10 @@ use cwasi_abi::REGION_PAGE;
 use proptest::prelude::*;
 
 use super::*;
-use crate::modes::Payload;
-use crate::sys::pool::SegmentPool;
-use crate::vm::engine::{NotRenewed, Start};
-use crate::vm::reactor::{self, HandlerOutcome, InstanceBlocks, Preallocation};
+use cwasi_modes::Payload;
+use cwasi_sys::pool::SegmentPool;
+use cwasi_vm::engine::{NotRenewed, Start};
+use cwasi_vm::reactor::{self, HandlerOutcome, InstanceBlocks, Preallocation};
 
 /// Lets the host do to an instance whatever a guest can.
 const GUEST: &str = r#"(module

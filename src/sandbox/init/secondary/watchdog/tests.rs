@@ -1,9 +1,9 @@
 //! Tests of the watchdog with slots without workers.
 
 use super::*;
-use crate::sandbox::worker_table::WorkerTable;
-use crate::sys::clock::Deadline;
-use crate::wire::ids::CallId;
+use crate::worker_table::WorkerTable;
+use cwasi_sys::clock::Deadline;
+use cwasi_wire::ids::CallId;
 
 fn watchdog() -> Watchdog {
     Watchdog::default()

@@ -26,9 +26,9 @@ use oci_spec::image::{Descriptor, ImageManifest};
 use self::folder::FolderStore;
 use self::layers::{Compression, LAYER_MAX, LAYERS_MAX, LayerSearch};
 use self::manifest::{Target, started_module, wasm_layer};
-use crate::coordinator::module::MODULE_MAX;
-use crate::coordinator::trust::{Deployment, Image};
-use crate::coordinator::{ImageModule, ImageStore};
+use cwasi_coordinator::module::MODULE_MAX;
+use cwasi_coordinator::trust::{Deployment, Image};
+use cwasi_coordinator::{ImageModule, ImageStore};
 
 /// Largest manifest or index in bytes, as registries limit them.
 const MANIFEST_MAX: u64 = 4 << 20;

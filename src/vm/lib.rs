@@ -31,18 +31,16 @@ pub mod engine;
 pub mod image;
 pub mod reactor;
 mod response;
-pub(crate) mod sockets;
-pub(crate) mod state;
+pub mod sockets;
+pub mod state;
 pub mod trampoline;
-mod wasi_calls;
-pub mod wasmedge;
+pub mod wasi_calls;
 
-pub use crate::wire::control::Entry;
 pub use cwasi_host_functions::{Context, Host, Level, LogSink};
+pub use cwasi_wire::control::Entry;
 pub use engine::{
     CommandEnd, Engine, EngineOptions, GuestStop, Instance, InstanceSpec, Module, NotRenewed,
     Preopen, Start, Trap, VmError,
 };
 pub use reactor::HandlerOutcome;
 pub use response::ResponsePayload;
-pub use wasmedge::WasmEdge;

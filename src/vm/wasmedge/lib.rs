@@ -38,8 +38,8 @@ use std::rc::Rc;
 
 use wasmedge_sys::ffi;
 
-use super::engine::{Engine, EngineOptions, VmError};
-use crate::wire::control::EmbeddedModule;
+use cwasi_vm::engine::{Engine, EngineOptions, VmError};
+use cwasi_wire::control::EmbeddedModule;
 use handles::Configure;
 use page_count::PageCount;
 use sockets::SocketNetwork;

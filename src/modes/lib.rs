@@ -11,7 +11,6 @@ mod call;
 pub mod causes;
 mod error;
 pub mod local;
-pub mod networked;
 mod payload;
 pub mod spin;
 
