@@ -2,13 +2,13 @@
 #![no_main]
 
 use cwasi_abi::{PARTS_MAX, PAYLOAD_MAX};
-use cwasi_fuzz::config::annotations::{
+use cwasi_config::annotations::{
     CONCURRENCY_MAX, EMBED_MAX, FAN_IN_MIN, FunctionSpec, MEMORY_MAX, QUEUE_MAX,
 };
-use cwasi_fuzz::config::function_name;
+use cwasi_config::function_name;
 use cwasi_fuzz::memory::bounded;
-use cwasi_fuzz::wire::control::{Isolation, Role};
-use cwasi_fuzz::wire::egress::ENTRIES_MAX;
+use cwasi_wire::control::{Isolation, Role};
+use cwasi_wire::egress::ENTRIES_MAX;
 use libfuzzer_sys::fuzz_target;
 
 /// Bytes of a message with the problems that are shown, beside the values that it quotes.

@@ -5,11 +5,11 @@
 use std::fmt::Debug;
 
 use cwasi_fuzz::memory::bounded;
-use cwasi_fuzz::wire::control::{
+use cwasi_wire::control::{
     EmitReply, ResolveReply, SandboxMessage, VerbReply, VerbRequest, decode, encode,
 };
-use cwasi_fuzz::wire::trace::TraceContext;
-use cwasi_fuzz::wire::trace_headers::{TRACESTATE_MAX, TraceHeaders};
+use cwasi_wire::trace::TraceContext;
+use cwasi_wire::trace_headers::{TRACESTATE_MAX, TraceHeaders};
 use libfuzzer_sys::fuzz_target;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -3,8 +3,8 @@
 
 use cwasi_fuzz::memory::{DNS, bounded, bounded_beside};
 use cwasi_fuzz::private::{dns_answer, names};
-use cwasi_fuzz::vm::dns::{ADDRESSES_MAX, RecordKind};
-use cwasi_fuzz::wire::egress::{HOST_NAME_MAX, host_name};
+use cwasi_vm::sockets::dns::{ADDRESSES_MAX, RecordKind};
+use cwasi_wire::egress::{HOST_NAME_MAX, host_name};
 use libfuzzer_sys::fuzz_target;
 
 /// What was asked.

@@ -2,9 +2,9 @@
 #![no_main]
 
 use cwasi_fuzz::memory::{bounded, within};
-use cwasi_fuzz::metrics::edges::EdgeTable;
-use cwasi_fuzz::metrics::snapshot::{EdgeSnapshot, FunctionKey};
-use cwasi_fuzz::wire::control::{SandboxMessage, decode};
+use cwasi_host::metrics::edges::EdgeTable;
+use cwasi_host::metrics::snapshot::{EdgeSnapshot, FunctionKey};
+use cwasi_wire::control::{SandboxMessage, decode};
 use libfuzzer_sys::fuzz_target;
 
 /// Longest name or reason in the file, in bytes, with the module's name before it.

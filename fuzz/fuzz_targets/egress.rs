@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cwasi_fuzz::memory::bounded;
-use cwasi_fuzz::wire::egress::{
+use cwasi_wire::egress::{
     Egress, EgressEntry, EgressHost, HOST_NAME_MAX, Ports, host_name, is_special,
 };
 use libfuzzer_sys::fuzz_target;

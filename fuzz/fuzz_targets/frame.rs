@@ -2,11 +2,11 @@
 #![no_main]
 
 use cwasi_fuzz::memory::{PROTOBUF, bounded, bounded_beside};
-use cwasi_fuzz::sys::clock::Deadline;
-use cwasi_fuzz::wire::envelope::{
+use cwasi_sys::clock::Deadline;
+use cwasi_wire::envelope::{
     Assignment, Hello, Request, Response, SharedConnection, Undelivered,
 };
-use cwasi_fuzz::wire::frame::{
+use cwasi_wire::frame::{
     ENVELOPE_MAX, Enveloped, Frame, HEADER_LEN, INLINE_MAX, Kind, PayloadRef, decode, encode_head,
 };
 use libfuzzer_sys::fuzz_target;

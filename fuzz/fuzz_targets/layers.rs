@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use arbitrary::{Arbitrary, Unstructured};
 use cwasi_fuzz::memory::within;
-use cwasi_fuzz::shim::layers::{Compression, LayerSearch};
+use cwasi_content::layers::{Compression, LayerSearch};
 use libfuzzer_sys::fuzz_target;
 
 /// Memory that an archive's headers may take, while they grow.

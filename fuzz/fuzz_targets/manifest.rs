@@ -2,8 +2,8 @@
 #![no_main]
 
 use cwasi_fuzz::memory::bounded;
-use cwasi_fuzz::shim::layers::Compression;
-use cwasi_fuzz::shim::manifest::{Target, WASM_MEDIA_TYPES, started_module, wasm_layer};
+use cwasi_content::layers::Compression;
+use cwasi_content::manifest::{Target, WASM_MEDIA_TYPES, started_module, wasm_layer};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -1,9 +1,9 @@
 //! Modules from images: what is refused, what is dropped, what is added, what counts (`coordinator::{module, home, limits}`).
 #![no_main]
 
-use cwasi_fuzz::config::CompileConfig;
-use cwasi_fuzz::coordinator::home::append_home;
-use cwasi_fuzz::coordinator::module::check;
+use cwasi_config::CompileConfig;
+use cwasi_coordinator::home::append_home;
+use cwasi_coordinator::module::check;
 use cwasi_fuzz::memory::{MODULE, bounded_beside};
 use cwasi_fuzz::private::{expose, is_within};
 use libfuzzer_sys::fuzz_target;

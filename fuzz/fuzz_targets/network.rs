@@ -2,8 +2,8 @@
 #![no_main]
 
 use cwasi_fuzz::memory::{PROTOBUF, bounded_beside};
-use cwasi_fuzz::sys::clock::Deadline;
-use cwasi_fuzz::wire::network::{
+use cwasi_sys::clock::Deadline;
+use cwasi_wire::network::{
     Answer, Call, Event, Location, MESSAGE_MAX, TryId, Versioned, decode, encode, parse,
 };
 use libfuzzer_sys::fuzz_target;

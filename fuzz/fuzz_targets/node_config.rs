@@ -1,8 +1,8 @@
 //! The node's configuration (`config::node`), which operators write.
 #![no_main]
 
-use cwasi_fuzz::config::NodeConfig;
-use cwasi_fuzz::config::node::STATE_DIR_MAX;
+use cwasi_config::NodeConfig;
+use cwasi_config::node::STATE_DIR_MAX;
 use cwasi_fuzz::memory::bounded;
 use libfuzzer_sys::fuzz_target;
 

@@ -5,11 +5,11 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use cwasi_fuzz::config::function_name as is_name;
-use cwasi_fuzz::coordinator::bundle::{function_spec, load_spec};
+use cwasi_config::function_name as is_name;
+use cwasi_coordinator::bundle::{function_spec, load_spec};
 use cwasi_fuzz::memory::bounded;
 use cwasi_fuzz::private::{args, function_name, surroundings};
-use cwasi_fuzz::host::group::group_of_bundle;
+use cwasi_host::group::group_of_bundle;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

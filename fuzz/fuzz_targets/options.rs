@@ -2,7 +2,7 @@
 #![no_main]
 
 use cwasi_fuzz::memory::{PROTOBUF, bounded_beside};
-use cwasi_fuzz::shim::options::{ConfigSource, decode};
+use cwasi_shim::options::{ConfigSource, decode};
 use libfuzzer_sys::fuzz_target;
 use protobuf::Message as _;
 use protobuf::well_known_types::any::Any;

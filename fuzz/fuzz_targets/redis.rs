@@ -2,7 +2,7 @@
 #![no_main]
 
 use cwasi_fuzz::memory::bounded;
-use cwasi_fuzz::modes::resp::{Head, LINE_END, command, head};
+use cwasi_networked::resp::{Head, LINE_END, command, head};
 use libfuzzer_sys::fuzz_target;
 
 /// Beginnings of an answer that are tried.

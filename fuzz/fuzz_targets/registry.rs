@@ -5,9 +5,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use cwasi_fuzz::coordinator::registry::{Record, Registry};
+use cwasi_coordinator::registry::{Record, Registry};
 use cwasi_fuzz::memory::bounded;
-use cwasi_fuzz::wire::ids::Identity;
+use cwasi_wire::ids::Identity;
 use libfuzzer_sys::fuzz_target;
 
 /// Longest file that is read.

@@ -5,12 +5,12 @@ use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 
 use cwasi_fuzz::memory::{PROTOBUF, bounded_beside};
-use cwasi_fuzz::modes::Payload;
-use cwasi_fuzz::modes::local::open_frame;
+use cwasi_modes::Payload;
+use cwasi_modes::local::open_frame;
 use cwasi_fuzz::private::{Opened, open_request};
-use cwasi_fuzz::sys::segment::Segment;
-use cwasi_fuzz::wire::envelope::Hello;
-use cwasi_fuzz::wire::frame::{PayloadRef, decode};
+use cwasi_sys::segment::Segment;
+use cwasi_wire::envelope::Hello;
+use cwasi_wire::frame::{PayloadRef, decode};
 use libfuzzer_sys::fuzz_target;
 
 /// Largest payload that the receiver takes.

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use arbitrary::Unstructured;
 use cwasi_abi::{HOME_EXPORT, RESERVED_EXPORTS, STATE_EXPORT};
-use cwasi_fuzz::coordinator::module::check;
+use cwasi_coordinator::module::check;
 use cwasi_fuzz::private::expose;
 use libfuzzer_sys::fuzz_target;
 use wasm_encoder::{

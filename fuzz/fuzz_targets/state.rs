@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use cwasi_fuzz::config::NodeConfig;
+use cwasi_config::NodeConfig;
 use cwasi_fuzz::memory::bounded;
-use cwasi_fuzz::host::state::{ContainerRecord, Pointer, read_json, write_json};
+use cwasi_host::state::{ContainerRecord, Pointer, read_json, write_json};
 use libfuzzer_sys::fuzz_target;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use arbitrary::Arbitrary;
 use cwasi_abi::RESERVED_EXPORTS;
-use cwasi_fuzz::vm::trampoline::{DispatchCallee, LinkedFunction, Number, dispatch, link};
+use cwasi_vm::trampoline::{DispatchCallee, LinkedFunction, Number, dispatch, link};
 use libfuzzer_sys::fuzz_target;
 use wasmparser::{Validator, WasmFeatures};
 

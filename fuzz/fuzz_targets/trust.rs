@@ -2,11 +2,11 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use cwasi_fuzz::config::FunctionSpec;
-use cwasi_fuzz::coordinator::trust::{
+use cwasi_config::FunctionSpec;
+use cwasi_coordinator::trust::{
     Deployment, EmbeddingCaller, Image, NodeFacts, judge, same_name,
 };
-use cwasi_fuzz::wire::ids::Identity;
+use cwasi_wire::ids::Identity;
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
@@ -95,7 +95,7 @@ fuzz_target!(|case: Case<'_>| {
                 let may_span = same_scope || spanning.contains(&trust);
                 of_workflow || (may_span && !trust.is_empty() && one.trust == trust)
             };
-            let is_named = |wish: &cwasi_fuzz::config::annotations::Embed| {
+            let is_named = |wish: &cwasi_config::annotations::Embed| {
                 let pinned = wish.digest.as_ref() == Some(&grant.image.digest);
                 let named = wish.digest.is_none() && identity.pod_namespace.is_empty();
                 wish.image.is_some() && (pinned || named)

@@ -1,4 +1,4 @@
-//! Decoders that only the runtime's own crate can call, for the targets, which are crates of their own.
+//! Decoders in the shape that the targets need.
 
 use std::fs::File;
 use std::net::IpAddr;
@@ -8,21 +8,22 @@ use std::rc::Rc;
 
 use oci_spec::runtime::Spec;
 
-use crate::config::{CompileConfig, FunctionSpec};
-use crate::coordinator::{bundle, limits};
-use crate::modes::local::incoming::{
+use cwasi_config::{CompileConfig, FunctionSpec};
+use cwasi_coordinator::{bundle, limits};
+use cwasi_modes::local::incoming::{
     CallerConnection, ConnectionId, IncomingRequest, ParsedMessage,
 };
-use crate::modes::{CallError, Payload};
-use crate::shim::cgroups;
-use crate::shim::session::Stat;
-use crate::vm::dns::{self, Reading, RecordKind};
-use crate::vm::names::{self, Servers};
-use crate::vm::{fingerprint, state};
-use crate::wire::control::Files;
-use crate::wire::egress::{Egress, EgressEntry};
-use crate::wire::envelope::Request;
-use crate::wire::ids::CallId;
+use cwasi_modes::{CallError, Payload};
+use cwasi_shim::cgroups;
+use cwasi_shim::session::Stat;
+use cwasi_vm::sockets::dns::{self, Reading, RecordKind};
+use cwasi_vm::sockets::names::{self, Servers};
+use cwasi_coordinator::fingerprint;
+use cwasi_vm::state;
+use cwasi_wire::control::Files;
+use cwasi_wire::egress::{Egress, EgressEntry};
+use cwasi_wire::envelope::Request;
+use cwasi_wire::ids::CallId;
 
 /// What a message of a caller is.
 pub enum Opened {

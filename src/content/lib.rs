@@ -11,7 +11,7 @@ mod deployments;
 mod digest;
 pub mod folder;
 pub mod layers;
-mod manifest;
+pub mod manifest;
 
 use std::path::PathBuf;
 

@@ -53,7 +53,7 @@ pub fn function_name(annotations: &FunctionSpec, command: &str) -> Result<String
 }
 
 /// The container's memory limit in bytes; `None` without one.
-pub(crate) fn memory_limit(spec: &Spec) -> Option<u64> {
+pub fn memory_limit(spec: &Spec) -> Option<u64> {
     let resources = spec.linux().as_ref()?.resources().as_ref()?;
     let limit = u64::try_from(resources.memory().as_ref()?.limit()?).ok()?;
     (limit > 0).then_some(limit)
@@ -61,7 +61,7 @@ pub(crate) fn memory_limit(spec: &Spec) -> Option<u64> {
 
 /// The function's network rules. Name look-ups read `/etc/hosts` and `/etc/resolv.conf` only if these are mounts,
 /// never the image's own files.
-pub(crate) fn egress(spec: &Spec, entries: Vec<Destination>) -> Option<Egress> {
+pub fn egress(spec: &Spec, entries: Vec<Destination>) -> Option<Egress> {
     let mounts = spec.mounts().as_deref().unwrap_or_default();
     // The file itself or a directory that it is in.
     let is_mounted =
@@ -85,7 +85,7 @@ fn is_tmpfs(mount: &Mount) -> bool {
 }
 
 /// Their directories.
-pub(crate) fn preopens(spec: &Spec) -> Vec<PathBuf> {
+pub fn preopens(spec: &Spec) -> Vec<PathBuf> {
     let is_dir = |mount: &&Mount| {
         is_tmpfs(mount) || mount.source().as_ref().is_some_and(|source| source.is_dir())
     };
@@ -93,7 +93,7 @@ pub(crate) fn preopens(spec: &Spec) -> Vec<PathBuf> {
 }
 
 /// Single files and tmpfs mounts. A tmpfs cannot be mounted a second time: the copy would be empty.
-pub(crate) fn files(spec: &Spec) -> Files {
+pub fn files(spec: &Spec) -> Files {
     let cwd = spec.process().as_ref().map_or_else(|| "/".into(), |process| process.cwd().clone());
     let shown = guest_mounts(spec).filter(|mount| !is_tmpfs(mount));
     Files { cwd, mounts: shown.map(|mount| mount.destination().clone()).collect() }

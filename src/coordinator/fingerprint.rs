@@ -28,7 +28,7 @@ pub fn cpu_features() -> String {
     features(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
 }
 
-pub(crate) fn features(cpuinfo: &str) -> String {
+pub fn features(cpuinfo: &str) -> String {
     let mut names: Vec<&str> = cpuinfo
         .lines()
         .filter_map(|line| line.split_once(':'))

@@ -26,7 +26,7 @@ mod error;
 pub mod fingerprint;
 pub mod home;
 pub mod images;
-pub(crate) mod limits;
+pub mod limits;
 mod locate;
 pub mod module;
 mod mount_points;

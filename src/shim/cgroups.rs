@@ -98,7 +98,7 @@ pub fn to_be_made(path: &Path) -> Vec<PathBuf> {
 
 /// A directory for each hierarchy that libcontainer uses: cgroup v2 if it is mounted at the root, else every v1
 /// hierarchy with controllers.
-pub(crate) fn planned(path: &Path, mountinfo: &str) -> Vec<PathBuf> {
+pub fn planned(path: &Path, mountinfo: &str) -> Vec<PathBuf> {
     let relative = path.strip_prefix("/").unwrap_or(path);
     if !leads_below(relative) {
         return Vec::new();
@@ -149,7 +149,7 @@ fn leads_below(relative: &Path) -> bool {
 }
 
 /// Any cgroup of a process, roots included.
-pub(crate) fn own(membership: &str, mountinfo: &str) -> Option<PathBuf> {
+pub fn own(membership: &str, mountinfo: &str) -> Option<PathBuf> {
     membership.lines().find_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
         if path.split('/').any(|part| part == "..") {
@@ -170,7 +170,7 @@ pub(super) fn write_procs(directory: &Path, pid: u32) -> std::io::Result<()> {
 }
 
 /// Cgroup directories, from the texts of `/proc/<pid>/cgroup` and `/proc/self/mountinfo`.
-pub(crate) fn parse(membership: &str, mountinfo: &str) -> Vec<PathBuf> {
+pub fn parse(membership: &str, mountinfo: &str) -> Vec<PathBuf> {
     let mut directories = Vec::new();
     for line in membership.lines() {
         let mut fields = line.splitn(3, ':').skip(1);

@@ -37,7 +37,7 @@ impl Stat {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         // The name in parentheses may hold anything, so count from behind it; the state is field 3.
         let mut fields = text.rsplit_once(')')?.1.split_whitespace();
         let is_zombie = matches!(fields.next()?, "Z" | "X");

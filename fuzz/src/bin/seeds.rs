@@ -9,26 +9,26 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use cwasi_abi::{PARTS_MAX, PAYLOAD_MAX, PartEntry, parts_head, parts_header_len};
-use cwasi_fuzz::config::NodeConfig;
-use cwasi_fuzz::config::annotations::{CONCURRENCY_MAX, MEMORY_MAX, QUEUE_MAX};
-use cwasi_fuzz::coordinator::registry::Record;
-use cwasi_fuzz::modes::resp::command;
-use cwasi_fuzz::host::state::{ContainerRecord, Pointer, RegisteredAs};
-use cwasi_fuzz::vm::trampoline::{DispatchCallee, LinkedFunction, Number, dispatch, link};
-use cwasi_fuzz::wire::control::{
+use cwasi_config::NodeConfig;
+use cwasi_config::annotations::{CONCURRENCY_MAX, MEMORY_MAX, QUEUE_MAX};
+use cwasi_coordinator::registry::Record;
+use cwasi_networked::resp::command;
+use cwasi_host::state::{ContainerRecord, Pointer, RegisteredAs};
+use cwasi_vm::trampoline::{DispatchCallee, LinkedFunction, Number, dispatch, link};
+use cwasi_wire::control::{
     EdgeReport, EmitReply, EmitRequest, FunctionReport, ResolveReply, ResolveRequest,
     SandboxMessage, Verb, VerbReply, VerbRequest, encode,
 };
-use cwasi_fuzz::wire::envelope::{
+use cwasi_wire::envelope::{
     Assignment, CallStatus, Detail, Hello, Join, Request, Response, SharedConnection, Undelivered,
 };
-use cwasi_fuzz::wire::frame::{Enveloped, PayloadRef, encode_head};
-use cwasi_fuzz::wire::ids::{CallId, Identity};
-use cwasi_fuzz::wire::network::{
+use cwasi_wire::frame::{Enveloped, PayloadRef, encode_head};
+use cwasi_wire::ids::{CallId, Identity};
+use cwasi_wire::network::{
     self, Answer, AnswerKind, CALL_VERSION, Call, Caller, Claim, Event, KEPT_VERSION, Location,
     Payload, TryId,
 };
-use cwasi_fuzz::wire::trace::{Phase, PhaseKind, Span, SpanKind, SpanReport, TraceContext};
+use cwasi_wire::trace::{Phase, PhaseKind, Span, SpanKind, SpanReport, TraceContext};
 use libfuzzer_sys as _;
 use protobuf::{Message as _, MessageField};
 use simple_dns::rdata::{A, CNAME, RData};

@@ -37,7 +37,7 @@ pub mod limits;
 pub mod link;
 pub mod locations;
 pub mod quota;
-mod resp;
+pub mod resp;
 pub mod session;
 pub mod streams;
 

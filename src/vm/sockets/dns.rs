@@ -86,7 +86,7 @@ impl RecordKind {
 
 /// A message of a name server.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Reading {
+pub enum Reading {
     Answer(DnsAnswer),
     Truncated,
     /// It answers another question.
@@ -94,7 +94,7 @@ pub(crate) enum Reading {
 }
 
 /// Reads an untrusted message.
-pub(crate) fn read(bytes: &[u8], id: u16, name: &str, kind: RecordKind) -> Reading {
+pub fn read(bytes: &[u8], id: u16, name: &str, kind: RecordKind) -> Reading {
     let Ok(packet) = Packet::parse(bytes) else { return Reading::NotOurs };
     let asked = packet.questions.first().is_some_and(|question| {
         is_name(&question.qname, name) && question.qtype == kind.record().into()

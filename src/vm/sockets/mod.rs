@@ -10,9 +10,9 @@
 //! `/etc/hosts`, or if an entry covers them as addresses.
 
 mod calls;
-mod dns;
+pub mod dns;
 mod errno;
-mod names;
+pub mod names;
 mod options;
 mod refusals;
 

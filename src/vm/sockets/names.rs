@@ -108,7 +108,7 @@ const fn kind_of(address: &IpAddr) -> RecordKind {
     }
 }
 
-pub(crate) fn in_hosts(text: &str, name: &str) -> Vec<IpAddr> {
+pub fn in_hosts(text: &str, name: &str) -> Vec<IpAddr> {
     let address = |line: &str| {
         let mut words = line.split('#').next()?.split_whitespace();
         let address = words.next()?.parse().ok()?;
@@ -119,8 +119,8 @@ pub(crate) fn in_hosts(text: &str, name: &str) -> Vec<IpAddr> {
 
 /// Settings of `resolv.conf`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Servers {
-    pub(crate) addresses: Vec<IpAddr>,
+pub struct Servers {
+    pub addresses: Vec<IpAddr>,
     search: Vec<String>,
     /// A name with at least this many dots is first looked up as it is.
     ndots: usize,
@@ -129,7 +129,7 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    pub(crate) fn read(text: &str) -> Self {
+    pub fn read(text: &str) -> Self {
         let mut servers = Self {
             addresses: Vec::new(),
             search: Vec::new(),
@@ -170,7 +170,7 @@ impl Servers {
     }
 
     /// The names to ask for, in order.
-    pub(crate) fn candidates(&self, name: &str) -> Vec<String> {
+    pub fn candidates(&self, name: &str) -> Vec<String> {
         let below = self.search.iter().map(|domain| format!("{name}.{domain}"));
         let below = below.filter(|name| name.len() <= cwasi_wire::egress::HOST_NAME_MAX);
         let mut all: Vec<String> = below.collect();
