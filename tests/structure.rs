@@ -1,4 +1,5 @@
-//! Who imports whom, read from the source: the table of `docs/architecture.md`, and no circles in any folder.
+//! Who uses whom: the crates' table of `docs/architecture.md`, read from the manifests, and no circles between the files
+//! of a crate, read from the source.
 //!
 //! A path that begins with `crate`, `self` or `super` is an import of the file that its longest prefix names. What a parent
 //! re-exports counts as the parent's, and paths inside macros are not seen: a circle may hide there, none is made up.
@@ -16,32 +17,33 @@ type Name = Vec<String>;
 /// Every import, from file to file.
 type Imports = BTreeMap<Name, BTreeSet<Name>>;
 
-/// Which folders of `src` each of them may import.
-const MAY_IMPORT: [(&str, &[&str]); 11] = [
-    ("sys", &[]),
-    ("wire", &[]),
-    ("config", &["wire"]),
-    ("modes", &["wire", "sys"]),
-    ("coordinator", &["config", "modes", "wire"]),
+/// The crates below `src`, and which of the workspace's crates each of them may use. Cargo refuses circles.
+const MAY_USE: [(&str, &[&str]); 13] = [
+    ("sys", &["abi"]),
+    ("wire", &["abi"]),
+    ("config", &["abi", "wire"]),
+    ("modes", &["abi", "sys", "wire"]),
+    ("modes/networked", &["modes", "sys", "wire"]),
+    ("coordinator", &["abi", "config", "modes", "wire"]),
     ("content", &["coordinator"]),
-    ("dispatcher", &["modes", "wire", "sys"]),
-    ("vm", &["wire", "sys", "modes"]),
-    ("host", &["coordinator", "dispatcher", "config", "modes", "wire", "sys"]),
-    ("shim", &["host", "content", "coordinator", "dispatcher", "config", "modes", "wire", "sys"]),
-    ("sandbox", &["dispatcher", "vm", "modes", "wire", "sys"]),
+    ("dispatcher", &["abi", "modes", "sys", "wire"]),
+    ("vm", &["abi", "host-functions", "modes", "sys", "wire"]),
+    ("vm/wasmedge", &["abi", "host-functions", "sys", "vm", "wire"]),
+    ("host", &["abi", "config", "coordinator", "dispatcher", "modes", "networked", "sys", "wire"]),
+    ("shim", &["config", "content", "coordinator", "host", "networked", "sys", "wire"]),
+    ("sandbox", &["abi", "dispatcher", "host-functions", "modes", "sys", "vm", "wasmedge", "wire"]),
 ];
 
-/// What the command `cwasi` may import of this crate: no engine, no containers, nothing that only a shim does.
-const CLI_MAY_IMPORT: [&str; 9] = [
-    "config",
-    "content",
-    "coordinator",
-    "dispatcher",
-    "host",
-    "modes",
-    "shim::local",
-    "sys",
-    "wire",
+/// Libraries that one crate below `src` uses, and no other.
+const SOLE_USERS: [(&str, &str); 8] = [
+    ("containerd-client", "content"),
+    ("containerd-shim", "shim"),
+    ("libcontainer", "sandbox"),
+    ("libseccomp", "sys"),
+    ("redis", "modes/networked"),
+    ("simple-dns", "vm"),
+    ("wasmedge-sdk", "vm/wasmedge"),
+    ("wasmedge-sys", "vm/wasmedge"),
 ];
 
 /// The paths that a file names outside of its tests.
@@ -83,18 +85,47 @@ impl Paths {
     }
 }
 
-/// Every file of `src` that is no test, by its module's name.
-fn files() -> BTreeMap<Name, syn::File> {
-    fn read(directory: &Path, name: &Name, files: &mut BTreeMap<Name, syn::File>) {
+/// The dependencies in a crate's manifest, without those of its tests.
+fn dependencies(krate: &str) -> BTreeSet<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(krate).join("Cargo.toml");
+    let manifest: toml::Table = fs::read_to_string(path).unwrap().parse().unwrap();
+    manifest["dependencies"].as_table().unwrap().keys().cloned().collect()
+}
+
+/// The folders below `src` with a manifest.
+fn crates() -> BTreeSet<String> {
+    fn find(directory: &Path, root: &Path, found: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
+            let path = entry.path();
+            if path.is_dir() {
+                find(&path, root, found);
+            } else if path.file_name().is_some_and(|name| name == "Cargo.toml") {
+                found.insert(directory.strip_prefix(root).unwrap().display().to_string());
+            }
+        }
+    }
+    let (root, mut found) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), BTreeSet::new());
+    find(&root, &root, &mut found);
+    found
+}
+
+/// Every file of a crate that is no test, by its module's name; those of crates inside it are theirs.
+fn files(krate: &str, all: &BTreeSet<String>) -> BTreeMap<Name, syn::File> {
+    fn read(
+        directory: &Path,
+        name: &Name,
+        inner: &dyn Fn(&Path) -> bool,
+        files: &mut BTreeMap<Name, syn::File>,
+    ) {
         for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
             let file = entry.file_name().into_string().unwrap();
             let inside = |part: &str| [&name[..], &[part.to_owned()]].concat();
             if entry.file_type().unwrap().is_dir() {
-                if file != "bin" && file != "tests" {
-                    read(&entry.path(), &inside(&file), files);
+                if !["build", "tests"].contains(&file.as_str()) && !inner(&entry.path()) {
+                    read(&entry.path(), &inside(&file), inner, files);
                 }
             } else if let Some(stem) = file.strip_suffix(".rs")
-                && !["main", "lib", "tests"].contains(&stem)
+                && !["build", "lib", "tests"].contains(&stem)
             {
                 let text = fs::read_to_string(entry.path()).unwrap();
                 let name = if stem == "mod" { name.clone() } else { inside(stem) };
@@ -102,14 +133,15 @@ fn files() -> BTreeMap<Name, syn::File> {
             }
         }
     }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let inner =
+        |path: &Path| all.contains(&path.strip_prefix(&source).unwrap().display().to_string());
     let mut files = BTreeMap::new();
-    read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &Name::new(), &mut files);
+    read(&source.join(krate), &Name::new(), &inner, &mut files);
     files
 }
 
-fn imports() -> Imports {
-    let files = files();
-    assert!(files.len() > 100, "{} files", files.len());
+fn imports(files: &BTreeMap<Name, syn::File>) -> Imports {
     let imported = |from: &Name, path: &[String]| -> Option<Name> {
         let mut name = match path.first()?.as_str() {
             "crate" => Name::new(),
@@ -137,55 +169,60 @@ fn imports() -> Imports {
 }
 
 #[test]
-fn folders_import_what_the_table_says() {
-    let mut wrong = Vec::new();
-    for (from, imports) in imports() {
-        let (_, may) = MAY_IMPORT.iter().find(|(folder, _)| *folder == from[0]).unwrap();
-        for import in imports.iter().filter(|import| import[0] != from[0]) {
-            if !may.contains(&import[0].as_str()) {
-                wrong.push(format!("{} imports {}", from.join("::"), import.join("::")));
-            }
-        }
+fn crates_use_what_the_table_says() {
+    let listed: BTreeSet<String> = MAY_USE.iter().map(|(krate, _)| (*krate).to_owned()).collect();
+    assert_eq!(crates(), listed);
+    for (krate, may) in MAY_USE {
+        let of_ours = |name: String| name.strip_prefix("cwasi-").map(str::to_owned);
+        let uses: BTreeSet<_> = dependencies(krate).into_iter().filter_map(of_ours).collect();
+        let may: BTreeSet<_> = may.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(uses, may, "src/{krate}, against the table of docs/architecture.md");
     }
-    assert_eq!(wrong, Vec::<String>::new(), "against the table of docs/architecture.md");
 }
 
 #[test]
-fn the_command_imports_what_the_table_says() {
-    fn read(directory: &Path, wrong: &mut Vec<String>) -> usize {
-        let mut files = 0;
+fn some_libraries_have_one_user() {
+    for (library, user) in SOLE_USERS {
+        let users: Vec<_> =
+            crates().into_iter().filter(|krate| dependencies(krate).contains(library)).collect();
+        assert_eq!(users, [user], "{library}");
+    }
+}
+
+#[test]
+fn the_command_uses_one_module_of_the_shim() {
+    fn read(directory: &Path, files: &mut usize, wrong: &mut Vec<String>) {
         for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
             let path = entry.path();
             if path.is_dir() {
-                files += read(&path, wrong);
-                continue;
-            }
-            // Pages and styles that files include.
-            if path.extension().is_none_or(|extension| extension != "rs") {
-                continue;
-            }
-            files += 1;
-            let mut paths = Paths(Vec::new());
-            paths.visit_file(&syn::parse_file(&fs::read_to_string(&path).unwrap()).unwrap());
-            for import in paths.0.iter().filter(|import| import[0] == "cwasi") {
-                let import = import[1..].join("::");
-                let may = |module: &&str| import.starts_with(*module);
-                if !CLI_MAY_IMPORT.iter().any(may) {
-                    wrong.push(format!("{} imports {import}", path.display()));
+                read(&path, files, wrong);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                *files += 1;
+                let mut paths = Paths(Vec::new());
+                paths.visit_file(&syn::parse_file(&fs::read_to_string(&path).unwrap()).unwrap());
+                for import in paths.0.iter().filter(|import| import[0] == "cwasi_shim") {
+                    if import.get(1).is_none_or(|module| module != "local") {
+                        wrong.push(format!("{} imports {}", path.display(), import.join("::")));
+                    }
                 }
             }
         }
-        files
     }
-    let mut wrong = Vec::new();
-    let files = read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("cli/src"), &mut wrong);
+    let (mut files, mut wrong) = (0, Vec::new());
+    read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("cli/src"), &mut files, &mut wrong);
     assert!(files >= 5, "{files} files");
-    assert_eq!(wrong, Vec::<String>::new(), "against the table of docs/architecture.md");
+    assert_eq!(wrong, Vec::<String>::new());
 }
 
 #[test]
 fn nothing_in_a_folder_imports_itself_by_way_of_another() {
-    let imports = imports();
+    let crates = crates();
+    let files: Vec<_> = crates.iter().map(|krate| files(krate, &crates)).collect();
+    assert!(files.iter().map(BTreeMap::len).sum::<usize>() > 100);
+    files.iter().for_each(|files| no_circles(&imports(files)));
+}
+
+fn no_circles(imports: &Imports) {
     // For each folder: which of its files and folders imports which other one.
     let mut inside: BTreeMap<Name, BTreeSet<Name>> = BTreeMap::new();
     for (from, import) in imports.iter().flat_map(|(from, to)| to.iter().map(move |to| (from, to)))

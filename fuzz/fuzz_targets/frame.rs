@@ -3,9 +3,7 @@
 
 use cwasi_fuzz::memory::{PROTOBUF, bounded, bounded_beside};
 use cwasi_sys::clock::Deadline;
-use cwasi_wire::envelope::{
-    Assignment, Hello, Request, Response, SharedConnection, Undelivered,
-};
+use cwasi_wire::envelope::{Assignment, Hello, Request, Response, SharedConnection, Undelivered};
 use cwasi_wire::frame::{
     ENVELOPE_MAX, Enveloped, Frame, HEADER_LEN, INLINE_MAX, Kind, PayloadRef, decode, encode_head,
 };

@@ -4,8 +4,8 @@
 use std::io::Write as _;
 
 use arbitrary::{Arbitrary, Unstructured};
-use cwasi_fuzz::memory::within;
 use cwasi_content::layers::{Compression, LayerSearch};
+use cwasi_fuzz::memory::within;
 use libfuzzer_sys::fuzz_target;
 
 /// Memory that an archive's headers may take, while they grow.

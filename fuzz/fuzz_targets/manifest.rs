@@ -1,9 +1,9 @@
 //! An image's manifest, index and configuration (`content`).
 #![no_main]
 
-use cwasi_fuzz::memory::bounded;
 use cwasi_content::layers::Compression;
 use cwasi_content::manifest::{Target, WASM_MEDIA_TYPES, started_module, wasm_layer};
+use cwasi_fuzz::memory::bounded;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

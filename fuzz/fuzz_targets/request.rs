@@ -5,9 +5,9 @@ use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 
 use cwasi_fuzz::memory::{PROTOBUF, bounded_beside};
+use cwasi_fuzz::private::{Opened, open_request};
 use cwasi_modes::Payload;
 use cwasi_modes::local::open_frame;
-use cwasi_fuzz::private::{Opened, open_request};
 use cwasi_sys::segment::Segment;
 use cwasi_wire::envelope::Hello;
 use cwasi_wire::frame::{PayloadRef, decode};

@@ -3,9 +3,7 @@
 
 use arbitrary::Arbitrary;
 use cwasi_config::FunctionSpec;
-use cwasi_coordinator::trust::{
-    Deployment, EmbeddingCaller, Image, NodeFacts, judge, same_name,
-};
+use cwasi_coordinator::trust::{Deployment, EmbeddingCaller, Image, NodeFacts, judge, same_name};
 use cwasi_wire::ids::Identity;
 use libfuzzer_sys::fuzz_target;
 

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use oci_spec::runtime::Spec;
 
 use cwasi_config::{CompileConfig, FunctionSpec};
+use cwasi_coordinator::fingerprint;
 use cwasi_coordinator::{bundle, limits};
 use cwasi_modes::local::incoming::{
     CallerConnection, ConnectionId, IncomingRequest, ParsedMessage,
@@ -18,7 +19,6 @@ use cwasi_shim::cgroups;
 use cwasi_shim::session::Stat;
 use cwasi_vm::sockets::dns::{self, Reading, RecordKind};
 use cwasi_vm::sockets::names::{self, Servers};
-use cwasi_coordinator::fingerprint;
 use cwasi_vm::state;
 use cwasi_wire::control::Files;
 use cwasi_wire::egress::{Egress, EgressEntry};

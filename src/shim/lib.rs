@@ -1,21 +1,17 @@
 //! Control plane: the programs `containerd-shim-cwasi-v1` (launcher, `delete`) and `cwasi-shim` (shim daemon).
 //!
-//! Invariants: only this folder imports `containerd_*`. It never loads the engine and never forks a container.
+//! Invariants: only this crate links `containerd_shim`. It never loads the engine and never forks a container.
 //!
 //! - [`bootstrap`]: containerd's command line; [`launcher`] answers `start`, [`cleanup`] answers `delete`.
 //! - [`features`]: the answer to `-info`.
-//! - [`arguments`]: containerd's flags; [`group`], [`options`], [`state`]: the daemon's group, configuration and files.
-//! - [`group_lock`]: the group's lock; [`rootfs`]: a container's root file system.
-//! - [`daemon`]: composes [`reaper`], [`zygote`], [`publisher`], [`broker`], [`metrics`], [`spans`] and [`task`].
+//! - [`arguments`]: containerd's flags; [`options`]: the daemon's configuration.
+//! - [`rootfs`]: a container's root file system.
+//! - [`daemon`]: composes [`reaper`], [`zygote`], [`publisher`], [`task`] and `cwasi_host`'s broker, metrics and spans.
 //! - [`own_cgroup`], [`oom_score`]: the daemon's cgroup and OOM score; [`cgroups`]: its containers' cgroups.
 //! - [`oom`]: processes that the OOM killer ended.
 //! - [`llvm_stub`]: the zygote's stub for LLVM; [`spawn`]: child processes.
 //! - [`compiler`]: compiler processes, each with its [`compile_cgroup`].
-//! - [`otlp`]: exports spans.
-//! - [`content`]: modules from containerd's content store, or from a folder.
 //! - [`local`]: starts a daemon without containerd, and asks it.
-//! - [`caller`]: calls functions from a process of the host, whose counts are in its [`host_group`]; [`http`]: for HTTP
-//!   clients.
 
 pub mod arguments;
 pub mod bootstrap;

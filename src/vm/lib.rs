@@ -5,27 +5,10 @@
 //!
 //! - [`engine`]: the traits, and the ends of an invocation; independent of the engine.
 //! - [`reactor`]: the `cwasi_handle` protocol over any engine.
-//! - [`wasmedge`]: the engine, the only importer of `wasmedge_*`.
 //! - [`image`]: restoring memory to an earlier state.
 //! - [`trampoline`]: trampolines between modules of one VM.
 //! - `sockets`: allowed destinations of guests' sockets.
 //! - `state`: what guests of a module can change; `wasi_calls`: which WASI functions they have called.
-//!
-//! A fresh instance per request is made ahead of it and runs once:
-//!
-//! ```no_run
-//! # use cwasi::vm::{Engine, Entry, InstanceSpec, Module, Preopen, Instance, WasmEdge, EngineOptions, Host, Context};
-//! # use cwasi::modes::Payload;
-//! # fn example(mut host: Host, spec: InstanceSpec, context: Context, payload: Payload) -> Result<(), cwasi::vm::VmError> {
-//! let engine = WasmEdge::new(EngineOptions::default())?;
-//! let module = engine.load(std::path::Path::new("/var/lib/cwasi/aot/0123.so"))?;
-//! module.check(&Entry::Reactor)?;
-//! let mut next = module.instantiate(&spec, &mut host)?; // ahead
-//! host.begin(context); // the request is here
-//! let handled = cwasi::vm::reactor::handle(&mut next, &payload, &mut host);
-//! host.end();
-//! # Ok(()) }
-//! ```
 
 pub mod engine;
 pub mod image;

@@ -281,7 +281,7 @@ pub struct EdgeReport {
     pub reason: String,
     /// Ended calls, errors included.
     pub calls: u64,
-    /// Calls with an error, by kind ([`cwasi_dispatcher::edges`]).
+    /// Calls with an error, by kind (`cwasi_dispatcher::edges`).
     pub errors: BTreeMap<String, u64>,
     /// Payload bytes sent.
     pub request_bytes: u64,

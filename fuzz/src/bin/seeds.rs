@@ -12,8 +12,8 @@ use cwasi_abi::{PARTS_MAX, PAYLOAD_MAX, PartEntry, parts_head, parts_header_len}
 use cwasi_config::NodeConfig;
 use cwasi_config::annotations::{CONCURRENCY_MAX, MEMORY_MAX, QUEUE_MAX};
 use cwasi_coordinator::registry::Record;
-use cwasi_networked::resp::command;
 use cwasi_host::state::{ContainerRecord, Pointer, RegisteredAs};
+use cwasi_networked::resp::command;
 use cwasi_vm::trampoline::{DispatchCallee, LinkedFunction, Number, dispatch, link};
 use cwasi_wire::control::{
     EdgeReport, EmitReply, EmitRequest, FunctionReport, ResolveReply, ResolveRequest,

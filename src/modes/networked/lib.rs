@@ -1,7 +1,7 @@
 //! Networked buffer: caller and callee on different hosts, Redis or Valkey between them (`docs/modes.md`).
 //!
 //! Runs in the shim daemon; guests and workers never see Redis. This module moves bytes and stores names. The shim
-//! ([`cwasi_host::network`]) decides who may call whom, and interprets answers. Sole importer of `redis`.
+//! (`cwasi_host::network`) decides who may call whom, and interprets answers. Sole importer of `redis`.
 //!
 //! - [`backoff`]: pauses between attempts.
 //! - [`link`]: keeps the connections up and subscribes to this daemon's channels.

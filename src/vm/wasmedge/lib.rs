@@ -8,6 +8,23 @@
 //! - One thread. Nothing here is `Send`.
 //! - The engine's own log is off, because it goes to stdout, which is the guest's.
 //! - A host function never calls the engine ([`host_function`]).
+//!
+//! A fresh instance per request is made ahead of it and runs once:
+//!
+//! ```no_run
+//! # use cwasi_vm::{Engine, Entry, InstanceSpec, Module, Instance, EngineOptions, Host, Context};
+//! # use cwasi_wasmedge::WasmEdge;
+//! # use cwasi_modes::Payload;
+//! # fn example(mut host: Host, spec: InstanceSpec, context: Context, payload: Payload) -> Result<(), cwasi_vm::VmError> {
+//! let engine = WasmEdge::new(EngineOptions::default())?;
+//! let module = engine.load(std::path::Path::new("/var/lib/cwasi/aot/0123.so"))?;
+//! module.check(&Entry::Reactor)?;
+//! let mut next = module.instantiate(&spec, &mut host)?; // ahead
+//! host.begin(context); // the request is here
+//! let handled = cwasi_vm::reactor::handle(&mut next, &payload, &mut host);
+//! host.end();
+//! # Ok(()) }
+//! ```
 
 mod code;
 pub mod compile;

@@ -31,7 +31,7 @@ fn a_name_that_is_not_there_is_found_out() {
     for wrong in [
         "cargo test --test nothing",
         "cargo test --test sandbox -- native_code no_such_test",
-        "cargo test --lib -- coordinator::no_such_module",
+        "cargo test -p cwasi-coordinator --lib -- no_such_module",
         "cargo test -p no-such-package",
     ] {
         assert!(check(wrong).is_err(), "{wrong}");
@@ -54,7 +54,11 @@ fn check(command: &str) -> Result<(), String> {
         match word {
             "cargo" | "test" | "--release" => {}
             "-p" => root = package(words.next().unwrap_or_default())?,
-            "--lib" => sources = files(&root.join("src"), "rs"),
+            "--workspace" => root = checkout().join("src"),
+            "--lib" => {
+                let inner = root.join("src");
+                sources = files(if inner.is_dir() { &inner } else { &root }, "rs");
+            }
             "--test" => sources = target(&root.join("tests"), words.next().unwrap_or_default())?,
             "--" => break,
             other => return Err(format!("what is {other}?")),
@@ -78,8 +82,10 @@ fn package(name: &str) -> Result<PathBuf, String> {
     };
     let root = checkout();
     let folders = ["", "abi", "benches", "cli", "host-functions", "tests/support"];
-    let mut manifests = folders.iter().map(|folder| root.join(folder).join("Cargo.toml"));
-    let found = manifests.find(is_it).ok_or_else(|| format!("no package {name}"))?;
+    let manifests = folders.iter().map(|folder| root.join(folder).join("Cargo.toml"));
+    let below_src = files(&root.join("src"), "toml");
+    let found =
+        manifests.chain(below_src).find(is_it).ok_or_else(|| format!("no package {name}"))?;
     Ok(found.parent().unwrap().to_owned())
 }
 
