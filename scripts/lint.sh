@@ -20,7 +20,7 @@ for folder in $(workspaces); do
             cargo clippy --workspace --target "$GUEST_TARGET" --target-dir "$TARGET_DIR/guests" -- -D warnings
         else
             cargo clippy --workspace --all-targets --target-dir "$TARGET_DIR/host" -- -D warnings
-            # The files that fuzz targets share with the runtime link to those that they do not.
+            # Fuzz targets have no readers of their documentation.
             [ "$folder" = fuzz ] || cargo doc --workspace --no-deps --document-private-items --target-dir "$TARGET_DIR/host"
         fi
     )

@@ -106,3 +106,8 @@ fn the_engine_finds_the_sandboxs_writev() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.lines().any(|line| line.ends_with(" T writev")), "{text}");
 }
+
+#[test]
+fn native_code_is_made_for_the_engine_that_is_linked() {
+    assert_eq!(cwasi_coordinator::fingerprint::ENGINE_VERSION, cwasi_wasmedge::VERSION);
+}

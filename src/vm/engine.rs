@@ -74,7 +74,7 @@ pub trait Engine {
     /// A loaded module.
     type Module: Module;
 
-    /// Loads native code that [`compile`](super::compile()) made. `artifact` is trusted, because it is executed. Its
+    /// Loads native code that the engine's compiler made. `artifact` is trusted, because it is executed. Its
     /// path must be absolute and always name the same bytes: the dynamic linker matches by name.
     ///
     /// # Errors

@@ -86,6 +86,11 @@ fn run(wat: &str) -> CommandEnd {
 }
 
 #[test]
+fn the_linked_engine_is_the_one_that_this_code_is_for() {
+    assert_eq!(version(), VERSION);
+}
+
+#[test]
 fn a_command_returns_exits_or_traps() {
     let _turn = one_at_a_time();
     assert_eq!(run(r#"(module (func (export "_start")))"#), CommandEnd::Exited(0));
