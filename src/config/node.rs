@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn the_documentation_has_every_key() {
-        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
         let page = std::fs::read_to_string(docs.join("operating.md")).unwrap();
         let section = page.split("\n## ").find(|part| part.starts_with("The node's configuration"));
         // The first column of all tables: keys, and tables of keys in brackets.
