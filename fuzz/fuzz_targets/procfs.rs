@@ -1,5 +1,5 @@
-//! Texts of `/proc` about other processes (`shim::{cgroups, session}`, `coordinator::fingerprint`), with a line `--` between them: a
-//! process's cgroups, mounts, a cgroup that is asked for.
+//! Texts of `/proc` about other processes (`shim::{cgroups, session}`, `coordinator::fingerprint`), with a line `--`
+//! between them: a process's cgroups, mounts, a cgroup that is asked for.
 #![no_main]
 
 use std::path::{Component, Path};

@@ -14,7 +14,7 @@ const RECORD: &str = "json";
 /// A record that is not finished after this time never will be.
 const UNFINISHED_AGE: Duration = Duration::from_secs(60);
 /// Prefix of a group directory's name during its removal; ids are hexadecimal.
-const GRAVE: char = '.';
+const REMOVED: char = '.';
 /// Number of ended groups whose edges are kept.
 const EDGES_KEPT: usize = 64;
 
@@ -45,7 +45,7 @@ pub fn sweep(state: &StateDir) {
     let groups = fs::read_dir(state.root().join("g")).into_iter().flatten().flatten();
     for entry in groups {
         let Some(group) = entry.file_name().to_str().map(|id| state.group(id)) else { continue };
-        if group.id().starts_with(GRAVE) {
+        if group.id().starts_with(REMOVED) {
             // Another process may remove it at the same time.
             let _removed = fs::remove_dir_all(group.path());
             continue;
@@ -88,11 +88,12 @@ pub fn remove_group(state: &StateDir, group: &GroupDir) {
     logged(metrics::node::move_to_sums(state, group));
     logged(kept_spans::keep_ended(&group.spans(), group.id(), &state.kept_spans()));
     // Renamed first: a launcher may create the group's directory again during the removal.
-    let grave =
-        group.path().with_file_name(format!("{GRAVE}{}.{}", group.id(), std::process::id()));
-    let removed = fs::rename(group.path(), &grave).and_then(|()| fs::remove_dir_all(&grave));
+    let removed_dir =
+        group.path().with_file_name(format!("{REMOVED}{}.{}", group.id(), std::process::id()));
+    let removed =
+        fs::rename(group.path(), &removed_dir).and_then(|()| fs::remove_dir_all(&removed_dir));
     if let Err(error) = removed {
-        tracing::warn!(path = %grave.display(), %error, "group directory is not removed");
+        tracing::warn!(path = %removed_dir.display(), %error, "group directory is not removed");
     }
 }
 

@@ -5,12 +5,14 @@
 //! would: 11 instead of 80 ms of processor time for 100 MiB.
 #![expect(unsafe_code, reason = "a mapping for as long as it takes")]
 
+use std::fs::File;
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 /// Length of a huge page in bytes.
@@ -21,10 +23,14 @@ pub const EAGER_MAX: usize = 256 << 20;
 /// This kernel has no huge pages for memfds: it is not asked again.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// True after this kernel refused huge pages for a memfd.
+/// True if this kernel gives memfds huge pages: tries it with one, whatever it answered before.
 #[must_use]
-pub fn are_refused() -> bool {
-    REFUSED.load(Ordering::Relaxed)
+pub fn are_available() -> bool {
+    let made = memfd_create(c"cwasi-huge-page", MFdFlags::MFD_CLOEXEC);
+    let Ok(file) = made.map(File::from) else { return false };
+    let len = const { NonZeroUsize::new(HUGE_PAGE).expect("a constant above 0") };
+    file.set_len(HUGE_PAGE as u64).is_ok()
+        && Aligned::of(&file, len).is_some_and(|mapped| mapped.collapse(HUGE_PAGE).is_ok())
 }
 
 /// Backs the whole huge pages of a fresh memfd of `len` bytes by such; its bytes stay zero. Where there are none
@@ -32,7 +38,7 @@ pub fn are_refused() -> bool {
 pub(super) fn back(file: &impl AsFd, len: u64) {
     let whole = usize::try_from(len).unwrap_or(usize::MAX).min(EAGER_MAX);
     let Some(whole) = NonZeroUsize::new(whole - whole % HUGE_PAGE) else { return };
-    if are_refused() {
+    if REFUSED.load(Ordering::Relaxed) {
         return;
     }
     // Small pages do as well.
@@ -125,10 +131,8 @@ impl Drop for Aligned {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
     use std::os::unix::fs::FileExt;
 
-    use nix::sys::memfd::{MFdFlags, memfd_create};
     use nix::sys::stat::fstat;
 
     use super::*;
@@ -139,20 +143,9 @@ mod tests {
         file
     }
 
-    /// True if this kernel gives memfds huge pages; prints a line if it does not.
-    fn available() -> bool {
-        let file = memfd(HUGE_PAGE);
-        let collapsed =
-            Aligned::of(&file, NonZeroUsize::new(HUGE_PAGE).unwrap()).unwrap().collapse(HUGE_PAGE);
-        if let Err(errno) = collapsed {
-            eprintln!("not tested: this kernel gives memfds no huge pages ({errno})");
-        }
-        collapsed.is_ok()
-    }
-
     #[test]
     fn whole_huge_pages_of_zeroes_are_there_at_once() {
-        let huge = available();
+        let huge = are_available();
         for (len, whole) in [(1, 0), (HUGE_PAGE - 1, 0), (HUGE_PAGE, 1), (3 * HUGE_PAGE + 5, 3)] {
             let file = memfd(len);
             back(&file, len as u64);

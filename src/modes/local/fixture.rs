@@ -1,4 +1,5 @@
-//! Frames for tests of this crate: sent with bytes, and received, without further descriptors.
+//! Frames for the tests of this crate and of those that use it: sent with bytes, and received, without further
+//! descriptors.
 
 use std::os::fd::{AsFd, BorrowedFd};
 

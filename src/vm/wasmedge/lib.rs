@@ -15,7 +15,9 @@
 //! # use cwasi_vm::{Engine, Entry, InstanceSpec, Module, Instance, EngineOptions, Host, Context};
 //! # use cwasi_wasmedge::WasmEdge;
 //! # use cwasi_modes::Payload;
-//! # fn example(mut host: Host, spec: InstanceSpec, context: Context, payload: Payload) -> Result<(), cwasi_vm::VmError> {
+//! # fn example(
+//! #     mut host: Host, spec: InstanceSpec, context: Context, payload: Payload,
+//! # ) -> Result<(), cwasi_vm::VmError> {
 //! let engine = WasmEdge::new(EngineOptions::default())?;
 //! let module = engine.load(std::path::Path::new("/var/lib/cwasi/aot/0123.so"))?;
 //! module.check(&Entry::Reactor)?;

@@ -320,8 +320,8 @@ fn travels_in_huge_pages(pool: Option<&SegmentPool>) {
     let (at, len) = (2 * size, 3 * size);
     // The pool keeps a mapping of its own. A kernel without huge pages for memfds maps small ones.
     let kept = pool.map_or(0, |_| 3);
-    let huge_pages =
-        |pages: usize| if huge::are_refused() { 0 } else { (pages + kept) * huge::HUGE_PAGE };
+    let available = huge::are_available();
+    let huge_pages = |pages: usize| if available { (pages + kept) * huge::HUGE_PAGE } else { 0 };
     let shown = |sent: &Segment| mapped_huge(&sent.as_fd());
     assert_eq!(vm.run("share", &[at, len]), 0);
     vm.run("fill", &[at, len, 1]);
