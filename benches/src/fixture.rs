@@ -112,11 +112,8 @@ impl<'a> Fixture<'a> {
     }
 }
 
-/// A running driver.
 #[derive(Debug)]
 pub struct Driver {
-    /// Takes orders.
     pub side: Side,
-    /// Its container.
     pub id: String,
 }

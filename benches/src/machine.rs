@@ -15,13 +15,9 @@ const WATCH: Duration = Duration::from_millis(500);
 /// A machine at the start of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Machine {
-    /// Kernel release.
     pub kernel: String,
-    /// Processor.
     pub processor: String,
-    /// Processors online.
     pub processors: usize,
-    /// Memory in MiB.
     pub memory: u64,
     /// Transparent huge pages: for anonymous memory, for shared memory.
     pub huge_pages: [String; 2],
@@ -34,7 +30,6 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This one, now.
     #[must_use]
     pub fn read() -> Self {
         let load = load();
@@ -61,7 +56,6 @@ impl Machine {
         self.busy <= QUIET_MAX
     }
 
-    /// In one sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
         let quiet = if self.was_quiet() {

@@ -19,7 +19,6 @@ pub struct Session {
     pub effort: Effort,
     /// Folder with the runtime's programs, and this one.
     pub programs: PathBuf,
-    /// What was found.
     pub report: Report,
     filter: String,
 }

@@ -19,7 +19,6 @@ const END_MAX: Duration = Duration::from_secs(20);
 /// Between two looks at an ending process.
 const POLL: Duration = Duration::from_millis(5);
 
-/// A running side.
 #[derive(Debug)]
 pub struct Side {
     name: String,

@@ -7,7 +7,6 @@ use serde::Serialize;
 pub struct Distribution {
     /// The smallest.
     pub min: f64,
-    /// The median.
     pub p50: f64,
     /// 99 of 100 are at most this.
     pub p99: f64,
@@ -34,7 +33,6 @@ impl Distribution {
 pub struct Rounds(pub Vec<Vec<f64>>);
 
 impl Rounds {
-    /// All samples.
     #[must_use]
     pub fn all(&self) -> Vec<f64> {
         self.0.concat()

@@ -14,7 +14,6 @@ const MICROSECOND: f64 = 1000.0;
 pub struct Contestant {
     /// Ours, or the name of a baseline.
     pub name: &'static str,
-    /// Its process.
     pub side: Side,
     /// Its work of one round; `count` is the round's block.
     pub order: Order,
@@ -23,7 +22,6 @@ pub struct Contestant {
 /// What one side measured, in µs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// Its name.
     pub name: &'static str,
     /// Until the callee had the payload.
     pub delivery: Rounds,
@@ -32,13 +30,11 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Nothing yet.
     #[must_use]
     pub fn new(name: &'static str) -> Self {
         Self { name, ..Self::default() }
     }
 
-    /// Adds one round.
     pub fn add(&mut self, answer: &Answer) {
         self.delivery.0.push(micros(&answer.delivery));
         self.call.0.push(micros(&answer.call));

@@ -24,7 +24,6 @@ pub enum Exit {
     Missing = 66,
     /// containerd, a registry or a callee does not answer.
     Unavailable = 69,
-    /// The operation failed.
     Failed = 70,
     /// stdout cannot be written.
     Output = 74,
@@ -83,7 +82,6 @@ impl Failure {
         Self { exit: self.exit, error: anyhow::anyhow!("{self}{more}") }
     }
 
-    /// The exit code.
     #[must_use]
     pub const fn exit(&self) -> Exit {
         self.exit

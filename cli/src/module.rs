@@ -25,7 +25,6 @@ pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     Err(io::Error::other("it is no regular file"))
 }
 
-/// A module's outside.
 #[derive(Clone, Debug, Serialize)]
 pub struct ModuleFacts {
     /// Length in bytes.
@@ -36,7 +35,6 @@ pub struct ModuleFacts {
     pub abi: Option<u32>,
     /// Its imports, in its order.
     pub imports: Vec<ImportFacts>,
-    /// Its exported functions.
     pub exports: Vec<String>,
     /// Its memories: bytes at the start, and at most.
     pub memories: Vec<(u64, Option<u64>)>,
@@ -44,12 +42,9 @@ pub struct ModuleFacts {
     pub refused: Option<String>,
 }
 
-/// One import.
 #[derive(Clone, Debug, Serialize)]
 pub struct ImportFacts {
-    /// Its module.
     pub module: String,
-    /// Its name.
     pub name: String,
     /// Who serves it, or why nobody.
     pub served: String,

@@ -7,7 +7,6 @@ use crate::visible;
 /// Spaces between two columns.
 const GAP: usize = 2;
 
-/// A table.
 #[derive(Clone, Debug)]
 pub struct Table {
     rows: Vec<Vec<String>>,

@@ -114,7 +114,6 @@ pub struct HttpExposure {
 /// The parsed annotations of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionSpec {
-    /// Primary or secondary.
     pub role: Role,
     /// Function name, when annotated.
     pub function: Option<String>,
@@ -122,13 +121,11 @@ pub struct FunctionSpec {
     pub workflow: String,
     /// Trust group, empty when there is none.
     pub trust: String,
-    /// Modules to embed.
     pub embed: Vec<Embed>,
     /// Mode of its calls.
     pub mode: ModeHint,
     /// Allowed callers; empty = its own scope.
     pub allow: Vec<String>,
-    /// Workers.
     pub concurrency: u32,
     /// Most requests that wait.
     pub queue: u32,

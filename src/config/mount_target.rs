@@ -22,7 +22,6 @@ pub enum MountProblem {
         "is the whole container, whose device files would be made in the mounted folder: mount it below, such as at /data"
     )]
     Root,
-    /// The container's devices.
     #[error(
         "is where the container's device files are made, which would then be in the mounted folder: mount it elsewhere, such \
          as at /data"

@@ -53,9 +53,7 @@ pub enum NodeConfigError {
     /// The file is unreadable.
     #[error("configuration file {path} cannot be read: {source}", path = path.display())]
     Read {
-        /// Its path.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -64,7 +62,6 @@ pub enum NodeConfigError {
     Invalid {
         /// Origin of the document.
         origin: String,
-        /// The fault.
         message: String,
     },
 }
@@ -114,7 +111,6 @@ pub struct NodeConfig {
     pub shim_cgroup: String,
     /// Limits of compiling modules.
     pub compile: CompileConfig,
-    /// Functions' logs.
     pub logs: LogsConfig,
     /// Limits of one-way messages.
     pub messages: MessagesConfig,

@@ -8,7 +8,6 @@ use cwasi_wire::trace::SampleRatio;
 /// Path of the receiver, if the URL has none (OTLP specification).
 const OTLP_PATH: &str = "/v1/traces";
 
-/// Settings of traces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub struct TracesConfig {

@@ -18,7 +18,6 @@ const DEPTH_MAX: u32 = 8;
 /// File of a bundle with the name of its image.
 pub const IMAGE_FILE: &str = "image";
 
-/// The folders.
 #[derive(Clone, Debug)]
 pub struct FolderStore {
     images: PathBuf,

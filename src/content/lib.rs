@@ -38,7 +38,6 @@ const MANIFESTS_MAX: usize = 64;
 /// Where a daemon finds images.
 #[derive(Clone, Debug)]
 pub enum Images {
-    /// In containerd.
     Containerd(ContentStore),
     /// In a folder, without containerd.
     Folder(FolderStore),
@@ -74,12 +73,9 @@ impl ImageStore for Images {
     }
 }
 
-/// containerd's stores.
 #[derive(Clone, Debug)]
 pub struct ContentStore {
-    /// containerd's GRPC socket.
     pub address: PathBuf,
-    /// containerd namespace.
     pub namespace: String,
 }
 

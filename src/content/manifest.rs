@@ -16,7 +16,6 @@ pub const WASM_MEDIA_TYPES: [&str; 3] = [
 /// What an image's name points to.
 #[derive(Debug)]
 pub enum Target {
-    /// A manifest.
     Manifest(Box<ImageManifest>),
     /// Manifests for several platforms.
     Index(Box<ImageIndex>),

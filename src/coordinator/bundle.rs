@@ -84,7 +84,6 @@ fn is_tmpfs(mount: &Mount) -> bool {
     mount.typ().as_deref() == Some("tmpfs")
 }
 
-/// Their directories.
 pub fn preopens(spec: &Spec) -> Vec<PathBuf> {
     let is_dir = |mount: &&Mount| {
         is_tmpfs(mount) || mount.source().as_ref().is_some_and(|source| source.is_dir())

@@ -36,7 +36,6 @@ pub(super) type QueueError = (PathBuf, io::Error);
 /// The queue of one cache.
 #[derive(Debug)]
 pub(super) struct CompileQueue {
-    /// The cache.
     cache: PathBuf,
     dir: PathBuf,
     /// Most compilers at once.
@@ -74,7 +73,6 @@ impl CompileQueue {
         self.jobs
     }
 
-    /// Makes its folder.
     pub(super) fn prepare(&self) -> Result<(), QueueError> {
         fs::create_dir_all(&self.dir)
             .and_then(|()| fs::set_permissions(&self.dir, Permissions::from_mode(0o700)))

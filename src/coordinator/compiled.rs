@@ -15,7 +15,6 @@ use cwasi_wire::control::EmbeddedModule;
 pub(super) struct CompiledFunction {
     /// The function's own module.
     pub(super) artifact: Artifact,
-    /// Its digest.
     pub(super) digest: String,
     /// Embedded modules, each after its own imports.
     pub(super) embedded: Vec<EmbeddedModule>,

@@ -30,7 +30,6 @@ pub struct EmbeddingError {
 pub struct ModuleToEmbed {
     /// The name by which others import or call it.
     pub name: String,
-    /// The checked module.
     pub module: CheckedModule,
     /// Its image, and the reason to trust it.
     pub grant: Grant,

@@ -26,7 +26,6 @@ pub enum PlanError {
     Bundle {
         /// Path of `config.json`.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: OciSpecError,
     },
@@ -35,24 +34,14 @@ pub enum PlanError {
     NoCommand,
     /// A mount that a function cannot have.
     #[error("a mount's target, {target}, {problem}", target = target.display())]
-    Mount {
-        /// Its target.
-        target: PathBuf,
-        /// Its fault.
-        problem: MountProblem,
-    },
+    Mount { target: PathBuf, problem: MountProblem },
     /// A mount without a source.
     #[error(
         "{missing}, the source of the mount at {target}, does not exist",
         missing = missing.display(),
         target = target.display()
     )]
-    MountSource {
-        /// Its target.
-        target: PathBuf,
-        /// The missing source.
-        missing: PathBuf,
-    },
+    MountSource { target: PathBuf, missing: PathBuf },
     /// A mount that a later one hides.
     #[error(
         "the mount at {target} is hidden by the one at {by}, which comes after it: mount {by} first",
@@ -60,7 +49,6 @@ pub enum PlanError {
         by = by.display()
     )]
     HiddenMount {
-        /// Its target.
         target: PathBuf,
         /// That of the later one.
         by: PathBuf,
@@ -77,7 +65,6 @@ pub enum PlanError {
         /// Its path on the host.
         on_host: PathBuf,
     },
-    /// Invalid annotations.
     #[error(transparent)]
     Annotations(#[from] AnnotationError),
     /// Annotations on a native container.
@@ -87,7 +74,6 @@ pub enum PlanError {
     NotAFunction {
         /// `args[0]`.
         command: String,
-        /// The annotations.
         keys: String,
     },
     /// Neither root file system nor image has the module.
@@ -98,28 +84,20 @@ pub enum PlanError {
         /// Modules that the image offers.
         image: String,
     },
-    /// An unreadable file.
     #[error("{path} cannot be read: {source}", path = path.display())]
     File {
-        /// Its path.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A refused module.
     #[error(transparent)]
     Module(#[from] ModuleError),
-    /// A missing export.
     #[error("{origin} exports no function `{export}`{hint}; it exports {exports}")]
     NoEntry {
         /// Origin of the module.
         origin: String,
-        /// The missing export.
         export: String,
-        /// The remedy.
         hint: &'static str,
-        /// The module's exports.
         exports: String,
     },
     /// An error that an annotation remedies, in a pod without annotations.
@@ -128,7 +106,6 @@ pub enum PlanError {
          only if the runtime handler in its CRI configuration has pod_annotations = [\"cwasi.*\"]"
     )]
     NotPassedOn {
-        /// The error.
         #[source]
         source: Box<Self>,
     },
@@ -139,7 +116,6 @@ pub enum PlanError {
     Isolation {
         /// Origin of the module.
         origin: String,
-        /// The annotated isolation.
         isolation: Isolation,
     },
     /// A fan-in for a command, whose stdin carries one payload.
@@ -158,7 +134,6 @@ pub enum PlanError {
     Sockets {
         /// Origin of the module.
         origin: String,
-        /// The imported functions.
         imports: String,
     },
     /// The command gives no valid function name.
@@ -168,13 +143,11 @@ pub enum PlanError {
     Name {
         /// The name from the command.
         name: String,
-        /// Its fault.
         problem: String,
     },
     /// Imports that cannot be satisfied.
     #[error(transparent)]
     Embedding(#[from] EmbeddingError),
-    /// A failed compilation.
     #[error(transparent)]
     Aot(#[from] AotError),
 }

@@ -8,7 +8,6 @@ use super::trust::{Deployment, Image};
 /// A module of an image.
 #[derive(Clone, Debug)]
 pub struct ImageModule {
-    /// Image name.
     pub image: String,
     /// Its bytes.
     pub bytes: Vec<u8>,

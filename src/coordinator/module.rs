@@ -28,7 +28,6 @@ const WASI_MODULE: &str = "wasi_snapshot_preview1";
 /// Most unresolved imports in one message.
 const IMPORTS_SHOWN: usize = 16;
 
-/// A refused module.
 #[derive(Debug, thiserror::Error)]
 pub enum ModuleError {
     /// Not WebAssembly.
@@ -38,10 +37,8 @@ pub enum ModuleError {
     NoModule {
         /// Origin of the module.
         origin: String,
-        /// Its likely format.
         hint: &'static str,
     },
-    /// A component.
     #[error(
         "{origin} is a WebAssembly component; this runtime runs core modules: build it for wasm32-wasip1 \
          instead of wasm32-wasip2, or unbundle it"
@@ -59,7 +56,6 @@ pub enum ModuleError {
         #[source]
         source: wasmparser::BinaryReaderError,
     },
-    /// Unknown host functions.
     #[error("{origin} imports what this host does not provide: {imports}")]
     Imports {
         /// Origin of the module.
@@ -67,12 +63,10 @@ pub enum ModuleError {
         /// Their text, comma-separated.
         imports: String,
     },
-    /// A reserved export.
     #[error("{origin} exports `{name}`, a name that is reserved for the runtime")]
     Reserved {
         /// Origin of the module.
         origin: String,
-        /// The export's name.
         name: String,
     },
     /// A module larger than [`MODULE_MAX`].
@@ -94,7 +88,6 @@ pub struct CheckedModule {
     pub bytes: Vec<u8>,
     /// sha256 of `bytes`, hexadecimal.
     pub digest: String,
-    /// Exported functions.
     pub exports: Vec<String>,
     /// Imports from modules that are not the host's, as text, by module and name.
     pub foreign: BTreeMap<String, BTreeMap<String, String>>,

@@ -24,7 +24,6 @@ struct Tree<'a> {
     mounted: Vec<Mounted<'a>>,
 }
 
-/// One mount.
 struct Mounted<'a> {
     /// Its path in the container, without links.
     at: PathBuf,

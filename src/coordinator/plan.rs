@@ -26,13 +26,10 @@ use cwasi_wire::trace::{SampleRatio, TraceStart};
 /// A container's facts before it is planned.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanRequest<'a> {
-    /// OCI bundle directory.
     pub bundle: &'a Path,
     /// Its mounted root file system.
     pub rootfs: &'a Path,
-    /// containerd namespace.
     pub namespace: &'a str,
-    /// Container id.
     pub container: &'a str,
     /// Id of the shim's group.
     pub group: &'a str,
@@ -76,11 +73,8 @@ const POOL_SHARE: u64 = 4;
 /// The function coordinator of one shim daemon.
 #[derive(Clone, Debug)]
 pub struct Coordinator<S, C> {
-    /// Compiled modules.
     pub cache: AotCache,
-    /// Images.
     pub images: S,
-    /// Compiler.
     pub compiler: C,
     /// Trust groups that may span scopes.
     pub trust_groups: Vec<String>,

@@ -31,7 +31,6 @@ pub struct RegistryError {
 /// One callable instance. Shims of other versions read it, so fields are only ever added.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Its identity.
     pub identity: Identity,
     /// Its id, unique on this host.
     pub instance: String,
@@ -44,7 +43,6 @@ pub struct Record {
     pub trust: String,
     /// Allowed callers (`cwasi.allow`); empty = all in its scope.
     pub allow: Vec<String>,
-    /// Its receiver.
     pub socket: PathBuf,
     /// Largest payload in bytes.
     pub max_payload: u64,

@@ -17,7 +17,6 @@ const CANDIDATES_SHOWN: usize = 4;
 /// The function that embeds modules.
 #[derive(Clone, Copy, Debug)]
 pub struct EmbeddingCaller<'a> {
-    /// Its identity.
     pub identity: &'a Identity,
     /// Its workflow, empty when there is none.
     pub workflow: &'a str,
@@ -28,7 +27,6 @@ pub struct EmbeddingCaller<'a> {
 /// An image of the caller's containerd namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// Its name.
     pub name: String,
     /// Digest that the name points to, `sha256:…`.
     pub digest: String,
@@ -37,7 +35,6 @@ pub struct Image {
 /// A function's container in the caller's containerd namespace, running or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deployment {
-    /// Container id.
     pub container: String,
     /// Image that it was made from.
     pub image: String,
@@ -45,7 +42,6 @@ pub struct Deployment {
     pub path: String,
     /// Kubernetes namespace of its pod; empty outside Kubernetes.
     pub pod_namespace: String,
-    /// Its function's name.
     pub function: String,
     /// Its workflow, empty when there is none.
     pub workflow: String,
@@ -67,7 +63,6 @@ pub struct NodeFacts<'a> {
 /// A module that may be embedded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Its image.
     pub image: Image,
     /// The module in the image, if the deployment names it.
     pub path: Option<String>,
@@ -78,7 +73,6 @@ pub struct Grant {
 /// A module that may not be embedded, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Text for people.
     pub why: String,
 }
 

@@ -59,12 +59,10 @@ pub struct EdgeCounters {
 #[derive(Clone, Copy, Debug)]
 pub struct EdgeNumber(usize);
 
-/// One ended call.
 #[derive(Clone, Copy, Debug)]
 pub struct EndedCall<'a> {
     /// The calling embedded module; `None` = the function's own.
     pub module: Option<&'a str>,
-    /// Called function.
     pub callee: &'a str,
     /// The mode's name, [`NO_ROUTE`] or [`EMIT`].
     pub mode: &'static str,
@@ -91,7 +89,6 @@ impl EdgeCounters {
         EdgeNumber(self.numbered.len() - 1)
     }
 
-    /// Counts one call.
     pub fn count(&mut self, ended: EndedCall<'_>) {
         self.edge(&ended).count(ended.request_bytes, ended.response_bytes, ended.latency);
     }

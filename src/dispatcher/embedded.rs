@@ -152,7 +152,6 @@ impl EmbeddedCalls {
 pub struct LinkedCall<'a> {
     /// The calling embedded module; `None` for the function itself.
     pub module: Option<&'a str>,
-    /// The called module.
     pub callee: &'a str,
     /// Bytes passed in buffers.
     pub request_bytes: u64,

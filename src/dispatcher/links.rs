@@ -20,9 +20,7 @@ const COUNT_BELIEVED: Duration = Duration::from_secs(1);
 /// A route to a callee: mode and address.
 #[derive(Debug)]
 pub enum Route {
-    /// Local buffer.
     Local {
-        /// The connection.
         local: LocalRoute,
         /// The reason for the mode.
         reason: String,
@@ -39,7 +37,6 @@ pub enum Route {
 }
 
 impl Route {
-    /// The mode.
     #[must_use]
     pub const fn mode(&self) -> ModeKind {
         match self {
@@ -76,7 +73,6 @@ impl Route {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(u64);
 
-/// One connection.
 #[derive(Debug)]
 struct Link {
     target: Rc<str>,
@@ -100,7 +96,6 @@ struct CalleeLinks {
 /// Result of a search for a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Pick {
-    /// Use this connection.
     Take(LinkId),
     /// Ask for another instance, or use this busy connection.
     Busy(LinkId),
@@ -110,7 +105,6 @@ pub enum Pick {
     Unknown,
 }
 
-/// All connections.
 #[derive(Debug, Default)]
 pub struct Links {
     callees: HashMap<Rc<str>, CalleeLinks>,

@@ -70,16 +70,13 @@ pub enum CallState {
     Due,
     /// Sent over this connection.
     Out(LinkId),
-    /// Ended.
     Ended(Result<Payload, CallError>),
 }
 
-/// One pending call.
 #[derive(Debug)]
 pub struct PendingCall {
     /// The id in its answer.
     pub id: CallId,
-    /// The callee.
     pub target: Rc<str>,
     /// The payload; empty once it is no longer needed.
     pub payload: KeptPayload,
@@ -101,7 +98,6 @@ pub struct PendingCall {
     pub span: Option<OpenSpan>,
     /// True if the guest dropped it.
     pub forgotten: bool,
-    /// Its state.
     pub state: CallState,
 }
 
@@ -202,7 +198,6 @@ impl PendingCalls {
         self.calls.insert(ticket, pending);
     }
 
-    /// Returns a call.
     #[must_use]
     pub fn get(&self, ticket: CallTicket) -> Option<&PendingCall> {
         self.calls.get(&ticket).map(|pending| &**pending)

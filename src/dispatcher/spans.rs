@@ -146,7 +146,6 @@ struct Recorded {
 pub struct SpanRecorder(Rc<RefCell<Recorded>>);
 
 impl SpanRecorder {
-    /// Adds a span.
     pub fn add(&self, span: Span) {
         self.0.borrow_mut().spans.push(span);
     }

@@ -14,24 +14,19 @@ use cwasi_wire::ids::short_hash;
 /// The annotation with a function's workflow.
 const WORKFLOW: &str = "cwasi.workflow";
 
-/// An invalid bundle.
 #[derive(Debug, thiserror::Error)]
 pub enum GroupError {
     /// The file is unreadable.
     #[error("{} cannot be read: {source}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: std::io::Error,
     },
     /// Not JSON of the expected shape.
     #[error("{} is no OCI configuration: {source}", path.display())]
     Parse {
-        /// The file.
         path: PathBuf,
-        /// The parser's error.
         #[source]
         source: serde_json::Error,
     },

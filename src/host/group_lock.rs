@@ -22,20 +22,14 @@ pub enum LockError {
     /// A failed file operation.
     #[error("{operation} {}: {source}", path.display())]
     Io {
-        /// The operation.
         operation: &'static str,
-        /// The path.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
     /// Other processes keep removing the lock.
     #[error("{} changes hands all the time; try again", path.display())]
-    Contended {
-        /// The path.
-        path: PathBuf,
-    },
+    Contended { path: PathBuf },
 }
 
 fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LockError {

@@ -34,7 +34,6 @@ impl HostGroup {
         Ok(Self { state, group, _lock })
     }
 
-    /// Its files.
     #[must_use]
     pub const fn files(&self) -> &GroupDir {
         &self.group

@@ -61,7 +61,6 @@ pub fn copy_kept(from: &Path, to: &Path) -> Result<(), StateError> {
     forget_old(to)
 }
 
-/// One file.
 #[derive(Debug)]
 struct KeptFile {
     modified: SystemTime,

@@ -97,11 +97,9 @@ struct Inner {
 /// Whose spans are reported, as the shim knows it.
 #[derive(Clone, Copy, Debug)]
 pub struct SpanSource<'a> {
-    /// The function.
     pub identity: &'a Identity,
     /// Its workflow; empty without one.
     pub workflow: &'a str,
-    /// Its instance.
     pub instance: &'a str,
 }
 

@@ -38,11 +38,8 @@ pub enum StateError {
     /// A failed file operation.
     #[error("{operation} {}: {source}", path.display())]
     Io {
-        /// The operation.
         operation: &'static str,
-        /// The path.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -51,18 +48,11 @@ pub enum StateError {
         "state directory {} belongs to user {owner}: remove it, or set state_dir to another one",
         path.display()
     )]
-    Owner {
-        /// The path.
-        path: PathBuf,
-        /// Its owner.
-        owner: u32,
-    },
+    Owner { path: PathBuf, owner: u32 },
     /// A file of an unknown format.
     #[error("{} cannot be read: {source}", path.display())]
     Content {
-        /// The path.
         path: PathBuf,
-        /// The parser's error.
         #[source]
         source: serde_json::Error,
     },
@@ -76,7 +66,6 @@ impl StateError {
     }
 }
 
-/// The state directory.
 #[derive(Clone, Debug)]
 pub struct StateDir {
     root: PathBuf,
@@ -89,7 +78,6 @@ impl StateDir {
         Self { root: root.to_owned() }
     }
 
-    /// Its path.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
@@ -165,7 +153,6 @@ pub struct GroupDir {
 }
 
 impl GroupDir {
-    /// The group's id.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
@@ -177,7 +164,6 @@ impl GroupDir {
         self.id.starts_with(HOST_GROUP)
     }
 
-    /// The directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -201,13 +187,11 @@ impl GroupDir {
         self.path.join("daemon.pid")
     }
 
-    /// The daemon's log.
     #[must_use]
     pub fn log(&self) -> PathBuf {
         self.path.join("daemon.log")
     }
 
-    /// libcontainer's state.
     #[must_use]
     pub fn oci(&self) -> PathBuf {
         self.path.join("oci")
@@ -260,9 +244,7 @@ impl GroupDir {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pointer {
-    /// The state directory.
     pub state_dir: PathBuf,
-    /// The group's id.
     pub group: String,
 }
 
@@ -288,13 +270,10 @@ impl Pointer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ContainerRecord {
-    /// containerd namespace.
     pub namespace: String,
-    /// Container id.
     pub id: String,
     /// Group it belongs to.
     pub group: String,
-    /// OCI bundle.
     pub bundle: PathBuf,
     /// Root file system; unmounted when `rootfs_mounted`.
     pub rootfs: PathBuf,
@@ -322,9 +301,7 @@ pub struct ContainerRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RegisteredAs {
-    /// The function.
     pub identity: Identity,
-    /// The instance.
     pub instance: String,
 }
 

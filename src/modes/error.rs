@@ -25,15 +25,10 @@ pub enum CallError {
         /// What was looked for and where.
         message: String,
     },
-    /// Policy.
     #[error(transparent)]
     Refused(Box<Refusal>),
-    /// The deadline passed.
     #[error("call to {target} {LATE}")]
-    Timeout {
-        /// The callee.
-        target: String,
-    },
+    Timeout { target: String },
     /// The deadline passed, and it is known why.
     #[error("{message}")]
     Late {
@@ -43,37 +38,20 @@ pub enum CallError {
     /// No instance has room for it.
     #[error(transparent)]
     Overloaded(#[from] Overload),
-    /// The callee trapped.
     #[error("{message}")]
-    Trapped {
-        /// The trap.
-        message: String,
-    },
+    Trapped { message: String },
     /// The callee answered with an error.
     #[error("{message}")]
-    Failed {
-        /// The callee's message.
-        message: String,
-    },
+    Failed { message: String },
     /// Payload or response above the limit.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
     /// Not accepted by the callee; a retry is safe.
     #[error("{target} cannot be reached: {cause}")]
-    Unreachable {
-        /// The callee.
-        target: String,
-        /// Why.
-        cause: Unreached,
-    },
+    Unreachable { target: String, cause: Unreached },
     /// Accepted, then the callee died: whether it ran is unknown.
     #[error("{target} died while it served the call: {cause}")]
-    Broken {
-        /// The callee.
-        target: String,
-        /// How.
-        cause: Break,
-    },
+    Broken { target: String, cause: Break },
     /// This node does not offer it.
     #[error(transparent)]
     NotAvailable(#[from] Unavailable),
@@ -98,7 +76,6 @@ impl CallError {
         Self::TooLarge(TooLarge::Payload { what: what.to_owned(), length, limit })
     }
 
-    /// The guest-visible code.
     #[must_use]
     pub const fn errno(&self) -> Errno {
         match self {

@@ -2,7 +2,6 @@
 
 /// A builder that could not answer its shim.
 pub const UNANSWERED: i32 = 120;
-/// Host code panicked.
 pub const PANICKED: i32 = 121;
 /// The function cannot be started.
 pub const START_FAILED: i32 = 125;

@@ -18,11 +18,8 @@ const SHIM_WAIT: Duration = Duration::from_secs(5);
 /// A function's process, before it runs: inside the container, all descriptors but these closed.
 #[derive(Debug)]
 pub struct Sandbox<M> {
-    /// What to run.
     pub launch: FunctionLaunch,
-    /// Its code.
     pub module: M,
-    /// Lets init fork.
     pub threads: SingleThreaded,
     /// Socket to the shim.
     pub broker: OwnedFd,

@@ -26,8 +26,5 @@ pub enum WorkerMessage {
     /// init slept, or an assigned group, or it ended a request that init assigned or for which it disabled direct reads.
     Progress,
     /// It cannot make an instance and ends.
-    StartFailed {
-        /// For the user.
-        message: String,
-    },
+    StartFailed { message: String },
 }

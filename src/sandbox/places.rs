@@ -10,7 +10,6 @@ use cwasi_wire::control::FILES_DIR;
 /// A directory of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its path.
     pub path: PathBuf,
     /// True if the guest may only read it.
     pub read_only: bool,
@@ -38,7 +37,6 @@ impl Places {
         Self([(PathBuf::from("/"), Place { path: root, read_only: true })].into())
     }
 
-    /// Adds a mount.
     pub fn add(&mut self, target: PathBuf, place: Place) {
         self.0.insert(target, place);
     }

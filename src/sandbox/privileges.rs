@@ -18,7 +18,6 @@ pub enum PrivilegeError {
     /// A set of capabilities.
     #[error("the {set:?} capabilities cannot be given up")]
     Capabilities {
-        /// Which set.
         set: CapSet,
         /// What the kernel says; often that seccomp forbids capset.
         #[source]

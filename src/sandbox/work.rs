@@ -9,7 +9,6 @@ use cwasi_sys::clock::Deadline;
 pub struct Work {
     /// How many parts the group should have; `None` for a call that is handled alone.
     pub expected: Option<u32>,
-    /// It ends then.
     pub deadline: Deadline,
     first: (u32, Box<IncomingRequest>),
     others: Vec<(u32, Box<IncomingRequest>)>,
@@ -44,7 +43,6 @@ impl Work {
         std::iter::once(&self.first).chain(&self.others)
     }
 
-    /// Every call.
     pub fn calls(&self) -> impl Iterator<Item = &IncomingRequest> {
         self.parts().map(|(_, call)| &**call)
     }

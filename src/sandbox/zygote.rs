@@ -28,7 +28,6 @@ pub enum ZygoteError {
     /// It was not started by a shim.
     #[error("descriptor {CONTROL_DESCRIPTOR} is not the shim's control socket: {source}")]
     NoControl {
-        /// What fcntl says.
         #[source]
         source: io::Error,
     },
@@ -42,7 +41,6 @@ pub enum ZygoteError {
     /// Its working directory cannot be left.
     #[error("the zygote cannot change to the directory /: {source}")]
     Directory {
-        /// What chdir says.
         #[source]
         source: io::Error,
     },

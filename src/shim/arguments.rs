@@ -8,13 +8,10 @@ pub const EVENTS_VARIABLE: &str = "TTRPC_ADDRESS";
 /// The flags of containerd.
 #[derive(Clone, Debug)]
 pub struct ShimArguments {
-    /// containerd namespace.
     pub namespace: String,
     /// Container id; for the daemon the id of its first container.
     pub id: String,
-    /// containerd's gRPC address.
     pub address: String,
-    /// Address for events.
     pub events_address: String,
     /// True when containerd runs with `--log-level debug`.
     pub debug: bool,

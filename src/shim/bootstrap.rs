@@ -39,16 +39,12 @@ pub enum BootstrapError {
     /// Standard output is closed.
     #[error("standard output cannot be written: {0}")]
     Output(#[source] std::io::Error),
-    /// Runtime options.
     #[error(transparent)]
     Options(#[from] options::OptionsError),
-    /// Node configuration.
     #[error(transparent)]
     Config(#[from] NodeConfigError),
-    /// The bundle.
     #[error(transparent)]
     Group(#[from] group::GroupError),
-    /// State files.
     #[error(transparent)]
     State(#[from] state::StateError),
     /// `start`.

@@ -37,16 +37,13 @@ const DAEMON_PAUSE: Duration = Duration::from_millis(50);
 /// Longest wait for one answer of a daemon.
 const CALL_MAX: Duration = Duration::from_secs(5);
 
-/// A failed clean-up.
 #[derive(Debug, thiserror::Error)]
 pub enum CleanupError {
     /// The state directory is unknown.
     #[error(transparent)]
     Config(#[from] NodeConfigError),
-    /// State files.
     #[error(transparent)]
     State(#[from] StateError),
-    /// The group's lock.
     #[error(transparent)]
     Lock(#[from] LockError),
 }

@@ -32,7 +32,6 @@ const OUT_OF_MEMORY: [&str; 4] =
 /// Offset of a signal's number in an exit status, as in the reaper.
 const SIGNAL_BASE: i32 = 128;
 
-/// Starts compilers.
 #[derive(Clone, Debug)]
 pub struct Compiler {
     zygote: Arc<Zygote>,

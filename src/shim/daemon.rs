@@ -75,43 +75,31 @@ pub enum DaemonError {
     /// The launcher's descriptors are missing.
     #[error("descriptor {number} was not passed: {source}; this action is for the launcher only")]
     Inherited {
-        /// Its number.
         number: i32,
-        /// The cause.
         #[source]
         source: io::Error,
     },
     /// A failed system call.
     #[error("{operation}: {source}")]
     System {
-        /// The operation.
         operation: &'static str,
-        /// The cause.
         #[source]
         source: io::Error,
     },
     /// Not a group's directory.
     #[error("{} is not a group directory of this runtime", path.display())]
-    Directory {
-        /// The path.
-        path: PathBuf,
-    },
-    /// State files.
+    Directory { path: PathBuf },
     #[error(transparent)]
     State(#[from] StateError),
-    /// The zygote.
     #[error(transparent)]
     Zygote(#[from] ZygoteError),
-    /// The lock.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// Its own cgroup.
     #[error(transparent)]
     Cgroup(#[from] OwnCgroupError),
     /// The networked buffer's configuration.
     #[error(transparent)]
     Network(#[from] LinkError),
-    /// The Task service.
     #[error("the Task service cannot be served: {0}")]
     Serve(#[from] ttrpc::Error),
 }

@@ -27,7 +27,6 @@ const POD_ANNOTATIONS: (&str, &str) = ("io.containerd.cwasi.v1.pod-annotations",
 const HOOKS: [&str; 6] =
     ["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"];
 
-/// Of libcontainer's parser.
 const MOUNT_OPTIONS: [&str; 51] = [
     "async",
     "atime",

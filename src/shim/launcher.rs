@@ -25,7 +25,6 @@ use cwasi_host::group::{self, GroupError};
 use cwasi_host::group_lock::{LockError, answers, lock};
 use cwasi_host::state::{self, GroupDir, PRIVATE_FILE, Pointer, StateDir, StateError};
 
-/// The daemon's program.
 const PROGRAM: &str = "cwasi-shim";
 /// Descriptor of the daemon's listening socket.
 pub const LISTENER_FD: i32 = 3;
@@ -40,29 +39,21 @@ const LOG_TAIL_MAX: usize = 2 * 1024;
 /// File in the bundle from which containerd 1.x reads the address after a restart.
 const ADDRESS_FILE: &str = "address";
 
-/// A failed start.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// The bundle.
     #[error(transparent)]
     Group(#[from] GroupError),
-    /// The group's lock.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// State files.
     #[error(transparent)]
     State(#[from] StateError),
-    /// The daemon's program.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
     /// A failed file or socket operation.
     #[error("{operation} {}: {source}", path.display())]
     Io {
-        /// The operation.
         operation: &'static str,
-        /// The path.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },

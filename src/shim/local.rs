@@ -72,13 +72,10 @@ fn text(error: &ttrpc::Error) -> String {
 pub struct Streams {
     /// Path of a fifo, empty for none.
     pub stdin: String,
-    /// Its output.
     pub stdout: String,
-    /// Its errors.
     pub stderr: String,
 }
 
-/// A running daemon.
 pub struct LocalDaemon {
     pid: Pid,
     client: TaskClient,

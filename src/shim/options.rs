@@ -31,16 +31,13 @@ pub enum ConfigSource {
     Default,
     /// TOML in the options.
     Body(String),
-    /// A TOML file.
     Path(PathBuf),
 }
 
-/// Decoded options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeOptions {
     /// Source of the node's configuration.
     pub source: ConfigSource,
-    /// runc's options.
     pub runc: RuncOptions,
 }
 
@@ -50,7 +47,6 @@ impl From<ConfigSource> for RuntimeOptions {
     }
 }
 
-/// Invalid options.
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
     /// Standard input cannot be read.
@@ -59,9 +55,7 @@ pub enum OptionsError {
     /// The message is malformed.
     #[error("runtime options ({kind}) cannot be decoded: {source}")]
     Decode {
-        /// Its type.
         kind: String,
-        /// The decoder's error.
         #[source]
         source: protobuf::Error,
     },

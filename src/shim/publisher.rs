@@ -21,7 +21,6 @@ use tokio::time::Instant;
 const QUEUE_MAX: usize = 4096;
 /// Longest time for one attempt.
 const ATTEMPT_MAX: Duration = Duration::from_secs(5);
-/// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Age at which an unsent event is dropped.
 const LIFETIME: Duration = Duration::from_secs(60);
@@ -64,7 +63,6 @@ impl Publisher {
         Self { namespace: namespace.to_owned(), queue }
     }
 
-    /// Queues an event.
     pub fn publish<E: Event + MessageDyn>(&self, event: E) {
         let topic = event.topic();
         let any = match convert_to_any(Box::new(event)) {

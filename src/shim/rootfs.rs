@@ -13,26 +13,19 @@ const SHORT_OPTIONS_MAX: usize = 2048;
 /// Most mounts on top of each other.
 const STACKED_MAX: u32 = 64;
 
-/// A failed mount.
 #[derive(Debug, thiserror::Error)]
 pub enum RootfsError {
-    /// The directory.
     #[error("{} cannot be made: {source}", path.display())]
     Directory {
-        /// The path.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The mount.
     #[error("{kind} cannot be mounted on {}: {message}", path.display())]
     Mount {
         /// The file system's type.
         kind: String,
-        /// The path.
         path: PathBuf,
-        /// The library's message.
         message: String,
     },
 }

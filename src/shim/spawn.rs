@@ -30,23 +30,17 @@ pub enum SpawnError {
         this.display()
     )]
     NotInstalled {
-        /// Its name.
         program: &'static str,
         /// Directory of this program.
         this: PathBuf,
     },
     /// An argument or variable holds a NUL byte.
     #[error("{} cannot be started: an argument holds a NUL byte", program.display())]
-    Nul {
-        /// The program.
-        program: PathBuf,
-    },
+    Nul { program: PathBuf },
     /// A failed system call.
     #[error("{} cannot be started: {source}", program.display())]
     Os {
-        /// The program.
         program: PathBuf,
-        /// The cause.
         #[source]
         source: Errno,
     },

@@ -25,7 +25,6 @@ use cwasi_wire::control::{
 
 /// Descriptor of the zygote's control socket.
 const CONTROL_FD: i32 = 3;
-/// The zygote's program.
 const PROGRAM: &str = "cwasi-sandbox";
 /// Longest time a zygote may take to accept a message.
 const ACCEPT_MAX: Duration = Duration::from_secs(10);
@@ -40,13 +39,11 @@ const TRIES: u32 = 2;
 /// Longest time a zygote may take to end.
 const STOP_MAX: Duration = Duration::from_secs(2);
 
-/// A failed verb.
 #[derive(Debug, thiserror::Error)]
 pub enum ZygoteError {
     /// The zygote cannot be started.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
-    /// Its socket failed.
     #[error("the zygote cannot be asked: {0}")]
     Socket(#[from] SocketError),
     /// A request that no message holds.
@@ -66,14 +63,7 @@ pub enum ZygoteError {
         "{} is of version {theirs}, this shim of version {ours}; install all binaries of one version",
         program.display()
     )]
-    OtherVersion {
-        /// The sandbox program.
-        program: PathBuf,
-        /// Its version.
-        theirs: String,
-        /// The daemon's version.
-        ours: &'static str,
-    },
+    OtherVersion { program: PathBuf, theirs: String, ours: &'static str },
     /// It sent no greeting.
     #[error("the zygote was not up within {} s", GREETING_MAX.as_secs())]
     Silent,
@@ -81,20 +71,12 @@ pub enum ZygoteError {
     #[error(
         "the builder of container {container} ended without an answer; the daemon's log may say why"
     )]
-    NoAnswer {
-        /// Container id.
-        container: String,
-    },
+    NoAnswer { container: String },
     /// The builder is too slow.
     #[error("the builder of container {container} did not answer within {} s", VERB_MAX.as_secs())]
-    Slow {
-        /// Container id.
-        container: String,
-    },
-    /// A malformed answer.
+    Slow { container: String },
     #[error(transparent)]
     Codec(#[from] ControlCodecError),
-    /// The builder's error.
     #[error("{0}")]
     Failed(String),
 }
@@ -151,7 +133,6 @@ impl Zygote {
         Self { program, reaper, control, needs_llvm: AtomicBool::new(false) }
     }
 
-    /// The sandbox program.
     #[must_use]
     pub const fn program(&self) -> &Program {
         &self.program

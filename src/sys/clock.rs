@@ -40,7 +40,6 @@ impl Deadline {
         Self::at_ns(monotonic_ns()).plus(wait)
     }
 
-    /// So much later.
     #[must_use]
     pub fn plus(self, more: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(more.as_nanos()).unwrap_or(u64::MAX)))
@@ -58,7 +57,6 @@ impl Deadline {
         self.0 <= now
     }
 
-    /// The same moment.
     #[must_use]
     pub fn to_instant(self) -> Instant {
         let now = Instant::now();

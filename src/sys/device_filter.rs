@@ -11,7 +11,6 @@ use std::path::Path;
 
 /// Reading a device; accesses are added.
 pub const READ: u32 = 2;
-/// Writing it.
 pub const WRITE: u32 = 4;
 /// Making it with mknod.
 pub const MKNOD: u32 = 1;
@@ -30,16 +29,12 @@ const LICENSE: &std::ffi::CStr = c"Apache-2.0";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum DeviceKind {
-    /// A block device.
     Block = 1,
-    /// A character device.
     Char = 2,
 }
 
-/// One rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceRule {
-    /// Allow or deny.
     pub allow: bool,
     /// For devices of this kind.
     pub kind: DeviceKind,

@@ -14,7 +14,6 @@ use nix::errno::Errno;
      CONFIG_SECCOMP_FILTER is needed"
 )]
 pub struct ExecFilterError {
-    /// What libseccomp says.
     #[source]
     source: libseccomp::error::SeccompError,
 }

@@ -22,15 +22,12 @@ pub enum MappingError {
     /// A system call failed.
     #[error("{operation} failed for {len} bytes: {source}")]
     Os {
-        /// Which one.
         operation: &'static str,
         /// Length of the pages in bytes.
         len: usize,
-        /// Its error.
         #[source]
         source: io::Error,
     },
-    /// Sealing.
     #[error(transparent)]
     Segment(#[from] SegmentError),
 }

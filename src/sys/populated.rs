@@ -86,7 +86,6 @@ impl LazyPopulated {
 /// Selects pages of the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageFilter {
-    /// Those that exist.
     Present,
     /// Those that exist and are no file's: anonymous memory, and what was written in private mappings of files.
     Anonymous,

@@ -27,7 +27,6 @@ const IOPRIO_LOWEST: libc::c_long = 7;
 /// Which side of a fork this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fork {
-    /// The new process.
     Child,
     /// The old one; the child's pid.
     Parent(Pid),
@@ -129,7 +128,6 @@ pub unsafe fn close_others(keep: &[BorrowedFd<'_>]) -> io::Result<()> {
     close_range(first..RawFd::MAX)
 }
 
-/// Closes these descriptors.
 fn close_range(numbers: Range<RawFd>) -> io::Result<()> {
     if numbers.is_empty() || on_range(&numbers, 0) {
         return Ok(());

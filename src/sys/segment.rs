@@ -48,11 +48,9 @@ pub enum SegmentError {
     /// A system call failed.
     #[error("{operation} failed on a segment of {len} bytes: {source}")]
     Os {
-        /// Which one.
         operation: &'static str,
         /// Length of the segment in bytes.
         len: u64,
-        /// Its error.
         #[source]
         source: io::Error,
     },
@@ -222,7 +220,6 @@ fn checked(
     u64::try_from(size).map_err(|_| hostile(len, format!("{size} bytes")))
 }
 
-/// A borrowed segment.
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentRef<'a> {
     fd: BorrowedFd<'a>,

@@ -47,9 +47,7 @@ pub enum SocketError {
     /// A system call failed.
     #[error("{operation} failed: {source}")]
     Os {
-        /// Which one.
         operation: &'static str,
-        /// Its error.
         #[source]
         source: io::Error,
     },
@@ -61,7 +59,6 @@ impl SocketError {
     }
 }
 
-/// A received message.
 #[derive(Debug)]
 pub struct Received {
     /// Bytes in the buffer.

@@ -35,7 +35,6 @@ pub trait Word {
     fn load(&self) -> u64;
     /// Its value, of a page that this process can only read.
     fn load_read_only(&self) -> u64;
-    /// Sets it.
     fn store(&self, value: u64);
     /// Sets it; its value before.
     fn swap(&self, value: u64) -> u64;

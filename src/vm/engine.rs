@@ -69,9 +69,7 @@ impl<T: Into<PathBuf>> From<T> for Preopen {
     }
 }
 
-/// Loads native code.
 pub trait Engine {
-    /// A loaded module.
     type Module: Module;
 
     /// Loads native code that the engine's compiler made. `artifact` is trusted, because it is executed. Its
@@ -254,7 +252,6 @@ pub enum NotRenewed {
 pub enum CommandEnd {
     /// It returned (0) or called `proc_exit`.
     Exited(u32),
-    /// It trapped.
     Trapped(Trap),
 }
 
@@ -263,7 +260,6 @@ pub enum CommandEnd {
 pub enum GuestStop {
     /// The guest called `proc_exit`.
     Exited(u32),
-    /// The guest trapped.
     Trapped(Trap),
 }
 
@@ -282,19 +278,10 @@ pub struct Trap {
 pub enum VmError {
     /// The engine cannot create an object.
     #[error("the engine cannot create its {what}; is memory exhausted?")]
-    Setup {
-        /// The object.
-        what: &'static str,
-    },
+    Setup { what: &'static str },
     /// A bad file in the cache.
     #[error("{path} is not native code of this engine ({reason}); remove it, and the next start compiles it again", path = .path.display())]
-    Artifact {
-        /// The file.
-        path: PathBuf,
-        /// The fault.
-        reason: String,
-    },
-    /// Unknown imports.
+    Artifact { path: PathBuf, reason: String },
     #[error(
         "the module imports what this host does not offer: {}; a function may import `wasi_snapshot_preview1` and the functions of `cwasi` listed in docs/abi.md",
         .imports.join(", ")
@@ -303,12 +290,10 @@ pub enum VmError {
         /// Each `module.name` with the fault.
         imports: Vec<String>,
     },
-    /// A missing export.
     #[error("the module does not export {missing}; {hint}")]
     Entry {
         /// The export and its signature.
         missing: String,
-        /// The remedy.
         hint: String,
     },
     /// The module's minimum memory is above the limit.
@@ -326,15 +311,11 @@ pub enum VmError {
     Spec {
         /// The argument, variable or path.
         what: String,
-        /// The fault.
         reason: String,
     },
     /// The engine refused to make an instance.
     #[error("the module cannot be instantiated: {reason}")]
-    Instantiate {
-        /// The engine's words.
-        reason: String,
-    },
+    Instantiate { reason: String },
     /// `_initialize` did not return.
     #[error("the module cannot be started: {reason}")]
     Initialize {

@@ -47,7 +47,6 @@ const HARMLESS: [&str; 16] = [
 /// Functions that act on the descriptor in their first parameter, and for stdio on the process's own descriptors.
 /// Their effect on stdio does not depend on the WASI. Go's runtime makes stdio non-blocking when it starts.
 const HARMLESS_TO_STDIO: [&str; 3] = ["fd_fdstat_set_flags", "fd_seek", "fd_tell"];
-/// stderr.
 const LAST_OF_STDIO: i32 = 2;
 
 /// True if this function leaves no state in a WASI without open files.

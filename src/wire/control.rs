@@ -36,7 +36,6 @@ pub struct VerbRequest {
     pub container: String,
     /// libcontainer's state root, one per group.
     pub root: PathBuf,
-    /// What to do.
     pub verb: Verb,
 }
 
@@ -50,7 +49,6 @@ pub enum Verb {
     Start,
     /// Freeze every process of the container.
     Pause,
-    /// Thaw it.
     Resume,
     /// Apply new limits: OCI `LinuxResources` as JSON.
     Update {
@@ -78,11 +76,8 @@ pub struct ExecSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum CreateDescriptor {
-    /// The container's stdin.
     Stdin = 1,
-    /// The container's stdout.
     Stdout = 2,
-    /// The container's stderr.
     Stderr = 3,
     /// Sandbox end of the socketpair to the shim ([`SandboxMessage`]); Wasm workloads only.
     Broker = 4,
@@ -98,13 +93,11 @@ pub const COPIES_DIR: &str = ".specs";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreateSpec {
-    /// OCI bundle directory.
     pub bundle: PathBuf,
     /// systemd makes the container's cgroup, as a scope.
     pub systemd_cgroup: bool,
     /// Where the workload runs.
     pub sandbox: SandboxKind,
-    /// Its workload.
     pub workload: Workload,
 }
 
@@ -112,7 +105,6 @@ pub struct CreateSpec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SandboxKind {
-    /// In a container.
     #[default]
     Container,
     /// In processes of the user who started the daemon (`cwasi run --local`). Functions only.
@@ -131,7 +123,6 @@ pub const START_WORD: &[u8] = b"start container";
 pub enum Workload {
     /// The OCI process itself (pause, busybox, sidecars).
     Native,
-    /// A WebAssembly function.
     Function(Box<FunctionLaunch>),
 }
 
@@ -161,10 +152,7 @@ pub enum SandboxMessage {
     /// primary's worker may arrive earlier.
     Ready,
     /// Init: the workload cannot run; the process exits next.
-    StartFailed {
-        /// For the user.
-        message: String,
-    },
+    StartFailed { message: String },
     /// Worker: requests a route to `target`. Descriptor: `[reply]`, a socket of the worker's own, on which the shim
     /// answers with one [`ResolveReply`].
     Resolve(ResolveRequest),
@@ -204,7 +192,6 @@ pub struct EmitReply {
     /// [`Detail`](super::envelope::Detail) of the errno, by its number.
     #[serde(default)]
     pub detail: i32,
-    /// The reason.
     pub message: String,
 }
 
@@ -244,10 +231,7 @@ pub enum ResolveReply {
         lends: bool,
     },
     /// The worker holds every suitable instance on this host.
-    NoOther {
-        /// Their number.
-        instances: usize,
-    },
+    NoOther { instances: usize },
     /// The callee runs on other hosts. Descriptor: `[connection]`, whose other end is the shim. It takes and answers
     /// the same frames as a local callee, and sends each call to a running instance.
     Networked {
@@ -269,11 +253,9 @@ pub enum ResolveReply {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EdgeReport {
-    /// Calling function.
     pub caller: String,
     /// The calling embedded module; empty = the function itself.
     pub module: String,
-    /// Called function.
     pub callee: String,
     /// `embedded`, `local` or `networked`.
     pub mode: String,
@@ -297,7 +279,6 @@ pub struct EdgeReport {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FunctionReport {
-    /// Workers that exist.
     pub workers: u64,
     /// Of these, workers that read, run or were assigned a request.
     pub busy: u64,
@@ -315,7 +296,6 @@ pub struct FunctionReport {
 pub struct ControlCodecError {
     /// Bytes received.
     pub length: usize,
-    /// The parser's error.
     #[source]
     pub source: serde_json::Error,
 }

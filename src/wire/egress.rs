@@ -110,7 +110,6 @@ impl Egress {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EgressEntry {
-    /// Which hosts.
     pub host: EgressHost,
     /// Which of their ports.
     pub ports: Ports,
@@ -136,7 +135,6 @@ pub enum EgressHost {
 pub enum Ports {
     /// `*`
     Any,
-    /// This one.
     One(u16),
 }
 
@@ -234,7 +232,6 @@ fn translated(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// A malformed entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
     /// Nothing that can be read.

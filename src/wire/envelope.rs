@@ -28,7 +28,6 @@ impl Hello {
         Self { lends, ..self }
     }
 
-    /// Who calls.
     #[must_use]
     pub fn identity(&self) -> Identity {
         Identity {
@@ -73,7 +72,6 @@ pub struct CallStatus {
 }
 
 impl CallStatus {
-    /// With a response.
     pub const ANSWERED: Self = Self::of(0, Detail::DETAIL_NONE);
 
     /// Without metadata.

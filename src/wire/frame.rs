@@ -81,7 +81,6 @@ impl Enveloped for Undelivered {
 /// Where a frame's payload is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadRef<'a> {
-    /// Inside the frame.
     Inline(&'a [u8]),
     /// In a segment of this many bytes whose descriptor comes with the frame.
     Segment(u64),
@@ -119,11 +118,9 @@ impl PayloadRef<'_> {
 /// A frame, borrowed from the bytes of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// What it carries.
     pub kind: Kind,
     /// Protobuf bytes.
     pub envelope: &'a [u8],
-    /// The payload.
     pub payload: PayloadRef<'a>,
 }
 
@@ -138,10 +135,7 @@ pub enum FrameError {
     },
     /// A version that this build does not speak.
     #[error("frame version {version} is not supported, this side speaks {FRAME_VERSION}")]
-    Version {
-        /// The peer's version.
-        version: u8,
-    },
+    Version { version: u8 },
     /// A kind or flag that does not exist, or a kind that does not belong here.
     #[error("frame kind {kind} with flags {flags:#x} is not expected here")]
     Kind {

@@ -13,11 +13,9 @@ use sha2::{Digest, Sha256};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
-    /// containerd namespace.
     pub namespace: String,
     /// Kubernetes namespace of the pod; empty outside Kubernetes.
     pub pod_namespace: String,
-    /// Function name.
     pub function: String,
 }
 

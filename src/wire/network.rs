@@ -41,18 +41,10 @@ pub enum NetworkCodecError {
     },
     /// A version that this build does not speak.
     #[error("version {version} of the network protocol is not supported, this node speaks {ours}")]
-    Version {
-        /// The sender's version.
-        version: u32,
-        /// Ours.
-        ours: u32,
-    },
+    Version { version: u32, ours: u32 },
     /// A field that must be there.
     #[error("message without a usable {field}")]
-    Field {
-        /// Which one.
-        field: &'static str,
-    },
+    Field { field: &'static str },
 }
 
 /// A message with a version.
@@ -60,7 +52,6 @@ pub trait Versioned: Message {
     /// The one that this build speaks.
     const OURS: u32;
 
-    /// The sender's version.
     fn version(&self) -> u32;
 }
 
@@ -168,7 +159,6 @@ impl Caller {
         }
     }
 
-    /// Who it is.
     #[must_use]
     pub fn identity(&self) -> Identity {
         Identity {
@@ -222,11 +212,9 @@ impl Answer {
 /// Where one instance of a function is reached over the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// Who it is.
     pub identity: Identity,
     /// Name of its node.
     pub node: String,
-    /// Its id.
     pub instance: String,
     /// Who may call it (`cwasi.allow`); empty = everybody in its scope.
     pub allow: Vec<String>,

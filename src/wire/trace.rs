@@ -114,7 +114,6 @@ trace_id_type!(
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TraceContext {
-    /// The trace.
     pub trace: TraceId,
     /// The span that made the call.
     pub span: SpanId,
@@ -187,7 +186,6 @@ pub struct SampleRatio(u32);
 impl SampleRatio {
     /// No trace.
     pub const NEVER: Self = Self(0);
-    /// Every trace.
     pub const ALWAYS: Self = Self(PARTS);
 
     /// True if a trace with this random number is recorded.
@@ -303,14 +301,11 @@ pub struct Phase {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Span {
-    /// The trace.
     pub trace: TraceId,
-    /// Its id.
     pub id: SpanId,
     /// The span that caused it; `None` = it begins the trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<SpanId>,
-    /// The side.
     pub kind: SpanKind,
     /// The embedded module whose span it is; empty = the function's own.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -367,7 +362,6 @@ pub struct RecordedSpan {
     pub workflow: String,
     /// Id of its instance.
     pub instance: String,
-    /// Its node.
     pub node: String,
     /// The span; its moments are Unix nanoseconds.
     pub span: Span,

@@ -26,7 +26,6 @@ pub struct Callee {
 }
 
 impl Callee {
-    /// Listens.
     pub fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let listener = seqpacket::listener(&dir.path().join("r.sock")).unwrap();
@@ -38,12 +37,10 @@ impl Callee {
         Self { dir, stop, server }
     }
 
-    /// Its receiver.
     pub fn socket(&self) -> PathBuf {
         self.dir.path().join("r.sock")
     }
 
-    /// Its directory.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }

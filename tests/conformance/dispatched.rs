@@ -16,7 +16,6 @@ pub trait Reachable: Sized {
     /// Gives connections to it.
     type Resolver: Resolve + Send + 'static;
 
-    /// Starts it.
     fn start() -> Self;
     /// The connections of a new caller.
     fn resolver(&self) -> Self::Resolver;
@@ -111,7 +110,6 @@ impl<R: Resolve + Send + 'static> Dispatched<R> {
 /// A payload on its way to the dispatcher's thread.
 enum Sent {
     Bytes(Vec<u8>),
-    /// The caller's own.
     Segment(Segment),
 }
 

@@ -20,7 +20,6 @@ use cwasi_wire::envelope::{CallStatus, Detail};
 
 use crate::{Bench, Caller, MAX_PAYLOAD};
 
-/// Callees say nothing.
 struct NoLog;
 
 impl LogSink for NoLog {

@@ -28,7 +28,6 @@ impl Held {
         Self(payload)
     }
 
-    /// The payload.
     pub fn payload(&self) -> &[u8] {
         &self.0
     }

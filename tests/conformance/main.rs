@@ -29,7 +29,6 @@ pub trait Bench: Sized {
     /// A caller's end; dropped when the caller goes.
     type Caller: Caller + Send;
 
-    /// Starts the callee.
     fn start() -> Self;
     /// A new caller with connections of its own.
     fn caller(&self) -> Self::Caller;

@@ -19,9 +19,7 @@ use crate::MAX_PAYLOAD;
 use crate::callee::{Callee, identity};
 use crate::dispatched::Reachable;
 
-/// Which server.
 pub trait Server: Send {
-    /// It.
     const KIND: Kind;
 }
 

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use crate::cache_of_its_own::Cache;
 use crate::neighbour::Neighbour;
 
-/// The cache's bound.
 const BOUND: u64 = 4 << 20;
 /// Functions of one of the flood's modules.
 const FUNCTIONS: u32 = 1500;

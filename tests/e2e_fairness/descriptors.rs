@@ -7,7 +7,6 @@ use crate::scene;
 
 /// Callers that read no answers. Theirs are more descriptors than containerd's default limit, 1,024.
 const CALLERS: usize = 12;
-/// Calls of each.
 const CALLS: usize = 200;
 /// Bytes of an answer, which no frame holds.
 const SIZE: usize = 100_000;

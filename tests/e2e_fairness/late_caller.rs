@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use cwasi_testbed::scene::{Scene, wait_for};
 use tempfile::TempDir;
 
-/// A running caller.
 pub struct LateCaller {
     gate: TempDir,
 }

@@ -20,7 +20,6 @@ mod state;
 
 use cwasi_testbed::scene::Scene;
 
-/// The runtime's program.
 const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
 
 fn scene(name: &str) -> Scene {

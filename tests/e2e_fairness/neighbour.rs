@@ -56,7 +56,6 @@ impl Neighbour {
         assert_eq!(self.scene.run(run).success().text(), "kept\n");
     }
 
-    /// Its namespace.
     pub fn namespace(&self) -> &str {
         &self.scene.namespace
     }

@@ -16,7 +16,6 @@ use cwasi_testbed::scene::Scene;
 
 /// Where servers listen, each a TCP and a UDP one.
 const PORT: u16 = 7000;
-/// The name servers.
 const NSD: [&str; 2] = ["fd77::53", "10.77.0.53"];
 const LIAR: &str = "10.77.0.54";
 /// What [`NSD`] answers with.

@@ -19,7 +19,6 @@ const WRONG_SHOWN_MAX: usize = 40;
 /// One call, by what was noted about it.
 #[derive(Debug, Default)]
 struct Call {
-    /// Its caller's file.
     caller: String,
     /// Errno and text of each end.
     ends: Vec<(i32, String)>,

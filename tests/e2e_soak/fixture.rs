@@ -51,7 +51,6 @@ pub const CALLEES: [Callee; 4] = [
     Callee { id: HTTP, function: HTTP, in_workflow: false, annotations: &[] },
 ];
 
-/// The stage.
 pub struct Fixture {
     pub scene: Scene,
     notes: tempfile::TempDir,

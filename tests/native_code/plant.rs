@@ -13,7 +13,6 @@ use nix::sys::wait::WaitStatus;
 
 use crate::harness;
 
-/// Inside the root.
 const MARK: &str = "/mark";
 /// The dynamic linker inside the root.
 const LOADER: &str = "/loader";
@@ -32,14 +31,12 @@ const PROGRAM: &str = r#"
     #include <fcntl.h>
     int main(void) { return creat("/mark", 0600) < 0; }
 "#;
-/// Does nothing itself.
 const INNOCENT: &str = "int main(void) { return 0; }";
 
 /// What keeps planted code out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Barrier {
     None,
-    /// The seccomp filter.
     Filter,
     /// The root's mount runs nothing.
     Mount,

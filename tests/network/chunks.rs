@@ -17,7 +17,6 @@ use crate::fixture::{Node, PATIENCE, Peer, Served, counts, target, wait_for};
 
 /// More chunks than lie in Redis at a time.
 const MANY: u64 = 2 * WINDOW;
-/// Between two looks.
 const A_MOMENT: Duration = Duration::from_millis(5);
 /// Longer than a chunk usually takes.
 const A_WHILE: Duration = Duration::from_millis(300);

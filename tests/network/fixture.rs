@@ -189,7 +189,6 @@ fn a_calls_b() -> BridgeCaller {
     }
 }
 
-/// A caller's end.
 pub struct Worker {
     mode: LocalMode,
     route: LocalRoute,

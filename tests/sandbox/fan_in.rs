@@ -46,7 +46,6 @@ pub fn decoded(block: &[u8]) -> (u32, Vec<(u32, Vec<u8>)>) {
     (block.expected(), block.iter().map(|(number, bytes)| (number, bytes.to_vec())).collect())
 }
 
-/// Answers by request.
 pub fn answers(caller: &Caller, count: usize) -> BTreeMap<u64, Outcome> {
     let all: BTreeMap<_, _> = (0..count).map(|_| caller.receive()).collect();
     assert_eq!(all.len(), count, "one answer for each call");

@@ -249,7 +249,6 @@ fn start_zygote() -> (Child, OwnedFd) {
     (zygote, control)
 }
 
-/// A created container.
 pub struct Container<'a> {
     pub fixture: &'a Fixture,
     pub id: String,
@@ -320,7 +319,6 @@ impl Container<'_> {
         text
     }
 
-    /// All of stderr.
     pub fn errors(&mut self) -> String {
         let mut text = String::new();
         self.stderr.read_to_string(&mut text).unwrap();

@@ -8,7 +8,6 @@ use cwasi_sys::clock::Deadline;
 use cwasi_sys::seqpacket;
 use cwasi_wire::frame::Enveloped;
 
-/// Sends one frame.
 pub fn send_frame<E: Enveloped>(
     fd: BorrowedFd<'_>,
     envelope: &E,
@@ -18,7 +17,6 @@ pub fn send_frame<E: Enveloped>(
     send_as_is(fd, envelope, OutgoingPayload::Bytes(payload), &[], until)
 }
 
-/// Receives one frame.
 pub fn receive_frame<E: Enveloped>(
     fd: &impl AsFd,
     buffer: &mut [u8],

@@ -71,7 +71,6 @@ pub fn command(export: &str) -> Entry {
     Entry::Command { export: export.into() }
 }
 
-/// A created function.
 pub struct Function<'a> {
     pub container: Container<'a>,
     pub broker: OwnedFd,
@@ -162,7 +161,6 @@ impl<'a> Function<'a> {
 /// Errno and message, or the response.
 pub type Outcome = Result<Vec<u8>, (i32, String)>;
 
-/// Callers so far.
 static CALLERS: AtomicU64 = AtomicU64::new(0);
 
 pub struct Caller {
@@ -240,7 +238,6 @@ impl Caller {
         });
     }
 
-    /// The next answer.
     pub fn receive(&self) -> (u64, Outcome) {
         let mut buffer = vec![0; FRAME_MAX];
         let answer =

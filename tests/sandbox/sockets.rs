@@ -19,7 +19,6 @@ const STREAM: u32 = 2;
 const TYPE: u32 = 1;
 const ERROR: u32 = 2;
 const KEEP_ALIVE: u32 = 7;
-/// Errnos of WASI.
 const OK: u32 = 0;
 const INVAL: u32 = 28;
 const NOPROTOOPT: u32 = 50;

@@ -93,7 +93,6 @@ pub fn assembled(name: &str, text: &str) -> PathBuf {
     wasm
 }
 
-/// A guest, loaded.
 pub fn load(name: &str) -> WasmEdgeModule {
     load_with(name, EngineOptions::default())
 }

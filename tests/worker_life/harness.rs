@@ -16,7 +16,6 @@ const CASE_SECONDS_MAX: u64 = 300;
 /// Time between two looks at a child.
 const POLL: Duration = Duration::from_millis(2);
 
-/// Name and body.
 pub type Case = (&'static str, fn());
 
 /// Runs the cases that the command line names, all by default; the exit code.

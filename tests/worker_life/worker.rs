@@ -93,7 +93,6 @@ impl Worker {
         }
     }
 
-    /// A fresh one.
     fn fresh(&mut self) -> (WasmEdgeInstance, InstanceBlocks) {
         let mut instance = self.module.instantiate(&self.spec, &mut self.host).unwrap();
         let mut kept = InstanceBlocks::default();

@@ -48,7 +48,6 @@ pub enum Verb {
 /// One block of work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// What to do.
     pub verb: Verb,
     /// Callees; a fan-out goes round them. Native baselines have their own, and ignore it.
     pub targets: Vec<String>,

@@ -69,7 +69,6 @@ impl Sum {
 pub struct Seen {
     /// `CLOCK_MONOTONIC` in ns.
     pub at: u64,
-    /// Sum or length.
     pub sum: u64,
 }
 
@@ -77,7 +76,6 @@ impl Seen {
     /// Length on the wire.
     pub const LEN: usize = 2 * WORD;
 
-    /// On the wire.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];

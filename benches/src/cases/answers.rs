@@ -22,7 +22,6 @@ pub const GROUP: Group = Group {
 
 /// Bytes of a request, and of its answer.
 const SIZES: [usize; 2] = [MIB / 8, 2 * MIB];
-/// The callees' guest.
 const ECHO: &str = "bench_echo";
 /// The callee of the driver's trust group, to which segments are lent, and the one of another group.
 const LEASED: &str = "leased";

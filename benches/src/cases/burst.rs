@@ -23,7 +23,6 @@ pub const GROUP: Group = Group {
     run,
 };
 
-/// What is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Functions of one workflow: one shim daemon.

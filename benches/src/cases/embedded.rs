@@ -22,7 +22,6 @@ pub const GROUP: Group = Group {
 /// Name by which the driver calls what is embedded in it.
 const INSIDE: &str = "inside";
 
-/// One case.
 #[derive(Clone, Copy)]
 struct Case {
     size: usize,

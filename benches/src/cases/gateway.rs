@@ -14,7 +14,6 @@ const LISTENING: &str = "cwasi gateway: listening on ";
 
 /// A gateway before the scene's functions.
 pub struct Gateway {
-    /// Address and port.
     pub address: String,
     process: Child,
     _directory: tempfile::TempDir,

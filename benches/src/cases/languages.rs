@@ -23,7 +23,6 @@ pub const GROUP: Group = Group {
 const SIZE: usize = 64;
 /// What the functions call.
 const CALLEE: &str = "reverse";
-/// The baseline.
 const RUST: &str = "rust";
 
 /// A function and how long its instances live.

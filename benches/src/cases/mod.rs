@@ -23,7 +23,6 @@ use crate::session::Session;
 
 /// Cases that share their containers.
 pub struct Group {
-    /// Its name.
     pub name: &'static str,
     /// What it measures, in a few words.
     pub about: &'static str,

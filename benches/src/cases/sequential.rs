@@ -113,7 +113,6 @@ impl Case {
     }
 }
 
-/// What baselines need.
 struct Others<'a> {
     redis: Redis,
     wasmedge_guests: &'a Path,

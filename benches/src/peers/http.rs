@@ -27,7 +27,6 @@ const TOUCH: &str = "/touch";
 /// Path at which it is not.
 const KEEP: &str = "/keep";
 
-/// A client's connections.
 pub struct Connections {
     runtime: Runtime,
     /// In the order of the branches.
@@ -37,7 +36,6 @@ pub struct Connections {
     _servers: Vec<Server>,
 }
 
-/// A server's process.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
@@ -58,7 +56,6 @@ impl Server {
         Ok(Self { child, address })
     }
 
-    /// Where it listens.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address

@@ -43,7 +43,6 @@ fn server(peer: &Peer) -> Result<(UnixStream, Server)> {
 }
 
 impl Copying {
-    /// Starts the servers.
     pub fn start(peer: &Peer) -> Result<Self> {
         let pairs: Vec<_> = (0..peer.servers).map(|_| server(peer)).collect::<Result<_>>()?;
         let (connections, servers) = pairs.into_iter().unzip();
@@ -135,7 +134,6 @@ pub struct Pingpong {
 }
 
 impl Pingpong {
-    /// Starts the server.
     pub fn start(peer: &Peer) -> Result<Self> {
         let (connection, server) = server(peer)?;
         Ok(Self { connection, back: Vec::new(), _server: server })

@@ -17,10 +17,8 @@ pub enum Limit {
     AtMost(f64, &'static str),
 }
 
-/// One bar.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bar {
-    /// The case.
     pub case: &'static str,
     /// The baseline; `none` for a bar on ours alone.
     pub baseline: &'static str,
@@ -31,7 +29,6 @@ pub struct Bar {
 /// How an entry stands to its bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It meets it.
     Met,
     /// It does not, or has no numbers.
     NotMet,
@@ -41,7 +38,6 @@ const fn bar(case: &'static str, baseline: &'static str, limit: Limit) -> Bar {
     Bar { case, baseline, limit }
 }
 
-/// All bars.
 pub const BARS: [Bar; 23] = {
     use Limit::{AtMost, TimesAndMoreAtMost, TimesAtLeast, TimesAtMost};
     [

@@ -6,7 +6,6 @@ use plotters::prelude::*;
 
 /// Width and height in pixels at which a phone shows a chart; wider screens scale it.
 const SIZE: (u32, u32) = (400, 300);
-/// Pixels of text.
 const FONT: u32 = 13;
 /// Pixels of a line.
 const STROKE: u32 = 2;
@@ -21,7 +20,6 @@ pub struct Line {
 
 /// A chart of times in µs over something.
 pub struct Chart {
-    /// What it shows.
     pub title: &'static str,
     /// Places on the horizontal axis with their labels.
     pub places: Vec<(f64, String)>,

@@ -30,13 +30,11 @@ pub enum Direction {
 /// One case beside one baseline.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Entry {
-    /// The case's name.
     pub case: String,
     /// Unit of the numbers; ratios have none.
     pub unit: &'static str,
     /// Ours: smallest.
     pub ours_min: Option<f64>,
-    /// Ours: median.
     pub ours_p50: Option<f64>,
     /// Ours: 99th percentile.
     pub ours_p99: Option<f64>,
@@ -44,7 +42,6 @@ pub struct Entry {
     pub baseline: String,
     /// Baseline: smallest.
     pub baseline_min: Option<f64>,
-    /// Baseline: median.
     pub baseline_p50: Option<f64>,
     /// Baseline: 99th percentile.
     pub baseline_p99: Option<f64>,
@@ -114,7 +111,6 @@ pub struct Comparison<'a> {
     pub case: &'a str,
     /// Unit of the samples.
     pub unit: &'static str,
-    /// Ours.
     pub ours: &'a Rounds,
     /// Name and samples of a baseline, if there is one.
     pub baseline: Option<(&'a str, &'a Rounds)>,

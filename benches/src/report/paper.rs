@@ -7,7 +7,6 @@ pub const SYSTEMS: [&str; 3] = ["CWASI", "WasmEdge", "OpenFaaS"];
 
 /// One experiment of the paper's tables.
 pub struct Row {
-    /// What was done.
     pub experiment: &'static str,
     /// Published latency in seconds.
     pub latency: [f64; 3],

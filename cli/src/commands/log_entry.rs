@@ -15,12 +15,10 @@ const INVOCATION: &str = "  invocation=";
 /// Before the id of the workflow's run.
 const RUN: &str = " run=";
 
-/// One line.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct LogEntry<'a> {
     /// The container that wrote it.
     pub container: &'a str,
-    /// Its function.
     pub function: &'a str,
     /// When, in UTC; `None` for what the function printed itself.
     pub time: Option<String>,

@@ -13,7 +13,6 @@ pub struct LogLines {
     continues: bool,
 }
 
-/// One line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line<'a> {
     /// Its bytes, with its line feed if it has one.

@@ -23,32 +23,23 @@ const CONTAINERS_MAX: usize = 16_384;
 /// A container of this runtime.
 #[derive(Clone, Debug)]
 pub struct Container {
-    /// Its id.
     pub id: String,
-    /// Its image.
     pub image: String,
-    /// Its labels.
     pub labels: HashMap<String, String>,
     /// Annotations of its OCI configuration.
     pub annotations: HashMap<String, String>,
-    /// Its command.
     pub args: Vec<String>,
-    /// Its OCI configuration.
     pub spec: Spec,
 }
 
 /// A container to be made.
 #[derive(Clone, Debug)]
 pub struct NewContainer<'a> {
-    /// Its id.
     pub id: &'a str,
-    /// Its image.
     pub image: &'a str,
     /// The image's top snapshot.
     pub parent: &'a str,
-    /// Its OCI configuration.
     pub spec: &'a Spec,
-    /// Its labels.
     pub labels: HashMap<String, String>,
 }
 

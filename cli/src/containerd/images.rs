@@ -35,13 +35,11 @@ const MODULE_PATH: &str = "/module.wasm";
 /// An image in containerd.
 #[derive(Clone, Debug)]
 pub struct Stored {
-    /// Its name.
     pub name: String,
     /// Digest of what the name points to.
     pub digest: String,
     /// The manifest for this machine, or the only one.
     pub manifest: ImageManifest,
-    /// Its configuration.
     pub config: ImageConfiguration,
 }
 
@@ -302,7 +300,6 @@ impl Stored {
         config.and_then(|config| config.env().clone()).unwrap_or_default()
     }
 
-    /// Its working directory.
     #[must_use]
     pub fn working_dir(&self) -> PathBuf {
         let config = self.config.config().as_ref();

@@ -41,19 +41,16 @@ pub enum ContainerdError {
         address = address.display()
     )]
     Away {
-        /// The socket.
         address: PathBuf,
         /// What the system says.
         cause: String,
     },
-    /// It refused.
     #[error("{operation}: {message}")]
     Refused {
         /// What it was asked for.
         operation: String,
         /// Its kind of refusal.
         code: Code,
-        /// Its words.
         message: String,
     },
     /// It answered something that no containerd answers.
@@ -61,7 +58,6 @@ pub enum ContainerdError {
     Answer {
         /// What it was asked for.
         operation: String,
-        /// What is odd.
         problem: String,
     },
 }
@@ -145,7 +141,6 @@ impl Containerd {
         let _all = self.whole.write().await;
     }
 
-    /// Its namespace.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace

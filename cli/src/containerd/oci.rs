@@ -25,7 +25,6 @@ pub struct FunctionSpec<'a> {
     pub cgroup: Option<&'a str>,
     /// The module's path in the image.
     pub command: String,
-    /// The image's environment.
     pub image_env: Vec<String>,
     /// The image's working directory.
     pub working_dir: PathBuf,
@@ -37,7 +36,6 @@ pub struct FunctionSpec<'a> {
     pub host_network: bool,
     /// Files and folders of the host.
     pub mounts: &'a [WorkflowMount],
-    /// Annotations.
     pub annotations: &'a BTreeMap<String, String>,
 }
 

@@ -20,10 +20,8 @@ const KILL_MAX: Duration = Duration::from_secs(30);
 const SIGTERM: u32 = 15;
 const SIGKILL: u32 = 9;
 
-/// A container's task.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// Its process.
     pub pid: u32,
     /// `RUNNING`, `STOPPED`, …
     pub status: &'static str,

@@ -20,14 +20,12 @@ pub(super) struct Files {
     /// Callers that are processes of the host and no functions: the gateway, for example.
     pub(super) host_callers: BTreeSet<String>,
     pub(super) functions: Vec<FunctionSnapshot>,
-    /// By container.
     pub(super) starts: BTreeMap<String, StartStages>,
     /// Number of files that cannot be read.
     pub(super) unreadable: usize,
 }
 
 impl Files {
-    /// Reads them.
     pub(super) fn read(state_dir: &Path, namespace: &str) -> Self {
         let mut files = Self::default();
         for group in groups(&StateDir::new(state_dir)) {

@@ -15,7 +15,6 @@ use crate::arguments::Global;
 use crate::deployment::Node;
 use crate::failure::Failure;
 
-/// The page's data.
 #[derive(Debug, Serialize)]
 pub(super) struct PageState {
     node: String,
@@ -34,7 +33,6 @@ struct FunctionState {
     #[serde(flatten)]
     key: FunctionKey,
     containers: Vec<ContainerState>,
-    /// Of secondaries.
     gauges: Option<FunctionGauges>,
 }
 
@@ -54,7 +52,6 @@ struct PageEdge {
     bytes_per_second: f64,
 }
 
-/// Reads it.
 pub(super) async fn read(global: &Global, config: &NodeConfig, rates: &Rates) -> PageState {
     let (state_dir, namespace) = (config.state_dir.clone(), global.namespace.clone());
     let mut notes = Vec::new();

@@ -35,7 +35,6 @@ const STATE: &str = "cwasi";
 /// The user's configuration, below the folder for configurations.
 const CONFIG: &str = "cwasi/config.toml";
 
-/// This user's processes.
 pub struct LocalNode {
     config: NodeConfig,
     namespace: String,

@@ -83,7 +83,6 @@ pub struct Deployment<'a, P> {
     creating: AtomicUsize,
     /// Containers that this deployment made, or is about to make: node and id.
     made: Mutex<Vec<(Option<&'a str>, String)>>,
-    /// The command's stdin.
     input: Input,
     /// Folders with the fifos of primaries. A shim may open one until its container is removed.
     fifos: Mutex<Vec<RunFolder>>,
@@ -92,7 +91,6 @@ pub struct Deployment<'a, P> {
 /// What to do with a container that runs otherwise than the file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outdated {
-    /// Replace it.
     Replace,
     /// Refuse to start the workflow.
     Refuse,
@@ -101,7 +99,6 @@ pub enum Outdated {
 /// What became of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deployed {
-    /// It was made.
     Started,
     /// It ran already, as the file says.
     Unchanged,

@@ -26,15 +26,11 @@ use crate::workflow::{Function, NodeSpec};
 const LATE_MAX: Duration = Duration::from_secs(3);
 /// A start that has left no trace for this time has ended.
 const LATE_QUIET: Duration = Duration::from_millis(300);
-/// Between two looks.
 const LATE_LOOK: Duration = Duration::from_millis(20);
 
-/// A node.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Its containerd.
     pub containerd: Containerd,
-    /// Its configuration.
     pub config: NodeConfig,
 }
 

@@ -31,7 +31,6 @@ impl RunPhases {
         self.primary_runs.get_or_init(monotonic_ns);
     }
 
-    /// Functions are ended.
     pub(super) fn ends(&self) {
         self.ends.get_or_init(monotonic_ns);
     }

@@ -25,7 +25,6 @@ const QUOTED_MAX: usize = 2_000;
 /// A function's image, with its module if that is a file of this machine.
 #[derive(Debug)]
 pub struct FunctionImage {
-    /// The image's name.
     pub name: String,
     /// The module's bytes.
     pub module: Option<Vec<u8>>,
@@ -34,15 +33,10 @@ pub struct FunctionImage {
 /// A container that is to be planned.
 #[derive(Clone, Copy, Debug)]
 pub struct PlannedFunction<'a> {
-    /// The workflow's name.
     pub workflow: &'a str,
-    /// The function.
     pub function: &'a Function,
-    /// Its image.
     pub image: &'a FunctionImage,
-    /// Its annotations.
     pub annotations: &'a BTreeMap<String, String>,
-    /// The container's id.
     pub id: &'a str,
 }
 
@@ -80,7 +74,6 @@ pub trait Platform {
         image: &FunctionImage,
     ) -> impl Future<Output = Result<(), Failure>>;
 
-    /// Plans a container.
     fn plan(
         &self,
         planned: PlannedFunction<'_>,
@@ -102,7 +95,6 @@ pub trait Platform {
         stdio: &Stdio,
     ) -> impl Future<Output = Result<(), Failure>>;
 
-    /// Starts it.
     fn start(&self, id: &str) -> impl Future<Output = Result<(), Failure>>;
 
     /// Waits for operations that go on although a signal interrupted the command.

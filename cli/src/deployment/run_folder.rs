@@ -38,7 +38,6 @@ impl RunFolder {
         Ok(Self { folder, _lock: lock })
     }
 
-    /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.folder.path()

@@ -37,7 +37,6 @@ const WAITING_MAX: usize = 16;
 /// Which lines a client asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LogQuery {
-    /// New lines also.
     pub follow: bool,
     /// Not those before. A line without a time counts as the line before it.
     pub since: Option<SystemTime>,
@@ -137,7 +136,6 @@ struct Source {
     opened: SystemTime,
     /// Of the last line that has one.
     time: Option<SystemTime>,
-    /// An unfinished line.
     rest: Vec<u8>,
 }
 

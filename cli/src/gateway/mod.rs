@@ -56,7 +56,6 @@ const TIMER_INTERVAL: Duration = Duration::from_secs(1);
 /// Settings of a gateway.
 #[derive(Debug)]
 pub struct GatewayConfig {
-    /// Where it listens.
     pub listen: SocketAddr,
     /// The name that `cwasi.allow` knows it by.
     pub name: String,
@@ -80,9 +79,7 @@ pub struct GatewayConfig {
     pub callback_allow: Egress,
     /// Directory of the calls whose callbacks are not done.
     pub callback_dir: PathBuf,
-    /// Bounds.
     pub limits: HttpLimits,
-    /// The node.
     pub node: NodeConfig,
 }
 

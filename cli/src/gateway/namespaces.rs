@@ -24,7 +24,6 @@ impl Namespaces {
         Self { own: scope_of(caller.identity()).into(), known: Arc::default() }
     }
 
-    /// The gateway's own.
     pub(super) fn own(&self) -> &str {
         &self.own
     }

@@ -28,7 +28,6 @@ const HOST_FORM: &str =
 /// A value of `--cors-origin`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CorsOrigin {
-    /// Every page.
     Any,
     /// Pages of one origin.
     One(HeaderValue),

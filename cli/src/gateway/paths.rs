@@ -13,16 +13,13 @@ pub(super) enum Place<'a> {
     Unserved,
     /// Whether the gateway serves.
     Health,
-    /// Metrics for Prometheus.
     Metrics,
-    /// Nothing.
     Unknown,
 }
 
 /// A function and what follows its name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Target<'a> {
-    /// Its name.
     pub name: &'a str,
     /// Its namespace, empty if the path names none.
     pub namespace: &'a str,

@@ -17,7 +17,6 @@ use super::paths::{self, Place, Target};
 use super::system::{System, unserved};
 use crate::http::{metrics, reading};
 
-/// The gateway's answers.
 #[derive(Clone)]
 pub(super) struct Router {
     system: System,

@@ -28,7 +28,6 @@ const CONNECTIONS_MAX: usize = 16;
 /// Mode of the socket: its owner and group.
 const SOCKET_MODE: u32 = 0o660;
 
-/// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
     /// A port of an address.

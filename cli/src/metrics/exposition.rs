@@ -14,7 +14,6 @@ use prometheus_client::registry::Registry;
 
 use super::families::{self, Family, Kind};
 
-/// The text.
 #[must_use]
 pub fn text(metrics: NodeMetrics) -> String {
     let mut registry = Registry::default();

@@ -5,11 +5,9 @@
 pub struct Family {
     /// Its name as queries write it.
     pub name: &'static str,
-    /// Its type.
     pub kind: Kind,
     /// Its labels beside those of the caller's or the function's place.
     pub labels: &'static [&'static str],
-    /// Its meaning.
     pub help: &'static str,
 }
 
@@ -18,14 +16,11 @@ pub struct Family {
 pub enum Kind {
     /// Only grows.
     Counter,
-    /// Of now.
     Gauge,
-    /// Counts in buckets.
     Histogram,
 }
 
 impl Kind {
-    /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,9 +37,7 @@ const EDGE_ERROR: &[&str] =
 const FUNCTION: &[&str] = &["namespace", "pod_namespace", "workflow", "function"];
 const NODE: &[&str] = &[];
 
-/// Ended calls.
 pub const CALLS: Family = counter("cwasi_calls_total", EDGE, "Ended calls, failed ones included");
-/// Failed calls.
 pub const ERRORS: Family = counter(
     "cwasi_call_errors_total",
     EDGE_ERROR,
@@ -55,31 +48,24 @@ pub const SENT: Family = counter("cwasi_sent_bytes_total", EDGE, "Payload bytes 
 /// Bytes of responses.
 pub const RECEIVED: Family =
     counter("cwasi_received_bytes_total", EDGE, "Response bytes that callers received");
-/// Latencies.
 pub const DURATION: Family = Family {
     name: "cwasi_call_duration_seconds",
     kind: Kind::Histogram,
     labels: EDGE,
     help: "Time from the caller's call to its end",
 };
-/// Instances.
 pub const INSTANCES: Family =
     gauge("cwasi_function_instances", FUNCTION, "Running instances of a secondary");
-/// Workers.
 pub const WORKERS: Family = gauge("cwasi_function_workers", FUNCTION, "Workers of all instances");
-/// Busy workers.
 pub const BUSY: Family =
     gauge("cwasi_function_workers_busy", FUNCTION, "Workers that have a request");
-/// Queue length.
 pub const QUEUED: Family =
     gauge("cwasi_function_queue_length", FUNCTION, "Requests that wait for a worker");
-/// Refusals.
 pub const REFUSED: Family = counter(
     "cwasi_function_refused_total",
     FUNCTION,
     "Requests that were refused because the queue was full",
 );
-/// Pools.
 pub const POOL: Family = gauge(
     "cwasi_function_pool_bytes",
     FUNCTION,

@@ -38,36 +38,22 @@ const DOCKER_HUB: (&str, &str) = ("docker.io", "https://index.docker.io/v1/");
 pub enum RegistryError {
     /// A tag that only this machine understands.
     #[error("`{tag}` names no registry: use REGISTRY/NAME:TAG, such as registry.example.org/{tag}")]
-    NoRegistry {
-        /// The tag.
-        tag: String,
-    },
+    NoRegistry { tag: String },
     /// A tag that no registry understands.
     #[error("`{tag}` is no name of an image: {problem}; use REGISTRY/NAME:TAG")]
     Tag {
-        /// The tag.
         tag: String,
         /// What is wrong with it.
         problem: String,
     },
-    /// Docker's configuration.
     #[error("the credentials of {registry} cannot be read from {path}: {problem}", path = path.display())]
-    Credentials {
-        /// The registry.
-        registry: String,
-        /// Docker's configuration file.
-        path: PathBuf,
-        /// What is wrong.
-        problem: String,
-    },
+    Credentials { registry: String, path: PathBuf, problem: String },
     /// No answer.
     #[error("registry {registry} does not answer: {cause}{hint}")]
     Away {
-        /// The registry.
         registry: String,
         /// What the system says.
         cause: String,
-        /// What to try.
         hint: &'static str,
     },
     /// Wrong credentials, or none.
@@ -76,13 +62,10 @@ pub enum RegistryError {
         path = path.display()
     )]
     Denied {
-        /// The registry.
         registry: String,
         /// The user, or that there is none.
         who: String,
-        /// The registry's words.
         message: String,
-        /// Docker's configuration file.
         path: PathBuf,
     },
     /// A token server without TLS.
@@ -90,19 +73,13 @@ pub enum RegistryError {
         "registry {registry} wants the password sent to {realm}, where others can read it on the way: not sent"
     )]
     Readable {
-        /// The registry.
         registry: String,
         /// The token server's URL.
         realm: String,
     },
     /// The registry refuses the image, or fails.
     #[error("registry {registry} does not take the image: {message}")]
-    Refused {
-        /// The registry.
-        registry: String,
-        /// Its words.
-        message: String,
-    },
+    Refused { registry: String, message: String },
 }
 
 /// A place for one image in a registry.
@@ -276,7 +253,6 @@ fn is_on_this_machine(registry: &str) -> bool {
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// Docker's configuration file.
 fn docker_config() -> PathBuf {
     let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".docker");
     let folder = std::env::var_os("DOCKER_CONFIG").map_or_else(home, PathBuf::from);

@@ -45,10 +45,8 @@ pub struct Recorded {
     pub dropped: u64,
 }
 
-/// One trace.
 #[derive(Clone, Debug, Serialize)]
 pub struct Trace {
-    /// Its id.
     pub id: TraceId,
     /// Its spans in the order of the tree: parents before their children, earlier children first.
     pub spans: Vec<TreeSpan>,
@@ -61,7 +59,6 @@ pub struct TreeSpan {
     pub depth: usize,
     /// False if its parent is not recorded here: another node has it, or a bound dropped it.
     pub has_parent: bool,
-    /// The span.
     #[serde(flatten)]
     pub recorded: RecordedSpan,
 }

@@ -12,7 +12,6 @@ use super::{Trace, TreeSpan, duration};
 /// Style of the page, with a dark form of its colours.
 const STYLE: &str = include_str!("page.css");
 
-/// The page.
 #[must_use]
 pub fn html(trace: &Trace) -> String {
     let title = escaped(&trace.title());

@@ -7,7 +7,6 @@ use std::fmt;
 
 use saphyr_parser::{Event, Parser, ScanError, Span, StrInput};
 
-/// Deepest nesting.
 const DEPTH_MAX: usize = 16;
 /// Most values of one document.
 const NODES_MAX: usize = 10_000;
@@ -24,7 +23,6 @@ pub enum Place {
 /// A fault of the document.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// Where.
     pub place: Place,
     /// What is wrong, and what is right.
     pub text: String,
@@ -33,20 +31,16 @@ pub struct Problem {
 /// A value and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Where it begins.
     pub place: Place,
-    /// The value.
     pub value: Value,
 }
 
-/// A value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// Nothing, or `null`.
     Null,
     /// A scalar as it is written, without quotes.
     Text(String),
-    /// A sequence.
     List(Vec<Node>),
     /// A mapping, in its order.
     Map(Vec<Entry>),
@@ -55,11 +49,9 @@ pub enum Value {
 /// An entry of a mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The key.
     pub key: String,
     /// Where the key is.
     pub place: Place,
-    /// The value.
     pub node: Node,
 }
 

@@ -11,7 +11,6 @@ pub const KIND: &str = "Workflow";
 /// What a value may be. Ranges and syntax of an annotation's value are checked by the runtime's own parser.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
-    /// A text.
     Text,
     /// A whole number within these bounds.
     Number(u64, u64),
@@ -23,7 +22,6 @@ pub enum Kind {
     Duration,
     /// A size such as `64Mi`.
     Size,
-    /// One of these.
     Choice(&'static [&'static str]),
     /// A list of texts, or one text.
     Texts,
@@ -50,16 +48,13 @@ pub enum Target {
     Inside,
 }
 
-/// One field.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
     /// Its name in the file.
     pub name: &'static str,
     /// What it may be.
     pub kind: Kind,
-    /// What it becomes.
     pub target: Target,
-    /// For people.
     pub about: &'static str,
     /// True if the file is wrong without it.
     pub required: bool,

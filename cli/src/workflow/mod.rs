@@ -23,7 +23,6 @@ use crate::visible;
 /// Longest file in bytes.
 const FILE_MAX: u64 = 1 << 20;
 
-/// A workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workflow {
     /// `metadata.name`.
@@ -34,7 +33,6 @@ pub struct Workflow {
     pub nodes: BTreeMap<String, NodeSpec>,
 }
 
-/// One function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
     /// Its name, by which others call it.
@@ -43,11 +41,9 @@ pub struct Function {
     pub place: Place,
     /// Where its module is.
     pub source: Source,
-    /// What it does.
     pub role: Role,
     /// Arguments after the module's path.
     pub args: Vec<String>,
-    /// Environment variables.
     pub env: Vec<(String, String)>,
     /// Where relative paths begin; `None` = as the image says.
     pub working_dir: Option<PathBuf>,
@@ -55,7 +51,6 @@ pub struct Function {
     pub mounts: Vec<Mount>,
     /// True for the node's network instead of one of its own.
     pub host_network: bool,
-    /// Number of containers.
     pub replicas: u32,
     /// Name of its node; `None` = the containerd of the command line.
     pub node: Option<String>,
@@ -79,18 +74,15 @@ pub enum Source {
 pub enum Role {
     /// Runs once.
     Primary,
-    /// Is called.
     Secondary,
     /// Is an image that others embed.
     Library,
 }
 
-/// What is embedded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Embedded {
     /// A function of the same file.
     Function(String),
-    /// An image.
     Image(String),
 }
 
@@ -105,10 +97,8 @@ pub struct Mount {
     pub read_only: bool,
 }
 
-/// Another containerd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeSpec {
-    /// Its socket.
     pub address: PathBuf,
     /// The node's configuration file; `None` = as on this node.
     pub config: Option<PathBuf>,
@@ -129,20 +119,12 @@ pub enum WorkflowError {
     /// It cannot be read.
     #[error("workflow file {path} cannot be read", path = path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It has faults.
     #[error("{}", Problems { path, problems })]
-    Wrong {
-        /// The file.
-        path: PathBuf,
-        /// All of them.
-        problems: Vec<Problem>,
-    },
+    Wrong { path: PathBuf, problems: Vec<Problem> },
 }
 
 /// Faults, a line each, in the form that editors understand.

@@ -26,7 +26,6 @@ mod workflows;
 
 use std::process::{Command, Output};
 
-/// The program.
 fn cwasi() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cwasi"));
     command.env_remove("CONTAINERD_ADDRESS").env_remove("CONTAINERD_NAMESPACE");

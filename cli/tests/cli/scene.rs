@@ -29,9 +29,7 @@ pub fn workflow_text(name: &str, functions: &str) -> String {
 
 /// One test's namespace and folder.
 pub struct Stage {
-    /// containerd's side.
     pub scene: Scene,
-    /// For workflow files.
     pub folder: tempfile::TempDir,
 }
 

@@ -25,7 +25,6 @@ struct Terminal {
     /// Reads until the last process has closed the terminal.
     reader: JoinHandle<()>,
     before: Termios,
-    /// The keyboard.
     keys: File,
     /// Keeps the terminal's settings readable after the command's end.
     slave: OwnedFd,

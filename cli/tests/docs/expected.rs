@@ -2,7 +2,6 @@
 
 /// Stands for any text in a line, or for any lines.
 const ANY: char = '…';
-/// Units of times.
 const UNITS: [&str; 6] = ["ns", "us", "µs", "ms", "s", "min"];
 /// What the first start of a module on a node prints in addition.
 const COMPILING: &str = "cwasi: compil";

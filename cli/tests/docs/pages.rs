@@ -32,13 +32,11 @@ const BUILD: &str = "build";
 pub enum Kind<'a> {
     /// Commands and what they print.
     Console,
-    /// Commands.
     Commands,
     /// A file of this name.
     File(&'a str),
     /// Commands that are not run, and why.
     NotRun(&'a str),
-    /// Something to read.
     Text,
 }
 

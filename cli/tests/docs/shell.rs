@@ -32,7 +32,6 @@ pub struct Shell {
 pub struct Outcome {
     /// What it printed, stdout and stderr as they came.
     pub printed: String,
-    /// Its exit code.
     pub code: i32,
 }
 

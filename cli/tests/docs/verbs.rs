@@ -8,7 +8,6 @@ use cwasi_testbed::page::Page;
 
 /// The page with all verbs.
 const PAGE: &str = "docs/cli.md";
-/// clap's own verb.
 const HELP: &str = "help";
 
 fn verbs() -> BTreeSet<String> {

@@ -13,7 +13,6 @@ use hyper_util::rt::TokioIo;
 /// Longest wait of a bare socket.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// A response.
 #[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,

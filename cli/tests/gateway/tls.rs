@@ -22,7 +22,6 @@ use crate::{Gateway, exposed, scene};
 
 const TOKEN: &str = "correct horse battery";
 
-/// A certificate authority.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate and its key.

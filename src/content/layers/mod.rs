@@ -39,14 +39,12 @@ const PATH_MAX: usize = 4096;
 /// Most names in one message.
 const NAMES_SHOWN: usize = 8;
 
-/// A layer's compression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
     /// None.
     Plain,
     /// gzip.
     Gzip,
-    /// Zstandard.
     Zstd,
 }
 

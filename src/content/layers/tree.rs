@@ -26,7 +26,6 @@ const WHITEOUT: &[u8] = b".wh.";
 const AUFS: &[u8] = b".wh..wh.";
 /// Name that hides all of a folder's files of lower layers.
 const OPAQUE: &[u8] = b".wh..wh..opq";
-/// The root's node.
 const ROOT: NodeId = 0;
 
 type NodeId = u32;
@@ -42,30 +41,16 @@ pub(super) enum TreeError {
     Steps,
     /// Symbolic links in a circle.
     #[error("{path} leads through more than {LINKS_MAX} symbolic links", path = path.display())]
-    Links {
-        /// The path.
-        path: PathBuf,
-    },
+    Links { path: PathBuf },
     /// A file where a folder has to be.
     #[error("{path} is below a file", path = path.display())]
-    NotAFolder {
-        /// The path.
-        path: PathBuf,
-    },
+    NotAFolder { path: PathBuf },
     /// A hard link without its file.
     #[error("{path} is a hard link to {target}, which is no file", path = path.display(), target = target.display())]
-    HardLink {
-        /// The path.
-        path: PathBuf,
-        /// The target.
-        target: PathBuf,
-    },
+    HardLink { path: PathBuf, target: PathBuf },
     /// A whiteout of no file.
     #[error("{path} is no whiteout of a file", path = path.display())]
-    Whiteout {
-        /// The path.
-        path: PathBuf,
-    },
+    Whiteout { path: PathBuf },
 }
 
 /// Where a file's contents are: its layer, from 0 for the lowest, and the number of its entry in it.
@@ -115,7 +100,6 @@ pub(super) struct Tree {
 /// Regular files that were searched for.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// Different files.
     pub(super) files: BTreeSet<FileId>,
     /// Names of the first ones.
     pub(super) names: Vec<PathBuf>,

@@ -11,11 +11,8 @@ pub enum AotError {
     /// The cache directory or one of its files.
     #[error("AOT cache: {operation} {path}: {source}", path = path.display())]
     Cache {
-        /// The failed operation.
         operation: &'static str,
-        /// The file.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -24,12 +21,7 @@ pub enum AotError {
         "AOT cache: {path} belongs to user {owner}: native code of another user is not loaded; remove it or set cache_dir",
         path = path.display()
     )]
-    Owner {
-        /// The cache's directory.
-        path: PathBuf,
-        /// Its owner.
-        owner: u32,
-    },
+    Owner { path: PathBuf, owner: u32 },
     /// The module exceeds a static limit ([`super::super::limits`]).
     #[error("{origin} is not compiled: {source}")]
     Limit {
@@ -39,12 +31,10 @@ pub enum AotError {
         #[source]
         source: LimitExceeded,
     },
-    /// The compiler failed.
     #[error("{origin} cannot be compiled: {message}")]
     Compile {
         /// Origin of the module.
         origin: String,
-        /// The compiler's message.
         message: String,
     },
     /// The compiler failed, and the cache's file system is full.
@@ -55,11 +45,9 @@ pub enum AotError {
     Full {
         /// Origin of the module.
         origin: String,
-        /// The cache's directory.
         path: PathBuf,
         /// Bytes free.
         free: u64,
-        /// The compiler's message.
         message: String,
     },
 }

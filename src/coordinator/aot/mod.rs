@@ -54,10 +54,8 @@ pub trait CompileChild: Sync {
     fn compile(&self, job: &CompileJob<'_>) -> impl Future<Output = Result<(), String>> + Send;
 }
 
-/// One compilation.
 #[derive(Clone, Copy, Debug)]
 pub struct CompileJob<'a> {
-    /// The module.
     pub wasm: &'a Path,
     /// Output file for the native code.
     pub out: &'a Path,
@@ -67,7 +65,6 @@ pub struct CompileJob<'a> {
     pub slot: usize,
 }
 
-/// A compiled module.
 #[derive(Clone, Debug)]
 pub struct Artifact {
     /// Native file in the cache.

@@ -35,7 +35,6 @@ pub enum EmbeddingState<'a> {
         /// The failed rule, and how to satisfy it.
         reason: &'a str,
     },
-    /// Loaded.
     Loaded,
 }
 
@@ -61,9 +60,7 @@ pub enum Remote<'a> {
 /// Facts about one edge.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
-    /// The calling function.
     pub caller: &'a Identity,
-    /// The called function.
     pub callee: &'a Identity,
     /// The caller's group; empty if it has none.
     pub group: &'a str,
@@ -87,7 +84,6 @@ pub struct Facts<'a> {
     pub rotation: usize,
 }
 
-/// The selected mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection<'a> {
     /// A call inside the caller's process.
@@ -113,7 +109,6 @@ pub enum Selection<'a> {
     Networked {
         /// At least one.
         candidates: Vec<&'a Location>,
-        /// Why this mode.
         reason: String,
     },
     /// No mode can serve the edge.
@@ -127,9 +122,7 @@ pub enum Selection<'a> {
      {networked}{advice}"
 )]
 pub struct NoRoute {
-    /// Guest-visible code.
     pub errno: Errno,
-    /// The callee.
     pub name: String,
     /// Where it was looked for.
     pub scope: String,
@@ -148,7 +141,6 @@ pub struct NoRoute {
 pub struct Out {
     /// Guest-visible code if this mode decides.
     pub errno: Errno,
-    /// For people.
     pub why: String,
 }
 
@@ -161,7 +153,6 @@ struct Usable<'a, T> {
     fresh: bool,
 }
 
-/// Decides one edge.
 #[must_use]
 pub fn select<'a>(facts: &Facts<'a>) -> Selection<'a> {
     let inside = embedded(facts.hint, facts.embedding);

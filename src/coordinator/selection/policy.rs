@@ -40,11 +40,8 @@ pub fn may_call(caller: &Identity, callee: &Identity, allow: &[String]) -> bool 
 /// A deployed function: identity, `cwasi.workflow` and `cwasi.trust`, empty if not set.
 #[derive(Clone, Copy, Debug)]
 pub struct Member<'a> {
-    /// Who it is.
     pub identity: &'a Identity,
-    /// Its workflow.
     pub workflow: &'a str,
-    /// Its trust group.
     pub trust: &'a str,
 }
 

@@ -63,7 +63,6 @@ impl Broker {
         Self { resolver: Resolver::new(registry, network), metrics, spans, buffer }
     }
 
-    /// What finds routes.
     #[must_use]
     pub const fn resolver(&self) -> &Resolver {
         &self.resolver
@@ -75,19 +74,16 @@ impl Broker {
         self.resolver.network()
     }
 
-    /// The host's registry.
     #[must_use]
     pub fn registry(&self) -> &Registry {
         self.resolver.registry()
     }
 
-    /// The group's metrics.
     #[must_use]
     pub const fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// The group's spans.
     #[must_use]
     pub const fn spans(&self) -> &Spans {
         &self.spans

@@ -14,7 +14,6 @@ use cwasi_wire::ids::Identity;
 /// What kind of process calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallerKind {
-    /// A function's sandbox.
     Sandbox,
     /// A process of the host ([`crate::caller`]). Like a shim, it takes leased segments and keeps none.
     Host,
@@ -27,17 +26,12 @@ pub enum CallerKind {
 /// A caller: the function that a sandbox stands for, or a process of the host.
 #[derive(Clone, Debug)]
 pub struct BrokerPeer {
-    /// What calls.
     pub kind: CallerKind,
-    /// Its function.
     pub identity: Identity,
     /// Its pod or workflow on this host; empty without both.
     pub group: String,
-    /// Its workflow.
     pub workflow: String,
-    /// Its trust group.
     pub trust: String,
-    /// Its instance.
     pub instance: String,
     /// Mode of its calls.
     pub mode: ModeHint,

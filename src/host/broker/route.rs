@@ -37,7 +37,6 @@ impl Resolver {
         Self { registry, network, rotation: Arc::default() }
     }
 
-    /// The host's registry.
     #[must_use]
     pub const fn registry(&self) -> &Registry {
         &self.registry

@@ -22,17 +22,14 @@ const MALFORMED_MAX: u32 = 16;
 /// State of a sandbox's workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// Unknown yet.
     Waiting,
     /// It runs; a secondary takes requests.
     Ready,
-    /// It cannot run.
     Failed(String),
     /// The sandbox ended without a report.
     Ended,
 }
 
-/// One sandbox's conversation.
 pub(super) struct Session {
     broker: Broker,
     peer: Arc<BrokerPeer>,

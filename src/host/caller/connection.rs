@@ -35,9 +35,7 @@ pub(super) struct ConnectionRoute {
     pub target: String,
     /// The callee's instance; empty over the network.
     pub instance: String,
-    /// The mode.
     pub mode: ModeKind,
-    /// Why this mode.
     pub reason: Arc<str>,
     /// Largest payload that the callee takes, in bytes.
     pub max_payload: u64,

@@ -61,7 +61,6 @@ pub struct CallerIdentity {
     pub kind: CallerKind,
     /// Its name, as `cwasi.allow` knows it.
     pub name: String,
-    /// containerd namespace.
     pub namespace: String,
     /// Kubernetes namespace, empty outside Kubernetes.
     pub pod_namespace: String,
@@ -80,7 +79,6 @@ impl CallerIdentity {
     }
 }
 
-/// One call.
 #[derive(Debug)]
 pub struct HostCall<'a> {
     /// Its id, which the function reads as its invocation's.
@@ -118,13 +116,11 @@ impl<'a> HostCall<'a> {
 /// What a callee answered.
 #[derive(Debug)]
 pub struct HostAnswer {
-    /// The response.
     pub payload: Payload,
     /// What the function set by `context_set`.
     pub metadata: Vec<Metadata>,
     /// The mode that moved it.
     pub mode: ModeKind,
-    /// Why this mode.
     pub reason: Arc<str>,
     /// Id of the trace, if it is recorded.
     pub trace: Option<String>,
@@ -133,7 +129,6 @@ pub struct HostAnswer {
 /// A function that a caller can reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReachableFunction {
-    /// Its name.
     pub name: String,
     /// Its namespace: the pod's under Kubernetes, containerd's otherwise.
     pub namespace: String,
@@ -231,7 +226,6 @@ impl HostCaller {
         Self { inner: Arc::new(Inner { resolver, peer, callees, tracer, counts }) }
     }
 
-    /// Who calls.
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.inner.peer.identity

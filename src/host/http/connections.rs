@@ -155,7 +155,6 @@ impl Table {
 }
 
 impl ConnectionSlot {
-    /// The connection's state.
     pub(super) fn state(&self) -> ConnectionState {
         self.state.clone()
     }

@@ -110,7 +110,6 @@ where
     }
 }
 
-/// What has arrived.
 enum Content {
     Small(Vec<u8>),
     Large(LargeBody),

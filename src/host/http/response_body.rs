@@ -17,9 +17,7 @@ const PIECE: u64 = 256 << 10;
 /// The body of a response.
 #[derive(Debug)]
 pub enum ResponseBody {
-    /// At hand.
     Whole(Full<Bytes>),
-    /// In a segment.
     Segment {
         /// The segment; a leased one is given back when the body was sent.
         segment: Segment,

@@ -38,7 +38,6 @@ pub(super) const TOO_MANY_CLIENTS: &str = "the server has too many clients: try 
 /// Longest wait at the end for requests that are being served.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
 
-/// Answers requests.
 pub trait Service: Clone + Send + Sync + 'static {
     /// Answers one request. Dropped when the client is gone.
     fn answer(
@@ -49,7 +48,6 @@ pub trait Service: Clone + Send + Sync + 'static {
 
 /// Where clients connect to.
 pub trait Accept: Send + Sync {
-    /// A client's connection.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
     /// Waits for a client; its connection and address, if it has one.
@@ -79,9 +77,7 @@ impl Accept for UnixListener {
 pub struct HttpServer<L> {
     /// Where clients connect to.
     pub listener: L,
-    /// With TLS.
     pub tls: Option<TlsAcceptor>,
-    /// The bounds.
     pub limits: HttpLimits,
 }
 
@@ -163,7 +159,6 @@ fn refusal(status: StatusCode, text: &str) -> Response<ResponseBody> {
     response
 }
 
-/// One connection.
 struct Connection {
     tls: Option<TlsAcceptor>,
     limits: HttpLimits,

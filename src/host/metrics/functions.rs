@@ -32,7 +32,6 @@ impl FunctionTable {
         self.dirty = true;
     }
 
-    /// Removes an instance.
     pub fn end(&mut self, key: &FunctionKey, instance: &str) {
         let Some(function) = self.functions.get_mut(key) else { return };
         if let Some(last) = function.instances.remove(instance) {

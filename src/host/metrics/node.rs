@@ -33,15 +33,12 @@ const LOCK_PAUSE: Duration = Duration::from_millis(2);
 /// Metrics of the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeMetrics {
-    /// Each edge.
     pub edges: BTreeMap<EdgeKey, EdgeCounts>,
-    /// Each secondary.
     pub functions: BTreeMap<FunctionKey, FunctionGauges>,
     /// Files that cannot be read.
     pub unreadable: u64,
 }
 
-/// The node's file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Sums {
     edges: Vec<EdgeSnapshot>,
@@ -49,7 +46,6 @@ struct Sums {
 }
 
 impl NodeMetrics {
-    /// Reads them.
     #[must_use]
     pub fn read(state: &StateDir) -> Self {
         // Without the lock a group that ends in this moment may be missing.

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 /// Upper bounds of the latency buckets in nanoseconds: 1, 2 and 5 in each power of ten from 1 µs to 50 s. A last bucket
 /// has all longer calls.
 pub const LATENCY_BOUNDS_NS: [u64; 24] = bounds();
-/// Number of buckets.
 pub const BUCKETS: usize = LATENCY_BOUNDS_NS.len() + 1;
 
 const fn bounds() -> [u64; 24] {
@@ -29,16 +28,13 @@ pub fn bucket(latency_ns: u64) -> usize {
     LATENCY_BOUNDS_NS.partition_point(|bound| *bound < latency_ns)
 }
 
-/// A function.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FunctionKey {
-    /// containerd namespace.
     pub namespace: String,
     /// Kubernetes namespace; empty outside Kubernetes.
     pub pod_namespace: String,
     /// Workflow; empty without one.
     pub workflow: String,
-    /// Its name.
     pub function: String,
 }
 
@@ -127,13 +123,10 @@ impl EdgeCounts {
 /// One line of `edges.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EdgeSnapshot {
-    /// The edge.
     #[serde(flatten)]
     pub key: EdgeKey,
-    /// Why this mode.
     #[serde(default)]
     pub reason: String,
-    /// Its counts.
     #[serde(flatten)]
     pub counts: EdgeCounts,
     /// Half of the calls took at most this many microseconds.
@@ -150,10 +143,8 @@ pub struct EdgeSnapshot {
 /// What is known about a secondary, all instances together. Only `refused` is a count; the rest is of now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionGauges {
-    /// Instances that run.
     #[serde(default)]
     pub instances: u64,
-    /// Their workers.
     #[serde(default)]
     pub workers: u64,
     /// Of these, workers with a request.
@@ -184,7 +175,6 @@ impl FunctionGauges {
 /// One line of `functions.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionSnapshot {
-    /// The function.
     #[serde(flatten)]
     pub key: FunctionKey,
     /// What is known about it.

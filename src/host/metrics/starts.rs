@@ -14,7 +14,6 @@ use cwasi_coordinator::plan::PlannedCode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CodeSource {
-    /// It was compiled.
     Compiled,
     /// The node's cache had it.
     Cached,
@@ -23,9 +22,7 @@ pub enum CodeSource {
 /// The stages of one container, in microseconds. A stage that has not ended yet is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartStages {
-    /// containerd namespace.
     pub namespace: String,
-    /// Container id.
     pub container: String,
     /// Begin of the start, in milliseconds since 1970.
     pub began_unix_ms: u64,
@@ -41,7 +38,6 @@ pub struct StartStages {
     pub ready_us: Option<u64>,
     /// From ready to the end of its init.
     pub run_us: Option<u64>,
-    /// Its exit status.
     pub exit: Option<u32>,
 }
 

@@ -30,7 +30,6 @@ const DESCRIPTORS_SHARE: u64 = 4;
 pub struct WorkerConnection {
     /// The worker's function and its callee.
     pub caller: BridgeCaller,
-    /// The socket.
     pub socket: AsyncFd<OwnedFd>,
     /// Wakes [`Answers::deliver`] when an answer is queued.
     waits: Notify,

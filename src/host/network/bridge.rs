@@ -32,13 +32,10 @@ const FOREVER: Duration = Duration::from_secs(24 * 3600);
 /// The caller and the callee of a connection.
 #[derive(Clone, Debug)]
 pub struct BridgeCaller {
-    /// The calling function.
     pub identity: Identity,
     /// Its pod or workflow on this host; empty without both.
     pub group: String,
-    /// Its workflow.
     pub workflow: String,
-    /// Its instance.
     pub instance: String,
     /// Its `cwasi.mode`.
     pub hint: ModeHint,
@@ -46,7 +43,6 @@ pub struct BridgeCaller {
     pub max_payload: u64,
     /// It calls for HTTP clients: only instances with `cwasi.http=gateway` serve it.
     pub http: bool,
-    /// The called function.
     pub callee: Identity,
     /// Instances on this host that could not serve the caller when the route was made.
     pub passed_over: Vec<String>,

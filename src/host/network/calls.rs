@@ -30,7 +30,6 @@ pub(super) const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Result of one try.
 enum Step {
     Ended(Result<Answered, CallError>),
-    /// Try another instance.
     Next(CallError),
     /// Try the same instance later.
     Later(CallError),

@@ -314,7 +314,6 @@ impl Delivery {
         self.send(session, &answer).await;
     }
 
-    /// Sends one answer.
     async fn publish(
         &self,
         session: &RedisSession,
@@ -342,7 +341,6 @@ impl Delivery {
     }
 }
 
-/// A failed call.
 struct Failure {
     error: CallError,
     /// It certainly did not run, and the same instance may run it later.
@@ -391,7 +389,6 @@ enum AnswerDelivery {
     Delivered,
     /// No shim listens.
     NoReceiver,
-    /// Redis is away.
     RedisAway,
 }
 

@@ -88,7 +88,6 @@ struct Inner {
     cancellable: Mutex<HashMap<TryId, watch::Sender<bool>>>,
     routes: Routes,
     deliveries: Arc<Semaphore>,
-    /// Of one-way messages.
     limits: Limits,
     /// Held while a one-way message is stored.
     storing: tokio::sync::Mutex<()>,

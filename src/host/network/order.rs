@@ -7,12 +7,9 @@ use cwasi_modes::{CallError, Payload};
 use cwasi_wire::envelope::{Join, Metadata};
 use cwasi_wire::ids::{CallId, Identity};
 
-/// One outgoing call.
 #[derive(Debug)]
 pub struct Order {
-    /// The call's id.
     pub id: CallId,
-    /// The callee.
     pub callee: Identity,
     /// The target in the caller's words.
     pub target: String,

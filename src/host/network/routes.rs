@@ -79,7 +79,6 @@ impl List {
     }
 }
 
-/// Lists by function.
 #[derive(Debug, Default)]
 pub struct Routes {
     lists: Mutex<HashMap<Identity, List>>,

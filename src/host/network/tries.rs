@@ -49,7 +49,6 @@ enum GiveUpResult {
 /// The next step of a call after a try that was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Retry {
-    /// Try another instance.
     Elsewhere,
     /// Try any announced instance: this location was dropped.
     WhenAnnounced,

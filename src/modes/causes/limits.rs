@@ -8,9 +8,7 @@ pub enum Overload {
         "{function} is busy: {workers} workers (cwasi.concurrency) and {queue} waiting requests (cwasi.queue) at most"
     )]
     Queue {
-        /// The callee.
         function: String,
-        /// Its workers.
         workers: u32,
         /// Requests that may wait for them.
         queue: u32,
@@ -20,7 +18,6 @@ pub enum Overload {
         "{function} is busy: its waiting requests hold {bytes} bytes or {descriptors} descriptors, which is the most; raise cwasi.memory or RLIMIT_NOFILE, or call less at a time"
     )]
     Load {
-        /// The callee.
         function: String,
         /// Bytes at most.
         bytes: u64,
@@ -29,20 +26,13 @@ pub enum Overload {
     },
     /// An instance takes no further connection.
     #[error("{callee} has no room for another caller")]
-    Callers {
-        /// The callee.
-        callee: String,
-    },
+    Callers { callee: String },
     /// A node serves as many calls of others as it may.
     #[error("node {node} has too many calls under way")]
-    Node {
-        /// Its name.
-        node: String,
-    },
+    Node { node: String },
     /// One-way messages of a function that are not handled yet.
     #[error("{limit} messages for {target} wait already")]
     Messages {
-        /// The function.
         target: String,
         /// How many may wait.
         limit: u64,
@@ -64,7 +54,6 @@ pub enum Overload {
     Functions {
         /// The namespace that sent them.
         namespace: String,
-        /// How many functions.
         limit: usize,
     },
     /// Parts of groups that wait for others.
@@ -77,10 +66,7 @@ pub enum Overload {
     Descriptors,
     /// Another process says so.
     #[error("{text}")]
-    Remote {
-        /// In its words.
-        text: String,
-    },
+    Remote { text: String },
 }
 
 /// What is larger than it may be.
@@ -98,7 +84,6 @@ pub enum TooLarge {
         /// Bytes at most.
         limit: u64,
     },
-    /// A one-way message.
     #[error("one-way message to {target} of {length} bytes is larger than {limit} bytes")]
     Message {
         /// Who was to get it.
@@ -120,19 +105,14 @@ pub enum TooLarge {
     },
     /// Another process says so.
     #[error("{text}")]
-    Remote {
-        /// In its words.
-        text: String,
-    },
+    Remote { text: String },
 }
 
 /// Which bound of a fan-in's waiting parts is reached.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PartsFull {
-    /// Groups.
     #[error("{limit} groups wait for parts at {function} already")]
     Groups {
-        /// The callee.
         function: String,
         /// Groups at most.
         limit: usize,
@@ -140,7 +120,6 @@ pub enum PartsFull {
     /// Parts of all groups.
     #[error("{limit} parts wait for others at {function} already")]
     Parts {
-        /// The callee.
         function: String,
         /// Parts at most.
         limit: usize,
@@ -148,7 +127,6 @@ pub enum PartsFull {
     /// Bytes of all parts.
     #[error("the parts that wait at {function} have {limit} bytes at most")]
     Bytes {
-        /// The callee.
         function: String,
         /// Bytes at most.
         limit: u64,
@@ -158,7 +136,6 @@ pub enum PartsFull {
         "large parts that wait at {function} hold {limit} descriptors at most: raise the container's RLIMIT_NOFILE"
     )]
     Descriptors {
-        /// The callee.
         function: String,
         /// Descriptors at most.
         limit: usize,

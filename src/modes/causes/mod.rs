@@ -17,25 +17,16 @@ pub enum Invalid {
     #[error(
         "`{target}` is not a function name: 1 to {FUNCTION_NAME_MAX} bytes, with or without a namespace and `/` before it"
     )]
-    Name {
-        /// What was called.
-        target: String,
-    },
+    Name { target: String },
     /// The length of a one-way message's target.
     #[error("a function's name has 1 to {TARGET_MAX} bytes")]
     TargetLength,
     /// It is a part of a group, for a function that handles each call alone.
     #[error("{function} takes no parts: set cwasi.fan-in there, or call it without a join key")]
-    NoFanIn {
-        /// The callee.
-        function: String,
-    },
+    NoFanIn { function: String },
     /// It is no part of a group.
     #[error("{function} has cwasi.fan-in: call it with a join key, as one part of a group")]
-    NoJoinKey {
-        /// The callee.
-        function: String,
-    },
+    NoJoinKey { function: String },
     /// It contradicts the function's annotation, the other parts, or itself.
     #[error(transparent)]
     Part(#[from] InvalidPart),
@@ -47,16 +38,12 @@ pub enum Invalid {
     },
     /// Another process says so.
     #[error("{text}")]
-    Remote {
-        /// In its words.
-        text: String,
-    },
+    Remote { text: String },
 }
 
 /// What is wrong with a part of a group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPart {
-    /// Its join key.
     #[error("a join key has 1 to {JOIN_KEY_MAX} bytes, not {length}")]
     KeyLength {
         /// Bytes.
@@ -64,20 +51,10 @@ pub enum InvalidPart {
     },
     /// Neither the call nor the annotation says how many parts there are.
     #[error("{function} has cwasi.fan-in=caller: each call says how many parts there are")]
-    NoNumber {
-        /// The callee.
-        function: String,
-    },
+    NoNumber { function: String },
     /// Call and annotation say different numbers.
     #[error("the call says {said} parts, {function} has cwasi.fan-in={annotated}")]
-    Annotation {
-        /// The callee.
-        function: String,
-        /// In the call.
-        said: u32,
-        /// In the annotation.
-        annotated: u32,
-    },
+    Annotation { function: String, said: u32, annotated: u32 },
     /// More parts than a group may have.
     #[error("{expected} parts; a group has {PARTS_MAX} at most")]
     TooMany {
@@ -87,7 +64,6 @@ pub enum InvalidPart {
     /// Its number is none of the group's.
     #[error("part {number} of {expected}: parts are numbered from 0")]
     Number {
-        /// Its number.
         number: u32,
         /// How many there are to be.
         expected: u32,
@@ -95,7 +71,6 @@ pub enum InvalidPart {
     /// This call and an earlier one say different numbers of parts.
     #[error("the call says {expected} parts, an earlier one of `{key}` said {known}")]
     OtherNumber {
-        /// The group.
         key: String,
         /// What the call says.
         expected: u32,
@@ -104,12 +79,7 @@ pub enum InvalidPart {
     },
     /// Another call is this part.
     #[error("part {number} of `{key}` is here already")]
-    Here {
-        /// The group.
-        key: String,
-        /// The part.
-        number: u32,
-    },
+    Here { key: String, number: u32 },
 }
 
 /// Which rule forbids a call.
@@ -117,28 +87,13 @@ pub enum InvalidPart {
 pub enum Refusal {
     /// The callee takes calls from its own namespace only.
     #[error("{caller} may not call {callee}: it takes calls from its own namespace only")]
-    Namespace {
-        /// Who calls.
-        caller: Identity,
-        /// Whom.
-        callee: Identity,
-    },
+    Namespace { caller: Identity, callee: Identity },
     /// The callee's list does not have the caller.
     #[error("{caller} may not call {callee}: its cwasi.allow is {}", .allow.join(","))]
-    NotAllowed {
-        /// Who calls.
-        caller: Identity,
-        /// Whom.
-        callee: Identity,
-        /// Who may.
-        allow: Vec<String>,
-    },
+    NotAllowed { caller: Identity, callee: Identity, allow: Vec<String> },
     /// Another process says so.
     #[error("{text}")]
-    Remote {
-        /// In its words.
-        text: String,
-    },
+    Remote { text: String },
 }
 
 /// Why a callee has certainly not accepted a call.
@@ -159,31 +114,21 @@ pub enum Unreached {
         /// What the socket, or the network, says.
         error: String,
     },
-    /// The instance stops.
     #[error("this instance is ending")]
     Ending,
     /// An instance on the callee's node cannot be connected to, or given the request.
     #[error("instance {instance}: {error}")]
     Instance {
-        /// Its id.
         instance: String,
         /// What the socket says.
         error: String,
     },
     /// The callee's node refuses.
     #[error("node {node}: {error}")]
-    Node {
-        /// Its name.
-        node: String,
-        /// Why.
-        error: String,
-    },
+    Node { node: String, error: String },
     /// The callee's node cannot have the payload.
     #[error("its payload cannot be fetched: {error}")]
-    Payload {
-        /// Why.
-        error: String,
-    },
+    Payload { error: String },
     /// The route to another host is given up.
     #[error("an instance has started on this host")]
     Moved,
@@ -204,10 +149,7 @@ pub enum Unreached {
     },
     /// Another process says so.
     #[error("{text}")]
-    Remote {
-        /// In its words.
-        text: String,
-    },
+    Remote { text: String },
 }
 
 /// Why it is unknown whether a call has run.
@@ -219,22 +161,16 @@ pub enum Break {
         /// What the socket says.
         error: String,
     },
-    /// The connection ended.
     #[error("its connection closed before the answer")]
     Closed,
-    /// Its worker ended.
     #[error("its worker {how}")]
-    Worker {
-        /// How.
-        how: String,
-    },
+    Worker { how: String },
     /// Its instance was stopped.
     #[error("it was stopped and had no more time")]
     Stopped,
     /// The connection to an instance on the callee's node failed.
     #[error("instance {instance}: {error}")]
     Instance {
-        /// Its id.
         instance: String,
         /// What the socket says.
         error: String,
@@ -250,23 +186,18 @@ pub enum Break {
     RedisLost {
         /// The instance and its node.
         instance: String,
-        /// Why.
         error: String,
     },
     /// The callee's node is gone.
     #[error("node {node} is gone, {instance} had the call")]
     NodeGone {
-        /// Its name.
         node: String,
         /// The instance and its node.
         instance: String,
     },
     /// The response is not where the callee put it.
     #[error("its response cannot be fetched: {error}")]
-    Response {
-        /// Why.
-        error: String,
-    },
+    Response { error: String },
     /// It is unknown whether Redis has a one-way message.
     #[error("not known whether Redis has it: {error}")]
     Unconfirmed {
@@ -278,10 +209,7 @@ pub enum Break {
     Silent,
     /// Another process says so.
     #[error("{text}")]
-    Remote {
-        /// In its words.
-        text: String,
-    },
+    Remote { text: String },
 }
 
 /// What this node does not offer.
@@ -295,8 +223,5 @@ pub enum Unavailable {
     NoRedis,
     /// Another process says so.
     #[error("{text}")]
-    Remote {
-        /// In its words.
-        text: String,
-    },
+    Remote { text: String },
 }

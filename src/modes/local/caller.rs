@@ -36,7 +36,6 @@ pub struct LocalRoute {
 /// An answer that arrived.
 #[derive(Debug)]
 pub struct ReceivedAnswer {
-    /// Its call.
     pub id: CallId,
     /// The response or the error.
     pub result: Result<Payload, CallError>,

@@ -21,9 +21,7 @@ pub struct ConnectionId(pub u64);
 pub struct CallerConnection {
     /// Its number in the receiver.
     pub id: ConnectionId,
-    /// The connection.
     pub fd: Rc<OwnedFd>,
-    /// The caller's function.
     pub caller: String,
     /// Segments may be lent both ways.
     pub lends: bool,
@@ -34,9 +32,7 @@ pub struct CallerConnection {
 pub struct IncomingRequest {
     /// The connection that it came over, and that its answer takes.
     pub connection: CallerConnection,
-    /// Its id.
     pub id: CallId,
-    /// Deadline, trace, attempt.
     pub request: Request,
     /// The user's bytes.
     pub payload: Payload,
@@ -54,13 +50,11 @@ pub struct CallKey {
 /// A message on a connection after its hello.
 #[derive(Debug)]
 pub enum ParsedMessage {
-    /// A request.
     Request(Box<IncomingRequest>),
     /// A request that is not acceptable.
     Refused {
         /// The connection that its error takes.
         connection: CallerConnection,
-        /// The call.
         id: CallId,
         /// What is wrong with it.
         error: CallError,

@@ -5,7 +5,6 @@ use crate::Payload;
 /// What messages hold, or may hold at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Their number.
     pub messages: usize,
     /// Bytes of payloads.
     pub bytes: u64,
@@ -31,7 +30,6 @@ impl Load {
         loads.into_iter().fold(Self::default(), Self::and)
     }
 
-    /// Of both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self {
@@ -41,7 +39,6 @@ impl Load {
         }
     }
 
-    /// Of the others.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self {

@@ -40,19 +40,15 @@ pub use shared_connections::SharedConnections;
 /// Why a frame could not be sent or a message is no acceptable frame.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalError {
-    /// The connection.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// The frame.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// The segment.
     #[error(transparent)]
     Segment(#[from] SegmentError),
     /// A frame that announces a segment without its descriptor, or brings descriptors that do not belong to it.
     #[error("frame brings {found} descriptors, {expected} expected")]
     Descriptors {
-        /// How many came.
         found: usize,
         /// How many belong to such a frame.
         expected: usize,
@@ -145,7 +141,6 @@ pub fn copy_for_peer(
 /// A frame taken out of a message: envelope, payload, and the descriptors that came before the segment's.
 #[derive(Debug)]
 pub struct ReceivedFrame<E> {
-    /// The envelope.
     pub envelope: E,
     /// The payload, its segment checked.
     pub payload: Payload,

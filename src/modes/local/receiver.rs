@@ -36,7 +36,6 @@ pub enum ConnectionEvent {
     Idle,
     /// The connection was introduced.
     Introduced,
-    /// A request.
     Message(ParsedMessage),
     /// The connection has ended and was removed; its requests need no answer.
     Closed {
@@ -98,7 +97,6 @@ impl Receiver {
         self.watch.as_fd()
     }
 
-    /// Those connections.
     pub fn ready(&self) -> impl Iterator<Item = ConnectionId> + use<> {
         self.watch.ready().into_iter().map(ConnectionId)
     }
@@ -109,7 +107,6 @@ impl Receiver {
         self.shared.as_fd()
     }
 
-    /// Those connections.
     pub fn shared_ready(&self) -> impl Iterator<Item = ConnectionId> + use<> {
         self.shared.ready().into_iter().map(ConnectionId)
     }

@@ -26,7 +26,6 @@ const WAKEUP: u64 = u64::MAX - 1;
 /// A source with something to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadySource {
-    /// Init's socket.
     Init,
     /// A connection; another process may read it first.
     Connection(ConnectionId),

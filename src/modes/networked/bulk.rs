@@ -188,7 +188,6 @@ impl Bulk {
         Ok(())
     }
 
-    /// Writes commands.
     pub(super) async fn send(&mut self, commands: &[u8]) -> Result<(), NetworkError> {
         let writing = async {
             self.stream.write_all(commands).await?;

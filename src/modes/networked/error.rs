@@ -13,28 +13,19 @@ pub enum NetworkError {
     #[error(
         "Redis is out of memory and refuses {command}: raise its maxmemory, or free some of its memory"
     )]
-    OutOfMemory {
-        /// Which command.
-        command: &'static str,
-    },
+    OutOfMemory { command: &'static str },
     /// Another server is the master now.
     #[error("Redis is a read-only replica and refuses {command}: redis_url has to name the master")]
-    Replica {
-        /// Which command.
-        command: &'static str,
-    },
+    Replica { command: &'static str },
     /// A command failed that may succeed later: Redis is loading its data, or cannot save it.
     #[error("Redis refuses {command} for now: {reason}")]
     NotNow {
-        /// Which command.
         command: &'static str,
         /// The text of Redis.
         reason: String,
     },
-    /// A command failed.
     #[error("Redis refuses {command}: {reason}")]
     Command {
-        /// Which one.
         command: &'static str,
         /// The text of Redis.
         reason: String,

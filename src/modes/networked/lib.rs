@@ -61,7 +61,6 @@ pub fn reply_channel(shim: &str) -> String {
     format!("cwasi:re:{shim}")
 }
 
-/// A function's stream.
 #[must_use]
 pub fn stream_key(identity: &Identity) -> String {
     short_stream_key(&identity.short())

@@ -49,7 +49,6 @@ pub struct RedisTarget {
 /// The link cannot be set up at all. Never holds the URL.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// The URL.
     #[error(
         "redis_url is not usable ({reason}): redis://[user:password@]host[:port][/db] or rediss://…"
     )]
@@ -57,10 +56,8 @@ pub enum LinkError {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// The certificates.
     #[error("redis_ca {} cannot be used: {reason}", path.display())]
     Ca {
-        /// The file.
         path: PathBuf,
         /// Why not.
         reason: String,
@@ -81,7 +78,6 @@ pub struct Listener {
     link: RedisLink,
 }
 
-/// Shared by clones.
 #[derive(Clone, Debug)]
 pub struct RedisLink {
     topics: Arc<Mutex<HashMap<String, mpsc::Sender<Vec<u8>>>>>,
@@ -193,7 +189,6 @@ impl RedisLink {
 }
 
 impl Listener {
-    /// The next message.
     pub async fn next(&mut self) -> Option<Vec<u8>> {
         self.messages.recv().await
     }

@@ -19,9 +19,7 @@ pub struct Malformed {
 pub enum Head {
     /// `+OK`.
     Simple,
-    /// The server's words.
     Error(String),
-    /// A number.
     Integer(i64),
     /// Bytes that follow; `None` = there is no such value.
     Bytes(Option<usize>),
@@ -32,7 +30,6 @@ pub enum Head {
 /// The end of a line.
 pub const LINE_END: &[u8] = b"\r\n";
 
-/// Appends one command.
 pub fn command(out: &mut Vec<u8>, words: &[&[u8]]) {
     count(out, b'*', words.len());
     words.iter().for_each(|word| argument(out, word));
@@ -46,7 +43,6 @@ pub fn command_until(out: &mut Vec<u8>, words: &[&[u8]], next: usize, after: usi
     count(out, b'$', next);
 }
 
-/// Appends one argument.
 pub fn argument(out: &mut Vec<u8>, word: &[u8]) {
     count(out, b'$', word.len());
     out.extend_from_slice(word);

@@ -34,7 +34,6 @@ pub enum Decision {
 pub struct RedisSession {
     /// Number of this set; never used twice by one link.
     pub epoch: u64,
-    /// When it connected.
     pub since: Instant,
     /// There was another one of this link before.
     again: bool,

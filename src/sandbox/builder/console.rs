@@ -52,7 +52,6 @@ impl Console {
         }
     }
 
-    /// For libcontainer.
     pub fn path(&self) -> PathBuf {
         self.directory.join(SOCKET)
     }

@@ -171,11 +171,8 @@ pub struct FunctionExecutor<M> {
 /// A function whose code is loaded, before its container exists.
 #[derive(Debug)]
 pub struct LoadedFunction<M> {
-    /// What to run.
     pub launch: FunctionLaunch,
-    /// Its code.
     pub module: M,
-    /// Lets init fork.
     pub threads: SingleThreaded,
     /// Socket to the shim.
     pub broker: OwnedFd,

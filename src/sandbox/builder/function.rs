@@ -13,17 +13,13 @@ use cwasi_wire::control::{CreateDescriptor, FunctionLaunch, Role, Workload};
 use super::BuilderError;
 use super::executor::LoadedFunction;
 
-/// A function's code.
 pub type FunctionModule = <WasmEdge as Engine>::Module;
 
 /// The descriptors of a create, after the reply socket.
 #[derive(Debug)]
 pub struct Descriptors {
-    /// Its input.
     pub stdin: OwnedFd,
-    /// Its output.
     pub stdout: OwnedFd,
-    /// Its errors.
     pub stderr: OwnedFd,
     /// Broker and receiver, as far as the workload has them.
     pub sockets: Vec<OwnedFd>,

@@ -53,7 +53,6 @@ pub fn pause(request: &VerbRequest) -> Result<(), BuilderError> {
     container.pause().map_err(failed)
 }
 
-/// Thaws them.
 pub fn resume(request: &VerbRequest) -> Result<(), BuilderError> {
     let failed = failed(request, "resumed");
     Container::load(state_dir(request)).and_then(|mut container| container.resume()).map_err(failed)

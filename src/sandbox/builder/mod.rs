@@ -49,16 +49,10 @@ const REPLY_MESSAGE_MAX: usize = 8 * 1024;
 pub enum BuilderError {
     /// The shim sent too few or too many descriptors.
     #[error("create needs {expected} descriptors beside the reply socket, the shim sent {got}")]
-    Descriptors {
-        /// Needed number.
-        expected: usize,
-        /// Sent number.
-        got: usize,
-    },
+    Descriptors { expected: usize, got: usize },
     /// `config.json` cannot be read.
     #[error("{path} cannot be read", path = path.display())]
     Spec {
-        /// The file.
         path: PathBuf,
         /// What the parser says.
         #[source]
@@ -95,14 +89,12 @@ pub enum BuilderError {
     Devices {
         /// What cannot be done.
         operation: &'static str,
-        /// Why.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
     /// The loopback device of the container's network cannot be brought up.
     #[error("the loopback device of {namespace} cannot be brought up", namespace = namespace.display())]
     Loopback {
-        /// The network namespace.
         namespace: PathBuf,
         /// What the system says.
         #[source]
@@ -117,7 +109,6 @@ pub enum BuilderError {
     /// The process of an exec cannot be read.
     #[error("the process to execute in container {id} cannot be read")]
     Process {
-        /// Container id.
         id: String,
         /// What the parser says.
         #[source]
@@ -128,20 +119,16 @@ pub enum BuilderError {
     Terminal {
         /// What was done, as a participle.
         operation: &'static str,
-        /// Container id.
         id: String,
         /// What the system says.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
-    /// libcontainer refused.
     #[error("the container cannot be {done}")]
     Container {
-        /// Container id.
         id: String,
         /// What was to be done, as a participle.
         done: &'static str,
-        /// What libcontainer says.
         #[source]
         source: Box<LibcontainerError>,
     },
@@ -151,22 +138,16 @@ pub enum BuilderError {
          of descriptors (RLIMIT_NOFILE) that is too small, does that"
     )]
     Died {
-        /// Container id.
         id: String,
-        /// What libcontainer says.
         #[source]
         source: Box<LibcontainerError>,
     },
     /// libcontainer built a container without a pid.
     #[error("container {id} has no init process")]
-    NoPid {
-        /// Container id.
-        id: String,
-    },
+    NoPid { id: String },
     /// Resources of an update are no OCI `LinuxResources`.
     #[error("the new resources of container {id} cannot be read")]
     Resources {
-        /// Container id.
         id: String,
         /// What the parser says.
         #[source]
@@ -175,18 +156,15 @@ pub enum BuilderError {
     /// The container's cgroup cannot be changed.
     #[error("the cgroup {path} of container {id} cannot be changed", path = path.display())]
     Cgroup {
-        /// Container id.
         id: String,
         /// Path within the hierarchies.
         path: PathBuf,
-        /// What libcgroups says.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
     /// A file of the container's state cannot be removed.
     #[error("{path} cannot be removed", path = path.display())]
     State {
-        /// The path.
         path: PathBuf,
         /// What the file system says.
         #[source]
@@ -215,22 +193,17 @@ pub enum BuilderError {
     },
     /// A native program, where there are no containers.
     #[error("{id} is no WebAssembly function, and only functions run without a container")]
-    NotAFunction {
-        /// Container id.
-        id: String,
-    },
+    NotAFunction { id: String },
     /// A process without a container.
     #[error("{operation} {path} failed", path = path.display())]
     Init {
         /// What was done, as a participle.
         operation: &'static str,
-        /// Its directory.
         path: PathBuf,
         /// What the system says.
         #[source]
         source: std::io::Error,
     },
-    /// A panic.
     #[error("the builder panicked, the shim's log says where")]
     Panicked,
 }

@@ -49,7 +49,6 @@ pub struct PreparedBundle {
 }
 
 impl PreparedBundle {
-    /// For libcontainer.
     #[must_use]
     pub fn bundle(&self) -> &Path {
         &self.directory

@@ -18,7 +18,6 @@ use nix::unistd::Pid;
 
 use super::BuilderError;
 
-/// A container's scope.
 #[derive(Debug)]
 pub struct Scope<'a> {
     id: &'a str,

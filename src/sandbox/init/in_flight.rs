@@ -9,7 +9,6 @@ use cwasi_sys::clock::Deadline;
 /// A request in flight.
 #[derive(Debug)]
 pub struct InFlight {
-    /// The worker's turn.
     pub turn: SlotState,
     /// Init kills the worker at this moment.
     pub deadline: Deadline,
@@ -24,7 +23,6 @@ pub enum WorkerActivity {
     Nothing,
     /// Work that init assigned and that the worker has not begun: init can assign it to another worker.
     Assigned {
-        /// The request.
         work: Work,
         /// How many of its calls the worker's socket had room for.
         sent: usize,

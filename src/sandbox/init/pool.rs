@@ -64,7 +64,6 @@ pub struct WorkerPool<'t> {
     entries: Vec<PoolEntry<'t>>,
     /// The table that all workers share.
     pub table: &'t WorkerTable,
-    /// Wakes a follower.
     wakeup: Rc<Wakeup>,
     /// Their sockets, keyed by worker number.
     watch: Watch,

@@ -27,11 +27,9 @@ pub enum QueueFull {
     Usage,
 }
 
-/// A bounded queue.
 #[derive(Debug)]
 pub struct Queue {
     waiting: VecDeque<Work>,
-    /// The limits.
     pub bounds: Load,
     load: Load,
     /// No item's deadline is before this: what init asks about at each of its turns.

@@ -25,7 +25,6 @@ pub struct Signals {
 pub enum Ending {
     /// With an exit code.
     Exited(i32),
-    /// By a signal.
     Killed(Signal),
 }
 

@@ -46,7 +46,6 @@ fn os<E: Into<io::Error>>(operation: &'static str) -> impl Fn(E) -> StdioError {
 }
 
 impl SavedStdio {
-    /// Remembers them.
     pub fn new() -> Result<Self, StdioError> {
         let duplicate = os("duplicating stdin and stdout");
         Ok(Self {
@@ -61,7 +60,6 @@ impl SavedStdio {
     }
 }
 
-/// Runs one command.
 pub fn run<I: Instance>(
     instance: &mut I,
     export: &str,

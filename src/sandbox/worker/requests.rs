@@ -40,7 +40,6 @@ pub struct Invocation {
     pub span: Option<ServerSpan>,
 }
 
-/// A worker's requests.
 pub struct Requests<'s> {
     launch: &'s FunctionLaunch,
     init: InitSocket,

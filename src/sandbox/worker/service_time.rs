@@ -19,7 +19,6 @@ pub struct ServiceTime {
 }
 
 impl ServiceTime {
-    /// A request begins.
     pub fn begin(&mut self) {
         self.began = monotonic_ns();
     }

@@ -12,7 +12,6 @@ const PAUSE_MIN_NS: u64 = 250_000;
 /// ... up to so many times. Each poll that finds a request takes one doubling back.
 const DOUBLINGS_MAX: u32 = 12;
 
-/// One worker's history.
 #[derive(Debug, Default)]
 pub struct SharedProcessor {
     /// The current request came as soon as the leader slept.

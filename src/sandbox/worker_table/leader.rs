@@ -16,7 +16,6 @@ pub enum ReaderRole {
     Follower,
 }
 
-/// The worker's part.
 impl<W: Word> WorkerSlot<'_, W> {
     /// Takes a role before the worker sleeps: the lead, if there is no leader. A follower registers first, so a leader
     /// that gives up the lead afterwards wakes a follower.
@@ -81,7 +80,6 @@ impl<W: Word> WorkerSlot<'_, W> {
     }
 }
 
-/// Init's part.
 impl<W: Word> WorkerSlot<'_, W> {
     /// Takes lead and role from this worker, which has ended. Returns true when the caller must wake a follower.
     #[must_use]

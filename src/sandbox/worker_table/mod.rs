@@ -112,7 +112,6 @@ impl WorkerTable {
         (0..self.slots).filter_map(|index| self.slot(index))
     }
 
-    /// One worker's slot.
     #[must_use]
     pub fn slot(&self, index: usize) -> Option<WorkerSlot<'_>> {
         let (inits, common, own) = (self.pages.view(), self.pages.common(), self.pages.own(index)?);

@@ -13,7 +13,6 @@ use super::{
     STATE,
 };
 
-/// One worker's slot.
 #[derive(Debug)]
 pub struct WorkerSlot<'a, W = AtomicU64> {
     pub(super) inits: ReadOnly<'a, W>,
@@ -52,7 +51,6 @@ impl<'a, W: Word> WorkerSlot<'a, W> {
     }
 }
 
-/// The worker's part.
 impl<W: Word> WorkerSlot<'_, W> {
     /// True while workers may read from connections.
     #[must_use]
@@ -162,9 +160,7 @@ impl<W: Word> WorkerSlot<'_, W> {
     }
 }
 
-/// Init's part.
 impl<W: Word> WorkerSlot<'_, W> {
-    /// The current state.
     #[must_use]
     pub fn state(&self) -> SlotState {
         SlotState(self.own[STATE].load())

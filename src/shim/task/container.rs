@@ -27,9 +27,7 @@ use cwasi_sys::pidfd::PidFd;
 pub enum Status {
     /// Built, its workload not started.
     Created,
-    /// The workload runs.
     Running,
-    /// Frozen.
     Paused,
     /// Its init has ended.
     Stopped(Exit),
@@ -62,7 +60,6 @@ impl Status {
 /// The function that a container runs.
 #[derive(Debug)]
 pub struct Function {
-    /// For the log.
     pub name: String,
     /// What its sandbox said about its start.
     pub readiness: watch::Receiver<Readiness>,
@@ -70,20 +67,15 @@ pub struct Function {
     pub record: Option<Record>,
 }
 
-/// One container.
 #[derive(Debug)]
 pub struct Container {
-    /// containerd's id.
     pub id: String,
-    /// libcontainer's id.
     pub key: String,
-    /// OCI bundle.
     pub bundle: PathBuf,
     /// Its streams, as containerd named them.
     pub stdio: Stdio,
     /// Its init has a terminal.
     pub terminal: bool,
-    /// Init process.
     pub pid: i32,
     /// Init process; `None` when it ended before it could be opened.
     pub pidfd: Option<PidFd>,
@@ -97,11 +89,9 @@ pub struct Container {
     pub has_aftermath: bool,
     /// `None` for native containers.
     pub function: Option<Function>,
-    /// Its other processes.
     pub execs: Execs,
     /// containerd's log for this container.
     pub log: BundleLog,
-    /// Current state.
     pub status: watch::Sender<Status>,
     /// One verb that changes the state at a time; its end is told after a start under way.
     pub verbs: tokio::sync::Mutex<()>,
@@ -119,9 +109,7 @@ pub struct Container {
 pub struct Built {
     /// The stages of its start so far.
     pub stages: StartStages,
-    /// libcontainer's id.
     pub key: String,
-    /// Its streams.
     pub stdio: Stdio,
     /// Its init has a terminal.
     pub terminal: bool,

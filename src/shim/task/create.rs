@@ -270,7 +270,6 @@ impl Tasks {
         Ok(state::write_json(&path, record)?)
     }
 
-    /// Opens sockets.
     fn open(
         &self,
         provision: Provision,

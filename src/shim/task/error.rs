@@ -25,123 +25,77 @@ pub enum TaskError {
     },
     /// There is no such process in the task.
     #[error("no process {exec_id} in task {id}")]
-    NoSuchProcess {
-        /// Task.
-        id: String,
-        /// Process.
-        exec_id: String,
-    },
+    NoSuchProcess { id: String, exec_id: String },
     /// The process has ended, so it takes no signal.
     #[error("task {id}: process already finished")]
-    Ended {
-        /// Task.
-        id: String,
-    },
+    Ended { id: String },
     /// The id is taken.
     #[error("task {id} already exists")]
-    Exists {
-        /// Task.
-        id: String,
-    },
+    Exists { id: String },
     /// Not in this state.
     #[error("task {id} is {state}: {verb} is not possible")]
-    State {
-        /// Task.
-        id: String,
-        /// Its state.
-        state: &'static str,
-        /// What was asked.
-        verb: &'static str,
-    },
+    State { id: String, state: &'static str, verb: &'static str },
     /// A function runs no other program.
     #[error(
         "task {id} is the WebAssembly function {function}: there is no exec, because its container runs nothing but its \
          module. Read its log (kubectl logs), call it from another function, or run a native container beside it \
          (kubectl debug -it POD --image=IMAGE); for probes and hooks see docs/operating.md"
     )]
-    NoExec {
-        /// Task.
-        id: String,
-        /// Its function.
-        function: String,
-    },
+    NoExec { id: String, function: String },
     /// A function has no terminal.
     #[error(
         "task {id} is the WebAssembly function {function}: it has stdin, stdout and stderr, and no terminal; run it \
          without -t/--tty (in a pod: tty: false)"
     )]
-    NoTerminal {
-        /// Task.
-        id: String,
-        /// Its function.
-        function: String,
-    },
+    NoTerminal { id: String, function: String },
     /// No checkpoint, and no restore from one.
     #[error(
         "task {id}: io.containerd.cwasi.v1 has no checkpoint and no restore, because the connections of a function to its \
          callers and callees, and the memory that they share, cannot be restored; stop the container and start a new one"
     )]
-    NoCheckpoint {
-        /// Task.
-        id: String,
-    },
+    NoCheckpoint { id: String },
     /// The request makes no sense.
     #[error("task {id}: {problem}")]
     Invalid {
-        /// Task.
         id: String,
         /// What is wrong with it.
         problem: String,
     },
     /// It was killed or deleted before it was there.
     #[error("task {id} was killed or deleted while it was being created")]
-    Cancelled {
-        /// Task.
-        id: String,
-    },
-    /// The daemon ends.
+    Cancelled { id: String },
     #[error("the shim of this group is ending; try again")]
     Ending,
     /// What the bundle asks for cannot be provided.
     #[error(transparent)]
     Provision(#[from] ProvisionError),
-    /// Standard streams.
     #[error(transparent)]
     Io(#[from] IoError),
-    /// Root file system.
     #[error(transparent)]
     Rootfs(#[from] RootfsError),
-    /// Its cgroups.
     #[error("task {id}: {source}")]
     Cgroup {
-        /// Task.
         id: String,
         /// Why they cannot be made.
         #[source]
         source: DriverError,
     },
-    /// State files.
     #[error(transparent)]
     Files(#[from] StateError),
-    /// Registry.
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// The builder.
     #[error(transparent)]
     Zygote(#[from] ZygoteError),
     /// A socket of the sandbox.
     #[error("a socket for task {id} cannot be made: {source}")]
     Socket {
-        /// Task.
         id: String,
-        /// Why.
         #[source]
         source: SocketError,
     },
     /// The workload did not come up.
     #[error("task {id} did not start: {reason}")]
     NotStarted {
-        /// Task.
         id: String,
         /// What its sandbox said.
         reason: String,
@@ -149,11 +103,8 @@ pub enum TaskError {
     /// A system call about the task failed.
     #[error("task {id}: {operation} failed: {source}")]
     System {
-        /// Task.
         id: String,
-        /// Which one.
         operation: &'static str,
-        /// Its error.
         #[source]
         source: std::io::Error,
     },
@@ -163,22 +114,14 @@ pub enum TaskError {
          function of the pod may have the port"
     )]
     HttpPort {
-        /// Task.
         id: String,
-        /// The port.
         port: u16,
         /// Why not.
         #[source]
         source: std::io::Error,
     },
-    /// Metrics.
     #[error("metrics of task {id} cannot be read: {message}")]
-    Metrics {
-        /// Task.
-        id: String,
-        /// Why.
-        message: String,
-    },
+    Metrics { id: String, message: String },
 }
 
 impl TaskError {

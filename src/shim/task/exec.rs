@@ -25,7 +25,6 @@ const STATUS_NEVER_STARTED: i32 = 255;
 pub enum Status {
     /// Described, not started.
     Created,
-    /// Started.
     Running(i32),
     /// Ended; its process id, 0 when it was never started.
     Stopped(i32, Exit),
@@ -62,7 +61,6 @@ impl Status {
     }
 }
 
-/// One process.
 #[derive(Debug)]
 pub struct Exec {
     /// containerd's id of the task.
@@ -120,7 +118,6 @@ impl Exec {
         self.status.send_replace(Status::Running(pid));
     }
 
-    /// It has ended.
     pub fn ended(&self, exit: Exit) {
         self.status.send_modify(|status| {
             if let Status::Running(pid) = *status {

@@ -32,7 +32,6 @@ pub struct Stdio {
     pub stdin: String,
     /// Path, `file://` or `binary://` URI, or empty.
     pub stdout: String,
-    /// The same.
     pub stderr: String,
 }
 
@@ -42,11 +41,8 @@ pub enum IoError {
     /// The file system refuses.
     #[error("{stream} {path} cannot be opened: {source}")]
     Open {
-        /// Which stream.
         stream: &'static str,
-        /// What containerd named.
         path: String,
-        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -66,17 +62,14 @@ pub enum IoError {
         "{stream} {uri}: {problem}; a log URI looks like file:///var/log/x?max-size=10MiB&max-files=3"
     )]
     Rotation {
-        /// Which stream.
         stream: &'static str,
         /// What was asked for.
         uri: String,
-        /// The fault.
         problem: String,
     },
     /// Something else.
     #[error("{stream} {uri} has an unknown scheme: use a fifo, file:///path or binary:///path")]
     Scheme {
-        /// Which stream.
         stream: &'static str,
         /// What was asked for.
         uri: String,
@@ -129,7 +122,6 @@ impl ContainerEnds {
     }
 }
 
-/// The daemon's ends.
 #[derive(Debug, Default)]
 pub struct KeptEnds {
     input: Option<Input>,

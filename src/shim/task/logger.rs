@@ -36,39 +36,24 @@ pub enum LoggerError {
     #[error(
         "{stream} {uri} names no file: a log URI has an absolute path, as in file:///var/log/x or binary:///bin/x"
     )]
-    Uri {
-        /// The stream.
-        stream: &'static str,
-        /// The URI.
-        uri: String,
-    },
+    Uri { stream: &'static str, uri: String },
     /// Its program cannot be started.
     #[error(
         "the logging program of {uri}: {source}; the path in a log URI is that of a program on this node"
     )]
     Start {
-        /// The URI.
         uri: String,
-        /// The cause.
         #[source]
         source: SpawnError,
     },
-    /// Its program hangs.
     #[error(
         "the logging program of {uri} was not ready within {waited:?}: it has to close descriptor 5, or write to it"
     )]
-    NotReady {
-        /// The URI.
-        uri: String,
-        /// The wait.
-        waited: Duration,
-    },
+    NotReady { uri: String, waited: Duration },
     /// A failed system call.
     #[error("the pipes to the logging program of {uri}: {source}")]
     Pipe {
-        /// The URI.
         uri: String,
-        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -79,9 +64,7 @@ pub enum LoggerError {
 pub struct LoggedContainer<'a> {
     /// Hears of the program's end.
     pub reaper: &'a Reaper,
-    /// containerd namespace.
     pub namespace: &'a str,
-    /// Container id.
     pub id: &'a str,
 }
 
@@ -96,7 +79,6 @@ pub struct Logger {
 /// A logging program and the streams that it reads.
 #[derive(Debug)]
 pub struct Logged {
-    /// The program.
     pub logger: Logger,
     /// The container's ends: stdout, stderr.
     pub writers: [OwnedFd; 2],

@@ -32,7 +32,6 @@ pub struct Provisioner {
 /// What a bundle needs, and where its receiver would listen.
 #[derive(Debug)]
 pub struct Provision {
-    /// The coordinator's plan.
     pub plan: Plan,
     /// Receiver socket, for secondaries.
     pub socket: PathBuf,

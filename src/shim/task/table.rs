@@ -20,35 +20,24 @@ use cwasi_wire::control::SandboxKind;
 
 /// What the verbs work with; composed by the daemon.
 pub struct Parts {
-    /// containerd namespace.
     pub namespace: String,
     /// This daemon, which is its session too.
     pub pid: i32,
     /// Its start in clock ticks after boot.
     pub started: u64,
-    /// Our state.
     pub state: StateDir,
-    /// This group's.
     pub group: GroupDir,
-    /// Exits.
     pub reaper: Reaper,
-    /// Builders.
     pub zygote: Arc<Zygote>,
-    /// Events.
     pub publisher: Publisher,
-    /// Routes.
     pub broker: Broker,
-    /// Modules.
     pub provisioner: Provisioner,
     /// Who makes containers' cgroups.
     pub cgroup_driver: CgroupDriver,
-    /// Where workloads run.
     pub sandbox: SandboxKind,
-    /// Settings of traces.
     pub traces: TracesConfig,
 }
 
-/// The group's tasks.
 pub struct Tasks {
     /// What the verbs work with.
     pub parts: Parts,
@@ -186,7 +175,6 @@ impl Reservation {
         self.cancelled.clone()
     }
 
-    /// The container exists.
     pub fn fulfil(mut self, container: &Arc<Container>) {
         if let Some(id) = self.id.take() {
             self.tasks.table().slots.insert(id, TaskEntry::Created(Arc::clone(container)));

@@ -102,7 +102,6 @@ impl Terminal {
         Ok(Self { master: shared })
     }
 
-    /// For the input.
     #[must_use]
     pub fn master(&self) -> Master {
         self.master.clone()

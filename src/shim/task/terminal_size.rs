@@ -11,7 +11,6 @@ use nix::errno::Errno;
 pub struct Size {
     /// Characters in a line.
     pub columns: u16,
-    /// Lines.
     pub rows: u16,
 }
 

@@ -22,7 +22,6 @@ const GAP_MAX: u32 = 16;
 struct PageRun {
     /// Number of the first one in the memory.
     first: u32,
-    /// How many.
     pages: u32,
     /// Number of the first one in the file.
     at: u32,
@@ -32,7 +31,6 @@ struct PageRun {
 #[derive(Debug)]
 pub(super) struct ImageFile {
     page: usize,
-    /// Ascending.
     runs: Vec<PageRun>,
     segment: Segment,
     /// All of the file, to be read.

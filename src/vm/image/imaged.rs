@@ -20,7 +20,6 @@ pub(super) const KEPT_MAX: usize = 1 << 20;
 /// Pages that exist or may exist. Other addresses read as zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ResidentPages {
-    /// Their numbers.
     pages: Range<u32>,
     /// False: they may be swapped out.
     in_memory: bool,

@@ -209,7 +209,6 @@ pub(super) fn payload_block<I: Instance>(
     Ok(block.range)
 }
 
-/// A new block.
 fn block<I: Instance>(
     instance: &mut I,
     length: u64,

@@ -27,7 +27,6 @@ pub const ERROR_MESSAGE_MAX: usize = 16 * 1024;
 /// The payload of a handler.
 #[derive(Clone, Copy, Debug)]
 pub enum HandlerInput<'a> {
-    /// One payload.
     Whole(&'a Payload),
     /// The parts of a group, in one block (docs/abi.md).
     Parts {

@@ -29,7 +29,6 @@ const LOOK_UP_MAX: Duration = Duration::from_secs(20);
 /// The name that needs no file.
 const LOCALHOST: &str = "localhost";
 
-/// Sources of names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolver {
     /// The file with addresses of hosts.

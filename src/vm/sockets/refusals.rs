@@ -31,11 +31,9 @@ pub enum RefusedAccess<'a> {
     NoServers(&'a str),
     /// A name server's address for a name.
     Special(&'a str, IpAddr),
-    /// To accept connections.
     Listening,
     /// To bind a socket to an address of its choice.
     Binding(SocketAddr),
-    /// A socket option.
     SocketOption(&'static str),
 }
 

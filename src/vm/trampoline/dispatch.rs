@@ -10,7 +10,6 @@ use super::{BEGIN, BEGIN_START, Begun, Delivery, END, HOST, PASS, TRAMPOLINE_HOS
 /// A module that can be called by dispatch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DispatchCallee {
-    /// Its name.
     pub name: String,
     /// It exports [`export::FREE`].
     pub frees: bool,
@@ -81,7 +80,6 @@ const START_PARAMS: u32 = 6;
 /// Index of the payload's length in the parameters of both.
 const PAYLOAD_LEN: u32 = 3;
 
-/// A callee's functions.
 struct CalleeFunctions {
     /// Its index among the embedded modules, plus 1.
     number: i32,
@@ -256,10 +254,8 @@ impl DispatchBody<'_> {
 /// Numbers of the locals of [`DispatchBody`], after its parameters.
 #[derive(Clone, Copy)]
 struct Locals {
-    /// Of the callee.
     number: u32,
     delivery: u32,
-    /// The payload's address.
     at: u32,
     /// The address of the response's pointer.
     response: u32,

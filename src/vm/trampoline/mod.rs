@@ -127,7 +127,6 @@ impl From<Number> for ValType {
 pub struct LinkedFunction {
     /// Its number within the VM, passed to [`ENTER`].
     pub number: u32,
-    /// Its name.
     pub name: String,
     /// Types of its parameters.
     pub params: Vec<Number>,

@@ -25,7 +25,6 @@ const FREE_PARAMS: u32 = 3;
 /// A memory is nearly full when less than this fraction of its maximum is left.
 const PART_LEFT: u32 = 8;
 
-/// Loaded native code.
 #[derive(Debug)]
 pub(super) struct NativeCode {
     pub(super) ast: Ast,
@@ -46,9 +45,7 @@ pub(super) struct NativeCode {
 /// Pages of a memory.
 #[derive(Clone, Copy, Debug)]
 struct MemoryPages {
-    /// Initial number.
     first: u32,
-    /// Maximum.
     max: u32,
 }
 

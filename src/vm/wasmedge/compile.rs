@@ -36,59 +36,41 @@ const NATIVE_SECTION: &str = "wasmedge";
 /// First bytes of a core module, version 1.
 const WASM_HEADER: [u8; 8] = *b"\0asm\x01\0\0\0";
 
-/// A failed compilation.
 #[derive(Debug, thiserror::Error)]
 pub enum CompileError {
     /// A system call failed.
     #[error("{operation} {path} failed: {source}", path = .path.display())]
     Os {
-        /// The operation.
         operation: &'static str,
-        /// The path.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
     /// Not a core module.
     #[error("{path} is not a WebAssembly core module", path = .path.display())]
-    NotWasm {
-        /// The file.
-        path: PathBuf,
-    },
+    NotWasm { path: PathBuf },
     /// The module contains native code.
     #[error(
         "{path} has a custom section `{NATIVE_SECTION}`, which the engine would execute as native code; drop it first", path = .path.display()
     )]
-    NativeCode {
-        /// The file.
-        path: PathBuf,
-    },
+    NativeCode { path: PathBuf },
     /// The module uses a reserved name.
     #[error("{path} cannot be compiled: {source}", path = .path.display())]
     Reserved {
-        /// The file.
         path: PathBuf,
-        /// The name.
         #[source]
         source: ReservedName,
     },
     /// The module is too large.
     #[error("{path} has {length} bytes; modules may have at most {MODULE_MAX}", path = .path.display())]
     TooLarge {
-        /// The file.
         path: PathBuf,
         /// Its length in bytes.
         length: u64,
     },
     /// The engine refused the module.
     #[error("{path} cannot be compiled: {reason}", path = .path.display())]
-    Engine {
-        /// The file.
-        path: PathBuf,
-        /// The engine's words.
-        reason: String,
-    },
+    Engine { path: PathBuf, reason: String },
 }
 
 /// Limits of a compilation.

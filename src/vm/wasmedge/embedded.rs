@@ -38,7 +38,6 @@ pub(super) struct CalleeBuffers {
     pub(super) response: GuestPtr,
 }
 
-/// A running call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EmbeddedCall {
     pub(super) callee: usize,

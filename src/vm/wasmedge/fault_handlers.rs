@@ -24,7 +24,6 @@ static HANDLERS: [(c_int, AtomicUsize); 3] = [
 type SigactionFn =
     unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
 
-/// libc's own.
 fn libc_sigaction() -> Option<SigactionFn> {
     static FOUND: OnceLock<Option<SigactionFn>> = OnceLock::new();
     *FOUND.get_or_init(|| {

@@ -39,10 +39,7 @@ macro_rules! owned {
     };
 }
 
-owned!(
-    /// Options.
-    Configure, ffi::WasmEdge_ConfigureContext, ffi::WasmEdge_ConfigureDelete
-);
+owned!(Configure, ffi::WasmEdge_ConfigureContext, ffi::WasmEdge_ConfigureDelete);
 owned!(Loader, ffi::WasmEdge_LoaderContext, ffi::WasmEdge_LoaderDelete);
 owned!(Validator, ffi::WasmEdge_ValidatorContext, ffi::WasmEdge_ValidatorDelete);
 owned!(
@@ -217,7 +214,6 @@ impl ModuleInstance {
         Self::own(unsafe { ffi::WasmEdge_ModuleInstanceCreate(name.raw()) }, "import module")
     }
 
-    /// A fresh WASI.
     pub(super) fn wasi(
         args: &[CString],
         env: &[CString],

@@ -13,7 +13,6 @@ use super::trampoline_functions::{Begin, BeginStart, EndCall, Enter, Leave, Pass
 use cwasi_vm::engine::VmError;
 use cwasi_vm::trampoline;
 
-/// Imports of guests.
 const FUNCTIONS: [HostFunction; 18] = [
     HostFunction::new::<5, RequestDispatcher>(import::REQUEST_DISPATCHER),
     HostFunction::new::<6, DispatchStart>(import::DISPATCH_START),
@@ -35,7 +34,6 @@ const FUNCTIONS: [HostFunction; 18] = [
     HostFunction::new::<1, RegionInfo>(import::REGION_INFO),
 ];
 
-/// Imports of trampolines.
 const TRAMPOLINE_FUNCTIONS: [HostFunction; 6] = [
     HostFunction::new::<1, Enter>(trampoline::ENTER),
     HostFunction::new::<0, Leave>(trampoline::LEAVE),

@@ -45,7 +45,6 @@ pub struct WasmEdgeInstance {
 pub(super) enum Renewability {
     /// Possibly: the state with which instances of its module start.
     Origin(Rc<Origin>, Option<PageCount>),
-    /// It can.
     Ready(Renewal),
     /// It cannot; with the reason if that is the module's. Without a reason, the guest stopped, or its initial state
     /// is unknown.

@@ -74,7 +74,6 @@ pub(crate) const PAGE_LEN: u64 = 64 * 1024;
 /// Most pages of a linear memory: 4 GiB.
 const PAGES_MAX: u64 = 65_536;
 
-/// The engine.
 #[derive(Debug)]
 pub struct WasmEdge {
     shared: Rc<EngineShared>,

@@ -15,7 +15,6 @@ use cwasi_vm::engine::{InstanceSpec, Module, NotRenewed, VmError};
 use cwasi_vm::trampoline;
 use cwasi_wire::control::{EmbeddedModule, Entry};
 
-/// A loaded module.
 #[derive(Debug)]
 pub struct WasmEdgeModule {
     engine: Rc<EngineShared>,

@@ -254,7 +254,6 @@ fn globals(instance: &ModuleInstance) -> Vec<*mut ffi::WasmEdge_GlobalInstanceCo
     found.take_while(|global| !global.is_null()).collect()
 }
 
-/// Their values.
 fn values(instance: &ModuleInstance) -> Vec<ffi::WasmEdge_Value> {
     // SAFETY:
     // - live globals of the instance.

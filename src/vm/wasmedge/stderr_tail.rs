@@ -23,7 +23,6 @@ pub fn begin() {
     IS_RECORDING.set(true);
 }
 
-/// Stops recording.
 pub fn end() {
     IS_RECORDING.set(false);
 }

@@ -14,7 +14,6 @@ use crate::trace::TraceStart;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FunctionLaunch {
-    /// Its identity.
     pub identity: Identity,
     /// Id of its pod's or workflow's shim on this host; empty without both.
     pub group: String,
@@ -24,7 +23,6 @@ pub struct FunctionLaunch {
     pub trust: String,
     /// Id of this instance: unique on this host.
     pub instance: String,
-    /// Primary or secondary.
     pub role: Role,
     /// Mode of its calls.
     pub mode: ModeHint,
@@ -93,7 +91,6 @@ pub const FILES_DIR: &str = "/dev/cwasi/files";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Files {
-    /// Its working directory.
     pub cwd: PathBuf,
     /// Mounts, single files included, that [`FILES_DIR`] shows: their paths in the container.
     pub mounts: Vec<PathBuf>,
@@ -126,7 +123,6 @@ pub enum Partial {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Isolation {
-    /// For one request.
     #[default]
     Request,
     /// For one request, which finds the initial state of the worker's first instance.
@@ -145,7 +141,6 @@ impl fmt::Display for Isolation {
     }
 }
 
-/// An embedded module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EmbeddedModule {

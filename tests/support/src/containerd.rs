@@ -16,7 +16,6 @@ use crate::place::Slot;
 const PROGRAM: &str = "cwasi-testbed";
 /// Longest wait for a restarted containerd's first answer.
 const RESTART_MAX: Duration = Duration::from_secs(60);
-/// Between two looks.
 const POLL: Duration = Duration::from_millis(20);
 
 /// A private containerd that lives as long as this value and this process.
@@ -79,7 +78,6 @@ impl Containerd {
         Ok(Self { guard, lifeline, ready, slot })
     }
 
-    /// Its address.
     #[must_use]
     pub const fn ready(&self) -> &Ready {
         &self.ready

@@ -98,7 +98,6 @@ impl Cri {
         });
     }
 
-    /// Number of pods.
     #[must_use]
     pub fn pods(&self) -> usize {
         let request = ListPodSandboxRequest::default();

@@ -27,9 +27,7 @@ pub const MODULE_MEDIA_TYPES: [&str; 2] =
 /// Command of an image.
 #[derive(Clone, Debug, Default)]
 pub struct Start {
-    /// OCI entrypoint.
     pub entrypoint: Vec<String>,
-    /// OCI command.
     pub cmd: Vec<String>,
     /// Environment as `KEY=value`.
     pub env: Vec<String>,
@@ -105,7 +103,6 @@ impl Rootfs {
 
 /// A layer of an image.
 pub struct Layer {
-    /// Its media type.
     pub media_type: MediaType,
     /// Its bytes, as they are stored.
     pub bytes: Vec<u8>,

@@ -13,7 +13,6 @@ use crate::processes;
 use crate::run::Running;
 use crate::scene::{Scene, wait_for};
 
-/// The killed process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victim {
     /// The shim daemon of the container.

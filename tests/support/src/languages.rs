@@ -21,18 +21,13 @@ const HEADER: &str = "cwasi.h";
 pub enum Example {
     /// C without a C library.
     FreestandingC,
-    /// C with wasi-libc.
     C,
-    /// Go.
     Go,
-    /// AssemblyScript.
     AssemblyScript,
-    /// Zig.
     Zig,
 }
 
 impl Example {
-    /// All of them.
     pub const ALL: [Self; 5] =
         [Self::FreestandingC, Self::C, Self::Go, Self::AssemblyScript, Self::Zig];
 

@@ -12,14 +12,12 @@ use serde::{Deserialize, Serialize};
 /// The inner end of the cable.
 const INNER: &str = "eth0";
 
-/// One fixture's cable.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Link {
     /// The machine's end: name of the interface.
     pub outer: String,
     /// The machine's address on it.
     pub gateway: Ipv4Addr,
-    /// The fixture's address.
     pub address: Ipv4Addr,
 }
 

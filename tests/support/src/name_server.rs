@@ -15,7 +15,6 @@ use crate::place;
 const PORT: u16 = 53;
 /// Longest wait until it answers.
 const READY_MAX: Duration = Duration::from_secs(30);
-/// Between two looks.
 const POLL: Duration = Duration::from_millis(10);
 
 /// A running name server.

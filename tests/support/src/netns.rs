@@ -12,7 +12,6 @@ use nix::sched::{CloneFlags, unshare};
 
 type Job = Box<dyn FnOnce() -> Box<dyn Any + Send> + Send>;
 
-/// A network namespace.
 #[derive(Debug)]
 pub struct Netns {
     path: PathBuf,

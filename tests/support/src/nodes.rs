@@ -22,9 +22,7 @@ const PASSWORD: &str = "secret-of-the-nodes";
 /// One test's two nodes.
 #[derive(Debug)]
 pub struct Nodes {
-    /// A node.
     pub edge: Scene,
-    /// Another.
     pub cloud: Scene,
     /// The server between them.
     pub redis: Redis,

@@ -9,12 +9,10 @@ use crate::place::checkout;
 const FOLDERS: [&str; 6] =
     ["", "docs", "guest-sdk/rust", "tests/guests", "third_party", "workflows/vehicle-paths"];
 
-/// A page.
 #[derive(Clone, Debug)]
 pub struct Page {
     /// Its path from the checkout.
     pub path: String,
-    /// Its text.
     pub text: String,
 }
 
@@ -83,7 +81,6 @@ impl Page {
     }
 }
 
-/// A fenced block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block<'a> {
     /// Line of its opening fence, from 1.

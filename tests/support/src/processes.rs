@@ -3,12 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-/// One process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Process id.
     pub pid: i32,
-    /// Its parent.
     pub parent: i32,
     /// One-letter state; `Z` has ended and waits to be reaped.
     pub state: char,

@@ -13,10 +13,8 @@ use crate::port::free_port;
 
 /// Longest wait for a server's first answer.
 const READY_MAX: Duration = Duration::from_secs(30);
-/// Between two looks.
 const POLL: Duration = Duration::from_millis(10);
 
-/// Which server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Debian 12's Redis 7.
@@ -68,7 +66,6 @@ enum Program {
 /// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Which server.
     pub kind: Kind,
     /// Address that it listens at.
     pub bind: IpAddr,
@@ -84,7 +81,6 @@ impl From<Kind> for Setup {
     }
 }
 
-/// A running server.
 #[derive(Debug)]
 pub struct Redis {
     setup: Setup,
@@ -108,7 +104,6 @@ impl Redis {
         redis
     }
 
-    /// Its port.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port

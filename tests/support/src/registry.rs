@@ -12,11 +12,9 @@ use anyhow::{Context as _, Result, bail};
 use crate::place;
 use crate::port::free_port;
 
-/// Where it listens.
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Longest wait until it answers.
 const READY_MAX: Duration = Duration::from_secs(30);
-/// Between two looks.
 const POLL: Duration = Duration::from_millis(10);
 /// A registry's user and password, and both as a line of an `htpasswd` file: registries take bcrypt only.
 pub const USER: (&str, &str) = ("ada", "lovelace");
@@ -31,7 +29,6 @@ pub struct Setup {
     pub tls: Option<(PathBuf, PathBuf)>,
 }
 
-/// A running registry.
 #[derive(Debug)]
 pub struct Registry {
     child: Child,

@@ -14,7 +14,6 @@ use crate::guard::Ready;
 pub const RUNTIME: &str = "io.containerd.cwasi.v1";
 /// Longest time for any one command; a first start compiles its module.
 const COMMAND_MAX: Duration = Duration::from_secs(120);
-/// Between two looks.
 const POLL: Duration = Duration::from_millis(5);
 
 /// Result of a command.
@@ -22,14 +21,11 @@ const POLL: Duration = Duration::from_millis(5);
 pub struct Outcome {
     /// Exit code, 128+signal when it was killed.
     pub code: i32,
-    /// Its stdout.
     pub stdout: Vec<u8>,
-    /// Its stderr.
     pub stderr: String,
 }
 
 impl Outcome {
-    /// stdout as text.
     #[must_use]
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
@@ -85,7 +81,6 @@ impl Running {
         Ok(Self { child, stdout, stderr })
     }
 
-    /// The command's process.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -234,13 +229,11 @@ impl Run {
         self
     }
 
-    /// One annotation.
     #[must_use]
     pub fn annotation(self, key: &str, value: &str) -> Self {
         self.flag("--annotation").flag(format!("{key}={value}"))
     }
 
-    /// One environment variable.
     #[must_use]
     pub fn env(self, key: &str, value: &str) -> Self {
         self.flag("--env").flag(format!("{key}={value}"))
@@ -261,7 +254,6 @@ impl Run {
         self
     }
 
-    /// The command line.
     #[must_use]
     pub fn command(&self, containerd: &Containerd, detach: bool) -> Command {
         let ready: &Ready = containerd.ready();

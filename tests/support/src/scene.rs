@@ -16,11 +16,9 @@ use nix::unistd::Pid;
 
 /// Image with every test guest as `/<name>.wasm`.
 pub const GUESTS: &str = "localhost/guests:test";
-/// Image with busybox.
 pub const BUSYBOX: &str = "localhost/busybox:test";
 /// Longest wait for a condition or for leftovers to go.
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// Between two looks.
 const POLL: Duration = Duration::from_millis(10);
 
 static TURN: Mutex<()> = Mutex::new(());
@@ -28,12 +26,10 @@ static TURN: Mutex<()> = Mutex::new(());
 /// is taken down by its guard when the process ends.
 static SHARED: [OnceLock<Containerd>; 3] = [const { OnceLock::new() }; 3];
 
-/// One test's namespace.
 #[derive(Debug)]
 pub struct Scene {
     /// The containerd of this test process.
     pub containerd: &'static Containerd,
-    /// containerd namespace.
     pub namespace: String,
     /// Leftovers that existed before this scene.
     before: Vec<String>,

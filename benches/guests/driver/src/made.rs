@@ -23,9 +23,7 @@ enum Bytes {
 
 /// A payload on its way.
 pub enum Sendable {
-    /// In place.
     Region(SealedRegion),
-    /// To be copied.
     Vector(Vec<u8>),
 }
 
@@ -56,7 +54,6 @@ impl Payload {
 
 /// A payload whose clock runs.
 pub struct Started {
-    /// What is sent.
     pub payload: Sendable,
     /// What a callee must answer.
     pub expected: u64,

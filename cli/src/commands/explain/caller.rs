@@ -69,7 +69,6 @@ impl Caller {
         })
     }
 
-    /// A container's function.
     pub(super) fn container(container: &Container, global: &Global) -> Result<Self, Failure> {
         let Container { id, image, annotations, args, .. } = container;
         let pairs = annotations.iter().map(|(key, value)| (key.as_str(), value.as_str()));

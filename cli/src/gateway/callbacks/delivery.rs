@@ -35,10 +35,8 @@ pub(super) enum DeliveryError {
     /// There is no way to the receiver.
     #[error(transparent)]
     Destination(#[from] DestinationError),
-    /// The connection.
     #[error("{0}")]
     Connection(#[from] io::Error),
-    /// HTTP.
     #[error("{0}")]
     Http(#[from] hyper::Error),
     /// It takes too long.
@@ -46,7 +44,6 @@ pub(super) enum DeliveryError {
     Slow,
 }
 
-/// Sends answers.
 pub(super) struct Delivery {
     allow: Egress,
     tls: TlsConnector,

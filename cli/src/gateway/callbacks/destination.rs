@@ -31,13 +31,11 @@ pub(super) enum DestinationError {
     Forbidden {
         /// Name or address of the host.
         host: String,
-        /// Its port.
         port: u16,
     },
     /// The name has no address now.
     #[error("X-Callback-Url: the name {host} cannot be looked up: {error}")]
     Lookup {
-        /// The name.
         host: String,
         /// Why not.
         error: String,
@@ -58,7 +56,6 @@ enum Host {
     Name(String),
 }
 
-/// A URL's parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Destination {
     host: Host,
@@ -67,7 +64,6 @@ pub(super) struct Destination {
     pub encrypted: bool,
     /// As the header `Host` has it.
     pub authority: String,
-    /// Path and query.
     pub path: String,
 }
 

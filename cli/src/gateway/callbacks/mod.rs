@@ -355,7 +355,6 @@ fn stored(
     (StoredAnswer { url, function, status, content_type, errno, seconds }, body)
 }
 
-/// The callback.
 fn request_of(
     id: CallId,
     answer: &StoredAnswer,

@@ -48,7 +48,6 @@ impl Kind {
     }
 }
 
-/// The directory.
 #[derive(Debug)]
 pub(super) struct Spool {
     directory: PathBuf,

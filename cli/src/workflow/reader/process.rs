@@ -35,7 +35,6 @@ impl Reader<'_> {
         folder.map_err(|problem| self.fault(node.place, format!("{path}: {text} {problem}"))).ok()
     }
 
-    /// Environment variables.
     pub(super) fn env(&mut self, node: &Node, path: &str) -> Vec<(String, String)> {
         let is_wrong = |key: &str| key.is_empty() || key.contains(['=', '\0']);
         if let Value::Map(entries) = &node.value {

@@ -48,41 +48,29 @@ const NAMES_MAX: u64 = 4096;
 /// Why a payload cannot be sent or received.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// Redis.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// Memory.
     #[error(transparent)]
     Segment(#[from] SegmentError),
     /// Evicted, expired or removed.
     #[error("chunk {index} of {chunks} is missing: Redis dropped it (maxmemory?) or it expired")]
-    Missing {
-        /// Which one.
-        index: u64,
-        /// Of how many.
-        chunks: u64,
-    },
+    Missing { index: u64, chunks: u64 },
     /// Its sender is gone, or Redis dropped the list.
     #[error("chunk {index} of {chunks} did not come within {STALL_MAX_S} s")]
     Late {
         /// Which one; their number: the digest.
         index: u64,
-        /// Of how many.
         chunks: u64,
     },
     /// The bytes differ from those that were sent.
     #[error("the payload was altered on its way: {what}")]
-    Altered {
-        /// Length or digest.
-        what: &'static str,
-    },
+    Altered { what: &'static str },
     /// The receiver wants no further chunks.
     #[error("the receiver no longer wants the payload")]
     Unwanted,
     /// A claim that no sender of this version makes.
     #[error("claim of {length} bytes in chunks of {chunk_length} is not acceptable")]
     Malformed {
-        /// Announced length.
         length: u64,
         /// Announced length of a chunk.
         chunk_length: u32,

@@ -30,7 +30,6 @@ impl<'a> ChunkReceiver<'a> {
         self.bulk
     }
 
-    /// Receives all chunks.
     pub(super) async fn run(&mut self) -> Result<Segment, ClaimError> {
         let total = chunks(self.claim);
         self.ask(AHEAD).await?;

@@ -16,9 +16,7 @@ use cwasi_modes::Payload;
 use cwasi_sys::segment::SegmentError;
 use cwasi_wire::network::Claim;
 
-/// Puts a chunk.
 const SET: &str = "SET";
-/// Says so.
 const RPUSH: &str = "RPUSH";
 /// First and longest pause of the sender between two checks for room.
 const LOOK_MIN: Duration = Duration::from_millis(1);

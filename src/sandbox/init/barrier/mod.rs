@@ -30,16 +30,13 @@ const LISTED_MAX: usize = 16;
 /// What may wait in one barrier.
 #[derive(Clone, Copy, Debug)]
 pub struct BarrierLimits {
-    /// Groups.
     pub groups: usize,
-    /// All their parts.
     pub load: Load,
 }
 
 /// A part that waits.
 #[derive(Debug)]
 pub struct WaitingPart {
-    /// Its request.
     pub request: Box<IncomingRequest>,
     /// When its caller stops waiting.
     pub deadline: Option<Deadline>,
@@ -62,7 +59,6 @@ pub struct PartGroup {
 /// The run of a workflow, and what the parts have in common.
 type GroupKey = (RunId, String);
 
-/// Groups that wait.
 #[derive(Debug)]
 pub struct Barrier {
     function: String,
@@ -258,7 +254,6 @@ impl Barrier {
         self.groups.values().map(first).min()
     }
 
-    /// Takes out everything.
     pub fn drain(&mut self) -> Vec<WaitingPart> {
         let groups = std::mem::take(&mut self.groups);
         groups.into_values().flat_map(|group| group.parts.into_values()).collect()

@@ -30,7 +30,6 @@ fn join(key: &str, parts: u32, part: u32) -> Join {
 /// A part of 10 bytes in one descriptor.
 struct Part {
     connection: u64,
-    /// Its call.
     call: u32,
     /// Differs between parts, also between those of one call.
     item: u32,
@@ -224,7 +223,6 @@ struct Ledger {
     left: Vec<u32>,
 }
 
-/// Which parts wait.
 fn waiting(barrier: &Barrier) -> Vec<&WaitingPart> {
     barrier.groups.values().flat_map(|group| group.parts.values()).collect()
 }

@@ -66,7 +66,6 @@ pub fn call(target: &str, payload: &[u8]) -> Result<Vec<u8>, (Errno, String)> {
     received(code, outcome)
 }
 
-/// Leaves a message.
 pub fn emit(target: &str, payload: &[u8]) -> Result<(), (Errno, String)> {
     let mut outcome = Outcome::default();
     // SAFETY:
