@@ -28,7 +28,7 @@ const MAY_USE: [(&str, &[&str]); 13] = [
     ("content", &["coordinator"]),
     ("dispatcher", &["abi", "modes", "sys", "wire"]),
     ("vm", &["abi", "host-functions", "modes", "sys", "wire"]),
-    ("vm/wasmedge", &["abi", "host-functions", "sys", "vm", "wire"]),
+    ("vm/wasmedge", &["abi", "host-functions", "modes", "sys", "vm", "wire"]),
     ("host", &["abi", "config", "coordinator", "dispatcher", "modes", "networked", "sys", "wire"]),
     ("shim", &["config", "content", "coordinator", "host", "networked", "sys", "wire"]),
     ("sandbox", &["abi", "dispatcher", "host-functions", "modes", "sys", "vm", "wasmedge", "wire"]),

@@ -6,19 +6,21 @@
 #![no_main]
 
 use std::cell::RefCell;
-use std::fs::File;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
 use arbitrary::Arbitrary;
 use cwasi_abi::{Errno, LOG_MESSAGE_MAX, REGION_PAGE, TARGET_MAX, TRAP_MESSAGE_MAX};
 use cwasi_fuzz::memory::within;
 use cwasi_host_functions::{
-    self as functions, CallFailure, CallNumber, CallOutcome, Context, Deadline, Dispatch,
-    GuestMemory, GuestPtr, Host, Join, Level, LinkEnded, LinkedCalls, LogSink, OtherMemory,
-    Outgoing, PagedMemory, Pages, PagesError, Regions, Response, SharedBytes, SharedMemory,
-    StartParameters, StartedCall, TooManyCalls,
+    self as functions, Context, Dispatch, GuestMemory, GuestPtr, Host, Level, LinkEnded,
+    LinkedCalls, LogSink, OtherMemory, PagedMemory, Pages, PagesError, Regions, StartParameters,
+    StartedCall,
 };
+use cwasi_modes::{CallError, CallResult, CallTicket, OutgoingPayload, Payload, TooManyCalls};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::segment::Segment;
+use cwasi_wire::envelope::Join;
 use libfuzzer_sys::fuzz_target;
 
 /// Pages of the guest's memory.
@@ -120,18 +122,8 @@ impl GuestMemory for Memory {
     }
 }
 
-#[derive(Debug)]
-struct Sealed(File);
-
-impl SharedMemory for Sealed {
-    fn shared(&self) -> SharedBytes<'_> {
-        SharedBytes { fd: self.0.as_fd(), token: None }
-    }
-}
-
 impl PagedMemory for Memory {
     type Open = ();
-    type Sealed = Sealed;
     type Source = ();
 
     fn share(&mut self, (): &(), pages: Pages) -> Result<(), PagesError> {
@@ -140,15 +132,14 @@ impl PagedMemory for Memory {
         Ok(())
     }
 
-    fn seal(&mut self, pages: Pages, (): (), len: u32) -> Result<Sealed, PagesError> {
+    fn seal(&mut self, pages: Pages, (): (), len: u32) -> Result<Segment, PagesError> {
         assert!((1..=pages.byte_len()).contains(&len));
+        let sealed = Segment::copy_of(self.slice(pages.start(), len).expect("inside the memory"));
         if let Some(rest) = pages.behind(len) {
             let start = rest.start().0 as usize;
             self.bytes[start..start + rest.byte_len() as usize].fill(0);
         }
-        File::open("/dev/null")
-            .map(Sealed)
-            .map_err(|error| PagesError::Failed { reason: error.to_string() })
+        sealed.map_err(|error| PagesError::Failed { reason: error.to_string() })
     }
 
     fn show(&mut self, pages: Pages, _sealed: BorrowedFd<'_>) -> Result<(), PagesError> {
@@ -186,48 +177,28 @@ impl OtherMemory for Other {
     }
 }
 
-/// A response that is shared memory when it is large.
-struct Echo(Vec<u8>, File);
-
-impl Response for Echo {
-    fn len(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    fn copy_to(&self, target: &mut [u8]) -> Result<(), functions::ResponseLost> {
-        target.copy_from_slice(&self.0);
-        Ok(())
-    }
-
-    fn shared(&self) -> Option<SharedBytes<'_>> {
-        Some(SharedBytes { fd: self.1.as_fd(), token: None })
-    }
-}
-
 /// Answers with the payload, at once or when it is waited for.
-struct Echoes(Vec<(CallNumber, usize)>);
+struct Echoes(Vec<(CallTicket, usize)>);
 
 impl Dispatch for Echoes {
-    fn call(&mut self, target: &str, payload: Outgoing<'_>, _: Deadline) -> CallOutcome {
+    fn call(
+        &mut self,
+        target: &str,
+        payload: OutgoingPayload<'_>,
+        _: Option<Deadline>,
+    ) -> CallResult {
         assert!((1..=TARGET_MAX).contains(&target.len()));
-        let bytes = match payload {
-            Outgoing::Bytes(bytes) => bytes.to_vec(),
-            Outgoing::Sealed { len, .. } => {
-                assert!(len <= u64::from(MEMORY_LEN), "a region outside the memory");
-                vec![1; len as usize]
-            }
-        };
-        let null = File::open("/dev/null");
-        null.map(|file| Box::new(Echo(bytes, file)) as Box<dyn Response>)
-            .map_err(|error| CallFailure { errno: Errno::Internal, message: error.to_string() })
+        assert!(payload.len() <= u64::from(MEMORY_LEN), "a region outside the memory");
+        // A segment when it is large.
+        payload.keep(None).map_err(|error| CallError::Internal { message: error.to_string() })
     }
 
     fn start(
         &mut self,
         target: &str,
-        payload: Outgoing<'_>,
-        join: Option<Join<'_>>,
-        deadline: Deadline,
+        payload: OutgoingPayload<'_>,
+        join: Option<Join>,
+        deadline: Option<Deadline>,
     ) -> Result<StartedCall, TooManyCalls> {
         if let Some(join) = join {
             assert!(!join.key.is_empty() && (join.parts == 0 || join.part < join.parts));
@@ -235,14 +206,14 @@ impl Dispatch for Echoes {
         if self.0.len() % 3 == 2 {
             return Ok(StartedCall::Ended(self.call(target, payload, deadline)));
         }
-        let number = CallNumber(self.0.len() as u32);
-        self.0.push((number, payload.len() as usize));
-        Ok(StartedCall::Pending(number))
+        let ticket = CallTicket(self.0.len() as u32);
+        self.0.push((ticket, payload.len() as usize));
+        Ok(StartedCall::Pending(ticket))
     }
 
-    fn wait(&mut self, calls: &[CallNumber], _: Deadline) -> Option<(usize, CallOutcome)> {
-        let (_, len) = self.0.iter().find(|(number, _)| Some(number) == calls.last())?;
-        Some((calls.len() - 1, Ok(Box::new(vec![2; *len]))))
+    fn wait(&mut self, calls: &[CallTicket], _: Option<Deadline>) -> Option<(usize, CallResult)> {
+        let (_, len) = self.0.iter().find(|(ticket, _)| Some(ticket) == calls.last())?;
+        Some((calls.len() - 1, Ok(Payload::Inline(vec![2; *len]))))
     }
 }
 

@@ -5,12 +5,12 @@ use std::fmt;
 use cwasi_abi::CALLS_IN_FLIGHT_MAX;
 use rustc_hash::FxHashMap;
 
-use crate::{CallNumber, CallOutcome};
+use crate::CallOutcome;
+use cwasi_modes::CallTicket;
 
 /// A call in flight.
 pub enum InFlight {
-    /// It runs; the dispatcher has this number for it.
-    Pending(CallNumber),
+    Pending(CallTicket),
     /// It ended when it was started.
     Ended(CallOutcome),
 }
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn bounded_and_never_zero() {
-        let pending = || InFlight::Pending(CallNumber(7));
+        let pending = || InFlight::Pending(CallTicket(7));
         let mut table = CallTable { last: u32::MAX - 1, ..CallTable::default() };
         assert_eq!(table.insert(pending()), u32::MAX);
         assert_eq!(table.insert(pending()), 1);

@@ -1,11 +1,7 @@
 //! The context of an invocation, as a guest may read it. Runs in a worker.
 
-use std::time::Instant;
-
 use cwasi_abi::context_key as keys;
-
-/// End of the caller's wait; `None` = never.
-pub type Deadline = Option<Instant>;
+use cwasi_sys::clock::{Deadline, monotonic_ns};
 
 /// One invocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,8 +12,8 @@ pub struct Context {
     pub workflow: String,
     /// 32 lower-case hexadecimal digits; empty outside an invocation.
     pub invocation_id: String,
-    /// End of the caller's wait.
-    pub deadline: Deadline,
+    /// End of the caller's wait; `None` = never.
+    pub deadline: Option<Deadline>,
     /// Number of the attempt, from 1.
     pub attempt: u32,
     /// Name of the calling function, empty in a primary.
@@ -69,7 +65,7 @@ impl Context {
 
     fn deadline_ms(&self) -> String {
         self.deadline.map_or_else(String::new, |deadline| {
-            deadline.saturating_duration_since(Instant::now()).as_millis().to_string()
+            deadline.left(monotonic_ns()).as_millis().to_string()
         })
     }
 }

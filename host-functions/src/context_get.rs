@@ -41,8 +41,9 @@ pub fn context_get(
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
+    use cwasi_sys::clock::Deadline;
     use proptest::prelude::*;
 
     use super::*;
@@ -56,7 +57,7 @@ mod tests {
             attempt: 2,
             caller: "camera".into(),
             run: Some([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]),
-            deadline: Some(Instant::now() + Duration::from_secs(100)),
+            deadline: Some(Deadline::after(Duration::from_secs(100))),
             ..Context::default()
         });
         let mut memory = FakeMemory::of(256);

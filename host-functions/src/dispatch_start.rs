@@ -6,7 +6,8 @@ use cwasi_abi::{CallOptions, Errno, JOIN_KEY_MAX};
 use crate::calls::InFlight;
 use crate::request_dispatcher::{TargetName, checked, outgoing};
 use crate::text::GuestText;
-use crate::{CallOutcome, GuestMemory, GuestPtr, Host, Join, PagedMemory, Regions, StartedCall};
+use crate::{CallOutcome, GuestMemory, GuestPtr, Host, PagedMemory, Regions, StartedCall, boxed};
+use cwasi_wire::envelope::Join;
 
 #[expect(clippy::cast_possible_truncation, reason = "16")]
 const OPTIONS_LEN: u32 = CallOptions::SIZE as u32;
@@ -50,7 +51,7 @@ pub fn dispatch_start<M: PagedMemory>(
     parameters: StartParameters,
 ) -> Result<(), Errno> {
     match start(host, memory, regions, parameters, false)? {
-        StartOutcome::Started(started) => keep(host, memory, started, parameters.handle_out),
+        StartOutcome::Started(call) => keep(host, memory, call, parameters.handle_out),
         // Not requested.
         StartOutcome::Embedded(_) => Err(Errno::Internal),
     }
@@ -68,8 +69,8 @@ pub fn begin_start<M: PagedMemory>(
     parameters: StartParameters,
 ) -> Result<Option<usize>, Errno> {
     match start(host, memory, regions, parameters, true)? {
-        StartOutcome::Started(started) => {
-            keep(host, memory, started, parameters.handle_out).map(|()| None)
+        StartOutcome::Started(call) => {
+            keep(host, memory, call, parameters.handle_out).map(|()| None)
         }
         StartOutcome::Embedded(callee) => Ok(Some(callee)),
     }
@@ -88,11 +89,11 @@ pub fn end_start(
     let length = ended.as_ref().ok().map(|response| response.len());
     let within_limits = host.dispatch.embedded_ended(length);
     let ended = ended.and_then(|response| within_limits.map(|()| response));
-    keep(host, memory, StartedCall::Ended(ended), handle_out)
+    keep(host, memory, InFlight::Ended(ended), handle_out)
 }
 
 enum StartOutcome {
-    Started(StartedCall),
+    Started(InFlight),
     Embedded(usize),
 }
 
@@ -107,8 +108,7 @@ fn start<M: PagedMemory>(
     memory.slice(handle_out, HANDLE_LEN)?;
     let name = TargetName::copy(memory.slice(target.0, target.1)?);
     let bytes = memory.slice(payload.0, payload.1)?;
-    let group = group(memory, options)?;
-    let join = group.as_ref().map(Group::join).transpose()?;
+    let join = join(memory, options)?;
     if !host.running {
         return Err(Errno::NotAvailable);
     }
@@ -117,7 +117,7 @@ fn start<M: PagedMemory>(
     }
     let target = match checked(host, &name, bytes) {
         Ok(target) => target,
-        Err(failure) => return Ok(StartOutcome::Started(StartedCall::Ended(Err(failure)))),
+        Err(error) => return Ok(StartOutcome::Started(InFlight::Ended(Err(error)))),
     };
     let deadline = host.context.deadline;
     // A part is handled together with others, and an embedded function cannot wait for them.
@@ -125,30 +125,21 @@ fn start<M: PagedMemory>(
         match host.dispatch.embedded(target, bytes.len() as u64, deadline) {
             Ok(Some(callee)) => return Ok(StartOutcome::Embedded(callee)),
             Ok(None) => {}
-            Err(failure) => return Ok(StartOutcome::Started(StartedCall::Ended(Err(failure)))),
+            Err(error) => return Ok(StartOutcome::Started(InFlight::Ended(Err(error)))),
         }
     }
     let payload = outgoing(regions, payload.0, bytes);
     host.called = true;
     let started = host.dispatch.start(target, payload, join, deadline);
-    started.map(StartOutcome::Started).map_err(|_too_many| Errno::TooManyHandles)
-}
-
-/// A group of a fan-in, copied from the guest.
-struct Group {
-    key: GuestText<JOIN_KEY_MAX>,
-    parts: u32,
-    part: u32,
-}
-
-impl Group {
-    fn join(&self) -> Result<Join<'_>, Errno> {
-        Ok(Join { key: self.key.as_str()?, parts: self.parts, part: self.part })
-    }
+    let call = match started.map_err(|_too_many| Errno::TooManyHandles)? {
+        StartedCall::Pending(ticket) => InFlight::Pending(ticket),
+        StartedCall::Ended(ended) => InFlight::Ended(ended.map(boxed)),
+    };
+    Ok(StartOutcome::Started(call))
 }
 
 /// The options' group of a fan-in.
-fn group(memory: &impl GuestMemory, at: GuestPtr) -> Result<Option<Group>, Errno> {
+fn join(memory: &impl GuestMemory, at: GuestPtr) -> Result<Option<Join>, Errno> {
     if at == GuestPtr(0) {
         return Ok(None);
     }
@@ -158,23 +149,21 @@ fn group(memory: &impl GuestMemory, at: GuestPtr) -> Result<Option<Group>, Errno
     if join_key_len == 0 {
         return Ok(None);
     }
-    let key = GuestText::copy(memory.slice(GuestPtr(join_key_ptr), join_key_len)?);
+    let key = GuestText::<JOIN_KEY_MAX>::copy(memory.slice(GuestPtr(join_key_ptr), join_key_len)?);
     if parts > 0 && part >= parts {
         return Err(Errno::InvalidArgument);
     }
-    Ok(Some(Group { key, parts, part }))
+    let key = key.as_str()?.to_owned();
+    Ok(Some(Join { key, parts, part, ..Join::default() }))
 }
 
 /// Writes the handle of a call.
 fn keep(
     host: &mut Host,
     memory: &mut impl GuestMemory,
-    started: StartedCall,
+    call: InFlight,
     handle_out: GuestPtr,
 ) -> Result<(), Errno> {
-    let handle = host.calls.insert(match started {
-        StartedCall::Pending(number) => InFlight::Pending(number),
-        StartedCall::Ended(ended) => InFlight::Ended(ended),
-    });
+    let handle = host.calls.insert(call);
     memory.write(handle_out, &handle.to_le_bytes())
 }

@@ -1,13 +1,15 @@
 //! `dispatch_wait(handles_ptr, count, timeout_ms, ready_out) -> errno`, `dispatch_forget(handle) -> errno`. Runs in a
 //! worker.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cwasi_abi::{CALLS_IN_FLIGHT_MAX, Errno, Ready, WAIT_FOR_EVER};
 
 use crate::calls::InFlight;
 use crate::request_dispatcher::{full, keep};
-use crate::{CallNumber, CallOutcome, Deadline, GuestMemory, GuestPtr, Host};
+use crate::{CallOutcome, GuestMemory, GuestPtr, Host, boxed};
+use cwasi_modes::CallTicket;
+use cwasi_sys::clock::Deadline;
 
 /// Length of a handle in linear memory.
 const HANDLE_LEN: usize = 4;
@@ -41,7 +43,7 @@ pub fn dispatch_wait(
         return Err(Errno::TooManyHandles);
     }
     let until = (timeout_ms != WAIT_FOR_EVER)
-        .then(|| Instant::now() + Duration::from_millis(u64::from(timeout_ms)));
+        .then(|| Deadline::after(Duration::from_millis(u64::from(timeout_ms))));
     let (index, ended) = wanted.first_ended(host, until).ok_or(Errno::Timeout)?;
     let outcome = keep(host, ended);
     let index = u32::try_from(index).map_err(|_| Errno::Internal)?;
@@ -54,7 +56,7 @@ pub fn dispatch_wait(
 /// [`Errno::BadHandle`].
 pub fn dispatch_forget(host: &mut Host, handle: u32) -> Result<(), Errno> {
     match host.calls.remove(handle).ok_or(Errno::BadHandle)? {
-        InFlight::Pending(number) => host.dispatch.forget(number),
+        InFlight::Pending(ticket) => host.dispatch.forget(ticket),
         InFlight::Ended(_) => {}
     }
     Ok(())
@@ -63,7 +65,7 @@ pub fn dispatch_forget(host: &mut Host, handle: u32) -> Result<(), Errno> {
 /// The calls to wait for: running ones, up to the first that ended when it was started.
 struct WaitSet {
     handles: Vec<u32>,
-    pending: Vec<CallNumber>,
+    pending: Vec<CallTicket>,
     over: bool,
 }
 
@@ -84,7 +86,7 @@ impl WaitSet {
             }
             wanted.handles.push(handle);
             match call {
-                InFlight::Pending(number) => wanted.pending.push(*number),
+                InFlight::Pending(ticket) => wanted.pending.push(*ticket),
                 InFlight::Ended(_) => wanted.over = true,
             }
         }
@@ -92,13 +94,13 @@ impl WaitSet {
     }
 
     /// The first ended call, with its index; frees its handle.
-    fn first_ended(self, host: &mut Host, until: Deadline) -> Option<(usize, CallOutcome)> {
-        let until = if self.over { Some(Instant::now()) } else { until };
+    fn first_ended(self, host: &mut Host, until: Option<Deadline>) -> Option<(usize, CallOutcome)> {
+        let until = if self.over { Some(Deadline::PASSED) } else { until };
         if !self.pending.is_empty()
             && let Some((index, ended)) = host.dispatch.wait(&self.pending, until)
         {
             host.calls.remove(*self.handles.get(index)?);
-            return Some((index, ended));
+            return Some((index, ended.map(boxed)));
         }
         // All calls before it are running.
         let index = self.pending.len();

@@ -27,7 +27,7 @@ pub fn emit(
             host.called = true;
             match kept {
                 Ok(()) => Outcome::default(),
-                Err(failure) => keep(host, Err(failure)),
+                Err(error) => keep(host, Err(error)),
             }
         }
     };

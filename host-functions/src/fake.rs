@@ -2,17 +2,15 @@
 
 use std::cell::RefCell;
 use std::fs::File;
-use std::io::{Read as _, Seek as _, Write as _};
+use std::io::{Read as _, Seek as _};
 use std::ops::Range;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
-use cwasi_abi::Errno;
-
-use crate::{
-    CallFailure, Context, Deadline, Dispatch, GuestMemory, Host, Level, LogSink, Outgoing,
-    PagedMemory, Pages, PagesError, Response, SharedBytes, SharedMemory,
-};
+use crate::{Context, Dispatch, GuestMemory, Host, Level, LogSink, PagedMemory, Pages, PagesError};
+use cwasi_modes::{CallError, CallResult, OutgoingPayload, Payload};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::segment::Segment;
 
 /// Its bytes, and what was shown in them last.
 pub(crate) struct FakeMemory(Vec<u8>, Vec<(u32, Vec<u8>)>);
@@ -33,29 +31,21 @@ impl GuestMemory for FakeMemory {
     }
 }
 
-impl SharedMemory for File {
-    fn shared(&self) -> SharedBytes<'_> {
-        SharedBytes { fd: self.as_fd(), token: None }
-    }
-}
-
-/// Shared memory is a file that is written when it is sealed.
+/// A region is a copy that is made when it is sealed.
 impl PagedMemory for FakeMemory {
     type Open = ();
-    type Sealed = File;
     type Source = ();
 
     fn share(&mut self, (): &(), pages: Pages) -> Result<(), PagesError> {
         self.clear(pages)
     }
 
-    fn seal(&mut self, pages: Pages, (): (), len: u32) -> Result<File, PagesError> {
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(self.slice(pages.start(), len).unwrap()).unwrap();
+    fn seal(&mut self, pages: Pages, (): (), len: u32) -> Result<Segment, PagesError> {
+        let segment = Segment::copy_of(self.slice(pages.start(), len).unwrap()).unwrap();
         if let Some(rest) = pages.behind(len) {
             self.clear(rest)?;
         }
-        Ok(file)
+        Ok(segment)
     }
 
     fn show(&mut self, pages: Pages, sealed: BorrowedFd<'_>) -> Result<(), PagesError> {
@@ -91,7 +81,7 @@ fn range(pages: Pages) -> Range<usize> {
 }
 
 /// All of a file.
-pub(crate) fn read(fd: BorrowedFd<'_>) -> Vec<u8> {
+fn read(fd: BorrowedFd<'_>) -> Vec<u8> {
     let mut file = File::from(fd.try_clone_to_owned().unwrap());
     let mut bytes = Vec::new();
     file.rewind().unwrap();
@@ -106,27 +96,27 @@ impl Dispatch for Reverse {
     fn call(
         &mut self,
         target: &str,
-        payload: Outgoing<'_>,
-        _deadline: Deadline,
-    ) -> Result<Box<dyn Response>, CallFailure> {
+        payload: OutgoingPayload<'_>,
+        _deadline: Option<Deadline>,
+    ) -> CallResult {
         let mut bytes = match payload {
-            Outgoing::Bytes(bytes) => bytes.to_vec(),
-            Outgoing::Sealed { fd, .. } => read(fd),
+            OutgoingPayload::Bytes(bytes) => bytes.to_vec(),
+            OutgoingPayload::Segment(segment) => segment.to_vec().unwrap(),
         };
         if target == "reverse" {
             bytes.reverse();
-            return Ok(Box::new(bytes));
+            return Ok(Payload::Inline(bytes));
         }
-        Err(CallFailure { errno: Errno::NoSuchFunction, message: format!("{target} is unknown") })
+        Err(CallError::NoSuchFunction { message: format!("{target} is unknown") })
     }
 
     fn emit(
         &mut self,
         target: &str,
         payload: &[u8],
-        deadline: Deadline,
-    ) -> Result<(), CallFailure> {
-        self.call(target, Outgoing::Bytes(payload), deadline).map(drop)
+        deadline: Option<Deadline>,
+    ) -> Result<(), CallError> {
+        self.call(target, OutgoingPayload::Bytes(payload), deadline).map(drop)
     }
 }
 

@@ -29,7 +29,7 @@ mod responses;
 mod text;
 mod trap_message;
 
-pub use context::{Context, Deadline};
+pub use context::Context;
 pub use context_get::context_get;
 pub use context_set::context_set;
 pub use dispatch_start::{StartParameters, begin_start, dispatch_start, end_start};
@@ -41,7 +41,7 @@ pub use link::{
 };
 pub use log::{Level, LogSink, log};
 pub use memory::{GuestMemory, GuestPtr};
-pub use pages::{PagedMemory, Pages, PagesError, SharedBytes, SharedMemory, Token};
+pub use pages::{PagedMemory, Pages, PagesError};
 pub use regions::{Regions, ShownIn, region_info, region_release, region_seal, region_share};
 pub use request_dispatcher::{begin_call, end_call, request_dispatcher};
 pub use response_read::response_read;
@@ -49,89 +49,40 @@ pub use responses::{RESPONSES_MAX, ResponseTable};
 pub use text::lossy_text;
 pub use trap_message::trap_message;
 
-use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use calls::CallTable;
-use cwasi_abi::Errno;
 use cwasi_abi::context_key::TRACEPARENT;
+use cwasi_modes::causes::Unavailable;
+use cwasi_modes::{CallError, CallResult, CallTicket, OutgoingPayload, Payload, TooManyCalls};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::segment::Segment;
+use cwasi_wire::envelope::Join;
 
-/// A call's payload on the caller's side.
-#[derive(Clone, Copy, Debug)]
-pub enum Outgoing<'a> {
-    /// Bytes in its linear memory.
-    Bytes(&'a [u8]),
-    /// Shared memory that begins with these `len` bytes, which no receiver can change.
-    Sealed {
-        /// The memfd.
-        fd: BorrowedFd<'a>,
-        /// Length of the payload in bytes.
-        len: u64,
-        /// The lease's token, if the memory is leased.
-        token: Option<BorrowedFd<'a>>,
-    },
-}
-
-impl Outgoing<'_> {
-    /// Length in bytes.
-    #[must_use]
-    pub const fn len(&self) -> u64 {
-        match self {
-            Self::Bytes(bytes) => bytes.len() as u64,
-            Self::Sealed { len, .. } => *len,
-        }
-    }
-
-    /// True when there are no bytes.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-/// End of a call.
-pub type CallOutcome = Result<Box<dyn Response>, CallFailure>;
-
-/// A call that is a part of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Join<'a> {
-    /// The group's join key.
-    pub key: &'a str,
-    /// Number of parts; 0 = the callee's annotation says.
-    pub parts: u32,
-    /// Number of this part, from 0.
-    pub part: u32,
-}
-
-/// A dispatcher's number of a call in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallNumber(pub u32);
+/// End of a call, as a guest reads it.
+pub type CallOutcome = Result<Box<dyn Response>, CallError>;
 
 /// A call that was started.
+#[derive(Debug)]
 pub enum StartedCall {
     /// It runs.
-    Pending(CallNumber),
+    Pending(CallTicket),
     /// It has ended.
-    Ended(CallOutcome),
+    Ended(CallResult),
 }
-
-/// Too many calls are in flight; the call was not started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too many calls are in flight")]
-pub struct TooManyCalls;
 
 /// Moves one call to its callee and back; the host's dispatcher implements it.
 pub trait Dispatch {
     /// Calls `target` and waits for its end.
     ///
     /// # Errors
-    /// The errno and the message that the guest reads.
+    /// The call's, whose errno and text the guest reads.
     fn call(
         &mut self,
         target: &str,
-        payload: Outgoing<'_>,
-        deadline: Deadline,
-    ) -> Result<Box<dyn Response>, CallFailure>;
+        payload: OutgoingPayload<'_>,
+        deadline: Option<Deadline>,
+    ) -> CallResult;
 
     /// Starts a call of `target`; the guest may change the payload afterwards. A dispatcher without calls in flight
     /// makes the call at once.
@@ -141,33 +92,37 @@ pub trait Dispatch {
     fn start(
         &mut self,
         target: &str,
-        payload: Outgoing<'_>,
-        _join: Option<Join<'_>>,
-        deadline: Deadline,
+        payload: OutgoingPayload<'_>,
+        _join: Option<Join>,
+        deadline: Option<Deadline>,
     ) -> Result<StartedCall, TooManyCalls> {
         Ok(StartedCall::Ended(self.call(target, payload, deadline)))
     }
 
-    /// Waits until one of `calls`, which [`Self::start`] numbered, has ended, at most until `until` (`None`: until
-    /// their deadlines). Returns the first ended one, whose number is then free.
-    fn wait(&mut self, _calls: &[CallNumber], _until: Deadline) -> Option<(usize, CallOutcome)> {
+    /// Waits until one of `calls`, which [`Self::start`] returned, has ended, at most until `until` (`None`: until
+    /// their deadlines). Returns the first ended one, whose ticket is then free.
+    fn wait(
+        &mut self,
+        _calls: &[CallTicket],
+        _until: Option<Deadline>,
+    ) -> Option<(usize, CallResult)> {
         None
     }
 
-    /// Drops a call; its number is free again.
-    fn forget(&mut self, _call: CallNumber) {}
+    /// Drops a call; its ticket is free again.
+    fn forget(&mut self, _call: CallTicket) {}
 
     /// Index of the embedded module for `target`; `None` if another mode serves it ([`Self::call`]). The call then
     /// runs in the caller's VM, and [`Self::embedded_ended`] follows unless the guest traps.
     ///
     /// # Errors
-    /// The guest's errno and message if the call may not be made.
+    /// If the call may not be made.
     fn embedded(
         &mut self,
         _target: &str,
         _payload_len: u64,
-        _deadline: Deadline,
-    ) -> Result<Option<usize>, CallFailure> {
+        _deadline: Option<Deadline>,
+    ) -> Result<Option<usize>, CallError> {
         Ok(None)
     }
 
@@ -175,7 +130,7 @@ pub trait Dispatch {
     ///
     /// # Errors
     /// When the response is above the limit.
-    fn embedded_ended(&mut self, _response_len: Option<u64>) -> Result<(), CallFailure> {
+    fn embedded_ended(&mut self, _response_len: Option<u64>) -> Result<(), CallError> {
         Ok(())
     }
 
@@ -199,15 +154,14 @@ pub trait Dispatch {
     /// Stores a message for `target`.
     ///
     /// # Errors
-    /// The errno and the message that the guest reads.
+    /// The message is not stored, or it is unknown whether it is.
     fn emit(
         &mut self,
         _target: &str,
         _payload: &[u8],
-        _deadline: Deadline,
-    ) -> Result<(), CallFailure> {
-        let message = "this host stores no one-way messages".to_owned();
-        Err(CallFailure { errno: Errno::NotAvailable, message })
+        _deadline: Option<Deadline>,
+    ) -> Result<(), CallError> {
+        Err(Unavailable::NoShim.into())
     }
 
     /// Begins an invocation.
@@ -233,8 +187,8 @@ pub trait Response {
     /// When the bytes cannot be read.
     fn copy_to(&self, target: &mut [u8]) -> Result<(), ResponseLost>;
 
-    /// The shared memory that begins with the [`Self::len`] bytes; `None` for other memory.
-    fn shared(&self) -> Option<SharedBytes<'_>> {
+    /// The segment of the [`Self::len`] bytes; `None` for other memory.
+    fn segment(&self) -> Option<&Segment> {
         None
     }
 }
@@ -247,26 +201,27 @@ pub struct ResponseLost {
     pub reason: String,
 }
 
-/// A failed call.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{errno}: {message}")]
-pub struct CallFailure {
-    /// Guest-visible code, never [`Errno::Ok`].
-    pub errno: Errno,
-    /// Text for the guest's author.
-    pub message: String,
-}
-
-/// The bytes of an error's message, or of a small response.
-impl Response for Vec<u8> {
+/// A callee's response in its received form: its segment is mapped into the guest's memory, or copied once.
+impl Response for Payload {
     fn len(&self) -> u64 {
-        self.as_slice().len() as u64
+        self.len()
     }
 
     fn copy_to(&self, target: &mut [u8]) -> Result<(), ResponseLost> {
-        target.copy_from_slice(self);
-        Ok(())
+        self.copy_to(target).map_err(|error| ResponseLost { reason: error.to_string() })
     }
+
+    fn segment(&self) -> Option<&Segment> {
+        match self {
+            Self::Segment(segment) => Some(segment),
+            Self::Inline(_) => None,
+        }
+    }
+}
+
+/// A response to keep for the guest.
+fn boxed(response: Payload) -> Box<dyn Response> {
+    Box::new(response)
 }
 
 /// The state of the host functions: one per worker. [`Host::begin`] starts each invocation.

@@ -3,10 +3,10 @@
 //! Pure arithmetic over offsets; the engine's side replaces pages.
 
 use std::fmt::Debug;
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::BorrowedFd;
 
 use cwasi_abi::{Errno, REGION_PAGE};
+use cwasi_sys::segment::Segment;
 
 use crate::{GuestMemory, GuestPtr};
 
@@ -83,24 +83,6 @@ impl Pages {
     }
 }
 
-/// A lease's token: every reader of leased memory keeps it open.
-pub type Token = Arc<OwnedFd>;
-
-/// Shared memory that its readers cannot change; the announced bytes are at its start.
-#[derive(Debug)]
-pub struct SharedBytes<'a> {
-    /// The memfd.
-    pub fd: BorrowedFd<'a>,
-    /// The bytes do not change while this is kept; `None` = never.
-    pub token: Option<&'a Token>,
-}
-
-/// Shared memory made by a guest.
-pub trait SharedMemory: Debug {
-    /// The memory for sending or mapping.
-    fn shared(&self) -> SharedBytes<'_>;
-}
-
 /// Pages could not be replaced. The bytes are unchanged, or zero.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PagesError {
@@ -121,8 +103,6 @@ pub enum PagesError {
 pub trait PagedMemory: GuestMemory {
     /// Shared memory that the guest still writes through its pages.
     type Open: Debug;
-    /// Shared memory that no guest writes any more.
-    type Sealed: SharedMemory;
     /// Source of shared memory.
     type Source: Default + Debug;
 
@@ -133,17 +113,11 @@ pub trait PagedMemory: GuestMemory {
     fn share(&mut self, source: &Self::Source, pages: Pages) -> Result<Self::Open, PagesError>;
 
     /// Ends [`Self::share`]: `pages` become the guest's own again, the first `len` bytes unchanged and the others
-    /// zero. From here on, no guest can change the first `len` bytes of the shared memory, and it contains nothing
-    /// else.
+    /// zero. No guest can change the segment of `len` bytes from here on.
     ///
     /// # Errors
     /// When the system refuses; the first `len` bytes are unchanged.
-    fn seal(
-        &mut self,
-        pages: Pages,
-        open: Self::Open,
-        len: u32,
-    ) -> Result<Self::Sealed, PagesError>;
+    fn seal(&mut self, pages: Pages, open: Self::Open, len: u32) -> Result<Segment, PagesError>;
 
     /// Maps shared memory, which is at least as long as `pages`, in their place. The guest's writes stay private.
     ///

@@ -10,11 +10,11 @@
 //! - While pages show leased memory, its token is kept here.
 
 use std::ops::Range;
-use std::os::fd::{AsFd as _, OwnedFd};
 
 use cwasi_abi::{Errno, HUGE_PAGE, INLINE_MAX, REGION_PAGE, REGIONS_MAX, RegionInfo};
+use cwasi_sys::segment::{LeaseToken, Segment};
 
-use crate::pages::{PagedMemory, Pages, PagesError, SharedBytes, SharedMemory as _, Token};
+use crate::pages::{PagedMemory, Pages, PagesError};
 use crate::{GuestPtr, Host, Level};
 
 /// The regions of one instance.
@@ -36,16 +36,20 @@ struct Region<M: PagedMemory> {
 enum Backing<M: PagedMemory> {
     /// The guest writes into it.
     Open(M::Open),
-    /// The first `len` bytes, as they were when it was sealed.
-    Sealed { sealed: M::Sealed, len: u64 },
-    /// A payload or response that came as shared memory.
-    Shown {
-        /// Dropped when the pages show something else.
-        tokens: Vec<Token>,
-        /// All of it, when it is one.
-        whole: Option<Whole>,
+    /// The first bytes, as they were when it was sealed.
+    Sealed(Segment),
+    /// A received payload or response.
+    Received {
+        segment: Segment,
+        /// The guest sealed it when it had changed nothing; what it has changed since is its own.
+        goes_on: bool,
         /// In the payload's block, which is the host's until the handler returns.
         in_payload: bool,
+    },
+    /// Received parts in the payload's block.
+    Parts {
+        /// Dropped when the pages show something else.
+        _tokens: Vec<LeaseToken>,
     },
 }
 
@@ -58,13 +62,10 @@ pub enum ShownIn {
     Own,
 }
 
-/// Shared memory that came, to go on as it is.
-#[derive(Debug)]
-struct Whole {
-    fd: OwnedFd,
-    len: u64,
-    /// The guest said so when it had changed nothing; what it has changed since is its own.
-    goes_on: bool,
+impl<M: PagedMemory> Backing<M> {
+    const fn is_in_payload(&self) -> bool {
+        matches!(self, Self::Received { in_payload: true, .. } | Self::Parts { .. })
+    }
 }
 
 impl<M: PagedMemory> Region<M> {
@@ -158,11 +159,11 @@ impl<M: PagedMemory> Regions<M> {
     fn seal(&mut self, memory: &mut M, ptr: GuestPtr, len: u32) -> Result<bool, PagesError> {
         let shown = self.known.iter_mut().filter(|region| region.pages.start() == ptr);
         for region in shown {
-            if let Backing::Shown { whole: Some(whole), .. } = &mut region.backing
-                && whole.len == u64::from(len)
+            if let Backing::Received { segment, goes_on, .. } = &mut region.backing
+                && segment.len() == u64::from(len)
             {
-                whole.goes_on = memory.is_as_shown(&self.source, region.pages);
-                return Ok(whole.goes_on);
+                *goes_on = memory.is_as_shown(&self.source, region.pages);
+                return Ok(*goes_on);
             }
         }
         self.seal_open(memory, ptr, len)
@@ -176,27 +177,23 @@ impl<M: PagedMemory> Regions<M> {
         let Region { pages, backing } = self.known.swap_remove(index);
         if let Backing::Open(open) = backing {
             let sealed = memory.seal(pages, open, len)?;
-            self.set(pages, Backing::Sealed { sealed, len: u64::from(len) });
+            self.set(pages, Backing::Sealed(sealed));
         }
         Ok(true)
     }
 
-    /// The shared memory that the `len` bytes at `ptr` are and no guest can change; `None` when these bytes are to
-    /// be copied.
+    /// The segment that the `len` bytes at `ptr` are, which no guest can change; `None` when these bytes are to be
+    /// copied.
     #[must_use]
-    pub fn sealed(&self, ptr: GuestPtr, len: u64) -> Option<SharedBytes<'_>> {
+    pub fn sealed(&self, ptr: GuestPtr, len: u64) -> Option<&Segment> {
         let here = self.known.iter().filter(|region| region.pages.start() == ptr && is_large(len));
-        here.into_iter().find_map(|region| match &region.backing {
-            Backing::Sealed { sealed, len: sealed_len } if *sealed_len == len => {
-                Some(sealed.shared())
+        let segments = here.filter_map(|region| match &region.backing {
+            Backing::Sealed(segment) | Backing::Received { segment, goes_on: true, .. } => {
+                Some(segment)
             }
-            Backing::Shown {
-                tokens,
-                whole: Some(Whole { fd, len: shown_len, goes_on: true }),
-                ..
-            } if *shown_len == len => Some(SharedBytes { fd: fd.as_fd(), token: tokens.first() }),
-            _ => None,
-        })
+            Backing::Open(_) | Backing::Received { .. } | Backing::Parts { .. } => None,
+        });
+        segments.into_iter().find(|segment| segment.len() == len)
     }
 
     /// [`Self::sealed`] of a handler's answer: a region that is still open is sealed for it.
@@ -208,23 +205,23 @@ impl<M: PagedMemory> Regions<M> {
         memory: &mut M,
         ptr: GuestPtr,
         len: u32,
-    ) -> Result<Option<SharedBytes<'_>>, PagesError> {
+    ) -> Result<Option<&Segment>, PagesError> {
         if is_large(u64::from(len)) {
             self.seal_open(memory, ptr, len)?;
         }
         Ok(self.sealed(ptr, u64::from(len)))
     }
 
-    /// Shows the `len` bytes with which `shared` begins at `ptr`, where `room` bytes are the guest's to overwrite;
-    /// false when the bytes are to be copied there instead.
+    /// Shows a segment at `ptr`, where `room` bytes are the guest's to overwrite; false when the bytes are to be copied
+    /// there instead.
     pub fn show(
         &mut self,
         memory: &mut M,
         (ptr, room): (GuestPtr, u32),
-        shared: &SharedBytes<'_>,
-        len: u64,
+        segment: &Segment,
         block: ShownIn,
     ) -> bool {
+        let len = segment.len();
         if !is_large(len) || memory.slice(ptr, room).is_err() {
             return false;
         }
@@ -236,26 +233,23 @@ impl<M: PagedMemory> Regions<M> {
         }
         self.touch(pages);
         // Where the system refuses, copying may still work.
-        let shown = memory.show(pages, shared.fd).is_ok();
+        let shown = memory.show(pages, segment.as_fd()).is_ok();
         if shown {
-            let tokens = shared.token.cloned().into_iter().collect();
-            // Without a descriptor to spare it is copied when it goes on.
-            let fd = shared.fd.try_clone_to_owned().ok();
-            let whole = fd.map(|fd| Whole { fd, len, goes_on: false });
+            let segment = segment.clone();
             let in_payload = block == ShownIn::Payload || self.is_in_payload(pages);
-            self.set(pages, Backing::Shown { tokens, whole, in_payload });
+            self.set(pages, Backing::Received { segment, goes_on: false, in_payload });
         }
         shown
     }
 
-    /// Shows each of `parts` (offset, shared memory and the length of what it begins with) in the `len` bytes at `ptr`, which are
-    /// the guest's to overwrite and become one region: it is released as a whole. Returns how many, from the first
-    /// on; the bytes of the others are to be copied.
+    /// Shows each of `parts` (offset and segment) in the `len` bytes at `ptr`, which are the guest's to overwrite and
+    /// become one region: it is released as a whole. Returns how many, from the first on; the bytes of the others are
+    /// to be copied.
     pub fn show_parts<'a>(
         &mut self,
         memory: &mut M,
         (ptr, len): (GuestPtr, u32),
-        parts: impl Iterator<Item = (u32, SharedBytes<'a>, u64)>,
+        parts: impl Iterator<Item = (u32, &'a Segment)>,
     ) -> usize {
         let Ok(block) = Pages::new(ptr, len) else { return 0 };
         let free = self.has_room(block).is_ok() && !self.is_the_guests(block);
@@ -269,17 +263,17 @@ impl<M: PagedMemory> Regions<M> {
             return 0;
         }
         let (mut shown, mut tokens) = (0, Vec::new());
-        for (offset, shared, part_len) in parts {
-            let pages = block.inside(offset, part_len);
+        for (offset, segment) in parts {
+            let pages = block.inside(offset, segment.len());
             // Where the system refuses, copying may still work.
-            if pages.is_none_or(|pages| memory.show(pages, shared.fd).is_err()) {
+            if pages.is_none_or(|pages| memory.show(pages, segment.as_fd()).is_err()) {
                 break;
             }
             shown += 1;
-            tokens.extend(shared.token.cloned());
+            tokens.extend(segment.token().cloned());
         }
         if shown > 0 {
-            self.set(block, Backing::Shown { tokens, whole: None, in_payload: true });
+            self.set(block, Backing::Parts { _tokens: tokens });
         }
         shown
     }
@@ -288,21 +282,19 @@ impl<M: PagedMemory> Regions<M> {
     pub fn unshow_payload(&mut self, memory: &mut M) {
         // Where the system refuses, the pages still show it, and its token is kept.
         self.known.retain(|region| {
-            let shown = matches!(region.backing, Backing::Shown { in_payload: true, .. });
-            !shown || memory.clear(region.pages).is_err()
+            !region.backing.is_in_payload() || memory.clear(region.pages).is_err()
         });
     }
 
     /// True when `pages` show a payload, in its block.
     fn is_in_payload(&self, pages: Pages) -> bool {
-        let in_payload =
-            |region: &Region<M>| matches!(region.backing, Backing::Shown { in_payload: true, .. });
-        self.known.iter().any(|region| region.pages == pages && in_payload(region))
+        self.known.iter().any(|region| region.pages == pages && region.backing.is_in_payload())
     }
 
     /// True for a region that the guest shared: a response that is read into it becomes part of it.
     fn is_the_guests(&self, pages: Pages) -> bool {
-        let shared = |region: &Region<M>| !matches!(region.backing, Backing::Shown { .. });
+        let shared =
+            |region: &Region<M>| matches!(region.backing, Backing::Open(_) | Backing::Sealed(_));
         self.known.iter().any(|region| region.pages == pages && shared(region))
     }
 }

@@ -1,14 +1,12 @@
 //! `request_dispatcher(target_ptr, target_len, payload_ptr, payload_len, outcome_out) -> errno`. Runs in a worker.
 
-use std::os::fd::AsFd as _;
-
 use cwasi_abi::{Errno, Outcome, PAYLOAD_MAX, TARGET_MAX};
 
 use crate::memory::part;
 use crate::text::GuestText;
-use crate::{
-    CallFailure, GuestMemory, GuestPtr, Host, Outgoing, PagedMemory, Regions, Response, SharedBytes,
-};
+use crate::{CallOutcome, GuestMemory, GuestPtr, Host, PagedMemory, Regions, boxed};
+use cwasi_modes::causes::{Invalid, InvalidName, TooLarge, Unavailable};
+use cwasi_modes::{CallError, OutgoingPayload, Payload};
 
 #[expect(clippy::cast_possible_truncation, reason = "16")]
 const OUTCOME_LEN: u32 = Outcome::SIZE as u32;
@@ -64,10 +62,10 @@ pub fn begin_call<M: PagedMemory>(
             match host.dispatch.embedded(target, bytes.len() as u64, deadline) {
                 Ok(Some(callee)) => return Ok(Some(callee)),
                 Ok(None) => call(host, target, outgoing(regions, payload.0, bytes)),
-                Err(failure) => Err(failure),
+                Err(error) => Err(error),
             }
         }
-        Err(failure) => Err(failure),
+        Err(error) => Err(error),
     };
     let outcome = keep(host, ended);
     tell(memory, outcome_out, outcome).map(|()| None)
@@ -80,7 +78,7 @@ pub fn begin_call<M: PagedMemory>(
 pub fn end_call(
     host: &mut Host,
     memory: &mut impl GuestMemory,
-    ended: Result<Box<dyn Response>, CallFailure>,
+    ended: CallOutcome,
     outcome_out: GuestPtr,
 ) -> Result<(), Errno> {
     let length = ended.as_ref().ok().map(|response| response.len());
@@ -130,63 +128,45 @@ pub(crate) fn checked<'a>(
     host: &Host,
     name: &'a TargetName,
     payload: &[u8],
-) -> Result<&'a str, CallFailure> {
-    let fail = |errno, message: String| CallFailure { errno, message };
-    let target = target_name(name).map_err(|message| fail(Errno::InvalidArgument, message))?;
-    if payload.len() as u64 > PAYLOAD_MAX {
-        return Err(too_large("payload", payload.len() as u64));
+) -> Result<&'a str, CallError> {
+    let target = target_name(name).map_err(Invalid::from)?;
+    let length = payload.len() as u64;
+    if length > PAYLOAD_MAX {
+        return Err(TooLarge::Possible { what: "payload", length }.into());
     }
     if !host.running {
-        let message =
-            "functions can be called while a request is handled, not from _initialize".to_owned();
-        return Err(fail(Errno::NotAvailable, message));
+        return Err(Unavailable::NoInvocation.into());
     }
     Ok(target)
 }
 
-/// The payload as it travels: a sealed region as the memfd that it is.
+/// The payload as it travels: a sealed region as the segment that it is.
 pub(crate) fn outgoing<'a, M: PagedMemory>(
     regions: Option<&'a Regions<M>>,
     ptr: GuestPtr,
     bytes: &'a [u8],
-) -> Outgoing<'a> {
-    let len = bytes.len() as u64;
-    match regions.and_then(|regions| regions.sealed(ptr, len)) {
-        Some(SharedBytes { fd, token }) => {
-            Outgoing::Sealed { fd, len, token: token.map(|token| token.as_fd()) }
-        }
-        None => Outgoing::Bytes(bytes),
+) -> OutgoingPayload<'a> {
+    match regions.and_then(|regions| regions.sealed(ptr, bytes.len() as u64)) {
+        Some(segment) => OutgoingPayload::Segment(segment),
+        None => OutgoingPayload::Bytes(bytes),
     }
 }
 
-fn call(
-    host: &mut Host,
-    target: &str,
-    payload: Outgoing<'_>,
-) -> Result<Box<dyn Response>, CallFailure> {
+fn call(host: &mut Host, target: &str, payload: OutgoingPayload<'_>) -> CallOutcome {
     host.called = true;
     let response = host.dispatch.call(target, payload, host.context.deadline)?;
-    if response.len() > PAYLOAD_MAX {
-        return Err(too_large("response", response.len()));
+    let length = response.len();
+    if length > PAYLOAD_MAX {
+        return Err(TooLarge::Possible { what: "response", length }.into());
     }
-    Ok(response)
-}
-
-fn too_large(what: &str, length: u64) -> CallFailure {
-    let message = format!(
-        "{what} of {length} bytes is larger than the largest possible, {PAYLOAD_MAX} bytes"
-    );
-    CallFailure { errno: Errno::PayloadTooLarge, message }
+    Ok(boxed(response))
 }
 
 /// What the guest learns about the end of a call.
-pub(crate) fn keep(host: &mut Host, ended: Result<Box<dyn Response>, CallFailure>) -> Outcome {
+pub(crate) fn keep(host: &mut Host, ended: CallOutcome) -> Outcome {
     let (errno, response) = match ended {
         Ok(response) => (Errno::Ok, response),
-        Err(failure) => {
-            let body: Box<dyn Response> = Box::new(failure.message.into_bytes());
-            (failure.errno, body)
-        }
+        Err(error) => (error.errno(), boxed(Payload::Inline(error.to_string().into_bytes()))),
     };
     let length = u32::try_from(response.len());
     match (length, host.responses.insert(response)) {
@@ -200,20 +180,15 @@ fn code(errno: Errno) -> u32 {
 }
 
 /// The target's name when it can be one at all; whether it exists is the dispatcher's question.
-fn target_name(name: &TargetName) -> Result<&str, String> {
-    let shown = || String::from_utf8_lossy(name.as_bytes()).into_owned();
+fn target_name(name: &TargetName) -> Result<&str, InvalidName> {
+    let text = || String::from_utf8_lossy(name.as_bytes()).into_owned();
     if name.len == 0 {
-        return Err("the name of the function to call is empty".into());
+        return Err(InvalidName::Empty);
     }
     if name.len > TARGET_MAX {
-        return Err(format!(
-            "the name of the function to call has {} bytes, at most {TARGET_MAX} are allowed: {:?}…",
-            name.len,
-            shown()
-        ));
+        return Err(InvalidName::Long { length: name.len, start: text() });
     }
-    name.as_str()
-        .map_err(|_| format!("the name of the function to call is not UTF-8: {:?}", shown()))
+    name.as_str().map_err(|_| InvalidName::NotUtf8 { text: text() })
 }
 
 #[cfg(test)]

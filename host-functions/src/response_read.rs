@@ -19,10 +19,8 @@ pub fn response_read<M: PagedMemory>(
 ) -> Result<(), Errno> {
     let response = host.responses.get(handle).ok_or(Errno::BadHandle)?;
     memory.slice(ptr, len)?;
-    let shown = match (regions, response.shared()) {
-        (Some(regions), Some(shared)) => {
-            regions.show(memory, (ptr, len), &shared, response.len(), ShownIn::Own)
-        }
+    let shown = match (regions, response.segment()) {
+        (Some(regions), Some(segment)) => regions.show(memory, (ptr, len), segment, ShownIn::Own),
         _ => false,
     };
     if len == 0 || shown {
@@ -47,12 +45,13 @@ mod tests {
     use super::*;
     use crate::fake::{FakeMemory, host};
     use crate::{GuestMemory, Response, ResponseLost};
+    use cwasi_modes::Payload;
 
     #[test]
     fn a_response_is_read_once() {
         let mut host = host();
         let mut memory = FakeMemory::of(64);
-        let handle = host.responses.insert(Box::new(b"answer".to_vec())).unwrap();
+        let handle = host.responses.insert(Box::new(Payload::Inline(b"answer".to_vec()))).unwrap();
         let mut read =
             |ptr, len| response_read(&mut host, &mut memory, None, handle, (GuestPtr(ptr), len));
         assert_eq!(read(60, 6), Err(Errno::BadPointer));
@@ -68,7 +67,7 @@ mod tests {
         let mut host = host();
         let mut memory = FakeMemory::of(64);
         for body in [&b"answer"[..], b""] {
-            let handle = host.responses.insert(Box::new(body.to_vec())).unwrap();
+            let handle = host.responses.insert(Box::new(Payload::Inline(body.to_vec()))).unwrap();
             assert_eq!(
                 response_read(&mut host, &mut memory, None, handle, (GuestPtr(64), 0)),
                 Ok(())
@@ -109,7 +108,7 @@ mod tests {
             let (ptr, len) = if small { (ptr % 80, len % 80) } else { (ptr, len) };
             let mut host = host();
             let mut memory = FakeMemory::of(64);
-            let handle = host.responses.insert(Box::new(vec![7; 5])).unwrap();
+            let handle = host.responses.insert(Box::new(Payload::Inline(vec![7; 5]))).unwrap();
             let outcome = response_read(&mut host, &mut memory, None, handle, (GuestPtr(ptr), len));
             let written = memory.bytes().iter().filter(|byte| **byte == 7).count();
             prop_assert_eq!(written, if outcome.is_ok() && len > 0 { 5 } else { 0 });

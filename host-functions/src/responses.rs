@@ -65,6 +65,11 @@ impl fmt::Debug for ResponseTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cwasi_modes::Payload;
+
+    fn response(bytes: Vec<u8>) -> Box<dyn Response> {
+        Box::new(Payload::Inline(bytes))
+    }
 
     #[test]
     fn the_documented_bound_is_this_one() {
@@ -75,11 +80,11 @@ mod tests {
     #[test]
     fn bounded_and_never_zero() {
         let mut table = ResponseTable { last: u32::MAX - 1, ..ResponseTable::default() };
-        assert_eq!(table.insert(Box::new(vec![1])), Some(u32::MAX));
-        assert_eq!(table.insert(Box::new(vec![2])), Some(1));
+        assert_eq!(table.insert(response(vec![1])), Some(u32::MAX));
+        assert_eq!(table.insert(response(vec![2])), Some(1));
         table.last = 0;
-        assert_eq!(table.insert(Box::new(vec![3])), Some(2), "1 is taken");
-        while table.insert(Box::new(vec![])).is_some() {}
+        assert_eq!(table.insert(response(vec![3])), Some(2), "1 is taken");
+        while table.insert(response(vec![])).is_some() {}
         assert_eq!(table.unread.len(), RESPONSES_MAX);
         table.remove(1);
         assert!(table.get(1).is_none() && !table.is_full());

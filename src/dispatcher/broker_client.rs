@@ -23,8 +23,8 @@ use cwasi_wire::remaining;
 use cwasi_wire::trace::SpanReport;
 use cwasi_wire::trace_headers::TraceHeaders;
 
-use super::call::{Resolve, ResolvedRoute, RouteQuery};
 use super::links::Route;
+use super::resolve::{Resolve, ResolvedRoute, RouteQuery};
 
 /// Most reports in one message; a worker with more edges sends several messages.
 const REPORTS_PER_MESSAGE: usize = 16;

@@ -2,13 +2,14 @@
 //!
 //! The engine makes the call itself. It asks this file before, and reports to it after.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cwasi_abi::Errno;
 
 use super::call::{check, length_or_kind};
 use super::edges::{ABANDONED, EdgeCounters, EdgeNumber, EndedCall};
 use cwasi_modes::{CallError, ModeKind};
+use cwasi_sys::clock::{Deadline, monotonic_ns};
 use cwasi_wire::control::{EmbeddedModule, ModeHint};
 
 /// The reason for the mode of a linked call.
@@ -35,7 +36,14 @@ struct EmbeddedCallee {
 struct RunningCall {
     callee: usize,
     request_bytes: u64,
-    started: Instant,
+    /// `CLOCK_MONOTONIC` nanoseconds.
+    started: u64,
+}
+
+impl RunningCall {
+    fn latency(&self) -> Duration {
+        Duration::from_nanos(monotonic_ns().saturating_sub(self.started))
+    }
 }
 
 impl EmbeddedCalls {
@@ -68,14 +76,14 @@ impl EmbeddedCalls {
         &mut self,
         target: &str,
         request_bytes: u64,
-        deadline: Option<Instant>,
+        deadline: Option<Deadline>,
     ) -> Result<Option<usize>, CallError> {
         let serves = |module: &EmbeddedCallee| module.served && module.name == target;
         let Some(callee) = self.modules.iter().position(serves) else { return Ok(None) };
         check(target, request_bytes, self.max_payload)?;
         // The only clock reading before the callee runs.
-        let started = Instant::now();
-        if deadline.is_some_and(|deadline| deadline <= started) {
+        let started = monotonic_ns();
+        if deadline.is_some_and(|deadline| deadline.has_passed(started)) {
             return Err(CallError::Timeout { target: target.to_owned() });
         }
         self.running = Some(RunningCall { callee, request_bytes, started });
@@ -106,7 +114,7 @@ impl EmbeddedCalls {
         edges: &mut EdgeCounters,
     ) {
         let edge = self.modules[running.callee].edge;
-        edges.count_at(edge, running.request_bytes, response_bytes, running.started.elapsed());
+        edges.count_at(edge, running.request_bytes, response_bytes, running.latency());
     }
 
     fn check_response(
@@ -135,7 +143,7 @@ impl EmbeddedCalls {
             reason: &callee.reason,
             request_bytes: running.request_bytes,
             response_bytes,
-            latency: running.started.elapsed(),
+            latency: running.latency(),
         })
     }
 
@@ -214,7 +222,7 @@ mod tests {
         let mut calls = calls(ModeHint::Auto, &mut edges);
         let refused = calls.begin("callee", 11, None).unwrap_err();
         assert!(matches!(refused, CallError::TooLarge { .. }), "{refused}");
-        let late = calls.begin("callee", 1, Some(Instant::now())).unwrap_err();
+        let late = calls.begin("callee", 1, Some(Deadline::PASSED)).unwrap_err();
         assert!(matches!(late, CallError::Timeout { .. }), "{late}");
         for (response, fits) in [(Some(10), true), (Some(11), false), (None, true)] {
             calls.begin("callee", 4, None).unwrap();

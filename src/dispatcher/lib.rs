@@ -1,26 +1,28 @@
 //! Request dispatcher (paper §4.2): from a guest's call to its end. Runs in a worker.
 //!
-//! - [`call`]: route cache, deadlines, safe retries, edge metrics.
-//! - `fan`: started calls that the guest waits for later; `pending_calls`: their state.
-//! - [`links`]: connections to instances of callees; `exchange`: sends and receives over them.
-//! - [`broker_client`]: asks the shim for routes.
+//! - [`call`]: the life of a call; [`attempts`]: which ones are repeated; `pending_calls`: those in flight.
+//! - `connections`: sends and receives; [`links`]: its connections; [`instances`]: the choice among them.
+//! - [`resolve`]: what it asks of the shim, through [`broker_client`].
 //! - [`embedded`]: calls in the caller's own VM.
-//! - [`edges`]: metrics of each edge; [`spans`]: spans of traced calls; [`nested_spans`]: of those inside one VM.
+//! - [`edges`]: metrics of each edge; [`trace`]: the invocation's trace; [`spans`]: spans of traced calls.
+//!
+//! Processes of the host that call functions use [`attempts`], [`instances`], [`edges`] and [`spans`].
 
+pub mod attempts;
 pub mod broker_client;
 pub mod call;
+mod connections;
 pub mod edges;
 pub mod embedded;
-mod exchange;
-mod fan;
+pub mod instances;
 pub mod links;
-pub mod nested_spans;
 mod pending_calls;
+pub mod resolve;
 pub mod spans;
+pub mod trace;
 
 pub use broker_client::BrokerClient;
-pub use call::{Dispatcher, Resolve, ResolvedRoute, RouteQuery, Settings};
+pub use call::{Dispatcher, Settings};
 pub use embedded::EmbeddedCalls;
-pub use fan::TooMany;
 pub use links::Route;
-pub use pending_calls::CallTicket;
+pub use resolve::{Resolve, ResolvedRoute, RouteQuery};

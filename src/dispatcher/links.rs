@@ -1,21 +1,18 @@
-//! A worker's connections to instances of its callees, and the choice among them. Runs in a worker. No I/O: other
-//! files resolve, send and receive, and report here.
+//! A worker's connections to instances of its callees. Runs in a worker. No I/O: other files resolve, send and receive,
+//! and report here.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
 use cwasi_modes::ModeKind;
 use cwasi_modes::local::LocalRoute;
+
+use super::instances::{KnownInstances, Load, Pick};
 
 /// Most callees with connections, apart from those with calls in flight.
 pub const ROUTES_MAX: usize = 256;
 /// Most instances of one callee that one worker calls.
 pub const INSTANCES_MAX: usize = 16;
-/// Interval at which a worker that calls outside its group asks for an instance of the group.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Age up to which the shim's number of instances is trusted while all known ones are busy.
-const COUNT_BELIEVED: Duration = Duration::from_secs(1);
 
 /// A route to a callee: mode and address.
 #[derive(Debug)]
@@ -77,6 +74,7 @@ pub struct LinkId(u64);
 struct Link {
     target: Rc<str>,
     route: Route,
+    reason: Rc<str>,
     /// Calls in flight over it.
     out: usize,
     /// Takes no further calls; closed after the last answer.
@@ -86,23 +84,7 @@ struct Link {
 #[derive(Debug)]
 struct CalleeLinks {
     links: Vec<LinkId>,
-    /// Number of reachable instances, as the shim last said.
-    instances: usize,
-    counted: Instant,
-    /// Time of the last request for an instance of the caller's own group.
-    looked: Instant,
-}
-
-/// Result of a search for a connection.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Pick {
-    Take(LinkId),
-    /// Ask for another instance, or use this busy connection.
-    Busy(LinkId),
-    /// Ask for an instance of the caller's group, or use this connection.
-    Far(LinkId),
-    /// Ask for a route.
-    Unknown,
+    instances: KnownInstances,
 }
 
 #[derive(Debug, Default)]
@@ -113,28 +95,16 @@ pub struct Links {
 }
 
 impl Links {
-    /// The connection for the next call of `target`: the one with the fewest calls in flight.
+    /// The connection for the next call of `target`.
     #[must_use]
-    pub fn pick(&self, target: &str) -> Pick {
-        let Some(callee) = self.callees.get(target) else { return Pick::Unknown };
+    pub fn pick(&self, target: &str) -> Pick<LinkId> {
+        let Some(callee) = self.callees.get(target) else { return Pick::Ask };
         let known = callee.links.iter().filter_map(|id| Some((*id, self.links.get(id)?)));
-        let idlest = known.filter(|(_, link)| !link.retired).min_by_key(|(_, link)| link.out);
-        match idlest {
-            None => Pick::Unknown,
-            Some((id, link)) if link.route.is_far() && callee.looked.elapsed() >= LOOK_EVERY => {
-                Pick::Far(id)
-            }
-            Some((id, link)) if link.out > 0 && Self::can_spread(callee, link) => Pick::Busy(id),
-            Some((id, _)) => Pick::Take(id),
-        }
-    }
-
-    /// True if there may be an unknown, idle instance.
-    fn can_spread(callee: &CalleeLinks, idlest: &Link) -> bool {
-        let known = callee.links.len();
-        idlest.route.mode() == ModeKind::Local
-            && known < INSTANCES_MAX
-            && (known < callee.instances || callee.counted.elapsed() >= COUNT_BELIEVED)
+        let usable = known.filter(|(_, link)| !link.retired);
+        callee.instances.pick(usable.map(|(id, link)| {
+            let (mode, is_far) = (link.route.mode(), link.route.is_far());
+            (id, Load { in_flight: link.out, mode, is_far })
+        }))
     }
 
     /// The connected instances of `target`.
@@ -172,28 +142,26 @@ impl Links {
         let target: Rc<str> = target.into();
         let callee = self.callees.entry(Rc::clone(&target)).or_insert_with(|| CalleeLinks {
             links: Vec::new(),
-            instances,
-            counted: Instant::now(),
-            looked: Instant::now(),
+            instances: KnownInstances::new(INSTANCES_MAX, instances),
         });
         callee.links.push(id);
-        self.links.insert(id, Link { target: Rc::clone(&target), route, out: 0, retired: false });
-        self.count(&target, instances);
+        callee.instances.set_count(instances);
+        let reason = route.reason().into();
+        self.links.insert(id, Link { target, route, reason, out: 0, retired: false });
         id
     }
 
     /// Records the shim's number of instances of `target`.
-    pub fn count(&mut self, target: &str, instances: usize) {
+    pub fn set_count(&mut self, target: &str, instances: usize) {
         if let Some(callee) = self.callees.get_mut(target) {
-            callee.instances = instances;
-            callee.counted = Instant::now();
+            callee.instances.set_count(instances);
         }
     }
 
     /// Records that the shim knows no nearer instance of `target`.
-    pub fn looked(&mut self, target: &str) {
+    pub fn set_none_nearer(&mut self, target: &str) {
         if let Some(callee) = self.callees.get_mut(target) {
-            callee.looked = Instant::now();
+            callee.instances.set_none_nearer();
         }
     }
 
@@ -213,10 +181,16 @@ impl Links {
         self.links.get(&id).map(|link| &link.route)
     }
 
-    /// The callee of a connection.
+    /// A connection and its callee.
     #[must_use]
-    pub fn target(&self, id: LinkId) -> Option<Rc<str>> {
-        self.links.get(&id).map(|link| Rc::clone(&link.target))
+    pub fn route_and_target(&self, id: LinkId) -> Option<(&Route, &str)> {
+        self.links.get(&id).map(|link| (&link.route, &*link.target))
+    }
+
+    /// The mode of a connection and its reason.
+    #[must_use]
+    pub fn mode(&self, id: LinkId) -> Option<(ModeKind, Rc<str>)> {
+        self.links.get(&id).map(|link| (link.route.mode(), Rc::clone(&link.reason)))
     }
 
     /// Records a sent call.
@@ -255,15 +229,24 @@ impl Links {
     }
 
     /// All connections with calls in flight.
-    #[must_use]
-    pub fn busy(&self) -> Vec<(LinkId, &LocalRoute)> {
+    pub fn busy(&self) -> impl Iterator<Item = (LinkId, &LocalRoute)> {
         let busy = self.links.iter().filter(|(_, link)| link.out > 0);
-        busy.map(|(id, link)| (*id, link.route.connection())).collect()
+        busy.map(|(id, link)| (*id, link.route.connection()))
+    }
+
+    /// The connection with calls in flight and their number, if there is exactly one.
+    #[must_use]
+    pub fn only_busy(&self) -> Option<(LinkId, usize)> {
+        let mut busy = self.links.iter().filter(|(_, link)| link.out > 0);
+        match (busy.next(), busy.next()) {
+            (Some((id, link)), None) => Some((*id, link.out)),
+            _ => None,
+        }
     }
 
     /// Closes all connections with calls in flight.
     pub fn close_busy(&mut self) {
-        let busy: Vec<_> = self.busy().into_iter().map(|(id, _)| id).collect();
+        let busy: Vec<_> = self.busy().map(|(id, _)| id).collect();
         for id in busy {
             self.close(id);
         }
@@ -293,18 +276,21 @@ mod tests {
     }
 
     fn age(links: &mut Links, target: &str) {
-        let past = Instant::now().checked_sub(COUNT_BELIEVED).unwrap();
-        links.callees.get_mut(target).unwrap().counted = past;
+        links.callees.get_mut(target).unwrap().instances.age();
     }
 
     #[test]
     fn calls_go_to_the_idlest_and_others_are_asked_for_while_there_may_be_some() {
         let mut links = Links::default();
-        assert_eq!(links.pick("b"), Pick::Unknown);
+        assert_eq!(links.pick("b"), Pick::Ask);
         let first = links.add("b", route("1"), 2);
         assert_eq!(links.pick("b"), Pick::Take(first));
         links.sent(first);
-        assert_eq!(links.pick("b"), Pick::Busy(first), "there is one more");
+        assert_eq!(
+            links.pick("b"),
+            Pick::AskFirst { fallback: first, nearer: false },
+            "there is one more"
+        );
         let second = links.add("b", route("2"), 2);
         assert_eq!(links.held("b"), ["1", "2"]);
         assert_eq!(links.pick("b"), Pick::Take(second));
@@ -312,7 +298,7 @@ mod tests {
         links.sent(second);
         assert_eq!(links.pick("b"), Pick::Take(first), "all are known, so the idlest");
         links.done(first);
-        assert_eq!(links.busy().len(), 1);
+        assert_eq!(links.busy().count(), 1);
     }
 
     #[test]
@@ -322,7 +308,7 @@ mod tests {
         links.sent(first);
         assert_eq!(links.pick("b"), Pick::Take(first));
         age(&mut links, "b");
-        assert_eq!(links.pick("b"), Pick::Busy(first));
+        assert_eq!(links.pick("b"), Pick::AskFirst { fallback: first, nearer: false });
         for number in 1..INSTANCES_MAX {
             let link = links.add("b", route(&number.to_string()), 100);
             links.sent(link);
@@ -337,31 +323,27 @@ mod tests {
     }
 
     #[test]
-    fn a_route_out_of_the_group_is_looked_over_and_left_when_the_group_has_an_instance() {
+    fn an_instance_of_the_own_group_replaces_others() {
         let far = |instance| {
             let Route::Local { local, reason, .. } = route(instance) else {
                 panic!("a local route")
             };
             Route::Local { local, reason, nearest: false }
         };
-        let look = |links: &mut Links| {
-            let past = Instant::now().checked_sub(LOOK_EVERY).unwrap();
-            links.callees.get_mut("b").unwrap().looked = past;
-        };
         let mut links = Links::default();
         let (idle, busy) = (links.add("b", far("1"), 2), links.add("b", far("2"), 2));
         links.sent(busy);
         assert_eq!(links.pick("b"), Pick::Take(idle), "it has just been asked");
-        look(&mut links);
-        assert_eq!(links.pick("b"), Pick::Far(idle));
-        links.looked("b");
+        age(&mut links, "b");
+        assert_eq!(links.pick("b"), Pick::AskFirst { fallback: idle, nearer: true });
+        links.set_none_nearer("b");
         assert_eq!(links.pick("b"), Pick::Take(idle), "there is none");
         let own = links.add("b", route("3"), 1);
         assert_eq!(links.pick("b"), Pick::Take(own));
         assert!(links.route(idle).is_none() && links.route(busy).is_some(), "its call goes on");
         links.done(busy);
         assert!(links.route(busy).is_none());
-        look(&mut links);
+        age(&mut links, "b");
         assert_eq!(links.pick("b"), Pick::Take(own), "nothing is nearer");
     }
 
@@ -375,7 +357,7 @@ mod tests {
             Route::Local { local, reason, nearest }
         };
         let mut links = Links::default();
-        assert!(!links.lends("b"), "nobody is known");
+        assert!(!links.lends("b"), "no instance is known");
         links.add("b", lending("1"), 2);
         assert!(links.lends("b") && !links.lends("c"));
         links.add("b", route("2"), 2);
@@ -388,8 +370,8 @@ mod tests {
         let first = links.add("b", route("1"), 1);
         links.sent(first);
         assert_eq!(links.retire(first).as_deref(), Some("1"));
-        assert_eq!(links.pick("b"), Pick::Unknown);
-        assert_eq!(links.target(first).as_deref(), Some("b"));
+        assert_eq!(links.pick("b"), Pick::Ask);
+        assert!(links.route_and_target(first).is_some_and(|(_, target)| target == "b"));
         links.done(first);
         assert!(links.route(first).is_none() && links.callees.is_empty());
         let idle = links.add("b", route("2"), 1);
@@ -398,7 +380,7 @@ mod tests {
         let lost = links.add("b", route("3"), 1);
         links.sent(lost);
         links.lost(lost);
-        assert!(links.busy().is_empty());
+        assert_eq!(links.busy().count(), 0);
         assert_eq!(links.retire(lost).as_deref(), Some("3"));
         assert!(links.route(lost).is_none());
     }

@@ -1,67 +1,24 @@
-//! Calls in flight: started, and not yet taken by the guest. Runs in a worker. No I/O, but it keeps payloads.
+//! Calls in flight: started, and not yet taken by the guest. Runs in a worker. No I/O.
 //!
 //! Each call has a ticket. A sent call is also found by the call id of its answer.
 
 use std::collections::VecDeque;
-use std::rc::{Rc, Weak};
-use std::time::Instant;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
-use cwasi_abi::{CALLS_IN_FLIGHT_MAX, INLINE_MAX};
+use cwasi_abi::CALLS_IN_FLIGHT_MAX;
 use rustc_hash::FxHashMap;
 
+use super::attempts::Attempts;
 use super::links::LinkId;
 use super::spans::OpenSpan;
-use cwasi_modes::{CallError, CallJoin, ModeKind, OutgoingPayload, Payload};
+use cwasi_modes::{CallResult, CallTicket, ModeKind, Payload};
 use cwasi_sys::clock::Deadline;
-use cwasi_sys::pool::SegmentPool;
-use cwasi_sys::segment::{Segment, SegmentError, SegmentRef};
+use cwasi_wire::envelope::Join;
 use cwasi_wire::ids::CallId;
 
-/// Number of a call in flight within its worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CallTicket(pub u32);
-
-/// A payload, kept until an instance has certainly accepted its call.
-#[derive(Clone, Debug)]
-pub enum KeptPayload {
-    /// At most [`INLINE_MAX`] bytes.
-    Bytes(Vec<u8>),
-    /// The caller's segment, or a copy; calls of the same segment share it.
-    Segment(Rc<Segment>),
-}
-
-impl KeptPayload {
-    /// Converts it for a mode.
-    #[must_use]
-    pub fn outgoing(&self) -> OutgoingPayload<'_> {
-        match self {
-            Self::Bytes(bytes) => OutgoingPayload::Bytes(bytes),
-            Self::Segment(segment) => OutgoingPayload::Segment(SegmentRef::from(&**segment)),
-        }
-    }
-}
-
-/// An owned [`CallJoin`].
-#[derive(Clone, Debug)]
-pub struct OwnedJoin {
-    key: String,
-    parts: u32,
-    part: u32,
-}
-
-impl OwnedJoin {
-    /// Converts it for a mode.
-    #[must_use]
-    pub fn as_join(&self) -> CallJoin<'_> {
-        CallJoin { key: &self.key, parts: self.parts, part: self.part }
-    }
-}
-
-impl From<CallJoin<'_>> for OwnedJoin {
-    fn from(join: CallJoin<'_>) -> Self {
-        Self { key: join.key.to_owned(), parts: join.parts, part: join.part }
-    }
-}
+/// Time after a call's deadline in which its callee may still say why it is late.
+const REASON_WAIT: Duration = Duration::from_millis(50);
 
 /// State of a call in flight.
 #[derive(Debug)]
@@ -70,7 +27,7 @@ pub enum CallState {
     Due,
     /// Sent over this connection.
     Out(LinkId),
-    Ended(Result<Payload, CallError>),
+    Ended(CallResult),
 }
 
 #[derive(Debug)]
@@ -78,22 +35,20 @@ pub struct PendingCall {
     /// The id in its answer.
     pub id: CallId,
     pub target: Rc<str>,
-    /// The payload; empty once it is no longer needed.
-    pub payload: KeptPayload,
+    /// Kept until an instance has certainly accepted the call. `None` if the running [`super::Dispatcher::call`] has it,
+    /// or once it is no longer needed.
+    pub payload: Option<Payload>,
     /// Its group of a fan-in.
-    pub join: Option<OwnedJoin>,
+    pub join: Option<Join>,
     /// When it ends, whatever its callee does.
     pub deadline: Deadline,
     /// Time of the start.
     pub started: Instant,
     /// Length of the payload in bytes.
     pub request_bytes: u64,
-    /// Number of the attempt, from 1.
-    pub attempt: u32,
-    /// Instances that certainly did not accept it.
-    pub avoid: Vec<String>,
+    pub attempts: Attempts,
     /// Its mode and the reason.
-    pub served: Option<(ModeKind, String)>,
+    pub served: Option<(ModeKind, Rc<str>)>,
     /// Its span, if it is traced.
     pub span: Option<OpenSpan>,
     /// True if the guest dropped it.
@@ -101,18 +56,23 @@ pub struct PendingCall {
     pub state: CallState,
 }
 
+impl PendingCall {
+    /// When it ends without an answer. No reason is awaited for a dropped call, since its guest reads none.
+    pub fn ends(&self) -> Deadline {
+        if self.forgotten { self.deadline } else { self.deadline.plus(REASON_WAIT) }
+    }
+}
+
 /// All calls in flight.
 #[derive(Debug, Default)]
 pub struct PendingCalls {
-    /// Boxed, because a call is taken out while it is sent.
+    /// Boxed: a table of pointers is cheaper to grow and to move in.
     calls: FxHashMap<CallTicket, Box<PendingCall>>,
     by_id: FxHashMap<CallId, CallTicket>,
     due: VecDeque<CallTicket>,
     last: u32,
     /// Number of ended calls that the guest has not taken.
     ended: usize,
-    /// The last kept segment: the calls of a fan-out share it.
-    segment: Option<(u64, Weak<Segment>)>,
 }
 
 impl PendingCalls {
@@ -126,45 +86,6 @@ impl PendingCalls {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty()
-    }
-
-    /// Keeps a payload, so that the guest may change its memory afterwards. A large copy uses a leased segment if
-    /// `lender` may lend to the callee.
-    ///
-    /// # Errors
-    /// When memory or descriptors run out.
-    pub fn keep(
-        &mut self,
-        payload: OutgoingPayload<'_>,
-        lender: Option<&SegmentPool>,
-    ) -> Result<KeptPayload, SegmentError> {
-        match payload {
-            OutgoingPayload::Bytes(bytes) if bytes.len() <= INLINE_MAX => {
-                Ok(KeptPayload::Bytes(bytes.to_vec()))
-            }
-            OutgoingPayload::Bytes(bytes) => {
-                let lent = lender.and_then(|pool| pool.copy_of(bytes));
-                let copy = lent.map_or_else(|| Segment::copy_of(bytes), Ok)?;
-                Ok(KeptPayload::Segment(Rc::new(copy)))
-            }
-            OutgoingPayload::Segment(segment) => {
-                self.keep_segment(segment).map(KeptPayload::Segment)
-            }
-        }
-    }
-
-    fn keep_segment(&mut self, segment: SegmentRef<'_>) -> Result<Rc<Segment>, SegmentError> {
-        let inode = segment.inode()?;
-        // While it is kept, no other memfd has its inode number, and its bytes stay: the lease's token is kept, too.
-        let known = self.segment.as_ref().filter(|(known, _)| *known == inode);
-        if let Some(kept) = known.and_then(|(_, kept)| kept.upgrade())
-            && kept.len() == segment.len()
-        {
-            return Ok(kept);
-        }
-        let kept = Rc::new(segment.to_segment()?);
-        self.segment = Some((inode, Rc::downgrade(&kept)));
-        Ok(kept)
     }
 
     /// Adds a call to be sent.
@@ -182,20 +103,14 @@ impl PendingCalls {
         ticket
     }
 
-    /// Takes out the next call to send; [`Self::put_back`] follows.
-    pub fn next_due(&mut self) -> Option<(CallTicket, Box<PendingCall>)> {
+    /// The next call to send.
+    pub fn next_due(&mut self) -> Option<CallTicket> {
         loop {
             let ticket = self.due.pop_front()?;
-            let due = |pending: &PendingCall| matches!(pending.state, CallState::Due);
-            if self.get(ticket).is_some_and(due) {
-                return self.calls.remove(&ticket).map(|pending| (ticket, pending));
+            if self.get(ticket).is_some_and(|pending| matches!(pending.state, CallState::Due)) {
+                return Some(ticket);
             }
         }
-    }
-
-    /// Puts a call of [`Self::next_due`] back.
-    pub fn put_back(&mut self, ticket: CallTicket, pending: Box<PendingCall>) {
-        self.calls.insert(ticket, pending);
     }
 
     #[must_use]
@@ -223,10 +138,10 @@ impl PendingCalls {
         self.calls.iter().filter(|(_, pending)| on(pending)).map(|(ticket, _)| *ticket).collect()
     }
 
-    /// Dropped calls whose deadline is not after `now`.
+    /// Dropped calls that end without an answer at `now`.
     #[must_use]
     pub fn forgotten_until(&self, now: u64) -> Vec<CallTicket> {
-        let over = |pending: &PendingCall| pending.forgotten && pending.deadline.has_passed(now);
+        let over = |pending: &PendingCall| pending.forgotten && pending.ends().has_passed(now);
         self.calls.iter().filter(|(_, pending)| over(pending)).map(|(ticket, _)| *ticket).collect()
     }
 
@@ -248,10 +163,10 @@ impl PendingCalls {
     }
 
     /// Ends a call and frees its payload. A dropped call is removed.
-    pub fn end(&mut self, ticket: CallTicket, ended: Result<Payload, CallError>) {
+    pub fn end(&mut self, ticket: CallTicket, ended: CallResult) {
         let Some(pending) = self.calls.get_mut(&ticket) else { return };
         self.by_id.remove(&pending.id);
-        pending.payload = KeptPayload::Bytes(Vec::new());
+        pending.payload = None;
         let over = matches!(pending.state, CallState::Ended(_));
         pending.state = CallState::Ended(ended);
         self.ended += usize::from(!over);
@@ -268,7 +183,7 @@ impl PendingCalls {
     }
 
     /// Takes out an ended call.
-    pub fn take(&mut self, ticket: CallTicket) -> Option<Result<Payload, CallError>> {
+    pub fn take(&mut self, ticket: CallTicket) -> Option<CallResult> {
         let CallState::Ended(_) = self.calls.get(&ticket)?.state else { return None };
         match self.calls.remove(&ticket)?.state {
             CallState::Ended(ended) => {
@@ -284,55 +199,6 @@ impl PendingCalls {
         self.by_id.clear();
         self.due.clear();
         self.ended = 0;
-        self.segment = None;
         std::mem::take(&mut self.calls).into_values()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn segment(kept: KeptPayload) -> Rc<Segment> {
-        match kept {
-            KeptPayload::Segment(segment) => segment,
-            KeptPayload::Bytes(bytes) => panic!("{} bytes were kept as they are", bytes.len()),
-        }
-    }
-
-    #[test]
-    fn a_large_copy_takes_a_segment_of_the_pool_where_it_may() {
-        let mut pending_calls = PendingCalls::default();
-        let pool = SegmentPool::new(1 << 20);
-        let bytes = vec![7; INLINE_MAX + 1];
-        let sealed = segment(pending_calls.keep(OutgoingPayload::Bytes(&bytes), None).unwrap());
-        assert!(sealed.token().is_none() && pool.bytes() == 0);
-        let lent =
-            segment(pending_calls.keep(OutgoingPayload::Bytes(&bytes), Some(&pool)).unwrap());
-        assert!(lent.token().is_some() && pool.bytes() > 0);
-        assert_eq!(lent.len(), bytes.len() as u64);
-        // Used up: a fresh one.
-        let large = vec![7; 2 << 20];
-        let fresh =
-            segment(pending_calls.keep(OutgoingPayload::Bytes(&large), Some(&pool)).unwrap());
-        assert!(fresh.token().is_none());
-        let small =
-            pending_calls.keep(OutgoingPayload::Bytes(&bytes[..INLINE_MAX]), Some(&pool)).unwrap();
-        assert!(matches!(small, KeptPayload::Bytes(_)));
-    }
-
-    #[test]
-    fn calls_of_one_segment_share_it() {
-        let mut pending_calls = PendingCalls::default();
-        let own = Segment::copy_of(&[7; 4096]).unwrap();
-        let first =
-            segment(pending_calls.keep(OutgoingPayload::Segment((&own).into()), None).unwrap());
-        let second =
-            segment(pending_calls.keep(OutgoingPayload::Segment((&own).into()), None).unwrap());
-        assert!(Rc::ptr_eq(&first, &second));
-        let other = Segment::copy_of(&[7; 4096]).unwrap();
-        let third =
-            segment(pending_calls.keep(OutgoingPayload::Segment((&other).into()), None).unwrap());
-        assert!(!Rc::ptr_eq(&first, &third));
     }
 }

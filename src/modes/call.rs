@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use super::OutgoingPayload;
+use super::{CallError, OutgoingPayload, Payload};
 use cwasi_sys::clock::Deadline;
+use cwasi_wire::envelope::Join;
 use cwasi_wire::ids::{CallId, RunId};
 use cwasi_wire::trace_headers::TraceHeaders;
 
@@ -55,17 +56,18 @@ pub struct OutgoingCall<'a> {
     pub attempt: u32,
     /// The run of the workflow; `None` = the call is one of its own.
     pub run: Option<RunId>,
-    /// Which parts it is handled with; `None` = with none.
-    pub join: Option<CallJoin<'a>>,
+    /// The group of a fan-in that it is a part of.
+    pub join: Option<&'a Join>,
 }
 
-/// A call as one part of several that the callee handles together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallJoin<'a> {
-    /// Names the group within its run.
-    pub key: &'a str,
-    /// How many there are; 0 = the callee's annotation says.
-    pub parts: u32,
-    /// The number of this part, from 0.
-    pub part: u32,
-}
+/// The result of a call: response or error.
+pub type CallResult = Result<Payload, CallError>;
+
+/// Number of a call in flight within its worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallTicket(pub u32);
+
+/// Too many calls are in flight; the call was not started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many calls are in flight")]
+pub struct TooManyCalls;

@@ -14,7 +14,7 @@ pub mod local;
 mod payload;
 pub mod spin;
 
-pub use call::{CallJoin, ModeKind, OutgoingCall};
+pub use call::{CallResult, CallTicket, ModeKind, OutgoingCall, TooManyCalls};
 pub use causes::{Overload, TooLarge};
 pub use error::CallError;
 pub use payload::{OutgoingPayload, Payload};

@@ -1,6 +1,8 @@
 //! Payloads on their way: bytes, or a segment that goes as a descriptor. Runs in workers, sandbox init and shims.
 
-use cwasi_sys::segment::{Segment, SegmentError, SegmentRef};
+use cwasi_abi::INLINE_MAX;
+use cwasi_sys::pool::SegmentPool;
+use cwasi_sys::segment::{Segment, SegmentError};
 
 /// A payload on its way out.
 #[derive(Clone, Copy, Debug)]
@@ -8,7 +10,7 @@ pub enum OutgoingPayload<'a> {
     /// The caller's bytes; the mode copies them.
     Bytes(&'a [u8]),
     /// A segment that the caller made or received; the mode passes it on as it is.
-    Segment(SegmentRef<'a>),
+    Segment(&'a Segment),
 }
 
 impl OutgoingPayload<'_> {
@@ -29,16 +31,32 @@ impl OutgoingPayload<'_> {
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// Keeps it, so that the caller may change its memory afterwards: few bytes as bytes, many in a segment, leased from
+    /// `pool` while that has room.
+    ///
+    /// # Errors
+    /// When memory or descriptors run out.
+    pub fn keep(self, pool: Option<&SegmentPool>) -> Result<Payload, SegmentError> {
+        match self {
+            Self::Bytes(bytes) if bytes.len() <= INLINE_MAX => Ok(Payload::Inline(bytes.to_vec())),
+            Self::Bytes(bytes) => {
+                let leased = pool.and_then(|pool| pool.copy_of(bytes));
+                leased.map_or_else(|| Segment::copy_of(bytes), Ok).map(Payload::Segment)
+            }
+            Self::Segment(segment) => Ok(Payload::Segment(segment.clone())),
+        }
+    }
 }
 
 impl<'a> From<&'a Segment> for OutgoingPayload<'a> {
     fn from(segment: &'a Segment) -> Self {
-        Self::Segment(SegmentRef::from(segment))
+        Self::Segment(segment)
     }
 }
 
 /// A payload or response that arrived.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Payload {
     /// Small enough to travel in a frame.
     Inline(Vec<u8>),
@@ -97,5 +115,33 @@ impl Payload {
             Self::Inline(bytes) => Ok(bytes),
             Self::Segment(segment) => segment.to_vec(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(payload: OutgoingPayload<'_>, pool: Option<&SegmentPool>) -> Segment {
+        match payload.keep(pool).unwrap() {
+            Payload::Segment(segment) => segment,
+            Payload::Inline(bytes) => panic!("{} bytes were kept as they are", bytes.len()),
+        }
+    }
+
+    #[test]
+    fn a_large_copy_takes_a_segment_of_the_pool_where_it_may() {
+        let pool = SegmentPool::new(1 << 20);
+        let bytes = vec![7; INLINE_MAX + 1];
+        let sealed = segment(OutgoingPayload::Bytes(&bytes), None);
+        assert!(sealed.token().is_none() && pool.bytes() == 0);
+        let leased = segment(OutgoingPayload::Bytes(&bytes), Some(&pool));
+        assert!(leased.token().is_some() && pool.bytes() > 0);
+        assert_eq!(leased.len(), bytes.len() as u64);
+        // Used up: a fresh one.
+        let fresh = segment(OutgoingPayload::Bytes(&vec![7; 2 << 20]), Some(&pool));
+        assert!(fresh.token().is_none());
+        let small = OutgoingPayload::Bytes(&bytes[..INLINE_MAX]).keep(Some(&pool)).unwrap();
+        assert!(matches!(small, Payload::Inline(_)));
     }
 }

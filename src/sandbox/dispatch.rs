@@ -1,19 +1,17 @@
-//! Adapts the dispatcher to the trait of the host functions. Runs in a worker.
+//! The calls of one function, as the host functions make them: embedded and linked calls inside the VM, others through
+//! the dispatcher. Runs in a worker.
 
 use std::time::Duration;
 
 use cwasi_abi::Errno;
-use cwasi_host_functions::{
-    CallFailure, CallNumber, CallOutcome, Context, Deadline, Dispatch, Join, LinkEnded, Outgoing,
-    Response, StartedCall, TooManyCalls,
-};
+use cwasi_host_functions::{Context, Dispatch, LinkEnded, StartedCall};
 
 use cwasi_dispatcher::embedded::LinkedCall;
-use cwasi_dispatcher::nested_spans::NestedSpans;
-use cwasi_dispatcher::{CallTicket, Dispatcher, EmbeddedCalls, Resolve, TooMany};
-use cwasi_modes::{CallError, CallJoin, OutgoingPayload, Payload};
-use cwasi_sys::segment::SegmentRef;
-use cwasi_vm::ResponsePayload;
+use cwasi_dispatcher::trace::NestedSpans;
+use cwasi_dispatcher::{Dispatcher, EmbeddedCalls, Resolve};
+use cwasi_modes::{CallError, CallResult, CallTicket, OutgoingPayload, TooManyCalls};
+use cwasi_sys::clock::Deadline;
+use cwasi_wire::envelope::Join;
 use cwasi_wire::ids::RunId;
 
 /// The calls of one function, through its worker's dispatcher.
@@ -71,75 +69,71 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
     fn call(
         &mut self,
         target: &str,
-        payload: Outgoing<'_>,
-        deadline: Deadline,
-    ) -> Result<Box<dyn Response>, CallFailure> {
-        arrived(self.dispatcher.call(target, outgoing(payload), deadline.map(Into::into)))
+        payload: OutgoingPayload<'_>,
+        deadline: Option<Deadline>,
+    ) -> CallResult {
+        self.dispatcher.call(target, payload, deadline)
     }
 
     fn start(
         &mut self,
         target: &str,
-        payload: Outgoing<'_>,
-        join: Option<Join<'_>>,
-        deadline: Deadline,
+        payload: OutgoingPayload<'_>,
+        join: Option<Join>,
+        deadline: Option<Deadline>,
     ) -> Result<StartedCall, TooManyCalls> {
-        let join = join.map(|Join { key, parts, part }| CallJoin { key, parts, part });
-        let deadline = deadline.map(Into::into);
-        let started = self.dispatcher.start(target, outgoing(payload), join, deadline);
-        let number = |ticket: CallTicket| StartedCall::Pending(CallNumber(ticket.0));
-        started.map(number).map_err(|TooMany| TooManyCalls)
+        self.dispatcher.start(target, payload, join, deadline).map(StartedCall::Pending)
     }
 
-    fn wait(&mut self, calls: &[CallNumber], until: Deadline) -> Option<(usize, CallOutcome)> {
-        let tickets: Vec<_> = calls.iter().map(|number| CallTicket(number.0)).collect();
-        let (index, ended) = self.dispatcher.wait(&tickets, until.map(Into::into))?;
-        Some((index, arrived(ended)))
+    fn wait(
+        &mut self,
+        calls: &[CallTicket],
+        until: Option<Deadline>,
+    ) -> Option<(usize, CallResult)> {
+        self.dispatcher.wait(calls, until)
     }
 
-    fn forget(&mut self, call: CallNumber) {
-        self.dispatcher.forget(CallTicket(call.0));
+    fn forget(&mut self, call: CallTicket) {
+        self.dispatcher.forget(call);
     }
 
     fn emit(
         &mut self,
         target: &str,
         payload: &[u8],
-        deadline: Deadline,
-    ) -> Result<(), CallFailure> {
-        let deadline = deadline.map(Into::into);
-        self.dispatcher.emit(target, payload, deadline).map_err(|error| failure(&error))
+        deadline: Option<Deadline>,
+    ) -> Result<(), CallError> {
+        self.dispatcher.emit(target, payload, deadline)
     }
 
     fn embedded(
         &mut self,
         target: &str,
         payload_len: u64,
-        deadline: Deadline,
-    ) -> Result<Option<usize>, CallFailure> {
+        deadline: Option<Deadline>,
+    ) -> Result<Option<usize>, CallError> {
         let begun = self.embedded.begin(target, payload_len, deadline);
         if matches!(begun, Ok(Some(_))) {
-            self.spans = self.dispatcher.enter_embedded();
+            self.spans = self.dispatcher.trace_mut().enter_embedded();
         }
-        begun.map_err(|error| failure(&error))
+        begun
     }
 
-    fn embedded_ended(&mut self, response_len: Option<u64>) -> Result<(), CallFailure> {
+    fn embedded_ended(&mut self, response_len: Option<u64>) -> Result<(), CallError> {
         self.end_spans(response_len, Errno::Failed);
-        let ended = self.embedded.end(response_len, self.dispatcher.edges());
-        ended.map_err(|error| failure(&error))
+        self.embedded.end(response_len, self.dispatcher.edges())
     }
 
     fn is_traced(&self) -> bool {
-        self.dispatcher.is_traced()
+        self.dispatcher.trace().is_recorded()
     }
 
     fn traceparent(&self) -> Option<String> {
-        self.dispatcher.traceparent()
+        self.dispatcher.trace().traceparent()
     }
 
     fn enter_linked(&mut self, caller: Option<&str>, callee: &str) {
-        let spans = self.dispatcher.enter_linked();
+        let spans = self.dispatcher.trace_mut().enter_linked();
         let (caller, callee) = (caller.map(str::to_owned), callee.to_owned());
         self.linked.push(TracedLink { caller, callee, spans });
     }
@@ -166,25 +160,4 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
         self.dispatcher.end();
         self.dispatcher.flush();
     }
-}
-
-fn outgoing(payload: Outgoing<'_>) -> OutgoingPayload<'_> {
-    match payload {
-        Outgoing::Bytes(bytes) => OutgoingPayload::Bytes(bytes),
-        // Sealed or lent by this worker (`wasmedge::memory`).
-        Outgoing::Sealed { fd, len, token } => {
-            OutgoingPayload::Segment(SegmentRef::of_known(fd, len, token))
-        }
-    }
-}
-
-fn arrived(ended: Result<Payload, CallError>) -> CallOutcome {
-    match ended {
-        Ok(payload) => Ok(Box::new(ResponsePayload(payload))),
-        Err(error) => Err(failure(&error)),
-    }
-}
-
-fn failure(error: &CallError) -> CallFailure {
-    CallFailure { errno: error.errno(), message: error.to_string() }
 }

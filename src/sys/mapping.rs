@@ -272,7 +272,7 @@ mod tests {
         consumer.window(0, 11).clear().unwrap();
         assert!(consumer.bytes().iter().all(|byte| *byte == 0));
         // Neither a write nor a new size gets through the seals.
-        assert!(Segment::accept(segment.into(), len as u64).is_ok());
+        assert!(Segment::accept(segment.as_fd().try_clone_to_owned().unwrap(), len as u64).is_ok());
     }
 
     proptest! {
@@ -315,7 +315,7 @@ mod tests {
                 prop_assert!(segment.to_vec().unwrap() == bytes);
             }
             if !pooled {
-                prop_assert!(Segment::accept(segment.into(), len as u64).is_ok());
+                prop_assert!(Segment::accept(segment.as_fd().try_clone_to_owned().unwrap(), len as u64).is_ok());
             }
         }
     }

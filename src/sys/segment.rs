@@ -64,10 +64,11 @@ pub enum SegmentError {
     },
 }
 
-/// A memfd of `len` bytes that no receiver can change; or one that begins with them, when it is leased.
-#[derive(Debug)]
+/// A memfd of `len` bytes that no receiver can change; or one that begins with them, when it is leased. Clones share the
+/// descriptors.
+#[derive(Clone, Debug)]
 pub struct Segment {
-    file: File,
+    file: Arc<File>,
     len: u64,
     token: Option<LeaseToken>,
 }
@@ -101,12 +102,13 @@ impl Segment {
             let _interrupted = poll(&mut [], SEAL_AGAIN_MS);
         }
         let size = fstat(&fd).map_err(os("fstat", 0))?.st_size;
-        Ok(Self { file: File::from(fd), len: u64::try_from(size).unwrap_or(0), token: None })
+        let len = u64::try_from(size).unwrap_or(0);
+        Ok(Self { file: Arc::new(fd.into()), len, token: None })
     }
 
     /// The first `len` bytes of a memfd that its owner lends.
-    pub(super) const fn leased(file: File, len: u64, token: LeaseToken) -> Self {
-        Self { file, len, token: Some(token) }
+    pub(super) fn leased(file: File, len: u64, token: LeaseToken) -> Self {
+        Self { file: Arc::new(file), len, token: Some(token) }
     }
 
     /// Accepts a descriptor from a peer that announced `len` bytes.
@@ -118,7 +120,7 @@ impl Segment {
         if size != len {
             return Err(hostile(len, format!("{size} bytes")));
         }
-        Ok(Self { file: File::from(fd), len, token: None })
+        Ok(Self { file: Arc::new(fd.into()), len, token: None })
     }
 
     /// Accepts a leased segment, and its token, from a peer that announced `len` bytes.
@@ -138,7 +140,7 @@ impl Segment {
         if SFlag::from_bits_truncate(kind.st_mode & SFlag::S_IFMT.bits()) != SFlag::S_IFIFO {
             return Err(hostile(len, "a token that is not a pipe".to_owned()));
         }
-        Ok(Self { file: File::from(fd), len, token: Some(Arc::new(token)) })
+        Ok(Self { file: Arc::new(fd.into()), len, token: Some(Arc::new(token)) })
     }
 
     /// The token of a leased segment; `None` when it is sealed.
@@ -193,6 +195,23 @@ impl Segment {
         self.read_exact_at(&mut bytes, 0)?;
         Ok(bytes)
     }
+
+    /// A sealed copy of the bytes, for peers to which no lease may go.
+    ///
+    /// # Errors
+    /// When memory or descriptors run out.
+    pub fn sealed_copy(&self) -> Result<Self, SegmentError> {
+        let mut draft = UnsealedSegment::new(self.len)?;
+        let mut buffer = vec![0; COPY_STEP];
+        let mut at = 0;
+        while at < self.len {
+            let left = usize::try_from(self.len - at).unwrap_or(usize::MAX).min(COPY_STEP);
+            self.read_exact_at(&mut buffer[..left], at)?;
+            draft.write_at(&buffer[..left], at)?;
+            at += left as u64;
+        }
+        draft.seal()
+    }
 }
 
 fn hostile(expected: u64, found: String) -> SegmentError {
@@ -220,115 +239,6 @@ fn checked(
     u64::try_from(size).map_err(|_| hostile(len, format!("{size} bytes")))
 }
 
-#[derive(Clone, Copy, Debug)]
-pub struct SegmentRef<'a> {
-    fd: BorrowedFd<'a>,
-    len: u64,
-    token: Option<BorrowedFd<'a>>,
-}
-
-impl<'a> SegmentRef<'a> {
-    /// The segment behind `fd`, which came from a [`Segment`] of `len` bytes with this token: nothing is checked again.
-    #[must_use]
-    pub const fn of_known(fd: BorrowedFd<'a>, len: u64, token: Option<BorrowedFd<'a>>) -> Self {
-        Self { fd, len, token }
-    }
-
-    /// The token of a leased segment.
-    #[must_use]
-    pub const fn token(&self) -> Option<BorrowedFd<'a>> {
-        self.token
-    }
-
-    /// A sealed copy of the bytes, for peers to which no lease may go.
-    ///
-    /// # Errors
-    /// When memory or descriptors run out.
-    pub fn sealed_copy(&self) -> Result<Segment, SegmentError> {
-        let os = |operation| {
-            move |errno: nix::Error| SegmentError::Os {
-                operation,
-                len: self.len,
-                source: errno.into(),
-            }
-        };
-        let mut draft = UnsealedSegment::new(self.len)?;
-        let mut buffer = vec![0; COPY_STEP];
-        let mut at = 0;
-        while at < self.len {
-            let left = usize::try_from(self.len - at).unwrap_or(usize::MAX).min(COPY_STEP);
-            let offset = i64::try_from(at).unwrap_or(i64::MAX);
-            let read =
-                nix::sys::uio::pread(self.fd, &mut buffer[..left], offset).map_err(os("read"))?;
-            if read == 0 {
-                return Err(os("read")(nix::Error::EIO));
-            }
-            draft.write_at(&buffer[..read], at)?;
-            at += read as u64;
-        }
-        draft.seal()
-    }
-
-    /// Length in bytes.
-    #[must_use]
-    pub const fn len(&self) -> u64 {
-        self.len
-    }
-
-    /// True when it holds no bytes.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// The memfd, for sending.
-    #[must_use]
-    pub const fn as_fd(&self) -> BorrowedFd<'a> {
-        self.fd
-    }
-
-    /// The same segment, kept by the caller too.
-    ///
-    /// # Errors
-    /// When descriptors run out.
-    pub fn to_segment(&self) -> Result<Segment, SegmentError> {
-        let os = |source| SegmentError::Os { operation: "dup", len: self.len, source };
-        let fd = self.fd.try_clone_to_owned().map_err(os)?;
-        let token = self.token.map(|token| token.try_clone_to_owned()).transpose().map_err(os)?;
-        Ok(Segment { file: File::from(fd), len: self.len, token: token.map(Arc::new) })
-    }
-
-    /// The inode number, which differs between open memfds.
-    ///
-    /// # Errors
-    /// When the system refuses.
-    pub fn inode(&self) -> Result<u64, SegmentError> {
-        let os = |errno: nix::Error| SegmentError::Os {
-            operation: "fstat",
-            len: self.len,
-            source: errno.into(),
-        };
-        Ok(fstat(self.fd).map_err(os)?.st_ino)
-    }
-}
-
-impl<'a> From<&'a Segment> for SegmentRef<'a> {
-    fn from(segment: &'a Segment) -> Self {
-        Self {
-            fd: segment.as_fd(),
-            len: segment.len,
-            token: segment.token.as_ref().map(AsFd::as_fd),
-        }
-    }
-}
-
-/// The memfd alone: for a segment that is not leased.
-impl From<Segment> for OwnedFd {
-    fn from(segment: Segment) -> Self {
-        segment.file.into()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -336,11 +246,14 @@ mod tests {
     use super::*;
     use crate::huge;
 
+    fn fd(segment: &Segment) -> OwnedFd {
+        segment.as_fd().try_clone_to_owned().unwrap()
+    }
+
     #[test]
     fn bytes_survive_and_cannot_change() {
         let segment = Segment::copy_of(b"camera").unwrap();
-        let again =
-            Segment::accept(SegmentRef::from(&segment).to_segment().unwrap().into(), 6).unwrap();
+        let again = Segment::accept(fd(&segment), 6).unwrap();
         assert_eq!(again.to_vec().unwrap(), b"camera");
         assert!(again.file.write_at(b"x", 0).is_err());
         assert!(again.file.set_len(0).is_err());
@@ -352,7 +265,7 @@ mod tests {
         file.write_all_at(b"frame", 0).unwrap();
         let segment = Segment::seal(file.into()).unwrap();
         assert_eq!(segment.to_vec().unwrap(), b"frame");
-        assert!(Segment::accept(segment.into(), 5).is_ok());
+        assert!(Segment::accept(fd(&segment), 5).is_ok());
     }
 
     #[test]
@@ -360,9 +273,9 @@ mod tests {
         let unsealed = memfd_create(c"t", MFdFlags::MFD_ALLOW_SEALING).unwrap();
         assert!(matches!(Segment::accept(unsealed, 0), Err(SegmentError::Hostile { .. })));
         let short = Segment::copy_of(b"ab").unwrap();
-        assert!(matches!(Segment::accept(short.into(), 3), Err(SegmentError::Hostile { .. })));
+        assert!(matches!(Segment::accept(fd(&short), 3), Err(SegmentError::Hostile { .. })));
         let long = Segment::copy_of(b"abcd").unwrap();
-        assert!(matches!(Segment::accept(long.into(), 3), Err(SegmentError::Hostile { .. })));
+        assert!(matches!(Segment::accept(fd(&long), 3), Err(SegmentError::Hostile { .. })));
         let file = File::open("/proc/self/exe").unwrap();
         assert!(matches!(Segment::accept(file.into(), 1), Err(SegmentError::Hostile { .. })));
     }

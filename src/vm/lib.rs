@@ -13,7 +13,6 @@
 pub mod engine;
 pub mod image;
 pub mod reactor;
-mod response;
 pub mod sockets;
 pub mod state;
 pub mod trampoline;
@@ -26,4 +25,3 @@ pub use engine::{
     Preopen, Start, Trap, VmError,
 };
 pub use reactor::HandlerOutcome;
-pub use response::ResponsePayload;

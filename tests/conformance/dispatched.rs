@@ -7,7 +7,6 @@ use cwasi_dispatcher::{Dispatcher, Resolve, Settings};
 use cwasi_modes::{CallError, OutgoingPayload, Payload};
 use cwasi_sys::clock::Deadline;
 use cwasi_sys::pool::SegmentPool;
-use cwasi_sys::segment::Segment;
 
 use crate::{Apart, Bench, Caller, MAX_PAYLOAD};
 
@@ -107,12 +106,6 @@ impl<R: Resolve + Send + 'static> Dispatched<R> {
     }
 }
 
-/// A payload on its way to the dispatcher's thread.
-enum Sent {
-    Bytes(Vec<u8>),
-    Segment(Segment),
-}
-
 impl<R: Resolve + Send + 'static> Caller for Dispatched<R> {
     fn call(
         &mut self,
@@ -120,17 +113,13 @@ impl<R: Resolve + Send + 'static> Caller for Dispatched<R> {
         deadline: Option<Deadline>,
     ) -> Result<Vec<u8>, CallError> {
         let sent = match payload {
-            OutgoingPayload::Bytes(bytes) => Sent::Bytes(bytes.to_vec()),
-            OutgoingPayload::Segment(segment) => Sent::Segment(segment.to_segment().unwrap()),
+            OutgoingPayload::Bytes(bytes) => Payload::Inline(bytes.to_vec()),
+            OutgoingPayload::Segment(segment) => Payload::Segment(segment.clone()),
         };
         let call = self.call;
         let (answer, answered) = channel();
         let job: Job<R> = Box::new(move |dispatcher| {
-            let payload = match &sent {
-                Sent::Bytes(bytes) => OutgoingPayload::Bytes(bytes),
-                Sent::Segment(segment) => OutgoingPayload::Segment(segment.into()),
-            };
-            let ended = call(dispatcher, payload, deadline);
+            let ended = call(dispatcher, sent.outgoing(), deadline);
             answer.send(ended.map(|payload| payload.into_vec().unwrap())).unwrap();
         });
         self.jobs.send(job).unwrap();

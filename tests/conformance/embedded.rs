@@ -187,8 +187,7 @@ fn live(caller: &Path, orders: &Receiver<Order>, answers: &Sender<Result<Vec<u8>
     let module = engine.load_with(caller, &embedded).unwrap();
     for order in orders {
         let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
-        let deadline = order.deadline.map(Deadline::to_instant);
-        host.begin(Context { deadline, ..Context::default() });
+        host.begin(Context { deadline: order.deadline, ..Context::default() });
         let payload = Payload::Inline(order.payload);
         let answer = match reactor::handle(&mut instance, &payload, &mut host) {
             HandlerOutcome::Answered(bytes) => match bytes.split_first().unwrap() {
@@ -265,7 +264,7 @@ impl Caller for EmbeddedCaller {
         // The caller's request brings it: the call itself is made from the guest's memory.
         let payload = match payload {
             OutgoingPayload::Bytes(bytes) => bytes.to_vec(),
-            OutgoingPayload::Segment(segment) => segment.to_segment().unwrap().to_vec().unwrap(),
+            OutgoingPayload::Segment(segment) => segment.to_vec().unwrap(),
         };
         self.orders.send(Order { payload, deadline }).unwrap();
         self.answers.recv().unwrap()

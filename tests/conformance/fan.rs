@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use cwasi_abi::{CALLS_IN_FLIGHT_MAX, INLINE_MAX};
-use cwasi_dispatcher::{CallTicket, Dispatcher, Resolve};
+use cwasi_dispatcher::{Dispatcher, Resolve};
+use cwasi_modes::CallTicket;
 use cwasi_modes::{CallError, OutgoingPayload};
 use cwasi_sys::clock::Deadline;
 use cwasi_sys::segment::Segment;

@@ -2,12 +2,11 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use cwasi_abi::Errno;
-use cwasi_host_functions::{CallFailure, Deadline, Dispatch, Level, LogSink, Outgoing, Response};
-use cwasi_modes::Payload;
-use cwasi_sys::segment::SegmentRef;
+use cwasi_host_functions::{Dispatch, Level, LogSink};
+use cwasi_modes::{CallError, CallResult, OutgoingPayload, Payload};
+use cwasi_sys::clock::Deadline;
 use cwasi_vm::reactor::{self, HandlerInput, HandlerOutcome, InstanceBlocks, Preallocation};
 use cwasi_vm::{CommandEnd, Context, Entry, Host, Instance as _, InstanceSpec, Module as _, Start};
 use cwasi_wasmedge::{WasmEdgeInstance, WasmEdgeModule};
@@ -226,7 +225,7 @@ fn context() -> Context {
         function: "tested".into(),
         workflow: "life".into(),
         invocation_id: "0123456789abcdef0123456789abcdef".into(),
-        deadline: Some(Instant::now() + Duration::from_secs(60)),
+        deadline: Some(Deadline::after(Duration::from_secs(60))),
         attempt: 1,
         caller: "test".into(),
         traceparent: String::new(),
@@ -244,25 +243,21 @@ impl Dispatch for Callees {
     fn call(
         &mut self,
         target: &str,
-        payload: Outgoing<'_>,
-        deadline: Deadline,
-    ) -> Result<Box<dyn Response>, CallFailure> {
+        payload: OutgoingPayload<'_>,
+        deadline: Option<Deadline>,
+    ) -> CallResult {
         assert!(deadline.is_some());
-        let payload = match payload {
-            Outgoing::Bytes(bytes) => bytes.to_vec(),
-            Outgoing::Sealed { fd, len, token } => {
-                SegmentRef::of_known(fd, len, token).sealed_copy().unwrap().to_vec().unwrap()
+        let payload = payload.keep(None).unwrap().into_vec().unwrap();
+        let response = match target {
+            "echo" => payload,
+            "reverse" => payload.iter().rev().copied().collect(),
+            "greeter" => crate::commands::greet(&payload),
+            _ => {
+                let message = format!("no function {target} in this test");
+                return Err(CallError::NoSuchFunction { message });
             }
         };
-        match target {
-            "echo" => Ok(Box::new(payload)),
-            "reverse" => Ok(Box::new(payload.iter().rev().copied().collect::<Vec<u8>>())),
-            "greeter" => Ok(Box::new(crate::commands::greet(&payload))),
-            _ => Err(CallFailure {
-                errno: Errno::NoSuchFunction,
-                message: format!("no function {target} in this test"),
-            }),
-        }
+        Ok(Payload::Inline(response))
     }
 }
 

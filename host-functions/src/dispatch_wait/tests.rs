@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use cwasi_abi::{CallOptions, JOIN_KEY_MAX, Outcome};
+use cwasi_modes::{CallError, CallResult, OutgoingPayload, Payload, TooManyCalls};
+use cwasi_wire::envelope::Join;
 use proptest::prelude::*;
 
 use super::*;
 use crate::fake::{FakeMemory, host};
 use crate::{
-    CallFailure, Context, Dispatch, Outgoing, RESPONSES_MAX, Response, StartParameters,
-    StartedCall, TooManyCalls, dispatch_start, response_read,
+    Context, Dispatch, RESPONSES_MAX, StartParameters, StartedCall, dispatch_start, response_read,
 };
 
 /// What the dispatcher was told, and what it will say.
@@ -19,7 +20,7 @@ use crate::{
 struct Script {
     last: u32,
     /// Calls that have ended, by number.
-    ended: BTreeMap<u32, Result<Vec<u8>, CallFailure>>,
+    ended: BTreeMap<u32, Result<Vec<u8>, CallError>>,
     /// Key, parts and part of each call that is a part.
     joins: Vec<(String, u32, u32)>,
     forgotten: Vec<u32>,
@@ -28,42 +29,37 @@ struct Script {
 struct Scripted(Rc<RefCell<Script>>);
 
 impl Dispatch for Scripted {
-    fn call(
-        &mut self,
-        _: &str,
-        _: Outgoing<'_>,
-        _: Deadline,
-    ) -> Result<Box<dyn Response>, CallFailure> {
-        Err(CallFailure { errno: Errno::Internal, message: "nobody calls here".into() })
+    fn call(&mut self, _: &str, _: OutgoingPayload<'_>, _: Option<Deadline>) -> CallResult {
+        Err(CallError::Internal { message: "no call is expected".into() })
     }
 
     fn start(
         &mut self,
         target: &str,
-        _: Outgoing<'_>,
-        join: Option<crate::Join<'_>>,
-        _: Deadline,
+        _: OutgoingPayload<'_>,
+        join: Option<Join>,
+        _: Option<Deadline>,
     ) -> Result<StartedCall, TooManyCalls> {
         let mut script = self.0.borrow_mut();
         if target == "too-many" {
             return Err(TooManyCalls);
         }
         if target == "at-once" {
-            return Ok(StartedCall::Ended(Ok(Box::new(b"now".to_vec()))));
+            return Ok(StartedCall::Ended(Ok(Payload::Inline(b"now".to_vec()))));
         }
-        script.joins.extend(join.map(|join| (join.key.to_owned(), join.parts, join.part)));
+        script.joins.extend(join.map(|join| (join.key, join.parts, join.part)));
         script.last += 1;
-        Ok(StartedCall::Pending(CallNumber(script.last)))
+        Ok(StartedCall::Pending(CallTicket(script.last)))
     }
 
-    fn wait(&mut self, calls: &[CallNumber], _: Deadline) -> Option<(usize, CallOutcome)> {
+    fn wait(&mut self, calls: &[CallTicket], _: Option<Deadline>) -> Option<(usize, CallResult)> {
         let mut script = self.0.borrow_mut();
         let index = calls.iter().position(|call| script.ended.contains_key(&call.0))?;
         let ended = script.ended.remove(&calls[index].0).unwrap();
-        Some((index, ended.map(|bytes| Box::new(bytes) as Box<dyn Response>)))
+        Some((index, ended.map(Payload::Inline)))
     }
 
-    fn forget(&mut self, call: CallNumber) {
+    fn forget(&mut self, call: CallTicket) {
         self.0.borrow_mut().forgotten.push(call.0);
     }
 }
@@ -126,9 +122,9 @@ impl Bench {
         self.memory.slice(GuestPtr(0), outcome.length).unwrap().to_vec()
     }
 
-    fn end(&self, number: u32, ended: Result<&str, Errno>) {
-        let failed = |errno| CallFailure { errno, message: "why".into() };
-        let ended = ended.map(|text| text.as_bytes().to_vec()).map_err(failed);
+    fn end(&self, number: u32, ended: Result<&str, &str>) {
+        let trapped = |message: &str| CallError::Trapped { message: message.to_owned() };
+        let ended = ended.map(|text| text.as_bytes().to_vec()).map_err(trapped);
         self.script.borrow_mut().ended.insert(number, ended);
     }
 }
@@ -139,7 +135,7 @@ fn the_first_of_those_that_have_ended_is_given_and_its_handle_is_free() {
     let calls: Vec<u32> = (0..4).map(|_| bench.start("f")).collect();
     assert_eq!(bench.wait(&calls), Err(Errno::Timeout));
     bench.end(3, Ok("three"));
-    bench.end(2, Err(Errno::Trapped));
+    bench.end(2, Err("why"));
     let (index, outcome) = bench.wait(&calls).unwrap();
     assert_eq!((index, outcome.status), (1, 7));
     assert_eq!(bench.read(outcome), b"why");
@@ -193,7 +189,7 @@ fn a_wait_that_cannot_keep_a_response_loses_nothing() {
     let mut bench = Bench::new();
     let call = bench.start("at-once");
     for _ in 0..RESPONSES_MAX {
-        bench.host.responses.insert(Box::new(Vec::new())).unwrap();
+        bench.host.responses.insert(boxed(Payload::Inline(Vec::new()))).unwrap();
     }
     assert_eq!(bench.wait(&[call]), Err(Errno::TooManyHandles));
     bench.host.responses.clear();

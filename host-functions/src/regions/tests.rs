@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::fake::{FakeMemory, host, read};
+use crate::fake::{FakeMemory, host};
 use crate::{Context, GuestMemory};
 
 const PAGE: u32 = REGION_PAGE;
@@ -45,7 +45,7 @@ impl Bench {
 
     /// The bytes that are sent instead of a copy.
     fn send(&self, ptr: u32, len: u32) -> Option<Vec<u8>> {
-        self.regions.sealed(GuestPtr(ptr), u64::from(len)).map(|shared| read(shared.fd))
+        self.regions.sealed(GuestPtr(ptr), u64::from(len)).map(|segment| segment.to_vec().unwrap())
     }
 }
 
@@ -145,7 +145,7 @@ fn an_answer_is_sealed_when_its_guest_has_not_done_it() {
         }
         let mut take = |ptr, len| {
             let answer = bench.regions.answer(&mut bench.memory, GuestPtr(ptr), len).unwrap();
-            answer.map(|shared| read(shared.fd))
+            answer.map(|segment| segment.to_vec().unwrap())
         };
         assert!(take(0, len + 1).is_none());
         assert!(take(PAGE, len - PAGE).is_none());
@@ -178,7 +178,7 @@ fn nothing_is_shown_where_a_region_is_or_room_is_missing() {
     let sealed = source.seal(Pages::new(GuestPtr(0), LARGE * PAGE).unwrap(), (), len).unwrap();
     let show = |bench: &mut Bench, ptr: u32, room: u32| {
         let at = (GuestPtr(ptr), room);
-        bench.regions.show(&mut bench.memory, at, &sealed.shared(), u64::from(len), ShownIn::Own)
+        bench.regions.show(&mut bench.memory, at, &sealed, ShownIn::Own)
     };
     assert!(!show(&mut bench, 0, len), "room ends before the page does");
     assert!(!show(&mut bench, 8, LARGE * PAGE), "not at the start of a page");
@@ -221,7 +221,7 @@ fn parts_are_shown_inside_one_block_and_released_with_it() {
     let len = LARGE * PAGE - 1;
     let sealed = source.seal(Pages::new(GuestPtr(0), LARGE * PAGE).unwrap(), (), len).unwrap();
     let show = |bench: &mut Bench, (page, pages): (u32, u32), offsets: &[u32]| {
-        let parts = offsets.iter().map(|at| (*at, sealed.shared(), u64::from(len)));
+        let parts = offsets.iter().map(|at| (*at, &sealed));
         let block = (GuestPtr(page * PAGE), pages * PAGE);
         bench.regions.show_parts(&mut bench.memory, block, parts)
     };

@@ -1,18 +1,14 @@
-//! The connections to each function: which of them the next call takes, and when to ask for another. Runs where
-//! [`super::HostCaller`] does.
-//!
-//! Calls take the connection with the fewest calls in flight. When all are busy, the next call asks for an instance
-//! that has none yet, at most once in [`ASK_INTERVAL`].
+//! The connections to each function. Runs where [`super::HostCaller`] does. [`KnownInstances`] chooses among them, as it
+//! does in workers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use tokio::sync::Mutex as AsyncMutex;
-use tokio::time::Instant;
 
 use super::connection::{Connection, ConnectionRoute};
 use super::{Inner, check};
+use cwasi_dispatcher::instances::{KnownInstances, Load, Pick};
 use cwasi_modes::causes::Unreached;
 use cwasi_modes::{CallError, ModeKind, Overload};
 use cwasi_wire::control::{ResolveReply, ResolveRequest};
@@ -22,8 +18,6 @@ use cwasi_wire::envelope::{CallStatus, Detail};
 const CALLEES_MAX: usize = 4096;
 /// Most connections to one function.
 const CONNECTIONS_MAX: usize = 256;
-/// Shortest time between two questions for further instances.
-const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Every function that was called, by its target.
 #[derive(Debug, Default)]
@@ -62,40 +56,27 @@ pub(super) struct Callee {
     asking: AsyncMutex<()>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct OpenConnections {
     connections: Vec<Arc<Connection>>,
-    /// Instances that can be connected to, as of the last answer.
-    instances: usize,
-    asked: Option<Instant>,
+    instances: KnownInstances,
 }
 
-/// What the connections at hand offer to a call.
-enum Choice {
-    /// It takes this one.
-    Take(Arc<Connection>),
-    /// It takes this one, unless there is another instance.
-    AskFirst(Arc<Connection>),
-    /// There is none.
-    Ask,
+impl Default for OpenConnections {
+    fn default() -> Self {
+        let instances = KnownInstances::new(CONNECTIONS_MAX, 0);
+        Self { connections: Vec::new(), instances }
+    }
 }
 
 impl OpenConnections {
-    fn choose(&mut self, avoid: &[String]) -> Choice {
+    fn pick(&mut self) -> Pick<Arc<Connection>> {
         self.connections.retain(|connection| !connection.has_ended());
-        let usable = self.connections.iter().filter(|one| !avoid.contains(&one.instance));
-        let Some(least) = usable.min_by_key(|connection| connection.in_flight()) else {
-            return Choice::Ask;
-        };
-        let least = Arc::clone(least);
-        let recent = self.asked.is_some_and(|asked| asked.elapsed() < ASK_INTERVAL);
-        let all = self.connections.len() >= self.instances.min(CONNECTIONS_MAX);
-        // The bridge to other hosts chooses instances itself.
-        if least.in_flight() == 0 || least.mode == ModeKind::Networked || (all && recent) {
-            Choice::Take(least)
-        } else {
-            Choice::AskFirst(least)
-        }
+        self.instances.pick(self.connections.iter().map(|connection| {
+            // A process of the host has no group.
+            let (in_flight, mode, is_far) = (connection.in_flight(), connection.mode, false);
+            (Arc::clone(connection), Load { in_flight, mode, is_far })
+        }))
     }
 }
 
@@ -103,6 +84,10 @@ impl Callee {
     fn open(&self) -> MutexGuard<'_, OpenConnections> {
         // As above.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pick(&self) -> Pick<Arc<Connection>> {
+        self.open().pick()
     }
 
     /// A connection for one call, to an instance in `avoid` only if there is no other.
@@ -115,20 +100,20 @@ impl Callee {
         target: &str,
         avoid: &[String],
     ) -> Result<Arc<Connection>, CallError> {
-        let asking = match self.choose(avoid) {
-            Choice::Take(connection) => return Ok(connection),
+        let asking = match self.pick() {
+            Pick::Take(connection) => return Ok(connection),
             // Another call asks already.
-            Choice::AskFirst(connection) => match self.asking.try_lock() {
+            Pick::AskFirst { fallback, .. } => match self.asking.try_lock() {
                 Ok(asking) => asking,
-                Err(_locked) => return Ok(connection),
+                Err(_locked) => return Ok(fallback),
             },
-            Choice::Ask => self.asking.lock().await,
+            Pick::Ask => self.asking.lock().await,
         };
         // Another call may have connected meanwhile.
-        let fallback = match self.choose(avoid) {
-            Choice::Take(connection) => return Ok(connection),
-            Choice::AskFirst(connection) => Some(connection),
-            Choice::Ask => None,
+        let fallback = match self.pick() {
+            Pick::Take(connection) => return Ok(connection),
+            Pick::AskFirst { fallback, .. } => Some(fallback),
+            Pick::Ask => None,
         };
         let asked = self.ask(caller, target, avoid).await;
         drop(asking);
@@ -136,7 +121,7 @@ impl Callee {
             (Ok(Some(connection)), _) | (Ok(None), Some(connection)) => Ok(connection),
             (Err(_), Some(connection)) => {
                 // Another connection serves; ask again after a while.
-                self.open().instances = 0;
+                self.open().instances.set_count(0);
                 Ok(connection)
             }
             (Ok(None), None) => {
@@ -147,10 +132,6 @@ impl Callee {
         }
     }
 
-    fn choose(&self, avoid: &[String]) -> Choice {
-        self.open().choose(avoid)
-    }
-
     /// Asks for a connection to an instance that has none; `None` if there is no other.
     async fn ask(
         &self,
@@ -159,8 +140,7 @@ impl Callee {
         avoid: &[String],
     ) -> Result<Option<Arc<Connection>>, CallError> {
         let held = {
-            let mut open = self.open();
-            open.asked = Some(Instant::now());
+            let open = self.open();
             let local = open.connections.iter().filter(|one| one.mode == ModeKind::Local);
             local.map(|one| one.instance.clone()).collect()
         };
@@ -184,7 +164,7 @@ impl Callee {
                 (ConnectionRoute { target, instance, mode, reason, max_payload, lends }, 1)
             }
             ResolveReply::NoOther { instances } => {
-                self.open().instances = instances;
+                self.open().instances.set_count(instances);
                 return Ok(None);
             }
             ResolveReply::Unroutable { errno, message } => {
@@ -195,7 +175,7 @@ impl Callee {
         let Some(fd) = fd else { return Ok(None) };
         let connection = Connection::start(fd, route).map_err(|error| internal(&error))?;
         let mut open = self.open();
-        open.instances = instances;
+        open.instances.set_count(instances);
         open.connections.push(Arc::clone(&connection));
         Ok(Some(connection))
     }

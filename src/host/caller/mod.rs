@@ -27,6 +27,7 @@ use crate::network::Network;
 use cwasi_config::{NodeConfig, function_name};
 use cwasi_coordinator::registry::{Record, Registry, RegistryError};
 use cwasi_coordinator::selection::{callee_of, may_call, scope_of};
+use cwasi_dispatcher::attempts::Attempts;
 use cwasi_modes::causes::{Invalid, Unavailable};
 use cwasi_modes::{CallError, ModeKind, Payload};
 use cwasi_networked::link::LinkError;
@@ -51,8 +52,6 @@ pub use tracer::Tracer;
 pub const CALLER_NAME: &str = "gateway";
 /// Longest wait of a call without a deadline of its own.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// Most attempts of one call. Only attempts that certainly did not run are repeated.
-const ATTEMPTS_MAX: u32 = 4;
 
 /// Who a caller of the host is.
 #[derive(Clone, Debug)]
@@ -334,11 +333,10 @@ impl HostCaller {
         check(call.target)?;
         let id = call.id;
         let TraceHeaders { traceparent, tracestate } = trace.headers();
-        let mut avoid = Vec::new();
-        let mut attempt = 1;
+        let mut attempts = Attempts::default();
         loop {
             let callee = self.inner.callees.of(call.target)?;
-            let connection = callee.connection(&self.inner, call.target, &avoid).await?;
+            let connection = callee.connection(&self.inner, call.target, attempts.avoid()).await?;
             *route = Some(connection.route());
             let left = call.deadline.saturating_duration_since(Instant::now());
             let request = Request {
@@ -349,14 +347,13 @@ impl HostCaller {
                 tracestate: tracestate.to_owned(),
                 sent_mono_ns: trace.sent_mono_ns(),
                 metadata: call.metadata.clone(),
-                attempt,
+                attempt: attempts.number(),
                 ..Request::default()
             };
             match connection.call(id, &request, &call.payload).await {
-                Err(error) if error.not_accepted() && attempt < ATTEMPTS_MAX => {
+                Err(error) if attempts.repeat_after(&error) => {
                     callee.retire(&connection);
-                    avoid.push(connection.instance.clone());
-                    attempt += 1;
+                    attempts.avoid_also(Some(connection.instance.clone()));
                 }
                 ended => return ended,
             }

@@ -1,5 +1,7 @@
 //! Causes that are a reached limit: too many calls, too many parts, too many bytes.
 
+use cwasi_abi::PAYLOAD_MAX;
+
 /// Which bound is reached.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Overload {
@@ -83,6 +85,14 @@ pub enum TooLarge {
         length: u64,
         /// Bytes at most.
         limit: u64,
+    },
+    /// A payload or a response that no configuration allows.
+    #[error("{what} of {length} bytes is larger than the largest possible, {PAYLOAD_MAX} bytes")]
+    Possible {
+        /// Which of them.
+        what: &'static str,
+        /// Bytes.
+        length: u64,
     },
     #[error("one-way message to {target} of {length} bytes is larger than {limit} bytes")]
     Message {

@@ -18,6 +18,9 @@ pub enum Invalid {
         "`{target}` is not a function name: 1 to {FUNCTION_NAME_MAX} bytes, with or without a namespace and `/` before it"
     )]
     Name { target: String },
+    /// The name of its callee, in a guest's memory.
+    #[error(transparent)]
+    GuestName(#[from] InvalidName),
     /// The length of a one-way message's target.
     #[error("a function's name has 1 to {TARGET_MAX} bytes")]
     TargetLength,
@@ -39,6 +42,26 @@ pub enum Invalid {
     /// Another process says so.
     #[error("{text}")]
     Remote { text: String },
+}
+
+/// Why the bytes that a guest passed are no function's name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidName {
+    #[error("the name of the function to call is empty")]
+    Empty,
+    #[error(
+        "the name of the function to call has {length} bytes, at most {TARGET_MAX} are allowed: {start:?}…"
+    )]
+    Long {
+        /// Bytes.
+        length: usize,
+        start: String,
+    },
+    #[error("the name of the function to call is not UTF-8: {text:?}")]
+    NotUtf8 {
+        /// Invalid bytes replaced.
+        text: String,
+    },
 }
 
 /// What is wrong with a part of a group.
@@ -218,6 +241,9 @@ pub enum Unavailable {
     /// One-way messages, because nobody keeps them.
     #[error("there is no shim that stores one-way messages")]
     NoShim,
+    /// Calls of a guest that handles no request.
+    #[error("functions can be called while a request is handled, not from _initialize")]
+    NoInvocation,
     /// One-way messages, because there is no Redis.
     #[error("one-way messages are kept in Redis, and this node has no redis_url")]
     NoRedis,

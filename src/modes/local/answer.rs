@@ -14,9 +14,6 @@ use super::{LocalError, send_as_is};
 /// Longest error message that travels to a caller, in bytes.
 pub const ERROR_MESSAGE_MAX: usize = 4 * 1024;
 
-/// The result of a call: response or error.
-pub type CallResult = Result<Payload, CallError>;
-
 /// Least memory of the kernel for one message in bytes: its buffer's bookkeeping alone.
 const MESSAGE_MEMORY_MIN: usize = 512;
 

@@ -7,13 +7,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::causes::{Break, Unreached};
 use crate::spin::Spin;
-use crate::{CallError, CallJoin, OutgoingCall, OutgoingPayload, Payload};
+use crate::{CallError, CallResult, OutgoingCall, OutgoingPayload};
 use cwasi_sys::clock::{Deadline, monotonic_ns};
 use cwasi_sys::page_buffer::PageBuffer;
 use cwasi_sys::pool::SegmentPool;
 use cwasi_sys::segment::Segment;
 use cwasi_sys::seqpacket::{self, SocketError};
-use cwasi_wire::envelope::{Join, Metadata, Request, Response};
+use cwasi_wire::envelope::{Metadata, Request, Response};
 use cwasi_wire::frame::{self, FRAME_MAX};
 use cwasi_wire::ids::CallId;
 use cwasi_wire::remaining;
@@ -38,7 +38,7 @@ pub struct LocalRoute {
 pub struct ReceivedAnswer {
     pub id: CallId,
     /// The response or the error.
-    pub result: Result<Payload, CallError>,
+    pub result: CallResult,
     /// What the callee set beside its response.
     pub metadata: Vec<Metadata>,
     /// The next answer is worth polling for.
@@ -112,7 +112,7 @@ impl LocalMode {
             sent_mono_ns: if call.traced { monotonic_ns() } else { 0 },
             attempt: call.attempt,
             run: call.run.map(|run| run.0.to_vec()).unwrap_or_default(),
-            join: call.join.map(envelope_join).into(),
+            join: call.join.cloned().into(),
             ..Request::default()
         };
         let connection = route.connection.as_fd();
@@ -171,10 +171,6 @@ impl LocalMode {
             message: format!("waiting for answers: {error}"),
         })
     }
-}
-
-fn envelope_join(CallJoin { key, parts, part }: CallJoin<'_>) -> Join {
-    Join { key: key.to_owned(), parts, part, ..Join::default() }
 }
 
 /// Decodes an answer. A fault of its payload is the error of that call only.

@@ -13,7 +13,7 @@
 //! - [`send_queue`]: answers that wait for room at their callers.
 //! - [`load`]: what waiting requests and answers hold.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use crate::{OutgoingPayload, Payload};
 use cwasi_sys::clock::Deadline;
@@ -31,7 +31,7 @@ pub mod receiver;
 pub mod send_queue;
 pub mod shared_connections;
 
-pub use answer::{CallResult, error_answer, found_no_room, send_answer};
+pub use answer::{error_answer, found_no_room, send_answer};
 pub use caller::{LocalMode, LocalRoute, ReceivedAnswer, open_answer};
 pub use incoming::{CallKey, CallerConnection, ConnectionId, IncomingRequest};
 pub use receiver::Receiver;
@@ -89,7 +89,7 @@ pub fn send_as_is<E: Enveloped>(
         }
         OutgoingPayload::Segment(segment) => segment,
     };
-    let token = segment.token();
+    let token = segment.token().map(|token| token.as_fd());
     let payload = match token {
         Some(_) => PayloadRef::Leased(segment.len()),
         None => PayloadRef::Segment(segment.len()),

@@ -12,7 +12,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use crate::stderr;
 use cwasi_modes::{CallError, Payload};
 use cwasi_sys::process::redirect;
-use cwasi_sys::segment::{Segment, SegmentRef};
+use cwasi_sys::segment::Segment;
 use cwasi_vm::{CommandEnd, Host, Instance};
 use cwasi_wasmedge::stderr_tail;
 use cwasi_wire::control::FunctionLaunch;
@@ -151,10 +151,9 @@ fn connect(payload: &Payload, output: &File) -> Result<(), StdioError> {
     let input = match payload {
         Payload::Inline(bytes) => Segment::copy_of(bytes),
         // All who got this memfd share one position in it, and a leased one goes on behind the payload.
-        Payload::Segment(segment) => SegmentRef::from(segment).sealed_copy(),
+        Payload::Segment(segment) => segment.sealed_copy(),
     };
-    let input: OwnedFd =
-        input.map_err(|error| os("copying the payload")(io::Error::other(error)))?.into();
-    redirect(&input, libc::STDIN_FILENO).map_err(os("redirecting stdin"))?;
+    let input = input.map_err(|error| os("copying the payload")(io::Error::other(error)))?;
+    redirect(&input.as_fd(), libc::STDIN_FILENO).map_err(os("redirecting stdin"))?;
     redirect(output, libc::STDOUT_FILENO).map_err(os("redirecting stdout"))
 }

@@ -11,10 +11,11 @@ use cwasi_abi::Errno;
 
 use crate::stderr;
 use crate::work::Work;
+use cwasi_modes::CallResult;
 use cwasi_modes::local::send_queue::ROOM_MAX;
 use cwasi_modes::local::{
-    CallResult, CallerConnection, IncomingRequest, LocalError, copy_for_peer, error_answer,
-    found_no_room, send_answer, send_as_is,
+    CallerConnection, IncomingRequest, LocalError, copy_for_peer, error_answer, found_no_room,
+    send_answer, send_as_is,
 };
 use cwasi_modes::{CallError, OutgoingPayload, Overload};
 use cwasi_sys::clock::Deadline;

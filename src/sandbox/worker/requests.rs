@@ -260,7 +260,7 @@ impl<'s> Requests<'s> {
         let is_only_one = work.calls().all(|call| call.connection.caller == *caller);
         let context = Context {
             invocation_id: first.id.to_string(),
-            deadline: Some(work.deadline.to_instant()),
+            deadline: Some(work.deadline),
             attempt: first.request.attempt,
             caller: if is_only_one { caller.clone() } else { String::new() },
             traceparent: traceparent(&first.request, span.as_ref()),

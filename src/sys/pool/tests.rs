@@ -179,7 +179,11 @@ fn tokens_and_memory_of_another_kind_are_refused() {
     let token = || segment.token().unwrap().try_clone().unwrap();
     assert!(Segment::accept_leased(fd(), 70_000, token()).is_ok());
     let sealed = Segment::copy_of(&[7; 70_000]).unwrap();
-    assert!(Segment::accept_leased(sealed.into(), 70_000, token()).is_ok(), "sealed more");
+    assert!(
+        Segment::accept_leased(sealed.as_fd().try_clone_to_owned().unwrap(), 70_000, token())
+            .is_ok(),
+        "sealed more"
+    );
     assert!(Segment::accept(fd(), 70_000).is_err(), "a lease is no sealed segment");
     let longer = all(&segment).len() as u64;
     assert!(Segment::accept_leased(fd(), longer, token()).is_ok());

@@ -4,9 +4,9 @@ use cwasi_abi::{HUGE_PAGE, INLINE_MAX, PAYLOAD_ALIGN, REGION_PAGE};
 
 use super::*;
 use crate::engine::GuestStop;
-use cwasi_host_functions::{
-    CallFailure, Context, Deadline, Dispatch, Level, LogSink, Outgoing, Response,
-};
+use cwasi_host_functions::{Context, Dispatch, Level, LogSink};
+use cwasi_modes::{CallResult, OutgoingPayload};
+use cwasi_sys::clock::Deadline;
 use proptest::prelude::*;
 
 /// A guest whose exports return what the test says.
@@ -76,12 +76,7 @@ impl Instance for Scripted {
 struct Nothing;
 
 impl Dispatch for Nothing {
-    fn call(
-        &mut self,
-        _: &str,
-        _: Outgoing<'_>,
-        _: Deadline,
-    ) -> Result<Box<dyn Response>, CallFailure> {
+    fn call(&mut self, _: &str, _: OutgoingPayload<'_>, _: Option<Deadline>) -> CallResult {
         unreachable!("the scripted guest calls nobody")
     }
 }

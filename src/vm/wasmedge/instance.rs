@@ -1,11 +1,10 @@
 //! One instance of a function with its own objects: a VM. Runs in a worker.
 #![expect(unsafe_code, reason = "C API")]
 
-use std::os::fd::AsFd as _;
 use std::rc::Rc;
 
 use cwasi_abi::export;
-use cwasi_host_functions::{GuestPtr, Host, PagesError, SharedBytes, ShownIn};
+use cwasi_host_functions::{GuestPtr, Host, PagesError, ShownIn};
 use wasmedge_sys::ffi;
 
 use super::embedded::{CalleeBuffers, CalleeMemory};
@@ -18,7 +17,7 @@ use super::resources::PooledResources;
 use super::sockets::Wasi;
 use super::vm_builder::{InstantiatedModule, VmBuilder};
 use cwasi_sys::huge::HUGE_PAGE;
-use cwasi_sys::segment::{Segment, SegmentError, SegmentRef};
+use cwasi_sys::segment::Segment;
 use cwasi_vm::engine::{GuestStop, Instance, NotRenewed, Start, Trap, VmError};
 
 /// The engine's message for a call of a missing function.
@@ -297,15 +296,13 @@ impl Instance for WasmEdgeInstance {
     fn show(&mut self, (ptr, room): (u32, u32), segment: &Segment) -> bool {
         let mut memory = self.raw_memory();
         let mut regions = self.resources.binding.regions.borrow_mut();
-        let (at, shared) = ((GuestPtr(ptr), room), memory::shared(segment));
-        regions.show(&mut memory, at, &shared, segment.len(), ShownIn::Payload)
+        regions.show(&mut memory, (GuestPtr(ptr), room), segment, ShownIn::Payload)
     }
 
     fn show_parts(&mut self, (ptr, len): (u32, u32), parts: &[(u32, &Segment)]) -> usize {
         let mut memory = self.raw_memory();
         let mut regions = self.resources.binding.regions.borrow_mut();
-        let parts = parts.iter().map(|(at, segment)| (*at, memory::shared(segment), segment.len()));
-        regions.show_parts(&mut memory, (GuestPtr(ptr), len), parts)
+        regions.show_parts(&mut memory, (GuestPtr(ptr), len), parts.iter().copied())
     }
 
     fn unshow(&mut self) {
@@ -316,13 +313,7 @@ impl Instance for WasmEdgeInstance {
     fn answer(&mut self, (ptr, len): (u32, u32)) -> Result<Option<Segment>, PagesError> {
         let mut memory = self.raw_memory();
         let mut regions = self.resources.binding.regions.borrow_mut();
-        let answer = regions.answer(&mut memory, GuestPtr(ptr), len)?;
-        let failed = |error: SegmentError| PagesError::Failed { reason: error.to_string() };
-        let segment = |shared: SharedBytes<'_>| {
-            let token = shared.token.map(|token| token.as_fd());
-            SegmentRef::of_known(shared.fd, u64::from(len), token).to_segment().map_err(failed)
-        };
-        answer.map(segment).transpose()
+        Ok(regions.answer(&mut memory, GuestPtr(ptr), len)?.cloned())
     }
 }
 

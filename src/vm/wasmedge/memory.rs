@@ -5,9 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr;
 
 use cwasi_abi::{Errno, REGION_PAGE};
-use cwasi_host_functions::{
-    GuestMemory, GuestPtr, OtherMemory, PagedMemory, Pages, PagesError, SharedBytes, SharedMemory,
-};
+use cwasi_host_functions::{GuestMemory, GuestPtr, OtherMemory, PagedMemory, Pages, PagesError};
 use wasmedge_sys::ffi;
 
 use super::PAGE_LEN;
@@ -67,7 +65,6 @@ pub(super) struct RegionSource {
 
 impl PagedMemory for RawMemory {
     type Open = WritableBacking;
-    type Sealed = SealedRegion;
     type Source = RegionSource;
 
     fn share(
@@ -83,8 +80,8 @@ impl PagedMemory for RawMemory {
         pages: Pages,
         open: WritableBacking,
         len: u32,
-    ) -> Result<SealedRegion, PagesError> {
-        self.window(pages)?.seal(open, len as usize).map(SealedRegion).map_err(failed)
+    ) -> Result<Segment, PagesError> {
+        self.window(pages)?.seal(open, len as usize).map_err(failed)
     }
 
     fn show(&mut self, pages: Pages, sealed: BorrowedFd<'_>) -> Result<(), PagesError> {
@@ -135,21 +132,6 @@ impl RawMemory {
         // - guests wait, and the caller keeps no slice: the condition of `PagedMemory`.
         unsafe { Window::new(base.add(start), len) }.ok_or(PagesError::Unsupported)
     }
-}
-
-/// A region's bytes in the form in which they were sent.
-#[derive(Debug)]
-pub(super) struct SealedRegion(Segment);
-
-impl SharedMemory for SealedRegion {
-    fn shared(&self) -> SharedBytes<'_> {
-        shared(&self.0)
-    }
-}
-
-/// A segment for a guest.
-pub(super) fn shared(segment: &Segment) -> SharedBytes<'_> {
-    SharedBytes { fd: segment.as_fd(), token: segment.token() }
 }
 
 fn failed(error: MappingError) -> PagesError {

@@ -4,14 +4,13 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cwasi_abi::Errno;
-use cwasi_host_functions::{
-    CallFailure, Context, Deadline, Dispatch, Host, Level, LogSink, Outgoing, Response,
-};
+use cwasi_host_functions::{Context, Dispatch, Host, Level, LogSink};
 use tempfile::TempDir;
 
 use super::*;
-use cwasi_modes::Payload;
-use cwasi_sys::segment::{Segment, SegmentRef};
+use cwasi_modes::{CallError, CallResult, OutgoingPayload, Payload};
+use cwasi_sys::clock::Deadline;
+use cwasi_sys::segment::Segment;
 use cwasi_vm::engine::{CommandEnd, GuestStop, Instance, InstanceSpec, Module};
 use cwasi_vm::reactor::{self, HandlerOutcome};
 use cwasi_wire::control::Entry;
@@ -28,24 +27,22 @@ impl Dispatch for Echo {
     fn call(
         &mut self,
         target: &str,
-        payload: Outgoing<'_>,
-        _: Deadline,
-    ) -> Result<Box<dyn Response>, CallFailure> {
+        payload: OutgoingPayload<'_>,
+        _: Option<Deadline>,
+    ) -> CallResult {
         match target {
-            "echo" => Ok(Box::new(copied(payload))),
+            "echo" => Ok(Payload::Inline(copied(payload))),
             "panic" => panic!("a bug of the host"),
-            _ => Err(CallFailure { errno: Errno::NoSuchFunction, message: "who?".into() }),
+            _ => Err(CallError::NoSuchFunction { message: "who?".into() }),
         }
     }
 }
 
 /// The bytes, wherever they lie.
-fn copied(payload: Outgoing<'_>) -> Vec<u8> {
+fn copied(payload: OutgoingPayload<'_>) -> Vec<u8> {
     match payload {
-        Outgoing::Bytes(bytes) => bytes.to_vec(),
-        Outgoing::Sealed { fd, len, token } => {
-            SegmentRef::of_known(fd, len, token).sealed_copy().unwrap().to_vec().unwrap()
-        }
+        OutgoingPayload::Bytes(bytes) => bytes.to_vec(),
+        OutgoingPayload::Segment(segment) => segment.to_vec().unwrap(),
     }
 }
 

@@ -5,11 +5,10 @@
 //! Invariant: they call nothing in the engine.
 
 use std::num::NonZero;
-use std::os::fd::AsFd;
 
 use cwasi_abi::{Errno, REGION_PAGE, ResponseRef, export};
 use cwasi_host_functions::{
-    self as host_functions, CallFailure, GuestMemory, GuestPtr, OtherMemory, Response, ShownIn,
+    self as host_functions, CallOutcome, GuestMemory, GuestPtr, OtherMemory, ShownIn,
     StartParameters,
 };
 
@@ -17,8 +16,8 @@ use super::embedded::{AnswerTo, CalleeBuffers, EmbeddedCall};
 use super::host_function::{Bound, Environment};
 use super::memory::RawMemory;
 use super::program::Program;
-use cwasi_sys::segment::{Segment, SegmentRef};
-use cwasi_vm::ResponsePayload;
+use cwasi_modes::{CallError, Payload};
+use cwasi_sys::segment::Segment;
 use cwasi_vm::engine::no_memory;
 use cwasi_vm::reactor::failure_message;
 use cwasi_vm::trampoline::{self, Begun, Delivery};
@@ -160,7 +159,7 @@ impl Bound<2> for Pass {
         if response_out == 0 || (at == 0 && len > 0) {
             let limit = env.binding.program.memory_max;
             let message = no_memory(u64::from(len), callee.bytes().len(), limit);
-            end(env, Err(CallFailure { errno: Errno::Failed, message }))?;
+            end(env, Err(CallError::Failed { message }))?;
             return Ok(trampoline::ENDED);
         }
         let brought = bring(env, GuestPtr(response_out), GuestPtr(at), [export::ALLOC; 2])?;
@@ -184,7 +183,7 @@ fn bring(
         let message = format!(
             "`{export}`: {len} bytes at {ptr:#x} are outside its linear memory of {size} bytes"
         );
-        CallFailure { errno: Errno::Trapped, message }
+        CallError::Trapped { message }
     };
     let [response_export, payload_export] = exports;
     if response_ref(callee, response_out).is_err() {
@@ -202,7 +201,7 @@ fn bring(
     if let Err(reason) = brought {
         let failure = match reason {
             NotBrought::Outside => outside(payload_export, at, len as usize),
-            NotBrought::Unreadable(message) => CallFailure { errno: Errno::Internal, message },
+            NotBrought::Unreadable(message) => CallError::Internal { message },
         };
         return end(env, Err(failure)).map(|_| false);
     }
@@ -235,12 +234,9 @@ fn bring_sealed(
     let unreadable = |error: &dyn std::fmt::Display| {
         NotBrought::Unreadable(format!("the payload's region cannot be read: {error}"))
     };
-    let shared = callers.sealed(ptr, u64::from(len));
-    let shared = shared.ok_or_else(|| unreadable(&"it is gone"))?;
-    let token = shared.token.map(AsFd::as_fd);
-    let segment = SegmentRef::of_known(shared.fd, u64::from(len), token);
-    let read = segment.to_segment().and_then(|segment| segment.read_exact_at(target, 0));
-    read.map_err(|error| unreadable(&error))
+    let segment = callers.sealed(ptr, u64::from(len));
+    let segment = segment.ok_or_else(|| unreadable(&"it is gone"))?;
+    segment.read_exact_at(target, 0).map_err(|error| unreadable(&error))
 }
 
 /// Maps the caller's payload to where the callee allocated pages for it; false when it is to be copied there.
@@ -252,14 +248,14 @@ fn show(
 ) -> bool {
     let (ptr, len) = (pending.payload.0, u64::from(pending.payload.1));
     let callers = env.binding.regions.borrow();
-    let (Some(shared), Some(room), Some(callees)) = (
+    let (Some(segment), Some(room), Some(callees)) = (
         callers.sealed(ptr, len),
         pending.payload.1.checked_next_multiple_of(REGION_PAGE),
         env.binding.embedded_regions.get(pending.callee),
     ) else {
         return false;
     };
-    callees.borrow_mut().show(&mut callee, (at, room), &shared, len, ShownIn::Payload)
+    callees.borrow_mut().show(&mut callee, (at, room), segment, ShownIn::Payload)
 }
 
 /// The callee's answer as shared memory, where it made it in a region.
@@ -272,9 +268,7 @@ fn in_place(
 ) -> Option<Segment> {
     let mut regions = env.binding.embedded_regions.get(callee)?.borrow_mut();
     // What cannot be sealed or kept is copied out of the callee's memory.
-    let shared = regions.answer(&mut memory, ptr, len).ok()??;
-    let token = shared.token.map(AsFd::as_fd);
-    SegmentRef::of_known(shared.fd, u64::from(len), token).to_segment().ok()
+    regions.answer(&mut memory, ptr, len).ok()?.cloned()
 }
 
 /// `end(status) -> errno`
@@ -295,14 +289,14 @@ impl Bound<1> for EndCall {
                 place.ptr,
                 callee.bytes().len()
             );
-            return end(env, Err(CallFailure { errno: Errno::Trapped, message }));
+            return end(env, Err(CallError::Trapped { message }));
         };
         if status != 0 {
             let message = failure_message(bytes);
-            return end(env, Err(CallFailure { errno: Errno::Failed, message }));
+            return end(env, Err(CallError::Failed { message }));
         }
         if let Some(segment) = in_place(env, pending.callee, callee, ptr, place.len) {
-            return end(env, Ok(Box::new(ResponsePayload::of(segment))));
+            return end(env, Ok(Box::new(Payload::Segment(segment))));
         }
         let response = env.binding.embedded.borrow_mut().hold(callee, ptr, place.len);
         end(env, Ok(response))
@@ -324,10 +318,7 @@ fn response_ref(callee: RawMemory, at: GuestPtr) -> Result<ResponseRef, Errno> {
 }
 
 /// Tells the caller how its call ended.
-fn end(
-    env: &mut Environment<'_>,
-    ended: Result<Box<dyn Response>, CallFailure>,
-) -> Result<i32, Errno> {
+fn end(env: &mut Environment<'_>, ended: CallOutcome) -> Result<i32, Errno> {
     let (pending, mut caller, _) = pending(env)?;
     env.binding.embedded.borrow_mut().pending = None;
     env.host.leave_embedded();

@@ -2,6 +2,7 @@
 
 use super::inside::Inside;
 use super::*;
+use cwasi_modes::causes::Refusal;
 use cwasi_wire::control::EmbeddedModule;
 
 /// What a guest does to notice that it does not see its own memory any more: the pattern at 4096 and the
@@ -256,27 +257,26 @@ impl Dispatch for Embeds {
     fn call(
         &mut self,
         target: &str,
-        payload: Outgoing<'_>,
-        _: Deadline,
-    ) -> Result<Box<dyn Response>, CallFailure> {
+        payload: OutgoingPayload<'_>,
+        _: Option<Deadline>,
+    ) -> CallResult {
         self.0.borrow_mut().push(format!("call {target}"));
-        Ok(Box::new(copied(payload)))
+        Ok(Payload::Inline(copied(payload)))
     }
 
     fn embedded(
         &mut self,
         target: &str,
         payload_len: u64,
-        _: Deadline,
-    ) -> Result<Option<usize>, CallFailure> {
+        _: Option<Deadline>,
+    ) -> Result<Option<usize>, CallError> {
         if payload_len == 3000 {
-            let message = "not today".to_owned();
-            return Err(CallFailure { errno: Errno::Refused, message });
+            return Err(Refusal::Remote { text: "not today".to_owned() }.into());
         }
         Ok((target == "callee").then_some(1))
     }
 
-    fn embedded_ended(&mut self, response_len: Option<u64>) -> Result<(), CallFailure> {
+    fn embedded_ended(&mut self, response_len: Option<u64>) -> Result<(), CallError> {
         self.0.borrow_mut().push(format!("embedded {response_len:?}"));
         Ok(())
     }

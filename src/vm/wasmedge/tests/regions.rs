@@ -1,11 +1,10 @@
 //! Regions in the engine's real memory: what a guest sees, what is sent, what remains.
 
 use std::cell::RefCell;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use cwasi_abi::{INLINE_MAX, REGION_PAGE};
-use cwasi_host_functions::ResponseLost;
 use nix::sys::stat::fstat;
 
 use super::embedding::{embed, load_embedding};
@@ -29,46 +28,27 @@ type Call = (Option<Segment>, Vec<u8>);
 #[derive(Clone, Default)]
 struct Keeps(Rc<RefCell<Vec<Call>>>);
 
-struct Shared(Segment);
-
-impl Response for Shared {
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-
-    fn copy_to(&self, target: &mut [u8]) -> Result<(), ResponseLost> {
-        self.0.read_exact_at(target, 0).map_err(|lost| ResponseLost { reason: lost.to_string() })
-    }
-
-    fn shared(&self) -> Option<cwasi_host_functions::SharedBytes<'_>> {
-        Some(memory::shared(&self.0))
-    }
-}
-
 impl Dispatch for Keeps {
-    fn call(
-        &mut self,
-        _: &str,
-        payload: Outgoing<'_>,
-        _: Deadline,
-    ) -> Result<Box<dyn Response>, CallFailure> {
+    fn call(&mut self, _: &str, payload: OutgoingPayload<'_>, _: Option<Deadline>) -> CallResult {
         let bytes = copied(payload);
         let segment = match payload {
-            Outgoing::Bytes(_) => None,
-            Outgoing::Sealed { fd, len, token } => Some(accept(fd, len, token)),
+            OutgoingPayload::Bytes(_) => None,
+            OutgoingPayload::Segment(segment) => Some(accept(segment)),
         };
-        let answer = Shared(Segment::copy_of(&bytes).unwrap());
+        let answer = Segment::copy_of(&bytes).unwrap();
         self.0.borrow_mut().push((segment, bytes));
-        Ok(Box::new(answer))
+        Ok(Payload::Segment(answer))
     }
 }
 
 /// As a callee takes it.
-fn accept(fd: BorrowedFd<'_>, len: u64, token: Option<BorrowedFd<'_>>) -> Segment {
-    let fd = fd.try_clone_to_owned().unwrap();
-    match token.map(|token| token.try_clone_to_owned().unwrap()) {
-        Some(token) => Segment::accept_leased(fd, len, token).unwrap(),
-        None => Segment::accept(fd, len).unwrap(),
+fn accept(segment: &Segment) -> Segment {
+    let fd = segment.as_fd().try_clone_to_owned().unwrap();
+    match segment.token() {
+        Some(token) => {
+            Segment::accept_leased(fd, segment.len(), token.try_clone().unwrap()).unwrap()
+        }
+        None => Segment::accept(fd, segment.len()).unwrap(),
     }
 }
 
@@ -197,7 +177,7 @@ fn a_payload_is_shown_and_an_answer_taken_in_place() {
     let module = load(&built).unwrap();
     let mut host = host();
     let segment = Segment::copy_of(&sevens(LEN)).unwrap();
-    let payload = Payload::Segment(SegmentRef::from(&segment).to_segment().unwrap());
+    let payload = Payload::Segment(segment.clone());
     for _ in 0..3 {
         let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
         let HandlerOutcome::Answered(sum) = reactor::handle(&mut instance, &payload, &mut host)
@@ -212,7 +192,7 @@ fn a_payload_is_shown_and_an_answer_taken_in_place() {
     let HandlerOutcome::InPlace(answer) = reactor::handle(&mut instance, &empty, &mut host) else {
         panic!("copied")
     };
-    let answer = Segment::accept(answer.into(), 81_820).unwrap();
+    let answer = Segment::accept(answer.as_fd().try_clone_to_owned().unwrap(), 81_820).unwrap();
     assert!(answer.to_vec().unwrap() == sevens(81_820));
 }
 
@@ -336,7 +316,7 @@ fn travels_in_huge_pages(pool: Option<&SegmentPool>) {
     // The guest's allocator is asked for a block where a huge page begins.
     let module = load(&vm._built).unwrap();
     let mut callee = module.instantiate(&InstanceSpec::default(), &mut vm.host).unwrap();
-    let payload = Payload::Segment(SegmentRef::from(&sent).to_segment().unwrap());
+    let payload = Payload::Segment(sent.clone());
     let HandlerOutcome::Answered(sum) = reactor::handle(&mut callee, &payload, &mut vm.host) else {
         panic!("no answer")
     };
