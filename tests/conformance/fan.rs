@@ -112,7 +112,7 @@ pub fn one_segment_goes_to_many_calls<B: Reachable>() {
     let segment = Segment::copy_of(&bytes).unwrap();
     let tickets: Vec<_> = (0..20)
         .map(|_| {
-            let payload = OutgoingPayload::Segment((&segment).into());
+            let payload = OutgoingPayload::Segment(&segment);
             dispatcher.start("callee", payload, None, soon(PATIENCE)).unwrap()
         })
         .collect();

@@ -134,8 +134,7 @@ mod lending {
         let pool = SegmentPool::new(MAX_PAYLOAD);
         let lent = pool.copy_of(&[b'e'; 100_000]).unwrap();
         let mut outsider = dispatcher(bench.resolver()).lending(Some(pool));
-        let answer =
-            outsider.call("callee", OutgoingPayload::Segment((&lent).into()), None).unwrap();
+        let answer = outsider.call("callee", OutgoingPayload::Segment(&lent), None).unwrap();
         let Payload::Segment(answer) = answer else { panic!("inline") };
         assert!(answer.token().is_none() && answer.to_vec().unwrap() == [b'e'; 100_000]);
     }

@@ -54,13 +54,13 @@ pub fn a_segment_of_the_callers_goes_to_every_call_unchanged<B: Bench>() {
         let segment = Segment::copy_of(&payload).unwrap();
         for _ in 0..3 {
             for caller in [&mut caller, &mut another] {
-                let sent = send(caller, OutgoingPayload::Segment((&segment).into()), PATIENCE);
+                let sent = send(caller, OutgoingPayload::Segment(&segment), PATIENCE);
                 assert!(sent.as_ref() == Ok(&payload), "{len} bytes");
             }
         }
     }
     let large = Segment::copy_of(&pattern(usize::try_from(MAX_PAYLOAD).unwrap() + 1)).unwrap();
-    let refused = send(&mut caller, OutgoingPayload::Segment((&large).into()), PATIENCE);
+    let refused = send(&mut caller, OutgoingPayload::Segment(&large), PATIENCE);
     assert!(matches!(refused, Err(CallError::TooLarge { .. })), "{refused:?}");
 }
 
