@@ -26,10 +26,10 @@ build: setup ## Build the runtime (PROFILE=release for speed) and the test bed
 guests: setup ## Build the test guests
 	@scripts/guests.sh
 
-demo: $(if $(VIDEO),setup-video,setup) ## Real video through four functions, fanned out and in; VIDEO=path for one of your own
+demo: setup-video ## Real video through four functions, fanned out and in; VIDEO=path for one of your own
 	@scripts/demo.sh $(if $(VIDEO),'$(VIDEO)')
 
-demo-two-nodes: setup ## The same on two nodes, edge and cloud, then on one: equal results
+demo-two-nodes: setup-video ## The same on two nodes, edge and cloud, then on one: equal results
 	@scripts/demo.sh --two-nodes
 
 test: ## Every test, end to end on a private containerd included; but test-vm's, test-kubernetes' and test-collector's
@@ -73,7 +73,7 @@ screenshots: build guests ## Pictures of the dashboard in headless Chromium, pho
 	@scripts/setup.sh --browser
 	@scripts/screenshots.sh
 
-lint: setup ## Format, clippy and documentation, warnings denied
+lint: setup-lint ## Format, clippy, documentation and shellcheck, warnings denied
 	@scripts/lint.sh
 
 deny: setup-lint ## Licences and sources of all dependencies

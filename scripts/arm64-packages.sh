@@ -34,7 +34,7 @@ unpack_arm64() {
     done
     mkdir "$ARM64_DIR/engine"
     ln -s "$ARM64_ROOT$ARM64_LIBRARIES"/libwasmedge.so* "$ARM64_DIR/engine/"
-    rm -rf "$ARM64_ROOT"/usr/share "$ARM64_ROOT/usr/lib"/{systemd,modules,firmware} "$ARM64_DIR"/kernel/usr "$APT_PRIVATE"
+    rm -rf "${ARM64_ROOT:?}"/usr/share "$ARM64_ROOT/usr/lib"/{systemd,modules,firmware} "$ARM64_DIR"/kernel/usr "$APT_PRIVATE"
     echo "${ARM64_DEBS[*]}" >"$ARM64_DIR/VERSION"
 }
 

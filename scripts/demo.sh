@@ -43,7 +43,7 @@ build() {
         --bins -p cwasi -p cwasi-cli -p cwasi-testbed
     say "building the functions for wasm32-wasip1"
     (cd "$WORKFLOW" && cargo build --release --target wasm32-wasip1 --target-dir "$TARGET_DIR/workflows" \
-        $(printf -- '-p %s ' "${FUNCTIONS[@]}"))
+        "${FUNCTIONS[@]/#/--package=}")
     say "building the workflow's tools"
     # The tools need neither one codegen unit nor link-time optimization, which take a third of the build's time.
     (cd "$WORKFLOW" && CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \

@@ -55,7 +55,10 @@ fi
 seconds=${1:?usage: fuzz.sh SECONDS [TARGET…]}
 [[ $seconds =~ ^[1-9][0-9]*$ ]] || die "$seconds is no number of seconds"
 shift
-if [ $# = 0 ]; then set -- $(basename -s .rs fuzz_targets/*.rs); fi
+if [ $# = 0 ]; then
+    mapfile -t targets < <(basename -s .rs fuzz_targets/*.rs)
+    set -- "${targets[@]}"
+fi
 build
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

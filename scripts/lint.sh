@@ -1,9 +1,14 @@
 #!/usr/bin/env bash
-# Format, clippy and rustdoc, warnings denied, in every workspace. Then the book.
+# Shellcheck; format, clippy and rustdoc, warnings denied, in every workspace. Then the book.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/workspaces.sh"
 cd "$CHECKOUT"
+say "scripts"
+# Those without a suffix say in their first line that a shell runs them.
+mapfile -t shell_scripts < <(git ls-files -- '*.sh' ':!third_party'
+    git grep -lE '^#! ?/(usr/bin/env (ba)?sh|bin/(ba)?sh)' -- ':!*.sh' ':!*.md' ':!*.rs' ':!third_party')
+shellcheck --severity=warning "${shell_scripts[@]}"
 say "format and clippy: the runtime"
 cargo fmt --all --check
 cargo clippy --workspace --all-targets -- -D warnings

@@ -13,7 +13,7 @@
 #   --check      only says what is missing (exit code 1 when something is)
 #   --tests      what the tests need: further packages, two more containerds, Valkey, NSD, a registry of images
 #   --languages  the same, and the toolchains of the languages that docs/languages.md shows
-#   --video      ffmpeg, with which the demo reads a video of your own
+#   --video      ffmpeg, which the demo films with, as the tests do
 #   --lint       builds and installs the tools of the other checks (tools.sh)
 #   --browser    Chromium for screenshots.sh
 set -euo pipefail
@@ -42,7 +42,7 @@ missing_packages() {
         command -v systemd-analyze >/dev/null || echo systemd
         [ -x /usr/sbin/mke2fs ] || echo e2fsprogs
     fi
-    [ -z "$wants_video" ] || command -v ffmpeg >/dev/null || echo ffmpeg
+    [ -z "$wants_video$wants_tests" ] || command -v ffmpeg >/dev/null || echo ffmpeg
     [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
     # containerd-client generates its bindings when it is built.
     [ -n "${PROTOC:-}" ] || command -v protoc >/dev/null || echo protobuf-compiler

@@ -12,7 +12,7 @@ cd "$CHECKOUT"
 say "building the runtime and the test bed"
 cargo build --bins -p cwasi -p cwasi-cli -p cwasi-testbed
 if [ $# -gt 0 ]; then
-    exec cargo test $(printf -- '--test %s ' "$@")
+    exec cargo test "${@/#/--test=}"
 fi
 for folder in $(workspaces); do
     # Test guests are exercised by the runtime's tests.

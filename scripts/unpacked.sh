@@ -120,7 +120,7 @@ unpack_row() {
         fi
         say "unpacking $package $version ($suite) into $target"
         (cd "$target.new/debs" && private_apt apt-get download "$package=$version" >/dev/null)
-        dpkg-deb -x "$target.new"/debs/"$package"_*.deb "$target.new"
+        dpkg-deb -x "$target.new/debs/$package"_*.deb "$target.new"
         echo "$package $version" >>"$target.new/VERSION"
     done
     if [ -d "$target.new/usr/share/seabios" ]; then

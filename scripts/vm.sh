@@ -165,6 +165,7 @@ cut_power() {
         sleep 0.5
     done
     # The machine is `timeout`'s child.
+    # shellcheck disable=SC2046 # one process each
     kill -KILL $(cat "/proc/$machine/task/$machine/children") "$machine" 2>/dev/null || true
     wait "$machine" 2>/dev/null || true
     say "machine for $name: power cut, second boot"
@@ -202,7 +203,8 @@ done
 mkdir -p "$VM_DIR"
 unpack_for_vm
 if [ $# = 0 ]; then
-    set -- $(basename -s .sh -a "$CHECKOUT"/tests/vm/*.sh)
+    mapfile -t names < <(basename -s .sh -a "$CHECKOUT"/tests/vm/*.sh)
+    set -- "${names[@]}"
 fi
 for name in "$@"; do
     [ -e "$CHECKOUT/tests/vm/$name.sh" ] || die "there is no tests/vm/$name.sh"

@@ -40,7 +40,7 @@ wait_rollout() {
 # calling_pod NAME NODE [server]: a pod on a node, whose function calls `server` again and again until there is
 # /shared/stop, and writes down how each call ended. With the third word, `server` is in the same pod.
 calling_pod() {
-    local resources='resources: {requests: {memory: 64Mi}, limits: {memory: 64Mi}}' annotations= server=
+    local resources='resources: {requests: {memory: 64Mi}, limits: {memory: 64Mi}}' annotations='' server=''
     if [ -n "${3:-}" ]; then
         annotations='cwasi.role.server: secondary'
         server='{name: server, image: "localhost/guests:test", command: [/server.wasm], '

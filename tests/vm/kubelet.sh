@@ -53,6 +53,7 @@ summary() {
         is_ours && $1 == key { sub(",", "", $2); printf "%s ", $2 }'
 }
 both_exceed() { # pod, key, value
+    # shellcheck disable=SC2046 # one value for each container
     set -- "$3" $(summary "$1" "$2")
     [ "${2:-0}" -gt "$1" ] && [ "${3:-0}" -gt "$1" ]
 }
