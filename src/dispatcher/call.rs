@@ -405,40 +405,49 @@ impl<R: Resolve> Dispatcher<R> {
         expired
     }
 
-    /// Sends all calls that are due, each until an instance may have accepted it.
+    /// Sends all calls that are due, each until an instance may have accepted it. A missing route is the end of a call: the
+    /// shim has waited for one.
     fn send_due(&mut self, borrowed: Option<OutgoingPayload<'_>>) {
         while let Some(ticket) = self.pending.next_due() {
-            match self.send(ticket, borrowed) {
-                Ok(link) => self.pending.out(ticket, link),
-                Err(error) => self.end_attempt(ticket, Err(error)),
+            match self.connect(ticket) {
+                Ok(link) => match self.send(ticket, link, borrowed) {
+                    Ok(()) => self.pending.out(ticket, link),
+                    Err(error) => self.end_attempt(ticket, Err(error)),
+                },
+                Err(error) => self.end_call(ticket, Err(error)),
             }
             self.process_arrivals();
         }
+    }
+
+    /// The connection for a call.
+    fn connect(&mut self, ticket: CallTicket) -> Result<LinkId, CallError> {
+        let pending = self.pending.get_mut(ticket).ok_or_else(lost)?;
+        let (target, avoid) = (&*pending.target, pending.attempts.avoid());
+        let deadline = Some(pending.deadline);
+        let link = self.connections.connect(&mut self.resolver, target, avoid, deadline)?;
+        pending.served = self.connections.mode(link);
+        Ok(link)
     }
 
     /// Sends one call.
     fn send(
         &mut self,
         ticket: CallTicket,
+        link: LinkId,
         borrowed: Option<OutgoingPayload<'_>>,
-    ) -> Result<LinkId, CallError> {
-        let lost =
-            || CallError::Internal { message: "a call was lost before it was sent".to_owned() };
+    ) -> Result<(), CallError> {
         let pending = self.pending.get_mut(ticket).ok_or_else(lost)?;
         let payload = pending.payload.as_ref().map(Payload::outgoing).or(borrowed);
         let payload = payload.ok_or_else(lost)?;
         let context = self.trace.context();
         let own = traceparent_of(pending.span);
         let traceparent = own.as_deref().unwrap_or(&context.traceparent);
-        let deadline = Some(pending.deadline);
-        let (target, avoid) = (&*pending.target, pending.attempts.avoid());
-        let link = self.connections.connect(&mut self.resolver, target, avoid, deadline)?;
-        pending.served = self.connections.mode(link);
         let call = OutgoingCall {
             id: pending.id,
-            target,
+            target: &pending.target,
             payload,
-            deadline,
+            deadline: Some(pending.deadline),
             trace: TraceHeaders { traceparent, tracestate: &context.tracestate },
             traced: pending.span.is_some(),
             attempt: pending.attempts.number(),
@@ -449,7 +458,7 @@ impl<R: Resolve> Dispatcher<R> {
         if sent.as_ref().is_err_and(|error| !keeps_connection(error)) {
             pending.attempts.avoid_also(self.connections.retire(link));
         }
-        sent.map(|()| link)
+        sent
     }
 
     /// Waits until `until` for answers. False if there was none.
@@ -550,6 +559,11 @@ fn traceparent_of(span: Option<OpenSpan>) -> Option<String> {
     span.map(|span| span.context.to_string())
 }
 
+/// The error of a call that should be in the table.
+fn lost() -> CallError {
+    CallError::Internal { message: "a call was lost before it was sent".to_owned() }
+}
+
 fn timeout(target: &str) -> CallError {
     CallError::Timeout { target: target.to_owned() }
 }
@@ -575,7 +589,41 @@ const fn answers_gather(last_answer_ns: u64, stop: Deadline, now: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use cwasi_modes::causes::Unreached;
+    use cwasi_wire::control::EdgeReport;
+
     use super::*;
+    use crate::resolve::{ResolvedRoute, RouteQuery};
+
+    /// A shim without any route; counts the queries.
+    struct NoRoute(u32);
+
+    impl Resolve for NoRoute {
+        fn resolve(
+            &mut self,
+            query: &RouteQuery<'_>,
+            _deadline: Option<Deadline>,
+        ) -> Result<ResolvedRoute, CallError> {
+            self.0 += 1;
+            let target = query.target.to_owned();
+            Err(CallError::Unreachable { target, cause: Unreached::Closed })
+        }
+
+        fn report(&mut self, _reports: Vec<EdgeReport>) {}
+    }
+
+    #[test]
+    fn a_missing_route_ends_the_call_and_is_asked_for_once() {
+        let settings = Settings { caller: "a".to_owned(), max_payload: 10, timeout_ms: 60_000 };
+        let mut dispatcher = Dispatcher::new(settings, NoRoute(0));
+        let payload = OutgoingPayload::Bytes(b"x");
+        let called = dispatcher.call("b", payload, None);
+        assert!(matches!(called, Err(CallError::Unreachable { .. })), "{called:?}");
+        let started = dispatcher.start("b", payload, None, None).unwrap();
+        let ended = dispatcher.wait(&[started], None);
+        assert!(matches!(ended, Some((0, Err(CallError::Unreachable { .. })))), "{ended:?}");
+        assert_eq!(dispatcher.resolver.0, 2, "one query for each call");
+    }
 
     #[test]
     fn answers_are_taken_together_while_they_come_fast() {
