@@ -13,6 +13,8 @@ use cwasi_testbed::page::Page;
 const SUMMARY: &str = "docs/SUMMARY.md";
 /// Quotes errors in blocks ```` ```text ````.
 const TROUBLESHOOTING: &str = "docs/troubleshooting.md";
+/// Names the test of each promise.
+const PROMISES: &str = "docs/promises.md";
 /// Stands for any text in a quoted error.
 const ANY: char = '…';
 /// Where texts of errors are.
@@ -180,6 +182,31 @@ fn tests_that_pages_name_exist() {
     assert!(named.len() > 20, "{named:?}");
     let wrong: Vec<_> = named.into_iter().filter(|(_, name)| !exists(name)).collect();
     assert_eq!(wrong, [], "there are no such tests");
+}
+
+/// Names between backticks in the last column of a page's tables.
+fn names_in_last_column(page: &Page) -> BTreeSet<String> {
+    let prose = page.prose();
+    let cells = prose.lines().filter_map(|line| line.strip_prefix('|')?.strip_suffix('|'));
+    let last = cells.filter_map(|cells| cells.rsplit('|').next());
+    last.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_promise_has_its_test_or_case() {
+    let mut code = String::new();
+    let folders = SOURCES.iter().chain(&["cli/tests", "tests"]);
+    folders.for_each(|folder| source(&root().join(folder), &mut code));
+    let measured = fs::read_to_string(root().join("docs/performance.md")).unwrap();
+    let named = names_in_last_column(&Page::read(PROMISES));
+    assert!(named.len() > 20, "{named:?}");
+    let exists = |name: &String| {
+        code.contains(&format!("fn {name}("))
+            || code.contains(&format!("fn {name}<"))
+            || measured.contains(&format!("| `{name}` |"))
+    };
+    let wrong: Vec<_> = named.into_iter().filter(|name| !exists(name)).collect();
+    assert_eq!(wrong, Vec::<String>::new(), "{PROMISES} names no such tests or cases");
 }
 
 /// All code in `folder`, with strings that continue on a further line in one line.
