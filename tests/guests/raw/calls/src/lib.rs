@@ -66,6 +66,7 @@ pub fn call(target: &str, payload: &[u8]) -> Result<Vec<u8>, (Errno, String)> {
     received(code, outcome)
 }
 
+/// Leaves a message.
 pub fn emit(target: &str, payload: &[u8]) -> Result<(), (Errno, String)> {
     let mut outcome = Outcome::default();
     // SAFETY:
