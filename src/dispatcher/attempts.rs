@@ -37,7 +37,7 @@ impl Attempts {
         self.avoid.extend(instance);
     }
 
-    /// Ends the running attempt with an error. True if another one follows: repeating is safe, and was not done too often.
+    /// Ends the running attempt with an error. True if another one follows: it is safe, and there were not too many.
     pub const fn repeat_after(&mut self, error: &CallError) -> bool {
         let repeat = error.not_accepted() && self.number < ATTEMPTS_MAX;
         if repeat {

@@ -405,8 +405,8 @@ impl<R: Resolve> Dispatcher<R> {
         expired
     }
 
-    /// Sends all calls that are due, each until an instance may have accepted it. A missing route is the end of a call: the
-    /// shim has waited for one.
+    /// Sends all calls that are due, each until an instance may have accepted it. A missing route ends a call: the shim
+    /// has waited for one.
     fn send_due(&mut self, borrowed: Option<OutgoingPayload<'_>>) {
         while let Some(ticket) = self.pending.next_due() {
             match self.connect(ticket) {

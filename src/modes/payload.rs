@@ -32,8 +32,8 @@ impl OutgoingPayload<'_> {
         self.len() == 0
     }
 
-    /// Keeps it, so that the caller may change its memory afterwards: few bytes as bytes, many in a segment, leased from
-    /// `pool` while that has room.
+    /// Keeps it, so that the caller may change its memory afterwards: few bytes as bytes, many in a segment. That is
+    /// leased from `pool` while there is room.
     ///
     /// # Errors
     /// When memory or descriptors run out.

@@ -64,8 +64,8 @@ pub enum SegmentError {
     },
 }
 
-/// A memfd of `len` bytes that no receiver can change; or one that begins with them, when it is leased. Clones share the
-/// descriptors.
+/// A memfd of `len` bytes that no receiver can change; or one that begins with them, when it is leased. Clones share
+/// the descriptors.
 #[derive(Clone, Debug)]
 pub struct Segment {
     file: Arc<File>,
