@@ -158,7 +158,17 @@ impl Fixture {
             let _deleted = self.ctr(&["task", "rm", id]);
             let _removed = self.ctr(&["container", "rm", id]);
             let list = self.ctr(&["container", "ls", "--quiet"]);
-            (list.code == 0 && !list.text().lines().any(|line| line == id)).then_some(())
+            if list.code != 0 || list.text().lines().any(|line| line == id) {
+                return None;
+            }
+            if !self.tasks().iter().any(|task| task.id == id) {
+                return Some(());
+            }
+            // containerd was killed while the task was created, and `ctr run` has deleted the container: with any
+            // runtime. `ctr` finds a task by its container only.
+            let rootfs = self.notes().to_str().unwrap();
+            let _created = self.ctr(&["container", "create", "--rootfs", rootfs, id]);
+            None
         });
     }
 
@@ -196,6 +206,9 @@ impl Fixture {
     pub fn clear(self) {
         for callee in &CALLEES {
             self.remove(callee.id);
+        }
+        for task in self.tasks() {
+            self.remove(&task.id);
         }
         // `ctr` removes its own FIFOs with a task, not when the task went with its shim: with any runtime.
         let fifos = self.scene.containerd.ready().fifos();

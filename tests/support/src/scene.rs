@@ -340,8 +340,13 @@ impl Scene {
     fn tear_down(&self) {
         self.remove_containers();
         let left = self.leftovers();
-        leaks::remove_cgroups(&self.namespace);
-        assert!(left.is_empty(), "{} left behind:\n  {}", self.namespace, left.join("\n  "));
+        if left.is_empty() {
+            leaks::remove_cgroups(&self.namespace);
+            return;
+        }
+        self.print_logs();
+        self.clear_away();
+        panic!("{} left behind:\n  {}", self.namespace, left.join("\n  "));
     }
 
     /// After a failed test: whatever it takes, and no second failure that hides the first.
