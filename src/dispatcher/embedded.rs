@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use cwasi_abi::Errno;
 
-use super::call::{check, length_or_kind};
 use super::edges::{ABANDONED, EdgeCounters, EdgeNumber, EndedCall};
+use super::settings::check;
+use super::telemetry::length_or_kind;
 use cwasi_modes::{CallError, ModeKind};
 use cwasi_sys::clock::{Deadline, monotonic_ns};
 use cwasi_wire::control::{EmbeddedModule, ModeHint};

@@ -103,6 +103,12 @@ impl OpenSpan {
         (ratio > SampleRatio::NEVER && ratio.takes(random())).then(Self::root)
     }
 
+    /// The trace context that the span's call passes on.
+    #[must_use]
+    pub fn traceparent(&self) -> String {
+        self.context.to_string()
+    }
+
     /// The span, which ends now.
     #[must_use]
     pub fn end(self, end: SpanEnd<'_>) -> Span {

@@ -6,9 +6,9 @@
 use std::mem;
 use std::rc::Rc;
 
-use cwasi_modes::CallError;
 use cwasi_wire::ids::RunId;
 use cwasi_wire::trace::{SpanKind, TraceContext, TraceStart};
+use cwasi_wire::trace_headers::TraceHeaders;
 
 use super::edges::EndedCall;
 use super::spans::{CallSpans, OpenSpan, SPANS_PER_INVOCATION, SpanRecorder};
@@ -27,6 +27,14 @@ pub(super) struct InvocationContext {
     pub run: Option<RunId>,
     /// The parent of the calls' spans, if the trace is recorded.
     pub recorded: Option<TraceContext>,
+}
+
+impl InvocationContext {
+    /// What a call passes on; `own`: the position of its span, if it has one.
+    pub fn headers<'a>(&'a self, own: Option<&'a str>) -> TraceHeaders<'a> {
+        let traceparent = own.unwrap_or(&self.traceparent);
+        TraceHeaders { traceparent, tracestate: &self.tracestate }
+    }
 }
 
 /// The two sides of a call inside the VM that runs.
@@ -127,17 +135,14 @@ impl InvocationTrace {
     }
 
     /// Ends the span of a call, if it has one.
-    pub(super) fn close<T>(
+    pub(super) fn close(
         &self,
         span: Option<OpenSpan>,
         kind: SpanKind,
         ended: EndedCall<'_>,
-        result: &Result<T, CallError>,
+        errno: i32,
     ) {
-        if span.is_some() {
-            let errno = result.as_ref().map_or_else(|error| error.errno().code(), |_| 0);
-            self.spans().close(span, kind, ended, errno);
-        }
+        self.spans().close(span, kind, ended, errno);
     }
 
     /// Begins the spans of an embedded call: the callee's calls are below the callee's span. `None` if the trace is not

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use cwasi_dispatcher::call::DEFAULT_TIMEOUT_MS;
+use cwasi_dispatcher::settings::DEFAULT_TIMEOUT_MS;
 use cwasi_modes::CallError;
 use cwasi_modes::causes::Invalid;
 use cwasi_sys::clock::Deadline;

@@ -22,7 +22,7 @@ use nix::sys::signal::SigSet;
 use nix::unistd::Pid;
 
 use crate::dispatch::FunctionCalls;
-use cwasi_dispatcher::call::DEFAULT_TIMEOUT_MS;
+use cwasi_dispatcher::settings::DEFAULT_TIMEOUT_MS;
 use cwasi_dispatcher::spans::SpanRecorder;
 use cwasi_dispatcher::{BrokerClient, Dispatcher, EmbeddedCalls, Settings};
 use cwasi_modes::local::CallerConnection;
