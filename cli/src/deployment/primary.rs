@@ -82,6 +82,21 @@ impl<'a, P: Platform> Deployment<'a, P> {
         Ok(exit)
     }
 
+    /// The calls of the workflow on all nodes.
+    #[must_use]
+    pub fn hops(&self) -> Vec<EdgeSnapshot> {
+        let read = |node: &P| hops::read(node.state_dir(), node.namespace(), &self.workflow.name);
+        self.nodes.values().flat_map(read).collect()
+    }
+
+    /// The requests that wait for a function on all nodes.
+    fn queued(&self, function: &str) -> u64 {
+        let read =
+            |node: &P| hops::functions(node.state_dir(), node.namespace(), &self.workflow.name);
+        let all = self.nodes.values().flat_map(read).filter(|it| it.key.function == function);
+        all.map(|it| it.gauges.queued).sum()
+    }
+
     /// Shows a line for each function until it is dropped.
     async fn show_calls(&self) -> std::convert::Infallible {
         if !self.display.is_live() {

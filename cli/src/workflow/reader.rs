@@ -3,14 +3,14 @@
 mod annotations;
 mod mounts;
 mod process;
+mod values;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use cwasi_config::function_name;
-
-use super::document::{Entry, Node, Place, Problem, Value};
-use super::fields::{self, API_VERSION, Field, KIND};
+use self::values::{Given, given};
+use super::document::{Entry, Node, Place, Problem};
+use super::fields::{self, API_VERSION, KIND};
 use super::{Embedded, Function, NodeSpec, Role, Source, Workflow};
 use crate::nearest::nearest;
 
@@ -45,102 +45,7 @@ struct Reader<'a> {
     mounts: Vec<String>,
 }
 
-/// The fields of one mapping that are in the file.
-type Given<'a> = Vec<(&'static Field, &'a Entry)>;
-
-fn given<'a>(fields: &Given<'a>, name: &str) -> Option<&'a Entry> {
-    fields.iter().find(|(field, _)| field.name == name).map(|(_, entry)| *entry)
-}
-
-impl<'a> Reader<'a> {
-    fn fault(&mut self, place: Place, text: impl Into<String>) {
-        self.problems.push(Problem::new(place, text));
-    }
-
-    /// The entries of a mapping; faults otherwise.
-    fn map<'n>(&mut self, node: &'n Node, path: &str) -> &'n [Entry] {
-        match &node.value {
-            Value::Map(entries) => entries,
-            other => {
-                self.fault(node.place, format!("{path} must be a mapping, not {}", other.kind()));
-                &[]
-            }
-        }
-    }
-
-    fn text<'n>(&mut self, node: &'n Node, path: &str) -> Option<&'n str> {
-        match &node.value {
-            Value::Text(text) => Some(text),
-            other => {
-                self.fault(node.place, format!("{path} must be a text, not {}", other.kind()));
-                None
-            }
-        }
-    }
-
-    /// A list of texts; a single text is a list of one.
-    fn texts(&mut self, node: &Node, path: &str) -> Vec<String> {
-        match &node.value {
-            Value::List(nodes) => {
-                let mut texts = Vec::new();
-                for node in nodes {
-                    texts.extend(self.text(node, &format!("{path}[]")).map(str::to_owned));
-                }
-                texts
-            }
-            Value::Text(text) => vec![text.clone()],
-            other => {
-                self.fault(node.place, format!("{path} must be a list, not {}", other.kind()));
-                Vec::new()
-            }
-        }
-    }
-
-    /// A mapping of texts.
-    fn pairs(&mut self, node: &Node, path: &str) -> Vec<(String, String)> {
-        let mut pairs = Vec::new();
-        for entry in self.map(node, path) {
-            let text = self.text(&entry.node, &format!("{path}.{}", entry.key));
-            pairs.extend(text.map(|text| (entry.key.clone(), text.to_owned())));
-        }
-        pairs
-    }
-
-    /// The known fields of a mapping; unknown and missing ones are faults.
-    fn fields<'n>(&mut self, node: &'n Node, path: &str, known: &'static [Field]) -> Given<'n> {
-        let mut found = Vec::new();
-        for entry in self.map(node, path) {
-            match known.iter().find(|field| field.name == entry.key) {
-                Some(field) => found.push((field, entry)),
-                None => {
-                    let names: Vec<_> = known.iter().map(|field| field.name).collect();
-                    self.unknown(entry.place, path, &entry.key, &names);
-                }
-            }
-        }
-        let missing =
-            known.iter().filter(|field| field.required && given(&found, field.name).is_none());
-        for field in missing {
-            self.fault(node.place, format!("{path} has no `{}`: {}", field.name, field.about));
-        }
-        found
-    }
-
-    fn unknown(&mut self, place: Place, path: &str, key: &str, known: &[&str]) {
-        let nearest = match nearest(key, known.iter().copied()) {
-            Some(nearest) => format!("; did you mean `{nearest}`?"),
-            None => String::new(),
-        };
-        self.fault(place, format!("{path} has the unknown field `{key}`{nearest}"));
-    }
-
-    fn name(&mut self, place: Place, path: &str, name: &str) -> String {
-        if let Err(problem) = function_name(name) {
-            self.fault(place, format!("{path}: `{name}` {problem}"));
-        }
-        name.to_owned()
-    }
-
+impl Reader<'_> {
     fn workflow(&mut self, root: &Node) -> Option<Workflow> {
         let (mut name, mut spec) = (None, None);
         let mut missing = vec!["apiVersion", "kind", "metadata", "spec"];
@@ -173,12 +78,6 @@ impl<'a> Reader<'a> {
         };
         let functions = self.functions(functions, &name, &nodes);
         Some(Workflow { name, functions, nodes })
-    }
-
-    fn constant(&mut self, node: &Node, path: &str, expected: &str) {
-        if self.text(node, path).is_some_and(|text| text != expected) {
-            self.fault(node.place, format!("{path} must be {expected}"));
-        }
     }
 
     fn metadata(&mut self, node: &Node) -> Option<String> {
@@ -290,19 +189,6 @@ impl<'a> Reader<'a> {
             embed,
             annotations,
         })
-    }
-
-    /// `true` or `false`.
-    fn flag(&mut self, node: &Node, path: &str) -> bool {
-        match self.text(node, path) {
-            Some("true") => true,
-            None | Some("false") => false,
-            Some(text) => {
-                let text = format!("{path}: {text} must be true or false");
-                self.fault(node.place, text);
-                false
-            }
-        }
     }
 
     fn role(&mut self, fields: &Given<'_>, path: &str) -> Role {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use cwasi_config::{FunctionSpec, function_name};
 
-use super::{FAN_IN, Given, Reader};
+use super::values::Given;
+use super::{FAN_IN, Reader};
 use crate::workflow::document::{Entry, Place};
 use crate::workflow::fields::{Field, Kind, Target};
 use crate::workflow::{Embedded, Role};

@@ -2,7 +2,8 @@
 
 use cwasi_config::mount_target::mount_target;
 
-use super::{Reader, given};
+use super::Reader;
+use super::values::given;
 use crate::nearest::nearest;
 use crate::workflow::Mount;
 use crate::workflow::document::{Node, Place, Problem, Value};

@@ -8,15 +8,6 @@ use super::Reader;
 use crate::workflow::document::{Node, Value};
 
 impl Reader<'_> {
-    /// A text that is not empty.
-    pub(super) fn filled<'n>(&mut self, node: &'n Node, path: &str) -> Option<&'n str> {
-        let text = self.text(node, path)?;
-        if text.is_empty() {
-            self.fault(node.place, format!("{path} is empty"));
-        }
-        Some(text)
-    }
-
     /// Arguments. A text is refused, as Kubernetes does: it could be one argument, or several between spaces.
     pub(super) fn args(&mut self, node: &Node, path: &str) -> Vec<String> {
         if let Value::Text(_) = node.value {
