@@ -4,9 +4,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
+use cwasi_testbed::containerd_config::RUNTIME;
 use cwasi_testbed::image::{MODULE_MEDIA_TYPES, Start, write_module_image};
 use cwasi_testbed::place::Slot;
-use cwasi_testbed::run::RUNTIME;
 use cwasi_testbed::scene::{BUSYBOX, Scene, guests_dir};
 
 const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");

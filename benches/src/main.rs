@@ -65,7 +65,7 @@ fn run(effort: Effort, selection: Selection) -> Result<ExitCode> {
     let out = selection.out.unwrap_or(beside);
     let mut session = Session::new(effort, programs, &selection.case);
     for group in &GROUPS {
-        session.run(group);
+        group.measure(&mut session);
     }
     let mut report = session.report;
     anyhow::ensure!(!report.entries.is_empty(), "no case's name contains `{}`", selection.case);

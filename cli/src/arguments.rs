@@ -1,11 +1,10 @@
-//! The command line. Address and namespace are named as those of `ctr` and `nerdctl`.
+//! The arguments of every verb. Address and namespace are named as those of `ctr` and `nerdctl`.
 
 use std::path::PathBuf;
 
+use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Args, Parser};
 
-use crate::commands::Verb;
 use crate::failure::{Exit, Failure};
 
 /// containerd's socket, unless the user names another one.
@@ -26,18 +25,6 @@ fn namespace(name: &str) -> Result<String, String> {
     Err(format!(
         "a namespace has letters and digits, with single `.`, `_` or `-` between them, and at most {NAMESPACE_MAX} bytes"
     ))
-}
-
-/// Run and inspect workflows of WebAssembly functions on containerd
-#[derive(Debug, Parser)]
-#[command(name = "cwasi", version, propagate_version = true, max_term_width = 100)]
-pub struct Arguments {
-    /// What holds for every verb.
-    #[command(flatten)]
-    pub global: Global,
-    /// The verb.
-    #[command(subcommand)]
-    pub verb: Verb,
 }
 
 /// Arguments of every verb.

@@ -1,6 +1,6 @@
 //! The command `cwasi`. It speaks to containerd as any client does, and reads the runtime's state of this node.
 //!
-//! - [`arguments`]: the command line; `help`: its help; [`commands`]: one file for each verb.
+//! - [`commands`]: the command line, and one file for each verb; [`arguments`]: those of every verb.
 //! - [`workflow`]: the workflow file; [`deployment`]: a workflow on its nodes; [`image`]: images of modules;
 //!   [`module`]: what a module says about itself.
 //! - [`containerd`]: its API; [`registry`]: pushes images; [`table`]: output for people; [`gateway`]: HTTP in.
@@ -21,7 +21,6 @@ pub mod deployment;
 mod duration;
 pub mod failure;
 pub mod gateway;
-mod help;
 mod http;
 pub mod image;
 pub mod interrupt;
@@ -40,14 +39,15 @@ use std::process::ExitCode;
 
 use clap::FromArgMatches as _;
 
-use self::arguments::Arguments;
+use self::commands::Arguments;
 use self::failure::{Exit, Failure};
 
 /// The program: reads the command line, runs its verb, prints an error.
 #[must_use]
 pub fn main() -> ExitCode {
-    let parsed =
-        help::command().try_get_matches().and_then(|matches| Arguments::from_arg_matches(&matches));
+    let parsed = commands::command()
+        .try_get_matches()
+        .and_then(|matches| Arguments::from_arg_matches(&matches));
     let outcome = match parsed {
         Ok(arguments) => run(arguments),
         Err(said) => say(&said),

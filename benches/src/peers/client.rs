@@ -6,37 +6,14 @@ use anyhow::{Result, bail};
 use cwasi_bench_protocol::payload::fill;
 use cwasi_bench_protocol::{Answer, Order, Verb, serve};
 
-use super::server::end_with_parent;
-use super::{Kind, Peer, cpu_ns, http, http_wasmedge, memcpy, monotonic_ns, pubsub, uds};
+use super::transport::{Payload, Transport};
+use super::{
+    Kind, Peer, cpu_ns, end_with_parent, http, http_wasmedge, memcpy, monotonic_ns, pubsub, uds,
+};
 use crate::placement::pin;
 
 /// Nanoseconds of a millisecond.
 const MILLISECOND: u64 = 1_000_000;
-
-/// One payload and what its receiver must answer.
-pub struct Payload {
-    /// The bytes.
-    pub bytes: bytes::Bytes,
-    /// True when the receiver reads them.
-    pub touch: bool,
-    /// Their sum, or their length if the callee does not read them.
-    pub expected: u64,
-}
-
-/// A way to send payloads.
-pub trait Transport {
-    /// Sends one to one server and waits for its answer; when the server had it, `CLOCK_MONOTONIC` in ns.
-    ///
-    /// # Errors
-    /// When the server is gone or saw other bytes.
-    fn call(&mut self, payload: &Payload) -> Result<u64>;
-
-    /// Sends the payloads, to one server each as far as there are as many, and waits for all answers; when the last server had its.
-    ///
-    /// # Errors
-    /// As [`Self::call`].
-    fn call_all(&mut self, payloads: &[&Payload]) -> Result<u64>;
-}
 
 /// Serves orders until told to end.
 ///

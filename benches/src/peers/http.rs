@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
-use super::client::{Payload, Transport};
+use super::transport::{Payload, Transport};
 use super::{Peer, monotonic_ns};
 
 /// Path at which a payload is read.

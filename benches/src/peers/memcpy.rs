@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use cwasi_bench_protocol::payload::Sum;
 use memmap2::MmapMut;
 
-use super::client::{Payload, Transport};
+use super::transport::{Payload, Transport};
 use super::{Buffer, monotonic_ns};
 
 /// Copies payloads into memory.

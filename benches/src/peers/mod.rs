@@ -9,6 +9,7 @@ mod http_wasmedge;
 mod memcpy;
 mod pubsub;
 mod server;
+mod transport;
 mod uds;
 mod watchdog;
 
@@ -16,6 +17,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
 
 pub use client::run as run_client;
 pub use http::Server as HttpServer;
@@ -181,6 +184,11 @@ impl Peer {
 /// A value as it is written on the command line.
 fn word(value: impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// However the parent ends, this process does too.
+fn end_with_parent() -> Result<()> {
+    set_pdeathsig(Signal::SIGKILL).context("follow our parent")
 }
 
 /// `CLOCK_MONOTONIC` in ns.

@@ -9,7 +9,7 @@ use cwasi_bench_protocol::payload::{Seen, Sum};
 use nix::unistd::{getpid, getppid};
 use redis::{Commands as _, Connection, PubSub};
 
-use super::client::{Payload, Transport};
+use super::transport::{Payload, Transport};
 use super::{Peer, monotonic_ns};
 
 /// A client with its server's process.

@@ -4,10 +4,8 @@ use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 
 use anyhow::{Context as _, Result, bail};
-use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::Signal;
 
-use super::{Kind, Peer, http, http_wasmedge, pubsub, uds, watchdog};
+use super::{Kind, Peer, end_with_parent, http, http_wasmedge, pubsub, uds, watchdog};
 use crate::placement::pin;
 
 /// Serves until the client is gone.
@@ -33,9 +31,4 @@ pub fn run(peer: &Peer) -> Result<()> {
 fn connection() -> Result<UnixStream> {
     let stdin = std::io::stdin().as_fd().try_clone_to_owned().context("our connection")?;
     Ok(UnixStream::from(stdin))
-}
-
-/// However the parent ends, this process does too.
-pub fn end_with_parent() -> Result<()> {
-    set_pdeathsig(Signal::SIGKILL).context("follow our parent")
 }

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use cwasi_bench_protocol::payload::{Seen, Sum};
 use memmap2::MmapMut;
 
-use super::client::{Payload, Transport};
+use super::transport::{Payload, Transport};
 use super::{Buffer, Peer, monotonic_ns};
 
 /// A request's first bytes: length, and whether to read what follows.

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 
-use crate::arguments::{Arguments, Global};
+use super::Arguments;
+use crate::arguments::Global;
 use crate::failure::Failure;
 use crate::output;
 

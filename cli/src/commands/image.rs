@@ -84,7 +84,9 @@ impl Build {
         if self.push {
             // It may wait for a credential helper, which a signal ends as it ends this process.
             let repository = Repository::open(&self.tag, self.plain_http)?;
-            Interrupt::new()?.or(async { Ok(repository.push(&image).await?) }).await?;
+            Interrupt::new()?
+                .or(async { Ok(repository.push(&image, output::note).await?) })
+                .await?;
         } else if let Some(output) = &self.output {
             fs::write(output, image.to_archive()?)
                 .with_context(|| format!("{} cannot be written", output.display()))?;

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Args;
 
+use super::help;
 use crate::arguments::Global;
 use crate::failure::Failure;
-use crate::help;
 
 /// Arguments of the verb.
 #[derive(Debug, Args)]

@@ -7,6 +7,7 @@ mod deploy;
 mod doctor;
 mod explain;
 mod gateway;
+mod help;
 mod image;
 mod inspect;
 mod invoke;
@@ -29,10 +30,24 @@ mod workflow_arguments;
 
 use std::process::ExitCode;
 
-use clap::Subcommand;
+use clap::{Parser, Subcommand};
 
-use crate::arguments::Arguments;
+use crate::arguments::Global;
 use crate::failure::Failure;
+
+pub use self::help::command;
+
+/// Run and inspect workflows of WebAssembly functions on containerd
+#[derive(Debug, Parser)]
+#[command(name = "cwasi", version, propagate_version = true, max_term_width = 100)]
+pub struct Arguments {
+    /// What holds for every verb.
+    #[command(flatten)]
+    pub global: Global,
+    /// The verb.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
 
 /// What a user can ask for.
 #[derive(Debug, Subcommand)]

@@ -16,7 +16,6 @@ use oci_spec::image::{
     RootFsBuilder,
 };
 
-use super::snapshots::MODULE_LAYER;
 use super::{Containerd, ContainerdError, refused};
 use crate::image::{Blob, Image, LOCAL};
 
@@ -31,6 +30,9 @@ const CONFIG_TYPES: [&str; 2] =
     ["application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"];
 /// Command for an image that is a module and names none: the runtime takes the image's module whatever the path.
 const MODULE_PATH: &str = "/module.wasm";
+
+/// Part of the media types of layers that are modules: they are not unpacked.
+pub(super) const MODULE_LAYER: &str = "wasm";
 
 /// An image in containerd.
 #[derive(Clone, Debug)]

@@ -11,11 +11,9 @@ use containerd_client::types::{Descriptor as ContainerdDescriptor, Mount};
 use oci_spec::image::Descriptor;
 use sha2::{Digest as _, Sha256};
 
-use super::images::Stored;
+use super::images::{MODULE_LAYER, Stored};
 use super::{Containerd, ContainerdError, refused, unique};
 
-/// Part of the media types of layers that are modules: they are not unpacked.
-pub(super) const MODULE_LAYER: &str = "wasm";
 /// Part of containerd's words about a snapshotter that it does not have.
 const NOT_LOADED: &str = "snapshotter not loaded";
 

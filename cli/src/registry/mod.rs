@@ -22,7 +22,6 @@ use oci_client::{Client, Reference, RegistryOperation};
 use self::token_server::{PasswordWay, password_way};
 use crate::cause;
 use crate::image::{Blob, Image};
-use crate::output;
 
 /// Longest wait for a registry's connection.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
@@ -120,13 +119,18 @@ impl Repository {
         Ok(Self { reference, client, plain_http, auth, docker_config })
     }
 
-    /// Uploads what the registry does not have of an image, and gives it its name.
+    /// Uploads what the registry does not have of an image, and gives it its name. `warn` gets a text for the user if the
+    /// password goes to another host than the registry's.
     ///
     /// # Errors
     /// When the registry does not answer, or refuses it.
-    pub async fn push(&self, image: &Image) -> Result<(), RegistryError> {
+    pub async fn push(
+        &self,
+        image: &Image,
+        warn: impl FnOnce(String),
+    ) -> Result<(), RegistryError> {
         let denied = |error| self.failure(error);
-        self.check_password_way().await?;
+        self.check_password_way(warn).await?;
         self.client
             .auth(&self.reference, &self.auth, RegistryOperation::Push)
             .await
@@ -144,7 +148,7 @@ impl Repository {
     }
 
     /// A registry names the server that gets the password. It must not be readable on the way there.
-    async fn check_password_way(&self) -> Result<(), RegistryError> {
+    async fn check_password_way(&self, warn: impl FnOnce(String)) -> Result<(), RegistryError> {
         if !matches!(self.auth, RegistryAuth::Basic(..)) {
             return Ok(());
         }
@@ -155,7 +159,7 @@ impl Repository {
             }
             Some(PasswordWay::To(host)) => {
                 let host = shown(&host);
-                output::note(format_args!(
+                warn(format!(
                     "cwasi: the password for {registry} goes to {host}, where it has its tokens from"
                 ));
                 Ok(())

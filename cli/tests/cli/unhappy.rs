@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use clap::CommandFactory as _;
-use cwasi_cli::arguments::Arguments;
+use cwasi_cli::commands::Arguments;
 
 use super::scene::{Stage, workflow_text};
 use super::{cwasi, stderr, stdout};

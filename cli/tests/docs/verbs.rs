@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use clap::CommandFactory as _;
-use cwasi_cli::arguments::Arguments;
+use cwasi_cli::commands::Arguments;
 use cwasi_testbed::page::Page;
 
 /// The page with all verbs.

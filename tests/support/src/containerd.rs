@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::guard::Ready;
 use crate::place::Slot;
+use crate::ready::Ready;
 
 /// Name of this crate's program, beside the runtime's programs.
 const PROGRAM: &str = "cwasi-testbed";

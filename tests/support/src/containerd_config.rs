@@ -5,8 +5,9 @@
 use std::path::Path;
 
 use crate::place::Slot;
-use crate::run::RUNTIME;
 
+/// Name of the runtime.
+pub const RUNTIME: &str = "io.containerd.cwasi.v1";
 /// Handler of the runtime for pods, as `deploy/kubernetes` names it.
 pub const CRI_HANDLER: &str = "cwasi";
 /// Image of the container that holds a pod's namespaces; the test imports it.

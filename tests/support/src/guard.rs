@@ -9,7 +9,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,10 +19,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid, setsid};
-use serde::{Deserialize, Serialize};
 
 use crate::link::Link;
 use crate::place::{self, Slot};
+use crate::ready::Ready;
 use crate::{containerd_config, leaks, processes};
 
 /// Longest wait for containerd's first answer.
@@ -31,75 +31,6 @@ const READY_MAX: Duration = Duration::from_secs(60);
 const GONE_MAX: Duration = Duration::from_secs(20);
 /// Between two looks at children and stdin.
 const POLL_MS: u16 = 50;
-
-/// Addresses and paths of a guarded containerd: the guard's one line of output, as JSON.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Ready {
-    /// Directory of this fixture; gone when the guard is.
-    pub dir: PathBuf,
-    /// Folder with `ctr` of the same version.
-    pub bin_dir: PathBuf,
-    /// Its cable, when it lives in a network of its own.
-    pub link: Option<Link>,
-}
-
-impl Ready {
-    /// containerd's own process; another one after a restart.
-    ///
-    /// # Panics
-    /// When the guard is gone.
-    #[must_use]
-    pub fn containerd_pid(&self) -> i32 {
-        let text = fs::read_to_string(self.pid_file()).expect("the guard writes containerd's pid");
-        text.parse().expect("a process id")
-    }
-
-    fn pid_file(&self) -> PathBuf {
-        self.dir.join("containerd.pid")
-    }
-
-    /// Exists while a test restarts containerd: its end is expected, and the guard starts another one.
-    #[must_use]
-    pub(crate) fn restart_file(&self) -> PathBuf {
-        self.dir.join("restart")
-    }
-
-    /// Exists while a test wants no containerd: the guard starts the next one when it is gone.
-    #[must_use]
-    pub(crate) fn absence_file(&self) -> PathBuf {
-        self.dir.join("absence")
-    }
-
-    /// containerd's socket.
-    #[must_use]
-    pub fn address(&self) -> PathBuf {
-        self.dir.join("c.sock")
-    }
-
-    /// CWASI's state directory in this fixture.
-    #[must_use]
-    pub fn cwasi_state(&self) -> PathBuf {
-        self.dir.join("cwasi")
-    }
-
-    /// `TMPDIR` of all processes in this fixture.
-    #[must_use]
-    pub fn temporary(&self) -> PathBuf {
-        self.dir.join("tmp")
-    }
-
-    /// Directory of `ctr`'s FIFOs.
-    #[must_use]
-    pub fn fifos(&self) -> PathBuf {
-        self.dir.join("fifo")
-    }
-
-    /// containerd's and the shims' log.
-    #[must_use]
-    pub fn log(&self) -> PathBuf {
-        self.dir.join("containerd.log")
-    }
-}
 
 /// What a guarded containerd has besides the runtime.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]

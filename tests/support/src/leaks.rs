@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::guard::Ready;
 use crate::processes;
+use crate::ready::Ready;
 
 /// Deepest nesting of a containerd namespace's cgroup below its hierarchy.
 const CGROUP_DEPTH: usize = 3;

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use crate::containerd::Containerd;
-use crate::guard::Ready;
 use crate::place::Slot;
+use crate::ready::Ready;
 use crate::redis::{Kind, Redis, Setup};
 use crate::scene::{Scene, take_turn};
 

@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 
 use crate::containerd::Containerd;
-use crate::guard::Ready;
+use crate::containerd_config::RUNTIME;
+use crate::ready::Ready;
 
-/// Name of the runtime.
-pub const RUNTIME: &str = "io.containerd.cwasi.v1";
 /// Longest time for any one command; a first start compiles its module.
 const COMMAND_MAX: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(5);

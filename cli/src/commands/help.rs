@@ -3,7 +3,7 @@
 
 use clap::{Command, CommandFactory as _};
 
-use crate::arguments::Arguments;
+use super::Arguments;
 
 /// In place of the options of every verb, in the help of one.
 const GLOBAL: &str =

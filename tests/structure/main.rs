@@ -1,0 +1,163 @@
+//! Who uses whom: the crates' table of `docs/architecture.md`, read from the manifests, and no circles between the files
+//! of a crate, read from the source. A circle may hide where the source is no syntax tree (in a macro); none is made up.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
+
+mod circles;
+mod imports;
+mod methods;
+mod source;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use syn::visit::Visit as _;
+
+use circles::circles;
+use imports::{Paths, between_siblings, imports};
+use methods::calls_between_files;
+use source::{below, files};
+
+/// The crates below `src`, and which of the workspace's crates each of them may use. Cargo refuses circles.
+const MAY_USE: [(&str, &[&str]); 13] = [
+    ("sys", &["abi"]),
+    ("wire", &["abi"]),
+    ("config", &["abi", "wire"]),
+    ("modes", &["abi", "sys", "wire"]),
+    ("modes/networked", &["modes", "sys", "wire"]),
+    ("coordinator", &["abi", "config", "modes", "wire"]),
+    ("content", &["coordinator"]),
+    ("dispatcher", &["abi", "modes", "sys", "wire"]),
+    ("vm", &["abi", "host-functions", "modes", "sys", "wire"]),
+    ("vm/wasmedge", &["abi", "host-functions", "modes", "sys", "vm", "wire"]),
+    ("host", &["abi", "config", "coordinator", "dispatcher", "modes", "networked", "sys", "wire"]),
+    ("shim", &["config", "content", "coordinator", "host", "networked", "sys", "wire"]),
+    ("sandbox", &["abi", "dispatcher", "host-functions", "modes", "sys", "vm", "wasmedge", "wire"]),
+];
+
+/// Libraries that one crate below `src` uses, and no other.
+const SOLE_USERS: [(&str, &str); 8] = [
+    ("containerd-client", "content"),
+    ("containerd-shim", "shim"),
+    ("libcontainer", "sandbox"),
+    ("libseccomp", "sys"),
+    ("redis", "modes/networked"),
+    ("simple-dns", "vm"),
+    ("wasmedge-sdk", "vm/wasmedge"),
+    ("wasmedge-sys", "vm/wasmedge"),
+];
+
+/// Folders of sources outside of `src`.
+const OTHER_SOURCES: [&str; 6] = [
+    "abi/src",
+    "benches/protocol/src",
+    "benches/src",
+    "cli/src",
+    "host-functions/src",
+    "tests/support/src",
+];
+
+/// Types whose methods stand in files that call each other in a circle. No entry may be added.
+const CIRCLES_BY_METHODS: [&str; 2] =
+    ["src/sandbox init::secondary::Secondary", "src/sandbox worker::requests::Requests"];
+
+/// The dependencies in a crate's manifest, without those of its tests.
+fn dependencies(krate: &str) -> BTreeSet<String> {
+    let path = below("src").join(krate).join("Cargo.toml");
+    let manifest: toml::Table = fs::read_to_string(path).unwrap().parse().unwrap();
+    manifest["dependencies"].as_table().unwrap().keys().cloned().collect()
+}
+
+/// The folders below `src` with a manifest.
+fn crates() -> BTreeSet<String> {
+    fn find(directory: &Path, root: &Path, found: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
+            let path = entry.path();
+            if path.is_dir() {
+                find(&path, root, found);
+            } else if path.file_name().is_some_and(|name| name == "Cargo.toml") {
+                found.insert(directory.strip_prefix(root).unwrap().display().to_string());
+            }
+        }
+    }
+    let (root, mut found) = (below("src"), BTreeSet::new());
+    find(&root, &root, &mut found);
+    found
+}
+
+#[test]
+fn crates_use_what_the_table_says() {
+    let listed: BTreeSet<String> = MAY_USE.iter().map(|(krate, _)| (*krate).to_owned()).collect();
+    assert_eq!(crates(), listed);
+    for (krate, may) in MAY_USE {
+        let of_ours = |name: String| name.strip_prefix("cwasi-").map(str::to_owned);
+        let uses: BTreeSet<_> = dependencies(krate).into_iter().filter_map(of_ours).collect();
+        let may: BTreeSet<_> = may.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(uses, may, "src/{krate}, against the table of docs/architecture.md");
+    }
+}
+
+#[test]
+fn some_libraries_have_one_user() {
+    for (library, user) in SOLE_USERS {
+        let users: Vec<_> =
+            crates().into_iter().filter(|krate| dependencies(krate).contains(library)).collect();
+        assert_eq!(users, [user], "{library}");
+    }
+}
+
+/// The folders of sources of all crates.
+fn folders() -> Vec<String> {
+    let crates = crates();
+    let folders = crates.iter().map(|krate| format!("src/{krate}"));
+    folders.chain(OTHER_SOURCES.map(str::to_owned)).collect()
+}
+
+#[test]
+fn the_command_uses_one_module_of_the_shim() {
+    let files = files("cli/src");
+    assert!(files.len() >= 5, "{} files", files.len());
+    for (name, file) in files {
+        let mut paths = Paths(Vec::new());
+        paths.visit_file(&file);
+        let of_the_shim = paths.0.iter().filter(|import| import[0] == "cwasi_shim");
+        let wrong: Vec<_> =
+            of_the_shim.filter(|path| path.get(1).is_none_or(|module| module != "local")).collect();
+        assert!(wrong.is_empty(), "{} imports {wrong:?}", name.join("::"));
+    }
+}
+
+#[test]
+fn no_circles_by_imports() {
+    let mut wrong = Vec::new();
+    for folder in folders() {
+        let siblings = between_siblings(&imports(&files(&folder)));
+        for circle in circles(&siblings) {
+            let names: Vec<_> = circle.iter().map(|name| name.join("::")).collect();
+            wrong.push(format!("{folder}: {} import each other", names.join(", ")));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn no_circles_by_methods_but_the_listed() {
+    let mut found = BTreeMap::new();
+    for folder in folders() {
+        let files = files(&folder);
+        for ((file, name), calls) in calls_between_files(&files, &imports(&files)) {
+            for circle in circles(&calls) {
+                let names: Vec<_> = circle.iter().map(|name| name.join("::")).collect();
+                let name = format!("{folder} {}::{name}", file.join("::"));
+                found.insert(name, names.join(", "));
+            }
+        }
+    }
+    let new: Vec<_> =
+        found.iter().filter(|(name, _)| !CIRCLES_BY_METHODS.contains(&name.as_str())).collect();
+    assert!(new.is_empty(), "methods of these types call each other across files: {new:#?}");
+    let gone: Vec<_> =
+        CIRCLES_BY_METHODS.iter().filter(|name| !found.contains_key(**name)).collect();
+    assert!(gone.is_empty(), "no circle any more, remove from the list: {gone:#?}");
+}
