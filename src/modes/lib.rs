@@ -12,6 +12,7 @@ pub mod causes;
 mod error;
 pub mod local;
 mod payload;
+pub mod shared_processor;
 pub mod spin;
 
 pub use call::{CallResult, CallTicket, ModeKind, OutgoingCall, TooManyCalls};

@@ -13,7 +13,6 @@
 //! - [`wakeup`]: waking one of several processes (eventfd).
 //! - [`processors`]: the number of usable processors.
 //! - [`watch`]: watching many descriptors (epoll).
-//! - [`exec_filter`]: refusing new native code (seccomp).
 //! - [`file_access`]: access to named directories only (Landlock).
 //! - [`noexec`]: mounts without programs and libraries.
 //! - [`device_filter`]: access to devices in a cgroup v2 (eBPF).
@@ -27,7 +26,6 @@ pub mod arenas;
 pub mod clock;
 pub mod counter;
 pub mod device_filter;
-pub mod exec_filter;
 pub mod file_access;
 pub mod huge;
 pub mod loopback;

@@ -1,7 +1,7 @@
 //! Mounts without programs and libraries: sets `MS_NOEXEC` on a whole tree of mounts.
 //!
-//! A second line of defence behind [`exec_filter`](super::exec_filter): the kernel refuses exec and executable mappings
-//! of every file of such a mount.
+//! A second line of defence behind the seccomp filter of `sandbox::exec_filter`: the kernel refuses exec and executable
+//! mappings of every file of such a mount.
 #![expect(unsafe_code, reason = "a system call without a wrapper")]
 
 use std::ffi::CString;

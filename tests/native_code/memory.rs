@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 
-use cwasi_sys::exec_filter;
+use cwasi_sandbox::exec_filter;
 use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, mprotect};

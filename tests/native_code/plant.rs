@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use cwasi_sys::{exec_filter, noexec};
+use cwasi_sandbox::exec_filter;
+use cwasi_sys::noexec;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::wait::WaitStatus;

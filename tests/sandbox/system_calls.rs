@@ -6,7 +6,7 @@
 /// which every request costs its worker a new instance, and `sched_getaffinity`, without which more workers are woken
 /// than there are processors.
 ///
-/// The filter that keeps native code of the image out (`sys::exec_filter`) is installed before
+/// The filter that keeps native code of the image out (`sandbox::exec_filter`) is installed before
 /// the profile; in a container with hooks it comes later and needs `seccomp`.
 ///
 /// What a guest does with files and sockets comes on top (`openat`, `newfstatat`, `getdents64`, …).

@@ -41,7 +41,7 @@ const SOLE_USERS: [(&str, &str); 8] = [
     ("containerd-client", "content"),
     ("containerd-shim", "shim"),
     ("libcontainer", "sandbox"),
-    ("libseccomp", "sys"),
+    ("libseccomp", "sandbox"),
     ("redis", "modes/networked"),
     ("simple-dns", "vm"),
     ("wasmedge-sdk", "vm/wasmedge"),

@@ -10,8 +10,9 @@ use libcontainer::syscall::syscall::SyscallType;
 use nix::unistd::Pid;
 
 use crate::cause_chain::cause_chain;
+use crate::exec_filter;
+use cwasi_sys::loopback;
 use cwasi_sys::process::SingleThreaded;
-use cwasi_sys::{exec_filter, loopback};
 use cwasi_wire::control::{CreateSpec, VerbRequest, Workload};
 
 use super::console::Console;

@@ -25,11 +25,11 @@ use libcontainer::workload::{
 use nix::unistd::geteuid;
 
 use crate::cause_chain::cause_chain;
+use crate::exec_filter;
 use crate::function_log::FunctionLog;
 use crate::inherited::Sandbox;
 use crate::places::Places;
 use crate::{exit_codes, init, privileges, stderr};
-use cwasi_sys::exec_filter;
 use cwasi_sys::process::{
     SingleThreaded, close_all_on_exec, close_others, exit_now, reset_signals,
 };

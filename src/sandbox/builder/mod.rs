@@ -31,8 +31,8 @@ use libcontainer::error::LibcontainerError;
 use nix::unistd::{Pid, getpid};
 
 use crate::cause_chain::cause_chain;
+use crate::exec_filter::ExecFilterError;
 use crate::exit_codes;
-use cwasi_sys::exec_filter::ExecFilterError;
 use cwasi_sys::process::{SingleThreaded, exit_now};
 use cwasi_sys::seqpacket;
 use cwasi_vm::VmError;

@@ -12,7 +12,6 @@ mod requests;
 mod secondary;
 mod server_span;
 mod service_time;
-mod shared_processor;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};

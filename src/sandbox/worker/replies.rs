@@ -37,7 +37,7 @@ pub struct Replies {
     pub lends: bool,
     /// What the callee set beside its response.
     metadata: RefCell<Vec<Metadata>>,
-    /// The next answer is worth polling for ([`super::shared_processor`]).
+    /// The next answer is worth polling for ([`cwasi_modes::shared_processor`]).
     pub poll_next: bool,
     /// Errno and length in bytes of what was sent.
     pub ended: Cell<(i32, u64)>,

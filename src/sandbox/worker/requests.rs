@@ -12,6 +12,7 @@ use cwasi_modes::local::incoming::ParsedMessage;
 use cwasi_modes::local::send_queue::unread_max;
 use cwasi_modes::local::shared_connections::ReadySource;
 use cwasi_modes::local::{ConnectionId, IncomingRequest, LocalError, SharedConnections};
+use cwasi_modes::shared_processor::SharedProcessor;
 use cwasi_modes::spin::{LastSpin, Spin};
 use cwasi_sys::clock::{Deadline, monotonic_ns};
 use cwasi_sys::page_buffer::PageBuffer;
@@ -27,7 +28,6 @@ use cwasi_wire::trace_headers::TraceHeaders;
 use super::replies::{Replies, refuse};
 use super::server_span::ServerSpan;
 use super::service_time::ServiceTime;
-use super::shared_processor::SharedProcessor;
 use super::{InitSocket, Worker, WorkerSetup};
 
 mod assignments;

@@ -5,7 +5,7 @@
 //! soon as it sleeps a request comes. It then hands the lead over once. A follower wakes where it ran last, which is
 //! usually another processor. If the follower does not read before this worker sleeps again, this worker leads again.
 
-use cwasi_modes::spin::{LastSpin, SPIN_NS, Spin};
+use crate::spin::{LastSpin, SPIN_NS, Spin};
 
 /// Shortest time between two handovers, in nanoseconds; doubles with each of them ...
 const PAUSE_MIN_NS: u64 = 250_000;
