@@ -12,6 +12,7 @@
 //! - [`init`]: pid 1 of a function's container; forks and supervises its workers.
 //! - [`worker`]: runs guest code, one invocation at a time.
 //! - `work`: the input of one invocation, in init's queue and in a worker.
+//! - [`device_program`]: device rules of a container as an eBPF program.
 //! - [`exec_filter`]: refuses new native code (seccomp).
 //! - [`worker_table`]: the shared memory in which workers record what they do.
 //! - [`stderr`]: log lines of the runtime and of guests' `log`; [`function_log`] drops lines without a reader.
@@ -20,6 +21,7 @@
 
 pub mod builder;
 mod cause_chain;
+pub mod device_program;
 pub mod dispatch;
 pub mod exec_filter;
 mod exit_codes;

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use cwasi_sys::device_filter::{DeviceFilter, DeviceKind, DeviceRule, FilterProgram, READ, WRITE};
+use cwasi_sandbox::device_program::{DeviceKind, DeviceRule, FilterProgram, READ, WRITE};
+use cwasi_sys::device_filter::DeviceFilter;
 
 use crate::harness::Case;
 
@@ -51,13 +52,19 @@ fn opens() {
     };
     assert_eq!(can(&cgroup.0, "/dev/full"), "rw", "nothing is forbidden yet");
     let rules = [rule(true, Some(5), READ), rule(true, Some(3), READ | WRITE)];
-    DeviceFilter::load(&FilterProgram::new(false, &rules)).unwrap().attach(&cgroup.0).unwrap();
+    DeviceFilter::load(FilterProgram::new(false, &rules).bytes())
+        .unwrap()
+        .attach(&cgroup.0)
+        .unwrap();
     assert_eq!(can(&cgroup.0, "/dev/null"), "rw");
     assert_eq!(can(&cgroup.0, "/dev/zero"), "r");
     assert_eq!(can(&cgroup.0, "/dev/full"), "");
     // A second one takes something away, and gives nothing back.
     let rules = [rule(false, Some(5), READ)];
-    DeviceFilter::load(&FilterProgram::new(true, &rules)).unwrap().attach(&cgroup.0).unwrap();
+    DeviceFilter::load(FilterProgram::new(true, &rules).bytes())
+        .unwrap()
+        .attach(&cgroup.0)
+        .unwrap();
     assert_eq!(can(&cgroup.0, "/dev/zero"), "");
     assert_eq!(can(&cgroup.0, "/dev/full"), "");
     assert_eq!(can(&cgroup.0, "/dev/null"), "rw");

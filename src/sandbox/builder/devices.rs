@@ -10,9 +10,8 @@ use std::path::Path;
 use libcgroups::common::{CgroupSetup, DEFAULT_CGROUP_ROOT, get_cgroup_setup};
 use libcontainer::oci_spec::runtime::{LinuxDeviceCgroup, LinuxDeviceType, Spec};
 
-use cwasi_sys::device_filter::{
-    DeviceFilter, DeviceKind, DeviceRule, FilterProgram, MKNOD, READ, WRITE,
-};
+use crate::device_program::{DeviceKind, DeviceRule, FilterProgram, MKNOD, READ, WRITE};
+use cwasi_sys::device_filter::DeviceFilter;
 
 use super::BuilderError;
 
@@ -41,7 +40,7 @@ pub fn filter(spec: &Spec) -> Result<Option<DeviceFilter>, BuilderError> {
     let resources = spec.linux().as_ref().and_then(|linux| linux.resources().as_ref());
     let given = resources.and_then(|resources| resources.devices().as_deref());
     let program = program(given.unwrap_or_default())?;
-    let loaded = DeviceFilter::load(&program);
+    let loaded = DeviceFilter::load(program.bytes());
     loaded.map(Some).map_err(|source| BuilderError::Devices {
         operation: "the device rules cannot be loaded into the kernel",
         source: source.into(),
