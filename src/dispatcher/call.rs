@@ -7,9 +7,9 @@
 
 use std::time::Instant;
 
+use cwasi_modes::pool::SegmentPool;
 use cwasi_modes::{CallError, CallResult, CallTicket, OutgoingPayload, TooManyCalls};
 use cwasi_sys::clock::{Deadline, monotonic_ns, pause};
-use cwasi_sys::pool::SegmentPool;
 use cwasi_wire::envelope::Join;
 use cwasi_wire::ids::RunId;
 use cwasi_wire::trace::TraceStart;

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use cwasi_modes::causes::{Break, Unreached};
 use cwasi_modes::local::{LocalMode, ReceivedAnswer};
+use cwasi_modes::pool::SegmentPool;
 use cwasi_modes::{CallError, ModeKind, OutgoingCall, OutgoingPayload};
 use cwasi_sys::clock::{Deadline, monotonic_ns};
-use cwasi_sys::pool::SegmentPool;
 
 use super::instances::Pick;
 use super::links::{LinkId, Links};

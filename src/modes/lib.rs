@@ -12,6 +12,7 @@ pub mod causes;
 mod error;
 pub mod local;
 mod payload;
+pub mod pool;
 pub mod shared_processor;
 pub mod spin;
 

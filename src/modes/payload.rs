@@ -1,7 +1,7 @@
 //! Payloads on their way: bytes, or a segment that goes as a descriptor. Runs in workers, sandbox init and shims.
 
+use crate::pool::SegmentPool;
 use cwasi_abi::INLINE_MAX;
-use cwasi_sys::pool::SegmentPool;
 use cwasi_sys::segment::{Segment, SegmentError};
 
 /// A payload on its way out.

@@ -1,10 +1,9 @@
 //! Operating-system mechanisms of the data plane, without policy. Nearly all unsafe code is here.
 //!
 //! - [`seqpacket`]: `SOCK_SEQPACKET` sockets with descriptor passing.
-//! - [`segment`]: sealed memfds.
+//! - [`segment`]: memfds that carry payloads, sealed or lent.
 //! - [`arenas`]: how many arenas the allocator has, and their free pages.
 //! - [`huge`]: huge pages for them.
-//! - [`pool`]: segments that are reused.
 //! - [`populated`]: the kernel's page map.
 //! - [`loopback`]: the loopback device of a network namespace.
 //! - [`mapping`]: pages at fixed addresses that memfds back.
@@ -33,7 +32,6 @@ pub mod mapping;
 pub mod noexec;
 pub mod page_buffer;
 pub mod pidfd;
-pub mod pool;
 pub mod populated;
 pub mod process;
 pub mod processors;

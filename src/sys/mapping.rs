@@ -9,12 +9,11 @@ use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
+use nix::errno::Errno;
 use nix::sys::mman::{MRemapFlags, MapFlags, ProtFlags, mmap, mmap_anonymous, mremap};
 use nix::unistd::{SysconfVar, sysconf};
 
-use super::huge::Aligned;
-use super::pool::{PooledSegment, SegmentPool};
-use super::segment::{Segment, SegmentError, UnsealedSegment};
+use super::segment::{ReusableSegment, Segment, SegmentError, UnsealedSegment};
 
 /// Why pages could not be replaced; they are as they were.
 #[derive(Debug, thiserror::Error)]
@@ -30,15 +29,6 @@ pub enum MappingError {
     },
     #[error(transparent)]
     Segment(#[from] SegmentError),
-}
-
-/// The memfd behind pages that are still written.
-#[derive(Debug)]
-pub enum WritableBacking {
-    /// A memfd of its own.
-    Fresh(UnsealedSegment),
-    /// A segment of the pool; taken back when this is dropped, so the pages are replaced first.
-    Pooled(PooledSegment),
 }
 
 /// Whole pages of this process, readable and writable.
@@ -70,55 +60,56 @@ impl Window {
         Some(Self { address: NonNull::new(address.cast())?, len: NonZeroUsize::new(len)? })
     }
 
-    /// Backs the pages with a segment of the pool, if it has one, or a fresh memfd; all zero.
+    #[must_use]
+    pub const fn len(&self) -> NonZeroUsize {
+        self.len
+    }
+
+    /// Backs the pages with a fresh memfd; all zero.
     ///
     /// # Errors
     /// When memory, mappings or descriptors run out.
-    pub fn share(&mut self, pool: Option<&SegmentPool>) -> Result<WritableBacking, MappingError> {
-        // After a refusal there may be nothing at these pages, which a fresh memfd changes.
-        if let Some(taken) = pool.and_then(|pool| pool.take(self.len))
-            && let Some(Ok(())) = taken.map().map(|map| self.alias(map))
-        {
-            return Ok(WritableBacking::Pooled(taken));
-        }
+    pub fn share(&mut self) -> Result<UnsealedSegment, MappingError> {
         let draft = UnsealedSegment::new(self.len.get() as u64)?;
         self.map(draft.as_fd(), MapFlags::MAP_SHARED)?;
-        Ok(WritableBacking::Fresh(draft))
+        Ok(draft)
     }
 
-    /// Ends what [`Self::share`] began: the first `len` bytes become a segment. This process keeps them,
-    /// copy-on-write; the pages behind them become zero.
+    /// Ends what [`Self::share`] began: the first `len` bytes become a segment, which this process keeps as
+    /// [`Self::keep`] says.
     ///
     /// # Errors
     /// When memory or mappings run out; the first `len` bytes are kept.
-    pub fn seal(&mut self, open: WritableBacking, len: usize) -> Result<Segment, MappingError> {
-        match open {
-            WritableBacking::Fresh(mut draft) => {
-                // A writable shared mapping would forbid the seal against writing.
-                self.keep(draft.as_fd(), len)?;
-                draft.truncate(len as u64)?;
-                Ok(draft.seal()?)
-            }
-            WritableBacking::Pooled(taken) => {
-                let kept = taken.as_fd().map(|fd| self.keep(fd, len));
-                if let Some(Err(error)) = kept {
-                    taken.forfeit();
-                    return Err(error);
-                }
-                Ok(taken.lend(len)?)
-            }
-        }
+    pub fn seal(
+        &mut self,
+        mut draft: UnsealedSegment,
+        len: usize,
+    ) -> Result<Segment, MappingError> {
+        // A writable shared mapping would forbid the seal against writing.
+        self.keep(draft.as_fd(), len)?;
+        draft.truncate(len as u64)?;
+        Ok(draft.seal()?)
     }
 
-    /// Makes the first `len` bytes this process' own view of the memfd, and the pages behind them zero.
-    fn keep(&mut self, file: BorrowedFd<'_>, len: usize) -> Result<(), MappingError> {
+    /// Makes the first `len` bytes this process' own view of the memfd, copy-on-write, and the pages behind them zero.
+    ///
+    /// # Errors
+    /// When mappings run out.
+    pub fn keep(&mut self, file: BorrowedFd<'_>, len: usize) -> Result<(), MappingError> {
         let (mut head, tail) = self.split(len);
         head.map(file, MapFlags::MAP_PRIVATE)?;
         tail.map_or(Ok(()), |mut tail| tail.clear())
     }
 
-    /// Maps the memory of another window here, from its first byte on; it is at least as long.
-    fn alias(&mut self, of: &Aligned) -> Result<(), MappingError> {
+    /// Backs the pages with a segment of ours, from its first byte on: what is written to the one is in the other.
+    ///
+    /// # Errors
+    /// When mappings run out, or the segment is shorter. There may be nothing at these pages then, which
+    /// [`Self::share`] changes.
+    pub fn alias(&mut self, of: &ReusableSegment) -> Result<(), MappingError> {
+        if of.len() < self.len.get() {
+            return Err(self.os("mremap")(Errno::EINVAL));
+        }
         let flags = MRemapFlags::MREMAP_MAYMOVE | MRemapFlags::MREMAP_FIXED;
         // SAFETY:
         // - length 0 leaves the old mapping, which is shared, as it is and maps its file once more.
@@ -235,6 +226,45 @@ mod tests {
         (0..len).map(|at| u8::try_from(at % 251).unwrap() ^ seed).collect()
     }
 
+    /// Both kinds of memory behind pages that are written.
+    enum Backing {
+        Fresh(UnsealedSegment),
+        Reused(ReusableSegment),
+    }
+
+    impl Backing {
+        fn new(window: &mut Window, reused: bool) -> Self {
+            if !reused {
+                return Self::Fresh(window.share().unwrap());
+            }
+            let mut segment = ReusableSegment::new(window.len()).unwrap();
+            // What an earlier lease has left.
+            segment.write(&vec![0xee; segment.len() / 2]);
+            segment.clear_for(window.len().get());
+            window.alias(&segment).unwrap();
+            Self::Reused(segment)
+        }
+
+        fn seal(self, window: &mut Window, len: usize) -> Segment {
+            match self {
+                Self::Fresh(draft) => window.seal(draft, len).unwrap(),
+                Self::Reused(segment) => {
+                    window.keep(segment.as_fd(), len).unwrap();
+                    segment.lend(len).unwrap().1
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_short_segment_backs_no_window() {
+        let segment =
+            ReusableSegment::new(NonZeroUsize::new(page_len().unwrap()).unwrap()).unwrap();
+        let mut memory = Reserved::new(2);
+        assert!(memory.window(0, 2).alias(&segment).is_err());
+        assert!(memory.window(1, 1).alias(&segment).is_ok());
+    }
+
     #[test]
     fn only_whole_pages_are_a_window() {
         let page = page_len().unwrap();
@@ -253,7 +283,7 @@ mod tests {
     fn a_sealed_window_belongs_to_its_process_and_never_changes_elsewhere() {
         let (mut producer, mut consumer) = (Reserved::new(PAGES), Reserved::new(PAGES));
         producer.bytes().fill(0xff);
-        let open = producer.window(1, 20).share(None).unwrap();
+        let open = producer.window(1, 20).share().unwrap();
         let page = page_len().unwrap();
         assert!(producer.bytes()[page..21 * page].iter().all(|byte| *byte == 0));
         let len = 10 * page + 100;
@@ -272,7 +302,7 @@ mod tests {
         consumer.window(0, 11).clear().unwrap();
         assert!(consumer.bytes().iter().all(|byte| *byte == 0));
         // Neither a write nor a new size gets through the seals.
-        assert!(Segment::accept(segment.as_fd().try_clone_to_owned().unwrap(), len as u64).is_ok());
+        assert!(Segment::accept(segment.copied_fd(), len as u64).is_ok());
     }
 
     proptest! {
@@ -280,23 +310,19 @@ mod tests {
 
         #[test]
         fn any_length_of_any_window_arrives(
-            start in 0..PAGES, pages in 1..PAGES, len: usize, seed: u8, pooled: bool,
+            start in 0..PAGES, pages in 1..PAGES, len: usize, seed: u8, reused: bool,
         ) {
-            let pool = SegmentPool::new(1 << 20);
-            // What an earlier lease has left.
-            drop(pool.copy_of(&[0xee; 150_000]));
             let pages = pages.min(PAGES - start);
             let page = page_len().unwrap();
             let len = len % (pages * page + 1);
             let mut memory = Reserved::new(PAGES);
             memory.bytes().fill(0xff);
-            let open = memory.window(start, pages).share(pooled.then_some(&pool)).unwrap();
-            prop_assert!(matches!(open, WritableBacking::Pooled(_)) == pooled);
+            let backing = Backing::new(&mut memory.window(start, pages), reused);
             let shared = &memory.bytes()[start * page..(start + pages) * page];
             prop_assert!(shared.iter().all(|byte| *byte == 0));
             let bytes = pattern(len, seed);
             memory.bytes()[start * page..start * page + len].copy_from_slice(&bytes);
-            let segment = memory.window(start, pages).seal(open, len).unwrap();
+            let segment = backing.seal(&mut memory.window(start, pages), len);
             prop_assert!(segment.to_vec().unwrap() == bytes);
             prop_assert!(memory.bytes()[start * page..start * page + len] == bytes);
             let (before, after) = (start * page, (start + pages) * page);
@@ -314,8 +340,8 @@ mod tests {
                 consumer.bytes().fill(0xcc);
                 prop_assert!(segment.to_vec().unwrap() == bytes);
             }
-            if !pooled {
-                prop_assert!(Segment::accept(segment.as_fd().try_clone_to_owned().unwrap(), len as u64).is_ok());
+            if !reused {
+                prop_assert!(Segment::accept(segment.copied_fd(), len as u64).is_ok());
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Segments: memfds that carry one payload from one process to another.
 //!
 //! *Sealed*: the sender fills a fresh memfd and seals it against all changes. *Leased*: the sender keeps the only
-//! writable mapping, and reuses the memfd when all tokens are closed ([`super::pool`]). The receiver checks seals and
+//! writable mapping, and reuses the memfd when all tokens are closed ([`ReusableSegment`]). The receiver checks seals and
 //! size of both *before* it reads, so the bytes cannot vanish. It reads by copying only, because a compromised sender
 //! can change a leased segment.
 
@@ -17,8 +17,10 @@ use nix::poll::poll;
 use nix::sys::stat::{SFlag, fstat};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
+mod reusable;
 mod unsealed;
 
+pub use reusable::{LentSegment, ReusableSegment};
 pub use unsealed::UnsealedSegment;
 
 const SEALS: SealFlag = SealFlag::F_SEAL_WRITE
@@ -107,7 +109,7 @@ impl Segment {
     }
 
     /// The first `len` bytes of a memfd that its owner lends.
-    pub(super) fn leased(file: File, len: u64, token: LeaseToken) -> Self {
+    fn leased(file: File, len: u64, token: LeaseToken) -> Self {
         Self { file: Arc::new(file), len, token: Some(token) }
     }
 
@@ -214,6 +216,14 @@ impl Segment {
     }
 }
 
+#[cfg(test)]
+impl Segment {
+    /// A copy of the descriptor, as a peer gets it.
+    pub(crate) fn copied_fd(&self) -> OwnedFd {
+        self.as_fd().try_clone_to_owned().unwrap()
+    }
+}
+
 fn hostile(expected: u64, found: String) -> SegmentError {
     SegmentError::Hostile { expected, found }
 }
@@ -246,14 +256,10 @@ mod tests {
     use super::*;
     use crate::huge;
 
-    fn fd(segment: &Segment) -> OwnedFd {
-        segment.as_fd().try_clone_to_owned().unwrap()
-    }
-
     #[test]
     fn bytes_survive_and_cannot_change() {
         let segment = Segment::copy_of(b"camera").unwrap();
-        let again = Segment::accept(fd(&segment), 6).unwrap();
+        let again = Segment::accept(segment.copied_fd(), 6).unwrap();
         assert_eq!(again.to_vec().unwrap(), b"camera");
         assert!(again.file.write_at(b"x", 0).is_err());
         assert!(again.file.set_len(0).is_err());
@@ -265,7 +271,7 @@ mod tests {
         file.write_all_at(b"frame", 0).unwrap();
         let segment = Segment::seal(file.into()).unwrap();
         assert_eq!(segment.to_vec().unwrap(), b"frame");
-        assert!(Segment::accept(fd(&segment), 5).is_ok());
+        assert!(Segment::accept(segment.copied_fd(), 5).is_ok());
     }
 
     #[test]
@@ -273,9 +279,9 @@ mod tests {
         let unsealed = memfd_create(c"t", MFdFlags::MFD_ALLOW_SEALING).unwrap();
         assert!(matches!(Segment::accept(unsealed, 0), Err(SegmentError::Hostile { .. })));
         let short = Segment::copy_of(b"ab").unwrap();
-        assert!(matches!(Segment::accept(fd(&short), 3), Err(SegmentError::Hostile { .. })));
+        assert!(matches!(Segment::accept(short.copied_fd(), 3), Err(SegmentError::Hostile { .. })));
         let long = Segment::copy_of(b"abcd").unwrap();
-        assert!(matches!(Segment::accept(fd(&long), 3), Err(SegmentError::Hostile { .. })));
+        assert!(matches!(Segment::accept(long.copied_fd(), 3), Err(SegmentError::Hostile { .. })));
         let file = File::open("/proc/self/exe").unwrap();
         assert!(matches!(Segment::accept(file.into(), 1), Err(SegmentError::Hostile { .. })));
     }

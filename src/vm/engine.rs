@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use cwasi_abi::export;
 
 use cwasi_host_functions::{Host, PagesError};
-use cwasi_sys::pool::SegmentPool;
+use cwasi_modes::pool::SegmentPool;
 use cwasi_sys::segment::Segment;
 use cwasi_wire::control::{EmbeddedModule, Entry};
 use cwasi_wire::egress::Egress;

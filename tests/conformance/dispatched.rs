@@ -4,9 +4,9 @@
 use std::sync::mpsc::{Sender, channel};
 
 use cwasi_dispatcher::{Dispatcher, Resolve, Settings};
+use cwasi_modes::pool::SegmentPool;
 use cwasi_modes::{CallError, OutgoingPayload, Payload};
 use cwasi_sys::clock::Deadline;
-use cwasi_sys::pool::SegmentPool;
 
 use crate::{Apart, Bench, Caller, MAX_PAYLOAD};
 

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use cwasi_sys::pool::SegmentPool;
+use cwasi_modes::pool::SegmentPool;
 use cwasi_sys::segment::Segment;
 use nix::sys::stat::fstat;
 

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cwasi_modes::local::{LocalError, LocalMode, LocalRoute};
+use cwasi_modes::pool::SegmentPool;
 use cwasi_sys::clock::Deadline;
-use cwasi_sys::pool::SegmentPool;
 use cwasi_sys::seqpacket;
 use cwasi_wire::control::{
     self, CONTROL_MESSAGE_MAX, Entry, FunctionLaunch, ModeHint, Role, SandboxMessage, Workload,

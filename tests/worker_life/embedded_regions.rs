@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use cwasi_abi::REGION_PAGE;
-use cwasi_sys::pool::SegmentPool;
+use cwasi_modes::pool::SegmentPool;
 use cwasi_vm::{
     Context, Engine as _, EngineOptions, Host, Instance as _, InstanceSpec, Module as _,
 };

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 
-use cwasi_sys::pool::SegmentPool;
+use cwasi_modes::pool::SegmentPool;
 use cwasi_sys::segment::Segment;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};

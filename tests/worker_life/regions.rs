@@ -3,7 +3,7 @@
 use std::fs;
 
 use cwasi_modes::Payload;
-use cwasi_sys::pool::SegmentPool;
+use cwasi_modes::pool::SegmentPool;
 use cwasi_sys::segment::Segment;
 use cwasi_vm::reactor::InstanceBlocks;
 

@@ -6,9 +6,9 @@ use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
+use cwasi_modes::pool::{SegmentPool, WritableBacking};
 use cwasi_sys::huge::HUGE_PAGE;
 use cwasi_sys::mapping::Window;
-use cwasi_sys::pool::SegmentPool;
 use cwasi_sys::segment::Segment;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
 
@@ -93,11 +93,11 @@ fn in_place(len: usize, rounds: usize, small_pages: bool, pool: Option<&SegmentP
     let mut times: [Vec<Duration>; 5] = Default::default();
     for _ in 0..rounds {
         let mut laps = Laps::new(&mut times);
-        let open = producer.window().share(pool).unwrap();
+        let open = WritableBacking::share(&mut producer.window(), pool).unwrap();
         laps.next();
         producer.write();
         laps.next();
-        let segment = producer.window().seal(open, len).unwrap();
+        let segment = open.seal(&mut producer.window(), len).unwrap();
         laps.next();
         consumer.window().show(segment.as_fd()).unwrap();
         laps.next();

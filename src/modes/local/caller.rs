@@ -6,11 +6,11 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::causes::{Break, Unreached};
+use crate::pool::SegmentPool;
 use crate::spin::Spin;
 use crate::{CallError, CallResult, OutgoingCall, OutgoingPayload};
 use cwasi_sys::clock::{Deadline, monotonic_ns};
 use cwasi_sys::page_buffer::PageBuffer;
-use cwasi_sys::pool::SegmentPool;
 use cwasi_sys::segment::Segment;
 use cwasi_sys::seqpacket::{self, SocketError};
 use cwasi_wire::envelope::{Metadata, Request, Response};

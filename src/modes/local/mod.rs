@@ -15,9 +15,9 @@
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
+use crate::pool::SegmentPool;
 use crate::{OutgoingPayload, Payload};
 use cwasi_sys::clock::Deadline;
-use cwasi_sys::pool::SegmentPool;
 use cwasi_sys::segment::{Segment, SegmentError};
 use cwasi_sys::seqpacket::{self, SocketError};
 use cwasi_wire::frame::{self, Enveloped, FrameError, INLINE_MAX, PayloadRef};

@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn only_the_shims_word_makes_a_lease_acceptable() {
-        let pool = cwasi_sys::pool::SegmentPool::new(1 << 20);
+        let pool = crate::pool::SegmentPool::new(1 << 20);
         for lends in [true, false] {
             let (_dir, mut receiver, fd, id) = connected(100_000);
             let caller = Identity {

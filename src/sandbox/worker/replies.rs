@@ -17,9 +17,9 @@ use cwasi_modes::local::{
     CallerConnection, IncomingRequest, LocalError, copy_for_peer, error_answer, found_no_room,
     send_answer, send_as_is,
 };
+use cwasi_modes::pool::SegmentPool;
 use cwasi_modes::{CallError, OutgoingPayload, Overload};
 use cwasi_sys::clock::Deadline;
-use cwasi_sys::pool::SegmentPool;
 use cwasi_wire::envelope::{CallStatus, Metadata, Response, Undelivered};
 use cwasi_wire::ids::CallId;
 

@@ -10,7 +10,7 @@ use cwasi_host_functions::{Host, LinkedCalls, Regions};
 use super::embedded::EmbeddedCallState;
 use super::memory::{RawMemory, RegionSource};
 use super::program::Program;
-use cwasi_sys::pool::SegmentPool;
+use cwasi_modes::pool::SegmentPool;
 
 /// Bound to every host function of a VM; outlives its instances.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use cwasi_host_functions::{GuestMemory, GuestPtr, OtherMemory, PagedMemory, Page
 use wasmedge_sys::ffi;
 
 use super::PAGE_LEN;
-use cwasi_sys::mapping::{MappingError, Window, WritableBacking, page_len};
-use cwasi_sys::pool::SegmentPool;
+use cwasi_modes::pool::{SegmentPool, WritableBacking};
+use cwasi_sys::mapping::{MappingError, Window, page_len};
 use cwasi_sys::populated::{LazyPopulated, Populated};
 use cwasi_sys::segment::Segment;
 
@@ -72,7 +72,7 @@ impl PagedMemory for RawMemory {
         source: &RegionSource,
         pages: Pages,
     ) -> Result<WritableBacking, PagesError> {
-        self.window(pages)?.share(source.pool.as_ref()).map_err(failed)
+        WritableBacking::share(&mut self.window(pages)?, source.pool.as_ref()).map_err(failed)
     }
 
     fn seal(
@@ -81,7 +81,7 @@ impl PagedMemory for RawMemory {
         open: WritableBacking,
         len: u32,
     ) -> Result<Segment, PagesError> {
-        self.window(pages)?.seal(open, len as usize).map_err(failed)
+        open.seal(&mut self.window(pages)?, len as usize).map_err(failed)
     }
 
     fn show(&mut self, pages: Pages, sealed: BorrowedFd<'_>) -> Result<(), PagesError> {

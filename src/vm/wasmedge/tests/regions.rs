@@ -9,8 +9,8 @@ use nix::sys::stat::fstat;
 
 use super::embedding::{embed, load_embedding};
 use super::*;
+use cwasi_modes::pool::SegmentPool;
 use cwasi_sys::huge;
-use cwasi_sys::pool::SegmentPool;
 
 const PAGE: i32 = REGION_PAGE.cast_signed();
 /// A region of the tests: above what is copied anyway.
