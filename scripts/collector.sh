@@ -6,12 +6,13 @@
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/unpacked.sh"
+source "$CHECKOUT/scripts/go.sh"
 
 SOURCES=$CHECKOUT/tests/collector
 COLLECTOR=$STATE_DIR/collector
 
 build_collector() {
-    local digest folder=$COLLECTOR/go go=$STATE_DIR/go/usr/lib/go-1.24 started=$SECONDS
+    local digest folder=$COLLECTOR/go started=$SECONDS
     digest=$(cat "$SOURCES"/{main.go,go.mod,go.sum} | sha256sum | cut -c 1-16)
     [ "$(cat "$COLLECTOR/VERSION" 2>/dev/null)" != "$digest" ] || return 0
     unpack_for_kubernetes go
@@ -19,13 +20,10 @@ build_collector() {
     mkdir -p "$COLLECTOR"
     (
         cd "$SOURCES"
-        export CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS=-mod=readonly GOWORK=off
-        export GOROOT=$go GOCACHE=$folder/cache GOMODCACHE=$folder/modules
-        "$go/bin/go" build -trimpath -buildvcs=false -ldflags "-s -w" -o "$COLLECTOR/collector" .
+        go_environment "$folder"
+        go build -trimpath -buildvcs=false -ldflags "-s -w" -o "$COLLECTOR/collector" .
     )
-    # Sources and intermediate results are of no use any more.
-    chmod -R u+w "$folder"
-    rm -rf "$folder"
+    remove_go_folder "$folder"
     echo "$digest" >"$COLLECTOR/VERSION"
     say "the Collector is built: $((SECONDS - started)) s"
 }

@@ -16,6 +16,7 @@ source "$CHECKOUT/scripts/unpacked.sh"
 
 PROFILE=${PROFILE:-debug}
 IMAGES=$STATE_DIR/kubernetes/images
+source "$CHECKOUT/scripts/go.sh"
 source "$CHECKOUT/tests/kubernetes/programs.sh"
 source "$CHECKOUT/tests/kubernetes/machines.sh"
 source "$CHECKOUT/tests/kubernetes/cluster.sh"

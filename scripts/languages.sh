@@ -1,6 +1,6 @@
 # Toolchains of the languages that docs/languages.md shows, for its test only. Sourced by `setup.sh --languages`.
 #
-# All of them are unpacked below .cwasi/ and never installed: clang and Go are Debian's packages, Zig and node come as
+# All of them are unpacked below .cwasi/ and never installed: clang is Debian's package, as Go is (unpacked.sh), Zig and node come as
 # Python wheels (with a Python that is unpacked for pip alone), AssemblyScript by node's npm. Versions and digests of the
 # latter are in scripts/languages. pip and npm ask the index that this machine is configured for.
 
@@ -9,7 +9,6 @@ LOCKS=$CHECKOUT/scripts/languages
 # As UNPACKED in unpacked.sh. clang's libLLVM is the one that WasmEdge's package depends on.
 UNPACKED_FOR_LANGUAGES=(
     "clang trixie 1:19.1 clang-19 libclang-cpp19 libclang-common-19-dev lld-19 wasi-libc libclang-rt-19-dev-wasm32"
-    "go trixie 1.24 golang-1.24-go golang-1.24-src"
     "python bookworm 3.11 python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libexpat1 python3-pip-whl"
     # A parser for the tests of metrics.
     "prometheus-client bookworm 0.16 python3-prometheus-client python3-decorator"

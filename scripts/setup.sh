@@ -11,7 +11,7 @@
 # documentation's pages need. Besides:
 #
 #   --check      only says what is missing (exit code 1 when something is)
-#   --tests      what the tests need: further packages, two more containerds, Valkey, NSD, a registry of images
+#   --tests      what the tests need: further packages, two more containerds (one is built, with Go), Valkey, NSD, a registry of images
 #   --languages  the same, and the toolchains of the languages that docs/languages.md shows
 #   --video      ffmpeg, which the demo films with, as the tests do
 #   --lint       builds and installs the tools of the other checks (tools.sh)
@@ -20,6 +20,8 @@ set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/unpacked.sh"
 source "$CHECKOUT/scripts/languages.sh"
+source "$CHECKOUT/scripts/go.sh"
+source "$CHECKOUT/scripts/containerd.sh"
 source "$CHECKOUT/scripts/tools.sh"
 
 WASMEDGE_VERSION=0.14.1
@@ -153,6 +155,8 @@ languages=
 if [ -n "$wants_languages" ] && ! languages_are_there; then languages="Zig, node, AssemblyScript"; fi
 wasmedge=; wasmedge_is_there || wasmedge="WasmEdge $WASMEDGE_VERSION (libwasmedge-dev)"
 rust=; rust_is_there || rust="Rust $(rust_channel) with target $RUST_TARGET"
+containerd_2=
+if [ -n "$wants_tests" ] && ! containerd_2_is_there; then containerd_2="containerd $CONTAINERD_2_VERSION"; fi
 tools=; toolchains=
 if [ -n "$wants_tools" ]; then
     packages+=$(missing_check_packages | tr '\n' ' ')
@@ -160,7 +164,7 @@ if [ -n "$wants_tools" ]; then
     toolchains=$(missing_toolchains)
 fi
 
-if [ -z "$packages$unpack$wasmedge$rust$languages$tools$toolchains" ]; then
+if [ -z "$packages$unpack$wasmedge$rust$containerd_2$languages$tools$toolchains" ]; then
     say "set-up: everything is there"
     exit 0
 fi
@@ -176,7 +180,7 @@ fi
 [ -z "$unpack" ] || printf '      unpacked below %s, not installed: %s\n' "$STATE_DIR" "$(echo $unpack)" >&2
 [ -z "$languages" ] || printf '      unpacked below %s, not installed: %s\n' "$LANGUAGES_DIR" "$languages" >&2
 [ -z "$toolchains" ] || printf '      for checks: %s\n' "$(echo $toolchains)" >&2
-[ -z "$tools" ] || printf '      built below %s, not installed: %s\n' "$STATE_DIR" "$(echo $tools)" >&2
+[ -z "$tools$containerd_2" ] || printf '      built below %s, not installed: %s\n' "$STATE_DIR" "$(echo $tools $containerd_2)" >&2
 [ -z "$check" ] || exit 1
 command -v apt-get >/dev/null || die "set-up knows Debian 12 and 13 only; elsewhere install the above yourself"
 if [ -n "$packages$wasmedge" ]; then
@@ -193,6 +197,7 @@ fi
 [ -z "$wasmedge" ] || install_wasmedge
 [ -z "$rust" ] || install_rust
 [ -z "$unpack" ] || unpack_missing
+[ -z "$containerd_2" ] || install_containerd_2
 [ -z "$languages" ] || install_languages
 [ -z "$toolchains" ] || install_toolchains
 [ -z "$tools" ] || install_tools

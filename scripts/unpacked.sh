@@ -18,7 +18,8 @@ UNPACKED=(
 # What only the tests and benches need.
 UNPACKED_FOR_TESTS=(
     "containerd-1.7 trixie 1.7.24 containerd"
-    "containerd-2 sid 2.1.9 containerd"
+    # Builds containerd 2.x (containerd.sh) and compiles the languages' examples.
+    "go trixie 1.24 golang-1.24-go golang-1.24-src"
     "wasmedge trixie 0.14.1 wasmedge"
     "valkey-8 trixie 8. valkey-server valkey-tools libjemalloc2 liblzf1"
     "nsd bookworm 4.6 nsd libevent-2.1-7 libfstrm0 libprotobuf-c1"
@@ -33,7 +34,7 @@ KERNEL_PACKAGE=linux-image-cloud-amd64
 # With the libraries that every Debian has, of which the machine gets this one's.
 SYSTEMD_ROW="systemd trixie 257 systemd libsystemd-shared libssl3t64 libapparmor1"
 
-# What only the test cluster needs (scripts/kubernetes.sh). Go is that of the languages, too.
+# What only the test cluster needs (scripts/kubernetes.sh). Go is that of the tests, too.
 UNPACKED_FOR_KUBERNETES=(
     "go trixie 1.24 golang-1.24-go golang-1.24-src"
     "etcd trixie 3.5 etcd-server"
@@ -88,8 +89,8 @@ private_apt_sources() {
 }
 
 private_apt_update() {
-    private_apt_sources bookworm trixie sid
-    say "reading package lists of Debian 12, 13 and unstable into $APT_PRIVATE"
+    private_apt_sources bookworm trixie
+    say "reading package lists of Debian 12 and 13 into $APT_PRIVATE"
     private_apt apt-get update -o Dir::State::Lists="$APT_PRIVATE/state/lists" >&2
 }
 

@@ -19,6 +19,7 @@ set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/unpacked.sh"
 source "$CHECKOUT/scripts/workspaces.sh"
+source "$CHECKOUT/scripts/go.sh"
 source "$CHECKOUT/tests/kubernetes/programs.sh"
 
 VM_ARCH=${VM_ARCH:-$(uname -m)}

@@ -11,7 +11,7 @@ CLUSTER_PROGRAMS=(kube-apiserver kube-controller-manager kube-scheduler kube-pro
 E2E_PROGRAMS=(e2e.test ginkgo agnhost)
 
 # Version and digest of what they are built from: a change builds them anew.
-programs_digest() { cat "$KUBERNETES_DIR"/programs/go.{mod,sum} | sha256sum | cut -c 1-16; }
+programs_digest() { go_digest "$KUBERNETES_DIR/programs"; }
 
 # build_programs NAME…: those that are not in $PROGRAMS yet
 build_programs() {
@@ -30,35 +30,33 @@ build_programs() {
         (cd "$KUBERNETES_DIR/programs" && build_program "$name" "$folder")
         mv "$PROGRAMS/new/$name" "$PROGRAMS/$name"
     done
-    # Sources and intermediate results: 4 GB that nothing needs any more.
-    chmod -R u+w "$folder"
-    rm -rf "$folder" "$PROGRAMS/new"
+    remove_go_folder "$folder"
+    rm -rf "$PROGRAMS/new"
     say "Kubernetes is built: $((SECONDS - started)) s"
 }
 
 build_program() {
-    local file name=$1 folder=$2 go=$STATE_DIR/go/usr/lib/go-1.24/bin/go variables=k8s.io/component-base/version
-    export CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS=-mod=readonly GOWORK=off
-    export GOROOT=${go%/bin/go} GOCACHE=$folder/cache GOMODCACHE=$folder/modules
+    local file name=$1 variables=k8s.io/component-base/version
+    go_environment "$2"
     # kubectl and the servers say this version; a version of zeros is refused by clients.
     local options=(-trimpath -o "$PROGRAMS/new/$name" -ldflags "-s -w -X $variables.gitVersion=$KUBERNETES_VERSION
         -X $variables.gitMajor=1 -X $variables.gitMinor=34 -X $variables.gitTreeState=clean")
     case $name in
     pause)
-        "$go" mod download k8s.io/kubernetes
+        go mod download k8s.io/kubernetes
         cc -static -O2 -DVERSION=test -o "$PROGRAMS/new/pause" \
-            "$("$go" list -m -f '{{.Dir}}' k8s.io/kubernetes)/build/pause/linux/pause.c"
+            "$(go list -m -f '{{.Dir}}' k8s.io/kubernetes)/build/pause/linux/pause.c"
         ;;
     # Kubernetes vets its tests itself: here it would read all their packages once more.
-    e2e.test) "$go" test -c -vet=off "${options[@]}" k8s.io/kubernetes/test/e2e ;;
-    ginkgo) "$go" build "${options[@]}" github.com/onsi/ginkgo/v2/ginkgo ;;
+    e2e.test) go test -c -vet=off "${options[@]}" k8s.io/kubernetes/test/e2e ;;
+    ginkgo) go build "${options[@]}" github.com/onsi/ginkgo/v2/ginkgo ;;
     agnhost)
-        "$go" build "${options[@]}" k8s.io/kubernetes/test/images/agnhost
+        go build "${options[@]}" k8s.io/kubernetes/test/images/agnhost
         for file in crt key; do
-            install -m 644 "$("$go" list -m -f '{{.Dir}}' k8s.io/kubernetes)/test/images/agnhost/porter/localhost.$file" \
+            install -m 644 "$(go list -m -f '{{.Dir}}' k8s.io/kubernetes)/test/images/agnhost/porter/localhost.$file" \
                 "$PROGRAMS/agnhost.$file"
         done
         ;;
-    *) "$go" build "${options[@]}" "k8s.io/kubernetes/cmd/$name" ;;
+    *) go build "${options[@]}" "k8s.io/kubernetes/cmd/$name" ;;
     esac
 }
