@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::error::TaskError;
 use super::exec::Execs;
-use super::io::{KeptEnds, Stdio};
+use super::stdio::{KeptEnds, Stdio};
 use crate::reaper::Exit;
 use cwasi_coordinator::registry::Record;
 use cwasi_host::broker::Readiness;

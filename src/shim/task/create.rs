@@ -14,10 +14,10 @@ use tokio::sync::{oneshot, watch};
 use super::blocking::{blocking, unless_cancelled};
 use super::container::{Built, BundleLog, Container, Function};
 use super::error::TaskError;
-use super::io::{self, ContainerEnds, KeptEnds, Stdio};
 use super::progress::StartProgress;
 use super::provision::Provision;
 use super::spec::{cgroups_path, has_aftermath, has_own_pids, has_start_hooks};
+use super::stdio::{self, ContainerEnds, KeptEnds, Stdio};
 use super::table::Tasks;
 use crate::reaper::Exit;
 use crate::session::Stat;
@@ -212,7 +212,7 @@ impl Tasks {
         };
         // The user who waits for the plan reads there what it does. The ends stay open from here on: with the last writer's
         // end a reader would see the end of the output.
-        let open = if request.terminal { io::open_terminal } else { io::open };
+        let open = if request.terminal { stdio::open_terminal } else { stdio::open };
         let (ends, kept) = open(&stdio, self.logged(&request.id))?;
         let progress = StartProgress::new(&request.id, &record.bundle, &ends);
         let (bundle, rootfs) = (&record.bundle, &record.rootfs);

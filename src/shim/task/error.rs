@@ -3,9 +3,9 @@
 use containerd_shim::TtrpcResult;
 use containerd_shim::protos::ttrpc::{self, Code};
 
-use super::io::IoError;
-use super::logger::LoggerError;
 use super::provision::ProvisionError;
+use super::stdio::IoError;
+use super::stdio::logger::LoggerError;
 use crate::cgroups::DriverError;
 use crate::rootfs::RootfsError;
 use crate::zygote::ZygoteError;

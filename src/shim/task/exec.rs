@@ -11,7 +11,7 @@ use containerd_shim::api::Status as ApiStatus;
 use tokio::sync::watch;
 
 use super::error::TaskError;
-use super::io::{KeptEnds, Stdio};
+use super::stdio::{KeptEnds, Stdio};
 use crate::reaper::Exit;
 use cwasi_sys::pidfd::PidFd;
 

@@ -19,8 +19,8 @@ use tokio::sync::oneshot;
 
 use super::blocking::blocking;
 use super::container::{Container, Function, Status};
-use super::copying::drain;
 use super::error::TaskError;
+use super::stdio::copying::drain;
 use super::table::Tasks;
 use crate::oom::OomKills;
 use crate::publisher::timestamp;

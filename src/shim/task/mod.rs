@@ -7,30 +7,24 @@
 //! - [`create`], [`lifecycle`], `pause`, [`inspect`]: the verbs; `spec`, `metrics`: what some of them read;
 //!   [`process`]: those on other processes than init; `blocking`: their work on threads of its own.
 //! - [`provision`]: asks the coordinator what to run; [`progress`]: what the user hears meanwhile;
-//!   [`rootfs`](super::rootfs), [`io`], `input`, [`copying`], [`logger`], `terminal`: what a container stands on.
+//!   [`rootfs`](super::rootfs): its root file system; [`stdio`]: its standard streams.
 //! - [`error`]: the only mapping from our errors to ttrpc statuses.
 
 mod blocking;
 pub mod container;
-pub mod copying;
 pub mod create;
 pub mod error;
 pub mod exec;
-mod input;
 pub mod inspect;
-pub mod io;
 pub mod lifecycle;
-pub mod logger;
 mod metrics;
 mod pause;
 pub mod process;
 pub mod progress;
 pub mod provision;
-mod rotated_log;
 mod spec;
+pub mod stdio;
 pub mod table;
-mod terminal;
-pub mod terminal_size;
 
 use std::sync::Arc;
 

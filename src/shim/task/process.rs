@@ -10,14 +10,14 @@ use tokio::sync::oneshot;
 
 use super::blocking::blocking;
 use super::container::{self, Container};
-use super::copying::drain;
 use super::error::TaskError;
 use super::exec::{Exec, Status};
-use super::io::{self, Stdio};
+use super::stdio::copying::drain;
+use super::stdio::terminal_size::Size;
+use super::stdio::{self, Stdio};
 use super::table::Tasks;
 use crate::publisher::timestamp;
 use crate::reaper::Exit;
-use crate::task::terminal_size::Size;
 use cwasi_sys::pidfd::PidFd;
 use cwasi_wire::control::{ExecSpec, Verb, VerbReply, VerbRequest};
 
@@ -109,7 +109,7 @@ impl Tasks {
         let (stdio, terminal) = (exec.stdio.clone(), exec.terminal);
         let (tasks, id) = (Arc::clone(self), container.id.clone());
         let opening = move || {
-            let open = if terminal { io::open_terminal } else { io::open_exec };
+            let open = if terminal { stdio::open_terminal } else { stdio::open_exec };
             Ok(open(&stdio, tasks.logged(&id))?)
         };
         let (ends, mut kept) = blocking(&container.id, opening).await?;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use super::container::BundleLog;
-use super::io::ContainerEnds;
+use super::stdio::ContainerEnds;
 use cwasi_coordinator::Progress;
 use cwasi_sys::reopen::append_without_waiting;
 use cwasi_wire::log_line;
@@ -71,8 +71,8 @@ mod tests {
 
     use super::*;
     use crate::reaper::Reaper;
-    use crate::task::io::{Stdio, open};
-    use crate::task::logger::LoggedContainer;
+    use crate::task::stdio::logger::LoggedContainer;
+    use crate::task::stdio::{Stdio, open};
 
     #[test]
     fn lines_reach_a_fifo_that_blocks_for_its_container_and_are_dropped_when_it_is_full() {

@@ -7,8 +7,8 @@ use tokio::sync::{Notify, watch};
 
 use super::container::Container;
 use super::error::TaskError;
-use super::logger::LoggedContainer;
 use super::provision::Provisioner;
+use super::stdio::logger::LoggedContainer;
 use crate::publisher::Publisher;
 use crate::reaper::Reaper;
 use crate::zygote::Zygote;

@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::JoinSet;
 
 use super::copying::sink;
-use crate::task::terminal_size::{Size, set_size};
+use super::terminal_size::{Size, set_size};
 use cwasi_host::readiness;
 
 /// The master, on tokio's reactor; clones share it.

@@ -1,10 +1,17 @@
 //! A task's standard streams: containerd's fifos, log files, a logging program, or nothing.
 //!
 //! Init's output is the fifo itself, so no byte passes through the daemon, which only keeps its read end open: a reader
-//! that goes away must not kill the guest with SIGPIPE. That of an exec'd process is copied ([`super::copying`]), and
-//! so is that into a log file whose size is bounded ([`super::rotated_log`]). The input is a pipe that the daemon fills
+//! that goes away must not kill the guest with SIGPIPE. That of an exec'd process is copied ([`copying`]), and
+//! so is that into a log file whose size is bounded ([`rotated_log`]). The input is a pipe that the daemon fills
 //! from the fifo, because a guest that reads a fifo before `ctr` has opened it would see its end, and `ctr` does not
 //! always call `CloseIO` when it is done: it may just close. A [`Terminal`] is one stream for all three, and copied.
+
+pub mod copying;
+mod input;
+pub mod logger;
+mod rotated_log;
+mod terminal;
+pub mod terminal_size;
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -17,13 +24,13 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use super::copying::{OutputPipe, is_pipe};
-use super::input::copy_input;
-use super::logger::{self, LoggedContainer, Logger, LoggerError};
-use super::rotated_log::LogPipe;
-use super::terminal::Terminal;
-use crate::task::terminal_size::Size;
+use copying::{OutputPipe, is_pipe};
 use cwasi_config::logs::Rotation;
+use input::copy_input;
+use logger::{LoggedContainer, Logger, LoggerError};
+use rotated_log::LogPipe;
+use terminal::Terminal;
+use terminal_size::Size;
 
 /// Where the streams lead, as containerd says.
 #[derive(Clone, Debug, Default)]
