@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::error::TaskError;
 use super::exec::Execs;
-use super::stdio::{KeptEnds, Stdio};
+use super::stdio::{Stdio, StdioRelay};
 use crate::reaper::Exit;
 use cwasi_coordinator::registry::Record;
 use cwasi_host::broker::Readiness;
@@ -95,7 +95,7 @@ pub struct Container {
     pub status: watch::Sender<Status>,
     /// One verb that changes the state at a time; its end is told after a start under way.
     pub verbs: tokio::sync::Mutex<()>,
-    kept: Mutex<KeptEnds>,
+    relay: Mutex<StdioRelay>,
     /// Its port of `cwasi.http`, while it is served.
     port: Mutex<Option<ServedPort>>,
     /// The stages of its start up to here.
@@ -115,8 +115,8 @@ pub struct Built {
     pub terminal: bool,
     /// containerd's log for this container.
     pub log: BundleLog,
-    /// The daemon's ends of them.
-    pub kept: KeptEnds,
+    /// The daemon's part of them.
+    pub relay: StdioRelay,
     /// `None` for native containers.
     pub function: Option<Function>,
     /// No pid namespace of its own.
@@ -147,7 +147,7 @@ impl Container {
             log: built.log,
             status: watch::channel(Status::Created).0,
             verbs: tokio::sync::Mutex::new(()),
-            kept: Mutex::new(built.kept),
+            relay: Mutex::new(built.relay),
             port: Mutex::new(None),
             stages: built.stages,
             ready: OnceLock::new(),
@@ -161,10 +161,10 @@ impl Container {
         *self.status.borrow()
     }
 
-    /// The daemon's ends of its streams.
-    pub fn kept(&self) -> MutexGuard<'_, KeptEnds> {
+    /// The daemon's part of its streams.
+    pub fn relay(&self) -> MutexGuard<'_, StdioRelay> {
         // A panic elsewhere can at most have closed one.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.relay.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps a port served, or ends it.

@@ -17,7 +17,7 @@ use super::error::TaskError;
 use super::progress::StartProgress;
 use super::provision::Provision;
 use super::spec::{cgroups_path, has_aftermath, has_own_pids, has_start_hooks};
-use super::stdio::{self, ContainerEnds, KeptEnds, Stdio};
+use super::stdio::{ContainerStdio, Stdio, StdioRelay, open};
 use super::table::Tasks;
 use crate::reaper::Exit;
 use crate::session::Stat;
@@ -31,7 +31,7 @@ use cwasi_host::broker::{BrokerPeer, CallerKind};
 use cwasi_host::metrics::starts::{StartStages, micros};
 use cwasi_host::state::{self, ContainerRecord, RegisteredAs, container_key};
 use cwasi_sys::seqpacket;
-use cwasi_wire::control::{CreateSpec, SandboxKind, Verb, VerbReply, VerbRequest, Workload};
+use cwasi_wire::control::{CreateSpec, SandboxKind, Verb, VerbReply, Workload};
 
 /// A container that can be built.
 struct Prepared {
@@ -47,8 +47,8 @@ struct Prepared {
 struct Opened {
     workload: Workload,
     registration: Option<cwasi_coordinator::registry::Record>,
-    ends: ContainerEnds,
-    kept: KeptEnds,
+    streams: ContainerStdio,
+    relay: StdioRelay,
     /// Ours and the sandbox's, for functions.
     broker: Option<(OwnedFd, OwnedFd)>,
     receiver: Option<OwnedFd>,
@@ -110,12 +110,10 @@ impl Tasks {
 
     /// Removes what a failed create has made so far.
     async fn discard(&self, record: ContainerRecord) {
-        let container = container_key(&record.namespace, &record.id);
-        let root = self.parts.group.oci();
-        if root.join(&container).exists() {
+        let key = container_key(&record.namespace, &record.id);
+        if self.parts.group.oci().join(&key).exists() {
             // A builder that died half-way; libcontainer knows the cgroup that it made.
-            let request = VerbRequest { container, root, verb: Verb::Delete };
-            if let Err(error) = self.parts.zygote.run(&request, &[]).await {
+            if let Err(error) = self.parts.run_verb(&key, Verb::Delete, &[]).await {
                 tracing::warn!(container = record.id, %error, "cleaning up without the builder");
             }
         }
@@ -163,14 +161,14 @@ impl Tasks {
             readiness,
             record: opened.registration,
         });
-        opened.kept.serve(terminal);
+        opened.relay.serve(terminal);
         let built = Built {
             stages,
             key,
             stdio,
             terminal: request.terminal,
             log,
-            kept: opened.kept,
+            relay: opened.relay,
             function,
             shares_pids: !has_own_pids(&spec),
             has_start_hooks: has_start_hooks(&spec),
@@ -210,17 +208,17 @@ impl Tasks {
             stdout: request.stdout.clone(),
             stderr: request.stderr.clone(),
         };
-        // The user who waits for the plan reads there what it does. The ends stay open from here on: with the last writer's
+        // The user who waits for the plan reads there what it does. The streams stay open from here on: with the last writer's
         // end a reader would see the end of the output.
-        let open = if request.terminal { stdio::open_terminal } else { stdio::open };
-        let (ends, kept) = open(&stdio, self.logged(&request.id))?;
-        let progress = StartProgress::new(&request.id, &record.bundle, &ends);
+        let open = if request.terminal { open::open_terminal } else { open::open };
+        let (streams, relay) = open(&stdio, self.logged(&request.id))?;
+        let progress = StartProgress::new(&request.id, &record.bundle, &streams);
         let (bundle, rootfs) = (&record.bundle, &record.rootfs);
         let planning = self.parts.provisioner.plan(&request.id, bundle, rootfs, &progress);
         let mut provision =
             reactor.block_on(unless_cancelled(&request.id, cancelled, planning))??;
         if let Workload::Function(launch) = &mut provision.plan.workload {
-            launch.log_has_times = ends.stderr_is_file();
+            launch.log_has_times = streams.stderr_is_file();
         }
         tracing::info!(container = request.id, note = provision.plan.note, "planned");
         if let (Workload::Function(launch), true) = (&provision.plan.workload, request.terminal) {
@@ -241,7 +239,7 @@ impl Tasks {
             SandboxKind::Process => Vec::new(),
         };
         let code = provision.plan.code;
-        let opened = self.open(provision, ends, kept, record)?;
+        let opened = self.open(provision, streams, relay, record)?;
         stages.planned(began.elapsed(), code);
         Ok(Prepared { stages, spec, stdio, log: progress.into_log(), opened })
     }
@@ -273,8 +271,8 @@ impl Tasks {
     fn open(
         &self,
         provision: Provision,
-        ends: ContainerEnds,
-        kept: KeptEnds,
+        streams: ContainerStdio,
+        relay: StdioRelay,
         record: &mut ContainerRecord,
     ) -> Result<Opened, TaskError> {
         let Provision { plan, socket } = provision;
@@ -294,7 +292,7 @@ impl Tasks {
             }
         };
         let (workload, registration, in_use) = (plan.workload, plan.record, plan.in_use);
-        Ok(Opened { workload, registration, ends, kept, broker, receiver, _in_use: in_use })
+        Ok(Opened { workload, registration, streams, relay, broker, receiver, _in_use: in_use })
     }
 
     /// Has the container built; returns its init's pid, and the master of its terminal.
@@ -310,15 +308,11 @@ impl Tasks {
             sandbox: self.parts.sandbox,
             workload: opened.workload.clone(),
         };
-        let request = VerbRequest {
-            container: key.to_owned(),
-            root: self.parts.group.oci(),
-            verb: Verb::Create(Box::new(spec)),
-        };
-        let mut descriptors: Vec<BorrowedFd<'_>> = opened.ends.in_order().to_vec();
+        let verb = Verb::Create(Box::new(spec));
+        let mut descriptors: Vec<BorrowedFd<'_>> = opened.streams.in_order().to_vec();
         descriptors.extend(opened.broker.iter().map(|(_, theirs)| theirs.as_fd()));
         descriptors.extend(opened.receiver.iter().map(AsFd::as_fd));
-        match self.parts.zygote.run(&request, &descriptors).await? {
+        match self.parts.run_verb(key, verb, &descriptors).await? {
             (VerbReply::Created { pid }, passed) => Ok((pid, passed.into_iter().next())),
             (other, _) => Err(TaskError::NotStarted {
                 id: record.id.clone(),

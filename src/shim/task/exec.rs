@@ -11,7 +11,7 @@ use containerd_shim::api::Status as ApiStatus;
 use tokio::sync::watch;
 
 use super::error::TaskError;
-use super::stdio::{KeptEnds, Stdio};
+use super::stdio::{Stdio, StdioRelay};
 use crate::reaper::Exit;
 use cwasi_sys::pidfd::PidFd;
 
@@ -77,7 +77,7 @@ pub struct Exec {
     pub verbs: tokio::sync::Mutex<()>,
     status: watch::Sender<Status>,
     pidfd: OnceLock<PidFd>,
-    kept: Mutex<KeptEnds>,
+    relay: Mutex<StdioRelay>,
 }
 
 impl Exec {
@@ -93,7 +93,7 @@ impl Exec {
             verbs: tokio::sync::Mutex::new(()),
             status: watch::channel(Status::Created).0,
             pidfd: OnceLock::new(),
-            kept: Mutex::default(),
+            relay: Mutex::default(),
         }
     }
 
@@ -103,16 +103,16 @@ impl Exec {
         *self.status.borrow()
     }
 
-    /// The daemon's ends of its streams.
-    pub fn kept(&self) -> MutexGuard<'_, KeptEnds> {
+    /// The daemon's part of its streams.
+    pub fn relay(&self) -> MutexGuard<'_, StdioRelay> {
         // A panic elsewhere can at most have closed one.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.relay.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// It runs as `pid`.
     pub fn started(&self, pid: i32, pidfd: Option<PidFd>) {
         if let Some(pidfd) = pidfd {
-            // Started once: nobody else has set it.
+            // Started once, so it was not set before.
             let _set = self.pidfd.set(pidfd);
         }
         self.status.send_replace(Status::Running(pid));
@@ -126,7 +126,7 @@ impl Exec {
         });
     }
 
-    /// It is deleted without ever having been started: whoever waits for its end hears of it.
+    /// Records that it was deleted before its start: waits for its end return.
     pub fn given_up(&self) {
         let exit = Exit { status: STATUS_NEVER_STARTED, at: SystemTime::now() };
         self.status.send_replace(Status::Stopped(0, exit));
@@ -238,7 +238,7 @@ impl Execs {
     pub fn close(&self) {
         for (_, exec) in self.table().drain() {
             // A logging program is terminated.
-            drop(exec.kept().close());
+            drop(exec.relay().close());
             if exec.status() == Status::Created {
                 exec.given_up();
             }

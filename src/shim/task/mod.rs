@@ -4,7 +4,7 @@
 //! all the same: its future would be dropped in the middle, so what changes a task runs on a task of its own.
 //!
 //! - [`table`]: which tasks there are; [`container`]: one of them; [`exec`]: its other processes.
-//! - [`create`], [`lifecycle`], `pause`, [`inspect`]: the verbs; `spec`, `metrics`: what some of them read;
+//! - `create`, `start`, `pause`, `kill`, `exit`, `delete`, `inspect`: the verbs; `spec`, `metrics`: what some of them read;
 //!   [`process`]: those on other processes than init; `blocking`: their work on threads of its own.
 //! - [`provision`]: asks the coordinator what to run; [`progress`]: what the user hears meanwhile;
 //!   [`rootfs`](super::rootfs): its root file system; [`stdio`]: its standard streams.
@@ -12,17 +12,20 @@
 
 mod blocking;
 pub mod container;
-pub mod create;
+mod create;
+mod delete;
 pub mod error;
 pub mod exec;
-pub mod inspect;
-pub mod lifecycle;
+mod exit;
+mod inspect;
+mod kill;
 mod metrics;
 mod pause;
 pub mod process;
 pub mod progress;
 pub mod provision;
 mod spec;
+mod start;
 pub mod stdio;
 pub mod table;
 

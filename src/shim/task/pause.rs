@@ -19,7 +19,7 @@ impl Tasks {
         if container.status() != Status::Running {
             return Err(container.refuse("pause"));
         }
-        self.verb(&container, Verb::Pause).await?;
+        self.parts.run_verb(&container.key, Verb::Pause, &[]).await?;
         container.status.send_replace(Status::Paused);
         let mut event = TaskPaused::new();
         event.set_container_id(container.id.clone());
@@ -37,7 +37,7 @@ impl Tasks {
         if container.status() != Status::Paused {
             return Err(container.refuse("resume"));
         }
-        self.verb(&container, Verb::Resume).await?;
+        self.parts.run_verb(&container.key, Verb::Resume, &[]).await?;
         container.status.send_replace(Status::Running);
         let mut event = TaskResumed::new();
         event.set_container_id(container.id.clone());
@@ -60,7 +60,7 @@ impl Tasks {
         if matches!(container.status(), Status::Stopped(_)) {
             return Err(container.refuse("update"));
         }
-        self.verb(&container, Verb::Update { resources }).await?;
+        self.parts.run_verb(&container.key, Verb::Update { resources }, &[]).await?;
         Ok(Empty::new())
     }
 }

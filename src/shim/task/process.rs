@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use containerd_shim::api::{
-    DeleteResponse, Empty, ExecProcessRequest, ResizePtyRequest, StartResponse, StateResponse,
+    CloseIORequest, DeleteResponse, Empty, ExecProcessRequest, ResizePtyRequest, StartResponse,
+    StateResponse,
 };
 use containerd_shim::protos::events::task::{TaskExecAdded, TaskExecStarted, TaskExit};
 use tokio::sync::oneshot;
@@ -12,14 +13,13 @@ use super::blocking::blocking;
 use super::container::{self, Container};
 use super::error::TaskError;
 use super::exec::{Exec, Status};
-use super::stdio::copying::drain;
 use super::stdio::terminal_size::Size;
-use super::stdio::{self, Stdio};
+use super::stdio::{Stdio, open};
 use super::table::Tasks;
 use crate::publisher::timestamp;
 use crate::reaper::Exit;
 use cwasi_sys::pidfd::PidFd;
-use cwasi_wire::control::{ExecSpec, Verb, VerbReply, VerbRequest};
+use cwasi_wire::control::{ExecSpec, Verb, VerbReply};
 
 impl Tasks {
     /// Adds a process to a task; it runs when it is started.
@@ -109,34 +109,31 @@ impl Tasks {
         let (stdio, terminal) = (exec.stdio.clone(), exec.terminal);
         let (tasks, id) = (Arc::clone(self), container.id.clone());
         let opening = move || {
-            let open = if terminal { stdio::open_terminal } else { stdio::open_exec };
+            let open = if terminal { open::open_terminal } else { open::open_exec };
             Ok(open(&stdio, tasks.logged(&id))?)
         };
-        let (ends, mut kept) = blocking(&container.id, opening).await?;
+        let (streams, mut relay) = blocking(&container.id, opening).await?;
         let spec = ExecSpec { bundle: container.bundle.clone(), process: exec.process.clone() };
-        let request = VerbRequest {
-            container: container.key.clone(),
-            root: self.parts.group.oci(),
-            verb: Verb::Exec(Box::new(spec)),
-        };
+        let verb = Verb::Exec(Box::new(spec));
         let ticket = self.parts.reaper.ticket();
-        let (reply, descriptors) = self.parts.zygote.run(&request, &ends.in_order()).await?;
+        let created = self.parts.run_verb(&container.key, verb, &streams.in_order()).await?;
+        let (reply, descriptors) = created;
         let VerbReply::Created { pid } = reply else {
             let reason = format!("the builder answered {reply:?} to exec");
             return Err(TaskError::NotStarted { id: exec.name(), reason });
         };
         let exit = ticket.claim(pid);
-        if let Some(size) = exec.kept().size() {
+        if let Some(size) = exec.relay().size() {
             // A terminal that is not there yet only keeps it.
-            drop(kept.resize(size));
+            drop(relay.resize(size));
         }
-        kept.serve(descriptors.into_iter().next());
-        *exec.kept() = kept;
+        relay.serve(descriptors.into_iter().next());
+        *exec.relay() = relay;
         exec.started(pid, PidFd::open(pid).ok());
         Ok(exit)
     }
 
-    /// Tells everybody when the process has ended.
+    /// Publishes the end of the process.
     async fn watch_exec(&self, exec: &Exec, exit: oneshot::Receiver<Exit>) {
         let exit = exit.await.unwrap_or_else(|_| Exit::unseen());
         let mut event = TaskExit::new();
@@ -146,7 +143,7 @@ impl Tasks {
         event.set_exit_status(exit.api_status());
         event.set_exited_at(timestamp(exit.at));
         self.parts.publisher.publish(event);
-        // Last: whoever waits for it may delete the process at once.
+        // Last: a client that waits for it may delete the process at once.
         exec.ended(exit);
     }
 
@@ -165,14 +162,8 @@ impl Tasks {
             Status::Created => exec.given_up(),
             Status::Stopped(..) => {}
         }
-        let copying = exec.kept().take_copying();
-        drain(copying).await;
-        let logs = exec.kept().take_logs();
-        drain(logs).await;
-        let logger = exec.kept().close();
-        if let Some(logger) = logger {
-            logger.end().await;
-        }
+        let relay = std::mem::take(&mut *exec.relay());
+        relay.finish().await;
         container.execs.forget(&exec.id);
         let exit = exec.exit().await;
         let mut response = DeleteResponse::new();
@@ -208,6 +199,22 @@ impl Tasks {
         Ok(response)
     }
 
+    /// Ends the input of the task, or of another process in it.
+    ///
+    /// # Errors
+    /// When there is no such task or process.
+    pub fn close_io(&self, request: &CloseIORequest) -> Result<Empty, TaskError> {
+        if !request.stdin {
+            return Ok(Empty::new());
+        }
+        if request.exec_id.is_empty() {
+            self.find(&request.id)?.relay().close_input();
+        } else {
+            self.find_exec(&request.id, &request.exec_id)?.1.relay().close_input();
+        }
+        Ok(Empty::new())
+    }
+
     /// Sets the size of a terminal, of init or another process.
     ///
     /// # Errors
@@ -216,9 +223,9 @@ impl Tasks {
         let side = |length: u32| u16::try_from(length).unwrap_or(u16::MAX);
         let size = Size { columns: side(request.width), rows: side(request.height) };
         let resized = if request.exec_id.is_empty() {
-            self.find(&request.id)?.kept().resize(size)
+            self.find(&request.id)?.relay().resize(size)
         } else {
-            self.find_exec(&request.id, &request.exec_id)?.1.kept().resize(size)
+            self.find_exec(&request.id, &request.exec_id)?.1.relay().resize(size)
         };
         resized.map_err(|source| {
             let operation = "setting the size of its terminal";

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use super::container::BundleLog;
-use super::stdio::ContainerEnds;
+use super::stdio::ContainerStdio;
 use cwasi_coordinator::Progress;
 use cwasi_sys::reopen::append_without_waiting;
 use cwasi_wire::log_line;
@@ -22,11 +22,11 @@ pub struct StartProgress {
 }
 
 impl StartProgress {
-    /// For a container with these ends, which stay its own.
+    /// For a container with these streams, which stay its own.
     #[must_use]
-    pub fn new(container: &str, bundle: &Path, ends: &ContainerEnds) -> Self {
-        let stderr = append_without_waiting(&ends.stderr()).ok().map(File::from);
-        let (container, is_file) = (container.to_owned(), ends.stderr_is_file());
+    pub fn new(container: &str, bundle: &Path, streams: &ContainerStdio) -> Self {
+        let stderr = append_without_waiting(&streams.stderr()).ok().map(File::from);
+        let (container, is_file) = (container.to_owned(), streams.stderr_is_file());
         Self { container, stderr, is_file, log: BundleLog::open(bundle) }
     }
 
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use crate::reaper::Reaper;
     use crate::task::stdio::logger::LoggedContainer;
-    use crate::task::stdio::{Stdio, open};
+    use crate::task::stdio::{Stdio, open::open};
 
     #[test]
     fn lines_reach_a_fifo_that_blocks_for_its_container_and_are_dropped_when_it_is_full() {
@@ -89,8 +89,8 @@ mod tests {
         let stderr = dir.path().join("err").display().to_string();
         let stdio = Stdio { stderr, ..Stdio::default() };
         let container = LoggedContainer { reaper: &Reaper::default(), namespace: "n", id: "c" };
-        let (ends, _kept) = open(&stdio, container).unwrap();
-        let progress = StartProgress::new("c", dir.path(), &ends);
+        let (streams, _relay) = open(&stdio, container).unwrap();
+        let progress = StartProgress::new("c", dir.path(), &streams);
         progress.info("compiling m");
         progress.warn("odd");
         let mut text = [0; 100];
@@ -105,7 +105,7 @@ mod tests {
         for _ in 0..10_000 {
             progress.info("a line that is repeated until the pipe is full");
         }
-        let flags = nix::fcntl::fcntl(ends.stderr(), nix::fcntl::FcntlArg::F_GETFL).unwrap();
+        let flags = nix::fcntl::fcntl(streams.stderr(), nix::fcntl::FcntlArg::F_GETFL).unwrap();
         assert!(!OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK));
     }
 }

@@ -1,6 +1,7 @@
 //! Which tasks the group has, and when the daemon may end.
 
 use std::collections::HashMap;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, watch};
@@ -11,12 +12,12 @@ use super::provision::Provisioner;
 use super::stdio::logger::LoggedContainer;
 use crate::publisher::Publisher;
 use crate::reaper::Reaper;
-use crate::zygote::Zygote;
+use crate::zygote::{Zygote, ZygoteError};
 use cwasi_config::CgroupDriver;
 use cwasi_config::traces::TracesConfig;
 use cwasi_host::broker::Broker;
 use cwasi_host::state::{GroupDir, StateDir};
-use cwasi_wire::control::SandboxKind;
+use cwasi_wire::control::{SandboxKind, Verb, VerbReply, VerbRequest};
 
 /// What the verbs work with; composed by the daemon.
 pub struct Parts {
@@ -36,6 +37,22 @@ pub struct Parts {
     pub cgroup_driver: CgroupDriver,
     pub sandbox: SandboxKind,
     pub traces: TracesConfig,
+}
+
+impl Parts {
+    /// Has a builder do one operation on a container, which `key` names in libcontainer's state.
+    ///
+    /// # Errors
+    /// As [`Zygote::run`].
+    pub async fn run_verb(
+        &self,
+        key: &str,
+        verb: Verb,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(VerbReply, Vec<OwnedFd>), ZygoteError> {
+        let request = VerbRequest { container: key.to_owned(), root: self.group.oci(), verb };
+        self.zygote.run(&request, descriptors).await
+    }
 }
 
 pub struct Tasks {
@@ -154,7 +171,7 @@ impl Tasks {
         self.end.notify_one();
     }
 
-    /// Waits until somebody asked.
+    /// Waits for [`Self::ask_to_end`].
     pub async fn asked_to_end(&self) {
         self.end.notified().await;
     }
@@ -164,7 +181,7 @@ impl Tasks {
 pub struct Reservation {
     tasks: Arc<Tasks>,
     id: Option<String>,
-    /// Dropped last: whoever cancelled the creation waits for that.
+    /// Dropped last: a cancellation of the creation waits for that.
     cancelled: watch::Receiver<bool>,
 }
 

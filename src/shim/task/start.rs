@@ -1,0 +1,146 @@
+//! `Start`: lets the workload of a created container run.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use containerd_shim::api::{StartRequest, StartResponse};
+use containerd_shim::protos::events::task::TaskStart;
+
+use super::blocking::blocking;
+use super::container::{Container, Function, Status};
+use super::error::TaskError;
+use super::stdio::copying::drain;
+use super::table::Tasks;
+use cwasi_coordinator::registry::Record;
+use cwasi_host::broker::Readiness;
+use cwasi_host::caller::Tracer;
+use cwasi_host::http::port::ServedPort;
+use cwasi_host::metrics::starts::{StartStages, micros};
+use cwasi_wire::control::{START_SOCKET, START_WORD, SandboxKind, Verb};
+
+/// Longest time a function may take from start to ready: its workers are forked and its instances made.
+const READY_MAX: Duration = Duration::from_secs(60);
+
+impl Tasks {
+    /// Lets the workload run; a secondary can be called when this returns.
+    ///
+    /// # Errors
+    /// When it is not created or does not come up.
+    pub async fn start(
+        self: &Arc<Self>,
+        request: &StartRequest,
+    ) -> Result<StartResponse, TaskError> {
+        if !request.exec_id.is_empty() {
+            return self.start_exec(&request.id, &request.exec_id).await;
+        }
+        let container = self.find(&request.id)?;
+        let _verbs = container.verbs.lock().await;
+        if container.status() != Status::Created {
+            return Err(container.refuse("start"));
+        }
+        let began = Instant::now();
+        if let Err(error) = self.run_workload(&container).await {
+            tracing::error!(container = container.id, %error, "start failed");
+            container.log.line("error", &container.id, &error.to_string());
+            // Nobody waits for a workload that did not come up; it may have ended already.
+            let _ = container.signal(libc::SIGKILL);
+            // Who is told of the failure looks into its log.
+            let logs = container.relay().take_logs();
+            drain(logs).await;
+            return Err(error);
+        }
+        container.set_ready();
+        let ready_us = Some(micros(began.elapsed()));
+        let stages = StartStages { ready_us, ..container.stages.clone() };
+        self.parts.broker.metrics().set_start(stages);
+        container.status.send_replace(Status::Running);
+        let mut event = TaskStart::new();
+        event.set_container_id(container.id.clone());
+        event.set_pid(container.api_pid());
+        self.parts.publisher.publish(event);
+        tracing::info!(container = container.id, pid = container.pid, "started");
+        let mut response = StartResponse::new();
+        response.set_pid(container.api_pid());
+        Ok(response)
+    }
+
+    async fn run_workload(&self, container: &Container) -> Result<(), TaskError> {
+        if container.has_start_hooks {
+            self.parts.run_verb(&container.key, Verb::Start, &[]).await?;
+        } else {
+            // A connection to a socket that listens, and a word that fits into it: nothing here waits.
+            start_word(&container.id, &self.parts.group.oci().join(&container.key))?;
+        }
+        let Some(function) = &container.function else { return Ok(()) };
+        wait_ready(&container.id, function).await?;
+        if let Some(record) = function.record.clone() {
+            let registry = self.parts.broker.registry().clone();
+            let local = record.clone();
+            blocking(&container.id, move || Ok(registry.add(&local).map(drop)?)).await?;
+            self.serve_port(container, &record).await?;
+            if let Some(network) = self.parts.broker.network() {
+                network.serve(record).await;
+            }
+            tracing::info!(container = container.id, function = function.name, "registered");
+        }
+        Ok(())
+    }
+
+    /// Serves the port of `cwasi.http`, if the function has one.
+    async fn serve_port(&self, container: &Container, record: &Record) -> Result<(), TaskError> {
+        let Some(port) = record.http_port else { return Ok(()) };
+        let resolver = self.parts.broker.resolver().clone();
+        let pid = match self.parts.sandbox {
+            SandboxKind::Container => Some(container.pid),
+            SandboxKind::Process => None,
+        };
+        let spans = self.parts.broker.spans().clone();
+        let tracer = Tracer::new(spans, &self.parts.traces);
+        let metrics = self.parts.broker.metrics().clone();
+        let served = ServedPort::start(pid, port, record, resolver, tracer, metrics).await;
+        let served = served.map_err(|source| TaskError::HttpPort {
+            id: container.id.clone(),
+            port,
+            source,
+        })?;
+        container.set_port(Some(served));
+        Ok(())
+    }
+}
+
+/// Tells an init that waits in libcontainer to go on, as libcontainer's own `start` does. Its socket is in `state`, whose path
+/// may be too long for one.
+fn start_word(id: &str, state: &Path) -> Result<(), TaskError> {
+    let failed = |source: io::Error| TaskError::System {
+        id: id.to_owned(),
+        operation: "telling init to start",
+        source,
+    };
+    let directory = File::open(state).map_err(failed)?;
+    let socket = format!("/proc/self/fd/{}/{START_SOCKET}", directory.as_raw_fd());
+    let mut init = UnixStream::connect(socket).map_err(failed)?;
+    init.write_all(START_WORD).map_err(failed)
+}
+
+/// Waits for the sandbox's word about its start.
+async fn wait_ready(id: &str, function: &Function) -> Result<(), TaskError> {
+    let mut readiness = function.readiness.clone();
+    let told = readiness.wait_for(|readiness| *readiness != Readiness::Waiting);
+    let failed = |reason: String| Err(TaskError::NotStarted { id: id.to_owned(), reason });
+    match tokio::time::timeout(READY_MAX, told).await.map(|told| told.map(|told| told.clone())) {
+        Ok(Ok(Readiness::Ready)) => Ok(()),
+        Ok(Ok(Readiness::Failed(message))) => failed(message),
+        Ok(_) => failed(format!("the sandbox of {} ended before it was ready", function.name)),
+        Err(_) => failed(format!(
+            "{} was not ready within {} s: its module's `_initialize` or start function has not returned, or its workers \
+             cannot be started; its stderr may say why",
+            function.name,
+            READY_MAX.as_secs()
+        )),
+    }
+}
