@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::group_lock::{self, LockError};
+use super::group_lock;
 use super::state::{self, ContainerRecord, GroupDir, StateDir, StateError};
 use super::{kept_spans, metrics};
 
@@ -22,7 +22,7 @@ const EDGES_KEPT: usize = 64;
 ///
 /// # Errors
 /// When its lock cannot be taken.
-pub fn remove_dead_group(state: &StateDir, group: &GroupDir) -> Result<(), LockError> {
+pub fn remove_dead_group(state: &StateDir, group: &GroupDir) -> Result<(), StateError> {
     if !group.path().exists() {
         return Ok(());
     }

@@ -7,41 +7,20 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use nix::fcntl::{Flock, FlockArg};
 
-use super::state::{GroupDir, PRIVATE_FILE, private_dirs};
+use super::state::{GroupDir, PRIVATE_FILE, StateError, private_dirs};
 
 /// Attempts to lock a file that an ending daemon removes.
 const LOCK_TRIES: u32 = 16;
-
-/// The lock cannot be taken.
-#[derive(Debug, thiserror::Error)]
-pub enum LockError {
-    /// A failed file operation.
-    #[error("{operation} {}: {source}", path.display())]
-    Io {
-        operation: &'static str,
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    /// Other processes keep removing the lock.
-    #[error("{} changes hands all the time; try again", path.display())]
-    Contended { path: PathBuf },
-}
-
-fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LockError {
-    let path = path.to_owned();
-    move |source| LockError::Io { operation, path, source }
-}
 
 /// Takes a group's lock, creating its directory when needed.
 ///
 /// # Errors
 /// When the directory cannot be written.
-pub fn lock(group: &GroupDir) -> Result<Flock<File>, LockError> {
+pub fn lock(group: &GroupDir) -> Result<Flock<File>, StateError> {
     let path = group.lock();
     for _ in 0..LOCK_TRIES {
         match private_dirs().create(group.path()) {
@@ -49,7 +28,7 @@ pub fn lock(group: &GroupDir) -> Result<Flock<File>, LockError> {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !is_other(group) => {
                 continue;
             }
-            made => made.map_err(failed("create directory", group.path()))?,
+            made => made.map_err(StateError::io("create directory", group.path()))?,
         }
         let file = match open_lock(group) {
             // An ending daemon removed the directory in between.
@@ -57,17 +36,17 @@ pub fn lock(group: &GroupDir) -> Result<Flock<File>, LockError> {
             Err(error) => {
                 // The directory needs more space than the lock. Removing it fails if another launcher uses it.
                 let _in_use = fs::remove_dir(group.path());
-                return Err(failed("open", &path)(error));
+                return Err(StateError::io("open", &path)(error));
             }
             Ok(file) => file,
         };
         let lock = Flock::lock(file, FlockArg::LockExclusive)
-            .map_err(|(_, errno)| failed("lock", &path)(errno.into()))?;
+            .map_err(|(_, errno)| StateError::io("lock", &path)(errno.into()))?;
         if is_named(&lock, &path) {
             return Ok(lock);
         }
     }
-    Err(LockError::Contended { path })
+    Err(StateError::Contended { path })
 }
 
 /// Takes an existing group's lock if it is free.
@@ -138,14 +117,14 @@ mod tests {
             });
             let io_error = (0..10_000)
                 .map(|_| lock(&group))
-                .find(|taken| matches!(taken, Err(LockError::Io { .. })));
+                .find(|taken| matches!(taken, Err(StateError::Io { .. })));
             is_over.store(true, Ordering::Relaxed);
             ending.join().unwrap();
             assert!(io_error.is_none(), "{io_error:?}");
         });
         let _gone = fs::remove_dir_all(group.path());
         fs::write(group.path(), "").unwrap();
-        assert!(matches!(lock(&group), Err(LockError::Io { .. })));
+        assert!(matches!(lock(&group), Err(StateError::Io { .. })));
     }
 
     #[test]

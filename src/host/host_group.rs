@@ -10,8 +10,8 @@ use std::path::Path;
 use nix::fcntl::Flock;
 
 use super::ended_groups;
-use super::group_lock::{self, LockError};
-use super::state::{GroupDir, StateDir};
+use super::group_lock;
+use super::state::{GroupDir, StateDir, StateError};
 
 /// The group of this process. Dropping it removes it and keeps its counts.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl HostGroup {
     ///
     /// # Errors
     /// When the state directory cannot be written.
-    pub fn start(state_dir: &Path) -> Result<Self, LockError> {
+    pub fn start(state_dir: &Path) -> Result<Self, StateError> {
         let state = StateDir::new(state_dir);
         ended_groups::sweep(&state);
         let group = state.new_host_group();

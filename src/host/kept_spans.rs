@@ -13,8 +13,8 @@ use std::time::SystemTime;
 
 use serde::Deserialize;
 
-use super::spans::{FILE_MODE, full};
-use super::state::{self, StateError, create_private_dir};
+use super::spans::full_file;
+use super::state::{self, PRIVATE_FILE, StateError, create_private_dir};
 
 /// Most files, and their bytes.
 const FILES_MAX: usize = 64;
@@ -28,7 +28,7 @@ const BEGINNING: u64 = 64 << 10;
 /// When a file cannot be moved.
 pub fn keep_ended(path: &Path, group: &str, directory: &Path) -> Result<(), StateError> {
     let files: Vec<_> =
-        [full(path), path.to_owned()].into_iter().filter(|it| it.exists()).collect();
+        [full_file(path), path.to_owned()].into_iter().filter(|it| it.exists()).collect();
     if files.is_empty() {
         return Ok(());
     }
@@ -54,7 +54,7 @@ pub fn copy_kept(from: &Path, to: &Path) -> Result<(), StateError> {
         let bytes = fs::read(&path).map_err(StateError::io("read", &path))?;
         // A later run's files may have the same names.
         let copy = to.join(format!("{}.{}", now.as_millis(), name.display()));
-        let file = OpenOptions::new().write(true).create(true).mode(FILE_MODE).open(&copy);
+        let file = OpenOptions::new().write(true).create(true).mode(PRIVATE_FILE).open(&copy);
         let written = file.and_then(|mut file| file.write_all(&bytes));
         written.map_err(StateError::io("write", &copy))?;
     }
@@ -77,7 +77,7 @@ struct Tenant {
 }
 
 impl KeptFile {
-    /// Of its first span; that of nobody if it has none.
+    /// Of its first span; the default without one.
     fn tenant(&self) -> Tenant {
         let Ok(file) = File::open(&self.path) else { return Tenant::default() };
         let lines = BufReader::new(file.take(BEGINNING)).lines().map_while(Result::ok);

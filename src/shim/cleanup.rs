@@ -21,7 +21,7 @@ use super::{cgroups, rootfs};
 use cwasi_config::{NodeConfig, NodeConfigError};
 use cwasi_coordinator::registry::Registry;
 use cwasi_host::ended_groups;
-use cwasi_host::group_lock::{self, LockError};
+use cwasi_host::group_lock;
 use cwasi_host::state::{
     self, ContainerRecord, GroupDir, Pointer, StateDir, StateError, container_key,
 };
@@ -44,8 +44,6 @@ pub enum CleanupError {
     Config(#[from] NodeConfigError),
     #[error(transparent)]
     State(#[from] StateError),
-    #[error(transparent)]
-    Lock(#[from] LockError),
 }
 
 /// Removes all remains of a container. Returns the `DeleteResponse` for standard output.

@@ -40,7 +40,7 @@ use cwasi_content::{ContentStore, Images};
 use cwasi_coordinator::registry::Registry;
 use cwasi_host::broker::Broker;
 use cwasi_host::ended_groups;
-use cwasi_host::group_lock::{self, LockError};
+use cwasi_host::group_lock;
 use cwasi_host::metrics::Metrics;
 use cwasi_host::network::{Network, node_name};
 use cwasi_host::otlp::Exporter;
@@ -93,8 +93,6 @@ pub enum DaemonError {
     State(#[from] StateError),
     #[error(transparent)]
     Zygote(#[from] ZygoteError),
-    #[error(transparent)]
-    Lock(#[from] LockError),
     #[error(transparent)]
     Cgroup(#[from] OwnCgroupError),
     /// The networked buffer's configuration.

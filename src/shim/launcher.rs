@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use nix::sys::signal::Signal;
 use nix::sys::wait::waitpid;
@@ -22,7 +22,7 @@ use cwasi_config::NodeConfig;
 use cwasi_config::node::CONFIG_VARIABLE;
 use cwasi_host::ended_groups;
 use cwasi_host::group::{self, GroupError};
-use cwasi_host::group_lock::{LockError, answers, lock};
+use cwasi_host::group_lock::{answers, lock};
 use cwasi_host::state::{self, GroupDir, PRIVATE_FILE, Pointer, StateDir, StateError};
 
 const PROGRAM: &str = "cwasi-shim";
@@ -44,30 +44,15 @@ pub enum LaunchError {
     #[error(transparent)]
     Group(#[from] GroupError),
     #[error(transparent)]
-    Lock(#[from] LockError),
-    #[error(transparent)]
     State(#[from] StateError),
     #[error(transparent)]
     Spawn(#[from] SpawnError),
-    /// A failed file or socket operation.
-    #[error("{operation} {}: {source}", path.display())]
-    Io {
-        operation: &'static str,
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
     /// The daemon ended before it was ready.
     #[error("the shim daemon did not start: {report}")]
     NotReady {
         /// Its report, or the tail of its log.
         report: String,
     },
-}
-
-fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LaunchError {
-    let path = path.to_owned();
-    move |source| LaunchError::Io { operation, path, source }
 }
 
 /// Answers `start` with the address of the group's daemon. `file` is that of the configuration, for errors.
@@ -155,12 +140,13 @@ pub(super) fn spawn_daemon(
     let socket = group.socket();
     // A socket without a listener belongs to a killed daemon.
     state::remove_file(&socket)?;
-    let listener = UnixListener::bind(&socket).map_err(failed("listen on", &socket))?;
+    let listener = UnixListener::bind(&socket).map_err(StateError::io("listen on", &socket))?;
     let log_path = group.log();
     let log = OpenOptions::new().create(true).append(true).mode(PRIVATE_FILE).open(&log_path);
-    let log = log.map_err(failed("open", &log_path))?;
-    let null = File::open("/dev/null").map_err(failed("open", Path::new("/dev/null")))?;
-    let (ready, ready_writer) = io::pipe().map_err(failed("make a pipe for", group.path()))?;
+    let log = log.map_err(StateError::io("open", &log_path))?;
+    let null = File::open("/dev/null").map_err(StateError::io("open", Path::new("/dev/null")))?;
+    let (ready, ready_writer) =
+        io::pipe().map_err(StateError::io("make a pipe for", group.path()))?;
     let program = beside(PROGRAM)?;
     let mut argv: Vec<&OsStr> = Vec::new();
     for (flag, value) in [
@@ -195,7 +181,9 @@ pub(super) fn wait_ready(ready: PipeReader, group: &GroupDir) -> Result<(), Laun
     let mut report = Vec::new();
     let mut ready = BufReader::new(ready.take(REPORT_MAX));
     loop {
-        let read = ready.fill_buf().map_err(failed("read the daemon's report in", group.path()))?;
+        let read = ready
+            .fill_buf()
+            .map_err(StateError::io("read the daemon's report in", group.path()))?;
         let len = read.len();
         report.extend_from_slice(read);
         // The daemon may keep its end of the pipe open.

@@ -7,73 +7,36 @@
 //! Invariant: reports come from sandboxes. Their number, rate, texts and moments are bounded, and the service's name is
 //! the shim's own.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+mod check;
+mod file;
+mod token_bucket;
+
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::Notify;
 
 use super::otlp::Exporter;
-use super::state::{StateError, create_private_dir};
-use cwasi_modes::ModeKind;
+use super::state::StateError;
+use check::checked;
 use cwasi_sys::clock::{monotonic_epoch_unix_ns, monotonic_ns};
 use cwasi_wire::ids::Identity;
-use cwasi_wire::trace::{
-    PHASES_MAX, Phase, RecordedSpan, SPAN_TEXT_MAX, SPANS_PER_REPORT, Span, SpanReport,
-};
-use cwasi_wire::trace_headers;
+use cwasi_wire::trace::{RecordedSpan, SPANS_PER_REPORT, Span, SpanReport};
+use file::SpanFile;
+pub use file::full_file;
+use token_bucket::TokenBucket;
 
-/// Longest span file in bytes; a group has two.
-const FILE_MAX: u64 = 4 << 20;
 /// Most bytes between two writes.
 const UNWRITTEN_MAX: usize = 2 << 20;
 /// Shortest time between two writes of the file.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
-/// Spans that a group may report at once, and per second from then on.
-const SPANS_AT_ONCE: u32 = 8192;
-const SPANS_PER_SECOND: u32 = 1024;
-/// Longest span in nanoseconds, and furthest future.
-const SPAN_MAX_NS: u64 = 24 * 3_600_000_000_000;
-const FUTURE_MAX_NS: u64 = 1_000_000_000;
-/// Permissions of a file: who calls what is for its owner.
-pub(super) const FILE_MODE: u32 = 0o600;
-/// Extension of a full file.
-const FULL: &str = "full.jsonl";
 
 /// The line of dropped spans.
 #[derive(Debug, Serialize)]
 struct Dropped {
     dropped: u64,
-}
-
-/// Allows a burst and then a rate.
-#[derive(Debug)]
-struct TokenBucket {
-    tokens: u32,
-    filled: Instant,
-}
-
-impl TokenBucket {
-    fn take(&mut self) -> bool {
-        let new = self.filled.elapsed().as_secs_f64() * f64::from(SPANS_PER_SECOND);
-        if new >= 1.0 {
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "at least 1, and saturates"
-            )]
-            let new = new as u32;
-            self.tokens = self.tokens.saturating_add(new).min(SPANS_AT_ONCE);
-            self.filled = Instant::now();
-        }
-        let taken = self.tokens > 0;
-        self.tokens -= u32::from(taken);
-        taken
-    }
 }
 
 #[derive(Debug)]
@@ -89,7 +52,7 @@ struct Inner {
     /// Held while the file is written.
     writing: Mutex<()>,
     changed: Notify,
-    path: PathBuf,
+    file: SpanFile,
     node: String,
     exporter: Option<Exporter>,
 }
@@ -113,12 +76,12 @@ impl Spans {
     /// Spans in the file `path`, and for the exporter if there is one. A task of its own writes the file.
     #[must_use]
     pub fn start(path: PathBuf, node: &str, exporter: Option<Exporter>) -> Self {
-        let bucket = TokenBucket { tokens: SPANS_AT_ONCE, filled: Instant::now() };
+        let bucket = TokenBucket::new();
         let inner = Inner {
             unwritten: Mutex::new(Unwritten { lines: Vec::new(), dropped: 0, bucket }),
             writing: Mutex::default(),
             changed: Notify::new(),
-            path,
+            file: SpanFile::new(path),
             node: node.to_owned(),
             exporter,
         };
@@ -147,9 +110,9 @@ impl Spans {
         unwritten.dropped =
             unwritten.dropped.saturating_add(report.dropped).saturating_add(surplus);
         for span in report.spans.into_iter().take(SPANS_PER_REPORT) {
-            let span = accepted(span, now, epoch).filter(|_| unwritten.bucket.take());
+            let span = checked(span, now, epoch).filter(|_| unwritten.bucket.take());
             match span.map(|span| self.recorded(source, span)) {
-                Some(recorded) => self.keep(&mut unwritten, recorded),
+                Some(recorded) => self.store(&mut unwritten, recorded),
                 None => unwritten.dropped = unwritten.dropped.saturating_add(1),
             }
         }
@@ -169,7 +132,7 @@ impl Spans {
         }
     }
 
-    fn keep(&self, unwritten: &mut Unwritten, recorded: RecordedSpan) {
+    fn store(&self, unwritten: &mut Unwritten, recorded: RecordedSpan) {
         match serde_json::to_vec(&recorded) {
             Ok(line) if unwritten.lines.len() + line.len() < UNWRITTEN_MAX => {
                 unwritten.lines.extend(line);
@@ -216,79 +179,25 @@ impl Spans {
         if lines.is_empty() {
             return Ok(());
         }
-        let written = self.append(&lines);
+        let written = self.inner.file.append(&lines);
         if written.is_err() {
             let mut unwritten = self.unwritten();
             unwritten.dropped = unwritten.dropped.saturating_add(lost);
         }
         written
     }
-
-    fn append(&self, lines: &[u8]) -> Result<(), StateError> {
-        let path = &self.inner.path;
-        if let Some(directory) = path.parent() {
-            create_private_dir(directory)?;
-        }
-        let length = fs::metadata(path).map_or(0, |metadata| metadata.len());
-        if length > 0 && length + lines.len() as u64 > FILE_MAX {
-            fs::rename(path, full(path)).map_err(StateError::io("rename", path))?;
-        }
-        let file = OpenOptions::new().append(true).create(true).mode(FILE_MODE).open(path);
-        let written = file.and_then(|mut file| file.write_all(lines));
-        written.map_err(StateError::io("write", path))
-    }
-}
-
-/// The full file before `path`.
-pub(super) fn full(path: &Path) -> PathBuf {
-    path.with_extension(FULL)
-}
-
-/// The beginning of a text of a sandbox, within its bound.
-fn shortened(mut text: String) -> String {
-    text.truncate(text.floor_char_boundary(SPAN_TEXT_MAX));
-    text
-}
-
-/// A span within its bounds, with Unix times; `None` if its moments cannot be. `now` and the span's moments are of
-/// `CLOCK_MONOTONIC`, whose zero is `epoch`.
-fn accepted(span: Span, now: u64, epoch: u64) -> Option<Span> {
-    let latest = now.saturating_add(FUTURE_MAX_NS);
-    let possible = |start: u64, end: u64| {
-        start <= end && end <= latest && now.saturating_sub(start) <= SPAN_MAX_NS
-    };
-    if !possible(span.start_ns, span.end_ns) {
-        return None;
-    }
-    let known = [ModeKind::Embedded, ModeKind::Local, ModeKind::Networked];
-    let mode = known.iter().find(|mode| mode.name() == span.mode);
-    let unix = |ns: u64| ns.saturating_add(epoch);
-    let phases = span.phases.iter().filter(|phase| possible(phase.start_ns, phase.end_ns));
-    let phases = phases.take(PHASES_MAX).map(|phase| Phase {
-        start_ns: unix(phase.start_ns),
-        end_ns: unix(phase.end_ns),
-        ..*phase
-    });
-    Some(Span {
-        phases: phases.collect(),
-        mode: mode.map_or_else(String::new, |mode| mode.name().to_owned()),
-        module: shortened(span.module),
-        peer: shortened(span.peer),
-        reason: shortened(span.reason),
-        tracestate: trace_headers::bounded(&span.tracestate),
-        start_ns: unix(span.start_ns),
-        end_ns: unix(span.end_ns),
-        ..span
-    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::file::FILE_MAX;
+    use super::token_bucket::SPANS_AT_ONCE;
     use super::*;
     use crate::kept_spans::keep_ended;
     use cwasi_dispatcher::spans::{OpenSpan, SpanEnd};
-    use cwasi_wire::trace::PhaseKind;
-    use cwasi_wire::trace_headers::TRACESTATE_MAX;
 
     fn identity() -> Identity {
         Identity { namespace: "n".into(), pod_namespace: String::new(), function: "a".into() }
@@ -324,29 +233,6 @@ mod tests {
         assert_eq!((recorded.service.as_str(), recorded.node.as_str()), ("a", "node"));
         assert!(recorded.span.start_ns.abs_diff(before) < 60_000_000_000);
         assert_eq!(lines[1]["dropped"], 3);
-    }
-
-    #[test]
-    fn impossible_moments_are_refused_and_texts_are_bounded() {
-        let (now, epoch) = (10 * SPAN_MAX_NS, 5);
-        let at = |start_ns, end_ns| Span { start_ns, end_ns, ..span() };
-        assert!(accepted(at(now - 9, now), now, epoch).is_some());
-        for (start, end) in [(now, now - 1), (now, u64::MAX), (0, now), (u64::MAX, u64::MAX)] {
-            assert!(accepted(at(start, end), now, epoch).is_none(), "{start} {end}");
-        }
-        let phase = Phase { kind: PhaseKind::Run, start_ns: now - 3, end_ns: now - 2 };
-        let hostile = Span {
-            peer: "é".repeat(10_000),
-            mode: "fast".into(),
-            tracestate: "a=1,".repeat(10_000),
-            phases: vec![Phase { end_ns: u64::MAX, ..phase }, phase, phase, phase, phase, phase],
-            ..at(now - 9, now)
-        };
-        let accepted = accepted(hostile, now, epoch).unwrap();
-        assert!(accepted.peer.len() <= SPAN_TEXT_MAX && accepted.mode.is_empty());
-        assert!(accepted.tracestate.len() <= TRACESTATE_MAX);
-        assert_eq!(accepted.phases.len(), PHASES_MAX);
-        assert_eq!(accepted.phases[0].start_ns, now - 3 + epoch);
     }
 
     #[tokio::test]
@@ -393,7 +279,7 @@ mod tests {
         add(&spans, report(vec![span()]));
         spans.write_now().await;
         assert_eq!(lines(&path).len(), 1);
-        assert_eq!(fs::metadata(full(&path)).unwrap().len(), FILE_MAX);
+        assert_eq!(fs::metadata(full_file(&path)).unwrap().len(), FILE_MAX);
         let kept = dir.path().join("traces");
         keep_ended(&path, "g", &kept).unwrap();
         keep_ended(&path, "g", &kept).unwrap();
