@@ -110,7 +110,7 @@ impl FunctionLog {
     }
 
     /// Reports the number of dropped lines if there is room, or else later.
-    pub fn tell_dropped(&self) {
+    pub fn report_dropped(&self) {
         let count = self.dropped[0].swap(0, Relaxed);
         if count == 0 {
             return;
@@ -141,7 +141,7 @@ impl FunctionLog {
     /// Writes a line behind everything that comes before it; false when there is no room.
     fn put(&self, line: &[u8]) -> bool {
         if self.write_rest() && self.dropped[0].load(Relaxed) > 0 {
-            self.tell_dropped();
+            self.report_dropped();
         }
         // Otherwise there is no room, or a reader would take this line for one that came before those that it missed.
         let is_next = self.rest.borrow().is_empty() && self.dropped[0].load(Relaxed) == 0;

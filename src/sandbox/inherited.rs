@@ -31,7 +31,7 @@ pub struct Sandbox<M> {
 
 impl<M> Sandbox<M> {
     /// Tells the shim, waiting a little for it to take it.
-    pub fn tell(&self, message: &SandboxMessage) {
+    pub fn send(&self, message: &SandboxMessage) {
         let deadline = Some(Deadline::after(SHIM_WAIT));
         let bytes = control::encode(message);
         if let Err(error) = seqpacket::send(self.broker.as_fd(), &[&bytes], &[], deadline) {
@@ -44,14 +44,14 @@ impl<M> Sandbox<M> {
 
     /// Tells the shim, if it takes the message at once; returns whether it did.
     #[must_use]
-    pub fn try_tell(&self, message: &SandboxMessage) -> bool {
+    pub fn try_send(&self, message: &SandboxMessage) -> bool {
         let bytes = control::encode(message);
         seqpacket::send(self.broker.as_fd(), &[&bytes], &[], Some(Deadline::PASSED)).is_ok()
     }
 
     /// Tells the shim that there will be no workload; returns the exit code.
     pub fn start_failed(&self, message: &str) -> i32 {
-        self.tell(&SandboxMessage::StartFailed { message: message.to_owned() });
+        self.send(&SandboxMessage::StartFailed { message: message.to_owned() });
         exit_codes::START_FAILED
     }
 }

@@ -56,15 +56,16 @@ fn serve<M: Module>(sandbox: &Sandbox<M>, listener: Option<OwnedFd>) -> Result<i
     Ok(secondary.run())
 }
 
-impl<M: Module> Sandbox<M> {
-    /// Forks a worker: its pid and init's end of the socketpair. In the child it does not return.
-    fn fork_worker(&self, setup: Option<WorkerSetup<'_>>) -> io::Result<(Pid, OwnedFd)> {
-        let (ours, theirs) = seqpacket::pair().map_err(io::Error::other)?;
-        let init = getpid();
-        match self.threads.fork()? {
-            Fork::Parent(pid) => Ok((pid, ours)),
-            Fork::Child => worker::enter(self, init, theirs, setup),
-        }
+/// Forks a worker: its pid and init's end of the socketpair. In the child it does not return.
+fn fork_worker<M: Module>(
+    sandbox: &Sandbox<M>,
+    setup: Option<WorkerSetup<'_>>,
+) -> io::Result<(Pid, OwnedFd)> {
+    let (ours, theirs) = seqpacket::pair().map_err(io::Error::other)?;
+    let init = getpid();
+    match sandbox.threads.fork()? {
+        Fork::Parent(pid) => Ok((pid, ours)),
+        Fork::Child => worker::enter(sandbox, init, theirs, setup),
     }
 }
 

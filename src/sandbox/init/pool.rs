@@ -163,11 +163,11 @@ impl<'t> WorkerPool<'t> {
     }
 
     /// Numbers and sockets of the workers that have not got all of their group, to be polled for room.
-    pub fn unfed(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
+    pub fn partial_groups(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
         self.entries.iter().enumerate().filter_map(|(index, entry)| {
             let worker = entry.worker.as_ref()?;
-            let unfed = worker.in_flight.as_ref().is_some_and(InFlight::has_unsent);
-            unfed.then(|| (index, worker.socket.as_fd()))
+            let is_partial = worker.in_flight.as_ref().is_some_and(InFlight::has_unsent);
+            is_partial.then(|| (index, worker.socket.as_fd()))
         })
     }
 
@@ -175,9 +175,9 @@ impl<'t> WorkerPool<'t> {
     ///
     /// # Errors
     /// Gives the group back when a call cannot be sent at all; the worker, which waits for that call, is killed.
-    pub fn feed(&mut self, index: usize) -> Result<(), (Work, LocalError)> {
+    pub fn send_group(&mut self, index: usize) -> Result<(), (Work, LocalError)> {
         let Some(worker) = self.worker_mut(index) else { return Ok(()) };
-        worker.feed()
+        worker.send_group()
     }
 
     /// Reads what a worker says.
@@ -252,9 +252,9 @@ impl<'t> WorkerPool<'t> {
         let (deadline, activity) = (work.deadline, WorkerActivity::Assigned { work, sent: 0 });
         worker.in_flight = Some(InFlight { turn, deadline, activity });
         // What does not go now is tried again when there is room.
-        let fed = worker.feed();
+        let sent = worker.send_group();
         self.early_deaths = 0;
-        fed.map_err(|(work, error)| (work, Some(error)))
+        sent.map_err(|(work, error)| (work, Some(error)))
     }
 
     /// Kills workers whose deadlines have passed; their exits follow. Direct requests end at `latest` at the latest.

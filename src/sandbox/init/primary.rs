@@ -15,6 +15,7 @@ use cwasi_sys::clock::{Deadline, monotonic_ns, poll_timeout};
 use cwasi_vm::Module;
 use cwasi_wire::control::SandboxMessage;
 
+use super::fork_worker;
 use super::pool::WorkerReport;
 use super::signals::{Change, Ending, Signals, next_change};
 
@@ -27,7 +28,7 @@ enum Cause {
 
 /// Runs a primary and returns its exit code.
 pub fn run<M: Module>(sandbox: &Sandbox<M>, mut signals: Signals) -> i32 {
-    let (worker, socket) = match sandbox.fork_worker(None) {
+    let (worker, socket) = match fork_worker(sandbox, None) {
         Ok(forked) => forked,
         Err(error) => return sandbox.start_failed(&format!("no worker can be forked: {error}")),
     };
@@ -73,10 +74,10 @@ fn pass_on<M: Module>(sandbox: &Sandbox<M>, socket: &mut Option<OwnedFd>) {
     let Some(open) = socket else { return };
     let said = WorkerReport::read(open.as_fd(), &mut [0; WORKER_MESSAGE_MAX]);
     if said.ready {
-        sandbox.tell(&SandboxMessage::Ready);
+        sandbox.send(&SandboxMessage::Ready);
     }
     if let Some(message) = said.failed {
-        sandbox.tell(&SandboxMessage::StartFailed { message });
+        sandbox.send(&SandboxMessage::StartFailed { message });
     }
     if said.closed {
         *socket = None;

@@ -70,7 +70,7 @@ struct InitSocket(Rc<OwnedFd>);
 
 impl InitSocket {
     /// Sends init a message. Returns false when init is gone; this process then ends too.
-    fn tell(&self, message: &WorkerMessage) -> bool {
+    fn send(&self, message: &WorkerMessage) -> bool {
         seqpacket::send(self.0.as_fd(), &[&control::encode(message)], &[], None).is_ok()
     }
 
@@ -177,7 +177,7 @@ impl<'a, M: Module> Worker<'a, M> {
     fn start_failed(&self, error: &dyn std::error::Error) -> i32 {
         let mut message = cause_chain(error);
         message.truncate(message.floor_char_boundary(MESSAGE_MAX));
-        self.init.tell(&WorkerMessage::StartFailed { message });
+        self.init.send(&WorkerMessage::StartFailed { message });
         exit_codes::START_FAILED
     }
 }

@@ -22,7 +22,7 @@ pub fn run<M: Module>(mut worker: Worker<'_, M>) -> i32 {
         Ok(instance) => instance,
         Err(error) => return worker.start_failed(&error),
     };
-    if !worker.init.tell(&WorkerMessage::Progress) {
+    if !worker.init.send(&WorkerMessage::Progress) {
         return exit_codes::TRAPPED;
     }
     let id = bytes16();

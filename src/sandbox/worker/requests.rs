@@ -17,7 +17,7 @@ use cwasi_modes::shared_processor::SharedProcessor;
 use cwasi_modes::spin::{LastSpin, Spin};
 use cwasi_sys::clock::{Deadline, monotonic_ns};
 use cwasi_sys::page_buffer::PageBuffer;
-use cwasi_sys::seqpacket;
+use cwasi_sys::seqpacket::{self, SocketError};
 use cwasi_vm::Context;
 use cwasi_wire::control::FunctionLaunch;
 use cwasi_wire::envelope::Request;
@@ -29,6 +29,8 @@ use super::replies::{Replies, refuse};
 use super::server_span::ServerSpan;
 use super::service_time::ServiceTime;
 use super::{InitSocket, Worker, WorkerSetup};
+
+use self::assignments::{InitMessage, receive};
 
 mod assignments;
 
@@ -213,6 +215,31 @@ impl<'s> Requests<'s> {
             self.connections.wake_follower();
         }
         leaves
+    }
+
+    /// Reads a message of init. Adds a further connection; begins assigned work.
+    fn read_init(&mut self) -> Result<Option<Invocation>, LocalError> {
+        let max_payload = self.launch.max_payload;
+        let work = match receive(self.init.0.as_fd(), &mut self.buffer, max_payload)? {
+            InitMessage::Assignment(work) => work,
+            InitMessage::Connection(connection) => {
+                let operation = "epoll_ctl";
+                let unwatched = |source| SocketError::Os { operation, source };
+                self.connections.add(connection).map_err(unwatched)?;
+                return Ok(None);
+            }
+            InitMessage::WakeUp => return Ok(None),
+        };
+        // All of it is here. Until now init could assign it to another worker.
+        self.assigned = self.slot.begin_assigned();
+        if !self.assigned {
+            return Ok(None);
+        }
+        if work.expected.is_some() {
+            // Init may hold thousands of the group's descriptors. Without init there is no next request either.
+            let _sent = self.init.nudge();
+        }
+        Ok(Some(self.invocation(work)))
     }
 
     /// Reads a request from a connection, in phase `Reading`.

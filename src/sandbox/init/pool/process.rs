@@ -57,7 +57,7 @@ impl WorkerProcess<'_> {
     /// # Errors
     /// Gives the work back when a call cannot be sent at all. A worker that waits for that call is killed; one that
     /// got none is free again.
-    pub(super) fn feed(&mut self) -> Result<(), (Work, LocalError)> {
+    pub(super) fn send_group(&mut self) -> Result<(), (Work, LocalError)> {
         let Some(InFlight { turn, activity: WorkerActivity::Assigned { work, sent }, .. }) =
             &mut self.in_flight
         else {

@@ -142,7 +142,7 @@ fn a_group_goes_to_its_worker_as_fast_as_that_takes_it() {
     ready(&pool, &sockets, 0);
     assert_eq!(pool.read(0).failed, None);
     pool.assign(0, group(PARTS, at(u64::MAX))).unwrap();
-    assert!(pool.idle().is_none() && pool.unfed().next().is_some(), "more is to be sent");
+    assert!(pool.idle().is_none() && pool.partial_groups().next().is_some(), "more is to be sent");
     let mut buffer = vec![0; FRAME_MAX];
     let (mut came, mut brought) = (Vec::new(), Vec::new());
     for number in 0..PARTS {
@@ -156,12 +156,12 @@ fn a_group_goes_to_its_worker_as_fast_as_that_takes_it() {
         assert_eq!(request.id(), Some(CallId([id; 16])));
         assert_eq!((group.expected, group.following), (PARTS, PARTS - 1 - number));
         came.push((group.number, connection.connection));
-        pool.feed(0).unwrap();
+        pool.send_group(0).unwrap();
     }
     let sent = (0..PARTS).map(|number| (number, u64::from(number % 2)));
     assert_eq!(came, sent.collect::<Vec<_>>());
     assert_eq!(brought.iter().sum::<usize>(), 2, "each connection once");
-    assert!(pool.unfed().next().is_none());
+    assert!(pool.partial_groups().next().is_none());
     assert!(worker(&pool).begin_assigned());
     pool.expire(0, None);
     let lost = pool.remove(0, 0).unwrap();
@@ -179,7 +179,7 @@ fn work_that_a_worker_had_not_begun_is_given_back_whole() {
     assert_eq!(pool.read(0).failed, None);
     pool.assign(0, group(40, at(u64::MAX))).unwrap();
     sockets.0.borrow_mut().clear();
-    pool.feed(0).unwrap();
+    pool.send_group(0).unwrap();
     let lost = pool.remove(0, 0).unwrap();
     let WorkerActivity::Assigned { work, .. } = lost.activity else { panic!("{lost:?}") };
     assert_eq!((work.deadline, work.calls().count()), (at(u64::MAX), 40));

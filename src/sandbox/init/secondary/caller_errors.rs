@@ -1,93 +1,94 @@
-//! The errors with which sandbox init answers callers instead of a worker.
-
-use std::io;
+//! The errors with which sandbox init answers callers instead of a worker, and its lines in the function's log.
 
 use crate::function_log::{full_stream, unread};
-use crate::init::in_flight::WorkerActivity;
+use crate::init::in_flight::{LostWorker, WorkerActivity};
 use crate::init::queue::QueueFull;
 use crate::init::signals::Ending;
+use crate::stderr;
+use crate::worker_table::Phase;
 use cwasi_modes::causes::{Break, Unreached};
 use cwasi_modes::local::load::Load;
 use cwasi_modes::local::{CallKey, LocalError};
 use cwasi_modes::{CallError, Overload};
 use cwasi_sys::seqpacket::SocketError;
-use cwasi_vm::Module;
 use cwasi_wire::control::{Entry, FunctionLaunch};
 
-use super::Secondary;
+/// The errors of calls of one function.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CallerErrors<'a> {
+    launch: &'a FunctionLaunch,
+}
 
-impl<M: Module> Secondary<'_, M> {
+impl<'a> CallerErrors<'a> {
+    pub fn of(launch: &'a FunctionLaunch) -> Self {
+        Self { launch }
+    }
+
+    fn function(self) -> String {
+        self.launch.identity.function.clone()
+    }
+
+    /// Writes a line to the function's log.
+    pub fn log(self, message: &str) {
+        stderr::try_line(&format!("{}: {message}", self.launch.identity.function));
+    }
+
+    /// The error of the calls of a worker that ended.
+    pub fn worker_lost(self, lost: &LostWorker, ending: Ending, closed: bool) -> CallError {
+        let how = ending.describe();
+        match &lost.activity {
+            WorkerActivity::Begun(calls) if lost.state.phase() == Phase::Expired => {
+                return self.missed_deadline(calls);
+            }
+            WorkerActivity::Begun(_) | WorkerActivity::Reading(_) => {
+                self.log(&format!("a worker {how} while it served a request"));
+            }
+            WorkerActivity::Nothing | WorkerActivity::Assigned { .. } if closed => {}
+            WorkerActivity::Nothing | WorkerActivity::Assigned { .. } => {
+                self.log(&format!("a worker {how}"));
+            }
+        }
+        self.fault(ending)
+    }
+
     /// A crash of the guest's code is a trap (errno 7). A worker that was killed, or ended, is a callee that died
     /// (errno 11).
-    pub(super) fn fault(&self, ending: Ending) -> CallError {
-        let function = &self.sandbox.launch.identity.function;
+    fn fault(self, ending: Ending) -> CallError {
         let how = ending.describe();
         if ending.is_crash() {
-            CallError::Trapped { message: format!("{function} {how}") }
+            CallError::Trapped { message: format!("{} {how}", self.launch.identity.function) }
         } else {
             self.broken(Break::Worker { how })
         }
     }
 
-    /// Answers calls with an error. Callers whose connections have ended need none.
-    pub(super) fn refuse(&mut self, calls: impl IntoIterator<Item = CallKey>, error: &CallError) {
-        for call in calls {
-            if let Some(caller) = self.receiver.reply_to(call.connection) {
-                self.send_queue.send_error(&caller, call.id, error);
-            }
-        }
-    }
-
-    /// Answers instead of a worker that has ended. If the worker was reading from a connection, the connection ends,
-    /// because the worker may have taken a request from it: every call on it gets an error, and none waits for ever.
-    /// Work that it had not begun goes first, to another worker.
-    pub(super) fn fail(&mut self, activity: WorkerActivity, error: &CallError) {
-        match activity {
-            WorkerActivity::Nothing => {}
-            WorkerActivity::Assigned { work, .. } => self.queue.put_back(work),
-            WorkerActivity::Begun(calls) => self.refuse(calls, error),
-            WorkerActivity::Reading(connection) => self.receiver.end(connection),
-        }
-    }
-
-    /// Why the function cannot start when a worker cannot be forked.
-    pub(super) fn cannot_fork(&self, error: &io::Error) -> String {
-        let workers = self.sandbox.launch.concurrency;
-        let hint = if error.raw_os_error() == Some(libc::EAGAIN) {
-            ": the container's pids limit, or its user's RLIMIT_NPROC, allows no more processes"
-        } else {
-            ""
-        };
-        format!("its workers (cwasi.concurrency: {workers}) cannot be forked{hint}: {error}")
-    }
-
-    pub(super) fn overloaded(&self, full: QueueFull) -> CallError {
-        let FunctionLaunch { identity, concurrency, queue, .. } = &self.sandbox.launch;
-        let function = identity.function.clone();
+    /// The queue, with these bounds, is full.
+    pub fn overloaded(self, full: QueueFull, bounds: Load) -> CallError {
+        let FunctionLaunch { concurrency, queue, .. } = self.launch;
+        let function = self.function();
         let bound = match full {
             QueueFull::Items => Overload::Queue { function, workers: *concurrency, queue: *queue },
             QueueFull::Usage => {
-                let Load { bytes, descriptors, .. } = self.queue.bounds;
+                let Load { bytes, descriptors, .. } = bounds;
                 Overload::Load { function, bytes, descriptors }
             }
         };
         bound.into()
     }
 
-    pub(super) fn ending(&self) -> CallError {
-        let target = self.sandbox.launch.identity.function.clone();
-        CallError::Unreachable { target, cause: Unreached::Ending }
+    pub fn ending(self) -> CallError {
+        CallError::Unreachable { target: self.function(), cause: Unreached::Ending }
     }
 
-    pub(super) fn late(&self) -> CallError {
-        CallError::Timeout { target: self.sandbox.launch.identity.function.clone() }
+    pub fn late(self) -> CallError {
+        CallError::Timeout { target: self.function() }
     }
 
     /// The error of calls whose worker was killed at their deadline, with the probable reason.
-    pub(super) fn missed_deadline(&self, calls: &[CallKey]) -> CallError {
-        let why = full_stream(self.sandbox.launch.entry == Entry::Reactor).map(unread);
+    fn missed_deadline(self, calls: &[CallKey]) -> CallError {
+        let why = full_stream(self.launch.entry == Entry::Reactor).map(unread);
         if let Some(CallKey { id, .. }) = calls.first() {
-            self.complain(&format!(
+            self.log(&format!(
                 "call {id} did not end in time; its worker was killed for it{}",
                 why.as_deref().unwrap_or_default()
             ));
@@ -96,8 +97,8 @@ impl<M: Module> Secondary<'_, M> {
         why.map_or_else(|| late.clone(), |why| CallError::Late { message: format!("{late}{why}") })
     }
 
-    pub(super) fn broken(&self, cause: Break) -> CallError {
-        CallError::Broken { target: self.sandbox.launch.identity.function.clone(), cause }
+    pub fn broken(self, cause: Break) -> CallError {
+        CallError::Broken { target: self.function(), cause }
     }
 }
 

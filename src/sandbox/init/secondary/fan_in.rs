@@ -1,4 +1,4 @@
-//! Fan-in in sandbox init: a part waits in the barrier, and a complete group becomes one piece of work.
+//! Fan-in in sandbox init: a part waits in the barrier, and a complete group becomes work for one worker.
 
 use nix::sys::resource::{Resource, getrlimit};
 
@@ -6,12 +6,12 @@ use crate::init::barrier::{Barrier, BarrierLimits, PartGroup};
 use crate::request_limits;
 use crate::work::Work;
 use cwasi_modes::CallError;
-use cwasi_modes::local::IncomingRequest;
 use cwasi_modes::local::load::Load;
-use cwasi_vm::Module;
+use cwasi_modes::local::{CallKey, IncomingRequest};
+use cwasi_sys::clock::Deadline;
 use cwasi_wire::control::{FunctionLaunch, Partial};
 
-use super::Secondary;
+use super::caller_errors::CallerErrors;
 
 /// Groups that may wait in one instance.
 pub const GROUPS_MAX: usize = 1024;
@@ -20,85 +20,91 @@ pub const WAITING_PARTS_MAX: usize = 4096;
 /// Bytes of parts that may wait in one instance: what one linear memory can hold.
 pub const WAITING_BYTES_MAX: u64 = 4 << 30;
 
-/// The barrier of a function that has one.
-pub(super) fn barrier(launch: &FunctionLaunch) -> Option<Barrier> {
-    let bounds = BarrierLimits {
-        groups: GROUPS_MAX,
-        load: Load {
-            messages: WAITING_PARTS_MAX,
-            bytes: WAITING_BYTES_MAX,
-            descriptors: descriptors_max(),
-        },
-    };
-    Some(Barrier::new(launch.identity.function.clone(), launch.fan_in?, bounds))
-}
-
 /// Descriptors that parts may hold: half of all, the other half is for connections.
 pub(super) fn descriptors_max() -> usize {
     let (soft, _hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or_default();
     usize::try_from(soft / 2).unwrap_or(usize::MAX)
 }
 
-impl<M: Module> Secondary<'_, M> {
-    /// Adds a part to its group. The last part completes the group, which is then queued as work.
-    pub(super) fn take_part(&mut self, request: Box<IncomingRequest>, now: u64) {
-        let key = request.key();
-        let deadline = request_limits::caller_deadline(&request.request, now);
-        let added = match &mut self.barrier {
-            None => Err(request_limits::takes_no_parts(&self.sandbox.launch)),
-            Some(barrier) => barrier.add_part(request, deadline, now),
+/// The waiting groups of a function with `cwasi.fan-in`.
+pub(super) struct Groups<'a> {
+    pub barrier: Barrier,
+    launch: &'a FunctionLaunch,
+    partial: Partial,
+}
+
+/// Groups and parts that wait no longer.
+#[derive(Default)]
+pub(super) struct Expired {
+    /// Groups that are handled without the parts that they lack.
+    pub work: Vec<Work>,
+    /// Calls that end with an error.
+    pub failed: Vec<(Vec<CallKey>, CallError)>,
+}
+
+impl<'a> Groups<'a> {
+    /// `None` for functions without fan-in.
+    pub fn of(launch: &'a FunctionLaunch) -> Option<Self> {
+        let bounds = BarrierLimits {
+            groups: GROUPS_MAX,
+            load: Load {
+                messages: WAITING_PARTS_MAX,
+                bytes: WAITING_BYTES_MAX,
+                descriptors: descriptors_max(),
+            },
         };
-        match added {
-            Ok(None) => {}
-            Ok(Some(group)) => self.handle_group(group, now),
-            Err(error) => {
-                if matches!(error, CallError::Overloaded(_)) {
-                    self.reports.refused += 1;
-                }
-                self.refuse([key], &error);
-            }
-        }
+        let fan_in = launch.fan_in?;
+        let barrier = Barrier::new(launch.identity.function.clone(), fan_in, bounds);
+        Some(Self { barrier, launch, partial: fan_in.partial })
     }
 
-    /// Queues a group as one piece of work, with the latest deadline of its callers.
-    fn handle_group(&mut self, group: PartGroup, now: u64) {
+    /// Adds a part to its group. The last part completes the group.
+    ///
+    /// # Errors
+    /// The part's error if it is not taken.
+    pub fn add(
+        &mut self,
+        request: Box<IncomingRequest>,
+        now: u64,
+    ) -> Result<Option<Work>, CallError> {
+        let deadline = request_limits::caller_deadline(&request.request, now);
+        let complete = self.barrier.add_part(request, deadline, now)?;
+        Ok(complete.and_then(|group| self.work(group, now)))
+    }
+
+    /// A group as work, with the latest deadline of its callers.
+    fn work(&self, group: PartGroup, now: u64) -> Option<Work> {
         let PartGroup { expected, parts, .. } = group;
-        let patience = parts.values().map(|part| part.deadline);
-        let patience = patience.reduce(|one, other| Some(one?.max(other?))).flatten();
+        let callers = parts.values().map(|part| part.deadline);
+        let caller = callers.reduce(|one, other| Some(one?.max(other?))).flatten();
         let calls = parts.into_iter().map(|(number, part)| (number, part.request));
-        let deadline = request_limits::deadline(&self.sandbox.launch, patience, now);
-        if let Some(work) = Work::group(expected, deadline, calls) {
-            self.queue(work);
-        }
+        Work::group(expected, request_limits::deadline(self.launch, caller, now), calls)
     }
 
-    /// Ends groups whose timeout has passed, and parts whose callers' deadlines have passed.
-    pub(super) fn expire_parts(&mut self, now: u64) {
-        let Some(fan_in) = self.sandbox.launch.fan_in else { return };
-        while let Some((group, text)) =
-            self.barrier.as_mut().and_then(|barrier| barrier.pop_over(now))
-        {
-            match fan_in.partial {
+    /// Takes out groups whose timeout has passed, and parts whose callers' deadlines have passed.
+    pub fn take_expired(&mut self, now: u64) -> Expired {
+        let mut expired = Expired::default();
+        let errors = CallerErrors::of(self.launch);
+        while let Some((group, text)) = self.barrier.pop_over(now) {
+            match self.partial {
                 Partial::Deliver => {
-                    self.complain(&format!("{text}; handled without them"));
-                    self.handle_group(group, now);
+                    errors.log(&format!("{text}; handled without them"));
+                    expired.work.extend(self.work(group, now));
                 }
                 Partial::Fail => {
-                    self.complain(&text);
+                    errors.log(&text);
                     let calls = group.parts.into_values().map(|part| part.request.key());
-                    self.refuse(calls, &CallError::Late { message: text });
+                    expired.failed.push((calls.collect(), CallError::Late { message: text }));
                 }
             }
         }
-        let given_up = self.barrier.as_mut().map(|barrier| barrier.take_given_up(now));
-        for (part, message) in given_up.unwrap_or_default() {
-            self.refuse([part.request.key()], &CallError::Late { message });
+        for (part, message) in self.barrier.take_given_up(now) {
+            expired.failed.push((vec![part.request.key()], CallError::Late { message }));
         }
+        expired
     }
 
-    /// Refuses the waiting parts when the function ends. They have not run, so their callers can retry elsewhere.
-    pub(super) fn refuse_parts(&mut self) {
-        let waiting = self.barrier.as_mut().map(Barrier::drain).unwrap_or_default();
-        self.refuse(waiting.into_iter().map(|part| part.request.key()), &self.ending());
+    pub fn next_deadline(&self) -> Option<Deadline> {
+        self.barrier.next_deadline()
     }
 }

@@ -1,32 +1,40 @@
-//! Idle functions (`cwasi.idle`): when their workers end, and when they are forked again. Runs in sandbox init.
+//! When a function is idle (`cwasi.idle`). Pure.
 
-use crate::init::barrier::Barrier;
-use cwasi_sys::clock::monotonic_ns;
-use cwasi_vm::Module;
+use cwasi_wire::control::FunctionLaunch;
 
-use super::Secondary;
+/// The idle timer of a function.
+#[derive(Debug)]
+pub(super) struct IdleTimer {
+    /// `None` for functions without `cwasi.idle`.
+    timeout_ns: Option<u64>,
+    /// Time of the last request, or of the announcement; `None` before that.
+    last_request: Option<u64>,
+}
 
-impl<M: Module> Secondary<'_, M> {
-    /// When it has been idle long enough for its workers to end.
-    pub(super) fn idle_at(&self) -> Option<u64> {
-        let idle_ms = self.sandbox.launch.idle_ms.filter(|_| !self.pool.is_suspended())?;
-        let no_parts = self.barrier.as_ref().is_none_or(Barrier::is_empty);
-        let nothing = no_parts && self.queue.is_empty() && self.send_queue.is_empty();
-        (self.announced && nothing && self.pool.at_rest())
-            .then(|| self.last_request.saturating_add(idle_ms.saturating_mul(1_000_000)))
+impl IdleTimer {
+    pub fn of(launch: &FunctionLaunch) -> Self {
+        let timeout_ns = launch.idle_ms.map(|ms| ms.saturating_mul(1_000_000));
+        Self { timeout_ns, last_request: None }
     }
 
-    /// Ends the workers of an idle function, and forks some when requests wait again. Init reads all requests while no
-    /// reader is there.
-    pub(super) fn suspend_or_resume(&mut self) {
-        if self.sandbox.launch.idle_ms.is_none() {
-            return;
+    pub const fn is_enabled(&self) -> bool {
+        self.timeout_ns.is_some()
+    }
+
+    /// Callers can call from now on.
+    pub const fn start(&mut self, now: u64) {
+        self.last_request = Some(now);
+    }
+
+    /// A request was read.
+    pub const fn restart(&mut self, now: u64) {
+        if self.last_request.is_some() {
+            self.last_request = Some(now);
         }
-        if self.stop.is_none() && self.idle_at().is_some_and(|at| at <= monotonic_ns()) {
-            self.begin_reading();
-            let undelivered = self.pool.suspend();
-            self.hold(undelivered);
-        }
-        self.pool.resume(self.queue.len());
+    }
+
+    /// When the function is idle, if no request comes before.
+    pub fn expires_at(&self) -> Option<u64> {
+        Some(self.last_request?.saturating_add(self.timeout_ns?))
     }
 }

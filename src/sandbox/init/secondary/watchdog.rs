@@ -14,22 +14,19 @@
 //! ticks when the leader does not, because it is stopped, slow or making its next instance. Stopped workers get no
 //! work.
 
+use crate::init::pool::WorkerPool;
 use crate::worker_table::{Phase, SlotState};
-use cwasi_modes::local::ConnectionId;
 use cwasi_modes::local::receiver::RequestHead;
-use cwasi_sys::clock::monotonic_ns;
+use cwasi_modes::local::{ConnectionId, Receiver};
 use cwasi_sys::processors;
 use cwasi_sys::watch::READY_MAX;
-use cwasi_vm::Module;
 use cwasi_wire::control::FunctionLaunch;
-
-use super::Secondary;
 
 #[cfg(test)]
 mod tests;
 
-/// Time between two checks in nanoseconds. After one, a caller hears that the function is overloaded. After one or two,
-/// init queues a request that nobody reads.
+/// Time between two checks in nanoseconds. After one, a caller learns that the function is overloaded. After one or two,
+/// init queues a request that no worker reads.
 const TICK_NS: u64 = 1_000_000;
 /// Ticks within which one of the waiting requests must have been read. Otherwise the workers' slots are not to be
 /// trusted.
@@ -92,114 +89,105 @@ impl Watchdog {
         self.unread = if none_was_read { self.unread.saturating_add(1) } else { 0 };
         self.unread >= if begun { STALLED_TICKS } else { 1 }
     }
-}
 
-impl<M: Module> Secondary<'_, M> {
-    /// Lets workers read from a connection, unless they hold too many already.
-    pub(super) fn share(&mut self, id: ConnectionId) {
-        let readers = self.pool.table.readers();
-        let shared = self.receiver.shared_connections().count() + 1;
-        let copies = shared.saturating_mul(readers);
-        // A single worker may hold any number.
-        if self.watchdog.is_none() || copies > COPIES_MAX.max(readers) {
-            return;
+    /// When the next check is due; `None` when init sleeps until it is woken, which it never does while it `ends`.
+    pub fn next_check(&self, pool: &WorkerPool<'_>, ends: bool) -> Option<u64> {
+        if self.quiet < QUIET_TICKS || self.reading || ends {
+            return Some(self.next);
         }
-        let Some(connection) = self.receiver.caller_connection(id) else { return };
-        if self.pool.share(&connection)
-            && let Err(error) = self.receiver.share(id)
-        {
-            self.complain(&format!("only init reads a caller's connection: {error}"));
-        }
-    }
-
-    /// True while init reads the shared connections.
-    pub(super) fn reads_shared(&self) -> bool {
-        self.stop.is_some() || self.watchdog.as_ref().is_some_and(|watchdog| watchdog.reading)
-    }
-
-    /// When the next check is due; `None` when init sleeps until it is woken.
-    pub(super) fn sleep(&self) -> Option<u64> {
-        let watchdog = self.watchdog.as_ref().filter(|_| !self.pool.is_suspended())?;
-        if watchdog.quiet < QUIET_TICKS || watchdog.reading || self.stop.is_some() {
-            return Some(watchdog.next);
-        }
-        let table = self.pool.table;
-        table.control().set_asleep(true);
+        let control = pool.table.control();
+        control.set_asleep(true);
         // A worker that began before it could see the sleep flag is seen here.
-        if self.pool.states().any(|state| state.is_busy()) {
-            table.control().set_asleep(false);
-            return Some(watchdog.next);
+        if pool.states().any(|state| state.is_busy()) {
+            control.set_asleep(false);
+            return Some(self.next);
         }
         None
     }
 
-    /// Runs the check when it is due.
-    pub(super) fn run_watchdog(&mut self) {
-        let now = monotonic_ns();
-        let Some(watchdog) = self.watchdog.as_mut().filter(|watchdog| watchdog.next <= now) else {
-            return;
-        };
-        if watchdog.quiet >= QUIET_TICKS {
-            // It was woken.
-            watchdog.quiet = 0;
+    /// Checks the workers when a check is due; `None` when it is not. True if a worker has begun a request since the
+    /// last check.
+    pub fn check_workers(&mut self, pool: &mut WorkerPool<'_>, now: u64) -> Option<bool> {
+        if self.next > now {
+            return None;
         }
-        watchdog.next = now.saturating_add(TICK_NS);
-        let states: Vec<_> = self.pool.states().collect();
-        let mut both = states.iter().zip(&watchdog.states);
+        if self.quiet >= QUIET_TICKS {
+            // It was woken.
+            self.quiet = 0;
+        }
+        self.next = now.saturating_add(TICK_NS);
+        let states: Vec<_> = pool.states().collect();
+        let mut both = states.iter().zip(&self.states);
         let begun = both.any(|(state, before)| state.is_later_than(*before));
         if begun {
-            self.last_request = now;
-            self.pool.note_turns();
+            pool.note_turns();
         }
-        self.pool.note_long_running(watchdog.long_running(&states));
+        pool.note_long_running(self.long_running(&states));
         // The container's cpuset may have changed.
-        self.pool.table.control().set_processors(processors::count().unwrap_or(0));
-        watchdog.note(states);
-        let receiver = &self.receiver;
+        pool.table.control().set_processors(processors::count().unwrap_or(0));
+        self.note(states);
+        Some(begun)
+    }
+
+    /// Checks the connections, after the workers. Returns those that init is to read now. Disables direct reads when
+    /// more than `room` requests wait, or no reader is free.
+    pub fn check_connections(
+        &mut self,
+        pool: &WorkerPool<'_>,
+        receiver: &Receiver,
+        begun: bool,
+        room: usize,
+    ) -> Vec<ConnectionId> {
         let ready: Vec<_> = receiver.shared_ready().collect();
-        let stalls = watchdog.stalls(begun, &ready, |id| receiver.head(id));
-        let room = self.queue.free_slots(self.free_workers());
-        let overflows = self.receiver.more_wait_than(room, &ready);
+        let stalls = self.stalls(begun, &ready, |id| receiver.head(id));
+        let overflows = receiver.more_wait_than(room, &ready);
         if !stalls && !overflows {
-            return;
+            return Vec::new();
         }
         // The queue is bounded exactly only while init is the only reader.
-        if overflows || !self.pool.has_free_reader() {
-            self.begin_reading();
+        if overflows || !pool.has_free_reader() {
+            self.begin_reading(pool);
         }
-        self.pool.depose_leader();
-        ready.into_iter().for_each(|id| self.read(id));
+        pool.depose_leader();
+        ready
+    }
+
+    /// True if workers may hold copies of one connection more than `shared`.
+    pub fn may_share(pool: &WorkerPool<'_>, shared: usize) -> bool {
+        let readers = pool.table.readers();
+        // A single worker may hold any number.
+        (shared + 1).saturating_mul(readers) <= COPIES_MAX.max(readers)
+    }
+
+    /// True while only init reads the shared connections.
+    pub const fn reads(&self) -> bool {
+        self.reading
     }
 
     /// Disables direct reads: from now on only init reads from connections.
-    pub(super) fn begin_reading(&mut self) {
-        let Some(watchdog) = &mut self.watchdog else { return };
-        if std::mem::replace(&mut watchdog.reading, true) {
+    pub fn begin_reading(&mut self, pool: &WorkerPool<'_>) {
+        if std::mem::replace(&mut self.reading, true) {
             return;
         }
-        self.pool.set_direct_reads(false);
+        pool.set_direct_reads(false);
         // A worker that is reading now reads an earlier request than init will. A worker that takes longer is stopped
         // or dead, and then the order does not matter.
         for _ in 0..YIELDS_MAX {
-            if !self.pool.states().any(|state| state.phase() == Phase::Reading) {
+            if !pool.states().any(|state| state.phase() == Phase::Reading) {
                 return;
             }
             let _never_fails = nix::sched::sched_yield();
         }
     }
 
-    /// Enables direct reads when init has nothing queued and nothing to read, and disables them otherwise.
-    pub(super) fn update_direct_reads(&mut self) {
-        let idle = self.queue.is_empty() && self.stop.is_none();
-        let Some(watchdog) = &mut self.watchdog else { return };
-        if watchdog.reading && idle && self.pool.has_free_reader() {
-            watchdog.reading = false;
+    /// Enables direct reads when `idle`: init has nothing queued and nothing to read. Disables them otherwise. Returns
+    /// whether they are enabled.
+    pub fn update_direct_reads(&mut self, pool: &WorkerPool<'_>, idle: bool) -> bool {
+        if self.reading && idle && pool.has_free_reader() {
+            self.reading = false;
         }
-        let enabled = idle && !watchdog.reading;
-        self.pool.set_direct_reads(enabled);
-        if !enabled {
-            // A worker that became free before it could see the change is seen here.
-            self.assign();
-        }
+        let enabled = idle && !self.reading;
+        pool.set_direct_reads(enabled);
+        enabled
     }
 }
