@@ -142,13 +142,13 @@ impl PagedMemory for Memory {
         sealed.map_err(|error| PagesError::Failed { reason: error.to_string() })
     }
 
-    fn show(&mut self, pages: Pages, _sealed: BorrowedFd<'_>) -> Result<(), PagesError> {
+    fn map(&mut self, pages: Pages, _sealed: BorrowedFd<'_>) -> Result<(), PagesError> {
         self.back(pages);
         self.fill(pages, 0xee);
         Ok(())
     }
 
-    fn is_as_shown(&self, (): &(), pages: Pages) -> bool {
+    fn is_unchanged(&self, (): &(), pages: Pages) -> bool {
         self.check(pages);
         false
     }

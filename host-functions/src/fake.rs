@@ -12,7 +12,7 @@ use cwasi_modes::{CallError, CallResult, OutgoingPayload, Payload};
 use cwasi_sys::clock::Deadline;
 use cwasi_sys::segment::Segment;
 
-/// Its bytes, and what was shown in them last.
+/// Its bytes, and what was mapped in them last.
 pub(crate) struct FakeMemory(Vec<u8>, Vec<(u32, Vec<u8>)>);
 
 impl FakeMemory {
@@ -48,21 +48,21 @@ impl PagedMemory for FakeMemory {
         Ok(segment)
     }
 
-    fn show(&mut self, pages: Pages, sealed: BorrowedFd<'_>) -> Result<(), PagesError> {
+    fn map(&mut self, pages: Pages, sealed: BorrowedFd<'_>) -> Result<(), PagesError> {
         let bytes = read(sealed);
         let target = &mut self.0[range(pages)];
         target.fill(0);
         target[..bytes.len()].copy_from_slice(&bytes);
-        let shown = target.to_vec();
+        let mapped = target.to_vec();
         let start = pages.start().0;
         self.1.retain(|(at, _)| *at != start);
-        self.1.push((start, shown));
+        self.1.push((start, mapped));
         Ok(())
     }
 
-    fn is_as_shown(&self, (): &(), pages: Pages) -> bool {
+    fn is_unchanged(&self, (): &(), pages: Pages) -> bool {
         let now = &self.0[range(pages)];
-        self.1.iter().any(|(at, shown)| *at == pages.start().0 && shown == now)
+        self.1.iter().any(|(at, mapped)| *at == pages.start().0 && mapped == now)
     }
 
     fn clear(&mut self, pages: Pages) -> Result<(), PagesError> {

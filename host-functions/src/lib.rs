@@ -22,6 +22,7 @@ mod link;
 mod log;
 mod memory;
 mod pages;
+mod region_calls;
 mod regions;
 mod request_dispatcher;
 mod response_read;
@@ -42,7 +43,8 @@ pub use link::{
 pub use log::{Level, LogSink, log};
 pub use memory::{GuestMemory, GuestPtr};
 pub use pages::{PagedMemory, Pages, PagesError};
-pub use regions::{Regions, ShownIn, region_info, region_release, region_seal, region_share};
+pub use region_calls::{region_info, region_release, region_seal, region_share};
+pub use regions::{MapTarget, Regions};
 pub use request_dispatcher::{begin_call, end_call, request_dispatcher};
 pub use response_read::response_read;
 pub use responses::{RESPONSES_MAX, ResponseTable};

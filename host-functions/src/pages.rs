@@ -123,10 +123,10 @@ pub trait PagedMemory: GuestMemory {
     ///
     /// # Errors
     /// When the system refuses.
-    fn show(&mut self, pages: Pages, sealed: BorrowedFd<'_>) -> Result<(), PagesError>;
+    fn map(&mut self, pages: Pages, sealed: BorrowedFd<'_>) -> Result<(), PagesError>;
 
-    /// True if the guest has changed nothing in `pages` since [`Self::show`]; false also if the host cannot tell.
-    fn is_as_shown(&self, source: &Self::Source, pages: Pages) -> bool;
+    /// True if the guest has changed nothing in `pages` since [`Self::map`]; false also if the host cannot tell.
+    fn is_unchanged(&self, source: &Self::Source, pages: Pages) -> bool;
 
     /// Makes `pages` ordinary, zeroed memory.
     ///

@@ -1,21 +1,21 @@
 //! The regions of one instance: pages of its linear memory that shared memory backs. Runs in a worker.
 //!
-//! A region is open for writing, sealed, or received from another function. `region_share`, `region_seal`,
-//! `region_release` and `region_info` change and describe regions; `request_dispatcher` sends sealed ones.
+//! A region is open for writing, sealed, or received from another function. The functions of [`crate::region_calls`]
+//! change and describe regions; `request_dispatcher` sends sealed ones.
 //!
 //! Invariants:
 //! - Regions do not overlap, and there are at most [`REGIONS_MAX`]. This bounds the shared memory of an instance that
 //!   serves many requests.
 //! - Sealed bytes never change: every callee of a region gets the same bytes.
-//! - While pages show leased memory, its token is kept here.
+//! - While leased memory is mapped, its token is kept here.
 
 use std::ops::Range;
 
-use cwasi_abi::{Errno, HUGE_PAGE, INLINE_MAX, REGION_PAGE, REGIONS_MAX, RegionInfo};
+use cwasi_abi::{Errno, INLINE_MAX, REGIONS_MAX};
 use cwasi_sys::segment::{LeaseToken, Segment};
 
+use crate::GuestPtr;
 use crate::pages::{PagedMemory, Pages, PagesError};
-use crate::{GuestPtr, Host, Level};
 
 /// The regions of one instance.
 #[derive(Debug)]
@@ -48,18 +48,30 @@ enum Backing<M: PagedMemory> {
     },
     /// Received parts in the payload's block.
     Parts {
-        /// Dropped when the pages show something else.
+        /// Dropped when the pages map something else.
         _tokens: Vec<LeaseToken>,
     },
 }
 
-/// Whose block shared memory is shown in.
+/// Whose block shared memory is mapped into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ShownIn {
+pub enum MapTarget {
     /// The payload's, which the host has asked for.
     Payload,
     /// One of the guest's own, for a response.
     Own,
+}
+
+/// Why a region cannot change.
+pub(crate) enum RegionFault {
+    Errno(Errno),
+    Pages(PagesError),
+}
+
+impl From<PagesError> for RegionFault {
+    fn from(error: PagesError) -> Self {
+        Self::Pages(error)
+    }
 }
 
 impl<M: PagedMemory> Backing<M> {
@@ -116,7 +128,7 @@ impl<M: PagedMemory> Regions<M> {
     }
 
     /// Makes `pages` a region; the same pages again make it a new one.
-    fn share(&mut self, memory: &mut M, pages: Pages) -> Result<(), RegionFault> {
+    pub(crate) fn share(&mut self, memory: &mut M, pages: Pages) -> Result<(), RegionFault> {
         self.has_room(pages).map_err(RegionFault::Errno)?;
         self.touch(pages);
         let open = memory.share(&self.source, pages)?;
@@ -143,7 +155,7 @@ impl<M: PagedMemory> Regions<M> {
     }
 
     /// Makes a region ordinary memory again.
-    fn release(&mut self, memory: &mut M, pages: Pages) -> Result<(), RegionFault> {
+    pub(crate) fn release(&mut self, memory: &mut M, pages: Pages) -> Result<(), RegionFault> {
         let index = self.known.iter().position(|region| region.pages == pages);
         let index = index.ok_or(RegionFault::Errno(Errno::InvalidArgument))?;
         memory.clear(pages)?;
@@ -151,18 +163,23 @@ impl<M: PagedMemory> Regions<M> {
         Ok(())
     }
 
-    /// Ends the writing of an open region, or has what is shown there go on as it came; false when there is neither, or
-    /// when the guest has changed what is shown: that is copied when it is sent.
+    /// Seals an open region, or a received one that the guest has not changed: it can be sent on. False when there is
+    /// neither; a changed one is copied when it is sent.
     ///
     /// # Errors
     /// When the system refuses: the bytes are still there, but no region.
-    fn seal(&mut self, memory: &mut M, ptr: GuestPtr, len: u32) -> Result<bool, PagesError> {
-        let shown = self.known.iter_mut().filter(|region| region.pages.start() == ptr);
-        for region in shown {
+    pub(crate) fn seal(
+        &mut self,
+        memory: &mut M,
+        ptr: GuestPtr,
+        len: u32,
+    ) -> Result<bool, PagesError> {
+        let here = self.known.iter_mut().filter(|region| region.pages.start() == ptr);
+        for region in here {
             if let Backing::Received { segment, goes_on, .. } = &mut region.backing
                 && segment.len() == u64::from(len)
             {
-                *goes_on = memory.is_as_shown(&self.source, region.pages);
+                *goes_on = memory.is_unchanged(&self.source, region.pages);
                 return Ok(*goes_on);
             }
         }
@@ -212,14 +229,14 @@ impl<M: PagedMemory> Regions<M> {
         Ok(self.sealed(ptr, u64::from(len)))
     }
 
-    /// Shows a segment at `ptr`, where `room` bytes are the guest's to overwrite; false when the bytes are to be copied
+    /// Maps a segment at `ptr`, where `room` bytes are the guest's to overwrite; false when the bytes are to be copied
     /// there instead.
-    pub fn show(
+    pub fn map(
         &mut self,
         memory: &mut M,
         (ptr, room): (GuestPtr, u32),
         segment: &Segment,
-        block: ShownIn,
+        block: MapTarget,
     ) -> bool {
         let len = segment.len();
         if !is_large(len) || memory.slice(ptr, room).is_err() {
@@ -233,19 +250,19 @@ impl<M: PagedMemory> Regions<M> {
         }
         self.touch(pages);
         // Where the system refuses, copying may still work.
-        let shown = memory.show(pages, segment.as_fd()).is_ok();
-        if shown {
+        let mapped = memory.map(pages, segment.as_fd()).is_ok();
+        if mapped {
             let segment = segment.clone();
-            let in_payload = block == ShownIn::Payload || self.is_in_payload(pages);
+            let in_payload = block == MapTarget::Payload || self.is_in_payload(pages);
             self.set(pages, Backing::Received { segment, goes_on: false, in_payload });
         }
-        shown
+        mapped
     }
 
-    /// Shows each of `parts` (offset and segment) in the `len` bytes at `ptr`, which are the guest's to overwrite and
+    /// Maps each of `parts` (offset and segment) in the `len` bytes at `ptr`, which are the guest's to overwrite and
     /// become one region: it is released as a whole. Returns how many, from the first on; the bytes of the others are
     /// to be copied.
-    pub fn show_parts<'a>(
+    pub fn map_parts<'a>(
         &mut self,
         memory: &mut M,
         (ptr, len): (GuestPtr, u32),
@@ -262,31 +279,32 @@ impl<M: PagedMemory> Regions<M> {
         if known && memory.clear(block).is_err() {
             return 0;
         }
-        let (mut shown, mut tokens) = (0, Vec::new());
+        let (mut mapped, mut tokens) = (0, Vec::new());
         for (offset, segment) in parts {
             let pages = block.inside(offset, segment.len());
             // Where the system refuses, copying may still work.
-            if pages.is_none_or(|pages| memory.show(pages, segment.as_fd()).is_err()) {
+            if pages.is_none_or(|pages| memory.map(pages, segment.as_fd()).is_err()) {
                 break;
             }
-            shown += 1;
+            mapped += 1;
             tokens.extend(segment.token().cloned());
         }
-        if shown > 0 {
+        if mapped > 0 {
             self.set(block, Backing::Parts { _tokens: tokens });
         }
-        shown
+        mapped
     }
 
-    /// Makes what is shown in the payload's block ordinary memory, zero, where the guest has not released it.
-    pub fn unshow_payload(&mut self, memory: &mut M) {
-        // Where the system refuses, the pages still show it, and its token is kept.
+    /// Unmaps the segments in the payload's block that the guest has not released: their pages become ordinary memory,
+    /// zero.
+    pub fn unmap_payload(&mut self, memory: &mut M) {
+        // Where the system refuses, a segment stays mapped, and its token is kept.
         self.known.retain(|region| {
             !region.backing.is_in_payload() || memory.clear(region.pages).is_err()
         });
     }
 
-    /// True when `pages` show a payload, in its block.
+    /// True when a payload is mapped at `pages`, in its block.
     fn is_in_payload(&self, pages: Pages) -> bool {
         self.known.iter().any(|region| region.pages == pages && region.backing.is_in_payload())
     }
@@ -297,110 +315,6 @@ impl<M: PagedMemory> Regions<M> {
             |region: &Region<M>| matches!(region.backing, Backing::Open(_) | Backing::Sealed(_));
         self.known.iter().any(|region| region.pages == pages && shared(region))
     }
-}
-
-enum RegionFault {
-    Errno(Errno),
-    Pages(PagesError),
-}
-
-impl From<PagesError> for RegionFault {
-    fn from(error: PagesError) -> Self {
-        Self::Pages(error)
-    }
-}
-
-impl RegionFault {
-    /// What the guest learns; faults of ours go to the host's log.
-    fn errno(self, host: &mut Host) -> Errno {
-        match self {
-            Self::Errno(errno) => errno,
-            Self::Pages(PagesError::Unsupported) => Errno::NotAvailable,
-            Self::Pages(error) => {
-                host.log.log(Level::Error, &host.context, &format!("region: {error}"));
-                Errno::Internal
-            }
-        }
-    }
-}
-
-/// `region_share(ptr, len) -> errno`: these pages become a region, zero. `regions` is `None` in a module that
-/// has none.
-///
-/// # Errors
-/// [`Errno::InvalidArgument`] unless they are whole pages and no other region's; [`Errno::BadPointer`];
-/// [`Errno::TooManyHandles`] beyond [`REGIONS_MAX`]; [`Errno::NotAvailable`]; [`Errno::Internal`].
-pub fn region_share<M: PagedMemory>(
-    host: &mut Host,
-    memory: &mut M,
-    regions: Option<&mut Regions<M>>,
-    ptr: GuestPtr,
-    len: u32,
-) -> Result<(), Errno> {
-    let pages = Pages::new(ptr, len)?;
-    memory.slice(ptr, len)?;
-    let regions = regions.ok_or(Errno::NotAvailable)?;
-    regions.share(memory, pages).map_err(|fault| fault.errno(host))
-}
-
-/// `region_seal(ptr, len) -> errno`: the first `len` bytes of the open region at `ptr` are final, and the region's pages
-/// behind them become zero; or the payload or response of `len` bytes that is shown there goes on as it came. Calls
-/// send it without copying from here on.
-///
-/// # Errors
-/// [`Errno::InvalidArgument`] when neither an open region of at least `len` bytes nor that starts there, when the guest has
-/// changed what is shown, or `len` is 0;
-/// [`Errno::BadPointer`]; [`Errno::NotAvailable`]; [`Errno::Internal`], and then there is no such region any more.
-pub fn region_seal<M: PagedMemory>(
-    host: &mut Host,
-    memory: &mut M,
-    regions: Option<&mut Regions<M>>,
-    ptr: GuestPtr,
-    len: u32,
-) -> Result<(), Errno> {
-    memory.slice(ptr, len)?;
-    let regions = regions.ok_or(Errno::NotAvailable)?;
-    match regions.seal(memory, ptr, len) {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(Errno::InvalidArgument),
-        Err(error) => Err(RegionFault::from(error).errno(host)),
-    }
-}
-
-/// `region_release(ptr, len) -> errno`: exactly this region, or the pages that a payload or response was shown in,
-/// become ordinary memory, zero.
-///
-/// # Errors
-/// [`Errno::InvalidArgument`] when there is no such region; [`Errno::Internal`].
-pub fn region_release<M: PagedMemory>(
-    host: &mut Host,
-    memory: &mut M,
-    regions: Option<&mut Regions<M>>,
-    ptr: GuestPtr,
-    len: u32,
-) -> Result<(), Errno> {
-    let pages = Pages::new(ptr, len)?;
-    memory.slice(ptr, len)?;
-    let regions = regions.ok_or(Errno::NotAvailable)?;
-    regions.release(memory, pages).map_err(|fault| fault.errno(host))
-}
-
-/// `region_info(info_out) -> errno`: writes a [`RegionInfo`], all zero in a module that has no regions.
-///
-/// # Errors
-/// [`Errno::BadPointer`].
-pub fn region_info<M: PagedMemory>(
-    memory: &mut M,
-    regions: Option<&mut Regions<M>>,
-    out: GuestPtr,
-) -> Result<(), Errno> {
-    let info = match (regions, memory.phase(HUGE_PAGE)) {
-        (Some(_), Some(phase)) => {
-            RegionInfo { page_len: REGION_PAGE, huge_page_len: HUGE_PAGE, phase, reserved: 0 }
-        }
-        _ => RegionInfo::default(),
-    };
-    memory.write(out, &info.to_bytes())
 }
 
 #[cfg(test)]

@@ -199,12 +199,12 @@ mod tests {
     use crate::fake::{FakeMemory, host};
     use crate::{Context, RESPONSES_MAX, response_read};
 
-    struct Bench {
+    struct Fixture {
         host: Host,
         memory: FakeMemory,
     }
 
-    impl Bench {
+    impl Fixture {
         fn new() -> Self {
             let mut host = host();
             host.begin(Context::default());
@@ -242,52 +242,52 @@ mod tests {
 
     #[test]
     fn a_response_is_announced_and_read() {
-        let mut bench = Bench::new();
-        let (result, outcome) = bench.call(b"reverse", b"abc");
+        let mut fixture = Fixture::new();
+        let (result, outcome) = fixture.call(b"reverse", b"abc");
         assert_eq!((result, outcome.status, outcome.length), (Ok(()), 0, 3));
-        assert_eq!(bench.read(outcome), b"cba");
-        let (result, outcome) = bench.call(b"reverse", b"");
+        assert_eq!(fixture.read(outcome), b"cba");
+        let (result, outcome) = fixture.call(b"reverse", b"");
         assert_eq!((result, outcome.length), (Ok(()), 0));
         assert_ne!(outcome.handle, 0, "an empty response has a handle too");
     }
 
     #[test]
     fn a_failed_call_has_its_errno_and_message() {
-        let mut bench = Bench::new();
-        let (result, outcome) = bench.call(b"nobody", b"abc");
+        let mut fixture = Fixture::new();
+        let (result, outcome) = fixture.call(b"nobody", b"abc");
         assert_eq!(result, Err(Errno::NoSuchFunction));
         assert_eq!(outcome.status, 3);
-        assert_eq!(bench.read(outcome), b"nobody is unknown");
+        assert_eq!(fixture.read(outcome), b"nobody is unknown");
     }
 
     #[test]
     fn names_that_cannot_be_functions_are_explained() {
         for name in [&b""[..], &[b'x'; 256], b"\xff\xfe"] {
-            let mut bench = Bench::new();
-            let (result, outcome) = bench.call(name, b"");
+            let mut fixture = Fixture::new();
+            let (result, outcome) = fixture.call(name, b"");
             assert_eq!(result, Err(Errno::InvalidArgument));
-            let message = String::from_utf8(bench.read(outcome)).unwrap();
+            let message = String::from_utf8(fixture.read(outcome)).unwrap();
             assert!(message.contains("name of the function"), "{message}");
         }
     }
 
     #[test]
     fn unread_responses_are_bounded_and_freed_with_the_invocation() {
-        let mut bench = Bench::new();
+        let mut fixture = Fixture::new();
         for _ in 0..RESPONSES_MAX {
-            assert_eq!(bench.call(b"reverse", b"a").0, Ok(()));
+            assert_eq!(fixture.call(b"reverse", b"a").0, Ok(()));
         }
-        let (result, outcome) = bench.call(b"reverse", b"a");
+        let (result, outcome) = fixture.call(b"reverse", b"a");
         assert_eq!((result, outcome.handle), (Err(Errno::TooManyHandles), 0));
-        bench.host.begin(Context::default());
-        assert_eq!(bench.call(b"reverse", b"a").0, Ok(()));
+        fixture.host.begin(Context::default());
+        assert_eq!(fixture.call(b"reverse", b"a").0, Ok(()));
     }
 
     #[test]
     fn nothing_is_called_outside_an_invocation() {
-        let mut bench = Bench::new();
-        bench.host.end();
-        assert_eq!(bench.call(b"reverse", b"a").0, Err(Errno::NotAvailable));
+        let mut fixture = Fixture::new();
+        fixture.host.end();
+        assert_eq!(fixture.call(b"reverse", b"a").0, Err(Errno::NotAvailable));
     }
 
     #[test]
@@ -304,17 +304,17 @@ mod tests {
             ((64, 7), (0, 0), END - 15),
             ((64, 7), (0, 0), u32::MAX - 3),
         ] {
-            let mut bench = Bench::new();
+            let mut fixture = Fixture::new();
             let result = request_dispatcher(
-                &mut bench.host,
-                &mut bench.memory,
+                &mut fixture.host,
+                &mut fixture.memory,
                 None,
                 (GuestPtr(target.0), target.1),
                 (GuestPtr(payload.0), payload.1),
                 GuestPtr(outcome),
             );
             assert_eq!(result, Err(Errno::BadPointer), "{target:?} {payload:?} {outcome}");
-            assert!(bench.memory.bytes().iter().all(|byte| *byte == 0));
+            assert!(fixture.memory.bytes().iter().all(|byte| *byte == 0));
         }
     }
 
@@ -322,18 +322,18 @@ mod tests {
         #[test]
         fn any_arguments_give_an_errno(args: [u32; 5], small: bool) {
             let [a, b, c, d, e] = args.map(|n| if small { n % 5000 } else { n });
-            let mut bench = Bench::new();
+            let mut fixture = Fixture::new();
             let _outcome = request_dispatcher(
-                &mut bench.host, &mut bench.memory, None, (GuestPtr(a), b), (GuestPtr(c), d), GuestPtr(e),
+                &mut fixture.host, &mut fixture.memory, None, (GuestPtr(a), b), (GuestPtr(c), d), GuestPtr(e),
             );
         }
 
         #[test]
         fn any_payload_round_trips(payload in proptest::collection::vec(any::<u8>(), 0..1000)) {
-            let mut bench = Bench::new();
-            let (result, outcome) = bench.call(b"reverse", &payload);
+            let mut fixture = Fixture::new();
+            let (result, outcome) = fixture.call(b"reverse", &payload);
             prop_assert_eq!(result, Ok(()));
-            let mut response = bench.read(outcome);
+            let mut response = fixture.read(outcome);
             response.reverse();
             prop_assert_eq!(response, payload);
         }

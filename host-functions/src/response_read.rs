@@ -2,10 +2,10 @@
 
 use cwasi_abi::Errno;
 
-use crate::{GuestPtr, Host, PagedMemory, Regions, ShownIn};
+use crate::{GuestPtr, Host, MapTarget, PagedMemory, Regions};
 
 /// Puts a response at `ptr` and frees its handle; `len` is the room there. With `len` 0 the response is dropped
-/// unread. What came as shared memory and fits whole pages is shown there, anything else copied.
+/// unread. What came as shared memory and fits whole pages is mapped there, anything else copied.
 ///
 /// # Errors
 /// [`Errno::BadHandle`]; [`Errno::BadPointer`] and [`Errno::BufferTooSmall`] keep the handle;
@@ -19,11 +19,11 @@ pub fn response_read<M: PagedMemory>(
 ) -> Result<(), Errno> {
     let response = host.responses.get(handle).ok_or(Errno::BadHandle)?;
     memory.slice(ptr, len)?;
-    let shown = match (regions, response.segment()) {
-        (Some(regions), Some(segment)) => regions.show(memory, (ptr, len), segment, ShownIn::Own),
+    let mapped = match (regions, response.segment()) {
+        (Some(regions), Some(segment)) => regions.map(memory, (ptr, len), segment, MapTarget::Own),
         _ => false,
     };
-    if len == 0 || shown {
+    if len == 0 || mapped {
         host.responses.remove(handle);
         return Ok(());
     }

@@ -126,7 +126,7 @@ impl Window {
     ///
     /// # Errors
     /// When mappings run out.
-    pub fn show(&mut self, sealed: BorrowedFd<'_>) -> Result<(), MappingError> {
+    pub fn map_sealed(&mut self, sealed: BorrowedFd<'_>) -> Result<(), MappingError> {
         self.map(sealed, MapFlags::MAP_PRIVATE)
     }
 
@@ -293,7 +293,7 @@ mod tests {
         assert!(producer.bytes()[page..page + len].iter().all(|byte| *byte == 7));
         assert!(producer.bytes()[page + len..21 * page].iter().all(|byte| *byte == 0));
         assert!(producer.bytes()[21 * page..].iter().all(|byte| *byte == 0xff));
-        consumer.window(0, 11).show(segment.as_fd()).unwrap();
+        consumer.window(0, 11).map_sealed(segment.as_fd()).unwrap();
         producer.bytes()[page] = 1;
         consumer.bytes()[1] = 2;
         assert!(segment.to_vec().unwrap() == vec![7; len]);
@@ -334,7 +334,7 @@ mod tests {
             let mut consumer = Reserved::new(PAGES);
             if len > 0 {
                 let pages = len.div_ceil(page);
-                consumer.window(0, pages).show(segment.as_fd()).unwrap();
+                consumer.window(0, pages).map_sealed(segment.as_fd()).unwrap();
                 prop_assert!(consumer.bytes()[..len] == bytes);
                 prop_assert!(consumer.bytes()[len..].iter().all(|byte| *byte == 0));
                 consumer.bytes().fill(0xcc);

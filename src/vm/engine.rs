@@ -157,19 +157,19 @@ pub trait Instance {
 
     /// Maps `segment` over the memory at `ptr`; the guest may overwrite `room` bytes. False if the bytes are to be
     /// copied instead.
-    fn show(&mut self, _at: (u32, u32), _segment: &Segment) -> bool {
+    fn map(&mut self, _at: (u32, u32), _segment: &Segment) -> bool {
         false
     }
 
     /// Maps each of `parts`, a segment and its offset in the block of whole pages at `_block`. Returns the number of
     /// mapped parts, from the first on; the others are to be copied.
-    fn show_parts(&mut self, _block: (u32, u32), _parts: &[(u32, &Segment)]) -> usize {
+    fn map_parts(&mut self, _block: (u32, u32), _parts: &[(u32, &Segment)]) -> usize {
         0
     }
 
-    /// Turns pages mapped by [`Self::show`] and [`Self::show_parts`] into ordinary, zeroed memory, unless the guest
+    /// Turns pages mapped by [`Self::map`] and [`Self::map_parts`] into ordinary, zeroed memory, unless the guest
     /// has done so.
-    fn unshow(&mut self) {}
+    fn unmap(&mut self) {}
 
     /// The segment of an answer of `len` bytes at `ptr`; `None` if it is to be copied.
     ///

@@ -99,7 +99,7 @@ fn in_place(len: usize, rounds: usize, small_pages: bool, pool: Option<&SegmentP
         laps.next();
         let segment = open.seal(&mut producer.window(), len).unwrap();
         laps.next();
-        consumer.window().show(segment.as_fd()).unwrap();
+        consumer.window().map_sealed(segment.as_fd()).unwrap();
         laps.next();
         consumer.read();
         laps.next();
@@ -127,7 +127,7 @@ fn copied(len: usize, rounds: usize, small_pages: bool) {
                 0 => Segment::copy_of(&bytes).unwrap(),
                 _ => pool.copy_of(&bytes).unwrap(),
             };
-            consumer.window().show(segment.as_fd()).unwrap();
+            consumer.window().map_sealed(segment.as_fd()).unwrap();
             consumer.read();
             times.push(started.elapsed());
             consumer.window().clear().unwrap();

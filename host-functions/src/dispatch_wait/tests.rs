@@ -71,13 +71,13 @@ const OPTIONS: u32 = 3400;
 const KEY: u32 = 3500;
 const HANDLE_OUT: u32 = 4000;
 
-struct Bench {
+struct Fixture {
     host: Host,
     memory: FakeMemory,
     script: Rc<RefCell<Script>>,
 }
 
-impl Bench {
+impl Fixture {
     fn new() -> Self {
         let script = Rc::default();
         let mut host = host();
@@ -131,95 +131,101 @@ impl Bench {
 
 #[test]
 fn the_first_of_those_that_have_ended_is_given_and_its_handle_is_free() {
-    let mut bench = Bench::new();
-    let calls: Vec<u32> = (0..4).map(|_| bench.start("f")).collect();
-    assert_eq!(bench.wait(&calls), Err(Errno::Timeout));
-    bench.end(3, Ok("three"));
-    bench.end(2, Err("why"));
-    let (index, outcome) = bench.wait(&calls).unwrap();
+    let mut fixture = Fixture::new();
+    let calls: Vec<u32> = (0..4).map(|_| fixture.start("f")).collect();
+    assert_eq!(fixture.wait(&calls), Err(Errno::Timeout));
+    fixture.end(3, Ok("three"));
+    fixture.end(2, Err("why"));
+    let (index, outcome) = fixture.wait(&calls).unwrap();
     assert_eq!((index, outcome.status), (1, 7));
-    assert_eq!(bench.read(outcome), b"why");
-    assert_eq!(bench.wait(&calls), Err(Errno::BadHandle), "one of them is free");
-    let (index, outcome) = bench.wait(&[calls[0], calls[2], calls[3]]).unwrap();
+    assert_eq!(fixture.read(outcome), b"why");
+    assert_eq!(fixture.wait(&calls), Err(Errno::BadHandle), "one of them is free");
+    let (index, outcome) = fixture.wait(&[calls[0], calls[2], calls[3]]).unwrap();
     assert_eq!((index, outcome.status), (1, 0));
-    assert_eq!(bench.read(outcome), b"three");
-    assert_eq!(bench.wait(&[calls[3], calls[0]]), Err(Errno::Timeout));
+    assert_eq!(fixture.read(outcome), b"three");
+    assert_eq!(fixture.wait(&[calls[3], calls[0]]), Err(Errno::Timeout));
 }
 
 #[test]
 fn what_ended_at_its_start_waits_behind_what_comes_before_it() {
-    let mut bench = Bench::new();
-    let calls = [bench.start("f"), bench.start("at-once"), bench.start("f")];
-    bench.end(2, Ok("last"));
-    assert_eq!(bench.wait(&calls).unwrap().0, 1, "the first has not ended");
-    let calls = [calls[0], bench.start("at-once")];
-    bench.end(1, Ok("first"));
-    let (index, outcome) = bench.wait(&calls).unwrap();
-    assert_eq!((index, bench.read(outcome)), (0, b"first".to_vec()));
-    let (index, outcome) = bench.wait(&calls[1..]).unwrap();
-    assert_eq!((index, bench.read(outcome)), (0, b"now".to_vec()));
+    let mut fixture = Fixture::new();
+    let calls = [fixture.start("f"), fixture.start("at-once"), fixture.start("f")];
+    fixture.end(2, Ok("last"));
+    assert_eq!(fixture.wait(&calls).unwrap().0, 1, "the first has not ended");
+    let calls = [calls[0], fixture.start("at-once")];
+    fixture.end(1, Ok("first"));
+    let (index, outcome) = fixture.wait(&calls).unwrap();
+    assert_eq!((index, fixture.read(outcome)), (0, b"first".to_vec()));
+    let (index, outcome) = fixture.wait(&calls[1..]).unwrap();
+    assert_eq!((index, fixture.read(outcome)), (0, b"now".to_vec()));
 }
 
 #[test]
 fn a_name_that_cannot_be_one_is_that_calls_end() {
-    let mut bench = Bench::new();
-    let call = bench.start("");
-    let (_, outcome) = bench.wait(&[call]).unwrap();
+    let mut fixture = Fixture::new();
+    let call = fixture.start("");
+    let (_, outcome) = fixture.wait(&[call]).unwrap();
     assert_eq!(outcome.status, 2);
-    assert!(String::from_utf8(bench.read(outcome)).unwrap().contains("empty"));
+    assert!(String::from_utf8(fixture.read(outcome)).unwrap().contains("empty"));
 }
 
 #[test]
 fn nothing_is_started_outside_an_invocation_or_beyond_the_bounds() {
-    let mut bench = Bench::new();
-    assert_eq!(bench.start_with("too-many", 0), Err(Errno::TooManyHandles));
+    let mut fixture = Fixture::new();
+    assert_eq!(fixture.start_with("too-many", 0), Err(Errno::TooManyHandles));
     for _ in 0..CALLS_IN_FLIGHT_MAX {
-        bench.start("f");
+        fixture.start("f");
     }
-    assert_eq!(bench.start_with("f", 0), Err(Errno::TooManyHandles));
-    assert_eq!(bench.script.borrow().last, 1024);
-    bench.host.end();
-    assert_eq!(bench.start_with("f", 0), Err(Errno::NotAvailable));
-    bench.host.begin(Context::default());
-    assert!(bench.start_with("f", 0).is_ok(), "the invocation's end forgot the others");
+    assert_eq!(fixture.start_with("f", 0), Err(Errno::TooManyHandles));
+    assert_eq!(fixture.script.borrow().last, 1024);
+    fixture.host.end();
+    assert_eq!(fixture.start_with("f", 0), Err(Errno::NotAvailable));
+    fixture.host.begin(Context::default());
+    assert!(fixture.start_with("f", 0).is_ok(), "the invocation's end forgot the others");
 }
 
 #[test]
 fn a_wait_that_cannot_keep_a_response_loses_nothing() {
-    let mut bench = Bench::new();
-    let call = bench.start("at-once");
+    let mut fixture = Fixture::new();
+    let call = fixture.start("at-once");
     for _ in 0..RESPONSES_MAX {
-        bench.host.responses.insert(boxed(Payload::Inline(Vec::new()))).unwrap();
+        fixture.host.responses.insert(boxed(Payload::Inline(Vec::new()))).unwrap();
     }
-    assert_eq!(bench.wait(&[call]), Err(Errno::TooManyHandles));
-    bench.host.responses.clear();
-    assert!(bench.wait(&[call]).is_ok());
+    assert_eq!(fixture.wait(&[call]), Err(Errno::TooManyHandles));
+    fixture.host.responses.clear();
+    assert!(fixture.wait(&[call]).is_ok());
 }
 
 #[test]
 fn wrong_handles_counts_and_pointers_change_nothing() {
-    let mut bench = Bench::new();
-    let call = bench.start("at-once");
-    assert_eq!(bench.wait(&[]), Err(Errno::InvalidArgument));
-    assert_eq!(bench.wait(&[0]), Err(Errno::BadHandle));
-    assert_eq!(bench.wait(&[call, call + 1]), Err(Errno::BadHandle));
+    let mut fixture = Fixture::new();
+    let call = fixture.start("at-once");
+    assert_eq!(fixture.wait(&[]), Err(Errno::InvalidArgument));
+    assert_eq!(fixture.wait(&[0]), Err(Errno::BadHandle));
+    assert_eq!(fixture.wait(&[call, call + 1]), Err(Errno::BadHandle));
     let mut wait = |at, count, ready| {
-        dispatch_wait(&mut bench.host, &mut bench.memory, (GuestPtr(at), count), 0, GuestPtr(ready))
+        dispatch_wait(
+            &mut fixture.host,
+            &mut fixture.memory,
+            (GuestPtr(at), count),
+            0,
+            GuestPtr(ready),
+        )
     };
     assert_eq!(wait(0, 1025, READY), Err(Errno::InvalidArgument));
     assert_eq!(wait(4093, 1, READY), Err(Errno::BadPointer));
     assert_eq!(wait(0, 1, 4077), Err(Errno::BadPointer));
-    assert_eq!(bench.wait(&[call, call]).unwrap().0, 0);
+    assert_eq!(fixture.wait(&[call, call]).unwrap().0, 0);
 }
 
 #[test]
 fn what_is_forgotten_is_told_to_the_dispatcher() {
-    let mut bench = Bench::new();
-    let (pending, over) = (bench.start("f"), bench.start("at-once"));
-    assert_eq!(dispatch_forget(&mut bench.host, pending), Ok(()));
-    assert_eq!(dispatch_forget(&mut bench.host, over), Ok(()));
-    assert_eq!(dispatch_forget(&mut bench.host, pending), Err(Errno::BadHandle));
-    assert_eq!(bench.script.borrow().forgotten, [1]);
+    let mut fixture = Fixture::new();
+    let (pending, over) = (fixture.start("f"), fixture.start("at-once"));
+    assert_eq!(dispatch_forget(&mut fixture.host, pending), Ok(()));
+    assert_eq!(dispatch_forget(&mut fixture.host, over), Ok(()));
+    assert_eq!(dispatch_forget(&mut fixture.host, pending), Err(Errno::BadHandle));
+    assert_eq!(fixture.script.borrow().forgotten, [1]);
 }
 
 #[test]
@@ -232,59 +238,59 @@ fn options_name_the_part_or_are_refused() {
         (b"\xff", 1, 0, Err(Errno::InvalidArgument)),
         (&[b'x'; JOIN_KEY_MAX + 1], 1, 0, Err(Errno::InvalidArgument)),
     ] {
-        let mut bench = Bench::new();
-        bench.memory.write(GuestPtr(KEY), key).unwrap();
+        let mut fixture = Fixture::new();
+        fixture.memory.write(GuestPtr(KEY), key).unwrap();
         let len = u32::try_from(key.len()).unwrap();
         let options: Vec<u8> =
             [KEY, len, parts, part].iter().flat_map(|word| word.to_le_bytes()).collect();
         assert_eq!(options.len(), CallOptions::SIZE);
-        bench.memory.write(GuestPtr(OPTIONS), &options).unwrap();
-        let started = bench.start_with("f", OPTIONS).map(|_| {
-            let joins = std::mem::take(&mut bench.script.borrow_mut().joins);
+        fixture.memory.write(GuestPtr(OPTIONS), &options).unwrap();
+        let started = fixture.start_with("f", OPTIONS).map(|_| {
+            let joins = std::mem::take(&mut fixture.script.borrow_mut().joins);
             joins.into_iter().next()
         });
         let expected =
             expected.map(|join| join.map(|(key, parts, part)| (key.to_owned(), parts, part)));
         assert_eq!(started, expected, "{key:?} {parts} {part}");
     }
-    let mut bench = Bench::new();
-    assert_eq!(bench.start_with("f", 4090), Err(Errno::BadPointer));
-    assert_eq!(bench.script.borrow().last, 0);
+    let mut fixture = Fixture::new();
+    assert_eq!(fixture.start_with("f", 4090), Err(Errno::BadPointer));
+    assert_eq!(fixture.script.borrow().last, 0);
 }
 
 proptest! {
     #[test]
     fn any_arguments_give_an_errno(args: [u32; 6], small: bool) {
         let [a, b, c, d, e, f] = args.map(|n| if small { n % 5000 } else { n });
-        let mut bench = Bench::new();
+        let mut fixture = Fixture::new();
         let parameters = StartParameters {
             target: (GuestPtr(a), b),
             payload: (GuestPtr(c), d),
             options: GuestPtr(e),
             handle_out: GuestPtr(f),
         };
-        let _outcome = dispatch_start(&mut bench.host, &mut bench.memory, None, parameters);
-        let _outcome = dispatch_wait(&mut bench.host, &mut bench.memory, (GuestPtr(a), b), c, GuestPtr(d));
-        let _outcome = dispatch_forget(&mut bench.host, a);
+        let _outcome = dispatch_start(&mut fixture.host, &mut fixture.memory, None, parameters);
+        let _outcome = dispatch_wait(&mut fixture.host, &mut fixture.memory, (GuestPtr(a), b), c, GuestPtr(d));
+        let _outcome = dispatch_forget(&mut fixture.host, a);
     }
 
     /// Whatever ends in whatever order: every call is given exactly once, lowest place first.
     #[test]
     fn every_call_ends_exactly_once(order in Just((1_u32..=20).collect::<Vec<_>>()).prop_shuffle(), burst in 1_usize..5) {
-        let mut bench = Bench::new();
-        let mut open: Vec<u32> = (0..20).map(|_| bench.start("f")).collect();
+        let mut fixture = Fixture::new();
+        let mut open: Vec<u32> = (0..20).map(|_| fixture.start("f")).collect();
         let mut given = Vec::new();
         for numbers in order.chunks(burst) {
             for number in numbers {
-                bench.end(*number, Ok("x"));
+                fixture.end(*number, Ok("x"));
             }
             for _ in numbers {
-                let (index, outcome) = bench.wait(&open).unwrap();
+                let (index, outcome) = fixture.wait(&open).unwrap();
                 given.push(open.remove(index as usize));
-                bench.read(outcome);
+                fixture.read(outcome);
             }
             if !open.is_empty() {
-                prop_assert_eq!(bench.wait(&open), Err(Errno::Timeout));
+                prop_assert_eq!(fixture.wait(&open), Err(Errno::Timeout));
             }
         }
         given.sort_unstable();

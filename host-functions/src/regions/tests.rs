@@ -2,9 +2,12 @@
 
 use proptest::prelude::*;
 
+use cwasi_abi::REGION_PAGE;
+
 use super::*;
 use crate::fake::{FakeMemory, host};
-use crate::{Context, GuestMemory};
+use crate::region_calls::{region_info, region_release, region_seal, region_share};
+use crate::{Context, GuestMemory, Host};
 
 const PAGE: u32 = REGION_PAGE;
 /// Pages of the memory.
@@ -12,13 +15,13 @@ const PAGES: u32 = 64;
 /// Fewest pages whose bytes are not copied.
 const LARGE: u32 = 17;
 
-struct Bench {
+struct Fixture {
     host: Host,
     memory: FakeMemory,
     regions: Regions<FakeMemory>,
 }
 
-impl Bench {
+impl Fixture {
     fn new() -> Self {
         let memory = FakeMemory::of((PAGES * PAGE) as usize);
         Self { host: host(), memory, regions: Regions::default() }
@@ -51,7 +54,7 @@ impl Bench {
 
 #[test]
 fn what_is_no_region_is_an_errno() {
-    let mut bench = Bench::new();
+    let mut fixture = Fixture::new();
     let end = PAGES * PAGE;
     for (ptr, len, expected) in [
         (0, 0, Errno::InvalidArgument),
@@ -61,32 +64,36 @@ fn what_is_no_region_is_an_errno() {
         (end - PAGE, 2 * PAGE, Errno::BadPointer),
         (u32::MAX - PAGE + 1, PAGE, Errno::BadPointer),
     ] {
-        assert_eq!(bench.share(ptr, len), Err(expected), "{ptr} {len}");
-        assert_eq!(bench.release(ptr, len), Err(expected), "{ptr} {len}");
+        assert_eq!(fixture.share(ptr, len), Err(expected), "{ptr} {len}");
+        assert_eq!(fixture.release(ptr, len), Err(expected), "{ptr} {len}");
     }
-    assert_eq!(bench.share(4 * PAGE, 4 * PAGE), Ok(()));
+    assert_eq!(fixture.share(4 * PAGE, 4 * PAGE), Ok(()));
     for (page, pages) in [(3, 2), (7, 1), (4, 3), (3, 6), (5, 1)] {
-        assert_eq!(bench.share(page * PAGE, pages * PAGE), Err(Errno::InvalidArgument), "{page}");
-        assert_eq!(bench.release(page * PAGE, pages * PAGE), Err(Errno::InvalidArgument), "{page}");
+        assert_eq!(fixture.share(page * PAGE, pages * PAGE), Err(Errno::InvalidArgument), "{page}");
+        assert_eq!(
+            fixture.release(page * PAGE, pages * PAGE),
+            Err(Errno::InvalidArgument),
+            "{page}"
+        );
     }
-    assert_eq!(bench.share(3 * PAGE, PAGE), Ok(()));
-    assert_eq!(bench.share(8 * PAGE, PAGE), Ok(()));
-    assert_eq!(bench.release(4 * PAGE, 4 * PAGE), Ok(()));
-    assert_eq!(bench.share(5 * PAGE, 3 * PAGE), Ok(()));
+    assert_eq!(fixture.share(3 * PAGE, PAGE), Ok(()));
+    assert_eq!(fixture.share(8 * PAGE, PAGE), Ok(()));
+    assert_eq!(fixture.release(4 * PAGE, 4 * PAGE), Ok(()));
+    assert_eq!(fixture.share(5 * PAGE, 3 * PAGE), Ok(()));
 }
 
 #[test]
 fn regions_are_bounded() {
-    let mut bench = Bench::new();
-    bench.memory = FakeMemory::of((REGIONS_MAX + 1) * PAGE as usize);
+    let mut fixture = Fixture::new();
+    fixture.memory = FakeMemory::of((REGIONS_MAX + 1) * PAGE as usize);
     let last = u32::try_from(REGIONS_MAX).unwrap() * PAGE;
     for at in (0..last).step_by(PAGE as usize) {
-        assert_eq!(bench.share(at, PAGE), Ok(()));
+        assert_eq!(fixture.share(at, PAGE), Ok(()));
     }
-    assert_eq!(bench.share(last, PAGE), Err(Errno::TooManyHandles));
-    assert_eq!(bench.share(0, PAGE), Ok(()), "one that there is already");
-    assert_eq!(bench.release(0, PAGE), Ok(()));
-    assert_eq!(bench.share(last, PAGE), Ok(()));
+    assert_eq!(fixture.share(last, PAGE), Err(Errno::TooManyHandles));
+    assert_eq!(fixture.share(0, PAGE), Ok(()), "one that there is already");
+    assert_eq!(fixture.release(0, PAGE), Ok(()));
+    assert_eq!(fixture.share(last, PAGE), Ok(()));
 }
 
 #[test]
@@ -109,42 +116,44 @@ fn a_module_without_regions_is_told_so() {
 
 #[test]
 fn the_bytes_as_sealed_are_sent() {
-    let mut bench = Bench::new();
+    let mut fixture = Fixture::new();
     let len = LARGE * PAGE - 7;
-    bench.share(0, 20 * PAGE).unwrap();
-    bench.fill(0, 20, 1);
-    assert_eq!(bench.send(0, len), None, "an open region is copied");
+    fixture.share(0, 20 * PAGE).unwrap();
+    fixture.fill(0, 20, 1);
+    assert_eq!(fixture.send(0, len), None, "an open region is copied");
     for wrong in [0, 20 * PAGE + 1] {
-        assert_eq!(bench.seal(0, wrong), Err(Errno::InvalidArgument));
+        assert_eq!(fixture.seal(0, wrong), Err(Errno::InvalidArgument));
     }
-    assert_eq!(bench.seal(PAGE, PAGE), Err(Errno::InvalidArgument), "not a region's start");
-    assert_eq!(bench.seal(0, u32::MAX), Err(Errno::BadPointer));
-    assert_eq!(bench.seal(0, len), Ok(()));
-    assert_eq!(bench.seal(0, len), Err(Errno::InvalidArgument), "sealed already");
-    bench.fill(0, LARGE, 2);
-    assert_eq!(bench.send(0, len), Some(vec![1; len as usize]));
+    assert_eq!(fixture.seal(PAGE, PAGE), Err(Errno::InvalidArgument), "not a region's start");
+    assert_eq!(fixture.seal(0, u32::MAX), Err(Errno::BadPointer));
+    assert_eq!(fixture.seal(0, len), Ok(()));
+    assert_eq!(fixture.seal(0, len), Err(Errno::InvalidArgument), "sealed already");
+    fixture.fill(0, LARGE, 2);
+    assert_eq!(fixture.send(0, len), Some(vec![1; len as usize]));
     for (ptr, other) in [(0, len + 1), (0, len - 1), (PAGE, len), (0, 1)] {
-        assert_eq!(bench.send(ptr, other), None, "{other} bytes at {ptr} are copied");
+        assert_eq!(fixture.send(ptr, other), None, "{other} bytes at {ptr} are copied");
     }
-    assert!(bench.memory.slice(GuestPtr(LARGE * PAGE), 3 * PAGE).unwrap().iter().all(|b| *b == 0));
-    bench.share(0, 20 * PAGE).unwrap();
-    assert_eq!(bench.send(0, len), None, "open again");
-    bench.release(0, 20 * PAGE).unwrap();
-    assert_eq!(bench.seal(0, len), Err(Errno::InvalidArgument));
+    assert!(
+        fixture.memory.slice(GuestPtr(LARGE * PAGE), 3 * PAGE).unwrap().iter().all(|b| *b == 0)
+    );
+    fixture.share(0, 20 * PAGE).unwrap();
+    assert_eq!(fixture.send(0, len), None, "open again");
+    fixture.release(0, 20 * PAGE).unwrap();
+    assert_eq!(fixture.seal(0, len), Err(Errno::InvalidArgument));
 }
 
 #[test]
 fn an_answer_is_sealed_when_its_guest_has_not_done_it() {
     let len = LARGE * PAGE;
     for sealed_before in [true, false] {
-        let mut bench = Bench::new();
-        bench.share(0, len).unwrap();
-        bench.fill(0, LARGE, 3);
+        let mut fixture = Fixture::new();
+        fixture.share(0, len).unwrap();
+        fixture.fill(0, LARGE, 3);
         if sealed_before {
-            bench.seal(0, len).unwrap();
+            fixture.seal(0, len).unwrap();
         }
         let mut take = |ptr, len| {
-            let answer = bench.regions.answer(&mut bench.memory, GuestPtr(ptr), len).unwrap();
+            let answer = fixture.regions.answer(&mut fixture.memory, GuestPtr(ptr), len).unwrap();
             answer.map(|segment| segment.to_vec().unwrap())
         };
         assert!(take(0, len + 1).is_none());
@@ -157,90 +166,90 @@ fn an_answer_is_sealed_when_its_guest_has_not_done_it() {
 
 #[test]
 fn small_payloads_are_copied_wherever_they_lie() {
-    let mut bench = Bench::new();
+    let mut fixture = Fixture::new();
     let small = u32::try_from(INLINE_MAX).unwrap();
-    bench.share(0, LARGE * PAGE).unwrap();
-    bench.seal(0, small).unwrap();
-    assert_eq!(bench.send(0, small), None);
-    bench.share(0, LARGE * PAGE).unwrap();
-    bench.seal(0, small + 1).unwrap();
-    assert!(bench.send(0, small + 1).is_some());
+    fixture.share(0, LARGE * PAGE).unwrap();
+    fixture.seal(0, small).unwrap();
+    assert_eq!(fixture.send(0, small), None);
+    fixture.share(0, LARGE * PAGE).unwrap();
+    fixture.seal(0, small + 1).unwrap();
+    assert!(fixture.send(0, small + 1).is_some());
 }
 
 #[test]
-fn nothing_is_shown_where_a_region_is_or_room_is_missing() {
-    let mut bench = Bench::new();
-    bench.share(20 * PAGE, PAGE).unwrap();
-    bench.host.begin(Context::default());
+fn segments_are_mapped_only_where_there_is_room() {
+    let mut fixture = Fixture::new();
+    fixture.share(20 * PAGE, PAGE).unwrap();
+    fixture.host.begin(Context::default());
     let mut source = FakeMemory::of((LARGE * PAGE) as usize);
     let len = LARGE * PAGE - 1;
     source.bytes_mut().fill(5);
     let sealed = source.seal(Pages::new(GuestPtr(0), LARGE * PAGE).unwrap(), (), len).unwrap();
-    let show = |bench: &mut Bench, ptr: u32, room: u32| {
+    let map = |fixture: &mut Fixture, ptr: u32, room: u32| {
         let at = (GuestPtr(ptr), room);
-        bench.regions.show(&mut bench.memory, at, &sealed, ShownIn::Own)
+        fixture.regions.map(&mut fixture.memory, at, &sealed, MapTarget::Own)
     };
-    assert!(!show(&mut bench, 0, len), "room ends before the page does");
-    assert!(!show(&mut bench, 8, LARGE * PAGE), "not at the start of a page");
-    assert!(!show(&mut bench, PAGE * 4, LARGE * PAGE), "a region is there");
-    assert!(!show(&mut bench, PAGE * 50, LARGE * PAGE), "outside");
-    assert!(show(&mut bench, PAGE, 19 * PAGE));
-    assert!(bench.memory.slice(GuestPtr(PAGE), len).unwrap().iter().all(|byte| *byte == 5));
-    assert!(show(&mut bench, PAGE, 19 * PAGE), "the same pages again");
-    assert!(!show(&mut bench, 2 * PAGE, LARGE * PAGE), "some of them are in use");
-    assert_eq!(bench.memory.slice(GuestPtr(PAGE + len), 1), Ok(&[0][..]));
-    assert_eq!(bench.seal(PAGE, len - 1), Err(Errno::InvalidArgument), "not the guest's");
-    assert_eq!(bench.send(PAGE, len), None, "the guest may have changed it");
-    let answer = bench.regions.answer(&mut bench.memory, GuestPtr(PAGE), len).unwrap();
+    assert!(!map(&mut fixture, 0, len), "room ends before the page does");
+    assert!(!map(&mut fixture, 8, LARGE * PAGE), "not at the start of a page");
+    assert!(!map(&mut fixture, PAGE * 4, LARGE * PAGE), "a region is there");
+    assert!(!map(&mut fixture, PAGE * 50, LARGE * PAGE), "outside");
+    assert!(map(&mut fixture, PAGE, 19 * PAGE));
+    assert!(fixture.memory.slice(GuestPtr(PAGE), len).unwrap().iter().all(|byte| *byte == 5));
+    assert!(map(&mut fixture, PAGE, 19 * PAGE), "the same pages again");
+    assert!(!map(&mut fixture, 2 * PAGE, LARGE * PAGE), "some of them are in use");
+    assert_eq!(fixture.memory.slice(GuestPtr(PAGE + len), 1), Ok(&[0][..]));
+    assert_eq!(fixture.seal(PAGE, len - 1), Err(Errno::InvalidArgument), "not the guest's");
+    assert_eq!(fixture.send(PAGE, len), None, "the guest may have changed it");
+    let answer = fixture.regions.answer(&mut fixture.memory, GuestPtr(PAGE), len).unwrap();
     assert!(answer.is_none(), "the guest may have changed it");
-    bench.fill(1, 1, 9);
-    assert_eq!(bench.seal(PAGE, len), Err(Errno::InvalidArgument), "the guest has changed it");
-    assert_eq!(bench.send(PAGE, len), None, "and so it is copied");
-    bench.fill(1, 1, 5);
-    assert_eq!(bench.seal(PAGE, len), Ok(()));
-    bench.fill(1, 1, 9);
-    assert!(bench.send(PAGE, len) == Some(vec![5; len as usize]), "as it was sealed");
-    assert!(bench.regions.answer(&mut bench.memory, GuestPtr(PAGE), len).unwrap().is_some());
+    fixture.fill(1, 1, 9);
+    assert_eq!(fixture.seal(PAGE, len), Err(Errno::InvalidArgument), "the guest has changed it");
+    assert_eq!(fixture.send(PAGE, len), None, "and so it is copied");
+    fixture.fill(1, 1, 5);
+    assert_eq!(fixture.seal(PAGE, len), Ok(()));
+    fixture.fill(1, 1, 9);
+    assert!(fixture.send(PAGE, len) == Some(vec![5; len as usize]), "as it was sealed");
+    assert!(fixture.regions.answer(&mut fixture.memory, GuestPtr(PAGE), len).unwrap().is_some());
     assert_eq!(
-        bench.seal(PAGE, len),
+        fixture.seal(PAGE, len),
         Err(Errno::InvalidArgument),
         "changed before it was sealed again"
     );
-    assert_eq!(bench.send(PAGE, len), None);
-    assert_eq!(bench.release(PAGE, LARGE * PAGE), Ok(()));
-    assert_eq!(bench.memory.slice(GuestPtr(PAGE), 1), Ok(&[0][..]));
-    assert_eq!(bench.release(PAGE, LARGE * PAGE), Err(Errno::InvalidArgument));
+    assert_eq!(fixture.send(PAGE, len), None);
+    assert_eq!(fixture.release(PAGE, LARGE * PAGE), Ok(()));
+    assert_eq!(fixture.memory.slice(GuestPtr(PAGE), 1), Ok(&[0][..]));
+    assert_eq!(fixture.release(PAGE, LARGE * PAGE), Err(Errno::InvalidArgument));
 }
 
 #[test]
-fn parts_are_shown_inside_one_block_and_released_with_it() {
-    let mut bench = Bench::new();
-    bench.share(50 * PAGE, PAGE).unwrap();
+fn parts_are_mapped_into_one_block_and_released_with_it() {
+    let mut fixture = Fixture::new();
+    fixture.share(50 * PAGE, PAGE).unwrap();
     let mut source = FakeMemory::of((LARGE * PAGE) as usize);
     source.bytes_mut().fill(5);
     let len = LARGE * PAGE - 1;
     let sealed = source.seal(Pages::new(GuestPtr(0), LARGE * PAGE).unwrap(), (), len).unwrap();
-    let show = |bench: &mut Bench, (page, pages): (u32, u32), offsets: &[u32]| {
+    let map = |fixture: &mut Fixture, (page, pages): (u32, u32), offsets: &[u32]| {
         let parts = offsets.iter().map(|at| (*at, &sealed));
         let block = (GuestPtr(page * PAGE), pages * PAGE);
-        bench.regions.show_parts(&mut bench.memory, block, parts)
+        fixture.regions.map_parts(&mut fixture.memory, block, parts)
     };
     let second = (1 + LARGE) * PAGE;
-    assert_eq!(show(&mut bench, (40, 20), &[0]), 0, "a region is there");
-    assert_eq!(show(&mut bench, (60, 40), &[0]), 0, "outside");
-    assert_eq!(show(&mut bench, (2, 40), &[]), 0);
-    assert_eq!(show(&mut bench, (2, 1 + LARGE), &[PAGE, second]), 1, "no room for the second");
-    assert_eq!(show(&mut bench, (2, 1 + LARGE), &[7]), 0, "not at the start of a page");
-    assert_eq!(bench.release(2 * PAGE, (1 + LARGE) * PAGE), Ok(()));
-    assert_eq!(show(&mut bench, (2, 40), &[PAGE, second]), 2);
+    assert_eq!(map(&mut fixture, (40, 20), &[0]), 0, "a region is there");
+    assert_eq!(map(&mut fixture, (60, 40), &[0]), 0, "outside");
+    assert_eq!(map(&mut fixture, (2, 40), &[]), 0);
+    assert_eq!(map(&mut fixture, (2, 1 + LARGE), &[PAGE, second]), 1, "no room for the second");
+    assert_eq!(map(&mut fixture, (2, 1 + LARGE), &[7]), 0, "not at the start of a page");
+    assert_eq!(fixture.release(2 * PAGE, (1 + LARGE) * PAGE), Ok(()));
+    assert_eq!(map(&mut fixture, (2, 40), &[PAGE, second]), 2);
     for start in [3 * PAGE, 2 * PAGE + second] {
-        let bytes = bench.memory.slice(GuestPtr(start), len + 1).unwrap();
+        let bytes = fixture.memory.slice(GuestPtr(start), len + 1).unwrap();
         assert!(bytes[..len as usize].iter().all(|byte| *byte == 5) && bytes[len as usize] == 0);
     }
-    assert_eq!(bench.share(3 * PAGE, PAGE), Err(Errno::InvalidArgument), "the block is in use");
-    assert_eq!(bench.release(3 * PAGE, LARGE * PAGE), Err(Errno::InvalidArgument));
-    assert_eq!(bench.release(2 * PAGE, 40 * PAGE), Ok(()), "as a whole");
-    assert!(bench.memory.slice(GuestPtr(2 * PAGE), 40 * PAGE).unwrap().iter().all(|b| *b == 0));
+    assert_eq!(fixture.share(3 * PAGE, PAGE), Err(Errno::InvalidArgument), "the block is in use");
+    assert_eq!(fixture.release(3 * PAGE, LARGE * PAGE), Err(Errno::InvalidArgument));
+    assert_eq!(fixture.release(2 * PAGE, 40 * PAGE), Ok(()), "as a whole");
+    assert!(fixture.memory.slice(GuestPtr(2 * PAGE), 40 * PAGE).unwrap().iter().all(|b| *b == 0));
 }
 
 /// One thing that a guest does.
@@ -271,24 +280,24 @@ proptest! {
     /// Whatever a guest does, what is sent is what lay there when it was sealed.
     #[test]
     fn sent_bytes_are_the_sealed_ones(steps in steps()) {
-        let mut bench = Bench::new();
+        let mut fixture = Fixture::new();
         let mut sealed: Vec<(u32, Vec<u8>)> = Vec::new();
         for step in steps {
             match step {
                 Step::Share(at, len) => {
-                    if bench.share(at * PAGE, len * PAGE).is_ok() {
+                    if fixture.share(at * PAGE, len * PAGE).is_ok() {
                         sealed.retain(|(start, _)| *start != at);
                     }
                 }
                 Step::Release(at, len) => {
-                    if bench.release(at * PAGE, len * PAGE).is_ok() {
+                    if fixture.release(at * PAGE, len * PAGE).is_ok() {
                         sealed.retain(|(start, _)| *start != at);
                     }
                 }
-                Step::Fill(at, len, byte) => bench.fill(at, len, byte),
+                Step::Fill(at, len, byte) => fixture.fill(at, len, byte),
                 Step::Seal(at, len) => {
-                    let now = bench.memory.slice(GuestPtr(at * PAGE), len).map(<[u8]>::to_vec);
-                    if bench.seal(at * PAGE, len).is_ok() {
+                    let now = fixture.memory.slice(GuestPtr(at * PAGE), len).map(<[u8]>::to_vec);
+                    if fixture.seal(at * PAGE, len).is_ok() {
                         sealed.push((at, now.unwrap()));
                     }
                 }
@@ -296,10 +305,10 @@ proptest! {
             for (at, bytes) in &sealed {
                 let large = (bytes.len() > INLINE_MAX).then_some(bytes);
                 let len = u32::try_from(bytes.len()).unwrap();
-                let sent = bench.send(at * PAGE, len);
+                let sent = fixture.send(at * PAGE, len);
                 prop_assert!(sent.as_ref() == large, "{} bytes at {}", len, at);
             }
-            let known: Vec<Pages> = bench.regions.known.iter().map(|region| region.pages).collect();
+            let known: Vec<Pages> = fixture.regions.known.iter().map(|region| region.pages).collect();
             for (index, pages) in known.iter().enumerate() {
                 prop_assert!(known[index + 1..].iter().all(|other| !other.overlap(*pages)));
             }
@@ -309,9 +318,9 @@ proptest! {
     #[test]
     fn any_arguments_give_an_errno(ptr: u32, len: u32, small: bool) {
         let mask = if small { PAGES * PAGE * 2 - 1 } else { u32::MAX };
-        let mut bench = Bench::new();
-        let shared = bench.share(ptr & mask, len & mask);
-        prop_assert_eq!(bench.seal(ptr & mask, len & mask).is_ok(), shared.is_ok());
-        prop_assert_eq!(bench.release(ptr & mask, len & mask).is_ok(), shared.is_ok());
+        let mut fixture = Fixture::new();
+        let shared = fixture.share(ptr & mask, len & mask);
+        prop_assert_eq!(fixture.seal(ptr & mask, len & mask).is_ok(), shared.is_ok());
+        prop_assert_eq!(fixture.release(ptr & mask, len & mask).is_ok(), shared.is_ok());
     }
 }

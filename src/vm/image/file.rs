@@ -1,6 +1,6 @@
 //! A large image as a file that is mapped into its memory.
 //!
-//! The memory shows the file's pages as a private mapping until it is written to. The kernel's page map shows which
+//! The memory maps the file's pages privately until it is written to. The kernel's page map shows which
 //! pages were written; only these are restored.
 #![expect(unsafe_code, reason = "mmap over memory that is in use")]
 
@@ -65,7 +65,7 @@ impl ImageFile {
         Ok(Some(Self { page, runs, segment, bytes, len }))
     }
 
-    /// What the image shows at this page; `None` where that is not in the file, and zero.
+    /// What the image holds at this page; `None` where that is not in the file, and zero.
     pub(super) fn content(&self, number: u32) -> Option<&[u8]> {
         let after = self.runs.partition_point(|run| run.first <= number);
         let run = self.runs[..after].last()?;
@@ -85,7 +85,7 @@ impl ImageFile {
     ///
     /// # Safety
     /// These pages of the memory are the caller's to replace, and no reference to them exists.
-    pub(super) unsafe fn show(&self, start: NonNull<c_void>, pages: Range<u32>) -> io::Result<()> {
+    pub(super) unsafe fn map(&self, start: NonNull<c_void>, pages: Range<u32>) -> io::Result<()> {
         for run in &self.runs {
             let first = run.first.max(pages.start);
             let end = (run.first + run.pages).min(pages.end);
@@ -109,7 +109,7 @@ impl ImageFile {
 impl Drop for ImageFile {
     fn drop(&mut self) {
         // SAFETY:
-        // - our mapping, and no reference to it is left. Memory that shows the file has mappings of its own.
+        // - our mapping, and no reference to it is left. Memory that maps the file has mappings of its own.
         let _unmapped = unsafe { munmap(self.bytes, self.len.get()) };
     }
 }

@@ -70,7 +70,7 @@ impl<'a> ImagedMemory<'a> {
             // them, and the next payload that is mapped there need not part them again.
             let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
             self.map(replaced.start, len, access, MapFlags::MAP_NORESERVE)?;
-            self.show_file(replaced.start..replaced.start + replaced_len)?;
+            self.map_file(replaced.start..replaced.start + replaced_len)?;
         }
         if let Some(file) = &self.image.file {
             let populated = populated.ok_or(io::ErrorKind::Unsupported)?;
@@ -102,7 +102,7 @@ impl<'a> ImagedMemory<'a> {
         Ok(())
     }
 
-    /// Begins: gives back all pages that the image does not show, because reading them for the image brought them into
+    /// Begins: gives back all pages that the image does not hold, because reading them for the image brought them into
     /// memory, and [`Self::restore`] would look at them every time; and maps the image, if it is in a file.
     ///
     /// # Errors
@@ -110,23 +110,23 @@ impl<'a> ImagedMemory<'a> {
     pub fn settle(&mut self) -> io::Result<()> {
         if self.image.file.is_some() {
             self.give_back(0..self.len)?;
-            return self.show_file(0..self.len);
+            return self.map_file(0..self.len);
         }
         let count = u32::try_from(self.len / self.image.page).unwrap_or(u32::MAX);
         self.rewrite(&[ResidentPages { pages: 0..count, in_memory: false }])
     }
 
     /// Shows the image's file in these bytes, which are whole pages.
-    fn show_file(&mut self, bytes: Range<usize>) -> io::Result<()> {
+    fn map_file(&mut self, bytes: Range<usize>) -> io::Result<()> {
         let Some(file) = &self.image.file else { return Ok(()) };
         let number = |at: usize| u32::try_from(at / self.image.page).unwrap_or(u32::MAX);
         // SAFETY:
         // - inside the accessible part, which is ours to change, and no reference to it exists: the constructor's
         //   conditions.
-        unsafe { file.show(self.start, number(bytes.start)..number(bytes.end)) }
+        unsafe { file.map(self.start, number(bytes.start)..number(bytes.end)) }
     }
 
-    /// [`Self::rewrite`] of a mapped image: `written` pages only; all others show the file, or nothing.
+    /// [`Self::rewrite`] of a mapped image: `written` pages only; all others map the file, or nothing.
     fn rewrite_written(&mut self, file: &ImageFile, written: &[ResidentPages]) -> io::Result<()> {
         let page = self.image.page;
         let mut left = KEPT_MAX / page;

@@ -46,7 +46,7 @@ impl Reserved {
     }
 
     /// Maps other memory over some pages, as a payload's is.
-    fn show(&mut self, pages: Range<usize>) {
+    fn map(&mut self, pages: Range<usize>) {
         let page = page_len().unwrap();
         let Some(len) = NonZeroUsize::new(pages.len() * page) else { return };
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
@@ -151,13 +151,13 @@ proptest! {
         }
         memory.settle(&image);
         prop_assert!(memory.bytes() == expected);
-        for (writes, growth, (start, pages), shown) in later {
+        for (writes, growth, (start, pages), mapped) in later {
             if growth > 0 {
                 memory.grow(growth);
             }
-            let end = if shown { start + pages } else { start };
+            let end = if mapped { start + pages } else { start };
             // What was appended goes anyway.
-            memory.show(start..end.min(FIRST + growth));
+            memory.map(start..end.min(FIRST + growth));
             for (at, value) in writes {
                 if let Some(byte) = memory.bytes().get_mut(at) {
                     *byte = value;

@@ -142,7 +142,7 @@ pub fn give_back<I: Instance>(
     kept: &mut InstanceBlocks,
     host: &mut Host,
 ) -> Result<(), VmError> {
-    instance.unshow();
+    instance.unmap();
     let InstanceBlocks { payload, response_out, used, needed, .. } = std::mem::take(kept);
     (kept.used, kept.needed) = (used, needed);
     if !instance.exports(export::FREE) {

@@ -164,9 +164,9 @@ fn bring<I: Instance>(
         _ => None,
     };
     let block = blocks::payload_block(instance, kept, payload.len(), segment.is_some(), host)?;
-    let shown = segment.is_some_and(|segment| instance.show(block.span(), segment));
+    let mapped = segment.is_some_and(|segment| instance.map(block.span(), segment));
     let range = block.first(payload.len());
-    if !shown {
+    if !mapped {
         payload
             .copy_to(&mut instance.memory_mut()[range.start..range.end])
             .map_err(|error| trap(export::ALLOC, format!("the payload cannot be read: {error}")))?;

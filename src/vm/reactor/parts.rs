@@ -87,18 +87,18 @@ pub(super) fn bring<I: Instance>(
             Payload::Inline(_) => None,
         })
         .collect();
-    let shown = match segments.is_empty() {
+    let mapped = match segments.is_empty() {
         true => 0,
-        false => instance.show_parts(block.span(), &segments),
+        false => instance.map_parts(block.span(), &segments),
     };
-    let shown = &plan.mapped[..shown.min(plan.mapped.len())];
+    let mapped = &plan.mapped[..mapped.min(plan.mapped.len())];
     let memory = &mut instance.memory_mut()[block.start..block.end];
     let count = u32::try_from(parts.len()).unwrap_or(u32::MAX);
     memory[..16].copy_from_slice(&parts_head(expected, count));
     for (index, entry) in plan.entries.iter().enumerate() {
         let at = parts_header_len(index);
         memory[at..at + 16].copy_from_slice(&entry.to_bytes());
-        if shown.contains(&index) {
+        if mapped.contains(&index) {
             continue;
         }
         let start = entry.offset as usize;

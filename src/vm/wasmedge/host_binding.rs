@@ -48,7 +48,7 @@ impl HostBinding {
         *self = Self::new(Rc::clone(&self.program), None);
     }
 
-    /// Clears everything that the last request left. The instance's pages show no regions any more.
+    /// Clears everything that the last request left. No region is mapped any more.
     pub(super) fn renew(&mut self) {
         *self.links.get_mut() = LinkedCalls::default();
         self.regions.get_mut().forget();

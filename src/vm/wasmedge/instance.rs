@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use cwasi_abi::export;
-use cwasi_host_functions::{GuestPtr, Host, PagesError, ShownIn};
+use cwasi_host_functions::{GuestPtr, Host, MapTarget, PagesError};
 use wasmedge_sys::ffi;
 
 use super::embedded::{CalleeBuffers, CalleeMemory};
@@ -293,21 +293,21 @@ impl Instance for WasmEdgeInstance {
         }
     }
 
-    fn show(&mut self, (ptr, room): (u32, u32), segment: &Segment) -> bool {
+    fn map(&mut self, (ptr, room): (u32, u32), segment: &Segment) -> bool {
         let mut memory = self.raw_memory();
         let mut regions = self.resources.binding.regions.borrow_mut();
-        regions.show(&mut memory, (GuestPtr(ptr), room), segment, ShownIn::Payload)
+        regions.map(&mut memory, (GuestPtr(ptr), room), segment, MapTarget::Payload)
     }
 
-    fn show_parts(&mut self, (ptr, len): (u32, u32), parts: &[(u32, &Segment)]) -> usize {
+    fn map_parts(&mut self, (ptr, len): (u32, u32), parts: &[(u32, &Segment)]) -> usize {
         let mut memory = self.raw_memory();
         let mut regions = self.resources.binding.regions.borrow_mut();
-        regions.show_parts(&mut memory, (GuestPtr(ptr), len), parts.iter().copied())
+        regions.map_parts(&mut memory, (GuestPtr(ptr), len), parts.iter().copied())
     }
 
-    fn unshow(&mut self) {
+    fn unmap(&mut self) {
         let mut memory = self.raw_memory();
-        self.resources.binding.regions.borrow_mut().unshow_payload(&mut memory);
+        self.resources.binding.regions.borrow_mut().unmap_payload(&mut memory);
     }
 
     fn answer(&mut self, (ptr, len): (u32, u32)) -> Result<Option<Segment>, PagesError> {

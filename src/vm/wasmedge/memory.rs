@@ -84,11 +84,11 @@ impl PagedMemory for RawMemory {
         open.seal(&mut self.window(pages)?, len as usize).map_err(failed)
     }
 
-    fn show(&mut self, pages: Pages, sealed: BorrowedFd<'_>) -> Result<(), PagesError> {
-        self.window(pages)?.show(sealed).map_err(failed)
+    fn map(&mut self, pages: Pages, sealed: BorrowedFd<'_>) -> Result<(), PagesError> {
+        self.window(pages)?.map_sealed(sealed).map_err(failed)
     }
 
-    fn is_as_shown(&self, source: &RegionSource, pages: Pages) -> bool {
+    fn is_unchanged(&self, source: &RegionSource, pages: Pages) -> bool {
         // SAFETY:
         // - alive: the constructor's condition.
         let (base, _) = unsafe { extent(self.0) };

@@ -8,7 +8,7 @@ use std::num::NonZero;
 
 use cwasi_abi::{Errno, REGION_PAGE, ResponseRef, export};
 use cwasi_host_functions::{
-    self as host_functions, CallOutcome, GuestMemory, GuestPtr, OtherMemory, ShownIn,
+    self as host_functions, CallOutcome, GuestMemory, GuestPtr, MapTarget, OtherMemory,
     StartParameters,
 };
 
@@ -124,7 +124,7 @@ fn run_next(
     if let (Some(mut memory), Some(regions)) =
         (embedded.memory_of(callee), env.binding.embedded_regions.get(callee))
     {
-        regions.borrow_mut().unshow_payload(&mut memory);
+        regions.borrow_mut().unmap_payload(&mut memory);
     }
     // What is sealed is too long for a buffer.
     let buffers = embedded.buffers(callee, payload.1).filter(|_| !is_sealed);
@@ -225,7 +225,7 @@ fn bring_sealed(
     mut callee: RawMemory,
     at: GuestPtr,
 ) -> Result<(), NotBrought> {
-    if show(env, pending, callee, at) {
+    if map(env, pending, callee, at) {
         return Ok(());
     }
     let (ptr, len) = pending.payload;
@@ -240,12 +240,7 @@ fn bring_sealed(
 }
 
 /// Maps the caller's payload to where the callee allocated pages for it; false when it is to be copied there.
-fn show(
-    env: &Environment<'_>,
-    pending: &EmbeddedCall,
-    mut callee: RawMemory,
-    at: GuestPtr,
-) -> bool {
+fn map(env: &Environment<'_>, pending: &EmbeddedCall, mut callee: RawMemory, at: GuestPtr) -> bool {
     let (ptr, len) = (pending.payload.0, u64::from(pending.payload.1));
     let callers = env.binding.regions.borrow();
     let (Some(segment), Some(room), Some(callees)) = (
@@ -255,7 +250,7 @@ fn show(
     ) else {
         return false;
     };
-    callees.borrow_mut().show(&mut callee, (at, room), segment, ShownIn::Payload)
+    callees.borrow_mut().map(&mut callee, (at, room), segment, MapTarget::Payload)
 }
 
 /// The callee's answer as shared memory, where it made it in a region.

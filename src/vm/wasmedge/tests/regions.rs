@@ -56,7 +56,7 @@ fn inode(of: &Segment) -> u64 {
     fstat(of.as_fd()).unwrap().st_ino
 }
 
-/// How many of this process' mappings show the memfd.
+/// How many of this process' mappings map the memfd.
 fn mappings(of: &Segment) -> usize {
     let inode = fstat(of.as_fd()).unwrap().st_ino.to_string();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -144,7 +144,7 @@ fn a_sealed_region_is_sent_to_each_callee_as_it_was() {
 }
 
 #[test]
-fn a_response_is_shown_where_the_guest_wants_it() {
+fn a_response_is_mapped_where_the_guest_wants_it() {
     let _turn = one_at_a_time();
     let mut vm = Vm::new();
     // Page-aligned with room for whole pages; one byte off; room that ends before the page does.
@@ -171,7 +171,7 @@ fn a_response_is_shown_where_the_guest_wants_it() {
 }
 
 #[test]
-fn a_payload_is_shown_and_an_answer_taken_in_place() {
+fn a_payload_is_mapped_and_an_answer_taken_in_place() {
     let _turn = one_at_a_time();
     let built = build(GUEST);
     let module = load(&built).unwrap();
@@ -302,17 +302,17 @@ fn travels_in_huge_pages(pool: Option<&SegmentPool>) {
     let kept = pool.map_or(0, |_| 3);
     let available = huge::are_available();
     let huge_pages = |pages: usize| if available { (pages + kept) * huge::HUGE_PAGE } else { 0 };
-    let shown = |sent: &Segment| mapped_huge(&sent.as_fd());
+    let mapped = |sent: &Segment| mapped_huge(&sent.as_fd());
     assert_eq!(vm.run("share", &[at, len]), 0);
     vm.run("fill", &[at, len, 1]);
     assert_eq!(vm.run("seal", &[at, len]), 0);
     let sent = vm.send(at, len).0.unwrap();
     assert_eq!(vm.run("sum", &[at, len]), len);
-    assert_eq!(shown(&sent), huge_pages(3));
+    assert_eq!(mapped(&sent), huge_pages(3));
     // A write takes one small page of its own, and what was sent stays.
     vm.run("fill", &[at, 1, 9]);
     assert_eq!(vm.run("sum", &[at, len]), len + 8);
-    assert_eq!(shown(&sent), huge_pages(2));
+    assert_eq!(mapped(&sent), huge_pages(2));
     // The guest's allocator is asked for a block where a huge page begins.
     let module = load(&vm._built).unwrap();
     let mut callee = module.instantiate(&InstanceSpec::default(), &mut vm.host).unwrap();
@@ -322,10 +322,10 @@ fn travels_in_huge_pages(pool: Option<&SegmentPool>) {
     };
     assert_eq!(sum, &len.to_le_bytes()[..]);
     // It has written to its first byte since.
-    assert_eq!(shown(&sent), huge_pages(4));
+    assert_eq!(mapped(&sent), huge_pages(4));
 }
 
-/// A lease ends with whatever shows it: a region, a payload, a response. Then its segment is used again, and zero.
+/// A lease ends with its last mapping: a region, a payload, a response. Then its segment is used again, and zero.
 #[test]
 fn leases_end_with_what_shows_them() {
     let _turn = one_at_a_time();
@@ -342,7 +342,7 @@ fn leases_end_with_what_shows_them() {
     assert_eq!(vm.run("grow", &[16]), 32);
     let one = pool.bytes();
     assert!(one > room);
-    // A callee shows it; the caller lets go of it first.
+    // A callee maps it; the caller lets go of it first.
     let built = build(GUEST);
     let module = load(&built).unwrap();
     let mut host = host();
@@ -355,7 +355,7 @@ fn leases_end_with_what_shows_them() {
     drop(payload);
     assert_eq!(vm.run("release", &[AT, PAGES * PAGE]), 0);
     assert_eq!(vm.run("share", &[AT, PAGES * PAGE]), 0);
-    assert_eq!(pool.bytes(), 2 * one, "the callee still shows the first");
+    assert_eq!(pool.bytes(), 2 * one, "the callee still maps the first");
     assert_eq!(vm.run("release", &[AT, PAGES * PAGE]), 0);
     drop(callee);
     assert_eq!(vm.run("share", &[AT, PAGES * PAGE]), 0);
@@ -364,7 +364,7 @@ fn leases_end_with_what_shows_them() {
     vm.run("fill", &[AT, PAGES * PAGE, 5]);
     assert_eq!(vm.run("seal", &[AT, LEN]), 0);
     let other = vm.send(AT, LEN).0.unwrap();
-    // A response that is shown keeps its token too.
+    // A response that is mapped keeps its token too.
     assert!(other.to_vec().unwrap().iter().all(|byte| *byte == 5));
     drop((vm, other));
     for _ in 0..2 {
