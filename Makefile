@@ -4,6 +4,8 @@ PREFIX ?= /usr/local
 PROFILE ?= debug
 VIDEO ?=
 CASE ?=
+BASE ?=
+RUNS ?=
 TEST ?=
 TARGET ?=
 MINUTES ?=
@@ -12,7 +14,7 @@ BUILT = $(or $(CARGO_TARGET_DIR),target)
 PROGRAMS = containerd-shim-cwasi-v1 cwasi-shim cwasi-sandbox cwasi
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
-.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-vm test-kubernetes node-image soak fuzz bench bench-quick screenshots book lint deny advisories arm64 miri install clean setup-lint setup-tests setup-video
+.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-vm test-kubernetes node-image soak fuzz bench bench-quick bench-ab screenshots book lint deny advisories arm64 miri install clean setup-lint setup-tests setup-video
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -65,6 +67,10 @@ bench: ## Everything beside sockets, HTTP, Redis and runc (CASE=part of a name):
 bench-quick: ## The same, less of it, in less than 5 minutes
 	@scripts/setup.sh --languages
 	@scripts/bench.sh quick $(if $(CASE),--case '$(CASE)')
+
+bench-ab: ## Cases of the checkout and of BASE=revision in turns (CASE=part of a name, RUNS=3 each)
+	@scripts/setup.sh --languages
+	@scripts/bench-ab.sh '$(BASE)' '$(CASE)' $(RUNS)
 
 book: ## The documentation as a book: target/book/index.html
 	@scripts/book.sh

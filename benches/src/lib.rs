@@ -2,7 +2,7 @@
 //!
 //! A [`session`] runs groups of [`cases`]. In each case our functions (in containers of a private containerd,
 //! [`fixture`]) and native baselines ([`peers`]) take [`turns`]. Each of them is a [`side`] with the same orders. The
-//! results become a [`report`]: `report.json`, `report.html`, a table in the terminal.
+//! results become a [`report`]: `report.json`, `report.html`, a table in the terminal. [`revisions`] compares reports.
 //!
 //! Runs in the harness's own processes; never part of the product. The criterion benches in `parts/` measure parts of
 //! a call.
@@ -15,6 +15,7 @@ pub mod peers;
 pub mod placement;
 pub mod plan;
 pub mod report;
+pub mod revisions;
 pub mod session;
 pub mod side;
 pub mod stats;

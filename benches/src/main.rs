@@ -9,6 +9,7 @@ use cwasi_bench::cases::GROUPS;
 use cwasi_bench::peers::{Peer, run_client, run_handler, run_server};
 use cwasi_bench::plan::Effort;
 use cwasi_bench::report::terminal::print_summary;
+use cwasi_bench::revisions::{changes, read};
 use cwasi_bench::session::Session;
 
 #[derive(Parser)]
@@ -26,6 +27,8 @@ enum Verb {
     Quick(Selection),
     /// One round of one call of each case: shows that they work, says nothing about time.
     Smoke(Selection),
+    /// Compares reports of two revisions that took turns (`make bench-ab`).
+    Compare(Reports),
     /// The client of a baseline.
     #[command(hide = true)]
     Peer(Peer),
@@ -47,11 +50,22 @@ struct Selection {
     out: Option<PathBuf>,
 }
 
+#[derive(Args)]
+struct Reports {
+    /// report.json of each run of the base.
+    #[arg(long, required = true, num_args = 1..)]
+    base: Vec<PathBuf>,
+    /// report.json of each run of the present tree.
+    #[arg(long, required = true, num_args = 1..)]
+    present: Vec<PathBuf>,
+}
+
 fn main() -> Result<ExitCode> {
     match Arguments::parse().verb {
         Verb::Run(selection) => run(Effort::Full, selection),
         Verb::Quick(selection) => run(Effort::Quick, selection),
         Verb::Smoke(selection) => run(Effort::Smoke, selection),
+        Verb::Compare(reports) => compare(&reports),
         Verb::Peer(peer) => run_client(&peer).map(|()| ExitCode::SUCCESS),
         Verb::Handler => run_handler().map(|()| ExitCode::SUCCESS),
         Verb::PeerServer(peer) => run_server(&peer).map(|()| ExitCode::SUCCESS),
@@ -74,4 +88,12 @@ fn run(effort: Effort, selection: Selection) -> Result<ExitCode> {
     print_summary(&report);
     eprintln!("{0}/report.html, {0}/report.json", out.display());
     Ok(if report.failures().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn compare(reports: &Reports) -> Result<ExitCode> {
+    println!("{:<50} {:>12} {:>12} {:>9}", "medians", "base", "present", "ratio");
+    for change in changes(&read(&reports.base)?, &read(&reports.present)?) {
+        println!("{change}");
+    }
+    Ok(ExitCode::SUCCESS)
 }

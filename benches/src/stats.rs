@@ -38,6 +38,12 @@ impl Rounds {
         self.0.concat()
     }
 
+    /// Of all samples.
+    #[must_use]
+    pub fn median(&self) -> Option<f64> {
+        quantile(&sorted(&self.all()), 0.5)
+    }
+
     fn medians(&self) -> Vec<Option<f64>> {
         self.0.iter().map(|round| quantile(&sorted(round), 0.5)).collect()
     }
@@ -58,8 +64,7 @@ impl Ratio {
     /// `above` by `below`; `None` when a side has no samples, or took no time.
     #[must_use]
     pub fn of(above: &Rounds, below: &Rounds) -> Option<Self> {
-        let middle = |rounds: &Rounds| quantile(&sorted(&rounds.all()), 0.5);
-        let value = middle(above)? / middle(below)?;
+        let value = above.median()? / below.median()?;
         let each: Vec<f64> = above
             .medians()
             .into_iter()
