@@ -158,7 +158,7 @@ fn the_callee_knows_who_calls_and_what_it_is() {
 }
 
 #[test]
-fn nobody_of_that_name_is_said_with_where_was_looked() {
+fn an_unknown_name_says_where_it_was_searched() {
     let scene = scene("nobody");
     let outcome = probe(&scene, "p", &["call", "nobody", "x"]);
     assert_eq!(outcome.code, cwasi_abi::Errno::NoSuchFunction.code(), "{}", outcome.stderr);
@@ -239,7 +239,7 @@ fn each_misbehaviour_is_its_own_requests_error_and_the_next_is_served() {
 }
 
 #[test]
-fn a_thousand_traps_harm_nobody_else() {
+fn a_thousand_traps_harm_no_other_call() {
     let scene = scene("traps");
     secondary(&scene, "fragile", "server", &[("cwasi.workflow", "w")]);
     secondary(&scene, "steady", "server", &[("cwasi.workflow", "w")]);
@@ -302,7 +302,7 @@ fn many_callers_at_once_are_all_served() {
 }
 
 #[test]
-fn a_callee_killed_in_a_call_breaks_it_and_the_next_call_finds_another_instance() {
+fn a_killed_callee_fails_its_call_only() {
     let scene = scene("killed");
     let function = [("cwasi.function", "svc"), ("cwasi.queue", "0")];
     secondary(&scene, "svc-1", "server", &function);
@@ -320,7 +320,7 @@ fn a_callee_killed_in_a_call_breaks_it_and_the_next_call_finds_another_instance(
 }
 
 #[test]
-fn calls_of_a_paused_function_wait_for_its_resumption_or_their_deadline() {
+fn calls_wait_for_a_paused_function() {
     let scene = scene("paused");
     let (notes, log) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let server = scene.guest("server", "server").annotation("cwasi.role", "secondary");

@@ -43,7 +43,7 @@ fn a_path_for_the_other_driver_is_an_error_that_names_the_option() {
 }
 
 #[test]
-fn shim_and_zygote_lie_in_the_cgroup_that_is_named_and_functions_in_their_own() {
+fn shim_and_zygote_are_in_the_named_cgroup() {
     let scene = scene("shim-cgroup");
     let name = format!("cwasi-test-shim-{}", std::process::id());
     let setting = format!("shim_cgroup = \"/{name}\"");

@@ -11,7 +11,7 @@ use cwasi_testbed::containerd_config::CRI_PAUSE;
 use cwasi_testbed::cri::{Cri, Pod};
 use cwasi_testbed::image::{Rootfs, Start};
 use cwasi_testbed::leaks;
-use cwasi_testbed::place::{self, Slot};
+use cwasi_testbed::paths::{self, ContainerdVersion};
 use cwasi_testbed::scene::{BUSYBOX, GUESTS, Scene, take_turn, wait_for};
 
 /// Of the functions whose memory is limited.
@@ -23,21 +23,21 @@ const NAMESPACE: &str = "k8s.io";
 
 #[test]
 fn a_pod_of_functions_on_containerd_1_6() {
-    pod_of_functions(Slot::V1_6);
+    pod_of_functions(ContainerdVersion::V1_6);
 }
 
 #[test]
 fn a_pod_of_functions_on_containerd_1_7() {
-    pod_of_functions(Slot::V1_7);
+    pod_of_functions(ContainerdVersion::V1_7);
 }
 
 #[test]
 fn a_pod_of_functions_on_containerd_2() {
-    pod_of_functions(Slot::V2);
+    pod_of_functions(ContainerdVersion::V2);
 }
 
-fn pod_of_functions(slot: Slot) {
-    let (scene, cri) = scene(slot);
+fn pod_of_functions(version: ContainerdVersion) {
+    let (scene, cri) = scene(version);
     let parent = format!("cwasi-cri-{}", std::process::id());
     let logs = scene.containerd.ready().dir.join("pods");
     let pod = cri.run_pod(&[("cwasi.role.server", "secondary")], &format!("/{parent}"), logs);
@@ -69,11 +69,11 @@ fn pod_of_functions(slot: Slot) {
 }
 
 /// A scene of a containerd that ends with this process, and its CRI service, which knows the images.
-fn scene(slot: Slot) -> (Scene, Cri) {
+fn scene(version: ContainerdVersion) -> (Scene, Cri) {
     let shim = Path::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"));
     let programs = shim.parent().unwrap();
     let turn = take_turn();
-    let containerd = Box::leak(Box::new(Containerd::start_with_cri(slot, programs).unwrap()));
+    let containerd = Box::leak(Box::new(Containerd::start_with_cri(version, programs).unwrap()));
     let scene = Scene::on(containerd, programs, NAMESPACE, Some(turn));
     scene.import_busybox();
     scene.import(&pause_archive(&scene.containerd.ready().dir));
@@ -89,7 +89,7 @@ fn scene(slot: Slot) -> (Scene, Cri) {
 fn pause_archive(dir: &Path) -> PathBuf {
     let archive = dir.join("pause.tar");
     let mut rootfs = Rootfs::default();
-    rootfs.file(&place::busybox().unwrap(), "busybox").unwrap();
+    rootfs.file(&paths::busybox().unwrap(), "busybox").unwrap();
     let entrypoint = ["/busybox", "sleep", "infinity"].map(str::to_owned).to_vec();
     rootfs.write(CRI_PAUSE, &Start { entrypoint, ..Start::default() }, &archive).unwrap();
     archive

@@ -106,7 +106,7 @@ fn refused(outcome: &Outcome, parts: &[&str]) {
 }
 
 #[test]
-fn libraries_of_libraries_are_linked_and_nobody_loses_memory() {
+fn libraries_of_libraries_are_linked_and_keep_memory() {
     let scene = scene("embed-depth");
     import_libraries(&scene);
     let said = |id: &str, args: &[&str]| scene.run(linker(&scene, id, args)).success().text();
@@ -189,7 +189,7 @@ fn a_function_of_another_workflow_is_called_next_door() {
 }
 
 #[test]
-fn an_import_that_nobody_grants_names_its_candidate() {
+fn an_ungranted_import_names_its_candidate() {
     let scene = scene("embed-untrusted");
     import_libraries(&scene);
     let outcome = scene.run(named_linker(&scene, "trusting", &["backwards", "x"]));

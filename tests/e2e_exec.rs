@@ -48,7 +48,7 @@ fn cgroup_processes(scene: &Scene) -> usize {
 }
 
 #[test]
-fn a_process_runs_in_the_container_with_its_own_streams_and_exit_code() {
+fn exec_has_its_own_streams_and_exit_code() {
     let scene = scene("exec-streams");
     sleeper(&scene, "c", &[]);
     let script = "echo out; echo err >&2; exit 7";
@@ -270,11 +270,11 @@ impl Session {
         Self { child: command.spawn().unwrap(), said: said.to_owned() }
     }
 
-    fn say(&mut self, line: &str) {
+    fn type_line(&mut self, line: &str) {
         writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    fn hear(&self, words: &str) {
+    fn wait_for_output(&self, words: &str) {
         wait_for(words, || {
             std::fs::read_to_string(&self.said).unwrap().contains(words).then_some(())
         });
@@ -296,12 +296,13 @@ fn a_terminal_carries_input_output_its_size_and_its_end() {
     let dir = tempfile::tempdir().unwrap();
     let command = exec_command(&scene, "e", &["--tty"], &["sh"]);
     let mut session = Session::start(&command, &dir.path().join("said"));
-    session.say("echo $((20 + 22))");
-    session.hear("42");
+    session.type_line("echo $((20 + 22))");
+    session.wait_for_output("42");
     // The size is that of the outer terminal; `ctr` sets it once the process runs.
-    session.say("until [ \"$(/bin/busybox stty size)\" = '41 83' ]; do :; done; echo re''sized");
-    session.hear("resized");
-    session.say("exit 9");
+    session
+        .type_line("until [ \"$(/bin/busybox stty size)\" = '41 83' ]; do :; done; echo re''sized");
+    session.wait_for_output("resized");
+    session.type_line("exit 9");
     let status = wait_for("the end of the session", || session.child.try_wait().unwrap());
     assert_eq!(status.code(), Some(9), "{}", std::fs::read_to_string(&session.said).unwrap());
 }

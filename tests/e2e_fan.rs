@@ -24,7 +24,7 @@ fn fan(scene: &Scene, id: &str, args: &[&str]) -> String {
 }
 
 #[test]
-fn one_region_reaches_three_containers_and_an_embedded_function_at_a_time() {
+fn one_region_reaches_containers_and_embedded_functions() {
     let scene = scene("fan-modes");
     let reader = guests_dir(Path::new(SHIM).parent().unwrap()).join("reader.wasm");
     let image = scene.import_module("reader", &std::fs::read(reader).unwrap());
@@ -87,7 +87,7 @@ fn a_callee_without_room_says_so_to_each_call() {
 }
 
 #[test]
-fn calls_that_nobody_waits_for_are_given_up_and_their_callee_goes_on() {
+fn abandoned_calls_leave_their_callee_usable() {
     let scene = scene("fan-left");
     scene.start(secondary(&scene, "echo", "echo", "actor", &["nap", "20"]));
     assert_eq!(fan(&scene, "p", &["leave", "echo", "50"]), "5 bytes came, 50 calls are left\n");

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use cwasi_testbed::processes::{Process, descendants, ids_in_namespaces};
 use cwasi_testbed::run::Outcome;
 use cwasi_testbed::scene::{Scene, wait_for};
-use cwasi_testbed::{guard, place};
+use cwasi_testbed::{guard, paths};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -368,13 +368,13 @@ fn a_full_cache_disk_is_said_and_harms_nothing_that_is_compiled() {
 }
 
 #[test]
-fn a_start_for_which_the_state_has_no_room_leaves_nothing_wherever_it_fails() {
+fn a_start_without_disk_space_leaves_nothing() {
     /// More files and directories than a container needs.
     const ENOUGH: u32 = 60;
     let scene = scene("room");
     let fixture = &scene.containerd.ready().dir;
     let disk = SmallDisk::mount(&fixture.join("small"), "nr_inodes=2");
-    let _directories = Directories::set(fixture, &fixture.join("small"), &place::aot_cache());
+    let _directories = Directories::set(fixture, &fixture.join("small"), &paths::aot_cache());
     let left = || {
         let inside = ["g", "c", "f", "r"]
             .map(|folder| std::fs::read_dir(fixture.join("small").join(folder)));

@@ -28,7 +28,7 @@ fn answers(scene: &Scene, run: Run) -> String {
 }
 
 #[test]
-fn calls_are_spread_over_the_own_group_and_leave_it_when_it_has_nobody() {
+fn calls_prefer_their_own_group() {
     for key in [POD, WORKFLOW] {
         let scene = scene(if key == POD { "pods" } else { "workflows" });
         worker(&scene, "one", (key, "blue"));
@@ -45,7 +45,7 @@ fn calls_are_spread_over_the_own_group_and_leave_it_when_it_has_nobody() {
 }
 
 #[test]
-fn a_caller_leaves_its_pod_while_its_callee_there_is_dead_and_comes_back() {
+fn a_caller_prefers_its_pod_while_its_callee_lives() {
     let scene = scene("rollout");
     let numbered = Numbered::default();
     let server = |id: &str, pod: &str| {
@@ -86,7 +86,7 @@ fn without_the_pods_annotations_the_error_names_the_setting() {
 }
 
 #[test]
-fn a_suffix_that_is_misspelt_and_a_role_for_a_whole_pod_are_warnings() {
+fn misspelt_suffixes_and_pod_roles_are_warnings() {
     let scene = scene("pod-doubts");
     let log = || std::fs::read_to_string(scene.containerd.ready().log()).unwrap();
     let misspelt = scene.guest("a", "probe").args(["exit", "0"]).annotation(POD, "pod");

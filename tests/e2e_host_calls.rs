@@ -79,7 +79,7 @@ fn a_process_of_the_host_calls_functions_like_any_other_caller() {
 }
 
 #[test]
-fn many_calls_in_flight_reach_every_instance_and_large_payloads_move_as_segments() {
+fn calls_in_flight_spread_over_all_instances() {
     let scene = scene("host-many");
     for id in ["one", "two"] {
         let run = scene.guest(id, "server").annotation("cwasi.role", "secondary");
@@ -136,7 +136,7 @@ fn a_call_that_is_given_up_costs_no_other_call_its_answer() {
 }
 
 #[test]
-fn a_function_reads_the_head_of_a_request_and_sets_that_of_its_response() {
+fn functions_read_and_write_http_heads() {
     let scene = scene("host-head");
     let run = scene.guest("svc", "actor").args(["http"]).annotation("cwasi.role", "secondary");
     scene.start(run.annotation("cwasi.function", "svc").annotation("cwasi.concurrency", "1"));
@@ -155,7 +155,7 @@ fn a_function_reads_the_head_of_a_request_and_sets_that_of_its_response() {
 }
 
 #[test]
-fn a_gateway_reaches_functions_of_another_node_with_both_heads_and_hidden_ones_not() {
+fn a_gateway_reaches_another_nodes_public_functions() {
     let nodes = Nodes::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), "host-nodes");
     let secondary = |id: &str, guest: &str| {
         let run = nodes.cloud.guest(id, guest).annotation("cwasi.role", "secondary");

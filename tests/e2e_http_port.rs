@@ -86,7 +86,7 @@ fn each_container_answers_on_its_own_port_and_ends_with_it() {
 }
 
 #[test]
-fn the_head_of_the_request_and_of_the_response_pass_through_the_port() {
+fn http_heads_pass_through_the_port() {
     let scene = scene("http-port-head");
     let run = scene.guest("web", "actor").args(["http"]).annotation("cwasi.role", "secondary");
     scene.start(run.annotation("cwasi.http", "gateway, 8080"));

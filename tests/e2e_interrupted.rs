@@ -2,45 +2,45 @@
 //! the container once it is removed. `CWASI_KILLS` says how many kills each test tries.
 
 use cwasi_testbed::kills::{Victim, interrupt_starts};
-use cwasi_testbed::place::Slot;
+use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::scene::Scene;
 
 /// Kills that a test tries when nobody asks for more.
 const KILLS: u32 = 2;
 
-fn interrupt(slot: Slot, victim: Victim) {
+fn interrupt(version: ContainerdVersion, victim: Victim) {
     let namespace = format!("kills-{}", std::process::id());
-    let scene = Scene::open(slot, env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), &namespace);
+    let scene = Scene::open(version, env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), &namespace);
     let asked = std::env::var("CWASI_KILLS").ok().map(|text| text.parse().expect("a number"));
     interrupt_starts(&scene, victim, asked.unwrap_or(KILLS));
 }
 
 #[test]
 fn a_shim_that_is_killed_in_a_start_leaves_nothing_on_1_6() {
-    interrupt(Slot::V1_6, Victim::Shim);
+    interrupt(ContainerdVersion::V1_6, Victim::Shim);
 }
 
 #[test]
 fn a_shim_that_is_killed_in_a_start_leaves_nothing_on_1_7() {
-    interrupt(Slot::V1_7, Victim::Shim);
+    interrupt(ContainerdVersion::V1_7, Victim::Shim);
 }
 
 #[test]
 fn a_shim_that_is_killed_in_a_start_leaves_nothing_on_2() {
-    interrupt(Slot::V2, Victim::Shim);
+    interrupt(ContainerdVersion::V2, Victim::Shim);
 }
 
 #[test]
 fn a_client_that_is_killed_in_a_start_leaves_nothing_on_1_6() {
-    interrupt(Slot::V1_6, Victim::Client);
+    interrupt(ContainerdVersion::V1_6, Victim::Client);
 }
 
 #[test]
 fn a_client_that_is_killed_in_a_start_leaves_nothing_on_1_7() {
-    interrupt(Slot::V1_7, Victim::Client);
+    interrupt(ContainerdVersion::V1_7, Victim::Client);
 }
 
 #[test]
 fn a_client_that_is_killed_in_a_start_leaves_nothing_on_2() {
-    interrupt(Slot::V2, Victim::Client);
+    interrupt(ContainerdVersion::V2, Victim::Client);
 }

@@ -40,7 +40,7 @@ fn read_until<T>(path: &PathBuf, enough: impl Fn(&str) -> Option<T>) -> (String,
 }
 
 #[test]
-fn a_function_whose_log_nobody_reads_serves_on_and_says_how_much_was_lost() {
+fn an_unread_log_loses_counted_lines_only() {
     let scene = scene("log");
     scene.secondary("greeter", "greeter");
     let calls = ["repeat".into(), "greeter".into(), GREETINGS.to_string(), "Ada".into()];
@@ -68,7 +68,7 @@ fn a_function_whose_log_nobody_reads_serves_on_and_says_how_much_was_lost() {
 }
 
 #[test]
-fn a_call_that_dies_in_a_write_that_nobody_reads_says_so() {
+fn a_call_that_dies_in_an_unread_write_says_so() {
     let scene = scene("full");
     let printer = scene.guest("printer", "actor").args(["print"]);
     let printer = printer.annotation("cwasi.role", "secondary");
@@ -90,7 +90,7 @@ fn a_call_that_dies_in_a_write_that_nobody_reads_says_so() {
 }
 
 #[test]
-fn a_failing_commands_stderr_reaches_its_log_and_the_end_of_it_its_caller() {
+fn stderr_of_a_failure_reaches_log_and_caller() {
     /// What a caller gets of it, the end of the line included.
     const TAIL: usize = 1024;
     let scene = scene("stderr-tail");
@@ -149,7 +149,7 @@ fn a_logging_program_reads_the_output_of_functions_and_programs() {
 }
 
 #[test]
-fn a_log_file_gets_the_output_and_an_unusable_log_uri_is_an_error_in_words() {
+fn log_uris_name_files_or_are_errors() {
     let scene = scene("log-file");
     scene.import_busybox();
     let dir = tempfile::tempdir().unwrap();

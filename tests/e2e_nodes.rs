@@ -99,7 +99,7 @@ fn payloads_of_every_size_come_back_from_the_other_node_unchanged() {
 }
 
 #[test]
-fn calls_move_to_a_callee_that_starts_here_and_back_when_it_is_killed() {
+fn calls_prefer_a_callee_of_their_node() {
     let nodes = nodes("move");
     let numbered = Numbered::default();
     nodes.cloud.start(numbered.noting("server-c", secondary(&nodes.cloud, "server-c", "server")));
@@ -121,7 +121,7 @@ fn calls_move_to_a_callee_that_starts_here_and_back_when_it_is_killed() {
 }
 
 #[test]
-fn a_killed_shim_on_the_other_node_ends_its_call_as_unknown_and_others_serve() {
+fn a_killed_remote_shim_leaves_its_call_unknown() {
     let nodes = nodes("shim");
     nodes.cloud.start(secondary(&nodes.cloud, "server-c", "server"));
     let waiting = nodes.edge.guest("waiting", "probe").args(["call", "server", "!sleep 20000"]);

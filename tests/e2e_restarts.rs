@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use cwasi_testbed::containerd::Containerd;
-use cwasi_testbed::place::Slot;
+use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::processes::{descendants, read};
 use cwasi_testbed::run::Run;
 use cwasi_testbed::scene::{Scene, take_turn, wait_for};
@@ -15,8 +15,8 @@ use nix::unistd::Pid;
 
 const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
 
-fn scene(slot: Slot, name: &str) -> Scene {
-    Scene::open(slot, SHIM, &format!("{name}-{}", std::process::id()))
+fn scene(version: ContainerdVersion, name: &str) -> Scene {
+    Scene::open(version, SHIM, &format!("{name}-{}", std::process::id()))
 }
 
 /// A secondary that is its own function.
@@ -26,9 +26,9 @@ fn server(scene: &Scene, id: &str) -> Run {
 }
 
 /// containerd is killed while a caller is between two of its calls, and is away until the caller has ended.
-fn containerd_is_away(slot: Slot) {
+fn containerd_is_away(version: ContainerdVersion) {
     const CALLS: usize = 20;
-    let scene = scene(slot, "away");
+    let scene = scene(version, "away");
     let log = scene.containerd.ready().dir.join("away.log");
     let uri = format!("file://{}", log.display());
     let lines = || std::fs::read_to_string(&log).unwrap_or_default().lines().count();
@@ -62,22 +62,22 @@ fn containerd_is_away(slot: Slot) {
 
 #[test]
 fn functions_outlive_containerd_1_6() {
-    containerd_is_away(Slot::V1_6);
+    containerd_is_away(ContainerdVersion::V1_6);
 }
 
 #[test]
 fn functions_outlive_containerd_1_7() {
-    containerd_is_away(Slot::V1_7);
+    containerd_is_away(ContainerdVersion::V1_7);
 }
 
 #[test]
 fn functions_outlive_containerd_2() {
-    containerd_is_away(Slot::V2);
+    containerd_is_away(ContainerdVersion::V2);
 }
 
 /// What a power cut leaves on disk, and more: mounts, cgroups and the state directory are still there.
-fn everything_is_killed(slot: Slot) {
-    let scene = scene(slot, "cut");
+fn everything_is_killed(version: ContainerdVersion) {
+    let scene = scene(version, "cut");
     for id in ["one", "two"] {
         scene.start(server(&scene, id).annotation("cwasi.workflow", "w"));
     }
@@ -111,17 +111,17 @@ fn everything_is_killed(slot: Slot) {
 
 #[test]
 fn functions_start_again_after_everything_was_killed_on_1_6() {
-    everything_is_killed(Slot::V1_6);
+    everything_is_killed(ContainerdVersion::V1_6);
 }
 
 #[test]
 fn functions_start_again_after_everything_was_killed_on_1_7() {
-    everything_is_killed(Slot::V1_7);
+    everything_is_killed(ContainerdVersion::V1_7);
 }
 
 #[test]
 fn functions_start_again_after_everything_was_killed_on_2() {
-    everything_is_killed(Slot::V2);
+    everything_is_killed(ContainerdVersion::V2);
 }
 
 /// Installs a program over another one, as `scripts/install.sh` does.
@@ -145,7 +145,7 @@ fn functions_outlive_an_upgrade() {
     };
     install_all();
     let turn = take_turn();
-    let containerd = Containerd::start(Slot::V2, installed.path()).unwrap();
+    let containerd = Containerd::start(ContainerdVersion::V2, installed.path()).unwrap();
     let scene = Scene::on(Box::leak(Box::new(containerd)), built, "upgrade", Some(turn));
     let start =
         |id: &str, workflow: &str| server(&scene, id).annotation("cwasi.workflow", workflow);

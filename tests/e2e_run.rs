@@ -244,7 +244,7 @@ fn a_module_that_is_not_there_is_an_error_in_words() {
 fn names_of_63_characters_work_everywhere() {
     let shim = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
     let namespace = format!("{:n<63}", format!("long{}-", std::process::id()));
-    let scene = Scene::open(cwasi_testbed::place::Slot::V1_6, shim, &namespace);
+    let scene = Scene::open(cwasi_testbed::paths::ContainerdVersion::V1_6, shim, &namespace);
     let callee = "s".repeat(63);
     scene.secondary(&callee, "server");
     let run = scene.guest(&"p".repeat(63), "probe").args(["call", &callee, "hello"]);

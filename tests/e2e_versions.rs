@@ -6,17 +6,17 @@
 
 use cwasi_testbed::containerd_config::RUNTIME;
 use cwasi_testbed::image::{MODULE_MEDIA_TYPES, Start, write_module_image};
-use cwasi_testbed::place::Slot;
+use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::scene::{BUSYBOX, Scene, guests_dir};
 
 const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
 
-fn scene(slot: Slot, name: &str) -> Scene {
-    Scene::open(slot, SHIM, &format!("{name}-{}", std::process::id()))
+fn scene(version: ContainerdVersion, name: &str) -> Scene {
+    Scene::open(version, SHIM, &format!("{name}-{}", std::process::id()))
 }
 
-fn smoke(slot: Slot) {
-    let scene = scene(slot, "smoke");
+fn smoke(version: ContainerdVersion) {
+    let scene = scene(version, "smoke");
     let version = scene.ctr(["version"]).success().text();
     println!("{version}");
     // A function with arguments, streams and an exit code.
@@ -61,22 +61,22 @@ fn smoke(slot: Slot) {
 
 #[test]
 fn containerd_1_6_runs_functions_and_programs() {
-    smoke(Slot::V1_6);
+    smoke(ContainerdVersion::V1_6);
 }
 
 #[test]
 fn containerd_1_7_runs_functions_and_programs() {
-    smoke(Slot::V1_7);
+    smoke(ContainerdVersion::V1_7);
 }
 
 #[test]
 fn containerd_2_runs_functions_and_programs() {
-    smoke(Slot::V2);
+    smoke(ContainerdVersion::V2);
 }
 
 #[test]
 fn containerd_2_reads_the_features_of_the_runtime() {
-    let scene = scene(Slot::V2, "features");
+    let scene = scene(ContainerdVersion::V2, "features");
     let inspect = ["plugins", "inspect-runtime", "--runtime", RUNTIME];
     let text = scene.ctr(inspect).success().text();
     let info: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -86,8 +86,8 @@ fn containerd_2_reads_the_features_of_the_runtime() {
     assert!(info["Annotations"]["cwasi.role"].is_string(), "{text}");
 }
 
-fn module_layer(slot: Slot) {
-    let scene = scene(slot, "layer");
+fn module_layer(version: ContainerdVersion) {
+    let scene = scene(version, "layer");
     let programs = std::path::Path::new(SHIM).parent().unwrap();
     let module = guests_dir(programs).join("probe.wasm");
     let start = Start { entrypoint: vec!["probe.wasm".into()], ..Start::default() };
@@ -108,17 +108,17 @@ fn module_layer(slot: Slot) {
 
 #[test]
 fn containerd_1_7_runs_an_image_whose_layer_is_the_module() {
-    module_layer(Slot::V1_7);
+    module_layer(ContainerdVersion::V1_7);
 }
 
 #[test]
 fn containerd_2_runs_an_image_whose_layer_is_the_module() {
-    module_layer(Slot::V2);
+    module_layer(ContainerdVersion::V2);
 }
 
 /// A library out of the image store, and a function that a deployed container vouches for.
-fn embedding(slot: Slot) {
-    let scene = scene(slot, "embedding");
+fn embedding(version: ContainerdVersion) {
+    let scene = scene(version, "embedding");
     let programs = std::path::Path::new(SHIM).parent().unwrap();
     let module =
         |name: &str| std::fs::read(guests_dir(programs).join(format!("{name}.wasm"))).unwrap();
@@ -138,10 +138,10 @@ fn embedding(slot: Slot) {
 
 #[test]
 fn containerd_1_7_embeds_functions() {
-    embedding(Slot::V1_7);
+    embedding(ContainerdVersion::V1_7);
 }
 
 #[test]
 fn containerd_2_embeds_functions() {
-    embedding(Slot::V2);
+    embedding(ContainerdVersion::V2);
 }

@@ -1,4 +1,4 @@
-//! Real containers for our side: one private containerd, waiting callees, drivers that take orders.
+//! Real containers for our side: one private containerd, waiting callees, drivers that take jobs.
 
 use std::cell::Cell;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::side::Side;
 const SHIM: &str = "containerd-shim-cwasi-v1";
 /// Workflow of all functions here: they share a shim daemon, as functions of one workflow do.
 pub const WORKFLOW: &str = "bench";
-/// Guest that takes orders.
+/// Guest that takes jobs.
 const DRIVER: &str = "bench-driver";
 /// Variable with one more annotation for every callee, `key=value`: shows what the annotation costs.
 const CALLEE_ANNOTATION: &str = "CWASI_BENCH_CALLEE";

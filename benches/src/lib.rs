@@ -1,7 +1,7 @@
 //! Compares CWASI with its alternatives.
 //!
 //! A [`session`] runs groups of [`cases`]. In each case our functions (in containers of a private containerd,
-//! [`fixture`]) and native baselines ([`peers`]) take [`turns`]. Each of them is a [`side`] with the same orders. The
+//! [`fixture`]) and native baselines ([`peers`]) take [`turns`]. Each of them is a [`side`] with the same jobs. The
 //! results become a [`report`]: `report.json`, `report.html`, a table in the terminal. [`revisions`] compares reports.
 //!
 //! Runs in the harness's own processes; never part of the product. The criterion benches in `parts/` measure parts of

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 
-use crate::report::terminal::{digits, shown};
+use crate::report::terminal::{digits, with_unit};
 use crate::stats::{Ratio, Rounds};
 
 /// What an entry of `report.json` says about our side.
@@ -30,7 +30,7 @@ pub struct Change {
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { case, unit, base, present } = self;
-        let median = |side: &Rounds| shown(side.median(), unit);
+        let median = |side: &Rounds| with_unit(side.median(), unit);
         write!(f, "{case:<50} {:>12} {:>12}", median(base), median(present))?;
         let Some(Ratio { value, low, high }) = Ratio::of(present, base) else { return Ok(()) };
         write!(f, " {:>8}× ({}–{})", digits(value), digits(low), digits(high))
@@ -50,7 +50,7 @@ pub fn read(reports: &[PathBuf]) -> Result<Vec<Vec<Ours>>> {
     reports.iter().map(one).collect()
 }
 
-/// The cases of the present runs, in their order, beside those of the base.
+/// The cases of the present runs, in their job, beside those of the base.
 #[must_use]
 pub fn changes(base: &[Vec<Ours>], present: &[Vec<Ours>]) -> Vec<Change> {
     let mut changes: Vec<Change> = Vec::new();

@@ -44,17 +44,13 @@ impl Session {
         }
     }
 
-    /// A baseline that takes its turns with the same order as ours.
+    /// A baseline that takes its turns with the same job as ours.
     ///
     /// # Errors
     /// When it does not start.
-    pub fn contestant(
-        &self,
-        peer: &Peer,
-        order: &cwasi_bench_protocol::Order,
-    ) -> Result<Contestant> {
+    pub fn contestant(&self, peer: &Peer, job: &cwasi_bench_protocol::Job) -> Result<Contestant> {
         let side = peer.start(&std::env::current_exe()?)?;
-        Ok(Contestant { name: peer.name(), side, order: order.clone() })
+        Ok(Contestant { name: peer.name(), side, job: job.clone() })
     }
 
     /// Turns for payloads of this length, as text for the conditions.
@@ -66,10 +62,11 @@ impl Session {
 
 /// The test bed fails by panics; here they are errors like others.
 pub fn caught(run: impl FnOnce() -> Result<()>) -> Result<()> {
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(anyhow::anyhow!(said(&*panic))))
+    catch_unwind(AssertUnwindSafe(run))
+        .unwrap_or_else(|panic| Err(anyhow::anyhow!(panic_message(&*panic))))
 }
 
-fn said(panic: &(dyn Any + Send)) -> String {
+fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
         .unwrap_or_else(|| "a panic without words".to_owned())

@@ -1,4 +1,4 @@
-//! One side of a comparison: a process that takes orders on stdin and answers on stdout, ours in a container or a
+//! One side of a comparison: a process that takes jobs on stdin and answers on stdout, ours in a container or a
 //! native baseline.
 
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use cwasi_bench_protocol::{Answer, END, Order, READY};
+use cwasi_bench_protocol::{Answer, END, Job, READY};
 
 /// Longest wait for a side's first line; a container's first start compiles its module.
 const READY_MAX: Duration = Duration::from_secs(120);
@@ -16,7 +16,7 @@ const READY_MAX: Duration = Duration::from_secs(120);
 const BLOCK_MAX: Duration = Duration::from_secs(180);
 /// Longest wait for a process that was told to end.
 const END_MAX: Duration = Duration::from_secs(20);
-/// Between two looks at an ending process.
+/// Between two polls of an ending process.
 const POLL: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct Side {
 }
 
 impl Side {
-    /// Starts it and waits until it takes orders. `name` is for messages.
+    /// Starts it and waits until it takes jobs. `name` is for messages.
     ///
     /// # Errors
     /// When it does not start.
@@ -70,27 +70,27 @@ impl Side {
     ///
     /// # Errors
     /// When it says so, ends, or does not answer in time.
-    pub fn perform(&mut self, order: &Order) -> Result<Answer> {
-        self.begin(order)?;
-        self.finish(order)
+    pub fn perform(&mut self, job: &Job) -> Result<Answer> {
+        self.begin(job)?;
+        self.finish(job)
     }
 
-    /// Gives the order.
+    /// Gives the job.
     ///
     /// # Errors
     /// When the side has ended.
-    pub fn begin(&mut self, order: &Order) -> Result<()> {
-        let stdin = self.stdin.as_mut().context("a side takes no orders after its end")?;
-        writeln!(stdin, "{order}").with_context(|| format!("{} has ended", self.name))
+    pub fn begin(&mut self, job: &Job) -> Result<()> {
+        let stdin = self.stdin.as_mut().context("a side takes no jobs after its end")?;
+        writeln!(stdin, "{job}").with_context(|| format!("{} has ended", self.name))
     }
 
     /// Waits for the answer.
     ///
     /// # Errors
     /// As [`Self::perform`].
-    pub fn finish(&mut self, order: &Order) -> Result<Answer> {
+    pub fn finish(&mut self, job: &Job) -> Result<Answer> {
         let line = self.line(BLOCK_MAX)?;
-        line.parse().with_context(|| format!("{}: {order}", self.name))
+        line.parse().with_context(|| format!("{}: {job}", self.name))
     }
 
     /// Tells it to end, and waits until it has.
@@ -146,8 +146,8 @@ mod tests {
         Side::start("shell", command)
     }
 
-    fn order() -> Order {
-        Order {
+    fn job() -> Job {
+        Job {
             verb: Verb::Call,
             targets: Vec::new(),
             size: 1,
@@ -162,8 +162,8 @@ mod tests {
     fn orders_are_answered_and_errors_are_errors() {
         let mut side =
             shell("echo ready; read a; echo '1 0 ; 5 ; 7'; read b; echo error no").unwrap();
-        assert_eq!(side.perform(&order()).unwrap().call, [7]);
-        let error = format!("{:#}", side.perform(&order()).unwrap_err());
+        assert_eq!(side.perform(&job()).unwrap().call, [7]);
+        let error = format!("{:#}", side.perform(&job()).unwrap_err());
         assert!(error.contains("shell: call - 1 vector none 1 1: no"), "{error}");
         side.end().unwrap();
     }
@@ -172,7 +172,7 @@ mod tests {
     fn a_side_that_ends_or_babbles_is_an_error() {
         assert!(shell("echo hello").unwrap_err().to_string().contains("hello"));
         let mut side = shell("echo ready; read a; exit 3").unwrap();
-        let error = format!("{:#}", side.perform(&order()).unwrap_err());
+        let error = format!("{:#}", side.perform(&job()).unwrap_err());
         assert!(error.contains("exit status: 3"), "{error}");
         assert!(shell("echo ready; read a; exit 4").unwrap().end().is_err());
     }

@@ -1,7 +1,7 @@
 //! Runs ours and the baselines in turns, so that a disturbance of the machine affects all of them.
 
 use anyhow::{Result, ensure};
-use cwasi_bench_protocol::{Answer, Order};
+use cwasi_bench_protocol::{Answer, Job};
 
 use crate::plan::Turns;
 use crate::side::Side;
@@ -16,7 +16,7 @@ pub struct Contestant {
     pub name: &'static str,
     pub side: Side,
     /// Its work of one round; `count` is the round's block.
-    pub order: Order,
+    pub job: Job,
 }
 
 /// What one side measured, in µs.
@@ -57,13 +57,13 @@ pub fn take(mut contestants: Vec<Contestant>, turns: Turns) -> Result<Vec<Measur
         contestants.iter().map(|one| Measured::new(one.name)).collect();
     for round in 0..=turns.rounds {
         for (one, measured) in contestants.iter_mut().zip(&mut measured) {
-            let answer = one.side.perform(&one.order)?;
+            let answer = one.side.perform(&one.job)?;
             ensure!(
-                answer.call.len() == one.order.count,
+                answer.call.len() == one.job.count,
                 "{} made {} calls of {}",
                 one.name,
                 answer.call.len(),
-                one.order.count
+                one.job.count
             );
             if round > 0 {
                 measured.add(&answer);

@@ -73,7 +73,7 @@ fn a_payload_reaches_many_callees_and_many_payloads_one() {
 }
 
 #[test]
-fn http_clients_take_turns_and_under_overload_none_is_left_without_an_answer() {
+fn http_overload_answers_every_client() {
     let out = tempfile::tempdir().unwrap();
     let (output, report) = smoke(Path::new(PROGRAM), "http-", out.path());
     let said = String::from_utf8_lossy(&output.stderr);

@@ -35,7 +35,7 @@ pub enum Exit {
     HungUp = 129,
     /// The user ended the command: `SIGINT`.
     Interrupted = 130,
-    /// Who reads stdout closed it: `SIGPIPE`.
+    /// The reader of stdout closed it: `SIGPIPE`.
     PipeClosed = 141,
     /// Another process ended it: `SIGTERM`.
     Terminated = 143,

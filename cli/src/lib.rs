@@ -50,7 +50,7 @@ pub fn main() -> ExitCode {
         .and_then(|matches| Arguments::from_arg_matches(&matches));
     let outcome = match parsed {
         Ok(arguments) => run(arguments),
-        Err(said) => say(&said),
+        Err(error) => print_usage(&error),
     };
     outcome.unwrap_or_else(|failure| {
         if failure.exit() != Exit::PipeClosed {
@@ -66,9 +66,9 @@ fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
 }
 
 /// Prints what is said about a command line: the help and the version are results, all else is an error.
-fn say(said: &clap::Error) -> Result<ExitCode, Failure> {
-    let printed = said.print();
-    if said.use_stderr() {
+fn print_usage(error: &clap::Error) -> Result<ExitCode, Failure> {
+    let printed = error.print();
+    if error.use_stderr() {
         return Ok(Exit::Usage.into());
     }
     printed.map(|()| ExitCode::SUCCESS).map_err(output::failure)

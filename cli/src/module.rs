@@ -46,7 +46,7 @@ pub struct ModuleFacts {
 pub struct ImportFacts {
     pub module: String,
     pub name: String,
-    /// Who serves it, or why nobody.
+    /// Who serves it, or why it is not served.
     pub served: String,
 }
 

@@ -1,9 +1,9 @@
 //! What the command prints: results go to stdout, all else to stderr.
 //!
-//! Who closes stdout (`cwasi ps | head -1`) ends the command without a word, as `SIGPIPE` ends other programs. Any other
-//! failure is an error. What stderr does not take is lost: there is no other place to say so.
+//! A closed stdout (`cwasi ps | head -1`) ends the command without a message, as `SIGPIPE` ends other programs. Any
+//! other failure is an error. What stderr does not take is lost: there is no other place to say so.
 //!
-//! Invariant: texts have no control characters but line feeds and tabs, whoever chose the names in them
+//! Invariant: texts have no control characters but line feeds and tabs, whatever names they quote
 //! ([`visible`]). [`bytes`] alone writes them.
 
 use std::fmt::Display;

@@ -162,13 +162,17 @@ impl Resolve for Nowhere {
     fn report(&mut self, _: Vec<EdgeReport>) {}
 }
 
-struct Order {
+struct CallRequest {
     payload: Vec<u8>,
     deadline: Option<Deadline>,
 }
 
-/// A caller's life: one instance per order, until nobody orders any more.
-fn live(caller: &Path, orders: &Receiver<Order>, answers: &Sender<Result<Vec<u8>, CallError>>) {
+/// A caller's life: one instance per request, until the sender is dropped.
+fn live(
+    caller: &Path,
+    requests: &Receiver<CallRequest>,
+    answers: &Sender<Result<Vec<u8>, CallError>>,
+) {
     let callee = &artifacts().callee;
     let embedded = [EmbeddedModule {
         name: "callee".into(),
@@ -185,10 +189,10 @@ fn live(caller: &Path, orders: &Receiver<Order>, answers: &Sender<Result<Vec<u8>
     let mut host = Host::new(Context::default(), Box::new(calls), Box::new(NoLog));
     let engine = WasmEdge::new(EngineOptions::default()).unwrap();
     let module = engine.load_with(caller, &embedded).unwrap();
-    for order in orders {
+    for request in requests {
         let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
-        host.begin(Context { deadline: order.deadline, ..Context::default() });
-        let payload = Payload::Inline(order.payload);
+        host.begin(Context { deadline: request.deadline, ..Context::default() });
+        let payload = Payload::Inline(request.payload);
         let answer = match reactor::handle(&mut instance, &payload, &mut host) {
             HandlerOutcome::Answered(bytes) => match bytes.split_first().unwrap() {
                 (0, response) => Ok(response.to_vec()),
@@ -213,10 +217,10 @@ pub struct Embedded;
 
 impl Embedded {
     fn caller_of(artifact: &'static Path) -> EmbeddedCaller {
-        let (orders, taken) = channel();
+        let (requests, taken) = channel();
         let (given, answers) = channel();
         std::thread::spawn(move || live(artifact, &taken, &given));
-        EmbeddedCaller { orders, answers }
+        EmbeddedCaller { requests, answers }
     }
 }
 
@@ -251,7 +255,7 @@ impl Bench for Embedded {
 
 /// A caller's VM on its thread.
 pub struct EmbeddedCaller {
-    orders: Sender<Order>,
+    requests: Sender<CallRequest>,
     answers: Receiver<Result<Vec<u8>, CallError>>,
 }
 
@@ -266,7 +270,7 @@ impl Caller for EmbeddedCaller {
             OutgoingPayload::Bytes(bytes) => bytes.to_vec(),
             OutgoingPayload::Segment(segment) => segment.to_vec().unwrap(),
         };
-        self.orders.send(Order { payload, deadline }).unwrap();
+        self.requests.send(CallRequest { payload, deadline }).unwrap();
         self.answers.recv().unwrap()
     }
 }

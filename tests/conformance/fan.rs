@@ -90,7 +90,7 @@ pub fn a_hundred_in_flight_end_each_with_its_own_answer<B: Reachable>() {
 }
 
 /// More bytes than the sockets hold, in both directions, before the first wait.
-pub fn full_sockets_hold_nobody_up<B: Reachable>() {
+pub fn full_sockets_delay_no_call<B: Reachable>() {
     let bench = B::start();
     let mut dispatcher = dispatcher(bench.resolver());
     let payload = |number: u8| {
@@ -260,7 +260,7 @@ macro_rules! fan_conformance {
         $crate::fan_conformance!(@cases $bench:
             answers_come_in_any_order,
             a_hundred_in_flight_end_each_with_its_own_answer,
-            full_sockets_hold_nobody_up,
+            full_sockets_delay_no_call,
             one_segment_goes_to_many_calls,
             each_call_has_its_own_deadline,
             a_wait_that_ends_early_loses_nothing,

@@ -129,7 +129,7 @@ mod lending {
     }
 
     #[test]
-    fn what_is_lent_goes_to_nobody_else() {
+    fn lent_segments_are_not_shared() {
         let bench = Local::start();
         let pool = SegmentPool::new(MAX_PAYLOAD);
         let lent = pool.copy_of(&[b'e'; 100_000]).unwrap();

@@ -11,7 +11,7 @@ use cwasi_modes::CallError;
 use cwasi_modes::local::LocalRoute;
 use cwasi_networked::RedisTarget;
 use cwasi_sys::clock::Deadline;
-use cwasi_testbed::redis::{Kind, Redis};
+use cwasi_testbed::redis::{Redis, RedisVersion};
 use cwasi_wire::control::{EdgeReport, ModeHint};
 use tokio::runtime::{Handle, Runtime};
 
@@ -20,18 +20,18 @@ use crate::callee::{Callee, identity};
 use crate::dispatched::Reachable;
 
 pub trait Server: Send {
-    const KIND: Kind;
+    const KIND: RedisVersion;
 }
 
 pub struct Redis7;
 pub struct Valkey8;
 
 impl Server for Redis7 {
-    const KIND: Kind = Kind::Redis7;
+    const KIND: RedisVersion = RedisVersion::Redis7;
 }
 
 impl Server for Valkey8 {
-    const KIND: Kind = Kind::Valkey8;
+    const KIND: RedisVersion = RedisVersion::Valkey8;
 }
 
 /// One node: a reactor, its network and its registry.

@@ -130,7 +130,7 @@ pub fn a_trap_and_an_overload_are_the_callees_alone<B: Apart>() {
     assert_eq!(call(&mut caller, b"e", PATIENCE), Ok(b"e".to_vec()));
 }
 
-pub fn a_deadline_ends_the_call_and_a_late_answer_reaches_nobody<B: Apart>() {
+pub fn a_deadline_ends_the_call_and_drops_a_late_answer<B: Apart>() {
     let bench = B::start();
     let mut caller = bench.caller();
     let late = Held::new(b'w');
@@ -238,7 +238,7 @@ macro_rules! apart_conformance {
         $crate::conformance!($bench);
         $crate::conformance!(@cases $bench:
             a_trap_and_an_overload_are_the_callees_alone,
-            a_deadline_ends_the_call_and_a_late_answer_reaches_nobody,
+            a_deadline_ends_the_call_and_drops_a_late_answer,
             a_killed_callee_is_an_error_at_once_and_then_unreachable,
         );
     };

@@ -1,6 +1,6 @@
 //! Messages for functions that do not exist, in the Redis of all tenants.
 
-use cwasi_testbed::redis::{Kind, Redis};
+use cwasi_testbed::redis::{Redis, RedisVersion};
 
 use crate::neighbour::Neighbour;
 use crate::scene;
@@ -12,8 +12,8 @@ const SIZE: u32 = 100_000;
 const MEMORY: &str = "16mb";
 
 #[test]
-fn messages_for_nobody_leave_redis_to_others() {
-    let redis = Redis::start(Kind::Redis7);
+fn undeliverable_messages_leave_redis_to_others() {
+    let redis = Redis::start(RedisVersion::Redis7);
     redis.cli(&["CONFIG", "SET", "maxmemory", MEMORY]);
     let scene = scene("fair-emit");
     let messages = "[messages]\nwaiting_max = \"4MiB\"";

@@ -59,7 +59,7 @@ fn a_log_takes_its_bound_of_the_disk_and_no_more() {
 }
 
 #[test]
-fn nobody_waits_for_a_full_disk() {
+fn a_full_disk_delays_no_function() {
     let scene = scene("fair-log-disk");
     let neighbour = Neighbour::beside(&scene);
     let folder = tempfile::tempdir().unwrap();

@@ -28,7 +28,7 @@ fn scene(name: &str) -> Scene {
 
 /// The neighbour's calls are answered while nobody floods: what the other tests compare with.
 #[test]
-fn nobody_floods() {
+fn calls_without_a_flood() {
     let scene = scene("fair-none");
     let neighbour = neighbour::Neighbour::beside(&scene);
     neighbour.calls(3);

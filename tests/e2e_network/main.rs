@@ -113,7 +113,7 @@ fn orders<'a>(expected: &[(&'a str, &str)]) -> Vec<&'a str> {
 }
 
 #[test]
-fn addresses_of_both_families_are_allowed_and_refused_over_tcp_and_udp() {
+fn ipv4_and_ipv6_are_filtered_over_tcp_and_udp() {
     let stage = Stage::new("addresses");
     let expected = [
         ("tcp=10.77.0.1:7000", "tcp at 10.77.0.1:7000"),
@@ -203,7 +203,7 @@ fn names_stand_for_what_the_containers_name_server_says() {
 }
 
 #[test]
-fn a_name_server_that_lies_is_not_believed_and_holds_nobody_up() {
+fn a_lying_name_server_is_ignored_and_delays_no_caller() {
     let stage = Stage::new("liar");
     liar::start(&stage.network, LIAR.parse().unwrap());
     let expected = [

@@ -121,12 +121,12 @@ impl Account {
     /// What came out, for people.
     pub fn table(
         &self,
-        slot: &str,
+        version: &str,
         seed: u64,
         seconds: u64,
         faults: &BTreeMap<&str, u32>,
     ) -> String {
-        let mut text = format!("{slot}, seed {seed}, {seconds} s\n");
+        let mut text = format!("{version}, seed {seed}, {seconds} s\n");
         let faults: Vec<_> = faults.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
         let _ = writeln!(text, "  killed: {}", faults.join(", "));
         let executed: usize = self.calls.values().map(|call| call.executed).sum();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 
-use cwasi_testbed::place::{Slot, checkout};
+use cwasi_testbed::paths::{ContainerdVersion, checkout};
 use cwasi_testbed::run::{Outcome, Run, output};
 use cwasi_testbed::scene::{Scene, wait_for};
 
@@ -72,8 +72,8 @@ pub struct Task {
 
 impl Fixture {
     /// With the callees running.
-    pub fn open(slot: Slot, seed: u64) -> Self {
-        let scene = Scene::open(slot, SHIM, &format!("soak-{seed}-{}", std::process::id()));
+    pub fn open(version: ContainerdVersion, seed: u64) -> Self {
+        let scene = Scene::open(version, SHIM, &format!("soak-{seed}-{}", std::process::id()));
         let notes = tempfile::Builder::new().prefix("cwasi-soak-").tempdir().unwrap();
         std::fs::create_dir(notes.path().join("executed")).unwrap();
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

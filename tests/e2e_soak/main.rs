@@ -16,7 +16,7 @@ mod http;
 use std::time::{Duration, Instant};
 
 use account::Account;
-use cwasi_testbed::place::Slot;
+use cwasi_testbed::paths::ContainerdVersion;
 use faults::{Faults, Random};
 use fixture::Fixture;
 
@@ -28,11 +28,12 @@ fn from_env(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
 }
 
-fn soak(slot: Slot) {
+fn soak(version: ContainerdVersion) {
     let seed = from_env("CWASI_SOAK_SEED").unwrap_or_else(|| u64::from(std::process::id()));
-    let seconds = from_env("CWASI_SOAK_SECONDS").unwrap_or(SECONDS) / Slot::ALL.len() as u64;
-    println!("{}: {seconds} s of faults, CWASI_SOAK_SEED={seed}", slot.name());
-    let fixture = Fixture::open(slot, seed);
+    let seconds =
+        from_env("CWASI_SOAK_SECONDS").unwrap_or(SECONDS) / ContainerdVersion::ALL.len() as u64;
+    println!("{}: {seconds} s of faults, CWASI_SOAK_SEED={seed}", version.name());
+    let fixture = Fixture::open(version, seed);
     let mut faults = Faults::new(&fixture, Random::new(seed));
     let callers = std::thread::scope(|scope| {
         let end = Instant::now() + Duration::from_secs(seconds);
@@ -47,9 +48,9 @@ fn soak(slot: Slot) {
         runners.into_iter().flat_map(|runner| runner.join().unwrap()).collect::<Vec<_>>()
     });
     let account = Account::read(fixture.notes(), &callers, &fixture.killed());
-    let table = account.table(slot.name(), seed, seconds, faults.counts());
+    let table = account.table(version.name(), seed, seconds, faults.counts());
     println!("{table}");
-    fixture.keep(&format!("{}-{seed}.txt", slot.name()), &table);
+    fixture.keep(&format!("{}-{seed}.txt", version.name()), &table);
     assert!(account.wrong.is_empty(), "CWASI_SOAK_SEED={seed}\n{}", account.wrong.join("\n"));
     assert!(account.answered() > 0, "no call was answered");
     fixture.clear();
@@ -57,15 +58,15 @@ fn soak(slot: Slot) {
 
 #[test]
 fn every_call_is_accounted_for_on_containerd_1_6() {
-    soak(Slot::V1_6);
+    soak(ContainerdVersion::V1_6);
 }
 
 #[test]
 fn every_call_is_accounted_for_on_containerd_1_7() {
-    soak(Slot::V1_7);
+    soak(ContainerdVersion::V1_7);
 }
 
 #[test]
 fn every_call_is_accounted_for_on_containerd_2() {
-    soak(Slot::V2);
+    soak(ContainerdVersion::V2);
 }

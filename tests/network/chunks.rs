@@ -8,7 +8,7 @@ use cwasi_modes::{CallError, Payload};
 use cwasi_networked::RedisSession;
 use cwasi_networked::claims::{CHUNK_LEN, ChunkSender, ClaimError, Claims, WINDOW};
 use cwasi_sys::random::bytes16;
-use cwasi_testbed::redis::{Kind, Redis};
+use cwasi_testbed::redis::{Redis, RedisVersion};
 use cwasi_wire::ids::CallId;
 use cwasi_wire::network::{self, AnswerKind, Claim, encode};
 
@@ -91,7 +91,7 @@ impl Called {
 }
 
 #[test]
-fn a_sender_that_is_lost_between_chunks_leaves_nothing_and_nothing_runs() {
+fn a_sender_lost_between_chunks_leaves_nothing() {
     let mut called = Called::start();
     let claim = claim_of(5);
     put_by_hand(&called.served.redis, &claim, &[0, 1]);
@@ -101,7 +101,7 @@ fn a_sender_that_is_lost_between_chunks_leaves_nothing_and_nothing_runs() {
 }
 
 #[test]
-fn a_sender_that_is_lost_before_the_digest_leaves_nothing_and_nothing_runs() {
+fn a_sender_lost_before_the_digest_leaves_nothing() {
     let mut called = Called::start();
     let claim = claim_of(2);
     called.call(claim.clone());
@@ -132,8 +132,8 @@ fn a_list_that_is_lost_is_an_error_and_nothing_runs() {
 }
 
 #[test]
-fn a_payload_that_nobody_takes_waits_in_a_window_and_stops_when_it_is_not_wanted() {
-    let redis = Redis::start(Kind::Redis7);
+fn an_unread_payload_stays_within_its_window() {
+    let redis = Redis::start(RedisVersion::Redis7);
     let peer = Peer::start(&target(&redis));
     let (session, payload) = (peer.session(), Payload::Inline(chunks(MANY)));
     let mut chunks = begin(&peer, &session, &payload);
@@ -170,8 +170,8 @@ fn a_payload_that_nobody_takes_waits_in_a_window_and_stops_when_it_is_not_wanted
 }
 
 #[test]
-fn a_hundred_mebibytes_pass_through_a_server_with_its_default_limits_and_little_memory() {
-    let redis = Redis::start(Kind::Redis7);
+fn a_large_payload_fits_a_server_with_default_limits() {
+    let redis = Redis::start(RedisVersion::Redis7);
     let [here, there] = [(), ()].map(|()| Peer::start(&target(&redis)));
     let bytes = pattern(100 << 20);
     let payload = Payload::Inline(bytes.clone());
@@ -193,7 +193,7 @@ fn a_hundred_mebibytes_pass_through_a_server_with_its_default_limits_and_little_
 
 /// A caller whose call a peer has accepted, and how much of its payload that has taken.
 fn accepted_by_a_peer(taken: u64, then: impl FnOnce(&mut Redis, Peer, Claim)) -> CallError {
-    let mut redis = Redis::start(Kind::Redis7);
+    let mut redis = Redis::start(RedisVersion::Redis7);
     let peer = Peer::start(&target(&redis));
     let mut instance = peer.listen("peer");
     peer.announce("peer");
@@ -222,7 +222,7 @@ fn accepted_by_a_peer(taken: u64, then: impl FnOnce(&mut Redis, Peer, Claim)) ->
 }
 
 #[test]
-fn a_callee_that_is_lost_before_it_has_all_of_a_payload_did_not_accept_it() {
+fn a_callee_lost_before_the_whole_payload_did_not_accept_it() {
     for taken in [0, 2] {
         let error = accepted_by_a_peer(taken, |redis, peer, _claim| {
             drop(peer);
@@ -233,7 +233,7 @@ fn a_callee_that_is_lost_before_it_has_all_of_a_payload_did_not_accept_it() {
 }
 
 #[test]
-fn a_callee_that_is_lost_when_it_has_all_of_a_payload_may_have_run_it() {
+fn a_callee_lost_with_the_whole_payload_may_have_run_it() {
     let error = accepted_by_a_peer(MANY, |_redis, peer, _claim| drop(peer));
     assert!(matches!(error, CallError::Broken { .. }), "{error:?}");
 }
@@ -250,7 +250,7 @@ fn redis_lost_while_a_payload_is_put_ends_the_call_as_not_accepted() {
 }
 
 #[test]
-fn large_payloads_and_responses_go_on_after_a_restart_of_redis_and_run_once() {
+fn large_payloads_survive_a_restart_of_redis() {
     /// So that a failure ends the test.
     const CALLS_MAX: usize = 2000;
     let mut served = Served::start();

@@ -7,7 +7,7 @@ use cwasi_host::network::{ATTEMPTS_MAX, EVENT_MAX};
 use cwasi_modes::CallError;
 use cwasi_networked::stream_key;
 use cwasi_networked::streams::dead_key;
-use cwasi_testbed::redis::{Kind, Redis, Setup};
+use cwasi_testbed::redis::{Redis, RedisVersion, Setup};
 
 use crate::fixture::{Executions, Instance, Node, PATIENCE, identity, target, wait_for};
 
@@ -37,7 +37,7 @@ fn wait_for_reclaim(redis: &Redis) {
 
 #[test]
 fn messages_wait_for_their_function_and_are_then_handled_once() {
-    for kind in [Kind::Redis7, Kind::Valkey8] {
+    for kind in [RedisVersion::Redis7, RedisVersion::Valkey8] {
         let redis = Redis::start(kind);
         let here = Node::start("here", &target(&redis));
         let sent: BTreeSet<_> = (0..50).map(|i| format!("event {i}").into_bytes()).collect();
@@ -61,7 +61,7 @@ fn messages_wait_for_their_function_and_are_then_handled_once() {
 
 #[test]
 fn an_instance_of_the_senders_own_group_comes_first() {
-    let redis = Redis::start(Kind::Redis7);
+    let redis = Redis::start(RedisVersion::Redis7);
     let node = Node::start("node", &target(&redis));
     let (in_blue, in_green) = (Executions::default(), Executions::default());
     let (mut blue, mut green) = (Instance::start(&in_blue), Instance::start(&in_green));
@@ -91,7 +91,7 @@ fn an_instance_of_the_senders_own_group_comes_first() {
 
 #[test]
 fn what_a_dead_shim_left_is_handled_by_another() {
-    let redis = Redis::start(Kind::Redis7);
+    let redis = Redis::start(RedisVersion::Redis7);
     let executions = Executions::default();
     let here = Node::start("here", &target(&redis));
     let dying = Node::start("dying", &target(&redis));
@@ -113,7 +113,7 @@ fn what_a_dead_shim_left_is_handled_by_another() {
 
 #[test]
 fn a_dead_consumers_message_behind_many_live_ones_is_taken() {
-    let redis = Redis::start(Kind::Redis7);
+    let redis = Redis::start(RedisVersion::Redis7);
     let here = Node::start("here", &target(&redis));
     for number in 0..=LIVE {
         here.emit(format!("event {number}").as_bytes(), PATIENCE).unwrap();
@@ -149,8 +149,8 @@ fn a_dead_consumers_message_behind_many_live_ones_is_taken() {
 }
 
 #[test]
-fn a_message_that_nobody_can_handle_goes_to_the_dead_letters() {
-    let redis = Redis::start(Kind::Redis7);
+fn an_unhandled_message_goes_to_the_dead_letters() {
+    let redis = Redis::start(RedisVersion::Redis7);
     let executions = Executions::default();
     let instance = Instance::start(&executions);
     let node = Node::start("node", &target(&redis));
@@ -172,9 +172,9 @@ fn a_message_that_nobody_can_handle_goes_to_the_dead_letters() {
 }
 
 #[test]
-fn acknowledged_messages_survive_a_killed_server_that_writes_them_down() {
+fn acknowledged_messages_survive_a_killed_server() {
     let args = ["--appendonly", "yes", "--appendfsync", "always"].map(str::to_owned).to_vec();
-    let mut redis = Redis::start(Setup { args, ..Setup::from(Kind::Redis7) });
+    let mut redis = Redis::start(Setup { args, ..Setup::from(RedisVersion::Redis7) });
     let executions = Executions::default();
     let instance = Instance::start(&executions);
     let there = Node::start("there", &target(&redis));
@@ -206,7 +206,7 @@ fn acknowledged_messages_survive_a_killed_server_that_writes_them_down() {
 
 #[test]
 fn a_message_above_the_limit_is_refused() {
-    let redis = Redis::start(Kind::Redis7);
+    let redis = Redis::start(RedisVersion::Redis7);
     let node = Node::start("node", &target(&redis));
     let most = usize::try_from(EVENT_MAX).unwrap();
     assert_eq!(node.emit(&vec![1; most], PATIENCE), Ok(()));

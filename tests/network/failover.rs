@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cwasi_networked::RedisTarget;
-use cwasi_testbed::redis::{Kind, Redis};
+use cwasi_testbed::redis::{Redis, RedisVersion};
 
 use crate::fixture::{Executions, Instance, Node, PATIENCE, counts, wait_for};
 
@@ -55,7 +55,7 @@ fn forward(client: TcpStream, server: TcpStream) {
 
 #[test]
 fn calls_go_on_when_another_server_is_the_master() {
-    let servers = [Redis::start(Kind::Redis7), Redis::start(Kind::Redis7)];
+    let servers = [Redis::start(RedisVersion::Redis7), Redis::start(RedisVersion::Redis7)];
     let address = Address::start(&servers[0]);
     let target = RedisTarget { url: address.url.clone(), ca: None };
     let executions = Executions::default();

@@ -21,7 +21,7 @@ use cwasi_networked::{
 use cwasi_sys::clock::Deadline;
 use cwasi_sys::random::bytes16;
 use cwasi_sys::seqpacket;
-use cwasi_testbed::redis::{Kind, Redis};
+use cwasi_testbed::redis::{Redis, RedisVersion};
 use cwasi_wire::control::ModeHint;
 use cwasi_wire::envelope::{CallStatus, Response};
 use cwasi_wire::ids::{CallId, Identity};
@@ -53,7 +53,7 @@ pub fn reactor() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Set when dropped: threads of a scope stop also when the test fails, which would wait for them for ever.
+/// Set when dropped: threads of a scope stop also when the test fails, which would otherwise wait for them without end.
 pub struct StopWhenDone<'a>(pub &'a AtomicBool);
 
 impl Drop for StopWhenDone<'_> {
@@ -361,7 +361,7 @@ pub struct Served {
 
 impl Served {
     pub fn start() -> Self {
-        let redis = Redis::start(Kind::Redis7);
+        let redis = Redis::start(RedisVersion::Redis7);
         let executions = Executions::default();
         let instance = Instance::start(&executions);
         let node = Node::start("there", &target(&redis));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cwasi_host::network::FunctionLocations;
 use cwasi_modes::CallError;
-use cwasi_testbed::redis::{Kind, Redis};
+use cwasi_testbed::redis::{Redis, RedisVersion};
 
 use crate::fixture::{Executions, Instance, Node, PATIENCE, Served, target, wait_for};
 
@@ -52,8 +52,8 @@ fn after_a_restart_known_and_unknown_names_are_waited_for() {
 }
 
 #[test]
-fn a_function_that_is_gone_is_unreachable_and_one_that_never_was_is_none() {
-    let redis = Redis::start(Kind::Valkey8);
+fn a_lost_function_is_unreachable_an_unknown_one_none() {
+    let redis = Redis::start(RedisVersion::Valkey8);
     let executions = Executions::default();
     let instance = Instance::start(&executions);
     let node = Node::start("node", &target(&redis));
@@ -72,7 +72,7 @@ fn a_function_that_is_gone_is_unreachable_and_one_that_never_was_is_none() {
 
 #[test]
 fn messages_are_handled_after_flushall_too() {
-    let redis = Redis::start(Kind::Redis7);
+    let redis = Redis::start(RedisVersion::Redis7);
     let executions = Executions::default();
     let instance = Instance::start(&executions);
     let node = Node::start("node", &target(&redis));

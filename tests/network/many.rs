@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use cwasi_modes::CallError;
 use cwasi_sys::random::bytes16;
-use cwasi_testbed::redis::{Kind, Redis};
+use cwasi_testbed::redis::{Redis, RedisVersion};
 use cwasi_wire::ids::CallId;
 
 use crate::fixture::{Executions, Instance, Node, PATIENCE, counts, target};
@@ -68,7 +68,7 @@ fn come_and_go(
 
 #[test]
 fn ten_thousand_calls_end_one_way_each_and_the_counts_agree() {
-    let redis = Redis::start(Kind::Redis7);
+    let redis = Redis::start(RedisVersion::Redis7);
     let executions = Executions::default();
     let nodes = ["one", "two"].map(|name| Node::start(name, &target(&redis)));
     let stable = [Instance::start(&executions), Instance::start(&executions)];

@@ -85,7 +85,7 @@ fn echoed(worker: &mut Worker) -> Result<bool, CallError> {
 }
 
 #[test]
-fn large_calls_without_memory_end_in_words_and_later_ones_are_served() {
+fn large_calls_without_memory_fail_and_later_ones_succeed() {
     let served = Served::start();
     let here = Node::start("here", &target(&served.redis));
     let mut callers: Vec<_> = (0..CALLERS).map(|_| here.caller()).collect();
@@ -207,8 +207,8 @@ fn what_is_announced_already_stays_announced_without_memory() {
 }
 
 #[test]
-fn messages_that_fill_the_memory_are_handled_and_new_ones_refused_in_words() {
-    let redis = Redis::start(cwasi_testbed::redis::Kind::Redis7);
+fn a_full_redis_handles_its_messages_and_refuses_others() {
+    let redis = Redis::start(cwasi_testbed::redis::RedisVersion::Redis7);
     let node = Node::start("node", &target(&redis));
     node.emit(b"first", PATIENCE).unwrap();
     exhaust(&redis);

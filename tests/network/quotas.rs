@@ -8,7 +8,7 @@ use cwasi_host::network::EVENT_MAX;
 use cwasi_modes::{CallError, Overload};
 use cwasi_networked::stream_key;
 use cwasi_networked::streams::dead_key;
-use cwasi_testbed::redis::{Kind, Redis};
+use cwasi_testbed::redis::{Redis, RedisVersion};
 use cwasi_wire::ids::Identity;
 
 use crate::fixture::{Executions, Instance, Node, PATIENCE, identity, target, wait_for};
@@ -63,8 +63,8 @@ fn stored(redis: &Redis) -> u64 {
 }
 
 #[test]
-fn a_namespace_fills_its_own_quota_and_all_that_is_stored_is_handled() {
-    for kind in [Kind::Redis7, Kind::Valkey8] {
+fn a_namespace_fills_its_own_quota_only() {
+    for kind in [RedisVersion::Redis7, RedisVersion::Valkey8] {
         let redis = Redis::start(kind);
         let node = Node::limited("node", &target(&redis), &limits());
         let (first, error) = flood(&node, &of("n", "a"), |_| "b".to_owned());
@@ -99,7 +99,7 @@ fn a_namespace_fills_its_own_quota_and_all_that_is_stored_is_handled() {
 
 #[test]
 fn messages_wait_for_a_bounded_number_of_functions_without_instance() {
-    let redis = Redis::start(Kind::Redis7);
+    let redis = Redis::start(RedisVersion::Redis7);
     let node = Node::limited("node", &target(&redis), &limits());
     for number in 0..FUNCTIONS {
         node.emit_between(identity("a"), &format!("none-{number}"), b"x").unwrap();
@@ -120,7 +120,7 @@ fn messages_wait_for_a_bounded_number_of_functions_without_instance() {
 
 #[test]
 fn streams_expire_and_a_consumer_keeps_its_own() {
-    let redis = Redis::start(Kind::Redis7);
+    let redis = Redis::start(RedisVersion::Redis7);
     let node = Node::limited("node", &target(&redis), &limits());
     let left = |function: &str| -> i64 {
         redis.cli(&["TTL", &stream_key(&identity(function))]).parse().unwrap()
@@ -147,7 +147,7 @@ fn streams_expire_and_a_consumer_keeps_its_own() {
 /// A stream that expired, or that an operator deleted, and messages that an older version handled.
 #[test]
 fn what_is_gone_from_redis_is_gone_from_the_quota() {
-    let redis = Redis::start(Kind::Redis7);
+    let redis = Redis::start(RedisVersion::Redis7);
     let node = Node::limited("node", &target(&redis), &limits());
     let (stored, error) = flood(&node, &of("n", "a"), |_| "b".to_owned());
     assert_full(&error, "function a ");
@@ -163,7 +163,7 @@ fn what_is_gone_from_redis_is_gone_from_the_quota() {
 
 #[test]
 fn dead_letters_have_a_bounded_number_of_bytes() {
-    let redis = Redis::start(Kind::Redis7);
+    let redis = Redis::start(RedisVersion::Redis7);
     let mut instance = Instance::start(&Executions::default());
     // A sender that is not allowed: its messages are dead letters at once.
     instance.record.allow = vec!["somebody".into()];

@@ -4,7 +4,7 @@ use std::fs;
 
 use cwasi_modes::CallError;
 use cwasi_networked::{RedisLink, RedisTarget};
-use cwasi_testbed::redis::{Kind, Redis, Setup};
+use cwasi_testbed::redis::{Redis, RedisVersion, Setup};
 
 use crate::fixture::{Executions, Instance, Node, PATIENCE, reactor, wait_for};
 
@@ -24,7 +24,7 @@ fn answers(target: &RedisTarget) {
 
 #[test]
 fn an_acl_user_with_our_keys_and_channels_alone_is_enough() {
-    for kind in [Kind::Redis7, Kind::Valkey8] {
+    for kind in [RedisVersion::Redis7, RedisVersion::Valkey8] {
         let rules = "on >s3cret ~cwasi:* &cwasi:* -@all +@connection +@pubsub +@read +@write +@stream +@keyspace +@transaction -@dangerous";
         let args = ["--user", "cwasi", rules, "--user", "default", "off"];
         let args = args.iter().flat_map(|arg| arg.split(' ')).map(str::to_owned).collect();
@@ -48,7 +48,7 @@ fn a_server_with_tls_is_verified_by_the_configured_certificates() {
     fs::write(&certificate, made.cert.pem()).unwrap();
     fs::write(&key, made.signing_key.serialize_pem()).unwrap();
     let tls = Some((certificate.clone(), key));
-    let redis = Redis::start(Setup { tls, ..Setup::from(Kind::Redis7) });
+    let redis = Redis::start(Setup { tls, ..Setup::from(RedisVersion::Redis7) });
     assert!(redis.url().starts_with("rediss://"));
     answers(&RedisTarget { url: redis.url(), ca: Some(certificate) });
     // The system's certificates do not know it.

@@ -21,7 +21,7 @@ const COMPUTES: Duration = Duration::from_secs(2);
 const OTHERS: usize = 50;
 
 #[test]
-fn a_caller_that_takes_its_answers_late_gets_all_of_them_and_holds_up_nobody() {
+fn a_late_reader_gets_all_answers_and_delays_no_caller() {
     let served = Served::start();
     let here = Node::start("here", &target(&served.redis));
     let (mut slow, mut other) = (here.caller(), here.caller());

@@ -151,7 +151,7 @@ fn every_call_has_one_end_whenever_workers_die() {
 }
 
 #[test]
-fn without_a_queue_a_busy_function_refuses_all_and_then_serves_again() {
+fn a_busy_function_without_a_queue_refuses() {
     let fixture = Fixture::new();
     let function = Function::start(&fixture, "none", workers(1, 0));
     let mut busy = function.caller();

@@ -126,7 +126,7 @@ fn calls_that_do_not_fit_are_told_so() {
 }
 
 #[test]
-fn a_group_that_is_not_complete_in_time_fails_and_says_what_is_missing() {
+fn an_incomplete_group_names_what_is_missing() {
     let fixture = Fixture::new();
     let mut function = Function::start(&fixture, "late", merge(3, SHORT_MS, Partial::Fail));
     let (mut one, mut two) = (function.caller(), function.caller());

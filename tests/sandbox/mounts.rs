@@ -147,7 +147,7 @@ fn inside(container: &Container<'_>, path: &str) -> bool {
 }
 
 #[test]
-fn mounts_pass_between_host_and_container_as_their_propagation_says() {
+fn mounts_propagate_as_specified() {
     let fixture = Fixture::new();
     // The root's propagation, the mount's, and whether the host's mounts arrive inside, and the container's outside.
     let cases = [

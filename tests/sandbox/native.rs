@@ -70,7 +70,7 @@ fn cgroups_hold_the_container_and_its_limit_and_go_with_it() {
 }
 
 #[test]
-fn pause_freezes_resume_thaws_and_a_paused_container_can_be_deleted() {
+fn containers_pause_resume_and_are_deleted_paused() {
     let fixture = Fixture::new();
     let container = fixture.native("paused", &["/bin/sleep", "1000"]);
     container.start();

@@ -8,7 +8,7 @@ use cwasi_config::messages::MessagesConfig;
 use cwasi_coordinator::registry::{Record, Registry};
 use cwasi_host::network::{BridgeCaller as Route, Network};
 use cwasi_networked::RedisTarget;
-use cwasi_testbed::redis::{Kind, Redis};
+use cwasi_testbed::redis::{Redis, RedisVersion};
 use cwasi_wire::control::Entry;
 use cwasi_wire::control::{FanIn, FunctionLaunch, ModeHint, Partial, Role};
 use tokio::runtime::Runtime;
@@ -85,7 +85,7 @@ fn merge(parts: u32, timeout_ms: u64) -> FunctionLaunch {
 #[test]
 fn parts_from_two_hosts_are_one_group() {
     let fixture = Fixture::new();
-    let redis = Redis::start(Kind::Redis7);
+    let redis = Redis::start(RedisVersion::Redis7);
     let function = Function::start(&fixture, "meet", merge(3, LONG_MS));
     let (here, there) = (Node::start("here", &redis), Node::start("there", &redis));
     here.serve(&function);
@@ -109,7 +109,7 @@ fn parts_from_two_hosts_are_one_group() {
 #[test]
 fn a_part_from_another_host_reads_what_was_missing() {
     let fixture = Fixture::new();
-    let redis = Redis::start(Kind::Redis7);
+    let redis = Redis::start(RedisVersion::Redis7);
     let function = Function::start(&fixture, "lacks", merge(2, 300));
     let (here, there) = (Node::start("here", &redis), Node::start("there", &redis));
     here.serve(&function);
@@ -125,7 +125,7 @@ fn a_part_from_another_host_reads_what_was_missing() {
 fn all_parts_of_one_worker_over_the_network_are_one_group() {
     const PARTS: u32 = 500;
     let fixture = Fixture::new();
-    let redis = Redis::start(Kind::Redis7);
+    let redis = Redis::start(RedisVersion::Redis7);
     let function = Function::start(&fixture, "many", merge(PARTS, LONG_MS));
     let (here, there) = (Node::start("here", &redis), Node::start("there", &redis));
     here.serve(&function);

@@ -115,7 +115,7 @@ fn times() {
         "p50 / p99 in µs, {} code of the host",
         if cfg!(debug_assertions) { "debug" } else { "release" }
     );
-    println!("{:<38} {}", "VM of two modules, made and dropped", shown(made, 1));
+    println!("{:<38} {}", "VM of two modules, made and dropped", percentiles(made, 1));
     let mut vm = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
     host.begin(Context::default());
     for (export, what) in [
@@ -130,12 +130,12 @@ fn times() {
             assert_eq!(vm.call(export, &[CALLS], &mut host), Ok(None));
             batches.push(started.elapsed());
         }
-        println!("{what:<38} {}", shown(batches, u32::try_from(CALLS).unwrap()));
+        println!("{what:<38} {}", percentiles(batches, u32::try_from(CALLS).unwrap()));
     }
     host.end();
 }
 
-fn shown(mut batches: Vec<Duration>, calls: u32) -> String {
+fn percentiles(mut batches: Vec<Duration>, calls: u32) -> String {
     batches.sort_unstable();
     let micros = |at: usize| (batches[at] / calls).as_secs_f64() * 1e6;
     format!("{:.2} / {:.2}", micros(BATCHES / 2), micros(BATCHES * 99 / 100))

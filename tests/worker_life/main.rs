@@ -5,8 +5,8 @@
 //! contains NAME; `times` then prints what an instance and a call inside one VM cost.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod bench;
 mod commands;
+mod costs;
 mod embedded_regions;
 mod embedding;
 mod endings;
@@ -32,7 +32,7 @@ fn main() {
         parts::CASES,
         embedded_regions::CASES,
         embedding::CASES,
-        bench::CASES,
+        costs::CASES,
         segments::CASES,
         hostile::CASES,
     ]

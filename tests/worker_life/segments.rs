@@ -108,7 +108,7 @@ fn in_place(len: usize, rounds: usize, small_pages: bool, pool: Option<&SegmentP
         }
     }
     let kind = if pool.is_some() { "leased" } else { "sealed" };
-    let shown = times.each_mut().map(|times| shown(times));
+    let shown = times.each_mut().map(|times| percentiles(times));
     let [share, write, seal, map, read] = shown;
     let pages = name(small_pages);
     println!(
@@ -133,7 +133,7 @@ fn copied(len: usize, rounds: usize, small_pages: bool) {
             consumer.window().clear().unwrap();
         }
     }
-    let [fresh, pooled] = times.each_mut().map(|times| shown(times));
+    let [fresh, pooled] = times.each_mut().map(|times| percentiles(times));
     println!("{len:>10} {:>6} {fresh:>20} {pooled:>20}", name(small_pages));
     assert_eq!(len % PAGE, 0, "whole pages are mapped");
 }
@@ -158,7 +158,7 @@ impl<'a> Laps<'a> {
     }
 }
 
-fn shown(times: &mut [Duration]) -> String {
+fn percentiles(times: &mut [Duration]) -> String {
     times.sort_unstable();
     let micros = |percent: usize| times[times.len() * percent / 100].as_secs_f64() * 1e6;
     format!("{:.1} / {:.1}", micros(50), micros(99))

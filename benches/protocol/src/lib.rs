@@ -1,4 +1,4 @@
-//! The protocol between harness and measured processes: one [`Order`] per line, one [`Answer`] per line. Runs in
+//! The protocol between harness and measured processes: one [`Job`] per line, one [`Answer`] per line. Runs in
 //! guests and in native processes; has no clock.
 //!
 //! The driver guest and the native baselines use the same lines and make the same [`payload`]s, so the harness treats
@@ -10,9 +10,9 @@ use std::fmt;
 use std::io::{self, BufRead, Write};
 use std::str::FromStr;
 
-/// First line of a driver, once orders can come.
+/// First line of a driver, once jobs can come.
 pub const READY: &str = "ready";
-/// The order to end.
+/// The job to end.
 pub const END: &str = "end";
 /// First word of an answer that is an error.
 const ERROR: &str = "error";
@@ -28,7 +28,7 @@ pub enum Made {
     Vector,
 }
 
-/// What a driver does, [`Order::count`] times.
+/// What a driver does, [`Job::count`] times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// One call after the other, each with a payload of its own.
@@ -47,7 +47,7 @@ pub enum Verb {
 
 /// One block of work.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
+pub struct Job {
     pub verb: Verb,
     /// Callees; a fan-out goes round them. Native baselines have their own, and ignore it.
     pub targets: Vec<String>,
@@ -119,7 +119,7 @@ const VERBS: [(&str, Verb); 6] = [
     ("fan-in", Verb::FanIn),
 ];
 
-impl fmt::Display for Order {
+impl fmt::Display for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = VERBS.iter().find(|(_, verb)| *verb == self.verb).map_or("", |(word, _)| word);
         let made = if self.made == Made::InPlace { "inplace" } else { "vector" };
@@ -130,11 +130,11 @@ impl fmt::Display for Order {
     }
 }
 
-impl FromStr for Order {
+impl FromStr for Job {
     type Err = Malformed;
 
     fn from_str(line: &str) -> Result<Self, Malformed> {
-        let malformed = || Malformed(format!("not an order: {line}"));
+        let malformed = || Malformed(format!("not a job: {line}"));
         let words: Vec<&str> = line.split_whitespace().collect();
         let [verb, targets, size, made, touch, count, branches] = words.as_slice() else {
             return Err(malformed());
@@ -185,24 +185,24 @@ impl FromStr for Answer {
     }
 }
 
-/// Takes the orders of `input` and answers each on `output`, until told to end or until nothing comes any more.
+/// Takes the jobs of `input` and answers each on `output`, until told to end or until nothing comes any more.
 ///
 /// # Errors
-/// When an order cannot be read or an answer not be told.
+/// When a job cannot be read or an answer not be told.
 pub fn serve<E: fmt::Display>(
     input: impl BufRead,
     mut output: impl Write,
-    mut perform: impl FnMut(&Order) -> Result<Answer, E>,
+    mut perform: impl FnMut(&Job) -> Result<Answer, E>,
 ) -> io::Result<()> {
     writeln!(output, "{READY}")?;
     output.flush()?;
-    for order in input.lines() {
-        let order = order?;
-        if order == END {
+    for job in input.lines() {
+        let job = job?;
+        if job == END {
             break;
         }
-        let answer = match order.parse() {
-            Ok(order) => perform(&order).map_err(|error| format!("{error:#}")),
+        let answer = match job.parse() {
+            Ok(job) => perform(&job).map_err(|error| format!("{error:#}")),
             Err(malformed) => Err(malformed.to_string()),
         };
         writeln!(output, "{}", line(answer))?;
@@ -227,7 +227,7 @@ mod tests {
     fn orders_come_back_from_their_lines() {
         for (_, verb) in VERBS {
             for targets in [vec![], vec!["a".to_owned(), "b".to_owned()]] {
-                let order = Order {
+                let job = Job {
                     verb,
                     targets,
                     size: 3,
@@ -236,12 +236,12 @@ mod tests {
                     count: 4,
                     branches: 5,
                 };
-                assert_eq!(order.to_string().parse(), Ok(order));
+                assert_eq!(job.to_string().parse(), Ok(job));
             }
         }
-        assert!("call a 1".parse::<Order>().is_err());
-        assert!("jump - 1 vector all 1 1".parse::<Order>().is_err());
-        assert!("call - x vector all 1 1".parse::<Order>().is_err());
+        assert!("call a 1".parse::<Job>().is_err());
+        assert!("jump - 1 vector all 1 1".parse::<Job>().is_err());
+        assert!("call - x vector all 1 1".parse::<Job>().is_err());
     }
 
     #[test]
@@ -259,16 +259,16 @@ mod tests {
 
     #[test]
     fn each_order_is_answered_until_the_end() {
-        let orders = "call a 3 vector all 4 1\njump\nflood a 0 vector all 1 1\nend\ncall a 3 vector all 5 1\n";
+        let jobs = "call a 3 vector all 4 1\njump\nflood a 0 vector all 1 1\nend\ncall a 3 vector all 5 1\n";
         let (mut said, mut seen) = (Vec::new(), Vec::new());
-        let performed = serve(orders.as_bytes(), &mut said, |order| {
-            seen.push(order.count);
-            if order.size == 0 { Err("nothing\nto send") } else { Ok(Answer::default()) }
+        let performed = serve(jobs.as_bytes(), &mut said, |job| {
+            seen.push(job.count);
+            if job.size == 0 { Err("nothing\nto send") } else { Ok(Answer::default()) }
         });
         assert!(performed.is_ok());
         assert_eq!(seen, [4, 1]);
         let empty = Answer::default();
-        let expected = format!("ready\n{empty}\nerror not an order: jump\nerror nothing to send\n");
+        let expected = format!("ready\n{empty}\nerror not a job: jump\nerror nothing to send\n");
         assert_eq!(String::from_utf8(said).unwrap(), expected);
     }
 

@@ -2,7 +2,7 @@
 //! one in a new memfd (sealed).
 
 use anyhow::Result;
-use cwasi_bench_protocol::{Made, Order, Verb};
+use cwasi_bench_protocol::{Job, Made, Verb};
 
 use super::Group;
 use super::sequential::WORKERS;
@@ -52,7 +52,7 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
 
 fn measure(session: &mut Session, fixture: &Fixture<'_>, size: usize) -> Result<()> {
     let turns = session.effort.turns(size);
-    let order = |target: &str| Order {
+    let job = |target: &str| Job {
         verb: Verb::Echo,
         targets: vec![target.to_owned()],
         size,
@@ -65,7 +65,7 @@ fn measure(session: &mut Session, fixture: &Fixture<'_>, size: usize) -> Result<
     for (name, target) in [("ours", LEASED), (SEALED, SEALED)] {
         let driver = fixture.driver(&[])?;
         fixture.place(&driver, &[target], Placement::Default)?;
-        contestants.push(Contestant { name, side: driver.side, order: order(target) });
+        contestants.push(Contestant { name, side: driver.side, job: job(target) });
     }
     let measured = take(contestants, turns)?;
     let conditions = format!(

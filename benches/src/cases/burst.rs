@@ -19,12 +19,12 @@ use crate::stats::Rounds;
 pub const GROUP: Group = Group {
     name: "burst",
     about: "containers that are started at the same time",
-    cases: |effort| Kind::OURS.map(|kind| kind.case(count(effort))).to_vec(),
+    cases: |effort| Containers::OURS.map(|kind| kind.case(count(effort))).to_vec(),
     run,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum Containers {
     /// Functions of one workflow: one shim daemon.
     Workflow,
     /// Functions by themselves: a shim daemon each.
@@ -33,7 +33,7 @@ enum Kind {
     Native,
 }
 
-impl Kind {
+impl Containers {
     const OURS: [Self; 2] = [Self::Workflow, Self::Apart];
 
     fn case(self, count: usize) -> String {
@@ -67,9 +67,9 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
     let scene = stage(&session.programs, "bench-burst")?;
     import(session, &scene)?;
     // Compiles the module.
-    at_once(&scene, Kind::Workflow, "first", 1)?;
+    at_once(&scene, Containers::Workflow, "first", 1)?;
     let (count, rounds) = (count(session.effort), session.effort.pick(5, 2));
-    for kind in Kind::OURS {
+    for kind in Containers::OURS {
         let case = kind.case(count);
         if wanted.contains(&case) {
             session.case(std::slice::from_ref(&case), |session| {
@@ -80,14 +80,15 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn compare(session: &mut Session, scene: &Scene, kind: Kind, rounds: usize) -> Result<()> {
+fn compare(session: &mut Session, scene: &Scene, kind: Containers, rounds: usize) -> Result<()> {
     let count = count(session.effort);
     let [mut ours, mut theirs] = [Rounds::default(), Rounds::default()];
     for round in 0..rounds {
         ours.0.push(vec![at_once(scene, kind, &format!("ours-{round}"), count)?]);
-        theirs.0.push(vec![at_once(scene, Kind::Native, &format!("runc-{round}"), count)?]);
+        theirs.0.push(vec![at_once(scene, Containers::Native, &format!("runc-{round}"), count)?]);
     }
-    let daemons = if kind == Kind::Workflow { "one shim daemon" } else { "a shim daemon each" };
+    let daemons =
+        if kind == Containers::Workflow { "one shim daemon" } else { "a shim daemon each" };
     session.report.add(Comparison {
         case: &kind.case(count),
         unit: "ms",
@@ -104,7 +105,7 @@ fn compare(session: &mut Session, scene: &Scene, kind: Kind, rounds: usize) -> R
 }
 
 /// Milliseconds until all of them run; removes them.
-fn at_once(scene: &Scene, kind: Kind, name: &str, count: usize) -> Result<f64> {
+fn at_once(scene: &Scene, kind: Containers, name: &str, count: usize) -> Result<f64> {
     let ids: Vec<String> = (0..count).map(|number| format!("{name}-{number}")).collect();
     let started = Instant::now();
     let starting: Vec<Child> = ids

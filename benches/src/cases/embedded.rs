@@ -1,11 +1,11 @@
 //! Cases of calls to a function in its caller's own VM.
 
 use anyhow::Result;
-use cwasi_bench_protocol::{Made, Order, Verb};
+use cwasi_bench_protocol::{Job, Made, Verb};
 
 use super::Group;
 use crate::fixture::{Fixture, TOUCH_ALL, TOUCH_NONE, guest, stage};
-use crate::peers::{Kind, Peer};
+use crate::peers::{Baseline, Peer};
 use crate::placement::Placement;
 use crate::plan::{MIB, size_name};
 use crate::session::Session;
@@ -64,7 +64,7 @@ fn measure(session: &mut Session, fixture: &Fixture<'_>, case: Case) -> Result<(
         .driver(&[("cwasi.embed", &format!("{INSIDE}={image}")), ("cwasi.mode", "embedded")])?;
     fixture.place(&driver, &[], Placement::SameCore)?;
     let turns = session.effort.turns(case.size);
-    let order = Order {
+    let job = Job {
         verb: Verb::Call,
         targets: vec![INSIDE.to_owned()],
         size: case.size,
@@ -73,11 +73,10 @@ fn measure(session: &mut Session, fixture: &Fixture<'_>, case: Case) -> Result<(
         count: turns.block,
         branches: 1,
     };
-    let kind = if case.size == 64 { Kind::UdsPingpong } else { Kind::UdsCopy };
+    let kind = if case.size == 64 { Baseline::UdsPingpong } else { Baseline::UdsCopy };
     let peer = Peer::new(kind).at(Placement::SameCore);
-    let theirs = session.contestant(&peer, &order)?;
-    let measured =
-        take(vec![Contestant { name: "ours", side: driver.side, order }, theirs], turns)?;
+    let theirs = session.contestant(&peer, &job)?;
+    let measured = take(vec![Contestant { name: "ours", side: driver.side, job }, theirs], turns)?;
     let conditions = format!(
         "{} payload, {}; {}; the callee's instance lives as long as the caller's, as embedded \
          functions do; everything on processor 0, the baseline's two processes too; {}",

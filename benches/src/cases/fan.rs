@@ -1,11 +1,11 @@
 //! Cases of one payload to many callees at a time, and of many payloads to one callee with fan-in.
 
 use anyhow::Result;
-use cwasi_bench_protocol::{Made, Order, Verb};
+use cwasi_bench_protocol::{Job, Made, Verb};
 
 use super::Group;
 use crate::fixture::{Fixture, TOUCH_ALL, TOUCH_NONE, stage};
-use crate::peers::{Kind, Peer};
+use crate::peers::{Baseline, Peer};
 use crate::plan::{Effort, MIB, Turns};
 use crate::report::UDS_COPY_ONE;
 use crate::session::Session;
@@ -86,8 +86,8 @@ fn in_entries(parts: usize, touch: bool) -> Vec<String> {
     vec![format!("fanin-2MiB-{parts}{touch}-call")]
 }
 
-const fn order(verb: Verb, targets: Vec<String>, touch: bool, branches: usize) -> Order {
-    Order { verb, targets, size: SIZE, made: Made::InPlace, touch, count: 1, branches }
+const fn job(verb: Verb, targets: Vec<String>, touch: bool, branches: usize) -> Job {
+    Job { verb, targets, size: SIZE, made: Made::InPlace, touch, count: 1, branches }
 }
 
 fn run_out(session: &mut Session, wanted: &[String]) -> Result<()> {
@@ -138,17 +138,17 @@ fn measure_out(
     branches: usize,
 ) -> Result<()> {
     let (functions, turns) = (targets.len(), turns(session.effort, branches));
-    let order = order(Verb::FanOut, targets, touch, branches);
+    let job = job(Verb::FanOut, targets, touch, branches);
     let mut contestants =
-        vec![Contestant { name: "ours", side: fixture.driver(&[])?.side, order: order.clone() }];
-    let mut peers = vec![Peer::new(Kind::UdsCopy), Peer::new(Kind::UdsCopy).warm()];
+        vec![Contestant { name: "ours", side: fixture.driver(&[])?.side, job: job.clone() }];
+    let mut peers = vec![Peer::new(Baseline::UdsCopy), Peer::new(Baseline::UdsCopy).warm()];
     if branches <= HTTP_MAX {
-        peers.push(Peer::new(Kind::HttpLoopback).connections(branches));
+        peers.push(Peer::new(Baseline::HttpLoopback).connections(branches));
     }
     for peer in peers {
-        contestants.push(session.contestant(&peer.servers(branches), &order)?);
+        contestants.push(session.contestant(&peer.servers(branches), &job)?);
     }
-    let one = session.contestant(&Peer::new(Kind::UdsCopy), &order)?;
+    let one = session.contestant(&Peer::new(Baseline::UdsCopy), &job)?;
     contestants.push(Contestant { name: UDS_COPY_ONE, ..one });
     let measured = take(contestants, turns)?;
     let conditions = format!(
@@ -189,11 +189,11 @@ fn measure_in(
     parts: usize,
 ) -> Result<()> {
     let turns = turns(session.effort, parts);
-    let order = order(Verb::FanIn, vec![target.to_owned()], touch, parts);
+    let job = job(Verb::FanIn, vec![target.to_owned()], touch, parts);
     let driver = fixture.driver(&[])?.side;
-    let http = Peer::new(Kind::HttpLoopback).connections(parts);
-    let theirs = session.contestant(&http, &order)?;
-    let measured = take(vec![Contestant { name: "ours", side: driver, order }, theirs], turns)?;
+    let http = Peer::new(Baseline::HttpLoopback).connections(parts);
+    let theirs = session.contestant(&http, &job)?;
+    let measured = take(vec![Contestant { name: "ours", side: driver, job }, theirs], turns)?;
     let conditions = format!(
         "{parts} payloads of 2 MiB, each made in a region of its own and sealed inside the clock, sent at a time by one caller \
          as the parts of a group; the callee is run once with all of them and reads {}; until every part has its answer; \

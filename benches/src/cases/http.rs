@@ -1,13 +1,13 @@
 //! Cases of HTTP clients that call a function through the gateway, beside the same clients of a native hyper server.
 
 use anyhow::Result;
-use cwasi_bench_protocol::{Made, Order, Verb};
+use cwasi_bench_protocol::{Job, Made, Verb};
 
 use super::Group;
 use super::gateway::Gateway;
 use super::sequential::WORKERS;
 use crate::fixture::{Fixture, TOUCH_NONE, stage};
-use crate::peers::{HttpServer, Kind, Peer};
+use crate::peers::{Baseline, HttpServer, Peer};
 use crate::plan::{Effort, MIB, size_name};
 use crate::report::{Comparison, Direction};
 use crate::session::Session;
@@ -24,7 +24,7 @@ pub const GROUP: Group = Group {
 };
 
 /// What clients would otherwise call: a native server, and a native function with a process for each request.
-const BASELINES: [Kind; 2] = [Kind::HttpLoopback, Kind::HttpWatchdog];
+const BASELINES: [Baseline; 2] = [Baseline::HttpLoopback, Baseline::HttpWatchdog];
 /// Parts that one case is cut into, for taking turns.
 const PARTS: u32 = 4;
 
@@ -64,7 +64,7 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
     let addresses = servers.iter().map(|server| server.address().to_string());
     let peers: Vec<_> = std::iter::once(function)
         .chain(addresses)
-        .map(|address| Peer::new(Kind::HttpLoopback).through(&address))
+        .map(|address| Peer::new(Baseline::HttpLoopback).through(&address))
         .collect();
     let program = std::env::current_exe()?;
     let mut clients: Vec<Vec<Side>> = peers.iter().map(|_| Vec::new()).collect();
@@ -85,7 +85,7 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
 
 /// Our clients and those of [`BASELINES`] take turns.
 fn measure(session: &mut Session, case: Case, mut sides: Vec<&mut [Side]>) -> Result<()> {
-    let order = Order {
+    let job = Job {
         verb: Verb::Flood,
         targets: vec![TOUCH_NONE.0.to_owned()],
         size: case.size,
@@ -97,7 +97,7 @@ fn measure(session: &mut Session, case: Case, mut sides: Vec<&mut [Side]>) -> Re
     let mut measured: Vec<Rounds> = sides.iter().map(|_| Rounds::default()).collect();
     for round in 0..=PARTS {
         for (sides, measured) in sides.iter_mut().zip(&mut measured) {
-            let durations = flood(sides, &order)?;
+            let durations = flood(sides, &job)?;
             if round > 0 {
                 measured.0.push(durations);
             }
@@ -117,7 +117,7 @@ fn measure(session: &mut Session, case: Case, mut sides: Vec<&mut [Side]>) -> Re
                  through the gateway to a function with cwasi.concurrency={WORKERS} and a fresh or renewed instance for \
                  each request, or to one single-threaded hyper server ({name}); {PARTS} parts of {} ms in turns, after \
                  one to warm up",
-                case.connections, case.size, order.count
+                case.connections, case.size, job.count
             ),
         });
     }
@@ -125,13 +125,13 @@ fn measure(session: &mut Session, case: Case, mut sides: Vec<&mut [Side]>) -> Re
 }
 
 /// Durations of all clients' requests in microseconds.
-fn flood(sides: &mut [Side], order: &Order) -> Result<Vec<f64>> {
+fn flood(sides: &mut [Side], job: &Job) -> Result<Vec<f64>> {
     for side in sides.iter_mut() {
-        side.begin(order)?;
+        side.begin(job)?;
     }
     let mut durations = Vec::new();
     for side in sides {
-        durations.extend(micros(&side.finish(order)?.call));
+        durations.extend(micros(&side.finish(job)?.call));
     }
     Ok(durations)
 }

@@ -3,7 +3,7 @@
 use std::thread::sleep;
 
 use anyhow::Result;
-use cwasi_bench_protocol::{Made, Order, Verb};
+use cwasi_bench_protocol::{Job, Made, Verb};
 use cwasi_testbed::processes::descendants;
 use cwasi_testbed::scene::{Scene, wait_for};
 
@@ -118,8 +118,8 @@ fn wake(session: &mut Session, fixture: &Fixture<'_>) -> Result<()> {
     Ok(())
 }
 
-fn one_call(target: &str) -> Order {
-    Order {
+fn one_call(target: &str) -> Job {
+    Job {
         verb: Verb::Call,
         targets: vec![target.to_owned()],
         size: SIZE,

@@ -2,7 +2,7 @@
 //! the cost of a request with a new or renewed instance.
 
 use anyhow::{Context as _, Result};
-use cwasi_bench_protocol::{Made, Order, Verb};
+use cwasi_bench_protocol::{Job, Made, Verb};
 use cwasi_testbed::languages::Example;
 
 use super::Group;
@@ -87,7 +87,7 @@ fn measure(session: &mut Session, fixture: &Fixture<'_>, case: &Case) -> Result<
     let contestants = [("ours", case.name), (RUST, RUST)].map(|(name, target)| {
         let driver = fixture.driver(&[])?;
         fixture.place(&driver, &[target, CALLEE], Placement::Default)?;
-        let order = Order {
+        let job = Job {
             verb: Verb::Call,
             targets: vec![target.to_owned()],
             size: SIZE,
@@ -96,7 +96,7 @@ fn measure(session: &mut Session, fixture: &Fixture<'_>, case: &Case) -> Result<
             count: turns.block,
             branches: 1,
         };
-        Ok(Contestant { name, side: driver.side, order })
+        Ok(Contestant { name, side: driver.side, job })
     });
     let contestants = contestants.into_iter().collect::<Result<Vec<_>>>()?;
     let measured = take(contestants, turns)?;

@@ -1,12 +1,12 @@
 //! Cases of throughput with many callers.
 
 use anyhow::Result;
-use cwasi_bench_protocol::{Made, Order, Verb};
+use cwasi_bench_protocol::{Job, Made, Verb};
 
 use super::Group;
 use super::sequential::WORKERS;
 use crate::fixture::{Fixture, TOUCH_NONE, stage};
-use crate::peers::{HttpServer, Kind, Peer};
+use crate::peers::{Baseline, HttpServer, Peer};
 use crate::plan::{Effort, size_name};
 use crate::report::{Comparison, Direction};
 use crate::session::Session;
@@ -77,8 +77,8 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
     let scene = stage(&session.programs, "bench-load")?;
     let fixture = Fixture::on(&scene);
     fixture.callee(TOUCH_NONE, &[("cwasi.concurrency", WORKERS)]);
-    let server = HttpServer::start(&Peer::new(Kind::HttpLoopback))?;
-    let peer = Peer::new(Kind::HttpLoopback).through(&server.address().to_string());
+    let server = HttpServer::start(&Peer::new(Baseline::HttpLoopback))?;
+    let peer = Peer::new(Baseline::HttpLoopback).through(&server.address().to_string());
     let program = std::env::current_exe()?;
     let [mut ours, mut theirs]: [Vec<Side>; 2] = [Vec::new(), Vec::new()];
     for load in loads(session.effort) {
@@ -107,8 +107,8 @@ struct Measured {
 }
 
 /// One part of a load.
-fn order(effort: Effort, size: usize) -> Result<Order> {
-    Ok(Order {
+fn job(effort: Effort, size: usize) -> Result<Job> {
+    Ok(Job {
         verb: Verb::Flood,
         targets: vec![TOUCH_NONE.0.to_owned()],
         size,
@@ -125,13 +125,13 @@ fn measure(
     ours: &mut [Side],
     theirs: &mut [Side],
 ) -> Result<()> {
-    let (names, order) = (load.names(), order(session.effort, load.size)?);
+    let (names, job) = (load.names(), job(session.effort, load.size)?);
     let [mut we, mut they] = [Measured::default(), Measured::default()];
     for round in 0..=PARTS {
         let rounds = [(&mut *ours, &mut we), (&mut *theirs, &mut they)];
         for (sides, measured) in rounds {
             let before = measured.rates.0.len();
-            flood(sides, &order, measured)?;
+            flood(sides, &job, measured)?;
             if round == 0 {
                 measured.rates.0.truncate(before);
                 measured.durations.0.truncate(before);
@@ -144,7 +144,7 @@ fn measure(
          parts of {} ms in turns, after one to warm up",
         ours.len(),
         load.size,
-        order.count
+        job.count
     );
     let mut add = |case: &str, unit, ours, theirs, direction, way: &str| {
         session.report.add(Comparison {
@@ -164,17 +164,17 @@ fn measure(
 }
 
 #[expect(clippy::cast_precision_loss, reason = "millions of calls, milliseconds")]
-fn flood(sides: &mut [Side], order: &Order, measured: &mut Measured) -> Result<()> {
+fn flood(sides: &mut [Side], job: &Job, measured: &mut Measured) -> Result<()> {
     for side in sides.iter_mut() {
-        side.begin(order)?;
+        side.begin(job)?;
     }
     let (mut calls, mut durations) = (0, Vec::new());
     for side in sides {
-        let answer = side.finish(order)?;
+        let answer = side.finish(job)?;
         calls += answer.calls;
         durations.extend(micros(&answer.call));
     }
-    measured.rates.0.push(vec![calls as f64 * 1e3 / order.count as f64]);
+    measured.rates.0.push(vec![calls as f64 * 1e3 / job.count as f64]);
     measured.durations.0.push(durations);
     Ok(())
 }

@@ -2,14 +2,14 @@
 //! machine.
 
 use anyhow::Result;
-use cwasi_bench_protocol::{Made, Order, Verb};
+use cwasi_bench_protocol::{Job, Made, Verb};
 use cwasi_testbed::nodes::Nodes;
 use cwasi_testbed::redis::Redis;
 
 use super::Group;
 use super::sequential::{WORKERS, unlimited_redis};
 use crate::fixture::{Fixture, TOUCH_ALL, shim};
-use crate::peers::{Kind, Peer};
+use crate::peers::{Baseline, Peer};
 use crate::plan::{MIB, Turns, size_name};
 use crate::session::Session;
 use crate::turns::{Contestant, take};
@@ -47,7 +47,7 @@ fn measure(session: &mut Session, edge: &Fixture<'_>, redis: &Redis, size: usize
     // A call over the network takes milliseconds, whatever its size.
     let Turns { rounds, block } = session.effort.turns(size);
     let turns = Turns { rounds: rounds.div_ceil(2), block: block.div_ceil(4) };
-    let order = Order {
+    let job = Job {
         verb: Verb::Call,
         targets: vec![TOUCH_ALL.0.to_owned()],
         size,
@@ -57,10 +57,9 @@ fn measure(session: &mut Session, edge: &Fixture<'_>, redis: &Redis, size: usize
         branches: 1,
     };
     let driver = edge.driver(&[("cwasi.mode", "networked")])?;
-    let peer = Peer::new(Kind::Redis).through(&redis.url());
-    let theirs = session.contestant(&peer, &order)?;
-    let measured =
-        take(vec![Contestant { name: "ours", side: driver.side, order }, theirs], turns)?;
+    let peer = Peer::new(Baseline::Redis).through(&redis.url());
+    let theirs = session.contestant(&peer, &job)?;
+    let measured = take(vec![Contestant { name: "ours", side: driver.side, job }, theirs], turns)?;
     let conditions = format!(
         "{} payload, callee reads all of it; ours between two nodes on this machine, each a containerd in a network of its own \
          with a cable to a Redis 7 with its default limits; the baseline is one message to a subscriber through another Redis 7 \

@@ -1,13 +1,13 @@
 //! Cases of the processor time of moving data, over all participants.
 
 use anyhow::{Result, ensure};
-use cwasi_bench_protocol::{Answer, Made, Order, Verb};
+use cwasi_bench_protocol::{Answer, Job, Made, Verb};
 
 use super::Group;
 use super::sequential::WORKERS;
 use crate::accounts::{CpuTimes, family, ours};
 use crate::fixture::{Fixture, TOUCH_ALL, TOUCH_NONE, stage};
-use crate::peers::{Kind, Peer};
+use crate::peers::{Baseline, Peer};
 use crate::plan::MIB;
 use crate::report::{Comparison, Direction};
 use crate::session::Session;
@@ -47,7 +47,7 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
 fn measure(session: &mut Session, fixture: &Fixture<'_>, touch: bool) -> Result<()> {
     let (rounds, block) = (session.effort.pick(12, 4), session.effort.pick(4, 3));
     let callee = if touch { TOUCH_ALL } else { TOUCH_NONE };
-    let order = Order {
+    let job = Job {
         verb: Verb::Call,
         targets: vec![callee.0.to_owned()],
         size: SIZE,
@@ -58,14 +58,14 @@ fn measure(session: &mut Session, fixture: &Fixture<'_>, touch: bool) -> Result<
     };
     let mut driver = fixture.driver(&[])?;
     let program = std::env::current_exe()?;
-    let peers = [Peer::new(Kind::UdsCopy), Peer::new(Kind::HttpLoopback)];
+    let peers = [Peer::new(Baseline::UdsCopy), Peer::new(Baseline::HttpLoopback)];
     let mut sides: Vec<Side> =
         peers.iter().map(|peer| peer.start(&program)).collect::<Result<_>>()?;
     let mut spent = vec![Rounds::default(); 1 + peers.len()];
     for round in 0..=rounds {
-        let mut used = vec![used(&ours(fixture.scene), &mut driver.side, &order)?];
+        let mut used = vec![used(&ours(fixture.scene), &mut driver.side, &job)?];
         for side in &mut sides {
-            used.push(self::used(&family(side.pid()), side, &order)?);
+            used.push(self::used(&family(side.pid()), side, &job)?);
         }
         if round > 0 {
             for (rounds, used) in spent.iter_mut().zip(used) {
@@ -96,11 +96,11 @@ fn measure(session: &mut Session, fixture: &Fixture<'_>, touch: bool) -> Result<
 
 /// Seconds by GiB of one block.
 #[expect(clippy::cast_precision_loss, reason = "seconds and gigabytes")]
-fn used(processes: &[i32], side: &mut Side, order: &Order) -> Result<f64> {
+fn used(processes: &[i32], side: &mut Side, job: &Job) -> Result<f64> {
     let before = CpuTimes::of(processes)?;
-    let Answer { calls, making_cpu, .. } = side.perform(order)?;
-    ensure!(calls == order.count as u64, "{calls} calls of {}", order.count);
+    let Answer { calls, making_cpu, .. } = side.perform(job)?;
+    ensure!(calls == job.count as u64, "{calls} calls of {}", job.count);
     let nanos = before.used()?.saturating_sub(making_cpu);
-    let gib = (order.count * order.size) as f64 / (1024 * MIB) as f64;
+    let gib = (job.count * job.size) as f64 / (1024 * MIB) as f64;
     Ok(nanos as f64 / 1e9 / gib)
 }

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use cwasi_bench_protocol::{Made, Order, Verb};
-use cwasi_testbed::redis::{Kind as RedisKind, Redis, Setup};
+use cwasi_bench_protocol::{Job, Made, Verb};
+use cwasi_testbed::redis::{Redis, RedisVersion, Setup};
 
 use super::Group;
 use crate::fixture::{Fixture, TOUCH_ALL, TOUCH_NONE, stage};
-use crate::peers::{Kind, Peer, compile_http_guests};
+use crate::peers::{Baseline, Peer, compile_http_guests};
 use crate::placement::{BusyLoops, Placement};
 use crate::plan::{Effort, MIB, size_name};
 use crate::session::Session;
@@ -66,8 +66,8 @@ impl Case {
         if self.touch { TOUCH_ALL.0 } else { TOUCH_NONE.0 }
     }
 
-    fn order(&self, count: usize) -> Order {
-        Order {
+    fn job(&self, count: usize) -> Job {
+        Job {
             verb: Verb::Call,
             targets: vec![self.callee().to_owned()],
             size: self.size,
@@ -80,15 +80,15 @@ impl Case {
 
     /// `wasmedge_guests` is a folder.
     fn peers(&self, redis: &str, wasmedge_guests: &str) -> Vec<Peer> {
-        let mut kinds = vec![Peer::new(Kind::UdsCopy), Peer::new(Kind::UdsCopy).warm()];
-        kinds.push(Peer::new(Kind::HttpLoopback));
-        kinds.push(Peer::new(Kind::HttpWasmedge).through(wasmedge_guests));
+        let mut kinds = vec![Peer::new(Baseline::UdsCopy), Peer::new(Baseline::UdsCopy).warm()];
+        kinds.push(Peer::new(Baseline::HttpLoopback));
+        kinds.push(Peer::new(Baseline::HttpWasmedge).through(wasmedge_guests));
         if self.size <= INLINE_MAX {
-            kinds.push(Peer::new(Kind::UdsPingpong));
+            kinds.push(Peer::new(Baseline::UdsPingpong));
         } else {
-            kinds.push(Peer::new(Kind::Memcpy));
+            kinds.push(Peer::new(Baseline::Memcpy));
         }
-        kinds.push(Peer::new(Kind::Redis).through(redis));
+        kinds.push(Peer::new(Baseline::Redis).through(redis));
         kinds.into_iter().map(|peer| peer.at(self.placement)).collect()
     }
 
@@ -121,7 +121,7 @@ struct Others<'a> {
 /// A server that takes messages of any length: its default limits cut off subscribers of large ones.
 pub fn unlimited_redis() -> Redis {
     let args = ["--client-output-buffer-limit", "pubsub 0 0 0"].map(str::to_owned).to_vec();
-    Redis::start(Setup { args, ..Setup::from(RedisKind::Redis7) })
+    Redis::start(Setup { args, ..Setup::from(RedisVersion::Redis7) })
 }
 
 /// The cases of a run.
@@ -179,14 +179,13 @@ fn measure(
     case: Case,
 ) -> Result<()> {
     let turns = session.effort.turns(case.size);
-    let order = case.order(turns.block);
+    let job = case.job(turns.block);
     let driver = fixture.driver(&[])?;
     fixture.place(&driver, &[case.callee()], case.placement)?;
-    let mut contestants =
-        vec![Contestant { name: "ours", side: driver.side, order: order.clone() }];
+    let mut contestants = vec![Contestant { name: "ours", side: driver.side, job: job.clone() }];
     let guests = others.wasmedge_guests.to_str().context("paths are UTF-8")?;
     for peer in case.peers(&others.redis.url(), guests) {
-        contestants.push(session.contestant(&peer, &order)?);
+        contestants.push(session.contestant(&peer, &job)?);
     }
     let busy = case.busy.then(BusyLoops::start).transpose()?;
     let measured = take(contestants, turns)?;

@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use cwasi_bench_protocol::{Made, Order, Verb};
+use cwasi_bench_protocol::{Job, Made, Verb};
 use cwasi_testbed::image::{Rootfs, Start};
-use cwasi_testbed::place;
+use cwasi_testbed::paths;
 use cwasi_testbed::run::Run;
 use cwasi_testbed::scene::{Scene, guests_dir};
 
@@ -57,7 +57,7 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
 /// When a guest was not built.
 pub fn import(session: &Session, scene: &Scene) -> Result<()> {
     let mut rootfs = Rootfs::default();
-    rootfs.file(&place::busybox()?, "bin/busybox")?;
+    rootfs.file(&paths::busybox()?, "bin/busybox")?;
     let guests = guests_dir(&session.programs);
     for name in ["bench-noop.wasm", "bench_touch_none.wasm"] {
         rootfs.file(&guests.join(name), name)?;
@@ -153,8 +153,8 @@ fn to_the_first_answer(session: &mut Session, scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-fn one_call(target: &str) -> Order {
-    Order {
+fn one_call(target: &str) -> Job {
+    Job {
         verb: Verb::Call,
         targets: vec![target.to_owned()],
         size: 64,

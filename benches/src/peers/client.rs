@@ -1,21 +1,21 @@
-//! The client process of a baseline: takes orders, makes and sends payloads, checks and times the answers.
+//! The client process of a baseline: takes jobs, makes and sends payloads, checks and times the answers.
 
 use std::io::{stdin, stdout};
 
 use anyhow::{Result, bail};
 use cwasi_bench_protocol::payload::fill;
-use cwasi_bench_protocol::{Answer, Order, Verb, serve};
+use cwasi_bench_protocol::{Answer, Job, Verb, serve};
 
 use super::transport::{Payload, Transport};
 use super::{
-    Kind, Peer, cpu_ns, end_with_parent, http, http_wasmedge, memcpy, monotonic_ns, pubsub, uds,
+    Baseline, Peer, cpu_ns, end_with_parent, http, http_wasmedge, memcpy, monotonic_ns, pubsub, uds,
 };
 use crate::placement::pin;
 
 /// Nanoseconds of a millisecond.
 const MILLISECOND: u64 = 1_000_000;
 
-/// Serves orders until told to end.
+/// Serves jobs until told to end.
 ///
 /// # Errors
 /// When the servers do not start or an answer cannot be told.
@@ -25,43 +25,45 @@ pub fn run(peer: &Peer) -> Result<()> {
         pin(0, Some(processor))?;
     }
     let mut transport: Box<dyn Transport> = match peer.kind {
-        Kind::UdsCopy => Box::new(uds::Copying::start(peer)?),
-        Kind::UdsPingpong => Box::new(uds::Pingpong::start(peer)?),
-        Kind::HttpLoopback | Kind::HttpWatchdog => Box::new(http::Connections::start(peer)?),
-        Kind::HttpWasmedge => return http_wasmedge::become_client(peer),
-        Kind::Redis => Box::new(pubsub::Publisher::start(peer)?),
-        Kind::Memcpy => Box::new(memcpy::Memcpy::new(peer.buffer)),
+        Baseline::UdsCopy => Box::new(uds::Copying::start(peer)?),
+        Baseline::UdsPingpong => Box::new(uds::Pingpong::start(peer)?),
+        Baseline::HttpLoopback | Baseline::HttpWatchdog => {
+            Box::new(http::Connections::start(peer)?)
+        }
+        Baseline::HttpWasmedge => return http_wasmedge::become_client(peer),
+        Baseline::Redis => Box::new(pubsub::Publisher::start(peer)?),
+        Baseline::Memcpy => Box::new(memcpy::Memcpy::new(peer.buffer)),
     };
-    serve(stdin().lock(), stdout(), |order| perform(transport.as_mut(), order))?;
+    serve(stdin().lock(), stdout(), |job| perform(transport.as_mut(), job))?;
     Ok(())
 }
 
-fn perform(transport: &mut dyn Transport, order: &Order) -> Result<Answer> {
+fn perform(transport: &mut dyn Transport, job: &Job) -> Result<Answer> {
     let mut answer = Answer::default();
-    match order.verb {
+    match job.verb {
         Verb::Call | Verb::Echo => {
-            for seed in 0..order.count as u64 {
-                let payload = make(order, seed, &mut answer);
+            for seed in 0..job.count as u64 {
+                let payload = make(job, seed, &mut answer);
                 timed(transport, &payload, &mut answer)?;
             }
         }
         Verb::Resend => {
-            let payload = make(order, 0, &mut answer);
-            for _ in 0..order.count {
+            let payload = make(job, 0, &mut answer);
+            for _ in 0..job.count {
                 timed(transport, &payload, &mut answer)?;
             }
         }
         Verb::Flood => {
-            let payload = make(order, 0, &mut answer);
-            let until = monotonic_ns() + order.count as u64 * MILLISECOND;
+            let payload = make(job, 0, &mut answer);
+            let until = monotonic_ns() + job.count as u64 * MILLISECOND;
             while monotonic_ns() < until {
                 timed(transport, &payload, &mut answer)?;
             }
             answer.thin_out();
         }
         Verb::FanOut | Verb::FanIn => {
-            for seed in 0..order.count as u64 {
-                many(transport, order, seed, &mut answer)?;
+            for seed in 0..job.count as u64 {
+                many(transport, job, seed, &mut answer)?;
             }
         }
     }
@@ -76,30 +78,25 @@ fn timed(transport: &mut dyn Transport, payload: &Payload, answer: &mut Answer) 
 }
 
 /// A fan-out has one payload for all branches, a fan-in one for each part.
-fn many(
-    transport: &mut dyn Transport,
-    order: &Order,
-    seed: u64,
-    answer: &mut Answer,
-) -> Result<()> {
-    let parts = if order.verb == Verb::FanOut { 1 } else { order.branches as u64 };
-    if order.branches == 0 {
-        bail!("an order without branches");
+fn many(transport: &mut dyn Transport, job: &Job, seed: u64, answer: &mut Answer) -> Result<()> {
+    let parts = if job.verb == Verb::FanOut { 1 } else { job.branches as u64 };
+    if job.branches == 0 {
+        bail!("a job without branches");
     }
     let made: Vec<Payload> =
-        (0..parts).map(|part| make(order, seed * parts + part, answer)).collect();
-    let payloads: Vec<&Payload> = made.iter().cycle().take(order.branches).collect();
+        (0..parts).map(|part| make(job, seed * parts + part, answer)).collect();
+    let payloads: Vec<&Payload> = made.iter().cycle().take(job.branches).collect();
     let started = monotonic_ns();
     let entered = transport.call_all(&payloads)?;
     answer.add(started, entered, monotonic_ns());
     Ok(())
 }
 
-fn make(order: &Order, seed: u64, answer: &mut Answer) -> Payload {
+fn make(job: &Job, seed: u64, answer: &mut Answer) -> Payload {
     let before = cpu_ns();
-    let mut bytes = vec![0; order.size];
+    let mut bytes = vec![0; job.size];
     let sum = fill(&mut bytes, seed);
     answer.making_cpu += cpu_ns().saturating_sub(before);
-    let expected = if order.touch { sum } else { order.size as u64 };
-    Payload { bytes: bytes.into(), touch: order.touch, expected }
+    let expected = if job.touch { sum } else { job.size as u64 };
+    Payload { bytes: bytes.into(), touch: job.touch, expected }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use cwasi_testbed::place::wasmedge;
+use cwasi_testbed::paths::wasmedge;
 
 use super::Peer;
 use crate::fixture::guest;

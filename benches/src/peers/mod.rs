@@ -1,6 +1,6 @@
 //! The alternatives: native processes that move the same payloads by other means.
 //!
-//! A baseline is a client process that takes the harness's orders, and a server process. Both are this program again
+//! A baseline is a client process that takes the harness's jobs, and a server process. Both are this program again
 //! (`cwasi-bench peer`, `cwasi-bench peer-server`), or a program that it executes.
 
 mod client;
@@ -31,7 +31,7 @@ use crate::side::Side;
 
 /// A way of moving payloads between two native processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Kind {
+pub enum Baseline {
     /// A stream socket: write all, read all, a short answer.
     UdsCopy,
     /// A stream socket: the payload there and back, nothing else.
@@ -62,7 +62,7 @@ pub enum Buffer {
 pub struct Peer {
     /// How payloads move.
     #[arg(value_enum)]
-    pub kind: Kind,
+    pub kind: Baseline,
     /// What they are received into.
     #[arg(long, value_enum, default_value = "fresh")]
     pub buffer: Buffer,
@@ -86,7 +86,7 @@ pub struct Peer {
 impl Peer {
     /// One of a kind, with one server and fresh memory.
     #[must_use]
-    pub const fn new(kind: Kind) -> Self {
+    pub const fn new(kind: Baseline) -> Self {
         Self {
             kind,
             buffer: Buffer::Fresh,
@@ -138,14 +138,14 @@ impl Peer {
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match (self.kind, self.buffer) {
-            (Kind::UdsCopy, Buffer::Fresh) => "uds-copy",
-            (Kind::UdsCopy, Buffer::Warm) => "uds-copy-warm",
-            (Kind::UdsPingpong, _) => "uds-pingpong",
-            (Kind::HttpLoopback, _) => "http-loopback",
-            (Kind::HttpWatchdog, _) => "http-watchdog",
-            (Kind::HttpWasmedge, _) => "http-wasmedge",
-            (Kind::Redis, _) => "redis",
-            (Kind::Memcpy, _) => "memcpy",
+            (Baseline::UdsCopy, Buffer::Fresh) => "uds-copy",
+            (Baseline::UdsCopy, Buffer::Warm) => "uds-copy-warm",
+            (Baseline::UdsPingpong, _) => "uds-pingpong",
+            (Baseline::HttpLoopback, _) => "http-loopback",
+            (Baseline::HttpWatchdog, _) => "http-watchdog",
+            (Baseline::HttpWasmedge, _) => "http-wasmedge",
+            (Baseline::Redis, _) => "redis",
+            (Baseline::Memcpy, _) => "memcpy",
         }
     }
 

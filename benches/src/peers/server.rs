@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{Kind, Peer, end_with_parent, http, http_wasmedge, pubsub, uds, watchdog};
+use super::{Baseline, Peer, end_with_parent, http, http_wasmedge, pubsub, uds, watchdog};
 use crate::placement::pin;
 
 /// Serves until the client is gone.
@@ -18,13 +18,13 @@ pub fn run(peer: &Peer) -> Result<()> {
         pin(0, Some(processor))?;
     }
     match peer.kind {
-        Kind::UdsCopy => uds::serve_copies(peer.buffer, connection()?),
-        Kind::UdsPingpong => uds::serve_pingpong(connection()?),
-        Kind::HttpLoopback => http::serve(http::answer),
-        Kind::HttpWatchdog => http::serve(watchdog::answer),
-        Kind::HttpWasmedge => http_wasmedge::become_server(peer),
-        Kind::Redis => pubsub::serve(&peer.address),
-        Kind::Memcpy => bail!("a copy in one process has no server"),
+        Baseline::UdsCopy => uds::serve_copies(peer.buffer, connection()?),
+        Baseline::UdsPingpong => uds::serve_pingpong(connection()?),
+        Baseline::HttpLoopback => http::serve(http::answer),
+        Baseline::HttpWatchdog => http::serve(watchdog::answer),
+        Baseline::HttpWasmedge => http_wasmedge::become_server(peer),
+        Baseline::Redis => pubsub::serve(&peer.address),
+        Baseline::Memcpy => bail!("a copy in one process has no server"),
     }
 }
 

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::charts::{Chart, Line, colour};
 use super::paper::{PARALLEL, Row, SEQUENTIAL, SYSTEMS};
-use super::terminal::{digits, shown};
+use super::terminal::{digits, with_unit};
 use super::{BARS, Direction, Entry, Report};
 use crate::plan::{MIB, size_name};
 
@@ -63,7 +63,7 @@ fn measured(entry: &Entry) -> String {
         (Some(ratio), Some(low), Some(high)) => {
             format!("{}× <small>({}–{})</small>", digits(ratio), digits(low), digits(high))
         }
-        _ => shown(entry.ours_p50, entry.unit),
+        _ => with_unit(entry.ours_p50, entry.unit),
     }
 }
 
@@ -208,7 +208,7 @@ fn entries(page: &mut String, report: &Report) -> Result<()> {
 fn numbers(page: &mut String, case: &[Entry]) -> Result<()> {
     page.push_str("<table><thead><tr><th></th><th>min</th><th>p50</th><th>p99</th><th>ratio</th></tr></thead><tbody>");
     let mut row = |name: &str, unit, samples: [Option<f64>; 3], ratio: &str| {
-        let [min, p50, p99] = samples.map(|value| shown(value, unit).replace(' ', "&nbsp;"));
+        let [min, p50, p99] = samples.map(|value| with_unit(value, unit).replace(' ', "&nbsp;"));
         write!(
             page,
             "<tr><td>{name}</td><td>{min}</td><td>{p50}</td><td>{p99}</td><td>{ratio}</td></tr>"

@@ -4,7 +4,7 @@ use super::{BARS, Entry, Report, Verdict};
 
 /// A number in its unit, short.
 #[must_use]
-pub fn shown(value: Option<f64>, unit: &str) -> String {
+pub fn with_unit(value: Option<f64>, unit: &str) -> String {
     match value {
         None => "–".to_owned(),
         Some(micros) if unit == "us" && micros >= 10_000.0 => {
@@ -36,11 +36,11 @@ fn line(entry: &Entry) -> String {
     if let Some(reason) = &entry.failed {
         return format!("{:<50} FAILED: {reason}", entry.case);
     }
-    let ours = shown(entry.ours_p50, entry.unit);
+    let ours = with_unit(entry.ours_p50, entry.unit);
     if entry.baseline == "none" {
         return format!("{:<50} {ours:>12} {}", entry.case, verdict(entry));
     }
-    let theirs = shown(entry.baseline_p50, entry.unit);
+    let theirs = with_unit(entry.baseline_p50, entry.unit);
     let ratio = entry.ratio.map_or_else(|| "–".to_owned(), digits);
     let spread = match (entry.ratio_low, entry.ratio_high) {
         (Some(low), Some(high)) => format!("({}–{})", digits(low), digits(high)),
@@ -90,10 +90,10 @@ mod tests {
 
     #[test]
     fn numbers_are_short_and_in_their_unit() {
-        assert_eq!(shown(Some(3.456), "us"), "3.46 µs");
-        assert_eq!(shown(Some(25_123.0), "us"), "25.1 ms");
-        assert_eq!(shown(Some(1.25), "MiB"), "1.25 MiB");
-        assert_eq!(shown(None, "us"), "–");
+        assert_eq!(with_unit(Some(3.456), "us"), "3.46 µs");
+        assert_eq!(with_unit(Some(25_123.0), "us"), "25.1 ms");
+        assert_eq!(with_unit(Some(1.25), "MiB"), "1.25 MiB");
+        assert_eq!(with_unit(None, "us"), "–");
         assert_eq!(digits(0.001_23), "0.0012");
     }
 }

@@ -51,7 +51,7 @@ fn an_entry_has_what_the_issue_asks_for() {
 }
 
 #[test]
-fn deliveries_and_calls_are_entries_of_their_own_and_helpers_are_none() {
+fn deliveries_and_calls_have_their_own_entries() {
     let report = report();
     let names: Vec<(&str, &str)> =
         report.entries.iter().map(|one| (one.case.as_str(), one.baseline.as_str())).collect();

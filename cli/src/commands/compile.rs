@@ -63,11 +63,11 @@ struct Said<'a>(&'a Display);
 
 impl Progress for Said<'_> {
     fn info(&self, text: &str) {
-        self.0.say(&format!("cwasi: {text}"));
+        self.0.note(&format!("cwasi: {text}"));
     }
 
     fn warn(&self, text: &str) {
-        self.0.say(&format!("cwasi: warning: {text}"));
+        self.0.note(&format!("cwasi: warning: {text}"));
     }
 }
 

@@ -36,7 +36,7 @@ impl Deploy {
             Ok(deployed) => deployed,
             Err(failure) => {
                 if failure.exit().is_signal() {
-                    deployment.display().say(TAKING_DOWN);
+                    deployment.display().note(TAKING_DOWN);
                 }
                 let taken_down = deployment.take_down().await;
                 if failure.exit().is_signal() {

@@ -19,7 +19,7 @@ use crate::failure::{Exit, Failure};
 use crate::module::{ModuleFacts, read_file};
 use crate::output;
 use crate::visible;
-use crate::workflow::document::{Place, Problem};
+use crate::workflow::document::{Location, Problem};
 use crate::workflow::{Embedded, Function, Role, Source, Workflow};
 
 /// Arguments of the verb.
@@ -47,16 +47,16 @@ impl Lint {
         if global.json {
             let list: Vec<_> = findings
                 .iter()
-                .map(|Problem { place, text }| json!({ "place": place.to_string(), "text": text }))
+                .map(|Problem { location, text }| json!({ "place": location.to_string(), "text": text }))
                 .collect();
             output::json(&list)?;
         } else {
-            for Problem { place, text } in &findings {
+            for Problem { location, text } in &findings {
                 let file = self.workflow.file.display().to_string();
                 let (file, text) = (visible::word(&file), visible::word(text));
-                match place {
-                    Place::File(..) => output::line(format_args!("{file}:{place}: {text}"))?,
-                    Place::CommandLine => output::line(format_args!("{place}: {text}"))?,
+                match location {
+                    Location::File(..) => output::line(format_args!("{file}:{location}: {text}"))?,
+                    Location::CommandLine => output::line(format_args!("{location}: {text}"))?,
                 }
             }
         }
@@ -65,7 +65,7 @@ impl Lint {
 }
 
 fn find(findings: &mut Vec<Problem>, function: &Function, text: impl std::fmt::Display) {
-    findings.push(Problem::new(function.place, format!("{}: {text}", function.name)));
+    findings.push(Problem::new(function.location, format!("{}: {text}", function.name)));
 }
 
 fn modules(function: &Function, findings: &mut Vec<Problem>) {
@@ -233,13 +233,13 @@ async fn on_nodes(
         let spec = name.and_then(|name| workflow.nodes.get(name));
         let node = match nodes.entry(name) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(place) => {
+            Entry::Vacant(vacant) => {
                 let connected = match spec {
                     Some(spec) => Node::of(global, spec).await,
                     None => Node::connect(global).await,
                 };
                 match connected {
-                    Ok(node) => place.insert(node),
+                    Ok(node) => vacant.insert(node),
                     Err(failure) => {
                         output::note(format_args!(
                             "cwasi: images and embedded modules are not checked: {failure}"
@@ -282,7 +282,8 @@ async fn embedded(
     findings: &mut Vec<Problem>,
 ) {
     // A function with other faults cannot be started, so nothing would be embedded.
-    if function.embed.is_empty() || findings.iter().any(|known| known.place == function.place) {
+    if function.embed.is_empty() || findings.iter().any(|known| known.location == function.location)
+    {
         return;
     }
     // A module of another function that cannot be read is a finding already.

@@ -23,7 +23,7 @@ use crate::interrupt::Interrupt;
 use crate::output;
 use crate::visible;
 
-/// Between two looks at the files.
+/// Between two polls of the files.
 const LOOK: Duration = Duration::from_millis(100);
 /// Bytes that are copied at once.
 const CHUNK: usize = 64 * 1024;
@@ -118,7 +118,7 @@ impl Logs {
         }
         let mut interrupt = Interrupt::new()?;
         loop {
-            // Before the last look: what was written before the end is read.
+            // Before the last poll: what was written before the end is read.
             let tasks = node.containerd.tasks().await?;
             let alive = |log: &Log<LogFile>| tasks.get(&log.id).is_some_and(|task| task.is_alive());
             let goes_on = self.follow && logs.iter().any(alive);

@@ -46,12 +46,12 @@ impl Run {
             let ended = drive(&deployment, span, &mut interrupt, global, self.keep).await;
             let display = deployment.display().clone();
             deployment.end().await;
-            ended.show(&display, span, global)
+            ended.print(&display, span, global)
         } else {
             let deployment = interrupt.or(Deployment::new(&workflow, global)).await?;
             let deployment = deployment.traced(span.context);
             let ended = drive(&deployment, span, &mut interrupt, global, self.keep).await;
-            ended.show(deployment.display(), span, global)
+            ended.print(deployment.display(), span, global)
         }
     }
 }
@@ -72,17 +72,22 @@ impl EndedRun {
     }
 
     /// Prints the calls and the id of the trace.
-    fn show(self, display: &Display, span: OpenSpan, global: &Global) -> Result<ExitCode, Failure> {
+    fn print(
+        self,
+        display: &Display,
+        span: OpenSpan,
+        global: &Global,
+    ) -> Result<ExitCode, Failure> {
         let (exit, hops, run) = (self.exit?, self.hops, span.context.trace);
         self.taken_down?;
         if global.json {
             let result = json!({ "exit": exit, "hops": hops, "run": run });
             output::json(&result)?;
         } else if !hops.is_empty() {
-            display.say(&format!("\n{}", hops::table(&hops)));
+            display.note(&format!("\n{}", hops::table(&hops)));
         }
         if !global.json {
-            display.say(&format!("run {run}: cwasi trace {LAST} shows it"));
+            display.note(&format!("run {run}: cwasi trace {LAST} shows it"));
         }
         Ok(ExitCode::from(u8::try_from(exit).unwrap_or(u8::MAX)))
     }
@@ -107,7 +112,7 @@ async fn drive<P: Platform>(
     if let Err(failure) = &outcome
         && failure.exit().is_signal()
     {
-        deployment.display().say(TAKING_DOWN);
+        deployment.display().note(TAKING_DOWN);
     }
     // From here on a signal must not leave anything behind: `interrupt` still receives them.
     let is_kept = keep && outcome.is_ok();

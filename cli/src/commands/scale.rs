@@ -54,7 +54,7 @@ impl Scale {
             .collect();
         let mut interrupt = Interrupt::new()?;
         let (mut printed, mut changes) = (Ok(()), Vec::new());
-        let mut say = |id: &str, state: &str| {
+        let mut report = |id: &str, state: &str| {
             if !global.json {
                 printed = std::mem::replace(&mut printed, Ok(()))
                     .and_then(|()| output::line(format_args!("{id} {state}")));
@@ -73,18 +73,18 @@ impl Scale {
                 node.remove(id).await?;
                 return Err(failure);
             }
-            say(id, "started");
+            report(id, "started");
         }
         let kept = (self.replicas == 0).then(|| first.id.clone());
         for container in known.iter().filter(|it| !wanted.contains(&it.id)) {
             if kept.as_ref() == Some(&container.id) {
                 // Its container stays: it says what a later `scale` starts.
                 node.containerd.stop_task(&container.id).await?;
-                say(&container.id, "stopped");
+                report(&container.id, "stopped");
                 continue;
             }
             node.remove(&container.id).await?;
-            say(&container.id, "removed");
+            report(&container.id, "removed");
         }
         if global.json {
             printed = output::json(&changes);

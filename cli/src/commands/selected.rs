@@ -8,7 +8,7 @@ use crate::nearest::nearest;
 /// Those with one of `names` as id or function, or all of `workflow`.
 ///
 /// # Errors
-/// When a name is nobody's; the error has the nearest one.
+/// When no container has a name; the error has the nearest one.
 pub fn selected(
     containers: Vec<Container>,
     names: &[String],

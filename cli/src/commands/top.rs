@@ -103,7 +103,7 @@ impl Top {
     }
 }
 
-/// Waits for the key that ends it, for ever without a keyboard.
+/// Waits for the key that ends it; without a keyboard, never returns.
 async fn pressed(key: Option<&mut Key>) {
     match key {
         Some(key) => key.pressed().await,

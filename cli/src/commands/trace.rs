@@ -49,7 +49,7 @@ impl ShowTrace {
                 self.list(&recorded, global)?;
                 note_of_dropped(recorded.dropped);
             }
-            Some(id) => self.show(find(&recorded, id)?, global)?,
+            Some(id) => self.print(find(&recorded, id)?, global)?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -82,7 +82,7 @@ impl ShowTrace {
         Ok(())
     }
 
-    fn show(&self, trace: &Trace, global: &Global) -> Result<(), Failure> {
+    fn print(&self, trace: &Trace, global: &Global) -> Result<(), Failure> {
         if let Some(file) = &self.html {
             fs::write(file, page::html(trace))
                 .with_context(|| format!("{} cannot be written", file.display()))?;

@@ -124,7 +124,7 @@ impl Containerd {
             ..ContainerRecord::default()
         };
         let parent = new.parent.to_owned();
-        // The snapshot belongs to nobody until the container exists.
+        // The snapshot has no owner until the container exists.
         self.with_lease(|leased| async move {
             leased.create_leased(container, &parent, operation).await
         })

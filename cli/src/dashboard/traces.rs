@@ -59,7 +59,7 @@ struct Row {
     /// A whole run, which waits for its functions between its phases.
     run: bool,
     #[serde(flatten)]
-    place: Place,
+    extent: Extent,
     duration_us: f64,
     phases: Vec<RowPhase>,
 }
@@ -69,12 +69,12 @@ struct Row {
 struct RowPhase {
     kind: &'static str,
     #[serde(flatten)]
-    place: Place,
+    extent: Extent,
 }
 
 /// Begin and length as parts of the whole trace, from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-struct Place {
+struct Extent {
     offset: f64,
     share: f64,
 }
@@ -108,7 +108,7 @@ impl RecentTraces {
         traces.iter().find(|trace| trace.id.to_string() == id).map(Waterfall::of)
     }
 
-    /// The newest traces, the newest first. Whoever asks meanwhile waits for the same reading.
+    /// The newest traces, the newest first. Concurrent requests wait for the same reading.
     async fn read(&self, state_dir: &Path, namespace: &str) -> Arc<Vec<Trace>> {
         let mut latest = self.0.lock().await;
         if let Some(reading) = latest.as_ref().filter(|it| it.at.elapsed() < READ_EVERY) {
@@ -149,22 +149,22 @@ impl Waterfall {
     fn of(trace: &Trace) -> Self {
         let (began_ns, whole_ns) = (trace.start_ns(), trace.duration_ns().max(1));
         let part = |ns: u64| micros(ns) / micros(whole_ns);
-        let place = |start_ns: u64, end_ns: u64| Place {
+        let extent = |start_ns: u64, end_ns: u64| Extent {
             offset: part(start_ns.saturating_sub(began_ns)),
             share: part(end_ns.saturating_sub(start_ns)),
         };
-        let rows = trace.spans.iter().take(ROWS_MAX).map(|span| Row::of(span, place));
+        let rows = trace.spans.iter().take(ROWS_MAX).map(|span| Row::of(span, extent));
         Self { trace: ListedTrace::of(trace), rows: rows.collect() }
     }
 }
 
 impl Row {
-    /// The row of a span; `place` says where a time from one moment to another lies.
-    fn of(tree: &TreeSpan, place: impl Fn(u64, u64) -> Place) -> Self {
+    /// The row of a span; `extent` says where a time from one moment to another lies.
+    fn of(tree: &TreeSpan, extent: impl Fn(u64, u64) -> Extent) -> Self {
         let span = &tree.recorded.span;
         let phases = span.phases.iter().map(|phase| RowPhase {
             kind: phase.kind.name(),
-            place: place(phase.start_ns, phase.end_ns),
+            extent: extent(phase.start_ns, phase.end_ns),
         });
         Self {
             title: tree.title(),
@@ -175,7 +175,7 @@ impl Row {
             orphan: !tree.has_parent,
             server: span.kind == SpanKind::Server,
             run: span.kind == SpanKind::Run,
-            place: place(span.start_ns, span.end_ns),
+            extent: extent(span.start_ns, span.end_ns),
             duration_us: micros(tree.duration_ns()),
             phases: phases.collect(),
         }
@@ -196,13 +196,17 @@ mod tests {
     fn rows_lie_at_their_times() {
         let Waterfall { trace, rows } = Waterfall::of(&trace());
         assert_eq!((trace.spans, trace.errors, trace.duration_us), (3, 0, 100.0));
-        let place = |offset, share| Place { offset, share };
-        let places: Vec<_> = rows.iter().map(|row| (row.depth, row.server, row.place)).collect();
-        let expected =
-            [(0, false, place(0.0, 1.0)), (1, false, place(0.2, 0.6)), (2, true, place(0.3, 0.4))];
+        let extent = |offset, share| Extent { offset, share };
+        let places: Vec<_> = rows.iter().map(|row| (row.depth, row.server, row.extent)).collect();
+        let expected = [
+            (0, false, extent(0.0, 1.0)),
+            (1, false, extent(0.2, 0.6)),
+            (2, true, extent(0.3, 0.4)),
+        ];
         assert_eq!(places, expected);
-        let phases: Vec<_> = rows[2].phases.iter().map(|phase| (phase.kind, phase.place)).collect();
-        assert_eq!(phases, [("run", place(0.3, 0.4))]);
+        let phases: Vec<_> =
+            rows[2].phases.iter().map(|phase| (phase.kind, phase.extent)).collect();
+        assert_eq!(phases, [("run", extent(0.3, 0.4))]);
         assert!(rows[2].facts.contains(&("run", "40.0us".to_owned())), "{:?}", rows[2].facts);
     }
 

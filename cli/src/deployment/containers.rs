@@ -56,8 +56,8 @@ impl<'a, P: Platform> Deployment<'a, P> {
         self.node(function).plan(planned).await
     }
 
-    /// Starts a secondary and shows it. The failure has the end of its log.
-    pub(super) async fn start_shown(
+    /// Starts a secondary and displays its progress. The failure has the end of its log.
+    pub(super) async fn start_with_progress(
         &self,
         function: &'a Function,
         id: &str,

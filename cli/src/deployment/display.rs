@@ -46,8 +46,8 @@ impl Display {
         self.lines.is_some()
     }
 
-    /// Says something once.
-    pub fn say(&self, text: &str) {
+    /// Writes a note above the lines.
+    pub fn note(&self, text: &str) {
         self.print(|| output::note(text));
     }
 
@@ -90,7 +90,7 @@ impl Display {
 
 impl Line {
     /// Shows a state that lasts a moment; on a terminal only.
-    pub fn show(&self, text: impl Into<String>) {
+    pub fn set_message(&self, text: impl Into<String>) {
         if let Some(bar) = &self.bar {
             bar.set_message(text.into());
         }

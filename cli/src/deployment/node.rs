@@ -155,7 +155,7 @@ impl Platform for Node {
         self.containerd.settled().await;
     }
 
-    /// containerd kills the launcher of such a start at any step, and tells nobody.
+    /// containerd kills the launcher of such a start at any step, without an event.
     async fn end_late_starts(&self, group: &str) {
         let state = StateDir::new(self.state_dir());
         let group = state.group(group);

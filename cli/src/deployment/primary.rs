@@ -18,8 +18,8 @@ use crate::containerd::tasks::Stdio;
 use crate::failure::{Exit, Failure};
 use crate::workflow::{Function, Role};
 
-/// Between two looks at the calls.
-const LOOK: Duration = Duration::from_millis(500);
+/// Between two readings of the calls.
+const POLL: Duration = Duration::from_millis(500);
 /// Bytes that are copied at once.
 const CHUNK: usize = 64 * 1024;
 
@@ -75,7 +75,7 @@ impl<'a, P: Platform> Deployment<'a, P> {
         let exit = tokio::select! {
             exit = node.wait(&id) => exit?,
             failure = outputs.copy(&self.display) => return Err(failure),
-            never = self.show_calls() => match never {},
+            never = self.display_calls() => match never {},
         };
         // The function has ended, so everything that it wrote is in the fifos.
         outputs.drain(&self.display)?;
@@ -98,24 +98,24 @@ impl<'a, P: Platform> Deployment<'a, P> {
     }
 
     /// Shows a line for each function until it is dropped.
-    async fn show_calls(&self) -> std::convert::Infallible {
+    async fn display_calls(&self) -> std::convert::Infallible {
         if !self.display.is_live() {
             return std::future::pending().await;
         }
         let functions = self.workflow.functions.iter().filter(|it| it.role != Role::Library);
         let lines: Vec<_> = functions
-            .map(|function| (function, Shown(self.display.line(&function.name))))
+            .map(|function| (function, FunctionLine(self.display.line(&function.name))))
             .collect();
-        let mut looks = interval(LOOK);
+        let mut polls = interval(POLL);
         let mut before = (Instant::now(), self.hops());
         loop {
-            looks.tick().await;
+            polls.tick().await;
             let now = (Instant::now(), self.hops());
             let seconds = (now.0 - before.0).as_secs_f64().max(f64::MIN_POSITIVE);
             let new = hops::since(&before.1, now.1.clone());
             for (function, line) in &lines {
                 let queued = self.queued(&function.name);
-                line.0.show(rates(&function.name, &new, seconds, queued));
+                line.0.set_message(rates(&function.name, &new, seconds, queued));
             }
             // The shims write once a second: what did not change yet is not a rate of 0.
             if !new.is_empty() || seconds > 2.0 {
@@ -126,9 +126,9 @@ impl<'a, P: Platform> Deployment<'a, P> {
 }
 
 /// A line that is removed with its owner.
-struct Shown(Line);
+struct FunctionLine(Line);
 
-impl Drop for Shown {
+impl Drop for FunctionLine {
     fn drop(&mut self) {
         self.0.clear();
     }

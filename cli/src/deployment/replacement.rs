@@ -42,7 +42,7 @@ impl<'a, P: Platform> Deployment<'a, P> {
         let surge_plan = self.plan(function, &surge).await?;
         node.remove(&surge).await?;
         self.note(function, &surge);
-        if let Err(failure) = self.start_shown(function, &surge, &surge_plan).await {
+        if let Err(failure) = self.start_with_progress(function, &surge, &surge_plan).await {
             node.remove(&surge).await?;
             return Err(failure.with(&format!("\n{id} runs on as it was")));
         }
@@ -67,7 +67,7 @@ impl<'a, P: Platform> Deployment<'a, P> {
         self.note_old_ends(&surge, true);
         node.remove(id).await?;
         self.note_old_ends(&surge, false);
-        self.start_shown(function, id, plan).await?;
+        self.start_with_progress(function, id, plan).await?;
         node.remove(&surge).await?;
         self.replacements().retain(|it| self.surge_of(it.function, it.replica) != surge);
         Ok(())

@@ -50,7 +50,7 @@ impl<'a, P: Platform> Deployment<'a, P> {
             Known::Runs { .. } | Known::Idle => {
                 node.remove(&id).await?;
                 self.note(function, &id);
-                self.start_shown(function, &id, &plan).await?;
+                self.start_with_progress(function, &id, &plan).await?;
             }
         }
         Ok((id, Deployed::Started))

@@ -27,7 +27,7 @@ use crate::deployment::platform::log_file;
 const STREAMS_MAX: usize = 16;
 /// Longest time for which new lines are sent, as OpenFaaS has it.
 const FOLLOW_MAX: Duration = Duration::from_secs(30);
-/// Between two looks at the files.
+/// Between two polls of the files.
 const LOOK: Duration = Duration::from_millis(100);
 /// Longest line in bytes; a longer one is divided.
 const LINE_MAX: usize = 64 << 10;
@@ -112,7 +112,7 @@ fn send(sources: &mut [Source], query: LogQuery, to: &mpsc::Sender<Bytes>) -> io
         source.skip_to_tail(query)?;
     }
     loop {
-        // Before the last look: what was written before the end is sent.
+        // Before the last poll: what was written before the end is sent.
         let ends = !query.follow || Instant::now() >= until;
         for source in &mut *sources {
             while let Some(line) = source.next(query.since, ends)? {

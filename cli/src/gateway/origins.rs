@@ -19,9 +19,9 @@ use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, Any, CorsLayer};
 const PREFLIGHT_KEPT: Duration = Duration::from_secs(600);
 /// Stands for every origin.
 const ANY: &str = "*";
-/// How an origin looks.
+/// Syntax of an origin.
 const ORIGIN: &str = "write an origin as browsers do, such as https://app.example or http://localhost:3000, or * for all";
-/// How a host looks.
+/// Syntax of a host.
 const HOST_FORM: &str =
     "write a name or an address without a port, such as gateway.example, 10.0.0.7 or [::1]";
 

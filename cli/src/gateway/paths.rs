@@ -2,7 +2,7 @@
 
 /// What a path names.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Place<'a> {
+pub(super) enum Endpoint<'a> {
     /// A call: `/function/NAME[.NAMESPACE][/path]`.
     Function(Target<'a>),
     /// A one-way message: `/async-function/NAME[.NAMESPACE][/path]`.
@@ -44,23 +44,23 @@ impl<'a> Target<'a> {
 }
 
 /// What a request's path names.
-pub(super) fn parse(path: &str) -> Place<'_> {
+pub(super) fn parse(path: &str) -> Endpoint<'_> {
     match path {
-        "/oauth/token" => return Place::Unserved,
-        "/healthz" => return Place::Health,
-        "/metrics" => return Place::Metrics,
+        "/oauth/token" => return Endpoint::Unserved,
+        "/healthz" => return Endpoint::Health,
+        "/metrics" => return Endpoint::Metrics,
         _ => {}
     }
-    let place = if let Some(rest) = path.strip_prefix("/system/") {
-        Some(Place::System(rest))
+    let endpoint = if let Some(rest) = path.strip_prefix("/system/") {
+        Some(Endpoint::System(rest))
     } else if let Some(rest) = path.strip_prefix("/function/") {
-        Target::parse(rest).map(Place::Function)
+        Target::parse(rest).map(Endpoint::Function)
     } else if let Some(rest) = path.strip_prefix("/async-function/") {
-        Target::parse(rest).map(Place::AsyncFunction)
+        Target::parse(rest).map(Endpoint::AsyncFunction)
     } else {
         None
     };
-    place.unwrap_or(Place::Unknown)
+    endpoint.unwrap_or(Endpoint::Unknown)
 }
 
 #[cfg(test)]
@@ -77,15 +77,15 @@ mod tests {
             ("/function/echo.v2.prod/x", "echo.v2", "prod", "/x"),
         ] {
             let target = Target { name, namespace, path: rest };
-            assert_eq!(parse(path), Place::Function(target), "{path}");
+            assert_eq!(parse(path), Endpoint::Function(target), "{path}");
         }
-        let expected = Place::AsyncFunction(Target { name: "echo", namespace: "", path: "/" });
-        assert_eq!(parse("/system/function/echo"), Place::System("function/echo"));
+        let expected = Endpoint::AsyncFunction(Target { name: "echo", namespace: "", path: "/" });
+        assert_eq!(parse("/system/function/echo"), Endpoint::System("function/echo"));
         assert_eq!(parse("/async-function/echo"), expected);
         for path in
             ["/", "/function/", "/function//x", "/function/.prod", "/function/a.", "/metrics/"]
         {
-            assert_eq!(parse(path), Place::Unknown, "{path}");
+            assert_eq!(parse(path), Endpoint::Unknown, "{path}");
         }
     }
 }

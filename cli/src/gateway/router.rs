@@ -13,7 +13,7 @@ use hyper::{Request, Response, StatusCode};
 use super::access::Access;
 use super::callbacks::{CALLBACK_URL, Callbacks};
 use super::origins::Origins;
-use super::paths::{self, Place, Target};
+use super::paths::{self, Endpoint, Target};
 use super::system::{System, unserved};
 use crate::http::{metrics, reading};
 
@@ -29,20 +29,20 @@ pub(super) struct Router {
 impl Service for Router {
     async fn answer(&self, request: Request<Incoming>) -> Response<ResponseBody> {
         let path = request.uri().path().to_owned();
-        let place = paths::parse(&path);
-        if place == Place::Health {
+        let endpoint = paths::parse(&path);
+        if endpoint == Endpoint::Health {
             return sentence(StatusCode::OK, "serving");
         }
         if !self.origins.admits(&request) {
             let text = "the gateway is not called by this name: its operator says by --allowed-host which names it has";
             return sentence(StatusCode::MISDIRECTED_REQUEST, text);
         }
-        match place {
+        match endpoint {
             // A preflight request has no token.
-            Place::Function(_) | Place::AsyncFunction(_) => {
-                self.origins.answer(request, |request| self.serve(&place, request)).await
+            Endpoint::Function(_) | Endpoint::AsyncFunction(_) => {
+                self.origins.answer(request, |request| self.serve(&endpoint, request)).await
             }
-            place => self.serve(&place, request).await,
+            endpoint => self.serve(&endpoint, request).await,
         }
     }
 }
@@ -65,18 +65,22 @@ enum Way {
 
 impl Router {
     /// Answers a client that has the token.
-    async fn serve(&self, place: &Place<'_>, request: Request<Incoming>) -> Response<ResponseBody> {
+    async fn serve(
+        &self,
+        endpoint: &Endpoint<'_>,
+        request: Request<Incoming>,
+    ) -> Response<ResponseBody> {
         let authorization = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
         if !self.access.admits(authorization) {
             return unauthorized();
         }
-        match place {
-            Place::Function(target) => self.call(target, request, Way::Call).await,
-            Place::AsyncFunction(target) => self.call(target, request, Way::Message).await,
-            Place::System(rest) => self.system.answer(request.method(), rest, request.uri()),
-            Place::Unserved => unserved(),
-            Place::Metrics => reading(request.method(), || self.metrics(request.headers())),
-            Place::Health | Place::Unknown => {
+        match endpoint {
+            Endpoint::Function(target) => self.call(target, request, Way::Call).await,
+            Endpoint::AsyncFunction(target) => self.call(target, request, Way::Message).await,
+            Endpoint::System(rest) => self.system.answer(request.method(), rest, request.uri()),
+            Endpoint::Unserved => unserved(),
+            Endpoint::Metrics => reading(request.method(), || self.metrics(request.headers())),
+            Endpoint::Health | Endpoint::Unknown => {
                 let text = "there are /function/NAME, /async-function/NAME, /system/functions, /system/logs, /healthz and /metrics";
                 sentence(StatusCode::NOT_FOUND, text)
             }

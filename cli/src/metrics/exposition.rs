@@ -12,7 +12,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use super::families::{self, Family, Kind};
+use super::families::{self, Family, FamilyType};
 
 #[must_use]
 pub fn text(metrics: NodeMetrics) -> String {
@@ -88,8 +88,8 @@ impl Node {
                 let labels = function(key);
                 let mut series = metric.encode_family(&labels)?;
                 match family.kind {
-                    Kind::Counter => count(&mut series, value(gauges))?,
-                    Kind::Gauge | Kind::Histogram => {
+                    FamilyType::Counter => count(&mut series, value(gauges))?,
+                    FamilyType::Gauge | FamilyType::Histogram => {
                         series.encode_gauge(&clamped(value(gauges)))?
                     }
                 }
@@ -105,11 +105,11 @@ fn begin<'s>(
     family: Family,
 ) -> Result<MetricEncoder<'s>, fmt::Error> {
     let (name, kind) = match family.kind {
-        Kind::Counter => {
+        FamilyType::Counter => {
             (family.name.strip_suffix("_total").unwrap_or(family.name), MetricType::Counter)
         }
-        Kind::Gauge => (family.name, MetricType::Gauge),
-        Kind::Histogram => (family.name, MetricType::Histogram),
+        FamilyType::Gauge => (family.name, MetricType::Gauge),
+        FamilyType::Histogram => (family.name, MetricType::Histogram),
     };
     encoder.encode_descriptor(name, family.help, None, kind)
 }

@@ -5,7 +5,7 @@
 pub struct Family {
     /// Its name as queries write it.
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: FamilyType,
     /// Its labels beside those of the caller's or the function's place.
     pub labels: &'static [&'static str],
     pub help: &'static str,
@@ -13,14 +13,14 @@ pub struct Family {
 
 /// Type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FamilyType {
     /// Only grows.
     Counter,
     Gauge,
     Histogram,
 }
 
-impl Kind {
+impl FamilyType {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ pub const RECEIVED: Family =
     counter("cwasi_received_bytes_total", EDGE, "Response bytes that callers received");
 pub const DURATION: Family = Family {
     name: "cwasi_call_duration_seconds",
-    kind: Kind::Histogram,
+    kind: FamilyType::Histogram,
     labels: EDGE,
     help: "Time from the caller's call to its end",
 };
@@ -86,11 +86,11 @@ const fn counter(
     labels: &'static [&'static str],
     help: &'static str,
 ) -> Family {
-    Family { name, kind: Kind::Counter, labels, help }
+    Family { name, kind: FamilyType::Counter, labels, help }
 }
 
 const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Family {
-    Family { name, kind: Kind::Gauge, labels, help }
+    Family { name, kind: FamilyType::Gauge, labels, help }
 }
 
 /// The table of `docs/metrics.md`.
@@ -132,10 +132,10 @@ mod tests {
         };
         let is_known = |name: &str| {
             ALL.iter().any(|family| match family.kind {
-                Kind::Histogram => ["_bucket", "_sum", "_count"]
+                FamilyType::Histogram => ["_bucket", "_sum", "_count"]
                     .iter()
                     .any(|suffix| name.strip_suffix(suffix) == Some(family.name)),
-                Kind::Counter | Kind::Gauge => name == family.name,
+                FamilyType::Counter | FamilyType::Gauge => name == family.name,
             })
         };
         for path in ["deploy/grafana/cwasi.json", "deploy/grafana/alerts.yaml"] {

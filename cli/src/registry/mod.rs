@@ -155,10 +155,10 @@ impl Repository {
         let registry = self.reference.registry().to_owned();
         match password_way(&self.reference, self.plain_http).await {
             Some(PasswordWay::Readable(realm)) => {
-                Err(RegistryError::Readable { registry, realm: shown(&realm) })
+                Err(RegistryError::Readable { registry, realm: printable(&realm) })
             }
             Some(PasswordWay::To(host)) => {
-                let host = shown(&host);
+                let host = printable(&host);
                 warn(format!(
                     "cwasi: the password for {registry} goes to {host}, where it has its tokens from"
                 ));
@@ -227,12 +227,12 @@ fn quoted(body: &str) -> String {
         }
         Err(_) => body.trim().to_owned(),
     };
-    let text = shown(&text);
+    let text = printable(&text);
     if text.is_empty() { "it says no reason".to_owned() } else { text }
 }
 
 /// A registry's words as a terminal may have them.
-fn shown(text: &str) -> String {
+fn printable(text: &str) -> String {
     text.chars().filter(|char| !char.is_control()).take(QUOTED_MAX).collect()
 }
 

@@ -1,4 +1,4 @@
-//! A YAML document as a tree in which every value knows its place. Values stay the text that they are written as:
+//! A YAML document as a tree in which every value knows its location. Values stay the text that they are written as:
 //! `1.10` is not the number 1.1.
 //!
 //! Invariant: depth and number of nodes are bounded, and there are no aliases, so a small file stays a small tree.
@@ -13,7 +13,7 @@ const NODES_MAX: usize = 10_000;
 
 /// Where a value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum Location {
     /// Line and column in the file, from 1.
     File(usize, usize),
     /// `--set` or `--input`.
@@ -23,15 +23,15 @@ pub enum Place {
 /// A fault of the document.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    pub place: Place,
+    pub location: Location,
     /// What is wrong, and what is right.
     pub text: String,
 }
 
-/// A value and its place.
+/// A value and its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    pub place: Place,
+    pub location: Location,
     pub value: Value,
 }
 
@@ -51,11 +51,11 @@ pub enum Value {
 pub struct Entry {
     pub key: String,
     /// Where the key is.
-    pub place: Place,
+    pub location: Location,
     pub node: Node,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(line, column) => write!(f, "{line}:{column}"),
@@ -65,9 +65,9 @@ impl fmt::Display for Place {
 }
 
 impl Problem {
-    /// A fault at `place`.
-    pub fn new(place: Place, text: impl Into<String>) -> Self {
-        Self { place, text: text.into() }
+    /// A fault at `location`.
+    pub fn new(location: Location, text: impl Into<String>) -> Self {
+        Self { location, text: text.into() }
     }
 }
 
@@ -93,14 +93,14 @@ pub fn parse(text: &str) -> Result<Node, Problem> {
     let start = reader.next()?;
     debug_assert_eq!(start.0, Event::StreamStart, "a parser's first event");
     if let (Event::StreamEnd, span) = reader.next()? {
-        return Err(Problem::new(place(span), "the file is empty"));
+        return Err(Problem::new(location(span), "the file is empty"));
     }
     let root = reader.node(0)?;
     let _end = reader.next()?;
     match reader.next()? {
         (Event::StreamEnd, _) => Ok(root),
         (_, span) => {
-            Err(Problem::new(place(span), "a second document begins: one file is one workflow"))
+            Err(Problem::new(location(span), "a second document begins: one file is one workflow"))
         }
     }
 }
@@ -111,9 +111,9 @@ pub fn parse(text: &str) -> Result<Node, Problem> {
 /// When it is not YAML.
 pub fn parse_value(text: &str) -> Result<Node, Problem> {
     let mut node = match text.trim() {
-        "" => Node { place: Place::CommandLine, value: Value::Text(String::new()) },
+        "" => Node { location: Location::CommandLine, value: Value::Text(String::new()) },
         text => parse(text)
-            .map_err(|problem| Problem { place: Place::CommandLine, text: problem.text })?,
+            .map_err(|problem| Problem { location: Location::CommandLine, text: problem.text })?,
     };
     node.move_to_command_line();
     Ok(node)
@@ -121,13 +121,13 @@ pub fn parse_value(text: &str) -> Result<Node, Problem> {
 
 impl Node {
     fn move_to_command_line(&mut self) {
-        self.place = Place::CommandLine;
+        self.location = Location::CommandLine;
         match &mut self.value {
             Value::Null | Value::Text(_) => {}
             Value::List(nodes) => nodes.iter_mut().for_each(Self::move_to_command_line),
             Value::Map(entries) => {
                 for entry in entries {
-                    entry.place = Place::CommandLine;
+                    entry.location = Location::CommandLine;
                     entry.node.move_to_command_line();
                 }
             }
@@ -148,11 +148,11 @@ impl Node {
         }
         let Value::Map(entries) = &mut self.value else {
             let text = format!("`{key}` cannot be set: {} is there", self.value.kind());
-            return Err(Problem::new(Place::CommandLine, text));
+            return Err(Problem::new(Location::CommandLine, text));
         };
         let index = entries.iter().position(|entry| entry.key == *key).unwrap_or_else(|| {
-            let node = Self { place: Place::CommandLine, value: Value::Null };
-            entries.push(Entry { key: (*key).to_owned(), place: Place::CommandLine, node });
+            let node = Self { location: Location::CommandLine, value: Value::Null };
+            entries.push(Entry { key: (*key).to_owned(), location: Location::CommandLine, node });
             entries.len() - 1
         });
         entries[index].node.set(rest, node)
@@ -164,19 +164,19 @@ struct Reader<'a> {
     nodes: usize,
 }
 
-fn place(span: Span) -> Place {
-    Place::File(span.start.line(), span.start.col() + 1)
+fn location(span: Span) -> Location {
+    Location::File(span.start.line(), span.start.col() + 1)
 }
 
 impl<'a> Reader<'a> {
     fn next(&mut self) -> Result<(Event<'a>, Span), Problem> {
         let fault = |error: ScanError| {
             let at = error.marker();
-            Problem::new(Place::File(at.line(), at.col() + 1), error.info())
+            Problem::new(Location::File(at.line(), at.col() + 1), error.info())
         };
         match self.parser.next_event() {
             Some(event) => event.map_err(fault),
-            None => Err(Problem::new(Place::File(1, 1), "the file ends too early")),
+            None => Err(Problem::new(Location::File(1, 1), "the file ends too early")),
         }
     }
 
@@ -186,11 +186,11 @@ impl<'a> Reader<'a> {
     }
 
     fn rest(&mut self, event: Event<'a>, span: Span, depth: usize) -> Result<Node, Problem> {
-        let place = place(span);
+        let location = location(span);
         self.nodes += 1;
         if depth > DEPTH_MAX || self.nodes > NODES_MAX {
             let limits = format!("more than {DEPTH_MAX} levels or {NODES_MAX} values");
-            return Err(Problem::new(place, limits));
+            return Err(Problem::new(location, limits));
         }
         let value = match event {
             Event::Scalar(text, style, _, _) => {
@@ -203,11 +203,11 @@ impl<'a> Reader<'a> {
             Event::SequenceStart(..) => Value::List(self.list(depth)?),
             Event::MappingStart(..) => Value::Map(self.map(depth)?),
             Event::Alias(_) => {
-                return Err(Problem::new(place, "an alias (`*name`): write the value itself"));
+                return Err(Problem::new(location, "an alias (`*name`): write the value itself"));
             }
-            _ => return Err(Problem::new(place, "a value is missing")),
+            _ => return Err(Problem::new(location, "a value is missing")),
         };
-        Ok(Node { place, value })
+        Ok(Node { location, value })
     }
 
     fn list(&mut self, depth: usize) -> Result<Vec<Node>, Problem> {
@@ -224,20 +224,23 @@ impl<'a> Reader<'a> {
         let mut entries: Vec<Entry> = Vec::new();
         loop {
             let (event, span) = self.next()?;
-            let place = place(span);
+            let location = location(span);
             let key = match event {
                 Event::MappingEnd => return Ok(entries),
                 Event::Scalar(text, ..) => text.into_owned(),
-                _ => return Err(Problem::new(place, "a key must be a text")),
+                _ => return Err(Problem::new(location, "a key must be a text")),
             };
             if key == "<<" {
-                return Err(Problem::new(place, "a merge key (`<<`): write the fields themselves"));
+                return Err(Problem::new(
+                    location,
+                    "a merge key (`<<`): write the fields themselves",
+                ));
             }
             if entries.iter().any(|entry| entry.key == key) {
-                return Err(Problem::new(place, format!("`{key}` is there twice")));
+                return Err(Problem::new(location, format!("`{key}` is there twice")));
             }
             let node = self.node(depth + 1)?;
-            entries.push(Entry { key, place, node });
+            entries.push(Entry { key, location, node });
         }
     }
 }
@@ -246,20 +249,20 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
 
-    fn text(node: &Node, key: &str) -> (Place, Value) {
+    fn text(node: &Node, key: &str) -> (Location, Value) {
         let Value::Map(entries) = &node.value else { panic!("{node:?}") };
         let entry = entries.iter().find(|entry| entry.key == key).unwrap();
-        (entry.node.place, entry.node.value.clone())
+        (entry.node.location, entry.node.value.clone())
     }
 
     #[test]
     fn values_have_their_text_and_place() {
         let node = parse("a: 1.10\nb:\n  - x\n  - 'null'\nc: null\nd: |\n  e\n").unwrap();
-        assert_eq!(text(&node, "a"), (Place::File(1, 4), Value::Text("1.10".into())));
+        assert_eq!(text(&node, "a"), (Location::File(1, 4), Value::Text("1.10".into())));
         let Value::List(list) = text(&node, "b").1 else { panic!("no list") };
         assert_eq!(
-            (list[1].place, &list[1].value),
-            (Place::File(4, 5), &Value::Text("null".into()))
+            (list[1].location, &list[1].value),
+            (Location::File(4, 5), &Value::Text("null".into()))
         );
         assert_eq!(text(&node, "c").1, Value::Null);
         assert_eq!(text(&node, "d").1, Value::Text("e\n".into()));
@@ -267,17 +270,17 @@ mod tests {
 
     #[test]
     fn faults_of_the_syntax_have_a_place() {
-        for (yaml, place, part) in [
-            ("a: 1\na: 2\n", Place::File(2, 1), "`a` is there twice"),
-            ("a: [1, 2\nb: 3", Place::File(2, 2), ""),
-            ("a: &x 1\nb: *x\n", Place::File(2, 4), "an alias"),
-            ("a: {<<: {b: 1}}\n", Place::File(1, 5), "a merge key"),
-            ("a: 1\n---\nb: 2\n", Place::File(2, 1), "a second document"),
-            ("# only a comment\n", Place::File(2, 1), "the file is empty"),
+        for (yaml, location, part) in [
+            ("a: 1\na: 2\n", Location::File(2, 1), "`a` is there twice"),
+            ("a: [1, 2\nb: 3", Location::File(2, 2), ""),
+            ("a: &x 1\nb: *x\n", Location::File(2, 4), "an alias"),
+            ("a: {<<: {b: 1}}\n", Location::File(1, 5), "a merge key"),
+            ("a: 1\n---\nb: 2\n", Location::File(2, 1), "a second document"),
+            ("# only a comment\n", Location::File(2, 1), "the file is empty"),
         ] {
             let problem = parse(yaml).unwrap_err();
             assert!(problem.text.contains(part), "{yaml}: {problem:?}");
-            assert_eq!(problem.place, place, "{yaml}: {problem:?}");
+            assert_eq!(problem.location, location, "{yaml}: {problem:?}");
         }
         let deep = "[".repeat(DEPTH_MAX + 2);
         assert!(parse(&deep).unwrap_err().text.contains("levels"));
@@ -291,7 +294,7 @@ mod tests {
         let Value::Map(inner) = text(&node, "a").1 else { panic!("no mapping") };
         assert_eq!(
             inner[0].node,
-            Node { place: Place::CommandLine, value: Value::Text("2".into()) }
+            Node { location: Location::CommandLine, value: Value::Text("2".into()) }
         );
         assert!(matches!(text(&node, "x").1, Value::Map(_)));
         let problem = node.set(&["a", "b", "c"], parse_value("3").unwrap()).unwrap_err();

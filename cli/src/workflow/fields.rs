@@ -10,7 +10,7 @@ pub const KIND: &str = "Workflow";
 
 /// What a value may be. Ranges and syntax of an annotation's value are checked by the runtime's own parser.
 #[derive(Clone, Copy, Debug)]
-pub enum Kind {
+pub enum FieldType {
     Text,
     /// A whole number within these bounds.
     Number(u64, u64),
@@ -53,7 +53,7 @@ pub struct Field {
     /// Its name in the file.
     pub name: &'static str,
     /// What it may be.
-    pub kind: Kind,
+    pub kind: FieldType,
     pub target: Target,
     pub about: &'static str,
     /// True if the file is wrong without it.
@@ -61,7 +61,7 @@ pub struct Field {
 }
 
 impl Field {
-    const fn new(name: &'static str, kind: Kind, target: Target, about: &'static str) -> Self {
+    const fn new(name: &'static str, kind: FieldType, target: Target, about: &'static str) -> Self {
         Self { name, kind, target, about, required: false }
     }
 
@@ -70,7 +70,7 @@ impl Field {
     }
 }
 
-use Kind::{
+use FieldType::{
     Choice, Duration, Folder, List, Map, MountTarget, Number, Object, Objects, Size, Text, Texts,
 };
 use Target::{Annotation, Deployment, Inside, Oci};

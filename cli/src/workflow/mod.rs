@@ -1,6 +1,6 @@
 //! The workflow file: functions, how they are deployed, and where. `docs/workflow.md` is its reference.
 //!
-//! - [`document`]: YAML as a tree with places.
+//! - [`document`]: YAML as a tree with locations.
 //! - [`fields`]: the table of fields; [`schema`]: what is generated from it.
 //! - `reader`: the tree, checked, as a [`Workflow`].
 //!
@@ -17,7 +17,7 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use self::document::{Place, Problem};
+use self::document::{Location, Problem};
 use crate::visible;
 
 /// Longest file in bytes.
@@ -38,7 +38,7 @@ pub struct Function {
     /// Its name, by which others call it.
     pub name: String,
     /// Where the file has it.
-    pub place: Place,
+    pub location: Location,
     /// Where its module is.
     pub source: Source,
     pub role: Role,
@@ -138,11 +138,11 @@ impl fmt::Display for Problems<'_> {
         let count = self.problems.len();
         let faults = if count == 1 { "fault" } else { "faults" };
         write!(f, "{} has {count} {faults}:", self.path.display())?;
-        for Problem { place, text } in self.problems {
+        for Problem { location, text } in self.problems {
             let text = visible::word(text);
-            match place {
-                Place::File(..) => write!(f, "\n{}:{place}: {text}", self.path.display())?,
-                Place::CommandLine => write!(f, "\n{place}: {text}")?,
+            match location {
+                Location::File(..) => write!(f, "\n{}:{location}: {text}", self.path.display())?,
+                Location::CommandLine => write!(f, "\n{location}: {text}")?,
             }
         }
         Ok(())
@@ -171,7 +171,7 @@ impl Workflow {
     /// Reads a file's text; its paths begin at `folder`.
     ///
     /// # Errors
-    /// All faults, in the order of their places.
+    /// All faults, in the order of their locations.
     pub fn parse(text: &str, folder: &Path, additions: &Additions) -> Result<Self, Vec<Problem>> {
         let mut root = document::parse(text).map_err(|problem| vec![problem])?;
         for (path, value) in &additions.set {

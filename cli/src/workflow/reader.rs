@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use self::values::{Given, given};
-use super::document::{Entry, Node, Place, Problem};
+use super::document::{Entry, Location, Node, Problem};
 use super::fields::{self, API_VERSION, KIND};
 use super::{Embedded, Function, NodeSpec, Role, Source, Workflow};
 use crate::nearest::nearest;
@@ -57,11 +57,11 @@ impl Reader<'_> {
                 "kind" => self.constant(&entry.node, "kind", KIND),
                 "metadata" => name = self.metadata(&entry.node),
                 "spec" => spec = Some(&entry.node),
-                other => self.unknown(entry.place, "the file", other, &known),
+                other => self.unknown(entry.location, "the file", other, &known),
             }
         }
         for key in missing {
-            self.fault(root.place, format!("the file has no `{key}`"));
+            self.fault(root.location, format!("the file has no `{key}`"));
         }
         let (name, spec) = (name.unwrap_or_default(), spec?);
         let (mut functions, mut nodes) = (None, BTreeMap::new());
@@ -69,11 +69,11 @@ impl Reader<'_> {
             match entry.key.as_str() {
                 "functions" => functions = Some(&entry.node),
                 "nodes" => nodes = self.nodes(&entry.node),
-                other => self.unknown(entry.place, "spec", other, &["functions", "nodes"]),
+                other => self.unknown(entry.location, "spec", other, &["functions", "nodes"]),
             }
         }
         let Some(functions) = functions else {
-            self.fault(spec.place, "spec has no `functions`");
+            self.fault(spec.location, "spec has no `functions`");
             return None;
         };
         let functions = self.functions(functions, &name, &nodes);
@@ -86,16 +86,19 @@ impl Reader<'_> {
             match entry.key.as_str() {
                 "name" => {
                     let text = self.text(&entry.node, "metadata.name")?;
-                    name = Some(self.name(entry.node.place, "metadata.name", text));
+                    name = Some(self.name(entry.node.location, "metadata.name", text));
                 }
                 other if METADATA_OTHERS.contains(&other) => {}
-                other => {
-                    self.unknown(entry.place, "metadata", other, &["name", "labels", "annotations"])
-                }
+                other => self.unknown(
+                    entry.location,
+                    "metadata",
+                    other,
+                    &["name", "labels", "annotations"],
+                ),
             }
         }
         if name.is_none() {
-            self.fault(node.place, "metadata has no `name`");
+            self.fault(node.location, "metadata has no `name`");
         }
         name
     }
@@ -127,7 +130,7 @@ impl Reader<'_> {
         let entries = self.map(node, "spec.functions");
         if entries.is_empty() || entries.len() > FUNCTIONS_MAX {
             self.fault(
-                node.place,
+                node.location,
                 format!("spec.functions must have 1 to {FUNCTIONS_MAX} functions"),
             );
         }
@@ -147,18 +150,18 @@ impl Reader<'_> {
         names: &[&str],
     ) -> Option<Function> {
         let path = format!("spec.functions.{}", entry.key);
-        let name = self.name(entry.place, &path, &entry.key);
+        let name = self.name(entry.location, &path, &entry.key);
         let fields = self.fields(&entry.node, &path, fields::FUNCTION);
         let role = self.role(&fields, &path);
         let embed = self.embed(&fields, &path, names);
-        let annotations = self.annotations(&fields, &path, entry.place, workflow, &embed, role);
-        let source = self.source(&fields, &path, entry.place);
+        let annotations = self.annotations(&fields, &path, entry.location, workflow, &embed, role);
+        let source = self.source(&fields, &path, entry.location);
         if role == Role::Library {
             let allowed = ["module", "image", "role"];
             for (field, entry) in fields.iter().filter(|(field, _)| !allowed.contains(&field.name))
             {
                 self.fault(
-                    entry.place,
+                    entry.location,
                     format!("{path}.{} means nothing: a library has no container", field.name),
                 );
             }
@@ -176,7 +179,7 @@ impl Reader<'_> {
         let node = field("node").and_then(|entry| self.node_of(entry, &path, nodes));
         Some(Function {
             name,
-            place: entry.place,
+            location: entry.location,
             source: source?,
             role,
             args: args.unwrap_or_default(),
@@ -199,14 +202,14 @@ impl Reader<'_> {
             Some("primary") | None => Role::Primary,
             Some(other) => {
                 let text = format!("{path}.role: `{other}` must be primary, secondary or library");
-                self.fault(entry.node.place, text);
+                self.fault(entry.node.location, text);
                 // It may have every field: no faults that only follow from this one.
                 Role::Secondary
             }
         }
     }
 
-    fn source(&mut self, fields: &Given<'_>, path: &str, place: Place) -> Option<Source> {
+    fn source(&mut self, fields: &Given<'_>, path: &str, location: Location) -> Option<Source> {
         match (given(fields, "module"), given(fields, "image")) {
             (Some(module), None) => {
                 let text = self.filled(&module.node, &format!("{path}.module"))?;
@@ -217,11 +220,14 @@ impl Reader<'_> {
                 Some(Source::Image(text.to_owned()))
             }
             (Some(_), Some(image)) => {
-                self.fault(image.place, format!("{path} has both `module` and `image`: keep one"));
+                self.fault(
+                    image.location,
+                    format!("{path} has both `module` and `image`: keep one"),
+                );
                 None
             }
             (None, None) => {
-                self.fault(place, format!("{path} has neither `module` nor `image`"));
+                self.fault(location, format!("{path} has neither `module` nor `image`"));
                 None
             }
         }
@@ -242,7 +248,7 @@ impl Reader<'_> {
                     .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
                 let text =
                     format!("{path}.{module}: there is no function `{from}` in this file{near}");
-                self.fault(entry.node.place, text);
+                self.fault(entry.node.location, text);
                 continue;
             };
             embed.push((module, from));
@@ -258,10 +264,10 @@ impl Reader<'_> {
                 "{path}.replicas: {text} is not a whole number from 1 to {}",
                 fields::REPLICAS_MAX
             );
-            self.fault(entry.node.place, text);
+            self.fault(entry.node.location, text);
         } else if role == Role::Primary && number != Some(1) {
             let text = format!("{path}.replicas needs role: secondary: a primary runs once");
-            self.fault(entry.place, text);
+            self.fault(entry.location, text);
         }
         number
     }
@@ -276,7 +282,10 @@ impl Reader<'_> {
         if !nodes.contains_key(name) {
             let near = nearest(name, nodes.keys().map(String::as_str))
                 .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
-            self.fault(entry.node.place, format!("{path}.node: spec.nodes has no `{name}`{near}"));
+            self.fault(
+                entry.node.location,
+                format!("{path}.node: spec.nodes has no `{name}`{near}"),
+            );
         }
         Some(name.to_owned())
     }

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::fields::{self, API_VERSION, FUNCTION, Field, KIND, Kind, NODE, Target};
+use super::fields::{self, API_VERSION, FUNCTION, Field, FieldType, KIND, NODE, Target};
 
 /// Syntax of names, as `cwasi_config::function_name` checks it.
 const NAME: &str = "^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$";
@@ -72,25 +72,25 @@ fn object(fields: &[Field]) -> Value {
 fn property(field: &Field) -> Value {
     let text = json!(["string", "number", "boolean"]);
     let mut schema = match field.kind {
-        Kind::Text => json!({ "type": text }),
-        Kind::Number(min, u64::MAX) => json!({ "type": "integer", "minimum": min }),
-        Kind::Number(min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
-        Kind::MountTarget => {
+        FieldType::Text => json!({ "type": text }),
+        FieldType::Number(min, u64::MAX) => json!({ "type": "integer", "minimum": min }),
+        FieldType::Number(min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
+        FieldType::MountTarget => {
             json!({ "type": "string", "pattern": "^/", "not": { "pattern": NO_TARGET } })
         }
-        Kind::Folder => {
+        FieldType::Folder => {
             json!({ "type": "string", "pattern": "^/", "not": { "pattern": NO_PATH } })
         }
-        Kind::Duration => json!({ "type": "string", "pattern": "^[0-9]" }),
-        Kind::Size => json!({ "type": ["string", "integer"], "pattern": "^[0-9]" }),
+        FieldType::Duration => json!({ "type": "string", "pattern": "^[0-9]" }),
+        FieldType::Size => json!({ "type": ["string", "integer"], "pattern": "^[0-9]" }),
         // YAML's readers make booleans of `true` and `false`.
-        Kind::Choice(["true", "false"]) => json!({ "type": "boolean" }),
-        Kind::Choice(choices) => json!({ "enum": choices }),
-        Kind::Texts => json!({ "type": ["array", "string"], "items": { "type": text } }),
-        Kind::List => json!({ "type": "array", "items": { "type": text } }),
-        Kind::Map => json!({ "type": "object", "additionalProperties": { "type": text } }),
-        Kind::Object(inner) => object(inner),
-        Kind::Objects(inner) => json!({ "type": "array", "items": object(inner) }),
+        FieldType::Choice(["true", "false"]) => json!({ "type": "boolean" }),
+        FieldType::Choice(choices) => json!({ "enum": choices }),
+        FieldType::Texts => json!({ "type": ["array", "string"], "items": { "type": text } }),
+        FieldType::List => json!({ "type": "array", "items": { "type": text } }),
+        FieldType::Map => json!({ "type": "object", "additionalProperties": { "type": text } }),
+        FieldType::Object(inner) => object(inner),
+        FieldType::Objects(inner) => json!({ "type": "array", "items": object(inner) }),
     };
     schema["description"] = json!(described(field));
     schema

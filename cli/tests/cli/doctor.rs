@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use cwasi_testbed::redis::{Kind, Redis};
+use cwasi_testbed::redis::{Redis, RedisVersion};
 use serde_json::Value;
 
 use super::cwasi;
@@ -70,7 +70,7 @@ fn containerds_configuration_is_read() {
 
 #[test]
 fn limits_of_redis_are_examined() {
-    let (stage, redis) = (Stage::new("cli-doctor-redis"), Redis::start(Kind::Redis7));
+    let (stage, redis) = (Stage::new("cli-doctor-redis"), Redis::start(RedisVersion::Redis7));
     let config = stage.folder.path().join("node.toml");
     let folder = stage.folder.path().join("s");
     let (url, state_dir) = (redis.url(), folder.display());

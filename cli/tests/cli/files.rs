@@ -87,7 +87,7 @@ fn a_function_sees_the_same_files_in_a_container_and_without() {
 }
 
 #[test]
-fn files_that_cannot_be_shown_are_refused_in_both_and_found_by_lint() {
+fn unusable_files_are_refused_and_found_by_lint() {
     let (stage, home) = (Stage::new("cli-no-files"), Home::new());
     let data = folder(&home, "one", "in.txt");
     let outer = format!("{{source: {data}, target: /data, readOnly: true}}");

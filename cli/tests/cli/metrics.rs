@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use cwasi_testbed::place::state_dir;
+use cwasi_testbed::paths::state_dir;
 use cwasi_testbed::scene::wait_for;
 use serde_json::Value;
 

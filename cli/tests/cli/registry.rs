@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
 
-use cwasi_testbed::place::Slot;
+use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::registry::{Registry, Setup, USER};
 
 use super::scene::{Stage, guest};
@@ -52,9 +52,9 @@ fn fails(output: &Output, code: i32, parts: &[&str]) {
 }
 
 #[test]
-fn images_of_both_kinds_are_pushed_and_another_client_pulls_and_runs_them() {
+fn pushed_images_run_elsewhere() {
     // The oldest containerd that takes both kinds from a registry.
-    let stage = Stage::on(Slot::V1_7, "cli-push");
+    let stage = Stage::on(ContainerdVersion::V1_7, "cli-push");
     let (registry, user) = (Registry::start(&Setup::default()), User::new(None));
     for kind in ["plain", "layer"] {
         let tag = format!("{}/team/{kind}:1", registry.address());

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use cwasi_testbed::place::Slot;
+use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::scene::{Scene, guests_dir};
 
 use super::{cwasi, stderr, stdout};
@@ -36,13 +36,13 @@ pub struct Stage {
 impl Stage {
     /// A namespace whose name begins with `name`.
     pub fn new(name: &str) -> Self {
-        Self::on(Slot::V1_6, name)
+        Self::on(ContainerdVersion::V1_6, name)
     }
 
     /// The same on any containerd.
-    pub fn on(slot: Slot, name: &str) -> Self {
+    pub fn on(version: ContainerdVersion, name: &str) -> Self {
         let namespace = format!("{name}-{}", std::process::id());
-        let scene = Scene::open(slot, &shim(), &namespace);
+        let scene = Scene::open(version, &shim(), &namespace);
         Self { scene, folder: tempfile::tempdir().unwrap() }
     }
 

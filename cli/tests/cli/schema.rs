@@ -126,7 +126,7 @@ impl Validator {
 fn read(file: &Value) -> Result<(), String> {
     let text = serde_json::to_string_pretty(file).unwrap();
     let problems = Workflow::parse(&text, Path::new("/w"), &Additions::default()).err();
-    let lines = problems.into_iter().flatten().map(|it| format!("{}: {}\n", it.place, it.text));
+    let lines = problems.into_iter().flatten().map(|it| format!("{}: {}\n", it.location, it.text));
     let lines: String = lines.collect();
     if lines.is_empty() { Ok(()) } else { Err(lines) }
 }
@@ -161,7 +161,7 @@ fn all_faults_are_told_at_once_with_their_places() {
     }
     let text = serde_json::to_string_pretty(&file).unwrap();
     let problems = Workflow::parse(&text, Path::new("/w"), &Additions::default()).unwrap_err();
-    let places: Vec<_> = problems.iter().map(|problem| problem.place.to_string()).collect();
+    let locations: Vec<_> = problems.iter().map(|problem| problem.location.to_string()).collect();
     let place = |part: &str, after: usize| {
         let (line, text) = text.lines().enumerate().find(|(_, line)| line.contains(part)).unwrap();
         format!("{}:{}", line + 1, text.find(part).unwrap() + after + 1)
@@ -171,5 +171,5 @@ fn all_faults_are_told_at_once_with_their_places() {
         place("\"role\": \"wrong\"", "\"role\": ".len()),
         place("\"modul\"", 0),
     ];
-    assert_eq!(places, expected, "{problems:?}");
+    assert_eq!(locations, expected, "{problems:?}");
 }

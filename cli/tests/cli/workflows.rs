@@ -152,7 +152,7 @@ fn what_runs_already_is_used_and_stays() {
 }
 
 #[test]
-fn a_killed_run_leaves_its_functions_and_the_next_rm_clears_its_pipes() {
+fn rm_removes_what_a_killed_run_left() {
     let stage = Stage::new("cli-killed");
     let (greeter, probe) = (stage.guest("greeter"), stage.guest("probe"));
     let functions = format!(
@@ -305,7 +305,7 @@ fn ctrl_c_takes_everything_down() {
 }
 
 #[test]
-fn a_function_that_does_not_start_says_why_and_takes_the_others_down() {
+fn a_failed_start_says_why_and_ends_the_run() {
     let stage = Stage::new("cli-fault");
     let greeter = stage.guest("greeter");
     let wrong = stage.folder.path().join("wrong.wasm");

@@ -29,7 +29,7 @@ const BUILD: &str = "build";
 
 /// What a block is for the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind<'a> {
+pub enum BlockKind<'a> {
     /// Commands and what they print.
     Console,
     Commands,
@@ -41,21 +41,22 @@ pub enum Kind<'a> {
 }
 
 /// What `block` is.
-pub fn kind<'a>(block: &Block<'a>) -> Kind<'a> {
+pub fn kind<'a>(block: &Block<'a>) -> BlockKind<'a> {
     let note = block.note();
     match (block.language(), note.strip_prefix(NOT_RUN_PREFIX)) {
-        (_, Some(reason)) => Kind::NotRun(reason),
-        ("console", _) => Kind::Console,
-        ("sh", _) if note != BUILD => Kind::Commands,
-        _ if note.contains('.') => Kind::File(note),
-        _ => Kind::Text,
+        (_, Some(reason)) => BlockKind::NotRun(reason),
+        ("console", _) => BlockKind::Console,
+        ("sh", _) if note != BUILD => BlockKind::Commands,
+        _ if note.contains('.') => BlockKind::File(note),
+        _ => BlockKind::Text,
     }
 }
 
 /// Whether a command of the page opens a shell beside a private containerd.
 pub fn opens_a_shell(page: &Page) -> bool {
     let opens = |line: &str| steps::opens_a_shell(command(line).unwrap_or(line));
-    let is_run = |block: &Block<'_>| matches!(kind(block), Kind::Console | Kind::Commands);
+    let is_run =
+        |block: &Block<'_>| matches!(kind(block), BlockKind::Console | BlockKind::Commands);
     let mut blocks = page.blocks().into_iter().filter(is_run);
     blocks.any(|block| block.text.lines().any(opens))
 }
@@ -65,7 +66,7 @@ pub fn not_run(page: &Page) -> Vec<(usize, &str)> {
     page.blocks()
         .into_iter()
         .filter_map(|block| match kind(&block) {
-            Kind::NotRun(reason) => Some((block.line, reason)),
+            BlockKind::NotRun(reason) => Some((block.line, reason)),
             _ => None,
         })
         .collect()

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::process::Command;
 
 use cwasi_testbed::page::Page;
-use cwasi_testbed::place::checkout;
+use cwasi_testbed::paths::checkout;
 use tempfile::TempDir;
 
 use crate::expected::matches;
-use crate::pages::{Kind, kind};
+use crate::pages::{BlockKind, kind};
 use crate::shell::Shell;
 use crate::steps::{Step, of_script, on_screen, opens_a_shell, stays};
 
@@ -91,10 +91,10 @@ impl Session {
         for block in page.blocks() {
             let first = block.line + 1;
             match kind(&block) {
-                Kind::Console => self.steps(page, &on_screen(block.text, first)),
-                Kind::Commands => self.steps(page, &of_script(block.text, first)),
-                Kind::File(name) => self.write(name, block.text),
-                Kind::NotRun(_) | Kind::Text => {}
+                BlockKind::Console => self.steps(page, &on_screen(block.text, first)),
+                BlockKind::Commands => self.steps(page, &of_script(block.text, first)),
+                BlockKind::File(name) => self.write(name, block.text),
+                BlockKind::NotRun(_) | BlockKind::Text => {}
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::client::{ask, raw, run, send};
 use crate::{Gateway, exposed, scene};
 
 #[test]
-fn what_is_too_long_is_refused_and_a_client_that_stops_is_not_waited_for() {
+fn long_requests_and_stalled_clients_are_refused() {
     let scene = scene("gw-bounds");
     scene.start(exposed(&scene, "svc", "server", &[]).annotation("cwasi.max-payload", "64KiB"));
     let gateway = Gateway::start(&scene, &["--timeout", "1"]);

@@ -31,7 +31,7 @@ fn metric(gateway: &Gateway, line: &str) {
 }
 
 #[test]
-fn the_answer_is_posted_to_the_url_with_its_status_and_until_it_is_taken() {
+fn answers_are_posted_until_they_are_taken() {
     let scene = scene("gw-callback");
     scene.start(exposed(&scene, "svc", "server", &[]));
     scene.start(exposed(&scene, "web", "actor", &["http"]));

@@ -7,7 +7,7 @@ use crate::client::{ask, run, send};
 use crate::{Gateway, exposed, scene};
 
 #[test]
-fn a_function_is_called_by_http_and_one_without_the_annotation_is_not_there() {
+fn functions_with_the_http_annotation_are_served() {
     let scene = scene("gw-calls");
     scene.start(exposed(&scene, "server", "server", &[]));
     scene.secondary("hidden", "server");
@@ -78,7 +78,7 @@ fn a_function_sets_status_and_headers_and_large_bodies_arrive_whole() {
 }
 
 #[test]
-fn a_token_is_needed_where_there_is_one_and_the_function_does_not_see_it() {
+fn a_token_is_checked_and_not_passed_on() {
     let scene = scene("gw-token");
     scene.start(exposed(&scene, "web", "actor", &["http"]));
     let directory = tempfile::tempdir().unwrap();

@@ -27,7 +27,7 @@ fn values(answer: &Answer) -> Vec<Value> {
 }
 
 #[test]
-fn functions_are_called_and_shown_and_what_would_change_them_is_refused_in_a_sentence() {
+fn faas_cli_reads_and_calls_but_changes_nothing() {
     let scene = scene("gw-faas-cli");
     scene.start(exposed(&scene, "page", "server", &[]));
     scene.secondary("hidden", "server");

@@ -23,7 +23,7 @@ fn asked(gateway: &Gateway, method: &str, path: &str, headers: &[(&str, &str)]) 
 }
 
 #[test]
-fn pages_of_listed_origins_call_functions_and_no_other_pages_read_answers() {
+fn only_listed_origins_read_answers() {
     let scene = scene("gw-origins");
     scene.start(exposed(&scene, "web", "actor", &["http"]));
     let directory = tempfile::tempdir().unwrap();

@@ -168,7 +168,7 @@ fn clients_need_the_right_certificate_and_the_right_token() {
 }
 
 #[test]
-fn an_encrypted_callback_goes_only_to_a_receiver_whom_the_system_knows() {
+fn tls_callbacks_need_a_trusted_certificate() {
     let scene = scene("gw-https");
     scene.start(exposed(&scene, "svc", "server", &[]));
     let directory = tempfile::tempdir().unwrap();

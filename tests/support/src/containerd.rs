@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::place::Slot;
+use crate::paths::ContainerdVersion;
 use crate::ready::Ready;
 
 /// Name of this crate's program, beside the runtime's programs.
@@ -25,7 +25,7 @@ pub struct Containerd {
     /// Closed to say: take everything down.
     lifeline: Option<ChildStdin>,
     ready: Ready,
-    slot: Slot,
+    version: ContainerdVersion,
 }
 
 impl Containerd {
@@ -33,33 +33,33 @@ impl Containerd {
     ///
     /// # Errors
     /// When set-up or the build is missing, or containerd does not start.
-    pub fn start(slot: Slot, programs: &Path) -> Result<Self> {
-        Self::start_guard(slot, programs, &[])
+    pub fn start(version: ContainerdVersion, programs: &Path) -> Result<Self> {
+        Self::start_guard(version, programs, &[])
     }
 
     /// Starts one in a network of its own, with a cable to the machine's.
     ///
     /// # Errors
     /// As [`Self::start`].
-    pub fn start_linked(slot: Slot, programs: &Path) -> Result<Self> {
-        Self::start_guard(slot, programs, &["--linked"])
+    pub fn start_linked(version: ContainerdVersion, programs: &Path) -> Result<Self> {
+        Self::start_guard(version, programs, &["--linked"])
     }
 
     /// Starts one with the service that a kubelet uses.
     ///
     /// # Errors
     /// As [`Self::start`].
-    pub fn start_with_cri(slot: Slot, programs: &Path) -> Result<Self> {
-        Self::start_guard(slot, programs, &["--cri"])
+    pub fn start_with_cri(version: ContainerdVersion, programs: &Path) -> Result<Self> {
+        Self::start_guard(version, programs, &["--cri"])
     }
 
-    fn start_guard(slot: Slot, programs: &Path, flags: &[&str]) -> Result<Self> {
+    fn start_guard(version: ContainerdVersion, programs: &Path, flags: &[&str]) -> Result<Self> {
         let program = programs.join(PROGRAM);
         if !program.exists() {
             bail!("{} is missing: cargo build -p {PROGRAM} (make test does)", program.display());
         }
         let mut guard = Command::new(&program)
-            .args(["guard", "--containerd", slot.name(), "--programs"])
+            .args(["guard", "--containerd", version.name(), "--programs"])
             .arg(programs)
             .args(flags)
             .stdin(Stdio::piped())
@@ -73,9 +73,9 @@ impl Containerd {
         let Ok(ready) = serde_json::from_str(&line) else {
             drop(lifeline);
             let status = guard.wait()?;
-            bail!("{} did not start ({status}); its message is above", slot.name());
+            bail!("{} did not start ({status}); its message is above", version.name());
         };
-        Ok(Self { guard, lifeline, ready, slot })
+        Ok(Self { guard, lifeline, ready, version })
     }
 
     #[must_use]
@@ -85,8 +85,8 @@ impl Containerd {
 
     /// Which one it is.
     #[must_use]
-    pub const fn slot(&self) -> Slot {
-        self.slot
+    pub const fn version(&self) -> ContainerdVersion {
+        self.version
     }
 
     /// The guard's process: ancestor of everything in this fixture.
@@ -138,9 +138,9 @@ impl Containerd {
     }
 
     fn answers(&self) -> Result<bool> {
-        let mut version = self.ctr("default");
-        version.arg("version").stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(version.status().context("run ctr version")?.success())
+        let mut ctr = self.ctr("default");
+        ctr.arg("version").stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(ctr.status().context("run ctr version")?.success())
     }
 
     /// Takes everything down and waits until it is gone.
@@ -151,7 +151,7 @@ impl Containerd {
         self.lifeline = None;
         let status = self.guard.wait()?;
         if !status.success() {
-            bail!("the guard of {} ended with {status}; its message is above", self.slot.name());
+            bail!("the guard of {} ended with {status}; its message is above", self.version.name());
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use crate::place::Slot;
+use crate::paths::ContainerdVersion;
 
 /// Name of the runtime.
 pub const RUNTIME: &str = "io.containerd.cwasi.v1";
@@ -20,16 +20,16 @@ const CRI_PLUGINS: [&str; 3] =
 
 /// The configuration of a fixture in `dir`, with the CRI plug-in or without.
 #[must_use]
-pub fn text(slot: Slot, dir: &Path, cri: bool) -> String {
-    let version = if slot == Slot::V2 { 3 } else { 2 };
+pub fn text(version: ContainerdVersion, dir: &Path, cri: bool) -> String {
+    let format = if version == ContainerdVersion::V2 { 3 } else { 2 };
     let mut disabled = DISABLED.to_vec();
     if !cri {
         disabled.extend(CRI_PLUGINS);
     }
-    let plugin = if cri { cri_plugin(slot, dir) } else { String::new() };
+    let plugin = if cri { cri_plugin(version, dir) } else { String::new() };
     let dir = dir.display();
     format!(
-        r#"version = {version}
+        r#"version = {format}
 root = "{dir}/root"
 state = "{dir}/state"
 disabled_plugins = {disabled:?}
@@ -41,9 +41,9 @@ disabled_plugins = {disabled:?}
 
 /// The CRI plug-in. Its keys changed with containerd 2. The machine may lack `CAP_SYS_RESOURCE`, which the adjustment of
 /// scores needs.
-fn cri_plugin(slot: Slot, dir: &Path) -> String {
+fn cri_plugin(version: ContainerdVersion, dir: &Path) -> String {
     let dir = dir.display();
-    let (name, head) = if slot == Slot::V2 {
+    let (name, head) = if version == ContainerdVersion::V2 {
         let name = "io.containerd.cri.v1.runtime";
         let head = format!(
             r#"[plugins."io.containerd.cri.v1.images".pinned_images]

@@ -21,7 +21,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid, setsid};
 
 use crate::link::Link;
-use crate::place::{self, Slot};
+use crate::paths::{self, ContainerdVersion};
 use crate::ready::Ready;
 use crate::{containerd_config, leaks, processes};
 
@@ -29,7 +29,7 @@ use crate::{containerd_config, leaks, processes};
 const READY_MAX: Duration = Duration::from_secs(60);
 /// Longest wait for killed processes to be gone.
 const GONE_MAX: Duration = Duration::from_secs(20);
-/// Between two looks at children and stdin.
+/// Between two polls of children and stdin.
 const POLL_MS: u16 = 50;
 
 /// What a guarded containerd has besides the runtime.
@@ -47,13 +47,13 @@ pub struct Extras {
 ///
 /// # Errors
 /// When containerd does not start, or ends on its own, or something cannot be removed afterwards.
-pub fn serve(slot: Slot, programs: &Path, extras: Extras) -> Result<()> {
+pub fn serve(version: ContainerdVersion, programs: &Path, extras: Extras) -> Result<()> {
     // Already a session leader when started by a shell with job control.
     let _already_leader = setsid();
     nix::sys::prctl::set_child_subreaper(true).context("become a subreaper")?;
     outlive_terminal_signals()?;
     let link = extras.linked.then(Link::enter).transpose()?;
-    let ready = start(slot, programs, link, extras.cri)?;
+    let ready = start(version, programs, link, extras.cri)?;
     let outcome = wait_ready(&ready).and_then(|()| {
         writeln!(std::io::stdout(), "{}", serde_json::to_string(&ready)?)?;
         watch(&ready, programs)
@@ -79,13 +79,18 @@ pub fn outlive_terminal_signals() -> Result<()> {
     Ok(())
 }
 
-fn start(slot: Slot, programs: &Path, link: Option<Link>, cri: bool) -> Result<Ready> {
-    let bin_dir = slot.bin_dir()?;
-    let dir = place::short_dir()?;
+fn start(
+    version: ContainerdVersion,
+    programs: &Path,
+    link: Option<Link>,
+    cri: bool,
+) -> Result<Ready> {
+    let bin_dir = version.bin_dir()?;
+    let dir = paths::short_dir()?;
     for name in ["tmp", "fifo"] {
         fs::create_dir(dir.join(name))?;
     }
-    fs::write(dir.join("containerd.toml"), containerd_config::text(slot, &dir, cri))?;
+    fs::write(dir.join("containerd.toml"), containerd_config::text(version, &dir, cri))?;
     fs::write(dir.join("cwasi.toml"), cwasi_config(&dir))?;
     let ready = Ready { dir, bin_dir, link };
     spawn_containerd(&ready, programs)?;
@@ -95,7 +100,7 @@ fn start(slot: Slot, programs: &Path, link: Option<Link>, cri: bool) -> Result<R
 /// Starts containerd and notes its pid.
 fn spawn_containerd(ready: &Ready, programs: &Path) -> Result<()> {
     let (dir, bin_dir) = (&ready.dir, &ready.bin_dir);
-    let mut path = vec![programs.to_owned(), bin_dir.clone(), place::runc_dir()?];
+    let mut path = vec![programs.to_owned(), bin_dir.clone(), paths::runc_dir()?];
     path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
     let log = fs::File::options().create(true).append(true).open(ready.log())?;
     // Not waited for through `Child`: `reap` waits for every child of this process.
@@ -122,7 +127,7 @@ pub fn cwasi_config(dir: &Path) -> String {
     format!(
         "state_dir = \"{}/cwasi\"\ncache_dir = \"{}\"\n",
         dir.display(),
-        place::aot_cache().display()
+        paths::aot_cache().display()
     )
 }
 
@@ -185,7 +190,7 @@ fn watch(ready: &Ready, programs: &Path) -> Result<()> {
     }
 }
 
-/// Children that ended since the last look.
+/// Children that ended since the last call.
 fn reap() -> Vec<i32> {
     let mut ended = Vec::new();
     while let Ok(status) = waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {

@@ -60,7 +60,7 @@ pub fn interrupt_starts(scene: &Scene, victim: Victim, count: u32) {
         scene.secondary(&next, "server");
         scene.remove(&next);
         let left = scene.leftovers();
-        assert!(left.is_empty(), "{id}, {moment:?}: left for ever:\n  {}", left.join("\n  "));
+        assert!(left.is_empty(), "{id}, {moment:?}: left behind:\n  {}", left.join("\n  "));
     }
 }
 

@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::page::blocks;
-use crate::place;
+use crate::paths;
 
 /// Fence of a build command.
 const BUILD: &str = "sh build";
@@ -67,7 +67,7 @@ impl Example {
 }
 
 fn page_text(page: &str) -> Result<String> {
-    let path = place::checkout().join("docs").join(page);
+    let path = paths::checkout().join("docs").join(page);
     fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
 }
 
@@ -82,7 +82,7 @@ fn find<'a>(page: &'a str, name: &str) -> Result<(&'a str, Option<&'a str>)> {
 }
 
 fn run(command: &str, dir: &Path) -> Result<()> {
-    let mut path = vec![place::compilers()?];
+    let mut path = vec![paths::compilers()?];
     path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
     let output = Command::new("sh")
         .args(["-euc", command])

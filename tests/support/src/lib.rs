@@ -29,7 +29,7 @@ pub mod netns;
 pub mod nodes;
 pub mod numbered;
 pub mod page;
-pub mod place;
+pub mod paths;
 mod port;
 pub mod processes;
 pub mod ready;

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
 use cwasi_testbed::containerd::Containerd;
 use cwasi_testbed::image::{MODULE_MEDIA_TYPES, Rootfs, Start, write_module_image};
-use cwasi_testbed::{guard, nodes, place::Slot};
+use cwasi_testbed::{guard, nodes, paths::ContainerdVersion};
 
 #[derive(Parser)]
 #[command(about = "Image archives and private containerds for CWASI's tests and demo")]
@@ -98,7 +98,7 @@ struct StartArguments {
 #[derive(clap::Args)]
 struct BedArguments {
     /// Which containerd: containerd-1.6, containerd-1.7 or containerd-2.
-    #[arg(long, default_value_t = Slot::V1_6.name().to_owned())]
+    #[arg(long, default_value_t = ContainerdVersion::V1_6.name().to_owned())]
     containerd: String,
     /// Folder with the runtime's programs; by default the one with this program.
     #[arg(long)]
@@ -106,7 +106,7 @@ struct BedArguments {
 }
 
 impl BedArguments {
-    fn resolve(self) -> Result<(Slot, PathBuf)> {
+    fn resolve(self) -> Result<(ContainerdVersion, PathBuf)> {
         let own = std::env::current_exe()?.parent().context("a program has a folder")?.to_owned();
         Ok((self.containerd.parse()?, self.programs.unwrap_or(own)))
     }
@@ -143,28 +143,28 @@ fn main() -> Result<ExitCode> {
         Verb::With { fixture, command } => return with(fixture, &command),
         Verb::TwoNodes { fixture, command } => return two_nodes(fixture, &command),
         Verb::Guard { fixture, extras } => {
-            let (slot, programs) = fixture.resolve()?;
-            guard::serve(slot, &programs, extras)?;
+            let (version, programs) = fixture.resolve()?;
+            guard::serve(version, &programs, extras)?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn with(fixture: BedArguments, command: &[String]) -> Result<ExitCode> {
-    let (slot, programs) = fixture.resolve()?;
+    let (version, programs) = fixture.resolve()?;
     // Ctrl-C reaches the command too; we end after it, and the guard after us.
     guard::outlive_terminal_signals()?;
-    let containerd = Containerd::start(slot, &programs)?;
+    let containerd = Containerd::start(version, &programs)?;
     let code = run(prepared(&containerd, programs, command)?);
     containerd.stop()?;
     code
 }
 
 fn two_nodes(fixture: BedArguments, command: &[String]) -> Result<ExitCode> {
-    let (slot, programs) = fixture.resolve()?;
+    let (version, programs) = fixture.resolve()?;
     guard::outlive_terminal_signals()?;
-    let edge = Containerd::start_linked(slot, &programs)?;
-    let cloud = Containerd::start_linked(slot, &programs)?;
+    let edge = Containerd::start_linked(version, &programs)?;
+    let cloud = Containerd::start_linked(version, &programs)?;
     let redis = nodes::server(&[&edge, &cloud]);
     for (node, name) in [(&edge, "edge"), (&cloud, "cloud")] {
         nodes::configure(node.ready(), name, &redis, "info");

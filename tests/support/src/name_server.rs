@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 
 use crate::netns::Netns;
-use crate::place;
+use crate::paths;
 
 /// Port of name servers.
 const PORT: u16 = 53;
@@ -56,12 +56,12 @@ fn launch(dir: &Path, addresses: &[IpAddr], records: &str) -> Result<Child> {
     let configuration = dir.join("nsd.conf");
     fs::write(&configuration, settings(dir, addresses))?;
     let log = fs::File::create(dir.join("log"))?;
-    let lib = place::unpacked("nsd", "usr/lib")?;
+    let lib = paths::unpacked("nsd", "usr/lib")?;
     let libraries: Vec<PathBuf> = fs::read_dir(&lib)?.flatten().map(|entry| entry.path()).collect();
     let mut command = Command::new("setpriv");
     command
         .args(["--pdeathsig", "KILL"])
-        .arg(place::unpacked("nsd", "usr/sbin")?.join("nsd"))
+        .arg(paths::unpacked("nsd", "usr/sbin")?.join("nsd"))
         .args(["-d", "-c"])
         .arg(configuration)
         .env("LD_LIBRARY_PATH", std::env::join_paths(libraries)?)

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use crate::containerd::Containerd;
-use crate::place::Slot;
+use crate::paths::ContainerdVersion;
 use crate::ready::Ready;
-use crate::redis::{Kind, Redis, Setup};
+use crate::redis::{Redis, RedisVersion, Setup};
 use crate::scene::{Scene, take_turn};
 
 /// The containerds of this test process; taken down by their guards when it ends.
@@ -72,7 +72,8 @@ impl Drop for Nodes {
 
 fn containerd(index: usize, programs: &Path) -> &'static Containerd {
     SHARED[index].get_or_init(|| {
-        Containerd::start_linked(Slot::V1_6, programs).unwrap_or_else(|error| panic!("{error:#}"))
+        Containerd::start_linked(ContainerdVersion::V1_6, programs)
+            .unwrap_or_else(|error| panic!("{error:#}"))
     })
 }
 
@@ -88,7 +89,7 @@ pub fn server(nodes: &[&Containerd]) -> Redis {
         .collect();
     let mut args = vec!["--requirepass".to_owned(), PASSWORD.to_owned(), "--bind".to_owned()];
     args.extend(gateways);
-    Redis::start(Setup { args, ..Setup::from(Kind::Redis7) })
+    Redis::start(Setup { args, ..Setup::from(RedisVersion::Redis7) })
 }
 
 /// Writes a node's configuration; the shims that start from now on read it.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::place::checkout;
+use crate::paths::checkout;
 
 /// Folders with pages, from the checkout; `""` is the checkout itself.
 const FOLDERS: [&str; 6] =

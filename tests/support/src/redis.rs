@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::place;
+use crate::paths;
 use crate::port::free_port;
 
 /// Longest wait for a server's first answer.
@@ -16,14 +16,14 @@ const READY_MAX: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RedisVersion {
     /// Debian 12's Redis 7.
     Redis7,
     /// Debian 13's Valkey 8.
     Valkey8,
 }
 
-impl Kind {
+impl RedisVersion {
     const fn folder(self) -> &'static str {
         match self {
             Self::Redis7 => "redis-7",
@@ -42,8 +42,8 @@ impl Kind {
 
     /// A command of this server's package, with the libraries that were unpacked with it.
     fn command(self, what: Program) -> Result<Command> {
-        let bin = place::unpacked(self.folder(), "usr/bin")?;
-        let lib = place::unpacked(self.folder(), "usr/lib")?;
+        let bin = paths::unpacked(self.folder(), "usr/bin")?;
+        let lib = paths::unpacked(self.folder(), "usr/lib")?;
         let libraries: Vec<PathBuf> =
             fs::read_dir(&lib)?.flatten().map(|entry| entry.path()).collect();
         // Dies with the thread that started it, however that ends.
@@ -66,7 +66,7 @@ enum Program {
 /// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    pub kind: Kind,
+    pub kind: RedisVersion,
     /// Address that it listens at.
     pub bind: IpAddr,
     /// Further arguments, as in its configuration file: `["--appendonly", "yes"]`.
@@ -75,8 +75,8 @@ pub struct Setup {
     pub tls: Option<(PathBuf, PathBuf)>,
 }
 
-impl From<Kind> for Setup {
-    fn from(kind: Kind) -> Self {
+impl From<RedisVersion> for Setup {
+    fn from(kind: RedisVersion) -> Self {
         Self { kind, bind: Ipv4Addr::LOCALHOST.into(), args: Vec::new(), tls: None }
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::place;
+use crate::paths;
 use crate::port::free_port;
 
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -58,7 +58,7 @@ impl Registry {
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL"])
-            .arg(place::unpacked("registry", "usr/bin")?.join("docker-registry"))
+            .arg(paths::unpacked("registry", "usr/bin")?.join("docker-registry"))
             .arg("serve")
             .arg(configuration)
             .stdin(Stdio::null())

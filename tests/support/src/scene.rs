@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::containerd::Containerd;
 use crate::image::{Rootfs, Start};
-use crate::place::{self, Slot};
+use crate::paths::{self, ContainerdVersion};
 use crate::run::{Outcome, Run, output};
 use crate::{guard, leaks, processes};
 use nix::sys::signal::{Signal, kill};
@@ -22,7 +22,7 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(10);
 
 static TURN: Mutex<()> = Mutex::new(());
-/// The containerds of this test process, in the order of [`Slot::ALL`]; each starts when first needed and
+/// The containerds of this test process, in the order of [`ContainerdVersion::ALL`]; each starts when first needed and
 /// is taken down by its guard when the process ends.
 static SHARED: [OnceLock<Containerd>; 3] = [const { OnceLock::new() }; 3];
 
@@ -89,7 +89,7 @@ impl Scene {
     /// When set-up, build or guests are missing.
     #[must_use]
     pub fn new(shim: &str, name: &str) -> Self {
-        Self::open(Slot::V1_6, shim, &format!("{name}-{}", std::process::id()))
+        Self::open(ContainerdVersion::V1_6, shim, &format!("{name}-{}", std::process::id()))
     }
 
     /// A stage on any containerd, in a namespace of exactly this name.
@@ -97,11 +97,11 @@ impl Scene {
     /// # Panics
     /// When set-up, build or guests are missing.
     #[must_use]
-    pub fn open(slot: Slot, shim: &str, namespace: &str) -> Self {
+    pub fn open(version: ContainerdVersion, shim: &str, namespace: &str) -> Self {
         let programs = Path::new(shim).parent().expect("a program lies in a folder");
         let turn = take_turn();
-        let containerd = SHARED[slot as usize].get_or_init(|| {
-            Containerd::start(slot, programs).unwrap_or_else(|error| panic!("{error:#}"))
+        let containerd = SHARED[version as usize].get_or_init(|| {
+            Containerd::start(version, programs).unwrap_or_else(|error| panic!("{error:#}"))
         });
         Self::on(containerd, programs, namespace, Some(turn))
     }
@@ -419,7 +419,7 @@ fn write_guests(guests: &Path, archive: &Path) -> anyhow::Result<()> {
 
 fn write_busybox(archive: &Path) -> anyhow::Result<()> {
     let mut rootfs = Rootfs::default();
-    rootfs.file(&place::busybox()?, "bin/busybox")?;
+    rootfs.file(&paths::busybox()?, "bin/busybox")?;
     for name in ["sh", "echo", "cat", "sleep", "true", "false", "env", "id", "ls", "kill"] {
         rootfs.link("busybox", &format!("bin/{name}"))?;
     }

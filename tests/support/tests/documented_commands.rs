@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cwasi_testbed::place::checkout;
+use cwasi_testbed::paths::checkout;
 
 /// Stands for a filter in the text above a table.
 const PLACEHOLDER: &str = "NAME";

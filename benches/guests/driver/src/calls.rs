@@ -3,7 +3,7 @@
 use bench_clock::monotonic_ns;
 use cwasi::call_in_place;
 use cwasi_bench_protocol::payload::Seen;
-use cwasi_bench_protocol::{Answer, Order};
+use cwasi_bench_protocol::{Answer, Job};
 
 use crate::made::{Payload, Started, start};
 
@@ -11,25 +11,25 @@ use crate::made::{Payload, Started, start};
 const MILLISECOND: u64 = 1_000_000;
 
 /// Each call with a payload of its own, made before the clock starts.
-pub fn each_its_own(order: &Order) -> Result<Answer, String> {
-    let target = target(order)?;
+pub fn each_its_own(job: &Job) -> Result<Answer, String> {
+    let target = target(job)?;
     let mut answer = Answer::default();
-    for seed in 0..order.count as u64 {
-        let Started { payload, expected, at } = start(order, seed, &mut answer);
+    for seed in 0..job.count as u64 {
+        let Started { payload, expected, at } = start(job, seed, &mut answer);
         timed(&mut answer, at, target, &payload, expected)?;
     }
     Ok(answer)
 }
 
 /// Each call with a payload of its own, and with an answer of the same length.
-pub fn echoed(order: &Order) -> Result<Answer, String> {
-    let target = target(order)?;
+pub fn echoed(job: &Job) -> Result<Answer, String> {
+    let target = target(job)?;
     let mut answer = Answer::default();
-    for seed in 0..order.count as u64 {
-        let Started { payload, expected, at } = start(order, seed, &mut answer);
+    for seed in 0..job.count as u64 {
+        let Started { payload, expected, at } = start(job, seed, &mut answer);
         let response = call_in_place(target, &payload).map_err(|error| error.to_string())?;
         let ended = monotonic_ns();
-        let said = response.get(..Seen::LEN).filter(|_| response.len() == order.size);
+        let said = response.get(..Seen::LEN).filter(|_| response.len() == job.size);
         let seen = Seen::check(said.unwrap_or(&response), expected)?;
         answer.add(at, seen.at, ended);
     }
@@ -37,25 +37,25 @@ pub fn echoed(order: &Order) -> Result<Answer, String> {
 }
 
 /// One payload in one call after the other.
-pub fn one_again_and_again(order: &Order) -> Result<Answer, String> {
-    let target = target(order)?;
-    let made = Payload::make(order, 0);
+pub fn one_again_and_again(job: &Job) -> Result<Answer, String> {
+    let target = target(job)?;
+    let made = Payload::make(job, 0);
     let expected = made.expected;
     let payload = made.seal();
     let mut answer = Answer::default();
-    for _ in 0..order.count {
+    for _ in 0..job.count {
         timed(&mut answer, monotonic_ns(), target, &payload, expected)?;
     }
     Ok(answer)
 }
 
-/// Calls until the order's milliseconds are over.
-pub fn as_many_as_fit(order: &Order) -> Result<Answer, String> {
-    let target = target(order)?;
-    let made = Payload::make(order, 0);
+/// Calls until the job's milliseconds are over.
+pub fn as_many_as_fit(job: &Job) -> Result<Answer, String> {
+    let target = target(job)?;
+    let made = Payload::make(job, 0);
     let expected = made.expected;
     let payload = made.seal();
-    let until = monotonic_ns() + order.count as u64 * MILLISECOND;
+    let until = monotonic_ns() + job.count as u64 * MILLISECOND;
     let mut answer = Answer::default();
     loop {
         let started = monotonic_ns();
@@ -81,6 +81,6 @@ fn timed(
     Ok(())
 }
 
-fn target(order: &Order) -> Result<&str, String> {
-    order.targets.first().map(String::as_str).ok_or_else(|| "the order names no target".to_owned())
+fn target(job: &Job) -> Result<&str, String> {
+    job.targets.first().map(String::as_str).ok_or_else(|| "the job names no target".to_owned())
 }

@@ -1,11 +1,11 @@
-//! Makes payloads, outside the timed part if the order says so. Runs inside a guest.
+//! Makes payloads, outside the timed part if the job says so. Runs inside a guest.
 
 use std::ops::Deref;
 
 use bench_clock::{cpu_ns, monotonic_ns};
 use cwasi::{Region, SealedRegion};
 use cwasi_bench_protocol::payload::fill;
-use cwasi_bench_protocol::{Answer, Made, Order};
+use cwasi_bench_protocol::{Answer, Made, Job};
 
 /// A payload and what a callee must answer to it.
 pub struct Payload {
@@ -29,17 +29,17 @@ pub enum Sendable {
 
 impl Payload {
     /// Makes the payload of number `seed`.
-    pub fn make(order: &Order, seed: u64) -> Self {
+    pub fn make(job: &Job, seed: u64) -> Self {
         let before = cpu_ns();
-        let mut bytes = match order.made {
-            Made::InPlace => Bytes::Region(Region::with_len(order.size)),
-            Made::Vector => Bytes::Vector(vec![0; order.size]),
+        let mut bytes = match job.made {
+            Made::InPlace => Bytes::Region(Region::with_len(job.size)),
+            Made::Vector => Bytes::Vector(vec![0; job.size]),
         };
         let sum = match &mut bytes {
             Bytes::Region(region) => fill(region, seed),
             Bytes::Vector(vector) => fill(vector, seed),
         };
-        let expected = if order.touch { sum } else { order.size as u64 };
+        let expected = if job.touch { sum } else { job.size as u64 };
         Self { bytes, expected, cpu: cpu_ns().saturating_sub(before) }
     }
 
@@ -62,8 +62,8 @@ pub struct Started {
 }
 
 /// Makes the payload of number `seed`, starts its clock and seals it.
-pub fn start(order: &Order, seed: u64, answer: &mut Answer) -> Started {
-    let made = Payload::make(order, seed);
+pub fn start(job: &Job, seed: u64, answer: &mut Answer) -> Started {
+    let made = Payload::make(job, seed);
     answer.making_cpu += made.cpu;
     let (expected, at) = (made.expected, monotonic_ns());
     Started { payload: made.seal(), expected, at }

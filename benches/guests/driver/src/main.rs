@@ -7,19 +7,19 @@ mod made;
 
 use std::io::{stdin, stdout};
 
-use cwasi_bench_protocol::{Answer, Order, Verb, serve};
+use cwasi_bench_protocol::{Answer, Job, Verb, serve};
 
 fn main() -> std::io::Result<()> {
     serve(stdin().lock(), stdout(), perform)
 }
 
-fn perform(order: &Order) -> Result<Answer, String> {
-    match order.verb {
-        Verb::Call => calls::each_its_own(order),
-        Verb::Echo => calls::echoed(order),
-        Verb::Resend => calls::one_again_and_again(order),
-        Verb::Flood => calls::as_many_as_fit(order),
-        Verb::FanOut => fan::out(order),
-        Verb::FanIn => fan::in_one(order),
+fn perform(job: &Job) -> Result<Answer, String> {
+    match job.verb {
+        Verb::Call => calls::each_its_own(job),
+        Verb::Echo => calls::echoed(job),
+        Verb::Resend => calls::one_again_and_again(job),
+        Verb::Flood => calls::as_many_as_fit(job),
+        Verb::FanOut => fan::out(job),
+        Verb::FanIn => fan::in_one(job),
     }
 }

@@ -34,12 +34,12 @@ pub(super) async fn examine(checks: &mut Checks, config: &NodeConfig) {
         Err(error) => return checks.add(State::Fault, "Redis", error.to_string()),
     };
     // Any name: the answer says that Redis answers.
-    let nobody = Identity {
+    let absent = Identity {
         namespace: "cwasi".into(),
         pod_namespace: String::new(),
         function: "doctor".into(),
     };
-    match tokio::time::timeout(REDIS_MAX, network.locations(&nobody)).await {
+    match tokio::time::timeout(REDIS_MAX, network.locations(&absent)).await {
         Ok(Ok(_)) => {
             checks.add(State::Ok, "Redis", "answers");
             encryption(checks, config);

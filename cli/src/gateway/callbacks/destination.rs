@@ -143,7 +143,7 @@ impl Destination {
     }
 
     /// Those of the host's addresses that are allowed. A name does not stand for the host's own addresses, nor for a
-    /// cloud's metadata service: whoever answers for the name would choose them.
+    /// cloud's metadata service: the name's server would choose them.
     fn allowed(&self, found: Vec<IpAddr>, allow: &Egress) -> Vec<SocketAddr> {
         let by_name = match &self.host {
             Host::Name(name) => allow.allows_name(name, self.port),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_operator_lists_is_allowed_and_names_lead_to_no_special_address() {
+    fn callbacks_go_to_listed_hosts_only() {
         let hook = "http://hook.example/";
         assert_eq!(goes(hook, &["192.0.2.1"], &[]), 0, "denied by default");
         assert_eq!(goes(hook, &["192.0.2.1"], &["hook.example:80"]), 1);

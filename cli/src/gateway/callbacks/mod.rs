@@ -42,7 +42,7 @@ use tokio::time::sleep;
 use super::metrics::{CallbackEnd, Metrics};
 use delivery::{Delivery, DeliveryError};
 use destination::{Destination, DestinationError};
-use spool::{Kind, Spool};
+use spool::{Spool, SpoolFile};
 
 /// Header of OpenFaaS by which a client asks for a callback.
 pub(super) const CALLBACK_URL: HeaderName = HeaderName::from_static("x-callback-url");
@@ -158,12 +158,12 @@ impl Callbacks {
         let mut call = self.0.front.defer(target, path, request).await?;
         let (id, payload) = (CallId(bytes16()), std::mem::take(&mut call.payload));
         let stored = StoredCall { url: url.to_owned(), call };
-        self.in_spool(move |spool| spool.store(id, Kind::Call, &stored, &payload)).await.map_err(
-            |error| {
+        self.in_spool(move |spool| spool.store(id, SpoolFile::Call, &stored, &payload))
+            .await
+            .map_err(|error| {
                 let text = format!("the call cannot be stored: {error}");
                 sentence(StatusCode::SERVICE_UNAVAILABLE, &text)
-            },
-        )?;
+            })?;
         self.spawn(id, Some(permit));
         Ok(accepted(id, "stored; the function's answer will be sent to X-Callback-Url"))
     }
@@ -189,8 +189,8 @@ impl Callbacks {
         if error.kind() == io::ErrorKind::InvalidData {
             let aside = self.in_spool(move |spool| {
                 spool
-                    .set_aside(id, Kind::Answer)
-                    .or_else(|_no_answer| spool.set_aside(id, Kind::Call))
+                    .set_aside(id, SpoolFile::Answer)
+                    .or_else(|_no_answer| spool.set_aside(id, SpoolFile::Call))
             });
             kept = aside
                 .await
@@ -201,12 +201,13 @@ impl Callbacks {
 
     /// Makes a call, unless its answer is there already, and sends the answer.
     async fn run(&self, id: CallId) -> io::Result<CallbackEnd> {
-        let answered = self.in_spool(move |spool| spool.load::<StoredAnswer>(id, Kind::Answer));
+        let answered =
+            self.in_spool(move |spool| spool.load::<StoredAnswer>(id, SpoolFile::Answer));
         if answered.await?.is_none() {
             self.make(id).await?;
         }
         let ended = self.send(id).await?;
-        self.in_spool(move |spool| spool.remove(id, Kind::Answer)).await?;
+        self.in_spool(move |spool| spool.remove(id, SpoolFile::Answer)).await?;
         Ok(ended)
     }
 
@@ -215,7 +216,7 @@ impl Callbacks {
         let mut backoff = Backoff::new(PAUSE_MIN, PAUSE_MAX);
         for attempt in 1.. {
             let permit = self.0.running.acquire().await.map_err(io::Error::other)?;
-            let loaded = self.in_spool(move |spool| spool.load::<StoredCall>(id, Kind::Call));
+            let loaded = self.in_spool(move |spool| spool.load::<StoredCall>(id, SpoolFile::Call));
             let (StoredCall { url, mut call }, payload) =
                 loaded.await?.ok_or(io::ErrorKind::NotFound)?;
             call.payload = payload;
@@ -229,8 +230,8 @@ impl Callbacks {
             let seconds = began.elapsed().as_secs_f64();
             let (answer, body) = stored(ended, url, function, seconds);
             self.in_spool(move |spool| {
-                spool.store(id, Kind::Answer, &answer, &body)?;
-                spool.remove(id, Kind::Call)
+                spool.store(id, SpoolFile::Answer, &answer, &body)?;
+                spool.remove(id, SpoolFile::Call)
             })
             .await?;
             break;
@@ -243,7 +244,7 @@ impl Callbacks {
         let mut backoff = Backoff::new(PAUSE_MIN, PAUSE_MAX);
         for attempt in 1.. {
             let permit = self.0.sending.acquire().await.map_err(io::Error::other)?;
-            let loaded = self.in_spool(move |spool| spool.load(id, Kind::Answer)).await?;
+            let loaded = self.in_spool(move |spool| spool.load(id, SpoolFile::Answer)).await?;
             let (answer, body) = loaded.ok_or(io::ErrorKind::NotFound)?;
             let sent = self.post(id, &answer, body).await;
             drop(permit);

@@ -32,14 +32,14 @@ const MODE: u32 = 0o700;
 
 /// What a file of a call holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum SpoolFile {
     /// The call, which is to be made.
     Call,
     /// Its answer, which is to be delivered.
     Answer,
 }
 
-impl Kind {
+impl SpoolFile {
     const fn suffix(self) -> &'static str {
         match self {
             Self::Call => "call",
@@ -98,7 +98,7 @@ impl Spool {
     ///
     /// # Errors
     /// When it cannot be renamed.
-    pub(super) fn set_aside(&self, id: CallId, kind: Kind) -> io::Result<PathBuf> {
+    pub(super) fn set_aside(&self, id: CallId, kind: SpoolFile) -> io::Result<PathBuf> {
         let from = self.path(id, kind);
         let mut to = from.clone().into_os_string();
         to.push(DAMAGED);
@@ -127,7 +127,7 @@ impl Spool {
     pub(super) fn store(
         &self,
         id: CallId,
-        kind: Kind,
+        kind: SpoolFile,
         head: &impl Serialize,
         body: &[u8],
     ) -> io::Result<()> {
@@ -147,7 +147,7 @@ impl Spool {
     pub(super) fn load<T: DeserializeOwned>(
         &self,
         id: CallId,
-        kind: Kind,
+        kind: SpoolFile,
     ) -> io::Result<Option<(T, Vec<u8>)>> {
         let mut bytes = match fs::read(self.path(id, kind)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -165,14 +165,14 @@ impl Spool {
     ///
     /// # Errors
     /// When it stays.
-    pub(super) fn remove(&self, id: CallId, kind: Kind) -> io::Result<()> {
+    pub(super) fn remove(&self, id: CallId, kind: SpoolFile) -> io::Result<()> {
         match fs::remove_file(self.path(id, kind)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
     }
 
-    fn path(&self, id: CallId, kind: Kind) -> PathBuf {
+    fn path(&self, id: CallId, kind: SpoolFile) -> PathBuf {
         self.directory.join(format!("{id}.{}", kind.suffix()))
     }
 
@@ -219,7 +219,7 @@ fn is_old_damaged(entry: &fs::DirEntry) -> bool {
 /// The call to which a file belongs.
 fn parse(path: &Path) -> Option<CallId> {
     let (id, suffix) = path.file_name()?.to_str()?.split_once('.')?;
-    let known = [Kind::Call, Kind::Answer].iter().any(|kind| kind.suffix() == suffix);
+    let known = [SpoolFile::Call, SpoolFile::Answer].iter().any(|kind| kind.suffix() == suffix);
     id.parse().ok().filter(|_| known)
 }
 
@@ -235,20 +235,20 @@ mod tests {
         let directory = parent.path().join("a/b");
         let spool = Spool::open(&directory).unwrap();
         let (first, second) = (CallId([1; 16]), CallId([2; 16]));
-        spool.store(first, Kind::Call, &"head\n", b"\nbody\n").unwrap();
-        spool.store(first, Kind::Answer, &7, b"").unwrap();
-        spool.store(second, Kind::Answer, &8, &[0, 10]).unwrap();
+        spool.store(first, SpoolFile::Call, &"head\n", b"\nbody\n").unwrap();
+        spool.store(first, SpoolFile::Answer, &7, b"").unwrap();
+        spool.store(second, SpoolFile::Answer, &8, &[0, 10]).unwrap();
         fs::write(directory.join(".new-XYZ"), "half").unwrap();
         assert!(Spool::open(&directory).unwrap_err().to_string().contains("another gateway"));
         drop(spool);
         let spool = Spool::open(&directory).unwrap();
         assert_eq!(spool.unfinished().unwrap(), [first, second]);
         assert!(!directory.join(".new-XYZ").exists());
-        let (head, body) = spool.load::<String>(first, Kind::Call).unwrap().unwrap();
+        let (head, body) = spool.load::<String>(first, SpoolFile::Call).unwrap().unwrap();
         assert_eq!((head.as_str(), body.as_slice()), ("head\n", &b"\nbody\n"[..]));
-        assert_eq!(spool.load::<u8>(second, Kind::Answer).unwrap().unwrap(), (8, vec![0, 10]));
-        assert!(spool.load::<u8>(second, Kind::Call).unwrap().is_none());
-        for kind in [Kind::Call, Kind::Answer] {
+        assert_eq!(spool.load::<u8>(second, SpoolFile::Answer).unwrap().unwrap(), (8, vec![0, 10]));
+        assert!(spool.load::<u8>(second, SpoolFile::Call).unwrap().is_none());
+        for kind in [SpoolFile::Call, SpoolFile::Answer] {
             spool.remove(first, kind).unwrap();
             spool.remove(second, kind).unwrap();
             spool.remove(second, kind).unwrap();
@@ -306,11 +306,11 @@ mod tests {
         let spool = Spool::open(&directory).unwrap();
         let id = CallId([1; 16]);
         for bytes in [&b"no line"[..], b"no JSON\n", b"\"another\"\nbody"] {
-            fs::write(spool.path(id, Kind::Call), bytes).unwrap();
-            let error = spool.load::<u8>(id, Kind::Call).unwrap_err();
+            fs::write(spool.path(id, SpoolFile::Call), bytes).unwrap();
+            let error = spool.load::<u8>(id, SpoolFile::Call).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         }
-        let aside = spool.set_aside(id, Kind::Call).unwrap();
+        let aside = spool.set_aside(id, SpoolFile::Call).unwrap();
         assert!(spool.unfinished().unwrap().is_empty());
         drop(spool);
         drop(Spool::open(&directory).unwrap());

@@ -1,5 +1,5 @@
 //! The fields of a function that become annotations. The runtime's own parser checks them: each value by itself, so
-//! that an error has its place, then all together.
+//! that an error has its location, then all together.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use cwasi_config::{FunctionSpec, function_name};
 
 use super::values::Given;
 use super::{FAN_IN, Reader};
-use crate::workflow::document::{Entry, Place};
-use crate::workflow::fields::{Field, Kind, Target};
+use crate::workflow::document::{Entry, Location};
+use crate::workflow::fields::{Field, FieldType, Target};
 use crate::workflow::{Embedded, Role};
 
 impl Reader<'_> {
@@ -17,7 +17,7 @@ impl Reader<'_> {
         &mut self,
         fields: &Given<'_>,
         path: &str,
-        place: Place,
+        location: Location,
         workflow: &str,
         embed: &[(String, Embedded)],
         role: Role,
@@ -25,7 +25,7 @@ impl Reader<'_> {
         let mut values: Vec<Annotated> = Vec::new();
         for (field, entry) in fields {
             let path = format!("{path}.{}", field.name);
-            if let (Target::Inside, Kind::Object(inner)) = (field.target, field.kind) {
+            if let (Target::Inside, FieldType::Object(inner)) = (field.target, field.kind) {
                 for (field, entry) in self.fields(&entry.node, &path, inner) {
                     let path = format!("{path}.{}", field.name);
                     values.extend(self.annotation(field, entry, path));
@@ -38,7 +38,7 @@ impl Reader<'_> {
         for value in &values {
             if let Some(problem) = value.problem() {
                 faults = true;
-                self.fault(value.place, format!("{}: {problem}", value.path));
+                self.fault(value.location, format!("{}: {problem}", value.path));
             }
         }
         let mut all: BTreeMap<String, String> =
@@ -52,7 +52,7 @@ impl Reader<'_> {
             };
             let embed: Vec<_> =
                 embed.iter().map(|(module, from)| format!("{module}={}", image(from))).collect();
-            self.together(&all, &values, path, place, workflow, &embed.join(","));
+            self.together(&all, &values, path, location, workflow, &embed.join(","));
         }
         all
     }
@@ -62,7 +62,7 @@ impl Reader<'_> {
         all: &BTreeMap<String, String>,
         values: &[Annotated],
         path: &str,
-        place: Place,
+        location: Location,
         workflow: &str,
         embed: &str,
     ) {
@@ -79,8 +79,8 @@ impl Reader<'_> {
                 problem.strip_prefix(value.key).is_some_and(|rest| rest.starts_with([' ', '=']))
             });
             match value {
-                Some(value) => self.fault(value.place, format!("{}: {problem}", value.path)),
-                None => self.fault(place, format!("{path}: {problem}")),
+                Some(value) => self.fault(value.location, format!("{}: {problem}", value.path)),
+                None => self.fault(location, format!("{path}: {problem}")),
             }
         }
     }
@@ -88,18 +88,18 @@ impl Reader<'_> {
     fn annotation(&mut self, field: &Field, entry: &Entry, path: String) -> Option<Annotated> {
         let Target::Annotation(key) = field.target else { return None };
         let text = match field.kind {
-            Kind::Texts => {
+            FieldType::Texts => {
                 let texts = self.texts(&entry.node, &path);
                 if let Some(text) = texts.iter().find(|text| text.contains(',')) {
                     let text =
                         format!("{path}: `{text}` has a comma: make it two entries of the list");
-                    self.fault(entry.node.place, text);
+                    self.fault(entry.node.location, text);
                 }
                 texts.join(",")
             }
             _ => self.text(&entry.node, &path)?.to_owned(),
         };
-        Some(Annotated { key, text, path, place: entry.node.place })
+        Some(Annotated { key, text, path, location: entry.node.location })
     }
 }
 
@@ -108,7 +108,7 @@ struct Annotated {
     key: &'static str,
     text: String,
     path: String,
-    place: Place,
+    location: Location,
 }
 
 impl Annotated {

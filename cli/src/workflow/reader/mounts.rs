@@ -6,14 +6,14 @@ use super::Reader;
 use super::values::given;
 use crate::nearest::nearest;
 use crate::workflow::Mount;
-use crate::workflow::document::{Node, Place, Problem, Value};
+use crate::workflow::document::{Location, Node, Problem, Value};
 use crate::workflow::fields;
 
 impl Reader<'_> {
     pub(super) fn mounts(&mut self, node: &Node, path: &str) -> Vec<Mount> {
         let Value::List(nodes) = &node.value else {
             let kind = node.value.kind();
-            self.fault(node.place, format!("{path} must be a list, not {kind}"));
+            self.fault(node.location, format!("{path} must be a list, not {kind}"));
             return Vec::new();
         };
         let mut mounts: Vec<Mount> = Vec::new();
@@ -21,7 +21,7 @@ impl Reader<'_> {
             let Some(mount) = self.mount(node, &format!("{path}[]")) else { continue };
             if mounts.iter().any(|other| other.target == mount.target) {
                 let text = format!("{path}[].target: {} is there twice", mount.target);
-                self.fault(node.place, text);
+                self.fault(node.location, text);
             }
             mounts.push(mount);
         }
@@ -33,7 +33,7 @@ impl Reader<'_> {
         let mut text = |name: &str| {
             let entry = given(&fields, name)?;
             self.text(&entry.node, &format!("{path}.{name}"))
-                .map(|text| (entry.node.place, text.to_owned()))
+                .map(|text| (entry.node.location, text.to_owned()))
         };
         let (name, source, target) = (text("name"), text("source"), text("target"));
         let read_only = text("readOnly");
@@ -42,32 +42,33 @@ impl Reader<'_> {
         });
         self.mounts.extend(name.as_ref().map(|(_, name)| name.clone()));
         let source = input.or_else(|| source.map(|(_, source)| self.folder.join(source)));
-        let (target_place, target) = target?;
+        let (target_location, target) = target?;
         let target = match mount_target(&target) {
             Ok(plain) => plain.display().to_string(),
             Err(problem) => {
-                self.fault(target_place, format!("{path}.target: {target} {problem}"));
+                self.fault(target_location, format!("{path}.target: {target} {problem}"));
                 target
             }
         };
-        let read_only = match read_only.as_ref().map(|(place, text)| (*place, text.as_str())) {
+        let read_only = match read_only.as_ref().map(|(location, text)| (*location, text.as_str()))
+        {
             None | Some((_, "false")) => false,
             Some((_, "true")) => true,
-            Some((place, text)) => {
-                self.fault(place, format!("{path}.readOnly: {text} must be true or false"));
+            Some((location, text)) => {
+                self.fault(location, format!("{path}.readOnly: {text} must be true or false"));
                 false
             }
         };
         match (source, name) {
             (Some(source), _) => Some(Mount { source, target, read_only }),
-            (None, Some((place, name))) => {
+            (None, Some((location, name))) => {
                 let text =
                     format!("{path} has no `source`: give it one, or run with --input {name}=PATH");
-                self.fault(place, text);
+                self.fault(location, text);
                 None
             }
             (None, None) => {
-                self.fault(node.place, format!("{path} has no `source`"));
+                self.fault(node.location, format!("{path} has no `source`"));
                 None
             }
         }
@@ -80,7 +81,7 @@ impl Reader<'_> {
             let near = nearest(name, self.mounts.iter().map(String::as_str))
                 .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
             let text = format!("--input {name}: no mount has this `name`{near}");
-            self.problems.push(Problem::new(Place::CommandLine, text));
+            self.problems.push(Problem::new(Location::CommandLine, text));
         }
     }
 }

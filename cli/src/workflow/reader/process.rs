@@ -13,7 +13,7 @@ impl Reader<'_> {
         if let Value::Text(_) = node.value {
             let text =
                 "must be a list such as [Ada, Grace], not a text: each entry is one argument";
-            self.fault(node.place, format!("{path} {text}"));
+            self.fault(node.location, format!("{path} {text}"));
             return Vec::new();
         }
         self.texts(node, path)
@@ -23,7 +23,9 @@ impl Reader<'_> {
     pub(super) fn folder_of(&mut self, node: &Node, path: &str) -> Option<PathBuf> {
         let text = self.text(node, path)?;
         let folder = plain_path(text);
-        folder.map_err(|problem| self.fault(node.place, format!("{path}: {text} {problem}"))).ok()
+        folder
+            .map_err(|problem| self.fault(node.location, format!("{path}: {text} {problem}")))
+            .ok()
     }
 
     pub(super) fn env(&mut self, node: &Node, path: &str) -> Vec<(String, String)> {
@@ -31,7 +33,7 @@ impl Reader<'_> {
         if let Value::Map(entries) = &node.value {
             for entry in entries.iter().filter(|entry| is_wrong(&entry.key)) {
                 let text = format!("{path}: `{}` is not the name of a variable", entry.key);
-                self.fault(entry.place, text);
+                self.fault(entry.location, text);
             }
         }
         self.pairs(node, path)

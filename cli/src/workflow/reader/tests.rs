@@ -107,7 +107,7 @@ spec:
 "#;
     let problems = parse(text).unwrap_err();
     let lines: Vec<String> =
-        problems.iter().map(|problem| format!("{}: {}", problem.place, problem.text)).collect();
+        problems.iter().map(|problem| format!("{}: {}", problem.location, problem.text)).collect();
     let text = lines.join("\n");
     for part in [
         "2:13: apiVersion must be cwasi.dev/v1alpha1",
@@ -152,6 +152,6 @@ fn the_command_line_changes_values() {
     let changed = set("spec.functions.frames.args", "[a, b]").unwrap();
     assert_eq!(changed.function("frames").unwrap().args, ["a", "b"]);
     let problems = set("spec.functions.detect.replica", "3").unwrap_err();
-    assert_eq!(problems[0].place, Place::CommandLine);
+    assert_eq!(problems[0].location, Location::CommandLine);
     assert!(problems[0].text.contains("did you mean `replicas`?"), "{problems:?}");
 }

@@ -4,7 +4,7 @@ use cwasi_config::function_name;
 
 use super::Reader;
 use crate::nearest::nearest;
-use crate::workflow::document::{Entry, Node, Place, Problem, Value};
+use crate::workflow::document::{Entry, Location, Node, Problem, Value};
 use crate::workflow::fields::Field;
 
 /// The fields of one mapping that are in the file.
@@ -15,8 +15,8 @@ pub(super) fn given<'a>(fields: &Given<'a>, name: &str) -> Option<&'a Entry> {
 }
 
 impl Reader<'_> {
-    pub(super) fn fault(&mut self, place: Place, text: impl Into<String>) {
-        self.problems.push(Problem::new(place, text));
+    pub(super) fn fault(&mut self, location: Location, text: impl Into<String>) {
+        self.problems.push(Problem::new(location, text));
     }
 
     /// The entries of a mapping; faults otherwise.
@@ -24,7 +24,10 @@ impl Reader<'_> {
         match &node.value {
             Value::Map(entries) => entries,
             other => {
-                self.fault(node.place, format!("{path} must be a mapping, not {}", other.kind()));
+                self.fault(
+                    node.location,
+                    format!("{path} must be a mapping, not {}", other.kind()),
+                );
                 &[]
             }
         }
@@ -34,7 +37,7 @@ impl Reader<'_> {
         match &node.value {
             Value::Text(text) => Some(text),
             other => {
-                self.fault(node.place, format!("{path} must be a text, not {}", other.kind()));
+                self.fault(node.location, format!("{path} must be a text, not {}", other.kind()));
                 None
             }
         }
@@ -52,7 +55,7 @@ impl Reader<'_> {
             }
             Value::Text(text) => vec![text.clone()],
             other => {
-                self.fault(node.place, format!("{path} must be a list, not {}", other.kind()));
+                self.fault(node.location, format!("{path} must be a list, not {}", other.kind()));
                 Vec::new()
             }
         }
@@ -81,36 +84,36 @@ impl Reader<'_> {
                 Some(field) => found.push((field, entry)),
                 None => {
                     let names: Vec<_> = known.iter().map(|field| field.name).collect();
-                    self.unknown(entry.place, path, &entry.key, &names);
+                    self.unknown(entry.location, path, &entry.key, &names);
                 }
             }
         }
         let missing =
             known.iter().filter(|field| field.required && given(&found, field.name).is_none());
         for field in missing {
-            self.fault(node.place, format!("{path} has no `{}`: {}", field.name, field.about));
+            self.fault(node.location, format!("{path} has no `{}`: {}", field.name, field.about));
         }
         found
     }
 
-    pub(super) fn unknown(&mut self, place: Place, path: &str, key: &str, known: &[&str]) {
+    pub(super) fn unknown(&mut self, location: Location, path: &str, key: &str, known: &[&str]) {
         let nearest = match nearest(key, known.iter().copied()) {
             Some(nearest) => format!("; did you mean `{nearest}`?"),
             None => String::new(),
         };
-        self.fault(place, format!("{path} has the unknown field `{key}`{nearest}"));
+        self.fault(location, format!("{path} has the unknown field `{key}`{nearest}"));
     }
 
-    pub(super) fn name(&mut self, place: Place, path: &str, name: &str) -> String {
+    pub(super) fn name(&mut self, location: Location, path: &str, name: &str) -> String {
         if let Err(problem) = function_name(name) {
-            self.fault(place, format!("{path}: `{name}` {problem}"));
+            self.fault(location, format!("{path}: `{name}` {problem}"));
         }
         name.to_owned()
     }
 
     pub(super) fn constant(&mut self, node: &Node, path: &str, expected: &str) {
         if self.text(node, path).is_some_and(|text| text != expected) {
-            self.fault(node.place, format!("{path} must be {expected}"));
+            self.fault(node.location, format!("{path} must be {expected}"));
         }
     }
 
@@ -118,7 +121,7 @@ impl Reader<'_> {
     pub(super) fn filled<'n>(&mut self, node: &'n Node, path: &str) -> Option<&'n str> {
         let text = self.text(node, path)?;
         if text.is_empty() {
-            self.fault(node.place, format!("{path} is empty"));
+            self.fault(node.location, format!("{path} is empty"));
         }
         Some(text)
     }
@@ -130,7 +133,7 @@ impl Reader<'_> {
             None | Some("false") => false,
             Some(text) => {
                 let text = format!("{path}: {text} must be true or false");
-                self.fault(node.place, text);
+                self.fault(node.location, text);
                 false
             }
         }

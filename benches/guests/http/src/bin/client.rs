@@ -1,4 +1,4 @@
-//! Takes the harness's orders, POSTs payloads to the server of its argument, checks and times the answers. Runs
+//! Takes the harness's jobs, POSTs payloads to the server of its argument, checks and times the answers. Runs
 //! inside a guest under `wasmedge`.
 
 use std::io::{stdin, stdout};
@@ -6,26 +6,26 @@ use std::io::{stdin, stdout};
 use bench_clock::monotonic_ns;
 use bench_http::{KEEP, TOUCH, receive, send};
 use cwasi_bench_protocol::payload::{Seen, fill};
-use cwasi_bench_protocol::{Answer, Order, Verb, serve};
+use cwasi_bench_protocol::{Answer, Job, Verb, serve};
 use wasmedge_wasi_socket::TcpStream;
 
 fn main() -> std::io::Result<()> {
     let address = std::env::args().nth(1).ok_or(std::io::ErrorKind::InvalidInput)?;
     let mut stream = TcpStream::connect(&address)?;
-    serve(stdin().lock(), stdout(), |order| perform(order, &mut stream))
+    serve(stdin().lock(), stdout(), |job| perform(job, &mut stream))
 }
 
-fn perform(order: &Order, stream: &mut TcpStream) -> Result<Answer, String> {
-    if order.verb != Verb::Call {
+fn perform(job: &Job, stream: &mut TcpStream) -> Result<Answer, String> {
+    if job.verb != Verb::Call {
         return Err("only single calls".to_owned());
     }
     let mut answer = Answer::default();
-    for seed in 0..order.count as u64 {
-        let mut payload = vec![0; order.size];
+    for seed in 0..job.count as u64 {
+        let mut payload = vec![0; job.size];
         let sum = fill(&mut payload, seed);
-        let expected = if order.touch { sum } else { order.size as u64 };
+        let expected = if job.touch { sum } else { job.size as u64 };
         let started = monotonic_ns();
-        let seen = post(stream, order.touch, &payload, expected)?;
+        let seen = post(stream, job.touch, &payload, expected)?;
         answer.add(started, seen.at, monotonic_ns());
     }
     Ok(answer)

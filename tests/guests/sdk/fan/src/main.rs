@@ -3,7 +3,7 @@
 //! - `to-all SIZE TARGET…`: makes SIZE bytes in a region, sends them to every TARGET (`reader`) at a time, and checks
 //!   the answers: length and FNV-1a
 //! - `many TARGET COUNT SIZE LIMIT`: COUNT payloads of up to SIZE bytes to an echo, at most LIMIT at a time
-//! - `ends TARGET COUNT PAYLOAD`: COUNT calls, every tenth of them of a function that nobody is; prints how many ended how
+//! - `ends TARGET COUNT PAYLOAD`: COUNT calls, every tenth of them to an unknown function; prints how many ended how
 //! - `answers TARGET COUNT`: COUNT calls; prints the different answers
 //! - `leave TARGET COUNT`: COUNT calls that are not waited for, after one that is
 //! - `late TARGET DIR (COUNT SIZE)…`: for each pair, starts COUNT calls of a `server` that answer SIZE bytes and less,

@@ -49,7 +49,7 @@ fn languages() {
                     times.push(started.elapsed());
                 }
             }
-            (shown(&mut times), worker.renewed())
+            (percentiles(&mut times), worker.renewed())
         });
         let [(fresh, _), (request, renewed), (snapshot, snapshots)] = shown;
         println!("{name:<10} {fresh:>18} {request:>18} {renewed:>8} {snapshot:>18} {snapshots:>8}");
@@ -79,7 +79,7 @@ fn large_payloads() {
                     assert!(ended.text().starts_with(&len.to_string()));
                 }
             }
-            let [mapped, copied] = times.each_mut().map(|times| shown(times));
+            let [mapped, copied] = times.each_mut().map(|times| percentiles(times));
             println!("{len:>10} {touched:>10} {mapped:>20} {copied:>20}");
         }
     }
@@ -127,12 +127,12 @@ fn times() {
         }
         assert_eq!(worker.renewed() > 0, renewed, "{guest}");
         let instance = if renewed { "renewed" } else { "fresh" };
-        let (ready, request) = (shown(&mut ready), shown(&mut request));
+        let (ready, request) = (percentiles(&mut ready), percentiles(&mut request));
         println!("{guest:<10} {instance:>9} {ready:>18} {request:>18}");
     }
 }
 
-fn shown(times: &mut [Duration]) -> String {
+fn percentiles(times: &mut [Duration]) -> String {
     times.sort_unstable();
     let micros = |percent: usize| times[times.len() * percent / 100].as_secs_f64() * 1e6;
     format!("{:.1} / {:.1}", micros(50), micros(99))

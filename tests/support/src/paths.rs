@@ -11,7 +11,7 @@ const SHORT_DIR_MAX: usize = 56;
 
 /// A containerd that set-up unpacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Slot {
+pub enum ContainerdVersion {
     /// Debian 12's 1.6.
     V1_6,
     /// Debian 13's 1.7.
@@ -20,7 +20,7 @@ pub enum Slot {
     V2,
 }
 
-impl Slot {
+impl ContainerdVersion {
     /// Every containerd that the runtime is tested with.
     pub const ALL: [Self; 3] = [Self::V1_6, Self::V1_7, Self::V2];
 
@@ -43,13 +43,13 @@ impl Slot {
     }
 }
 
-impl std::str::FromStr for Slot {
+impl std::str::FromStr for ContainerdVersion {
     type Err = anyhow::Error;
 
     fn from_str(name: &str) -> Result<Self> {
         Self::ALL
             .into_iter()
-            .find(|slot| slot.name() == name)
+            .find(|version| version.name() == name)
             .with_context(|| format!("no containerd {name}: use {:?}", Self::ALL.map(Self::name)))
     }
 }
