@@ -13,7 +13,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Answered, BridgeCaller};
+use super::{BridgeCaller, CallResponse};
 use cwasi_modes::CallError;
 use cwasi_modes::local::send_queue::{SendLimits, SendQueue};
 use cwasi_modes::local::{error_answer, found_no_room, send_as_is};
@@ -93,11 +93,13 @@ impl Answers {
         &self,
         to: &Arc<WorkerConnection>,
         id: CallId,
-        ended: Result<Answered, CallError>,
+        ended: Result<CallResponse, CallError>,
         deadline: Instant,
     ) {
         let (status, payload) = match ended {
-            Ok(Answered { payload, metadata }) => (CallStatus::answered_with(metadata), payload),
+            Ok(CallResponse { payload, metadata }) => {
+                (CallStatus::answered_with(metadata), payload)
+            }
             Err(error) => error_answer(&error),
         };
         let response = Response::of(id, status);
@@ -190,7 +192,7 @@ mod tests {
     fn send(answers: &Answers, to: &Arc<WorkerConnection>, count: usize) {
         for _ in 0..count {
             let payload = Payload::Inline(vec![7; LEN]);
-            let answered = Answered { payload, metadata: Vec::new() };
+            let answered = CallResponse { payload, metadata: Vec::new() };
             answers.send(to, CallId([1; 16]), Ok(answered), Instant::now() + PATIENCE);
         }
     }

@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::answers::WorkerConnection;
-use super::{Network, Order};
+use super::{Network, OutgoingCall};
 use crate::readiness;
 use cwasi_coordinator::selection::may_call;
 use cwasi_modes::Payload;
@@ -123,16 +123,16 @@ impl Bridge {
             }
         };
         let Some(id) = opened.envelope.id() else { return false };
-        let order = order(id, opened, &self.connection.caller);
+        let call = outgoing(id, opened, &self.connection.caller);
         if self.moved() {
-            let error = order.unreachable(Unreached::Moved);
-            self.network.inner.answers.send(&self.connection, id, Err(error), order.deadline);
+            let error = call.unreachable(Unreached::Moved);
+            self.network.inner.answers.send(&self.connection, id, Err(error), call.deadline);
             return true;
         }
         let (network, connection) = (self.network.clone(), Arc::clone(&self.connection));
         tokio::spawn(async move {
-            let ended = network.call(&connection.caller, &order).await;
-            network.inner.answers.send(&connection, order.id, ended, order.deadline);
+            let ended = network.call(&connection.caller, &call).await;
+            network.inner.answers.send(&connection, call.id, ended, call.deadline);
             drop(permit);
         });
         true
@@ -152,10 +152,10 @@ impl Bridge {
     }
 }
 
-fn order(id: CallId, opened: ReceivedFrame<Request>, caller: &BridgeCaller) -> Order {
+fn outgoing(id: CallId, opened: ReceivedFrame<Request>, caller: &BridgeCaller) -> OutgoingCall {
     let ReceivedFrame { envelope, payload, .. } = opened;
     let wait = envelope.remaining().unwrap_or(FOREVER).min(FOREVER);
-    Order {
+    OutgoingCall {
         id,
         callee: caller.callee.clone(),
         target: envelope.target,

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::Network;
 use super::bridge::BridgeCaller;
-use super::order::{Answered, Order};
+use super::outgoing::{CallResponse, OutgoingCall};
 use super::routes::FunctionLocations;
 use super::sending::TryPayload;
 use super::tries::{Retry, Try, TryOutcome};
@@ -29,7 +29,7 @@ pub(super) const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// Result of one try.
 enum Step {
-    Ended(Result<Answered, CallError>),
+    Ended(Result<CallResponse, CallError>),
     Next(CallError),
     /// Try the same instance later.
     Later(CallError),
@@ -48,18 +48,18 @@ struct InstanceSearch {
 
 impl InstanceSearch {
     /// End of the wait for Redis, set on first use.
-    fn wait_until(&mut self, order: &Order) -> Instant {
+    fn wait_until(&mut self, call: &OutgoingCall) -> Instant {
         *self.patience.get_or_insert_with(|| {
             // Its worker retries the call, and has waited before.
-            let patience = if order.attempt > 1 { Duration::ZERO } else { PATIENCE };
-            order.deadline.min(Instant::now() + patience)
+            let patience = if call.attempt > 1 { Duration::ZERO } else { PATIENCE };
+            call.deadline.min(Instant::now() + patience)
         })
     }
 
     /// Pauses before a retry; false when the wait for Redis is over.
-    async fn pause(&mut self, order: &Order) -> bool {
+    async fn pause(&mut self, call: &OutgoingCall) -> bool {
         let again = Instant::now() + self.backoff.pause();
-        if again >= self.wait_until(order) {
+        if again >= self.wait_until(call) {
             return false;
         }
         sleep_until(again).await;
@@ -72,7 +72,11 @@ impl Network {
     ///
     /// # Errors
     /// One [`CallError`]; [`CallError::Unreachable`] only if no instance has run or will run the call.
-    pub async fn call(&self, caller: &BridgeCaller, order: &Order) -> Result<Answered, CallError> {
+    pub async fn call(
+        &self,
+        caller: &BridgeCaller,
+        call: &OutgoingCall,
+    ) -> Result<CallResponse, CallError> {
         let mut search = InstanceSearch {
             tried: Vec::new(),
             backoff: Backoff::new(PAUSE_MIN, PAUSE_MAX),
@@ -80,58 +84,58 @@ impl Network {
         };
         let mut last = None;
         for _ in 0..TRIES_MAX {
-            if Instant::now() >= order.deadline {
-                return Err(order.timeout());
+            if Instant::now() >= call.deadline {
+                return Err(call.timeout());
             }
-            match self.step(caller, order, &mut search).await {
+            match self.step(caller, call, &mut search).await {
                 Step::Ended(ended) => return ended,
                 Step::Next(error) => last = Some(error),
                 Step::Later(error) => {
                     last = Some(error);
-                    if !search.pause(order).await {
+                    if !search.pause(call).await {
                         break;
                     }
                 }
                 Step::NoInstance => break,
             }
         }
-        self.inner.routes.forget(&order.callee);
-        Err(last.unwrap_or_else(|| order.unreachable(Unreached::NotAnnounced)))
+        self.inner.routes.forget(&call.callee);
+        Err(last.unwrap_or_else(|| call.unreachable(Unreached::NotAnnounced)))
     }
 
     /// Tries one new instance.
     async fn step(
         &self,
         caller: &BridgeCaller,
-        order: &Order,
+        call: &OutgoingCall,
         search: &mut InstanceSearch,
     ) -> Step {
         let until = search.patience.unwrap_or_else(|| Instant::now() + PATIENCE);
-        let session = match self.inner.link.session(order.deadline.min(until)).await {
+        let session = match self.inner.link.session(call.deadline.min(until)).await {
             Ok(session) => session,
-            Err(error) => return Step::Ended(Err(order.unsent(error))),
+            Err(error) => return Step::Ended(Err(call.unsent(error))),
         };
-        let location = match self.next_location(&session, caller, order, &search.tried).await {
+        let location = match self.next_location(&session, caller, call, &search.tried).await {
             Ok(Some(location)) => location,
             Ok(None) => return Step::NoInstance,
-            Err(error) => return Step::Later(order.unsent(error)),
+            Err(error) => return Step::Later(call.unsent(error)),
         };
-        let length = order.payload.len();
+        let length = call.payload.len();
         if length > location.max_payload {
-            let what = format!("payload for {}", order.target);
+            let what = format!("payload for {}", call.target);
             return Step::Ended(Err(CallError::too_large(&what, length, location.max_payload)));
         }
-        let sending = TryPayload::begin(&self.inner, &session, order);
-        let sending = match timeout_at(order.deadline, sending).await {
+        let sending = TryPayload::begin(&self.inner, &session, call);
+        let sending = match timeout_at(call.deadline, sending).await {
             Ok(Ok(sending)) => sending,
-            Ok(Err(error)) => return Step::Later(order.unsent(error)),
-            Err(_elapsed) => return Step::Ended(Err(order.timeout())),
+            Ok(Err(error)) => return Step::Later(call.unsent(error)),
+            Err(_elapsed) => return Step::Ended(Err(call.timeout())),
         };
-        match Try::new(&self.inner, &session, order, caller, &location).run(sending).await {
+        match Try::new(&self.inner, &session, call, caller, &location).run(sending).await {
             TryOutcome::Answered(result) => Step::Ended(result),
             TryOutcome::NotAccepted(again, error) => {
                 let instance = location.instance;
-                tracing::debug!(call = %order.id, instance, %error, ?again, "not accepted");
+                tracing::debug!(call = %call.id, instance, %error, ?again, "not accepted");
                 match again {
                     Retry::Elsewhere => search.tried.push(instance),
                     Retry::WhenAnnounced => {}
@@ -148,11 +152,11 @@ impl Network {
         &self,
         session: &RedisSession,
         caller: &BridgeCaller,
-        order: &Order,
+        call: &OutgoingCall,
         tried: &[String],
     ) -> Result<Option<Location>, NetworkError> {
         let routes = &self.inner.routes;
-        let listed = routes.wait_for(session, &caller.callee, order.deadline).await?;
+        let listed = routes.wait_for(session, &caller.callee, call.deadline).await?;
         let FunctionLocations::At(mut locations) = listed else { return Ok(None) };
         locations.retain(|location| {
             !tried.contains(&location.instance)

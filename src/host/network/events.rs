@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, interval, sleep, timeout};
 
 use super::instance::Connection;
-use super::{Answered, Inner, Network};
+use super::{CallResponse, Inner, Network};
 use cwasi_coordinator::registry::Record;
 use cwasi_coordinator::selection::{may_call, refusal};
 use cwasi_modes::CallError;
@@ -27,7 +27,7 @@ use cwasi_wire::remaining;
 /// Messages that one instance handles at a time.
 const HANDLED_MAX: usize = 4;
 /// Interval at which an instance polls an empty stream.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_EVERY: Duration = Duration::from_millis(200);
 /// Interval at which it looks for messages that others left, and keeps the stream from expiring.
 const RECLAIM_EVERY: Duration = Duration::from_secs(1);
 /// Interval at which a shim renews its claim on a message.
@@ -83,7 +83,7 @@ struct Consumer {
     handlers: Arc<Semaphore>,
 }
 
-/// The last look for messages that a dead consumer left: when, and where the next one begins.
+/// The last search for messages that a dead consumer left: when, and where the next one begins.
 struct Reclaimed {
     at: Instant,
     cursor: String,
@@ -92,12 +92,12 @@ struct Reclaimed {
 impl Consumer {
     /// Takes messages until Redis fails.
     async fn consume(self: &Arc<Self>, session: &RedisSession) -> NetworkError {
-        let mut look = interval(LOOK_EVERY);
+        let mut poll = interval(POLL_EVERY);
         let mut reclaimed = Reclaimed { at: Instant::now(), cursor: streams::BEGINNING.to_owned() };
         loop {
             match self.take(session, &mut reclaimed).await {
                 Ok(0) => {
-                    look.tick().await;
+                    poll.tick().await;
                 }
                 Ok(_) => {}
                 // A refusal may be temporary: a removed group is created again.
@@ -164,14 +164,14 @@ impl Consumer {
             }),
             () = async { keeping.await; std::future::pending().await } => return,
         };
-        let noted = match ended {
+        let recorded = match ended {
             Ok(_) => {
                 let (callee, sender) = (&self.record.identity, sender_of(&entry));
                 streams::done(session, callee, sender.as_ref(), &entry).await
             }
             Err(error) => self.failed(session, &entry, attempt, &error).await,
         };
-        if let Err(error) = noted {
+        if let Err(error) = recorded {
             tracing::warn!(stream = self.stream, id = entry.id, %error, "a message will be handled again");
         }
     }
@@ -195,7 +195,7 @@ impl Consumer {
         streams::bury(session, function, sender.as_ref(), entry, &error.to_string()).await
     }
 
-    async fn run(&self, entry: &StreamEntry, attempt: u64) -> Result<Answered, CallError> {
+    async fn run(&self, entry: &StreamEntry, attempt: u64) -> Result<CallResponse, CallError> {
         let invalid =
             |error: &dyn std::error::Error| Invalid::Malformed { error: error.to_string() };
         let event: Event = decode(&entry.envelope).map_err(|error| invalid(&error))?;

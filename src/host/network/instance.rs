@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::io::unix::AsyncFd;
 
-use super::order::Answered;
+use super::outgoing::CallResponse;
 use crate::readiness;
 use cwasi_coordinator::registry::Record;
 use cwasi_modes::causes::{Break, Unreached};
@@ -56,7 +56,7 @@ impl Connection {
         record: &Record,
         request: &Request,
         payload: Payload,
-    ) -> Result<Answered, CallError> {
+    ) -> Result<CallResponse, CallError> {
         let target = request.target.as_str();
         let deadline = Some(Deadline::after(HAND_OVER_MAX));
         send_as_is(self.0.get_ref().as_fd(), request, payload.outgoing(), &[], deadline).map_err(
@@ -83,7 +83,7 @@ impl Connection {
         })?;
         if answer.envelope.errno == 0 {
             let ReceivedFrame { envelope, payload, .. } = answer;
-            return Ok(Answered { payload, metadata: envelope.metadata });
+            return Ok(CallResponse { payload, metadata: envelope.metadata });
         }
         let message = answer.payload.into_vec().unwrap_or_default();
         let message = String::from_utf8_lossy(&message).into_owned();

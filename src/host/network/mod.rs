@@ -6,12 +6,13 @@
 //!
 //! - [`bridge`]: a worker's connection; requests in, responses out.
 //! - [`answers`]: queued responses for slow workers.
-//! - [`order`]: one outgoing call; [`calls`]: its instances and its end.
+//! - [`outgoing`]: one outgoing call; [`calls`]: its instances and its end.
 //! - [`tries`]: one publication of it, and the answer.
 //! - [`sending`]: its payload.
 //! - [`routes`]: cached locations of callees.
 //! - [`replicas`]: announces this daemon's own instances.
-//! - [`deliver`]: one incoming call.
+//! - [`deliver`]: one incoming call; [`reply`]: its answers.
+//! - [`pending`]: calls under way in both directions.
 //! - [`storing`]: one-way messages out; [`events`]: one-way messages in.
 //! - [`instance`]: one request to an own instance.
 
@@ -21,24 +22,27 @@ mod calls;
 mod deliver;
 mod events;
 mod instance;
-mod order;
+mod outgoing;
+mod pending;
 mod replicas;
+mod reply;
 mod routes;
 mod sending;
 mod storing;
 mod tries;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
 use answers::Answers;
 pub use bridge::BridgeCaller;
 pub use events::ATTEMPTS_MAX;
-pub use order::{Answered, Order};
+pub use outgoing::{CallResponse, OutgoingCall};
+use pending::{IncomingCalls, PendingTries};
 pub use routes::FunctionLocations;
 use routes::Routes;
 pub use storing::EVENT_MAX;
@@ -64,8 +68,6 @@ const DELIVERIES_MAX: usize = 1024;
 /// Longest wait of a look-up for Redis, and for instances to be announced again.
 const LOOK_UP_MAX: Duration = Duration::from_secs(1);
 const VANISHED_MAX: Duration = ANNOUNCED_AGAIN;
-/// Queued answers of one try: accepted, ended, and extra ones of a faulty peer.
-const ANSWERS_MAX: usize = 4;
 
 /// This daemon's part of the network; clones share it.
 #[derive(Clone, Debug)]
@@ -81,11 +83,10 @@ struct Inner {
     node: String,
     /// Channel for answers to our calls.
     replies: String,
-    pending: Mutex<HashMap<TryId, mpsc::Sender<Answer>>>,
+    pending: PendingTries,
     /// Queued answers for our workers.
     answers: Answers,
-    /// Incoming calls that their callers can still cancel.
-    cancellable: Mutex<HashMap<TryId, watch::Sender<bool>>>,
+    incoming: IncomingCalls,
     routes: Routes,
     deliveries: Arc<Semaphore>,
     limits: Limits,
@@ -123,9 +124,9 @@ impl Network {
             registry: registry.clone(),
             node: node.to_owned(),
             replies,
-            pending: Mutex::default(),
+            pending: PendingTries::default(),
             answers: Answers::default(),
-            cancellable: Mutex::default(),
+            incoming: IncomingCalls::default(),
             routes: Routes::default(),
             deliveries: Arc::new(Semaphore::new(DELIVERIES_MAX)),
             limits: Limits {
@@ -137,7 +138,7 @@ impl Network {
             served: Mutex::default(),
         };
         let network = Self { inner: Arc::new(inner) };
-        tokio::spawn(network.clone().hear(listener));
+        tokio::spawn(network.clone().receive_answers(listener));
         Ok(network)
     }
 
@@ -159,7 +160,7 @@ impl Network {
     }
 
     /// Passes answers to their calls.
-    async fn hear(self, mut listener: Listener) {
+    async fn receive_answers(self, mut listener: Listener) {
         while let Some(message) = listener.next().await {
             let answer = parse::<Answer>(&message).and_then(|answer| {
                 // A refusal has the same format in every version.
@@ -173,27 +174,20 @@ impl Network {
                     if answer.kind.enum_value() == Ok(AnswerKind::ANSWER_CANCELLED) =>
                 {
                     tracing::debug!(from = answer.from, "a call is cancelled");
-                    self.inner.cancelled(id);
+                    self.inner.incoming.cancel(id);
                 }
-                Ok((id, answer)) => self.hand_out(id, answer),
+                Ok((id, answer)) => {
+                    if let Some(late) = self.inner.pending.pass(id, answer) {
+                        self.discard(id, late);
+                    }
+                }
                 Err(error) => tracing::warn!(%error, "unreadable answer"),
             }
         }
     }
 
-    fn hand_out(&self, id: TryId, answer: Answer) {
-        let waiting = self.inner.waiting();
-        if let Some(waiting) = waiting.get(&id) {
-            // Full: the call has all answers that it needs.
-            let _late = waiting.try_send(answer);
-            return;
-        }
-        drop(waiting);
-        self.clear_away(id, answer);
-    }
-
-    /// Handles an answer to an ended call: tells the callee's shim, and removes the answer's chunks.
-    fn clear_away(&self, id: TryId, answer: Answer) {
+    /// Discards an answer to an ended call: cancels it at the callee's shim, and removes the answer's chunks.
+    fn discard(&self, id: TryId, answer: Answer) {
         let accepted = answer.kind.enum_value() == Ok(AnswerKind::ANSWER_ACCEPTED);
         tracing::debug!(accepted, "answer to a call that has ended");
         let claim = answer.payload.into_option().and_then(|payload| payload.claim.into_option());
@@ -210,24 +204,7 @@ impl Network {
 }
 
 impl Inner {
-    fn waiting(&self) -> std::sync::MutexGuard<'_, HashMap<TryId, mpsc::Sender<Answer>>> {
-        // Single insertions and removals: a panic elsewhere leaves it consistent.
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn cancellable(&self) -> std::sync::MutexGuard<'_, HashMap<TryId, watch::Sender<bool>>> {
-        // As above.
-        self.cancellable.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The caller cancelled a call to one of our instances.
-    fn cancelled(&self, id: TryId) {
-        if let Some(told) = self.cancellable().get(&id) {
-            told.send_replace(true);
-        }
-    }
-
-    /// Tells the shim that listens to `callee` to stop this call's transfers.
+    /// Cancels this call at the shim that listens to `callee`: it stops the call's transfers.
     fn cancel(&self, session: &RedisSession, callee: &str, id: TryId) {
         let kind = AnswerKind::ANSWER_CANCELLED;
         let message =

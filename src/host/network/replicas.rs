@@ -12,7 +12,7 @@ use cwasi_networked::{RedisSession, instance_channel, locations};
 use cwasi_wire::network::Location;
 
 /// Longest time that the start or end of an instance waits for Redis.
-const NOTE_MAX: Duration = Duration::from_secs(1);
+const ANNOUNCE_MAX: Duration = Duration::from_secs(1);
 
 /// Stops an instance's two tasks: calls and messages.
 type ServedInstances = std::collections::HashMap<String, [oneshot::Sender<()>; 2]>;
@@ -34,7 +34,7 @@ impl Network {
         self.inner.served().insert(record.instance.clone(), [stop, stop_messages]);
         tokio::spawn(self.clone().consume_until(record.clone(), no_messages));
         tokio::spawn(self.clone().serve_until(record, stopped, told));
-        if timeout(NOTE_MAX, announced).await.is_err() {
+        if timeout(ANNOUNCE_MAX, announced).await.is_err() {
             tracing::warn!(
                 "an instance is not announced to other nodes yet: Redis is away, or does not take it"
             );
@@ -50,7 +50,7 @@ impl Network {
         }
         let Ok(session) = self.inner.link.session_now() else { return };
         let withdrawing = locations::withdraw(&session, &record.identity, &record.instance);
-        if !matches!(timeout(NOTE_MAX, withdrawing).await, Ok(Ok(()))) {
+        if !matches!(timeout(ANNOUNCE_MAX, withdrawing).await, Ok(Ok(()))) {
             tracing::debug!(instance = record.instance, "location expires instead");
         }
     }

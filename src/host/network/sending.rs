@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
 use super::Inner;
-use super::order::Order;
+use super::outgoing::OutgoingCall;
 use super::tries::{Retry, Try, TryOutcome};
 use cwasi_modes::{CallError, Payload};
 use cwasi_networked::RedisSession;
@@ -28,15 +28,15 @@ impl TryPayload {
     pub(super) async fn begin(
         inner: &Inner,
         session: &RedisSession,
-        order: &Order,
+        call: &OutgoingCall,
     ) -> Result<Self, ClaimError> {
-        if let Payload::Inline(bytes) = &order.payload {
+        if let Payload::Inline(bytes) = &call.payload {
             return Ok(Self::Inline(bytes.clone()));
         }
-        let kept = order.deadline.saturating_duration_since(Instant::now());
+        let kept = call.deadline.saturating_duration_since(Instant::now());
         inner
             .claims
-            .begin(session, order.payload.len(), kept)
+            .begin(session, call.payload.len(), kept)
             .await
             .map(|chunks| Self::Chunks(Box::new(chunks)))
     }
@@ -62,10 +62,10 @@ impl Try<'_> {
 
     /// Runs the try while its payload is sent. The callee does not run it before the payload is complete.
     async fn run_with(&mut self, message: &[u8], mut chunks: ChunkSender) -> TryOutcome {
-        let (order, complete) = (self.order, chunks.complete());
+        let (call, complete) = (self.call, chunks.complete());
         let mut end = {
             let running = self.publish_and_wait(message);
-            let moving = chunks.run(&order.payload);
+            let moving = chunks.run(&call.payload);
             tokio::pin!(running, moving);
             let mut moved = false;
             loop {
@@ -76,7 +76,7 @@ impl Try<'_> {
                         Err(ClaimError::Unwanted) => moved = true,
                         Err(error) if !complete.load(Ordering::Acquire) => {
                             let again = Retry::when(error.is_transient());
-                            break TryOutcome::NotAccepted(again, order.unsent(error));
+                            break TryOutcome::NotAccepted(again, call.unsent(error));
                         }
                         _ => moved = true,
                     }
@@ -88,7 +88,7 @@ impl Try<'_> {
             && !complete
         {
             let again = Retry::when(self.has_lost_redis());
-            end = TryOutcome::NotAccepted(again, order.unsent(cause));
+            end = TryOutcome::NotAccepted(again, call.unsent(cause));
         }
         if !complete || !matches!(end, TryOutcome::Answered(Ok(_))) {
             tokio::spawn(async move { chunks.clear_away().await });

@@ -16,9 +16,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::Inner;
 use super::bridge::BridgeCaller;
-use super::order::{Answered, Order};
-use super::{ANSWERS_MAX, Inner};
+use super::outgoing::{CallResponse, OutgoingCall};
 use cwasi_modes::causes::{Break, Unreached};
 use cwasi_modes::{CallError, Payload};
 use cwasi_networked::session::Decision;
@@ -31,10 +31,10 @@ use cwasi_wire::remaining;
 const ACCEPT_MAX: Duration = Duration::from_secs(2);
 /// Longest wait for a callee's withdrawal of a response when a chunk is missing.
 const WITHDRAWN_MAX: Duration = Duration::from_secs(1);
-/// Interval at which a waiting caller checks the callee's shim.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Failed checks in a row before the call ends: an answer may be on its way.
-const LOOKS_MAX: u32 = 2;
+/// Interval at which a waiting caller polls the callee's shim.
+const POLL_EVERY: Duration = Duration::from_secs(1);
+/// Failed polls in a row before the call ends: an answer may be on its way.
+const FAILED_POLLS_MAX: u32 = 2;
 
 /// Result of giving up a try.
 enum GiveUpResult {
@@ -65,7 +65,7 @@ impl Retry {
 
 /// How a try ended.
 pub(super) enum TryOutcome {
-    Answered(Result<Answered, CallError>),
+    Answered(Result<CallResponse, CallError>),
     /// It certainly did not run.
     NotAccepted(Retry, CallError),
 }
@@ -75,7 +75,7 @@ pub(super) struct Try<'a> {
     id: TryId,
     inner: &'a Arc<Inner>,
     session: &'a RedisSession,
-    pub(super) order: &'a Order,
+    pub(super) call: &'a OutgoingCall,
     caller: &'a BridgeCaller,
     location: &'a Location,
     answers: mpsc::Receiver<Answer>,
@@ -87,7 +87,7 @@ pub(super) struct Try<'a> {
 
 impl Drop for Try<'_> {
     fn drop(&mut self) {
-        self.inner.waiting().remove(&self.id);
+        self.inner.pending.remove(self.id);
     }
 }
 
@@ -95,34 +95,30 @@ impl<'a> Try<'a> {
     pub(super) fn new(
         inner: &'a Arc<Inner>,
         session: &'a RedisSession,
-        order: &'a Order,
+        call: &'a OutgoingCall,
         caller: &'a BridgeCaller,
         location: &'a Location,
     ) -> Self {
         let id = TryId(bytes16());
-        let (sender, answers) = mpsc::channel(ANSWERS_MAX);
-        inner.waiting().insert(id, sender);
-        Self { id, inner, session, order, caller, location, answers, callee: None, settled: false }
+        let answers = inner.pending.insert(id);
+        Self { id, inner, session, call, caller, location, answers, callee: None, settled: false }
     }
 
     pub(super) async fn publish_and_wait(&mut self, message: &[u8]) -> TryOutcome {
         let channel = instance_channel(&self.location.instance);
-        let published = timeout_at(self.order.deadline, self.session.publish(&channel, message));
+        let published = timeout_at(self.call.deadline, self.session.publish(&channel, message));
         match published.await {
             Ok(Ok(0)) => {
                 self.inner.routes.drop_stale(self.session, self.location).await;
                 let cause = Unreached::NoListener { instance: self.instance() };
-                return TryOutcome::NotAccepted(
-                    Retry::WhenAnnounced,
-                    self.order.unreachable(cause),
-                );
+                return TryOutcome::NotAccepted(Retry::WhenAnnounced, self.call.unreachable(cause));
             }
             Ok(Ok(_)) => {}
             // Redis refused the message, so no shim got it.
             Ok(Err(error)) if error.is_refusal() => {
                 return TryOutcome::NotAccepted(
                     Retry::when(error.is_transient()),
-                    self.order.unsent(error),
+                    self.call.unsent(error),
                 );
             }
             Ok(Err(error)) => match self.give_up().await {
@@ -130,7 +126,7 @@ impl<'a> Try<'a> {
                 GiveUpResult::Accepted(callee) => self.callee = Some(callee),
                 GiveUpResult::Unknown => {
                     let cause = Break::Network { error: error.to_string() };
-                    return TryOutcome::Answered(Err(self.order.unknown(cause)));
+                    return TryOutcome::Answered(Err(self.call.unknown(cause)));
                 }
             },
             Err(_elapsed) => return self.past_deadline(),
@@ -151,8 +147,8 @@ impl<'a> Try<'a> {
 
     /// Waits for answers until the try has ended.
     async fn wait(&mut self) -> TryOutcome {
-        let mut accept_by = self.order.deadline.min(Instant::now() + ACCEPT_MAX);
-        let mut next_look = Instant::now() + LOOK_EVERY;
+        let mut accept_by = self.call.deadline.min(Instant::now() + ACCEPT_MAX);
+        let mut next_poll = Instant::now() + POLL_EVERY;
         let mut absent = 0;
         let link = self.inner.link.clone();
         let lost = link.ended(self.session.epoch);
@@ -168,24 +164,24 @@ impl<'a> Try<'a> {
                 }
                 reason = &mut lost => {
                     let cause = Break::RedisLost { instance: self.instance(), error: reason };
-                    return TryOutcome::Answered(Err(self.order.unknown(cause)));
+                    return TryOutcome::Answered(Err(self.call.unknown(cause)));
                 }
-                () = sleep_until(self.order.deadline) => return self.past_deadline(),
+                () = sleep_until(self.call.deadline) => return self.past_deadline(),
                 () = sleep_until(accept_by), if self.callee.is_none() => match self.give_up().await {
                     GiveUpResult::NotAccepted => return self.not_in_time(),
                     GiveUpResult::Accepted(shim) => self.callee = Some(shim),
                     // The link notices a lost connection within seconds; until then the answer may come.
                     GiveUpResult::Unknown => accept_by = Instant::now() + ACCEPT_MAX,
                 },
-                () = sleep_until(next_look), if self.callee.is_some() => {
-                    next_look = Instant::now() + LOOK_EVERY;
+                () = sleep_until(next_poll), if self.callee.is_some() => {
+                    next_poll = Instant::now() + POLL_EVERY;
                     let callee = self.callee.as_deref().unwrap_or_default();
                     let listening = self.session.listeners(callee).await;
                     absent = if listening == Ok(0) { absent + 1 } else { 0 };
-                    if absent >= LOOKS_MAX {
+                    if absent >= FAILED_POLLS_MAX {
                         let (node, instance) = (self.location.node.clone(), self.instance());
                         let cause = Break::NodeGone { node, instance };
-                        return TryOutcome::Answered(Err(self.order.unknown(cause)));
+                        return TryOutcome::Answered(Err(self.call.unknown(cause)));
                     }
                 }
             }
@@ -194,7 +190,7 @@ impl<'a> Try<'a> {
 
     /// Decides that the try is not accepted, unless the callee decided first.
     async fn give_up(&self) -> GiveUpResult {
-        match timeout_at(self.order.deadline, self.session.decide(self.id, "caller")).await {
+        match timeout_at(self.call.deadline, self.session.decide(self.id, "caller")).await {
             Ok(Ok(Decision::Ours)) => GiveUpResult::NotAccepted,
             Ok(Ok(Decision::Theirs(callee))) => GiveUpResult::Accepted(callee),
             Ok(Err(_)) | Err(_) => GiveUpResult::Unknown,
@@ -209,7 +205,7 @@ impl<'a> Try<'a> {
 
     fn not_in_time(&self) -> TryOutcome {
         let cause = Unreached::NotInTime { instance: self.instance() };
-        TryOutcome::NotAccepted(Retry::Elsewhere, self.order.unreachable(cause))
+        TryOutcome::NotAccepted(Retry::Elsewhere, self.call.unreachable(cause))
     }
 
     /// The deadline has passed. A callee that has not begun will not run the call.
@@ -222,18 +218,17 @@ impl<'a> Try<'a> {
                 }
             });
         }
-        TryOutcome::Answered(Err(self.order.timeout()))
+        TryOutcome::Answered(Err(self.call.timeout()))
     }
 
-    /// Tells the callee's shim to stop waiting or sending.
-    ///
-    /// A shim that accepts the call later is told by [`Network::hear`](super::Network).
+    /// Cancels the call at the callee's shim, which stops waiting or sending. [`Network`](super::Network) does the same
+    /// when a shim accepts the call later.
     pub(super) fn cancel(&mut self) {
         if self.settled {
             return;
         }
         // Later answers belong to no call.
-        self.inner.waiting().remove(&self.id);
+        self.inner.pending.remove(self.id);
         while let Ok(answer) = self.answers.try_recv() {
             self.callee = Some(answer.from);
         }
@@ -257,13 +252,13 @@ impl<'a> Try<'a> {
             self.forget();
             let metadata = outcome.metadata;
             return Some(TryOutcome::Answered(
-                response.map(|payload| Answered { payload, metadata }),
+                response.map(|payload| CallResponse { payload, metadata }),
             ));
         }
         self.forget();
         self.settled = true;
         let message = String::from_utf8_lossy(&payload.inline).into_owned();
-        let error = CallError::from_wire(outcome, message, &self.order.target);
+        let error = CallError::from_wire(outcome, message, &self.call.target);
         let again = Retry::when(answer.later);
         Some(match error {
             error @ CallError::Unreachable { .. } => TryOutcome::NotAccepted(again, error),
@@ -289,7 +284,7 @@ impl<'a> Try<'a> {
             return Some(Err(self.too_large(length)));
         }
         let taking = self.inner.claims.take(self.session, &claim, max);
-        let taking = timeout_at(self.order.deadline, taking);
+        let taking = timeout_at(self.call.deadline, taking);
         tokio::pin!(taking);
         loop {
             tokio::select! {
@@ -302,11 +297,11 @@ impl<'a> Try<'a> {
                         if error.is_transient() && self.is_withdrawn().await {
                             return None;
                         }
-                        Err(self.order.unknown(Break::Response { error: error.to_string() }))
+                        Err(self.call.unknown(Break::Response { error: error.to_string() }))
                     }
                     Err(_elapsed) => {
                         self.inner.claims.refuse(self.session, &claim).await;
-                        Err(self.order.timeout())
+                        Err(self.call.timeout())
                     }
                 }),
                 Some(answer) = self.answers.recv() => {
@@ -320,7 +315,7 @@ impl<'a> Try<'a> {
 
     /// True if the callee's shim withdrew the response: Redis may have refused a chunk but stored its announcement.
     async fn is_withdrawn(&mut self) -> bool {
-        let until = self.order.deadline.min(Instant::now() + WITHDRAWN_MAX);
+        let until = self.call.deadline.min(Instant::now() + WITHDRAWN_MAX);
         while let Ok(Some(answer)) = timeout_at(until, self.answers.recv()).await {
             if answer.kind.enum_value() == Ok(AnswerKind::ANSWER_WITHDRAWN) {
                 return true;
@@ -330,13 +325,13 @@ impl<'a> Try<'a> {
     }
 
     fn too_large(&self, length: u64) -> CallError {
-        let what = format!("response of {}", self.order.target);
+        let what = format!("response of {}", self.call.target);
         CallError::too_large(&what, length, self.caller.max_payload)
     }
 
     pub(super) fn message(&self, payload: network::Payload) -> Call {
-        let (caller, order) = (self.caller, self.order);
-        let left = order.deadline.saturating_duration_since(Instant::now());
+        let (caller, call) = (self.caller, self.call);
+        let left = call.deadline.saturating_duration_since(Instant::now());
         let node = &self.inner.node;
         let from = network::Caller::of(&caller.identity, &caller.workflow, &caller.instance, node);
         Call {
@@ -344,15 +339,15 @@ impl<'a> Try<'a> {
             try_id: self.id.0.to_vec(),
             reply_to: self.inner.replies.clone(),
             caller: Some(from).into(),
-            call_id: order.id.0.to_vec(),
-            target: order.target.clone(),
+            call_id: call.id.0.to_vec(),
+            target: call.target.clone(),
             remaining_us: remaining::encode(Some(left)),
-            traceparent: order.traceparent.clone(),
-            tracestate: order.tracestate.clone(),
-            attempt: order.attempt,
-            run: order.run.clone(),
-            join: order.join.clone().into(),
-            metadata: order.metadata.clone(),
+            traceparent: call.traceparent.clone(),
+            tracestate: call.tracestate.clone(),
+            attempt: call.attempt,
+            run: call.run.clone(),
+            join: call.join.clone().into(),
+            metadata: call.metadata.clone(),
             payload: Some(payload).into(),
             ..Call::default()
         }

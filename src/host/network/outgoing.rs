@@ -8,7 +8,7 @@ use cwasi_wire::envelope::{Join, Metadata};
 use cwasi_wire::ids::{CallId, Identity};
 
 #[derive(Debug)]
-pub struct Order {
+pub struct OutgoingCall {
     pub id: CallId,
     pub callee: Identity,
     /// The target in the caller's words.
@@ -33,19 +33,19 @@ pub struct Order {
 
 /// The response to a call.
 #[derive(Debug)]
-pub struct Answered {
+pub struct CallResponse {
     /// The user's bytes.
     pub payload: Payload,
     /// What the callee set beside them.
     pub metadata: Vec<Metadata>,
 }
 
-impl Order {
+impl OutgoingCall {
     pub(super) fn unreachable(&self, cause: Unreached) -> CallError {
         CallError::Unreachable { target: self.target.clone(), cause }
     }
 
-    /// Nobody has the call, because of this error.
+    /// No shim has the call, because of this error.
     pub(super) fn unsent(&self, error: impl ToString) -> CallError {
         self.unreachable(Unreached::Unsent { error: error.to_string() })
     }
